@@ -22,7 +22,7 @@ use crate::source::http::Client;
 use crate::source::zip::Packages;
 use block_cache::BlockCache;
 use bytes::Bytes;
-use download::{CachedObject, Download, Failures, PackagePenalties, QUESTIONS, Questions, RandomReads, ServedBlocks};
+use download::{CachedObject, Download, Failures, QUESTIONS, Questions, RandomReads, ServedBlocks};
 use fixity::BlockHasher;
 use fuser::INodeNo;
 use metadata::LearntMetadata;
@@ -111,8 +111,8 @@ const CACHED_BLOCKS: usize = 96 << 20;
 
 /// All content of one mount; share it by `Arc`.
 ///
-/// Lock order: `in_flight`, then `failures`, `served_blocks`, `pinned` and `package_penalties`, none of
-/// which is held while another of these four is taken; the locks inside a download come last.
+/// Lock order: `in_flight`, then `failures`, `served_blocks` and `pinned`, none of
+/// which is held while another of these three is taken; the locks inside a download come last.
 pub struct Content {
     config: ContentConfig,
     client: Client,
@@ -136,7 +136,6 @@ pub struct Content {
     reminded: Mutex<InodeSet>,
     pinned: Mutex<PinnedInodes>,
     packages: OnceLock<Packages>,
-    package_penalties: Mutex<PackagePenalties>,
     memory: Budget,
     questions: Arc<Semaphore>,
     /// Fetches that ended with [`ContentError::Unannounced`].
@@ -198,7 +197,6 @@ impl Content {
             reminded: Mutex::default(),
             pinned: Mutex::default(),
             packages: OnceLock::new(),
-            package_penalties: Mutex::default(),
             memory,
             questions: Arc::new(Semaphore::new(QUESTIONS)),
             unannounced: AtomicU64::new(0),
@@ -391,7 +389,7 @@ impl Content {
     pub(crate) fn locked(&self, known: &[INodeNo]) -> impl Sized {
         let in_flight = self.in_flight.lock().unwrap();
         let kept = (self.failures.lock().unwrap(), self.served_blocks.lock().unwrap());
-        let others = (self.pinned.lock().unwrap(), self.package_penalties.lock().unwrap());
+        let others = self.pinned.lock().unwrap();
         (in_flight, kept, others, self.observed.locked(known))
     }
 

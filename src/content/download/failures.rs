@@ -2,6 +2,7 @@
 //!
 //! No host is left out: a read fails only after all locations of its resource were asked.
 
+use super::member::PackageFault;
 use crate::content::ContentError;
 use crate::content::fixity::{BLOCK, WHOLE_LIMIT};
 use crate::document::Uri;
@@ -50,6 +51,8 @@ pub(in crate::content) struct Failures {
     pub(super) doubted: PenaltyBox<Uri>,
     /// Sizes that a head announced, of resources whose body then had another.
     pub(super) contradicted: PenaltyBox<Uri, u64>,
+    /// Packages, by what is remembered of them.
+    pub(super) packages: PenaltyBox<(Uri, PackageFault)>,
     /// Inodes that were revalidated lately, with any outcome.
     pub(super) revalidated: PenaltyBox<INodeNo>,
 }

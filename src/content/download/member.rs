@@ -8,52 +8,44 @@ use super::source::Source;
 use crate::causes::chain;
 use crate::content::{Content, ContentError, FetchSpec};
 use crate::document::{PackageMember, Uri};
-use crate::source::penalty_box::PenaltyBox;
-use crate::source::zip::{Member, PackageError};
-use std::num::NonZeroUsize;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use crate::source::zip::{Member, PackageError, Received};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// Penalties that are remembered, the least recent forgotten.
-const PENALTIES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
-
-/// How long a package at fault is asked last.
-const FAULT: Duration = Duration::from_secs(600);
-
-/// How long the resources' own URIs are asked after their package, once only that had one of them. So long a fault is reported once.
-const ABSENCE: Duration = Duration::from_secs(3600);
 
 /// How often the progress of a package is looked at.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What a package is remembered for.
+/// What is remembered of a package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::content) enum Fault {
-    /// It is at fault.
-    Package,
-    /// The own URIs of the resources in it are.
+pub(super) enum PackageFault {
+    /// It cannot be read: it comes after the resources' own URIs.
+    Unreadable,
+    /// It cannot be read for now.
+    Unreachable,
+    /// A member of it cannot be read, which was reported.
+    Member,
+    /// The own URIs of the resources in it failed: it comes before them.
     OwnUris,
-    /// A fault of it was reported.
-    Reported,
 }
 
-/// How packages fared lately.
-pub(in crate::content) struct PackagePenalties(PenaltyBox<(Uri, Fault)>);
-
-impl Default for PackagePenalties {
-    fn default() -> Self {
-        PackagePenalties(PenaltyBox::new(PENALTIES))
-    }
-}
-
-impl PackagePenalties {
-    fn is_punished(&self, package: &Uri, fault: Fault, now: Instant) -> bool {
-        self.0.is_punished(&(package.clone(), fault), now)
+impl PackageFault {
+    fn of(error: &PackageError) -> PackageFault {
+        match error {
+            error if error.is_of_one_member() => PackageFault::Member,
+            error if error.is_retryable() => PackageFault::Unreachable,
+            _ => PackageFault::Unreadable,
+        }
     }
 
-    fn punish(&mut self, package: &Uri, fault: Fault, now: Instant) {
-        let length = if fault == Fault::Package { FAULT } else { ABSENCE };
-        self.0.punish((package.clone(), fault), length, (), now);
+    /// For how long: the first time, and the longest. Failures that pass cost what those of a host do.
+    fn penalties(self) -> RangeInclusive<Duration> {
+        let [first, longest] = match self {
+            PackageFault::Unreachable => [30, 600],
+            PackageFault::Unreadable => [600, 600],
+            PackageFault::Member | PackageFault::OwnUris => [3600, 3600],
+        };
+        Duration::from_secs(first)..=Duration::from_secs(longest)
     }
 }
 
@@ -64,16 +56,13 @@ impl Content {
         let (Some(packages), Some(member)) = (self.packages.get(), &wanted.member) else { return Turn::Never };
         // Counted also where it does not decide.
         let is_way = packages.want(member);
-        let (penalties, now) = (self.package_penalties(), Instant::now());
-        let is_punished = |fault| penalties.is_punished(&member.package, fault, now);
-        match !is_punished(Fault::Package) && (is_way || is_punished(Fault::OwnUris)) {
+        let (failures, now) = (self.failures(), Instant::now());
+        let is_punished = |fault| failures.packages.is_punished(&(member.package.clone(), fault), now);
+        let is_at_fault = is_punished(PackageFault::Unreadable) || is_punished(PackageFault::Unreachable);
+        match !is_at_fault && (is_way || is_punished(PackageFault::OwnUris)) {
             true => Turn::First,
             false => Turn::Later,
         }
-    }
-
-    fn package_penalties(&self) -> MutexGuard<'_, PackagePenalties> {
-        self.package_penalties.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The right bytes came from `place`; `after_others` that failed.
@@ -81,21 +70,21 @@ impl Content {
         if let Place::Member(member) = place
             && after_others
         {
-            self.package_penalties().punish(&member.package, Fault::OwnUris, Instant::now());
+            self.remember_package(&member.package, PackageFault::OwnUris);
         }
+    }
+
+    /// Whether it was remembered already.
+    fn remember_package(&self, package: &Uri, fault: PackageFault) -> bool {
+        let (mut failures, key, now) = (self.failures(), (package.clone(), fault), Instant::now());
+        let is_known = failures.packages.is_punished(&key, now);
+        failures.packages.punish_longer(key, fault.penalties(), (), now);
+        is_known
     }
 
     /// A package, or its member, is at fault; reported once for each package.
     fn member_failed(&self, member: &PackageMember, error: &PackageError) {
-        let is_reported = {
-            let (mut penalties, now) = (self.package_penalties(), Instant::now());
-            if !error.is_of_one_member() {
-                penalties.punish(&member.package, Fault::Package, now);
-            }
-            let is_reported = penalties.is_punished(&member.package, Fault::Reported, now);
-            penalties.punish(&member.package, Fault::Reported, now);
-            is_reported
-        };
+        let is_reported = self.remember_package(&member.package, PackageFault::of(error));
         let error = chain(error);
         if is_reported {
             tracing::debug!(package = %member.package, %error, "a member cannot be read");
@@ -157,37 +146,37 @@ impl Fetch {
 
     async fn open_member(&self, member: &PackageMember) -> Result<Member, PackageError> {
         let (package, path) = (&member.package, &member.path);
-        let gone = || PackageError::Changed { package: package.clone() };
-        let packages = self.content.packages.get().ok_or_else(gone)?;
-        let opened = async {
-            packages.directory(package).await?;
-            if self.published.is_none() && packages.is_contradicted(package) {
-                // It may be another resource's by now.
-                return Err(gone());
-            }
-            packages.member_for(package, path, self.download.priority()).await
-        };
+        let changed = || PackageError::Changed { package: package.clone() };
+        let packages = self.content.packages.get().ok_or_else(changed)?;
+        let received = Received::default();
+        let opened = packages.member_for(package, path, self.download.priority(), &received);
         tokio::pin!(opened);
-        // While bytes of its package come its readers wait for it.
+        // While bytes that lead to it come its readers wait for it.
         let budget = self.content.head_budget(self.plan.len());
-        let (mut received, mut moved) = (packages.received(package), Instant::now());
-        loop {
+        let (mut before, mut moved) = (0, Instant::now());
+        let member = loop {
             let look = budget.saturating_sub(moved.elapsed()).min(LOOK);
             if let Ok(opened) = tokio::time::timeout(look, &mut opened).await {
-                return opened;
+                break opened?;
             }
-            let now = packages.received(package);
-            if now != received {
-                (received, moved) = (now, Instant::now());
+            let now = received.bytes();
+            if now != before {
+                (before, moved) = (now, Instant::now());
                 self.download.state().touch();
             } else if moved.elapsed() >= budget {
-                return Err(gone());
+                return Err(PackageError::Stalled { package: package.clone() });
             }
-        }
+        };
+        // It may be another resource's by now.
+        let is_doubtful = self.published.is_none() && packages.is_contradicted(package);
+        if is_doubtful { Err(changed()) } else { Ok(member) }
     }
 
     fn at_fault(&self, member: &PackageMember, cause: PackageError) -> Stop {
-        self.content.member_failed(member, &cause);
+        // A prefetch may have waited in the queue of this program.
+        if !matches!(cause, PackageError::Stalled { .. }) || self.download.demanded().is_some() {
+            self.content.member_failed(member, &cause);
+        }
         let uri = self.wanted.uri.clone();
         Stop::Failure(Failure::Refused(ContentError::Package { uri, cause: Arc::new(cause) }))
     }

@@ -38,7 +38,6 @@ mod writer;
 mod tests;
 
 pub(super) use failures::Failures;
-pub(super) use member::PackagePenalties;
 pub(super) use object::CachedObject;
 pub(super) use promise::{Form, is_decoded, published_coding, soft_failure, unasked};
 pub(super) use random::RandomReads;

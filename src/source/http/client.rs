@@ -122,11 +122,6 @@ impl Client {
         self.shared.low_speed.window()
     }
 
-    /// Rises with every answer of the host of `uri` and with every byte that it sends, in answer to any request.
-    pub fn progress(&self, uri: &Uri) -> u64 {
-        self.host(uri).progress()
-    }
-
     /// How many requests one host is sent at once, at most.
     pub fn connections(&self) -> usize {
         self.shared.hosts.connections()

@@ -180,7 +180,7 @@ impl Host {
     }
 
     /// Rises with each answer and each byte of the host.
-    pub(super) fn progress(&self) -> u64 {
+    fn progress(&self) -> u64 {
         let traffic = &self.state().traffic;
         traffic.bytes.wrapping_add(traffic.answers)
     }

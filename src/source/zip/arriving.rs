@@ -5,7 +5,7 @@
 
 use super::PackageError;
 use super::folder::{self, Local};
-use super::remote::Version;
+use super::remote::{Counter, Version};
 use crate::memory::Reservation;
 use crate::source::http::{Priority, Requester};
 use bytes::Bytes;
@@ -21,6 +21,8 @@ pub(super) struct Arriving {
     pub range: Range<u64>,
     sink: Sink,
     progress: watch::Receiver<Progress>,
+    /// Of the request that brings it.
+    pub received: Counter,
     /// The first requester that waits for any of it: until then its request gives way to those of readers.
     requester: watch::Sender<Option<Requester>>,
 }
@@ -51,19 +53,30 @@ pub(super) struct Feed {
 
 impl Arriving {
     /// A window: `memory` is reserved for the whole range.
-    pub fn window(version: &Version, range: Range<u64>, memory: Reservation) -> (Arc<Arriving>, Feed) {
-        Arriving::new(version, range, Sink::Memory(Mutex::default()), Some(memory))
+    pub fn window(
+        version: &Version,
+        range: Range<u64>,
+        memory: Reservation,
+        received: &Counter,
+    ) -> (Arc<Arriving>, Feed) {
+        Arriving::new(version, range, Sink::Memory(Mutex::default()), Some(memory), received)
     }
 
     /// A whole package that comes into a file.
-    pub fn local_copy(version: &Version) -> (Arc<Arriving>, Feed) {
-        Arriving::new(version, 0..version.length, Sink::File(OnceLock::new()), None)
+    pub fn local_copy(version: &Version, received: &Counter) -> (Arc<Arriving>, Feed) {
+        Arriving::new(version, 0..version.length, Sink::File(OnceLock::new()), None, received)
     }
 
-    fn new(version: &Version, range: Range<u64>, sink: Sink, memory: Option<Reservation>) -> (Arc<Arriving>, Feed) {
+    fn new(
+        version: &Version,
+        range: Range<u64>,
+        sink: Sink,
+        memory: Option<Reservation>,
+        received: &Counter,
+    ) -> (Arc<Arriving>, Feed) {
         let (sender, progress) = watch::channel(Progress { here: range.start, error: None });
-        let (version, requester) = (version.clone(), watch::channel(None).0);
-        let arriving = Arc::new(Arriving { version, range, sink, progress, requester });
+        let (version, received, requester) = (version.clone(), Arc::clone(received), watch::channel(None).0);
+        let arriving = Arc::new(Arriving { version, range, sink, progress, received, requester });
         (Arc::clone(&arriving), Feed { arriving, progress: sender, memory })
     }
 

@@ -2,13 +2,13 @@
 
 use super::PackageError;
 use super::bytes::Place;
-use super::path::{behind, plain};
+use super::path::plain;
 use super::remote::Version;
 use crate::document::Uri;
-use std::collections::HashMap;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use xxhash_rust::xxh3::xxh3_64;
 use zip::HasZipMetadata;
 use zip::result::ZipError;
 use zip::unstable::read::ZipIterable;
@@ -72,20 +72,10 @@ pub struct Directory {
     pub(super) place: Place,
     /// Its records are in the order of `header`; none overlaps the next.
     parsed: Parsed,
-    /// Numbers of the records in the order of their names.
-    by_name: Box<[u32]>,
-    /// Members by plain name, of several identical ones the last; made when first needed.
-    spellings: OnceLock<HashMap<Box<str>, Spelling>>,
-    /// Segments that the manifest's paths have in excess, once that was looked for.
-    pub(super) excess: tokio::sync::OnceCell<Option<usize>>,
-}
-
-/// A member of a plain name.
-#[derive(Clone, Copy, Debug)]
-enum Spelling {
-    One(u32),
-    /// Members whose bytes differ.
-    Several,
+    /// Hashes of the plain names, in order, and the numbers of their records.
+    by_name: Box<[(u64, u32)]>,
+    /// The folder on the publisher's disk that the manifest's paths begin with, once that was looked for.
+    pub(super) folder: tokio::sync::OnceCell<Option<Box<str>>>,
 }
 
 /// What a path leads to.
@@ -97,7 +87,8 @@ pub(super) enum Found {
 }
 
 impl Directory {
-    /// Reads the directory of a package from `file`, which may be an [`End`] of it.
+    /// Reads the directory of a package from `file`, which may be an [`End`] of it; checks what holds between members and makes
+    /// them findable.
     pub(super) fn read(
         package: &Uri,
         version: &Version,
@@ -105,30 +96,24 @@ impl Directory {
         file: impl Read + Seek,
         limit: u64,
     ) -> Result<Directory, PackageError> {
-        Directory::new(package.clone(), version.clone(), place, parse(package, file, limit)?)
-    }
-
-    /// Checks what holds between members and makes them findable.
-    pub(super) fn new(package: Uri, version: Version, place: Place, parsed: Parsed) -> Result<Directory, PackageError> {
-        let mut parsed = parsed;
+        let (mut parsed, version) = (parse(package, file, limit)?, version.clone());
         parsed.records.sort_unstable_by_key(|record| record.header);
         let name = |record: &Record| String::from_utf8_lossy(parsed.name(record)).into_owned();
         for (number, record) in parsed.records.iter().enumerate() {
             let Some(end) = record.least_end().filter(|end| *end <= parsed.start) else {
                 let what = format!("the member {:?} lies past the directory", name(record));
-                return Err(PackageError::damaged(&package, what));
+                return Err(PackageError::damaged(package, what));
             };
             if let Some(next) = parsed.records.get(number + 1).filter(|next| next.header < end) {
                 let what = format!("the members {:?} and {:?} overlap", name(record), name(next));
-                return Err(PackageError::damaged(&package, what));
+                return Err(PackageError::damaged(package, what));
             }
         }
-        let mut by_name: Vec<u32> = (0..parsed.records.len() as u32).collect();
-        by_name.sort_unstable_by_key(|number| {
-            parsed.records.get(*number as usize).map(|record| (parsed.name(record), record.header))
-        });
-        let (by_name, spellings, excess) = (by_name.into(), OnceLock::new(), tokio::sync::OnceCell::new());
-        Ok(Directory { package, version, place, parsed, by_name, spellings, excess })
+        let hash = |record: &Record| xxh3_64(parsed.plain_name(record).as_bytes());
+        let mut by_name: Box<[(u64, u32)]> = parsed.records.iter().map(hash).zip(0..).collect();
+        by_name.sort_unstable();
+        let package = package.clone();
+        Ok(Directory { package, version, place, parsed, by_name, folder: Default::default() })
     }
 
     /// The package.
@@ -166,10 +151,9 @@ impl Directory {
 
     /// Bytes of memory it takes.
     pub(super) fn bytes(&self) -> u64 {
-        let (names, records) = (self.parsed.names.len(), self.parsed.records.len());
-        let spellings = if self.spellings.get().is_some() { names + 64 * records } else { 0 };
         let held = if let Place::Memory(bytes) = &self.place { bytes.len() } else { 0 };
-        (names + (size_of::<Record>() + size_of::<u32>()) * records + spellings + held + size_of::<Directory>()) as u64
+        let records = self.parsed.records.len() * (size_of::<Record>() + size_of::<(u64, u32)>());
+        (self.parsed.names.len() + records + held + size_of::<Directory>()) as u64
     }
 
     pub(super) fn record(&self, number: u32) -> Option<&Record> {
@@ -178,11 +162,6 @@ impl Directory {
 
     pub(super) fn name(&self, record: &Record) -> &[u8] {
         self.parsed.name(record)
-    }
-
-    /// What [`Directory::new`] makes it of.
-    pub(super) fn parts(&self) -> &Parsed {
-        &self.parsed
     }
 
     /// Bytes of the package in which a member lies, local header included: all of it, but for an unusually long header.
@@ -202,66 +181,47 @@ impl Directory {
 
     /// The member that the `path` of a manifest's entry means: the one of that name, with or without leading slash; else
     /// the one whose name differs in slashes and escapes alone; else, where the manifest's paths are those of the
-    /// publisher's own disk, the one behind what they all have in excess.
+    /// publisher's own disk, the one behind the folder that they all begin with.
     pub(super) fn find(&self, path: &str) -> Found {
-        self.find_behind(path, self.excess.get().copied().flatten())
+        self.find_behind(path, self.folder.get().and_then(Option::as_deref))
     }
 
-    /// The same of paths that all have so many segments in excess.
-    pub(super) fn find_behind(&self, path: &str, excess: Option<usize>) -> Found {
+    /// The same of paths that all begin with a folder.
+    pub(super) fn find_behind(&self, path: &str, folder: Option<&str>) -> Found {
+        let plain = plain(path);
         for name in [path.strip_prefix('/').unwrap_or(path), path] {
-            match self.exact(name.as_bytes()) {
+            match self.one_of(self.alike(&plain).filter(|number| self.name_of(*number) == name.as_bytes())) {
                 Found::Nothing => {}
                 found => return found,
             }
         }
-        let plain = plain(path);
-        let rest = excess.and_then(|segments| behind(&plain, segments));
-        match (self.spelt(&plain), rest) {
+        match (self.spelt(&plain), folder.and_then(|folder| plain.strip_prefix(folder))) {
             (Found::Nothing, Some(rest)) => self.spelt(rest),
             (found, _) => found,
         }
     }
 
-    /// The member of exactly this name; of several that hold the same the last.
-    fn exact(&self, name: &[u8]) -> Found {
-        let first = self.by_name.partition_point(|number| self.name_of(*number) < name);
-        let same = self.by_name.get(first..).unwrap_or_default();
-        let same = same.iter().take_while(|number| self.name_of(**number) == name);
-        same.fold(Found::Nothing, |found, number| self.either(found, *number))
-    }
-
     /// The member of this plain name.
     pub(super) fn spelt(&self, plain: &str) -> Found {
-        match self.spellings().get(plain) {
-            None => Found::Nothing,
-            Some(Spelling::One(number)) => Found::Member(*number),
-            Some(Spelling::Several) => Found::Several,
-        }
+        self.one_of(self.alike(plain))
     }
 
-    fn spellings(&self) -> &HashMap<Box<str>, Spelling> {
-        self.spellings.get_or_init(|| {
-            let mut spellings: HashMap<Box<str>, Spelling> = HashMap::with_capacity(self.parsed.records.len());
-            for (number, record) in (0u32..).zip(&self.parsed.records) {
-                let name = self::plain(&decoded(self.parsed.name(record)));
-                let spelling = match spellings.get(name.as_str()) {
-                    None => Spelling::One(number),
-                    Some(Spelling::One(before)) if self.is_same(*before, number) => Spelling::One(number),
-                    Some(_) => Spelling::Several,
-                };
-                spellings.insert(name.into(), spelling);
-            }
-            spellings
-        })
+    /// The members of this plain name.
+    fn alike<'d>(&'d self, plain: &'d str) -> impl Iterator<Item = u32> + 'd {
+        let hash = xxh3_64(plain.as_bytes());
+        let first = self.by_name.partition_point(|(other, _)| *other < hash);
+        let same = self.by_name.iter().skip(first).take_while(move |(other, _)| *other == hash);
+        let is_alike = move |record: &Record| self.parsed.plain_name(record) == plain;
+        same.map(|(_, number)| *number).filter(move |number| self.record(*number).is_some_and(is_alike))
     }
 
-    fn either(&self, found: Found, number: u32) -> Found {
-        match found {
+    /// Of members that hold the same the last.
+    fn one_of(&self, numbers: impl Iterator<Item = u32>) -> Found {
+        numbers.fold(Found::Nothing, |found, number| match found {
             Found::Nothing => Found::Member(number),
             Found::Member(before) if self.is_same(before, number) => Found::Member(number),
             Found::Member(_) | Found::Several => Found::Several,
-        }
+        })
     }
 
     /// Whether two members hold the same bytes, by length and CRC-32.
@@ -301,6 +261,10 @@ impl Parsed {
     fn name(&self, record: &Record) -> &[u8] {
         let first = record.name as usize;
         self.names.get(first..first + usize::from(record.name_length)).unwrap_or_default()
+    }
+
+    fn plain_name(&self, record: &Record) -> String {
+        plain(&decoded(self.name(record)))
     }
 }
 

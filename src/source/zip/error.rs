@@ -44,6 +44,12 @@ pub enum PackageError {
         /// The package.
         package: Uri,
     },
+    /// None of the bytes that were waited for came in time.
+    #[error("{package}: its bytes do not come in time")]
+    Stalled {
+        /// The package.
+        package: Uri,
+    },
     /// There is no `manifest.xml` in it.
     #[error("{package} has no manifest.xml: which resources its members are is unknown")]
     NoManifest {
@@ -111,7 +117,7 @@ impl PackageError {
     pub fn is_retryable(&self) -> bool {
         match self {
             PackageError::Http { cause, .. } => cause.is_retryable(),
-            PackageError::Changed { .. } | PackageError::Folder { .. } => true,
+            PackageError::Changed { .. } | PackageError::Stalled { .. } | PackageError::Folder { .. } => true,
             PackageError::NotZip { .. }
             | PackageError::Damaged { .. }
             | PackageError::NoManifest { .. }
@@ -126,6 +132,10 @@ impl PackageError {
     /// Whether it is about one member alone: others of the same package may be sound.
     pub fn is_of_one_member(&self) -> bool {
         matches!(self, PackageError::NoMember { .. } | PackageError::Ambiguous { .. } | PackageError::Member { .. })
+    }
+
+    pub(super) fn no_directory(package: &Uri) -> PackageError {
+        PackageError::NotZip { package: package.clone(), seen: "a file without a ZIP's directory at its end".into() }
     }
 
     pub(super) fn damaged(package: &Uri, what: impl Into<String>) -> PackageError {

@@ -20,7 +20,7 @@ use std::io::{self, BufReader};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Notify;
 
 /// How often a whole package that cannot be resumed is asked for.
 const ATTEMPTS: u32 = 3;
@@ -31,40 +31,46 @@ const STEP: u64 = 16 << 20;
 /// How long a package waits for disk space that others on their way have reserved.
 const SPACE_DEADLINE: Duration = Duration::from_secs(3600);
 
-/// Disk space is reserved in units of so many bytes.
-const UNIT: u64 = 1 << 10;
-
 /// The copies on their way.
 #[derive(Debug)]
 pub(super) struct LocalCopies {
-    /// Of a package without ranges nothing can be read before it is here. Held for nothing else.
-    under_way: Mutex<HashMap<Uri, Option<Arc<Arriving>>>>,
-    /// A permit for each [`UNIT`] that local copies may take and none on its way has reserved.
-    space: Arc<Semaphore>,
-    units: u32,
+    /// Held for nothing else.
+    under_way: Mutex<HashMap<Uri, UnderWay>>,
+    /// One of them has released its space.
+    released: Notify,
+    /// Bytes that copies may take.
+    limit: u64,
+}
+
+#[derive(Debug)]
+struct UnderWay {
+    /// Disk space that is reserved for it.
+    bytes: u64,
+    /// Of a package without ranges nothing can be read before it is here.
+    copy: Option<Arc<Arriving>>,
 }
 
 /// The right to bring one local copy here, with its disk space.
 pub(super) struct Reservation {
     packages: Packages,
     package: Uri,
-    space: OwnedSemaphorePermit,
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.packages.shared.copies.under_way().remove(&self.package);
+        let copies = &self.packages.shared.copies;
+        copies.under_way().remove(&self.package);
+        copies.released.notify_waiters();
     }
 }
 
 impl LocalCopies {
     /// At most `limit` bytes.
     pub fn new(limit: u64) -> LocalCopies {
-        let units = units(limit);
-        LocalCopies { under_way: Mutex::default(), space: Arc::new(Semaphore::new(units as usize)), units }
+        LocalCopies { under_way: Mutex::default(), released: Notify::new(), limit }
     }
 
-    fn under_way(&self) -> MutexGuard<'_, HashMap<Uri, Option<Arc<Arriving>>>> {
+    fn under_way(&self) -> MutexGuard<'_, HashMap<Uri, UnderWay>> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -72,17 +78,18 @@ impl LocalCopies {
     pub fn packages(&self) -> Vec<Uri> {
         self.under_way().keys().cloned().collect()
     }
-}
 
-fn units(bytes: u64) -> u32 {
-    u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX).min(Semaphore::MAX_PERMITS as u32)
+    fn reserved(&self) -> u64 {
+        self.under_way().values().map(|copy| copy.bytes).sum()
+    }
 }
 
 impl Packages {
     /// The local copy of this version that is on its way.
     pub(super) fn local_copy(&self, directory: &Directory) -> Option<Arc<Arriving>> {
-        let under_way = self.shared.copies.under_way().get(directory.package()).cloned().flatten();
-        under_way.filter(|copy| copy.version == directory.version)
+        let under_way = self.shared.copies.under_way();
+        let copy = under_way.get(directory.package())?.copy.clone();
+        copy.filter(|copy| copy.version == directory.version)
     }
 
     /// The same; where there is none one begins, unless there is no space for it or it failed lately. Nothing is waited for.
@@ -90,44 +97,42 @@ impl Packages {
         if let Some(copy) = self.local_copy(directory) {
             return Some(copy);
         }
-        let (package, length) = (directory.package(), directory.length());
-        if length > self.shared.config.whole || self.failure(package, Piece::LocalCopy).is_some() {
+        let package = directory.package();
+        if self.failure(package, Piece::LocalCopy).is_some() {
             return None;
         }
-        let (copy, feed) = Arriving::local_copy(&directory.version);
-        let reservation = self.reserve(package, length, Some(Arc::clone(&copy)))?;
-        let task = self.clone().bring_local_copy(Arc::clone(directory), copy.priority(), feed, reservation);
+        let remote = self.remote(package);
+        let (copy, feed) = Arriving::local_copy(&directory.version, &remote.received);
+        let reservation = self.reserve(package, directory.length(), Some(Arc::clone(&copy)))?;
+        let task = self.clone().bring_local_copy(Arc::clone(directory), remote, copy.priority(), feed, reservation);
         tokio::spawn(task);
         Some(copy)
     }
 
     /// `None` where the copies on their way leave too little space for now, or this package is one of them.
     pub(super) fn reserve(&self, package: &Uri, bytes: u64, copy: Option<Arc<Arriving>>) -> Option<Reservation> {
-        let space = Arc::clone(&self.shared.copies.space).try_acquire_many_owned(units(bytes)).ok()?;
-        self.entered(package, space, copy)
-    }
-
-    fn entered(&self, package: &Uri, space: OwnedSemaphorePermit, copy: Option<Arc<Arriving>>) -> Option<Reservation> {
-        let mut under_way = self.shared.copies.under_way();
-        if under_way.contains_key(package) {
+        let copies = &self.shared.copies;
+        let mut under_way = copies.under_way();
+        let reserved: u64 = under_way.values().map(|copy| copy.bytes).sum();
+        if reserved.saturating_add(bytes) > copies.limit || under_way.contains_key(package) {
             return None;
         }
-        under_way.insert(package.clone(), copy);
-        Some(Reservation { packages: self.clone(), package: package.clone(), space })
+        under_way.insert(package.clone(), UnderWay { bytes, copy });
+        Some(Reservation { packages: self.clone(), package: package.clone() })
     }
 
     async fn bring_local_copy(
         self,
         directory: Arc<Directory>,
+        remote: Remote,
         priority: Priority,
         feed: Feed,
         reservation: Reservation,
     ) {
         let package = directory.package();
-        match self.download(&directory, priority, &feed, &reservation).await {
+        match self.download(&directory, remote, priority, &feed).await {
             // Unless the server was found to have another version meanwhile.
             Ok(copy) if self.known(package).is_none_or(|known| known.version == copy.version) => {
-                // What was remembered is what was given.
                 let _ = self.remember(package, Ok(Arc::new(copy)));
             }
             Ok(_) => {}
@@ -147,16 +152,15 @@ impl Packages {
     async fn download(
         &self,
         directory: &Directory,
+        remote: Remote,
         priority: Priority,
         feed: &Feed,
-        reservation: &Reservation,
     ) -> Result<Directory, PackageError> {
         let (package, version) = (directory.package(), &directory.version);
-        off_the_workers(|| self.make_space(reservation, version.length, 0))?;
+        off_the_workers(|| self.make_space(0))?;
         let mut file = Unnamed::new(&self.shared.config.folder)?;
         feed.begin_in(file.local()?);
-        let span = (0, version.length);
-        let mut bytes = PackageBytes::new(self.remote(package), version, Place::Server, span, priority);
+        let mut bytes = PackageBytes::new(remote, version, Place::Server, (0, version.length), priority);
         while bytes.position() < version.length {
             let next = bytes.next(version.length - bytes.position()).await?;
             file.write(&next)?;
@@ -167,70 +171,80 @@ impl Packages {
 
     /// Brings the body of `response`, which is the whole, to the disk; asks again where it breaks off.
     pub(super) async fn receive(&self, remote: &Remote, response: Response) -> Result<Directory, PackageError> {
+        let (package, limit) = (&remote.package, self.shared.config.whole);
         let (mut response, mut attempts) = (Some(response), 0);
         loop {
-            let attempt = match response.take() {
+            let released = self.shared.copies.released.notified();
+            let body = match response.take() {
                 Some(response) => response,
                 None => remote.whole().await?,
             };
+            if body.content_length.is_some_and(|bytes| bytes > limit) {
+                return Err(too_large(package, limit));
+            }
+            let Some(reservation) = self.reserve(package, body.content_length.unwrap_or(STEP).min(limit), None) else {
+                // The copies that it waits for may need its connection.
+                drop(body);
+                let waited = tokio::time::timeout(SPACE_DEADLINE, released).await;
+                waited.map_err(|_| self.no_space())?;
+                continue;
+            };
             attempts += 1;
-            match self.receive_once(remote, attempt).await {
+            match self.receive_once(remote, body, &reservation).await {
                 Err(error @ PackageError::Http { .. }) if error.is_retryable() && attempts < ATTEMPTS => {
-                    tracing::debug!(package = %remote.package, %error, "a whole package broke off, asking again");
+                    tracing::debug!(%package, %error, "a whole package broke off, asking again");
                 }
                 outcome => return outcome,
             }
         }
     }
 
-    async fn receive_once(&self, remote: &Remote, mut response: Response) -> Result<Directory, PackageError> {
-        let (folder, limit) = (&self.shared.config.folder, self.shared.config.whole);
-        let (package, announced) = (&remote.package, response.content_length);
-        if announced.is_some_and(|bytes| bytes > limit) {
-            return Err(too_large(package, limit));
-        }
-        let wanted = announced.unwrap_or(limit);
-        let reservation = match self.reserve(package, wanted, None) {
-            Some(reservation) => reservation,
-            None => {
-                // The copies that it waits for may need its connection.
-                drop(response);
-                let waiting = Arc::clone(&self.shared.copies.space).acquire_many_owned(units(wanted));
-                let granted = tokio::time::timeout(SPACE_DEADLINE, waiting).await.ok().and_then(Result::ok);
-                let space = granted.ok_or_else(|| failed(folder)(io::ErrorKind::StorageFull.into()))?;
-                let changed = || PackageError::Changed { package: package.clone() };
-                response = remote.whole().await?;
-                if response.content_length != announced {
-                    return Err(changed());
-                }
-                self.entered(package, space, None).ok_or_else(changed)?
-            }
-        };
-        let announced = announced.unwrap_or_default();
-        let mut version = remote.version_of(&response, announced)?;
+    async fn receive_once(
+        &self,
+        remote: &Remote,
+        mut response: Response,
+        own: &Reservation,
+    ) -> Result<Directory, PackageError> {
+        let (package, limit) = (&remote.package, self.shared.config.whole);
+        let mut version = remote.version_of(&response, 0)?;
         let first = remote.beginning(&mut response.body).await?;
         if let Some(seen) = remote::other_kind(&first) {
             // The rest, however long, would show nothing else.
             return Err(PackageError::NotZip { package: package.clone(), seen: seen.to_owned() });
         }
-        off_the_workers(|| self.make_space(&reservation, announced, 0))?;
-        let mut file = Unnamed::new(folder)?;
-        let (mut length, mut granted) = (0, announced);
+        off_the_workers(|| self.make_space(0))?;
+        let mut file = Unnamed::new(&self.shared.config.folder)?;
         let mut next = Some(Bytes::from(first));
         while let Some(bytes) = next {
-            length += bytes.len() as u64;
-            if length > limit {
+            version.length += bytes.len() as u64;
+            if version.length > limit {
                 return Err(too_large(package, limit));
             }
-            if length > granted {
-                granted = length + STEP;
-                off_the_workers(|| self.make_space(&reservation, granted.min(limit), length))?;
-            }
+            self.extend(own, version.length)?;
             file.write(&bytes)?;
             next = remote.chunk(&mut response.body).await?;
         }
-        version.length = length;
         self.complete(package, version, file).await
+    }
+
+    /// Reserves a further step of disk space where `length` bytes pass what is reserved.
+    fn extend(&self, own: &Reservation, length: u64) -> Result<(), PackageError> {
+        let (copies, limit) = (&self.shared.copies, self.shared.config.whole);
+        {
+            let mut under_way = copies.under_way();
+            let others: u64 =
+                under_way.iter().filter(|(other, _)| **other != own.package).map(|(_, it)| it.bytes).sum();
+            let Some(copy) = under_way.get_mut(&own.package).filter(|copy| copy.bytes < length) else { return Ok(()) };
+            copy.bytes = (length + STEP).min(limit.saturating_sub(others));
+            if copy.bytes < length {
+                return Err(self.no_space());
+            }
+        }
+        off_the_workers(|| self.make_space(length))
+    }
+
+    fn no_space(&self) -> PackageError {
+        failed(&self.shared.config.folder)(io::ErrorKind::StorageFull.into())
     }
 
     /// Gives a whole package its name, and reads its directory.
@@ -260,10 +274,7 @@ impl Packages {
             Directory::read(&own, &version, place, BufReader::new(clone), limit)
         });
         match reading.await.unwrap_or_else(|cause| Err(failed(folder)(io::Error::other(cause)))) {
-            Err(PackageError::Damaged { cause: Some(_), .. }) => {
-                let seen = self.remote(package).kind().await;
-                Err(PackageError::NotZip { package: package.clone(), seen })
-            }
+            Err(PackageError::Damaged { cause: Some(_), .. }) => Err(PackageError::no_directory(package)),
             read => read,
         }
     }
@@ -276,38 +287,35 @@ impl Packages {
         self.read_local(package, version).await.ok()
     }
 
-    /// Removes the least recently used copies until this one of `length` bytes has its space, of which `here` are on the disk
-    /// already: within the limit and the reserve. Copies on their way keep theirs.
-    fn make_space(&self, own: &Reservation, length: u64, here: u64) -> Result<(), PackageError> {
-        let (config, copies) = (&self.shared.config, &self.shared.copies);
-        let reserved = copies.units as usize - copies.space.available_permits();
-        let coming = reserved.saturating_sub(own.space.num_permits()) as u64 * UNIT;
-        let mut others = Vec::new();
-        for path in
-            folder::files(&config.folder)?.into_iter().filter(|path| path.extension().is_some_and(|it| it == "whole"))
-        {
+    /// Removes the least recently used copies until those on their way have their space, within the limit and the reserve; one of
+    /// them has `here` bytes on the disk already.
+    fn make_space(&self, here: u64) -> Result<(), PackageError> {
+        let config = &self.shared.config;
+        let mut copies = Vec::new();
+        for path in folder::files(&config.folder)? {
             // A file that was removed meanwhile takes no space.
-            if let Ok(metadata) = fs::metadata(&path) {
-                others.push((metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH), metadata.len(), path));
+            if path.extension().is_some_and(|kind| kind == "whole")
+                && let Ok(metadata) = fs::metadata(&path)
+            {
+                copies.push((metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH), metadata.len(), path));
             }
         }
-        others.sort();
-        let mut taken: u64 = others.iter().map(|(_, length, _)| length).sum();
+        copies.sort();
+        let (taken, coming) = (copies.iter().map(|(_, length, _)| length).sum::<u64>(), self.shared.copies.reserved());
         // Where the free bytes are unknown the file system's own refusal has to do.
         let free = (config.free_space)(&config.folder).unwrap_or(u64::MAX);
-        let needed = config.reserve.saturating_add(length.saturating_sub(here)).saturating_add(coming);
-        let mut shortage = needed.saturating_sub(free);
+        let shortage = config.reserve.saturating_add(coming.saturating_sub(here)).saturating_sub(free);
         if shortage > taken {
-            return Err(failed(&config.folder)(io::ErrorKind::StorageFull.into()));
+            return Err(self.no_space());
         }
-        for (_, bytes, path) in others {
-            if taken.saturating_add(coming).saturating_add(length) <= config.whole && shortage == 0 {
+        let mut excess = taken.saturating_add(coming).saturating_sub(config.whole).max(shortage);
+        for (_, bytes, path) in copies {
+            if excess == 0 {
                 break;
             }
             self.forget_file(&path);
             folder::remove(&path);
-            taken = taken.saturating_sub(bytes);
-            shortage = shortage.saturating_sub(bytes);
+            excess = excess.saturating_sub(bytes);
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use super::directory::{Directory, Found};
 use super::folder::{Unnamed, failed, key, remove};
 use super::member::Member;
-use super::path::{Excess, plain};
+use super::path::{folder_before_member, plain};
 use super::remote::Version;
 use super::{PackageError, Packages};
 use crate::document::{Capability, DocumentError, Entry, Header, Limits, PackageMember, Reader, Uri};
@@ -150,9 +150,9 @@ impl Packages {
         file.name(path)
     }
 
-    /// Finds out what the paths of the manifest have in excess of the members' names, once for all that wait for it.
-    pub(super) async fn learn_excess(&self, directory: &Arc<Directory>) {
-        let learning = directory.excess.get_or_try_init(async || match self.excess(directory).await {
+    /// Finds the folder on the publisher's disk that the paths of the manifest begin with, once for all that wait for it.
+    pub(super) async fn learn_folder(&self, directory: &Arc<Directory>) {
+        let learning = directory.folder.get_or_try_init(async || match self.folder(directory).await {
             Err(error) if !error.is_retryable() => Ok(None),
             learnt => learnt,
         });
@@ -161,27 +161,35 @@ impl Packages {
         }
     }
 
-    async fn excess(&self, directory: &Arc<Directory>) -> Result<Option<usize>, PackageError> {
+    async fn folder(&self, directory: &Arc<Directory>) -> Result<Option<Box<str>>, PackageError> {
         let manifest = match self.stand_in_of(directory.package()) {
             // Its paths are those that were stated.
             Some(stand_in) => self.opened_stand_in(directory.package(), &stand_in)?,
             None => self.manifest_of(directory).await?,
         };
         let own = Arc::clone(directory);
-        let gone = |_| PackageError::Changed { package: directory.package().clone() };
-        tokio::task::spawn_blocking(move || excess_of(&manifest, &own)).await.map_err(gone)?
+        let broken = |cause| failed(manifest.path())(std::io::Error::other(cause));
+        let reading = manifest.clone();
+        tokio::task::spawn_blocking(move || folder_of(&reading, &own)).await.map_err(broken)?
     }
 }
 
-/// How many segments the paths of a manifest have in excess of the members' names.
-pub(super) fn excess_of(manifest: &Manifest, directory: &Directory) -> Result<Option<usize>, PackageError> {
-    let (mut excess, mut reader) = (Excess::default(), manifest.reader()?);
+/// The folder on the publisher's own disk that all paths of a manifest begin with, where they do: the first path that leads to
+/// a member behind one decides.
+pub(super) fn folder_of(manifest: &Manifest, directory: &Directory) -> Result<Option<Box<str>>, PackageError> {
+    let (mut folder, mut reader) = (None::<Box<str>>, manifest.reader()?);
     while let Some(entry) = reader.next_entry().map_err(|cause| broken(&manifest.package, cause))? {
-        if let Some(path) = &entry.path {
-            excess.add(&plain(path), |name| directory.spelt(name) != Found::Nothing);
+        let Some(path) = entry.path.as_deref().map(plain) else { continue };
+        match &folder {
+            Some(folder) if !path.starts_with(&**folder) => return Ok(None),
+            Some(_) => {}
+            None => folder = folder_before_member(&path, |name| directory.spelt(name) != Found::Nothing).map(Box::from),
+        }
+        if folder.as_deref() == Some("") {
+            return Ok(None);
         }
     }
-    Ok(excess.segments())
+    Ok(folder)
 }
 
 /// CRC-32 and length of a manifest.

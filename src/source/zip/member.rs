@@ -4,7 +4,7 @@
 use super::bytes::{PackageBytes, Place};
 use super::directory::{DEFLATED, Directory, Found, LOCAL_HEADER, Record};
 use super::local_header::LocalHeader;
-use super::remote::Remote;
+use super::remote::{Received, Remote};
 use super::{PackageError, Packages};
 use crate::document::Uri;
 use crate::source::http::Priority;
@@ -67,18 +67,25 @@ impl Packages {
     /// # Errors
     /// Any [`PackageError`].
     pub async fn member(&self, package: &Uri, path: &str) -> Result<Member, PackageError> {
-        self.member_for(package, path, Priority::default()).await
+        self.member_for(package, path, Priority::default(), &Received::default()).await
     }
 
-    /// The same for a requester; until `priority` names one, requests for its bytes give way to others'.
+    /// The same for a requester; until `priority` names one, requests for its bytes give way to others'. What comes for it is
+    /// counted as `received`.
     ///
     /// # Errors
     /// Any [`PackageError`].
-    pub async fn member_for(&self, package: &Uri, path: &str, priority: Priority) -> Result<Member, PackageError> {
+    pub async fn member_for(
+        &self,
+        package: &Uri,
+        path: &str,
+        priority: Priority,
+        received: &Received,
+    ) -> Result<Member, PackageError> {
         for _ in 0..ATTEMPTS {
-            let directory = self.directory(package).await?;
+            let directory = self.directory_for(package, received).await?;
             if directory.find(path) == Found::Nothing {
-                self.learn_excess(&directory).await;
+                self.learn_folder(&directory).await;
             }
             let (package, path) = (package.clone(), Box::from(path));
             let number = match directory.find(&path) {
@@ -87,6 +94,10 @@ impl Packages {
                 Found::Several => return Err(PackageError::Ambiguous { package, path }),
             };
             let (remote, place) = (self.remote(&package), self.place(&directory, number, &path));
+            received.add(&remote.received);
+            if let Place::Arriving(arriving) = &place {
+                received.add(&arriving.received);
+            }
             match Member::begin(remote, &directory, (number, &path), place, priority.clone()).await {
                 Err(PackageError::Changed { .. }) => self.forget(&directory),
                 begun => return begun,

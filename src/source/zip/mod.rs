@@ -16,7 +16,6 @@ mod local_header;
 mod manifest;
 mod member;
 mod path;
-mod persisted;
 mod preview;
 mod remote;
 mod window;
@@ -29,10 +28,11 @@ pub use error::PackageError;
 pub use manifest::Manifest;
 pub use member::{Member, Stored};
 pub use preview::Listed;
+pub use remote::Received;
 
 use super::http::Client;
 use super::penalty_box::PenaltyBox;
-use crate::causes::chain;
+use super::single_flight::SingleFlight;
 use crate::document::{Limits, Uri};
 use crate::memory::Budget;
 use bytes::Place;
@@ -40,14 +40,15 @@ use directory::{End, too_large};
 use local_copy::LocalCopies;
 use lru::LruCache;
 use preview::StandIns;
-use remote::{Answer, Remote, Version};
-use std::collections::{HashMap, HashSet};
+use remote::{Answer, Counter, Remote, Version};
+use std::collections::HashSet;
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{Notify, OwnedMutexGuard};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
 use window::Walks;
 
 /// How long a package that cannot be read is not asked for.
@@ -104,26 +105,32 @@ pub struct Packages {
 struct Shared {
     client: Client,
     config: PackageConfig,
-    /// Each is held for nothing else, and while nothing is waited for and no file is touched.
-    turns: Mutex<Turns>,
+    /// The directories that are being read, with the bytes that come for it: the one that is known, or of what the server has now.
+    reading: SingleFlight<(Uri, Asked), Result<Arc<Directory>, PackageError>, Counter>,
+    /// Each lock is held for nothing else, and while nothing is waited for and no file is touched.
     known: Mutex<Known>,
     stand_ins: Mutex<StandIns>,
+    /// Held while a stand-in is replaced or compared.
+    comparing: tokio::sync::Mutex<()>,
     copies: LocalCopies,
     walks: Walks,
     /// A package says other things than what was stated of it.
     contradiction: Notify,
 }
 
-/// What one task at a time does for a package; of one package [`Piece::Directory`] is taken before [`Piece::StandIn`].
+/// Which directory is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Asked {
+    Known,
+    Current,
+}
+
+/// What of a package failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Piece {
     Directory,
-    StandIn,
     LocalCopy,
 }
-
-/// The turns that are taken or waited for.
-type Turns = HashMap<(Uri, Piece), Weak<tokio::sync::Mutex<()>>>;
 
 /// What is in memory.
 struct Known {
@@ -155,9 +162,9 @@ impl Packages {
         if stand_ins.values().any(|stand_in| stand_in.is_contradicted) {
             contradiction.notify_one();
         }
-        let (turns, walks) = (Mutex::default(), Walks::new());
-        let (known, stand_ins) = (Mutex::new(known), Mutex::new(stand_ins));
-        let shared = Shared { client, config, turns, known, stand_ins, copies, walks, contradiction };
+        let (known, stand_ins, walks) = (Mutex::new(known), Mutex::new(stand_ins), Walks::new());
+        let (reading, comparing) = (SingleFlight::default(), Default::default());
+        let shared = Shared { client, config, reading, known, stand_ins, comparing, copies, walks, contradiction };
         Ok(Packages { shared: Arc::new(shared) })
     }
 
@@ -172,21 +179,15 @@ impl Packages {
     /// # Errors
     /// Any [`PackageError`] of the package; a recent one is repeated without a request.
     pub async fn directory(&self, package: &Uri) -> Result<Arc<Directory>, PackageError> {
-        if let Some(directory) = self.known(package) {
-            return Ok(directory);
+        self.directory_for(package, &Received::default()).await
+    }
+
+    /// The same; its bytes are counted as `received`.
+    async fn directory_for(&self, package: &Uri, received: &Received) -> Result<Arc<Directory>, PackageError> {
+        match self.known(package) {
+            Some(directory) => Ok(self.confirmed(directory).await),
+            None => self.read_once(package, Asked::Known, received).await,
         }
-        let (packages, own) = (self.clone(), package.clone());
-        let reading = tokio::spawn(async move {
-            let _turn = packages.turn(&own, Piece::Directory).await;
-            match packages.recall(&own) {
-                Some(known) => known,
-                None => match packages.left(&own).await {
-                    Some(left) => packages.opened(&own, Ok(left)).await,
-                    None => packages.opened(&own, packages.read(&own, None).await).await,
-                },
-            }
-        });
-        reading.await.unwrap_or_else(|_| Err(PackageError::damaged(package, "reading its directory failed")))
     }
 
     /// The directory of the version that the server has now: it is asked whether it is still the known one.
@@ -194,56 +195,53 @@ impl Packages {
     /// # Errors
     /// See [`Packages::directory`].
     pub async fn current(&self, package: &Uri) -> Result<Arc<Directory>, PackageError> {
-        let _turn = self.turn(package, Piece::Directory).await;
-        let known = match self.recall(package) {
-            Some(known) => Some(known?),
-            None => self.left(package).await,
-        };
-        self.opened(package, self.read(package, known).await).await
+        self.read_once(package, Asked::Current, &Received::default()).await
     }
 
-    /// A directory has been read: it is compared with what was stated of the package, and remembered.
-    async fn opened(
+    async fn read_once(
         &self,
         package: &Uri,
-        read: Result<Arc<Directory>, PackageError>,
+        asked: Asked,
+        received: &Received,
     ) -> Result<Arc<Directory>, PackageError> {
-        if let Ok(directory) = &read {
-            self.confirm(directory).await;
+        let (counter, reading) = self.shared.reading.join(&Handle::current(), (package.clone(), asked), || {
+            let (packages, remote) = (self.clone(), self.remote(package));
+            (Arc::clone(&remote.received), async move { packages.read(&remote, asked).await })
+        });
+        received.add(&counter);
+        let broken = || Err(PackageError::damaged(package, "reading its directory failed"));
+        Ok(self.confirmed(reading.await.unwrap_or_else(broken)?).await)
+    }
+
+    /// Reads a directory, and remembers it.
+    async fn read(&self, remote: &Remote, asked: Asked) -> Result<Arc<Directory>, PackageError> {
+        let package = &remote.package;
+        if let Some(error) = self.failure(package, Piece::Directory) {
+            return Err(error);
         }
+        let here = match self.known(package) {
+            Some(known) => Some(known),
+            None => self.left_copy(package).await.map(Arc::new),
+        };
+        let read = match here {
+            Some(here) if asked == Asked::Known => Ok(here),
+            here => self.read_from_server(remote, here).await,
+        };
         self.remember(package, read)
     }
 
-    /// Drops everything of other packages than these and those that are being read just now.
+    /// Drops everything of other packages than these and those of which a local copy is on its way.
     ///
     /// # Errors
     /// [`PackageError::Folder`]
     pub fn retain(&self, packages: &HashSet<Uri>) -> Result<(), PackageError> {
-        let mut in_use = self.shared.copies.packages();
-        {
-            let turns = self.shared.turns.lock().unwrap_or_else(PoisonError::into_inner);
-            let taken = turns.iter().filter(|(_, turn)| turn.strong_count() > 0);
-            in_use.extend(taken.map(|((package, _), _)| package.clone()));
-        }
-        let retained: HashSet<Uri> = packages.iter().cloned().chain(in_use).collect();
+        let retained: HashSet<Uri> = packages.iter().cloned().chain(self.shared.copies.packages()).collect();
         let others = self.directories().into_iter().filter(|directory| !retained.contains(directory.package()));
         others.for_each(|directory| self.forget(&directory));
         self.retain_stand_ins(&retained);
         let keys: HashSet<String> = retained.iter().map(folder::key).collect();
         // A package that begins to be read meanwhile may lose a file, and asks for it again.
         folder::sweep(&self.shared.config.folder, |name, key| name.ends_with(".tmp") || keys.contains(key))
-    }
-
-    /// What an earlier process has left: a local copy, or the directory of a version with a strong ETag, to which every
-    /// range will be bound.
-    async fn left(&self, package: &Uri) -> Option<Arc<Directory>> {
-        if let Some(copy) = self.left_copy(package).await {
-            return Some(Arc::new(copy));
-        }
-        let (folder, limit) = (self.shared.config.folder.clone(), self.shared.config.directory);
-        let package = package.clone();
-        let left = tokio::task::spawn_blocking(move || persisted::read(&folder, &package, limit));
-        left.await.ok()?.map(Arc::new)
     }
 
     /// Forgets a directory whose version the server does not have any more, and its files.
@@ -261,33 +259,13 @@ impl Packages {
         }
         let folder = &self.shared.config.folder;
         manifest::remove_manifest(folder, directory);
-        for kind in ["directory", "whole", "json"] {
+        for kind in ["whole", "json"] {
             folder::remove(&folder::file(folder, package, kind));
         }
     }
 
-    /// Waits until no other task does the same for this package.
-    async fn turn(&self, package: &Uri, piece: Piece) -> OwnedMutexGuard<()> {
-        let turn = {
-            let mut turns = self.shared.turns.lock().unwrap_or_else(PoisonError::into_inner);
-            let of = (package.clone(), piece);
-            turns.get(&of).and_then(Weak::upgrade).unwrap_or_else(|| {
-                turns.retain(|_, turn| turn.strong_count() > 0);
-                let turn = Arc::default();
-                turns.insert(of, Arc::downgrade(&turn));
-                turn
-            })
-        };
-        turn.lock_owned().await
-    }
-
     fn remote(&self, package: &Uri) -> Remote {
-        Remote::new(&self.shared.client, package, self.shared.walks.received(package))
-    }
-
-    /// What is known of `package`, a recent failure included.
-    fn recall(&self, package: &Uri) -> Option<Result<Arc<Directory>, PackageError>> {
-        self.known(package).map(Ok).or_else(|| self.failure(package, Piece::Directory).map(Err))
+        Remote::new(&self.shared.client, package)
     }
 
     fn failure(&self, package: &Uri, piece: Piece) -> Option<PackageError> {
@@ -330,38 +308,27 @@ impl Packages {
     }
 
     /// Reads the directory from the server, or finds that the `known` one is still right.
-    async fn read(&self, package: &Uri, known: Option<Arc<Directory>>) -> Result<Arc<Directory>, PackageError> {
-        let remote = self.remote(package);
+    async fn read_from_server(
+        &self,
+        remote: &Remote,
+        known: Option<Arc<Directory>>,
+    ) -> Result<Arc<Directory>, PackageError> {
         for _ in 0..RANGES {
             match (remote.end(known.as_ref().map(|known| &known.version)).await?, &known) {
                 (Answer::Same, Some(known)) => return Ok(Arc::clone(known)),
                 // A 304 to a question without condition is refused by the client.
                 (Answer::Same, None) => break,
-                (Answer::Whole(response), _) => return self.receive(&remote, *response).await.map(Arc::new),
+                (Answer::Whole(response), _) => return self.receive(remote, *response).await.map(Arc::new),
                 (Answer::End(version, first, bytes), _) => {
-                    match self.in_place(&remote, version, End::new(first, bytes)).await {
+                    match self.in_place(remote, version, End::new(first, bytes)).await {
                         // Another version came up between two ranges.
                         Err(PackageError::Changed { .. }) => {}
-                        Err(error) => return Err(error),
-                        Ok(directory) => return Ok(self.persist(directory).await),
+                        read => return read.map(Arc::new),
                     }
                 }
             }
         }
-        Err(PackageError::Changed { package: package.clone() })
-    }
-
-    /// Writes a directory down for the next process.
-    async fn persist(&self, directory: Directory) -> Arc<Directory> {
-        let (folder, directory) = (self.shared.config.folder.clone(), Arc::new(directory));
-        if directory.is_read_in_place() {
-            let own = Arc::clone(&directory);
-            let written = tokio::task::spawn_blocking(move || persisted::write(&folder, &own)).await;
-            if let Ok(Err(error)) = written {
-                tracing::warn!(error = %chain(&error), "a directory cannot be written; a restart will ask for it again");
-            }
-        }
-        directory
+        Err(PackageError::Changed { package: remote.package.clone() })
     }
 
     /// Reads the directory of a version of which the end is here, and more of it where it is larger than that.
@@ -394,8 +361,7 @@ impl Packages {
                 }
                 (Err(PackageError::Damaged { cause: Some(cause), .. }), None) if !end.has_directory() => {
                     tracing::debug!(%package, error = %cause, "no directory at the end of a package");
-                    let seen = remote.kind().await;
-                    return Err(PackageError::NotZip { package: package.clone(), seen });
+                    return Err(PackageError::no_directory(package));
                 }
                 (Err(error), _) => return Err(error),
             }

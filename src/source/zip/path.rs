@@ -18,52 +18,15 @@ pub(super) fn plain(path: &str) -> String {
     plain
 }
 
-/// Whether a manifest's `path` can be the name of a member that was packed on purpose.
-pub(super) fn is_plausible(path: &str) -> bool {
-    let decoded = percent_decode_str(path).decode_utf8().unwrap_or(path.into());
-    let has_name = decoded.split(['/', '\\']).any(|segment| !matches!(segment, "" | "."));
-    has_name && !decoded.contains(char::is_control) && !decoded.split(['/', '\\']).any(|segment| segment == "..")
-}
-
-/// What is left of a path of the publisher's own disk behind so many of its segments; `None` where nothing is.
-pub(super) fn behind(plain: &str, segments: usize) -> Option<&str> {
-    let mut rest = plain;
-    for _ in 0..segments {
-        rest = rest.split_once('/')?.1;
-    }
-    Some(rest)
-}
-
-/// Leading segments of a path that may be in excess: no publisher's disk is deeper.
+/// Segments of a path that are looked through: no publisher's disk is deeper.
 const DEEPEST: usize = 64;
 
-/// How many leading segments all paths of a manifest have in excess of the members' names, if one number explains them.
-#[derive(Debug, Default)]
-pub(super) struct Excess {
-    /// Numbers that explain every path so far that can be explained at all; `None` before the first of those.
-    candidates: Option<Vec<usize>>,
-}
-
-impl Excess {
-    /// Takes one more path into account; `is_member`: whether there is a member of a plain name.
-    pub fn add(&mut self, plain: &str, is_member: impl Fn(&str) -> bool) {
-        let depth = plain.split('/').take(DEEPEST).count();
-        let explains = |segments: &usize| behind(plain, *segments).is_some_and(&is_member);
-        let explaining: Vec<usize> = (0..depth).filter(explains).collect();
-        if explaining.is_empty() {
-            // A member that is missing says nothing of the others.
-            return;
-        }
-        match &mut self.candidates {
-            None => self.candidates = Some(explaining),
-            Some(candidates) => candidates.retain(|segments| explaining.contains(segments)),
-        }
-    }
-
-    /// The smallest number of segments that explains all of them.
-    pub fn segments(&self) -> Option<usize> {
-        self.candidates.as_ref()?.first().copied()
-    }
+/// The folder on the publisher's own disk that a path begins with: the shortest behind which it names a member. Empty where
+/// the whole path does; `None` where no end of it does.
+pub(super) fn folder_before_member(plain: &str, is_member: impl Fn(&str) -> bool) -> Option<&str> {
+    let starts = plain.match_indices('/').map(|(slash, _)| slash + 1);
+    let mut splits = std::iter::once(0).chain(starts).take(DEEPEST).map(|start| plain.split_at(start));
+    splits.find(|(_, rest)| is_member(rest)).map(|(folder, _)| folder)
 }
 
 #[cfg(test)]
@@ -88,22 +51,15 @@ mod tests {
             tried.set(tried.get() + 1);
             false
         };
-        Excess::default().add(&"a/".repeat(30_000), is_member);
+        assert_eq!(folder_before_member(&"a/".repeat(30_000), is_member), None);
         assert!(tried.get() < 100, "{}", tried.get());
     }
 
     #[test]
-    fn a_path_of_the_publishers_disk_is_explained_by_what_all_have_in_excess() {
-        let members = ["a/x", "b/x", "x", "y"];
-        let is_member = |name: &str| members.contains(&name);
-        let mut excess = Excess::default();
-        excess.add("home/pub/a/x", is_member);
-        assert_eq!(excess.segments(), Some(2), "a/x rather than x");
-        excess.add("home/pub/b/x", is_member);
-        excess.add("home/pub/gone", is_member);
-        assert_eq!(excess.segments(), Some(2));
-        excess.add("home/y", is_member);
-        assert_eq!(excess.segments(), None, "no one number explains them all");
-        assert_eq!(behind("home/pub/a/x", 2), Some("a/x"));
+    fn the_shortest_folder_before_a_member_is_taken() {
+        let is_member = |name: &str| ["a/x", "b/x", "x", "y"].contains(&name);
+        assert_eq!(folder_before_member("home/pub/a/x", is_member), Some("home/pub/"), "a/x rather than x");
+        assert_eq!(folder_before_member("y", is_member), Some(""));
+        assert_eq!(folder_before_member("home/pub/gone", is_member), None);
     }
 }

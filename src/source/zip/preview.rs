@@ -8,10 +8,9 @@
 
 use super::directory::{Directory, Found};
 use super::folder::{self, Description, Unnamed};
-use super::manifest::{Sum, excess_of, inside};
-use super::path::is_plausible;
+use super::manifest::{Sum, folder_of, inside};
 use super::remote::{IN_MEMORY, Version};
-use super::{Manifest, PackageError, Packages, Piece};
+use super::{Manifest, PackageError, Packages};
 use crate::causes::chain;
 use crate::document::{Capability, Entry, Uri};
 use serde::{Deserialize, Serialize};
@@ -56,6 +55,17 @@ pub(super) struct StandIn {
     pub is_contradicted: bool,
 }
 
+impl StandIn {
+    /// Bytes of the package.
+    pub fn length(&self) -> u64 {
+        self.of.version.length
+    }
+
+    fn is_compared_with(&self, version: &Version) -> bool {
+        self.is_confirmed && self.of.version == *version
+    }
+}
+
 /// Those that earlier processes have left.
 pub(super) fn left(folder: &Path) -> Result<StandIns, PackageError> {
     let files =
@@ -72,12 +82,12 @@ impl Packages {
     /// # Errors
     /// See [`Packages::manifest`].
     pub async fn stated(&self, listed: &Listed) -> Result<Manifest, PackageError> {
-        let is_in_place = self.known(&listed.package).is_some_and(|known| known.is_read_in_place());
-        if let Some(copy) = listed.copy.as_ref().filter(|_| !is_in_place) {
-            let _turn = self.turn(&listed.package, Piece::StandIn).await;
-            if let Some(manifest) = self.stand_in(listed, copy).await? {
-                return Ok(manifest);
-            }
+        if let Some(copy) = &listed.copy
+            && let Some(manifest) = self.stand_in(listed, copy).await
+            // A package that has come meanwhile was compared with an earlier copy at most.
+            && self.known(&listed.package).is_none()
+        {
+            return Ok(manifest);
         }
         self.manifest(&listed.package).await
     }
@@ -108,11 +118,6 @@ impl Packages {
         }
     }
 
-    /// Bytes of a package for which another manifest stands in.
-    pub(super) fn length_of_stand_in(&self, package: &Uri) -> Option<u64> {
-        self.stand_ins().get(package).map(|stand_in| stand_in.of.version.length)
-    }
-
     /// Forgets those of other packages.
     pub(super) fn retain_stand_ins(&self, packages: &HashSet<Uri>) {
         self.stand_ins().retain(|package, _| packages.contains(package));
@@ -127,40 +132,31 @@ impl Packages {
     }
 
     /// The manifest of a package that is not to be fetched for it; `None` where its own is cheaper, or the only one.
-    async fn stand_in(&self, listed: &Listed, copy: &Uri) -> Result<Option<Manifest>, PackageError> {
+    async fn stand_in(&self, listed: &Listed, copy: &Uri) -> Option<Manifest> {
         let package = &listed.package;
-        let here = match self.recall(package) {
-            Some(known) => Some(known?),
-            None => self.left(package).await,
+        let here = match self.known(package) {
+            Some(known) if known.is_read_in_place() => return None,
+            Some(known) => Some(known),
+            None => self.left_copy(package).await.map(Arc::new),
         };
         let before = self.stand_in_of(package);
-        let known = here.as_ref().map(|here| here.version.clone());
-        let known = known.or_else(|| before.as_ref().map(|before| before.of.version.clone()));
-        let now = match (self.remote(package).version(known.as_ref()).await, known) {
-            (Ok(Some((now, ranges))), _) if now.length <= IN_MEMORY || (ranges && now.etag.is_some()) => {
-                return Ok(None);
-            }
-            (Ok(Some((now, _))), _) | (Ok(None), Some(now)) => now,
-            (Ok(None), None) | (Err(_), _) => return Ok(None),
+        let known = here.as_ref().map(|here| &here.version).or(before.as_ref().map(|before| &before.of.version));
+        let version = match self.remote(package).version(known).await.ok()? {
+            Some((now, has_ranges)) if now.length <= IN_MEMORY || (has_ranges && now.etag.is_some()) => return None,
+            Some((now, _)) => now,
+            None => known?.clone(),
         };
         match here {
-            // Its own manifest is here, for one more question whether it is still the same.
-            Some(here) if here.version == now => return Ok(None),
+            Some(here) if here.version == version => return None,
             Some(here) => self.forget(&here),
             None => {}
         }
-        if let Some(before) = before.filter(|before| before.of.version == now && now.has_validator())
-            && let Ok(manifest) = self.opened_stand_in(package, &before)
-        {
-            return Ok(Some(manifest));
+        let before = before.filter(|before| before.of.version == version && version.has_validator());
+        if let Some(manifest) = before.and_then(|before| self.opened_stand_in(package, &before).ok()) {
+            return Some(manifest);
         }
-        match self.fetch_copy(listed, copy, now).await {
-            Ok(manifest) => Ok(Some(manifest)),
-            Err(why) => {
-                tracing::info!(%package, %copy, why, "the copy of a manifest is of no use");
-                Ok(None)
-            }
-        }
+        let fetched = self.fetch_copy(listed, copy, version).await;
+        fetched.inspect_err(|why| tracing::info!(%package, %copy, why, "the copy of a manifest is of no use")).ok()
     }
 
     pub(super) fn opened_stand_in(&self, package: &Uri, stand_in: &StandIn) -> Result<Manifest, PackageError> {
@@ -184,6 +180,7 @@ impl Packages {
             crc.update(&bytes);
             file.write(&bytes).map_err(|error| chain(&error))?;
         }
+        let _turn = self.shared.comparing.lock().await;
         file.name(&folder::file(folder, package, "copy")).map_err(|error| chain(&error))?;
         let stand_in = StandIn {
             of: Description { package: package.to_string(), version },
@@ -200,14 +197,20 @@ impl Packages {
         Ok(manifest)
     }
 
-    /// Compares a package that has just been opened with what was stated of it. The package counts.
-    pub(super) async fn confirm(&self, directory: &Arc<Directory>) {
-        let package = directory.package();
-        let Some(before) = self.stand_in_of(package) else { return };
-        let _turn = self.turn(package, Piece::StandIn).await;
-        if before.is_confirmed && before.of.version == directory.version {
-            return;
+    /// The directory, once its package has been compared with what was stated of it. The package counts.
+    pub(super) async fn confirmed(&self, directory: Arc<Directory>) -> Arc<Directory> {
+        let is_open = |stand_in: &StandIn| !stand_in.is_compared_with(&directory.version);
+        if self.stand_in_of(directory.package()).is_some_and(|stand_in| is_open(&stand_in)) {
+            let _turn = self.shared.comparing.lock().await;
+            if let Some(before) = self.stand_in_of(directory.package()).filter(is_open) {
+                self.compare(&directory, before).await;
+            }
         }
+        directory
+    }
+
+    async fn compare(&self, directory: &Arc<Directory>, before: StandIn) {
+        let package = directory.package();
         let of = Description { package: package.to_string(), version: directory.version.clone() };
         let confirmed = StandIn { of, is_confirmed: true, ..before };
         let (stated, own) = (self.opened_stand_in(package, &confirmed), self.manifest_of(directory).await);
@@ -242,10 +245,7 @@ impl Packages {
 /// Reads a copy to its end.
 fn check(copy: &Manifest, wanted: &Capability) -> Result<(), String> {
     let (mut reader, mut is_empty) = (copy.reader().map_err(|error| chain(&error))?, true);
-    while let Some(entry) = reader.next_entry().map_err(|error| chain(&error))? {
-        if let Some(path) = entry.path.as_deref().filter(|path| !is_plausible(path)) {
-            return Err(format!("{path:?} can be no member's name"));
-        }
+    while reader.next_entry().map_err(|error| chain(&error))?.is_some() {
         is_empty = false;
     }
     match copy.capability().as_ref() == Some(wanted) {
@@ -257,11 +257,11 @@ fn check(copy: &Manifest, wanted: &Capability) -> Result<(), String> {
 
 /// Whether a copy lists what the manifest inside does, in the same order, and its paths lead to the same members.
 fn says_the_same(copy: &Manifest, inside: &Manifest, directory: &Directory) -> bool {
-    let excess = excess_of(copy, directory).ok().flatten();
+    let folder = folder_of(copy, directory).ok().flatten();
     let leads_there = |stated: &Option<Box<str>>, path: &Option<Box<str>>| match (stated, path) {
         (Some(stated), Some(path)) if stated != path => {
             let found = directory.find(path);
-            matches!(found, Found::Member(_)) && directory.find_behind(stated, excess) == found
+            matches!(found, Found::Member(_)) && directory.find_behind(stated, folder.as_deref()) == found
         }
         _ => stated == path,
     };

@@ -1,4 +1,4 @@
-//! The server of a package: its end, its ranges, all of it, and what comes from it counted.
+//! The server of a package: its end, its ranges, all of it. What comes is counted for the requests that wait for it.
 
 use super::PackageError;
 use crate::document::Uri;
@@ -6,8 +6,8 @@ use crate::source::http::{Body, Client, HttpError, Priority, Request, Response, 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Deadline of a response head, repetitions included; the body has the client's low-speed limit.
@@ -60,18 +60,37 @@ pub(super) enum Answer {
     Whole(Box<Response>),
 }
 
-/// The server of one package.
+/// Bytes of bodies that came for one purpose.
+pub(super) type Counter = Arc<AtomicU64>;
+
+/// The bytes that came of what one request waits for. Bytes of other members are none of them.
+#[derive(Clone, Debug, Default)]
+pub struct Received(Arc<Mutex<Vec<Counter>>>);
+
+impl Received {
+    /// They rise while its bytes come.
+    pub fn bytes(&self) -> u64 {
+        let counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        counters.iter().map(|counter| counter.load(Ordering::Relaxed)).sum()
+    }
+
+    /// What this counts is waited for too.
+    pub(super) fn add(&self, counter: &Counter) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(counter));
+    }
+}
+
+/// The server of one package, as it is asked for one purpose.
 #[derive(Clone, Debug)]
 pub(super) struct Remote {
     client: Client,
     pub package: Uri,
-    /// Bytes that came of the package so far, in bodies of any request.
-    received: Arc<AtomicU64>,
+    pub received: Counter,
 }
 
 impl Remote {
-    pub fn new(client: &Client, package: &Uri, received: Arc<AtomicU64>) -> Remote {
-        Remote { client: client.clone(), package: package.clone(), received }
+    pub fn new(client: &Client, package: &Uri) -> Remote {
+        Remote { client: client.clone(), package: package.clone(), received: Counter::default() }
     }
 
     /// Asks which version the server has, without its bytes, and whether it announces ranges. `None`: still the known one.
@@ -186,14 +205,6 @@ impl Remote {
         Ok(first)
     }
 
-    /// The kind of file that the first bytes of the package show.
-    pub async fn kind(&self) -> String {
-        let request = Request { range: Some((0, Some(BEGINNING as u64 - 1))), ..self.get() };
-        let Ok(mut response) = self.client.send(request).await else { return "something else".into() };
-        let first = self.beginning(&mut response.body).await.unwrap_or_default();
-        kind(&first, response.media_type.as_deref()).to_owned()
-    }
-
     /// The version that a response is of.
     pub fn version_of(&self, response: &Response, length: u64) -> Result<Version, PackageError> {
         self.uncoded(response)?;
@@ -254,15 +265,6 @@ fn strong(response: &Response) -> Option<&str> {
     response.etag.as_deref().filter(|etag| etag.starts_with('"'))
 }
 
-/// The kind of file that begins with these bytes.
-fn kind<'a>(first: &[u8], media_type: Option<&'a str>) -> &'a str {
-    match other_kind(first) {
-        Some(kind) => kind,
-        None if first.starts_with(b"PK\x03\x04") => "a ZIP whose end, and with it the directory, is missing",
-        None => media_type.unwrap_or("of an unknown kind"),
-    }
-}
-
 /// The kind of file that begins with these bytes, where that is known and no ZIP.
 pub(super) fn other_kind(first: &[u8]) -> Option<&'static str> {
     const KINDS: [(&[u8], &str); 7] = [
@@ -285,11 +287,10 @@ mod tests {
 
     #[test]
     fn what_is_no_zip_is_named() {
-        assert_eq!(kind(b"\xfd7zXZ\0rest", Some("application/zip")), "an xz archive (.tar.xz)");
-        assert_eq!(kind(b"\n <!DOCTYPE html>", None), "an HTML or XML page");
+        assert_eq!(other_kind(b"\xfd7zXZ\0rest"), Some("an xz archive (.tar.xz)"));
+        assert_eq!(other_kind(b"\n <!DOCTYPE html>"), Some("an HTML or XML page"));
         let tar = [&[b'a'; 257][..], b"ustar"].concat();
-        assert_eq!(kind(&tar, None), "a tar archive");
-        assert_eq!(kind(b"whatever", Some("image/png")), "image/png");
-        assert_eq!(kind(b"", None), "of an unknown kind");
+        assert_eq!(other_kind(&tar), Some("a tar archive"));
+        assert_eq!((other_kind(b"PK\x03\x04"), other_kind(b"")), (None, None));
     }
 }

@@ -4,13 +4,12 @@
 use super::arriving::{Arriving, Feed};
 use super::bytes::Place;
 use super::directory::{Directory, Found};
-use super::remote::Remote;
+use super::remote::{Remote, Version};
 use super::{PackageError, Packages, Piece};
 use crate::document::{PackageMember, Uri};
 use lru::LruCache;
 use std::num::NonZeroUsize;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use xxhash_rust::xxh3::xxh3_64;
@@ -19,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_64;
 const SEVERAL: usize = 3;
 const TOGETHER: Duration = Duration::from_secs(1);
 
-/// A package of at most so many bytes is small: two windows, which a walk through it would fetch anyway. An on-demand reader pays
+/// A package of at most so many bytes is small: two windows, which a walk through it would fetch anyway. A reader of a few members pays
 /// for it once.
 pub(super) const SMALL: u64 = 16 << 20;
 
@@ -48,8 +47,9 @@ pub(super) struct Walks {
 #[derive(Debug, Default)]
 struct Demand {
     lately: Vec<Want>,
-    /// Bytes that came of it.
-    received: Arc<AtomicU64>,
+    /// The version of which members are read, and the bytes that were asked for them.
+    version: Option<Version>,
+    asked: u64,
 }
 
 #[derive(Debug)]
@@ -61,13 +61,21 @@ struct Want {
 }
 
 impl Demand {
-    /// One more member is wanted. The offsets of all that are wanted together, each once.
-    fn want(&mut self, path: &str, offset: u64, now: Instant) -> Vec<u64> {
+    /// One more member is wanted. How many are wanted together with it that lie as `near`, itself included.
+    fn want(&mut self, path: &str, offset: u64, near: u64, now: Instant) -> usize {
         let member = xxh3_64(path.as_bytes());
         self.lately.retain(|want| want.member != member && now.saturating_duration_since(want.at) <= TOGETHER);
         self.lately.drain(..self.lately.len().saturating_sub(MEMBERS - 1));
         self.lately.push(Want { member, offset, at: now });
-        self.lately.iter().map(|want| want.offset).collect()
+        self.lately.iter().filter(|want| want.offset.abs_diff(offset) <= near).count()
+    }
+
+    /// Bytes that were asked for members of this version. Those of earlier versions count for nothing.
+    fn asked(&mut self, version: &Version) -> &mut u64 {
+        if self.version.as_ref() != Some(version) {
+            (self.version, self.asked) = (Some(version.clone()), 0);
+        }
+        &mut self.asked
     }
 }
 
@@ -86,26 +94,23 @@ impl Walks {
         self.windows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts the bytes that come of a package.
-    pub fn received(&self, package: &Uri) -> Arc<AtomicU64> {
-        self.demand(package, |demand| Arc::clone(&demand.received))
-    }
-
-    /// The windows of this version, in no order.
-    fn of(&self, directory: &Directory) -> Vec<Arc<Arriving>> {
-        let windows = self.windows();
-        let of_version = |((package, _), window): &(&(Uri, u64), &Arc<Arriving>)| {
-            package == directory.package() && window.version == directory.version
-        };
-        windows.iter().filter(of_version).map(|(_, window)| Arc::clone(window)).collect()
-    }
-
-    /// The window that holds these bytes, or will.
-    fn holding(&self, directory: &Directory, extent: &Range<u64>) -> Option<Arc<Arriving>> {
-        let mut of_version = self.of(directory).into_iter();
-        let window = of_version.find(|window| window.range.start <= extent.start && extent.end <= window.end())?;
-        self.windows().promote(&(directory.package().clone(), window.range.start));
-        Some(window)
+    /// The window of this version that holds these bytes, or will; else where the next window begins.
+    fn holding(&self, directory: &Directory, extent: &Range<u64>) -> Result<Arc<Arriving>, u64> {
+        let (mut windows, mut next) = (self.windows(), u64::MAX);
+        let mut held = None;
+        for (key, window) in windows.iter() {
+            if key.0 != *directory.package() || window.version != directory.version {
+                continue;
+            }
+            if window.range.start <= extent.start && extent.end <= window.end() {
+                held = Some((key.clone(), Arc::clone(window)));
+            } else if window.range.start > extent.start {
+                next = next.min(window.range.start);
+            }
+        }
+        let (key, window) = held.ok_or(next)?;
+        windows.promote(&key);
+        Ok(window)
     }
 }
 
@@ -114,31 +119,25 @@ impl Packages {
     /// are here or on their way, or there they are fewer. Nothing is fetched.
     pub fn want(&self, member: &PackageMember) -> bool {
         let (package, path) = (&member.package, &member.path);
-        let is_together = |offset, near| self.wanted(package, path, offset, near).len() >= SEVERAL;
+        let is_together = |offset, near| self.are_several_wanted(package, path, offset, near);
         let Some(directory) = self.known(package) else {
-            let is_cheap = self.length_of_stand_in(package).is_none_or(|length| length <= SMALL);
+            let is_cheap = self.stand_in_of(package).is_none_or(|stand_in| stand_in.length() <= SMALL);
             return is_together(0, u64::MAX) && is_cheap && self.failure(package, Piece::Directory).is_none();
         };
         let number = match directory.find(path) {
             Found::Member(number) => number,
-            // What the paths have in excess may not be known yet.
-            Found::Nothing if directory.excess.get().is_none() => return is_together(0, u64::MAX),
+            // The folder on the publisher's disk may not be known yet.
+            Found::Nothing if directory.folder.get().is_none() => return is_together(0, u64::MAX),
             Found::Nothing | Found::Several => return false,
         };
         let Some(record) = directory.record(number).filter(|record| record.unreadable().is_none()) else {
             return false;
         };
         let extent = directory.extent(number);
-        let near = if self.is_small(&directory) { u64::MAX } else { WINDOW };
-        is_together(extent.start, near)
+        is_together(extent.start, self.near(&directory))
             || record.packed < record.length
             || !matches!(directory.place, Place::Server)
-            || self.shared.walks.holding(&directory, &extent).is_some()
-    }
-
-    /// Bytes that came of this package so far: they rise while anything of it is on its way.
-    pub fn received(&self, package: &Uri) -> u64 {
-        self.shared.walks.received(package).load(Ordering::Relaxed)
+            || self.shared.walks.holding(&directory, &extent).is_ok()
     }
 
     /// Where to read a member from, which is wanted now.
@@ -146,56 +145,63 @@ impl Packages {
         if !matches!(directory.place, Place::Server) {
             return directory.place.clone();
         }
-        let extent = directory.extent(number);
-        let is_small = self.is_small(directory);
-        let near = if is_small { u64::MAX } else { WINDOW };
-        let wanted = self.wanted(directory.package(), path, extent.start, near);
-        let is_together = wanted.len() >= SEVERAL;
+        let (extent, near) = (directory.extent(number), self.near(directory));
+        let is_together = self.are_several_wanted(directory.package(), path, extent.start, near);
+        let is_small = near == u64::MAX;
         let copy = if is_small && is_together { self.begin_local_copy(directory) } else { self.local_copy(directory) };
         // Far behind the front of a large copy a request of its own is sooner there.
         if let Some(copy) = copy.filter(|copy| extent.end <= copy.here().saturating_add(SMALL)) {
             return Place::Arriving(copy);
         }
-        let window = self.shared.walks.holding(directory, &extent);
-        let window = window.or_else(|| if is_together { self.begin_window(directory, &extent, &wanted) } else { None });
-        window.map_or(Place::Server, Place::Arriving)
+        let window = match self.shared.walks.holding(directory, &extent) {
+            Ok(window) => Some(window),
+            // The whole is on its way: no more than the member is asked for twice.
+            Err(next) if is_together && !is_small => self.begin_window(directory, &extent, next),
+            Err(_) => None,
+        };
+        window.map_or_else(
+            || {
+                self.ask_for(directory, &extent);
+                Place::Server
+            },
+            Place::Arriving,
+        )
     }
 
-    /// Whether the whole package costs little, or no more than has come of it already.
-    fn is_small(&self, directory: &Directory) -> bool {
-        directory.length() <= SMALL || self.received(directory.package()) >= directory.length()
+    /// How far apart members are read together: anywhere where the whole package costs little, or hardly more than was asked
+    /// for already.
+    fn near(&self, directory: &Directory) -> u64 {
+        let asked = || self.shared.walks.demand(directory.package(), |demand| *demand.asked(&directory.version));
+        if directory.length() <= SMALL || asked() + WINDOW >= directory.length() { u64::MAX } else { WINDOW }
     }
 
-    /// The offsets of the members that are wanted together with this one, and lie as `near`; its own is one of them.
-    fn wanted(&self, package: &Uri, path: &str, offset: u64, near: u64) -> Vec<u64> {
-        let mut wanted = self.shared.walks.demand(package, |demand| demand.want(path, offset, Instant::now()));
-        wanted.retain(|other| other.abs_diff(offset) <= near);
-        wanted
+    fn ask_for(&self, directory: &Directory, range: &Range<u64>) {
+        let bytes = range.end - range.start;
+        self.shared.walks.demand(directory.package(), |demand| *demand.asked(&directory.version) += bytes);
     }
 
-    /// Has the bytes of a member fetched, with those of the members that follow and of those before it that are wanted too, as far
-    /// as they are in no other window.
-    fn begin_window(&self, directory: &Directory, extent: &Range<u64>, wanted: &[u64]) -> Option<Arc<Arriving>> {
-        let (package, version, walks) = (directory.package(), &directory.version, &self.shared.walks);
-        let others = walks.of(directory);
-        let ends = others.iter().map(|window| window.end()).filter(|end| *end <= extent.start);
-        let floor = ends.max().unwrap_or_default().max(extent.end.saturating_sub(WINDOW));
-        let starts = others.iter().map(|window| window.range.start).filter(|start| *start > extent.start);
-        let ceiling = starts.min().unwrap_or(u64::MAX);
-        let begin = wanted.iter().copied().filter(|offset| (floor..=extent.start).contains(offset)).min()?;
-        let end = directory.last_end(begin.saturating_add(WINDOW).min(ceiling));
+    fn are_several_wanted(&self, package: &Uri, path: &str, offset: u64, near: u64) -> bool {
+        self.shared.walks.demand(package, |demand| demand.want(path, offset, near, Instant::now())) >= SEVERAL
+    }
+
+    /// Has the bytes of a member fetched, with those of the members that follow, up to the `next` window.
+    fn begin_window(&self, directory: &Directory, extent: &Range<u64>, next: u64) -> Option<Arc<Arriving>> {
+        let (package, walks) = (directory.package(), &self.shared.walks);
+        let range = extent.start..directory.last_end(extent.start.saturating_add(WINDOW).min(next));
         // One member alone is not worth a window.
-        if end < extent.end || (begin..end) == *extent {
+        if range.end <= extent.end {
             return None;
         }
-        let reserve = || self.shared.config.budget.try_reserve((end - begin) as usize);
+        let reserve = || self.shared.config.budget.try_reserve((range.end - range.start) as usize);
         let memory = reserve().or_else(|| {
             walks.windows().pop_lru();
             reserve()
         })?;
-        let (window, feed) = Arriving::window(version, begin..end, memory);
-        walks.windows().put((package.clone(), begin), Arc::clone(&window));
-        tokio::spawn(self.clone().bring_window(self.remote(package), Arc::clone(&window), feed));
+        self.ask_for(directory, &range);
+        let remote = self.remote(package);
+        let (window, feed) = Arriving::window(&directory.version, range, memory, &remote.received);
+        walks.windows().put((package.clone(), extent.start), Arc::clone(&window));
+        tokio::spawn(self.clone().bring_window(remote, Arc::clone(&window), feed));
         Some(window)
     }
 
@@ -235,13 +241,14 @@ mod tests {
     #[test]
     fn members_wanted_within_a_second_are_together_once_each() {
         let (mut demand, now) = (Demand::default(), Instant::now());
-        assert_eq!(demand.want("a", 0, now), [0]);
-        assert_eq!(demand.want("b", 10, now), [0, 10]);
-        assert_eq!(demand.want("a", 5, now), [10, 5], "asked for again, and its place is known by now");
-        assert_eq!(demand.want("c", 20, now + TOGETHER), [10, 5, 20]);
-        assert_eq!(demand.want("d", 30, now + TOGETHER + Duration::from_millis(1)), [20, 30]);
+        let mut want = |path, offset, now| demand.want(path, offset, 15, now);
+        assert_eq!((want("a", 0, now), want("b", 10, now)), (1, 2));
+        assert_eq!(want("a", 5, now), 2, "asked for again, and its place is known by now");
+        assert_eq!(want("c", 20, now + TOGETHER), 3);
+        assert_eq!(want("d", 30, now + TOGETHER + Duration::from_millis(1)), 2);
+        assert_eq!(want("e", 300, now + TOGETHER), 1, "far from the others");
         for offset in 0..10_000 {
-            demand.want(&offset.to_string(), offset, now + 3 * TOGETHER);
+            demand.want(&offset.to_string(), offset, 0, now + 3 * TOGETHER);
         }
         assert_eq!(demand.lately.len(), MEMBERS);
     }

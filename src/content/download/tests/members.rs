@@ -1,5 +1,6 @@
 //! Versions out of packages: where that is cheaper, where nothing else has them, and never wrong bytes.
 
+use super::super::member::PackageFault;
 use super::*;
 use crate::document::{PackageMember, Timestamp};
 use crate::source::tests::loopback::{Answer, Loopback, Ranges};
@@ -40,10 +41,14 @@ fn text(length: usize, seed: u64) -> Vec<u8> {
 
 impl Stage {
     async fn with(dump: Vec<u8>) -> Stage {
+        Stage::stalling(dump, PLENTY).await
+    }
+
+    async fn stalling(dump: Vec<u8>, stall: Duration) -> Stage {
         let answer = Answer::new("application/zip", dump).etag("v1").ranges(Ranges::Right);
         let server = Loopback::with(&[(DUMP, answer)]).await;
         let folder = TempDir::new().unwrap();
-        let config = config(&folder, &server.uri("/"));
+        let config = ContentConfig { stall, ..config(&folder, &server.uri("/")) };
         std::fs::create_dir_all(&config.observed_folder).unwrap();
         let (sender, _) = unbounded_channel();
         let content = Content::open(config, server.client(), Handle::current(), sender).unwrap();
@@ -288,16 +293,31 @@ async fn a_member_that_is_stated_by_a_lie_never_stands_for_a_version_without_dig
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_comes_of_a_package_in_ranges_is_seen_to_come() {
-    let noise = bytes(200_000, 70);
-    let stage = Stage::with(packed(&[("a", &noise), ("b", &noise)], CompressionMethod::Stored)).await;
-    let (package, folder) = (stage.server.uri(DUMP), TempDir::new().unwrap());
-    let config = PackageConfig::new(folder.path().to_owned());
-    let packages = Packages::open(stage.content.client.clone(), config).unwrap();
-    let _ = packages.directory(&package).await;
-    let before = packages.received(&package);
-    let mut member = packages.member(&package, "a").await.unwrap();
-    while member.chunk().await.unwrap().is_some() {}
+async fn bytes_of_other_members_do_not_move_a_deadline() {
+    let (right, other) = (text(500_000, 1), bytes(300_000, 2));
+    let dump = package(&[("a", &right), ("b", &other), ("padding", &bytes(2 << 20, 3))]);
+    let answer = Answer::new("application/zip", dump.clone()).etag("v1").ranges(Ranges::Right);
+    let stage = Stage::stalling(dump, Duration::from_secs(2)).await;
+    let package = stage.server.uri(DUMP);
+    stage.packages.directory(&package).await.unwrap();
+    stage.server.put(DUMP, answer.clone().stalls_after(10));
+    stage.server.asked_ranges(DUMP);
+    let (content, wanted, begun) = (Arc::clone(&stage.content), stage.wanted(2, "a", &right), Instant::now());
+    let reading = tokio::spawn(async move { content.read(&wanted, 0, 1000).await });
+    while stage.server.asked_ranges(DUMP).is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    stage.server.put(DUMP, answer);
 
-    assert!(packages.received(&package) >= before + 200_000);
+    while !reading.is_finished() && begun.elapsed() < Duration::from_secs(15) {
+        let mut member = stage.packages.member(&package, "b").await.unwrap();
+        while member.chunk().await.unwrap().is_some() {}
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+
+    assert!(reading.is_finished(), "{:?}", begun.elapsed());
+    reading.await.unwrap().unwrap_err();
+    let until = |fault| stage.content.failures().packages.until(&(package.clone(), fault));
+    assert!(until(PackageFault::Unreadable).is_none(), "it may pass");
+    assert!(until(PackageFault::Unreachable).unwrap() <= Instant::now() + Duration::from_secs(30));
 }

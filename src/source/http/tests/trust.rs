@@ -39,7 +39,6 @@ async fn rewriting_changes_the_address_and_not_the_name() {
     let (response, bytes) = get(&client, Uri::parse("http://published.invalid/a").unwrap()).await.unwrap();
     assert_eq!(bytes.unwrap(), b"here");
     assert_eq!(response.final_uri, server.uri("/a"));
-    assert!(client.progress(&Uri::parse("http://published.invalid/a").unwrap()) > 0, "of the host that is asked");
     let missing = Uri::parse("http://published.invalid/b").unwrap();
     let error = get(&client, missing.clone()).await.unwrap_err();
     assert!(matches!(&error, HttpError::Status { uri, status: 404, .. } if *uri == missing), "{error:?}");

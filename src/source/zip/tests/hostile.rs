@@ -49,7 +49,7 @@ async fn a_name_in_an_old_code_page_is_found_by_its_text() {
 }
 
 #[tokio::test]
-async fn paths_of_the_publishers_own_disk_are_read_by_what_they_have_in_excess() {
+async fn paths_of_the_publishers_own_disk_lose_their_folder() {
     let listed = manifest(&[entry("a", "/home/pub/data/x/one"), entry("b", "/home/pub/data/two")]);
     let stage = stage(&[stored("x/one", b"1"), stored("two", b"2"), stored("manifest.xml", &listed)]).await;
     assert_eq!(stage.member("/home/pub/data/x/one").await.unwrap(), b"1");
@@ -103,17 +103,17 @@ async fn a_manifest_that_is_no_document_is_named() {
 #[tokio::test]
 async fn what_is_no_zip_is_named_and_asked_for_once() {
     let kinds: [(&[u8], &str); 4] = [
-        (b"\xfd7zXZ\0", ".tar.xz"),
-        (b"<html>please log in</html>", "HTML"),
-        (b"PK\x03\x04", "directory, is missing"),
+        (b"\xfd7zXZ\0", "without a ZIP's directory"),
+        (b"<html>please log in</html>", "without a ZIP's directory"),
+        (b"PK\x03\x04", "without a ZIP's directory"),
         (b"", "empty"),
     ];
-    for (magic, said) in kinds {
+    for (magic, message) in kinds {
         let bytes = [magic, &vec![0; if magic.is_empty() { 0 } else { 3 << 20 }]].concat();
         let stage = Stage::with(bytes, Ranges::Right).await;
         let error = stage.packages.directory(&stage.uri()).await.unwrap_err();
         assert!(matches!(error, PackageError::NotZip { .. }) && !error.is_retryable(), "{error:?}");
-        assert!(what(&error).contains(said), "{error}");
+        assert!(what(&error).contains(message), "{error}");
         stage.asked();
         stage.packages.directory(&stage.uri()).await.unwrap_err();
         assert_eq!(stage.asked().len(), 0);
@@ -404,5 +404,5 @@ async fn a_broken_manifest_is_read_once_for_all_the_paths_that_lead_nowhere() {
     let stage = Stage::with(bytes, Ranges::Right).await;
     stage.packages.member(&stage.uri(), "gone").await.unwrap_err();
     let directory = stage.packages.known(&stage.uri()).unwrap();
-    assert_eq!(directory.excess.get(), Some(&None));
+    assert_eq!(directory.folder.get(), Some(&None));
 }

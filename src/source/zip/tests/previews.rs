@@ -106,8 +106,6 @@ async fn a_copy_that_is_nonsense_is_as_none() {
         ("of another capability", Answer::xml(of_changes)),
         ("of no capability", Answer::xml(urlset("", &[], &[entry("a", "/a")]))),
         ("empty", Answer::xml(manifest(&[]))),
-        ("leading out of the package", Answer::xml(manifest(&[entry("a", "/a"), entry("b", "/x/../../etc/passwd")]))),
-        ("of a name with a line break", Answer::xml(manifest(&[entry("a", "/a%0Ab")]))),
     ];
     for (what, answer) in nonsense {
         let (stage, parts) = stage(&listed(), answer, Ranges::Ignored).await;
@@ -197,7 +195,7 @@ async fn a_copy_is_had_while_the_whole_is_on_its_way() {
     stage.server.put("/dump.zip", Answer::new("application/zip", body).etag("v1").stalls_after(200_000));
     let (packages, uri) = (stage.packages.clone(), stage.uri());
     let whole = tokio::spawn(async move { packages.directory(&uri).await });
-    while stage.packages.received(&stage.uri()) == 0 {
+    while stage.packages.shared.copies.packages().is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 

@@ -146,19 +146,64 @@ async fn bytes_of_a_version_that_is_gone_are_not_used() {
     assert!(stage.wanted("m99").await.1 == renewed[99].1);
 }
 
+#[tokio::test]
+async fn bytes_of_earlier_versions_make_no_package_small() {
+    let (bytes, parts) = large(100);
+    let length = bytes.len();
+    let stage = stage_of(bytes).await;
+    stage.member("padding").await.unwrap();
+    for (name, part) in &parts {
+        assert!(stage.wanted(name).await.1 == *part);
+    }
+    let members: Vec<_> = parts.iter().rev().map(|(name, part)| stored(name, part)).collect();
+    let padding = stored("padding", &noise(78, SMALL as usize));
+    let renewed = craft(&[&members[..], &[padding]].concat()).bytes;
+    stage.server.put("/dump.zip", Answer::new("application/zip", renewed).etag("v2").ranges(Ranges::Right));
+    stage.packages.current(&stage.uri()).await.unwrap();
+    stage.asked();
+
+    for (name, part) in &parts[..5] {
+        assert!(stage.wanted(name).await.1 == *part);
+    }
+    let asked = bytes_of(&stage.asked());
+    assert!(asked < length as u64 / 2, "{asked} of {length}");
+}
+
+#[tokio::test]
+async fn bytes_of_other_members_count_for_no_reader() {
+    let (bytes, parts) = many(400);
+    let stage = stage_of(bytes).await;
+    let open = async |name: &str, received: &Received| {
+        let mut member = stage.packages.member_for(&stage.uri(), name, Priority::default(), received).await.unwrap();
+        while member.chunk().await.unwrap().is_some() {}
+    };
+    let (first, second) = (Received::default(), Received::default());
+    open(&parts[0].0, &first).await;
+    let before = first.bytes();
+    open(&parts[300].0, &second).await;
+    assert!(before >= 10_000 && first.bytes() == before && second.bytes() >= 10_000);
+
+    // The directory is waited for by each of them.
+    let packages = Packages::open(stage.server.client(), stage.config()).unwrap();
+    let received = Received::default();
+    packages.directory_for(&stage.uri(), &received).await.unwrap();
+    assert!(received.bytes() >= 100_000, "{}", received.bytes());
+}
+
 /// Memory is bounded: without any, each member comes by its own range.
 #[tokio::test]
 async fn without_memory_for_windows_members_come_by_themselves() {
     let (bytes, parts) = large(50);
     let mut stage = stage_of(bytes).await;
     let budget = crate::memory::Budget::new(16 << 20);
-    let _taken = budget.try_reserve((16 << 20) - 100_000).unwrap();
+    let _taken = budget.try_reserve((16 << 20) - 15_000).unwrap();
     let config = PackageConfig { budget: budget.clone(), ..stage.config() };
     stage.packages = Packages::open(stage.server.client(), config).unwrap();
     for (name, part) in &parts {
         assert!(stage.wanted(name).await.1 == *part, "{name}");
     }
-    assert_eq!((stage.asked().len(), budget.free()), (50, 100_000));
+    // The directory, and each member.
+    assert_eq!((stage.asked().len(), budget.free()), (51, 15_000));
 }
 
 #[tokio::test]
@@ -189,7 +234,7 @@ async fn a_reader_comes_before_what_is_fetched_for_no_reader_yet() {
             packages.want(&member);
             let awaited = Priority::background();
             ahead.push(tokio::spawn(async move {
-                packages.member_for(&member.package, &member.path, awaited).await.map(drop)
+                packages.member_for(&member.package, &member.path, awaited, &Received::default()).await.map(drop)
             }));
         }
         all_wait().await;
@@ -213,7 +258,7 @@ async fn a_reader_of_bytes_whose_fetch_ends_or_fails_goes_on_without_them() {
     let version = stage.packages.directory(&stage.uri()).await.unwrap().version.clone();
     for is_reported in [true, false] {
         let memory = crate::memory::Budget::new(100).try_reserve(100).unwrap();
-        let (window, mut feed) = Arriving::window(&version, 10..110, memory);
+        let (window, mut feed) = Arriving::window(&version, 10..110, memory, &Counter::default());
         feed.add(vec![7; 40].into());
         feed.add(Default::default());
         let priority = Priority::default();
