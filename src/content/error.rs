@@ -91,7 +91,11 @@ impl ContentError {
 
     /// Whether the request ended in our own queue, which says nothing of its host or of the resource.
     pub fn is_unsent(&self) -> bool {
-        matches!(self, ContentError::Fetch { cause, .. } if matches!(**cause, HttpError::NotSent { .. }))
+        match self {
+            ContentError::Fetch { cause, .. } => matches!(**cause, HttpError::NotSent { .. }),
+            ContentError::Package { cause, .. } => cause.is_unsent(),
+            _ => false,
+        }
     }
 
     /// Whether there is no room in the cache folder.

@@ -335,8 +335,10 @@ impl Content {
 
     /// Keeps the object of an orphan from eviction until [`Content::unpin`]; an object not here yet, once it is.
     pub fn pin(&self, ino: INodeNo) {
+        // Locked first: an object that lands meanwhile is seen here, or finds its inode pinned.
+        let mut pinned = self.pinned();
         let key = self.observed.get(ino).and_then(|observation| observation.object);
-        self.pin_object(&mut self.pinned(), ino, key.as_ref());
+        self.pin_object(&mut pinned, ino, key.as_ref());
     }
 
     /// See [`Content::pin`].

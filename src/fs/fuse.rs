@@ -2,7 +2,7 @@
 //!
 //! A FUSE thread answers what this machine knows. What must wait for the Source takes its reply along into a task, so
 //! that no FUSE thread ever waits on the network. A handler that panics costs one EIO. What would change the tree the kernel
-//! refuses itself (EROFS), because the mount is read-only. fuser answers ENOSYS for all that is not here.
+//! refuses itself (EROFS), because the mount is read-only. fuser answers ENOSYS, or EPERM, for all that is not here.
 
 use super::Filesystem;
 use super::attributes::{Attributes, Shown};

@@ -70,6 +70,12 @@ impl Budget {
         self.shared.waiting.load(Ordering::SeqCst)
     }
 
+    /// Whether so many bytes are free, or a cache can give up as many as are missing.
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        self.reclaim(bytes);
+        self.free() >= bytes
+    }
+
     pub(crate) fn free(&self) -> usize {
         self.shared.free.available_permits()
     }

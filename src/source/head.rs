@@ -99,9 +99,15 @@ impl Head {
         !self.first.is_empty() && self.first.iter().all(|entry| entry.change.is_none() && is_package(entry))
     }
 
-    /// Whether this says nothing of ResourceSync, neither itself nor by its entries.
-    pub fn is_silent(&self) -> bool {
-        !self.speaks_resourcesync()
+    /// Whether this is an index that does not say, itself or by its entries, of what. It may have a time, a link or an unknown capability.
+    pub fn is_silent_index(&self) -> bool {
+        self.header.root == Root::SitemapIndex && self.capability().is_none() && self.hints().flatten().next().is_none()
+    }
+
+    /// Whether this is a list that says nothing of ResourceSync, neither itself nor by its entries.
+    pub fn is_silent_list(&self) -> bool {
+        self.header.root != Root::SitemapIndex
+            && !self.speaks_resourcesync()
             && self.hints().flatten().next().is_none()
             && self.first.iter().all(|entry| entry.change.is_none() && channel(entry).is_none())
     }

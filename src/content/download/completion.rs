@@ -1,7 +1,7 @@
 //! How a download ends: what is known of its object then, what of it was handed out, and the events.
 
 use super::attempt::{Ended, Fetch, Landed};
-use super::failures::Fault;
+use super::failures::HostFault;
 use super::object::{self, CachedObject};
 use super::outcome::Outcome;
 use super::plan::{Place, tells_of_bytes};
@@ -201,11 +201,11 @@ impl Content {
 
     /// Hosts that were at fault are asked last for a while; `right`: the place that had the right bytes. Where none had,
     /// the list may be at fault.
-    pub(super) fn judge_hosts(&self, faults: &[(Uri, Fault)], right: Option<&Place>) {
+    pub(super) fn judge_hosts(&self, faults: &[(Uri, HostFault)], right: Option<&Place>) {
         let (mut failures, now) = (self.failures(), Instant::now());
         for (uri, fault) in faults {
             // That the resource has changed since is no fault of those that serve what it is now.
-            if *fault == Fault::Silent || right.is_some_and(Place::is_current) {
+            if *fault == HostFault::Silent || right.is_some_and(Place::is_current) {
                 failures.host_failed(uri.authority(), *fault, now);
             }
         }

@@ -2,11 +2,11 @@
 //!
 //! No host is left out: a read fails only after all locations of its resource were asked.
 
-use super::member::PackageFault;
 use crate::content::ContentError;
 use crate::content::fixity::{BLOCK, WHOLE_LIMIT};
 use crate::document::Uri;
 use crate::source::penalty_box::PenaltyBox;
+use crate::source::zip::PackageError;
 use fuser::INodeNo;
 use std::ops::{Range, RangeInclusive};
 use std::time::{Duration, Instant};
@@ -20,19 +20,52 @@ const ALWAYS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// What was wrong with a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum HostFault {
     /// It did not answer, refused, or broke off.
     Silent,
     /// Its bytes were not the Source's, and another location had the right ones.
     Wrong,
 }
 
-impl Fault {
+impl HostFault {
     /// The lengths of its penalties: the first, and the longest.
     fn penalties(self) -> RangeInclusive<Duration> {
         let [first, longest] = match self {
-            Fault::Silent => [30, 3600],
-            Fault::Wrong => [600, 24 * 3600],
+            HostFault::Silent => [30, 3600],
+            HostFault::Wrong => [600, 24 * 3600],
+        };
+        Duration::from_secs(first)..=Duration::from_secs(longest)
+    }
+}
+
+/// What is remembered of a package.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum PackageFault {
+    /// It cannot be read: it comes after the resources' own URIs.
+    Unreadable,
+    /// It cannot be read for now.
+    Unreachable,
+    /// A member of it cannot be read, which was reported.
+    Member,
+    /// The own URIs of the resources in it failed: it comes before them.
+    OwnUris,
+}
+
+impl PackageFault {
+    pub(super) fn of(error: &PackageError) -> PackageFault {
+        match error {
+            error if error.is_of_one_member() => PackageFault::Member,
+            error if error.is_retryable() => PackageFault::Unreachable,
+            _ => PackageFault::Unreadable,
+        }
+    }
+
+    /// For how long: the first time, and the longest. Failures that pass cost what those of a host do.
+    pub(super) fn penalties(self) -> RangeInclusive<Duration> {
+        let [first, longest] = match self {
+            PackageFault::Unreachable => [30, 600],
+            PackageFault::Unreadable => [600, 600],
+            PackageFault::Member | PackageFault::OwnUris => [3600, 3600],
         };
         Duration::from_secs(first)..=Duration::from_secs(longest)
     }
@@ -78,7 +111,7 @@ impl Failures {
     }
 
     /// The host `authority` was at fault.
-    pub(super) fn host_failed(&mut self, authority: &str, fault: Fault, now: Instant) {
+    pub(super) fn host_failed(&mut self, authority: &str, fault: HostFault, now: Instant) {
         self.hosts.punish_longer(authority.into(), fault.penalties(), (), now);
     }
 
@@ -151,10 +184,10 @@ mod tests {
     #[test]
     fn wrong_bytes_count_longer_than_silence_and_right_ones_end_it() {
         let (mut failures, now) = (Failures::default(), Instant::now());
-        let later = now + *Fault::Silent.penalties().start();
-        failures.host_failed("m", Fault::Silent, now);
+        let later = now + *HostFault::Silent.penalties().start();
+        failures.host_failed("m", HostFault::Silent, now);
         assert!(failures.hosts.is_punished("m", now) && !failures.hosts.is_punished("m", later));
-        failures.host_failed("m", Fault::Wrong, now);
+        failures.host_failed("m", HostFault::Wrong, now);
         assert!(failures.hosts.is_punished("m", later) && !failures.hosts.is_punished("other", now));
 
         failures.hosts.forgive("m");

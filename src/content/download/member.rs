@@ -1,6 +1,7 @@
 //! A version out of a package: whether the package is asked first, and its member as an ordered body.
 
 use super::attempt::{Fetch, Landed, Provenance, Stop};
+use super::failures::PackageFault;
 use super::object::Origin;
 use super::plan::{Failure, Place, Turn};
 use super::promise::{Disagreement, Form, Head};
@@ -9,45 +10,11 @@ use crate::causes::chain;
 use crate::content::{Content, ContentError, FetchSpec};
 use crate::document::{PackageMember, Uri};
 use crate::source::zip::{Member, PackageError, Received};
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How often the progress of a package is looked at.
 const LOOK: Duration = Duration::from_secs(1);
-
-/// What is remembered of a package.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum PackageFault {
-    /// It cannot be read: it comes after the resources' own URIs.
-    Unreadable,
-    /// It cannot be read for now.
-    Unreachable,
-    /// A member of it cannot be read, which was reported.
-    Member,
-    /// The own URIs of the resources in it failed: it comes before them.
-    OwnUris,
-}
-
-impl PackageFault {
-    fn of(error: &PackageError) -> PackageFault {
-        match error {
-            error if error.is_of_one_member() => PackageFault::Member,
-            error if error.is_retryable() => PackageFault::Unreachable,
-            _ => PackageFault::Unreadable,
-        }
-    }
-
-    /// For how long: the first time, and the longest. Failures that pass cost what those of a host do.
-    fn penalties(self) -> RangeInclusive<Duration> {
-        let [first, longest] = match self {
-            PackageFault::Unreachable => [30, 600],
-            PackageFault::Unreadable => [600, 600],
-            PackageFault::Member | PackageFault::OwnUris => [3600, 3600],
-        };
-        Duration::from_secs(first)..=Duration::from_secs(longest)
-    }
-}
 
 impl Content {
     /// When the member of `wanted`, which is about to be read, is asked for: first where its package is the way to it, or the
@@ -67,9 +34,9 @@ impl Content {
 
     /// The right bytes came from `place`; `after_others` that failed.
     pub(super) fn member_served(&self, place: &Place, after_others: bool) {
-        if let Place::Member(member) = place
-            && after_others
-        {
+        let Place::Member(member) = place else { return };
+        self.failures().packages.forgive(&(member.package.clone(), PackageFault::Unreachable));
+        if after_others {
             self.remember_package(&member.package, PackageFault::OwnUris);
         }
     }
@@ -145,6 +112,17 @@ impl Fetch {
     }
 
     async fn open_member(&self, member: &PackageMember) -> Result<Member, PackageError> {
+        loop {
+            let was_demanded = self.download.demanded().is_some();
+            match self.open_member_once(member).await {
+                // The budget was that of a prefetch. The reader that has joined it has one of its own.
+                Err(error) if error.is_retryable() && !was_demanded && self.download.demanded().is_some() => {}
+                opened => return opened,
+            }
+        }
+    }
+
+    async fn open_member_once(&self, member: &PackageMember) -> Result<Member, PackageError> {
         let (package, path) = (&member.package, &member.path);
         let changed = || PackageError::Changed { package: package.clone() };
         let packages = self.content.packages.get().ok_or_else(changed)?;
@@ -173,8 +151,9 @@ impl Fetch {
     }
 
     fn at_fault(&self, member: &PackageMember, cause: PackageError) -> Stop {
-        // A prefetch may have waited in the queue of this program.
-        if !matches!(cause, PackageError::Stalled { .. }) || self.download.demanded().is_some() {
+        // A prefetch may have waited in our own queue.
+        let may_have_waited = matches!(cause, PackageError::Stalled { .. }) && self.download.demanded().is_none();
+        if !may_have_waited && !cause.is_unsent() {
             self.content.member_failed(member, &cause);
         }
         let uri = self.wanted.uri.clone();

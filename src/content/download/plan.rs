@@ -1,6 +1,6 @@
 //! Where an object is requested, in which order, and what follows a failure. Pure.
 
-use super::failures::Fault;
+use super::failures::HostFault;
 use crate::content::{ContentError, FetchSpec, Mirrors};
 use crate::document::{PackageMember, Uri};
 
@@ -152,7 +152,7 @@ pub(super) struct Plan {
     place: usize,
     attempts: Attempts,
     last: Option<ContentError>,
-    faults: Vec<(Uri, Fault)>,
+    faults: Vec<(Uri, HostFault)>,
 }
 
 /// The attempts at one place.
@@ -198,7 +198,7 @@ impl Plan {
     }
 
     /// The faults of the places that were given up.
-    pub(super) fn faults(&self) -> &[(Uri, Fault)] {
+    pub(super) fn faults(&self) -> &[(Uri, HostFault)] {
         &self.faults
     }
 
@@ -207,7 +207,7 @@ impl Plan {
         match failure {
             Failure::Refused(error) => {
                 // One missing resource is no fault of its host, nor is our own queue.
-                let fault = (!is_absent(&error) && !error.is_unsent()).then_some(Fault::Silent);
+                let fault = (!is_absent(&error) && !error.is_unsent()).then_some(HostFault::Silent);
                 self.remember(error);
                 self.next_place(fault)
             }
@@ -226,14 +226,14 @@ impl Plan {
                     attempts.restarts += 1;
                     Next::Again
                 } else {
-                    self.next_place(Some(Fault::Silent))
+                    self.next_place(Some(HostFault::Silent))
                 }
             }
             Failure::Wrong(error) => {
                 self.remember(error);
                 // No cache lies between a package and its directory.
                 if self.attempts.past_caches || matches!(self.place(), Some(Place::Member(_))) {
-                    self.next_place(Some(Fault::Wrong))
+                    self.next_place(Some(HostFault::Wrong))
                 } else {
                     self.attempts.past_caches = true;
                     Next::Again
@@ -247,7 +247,7 @@ impl Plan {
         self.place + 1 < self.places.len()
     }
 
-    fn next_place(&mut self, fault: Option<Fault>) -> Next {
+    fn next_place(&mut self, fault: Option<HostFault>) -> Next {
         // A wrong package is no fault of its host.
         let failed = self.place().filter(|place| !matches!(place, Place::Member(_))).map(|place| place.uri().clone());
         self.faults.extend(failed.zip(fault));
@@ -397,7 +397,7 @@ mod tests {
         plan.after(status(404), false);
         plan.after(status(503), false);
 
-        assert_eq!(plan.faults(), [(uri("a"), Fault::Wrong), (uri("c"), Fault::Silent)]);
+        assert_eq!(plan.faults(), [(uri("a"), HostFault::Wrong), (uri("c"), HostFault::Silent)]);
     }
 
     #[test]

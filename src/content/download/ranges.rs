@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// Bytes of a range.
 pub(super) const RANGE: u64 = 4 << 20;
@@ -179,6 +179,12 @@ struct InFlight {
 }
 
 impl InFlight {
+    fn new(client: &Arc<RangeClient>, left: Range<u64>) -> InFlight {
+        let chunks = Fetching::chunks(client, left.clone());
+        let (arrived, uncharged) = (VecDeque::new(), None);
+        InFlight { left, chunks, arrived, uncharged, has_started: false, has_ended: false }
+    }
+
     fn has_failed(&self) -> bool {
         self.arrived.back().is_some_and(Result::is_err)
     }
@@ -274,7 +280,7 @@ impl Ranges {
     /// The next bytes, as soon as they are wanted and here; `None` at the end. May be dropped while it waits.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, RangeError> {
         let mut demand = self.demand.clone();
-        let length = self.client.origin.length;
+        let (length, silence) = (self.client.origin.length, self.client.silence);
         while self.at < length {
             let wanted = (*demand.borrow_and_update()).min(length);
             self.begin(wanted);
@@ -284,10 +290,15 @@ impl Ranges {
                 continue;
             }
             let begun = Instant::now();
+            let can_do_without_body = self.body.is_some() && !self.ranges.is_empty();
             let chunk = tokio::select! {
                 biased;
                 chunk = poll_fn(|cx| self.poll_next(cx)) => chunk?,
                 Ok(()) = demand.changed() => continue,
+                () = sleep(silence), if can_do_without_body => {
+                    self.replace_body();
+                    continue;
+                }
             };
             self.at += chunk.len() as u64;
             self.measure(chunk.len() as u64, begun.elapsed());
@@ -324,11 +335,18 @@ impl Ranges {
         }
         while self.asked < wanted && (self.is_needed() || self.has_room(width)) {
             let end = (self.asked + RANGE).min(self.client.origin.length);
-            let left = self.asked..end;
-            let chunks = Fetching::chunks(&self.client, left.clone());
-            let (arrived, uncharged) = (VecDeque::new(), None);
-            self.ranges.push_back(InFlight { left, chunks, arrived, uncharged, has_started: false, has_ended: false });
+            let range = InFlight::new(&self.client, self.asked..end);
+            self.ranges.push_back(range);
             self.asked = end;
+        }
+    }
+
+    /// The body is silent while others arrive: what it has not brought before the first range is a range too.
+    fn replace_body(&mut self) {
+        self.body = None;
+        if let Some(first) = self.ranges.front().filter(|first| first.left.start > self.at) {
+            let range = InFlight::new(&self.client, self.at..first.left.start);
+            self.ranges.push_front(range);
         }
     }
 
@@ -342,7 +360,7 @@ impl Ranges {
         let answered = self.ranges.iter().filter(|range| range.has_started).count();
         let under_way = self.ranges.iter().filter(|range| !range.has_ended).count();
         let is_answering = self.ranges.len() - answered < 2 + 2 * answered;
-        under_way < width && is_answering && self.budget.free() >= RANGE as usize
+        under_way < width && is_answering && self.budget.has_room(RANGE as usize)
     }
 
     fn poll_next(&mut self, cx: &mut Context) -> Poll<Result<Bytes, RangeError>> {

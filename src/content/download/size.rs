@@ -118,6 +118,7 @@ impl Content {
         wanted: &FetchSpec,
         requester: Option<Requester>,
     ) -> Result<Option<u64>, ContentError> {
+        let mut may_repeat = requester.is_some();
         loop {
             let mut is_new = false;
             let (raise, answer) = self.sizes.join(&self.runtime, wanted.ino, || {
@@ -134,7 +135,7 @@ impl Content {
             });
             match answer.await.unwrap_or_else(|| Err(stalled(wanted))) {
                 // Its deadline was that of an earlier requester, of a prefetch say. A reader has one of its own.
-                Err(error) if !is_new && requester.is_some() && error.is_retryable() => {}
+                Err(error) if !is_new && may_repeat && error.is_retryable() => may_repeat = false,
                 answer => return answer,
             }
         }

@@ -42,7 +42,7 @@ impl Fetch {
     /// they bear its silence, but not for ever, for what has memory comes as slowly as its readers do.
     pub(super) async fn use_memory(&mut self) -> Result<(), Ended> {
         self.sink = Sink::Memory;
-        self.download.publish(|state| state.use_memory());
+        drop(self.download.publish(|state| state.use_memory()));
         let bytes = RecentBlocks::capacity(self.expected_length());
         let stall = self.content.config.stall;
         let until = Instant::now() + stall;
@@ -51,14 +51,13 @@ impl Fetch {
         tokio::pin!(reservation);
         loop {
             let reserved = tokio::time::timeout(stall / 8, &mut reservation).await;
-            self.download.state().touch();
             match reserved {
                 Ok(reservation) => {
                     self.memory = Some(reservation);
                     return Ok(());
                 }
                 Err(_) if Instant::now() >= until => return Err(Ended::Failed(self.stalled())),
-                Err(_) => {}
+                Err(_) => self.download.state().wait_for_memory(),
             }
         }
     }

@@ -194,12 +194,15 @@ impl DownloadState {
     }
 
     /// From now on bytes are kept in memory alone. With a published digest what was handed out binds each block by itself, so that
-    /// the others can be handed out although the whole is never here.
-    pub(super) fn use_memory(&mut self) {
+    /// the others can be handed out although the whole is never here. The attempt's bytes are not handed out any more: what held them is
+    /// returned, to be dropped outside the lock.
+    pub(super) fn use_memory(&mut self) -> Option<Kept> {
         let is_same_version = self.attempt.origin.is_some() && !self.trust.is_withheld;
         self.sink = Sink::Memory;
         let is_bound = self.is_bound() && !is_same_version;
-        self.trust.is_withheld = self.trust.is_doubted || self.fixity == Fixity::Strict || is_bound;
+        let is_refused = is_bound || self.is_other_than_shown();
+        self.trust.is_withheld = self.trust.is_doubted || self.fixity == Fixity::Strict || is_refused;
+        self.attempt.kept.take()
     }
 
     /// An attempt has its head: how long the whole is, and where ranges of it can be requested. `is_withheld`: nothing is handed out
@@ -267,6 +270,12 @@ impl DownloadState {
 
     /// Something arrived, or what delays it is no server's fault.
     pub(super) fn touch(&mut self) {
+        self.moved = Instant::now();
+    }
+
+    /// The download waits for memory: its readers have borne our own queue, and bear the first request no longer than any other.
+    pub(super) fn wait_for_memory(&mut self) {
+        self.received.get_or_insert(0);
         self.moved = Instant::now();
     }
 

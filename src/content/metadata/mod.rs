@@ -365,12 +365,9 @@ fn decode(value: &[u8], mount: u64) -> Option<Observation> {
     if crc32c::crc32c(value) != u32::from_le_bytes(*crc) || value.first() != Some(&VERSION) {
         return None;
     }
-    let (_, learnt_in, mut known): (u8, u64, Observation) = postcard::from_bytes(value).ok()?;
-    // Each mount asks again whether a file is empty that no digest vouches for.
-    if learnt_in != mount && known.is_doubtful() {
-        known.size = None;
-    }
-    Some(known)
+    let (_, learnt_in, known): (u8, u64, Observation) = postcard::from_bytes(value).ok()?;
+    // Each mount asks again whether a file is empty that no digest vouches for: its digest must not bind what comes then.
+    (learnt_in == mount || !known.is_doubtful()).then_some(known)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

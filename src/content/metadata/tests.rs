@@ -33,6 +33,31 @@ fn a_value_is_decoded_as_encoded_and_never_damaged() {
 }
 
 #[test]
+fn a_value_with_the_name_of_no_object_is_unknown() {
+    let object_of = |name: &str| {
+        let texts = [None::<&str>; 3];
+        let known = (VERSION, 7_u64, Some(5_u64), texts, Vec::<Digest>::new(), Some(name), Verified::NotYet);
+        let mut value = postcard::to_extend(&(known, None::<Timestamp>), vec![0; 4]).unwrap();
+        let crc = crc32c::crc32c(&value[4..]);
+        value[..4].copy_from_slice(&crc.to_le_bytes());
+        decode(&value, 7).map(|known| known.object)
+    };
+    let key = ObjectKey::inode("s", 7);
+    assert_eq!(object_of(key.as_str()), Some(Some(key)));
+    for name in ["", "a", "../../x-00", "objects/aa"] {
+        assert_eq!(object_of(name), None, "{name}");
+    }
+}
+
+#[test]
+fn an_empty_file_without_digest_leaves_no_digest_to_the_next_mount() {
+    let digest = Digest::new(Algorithm::Md5, &[7; 16]).unwrap();
+    let empty = Observation { size: Some(0), verified: Verified::Transfer, digests: vec![digest], ..full() };
+    let value = encode(&empty, 7).unwrap();
+    assert_eq!((decode(&value, 7), decode(&value, 8)), (Some(empty), None));
+}
+
+#[test]
 fn an_update_is_seen_at_once_and_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let learnt = LearntMetadata::open(folder.path(), false).unwrap();

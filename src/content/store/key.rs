@@ -9,7 +9,16 @@ use std::sync::Arc;
 
 /// The name of an object: one content version. It is the file's name in the cache folder.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "Box<str>")]
 pub struct ObjectKey(Arc<str>);
+
+impl TryFrom<Box<str>> for ObjectKey {
+    type Error = &'static str;
+
+    fn try_from(text: Box<str>) -> Result<ObjectKey, Self::Error> {
+        ObjectKey::parse(&text).ok_or("no name of an object")
+    }
+}
 
 /// Longer than any key: `sha-512-` and 128 hex digits are 136 bytes.
 const MAX_LENGTH: usize = 160;

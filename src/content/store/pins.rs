@@ -45,8 +45,8 @@ impl PinFolder {
 
     /// Pins the object at `path`; whether there is one, or was when it was pinned before.
     pub(super) fn add(&self, key: &ObjectKey, path: &Path) -> bool {
-        let linked = std::fs::hard_link(path, self.path(key));
-        linked.map_or_else(|cause| cause.kind() == io::ErrorKind::AlreadyExists, |()| true)
+        let pinned = self.path(key);
+        std::fs::hard_link(path, &pinned).is_ok() || pinned.symlink_metadata().is_ok()
     }
 
     /// Ends a pin.

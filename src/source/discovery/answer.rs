@@ -2,7 +2,7 @@
 
 use super::{html, is_well_known};
 use crate::causes::chain;
-use crate::document::{Deviations, DocumentError, Entry, Limits, Reader, Root, Uri};
+use crate::document::{Deviations, DocumentError, Entry, Limits, Reader, Uri};
 use crate::source::{
     ACCEPT, DocumentLocation, SourceError, body_retries,
     documents::unpacked,
@@ -109,12 +109,7 @@ impl Document {
 
     /// Whether it lies where a Source Description is expected and says nothing: its entries decide what it is.
     pub fn is_silent_description(&self) -> bool {
-        self.head.is_silent() && self.location.uri().is_some_and(is_well_known)
-    }
-
-    /// Whether it is an index that does not say, itself or by its entries, of what.
-    pub fn is_silent_index(&self) -> bool {
-        self.head.is_silent() && self.head.header.root == Root::SitemapIndex
+        self.head.is_silent_list() && self.location.uri().is_some_and(is_well_known)
     }
 
     /// All of a document of [`Kind::Offers`], of up to `most` entries.
@@ -255,9 +250,7 @@ impl Places {
             let head = body.head(Some(&base), self.limits);
             let more = match &head {
                 Ok(head) if head.kind() == Kind::Offers => OFFERS,
-                Ok(head) if head.is_silent() && (head.header.root == Root::SitemapIndex || is_well_known(uri)) => {
-                    OFFERS
-                }
+                Ok(head) if head.is_silent_index() || head.is_silent_list() && is_well_known(uri) => OFFERS,
                 Ok(_) => BEGINNING,
                 Err(_) => PAGE,
             };

@@ -99,7 +99,7 @@ impl Finder {
     /// of a Source Description a page decides too: that list is one of pages.
     async fn is_index_of_offers(&self, document: &Document) -> Result<bool, SourceError> {
         let is_description = document.is_silent_description();
-        if !is_description && !document.is_silent_index() {
+        if !is_description && !document.head.is_silent_index() {
             return Ok(false);
         }
         for entry in &document.head.first {
@@ -180,11 +180,11 @@ impl Finder {
     pub async fn of_sitemap_lines(&mut self, robots: &Uri, page: &Page) -> Result<Vec<Set>, SourceError> {
         let (text, location) = (page.text(), DocumentLocation::Uri(robots.clone()));
         self.places.client.slow_down(robots, robots::crawl_delay(&text).unwrap_or_default());
-        if !page.is_whole() {
-            // A part of its lines would be a smaller tree.
+        let lines = robots::sitemaps(&text);
+        if !page.is_whole() && !lines.is_empty() {
+            // A part of its lines would be a smaller tree. Without any it is as for a crawler, which reads no more of it (RFC 9309, 2.5).
             return Err(SourceError::Structure { location, what: format!("a robots.txt of more than {PAGE} bytes") });
         }
-        let lines = robots::sitemaps(&text);
         let mut deviations = Deviations::default();
         let (places, bad): (Vec<_>, Vec<_>) =
             lines.into_iter().map(|line| Uri::resolve(Some(robots), line).map_err(|_| line)).partition(Result::is_ok);

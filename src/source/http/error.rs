@@ -35,8 +35,8 @@ pub enum HttpError {
         #[source]
         last: Option<Box<HttpError>>,
     },
-    /// The deadline passed while the request waited for its turn; nothing was sent.
-    #[error("{uri}: the request waited for its turn until its deadline")]
+    /// The deadline passed while the first attempt waited for a permit: its host was not asked, or only for a redirect.
+    #[error("{uri}: the request waited for a permit until its deadline")]
     NotSent {
         /// What was to be asked.
         uri: Uri,

@@ -339,6 +339,18 @@ mod tests {
         assert_eq!(resolved(&own, "own.invalid").await.unwrap(), [SocketAddr::from(([9, 9, 9, 8], 0))]);
     }
 
+    /// Promise: each address of a name is checked when it is connected to, over every kind of connection.
+    #[tokio::test]
+    async fn a_harmless_name_of_a_private_address_is_refused() {
+        let transport = Transport::new(&HttpConfig::default(), &ProxySettings::default(), Vec::new()).unwrap();
+        found(&transport.names, "harmless.invalid", &[[127, 0, 0, 1]]).await;
+        for way in [Way::Shared, Way::Ranges] {
+            let client = transport.pools(Reach::Public, false).of(way);
+            let error = client.get("http://harmless.invalid:1/").send().await.unwrap_err();
+            assert!(format!("{error:?}").contains("AddressRefusal"), "{error:?}");
+        }
+    }
+
     /// Promise: a Source on the public net sends no request to machines that only this one can reach, a proxy's included.
     #[tokio::test]
     async fn the_host_of_a_proxy_is_checked_as_any_other() {

@@ -129,6 +129,11 @@ impl PackageError {
         }
     }
 
+    /// Whether the request ended in our own queue, which says nothing of the package.
+    pub fn is_unsent(&self) -> bool {
+        matches!(self, PackageError::Http { cause, .. } if matches!(**cause, HttpError::NotSent { .. }))
+    }
+
     /// Whether it is about one member alone: others of the same package may be sound.
     pub fn is_of_one_member(&self) -> bool {
         matches!(self, PackageError::NoMember { .. } | PackageError::Ambiguous { .. } | PackageError::Member { .. })

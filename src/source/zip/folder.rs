@@ -1,8 +1,7 @@
-//! The folder with what outlives a process: manifests, directories and local copies, so that a restart need not ask again.
+//! The folder with what outlives a process: manifests and local copies. A directory is read again by each process.
 //!
 //! ```text
-//! FOLDER/KEY.directory          the directory of a version with a strong ETag; KEY is the XXH3-128 of the package's URI
-//! FOLDER/KEY.VERSION.manifest   the manifest.xml of a version
+//! FOLDER/KEY.VERSION.manifest   the manifest.xml of a version; KEY is the XXH3-128 of the package's URI
 //! FOLDER/KEY.whole              a local copy, and KEY.json, which version it is
 //! FOLDER/KEY.copy               the manifest that stands in for a package that is not here (`preview`), and
 //! FOLDER/KEY.preview            what is known of it

@@ -69,7 +69,7 @@ const MEMORY: usize = 32 << 20;
 /// What packages may take of this machine.
 #[derive(Clone)]
 pub struct PackageConfig {
-    /// A folder of this mount alone, for manifests, directories and local copies.
+    /// A folder of this mount alone, for manifests and local copies.
     pub folder: PathBuf,
     /// Bytes of memory for directories.
     pub memory: u64,
@@ -153,8 +153,8 @@ impl Packages {
     /// [`PackageError::Folder`]
     pub fn open(client: Client, config: PackageConfig) -> Result<Packages, PackageError> {
         fs::create_dir_all(&config.folder).map_err(folder::failed(&config.folder))?;
-        // What was half written when a process was killed.
-        folder::sweep(&config.folder, |name, _| !name.ends_with(".tmp"))?;
+        // What was half written when a process was killed, and directories, which earlier releases wrote down.
+        folder::sweep(&config.folder, |name, _| !name.ends_with(".tmp") && !name.ends_with(".directory"))?;
         let failures = PenaltyBox::new(FAILURES);
         let known = Known { directories: LruCache::unbounded(), bytes: 0, failures };
         let (stand_ins, copies) = (preview::left(&config.folder)?, LocalCopies::new(config.whole));
@@ -273,6 +273,9 @@ impl Packages {
     }
 
     fn punish(&self, package: &Uri, piece: Piece, error: &PackageError) {
+        if error.is_unsent() {
+            return;
+        }
         let length = if error.is_retryable() { SHORT_PENALTY } else { PENALTY };
         self.lock().failures.punish((package.clone(), piece), length, error.clone(), Instant::now());
     }

@@ -95,6 +95,16 @@ fn a_request_without_an_answer_is_borne_longer() {
     assert_eq!(state.patience(stall), stall);
 }
 
+/// The disk became full under a body that came in a coding: its bytes were withheld, and stay so until they are dropped.
+#[test]
+fn bytes_on_the_disk_stay_withheld_when_memory_is_used() {
+    let (mut state, _folder) = resumed();
+    state.announce(Some(LENGTH), true, None);
+    assert!(matches!(state.look(0, 10, true, None), Look::Wait(_)));
+    assert!(state.use_memory().is_some());
+    assert!(matches!(state.look(0, 10, true, None), Look::Wait(_)));
+}
+
 #[test]
 fn the_stream_comes_as_far_as_it_is_read() {
     let mut state = state();

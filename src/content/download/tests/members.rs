@@ -1,6 +1,6 @@
 //! Versions out of packages: where that is cheaper, where nothing else has them, and never wrong bytes.
 
-use super::super::member::PackageFault;
+use super::super::failures::PackageFault;
 use super::*;
 use crate::document::{PackageMember, Timestamp};
 use crate::source::tests::loopback::{Answer, Loopback, Ranges};

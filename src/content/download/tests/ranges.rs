@@ -198,6 +198,21 @@ async fn a_silent_range_is_asked_for_again_while_later_ones_arrive() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_body_is_replaced_by_a_range() {
+    let body = bytes(HUGE, 208);
+    let (whole, gate) = (body.clone(), Gate::default());
+    let held = gate.clone();
+    let server = Server::start(move |request| {
+        let reply = honest(request, &whole, Some(ETAG));
+        if request.field("range").is_none() { reply.gated_at(3 * MIB, &held) } else { reply }
+    });
+    let mut fetched = Fetched::whole(&server).await;
+
+    assert!(fetched.read(usize::MAX).await.unwrap() == body);
+    gate.open();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_range_is_begun_past_the_demand_and_more_demand_is_seen() {
     let body = bytes(HUGE, 210);
     let server = Server::of(&body, Some(ETAG));

@@ -77,6 +77,15 @@ async fn a_robots_txt_longer_than_is_read_is_refused() {
     }
 }
 
+/// A robots.txt is optional, and so are its Sitemap lines.
+#[tokio::test]
+async fn a_long_robots_txt_without_sitemap_lines_hides_no_sitemap() {
+    let rules = "Disallow: /tmp\n".repeat((2 << 20) / 15);
+    let robots = Answer::new("text/plain", format!("User-agent: *\n{rules}"));
+    let server = Loopback::with(&[("/robots.txt", robots), ("/sitemap.xml", xml(resource_list("/a")))]).await;
+    assert_eq!(found(&server, "/").await.unwrap().sets.len(), 1);
+}
+
 /// So many bytes that say nothing.
 fn comments(bytes: usize) -> String {
     let comment = format!("<!--{}-->", " ".repeat((32 << 10) - 7));

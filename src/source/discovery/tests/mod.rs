@@ -399,8 +399,10 @@ async fn what_fails_for_now_on_the_way_to_the_sets_is_no_last_word() {
 #[tokio::test]
 async fn the_first_child_decides_what_a_silent_index_lists() {
     let server = two_sets().await;
-    server.put("/index.xml", xml(sitemapindex("", &[], &["/one/cl.xml", "/two/cl.xml"])));
-    assert_eq!(sets(&found(&server, "/index.xml").await.unwrap()), [ONE, TWO]);
+    for md in ["", "at=\"2013-01-01\"", "capability=\"unknown\""] {
+        server.put("/index.xml", xml(sitemapindex(md, &[], &["/one/cl.xml", "/two/cl.xml"])));
+        assert_eq!(sets(&found(&server, "/index.xml").await.unwrap()), [ONE, TWO], "{md}");
+    }
 }
 
 #[tokio::test]

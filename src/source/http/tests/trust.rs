@@ -17,7 +17,7 @@ async fn a_private_address_is_reached_as_own_or_when_allowed() {
     let by_name = HttpConfig { allowed_hosts: vec!["localhost".into()], ..HttpConfig::default() };
     let uri = Uri::parse(&format!("http://localhost:{}/", server.port)).unwrap();
     assert!(get(&client(by_name), uri.clone()).await.is_ok());
-    // The name is harmless, its address is not: found when connecting.
+    // A name of this machine is refused as its address is.
     let error = get(&stranger, uri).await.unwrap_err();
     assert!(described(&error).contains("-o allow-host=localhost"), "{error:?}");
 }
