@@ -15,6 +15,7 @@ use fuser::INodeNo;
 use heed::types::Bytes;
 use heed::{Database, Env, WithoutTls};
 use lru::LruCache;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -34,11 +35,15 @@ const MOST_REMEMBERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(65_535);
 /// Of values: the fields of [`Observation`] and the types in them have an order on disk.
 const VERSION: u8 = 2;
 
-/// What was learnt of one inode. The default knows nothing.
+/// What was learnt of one inode. The default knows nothing. Its first fields are those of [`Brief`], in that order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
     /// Bytes that a read returns (decoded, where an `encoding` is undone).
     pub size: Option<u64>,
+    /// The verdict. [`Verified::Failed`] is poison: it stays until [`LearntMetadata::forget`].
+    pub verified: Verified,
+    /// When the Source last confirmed that these are its bytes.
+    pub validated_at: Option<Timestamp>,
     /// The last response's ETag, quotes and `W/` included.
     pub etag: Option<Box<str>>,
     /// The last response's Last-Modified, as sent.
@@ -49,15 +54,29 @@ pub struct Observation {
     pub digests: Vec<Digest>,
     /// The object that holds the bytes, if they were committed.
     pub object: Option<ObjectKey>,
-    /// The verdict. [`Verified::Failed`] is poison: it stays until [`LearntMetadata::forget`].
-    pub verified: Verified,
-    /// When the Source last confirmed that these are its bytes.
-    pub validated_at: Option<Timestamp>,
+}
+
+/// The first fields of [`Observation`]: what a listing asks of each file, read without an allocation.
+#[derive(Clone, Copy, Deserialize)]
+struct Brief {
+    size: Option<u64>,
+    verified: Verified,
+    validated_at: Option<Timestamp>,
 }
 
 impl Observation {
     /// Whether it means that the file is empty, and only a server's answer supports that.
     pub fn is_doubtful(&self) -> bool {
+        self.brief().is_doubtful()
+    }
+
+    fn brief(&self) -> Brief {
+        Brief { size: self.size, verified: self.verified, validated_at: self.validated_at }
+    }
+}
+
+impl Brief {
+    fn is_doubtful(&self) -> bool {
         self.size == Some(0) && !matches!(self.verified, Verified::Digest(_) | Verified::Failed)
     }
 }
@@ -137,17 +156,17 @@ impl LearntMetadata {
 
     /// What is known of an inode; never waits for a commit.
     pub fn get(&self, ino: INodeNo) -> Option<Observation> {
-        self.shared.get(ino)
+        self.shared.get(ino, Observation::clone)
     }
 
     /// The size alone.
     pub fn size(&self, ino: INodeNo) -> Option<u64> {
-        self.get(ino)?.size
+        self.shared.get(ino, Observation::brief)?.size
     }
 
     /// When the Source last confirmed its bytes.
     pub fn validated_at(&self, ino: INodeNo) -> Option<Timestamp> {
-        self.get(ino)?.validated_at
+        self.shared.get(ino, Observation::brief)?.validated_at
     }
 
     /// Changes what is known of an inode, from the default where nothing is; seen at once by [`LearntMetadata::get`], committed soon.
@@ -220,7 +239,7 @@ impl LearntMetadata {
 /// running mount, in another process.
 pub fn each_object(folder: &Path, visit: &mut dyn FnMut(&ObjectKey)) -> Result<(), MetadataError> {
     each_value(folder, &mut |value| {
-        if let Some(object) = decode(value, 0).and_then(|observation| observation.object) {
+        if let Some(object) = decode(value, 0).and_then(|known: Observation| known.object) {
             visit(&object);
         }
     })
@@ -242,12 +261,12 @@ impl Shared {
         self.pending.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What cannot be read is unknown.
-    fn get(&self, ino: INodeNo) -> Option<Observation> {
+    /// All that is known, or the first fields of it; `of` takes them from what is pending. What cannot be read is unknown.
+    fn get<T: DeserializeOwned>(&self, ino: INodeNo, of: fn(&Observation) -> T) -> Option<T> {
         if let Some((_, latest)) = self.pending().fresh.get(&ino.0) {
-            return latest.clone();
+            return latest.as_ref().map(of);
         }
-        let read = || -> heed::Result<Option<Observation>> {
+        let read = || -> heed::Result<Option<T>> {
             let txn = self.readers.take(&self.env)?;
             let value = self.database.get(&txn, &ino.0.to_be_bytes())?;
             let known = value.and_then(|value| decode(value, self.mount));
@@ -360,14 +379,19 @@ fn encode(known: &Observation, mount: u64) -> Option<Vec<u8>> {
     Some(value)
 }
 
-fn decode(value: &[u8], mount: u64) -> Option<Observation> {
+/// All of a value, or its first fields.
+fn decode<T: DeserializeOwned>(value: &[u8], mount: u64) -> Option<T> {
     let (crc, value) = value.split_first_chunk()?;
     if crc32c::crc32c(value) != u32::from_le_bytes(*crc) || value.first() != Some(&VERSION) {
         return None;
     }
-    let (_, learnt_in, known): (u8, u64, Observation) = postcard::from_bytes(value).ok()?;
+    let (_, learnt_in, brief): (u8, u64, Brief) = postcard::from_bytes(value).ok()?;
     // Each mount asks again whether a file is empty that no digest vouches for: its digest must not bind what comes then.
-    (learnt_in == mount || !known.is_doubtful()).then_some(known)
+    if learnt_in != mount && brief.is_doubtful() {
+        return None;
+    }
+    let (_, _, known): (u8, u64, T) = postcard::from_bytes(value).ok()?;
+    Some(known)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -26,8 +26,8 @@ fn a_value_is_decoded_as_encoded_and_never_damaged() {
         for at in 0..value.len() {
             let mut damaged = value.clone();
             damaged[at] ^= 1;
-            assert_eq!(decode(&damaged, 7), None, "byte {at}");
-            assert_eq!(decode(&value[..at], 7), None, "cut at {at}");
+            assert_eq!(decode::<Observation>(&damaged, 7), None, "byte {at}");
+            assert_eq!(decode::<Observation>(&value[..at], 7), None, "cut at {at}");
         }
     }
 }
@@ -40,7 +40,7 @@ fn a_value_with_the_name_of_no_object_is_unknown() {
         let mut value = postcard::to_extend(&(known, None::<Timestamp>), vec![0; 4]).unwrap();
         let crc = crc32c::crc32c(&value[4..]);
         value[..4].copy_from_slice(&crc.to_le_bytes());
-        decode(&value, 7).map(|known| known.object)
+        decode(&value, 7).map(|known: Observation| known.object)
     };
     let key = ObjectKey::inode("s", 7);
     assert_eq!(object_of(key.as_str()), Some(Some(key)));
@@ -54,7 +54,7 @@ fn an_empty_file_without_digest_leaves_no_digest_to_the_next_mount() {
     let digest = Digest::new(Algorithm::Md5, &[7; 16]).unwrap();
     let empty = Observation { size: Some(0), verified: Verified::Transfer, digests: vec![digest], ..full() };
     let value = encode(&empty, 7).unwrap();
-    assert_eq!((decode(&value, 7), decode(&value, 8)), (Some(empty), None));
+    assert_eq!((decode(&value, 7), decode::<Observation>(&value, 8)), (Some(empty), None));
 }
 
 #[test]

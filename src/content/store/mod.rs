@@ -336,8 +336,14 @@ impl Store {
         self.cache.quota
     }
 
-    /// What the folder holds, all processes counted. Objects of the last few seconds may not be counted yet.
+    /// What the folder holds, all processes counted. What is pending is recorded first.
     pub fn usage(&self) -> Usage {
+        self.cache.flush();
+        self.recorded_usage()
+    }
+
+    /// The same without recording anything first: objects of the last few seconds may not be counted yet.
+    pub fn recorded_usage(&self) -> Usage {
         Usage { objects: self.cache.sums().objects, bytes: self.cache.bytes(), quota: self.cache.quota }
     }
 
