@@ -93,7 +93,7 @@ impl Content {
     /// as [`Content::fetch_ahead`] does, within `size_deadline`.
     ///
     /// # Errors
-    /// As [`Content::size`]; a failure ahead keeps no reader from asking.
+    /// As [`Content::size`]; a failure ahead keeps no reader from asking, but for a long silence.
     pub async fn size_ahead(self: &Arc<Self>, wanted: &FetchSpec) -> Result<(), ContentError> {
         if let Some(size) = self.size_or_failure(wanted) {
             return size.map(drop);
@@ -106,8 +106,17 @@ impl Content {
             // A reader that comes meanwhile joins this download.
             self.fetch_ahead(wanted, WHOLE_LIMIT).await.map(drop)
         };
+        let begun = Instant::now();
         let asked = tokio::time::timeout(self.config.size_deadline, asking).await;
         let asked = asked.unwrap_or_else(|_| Err(stalled(wanted)));
+        // The next question would wait as long for the same silence. A failure at once fails only this question.
+        if let Err(error) = &asked
+            && error.is_retryable()
+            && !error.is_unsent()
+            && begun.elapsed() >= self.config.size_deadline / 2
+        {
+            self.failures().inode_failed(wanted.ino, error, Instant::now());
+        }
         self.counters.size(&wanted.uri, asked.as_ref().map(drop));
         asked
     }

@@ -3,7 +3,7 @@
 //! Additive increase, multiplicative decrease, as TCP does it (RFC 5681): at first the number doubles in each round trip, and it is halved
 //! when the host refuses (429, 503) or does not answer. After that it grows by one in each round trip. Growth needs requests that use the number.
 //!
-//! It also shrinks when answers become slow, on trial: many requests are the reason only if fewer are answered faster. Answers are compared
+//! It is also halved when answers become slow, on trial: many requests are the reason only if fewer are answered faster. Answers are compared
 //! by the means of rounds, because single ones differ: a cache answers at once, and what it does not hold is made first.
 
 use std::time::{Duration, Instant};
@@ -18,17 +18,18 @@ const TOLERANCE: Duration = Duration::from_millis(50);
 /// Slowness alone leaves at least so many: fewer may be slow by their bodies.
 pub(super) const SLOW_LEAST: usize = 4;
 
-/// The part of the permits in use that a trial leaves.
-const TRIAL: f64 = 0.55;
-
 /// A trial has helped if answers come in less than this part of the time before.
 const HELPED: f64 = 0.75;
 
 /// One permit in so many is reserved for readers, at least one.
 const FOR_READERS: usize = 16;
 
-/// A round has so many answers at least, and lasts as long as one of them at least. Means of fewer differ by chance.
-const ANSWERS: u32 = 32;
+/// A round has so many answers at least, and lasts as long as one of them at least. A round that is compared has twice as many: means of fewer
+/// differ by chance.
+const ANSWERS: u32 = 16;
+
+/// A round that has lasted so long proves nothing about now.
+const STALE: Duration = Duration::from_secs(60);
 
 /// The number of permits of one host.
 #[derive(Debug)]
@@ -43,11 +44,19 @@ pub(super) struct Concurrency {
     fastest: Option<Duration>,
     /// The mean of the last round, about a round trip.
     latest: Duration,
-    /// During a trial: the permits before it, and the mean of the round before it.
-    trial: Option<(f64, Duration)>,
-    /// Answers that are passed over: their requests were sent before the trial.
+    phase: Phase,
+    /// Answers that are passed over: their requests were sent before the phase.
     skipped: usize,
     halved: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    Growing,
+    /// The last round was slow; this one is measured without growth.
+    Measuring,
+    /// Half of the permits are in use. Before that: the permits, and the mean of a round.
+    Trial(f64, Duration),
 }
 
 /// Answers whose mean counts.
@@ -56,6 +65,8 @@ struct Round {
     began: Option<Instant>,
     answers: u32,
     sum: Duration,
+    /// The most requests in flight at once.
+    in_flight: usize,
 }
 
 impl Concurrency {
@@ -69,7 +80,7 @@ impl Concurrency {
             round: Round::default(),
             fastest: None,
             latest: Duration::ZERO,
-            trial: None,
+            phase: Phase::Growing,
             skipped: 0,
             halved: None,
         }
@@ -85,55 +96,89 @@ impl Concurrency {
         self.permits() - self.permits().div_ceil(FOR_READERS)
     }
 
-    /// The head of an answer came after `latency`. With its request so many are in flight.
+    /// The head of an answer came after `latency`. With its request so many are in flight, which hold their permits until their bodies end.
     pub(super) fn answered(&mut self, latency: Duration, in_flight: usize, now: Instant) {
+        self.round.in_flight = self.round.in_flight.max(in_flight);
+        if self.round.began.is_some_and(|began| now.saturating_duration_since(began) > STALE) {
+            self.end_trial();
+            self.round = Round { in_flight: self.round.in_flight, ..Round::default() };
+        }
         self.fastest.get_or_insert(latency);
         if self.skipped > 0 {
             self.skipped -= 1;
             return;
         }
-        if self.trial.is_none() && 2 * in_flight >= self.permits() {
-            let more = if self.is_starting { 1.0 } else { 1.0 / self.permits };
-            self.permits = (self.permits + more).min(self.limit as f64);
-        }
         let began = *self.round.began.get_or_insert_with(|| now.checked_sub(latency).unwrap_or(now));
         self.round.answers += 1;
         self.round.sum += latency;
-        let (mean, took) = (self.round.sum / self.round.answers, now.saturating_duration_since(began));
-        if self.round.answers >= ANSWERS && took >= mean {
-            // Little's law: the requests in flight are those that came in the time, multiplied by how long each took.
-            let used = self.permits.min(self.round.sum.as_secs_f64() / took.as_secs_f64());
-            self.round = Round { began: Some(now), ..Round::default() };
+        let answers = if let Phase::Growing = self.phase {
+            self.grow();
+            ANSWERS
+        } else {
+            2 * ANSWERS
+        };
+        let mean = self.round.sum / self.round.answers;
+        if self.round.answers >= answers && now.saturating_duration_since(began) >= mean {
+            let in_flight = std::mem::take(&mut self.round).in_flight;
+            self.round.began = Some(now);
             self.latest = mean;
-            self.judge(mean, used);
+            self.judge(mean, in_flight);
         }
     }
 
-    /// A round is over. Its answers took `mean`, with so many requests in flight.
-    fn judge(&mut self, mean: Duration, used: f64) {
+    fn grow(&mut self) {
+        if 2 * self.round.in_flight >= self.permits() {
+            let more = if self.is_starting { 1.0 } else { 1.0 / self.permits };
+            self.permits = (self.permits + more).min(self.limit as f64);
+        }
+    }
+
+    /// A round is over.
+    fn judge(&mut self, mean: Duration, in_flight: usize) {
         let mut fastest = self.fastest.map_or(mean, |fastest| fastest.min(mean));
-        match self.trial.take() {
-            None => {}
-            // The host is that slow however few requests it has.
-            Some((before, slow)) if mean > slow.mul_f64(HELPED) => (self.permits, fastest) = (before, mean / 2),
+        if let Phase::Trial(_, before) = self.phase {
+            if mean > before.mul_f64(HELPED) {
+                // The host is that slow however few requests it has.
+                self.end_trial();
+                self.fastest = Some(mean / 2);
+                return;
+            }
             // The requests had waited for each other: the host is faster than an earlier trial may have shown by chance.
-            Some(_) => fastest = fastest.min(mean / (SLOW - 1)),
+            fastest = fastest.min(mean / (SLOW - 1));
         }
         self.fastest = Some(fastest);
-        if mean > fastest * SLOW + TOLERANCE {
-            self.is_starting = false;
-            let fewer = (used * TRIAL).max(SLOW_LEAST as f64);
-            if fewer < used {
-                self.trial = Some((self.permits, mean));
-                (self.skipped, self.permits) = (self.permits(), fewer);
+        let is_slow = mean > fastest * SLOW + TOLERANCE;
+        let used = self.permits.min(in_flight as f64);
+        let fewer = (used / 2.0).max(SLOW_LEAST as f64);
+        (self.phase, self.skipped) = match self.phase {
+            Phase::Growing if is_slow => (Phase::Measuring, in_flight),
+            Phase::Measuring | Phase::Trial(..) if is_slow && fewer < used => {
+                let trial = Phase::Trial(self.permits, mean);
+                self.permits = fewer;
+                (trial, in_flight)
             }
+            _ => {
+                if is_slow {
+                    self.fastest = Some(mean / 2);
+                }
+                (Phase::Growing, 0)
+            }
+        };
+        self.is_starting &= !is_slow;
+    }
+
+    /// Back to the permits before a trial.
+    fn end_trial(&mut self) {
+        if let Phase::Trial(before, _) = self.phase {
+            self.permits = self.permits.max(before);
         }
+        self.phase = Phase::Growing;
     }
 
     /// The host refused for want of capacity, or did not answer. All requests of one round trip count once.
     pub(super) fn refused(&mut self, now: Instant) {
         self.is_starting = false;
-        (self.trial, self.skipped) = (None, 0);
+        (self.phase, self.skipped) = (Phase::Growing, 0);
         let since = self.halved.map(|halved| now.saturating_duration_since(halved));
         if since.is_none_or(|since| since >= self.latest.max(TOLERANCE)) {
             self.halved = Some(now);
