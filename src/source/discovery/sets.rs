@@ -30,6 +30,9 @@ const NAMED: usize = 32 << 20;
 /// Links of one page that are followed.
 pub(super) const LINKS: usize = 1_000;
 
+/// `Sitemap:` lines of one robots.txt that are followed.
+pub(super) const SITEMAP_LINES: usize = 10_000;
+
 /// Channels of one set: each costs a subscription.
 const CHANNELS: usize = 100;
 
@@ -49,8 +52,8 @@ pub(super) struct Finder {
     wanted: Option<Uri>,
     /// Places that [`Finder::of_first`] has asked.
     asked: HashSet<Uri>,
-    /// What `up` links led to: lists of one set share them.
-    above: HashMap<Uri, Vec<Set>>,
+    /// What `up` links led to, and where that is: lists of one set share them.
+    above: HashMap<Uri, (Uri, Vec<Set>)>,
 }
 
 /// Documents met on the way down: one that is met again is not read again, so cycles end.
@@ -184,6 +187,9 @@ impl Finder {
         if !page.is_whole() && !lines.is_empty() {
             // A part of its lines would be a smaller tree. Without any it is as for a crawler, which reads no more of it (RFC 9309, 2.5).
             return Err(SourceError::Structure { location, what: format!("a robots.txt of more than {PAGE} bytes") });
+        }
+        if lines.len() > SITEMAP_LINES {
+            return Err(SourceError::Structure { location, what: format!("more than {SITEMAP_LINES} Sitemap lines") });
         }
         let mut deviations = Deviations::default();
         let (places, bad): (Vec<_>, Vec<_>) =
@@ -333,12 +339,15 @@ impl Finder {
     async fn of_list(&mut self, list: &Document, capability: Capability) -> Result<Set, SourceError> {
         let header = &list.head.header;
         let up = header.link("up");
-        let sets = match up {
-            Some(place) => self.above(place).await.map_err(|error| error.named_by(&list.location, ""))?,
-            None => Vec::new(),
+        let (above, sets) = match up {
+            Some(up) => {
+                let (place, sets) = self.above(up).await.map_err(|error| error.named_by(&list.location, ""))?;
+                (Some(place), sets)
+            }
+            None => (None, Vec::new()),
         };
         // Any of these in a Capability List shows that the list belongs to it.
-        let further = [list.base.as_ref(), header.link("index")].into_iter().flatten().cloned();
+        let further = [list.base.as_ref(), header.link("index"), up].into_iter().flatten().cloned();
         let mut names = vec![list.location.clone()];
         names.extend(further.map(DocumentLocation::Uri));
         if let Some(set) = sets.iter().find(|set| set.documents.iter().any(|(_, listed)| names.contains(listed))) {
@@ -346,7 +355,7 @@ impl Finder {
         }
         let alone = (capability.clone(), list.location.clone());
         // A Capability List without this list still names the changes.
-        if let Some(mut set) = sets.into_iter().find(|set| set.capability_list.as_ref() == up) {
+        if let Some(mut set) = sets.into_iter().find(|set| set.capability_list == above) {
             if capability == Capability::ResourceList {
                 set.documents.retain(|(other, _)| *other != Capability::ResourceList);
             }
@@ -357,12 +366,18 @@ impl Finder {
         Ok(Set { capability_list: None, described_by, documents: vec![alone], channels: Vec::new() })
     }
 
-    /// The sets that an `up` link leads to; none where it leads nowhere for good.
-    async fn above(&mut self, place: &Uri) -> Result<Vec<Set>, SourceError> {
-        if let Some(sets) = self.above.get(place) {
-            return Ok(sets.clone());
+    /// The sets that an `up` link leads to, by way of an index where it leads to one, and where they are. There are none where it leads nowhere for good.
+    async fn above(&mut self, up: &Uri) -> Result<(Uri, Vec<Set>), SourceError> {
+        if let Some(above) = self.above.get(up) {
+            return Ok(above.clone());
         }
-        let sets = match self.places.ask(place).await?.document(place) {
+        let (mut place, mut answer) = (up.clone(), self.places.ask(up).await?.document(up));
+        let of_index = answer.as_ref().ok().filter(|document| document.kind() != Kind::Offers);
+        if let Some(further) = of_index.and_then(|index| index.head.header.link("up")).cloned() {
+            answer = self.places.ask(&further).await?.document(&further);
+            place = further;
+        }
+        let sets = match answer {
             Ok(document) if document.kind() == Kind::Offers => {
                 // The set is picked by what it lists: none may be left out on the way down.
                 let wanted = self.wanted.take();
@@ -381,8 +396,9 @@ impl Finder {
             self.tried.push(why);
             Vec::new()
         });
-        self.above.insert(place.clone(), sets.clone());
-        Ok(sets)
+        let above = (place, sets);
+        self.above.insert(up.clone(), above.clone());
+        Ok(above)
     }
 
     /// The entries that lead to the wanted set, where they name it; else all.

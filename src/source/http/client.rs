@@ -225,14 +225,18 @@ impl Client {
         }
         let answer = self.exchange(attempt, &target, Way::Ranges).await;
         if !refuses_range(&answer) {
+            if answer.as_ref().is_ok_and(|answer| answer.status() < 400) {
+                target.host.answers_ranges();
+            }
             return answer;
         }
-        tracing::debug!(%uri, "no range over a connection of its own");
+        let was_closed = matches!(answer, Err(HttpError::Head { .. }));
+        tracing::debug!(%uri, was_closed, "no range over a connection of its own");
         // Its permit is free for the next request.
         drop(answer);
         let answer = self.exchange(attempt, &target, Way::Shared).await;
         if answer.as_ref().is_ok_and(|answer| answer.status() < 400) {
-            target.host.refuse_ranges();
+            target.host.refuse_ranges(was_closed);
         }
         answer
     }

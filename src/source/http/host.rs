@@ -6,14 +6,13 @@ use super::metrics::HostTraffic;
 use super::{HttpError, Request, Requester, Way};
 use crate::document::Uri;
 use lru::LruCache;
-use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-/// Hosts that are remembered. Past them the one asked least recently is forgotten.
-const HOSTS: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
+/// Hosts that are remembered. Past them the one asked least recently is forgotten, of those at rest.
+const HOSTS: usize = 1024;
 
 /// Hosts whose traffic is reported by name. Further ones are counted together, so that the numbers stay few.
 const NAMED: usize = 64;
@@ -50,6 +49,8 @@ struct State {
     timer: Option<Instant>,
     /// The requests of this host share a connection, as the last answer showed.
     is_shared: bool,
+    /// A range over a connection of its own was answered.
+    has_ranges: bool,
 }
 
 /// The clock of the timers.
@@ -60,7 +61,7 @@ fn now() -> Instant {
 impl Host {
     fn new(authority: &str, is_named: bool, limiter: Limiter<Waiter>) -> Host {
         let traffic = HostTraffic { host: is_named.then(|| authority.into()), ..HostTraffic::default() };
-        let state = Mutex::new(State { limiter, traffic, timer: None, is_shared: false });
+        let state = Mutex::new(State { limiter, traffic, timer: None, is_shared: false, has_ranges: false });
         Host { authority: authority.into(), is_named, state, runtime: OnceLock::new() }
     }
 
@@ -202,9 +203,18 @@ impl Host {
         self.state().is_shared = is_shared;
     }
 
-    /// A range over a connection of its own was refused although it was answered over the shared one.
-    pub(super) fn refuse_ranges(&self) {
-        self.state().limiter.refuse_ranges(now());
+    /// A range over a connection of its own was answered.
+    pub(super) fn answers_ranges(&self) {
+        self.state().has_ranges = true;
+    }
+
+    /// A range over a connection of its own was refused although it was answered over the shared one. A connection that `was_closed` before an answer
+    /// may have been idle for longer than the host allows: it refuses nothing where ranges are answered.
+    pub(super) fn refuse_ranges(&self, was_closed: bool) {
+        let mut state = self.state();
+        if !(was_closed && state.has_ranges) {
+            state.limiter.refuse_ranges(now());
+        }
     }
 }
 
@@ -329,7 +339,7 @@ pub(super) struct Hosts {
 
 impl Hosts {
     pub(super) fn new(rate: Option<f64>, connections: usize) -> Hosts {
-        let known = Mutex::new(LruCache::sparse(HOSTS));
+        let known = Mutex::new(LruCache::unbounded());
         Hosts { rate, connections: connections.max(1), known }
     }
 
@@ -345,6 +355,13 @@ impl Hosts {
         let mut known = self.known();
         if let Some(host) = known.get(authority) {
             return Arc::clone(host);
+        }
+        if known.len() >= HOSTS {
+            let now = now();
+            // A request that waits or is in flight has a reference. No other can be taken while `known` is locked.
+            let is_idle = |host: &Arc<Host>| Arc::strong_count(host) == 1 && host.state().limiter.is_at_rest(now);
+            let idle = known.iter().rev().find(|(_, host)| is_idle(host)).map(|(authority, _)| authority.clone());
+            idle.map(|authority| known.pop(&authority));
         }
         let limiter = Limiter::new(self.rate, self.connections);
         let host = Arc::new(Host::new(authority, known.len() < NAMED, limiter));
@@ -404,10 +421,35 @@ mod tests {
     fn the_host_asked_least_recently_is_forgotten() {
         let hosts = Hosts::new(None, 1);
         let first = hosts.host("h0");
-        for number in 0..HOSTS.get() + 10 {
+        for number in 0..HOSTS + 10 {
             hosts.host(&format!("h{number}"));
             hosts.host("h0");
         }
-        assert!(Arc::ptr_eq(&first, &hosts.host("h0")) && hosts.known().len() == HOSTS.get());
+        assert!(Arc::ptr_eq(&first, &hosts.host("h0")) && hosts.known().len() == HOSTS);
+    }
+
+    /// A host that is forgotten would be asked at once, at full speed, and with all permits.
+    #[test]
+    fn no_host_is_forgotten_that_is_not_at_rest() {
+        let (hosts, hour) = (Hosts::new(None, 1), Duration::from_secs(3600));
+        let uri = Uri::parse("http://example.org/").unwrap();
+        let request = Request::get(uri.clone(), hour);
+        hosts.host("paused").pause(&request, hour);
+        hosts.host("list").pause(&Request { is_document: true, ..request }, hour);
+        hosts.host("slow").slow_down(hour);
+        hosts.host("rested").slow_down(Duration::ZERO);
+        for _ in 0..100 {
+            hosts.host("broken").state().limiter.failed(&uri, false, false, String::new(), now());
+        }
+        let asked = hosts.host("asked");
+
+        for number in 0..HOSTS + 10 {
+            hosts.host(&format!("h{number}"));
+        }
+
+        let known = hosts.known();
+        assert!(["paused", "list", "slow", "broken", "asked"].iter().all(|name| known.contains(*name)));
+        assert!(!known.contains("rested") && !known.contains("h0") && known.len() == HOSTS);
+        drop((known, asked));
     }
 }

@@ -37,8 +37,8 @@ pub use priority::{Priority, Requester};
 use crate::document::{Timestamp, Uri};
 use std::time::{Duration, Instant};
 
-/// What the client needs to know.
-#[derive(Clone, Debug)]
+/// What the client needs to know, never printed: addresses may hold passwords.
+#[derive(Clone)]
 pub struct HttpConfig {
     /// The Source's own `HOST[:PORT]`, reachable at every address, and the only one that gets credentials.
     ///
@@ -63,6 +63,12 @@ pub struct HttpConfig {
     pub low_speed_limit: u64,
     /// See `low_speed_limit`.
     pub low_speed_time: Duration,
+}
+
+impl std::fmt::Debug for HttpConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("HttpConfig(…)")
+    }
 }
 
 impl Default for HttpConfig {

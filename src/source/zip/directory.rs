@@ -217,11 +217,15 @@ impl Directory {
 
     /// Of members that hold the same the last.
     fn one_of(&self, numbers: impl Iterator<Item = u32>) -> Found {
-        numbers.fold(Found::Nothing, |found, number| match found {
-            Found::Nothing => Found::Member(number),
-            Found::Member(before) if self.is_same(before, number) => Found::Member(number),
-            Found::Member(_) | Found::Several => Found::Several,
-        })
+        let mut last = None;
+        for number in numbers {
+            // Without a look at the rest: an archive may have a million of one name.
+            if last.is_some_and(|before| !self.is_same(before, number)) {
+                return Found::Several;
+            }
+            last = Some(number);
+        }
+        last.map_or(Found::Nothing, Found::Member)
     }
 
     /// Whether two members hold the same bytes, by length and CRC-32.

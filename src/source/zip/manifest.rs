@@ -4,7 +4,7 @@ use super::directory::{Directory, Found};
 use super::folder::{Unnamed, failed, key, remove};
 use super::member::Member;
 use super::path::{folder_before_member, plain};
-use super::remote::Version;
+use super::remote::{Received, Remote, Version};
 use super::{PackageError, Packages};
 use crate::document::{Capability, DocumentError, Entry, Header, Limits, PackageMember, Reader, Uri};
 use crate::source::http::Priority;
@@ -13,6 +13,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tokio::runtime::Handle;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Name of the member.
@@ -112,8 +113,9 @@ impl Packages {
     /// [`PackageError::NoManifest`], [`PackageError::Manifest`], any error of the package.
     pub async fn manifest(&self, package: &Uri) -> Result<Manifest, PackageError> {
         let mut directory = self.current(package).await?;
+        let received = Received::default();
         for _ in 0..2 {
-            match self.manifest_of(&directory).await {
+            match self.manifest_of(&directory, &received).await {
                 Err(PackageError::Changed { .. }) => {
                     self.forget(&directory);
                     directory = self.directory(package).await?;
@@ -121,11 +123,16 @@ impl Packages {
                 manifest => return manifest,
             }
         }
-        self.manifest_of(&directory).await
+        self.manifest_of(&directory, &received).await
     }
 
-    /// The manifest of one version, from the folder or out of the package.
-    pub(super) async fn manifest_of(&self, directory: &Arc<Directory>) -> Result<Manifest, PackageError> {
+    /// The manifest of one version, from the folder or out of the package; its bytes are counted as `received`. It comes once for all that wait for
+    /// it, and goes on where this is dropped.
+    pub(super) async fn manifest_of(
+        &self,
+        directory: &Arc<Directory>,
+        received: &Received,
+    ) -> Result<Manifest, PackageError> {
         let (package, limits) = (directory.package().clone(), self.shared.config.documents);
         let Some((number, inside)) = inside(directory) else { return Err(PackageError::NoManifest { package }) };
         if inside.length > limits.document {
@@ -133,15 +140,28 @@ impl Packages {
         }
         let path = manifest_file(&self.shared.config.folder, &package, &directory.version, inside);
         if !std::fs::metadata(&path).is_ok_and(|metadata| metadata.len() == inside.length) {
-            self.unpack(directory, number, &path).await?;
+            let (counter, unpacking) = self.shared.unpacking.join(&Handle::current(), path.clone(), || {
+                let (packages, own, path, remote) =
+                    (self.clone(), Arc::clone(directory), path.clone(), self.remote(&package));
+                (Arc::clone(&remote.received), async move { packages.unpack(remote, &own, number, &path).await })
+            });
+            received.add(&counter);
+            let broken = || Err(PackageError::damaged(&package, "reading its manifest failed"));
+            unpacking.await.unwrap_or_else(broken)?;
         }
         let base = directory.version.base(&package);
         Manifest::open(package, base, path.into(), inside, limits)
     }
 
     /// Puts the manifest at `path`, whole or not at all.
-    async fn unpack(&self, directory: &Arc<Directory>, number: u32, path: &Path) -> Result<(), PackageError> {
-        let (remote, place) = (self.remote(directory.package()), directory.place.clone());
+    async fn unpack(
+        &self,
+        remote: Remote,
+        directory: &Arc<Directory>,
+        number: u32,
+        path: &Path,
+    ) -> Result<(), PackageError> {
+        let place = directory.place.clone();
         let mut member = Member::begin(remote, directory, (number, NAME), place, Priority::default()).await?;
         let mut file = Unnamed::new(&self.shared.config.folder)?;
         while let Some(chunk) = member.chunk().await? {
@@ -150,9 +170,18 @@ impl Packages {
         file.name(path)
     }
 
-    /// Finds the folder on the publisher's disk that the paths of the manifest begin with, once for all that wait for it.
-    pub(super) async fn learn_folder(&self, directory: &Arc<Directory>) {
-        let learning = directory.folder.get_or_try_init(async || match self.folder(directory).await {
+    /// Finds the folder on the publisher's disk that the paths of the manifest begin with, once for all that wait for it. Each of them counts the bytes
+    /// of the manifest as `received`.
+    pub(super) async fn learn_folder(&self, directory: &Arc<Directory>, received: &Received) {
+        if directory.folder.initialized() {
+            return;
+        }
+        let manifest = match self.stand_in_of(directory.package()) {
+            // Its paths are those that were stated.
+            Some(stand_in) => self.opened_stand_in(directory.package(), &stand_in),
+            None => self.manifest_of(directory, received).await,
+        };
+        let learning = directory.folder.get_or_try_init(async || match folder_in(manifest, directory).await {
             Err(error) if !error.is_retryable() => Ok(None),
             learnt => learnt,
         });
@@ -160,18 +189,16 @@ impl Packages {
             tracing::debug!(package = %directory.package(), %error, "the paths of a manifest are not understood for now");
         }
     }
+}
 
-    async fn folder(&self, directory: &Arc<Directory>) -> Result<Option<Box<str>>, PackageError> {
-        let manifest = match self.stand_in_of(directory.package()) {
-            // Its paths are those that were stated.
-            Some(stand_in) => self.opened_stand_in(directory.package(), &stand_in)?,
-            None => self.manifest_of(directory).await?,
-        };
-        let own = Arc::clone(directory);
-        let broken = |cause| failed(manifest.path())(std::io::Error::other(cause));
-        let reading = manifest.clone();
-        tokio::task::spawn_blocking(move || folder_of(&reading, &own)).await.map_err(broken)?
-    }
+async fn folder_in(
+    manifest: Result<Manifest, PackageError>,
+    directory: &Arc<Directory>,
+) -> Result<Option<Box<str>>, PackageError> {
+    let (manifest, own) = (manifest?, Arc::clone(directory));
+    let path = Arc::clone(&manifest.path);
+    let broken = |cause| failed(&path)(std::io::Error::other(cause));
+    tokio::task::spawn_blocking(move || folder_of(&manifest, &own)).await.map_err(broken)?
 }
 
 /// The folder on the publisher's own disk that all paths of a manifest begin with, where they do: the first path that leads to

@@ -85,7 +85,7 @@ impl Packages {
         for _ in 0..ATTEMPTS {
             let directory = self.directory_for(package, received).await?;
             if directory.find(path) == Found::Nothing {
-                self.learn_folder(&directory).await;
+                self.learn_folder(&directory, received).await;
             }
             let (package, path) = (package.clone(), Box::from(path));
             let number = match directory.find(&path) {

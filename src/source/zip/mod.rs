@@ -41,7 +41,7 @@ use local_copy::LocalCopies;
 use lru::LruCache;
 use preview::StandIns;
 use remote::{Answer, Counter, Remote, Version};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -110,8 +110,10 @@ struct Shared {
     /// Each lock is held for nothing else, and while nothing is waited for and no file is touched.
     known: Mutex<Known>,
     stand_ins: Mutex<StandIns>,
-    /// Held while a stand-in is replaced or compared.
-    comparing: tokio::sync::Mutex<()>,
+    /// One lock a package, held while its stand-in is replaced or compared.
+    comparing: Mutex<HashMap<Uri, Arc<tokio::sync::Mutex<()>>>>,
+    /// The manifests that are being unpacked, by their files, with the bytes that come for them.
+    unpacking: SingleFlight<PathBuf, Result<(), PackageError>, Counter>,
     copies: LocalCopies,
     walks: Walks,
     /// A package says other things than what was stated of it.
@@ -162,9 +164,18 @@ impl Packages {
         if stand_ins.values().any(|stand_in| stand_in.is_contradicted) {
             contradiction.notify_one();
         }
-        let (known, stand_ins, walks) = (Mutex::new(known), Mutex::new(stand_ins), Walks::new());
-        let (reading, comparing) = (SingleFlight::default(), Default::default());
-        let shared = Shared { client, config, reading, known, stand_ins, comparing, copies, walks, contradiction };
+        let shared = Shared {
+            client,
+            config,
+            reading: SingleFlight::default(),
+            known: Mutex::new(known),
+            stand_ins: Mutex::new(stand_ins),
+            comparing: Mutex::default(),
+            unpacking: SingleFlight::default(),
+            copies,
+            walks: Walks::new(),
+            contradiction,
+        };
         Ok(Packages { shared: Arc::new(shared) })
     }
 
@@ -185,7 +196,7 @@ impl Packages {
     /// The same; its bytes are counted as `received`.
     async fn directory_for(&self, package: &Uri, received: &Received) -> Result<Arc<Directory>, PackageError> {
         match self.known(package) {
-            Some(directory) => Ok(self.confirmed(directory).await),
+            Some(directory) => Ok(self.confirmed(directory, received).await),
             None => self.read_once(package, Asked::Known, received).await,
         }
     }
@@ -210,7 +221,7 @@ impl Packages {
         });
         received.add(&counter);
         let broken = || Err(PackageError::damaged(package, "reading its directory failed"));
-        Ok(self.confirmed(reading.await.unwrap_or_else(broken)?).await)
+        Ok(self.confirmed(reading.await.unwrap_or_else(broken)?, received).await)
     }
 
     /// Reads a directory, and remembers it.

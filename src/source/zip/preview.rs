@@ -9,7 +9,7 @@
 use super::directory::{Directory, Found};
 use super::folder::{self, Description, Unnamed};
 use super::manifest::{Sum, folder_of, inside};
-use super::remote::{IN_MEMORY, Version};
+use super::remote::{IN_MEMORY, Received, Version};
 use super::{Manifest, PackageError, Packages};
 use crate::causes::chain;
 use crate::document::{Capability, Entry, Uri};
@@ -18,6 +18,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
+use tokio::sync::OwnedMutexGuard;
 
 /// A package as a dump lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,7 +181,7 @@ impl Packages {
             crc.update(&bytes);
             file.write(&bytes).map_err(|error| chain(&error))?;
         }
-        let _turn = self.shared.comparing.lock().await;
+        let _turn = self.turn(package).await;
         file.name(&folder::file(folder, package, "copy")).map_err(|error| chain(&error))?;
         let stand_in = StandIn {
             of: Description { package: package.to_string(), version },
@@ -198,23 +199,34 @@ impl Packages {
     }
 
     /// The directory, once its package has been compared with what was stated of it. The package counts.
-    pub(super) async fn confirmed(&self, directory: Arc<Directory>) -> Arc<Directory> {
+    pub(super) async fn confirmed(&self, directory: Arc<Directory>, received: &Received) -> Arc<Directory> {
         let is_open = |stand_in: &StandIn| !stand_in.is_compared_with(&directory.version);
         if self.stand_in_of(directory.package()).is_some_and(|stand_in| is_open(&stand_in)) {
-            let _turn = self.shared.comparing.lock().await;
+            // Before its turn: each reader counts the bytes that come, and nothing is asked for meanwhile.
+            let own = self.manifest_of(&directory, received).await;
+            let _turn = self.turn(directory.package()).await;
             if let Some(before) = self.stand_in_of(directory.package()).filter(is_open) {
-                self.compare(&directory, before).await;
+                self.compare(&directory, before, own).await;
             }
         }
         directory
     }
 
-    async fn compare(&self, directory: &Arc<Directory>, before: StandIn) {
+    /// The right to replace or compare the stand-in of a package.
+    async fn turn(&self, package: &Uri) -> OwnedMutexGuard<()> {
+        let turn = {
+            let mut turns = self.shared.comparing.lock().unwrap_or_else(PoisonError::into_inner);
+            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+            Arc::clone(turns.entry(package.clone()).or_default())
+        };
+        turn.lock_owned().await
+    }
+
+    async fn compare(&self, directory: &Arc<Directory>, before: StandIn, own: Result<Manifest, PackageError>) {
         let package = directory.package();
         let of = Description { package: package.to_string(), version: directory.version.clone() };
         let confirmed = StandIn { of, is_confirmed: true, ..before };
-        let (stated, own) = (self.opened_stand_in(package, &confirmed), self.manifest_of(directory).await);
-        if let (Ok(stated), Ok(own)) = (stated, &own) {
+        if let (Ok(stated), Ok(own)) = (self.opened_stand_in(package, &confirmed), &own) {
             let (own, directory) = (own.clone(), Arc::clone(directory));
             let comparing = tokio::task::spawn_blocking(move || says_the_same(&stated, &own, &directory));
             if comparing.await.unwrap_or(false) {

@@ -77,6 +77,18 @@ async fn a_robots_txt_longer_than_is_read_is_refused() {
     }
 }
 
+#[tokio::test]
+async fn sitemap_lines_without_end_are_refused() {
+    let server = Loopback::start().await;
+    let robots: String = (0..=sets::SITEMAP_LINES).map(|number| format!("Sitemap: /{number}.xml\n")).collect();
+    server.put("/robots.txt", Answer::new("text/plain", robots));
+    for pasted in ["/", "/robots.txt"] {
+        let error = found(&server, pasted).await.unwrap_err();
+        assert!(matches!(&error, SourceError::Structure { what, .. } if what.contains("10000")), "{error:?}");
+    }
+    assert!(server.asked().len() < 10, "none of them is asked for");
+}
+
 /// A robots.txt is optional, and so are its Sitemap lines.
 #[tokio::test]
 async fn a_long_robots_txt_without_sitemap_lines_hides_no_sitemap() {

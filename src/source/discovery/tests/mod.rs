@@ -144,8 +144,17 @@ async fn plain_sitemaps_are_resource_lists_compressed_or_not() {
 }
 
 #[tokio::test]
-async fn the_link_up_may_lead_to_a_description_and_may_fail() {
+async fn the_link_up_may_lead_through_an_index_and_may_fail() {
     let server = two_sets().await;
+    server.put("/one/part.xml", list_with_up("/one/list.xml"));
+    assert_eq!(sets(&found(&server, "/one/part.xml").await.unwrap()), [ONE]);
+    server.put("/unlisted.xml", list_with_up("/one/cl.xml"));
+    server.put("/one/other.xml", list_with_up("/unlisted.xml"));
+    assert_eq!(
+        sets(&found(&server, "/one/other.xml").await.unwrap()),
+        ["/one/cl.xml: ResourceList /one/other.xml, ChangeList /one/changes.xml"],
+        "by an index that its Capability List does not know"
+    );
     server.put(
         "/two/part.xml",
         xml(urlset("capability=\"resourcelist\"", &[("up", WELL_KNOWN), ("index", "/two/list.xml")], &[])),
@@ -155,7 +164,8 @@ async fn the_link_up_may_lead_to_a_description_and_may_fail() {
         [TWO],
         "by index among the sets of the description"
     );
-    for up in ["/gone.xml", "/page", "/lost.xml", "/one/list.xml"] {
+    for up in ["/gone.xml", "/page", "/lost.xml", "/dead-end.xml"] {
+        server.put("/dead-end.xml", list_with_up("/gone.xml"));
         server.put("/page", Answer::html("<html>"));
         server.put("/lost.xml", list_with_up("/lost.xml"));
         server.put("/lost.xml", list_with_up(up));

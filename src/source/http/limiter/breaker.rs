@@ -94,6 +94,11 @@ impl Breaker {
         self.is_probing = false;
     }
 
+    /// Whether it admits all requests, or one as a probe.
+    pub(super) fn is_closed(&self, now: Instant) -> bool {
+        !self.is_probing && self.open_until.is_none_or(|until| until <= now)
+    }
+
     /// Failures in a row, and how long the breaker stays open.
     pub(super) fn failures(&self, now: Instant) -> (u32, Option<Duration>) {
         let left = self.open_until.map(|until| until.saturating_duration_since(now));

@@ -40,6 +40,11 @@ impl Bucket {
         let earliest = now.checked_sub(burst).unwrap_or(now);
         self.next = Some(self.next.map_or(earliest, |next| next.max(earliest)) + self.interval);
     }
+
+    /// Whether it has a token, and the host has not asked for more time between two.
+    pub(super) fn is_at_rest(&self, now: Instant) -> bool {
+        self.interval == self.configured && self.next(now) <= now
+    }
 }
 
 #[cfg(test)]

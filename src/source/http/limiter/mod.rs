@@ -261,6 +261,12 @@ impl<T> Limiter<T> {
         if https.1 >= http.1 && https.0 > 0 { https } else { http }
     }
 
+    /// Whether a new state would behave as this one, where no request waits or is in flight.
+    pub(super) fn is_at_rest(&self, now: Instant) -> bool {
+        let is_closed = self.breakers.iter().all(|breaker| breaker.is_closed(now));
+        is_closed && self.bucket.is_at_rest(now) && self.longest_pause(now).is_none()
+    }
+
     /// The last failure, where no answer came since.
     pub(super) fn cause(&self) -> Option<&str> {
         self.breakers.iter().find_map(Breaker::cause)

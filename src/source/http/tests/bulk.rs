@@ -320,6 +320,28 @@ async fn what_a_host_does_not_take_comes_over_the_connection_for_all() {
     }
 }
 
+/// As a host does that closes idle connections, where the next range is on its way to it.
+#[tokio::test]
+async fn a_closed_connection_refuses_no_range_once_one_was_answered() {
+    let closes: fn(&Asked) -> u16 = |asked| match asked.range {
+        // No status: the connection is closed.
+        Some((RANGE, _)) if asked.version == Version::HTTP_11 => 0,
+        _ => (USUAL.status)(asked),
+    };
+    let host = Host::start(Manner { status: closes, ..USUAL }).await;
+    let client = client(host.config());
+    get(&client, host.uri()).await.unwrap().1.unwrap();
+    for _ in 0..2 {
+        assert!(ranges(&client, &host.uri(), 1).await[0].is_ok());
+        assert!(ranges(&client, &host.uri(), 2).await[1].is_ok(), "over the connection for all");
+    }
+
+    let of_first = host.asked().into_iter().filter(|asked| asked.range.is_some_and(|range| range.0 == 0));
+    assert!(of_first.map(|asked| asked.version).eq([Version::HTTP_11; 4]));
+    let of_second = host.asked().into_iter().filter(|asked| asked.range.is_some_and(|range| range.0 == RANGE));
+    assert_eq!(of_second.filter(|asked| asked.version == Version::HTTP_2).count(), 2);
+}
+
 #[tokio::test]
 async fn a_refusal_over_both_is_an_error_and_refuses_no_further_range() {
     let is_gone: fn(&Asked) -> u16 = |asked| match asked.range {

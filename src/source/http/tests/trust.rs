@@ -275,3 +275,15 @@ async fn the_user_agent_has_the_contact() {
     get(&client(HttpConfig { credentials, ..config(&server) }), server.uri("/")).await.unwrap().1.unwrap();
     assert!(server.received()[0].field("user-agent").unwrap().ends_with(") mailto:ann@example.org"));
 }
+
+#[test]
+fn a_config_is_printed_without_what_it_holds() {
+    let secret = "http://user:SECRET@host/";
+    let config = HttpConfig {
+        rewrites: vec![("http://host/".into(), secret.into())],
+        ca_bundle: Some(b"SECRET".into()),
+        ..HttpConfig::default()
+    };
+    let printed = format!("{config:?}");
+    assert!(!printed.contains("SECRET") && !printed.contains("83, 69"), "{printed}");
+}

@@ -406,3 +406,15 @@ async fn a_broken_manifest_is_read_once_for_all_the_paths_that_lead_nowhere() {
     let directory = stage.packages.known(&stage.uri()).unwrap();
     assert_eq!(directory.folder.get(), Some(&None));
 }
+
+/// A manifest may name such a member as often as there are members.
+#[tokio::test]
+async fn of_very_many_members_of_one_name_few_are_looked_at() {
+    const MEMBERS: u32 = 20_000;
+    let members: Vec<Raw> = (0..MEMBERS).map(|number| stored("a", &number.to_be_bytes())).collect();
+    let stage = Stage::with(craft(&members).bytes, Ranges::Right).await;
+    let directory = stage.packages.directory(&stage.uri()).await.unwrap();
+    let begun = Instant::now();
+    assert!((0..MEMBERS).all(|_| directory.find("/a") == super::super::directory::Found::Several));
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+}

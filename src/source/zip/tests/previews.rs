@@ -221,3 +221,32 @@ async fn several_wanted_members_bring_a_small_package() {
     assert!(want("/a"));
     assert!(stage.sent().0 > 1_800_000);
 }
+
+/// A comparison that waits for the network stops no other package.
+#[tokio::test]
+async fn a_manifest_that_stalls_holds_up_no_other_package() {
+    let entries: Vec<String> = (0..4000).map(|number| entry(&format!("{number}"), "/a")).collect();
+    let long = manifest(&entries);
+    let (stage, _) = stage(&long, copy(&long), Ranges::Ignored).await;
+    stage.stated().await;
+    // The server has ranges now: the package is compared in place, by a manifest that comes half.
+    let in_place = Answer::new("application/zip", package(&long).0).etag("v1").ranges(Ranges::Right);
+    stage.server.put("/dump.zip", in_place.stalls_after(150_000));
+    stage.asked();
+    let (packages, uri) = (stage.packages.clone(), stage.uri());
+    let comparing = tokio::spawn(async move { packages.directory(&uri).await });
+    let mut asked = 0;
+    while asked < 2 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        asked += stage.asked().len();
+    }
+
+    stage.server.put("/other.zip", Answer::new("application/zip", package(&listed()).0).etag("v1"));
+    stage.server.put("/other-copy.xml", copy(&listed()));
+    let [package, other_copy] = ["/other.zip", "/other-copy.xml"].map(|path| stage.server.uri(path));
+    let other = Listed { package, copy: Some(other_copy), capability: Capability::ResourceDumpManifest };
+    let stated = tokio::time::timeout(Duration::from_secs(20), stage.packages.stated(&other)).await;
+
+    assert!(stated.expect("it waits for no other package").is_ok() && !comparing.is_finished());
+    comparing.abort();
+}

@@ -279,3 +279,38 @@ async fn a_reader_of_bytes_whose_fetch_ends_or_fails_goes_on_without_them() {
         assert_eq!(window.read(49, 5, &priority).await.unwrap().unwrap(), vec![7; 1], "what is here stays");
     }
 }
+
+#[tokio::test]
+async fn bytes_of_a_manifest_count_for_each_reader_and_outlive_it() {
+    let entries: Vec<String> = (0..4000).map(|number| entry(&format!("{number}"), "/srv/data/a")).collect();
+    let listed = manifest(&entries);
+    let bytes = craft(&[stored("manifest.xml", &listed), stored("a", b"a"), stored("pad", &noise(1, 1 << 20))]).bytes;
+    let answer = Answer::new("application/zip", bytes).etag("v1").ranges(Ranges::Right);
+    let read = async |stage: &Stage, received: &Received| {
+        stage.packages.member_for(&stage.uri(), "/srv/data/a", Priority::default(), received).await.map(drop)
+    };
+
+    let stage = Stage::answering(answer.clone()).await;
+    let (first, second) = (Received::default(), Received::default());
+    let both = tokio::join!(read(&stage, &first), read(&stage, &second));
+    assert!(both.0.is_ok() && both.1.is_ok(), "{both:?}");
+    assert!([first, second].iter().all(|received| received.bytes() >= listed.len() as u64));
+
+    let stage = Stage::answering(answer.clone()).await;
+    stage.packages.directory(&stage.uri()).await.unwrap();
+    let held = Arc::new(tokio::sync::Barrier::new(2));
+    stage.server.put("/dump.zip", answer.clone().together(&held));
+    let left = tokio::time::timeout(Duration::from_millis(200), read(&stage, &Received::default())).await;
+    assert!(left.is_err(), "its manifest is held");
+    stage.server.put("/dump.zip", answer);
+    held.wait().await;
+    let is_here = || {
+        let mut files = std::fs::read_dir(stage.folder.path()).unwrap();
+        files.any(|file| file.unwrap().file_name().to_string_lossy().ends_with(".manifest"))
+    };
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !is_here() {
+        assert!(Instant::now() < deadline, "it came no further than its reader");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
