@@ -1,5 +1,6 @@
 //! The state of one download, pure but for the clock: what is here, what readers want, what may be handed out, how it ended.
 
+mod received;
 #[cfg(test)]
 mod tests;
 
@@ -10,10 +11,10 @@ use super::outcome::Outcome;
 use super::served::{Bonds, Served};
 use crate::content::Fixity;
 use crate::content::fixity::{BLOCK, BlockDigests, WHOLE_LIMIT, releasable};
+use received::Attempt;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -35,45 +36,6 @@ const KERNEL_AHEAD: u64 = 8 << 20;
 
 /// So many bytes more are progress: fewer a second are as good as silence.
 const STEP: u64 = 64;
-
-/// Numbers the attempts of all downloads.
-static ATTEMPTS: AtomicU64 = AtomicU64::new(0);
-
-/// The bytes of one attempt.
-struct Attempt {
-    /// No two attempts have the same: a random read of one is no use to another.
-    number: u64,
-    /// Bytes of the whole, where known.
-    length: Option<u64>,
-    origin: Option<Origin>,
-    /// Bytes that can be read, from the first on.
-    frontier: u64,
-    /// Of the blocks from the first on. Those of an earlier download lag behind the frontier until they are hashed.
-    digests: BlockDigests,
-    kept: Option<Kept>,
-    /// A block differs from one that was handed out: no verdict can be good for both.
-    is_contradicted: bool,
-    /// A block that is kept cannot be read back: the object is fetched again.
-    is_damaged: bool,
-    /// Bytes that counted as progress: of this attempt, or of those before it.
-    counted: u64,
-}
-
-impl Attempt {
-    fn new() -> Attempt {
-        Attempt {
-            number: ATTEMPTS.fetch_add(1, Ordering::Relaxed),
-            length: None,
-            origin: None,
-            frontier: 0,
-            digests: BlockDigests::default(),
-            kept: None,
-            is_contradicted: false,
-            is_damaged: false,
-            counted: 0,
-        }
-    }
-}
 
 /// What readers want.
 #[derive(Default)]
