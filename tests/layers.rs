@@ -193,9 +193,56 @@ fn reached(start: &Module, edges: &BTreeMap<Module, BTreeSet<Module>>) -> BTreeS
     seen
 }
 
+/// The import circles: the strongly connected components of two files or more.
+fn circles(edges: &BTreeMap<Module, BTreeSet<Module>>) -> BTreeSet<Vec<String>> {
+    let reach: BTreeMap<&Module, BTreeSet<Module>> =
+        edges.keys().map(|module| (module, reached(module, edges))).collect();
+    let in_circles = edges.keys().filter(|module| reach[module].contains(*module));
+    in_circles
+        .map(|module| {
+            let others =
+                reach[module].iter().filter(|other| reach.get(other).is_some_and(|back| back.contains(module)));
+            others.map(|other| other.join("::")).collect()
+        })
+        .collect()
+}
+
+/// Circles that still stand. Each cut takes its line out.
+fn standing() -> BTreeSet<Vec<String>> {
+    let circles: [&[&str]; 9] = [
+        &[
+            "catalog::past",
+            "catalog::snapshot",
+            "catalog::update",
+            "catalog::update::baseline",
+            "catalog::update::changed",
+            "catalog::update::changes",
+            "catalog::update::folders",
+            "catalog::update::held",
+            "catalog::update::journal",
+            "catalog::update::merge",
+            "catalog::update::overtaken",
+            "catalog::update::place",
+            "catalog::update::rows",
+            "catalog::update::settle",
+            "catalog::update::stated",
+            "catalog::update::write",
+        ],
+        &["catalog::store", "catalog::update::crowd"],
+        &["cli::status::activity", "cli::status::screen", "cli::status::watch"],
+        &["control::metrics", "control::server", "control::tree"],
+        &["document::reader::element", "document::reader::reference"],
+        &["mount::audit", "mount::names", "mount::tree"],
+        &["sync::baseline", "sync::deviations", "sync::early", "sync::followed", "sync::position", "sync::status"],
+        &["sync::changes", "sync::dumps", "sync::sorted"],
+        &["sync::looks", "sync::poll", "sync::waiting"],
+    ];
+    circles.iter().map(|circle| circle.iter().map(|file| (*file).to_owned()).collect()).collect()
+}
+
 /// The import of an enclosing module is that of the folder's own face and makes no circle.
 #[test]
-fn no_files_of_content_and_source_import_each_other() {
+fn no_files_import_each_other() {
     let modules = modules(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
     let edges: BTreeMap<Module, BTreeSet<Module>> = modules
         .iter()
@@ -206,9 +253,10 @@ fn no_files_of_content_and_source_import_each_other() {
         .collect();
     assert!(edges.values().map(BTreeSet::len).sum::<usize>() > 500, "the imports were not found");
 
-    let in_circles = edges.keys().filter(|module| matches!(module[0].as_str(), "content" | "source"));
-    let in_circles: Vec<String> =
-        in_circles.filter(|module| reached(module, &edges).contains(*module)).map(|module| module.join("::")).collect();
+    let (found, standing) = (circles(&edges), standing());
 
-    assert!(in_circles.is_empty(), "files that import each other, over others or at once: {in_circles:?}");
+    let new: Vec<_> = found.difference(&standing).collect();
+    assert!(new.is_empty(), "files that import each other, over others or at once: {new:#?}");
+    let cut: Vec<_> = standing.difference(&found).collect();
+    assert!(cut.is_empty(), "circles that no longer stand and leave the list: {cut:#?}");
 }
