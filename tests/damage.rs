@@ -45,12 +45,6 @@ fn environment(cache: &Path, name: &str) -> PathBuf {
     files(cache).iter().find(is_it).unwrap_or_else(|| panic!("there is no {name}")).clone()
 }
 
-/// Marks the catalog as one that was open when the machine went down.
-fn crash(cache: &Path) {
-    let catalog = environment(cache, "catalog");
-    fs::write(catalog.ancestors().nth(2).unwrap().join("running"), "another boot").unwrap();
-}
-
 fn refreshed(mounted: &Mounted) -> String {
     let output = Command::new(PROGRAM).arg("refresh").arg(mounted.path()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -68,7 +62,6 @@ fn survives(name: &str, harms: &[Harm]) {
         let mut bytes = fs::read(&file).unwrap();
         harm(&mut bytes);
         fs::write(&file, bytes).unwrap();
-        crash(mounted.cache());
 
         mounted.start();
 

@@ -19,7 +19,6 @@
 //! and one that shares little with the one before, is written whole into another, which takes its place; what lost its name then is still read in
 //! the old one for a while (`past`).
 
-mod check;
 mod keys;
 mod lock;
 mod octets;
@@ -27,7 +26,6 @@ mod parts;
 mod past;
 pub mod path;
 mod record;
-mod running;
 mod sets;
 pub mod snapshot;
 mod sorter;
@@ -265,7 +263,6 @@ pub struct Catalog {
     distrust: Notify,
     /// Orphans to be dropped by whoever writes next.
     forgotten: Mutex<InodeSet>,
-    running: running::Running,
     /// See [`Catalog::most_in_place`].
     most_in_place: AtomicU64,
     /// Behind all others, so that the folder is released when the store is closed.
@@ -286,10 +283,9 @@ impl Catalog {
     pub fn open(folder: &Path, holder: &str) -> Result<Catalog, CatalogError> {
         store::make_folder(folder)?;
         let lock = FolderLock::take(folder, holder)?;
-        let running = running::Running::mark(folder)?;
         let spill_folder = SpillFolder::new(&folder.join("tmp"));
         store::empty_folder(&spill_folder.path)?;
-        let store = store::Store::open(folder, running.has_crashed())?;
+        let store = store::Store::open(folder)?;
         let symbols = store.symbols(&*store.env.read_txn()?)?;
         Ok(Catalog {
             current: ArcSwap::from_pointee(Current { store: Arc::new(store), past: None }),
@@ -299,7 +295,6 @@ impl Catalog {
             distrusted: AtomicBool::new(false),
             distrust: Notify::new(),
             forgotten: Mutex::default(),
-            running,
             // Trees of unit tests are small, and those that want it say so.
             most_in_place: AtomicU64::new(if cfg!(test) { u64::MAX } else { update::REWRITTEN_LEAST }),
             _lock: lock,
@@ -481,11 +476,6 @@ impl Catalog {
         }
     }
 
-    /// Whether the machine went down while this catalog was open, so that [`Catalog::check`] is due.
-    pub fn has_crashed(&self) -> bool {
-        self.running.has_crashed()
-    }
-
     /// Removes the damaged store that was replaced when the catalog was opened. A tree has taken its place.
     fn drop_damaged(&self) {
         let folder = self.spill_folder.path.with_file_name(store::DAMAGED);
@@ -495,20 +485,6 @@ impl Catalog {
             }
             _ => {}
         }
-    }
-
-    /// The check after a crash found everything in order.
-    pub fn forget_crash(&self) -> Result<(), CatalogError> {
-        self.running.forget_crash()
-    }
-
-    /// Reads every record of the catalog in `folder`, which another process may have open; how many there are. To be called
-    /// in a process of its own: a page that cannot be read ends it by a signal.
-    pub fn check(folder: &Path) -> Result<u64, CatalogError> {
-        check::check(folder).map_err(|error| match error {
-            CatalogError::Store(_) if error.is_damage() => CatalogError::Damaged(error.to_string()),
-            error => error,
-        })
     }
 
     /// Why a commit failed, in words that help. LMDB reports a write that the disk took but a part of as EIO; where next to nothing is free beside
@@ -524,13 +500,6 @@ impl Catalog {
             }
             _ => error,
         }
-    }
-
-    /// Ends the transactions of processes that died while they read this catalog: as long as one lasts, no page that a commit
-    /// leaves behind is used again.
-    pub fn end_dead_readers(&self) -> Result<(), CatalogError> {
-        self.store().env.clear_stale_readers()?;
-        Ok(())
     }
 
     /// Whether damage was found since the store was built.

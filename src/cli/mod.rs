@@ -3,7 +3,6 @@
 mod assumed;
 mod audit;
 mod cache;
-mod check_catalog;
 pub mod config;
 mod demo;
 mod evict;
@@ -66,8 +65,6 @@ enum Subcommands {
     Path(path::PathArgs),
     Uri(uri::UriArgs),
     Cache(cache::CacheArgs),
-    #[command(name = crate::mount::check::SUBCOMMAND, hide = true)]
-    CheckCatalog(check_catalog::CheckCatalogArgs),
 }
 
 /// How the program ends.
@@ -241,7 +238,6 @@ pub fn main() -> ExitCode {
         Subcommands::Cache(args) => cache::run(args),
         Subcommands::Audit(args) => audit::run(args, verbosity),
         Subcommands::Demo(args) => demo::run(args, verbosity),
-        Subcommands::CheckCatalog(args) => check_catalog::run(args),
     };
     match result {
         Ok(exit) => ExitCode::from(exit),

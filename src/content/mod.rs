@@ -152,17 +152,6 @@ impl Content {
         runtime: Handle,
         events: UnboundedSender<Event>,
     ) -> Result<Arc<Content>, ContentError> {
-        Content::open_after(false, config, client, runtime, events)
-    }
-
-    /// The same; `crash`: the machine went down while the learnt metadata was open.
-    pub fn open_after(
-        crash: bool,
-        config: ContentConfig,
-        client: Client,
-        runtime: Handle,
-        events: UnboundedSender<Event>,
-    ) -> Result<Arc<Content>, ContentError> {
         let disk = Store::open(&config.folder, config.quota, config.reserve).map_err(|error| ContentError::Cache {
             path: config.folder.clone(),
             cause: Arc::new(io::Error::other(error)),
@@ -171,7 +160,7 @@ impl Content {
         if let Some(folder) = &config.counted_folder {
             disk.count_folder(folder);
         }
-        let observed = LearntMetadata::open(&config.observed_folder, crash).map_err(|error| ContentError::Cache {
+        let observed = LearntMetadata::open(&config.observed_folder, false).map_err(|error| ContentError::Cache {
             path: error.path.clone(),
             cause: Arc::new(io::Error::other(error)),
         })?;

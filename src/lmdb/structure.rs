@@ -59,7 +59,7 @@ type Checked<T = ()> = Result<T, StructureError>;
 
 /// Checks the file of the environment in `folder`, which other processes may have open. A missing file is in order.
 ///
-/// The trees are followed where the file is small, shorter than its meta page says, or `unclean`: the machine went down while it was open.
+/// The trees are followed where the file is small, shorter than its meta page says, or `unclean`: some process did not close it.
 /// After a process that was killed the kernel has all that it wrote. A short file that is in order lacks free pages alone: LMDB never writes pages that one commit takes at the end and frees.
 pub fn check(folder: &Path, unclean: bool) -> Checked {
     let path = folder.join("data.mdb");

@@ -6,7 +6,6 @@
 //! pending is written out.
 
 mod audit;
-pub mod check;
 pub mod daemon;
 mod descriptors;
 pub mod evict;
@@ -220,8 +219,7 @@ pub fn run(
     let client = Client::new(config.http.clone())?;
     let (event_sender, events) = mpsc::unbounded_channel();
     let instance = content_name(&catalog.instance()?, config.content.fixity);
-    let content = Content::open_after(
-        catalog.has_crashed(),
+    let content = Content::open(
         ContentConfig {
             observed_folder: folders.observed_of(&instance)?,
             counted_folder: Some(folders.mounts),
@@ -328,9 +326,6 @@ pub fn run(
         .abort_handle();
     runtime.spawn(forward(events, commands.clone(), notices.clone()));
     runtime.spawn(forgetting::run(catalog.clone(), content.clone()));
-    if catalog.has_crashed() {
-        runtime.spawn(check::run(catalog, folders.catalog));
-    }
     tracing::info!(source = config.session.source, directory = %config.directory.display(), "mounted");
     ready().map_err(system("the caller cannot be told"))?;
     {

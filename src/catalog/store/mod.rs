@@ -124,14 +124,14 @@ pub(super) fn empty_folder(folder: &Path) -> Result<(), CatalogError> {
 
 impl Store {
     /// Opens the environment of the catalog in `catalog`, or makes it. One that is damaged or of another format is moved
-    /// to [`DAMAGED`] (in place of an older one), and an empty one takes its place. `unclean`: the machine went down meanwhile.
-    pub(super) fn open(catalog: &Path, unclean: bool) -> Result<Store, CatalogError> {
+    /// to [`DAMAGED`] (in place of an older one), and an empty one takes its place.
+    pub(super) fn open(catalog: &Path) -> Result<Store, CatalogError> {
         let mut folders = numbered(catalog)?;
         let (number, folder) = folders.pop().unwrap_or_else(|| (1, catalog.join("store-1")));
         for (_, superseded) in folders {
             std::fs::remove_dir_all(&superseded).map_err(io_error(&superseded))?;
         }
-        match Store::open_checked(&folder, unclean) {
+        match Store::open_checked(&folder) {
             Err(error) if error.is_damage() => {
                 let aside = catalog.join(DAMAGED);
                 tracing::warn!(%error, aside = %aside.display(), "the catalog is made anew");
@@ -139,27 +139,14 @@ impl Store {
                     Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(io_error(&aside)(error)),
                     _ => std::fs::rename(&folder, &aside).map_err(io_error(&folder))?,
                 }
-                Store::open_checked(&catalog.join(format!("store-{}", number + 1)), false)
+                Store::open_checked(&catalog.join(format!("store-{}", number + 1)))
             }
             opened => opened,
         }
     }
 
-    /// Opens the environment of a catalog that another process may have open, and changes nothing.
-    pub(super) fn open_beside(catalog: &Path) -> Result<Store, CatalogError> {
-        let missing = || io_error(catalog)(std::io::ErrorKind::NotFound.into());
-        let (_, folder) = numbered(catalog)?.pop().ok_or_else(missing)?;
-        check_structure(&folder, true)?;
-        // SAFETY: LMDB's own locks, which the other process keeps too, order what is read here and written there; the folder
-        // is for its owner alone.
-        let env = unsafe { open_environment(&folder, EnvFlags::READ_ONLY)? };
-        let tables = Store::existing_tables(&env)?;
-        let tables = tables.ok_or_else(|| CatalogError::Damaged("its tables are missing".into()))?;
-        Ok(Store::new(&folder, env, tables))
-    }
-
-    fn open_checked(folder: &Path, unclean: bool) -> Result<Store, CatalogError> {
-        check_structure(folder, unclean)?;
+    fn open_checked(folder: &Path) -> Result<Store, CatalogError> {
+        check_structure(folder)?;
         let store = Store::open_tables(folder, EnvFlags::empty())?;
         store.check()?;
         // A process that was killed may have left it longer.
@@ -447,8 +434,8 @@ unsafe fn open_environment(folder: &Path, flags: EnvFlags) -> heed::Result<Env<W
 }
 
 /// See [`crate::lmdb::check`].
-fn check_structure(folder: &Path, unclean: bool) -> Result<(), CatalogError> {
-    crate::lmdb::check(folder, unclean).map_err(|error| match error {
+fn check_structure(folder: &Path) -> Result<(), CatalogError> {
+    crate::lmdb::check(folder, false).map_err(|error| match error {
         StructureError::Io(cause) => io_error(folder)(cause),
         damaged => CatalogError::Damaged(damaged.to_string()),
     })

@@ -346,31 +346,3 @@ fn the_folder_is_for_its_owner_alone() {
 
     assert_eq!(std::fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
 }
-
-#[test]
-fn the_check_reads_every_record_while_the_catalog_is_closed_and_finds_each_flipped_bit() {
-    let folder = tempfile::tempdir().unwrap();
-    let entries = [entry("http://h/a"), entry("http://h/folder/b?q"), entry("https://h/a")];
-    let catalog = open(folder.path());
-    commit(&catalog, &entries);
-    commit(&catalog, &entries[1..]);
-    drop(catalog);
-    let records = Catalog::check(folder.path()).unwrap();
-    assert!(records > 10, "entries, names, inodes, orphans and the rest: {records}");
-    let file = store_folder(folder.path()).join("data.mdb");
-    let whole = std::fs::read(&file).unwrap();
-
-    for (at, _) in whole.windows(6).enumerate().filter(|(_, octets)| *octets == b"folder") {
-        let mut damaged = whole.clone();
-        damaged[at] ^= 1;
-        std::fs::write(&file, &damaged).unwrap();
-        let checked = Catalog::check(folder.path());
-        // Pages that nobody refers to any more may still hold the octets.
-        assert!(
-            matches!(checked, Err(CatalogError::Damaged(_))) || tree(&open(folder.path())).contains_key("folder/b?q")
-        );
-    }
-    std::fs::write(&file, &whole).unwrap();
-    assert_eq!(Catalog::check(folder.path()).unwrap(), records);
-    assert!(matches!(Catalog::check(&folder.path().join("elsewhere")), Err(CatalogError::Io { .. })));
-}

@@ -363,9 +363,6 @@ impl<'c> Baseline<'c> {
             catalog.replace_store(successor, |_| None)?;
         }
         catalog.distrusted.store(false, Ordering::Release);
-        if let Err(error) = catalog.forget_crash() {
-            tracing::warn!(%error, "the new store will be checked at the next mount");
-        }
         Ok(committed)
     }
 }

@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn who_writes_a_store_whole_has_pages_ready() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path(), false).unwrap();
+        let store = Store::open(folder.path()).unwrap();
         let spill_folder = SpillFolder::new(folder.path());
         let record = |row: &mut Vec<u8>| row.extend_from_slice(&[7; 100]);
 

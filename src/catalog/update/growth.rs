@@ -163,7 +163,7 @@ mod tests {
     fn a_file_grows_by_no_more_than_was_counted() {
         for step in [1, 2, 3, 50] {
             let folder = tempfile::tempdir().unwrap();
-            let store = Store::open(folder.path(), false).unwrap();
+            let store = Store::open(folder.path()).unwrap();
             let mut growth = counted();
             let mut before = 0;
             for is_counted in [false, true] {

@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn what_is_appended_lies_as_close_as_what_is_put_one_by_one() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path(), false).unwrap();
+        let store = Store::open(folder.path()).unwrap();
         let records = records(1..20_000);
 
         let mut txn = Transaction::begin(&store).unwrap();
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn records_come_in_any_order() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path(), false).unwrap();
+        let store = Store::open(folder.path()).unwrap();
         // Runs that lie behind all others, between them, and over what is there.
         let runs = [1..500, 1000..2000, 600..700, 1990..2500, 400..610, 2500..4000];
         let records: Vec<_> = records(runs.into_iter().flatten());
