@@ -11,8 +11,8 @@
 //! - A resource is a member of one or more sets, and goes when the last drops it. What it is shown as was said last.
 //! - A change that was applied stays in the journal until its set's list speaks for a later time: an older list neither
 //!   undoes it nor brings back what it deleted.
-//! - Of very many URIs that share a path the first are shown, by the order of the URIs; which goes on from there is noted with the
-//!   revision (`update::crowd`). Where one that is shown goes a baseline alone can tell which comes in its place.
+//! - Of the URIs that share a path the first 100 are shown, by the order of the URIs. Where one of these goes, the next baseline shows
+//!   another in its place.
 //! - A deletion that is held back leaves its resource in the tree, until it is accepted or its set has the resource again.
 //!
 //! On disk it is one LMDB environment (`store`), filled in key order from an external sort (`sorter`). A first revision that is not small,
@@ -205,14 +205,6 @@ pub enum CatalogError {
     /// The store before, which orphans alone are read in until the kernel was asked about them, is damaged: the tree is not.
     #[error("the store of the tree before is damaged: {0}")]
     DamagedBefore(String),
-    /// Changes take away a resource of a path that more URIs share than are shown, and which comes in its place all lists together tell.
-    #[error(
-        "more URIs share the path {path} than are shown; which of them take the place of those that are gone only a whole list tells"
-    )]
-    Crowded {
-        /// The path by rule.
-        path: String,
-    },
     /// The store is damaged and is to be built again, and deletions are to be held back that it cannot be read for.
     #[error(
         "the catalog is damaged, and so many files are no longer listed that it is not built again unasked: if they are gone \

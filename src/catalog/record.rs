@@ -380,11 +380,6 @@ impl<'a> ResourceRecord<'a> {
         out.extend_from_slice(self.body);
     }
 
-    /// Octets of what is said of the resource, whatever sets and packages hold it.
-    pub(super) fn said(&self) -> usize {
-        self.body.len()
-    }
-
     /// Whether both say the same of the resource, whatever sets and packages hold it.
     pub(super) fn says_the_same(&self, other: &ResourceRecord<'_>) -> bool {
         let said = flag::LASTMOD | flag::LENGTH | flag::TYPE | flag::ENCODING | flag::DIGESTS | flag::LINKS;

@@ -320,11 +320,6 @@ impl<'c> Snapshot<'c> {
         })
     }
 
-    /// The paths that more URIs share than are shown, and how many entries are left out of each.
-    pub fn left_out(&self) -> Result<Vec<(String, u64)>, CatalogError> {
-        self.read(|| Ok(self.current.store.crowds(self.txn())?.told().collect()))
-    }
-
     /// How many deletions are held back.
     pub fn held_count(&self) -> Result<u64, CatalogError> {
         self.read(|| Ok(self.current.store.held.len(self.txn())?))

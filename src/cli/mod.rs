@@ -174,7 +174,6 @@ fn sync_exit(cause: &SyncError) -> Exit {
         | SyncError::Document { .. }
         | SyncError::Package(_) => Exit::NoSource,
         SyncError::PackageOf { .. } => Exit::Unreachable,
-        SyncError::Catalog(CatalogError::Crowded { .. }) => Exit::NoSource,
         SyncError::Catalog(_) | SyncError::Scratch(_) => Exit::Cache,
         SyncError::Naming(_) => Exit::Usage,
         SyncError::Worker(_) | SyncError::NoThread(_) => Exit::Failure,

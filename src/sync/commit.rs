@@ -212,12 +212,13 @@ impl Synchronizer {
             Ok::<_, SyncError>(Made { committed, position: storing.position, unknown: 0, forgets })
         };
         let made = tokio::task::spawn_blocking(move || aside(&catalog, || merge(&catalog))).await??;
+        self.deviations.note_left_out(made.committed.left_out.clone(), true);
         report(&made.committed);
         Ok(made)
     }
 
     /// Makes one revision of changes alone, over the one there is; `None` where only all the lists together can tell what
-    /// is chosen, or shown.
+    /// is chosen.
     pub(super) async fn apply(&self, news: News, position: Position) -> Result<Option<Made>, SyncError> {
         let (catalog, selection) = (self.catalog.clone(), self.config.selection.clone());
         let limit = self.config.max_delete;
@@ -240,14 +241,14 @@ impl Synchronizer {
             }
             let at = next.at();
             let mut storing = Storing::new(next, limit);
-            let committed = match commit.commit(at, &mut |losses| storing.decide(losses)) {
-                Err(CatalogError::Crowded { .. }) => return Ok(None),
-                committed => committed?,
-            };
+            let committed = commit.commit(at, &mut |losses| storing.decide(losses))?;
             Ok::<_, SyncError>(Some(Made { committed, position: storing.position, unknown, forgets: false }))
         })
         .await??;
-        made.iter().for_each(|made| report(&made.committed));
+        if let Some(made) = &made {
+            self.deviations.note_left_out(made.committed.left_out.clone(), false);
+            report(&made.committed);
+        }
         Ok(made)
     }
 

@@ -18,6 +18,8 @@ struct Inner {
     next: u64,
     /// Lists of which some entries, or all, cannot be understood.
     not_understood: HashMap<DocumentLocation, NotUnderstood>,
+    /// Entries that are not shown, by path: too many URIs share it.
+    left_out: BTreeMap<String, u64>,
 }
 
 /// Entries of one list that cannot be understood.
@@ -78,6 +80,22 @@ impl SeenDeviations {
         Some((entries, examples.and_then(unusable)))
     }
 
+    /// Notes how many entries of each path are not shown: of all paths after a baseline, else of those that changes concern.
+    pub fn note_left_out(&self, left_out: BTreeMap<String, u64>, is_baseline: bool) {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for (path, entries) in left_out.iter().filter(|(path, _)| !inner.left_out.contains_key(*path)) {
+            tracing::warn!(path, entries, "too many URIs share the path: the first are shown");
+        }
+        if is_baseline {
+            inner.left_out = left_out;
+            return;
+        }
+        for (path, entries) in left_out {
+            let known = inner.left_out.entry(path).or_default();
+            *known = entries.max(*known);
+        }
+    }
+
     /// Forgets all other documents than these.
     pub fn retain(&self, locations: impl IntoIterator<Item = DocumentLocation>) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,7 +123,13 @@ impl SeenDeviations {
             count,
             location: location.to_string(),
         };
-        rules.into_iter().map(told).collect()
+        let left_out = inner.left_out.iter().map(|(path, count)| DeviationStatus {
+            rule: "Few URIs share a path; of too many the first are shown and these entries are left out.".to_owned(),
+            section: String::new(),
+            count: *count,
+            location: path.clone(),
+        });
+        rules.into_iter().map(told).chain(left_out).collect()
     }
 }
 

@@ -64,7 +64,7 @@ use notification::SetChannel;
 use position::{Position, ReadSet};
 use schedule::Schedule;
 use selection::Selection;
-use status::{DeviationStatus, DocumentStatus, HeldStatus, MissingStatus, Refreshed, SetStatus, SharedStatus};
+use status::{DocumentStatus, HeldStatus, MissingStatus, Refreshed, SetStatus, SharedStatus};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -563,10 +563,6 @@ impl Synchronizer {
             }
             None => (Vec::new(), None),
         };
-        let left_out = self.catalog.snapshot().and_then(|snapshot| snapshot.left_out()).unwrap_or_else(|cause| {
-            tracing::warn!("what is left out cannot be told: {}", chain(&cause));
-            Vec::new()
-        });
         self.status.write(|status| {
             status.revision = revision.map(|revision| revision.number);
             status.files = revision.map_or(0, |revision| revision.totals.files);
@@ -580,7 +576,6 @@ impl Synchronizer {
             status.missing = lacking;
             status.held = held;
             status.deviations = self.deviations.told();
-            status.deviations.extend(left_out.into_iter().map(DeviationStatus::left_out));
         });
     }
 }

@@ -214,14 +214,6 @@ pub struct DeviationStatus {
     pub location: String,
 }
 
-impl DeviationStatus {
-    /// Of a path that more URIs share than are shown.
-    pub(super) fn left_out((path, count): (String, u64)) -> DeviationStatus {
-        let rule = "Few URIs share a path; of too many the first are shown and these entries are left out.".to_owned();
-        DeviationStatus { rule, section: String::new(), count, location: path }
-    }
-}
-
 impl From<&Result<Outcome, SyncError>> for RefreshOutcome {
     fn from(outcome: &Result<Outcome, SyncError>) -> RefreshOutcome {
         match outcome {

@@ -9,7 +9,7 @@
 //! | displaced | path by rule, URI (digests) | the URI of a resource that lost that path's plain name to another |
 //! | journal | set, URI (digest) | what was changed there last (`update::journal`) |
 //! | held | set, URI (digest) | a deletion held back: its time, the URI |
-//! | meta | a word | format, instance, revision, position, naming, symbols, sets, crowds |
+//! | meta | a word | format, instance, revision, position, naming, symbols, sets |
 //!
 //! The root is entry 1 of inode 0, which does not exist. A first baseline, level by level, appends to every table.
 
@@ -22,7 +22,6 @@ use super::octets::{Octets, damaged, push_string, seal, unseal};
 use super::record::{InodeRecord, NodeRecord, OrphanRecord, RevisionRecord};
 use super::sets::SetTable;
 use super::symbols::Symbols;
-use super::update::crowd::Crowds;
 use super::{CatalogError, Naming};
 use crate::lmdb::{PageCache, Readers, StructureError, reserve_lock_file, with_map};
 use heed::types::Bytes;
@@ -78,8 +77,6 @@ pub(super) mod meta {
     pub const NAMING: &[u8] = b"naming";
     pub const SYMBOLS: &[u8] = b"symbols";
     pub const SETS: &[u8] = b"sets";
-    /// Missing where nothing was left out yet.
-    pub const CROWDS: &[u8] = b"crowds";
 }
 
 /// A store is compacted where it takes more than so many times what is in it, and more than so many octets.
@@ -333,10 +330,6 @@ impl Store {
     pub(super) fn sets(&self, txn: &RoTxn<'_>) -> Result<SetTable, CatalogError> {
         let octets = self.meta(txn, meta::SETS)?.unwrap_or_default();
         SetTable::decode(octets).ok_or_else(|| damaged("sense", meta::SETS))
-    }
-
-    pub(super) fn crowds(&self, txn: &RoTxn<'_>) -> Result<Crowds, CatalogError> {
-        Crowds::decode(self.meta(txn, meta::CROWDS)?.unwrap_or_default())
     }
 
     /// The naming that the revision was made with.

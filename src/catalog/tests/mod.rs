@@ -1,13 +1,13 @@
 //! The catalog from outside: a model it is compared with, and the faults it must survive.
 
 mod changes;
-mod crowded;
 mod faults;
 mod held;
 mod histories;
 mod many;
 mod model;
 mod rules;
+mod shared_paths;
 mod whole;
 
 use super::sorter::RunLimits;

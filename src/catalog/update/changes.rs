@@ -219,8 +219,7 @@ impl<'c> Changes<'c> {
     /// the position to store; after [`Decision::HoldOf`], which must name a further set each time, it is told what still would go.
     ///
     /// # Errors
-    /// The tree stays as it was, and before the first baseline there is none: then it is [`CatalogError::NoRevision`]. Where a resource
-    /// goes that shares its path with some that are left out it is [`CatalogError::Crowded`]: a baseline of the same will do.
+    /// The tree stays as it was, and before the first baseline there is none: then it is [`CatalogError::NoRevision`].
     pub fn commit(
         self,
         at: Option<Timestamp>,
@@ -273,8 +272,7 @@ impl<'c> Changes<'c> {
 
         let mut writer = Writer::new(catalog, store, Numbers::from(&revision), true, version::now());
         let mut after = sets.clone();
-        let crowds = store.crowds(&old)?;
-        let mut settling = Settling::new(catalog, store, &old, &naming, crowds.clone());
+        let mut settling = Settling::new(catalog, store, &old, &naming);
         for (uri, changes, resource) in &mut resolved {
             for change in changes.iter() {
                 writer.put_row(TableId::Journal, &statement_key(change.set, uri), &change.row)?;
@@ -290,13 +288,8 @@ impl<'c> Changes<'c> {
             settling.state((*uri).clone(), resolving.stated(uri, resource)?)?;
         }
         let mut totals = revision.totals;
-        let (mut writer, rest) = settling.settle(writer, &mut totals)?;
-        match rest.lacks {
-            // Those who were asked about deletions are not kept from them: the next baseline shows what there is room for.
-            Some(path) if accepted.is_empty() => return Err(CatalogError::Crowded { path }),
-            _ => {}
-        }
-        rest.sets.iter().for_each(|(set, left)| after.entry(*set).files = after.files(*set).saturating_sub(*left));
+        let (mut writer, left_out) = settling.settle(writer, &mut totals)?;
+        left_out.sets.iter().for_each(|(set, left)| after.entry(*set).files = after.files(*set).saturating_sub(*left));
         after.keep(|record| record.files > 0 || sets.get(record.set).is_some());
         writer.settle_folders(&old)?;
 
@@ -315,15 +308,11 @@ impl<'c> Changes<'c> {
         if after != sets {
             writer.put_sets(&after)?;
         }
-        if rest.crowds != crowds {
-            rest.crowds.warn(&crowds);
-            writer.put_crowds(&rest.crowds)?;
-        }
         if wrote {
             writer.put_symbols()?;
             writer.drop_forgotten()?;
         }
-        writer.commit()
+        Ok(Committed { left_out: left_out.paths, ..writer.commit()? })
     }
 }
 

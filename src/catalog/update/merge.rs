@@ -9,7 +9,6 @@ use super::super::sorter::Sorted;
 use super::super::store::{ROOT, Store, TableId, meta};
 use super::super::{Catalog, CatalogError, Naming, Totals};
 use super::coming::Coming;
-use super::crowd::Crowds;
 use super::going::Going;
 use super::journal::{self, Fate, Speaking};
 use super::losses::{Losses, Tally};
@@ -22,6 +21,7 @@ use super::{Committed, version};
 use crate::document::Timestamp;
 use heed::RoTxn;
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 /// The revision before.
 pub(super) struct Before<'o> {
@@ -31,14 +31,13 @@ pub(super) struct Before<'o> {
     /// `None` before the first revision.
     pub naming: Option<Naming>,
     pub sets: SetTable,
-    pub crowds: Crowds,
 }
 
 impl<'o> Before<'o> {
     pub(super) fn read(store: &'o Store, old: &'o RoTxn<'o>) -> Result<Before<'o>, CatalogError> {
         let revision = store.revision(old)?;
         let naming = revision.map(|_| store.naming(old)).transpose()?;
-        Ok(Before { store, old, revision, naming, sets: store.sets(old)?, crowds: store.crowds(old)? })
+        Ok(Before { store, old, revision, naming, sets: store.sets(old)? })
     }
 
     pub(super) fn files(&self) -> u64 {
@@ -63,7 +62,7 @@ pub(super) struct Merge<'o> {
     placer: Placer<'o>,
     /// In the order of the stream.
     coming: Coming,
-    crowds: Crowds,
+    left_out: BTreeMap<String, u64>,
     scratch: Vec<u8>,
 }
 
@@ -105,8 +104,8 @@ impl<'o> Merge<'o> {
             going,
             ahead: ReadAhead::default(),
         };
-        let (coming, crowds) = (Coming::default(), Crowds::default());
-        Ok(Merge { before, listing, placer, coming, crowds, scratch: Vec::new() })
+        let (coming, left_out) = (Coming::default(), BTreeMap::new());
+        Ok(Merge { before, listing, placer, coming, left_out, scratch: Vec::new() })
     }
 
     /// Places everything. Lists do not count for what changes have `overtaken`. Breaks off, and answers `false`, where more than
@@ -143,9 +142,9 @@ impl<'o> Merge<'o> {
         if path.key.is_empty() || (path.folder.is_none() && path.resources().is_empty()) {
             return Ok(());
         }
-        if let Some(crowd) = path.leave_out(self.listing.naming)? {
+        if path.left_out() > 0 {
             let slashed = slashed(&path.key[1..]).ok_or_else(|| damaged("path", &path.key))?;
-            self.crowds.0.insert(slashed, crowd);
+            self.left_out.insert(slashed, path.left_out());
         }
         if !path.is_settled() {
             self.bring_together(path)?;
@@ -259,7 +258,7 @@ impl<'o> Merge<'o> {
 
     /// Commits the tree with the journal, brought forward by `statements`, and `position`.
     pub(super) fn finish(mut self, position: &[u8], mut statements: Sorted) -> Result<Committed, CatalogError> {
-        let Merge { before, listing, ref crowds, .. } = self;
+        let Merge { before, listing, .. } = self;
         let Before { store, old, revision, .. } = before;
         self.placer.writer.settle_folders(old)?;
         let changed = self.placer.writer.changed_tree();
@@ -286,10 +285,6 @@ impl<'o> Merge<'o> {
         if all || sets != before.sets {
             writer.put_sets(&sets)?;
         }
-        if all || *crowds != before.crowds {
-            crowds.warn(&before.crowds);
-            writer.put_crowds(crowds)?;
-        }
         if all || revision.is_none() || !self.placer.same_naming {
             writer.put_naming(listing.naming)?;
         }
@@ -297,7 +292,7 @@ impl<'o> Merge<'o> {
             writer.put_symbols()?;
             writer.drop_forgotten()?;
         }
-        self.placer.writer.commit()
+        Ok(Committed { left_out: self.left_out, ..self.placer.writer.commit()? })
     }
 }
 

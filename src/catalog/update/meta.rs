@@ -5,7 +5,6 @@ use super::super::record::RevisionRecord;
 use super::super::sets::SetTable;
 use super::super::store::{TableId, meta, push_naming};
 use super::super::{CatalogError, Naming};
-use super::crowd::Crowds;
 use super::first::Target;
 use super::write::Writer;
 
@@ -30,10 +29,6 @@ impl Writer<'_> {
 
     pub(super) fn put_sets(&mut self, sets: &SetTable) -> Result<(), CatalogError> {
         self.put_meta(meta::SETS, |record| sets.encode(record))
-    }
-
-    pub(super) fn put_crowds(&mut self, crowds: &Crowds) -> Result<(), CatalogError> {
-        self.put_meta(meta::CROWDS, |record| crowds.encode(record))
     }
 
     fn put_meta(&mut self, key: &[u8], encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), CatalogError> {

@@ -2,7 +2,7 @@
 //!
 //! A [`Baseline`] sorts what it is given by (depth, path), each folder as a marker beside the files (`folders`). Only then does
 //! it walk the sorted stream and the current revision together, folder by folder (`merge`), bringing together what lists,
-//! changes, packages and held deletions say of each path (`stated`), no more of one than is shown (`crowd`), but for what lists say in vain (`overtaken`). [`Changes`](changes::Changes) finds the few names that
+//! changes, packages and held deletions say of each path (`stated`), no more of one than is shown, but for what lists say in vain (`overtaken`). [`Changes`](changes::Changes) finds the few names that
 //! single statements concern. Both place names (`place`) and write what differs (`write`);
 //! a first revision does so on a thread of its own (`first`, `beside`), and one that shares little with the one before is written
 //! whole (`rewrite`), both into a store of their own. What makes a new content version,
@@ -14,7 +14,6 @@ mod beside;
 mod changed;
 pub mod changes;
 mod coming;
-pub(super) mod crowd;
 mod few;
 mod first;
 mod folders;
@@ -52,6 +51,7 @@ use folders::OpenFolders;
 use fuser::INodeNo;
 use heed::RoTxn;
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use write::{Numbers, Writer};
 
@@ -109,6 +109,8 @@ pub struct Committed {
     pub deleted: u64,
     /// What the kernel must be told, after the commit.
     pub invalidations: Vec<Invalidation>,
+    /// How many entries are not shown, by path: too many URIs share it.
+    pub left_out: BTreeMap<String, u64>,
 }
 
 /// The path, cut to [`DEEPEST`] segments, and whether it was left whole.

@@ -12,11 +12,11 @@ use super::super::path::beside_folder;
 use super::super::record::{NodeRecord, ResourceRecord};
 use super::super::store::Store;
 use super::super::{Catalog, CatalogError, Kind, Naming, SetId, Totals};
-use super::crowd::{Crowd, Crowds, Fitting};
 use super::locate::{folder, locate, path_by_rule, split};
 use super::losses::Tally;
 use super::merge::settled_name;
 use super::place::{File, Folder, Placer, ReadAhead, uri as uri_of};
+use super::stated::MOST_URIS;
 use super::write::Writer;
 use crate::document::{Timestamp, Uri};
 use heed::RoTxn;
@@ -52,18 +52,16 @@ pub(super) struct Settling<'o> {
     folders: HashMap<String, Option<u64>>,
     /// What changes among the children of a folder.
     children: HashMap<String, Children>,
-    rest: Rest,
+    left_out: LeftOut,
 }
 
-/// What is not shown.
+/// What is not shown, as a path has too many URIs.
 #[derive(Default)]
-pub(super) struct Rest {
-    /// As it was, then as it is to be.
-    pub crowds: Crowds,
-    /// How many of each set are left out that were shown, or that come.
+pub(super) struct LeftOut {
+    /// How many, by path.
+    pub paths: BTreeMap<String, u64>,
+    /// How many of each set.
     pub sets: BTreeMap<SetId, u64>,
-    /// A path where there is room again for one that was left out: no record of that is here.
-    pub lacks: Option<String>,
 }
 
 /// What changes among the children of one folder.
@@ -108,13 +106,7 @@ struct Member<'o> {
 }
 
 impl<'o> Settling<'o> {
-    pub(super) fn new(
-        catalog: &'o Catalog,
-        store: &'o Store,
-        old: &'o RoTxn<'o>,
-        naming: &'o Naming,
-        crowds: Crowds,
-    ) -> Settling<'o> {
+    pub(super) fn new(catalog: &'o Catalog, store: &'o Store, old: &'o RoTxn<'o>, naming: &'o Naming) -> Settling<'o> {
         Settling {
             catalog,
             store,
@@ -125,17 +117,12 @@ impl<'o> Settling<'o> {
             due: BTreeMap::new(),
             folders: HashMap::new(),
             children: HashMap::new(),
-            rest: Rest { crowds, ..Rest::default() },
+            left_out: LeftOut::default(),
         }
     }
 
     /// Adds what becomes of one URI, once for each.
     pub(super) fn state(&mut self, uri: Uri, stated: Stated) -> Result<(), CatalogError> {
-        if stated.path_before.is_none() && stated.resource.is_none() {
-            // Of what is left out the first alone may keep others from being shown.
-            let Some(path) = self.rest.crowds.path_behind(&uri) else { return Ok(()) };
-            self.due.insert((depth(path), path.to_owned()), ());
-        }
         if let Some(path) = &stated.path_before {
             self.due.insert((depth(path), path.clone()), ());
         }
@@ -152,7 +139,7 @@ impl<'o> Settling<'o> {
         mut self,
         writer: Writer<'o>,
         totals: &mut Totals,
-    ) -> Result<(Writer<'o>, Rest), CatalogError> {
+    ) -> Result<(Writer<'o>, LeftOut), CatalogError> {
         let now = writer.now;
         let mut groups = Vec::new();
         while let Some(((_, path), ())) = self.due.pop_last() {
@@ -219,7 +206,7 @@ impl<'o> Settling<'o> {
             }
             placer.put_names()?;
         }
-        Ok((placer.writer, self.rest))
+        Ok((placer.writer, self.left_out))
     }
 
     /// Finds the names that the group of `path` has and is to have, when all beneath is settled.
@@ -260,8 +247,11 @@ impl<'o> Settling<'o> {
             }
         }
         now_here.sort_by(|a, b| a.0.cmp(&b.0));
-        let shown = self.shown(&path, &members, now_here.iter().map(|(uri, record, ..)| (uri, &record[..])))?;
-        now_here.truncate(shown);
+        for (uri, record, ..) in now_here.drain(MOST_URIS.min(now_here.len())..) {
+            let record = ResourceRecord::decode(&record).ok_or_else(|| damaged("resource", uri.as_str().as_bytes()))?;
+            *self.left_out.paths.entry(path.clone()).or_default() += 1;
+            record.sets.iter().for_each(|set| *self.left_out.sets.entry(set).or_default() += 1);
+        }
 
         let mut files = Vec::with_capacity(now_here.len());
         let mut newest = if is_folder { self.children.get(&path).and_then(|children| children.newest) } else { None };
@@ -303,55 +293,6 @@ impl<'o> Settling<'o> {
         }
         before.retain(|old| !(old.is_folder && is_folder));
         Ok(Group { path, before, folder: is_folder.then_some(folder_newest), folder_goes, files })
-    }
-
-    /// How many of those that are stated of `path` now, in the order of their URIs, are shown; notes what is left out. What comes behind
-    /// one that was left out before is not shown: it is not known what else lies between.
-    fn shown<'n>(
-        &mut self,
-        path: &str,
-        members: &[Member<'_>],
-        now_here: impl Iterator<Item = (&'n Uri, &'n [u8])>,
-    ) -> Result<usize, CatalogError> {
-        let Settling { rest: Rest { crowds, sets, lacks }, stated, .. } = self;
-        let before = crowds.0.get(path);
-        let were_shown: HashSet<&Uri> = before.iter().flat_map(|_| members).map(|member| &member.uri).collect();
-        let mut fitting = Fitting::default();
-        let mut first: Option<&Uri> = None;
-        let (mut shown, mut entries) = (0, 0);
-        for (uri, record) in now_here {
-            let record = ResourceRecord::decode(record).ok_or_else(|| damaged("resource", uri.as_str().as_bytes()))?;
-            let is_before = |crowd: &Crowd| uri.as_str() < &*crowd.first;
-            if first.is_none() && before.is_none_or(is_before) && fitting.takes(uri.as_str(), &record) {
-                shown += 1;
-                continue;
-            }
-            if before.is_none_or(is_before) {
-                first = first.or(Some(uri));
-            }
-            // Of those that come behind, some are counted already.
-            entries += u64::from(before.is_none() || were_shown.contains(uri));
-            record.sets.iter().for_each(|set| *sets.entry(set).or_default() += 1);
-        }
-        match (first, before) {
-            (Some(first), before) => {
-                let entries = before.map_or(0, |crowd| crowd.entries) + entries;
-                crowds.0.insert(path.to_owned(), Crowd { first: first.as_str().into(), entries });
-            }
-            (None, None) => {}
-            (None, Some(crowd)) => {
-                let mut fitted = Fitting::default();
-                for member in members {
-                    let sense = || damaged("resource", member.uri.as_str().as_bytes());
-                    fitted.takes(member.uri.as_str(), &ResourceRecord::decode(member.resource).ok_or_else(sense)?);
-                }
-                let first_differs = Uri::parse(&crowd.first).is_ok_and(|first| stated.contains_key(&first));
-                if fitting.has_more_room_than(&fitted) || first_differs && fitting.takes_more_uris() {
-                    *lacks = Some(path.to_owned());
-                }
-            }
-        }
-        Ok(shown)
     }
 
     /// The resources whose path by rule is `path`, in the revision before.

@@ -18,6 +18,7 @@ use crate::document::{Timestamp, Uri};
 use crate::inodes::InodeSet;
 use fuser::INodeNo;
 use heed::RoTxn;
+use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
 /// Stands in every name that a resource has because the plain one belongs to another ([`disambiguated`]).
@@ -499,6 +500,7 @@ impl<'c> Writer<'c> {
             touched: self.touched,
             deleted: self.deleted,
             invalidations,
+            left_out: BTreeMap::new(),
         };
         self.commit_bare()?;
         Ok(committed)
