@@ -2,9 +2,9 @@
 //!
 //! Three flows run through the modules, each a path of names:
 //!
-//! 1. what exists: `source::http -> document::reader -> source (discovery, crawl) -> sync -> catalog::update`
+//! 1. what exists: `source::http -> document::reader -> source (discovery, crawl) -> sync -> catalog`
 //! 2. what is asked: `fs::fuse -> fs -> catalog (metadata) | content -> store | download -> source::http (bytes)`
-//! 3. what changed: `source::websub, timer or signal -> sync -> catalog::update -> Invalidation -> fs::invalidator -> kernel`
+//! 3. what changed: `source::websub, timer or signal -> sync -> catalog -> Invalidation -> fs::invalidator -> kernel`
 //!
 //! A module names only modules to its right (`tests/layers.rs` holds it):
 //! `main > cli > mount > {control | fs | sync} > {catalog | content} > {source > document | lmdb}`;

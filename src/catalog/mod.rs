@@ -4,7 +4,7 @@
 //!
 //! - A path is a function of the set of URIs that the Source lists ([`path`]).
 //! - An inode is a path with one content version: other content is another inode, no number is ever given twice. What
-//!   makes a version is said in `update::version`.
+//!   makes a version is said in `renew::version`.
 //! - An entry id belongs to a path for as long as the path exists, and is its directory cookie.
 //! - An inode that loses its name is an orphan until the kernel has forgotten it, or the catalog is opened again.
 //! - A revision is the whole tree with the position of `sync`: it is shown whole or not at all.
@@ -19,19 +19,29 @@
 //! and one that shares little with the one before, is written whole into another, which takes its place; what lost its name then is still read in
 //! the old one for a while (`past`).
 
-mod keys;
+mod apply;
+mod baseline;
+mod changes;
+mod coming;
+mod folders;
+mod going;
+mod held;
+mod ingest;
+mod journal;
 mod lock;
-mod octets;
-mod parts;
-mod past;
-pub mod path;
-mod record;
-mod sets;
+mod losses;
+mod merge;
+pub mod naming;
+mod rebuild;
+mod renew;
 pub mod snapshot;
-mod sorter;
+mod sort;
+mod statement;
+mod statements;
 mod store;
-mod symbols;
-pub mod update;
+mod superseded;
+mod version;
+mod write_budget;
 
 use crate::document::{ChangeFrequency, Digest, Link, PackageMember, Timestamp, Uri};
 use crate::inodes::InodeSet;
@@ -39,20 +49,22 @@ use crate::room::{BETWEEN_LOOKS, Room};
 use arc_swap::ArcSwap;
 use fuser::INodeNo;
 use heed::MdbError;
-use sorter::{RunLimits, SpillFolder};
+use sort::{RunLimits, SpillFolder};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use tokio::sync::Notify;
 
+pub use baseline::Baseline;
+pub use changes::{Applied, Changes, HeldDeletion, Journaled, Statement};
+pub use ingest::{Share, Shared};
 pub use lock::FolderLock;
-pub use path::Naming;
+pub use losses::{Decision, Losses, SetLoss};
+pub use naming::Naming;
+pub use renew::Committed;
+pub use renew::Renewal;
 pub use snapshot::Snapshot;
-pub use update::Renewal;
-pub use update::changes::{Applied, Changes, HeldDeletion, Journaled, Statement};
-pub use update::losses::{Decision, Losses, SetLoss};
-pub use update::statements::{LastStatement, LastStatements, Standing, Statements};
-pub use update::{Baseline, Committed, Share, Shared};
+pub use statements::{LastStatement, LastStatements, Standing, Statements};
 
 /// A folder, and a name in it.
 pub type Place = (INodeNo, Box<[u8]>);
@@ -245,7 +257,7 @@ pub struct Catalog {
     /// Replaced by [`Catalog::compact`] and where a revision was written into a store of its own; whoever uses it keeps the one that they took to
     /// the end. Who replaces it holds `writer`.
     current: ArcSwap<Current>,
-    symbols: symbols::Symbols,
+    symbols: store::symbols::Symbols,
     /// Where baselines spill.
     spill_folder: SpillFolder,
     /// One commit at a time: the revision a commit was computed from is the one it replaces.
@@ -266,7 +278,7 @@ pub struct Catalog {
 struct Current {
     store: Arc<store::Store>,
     /// The store before, as long as orphans are read in it.
-    past: Option<Arc<past::Past>>,
+    past: Option<Arc<store::previous::Past>>,
 }
 
 impl Catalog {
@@ -288,7 +300,7 @@ impl Catalog {
             distrust: Notify::new(),
             forgotten: Mutex::default(),
             // Trees of unit tests are small, and those that want it say so.
-            most_in_place: AtomicU64::new(if cfg!(test) { u64::MAX } else { update::REWRITTEN_LEAST }),
+            most_in_place: AtomicU64::new(if cfg!(test) { u64::MAX } else { rebuild::rewrite::REWRITTEN_LEAST }),
             _lock: lock,
         })
     }
@@ -370,7 +382,7 @@ impl Catalog {
             let txn = store.env.read_txn()?;
             let mut present = Vec::new();
             for ino in forgotten {
-                present.extend(store.orphans.get(&txn, &keys::ino_key(ino.0))?.map(|_| ino));
+                present.extend(store.orphans.get(&txn, &store::keys::ino_key(ino.0))?.map(|_| ino));
             }
             forgotten = present;
         }
@@ -380,7 +392,7 @@ impl Catalog {
         self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).extend(forgotten);
         match self.writer.try_lock() {
             Err(TryLockError::WouldBlock) => Ok(()),
-            Ok(_) | Err(TryLockError::Poisoned(_)) => update::drop_forgotten(self),
+            Ok(_) | Err(TryLockError::Poisoned(_)) => renew::drop_forgotten(self),
         }
     }
 
@@ -409,7 +421,8 @@ impl Catalog {
 
     /// Goes on with a store that the whole of a revision was written into. The caller holds `writer`.
     fn succeed(&self, successor: store::Successor, since: Timestamp) -> Result<(), CatalogError> {
-        self.replace_store(successor, |current| Some(Arc::new(past::Past::new(current.store, since)))).map(drop)
+        self.replace_store(successor, |current| Some(Arc::new(store::previous::Past::new(current.store, since))))
+            .map(drop)
     }
 
     /// The number of the store that orphans are still read in beside the present one; `None` where there is none.
@@ -426,7 +439,7 @@ impl Catalog {
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let Current { store, past } = self.current();
         let Some(past) = past.filter(|known| known.number == past_number) else { return Ok(()) };
-        update::take_over(self, &past, known)?;
+        renew::take_over(self, &past, known)?;
         self.drop_late(&past, known)?;
         let before = self.current.swap(Arc::new(Current { store, past: None }));
         // To close it and to give back what it took needs a while, and commits do not wait for that.
@@ -437,13 +450,13 @@ impl Catalog {
 
     /// Drops those that were let go while they were taken over: their rows were in neither store that [`Catalog::drop_orphans`] looked
     /// into. The caller holds `writer`.
-    fn drop_late(&self, past: &past::Past, known: &InodeSet) -> Result<(), CatalogError> {
+    fn drop_late(&self, past: &store::previous::Past, known: &InodeSet) -> Result<(), CatalogError> {
         let late = past.dropped(known);
         if late.is_empty() {
             return Ok(());
         }
         self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).extend(late);
-        update::drop_forgotten(self)
+        renew::drop_forgotten(self)
     }
 
     /// Goes on with another store. The caller holds `writer`, and where no past one keeps what there was before, drops that
@@ -452,7 +465,7 @@ impl Catalog {
     fn replace_store(
         &self,
         successor: store::Successor,
-        past: impl FnOnce(Current) -> Option<Arc<past::Past>>,
+        past: impl FnOnce(Current) -> Option<Arc<store::previous::Past>>,
     ) -> Result<Arc<Current>, CatalogError> {
         let current = self.current();
         let store = Arc::new(successor.take_place_of(&current.store)?);
@@ -510,7 +523,7 @@ impl Catalog {
         &self,
         inodes: impl IntoIterator<Item = (INodeNo, Renewal)>,
     ) -> Result<Vec<Invalidation>, CatalogError> {
-        let renewed = update::renew(self, inodes.into_iter().collect());
+        let renewed = renew::renew(self, inodes.into_iter().collect());
         if renewed.as_ref().is_err_and(CatalogError::is_damage) {
             self.distrust();
         }

@@ -1,12 +1,12 @@
 //! One revision as readers see it.
 
-use super::keys::{ino_key, statement_key, statement_set};
-use super::octets::{Octets, damaged, unseal};
-use super::record::{InodeRecord, ResourceRecord};
+use super::held;
+use super::journal::Row;
+use super::naming::locate::locate;
+use super::store::codec::{Octets, damaged, unseal};
+use super::store::keys::{ino_key, statement_key, statement_set};
+use super::store::record::{InodeRecord, ResourceRecord};
 use super::store::{ROOT, Store, meta};
-use super::update::held;
-use super::update::journal::Row;
-use super::update::locate::locate;
 use super::{
     Catalog, CatalogError, Current, EntryId, HeldDeletion, Journaled, Naming, Node, Place, Resource, Revision, SetId,
 };
@@ -393,7 +393,7 @@ pub(super) fn path(store: &Store, txn: &RoTxn<'_>, ino: u64) -> Result<Option<St
     while ino != ROOT {
         match store.inode_entry(txn, ino)? {
             // Every folder is older in its path than what lies in it: a chain longer than any path is a cycle.
-            Some((place, node)) if names.len() <= super::update::DEEPEST => {
+            Some((place, node)) if names.len() <= super::renew::DEEPEST => {
                 names.push(std::str::from_utf8(node.name).map_err(|_| damaged("name", &ino_key(ino)))?);
                 ino = place.parent;
             }

@@ -1,7 +1,7 @@
 //! Why the tree cannot be brought in step.
 
 use crate::catalog::CatalogError;
-use crate::catalog::path::MapError;
+use crate::catalog::naming::MapError;
 use crate::document::{DocumentError, Timestamp};
 use crate::source::zip::PackageError;
 use crate::source::{DocumentLocation, SourceError};

@@ -13,24 +13,31 @@
 //!
 //! The root is entry 1 of inode 0, which does not exist. A first baseline, level by level, appends to every table.
 
-mod successor;
+pub(super) mod codec;
+mod compaction;
+pub(super) mod keys;
+mod parts;
+pub(super) mod previous;
+pub(super) mod record;
+pub(super) mod sets;
+pub(super) mod symbols;
 
-pub(super) use successor::Successor;
+pub(super) use compaction::Successor;
 
-use super::keys::{entry_key, ino_key, name_hash, name_key};
-use super::octets::{Octets, damaged, push_string, seal, unseal};
-use super::record::{InodeRecord, NodeRecord, OrphanRecord, RevisionRecord};
-use super::sets::SetTable;
-use super::symbols::Symbols;
 use super::{CatalogError, Naming};
 use crate::lmdb::{PageCache, Readers, StructureError, reserve_lock_file, with_map};
+use codec::{Octets, damaged, push_string, seal, unseal};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn, WithoutTls};
+use keys::{entry_key, ino_key, name_hash, name_key};
+use record::{InodeRecord, NodeRecord, OrphanRecord, RevisionRecord};
+use sets::SetTable;
 use std::fs::{DirBuilder, File};
 use std::ops::Bound;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use symbols::Symbols;
 
 /// The root's inode.
 pub(super) const ROOT: u64 = 1;
@@ -52,7 +59,7 @@ const MAP_SIZE: u64 = 1 << 38;
 /// Snapshots at one time: far more than threads that hold one.
 const MAX_READERS: u32 = 1024;
 
-/// A table; keys and records are plain octets, see [`super::record`].
+/// A table; keys and records are plain octets, see [`record`].
 pub(super) type Table = Database<'static, Bytes, Bytes>;
 
 /// Which table, of whatever store.

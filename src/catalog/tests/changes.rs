@@ -195,7 +195,7 @@ fn a_file_steps_aside_for_a_folder_and_comes_back_when_the_last_child_goes() {
 
     let (_, committed) = apply(&catalog, &[statement(ONE, Change::Created, 20, &below)]);
 
-    let displaced = path::disambiguated("a", &uri("https://h/a"));
+    let displaced = naming::disambiguated("a", &uri("https://h/a"));
     assert_eq!(paths(&catalog), ["a%file", &displaced, "a/b/c"]);
     assert!(committed.invalidations.contains(&Invalidation::Name {
         parent: INodeNo(1),
@@ -217,7 +217,7 @@ fn who_takes_the_plain_name_of_another_gives_it_back_when_it_goes() {
     let (_folder, catalog) = catalog();
     list(&catalog, &[(ONE, None, &[measured("https://h/a", 5)])], &[], Decision::Apply);
     let http = measured("http://h/a", 4);
-    let displaced = path::disambiguated("a", &uri("https://h/a"));
+    let displaced = naming::disambiguated("a", &uri("https://h/a"));
 
     apply(&catalog, &[statement(ONE, Change::Created, 20, &http)]);
     assert_eq!(files(&catalog), [("a".into(), Some(4), vec![0]), (displaced, Some(5), vec![0])]);
@@ -434,7 +434,7 @@ fn changes_dropped_leave_no_trace_and_damage_met_by_them_is_told() {
 
     let store = catalog.store();
     let mut txn = store.env.write_txn().unwrap();
-    store.journal.put(&mut txn, &super::keys::statement_key(ONE, &a.loc), b"nonsense").unwrap();
+    store.journal.put(&mut txn, &super::store::keys::statement_key(ONE, &a.loc), b"nonsense").unwrap();
     txn.commit().unwrap();
     let mut changes = catalog.changes().unwrap();
     let applied = changes.apply(statement(ONE, Change::Deleted, 20, &a));

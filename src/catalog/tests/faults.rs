@@ -212,7 +212,7 @@ async fn damage_that_a_reader_meets_is_told_once_and_mended_by_the_next_baseline
     commit(&catalog, &entries);
     let store = catalog.store();
     let mut txn = store.env.write_txn().unwrap();
-    store.inodes.put(&mut txn, &super::keys::ino_key(1), b"nonsense").unwrap();
+    store.inodes.put(&mut txn, &super::store::keys::ino_key(1), b"nonsense").unwrap();
     txn.commit().unwrap();
     let stale = catalog.snapshot().unwrap();
     assert!(!catalog.is_distrusted());
@@ -234,7 +234,7 @@ fn the_baseline_after_damage_builds_the_store_anew() {
     let entries = [entry("http://h/a/b"), entry("http://h/c"), entry("https://h/c")];
     commit(&catalog, &entries);
     let before = tree(&catalog);
-    let (store, key) = (catalog.store(), super::keys::ino_key(before["c"].node.ino.0));
+    let (store, key) = (catalog.store(), super::store::keys::ino_key(before["c"].node.ino.0));
     let mut txn = store.env.write_txn().unwrap();
     store.inodes.put(&mut txn, &key, b"nonsense").unwrap();
     txn.commit().unwrap();

@@ -78,7 +78,7 @@ fn names_are_settled_with_what_is_held_back() {
         list(&catalog, &[(ONE, None, &[measured("http://h/a", 3), entry("https://h/c")])], &[], Decision::Hold);
 
     assert_eq!((losses.present, losses.going, losses.coming), (2, 2, 2));
-    assert_eq!(paths(&catalog), ["a%file", "a/b", "c", &path::disambiguated("c", &uri("https://h/c"))]);
+    assert_eq!(paths(&catalog), ["a%file", "a/b", "c", &naming::disambiguated("c", &uri("https://h/c"))]);
     let mut changes = catalog.changes().unwrap();
     changes.accept_held().unwrap();
     changes.commit(None, &mut |_| (Decision::Apply, Vec::new())).unwrap();

@@ -10,7 +10,7 @@ mod rules;
 mod shared_paths;
 mod whole;
 
-use super::sorter::RunLimits;
+use super::sort::RunLimits;
 use super::*;
 use crate::document::{Algorithm, Entry};
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! Random histories of baselines, compared after each step with a plain reference.
 
-use super::path::{beside_folder, disambiguated};
+use super::naming::{beside_folder, disambiguated};
 use super::*;
 use std::collections::{BTreeSet, HashSet};
 

@@ -1,6 +1,6 @@
 //! Single rules, each by the smallest example.
 
-use super::path::{beside_folder, disambiguated};
+use super::naming::{beside_folder, disambiguated};
 use super::*;
 use crate::document::{Change, Href};
 use std::collections::{BTreeSet, HashSet};

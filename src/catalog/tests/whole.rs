@@ -1,8 +1,8 @@
 //! Revisions that share so little with the one before that they are written whole into a store of their own.
 
+use super::super::store::keys::ino_key;
 use super::changes::{ONE, OTHER, apply, catalog, held, list, measured, statement};
 use super::*;
-use crate::catalog::keys::ino_key;
 use crate::document::Change;
 use std::fs;
 
@@ -208,7 +208,7 @@ fn an_orphan_let_go_while_it_is_taken_over_from_the_old_store_leaves_no_row() {
     let past = catalog.current().past.unwrap();
     let known: InodeSet = [file].into_iter().collect();
 
-    crate::catalog::update::take_over(&catalog, &past, &known).unwrap();
+    super::super::renew::take_over(&catalog, &past, &known).unwrap();
     // Whoever let it go before that was committed found no row in the present store.
     past.drop_orphans(&[file]);
     catalog.settle_orphans(past.number, &known).unwrap();

@@ -1,0 +1,122 @@
+//! The resources that a baseline would take away, noted while it is merged, so that they can be stated after all.
+
+use super::folders::OpenFolders;
+use super::naming::locate::path_by_rule;
+use super::renew::{FIRST_SEEN, push_key, tag};
+use super::sort::{RunLimits, Sorted, Sorter, SpillFolder};
+use super::store::codec::{Octets, damaged, push_varint};
+use super::store::record::ResourceRecord;
+use super::store::symbols::Symbols;
+use super::{CatalogError, Naming, SetId};
+use crate::document::{Timestamp, Uri};
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+/// Of these there are few, or the memory of the list itself is free by now.
+const LIMITS: RunLimits = RunLimits { octets: 8 << 20, pairs: 1 << 17, resident: 1 << 20 };
+
+/// Resources by the path that rules give them in the new tree.
+pub(super) struct Going {
+    folder: SpillFolder,
+    sorter: Sorter,
+    /// Inodes that do not stand for their resource any more because it has another name.
+    moved: Vec<u64>,
+}
+
+impl Going {
+    /// Spills into `folder`.
+    pub(super) fn new(folder: &SpillFolder) -> Going {
+        Going { folder: folder.clone(), sorter: Sorter::new(folder, LIMITS), moved: Vec::new() }
+    }
+
+    /// Notes that the resource of `uri` would go from `sets`. `ino` stood for it, 0 where that does not matter.
+    pub(super) fn add(
+        &mut self,
+        uri: &Uri,
+        ino: u64,
+        resource: &[u8],
+        sets: &[SetId],
+        naming: &Naming,
+        symbols: &Symbols,
+    ) -> Result<(), CatalogError> {
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        push_varint(&mut value, ino);
+        push_kept(&mut key, &mut value, (uri, resource, sets), false, naming, symbols)?;
+        self.sorter.add(&key, &value)
+    }
+
+    /// The resource that `ino` stood for has another name now.
+    pub(super) fn moved(&mut self, ino: u64) {
+        self.moved.push(ino);
+    }
+
+    /// All that goes, or what goes from the sets `of`, as a stream that states it, folders included.
+    pub(super) fn finish(mut self, of: Option<&BTreeSet<SetId>>) -> Result<Sorted, CatalogError> {
+        self.moved.sort_unstable();
+        let mut noted = self.sorter.finish()?;
+        let mut stated = Sorter::new(&self.folder, LIMITS);
+        let mut folders = OpenFolders::new();
+        while let Some((key, value)) = noted.next()? {
+            let mut value = Octets(value);
+            let ino = value.varint().ok_or_else(|| damaged("inode", key))?;
+            if self.moved.binary_search(&ino).is_ok() {
+                continue;
+            }
+            let value = match of {
+                Some(sets) => kept_of(value, sets).ok_or_else(|| damaged("resource", key))?,
+                None => Cow::Borrowed(value.0),
+            };
+            if value.is_empty() {
+                continue;
+            }
+            folders.enter_above(key, &mut stated)?;
+            folders.see(kept_time(Octets(&value)).unwrap_or(FIRST_SEEN));
+            stated.add(key, &value)?;
+        }
+        folders.close(&mut stated)?;
+        stated.finish()
+    }
+}
+
+/// Appends the sort key and value by which a resource of the revision before is stated once more, for these sets alone.
+/// `held`: it is known to be held back.
+pub(super) fn push_kept(
+    key: &mut Vec<u8>,
+    value: &mut Vec<u8>,
+    (uri, resource, sets): (&Uri, &[u8], &[SetId]),
+    held: bool,
+    naming: &Naming,
+    symbols: &Symbols,
+) -> Result<(), CatalogError> {
+    let sense = || damaged("resource", uri.as_str().as_bytes());
+    let record = ResourceRecord::decode(resource).ok_or_else(sense)?;
+    let media_type = match record.media_type {
+        Some(media_type) => Some(symbols.resolve(media_type).ok_or_else(sense)?),
+        None => None,
+    };
+    let (path, by_rule) = path_by_rule(naming, uri, media_type.as_deref());
+    push_key(key, &path);
+    value.push(tag::KEPT);
+    value.push(u8::from(held));
+    record.push_belonging((!by_rule).then_some(uri.as_str()), sets, record.member, value);
+    Ok(())
+}
+
+/// What [`push_kept`] stated, for those of its sets alone that are among `of`; empty where none is.
+fn kept_of<'v>(value: Octets<'v>, of: &BTreeSet<SetId>) -> Option<Cow<'v, [u8]>> {
+    let (head, resource) = value.0.split_at_checked(2)?;
+    let record = ResourceRecord::decode(resource)?;
+    let sets: Vec<SetId> = record.sets.iter().filter(|set| of.contains(set)).collect();
+    let mut kept = Vec::new();
+    if !sets.is_empty() {
+        kept.extend_from_slice(head);
+        record.push_belonging(record.uri, &sets, record.member, &mut kept);
+    }
+    Some(Cow::Owned(kept))
+}
+
+/// The `lastmod` of what [`push_kept`] stated.
+pub(super) fn kept_time(mut value: Octets<'_>) -> Option<Timestamp> {
+    value.take(2)?;
+    ResourceRecord::decode(value.0)?.lastmod
+}

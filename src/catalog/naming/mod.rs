@@ -1,0 +1,175 @@
+//! URI -> path, total, deterministic and reversible: the names a person sees.
+//!
+//! A resource on the Source's own host lies at its path below the root, any other under `%host/HOST[:PORT]/`; the scheme
+//! does not count; `-o map=` moves what lies below a URI. `segment` tells how one segment becomes a name (what
+//! is hidden, [`crate::causes::is_hidden`], stays escaped), `limit` how a name keeps to 255 octets.
+//!
+//! A `%` before two hex digits is an escape taken over from the URI, a `%` before anything else marks a name of ours,
+//! and since a normalised URI has no `%` but that of its escapes, the two never meet:
+//!
+//! | name | stands for |
+//! |---|---|
+//! | `%` | an empty segment that is a folder |
+//! | `%index` | what a URI that ends in `/` (before its query) names, in its folder |
+//! | `%host` | the folder of the other hosts, at the root |
+//! | `NAME%file` | a resource whose own name is also a folder |
+//! | `STEM%~DIGEST.EXT` | a name that was too long, or that lost the plain name to another resource |
+//!
+//! Without `map=` and `extension=type` two URIs share a path only if they differ in nothing but the scheme, or in which of the
+//! reserved characters of their segments are escaped (`segment`): of one path there may be very many. Whoever holds
+//! all URIs settles what is left with [`disambiguated`] and, after that, [`beside_folder`]; neither ever gives a name that
+//! [`Naming::path`] gives.
+
+mod extension;
+mod limit;
+pub(super) mod locate;
+mod map;
+mod segment;
+
+use crate::document::Uri;
+
+pub use limit::{NAME_MAX, beside_folder, disambiguated};
+pub use map::MapError;
+
+/// What a name depends on beside the URI itself; part of a catalog's identity.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Naming {
+    /// `HOST[:PORT]` whose resources lie below the root.
+    pub own_authority: Box<str>,
+    /// (URI prefix, path) pairs of `-o map=`, longest prefix first. A prefix ends where a segment ends; its scheme does
+    /// not count. [`Naming::new`] brings what a person writes into this form.
+    pub maps: Vec<(Box<str>, Box<str>)>,
+    /// `-o extension=type`
+    pub extension_by_type: bool,
+}
+
+/// The path of a resource below the root: segments joined by `/`, each a legal file name of at most 255 octets.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CatalogPath {
+    /// Segments joined by `/`, no leading slash.
+    pub path: Box<str>,
+    /// Whether [`Naming::uri`] gives the URI back from the path and the scheme alone; if not the pair must be stored.
+    pub invertible: bool,
+}
+
+/// Suffix of a resource whose own name is also a folder: `a%file` beside `a/`.
+pub const FILE_SUFFIX: &str = "%file";
+
+/// The folder of the hosts that are not the Source's own, with its slash.
+const HOSTS: &str = "%host/";
+
+/// Media types that together give each extension which [`Naming::extension_by_type`] may add.
+pub(super) fn media_types() -> impl Iterator<Item = &'static str> {
+    extension::media_types()
+}
+
+/// Changes whenever a rule of this module gives another name than before.
+const RULES: u32 = 2;
+
+impl Naming {
+    /// The naming for a Source on `own_authority` (`HOST[:PORT]`) with the `-o map=URI_PREFIX=PATH` pairs as a person
+    /// wrote them, in any order.
+    ///
+    /// # Errors
+    /// A prefix that is no URI, a path that cannot be one or that looks like a name of ours, two paths for one prefix.
+    pub fn new<'a>(
+        own_authority: &str,
+        maps: impl IntoIterator<Item = (&'a str, &'a str)>,
+        extension_by_type: bool,
+    ) -> Result<Naming, MapError> {
+        Ok(Naming { own_authority: own_authority.into(), maps: map::sorted(maps)?, extension_by_type })
+    }
+
+    /// The path of `uri`, before conflicts with others are settled. `media_type` counts with `extension=type` only.
+    pub fn path(&self, uri: &Uri, media_type: Option<&str>) -> CatalogPath {
+        let mut path = String::new();
+        let invertible = self.path_into(uri, media_type, &mut path);
+        CatalogPath { path: path.into_boxed_str(), invertible }
+    }
+
+    /// [`Naming::path`] into a buffer that is used again and again, its old contents dropped; answers whether the path is
+    /// invertible.
+    pub fn path_into(&self, uri: &Uri, media_type: Option<&str>, path: &mut String) -> bool {
+        let (map, by_rule) = self.name(uri, media_type, path);
+        // Where another map leads to the same path, what that one stands for may be found first.
+        by_rule && (map::first_covering(&self.maps, path) == map || self.gives_back(path, uri))
+    }
+
+    /// The URI of an invertible path; `https` tells the scheme. `None` where no rule applies.
+    ///
+    /// Whatever it answers has this path: for `NAME%file` it is the resource that [`Naming::path`] names `NAME`.
+    pub fn uri(&self, path: &str, https: bool) -> Option<Uri> {
+        let path = path.strip_suffix(FILE_SUFFIX).unwrap_or(path);
+        let scheme = if https { "https://" } else { "http://" };
+        let mut named = String::new();
+        map::addresses(&self.maps, path).chain(self.unmapped_address(path)).find_map(|address| {
+            let uri = Uri::parse(&format!("{scheme}{address}")).ok()?;
+            self.name(&uri, None, &mut named);
+            (named == path).then_some(uri)
+        })
+    }
+
+    /// A stable text of everything that the names depend on beside the URIs: equal texts, equal names.
+    pub fn identity(&self) -> String {
+        let mut identity = format!("names={RULES}\nhost={}\n", self.own_authority.escape_default());
+        for (prefix, place) in &self.maps {
+            // `escape_default` leaves neither a line end nor, with the quotes escaped, an ambiguous `"="`.
+            identity += &format!("map=\"{}\"=\"{}\"\n", prefix.escape_default(), place.escape_default());
+        }
+        if self.extension_by_type {
+            identity += "extension=type\n";
+        }
+        identity
+    }
+
+    /// Writes the path of `uri`; answers which map it is by, and whether the same map, or the rule for no map, leads back.
+    fn name(&self, uri: &Uri, media_type: Option<&str>, path: &mut String) -> (Option<usize>, bool) {
+        path.clear();
+        let address = without_scheme(uri.as_str());
+        let extension = media_type.filter(|_| self.extension_by_type).and_then(extension::of_media_type);
+        if let Some((index, rest)) = map::of_address(&self.maps, address) {
+            return (Some(index), rest.push_path(&self.maps[index].1, extension, path));
+        }
+        let own = address.strip_prefix(&*self.own_authority).and_then(|rest| rest.strip_prefix('/'));
+        if let Some(below) = own {
+            // The common case: a scan, and one allocation of just the size.
+            path.reserve_exact(below.len());
+            return (None, segment::push_path(below, extension, path));
+        }
+        let (authority, below) = address.split_once('/').unwrap_or((address, ""));
+        path.reserve(HOSTS.len() + address.len());
+        path.push_str(HOSTS);
+        let start = path.len();
+        path.push_str(segment::escaped_dots(authority).unwrap_or(authority));
+        let whole = limit::fit(path, start);
+        path.push('/');
+        (None, segment::push_path(below, extension, path) && whole)
+    }
+
+    /// Whether `path`, tried against all rules in their order, gives `uri`.
+    fn gives_back(&self, path: &str, uri: &Uri) -> bool {
+        self.uri(path, uri.scheme() == "https").as_ref() == Some(uri)
+    }
+
+    /// The URI of `path` without its scheme, as if there were no maps.
+    fn unmapped_address(&self, path: &str) -> Option<String> {
+        let (authority, below) = match path.strip_prefix(HOSTS) {
+            Some(other) => other.split_once('/')?,
+            None if self.own_authority.is_empty() => return None,
+            None => (&*self.own_authority, path),
+        };
+        let mut address = String::with_capacity(authority.len() + 1 + below.len());
+        address.push_str(segment::unescaped_dots(authority).unwrap_or(authority));
+        address.push('/');
+        segment::push_address(below, &mut address)?;
+        Some(address)
+    }
+}
+
+/// The address of a URI: what follows `http://` or `https://`, no matter whether the rest looks like a URI itself.
+fn without_scheme(uri: &str) -> &str {
+    uri.strip_prefix("http://").or_else(|| uri.strip_prefix("https://")).unwrap_or(uri)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! The parts of a resource's record that vary in number and length: digests, links, the member of a package.
+
+use super::codec::{Octets, push_string, push_time, push_varint};
+use super::symbols::{Symbol, Symbols};
+use crate::document::{Algorithm, Digest, Href, LOWEST_PRIORITY, Link, PackageMember, Uri};
+
+pub(in crate::catalog) fn push_digests(out: &mut Vec<u8>, digests: &[Digest]) {
+    push_varint(out, digests.len() as u64);
+    for digest in digests {
+        out.push(digest.algorithm().number());
+        out.extend_from_slice(digest.octets());
+    }
+}
+
+pub(in crate::catalog) fn digests(octets: &mut Octets<'_>) -> Option<Vec<Digest>> {
+    (0..octets.count()?)
+        .map(|_| {
+            let algorithm = Algorithm::numbered(octets.octet()?)?;
+            Digest::new(algorithm, octets.take(algorithm.digest_length())?)
+        })
+        .collect()
+}
+
+/// Package, then the path: the length of the end that it shares with the resource's own URI, and what stands before.
+pub(in crate::catalog) fn push_member(out: &mut Vec<u8>, member: &PackageMember, own: &str, symbols: &Symbols) {
+    symbols.push_package(out, member.package.as_str());
+    let path = &*member.path;
+    let mut shared = own.bytes().rev().zip(path.bytes().rev()).take_while(|(a, b)| a == b).count();
+    while !path.is_char_boundary(path.len() - shared) {
+        shared -= 1;
+    }
+    push_varint(out, shared as u64);
+    push_string(out, &path[..path.len() - shared]);
+}
+
+pub(in crate::catalog) fn skip_member(octets: &mut Octets<'_>) -> Option<()> {
+    Symbol::read(octets)?;
+    octets.varint()?;
+    octets.string().map(|_| ())
+}
+
+pub(in crate::catalog) fn member(octets: &[u8], own: &str, symbols: &Symbols) -> Option<PackageMember> {
+    let mut octets = Octets(octets);
+    let package = symbols.resolve(Symbol::read(&mut octets)?)?;
+    let shared = own.get(own.len().checked_sub(octets.count()?)?..)?;
+    Some(PackageMember {
+        package: Uri::parse(&package).ok()?,
+        path: [octets.string()?, shared].concat().into_boxed_str(),
+    })
+}
+
+mod link_flag {
+    pub const PRIORITY: u8 = 1;
+    pub const TYPE: u8 = 2;
+    pub const ENCODING: u8 = 4;
+    pub const LENGTH: u8 = 8;
+    pub const DIGESTS: u8 = 16;
+    pub const MODIFIED: u8 = 32;
+    pub const PATH: u8 = 64;
+}
+
+/// The `href` is kept as what differs from the resource's own URI.
+pub(in crate::catalog) fn push_link(out: &mut Vec<u8>, link: &Link, own: &str, symbols: &Symbols) {
+    symbols.push(out, &link.rel);
+    let href = link.href.as_str();
+    let mut shared = own.bytes().zip(href.bytes()).take_while(|(a, b)| a == b).count();
+    while !href.is_char_boundary(shared) {
+        shared -= 1;
+    }
+    push_varint(out, shared as u64);
+    push_string(out, &href[shared..]);
+    let when = |condition: bool, bit: u8| if condition { bit } else { 0 };
+    out.push(
+        when(link.pri != LOWEST_PRIORITY, link_flag::PRIORITY)
+            | when(link.media_type.is_some(), link_flag::TYPE)
+            | when(link.encoding.is_some(), link_flag::ENCODING)
+            | when(link.length.is_some(), link_flag::LENGTH)
+            | when(!link.hashes.is_empty(), link_flag::DIGESTS)
+            | when(link.modified.is_some(), link_flag::MODIFIED)
+            | when(link.path.is_some(), link_flag::PATH),
+    );
+    if link.pri != LOWEST_PRIORITY {
+        push_varint(out, u64::from(link.pri));
+    }
+    if let Some(media_type) = &link.media_type {
+        symbols.push(out, media_type);
+    }
+    if let Some(encoding) = &link.encoding {
+        symbols.push(out, encoding);
+    }
+    if let Some(length) = link.length {
+        push_varint(out, length);
+    }
+    if !link.hashes.is_empty() {
+        push_digests(out, &link.hashes);
+    }
+    if let Some(modified) = link.modified {
+        push_time(out, modified);
+    }
+    if let Some(path) = &link.path {
+        push_string(out, path);
+    }
+}
+
+pub(in crate::catalog) fn link(octets: &mut Octets<'_>, own: &str, symbols: &Symbols) -> Option<Link> {
+    let rel = Symbol::read(octets)?;
+    let shared = octets.count()?;
+    let href = [own.get(..shared)?, octets.string()?].concat();
+    let flags = octets.octet()?;
+    let has = |bit: u8| flags & bit != 0;
+    Some(Link {
+        rel: symbols.resolve(rel)?,
+        href: Href::parse(&href).ok()?,
+        pri: if has(link_flag::PRIORITY) { u32::try_from(octets.varint()?).ok()? } else { LOWEST_PRIORITY },
+        media_type: if has(link_flag::TYPE) { Some(symbols.resolve(Symbol::read(octets)?)?) } else { None },
+        encoding: if has(link_flag::ENCODING) { Some(symbols.resolve(Symbol::read(octets)?)?) } else { None },
+        length: if has(link_flag::LENGTH) { Some(octets.varint()?) } else { None },
+        hashes: if has(link_flag::DIGESTS) { digests(octets)? } else { Vec::new() },
+        modified: if has(link_flag::MODIFIED) { Some(octets.time()?) } else { None },
+        path: if has(link_flag::PATH) { Some(octets.string()?.into()) } else { None },
+    })
+}
