@@ -1,24 +1,26 @@
 //! Baseline: a complete statement of what exists, with what changed since.
 
+use super::Committed;
+use super::Statement;
 use super::apply::write::Numbers;
-use super::changes::Statement;
 use super::going::Going;
 use super::held;
 use super::ingest::{Rows, Share, Shared};
 use super::journal;
 use super::journal::{Fate, Row, Speaking};
-use super::losses::{Decision, Losses, SetLoss};
-use super::merge::{Before, Listing, Merge};
-use super::naming::locate::path_by_rule;
+use super::merge::{Listing, Merge};
 use super::naming::media_types;
-use super::renew::{Committed, FIRST_SEEN, push_key};
+use super::naming::resolve::path_by_rule;
+use super::revision::Before;
 use super::sort::{RunLimits, Sorted, Sorter};
+use super::sort_key::{FIRST_SEEN, push_key};
 use super::statement::push_change;
 use super::store::codec::NUMBER_LIMIT;
 use super::store::keys::statement_key;
 use super::store::{ROOT, Store, Successor};
 use super::superseded::{Noted, Overtaken};
 use super::{Catalog, CatalogError, Invalidation, Naming, SetId};
+use super::{Decision, Losses, SetLoss};
 use crate::document::{Change, Entry, PackageMember, Timestamp};
 use fuser::INodeNo;
 use std::collections::BTreeSet;
@@ -46,6 +48,13 @@ pub struct Baseline<'c> {
     anew: BTreeSet<SetId>,
     /// Sets whose part of the journal goes.
     forgotten: BTreeSet<SetId>,
+}
+
+impl Catalog {
+    /// Begins a new baseline: a complete statement of what exists.
+    pub fn baseline(&self, naming: Naming) -> Result<Baseline<'_>, CatalogError> {
+        Ok(Baseline::new(self, naming))
+    }
 }
 
 impl<'c> Baseline<'c> {

@@ -3,75 +3,26 @@
 //! Every applied change is written to the journal, in the same commit: a later baseline whose list speaks for an earlier
 //! time keeps the change (DESIGN, Sync). Rows that a list's `at` has overtaken are dropped by that baseline.
 
+use super::Committed;
 use super::apply::write::{Numbers, Writer};
 use super::apply::{Settling, Stated};
 use super::journal::Row;
-use super::losses::{Decision, Losses, SetLoss};
-use super::naming::locate::{Located, locate, path_by_rule};
-use super::renew::Committed;
+use super::naming::locate::{Located, locate};
+use super::naming::resolve::path_by_rule;
 use super::store::codec::{damaged, unseal};
 use super::store::keys::statement_key;
 use super::store::record::ResourceRecord;
 use super::store::sets::SetTable;
 use super::store::symbols::Symbols;
 use super::store::{Store, TableId, meta};
+use super::{Applied, HeldDeletion, Statement};
 use super::{Catalog, CatalogError, Naming, SetId};
+use super::{Decision, Losses, SetLoss};
 use super::{held, version};
-use crate::document::{Change, Entry, PackageMember, Timestamp, Uri};
+use crate::document::{Change, Timestamp, Uri};
 use heed::RoTxn;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
-
-/// What a change document says of one resource.
-#[derive(Clone, Copy, Debug)]
-pub struct Statement<'a> {
-    /// The set whose document says it.
-    pub set: SetId,
-    /// What happened.
-    pub change: Change,
-    /// When, as `sync` has settled it: statements about one resource are ordered by it.
-    pub time: Timestamp,
-    /// The entry; of a deletion only `loc` counts. Where the entry tells of none itself, the resource is there and left out by
-    /// choice: what the entry says is kept for who chooses anew ([`super::Snapshot::journal`]).
-    pub entry: &'a Entry,
-    /// Where a Change Dump's package holds the new bytes.
-    pub member: Option<&'a PackageMember>,
-}
-
-/// What became of a statement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Applied {
-    /// It changes the tree.
-    Changed,
-    /// The tree says so already.
-    Same,
-    /// A deletion of what is not there (any more). The journal keeps it: an older list may have the resource.
-    Unknown,
-    /// The resource has a later statement of this set, or (of a deletion) was listed later.
-    Older,
-}
-
-/// A deletion that is held back.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeldDeletion {
-    /// The set that says so.
-    pub set: SetId,
-    /// The resource.
-    pub uri: Uri,
-    /// Since when: the time of the change, or what the list that lacks it speaks for.
-    pub time: Timestamp,
-}
-
-/// The change of a resource that a journal keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Journaled {
-    /// What happened.
-    pub change: Change,
-    /// When.
-    pub time: Timestamp,
-    /// Its published `datetime`.
-    pub datetime: Option<Timestamp>,
-}
 
 /// Held deletions accepted by one commit: each takes some hundred octets of memory.
 const ACCEPTED_AT_ONCE: u64 = if cfg!(test) { 1000 } else { 100_000 };
@@ -106,6 +57,13 @@ impl Revised {
 
     fn is_of(&self, store: &Arc<Store>, old: &RoTxn<'_>) -> bool {
         Arc::ptr_eq(&self.store, store) && self.commit == old.id()
+    }
+}
+
+impl Catalog {
+    /// Begins an incremental commit: changes of single resources over the current revision, made under its naming.
+    pub fn changes(&self) -> Result<Changes<'_>, CatalogError> {
+        Changes::new(self)
     }
 }
 

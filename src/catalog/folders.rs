@@ -1,9 +1,9 @@
 //! The folders that a sorted statement implies.
 
 use super::CatalogError;
-use super::merge::split;
-use super::renew::{FIRST_SEEN, tag};
 use super::sort::Sorter;
+use super::sort_key::split;
+use super::sort_key::{FIRST_SEEN, tag};
 use super::store::codec::push_time;
 use crate::document::Timestamp;
 

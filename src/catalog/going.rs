@@ -1,9 +1,9 @@
 //! The resources that a baseline would take away, noted while it is merged, so that they can be stated after all.
 
 use super::folders::OpenFolders;
-use super::naming::locate::path_by_rule;
-use super::renew::{FIRST_SEEN, push_key, tag};
+use super::naming::resolve::path_by_rule;
 use super::sort::{RunLimits, Sorted, Sorter, SpillFolder};
+use super::sort_key::{FIRST_SEEN, push_key, tag};
 use super::store::codec::{Octets, damaged, push_varint};
 use super::store::record::ResourceRecord;
 use super::store::symbols::Symbols;

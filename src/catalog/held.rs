@@ -1,9 +1,9 @@
 //! Deletions that are held back: of each (set, URI) the time for which its set said that it is gone.
 
-use super::changes::HeldDeletion;
-use super::merge::Before;
+use super::HeldDeletion;
 use super::naming::locate::locate;
-use super::renew::BESIDE_A_LIST;
+use super::revision::Before;
+use super::sort::BESIDE_A_LIST;
 use super::sort::{Sorted, Sorter, SpillFolder};
 use super::store::codec::{Octets, damaged, push_string, push_time, unseal};
 use super::store::keys::statement_set;
@@ -59,7 +59,7 @@ pub(super) fn state(
 
 #[cfg(test)]
 mod tests {
-    use super::super::losses::Decision;
+    use super::super::Decision;
     use super::super::store::Store;
     use super::super::tests::{entry, naming, open};
     use super::*;

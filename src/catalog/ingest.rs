@@ -1,8 +1,9 @@
 //! Entries as rows of the sorted statement: each thread that enters some has a share of its own.
 
 use super::folders::OpenFolders;
-use super::renew::{FIRST_SEEN, push_key, tag, within_depth};
+use super::naming::resolve::within_depth;
 use super::sort::{RunLimits, Sorter, SpillFolder};
+use super::sort_key::{FIRST_SEEN, push_key, tag};
 use super::store::record::push_resource;
 use super::store::symbols::Symbols;
 use super::{Catalog, CatalogError, Naming, SetId};
@@ -54,6 +55,13 @@ impl<'b> Share<'b> {
     pub fn part(&mut self) -> Result<Shared, CatalogError> {
         let newest = self.rows.close()?;
         Ok(Shared { sorter: self.rows.sorter.split_off()?, newest })
+    }
+}
+
+impl Catalog {
+    /// For entries that another thread adds before the baseline of theirs is begun; they count as added at [`Baseline::join`].
+    pub fn share<'c>(&'c self, naming: &'c Naming, set: SetId) -> Share<'c> {
+        Share::new(self, naming, set, RunLimits::default())
     }
 }
 

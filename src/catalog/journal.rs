@@ -1,9 +1,8 @@
 //! The journal: of each (set, URI) the last change that was applied, for as long as the set's list does not speak for a
 //! later time. Of a set that is not listed, which may only be out of reach for now, it rests until the set is back.
 
-use super::changes::Statement;
+use super::Statement;
 use super::sort::Sorted;
-use super::statement::Lists;
 use super::store::Store;
 use super::store::codec::{Octets, damaged, push_time, unseal};
 use super::store::keys::statement_set;
@@ -11,6 +10,7 @@ use super::store::record::{ResourceRecord, push_resource};
 use super::store::symbols::Symbols;
 use super::{CatalogError, SetId};
 use crate::document::{Change, Entry, Timestamp, Uri};
+
 use heed::RoTxn;
 use std::collections::BTreeSet;
 
@@ -95,6 +95,14 @@ pub(super) enum Fate {
         /// Whether it is not in the table yet.
         is_new: bool,
     },
+}
+
+/// The time that the list of each set speaks for, ascending by set.
+pub(super) type Lists = [(SetId, Option<Timestamp>)];
+
+/// The time that the list of a set speaks for.
+pub(super) fn list_at(lists: &Lists, set: Option<SetId>) -> Option<Timestamp> {
+    lists.iter().find(|(listed, _)| Some(*listed) == set).and_then(|(_, at)| *at)
 }
 
 /// What is listed, and what is not to be listed any more.

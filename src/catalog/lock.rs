@@ -1,7 +1,7 @@
 //! One process has a catalog.
 
 use super::CatalogError;
-use super::store::io_error;
+use super::error::io_error;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsRawFd;

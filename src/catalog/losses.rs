@@ -3,48 +3,8 @@
 use super::SetId;
 use super::store::record::Sets;
 use super::store::sets::SetTable;
+use super::{Losses, SetLoss};
 use crate::document::Timestamp;
-use std::collections::BTreeSet;
-
-/// Files of one set that a commit would take away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SetLoss {
-    /// The set.
-    pub set: SetId,
-    /// Its files before the commit.
-    pub present: u64,
-    /// Those of them that would go, from this set at least.
-    pub going: u64,
-    /// Files that the commit adds to it.
-    pub coming: u64,
-}
-
-/// What a commit would take away, for whoever decides whether it may.
-///
-/// Files that are held back already stay in any case: they count as present, neither as going nor as coming. So do, in
-/// [`super::changes::Changes`], the deletions that were accepted: they are decided.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Losses {
-    /// Files of the tree before the commit.
-    pub present: u64,
-    /// Those of them that would go.
-    pub going: u64,
-    /// Files that the commit adds.
-    pub coming: u64,
-    /// The same for each set that loses or gains something.
-    pub sets: Vec<SetLoss>,
-}
-
-/// Whether what would go may go.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
-    /// Everything is applied.
-    Apply,
-    /// All but the deletions is applied; these are kept, persisted, as held back.
-    Hold,
-    /// The same for what would go from these sets. What then still would go is told once more, to be decided by itself.
-    HoldOf(BTreeSet<SetId>),
-}
 
 /// Counts the files of a new tree, and those of them that were there before.
 #[derive(Debug, Default)]

@@ -1,51 +1,32 @@
 //! The walk over the sorted statement and the current revision, folder by folder, level by level.
 
-use super::apply::place::{File, Folder, Placer, ReadAhead, slashed, uri};
+use super::Committed;
+use super::Losses;
+use super::apply::place::{File, Folder, Placer, ReadAhead};
 use super::apply::write::{Numbers, Writer};
 use super::coming::Coming;
 use super::going::Going;
 use super::journal;
+use super::journal::list_at;
 use super::journal::{Fate, Speaking};
-use super::losses::{Losses, Tally};
-use super::naming::{beside_folder, disambiguated};
+use super::losses::Tally;
+use super::naming::resolve::settled_name;
+use super::naming::resolve::uri;
 use super::rebuild::rewrite::{REWRITTEN_PART, Rewrite};
-use super::renew::Committed;
+use super::revision::Before;
 use super::sort::Sorted;
-use super::statement::{Held, Path, list_at};
+use super::sort_key::slashed;
+use super::sort_key::split;
+use super::statement::{Held, Path};
 use super::store::codec::damaged;
 use super::store::keys::statement_key;
 use super::store::record::{ResourceRecord, RevisionRecord};
-use super::store::sets::SetTable;
 use super::store::{ROOT, Store, TableId, meta};
 use super::superseded::Overtaken;
 use super::version;
 use super::{Catalog, CatalogError, Naming, Totals};
 use crate::document::Timestamp;
-use heed::RoTxn;
-use std::borrow::Cow;
 use std::collections::BTreeMap;
-
-/// The revision before.
-pub(super) struct Before<'o> {
-    pub store: &'o Store,
-    pub old: &'o RoTxn<'o>,
-    pub revision: Option<RevisionRecord>,
-    /// `None` before the first revision.
-    pub naming: Option<Naming>,
-    pub sets: SetTable,
-}
-
-impl<'o> Before<'o> {
-    pub(super) fn read(store: &'o Store, old: &'o RoTxn<'o>) -> Result<Before<'o>, CatalogError> {
-        let revision = store.revision(old)?;
-        let naming = revision.map(|_| store.naming(old)).transpose()?;
-        Ok(Before { store, old, revision, naming, sets: store.sets(old)? })
-    }
-
-    pub(super) fn files(&self) -> u64 {
-        self.revision.map_or(0, |revision| revision.totals.files)
-    }
-}
 
 /// What is stated beside the paths.
 #[derive(Clone, Copy)]
@@ -295,29 +276,5 @@ impl<'o> Merge<'o> {
             writer.drop_forgotten()?;
         }
         Ok(Committed { left_out: self.left_out, ..self.placer.writer.commit()? })
-    }
-}
-
-/// The name of the resource that is number `index` by URI among those of one path: the first has the plain name, unless that
-/// is a folder.
-pub(super) fn settled_name<'n>(
-    name: &'n str,
-    index: usize,
-    is_folder: bool,
-    uri: &crate::document::Uri,
-) -> Cow<'n, str> {
-    match index {
-        0 if !is_folder => name.into(),
-        0 => beside_folder(name).into(),
-        _ => disambiguated(name, uri).into(),
-    }
-}
-
-/// Depth and path of the folder that a sort key lies in, and its name.
-pub(super) fn split(key: &[u8]) -> ((u8, &[u8]), &[u8]) {
-    let (depth, segments) = key.split_first().map_or((0, &[][..]), |(depth, segments)| (*depth, segments));
-    match segments.iter().rposition(|octet| *octet == 0) {
-        Some(at) => ((depth, &segments[..at]), &segments[at + 1..]),
-        None => ((depth, &[]), segments),
     }
 }

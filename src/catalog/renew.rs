@@ -8,110 +8,90 @@
 //! whole (`rewrite`), both into a store of their own. What makes a new content version,
 //! and its times, is decided in `version`.
 
+use super::Renewal;
 use super::apply::write::{Namings, Numbers, Writer};
-use super::naming::disambiguated;
-use super::sort::RunLimits;
-use super::store::codec::{Octets, damaged};
+use super::index::Current;
+use super::store::codec::damaged;
 use super::store::keys::ino_key;
 use super::store::previous::Past;
 use super::store::record::ResourceRecord;
 use super::store::{ROOT, TableId};
 use super::{Catalog, CatalogError, Invalidation, Kind, Naming, Totals};
-use crate::document::{Timestamp, Uri};
 use crate::inodes::InodeSet;
 use fuser::INodeNo;
 use heed::RoTxn;
-use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::sync::PoisonError;
-
-/// The longest chain of folders and file. A path with more segments is cut to this many and its last one
-/// disambiguated: the kernel's own limit on paths leaves little more than names of one octet at such depths.
-pub(super) const DEEPEST: usize = 255;
-
-/// More invalidations of names and attributes than this become one [`Invalidation::Everything`], with all folders. More of folders alone
-/// become one [`Invalidation::Folders`].
-pub(super) const MOST_INVALIDATIONS: usize = 20_000;
+use std::sync::{Arc, TryLockError};
 
 /// Orphans of the store before that one transaction takes over.
 pub(super) const TAKEN_OVER_AT_ONCE: usize = 100_000;
 
-/// What is sorted beside a list that takes most of the memory.
-pub(super) const BESIDE_A_LIST: RunLimits = match cfg!(test) {
-    true => RunLimits { octets: 1 << 12, pairs: 1 << 6, resident: 1 << 9 },
-    false => RunLimits { octets: 2 << 20, pairs: 1 << 15, resident: 1 << 18 },
-};
-
-/// A time later than all: a file without `lastmod` is as new as the moment that it is first seen.
-pub(super) const FIRST_SEEN: Timestamp = Timestamp { seconds: i64::MAX, nanos: 0 };
-
-/// First octet of a sorted value: what the key's path is.
-pub(super) mod tag {
-    /// A folder; the newest `lastmod` beneath follows.
-    pub const FOLDER: u8 = 0;
-    /// A file of a list; its resource follows, a member of the list's set alone.
-    pub const FILE: u8 = 1;
-    /// A file of a change; see `stated::push_change`.
-    pub const CHANGE: u8 = 2;
-    /// What a package holds; the manifest's resource follows, with its member.
-    pub const MEMBER: u8 = 3;
-    /// A file whose deletion is held back; whether that is known, and its resource follow, a member of the sets that have
-    /// it no more.
-    pub const KEPT: u8 = 4;
-}
-
-/// What a commit did.
-#[derive(Debug)]
-pub struct Committed {
-    /// Number of the new revision; the old one's where the tree did not change.
-    pub revision: u64,
-    /// Files that did not exist before.
-    pub created: u64,
-    /// Names with new content (a new inode).
-    pub updated: u64,
-    /// Same content, other metadata.
-    pub touched: u64,
-    /// Files gone.
-    pub deleted: u64,
-    /// What the kernel must be told, after the commit.
-    pub invalidations: Vec<Invalidation>,
-    /// How many entries are not shown, by path: too many URIs share it.
-    pub left_out: BTreeMap<String, u64>,
-}
-
-/// The path, cut to [`DEEPEST`] segments, and whether it was left whole.
-pub(super) fn within_depth<'p>(path: &'p str, uri: &Uri) -> (Cow<'p, str>, bool) {
-    // No segment is empty.
-    if path.len() < 2 * DEEPEST - 2 {
-        return (path.into(), true);
-    }
-    match path.match_indices('/').nth(DEEPEST - 2) {
-        Some((at, _)) if path[at + 1..].contains('/') => {
-            let last = path.rsplit('/').next().unwrap_or_default();
-            (format!("{}/{}", &path[..at], disambiguated(last, uri)).into(), false)
+impl Catalog {
+    /// Drops the records of orphans that the kernel has forgotten, in one commit. While another commit is running they stay
+    /// until the next write: nobody waits.
+    pub fn drop_orphans(&self, inodes: &[INodeNo]) -> Result<(), CatalogError> {
+        let Current { store, past } = self.current();
+        let mut forgotten = inodes.to_vec();
+        if let Some(past) = past {
+            past.drop_orphans(inodes);
+            let txn = store.env.read_txn()?;
+            let mut present = Vec::new();
+            for ino in forgotten {
+                present.extend(store.orphans.get(&txn, &ino_key(ino.0))?.map(|_| ino));
+            }
+            forgotten = present;
         }
-        _ => (path.into(), true),
-    }
-}
-
-/// Writes the sort key of `path`: its depth, and its segments separated by NUL.
-pub(super) fn push_key(key: &mut Vec<u8>, path: &str) {
-    key.clear();
-    key.push(0);
-    key.extend_from_slice(path.as_bytes());
-    let mut depth = 1;
-    for octet in &mut key[1..] {
-        if *octet == b'/' {
-            *octet = 0;
-            depth += 1;
+        if forgotten.is_empty() {
+            return Ok(());
+        }
+        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).extend(forgotten);
+        match self.writer.try_lock() {
+            Err(TryLockError::WouldBlock) => Ok(()),
+            Ok(_) | Err(TryLockError::Poisoned(_)) => drop_forgotten(self),
         }
     }
-    key[0] = depth;
-}
 
-/// The newest time that a folder's marker carries.
-pub(super) fn marker_time(mut octets: Octets<'_>) -> Option<Timestamp> {
-    octets.time()
+    /// The kernel was asked about all orphans, beginning when there was the store number `past_number`, and knows these: the records
+    /// of all others are dropped with that store. To be called away from every reader.
+    ///
+    /// # Errors
+    /// The records of the known could not be written (the disk is full): the store stays, and may be settled later.
+    pub fn settle_orphans(&self, past_number: u64, known: &InodeSet) -> Result<(), CatalogError> {
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let Current { store, past } = self.current();
+        let Some(past) = past.filter(|known| known.number == past_number) else { return Ok(()) };
+        take_over(self, &past, known)?;
+        self.drop_late(&past, known)?;
+        let before = self.current.swap(Arc::new(Current { store, past: None }));
+        // To close it and to give back what it took needs a while, and commits do not wait for that.
+        drop(writer);
+        drop((past, before));
+        Ok(())
+    }
+
+    /// Drops those that were let go while they were taken over: their rows were in neither store that [`Catalog::drop_orphans`] looked
+    /// into. The caller holds `writer`.
+    fn drop_late(&self, past: &Past, known: &InodeSet) -> Result<(), CatalogError> {
+        let late = past.dropped(known);
+        if late.is_empty() {
+            return Ok(());
+        }
+        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).extend(late);
+        drop_forgotten(self)
+    }
+
+    /// Gives files new inodes, all in one commit: their bytes were found wrong after some were handed out, or changed. What is no file
+    /// with a name has nothing left to renew.
+    pub fn renew(
+        &self,
+        inodes: impl IntoIterator<Item = (INodeNo, Renewal)>,
+    ) -> Result<Vec<Invalidation>, CatalogError> {
+        let renewed = renew(self, inodes.into_iter().collect());
+        if renewed.as_ref().is_err_and(CatalogError::is_damage) {
+            self.distrust();
+        }
+        renewed
+    }
 }
 
 /// Drops the records of the orphans that the kernel has forgotten. The caller holds `catalog.writer`.
@@ -142,16 +122,6 @@ pub(super) fn take_over(catalog: &Catalog, past: &Past, known: &InodeSet) -> Res
         writer.commit_bare()?;
     }
     Ok(())
-}
-
-/// What a renewed inode keeps of its resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Renewal {
-    /// All of it.
-    AsPublished,
-    /// All but length and digests, which the bytes that the Source serves now do not have. The next commit compares the entry with what
-    /// is listed then, and gives another inode again where these are back.
-    Unpublished,
 }
 
 /// See [`Catalog::renew`].

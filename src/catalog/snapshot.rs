@@ -1,20 +1,18 @@
 //! One revision as readers see it.
 
 use super::held;
+use super::index::Current;
 use super::journal::Row;
 use super::naming::locate::locate;
 use super::store::codec::{Octets, damaged, unseal};
 use super::store::keys::{ino_key, statement_key, statement_set};
 use super::store::record::{InodeRecord, ResourceRecord};
-use super::store::{ROOT, Store, meta};
-use super::{
-    Catalog, CatalogError, Current, EntryId, HeldDeletion, Journaled, Naming, Node, Place, Resource, Revision, SetId,
-};
+use super::store::{ROOT, meta};
+use super::{Catalog, CatalogError, EntryId, HeldDeletion, Journaled, Naming, Node, Place, Resource, Revision, SetId};
 use crate::document::{Change, Timestamp, Uri};
 use crate::lmdb::Reading;
 use arc_swap::Guard;
 use fuser::INodeNo;
-use heed::RoTxn;
 use std::borrow::Cow;
 use std::mem::ManuallyDrop;
 use std::ops::Bound;
@@ -225,7 +223,7 @@ impl<'c> Snapshot<'c> {
 
     /// The path below the root, segments joined by `/`, empty for the root; `None` for an orphan or an unknown inode.
     pub fn path(&self, ino: INodeNo) -> Result<Option<String>, CatalogError> {
-        self.read(|| path(&self.current.store, self.txn(), ino.0))
+        self.read(|| self.current.store.path_of(self.txn(), ino.0))
     }
 
     /// The node at `path`, relative to the root; empty segments do not count, so `/` and `` are the root.
@@ -263,7 +261,7 @@ impl<'c> Snapshot<'c> {
                     continue;
                 }
                 let ino = INodeNo(Octets(key).number().ok_or_else(sense)?);
-                let path = path(&self.current.store, self.txn(), ino.0)?.ok_or_else(sense)?;
+                let path = self.current.store.path_of(self.txn(), ino.0)?.ok_or_else(sense)?;
                 let resource = self.read_resource(ino, Some(&path))?.ok_or_else(sense)?;
                 if !visit(ino, &path, resource) {
                     break;
@@ -376,6 +374,18 @@ impl<'c> Snapshot<'c> {
     }
 }
 
+impl Catalog {
+    /// The current revision; `None` before the first commit.
+    pub fn revision(&self) -> Result<Option<Revision>, CatalogError> {
+        self.snapshot()?.revision()
+    }
+
+    /// The current revision for one operation. Short: a snapshot held keeps old pages from reuse.
+    pub fn snapshot(&self) -> Result<Snapshot<'_>, CatalogError> {
+        Snapshot::new(self)
+    }
+}
+
 impl Drop for Snapshot<'_> {
     fn drop(&mut self) {
         // SAFETY: it is taken here alone, and nothing reads it after this.
@@ -384,24 +394,4 @@ impl Drop for Snapshot<'_> {
             self.current.store.readers.give_back(&self.current.store.env, txn);
         }
     }
-}
-
-/// See [`Snapshot::path`].
-pub(super) fn path(store: &Store, txn: &RoTxn<'_>, ino: u64) -> Result<Option<String>, CatalogError> {
-    let mut names = Vec::new();
-    let mut ino = ino;
-    while ino != ROOT {
-        match store.inode_entry(txn, ino)? {
-            // Every folder is older in its path than what lies in it: a chain longer than any path is a cycle.
-            Some((place, node)) if names.len() <= super::renew::DEEPEST => {
-                names.push(std::str::from_utf8(node.name).map_err(|_| damaged("name", &ino_key(ino)))?);
-                ino = place.parent;
-            }
-            Some(_) => return Err(damaged("parent", &ino_key(ino))),
-            None if names.is_empty() => return Ok(None),
-            None => return Err(damaged("parent", &ino_key(ino))),
-        }
-    }
-    names.reverse();
-    Ok(Some(names.join("/")))
 }

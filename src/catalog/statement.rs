@@ -1,7 +1,8 @@
 //! Everything that lists, changes, packages and held deletions say of one path, brought together.
 
-use super::apply::place::slashed;
-use super::renew::{marker_time, tag};
+use super::journal::{Lists, list_at};
+use super::sort_key::slashed;
+use super::sort_key::tag;
 use super::store::codec::{Octets, damaged, push_time};
 use super::store::record::{ResourceRecord, Sets};
 use super::store::symbols::Symbols;
@@ -17,9 +18,6 @@ pub(super) const MOST_URIS: usize = 100;
 
 /// Octets of the package members of one path.
 const MEMBER_OCTETS: usize = 8 << 20;
-
-/// The time that the list of each set speaks for, ascending by set.
-pub(super) type Lists = [(SetId, Option<Timestamp>)];
 
 /// Appends what stands before the record of a change: whether it is news, and the time of the change.
 pub(super) fn push_change(value: &mut Vec<u8>, news: bool, time: Timestamp, shown: Option<Timestamp>) {
@@ -106,7 +104,7 @@ impl Path {
                 self.take_resource(resource, None, naming, lists)
             }
             Some((&tag::FOLDER, time)) => {
-                let time = marker_time(Octets(time)).ok_or_else(|| damaged("time", &self.key))?;
+                let time = Octets(time).time().ok_or_else(|| damaged("time", &self.key))?;
                 if let Some(overtaken) = overtaken
                     && overtaken.is_empty(&self.key)?
                 {
@@ -333,11 +331,6 @@ fn uri_text<'r>(record: &ResourceRecord<'r>, key: &[u8], naming: &Naming) -> Res
             Ok(naming.uri(&path, record.https).ok_or_else(sense)?.as_str().to_owned().into())
         }
     }
-}
-
-/// The time that the list of a set speaks for.
-pub(super) fn list_at(lists: &Lists, set: Option<SetId>) -> Option<Timestamp> {
-    lists.iter().find(|(listed, _)| Some(*listed) == set).and_then(|(_, at)| *at)
 }
 
 impl Resource {

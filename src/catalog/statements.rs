@@ -1,6 +1,6 @@
 //! Statements beyond number: sorted on the disk by what they speak of, so that of each resource of a set the last is told.
 
-use super::changes::Statement;
+use super::Statement;
 use super::journal::Row;
 use super::sort::{RunLimits, Sorted, Sorter};
 use super::store::codec::{Octets, damaged};

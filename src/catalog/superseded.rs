@@ -1,9 +1,10 @@
 //! What lists say in vain, because changes have overtaken it: noted on the disk, sorted as the statement is, and read along
 //! with it. In memory is what concerns one path.
 
-use super::merge::split;
-use super::renew::{BESIDE_A_LIST, tag};
+use super::sort::BESIDE_A_LIST;
 use super::sort::{Sorted, Sorter, SpillFolder};
+use super::sort_key::tag;
+use super::sort_key::{for_folders_above, push_above};
 use super::store::codec::damaged;
 use super::store::record::ResourceRecord;
 use super::{CatalogError, SetId};
@@ -173,32 +174,6 @@ impl Along {
     }
 }
 
-/// Calls `each` with the sort key of every folder above `path`, itself one, but the root.
-fn for_folders_above(
-    path: &[u8],
-    key: &mut Vec<u8>,
-    mut each: impl FnMut(&[u8]) -> Result<(), CatalogError>,
-) -> Result<(), CatalogError> {
-    let segments = path.get(1..).unwrap_or_default();
-    let ends = segments.iter().enumerate().filter(|(_, octet)| **octet == 0).map(|(end, _)| end);
-    for (depth, end) in ends.enumerate() {
-        key.clear();
-        key.push(depth as u8 + 1);
-        key.extend_from_slice(&segments[..end]);
-        each(key)?;
-    }
-    Ok(())
-}
-
-/// Writes the sort key of the folder that `path` lies in; `false` where that is the root.
-fn push_above(path: &[u8], above: &mut Vec<u8>) -> bool {
-    let ((depth, folder), _) = split(path);
-    above.clear();
-    above.push(depth.saturating_sub(1));
-    above.extend_from_slice(folder);
-    !folder.is_empty()
-}
-
 /// What stands for a resource of a set among those of one path.
 fn digest(scratch: &mut Vec<u8>, set: SetId, https: bool, uri: Option<&str>) -> u128 {
     scratch.clear();
@@ -210,7 +185,7 @@ fn digest(scratch: &mut Vec<u8>, set: SetId, https: bool, uri: Option<&str>) -> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::renew::push_key;
+    use super::super::sort_key::push_key;
     use super::super::store::record::push_resource;
     use super::super::store::symbols::Symbols;
     use super::*;

@@ -1,8 +1,9 @@
 //! What a commit adds to a store's file, held to the room that is left on the disk.
 
 use super::CatalogError;
+use super::error::io_error;
 use super::sort::SpillFolder;
-use super::store::{Store, TableId, io_error};
+use super::store::{Store, TableId};
 use crate::room::{BETWEEN_LOOKS, Short};
 
 /// Octets of changed pages that LMDB holds in memory before it writes them to the file: `MDB_IDL_UM_MAX` pages under the feature

@@ -8,15 +8,16 @@
 
 pub(super) mod few;
 pub(super) mod folder_times;
-mod meta;
 pub(super) mod place;
 mod removal;
 pub(super) mod write;
 
 use super::losses::Tally;
-use super::merge::settled_name;
 use super::naming::beside_folder;
-use super::naming::locate::{folder, locate, path_by_rule, split};
+use super::naming::locate::{folder, locate};
+use super::naming::resolve::settled_name;
+use super::naming::resolve::uri as uri_of;
+use super::naming::resolve::{path_by_rule, split};
 use super::statement::MOST_URIS;
 use super::store::Store;
 use super::store::codec::{damaged, unseal};
@@ -25,7 +26,7 @@ use super::store::record::{NodeRecord, ResourceRecord};
 use super::{Catalog, CatalogError, Kind, Naming, SetId, Totals};
 use crate::document::{Timestamp, Uri};
 use heed::RoTxn;
-use place::{File, Folder, Placer, ReadAhead, uri as uri_of};
+use place::{File, Folder, Placer, ReadAhead};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
 use write::Writer;

@@ -2,12 +2,14 @@
 
 use super::super::going::Going;
 use super::super::losses::Tally;
+use super::super::naming::resolve::uri;
+use super::super::sort_key::slashed;
 use super::super::store::codec::damaged;
 use super::super::store::keys::name_hash;
 use super::super::store::record::{NodeRecord, ResourceRecord, Sets};
 use super::super::store::{FEW, Store};
 use super::super::version;
-use super::super::{Catalog, CatalogError, Freshness, Kind, Naming, Totals, snapshot};
+use super::super::{Catalog, CatalogError, Freshness, Kind, Naming, Totals};
 use super::write::{Namings, Writer};
 use crate::document::{Timestamp, Uri};
 use crate::lmdb::Ahead;
@@ -227,7 +229,7 @@ impl<'o> Placer<'o> {
         let same_uri = if self.same_naming && record.uri.is_none() == new.uri.is_none() {
             (record.https, record.uri) == (new.https, new.uri)
         } else {
-            let old_path = snapshot::path(self.store, old, before.ino)?.ok_or_else(sense)?;
+            let old_path = self.store.path_of(old, before.ino)?.ok_or_else(sense)?;
             let new_path = slashed(path).ok_or_else(sense)?;
             let old_uri = uri(&record, &old_path, self.old_naming).ok_or_else(sense)?;
             old_uri == uri(&new, &new_path, self.naming).ok_or_else(sense)?
@@ -383,7 +385,7 @@ impl<'o> Placer<'o> {
         let uri = match record.uri {
             Some(uri) => Uri::parse(uri).map_err(|_| sense())?,
             None => {
-                let path = snapshot::path(self.store, self.old, node.ino)?.ok_or_else(sense)?;
+                let path = self.store.path_of(self.old, node.ino)?.ok_or_else(sense)?;
                 self.old_naming.uri(&path, record.https).ok_or_else(sense)?
             }
         };
@@ -410,19 +412,4 @@ impl<'o> Placer<'o> {
         }
         Ok(())
     }
-}
-
-/// The URI of a record at a path.
-pub(in crate::catalog) fn uri(record: &ResourceRecord<'_>, path: &str, naming: &Naming) -> Option<Uri> {
-    match record.uri {
-        Some(uri) => Uri::parse(uri).ok(),
-        None => naming.uri(path, record.https),
-    }
-}
-
-/// The path of a sort key's octets, segments joined by `/` instead of NUL.
-pub(in crate::catalog) fn slashed(segments: &[u8]) -> Option<String> {
-    let mut path = segments.to_vec();
-    path.iter_mut().filter(|octet| **octet == 0).for_each(|octet| *octet = b'/');
-    String::from_utf8(path).ok()
 }

@@ -4,7 +4,7 @@ use super::super::store::ROOT;
 use super::super::store::codec::damaged;
 use super::super::store::keys::{entry_key, ino_key, name_hash, name_key};
 use super::super::store::record::{NodeRecord, OrphanRecord, ResourceRecord};
-use super::super::{CatalogError, Kind, Naming, snapshot};
+use super::super::{CatalogError, Kind, Naming};
 use super::write::{Place, Writer};
 use heed::RoTxn;
 
@@ -121,7 +121,7 @@ impl Writer<'_> {
             } else {
                 let (place, node) = store.inode_entry(old, folder)?.ok_or_else(sense)?;
                 if above.as_ref().is_none_or(|(known, _)| *known != place.parent) {
-                    let path = snapshot::path(store, old, place.parent)?.ok_or_else(sense)?;
+                    let path = store.path_of(old, place.parent)?.ok_or_else(sense)?;
                     *above = Some((place.parent, if path.is_empty() { path } else { path + "/" }));
                 }
                 let name = std::str::from_utf8(node.name).map_err(|_| damaged("name", &ino_key(folder)))?;

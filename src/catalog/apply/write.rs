@@ -1,27 +1,34 @@
 //! What a commit writes: what is created, replaced and removed, and what the kernel is to be told of it.
 
+use super::super::Committed;
 use super::super::held;
 use super::super::naming::disambiguated;
-use super::super::naming::locate::{path_by_rule, split};
+use super::super::naming::resolve::{path_by_rule, split};
 use super::super::rebuild::Apart;
 use super::super::rebuild::first::{FirstRevision, Target};
 use super::super::rebuild::rewrite::Rewrite;
 use super::super::rebuild::transaction::Transaction;
-use super::super::renew::{Committed, MOST_INVALIDATIONS};
 use super::super::store::codec::{NUMBER_LIMIT, damaged, push_number, seal};
 use super::super::store::keys::{displaced_key, entry_key, ino_key, name_key};
 use super::super::store::record::{InodeRecord, NodeRecord, ResourceRecord, RevisionRecord};
+use super::super::store::sets::SetTable;
 use super::super::store::{ROOT, ROOT_ENTRY, Store, TableId};
+use super::super::store::{meta, push_naming};
 use super::super::write_budget::Growth;
 use super::super::{Catalog, CatalogError, Freshness, Invalidation, Kind, Naming, Totals};
 use super::few;
 use super::folder_times::ChangedFolders;
+use super::folder_times::FolderChange;
 use crate::document::{Timestamp, Uri};
 use crate::inodes::InodeSet;
 use fuser::INodeNo;
 use heed::RoTxn;
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
+
+/// More invalidations of names and attributes than this become one [`Invalidation::Everything`], with all folders. More of folders alone
+/// become one [`Invalidation::Folders`].
+const MOST_INVALIDATIONS: usize = 20_000;
 
 /// Stands in every name that a resource has because the plain one belongs to another ([`disambiguated`]).
 const DISPLACED: &[u8] = b"%~";
@@ -522,6 +529,97 @@ impl<'c> Writer<'c> {
     }
 }
 
+impl Writer<'_> {
+    pub(in crate::catalog) fn put_revision(&mut self, revision: &RevisionRecord) -> Result<(), CatalogError> {
+        self.numbers.revision = revision.number;
+        self.put_meta(meta::REVISION, |record| revision.encode(record))
+    }
+
+    pub(in crate::catalog) fn put_position(&mut self, position: &[u8]) -> Result<(), CatalogError> {
+        self.put_meta(meta::POSITION, |record| record.extend_from_slice(position))
+    }
+
+    pub(in crate::catalog) fn put_naming(&mut self, naming: &Naming) -> Result<(), CatalogError> {
+        self.put_meta(meta::NAMING, |record| push_naming(record, naming))
+    }
+
+    pub(in crate::catalog) fn put_symbols(&mut self) -> Result<(), CatalogError> {
+        let symbols = &self.catalog.symbols;
+        self.put_meta(meta::SYMBOLS, |record| symbols.encode(record))
+    }
+
+    pub(in crate::catalog) fn put_sets(&mut self, sets: &SetTable) -> Result<(), CatalogError> {
+        self.put_meta(meta::SETS, |record| sets.encode(record))
+    }
+
+    fn put_meta(&mut self, key: &[u8], encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), CatalogError> {
+        let store = self.store;
+        if let Some(apart) = &mut self.apart {
+            return apart.put(Target::Row(TableId::Meta), key, encode);
+        }
+        self.write(|txn, record| {
+            encode(record);
+            seal(key, record);
+            Ok(store.meta.put(&mut txn.txn, key, record)?)
+        })
+    }
+}
+
+impl Writer<'_> {
+    /// Something of this time changed in a folder of the revision before; `listing`: its names or their inodes.
+    pub(in crate::catalog) fn folder_changed(
+        &mut self,
+        folder: u64,
+        newest: Timestamp,
+        listing: bool,
+    ) -> Result<(), CatalogError> {
+        if !self.shown {
+            return Ok(());
+        }
+        self.folders.note(folder, FolderChange { newest: newest.min(self.now), listing })
+    }
+
+    /// Writes the folders whose listing changed or whose mtime moved, and carries the times up to the root: all folders that
+    /// changed themselves, then those above them, and so on, so that none is held in memory.
+    pub(in crate::catalog) fn settle_folders(&mut self, old: &RoTxn<'_>) -> Result<(), CatalogError> {
+        let mut name = Vec::new();
+        let mut settling = self.folders.take()?;
+        loop {
+            let mut is_last = true;
+            while let Some((folder, change)) = settling.next()? {
+                let txn = if self.is_rewrite() {
+                    // Of what is written of it more than once the newest time counts.
+                    old
+                } else {
+                    self.begin()?;
+                    let Some(txn) = &self.txn else { continue };
+                    // Written before, where something changed both in it and beneath it.
+                    &txn.txn
+                };
+                let known = self.store.inode_entry(txn, folder)?.ok_or_else(|| damaged("absence", &ino_key(folder)))?;
+                let (place, node) = ((known.0.parent, known.0.entry), known.1);
+                if !change.listing && change.newest <= node.mtime {
+                    continue;
+                }
+                name.clear();
+                name.extend_from_slice(node.name);
+                let mtime = node.mtime.max(change.newest);
+                let node = NodeRecord { mtime, ctime: self.now, name: &name, ..node };
+                self.put_entry(place, &node)?;
+                self.told_folders.insert(INodeNo(folder));
+                // No folder is older than what lies in it.
+                if folder != ROOT {
+                    self.folders.note(place.0, FolderChange { newest: change.newest, listing: false })?;
+                    is_last = false;
+                }
+            }
+            if is_last {
+                return Ok(());
+            }
+            settling = self.folders.take()?;
+        }
+    }
+}
 impl Drop for Writer<'_> {
     /// Gives the room back that a transaction has taken which was not committed, and what it was to drop.
     fn drop(&mut self) {

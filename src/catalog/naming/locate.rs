@@ -1,10 +1,10 @@
 //! Where a URI is found in a revision: it has the name that its path gives, `NAME%file`, or `NAME%~DIGEST`.
 
-use super::super::renew::within_depth;
 use super::super::store::codec::damaged;
 use super::super::store::record::{NodeRecord, ResourceRecord};
 use super::super::store::{ROOT, Store};
 use super::super::{CatalogError, Kind, Naming};
+use super::resolve::{path_by_rule, split};
 use super::{beside_folder, disambiguated};
 use crate::document::Uri;
 use heed::RoTxn;
@@ -14,19 +14,6 @@ use heed::RoTxn;
 pub(in crate::catalog) struct Located<'t> {
     pub node: NodeRecord<'t>,
     pub resource: &'t [u8],
-}
-
-/// The path by rule of `uri`, before conflicts with others are settled, and whether it leads back to the URI.
-pub(in crate::catalog) fn path_by_rule(naming: &Naming, uri: &Uri, media_type: Option<&str>) -> (String, bool) {
-    let mut path = String::new();
-    let by_rule = naming.path_into(uri, media_type, &mut path);
-    let (path, whole) = within_depth(&path, uri);
-    (path.into_owned(), by_rule && whole)
-}
-
-/// The folder of a path, and the name in it.
-pub(in crate::catalog) fn split(path: &str) -> (&str, &str) {
-    path.rsplit_once('/').unwrap_or(("", path))
 }
 
 /// The inode of the folder at `path`, which is empty for the root.

@@ -24,6 +24,7 @@ mod extension;
 mod limit;
 pub(super) mod locate;
 mod map;
+pub(super) mod resolve;
 mod segment;
 
 use crate::document::Uri;

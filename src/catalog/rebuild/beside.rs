@@ -1,7 +1,7 @@
 //! A thread of a commit that works on what is handed to it, while the next of it is being made.
 
 use super::super::CatalogError;
-use super::super::store::io_error;
+use super::super::error::io_error;
 use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

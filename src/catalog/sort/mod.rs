@@ -31,6 +31,12 @@ pub(super) struct RunLimits {
     pub resident: usize,
 }
 
+/// What is sorted beside a list that takes most of the memory.
+pub(super) const BESIDE_A_LIST: RunLimits = match cfg!(test) {
+    true => RunLimits { octets: 1 << 12, pairs: 1 << 6, resident: 1 << 9 },
+    false => RunLimits { octets: 2 << 20, pairs: 1 << 15, resident: 1 << 18 },
+};
+
 impl Default for RunLimits {
     fn default() -> RunLimits {
         RunLimits { octets: 36 << 20, pairs: 1 << 19, resident: 2 << 20 }

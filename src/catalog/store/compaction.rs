@@ -1,8 +1,9 @@
 //! Stores that are written beside the one that readers have, and take its place.
 
+use super::super::error::io_error;
 use super::super::sort::SpillFolder;
 use super::codec::{damaged, seal};
-use super::{CatalogError, Store, empty_folder, io_error, meta, numbered, sync_folder};
+use super::{CatalogError, Store, empty_folder, meta, numbered, sync_folder};
 use heed::{CompactionOption, EnvFlags, FlagSetMode};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -24,6 +24,8 @@ pub(super) mod symbols;
 
 pub(super) use compaction::Successor;
 
+use super::error::io_error;
+use super::naming::resolve::DEEPEST;
 use super::{CatalogError, Naming};
 use crate::lmdb::{PageCache, Readers, StructureError, reserve_lock_file, with_map};
 use codec::{Octets, damaged, push_string, seal, unseal};
@@ -107,10 +109,6 @@ pub(super) struct Store {
     pub journal: Table,
     pub held: Table,
     pub meta: Table,
-}
-
-pub(super) fn io_error(path: &Path) -> impl Fn(std::io::Error) -> CatalogError + '_ {
-    move |cause| CatalogError::Io { path: path.to_path_buf(), cause }
 }
 
 /// Makes a folder that its owner alone can enter, with all above it.
@@ -342,6 +340,24 @@ impl Store {
     /// The naming that the revision was made with.
     pub(super) fn naming(&self, txn: &RoTxn<'_>) -> Result<Naming, CatalogError> {
         self.meta(txn, meta::NAMING)?.and_then(decode_naming).ok_or_else(|| damaged("sense", meta::NAMING))
+    }
+
+    /// The path of an inode's name; `None` where it has none.
+    pub(super) fn path_of(&self, txn: &RoTxn<'_>, ino: u64) -> Result<Option<String>, CatalogError> {
+        let (mut names, mut above) = (Vec::new(), ino);
+        while above != ROOT {
+            match self.inode_entry(txn, above)? {
+                // Every folder is older in its path than what lies in it: a chain longer than any path is a cycle.
+                Some((place, node)) if names.len() <= DEEPEST => {
+                    names.push(std::str::from_utf8(node.name).map_err(|_| damaged("name", &ino_key(above)))?);
+                    above = place.parent;
+                }
+                None if names.is_empty() => return Ok(None),
+                _ => return Err(damaged("parent", &ino_key(above))),
+            }
+        }
+        names.reverse();
+        Ok(Some(names.join("/")))
     }
 
     pub(super) fn entry<'t>(

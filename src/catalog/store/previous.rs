@@ -1,7 +1,7 @@
 //! The store before a revision that was written whole into another: what lost its name then is still read in it, until the
 //! kernel was asked which inodes it knows.
 
-use super::super::{CatalogError, Kind, Node, Place, Resource, snapshot};
+use super::super::{CatalogError, Kind, Node, Place, Resource};
 use super::codec::{Octets, damaged};
 use super::keys::ino_key;
 use super::record::{NodeRecord, OrphanRecord, ResourceRecord};
@@ -104,7 +104,7 @@ impl Past {
         match record.uri {
             Some(uri) => Uri::parse(uri).map_err(|_| sense()),
             None => {
-                let path = snapshot::path(&self.store, txn, ino)?.ok_or_else(sense)?;
+                let path = self.store.path_of(txn, ino)?.ok_or_else(sense)?;
                 self.store.naming(txn)?.uri(&path, record.https).ok_or_else(sense)
             }
         }

@@ -12,8 +12,13 @@ mod whole;
 
 use super::sort::RunLimits;
 use super::*;
-use crate::document::{Algorithm, Entry};
+use crate::document::{Algorithm, ChangeFrequency, Digest, Entry, Link, PackageMember, Timestamp, Uri};
+use crate::inodes::InodeSet;
+use crate::room::Room;
+use fuser::INodeNo;
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The naming of all tests but those of naming itself.
 pub(super) fn naming() -> Naming {

@@ -1,0 +1,70 @@
+//! Why the catalog cannot answer.
+
+use heed::MdbError;
+use std::path::{Path, PathBuf};
+
+/// Why the catalog cannot answer.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogError {
+    /// Another mount has it open.
+    #[error("{folder} is in use by {holder}", folder = .folder.display())]
+    Busy {
+        /// The catalog's folder.
+        folder: PathBuf,
+        /// Process and mount point of the other, as far as known.
+        holder: String,
+    },
+    /// The operating system refused.
+    #[error("{path}", path = .path.display())]
+    Io {
+        /// File or folder.
+        path: PathBuf,
+        /// Its answer.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// The store failed.
+    #[error("the catalog's store failed")]
+    Store(#[from] heed::Error),
+    /// A record does not match its checksum or makes no sense: the next baseline must build the store anew
+    /// ([`Catalog::distrust`]).
+    #[error("the catalog is damaged: {0}")]
+    Damaged(String),
+    /// The store before, which orphans alone are read in until the kernel was asked about them, is damaged: the tree is not.
+    #[error("the store of the tree before is damaged: {0}")]
+    DamagedBefore(String),
+    /// The store is damaged and is to be built again, and deletions are to be held back that it cannot be read for.
+    #[error(
+        "the catalog is damaged, and so many files are no longer listed that it is not built again unasked: if they are gone \
+         from the Source: resyncfs refresh --accept-deletions DIR"
+    )]
+    Undecided,
+    /// Changes have nothing to change before the first baseline.
+    #[error("the catalog has no revision yet")]
+    NoRevision,
+}
+
+impl CatalogError {
+    /// Whether a store that answers so can only be made anew.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            CatalogError::Damaged(_) => true,
+            CatalogError::Store(heed::Error::Mdb(error)) => matches!(
+                error,
+                MdbError::PageNotFound
+                    | MdbError::Corrupted
+                    | MdbError::Panic
+                    | MdbError::VersionMismatch
+                    | MdbError::Invalid
+                    | MdbError::MapResized
+                    | MdbError::DbsFull
+                    | MdbError::Incompatible
+            ),
+            _ => false,
+        }
+    }
+}
+
+pub(super) fn io_error(path: &Path) -> impl Fn(std::io::Error) -> CatalogError + '_ {
+    move |cause| CatalogError::Io { path: path.to_path_buf(), cause }
+}

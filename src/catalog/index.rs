@@ -1,0 +1,208 @@
+//! The catalog of one mount identity: the store that is read now, and what takes its place.
+
+use super::error::{CatalogError, io_error};
+use super::lock::FolderLock;
+use super::rebuild::rewrite::REWRITTEN_LEAST;
+use super::sort::SpillFolder;
+use super::store::previous::Past;
+use super::store::symbols::Symbols;
+use super::store::{self, Store, Successor};
+use crate::document::Timestamp;
+use crate::inodes::InodeSet;
+use crate::room::{BETWEEN_LOOKS, Room};
+use arc_swap::ArcSwap;
+use heed::MdbError;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::Notify;
+
+/// The catalog of one mount identity; share it by `Arc`.
+///
+/// Readers never wait for a commit, nor for each other. Lock order: `writer`, then the store's own write lock, then `forgotten`, which
+/// is not held while another lock is taken.
+pub struct Catalog {
+    /// Replaced by [`Catalog::compact`] and where a revision was written into a store of its own; whoever uses it keeps the one that they took to
+    /// the end. Who replaces it holds `writer`.
+    pub(super) current: ArcSwap<Current>,
+    pub(super) symbols: Symbols,
+    /// Where baselines spill.
+    pub(super) spill_folder: SpillFolder,
+    /// One commit at a time: the revision a commit was computed from is the one it replaces.
+    pub(super) writer: Mutex<()>,
+    /// Whether damage was found in `store`, and who waits for that.
+    pub(super) distrusted: AtomicBool,
+    distrust: Notify,
+    /// Orphans to be dropped by whoever writes next.
+    pub(super) forgotten: Mutex<InodeSet>,
+    /// See [`Catalog::most_in_place`].
+    pub(super) most_in_place: AtomicU64,
+    /// Behind all others, so that the folder is released when the store is closed.
+    _lock: FolderLock,
+}
+
+/// What is read.
+#[derive(Clone)]
+pub(super) struct Current {
+    pub(super) store: Arc<Store>,
+    /// The store before, as long as orphans are read in it.
+    pub(super) past: Option<Arc<Past>>,
+}
+
+impl Catalog {
+    /// Opens or makes the catalog in `folder`; `holder` is what a second opener is told (mount point and process).
+    /// A damaged or foreign-format catalog is moved aside and made anew, empty.
+    pub fn open(folder: &Path, holder: &str) -> Result<Catalog, CatalogError> {
+        store::make_folder(folder)?;
+        let lock = FolderLock::take(folder, holder)?;
+        let spill_folder = SpillFolder::new(&folder.join("tmp"));
+        store::empty_folder(&spill_folder.path)?;
+        let store = Store::open(folder)?;
+        let symbols = store.symbols(&*store.env.read_txn()?)?;
+        Ok(Catalog {
+            current: ArcSwap::from_pointee(Current { store: Arc::new(store), past: None }),
+            symbols,
+            spill_folder,
+            writer: Mutex::default(),
+            distrusted: AtomicBool::new(false),
+            distrust: Notify::new(),
+            forgotten: Mutex::default(),
+            // Trees of unit tests are small, and those that want it say so.
+            most_in_place: AtomicU64::new(if cfg!(test) { u64::MAX } else { REWRITTEN_LEAST }),
+            _lock: lock,
+        })
+    }
+
+    /// The same, which leaves `room` free on its disk: whatever would take of that fails, and changes nothing.
+    pub fn leaving(mut self, room: Room) -> Catalog {
+        self.spill_folder.room = Arc::new(room);
+        self
+    }
+
+    /// What is left free on its disk.
+    pub fn room(&self) -> Arc<Room> {
+        self.spill_folder.room.clone()
+    }
+
+    pub(super) fn store(&self) -> Arc<Store> {
+        self.current.load().store.clone()
+    }
+
+    pub(super) fn current(&self) -> Current {
+        Current::clone(&self.current.load())
+    }
+
+    /// So many names, and no more, of a tree of so many files may differ in a commit that is written over the revision before;
+    /// where more do it may be written whole.
+    pub(super) fn most_in_place(&self, files: u64) -> u64 {
+        if self.current().past.is_some() {
+            // Two at a time would take the room of three.
+            return u64::MAX;
+        }
+        self.most_in_place.load(Ordering::Relaxed).max(files / 64)
+    }
+
+    /// Distinguishes this catalog from one that was in the same folder before it and gave the same inodes to others:
+    /// whatever is kept by inode elsewhere is kept under this name.
+    pub fn instance(&self) -> Result<String, CatalogError> {
+        let store = self.store();
+        let txn = store.env.read_txn()?;
+        Ok(format!("{:016x}", store.instance(&txn)?))
+    }
+
+    #[cfg(test)]
+    pub(super) fn write_in_place(&self, most: u64) {
+        self.most_in_place.store(most, Ordering::Relaxed);
+    }
+
+    /// Copies the store without its holes where it takes more than twice what is in it, and goes on with the copy;
+    /// answers whether it did. To be called after commits, or when many orphans were dropped, away from every reader:
+    /// commits wait for it, readers do not.
+    pub fn compact(&self) -> Result<bool, CatalogError> {
+        self.compact_beyond(store::WASTE_FACTOR, store::WASTE_LEAST)
+    }
+
+    pub(super) fn compact_beyond(&self, factor: u64, least: u64) -> Result<bool, CatalogError> {
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let store = self.store();
+        let Some(octets) = store.wastes(factor, least)? else { return Ok(false) };
+        let SpillFolder { path, room } = &self.spill_folder;
+        if let Err(short) = room.look(path, octets) {
+            tracing::info!(folder = %path.display(), "the catalog keeps its holes: {short}");
+            return Ok(false);
+        }
+        let before = self.replace_store(store.compacted(&self.spill_folder)?, |current| current.past)?;
+        // To close it and to give back what it took needs a while, and commits do not wait for that.
+        drop(writer);
+        drop((store, before));
+        Ok(true)
+    }
+
+    /// Goes on with a store that the whole of a revision was written into. The caller holds `writer`.
+    pub(super) fn succeed(&self, successor: Successor, since: Timestamp) -> Result<(), CatalogError> {
+        self.replace_store(successor, |current| Some(Arc::new(Past::new(current.store, since)))).map(drop)
+    }
+
+    /// The number of the store that orphans are still read in beside the present one; `None` where there is none.
+    pub fn past(&self) -> Option<u64> {
+        self.current().past.map(|past| past.number)
+    }
+
+    /// Goes on with another store. The caller holds `writer`, and where no past one keeps what there was before, drops that
+    /// without it. Snapshots that still
+    /// have the old one open keep it until they are dropped.
+    pub(super) fn replace_store(
+        &self,
+        successor: Successor,
+        past: impl FnOnce(Current) -> Option<Arc<Past>>,
+    ) -> Result<Arc<Current>, CatalogError> {
+        let current = self.current();
+        let store = Arc::new(successor.take_place_of(&current.store)?);
+        Ok(self.current.swap(Arc::new(Current { store, past: past(current) })))
+    }
+
+    /// Says that a record was found damaged: the next baseline builds the store anew, which until then answers as well as
+    /// it can. Snapshots and commits that find damage say so themselves.
+    pub fn distrust(&self) {
+        if !self.distrusted.swap(true, Ordering::AcqRel) {
+            tracing::error!("the catalog is damaged; the next refresh builds it anew");
+            self.distrust.notify_one();
+        }
+    }
+
+    /// Removes the damaged store that was replaced when the catalog was opened. A tree has taken its place.
+    pub(super) fn drop_damaged(&self) {
+        let folder = self.spill_folder.path.with_file_name(store::DAMAGED);
+        match std::fs::remove_dir_all(&folder) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                tracing::warn!(%error, folder = %folder.display(), "a damaged store stays");
+            }
+            _ => {}
+        }
+    }
+
+    /// Why a commit failed, in words that help. LMDB reports a write that the disk took but a part of as EIO; where next to nothing is free beside
+    /// the reserve it is that.
+    pub(super) fn failure(&self, error: CatalogError) -> CatalogError {
+        match &error {
+            CatalogError::Store(heed::Error::Io(cause)) if cause.raw_os_error() == Some(libc::EIO) => {
+                let SpillFolder { path, room } = &self.spill_folder;
+                room.look(path, BETWEEN_LOOKS).map_or_else(|short| io_error(path)(short.into()), |()| error)
+            }
+            CatalogError::Store(heed::Error::Mdb(MdbError::MapFull)) => {
+                io_error(&self.spill_folder.path)(crate::lmdb::no_address_space())
+            }
+            _ => error,
+        }
+    }
+
+    /// Whether damage was found since the store was built.
+    pub fn is_distrusted(&self) -> bool {
+        self.distrusted.load(Ordering::Acquire)
+    }
+
+    /// Ends when damage is found, once each time; for one waiter.
+    pub async fn damage_found(&self) {
+        self.distrust.notified().await;
+    }
+}

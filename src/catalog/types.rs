@@ -1,0 +1,247 @@
+//! What the catalog is asked and told: plain values.
+
+use crate::document::{Change, ChangeFrequency, Digest, Entry, Link, PackageMember, Timestamp, Uri};
+use crate::inodes::InodeSet;
+use fuser::INodeNo;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A folder, and a name in it.
+pub type Place = (INodeNo, Box<[u8]>);
+
+/// What a change of the tree means for the kernel; travels through one channel to `fs::invalidator`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Invalidation {
+    /// The name in this folder stands for something else, or for nothing, or newly exists.
+    Name {
+        /// The folder.
+        parent: INodeNo,
+        /// The name.
+        name: Box<[u8]>,
+        /// The inode that the name stood for until now and that may live on as an orphan.
+        orphan: Option<INodeNo>,
+    },
+    /// The folder's listing or attributes changed.
+    Folder(INodeNo),
+    /// Those of so many folders that they are told together.
+    Folders(InodeSet),
+    /// The attributes (size, times) of this inode changed, its bytes did not.
+    Attributes(INodeNo),
+    /// So much changed that everything known is to be asked again. These are the folders changed; names and the inodes that lost theirs
+    /// are not listed.
+    Everything(InodeSet),
+    /// Of all inodes that have lost their names the kernel is to be asked which it knows ([`Catalog::settle_orphans`]).
+    Orphans,
+}
+
+/// Folder or file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Kind {
+    Folder,
+    File,
+}
+
+/// How it becomes known that the bytes of a file are others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freshness {
+    /// Its entry has `lastmod` or a hash: the list tells. So it is of every folder.
+    Listed,
+    /// Its entry has neither: the Source must be asked, as often as `changefreq` suggests.
+    Asked(Option<ChangeFrequency>),
+}
+
+/// What `stat` needs of one inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// The inode: (path, content version).
+    pub ino: INodeNo,
+    /// Folder or file.
+    pub kind: Kind,
+    /// The published length of what is read; `None` where not published or `encoding` is given.
+    pub size: Option<u64>,
+    /// Modification time as DESIGN says.
+    pub mtime: Timestamp,
+    /// When this machine saw the change.
+    pub ctime: Timestamp,
+    /// How a change of its bytes becomes known.
+    pub freshness: Freshness,
+}
+
+/// A directory cookie: given once to a path and kept through its versions. 0 is before the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EntryId(pub u64);
+
+/// One of the sets of resources of the Source (section 6.1), by the number that `sync` has given it for good.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SetId(pub u32);
+
+/// All that the Source published of the resource behind a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resource {
+    /// Its URI.
+    pub uri: Uri,
+    /// `lastmod`
+    pub lastmod: Option<Timestamp>,
+    /// `changefreq`
+    pub changefreq: Option<ChangeFrequency>,
+    /// `length`: of the coded octets where `encoding` is given.
+    pub length: Option<u64>,
+    /// `hash`, strongest first.
+    pub hashes: Vec<Digest>,
+    /// `type`
+    pub media_type: Option<Box<str>>,
+    /// `encoding`
+    pub encoding: Option<Box<str>>,
+    /// `rs:ln`
+    pub links: Vec<Link>,
+    /// The sets it is a member of, ascending.
+    pub sets: Vec<SetId>,
+    /// Where a package holds exactly this version.
+    pub member: Option<PackageMember>,
+}
+
+/// Sums over the current revision, kept with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Files.
+    pub files: u64,
+    /// Folders, the root included.
+    pub folders: u64,
+    /// Sum of the published lengths.
+    pub octets: u64,
+    /// Files without a published length.
+    pub unsized_files: u64,
+}
+
+/// What the current revision is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Revision {
+    /// Counts commits from 1.
+    pub number: u64,
+    /// When it was committed here.
+    pub committed: Timestamp,
+    /// The time it speaks for: the earliest `at` of its lists.
+    pub at: Option<Timestamp>,
+    /// Sums.
+    pub totals: Totals,
+}
+
+/// What a change document says of one resource.
+#[derive(Clone, Copy, Debug)]
+pub struct Statement<'a> {
+    /// The set whose document says it.
+    pub set: SetId,
+    /// What happened.
+    pub change: Change,
+    /// When, as `sync` has settled it: statements about one resource are ordered by it.
+    pub time: Timestamp,
+    /// The entry; of a deletion only `loc` counts. Where the entry tells of none itself, the resource is there and left out by
+    /// choice: what the entry says is kept for who chooses anew ([`super::Snapshot::journal`]).
+    pub entry: &'a Entry,
+    /// Where a Change Dump's package holds the new bytes.
+    pub member: Option<&'a PackageMember>,
+}
+
+/// What became of a statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// It changes the tree.
+    Changed,
+    /// The tree says so already.
+    Same,
+    /// A deletion of what is not there (any more). The journal keeps it: an older list may have the resource.
+    Unknown,
+    /// The resource has a later statement of this set, or (of a deletion) was listed later.
+    Older,
+}
+
+/// A deletion that is held back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldDeletion {
+    /// The set that says so.
+    pub set: SetId,
+    /// The resource.
+    pub uri: Uri,
+    /// Since when: the time of the change, or what the list that lacks it speaks for.
+    pub time: Timestamp,
+}
+
+/// The change of a resource that a journal keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Journaled {
+    /// What happened.
+    pub change: Change,
+    /// When.
+    pub time: Timestamp,
+    /// Its published `datetime`.
+    pub datetime: Option<Timestamp>,
+}
+
+/// Files of one set that a commit would take away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SetLoss {
+    /// The set.
+    pub set: SetId,
+    /// Its files before the commit.
+    pub present: u64,
+    /// Those of them that would go, from this set at least.
+    pub going: u64,
+    /// Files that the commit adds to it.
+    pub coming: u64,
+}
+
+/// What a commit would take away, for whoever decides whether it may.
+///
+/// Files that are held back already stay in any case: they count as present, neither as going nor as coming. So do, in
+/// [`super::changes::Changes`], the deletions that were accepted: they are decided.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// Files of the tree before the commit.
+    pub present: u64,
+    /// Those of them that would go.
+    pub going: u64,
+    /// Files that the commit adds.
+    pub coming: u64,
+    /// The same for each set that loses or gains something.
+    pub sets: Vec<SetLoss>,
+}
+
+/// Whether what would go may go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Everything is applied.
+    Apply,
+    /// All but the deletions is applied; these are kept, persisted, as held back.
+    Hold,
+    /// The same for what would go from these sets. What then still would go is told once more, to be decided by itself.
+    HoldOf(BTreeSet<SetId>),
+}
+
+/// What a commit did.
+#[derive(Debug)]
+pub struct Committed {
+    /// Number of the new revision; the old one's where the tree did not change.
+    pub revision: u64,
+    /// Files that did not exist before.
+    pub created: u64,
+    /// Names with new content (a new inode).
+    pub updated: u64,
+    /// Same content, other metadata.
+    pub touched: u64,
+    /// Files gone.
+    pub deleted: u64,
+    /// What the kernel must be told, after the commit.
+    pub invalidations: Vec<Invalidation>,
+    /// How many entries are not shown, by path: too many URIs share it.
+    pub left_out: BTreeMap<String, u64>,
+}
+
+/// What a renewed inode keeps of its resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Renewal {
+    /// All of it.
+    AsPublished,
+    /// All but length and digests, which the bytes that the Source serves now do not have. The next commit compares the entry with what
+    /// is listed then, and gives another inode again where these are back.
+    Unpublished,
+}
