@@ -211,7 +211,7 @@ impl<'o> Merge<'o> {
     /// All children have come by: what was not among them goes.
     fn finish_folder(&mut self) -> Result<(), CatalogError> {
         self.placer.remove_others()?;
-        self.placer.put_all_names()
+        self.placer.put_names()
     }
 
     /// What the new tree lacks of the one before.

@@ -1,10 +1,10 @@
 //! The persistent index: which names exist, what inode and attributes each has, and which resource it stands for.
 //!
-//! Readers see one revision at a time through a [`Snapshot`]; the only writer is [`update`], driven by `sync`.
+//! Readers see one revision at a time through a [`Snapshot`]; the only writer is that of [`Baseline`], [`Changes`] and [`Catalog::renew`], driven by `sync`.
 //!
-//! - A path is a function of the set of URIs that the Source lists ([`path`]).
+//! - A path is a function of the set of URIs that the Source lists ([`naming`]).
 //! - An inode is a path with one content version: other content is another inode, no number is ever given twice. What
-//!   makes a version is said in `renew::version`.
+//!   makes a version is decided in `version`.
 //! - An entry id belongs to a path for as long as the path exists, and is its directory cookie.
 //! - An inode that loses its name is an orphan until the kernel has forgotten it, or the catalog is opened again.
 //! - A revision is the whole tree with the position of `sync`: it is shown whole or not at all.
@@ -15,9 +15,14 @@
 //!   another in its place.
 //! - A deletion that is held back leaves its resource in the tree, until it is accepted or its set has the resource again.
 //!
-//! On disk it is one LMDB environment (`store`), filled in key order from an external sort (`sorter`). A first revision that is not small,
+//! On disk it is one LMDB environment (`store`), filled in key order from an external sort (`sort`). A first revision that is not small,
 //! and one that shares little with the one before, is written whole into another, which takes its place; what lost its name then is still read in
-//! the old one for a while (`past`).
+//! the old one for a while (`store::previous`).
+//!
+//! A [`Baseline`] sorts what it is given by depth and path (`sort_key`), each folder as a marker with the files (`ingest`, `folders`).
+//! Then it walks the sorted stream and the current revision together, folder by folder (`merge`), with everything that is stated of each
+//! path (`statement`) but what changes have superseded (`superseded`). [`Changes`] finds the few names that single statements concern
+//! (`apply`). Both place names (`apply::place`) and write what differs (`apply::write`); a whole revision goes into a store of its own (`rebuild`).
 
 mod apply;
 mod baseline;

@@ -1,12 +1,4 @@
-//! Diff and merge: a new statement of what exists becomes one commit and the invalidations it means.
-//!
-//! A [`Baseline`](super::Baseline) sorts what it is given by (depth, path), each folder as a marker beside the files (`folders`). Only then does
-//! it walk the sorted stream and the current revision together, folder by folder (`merge`), bringing together what lists,
-//! changes, packages and held deletions say of each path (`stated`), no more of one than is shown, but for what lists say in vain (`overtaken`). [`Changes`](super::Changes) finds the few names that
-//! single statements concern. Both place names (`place`) and write what differs (`write`);
-//! a first revision does so on a thread of its own (`first`, `beside`), and one that shares little with the one before is written
-//! whole (`rewrite`), both into a store of their own. What makes a new content version,
-//! and its times, is decided in `version`.
+//! Commits besides those of statements: files that are given new inodes, and orphans that go.
 
 use super::Renewal;
 use super::apply::write::{Namings, Numbers, Writer};

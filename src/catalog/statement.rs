@@ -334,7 +334,7 @@ fn uri_text<'r>(record: &ResourceRecord<'r>, key: &[u8], naming: &Naming) -> Res
 }
 
 impl Resource {
-    /// Splits into what [`super::apply::place::File`] needs: the record, the time that stands in for `lastmod`, whether it is news.
+    /// Splits into what `apply::place::File` needs: the record, the time that stands in for `lastmod`, whether it is news.
     pub(super) fn placed(&self) -> (&[u8], Option<Timestamp>, bool) {
         let (changed, updated) = self.change.map_or((None, false), |(_, shown, news)| (shown, news));
         (&self.octets, changed, updated)

@@ -6,10 +6,10 @@
 //! begin or cease to exist, which concerns the group of the folder's own path; so groups are settled from the deepest
 //! path upwards, and then placed from the root downwards.
 
-pub(super) mod few;
 pub(super) mod folder_times;
 pub(super) mod place;
 mod removal;
+mod settle_folders;
 pub(super) mod write;
 
 use super::losses::Tally;

@@ -4,10 +4,10 @@ use super::super::going::Going;
 use super::super::losses::Tally;
 use super::super::naming::resolve::uri;
 use super::super::sort_key::slashed;
+use super::super::store::Store;
 use super::super::store::codec::damaged;
 use super::super::store::keys::name_hash;
 use super::super::store::record::{NodeRecord, ResourceRecord, Sets};
-use super::super::store::{FEW, Store};
 use super::super::version;
 use super::super::{Catalog, CatalogError, Freshness, Kind, Naming, Totals};
 use super::write::{Namings, Writer};
@@ -62,13 +62,11 @@ pub(in crate::catalog) struct Folder<'o> {
     pub seen: Vec<u64>,
     /// (Hash, entry id) of new names.
     names: Vec<(u64, u64)>,
-    /// Some of its names were entered, and so all must be.
-    entered: bool,
 }
 
 impl<'o> Folder<'o> {
     pub(in crate::catalog) fn new(ino: u64, fresh: bool) -> Folder<'o> {
-        Folder { ino, fresh, known: None, room: Vec::new(), seen: Vec::new(), names: Vec::new(), entered: false }
+        Folder { ino, fresh, known: None, room: Vec::new(), seen: Vec::new(), names: Vec::new() }
     }
 }
 
@@ -273,12 +271,7 @@ impl<'o> Placer<'o> {
     fn note_name(&mut self, name: &[u8], entry: u64) -> Result<(), CatalogError> {
         self.folder.names.push((name_hash(name), entry));
         if self.folder.names.len() >= NAMES_AT_ONCE {
-            let parent = self.folder.ino;
-            if !self.folder.fresh {
-                self.writer.settle_names(parent, &mut self.folder.names)?;
-            }
-            self.writer.put_names(parent, &mut self.folder.names)?;
-            self.folder.entered = true;
+            self.put_names()?;
         }
         Ok(())
     }
@@ -294,22 +287,9 @@ impl<'o> Placer<'o> {
         Ok(ino)
     }
 
-    /// Enters the new names of the folder, where it has many; more may come in the same commit.
+    /// Enters the new names of the folder; more may come in the same commit.
     pub(in crate::catalog) fn put_names(&mut self) -> Result<(), CatalogError> {
-        self.writer.settle_names(self.folder.ino, &mut self.folder.names)?;
         self.writer.put_names(self.folder.ino, &mut self.folder.names)
-    }
-
-    /// The same where all children that the folder has in this commit have come by.
-    pub(in crate::catalog) fn put_all_names(&mut self) -> Result<(), CatalogError> {
-        let Folder { ino, fresh, names, entered, .. } = &mut self.folder;
-        let entered = std::mem::take(entered);
-        if !*fresh && !self.writer.is_rewrite() {
-            self.writer.settle_names(*ino, names)?;
-        } else if !entered && names.len() <= FEW {
-            names.clear();
-        }
-        self.writer.put_names(*ino, names)
     }
 
     /// Removes a name of the folder, and all beneath it.

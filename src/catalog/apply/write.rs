@@ -14,11 +14,9 @@ use super::super::store::record::{InodeRecord, NodeRecord, ResourceRecord, Revis
 use super::super::store::sets::SetTable;
 use super::super::store::{ROOT, ROOT_ENTRY, Store, TableId};
 use super::super::store::{meta, push_naming};
-use super::super::write_budget::Growth;
+use super::super::write_budget::WriteBudget;
 use super::super::{Catalog, CatalogError, Freshness, Invalidation, Kind, Naming, Totals};
-use super::few;
 use super::folder_times::ChangedFolders;
-use super::folder_times::FolderChange;
 use crate::document::{Timestamp, Uri};
 use crate::inodes::InodeSet;
 use fuser::INodeNo;
@@ -42,7 +40,7 @@ pub(in crate::catalog) struct Writer<'c> {
     pub(in crate::catalog) store: &'c Store,
     pub(in crate::catalog) txn: Option<Transaction<'c>>,
     /// Of that transaction.
-    growth: Option<Growth>,
+    budget: Option<WriteBudget>,
     /// In its place for a revision that is written apart, and reads nothing of what it writes.
     pub(in crate::catalog) apart: Option<Apart<'c>>,
     /// The time of this commit.
@@ -118,7 +116,7 @@ impl<'c> Writer<'c> {
             catalog,
             store,
             txn: None,
-            growth: None,
+            budget: None,
             apart: (!shown).then(|| Apart::First(Box::new(FirstRevision::new(store, &catalog.spill_folder)))),
             now,
             numbers,
@@ -164,7 +162,7 @@ impl<'c> Writer<'c> {
             return Err(CatalogError::Damaged("a first revision finds something to replace".into()));
         }
         if self.txn.is_none() {
-            self.growth = Some(Growth::of(self.store, &self.catalog.spill_folder)?);
+            self.budget = Some(WriteBudget::of(self.store, &self.catalog.spill_folder)?);
             self.txn = Some(Transaction::begin(self.store)?);
         }
         Ok(())
@@ -176,23 +174,12 @@ impl<'c> Writer<'c> {
         write: impl FnOnce(&mut Transaction<'c>, &mut Vec<u8>) -> Result<(), CatalogError>,
     ) -> Result<(), CatalogError> {
         self.begin()?;
-        self.growth.as_mut().map_or(Ok(()), Growth::touched)?;
+        self.budget.as_mut().map_or(Ok(()), WriteBudget::touched)?;
         self.record.clear();
         match &mut self.txn {
             Some(txn) => write(txn, &mut self.record),
             None => Ok(()),
         }
-    }
-
-    /// Puts a record of the entries or the inodes into the transaction, which begins here at the latest.
-    fn put_at(&mut self, table: TableId, key: &[u8], encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), CatalogError> {
-        self.begin()?;
-        self.record.clear();
-        encode(&mut self.record);
-        self.growth.as_mut().map_or(Ok(()), |growth| growth.put(table, key, self.record.len()))?;
-        let Some(txn) = &mut self.txn else { return Ok(()) };
-        let rows = if table == TableId::Entries { &mut txn.entries } else { &mut txn.inodes };
-        rows.put(&mut txn.txn, key, &mut self.record)
     }
 
     fn new_ino(&mut self) -> Result<u64, CatalogError> {
@@ -207,15 +194,21 @@ impl<'c> Writer<'c> {
         if let Some(apart) = &mut self.apart {
             return apart.put(Target::Entries, &entry_key(parent, entry), |record| node.encode(record));
         }
-        self.put_at(TableId::Entries, &entry_key(parent, entry), |record| node.encode(record))
+        self.write(|txn, record| {
+            node.encode(record);
+            txn.entries.put(&mut txn.txn, &entry_key(parent, entry), record)
+        })
     }
 
     fn put_inode(&mut self, ino: u64, (parent, entry): Place, resource: &[u8]) -> Result<(), CatalogError> {
+        let place = InodeRecord { parent, entry, resource };
         if let Some(apart) = &mut self.apart {
-            let place = InodeRecord { parent, entry, resource };
             return apart.put(Target::Inodes, &ino_key(ino), |record| place.encode(record));
         }
-        self.put_at(TableId::Inodes, &ino_key(ino), |record| InodeRecord { parent, entry, resource }.encode(record))
+        self.write(|txn, record| {
+            place.encode(record);
+            txn.inodes.put(&mut txn.txn, &ino_key(ino), record)
+        })
     }
 
     /// Makes the root of an empty store.
@@ -361,19 +354,6 @@ impl<'c> Writer<'c> {
         Ok(())
     }
 
-    /// See [`few::settle`].
-    pub(in crate::catalog) fn settle_names(
-        &mut self,
-        parent: u64,
-        names: &mut Vec<(u64, u64)>,
-    ) -> Result<(), CatalogError> {
-        if names.is_empty() || self.is_rewrite() {
-            return Ok(());
-        }
-        self.begin()?;
-        self.txn.as_ref().map_or(Ok(()), |txn| few::settle(self.store, &txn.txn, parent, names))
-    }
-
     /// A name stands for something else, or for nothing, or is new.
     pub(in crate::catalog) fn name_changed(&mut self, parent: u64, name: &[u8], orphan: Option<u64>) {
         if self.shown && !self.too_many {
@@ -497,7 +477,7 @@ impl<'c> Writer<'c> {
             let committed = apart.commit().inspect_err(|_| self.is_given_up = true)?;
             return committed.map_or(Ok(()), |successor| self.catalog.replace_store(successor, |_| None).map(drop));
         }
-        self.growth.as_ref().map_or(Ok(()), Growth::fits)?;
+        self.budget.as_ref().map_or(Ok(()), WriteBudget::fits)?;
         match self.txn.take() {
             Some(txn) => self.store.commit(txn.txn).inspect_err(|_| self.is_given_up = true),
             None => Ok(()),
@@ -565,61 +545,6 @@ impl Writer<'_> {
     }
 }
 
-impl Writer<'_> {
-    /// Something of this time changed in a folder of the revision before; `listing`: its names or their inodes.
-    pub(in crate::catalog) fn folder_changed(
-        &mut self,
-        folder: u64,
-        newest: Timestamp,
-        listing: bool,
-    ) -> Result<(), CatalogError> {
-        if !self.shown {
-            return Ok(());
-        }
-        self.folders.note(folder, FolderChange { newest: newest.min(self.now), listing })
-    }
-
-    /// Writes the folders whose listing changed or whose mtime moved, and carries the times up to the root: all folders that
-    /// changed themselves, then those above them, and so on, so that none is held in memory.
-    pub(in crate::catalog) fn settle_folders(&mut self, old: &RoTxn<'_>) -> Result<(), CatalogError> {
-        let mut name = Vec::new();
-        let mut settling = self.folders.take()?;
-        loop {
-            let mut is_last = true;
-            while let Some((folder, change)) = settling.next()? {
-                let txn = if self.is_rewrite() {
-                    // Of what is written of it more than once the newest time counts.
-                    old
-                } else {
-                    self.begin()?;
-                    let Some(txn) = &self.txn else { continue };
-                    // Written before, where something changed both in it and beneath it.
-                    &txn.txn
-                };
-                let known = self.store.inode_entry(txn, folder)?.ok_or_else(|| damaged("absence", &ino_key(folder)))?;
-                let (place, node) = ((known.0.parent, known.0.entry), known.1);
-                if !change.listing && change.newest <= node.mtime {
-                    continue;
-                }
-                name.clear();
-                name.extend_from_slice(node.name);
-                let mtime = node.mtime.max(change.newest);
-                let node = NodeRecord { mtime, ctime: self.now, name: &name, ..node };
-                self.put_entry(place, &node)?;
-                self.told_folders.insert(INodeNo(folder));
-                // No folder is older than what lies in it.
-                if folder != ROOT {
-                    self.folders.note(place.0, FolderChange { newest: change.newest, listing: false })?;
-                    is_last = false;
-                }
-            }
-            if is_last {
-                return Ok(());
-            }
-            settling = self.folders.take()?;
-        }
-    }
-}
 impl Drop for Writer<'_> {
     /// Gives the room back that a transaction has taken which was not committed, and what it was to drop.
     fn drop(&mut self) {

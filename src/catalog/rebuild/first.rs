@@ -5,7 +5,7 @@ use super::super::CatalogError;
 use super::super::sort::SpillFolder;
 use super::super::store::codec::{push_room_for_seal, seal_in_place};
 use super::super::store::{Store, Successor, TableId};
-use super::super::write_budget::Growth;
+use super::super::write_budget::WriteBudget;
 use super::beside::Beside;
 use super::transaction::Transaction;
 use std::ops::Range;
@@ -97,8 +97,8 @@ impl<'c> FirstRevision<'c> {
             Some(writing) => writing,
             None => {
                 let successor = self.successor.insert(self.store.of_the_same_instance(self.spill_folder)?);
-                let (store, growth) = (successor.store().clone(), Growth::of_empty(self.spill_folder));
-                let write = move |coming| write_all(&store, growth, &coming);
+                let (store, budget) = (successor.store().clone(), WriteBudget::of_empty(self.spill_folder));
+                let write = move |coming| write_all(&store, budget, &coming);
                 Beside::begin("catalog-writer", "the thread that writes the catalog", write)?
             }
         };
@@ -133,25 +133,25 @@ impl Drop for FirstRevision<'_> {
 }
 
 /// Writes what comes, in as many transactions as it takes.
-fn write_all(store: &Store, mut growth: Growth, coming: &Receiver<Message>) -> Result<(), CatalogError> {
+fn write_all(store: &Store, mut budget: WriteBudget, coming: &Receiver<Message>) -> Result<(), CatalogError> {
     let mut txn = Transaction::begin(store)?;
     let mut record = Vec::new();
     let mut pages = store.page_cache();
     for message in coming {
         match message {
             Message::Write(batch) => {
-                growth.appended(batch.records.len(), batch.octets.len())?;
+                budget.appended(batch.records.len(), batch.octets.len())?;
                 pages.wrote(batch.octets.len(), || store.whole_length());
                 batch.write(store, &mut txn, &mut record)?;
-                if growth.since_commit() >= TRANSACTION {
+                if budget.since_commit() >= TRANSACTION {
                     txn = txn.go_on(store)?;
-                    growth.committed();
+                    budget.committed();
                 }
             }
             Message::Commit(batch) => {
-                growth.appended(batch.records.len(), batch.octets.len())?;
+                budget.appended(batch.records.len(), batch.octets.len())?;
                 batch.write(store, &mut txn, &mut record)?;
-                growth.fits()?;
+                budget.fits()?;
                 return store.commit(txn.txn);
             }
         }

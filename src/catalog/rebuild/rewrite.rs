@@ -7,7 +7,7 @@ use super::super::sort::{RunLimits, Sorter, SpillFolder};
 use super::super::store::codec::{damaged, unseal};
 use super::super::store::record::NodeRecord;
 use super::super::store::{Store, TableId, meta};
-use super::super::write_budget::Growth;
+use super::super::write_budget::WriteBudget;
 use super::beside::Beside;
 use super::first::{TRANSACTION, Target};
 use super::transaction::Appending;
@@ -135,23 +135,23 @@ impl Rewrite {
             successor.tables().map(|table| Appending::new(table, &txn)).into_iter().collect();
         let mut tables = tables?;
         let (mut row, mut pages) = (Row::default(), successor.page_cache());
-        let mut growth = Growth::of_empty(&spill_folder);
+        let mut budget = WriteBudget::of_empty(&spill_folder);
         while let Some((key, value)) = rows.next()? {
             if key != row.key {
                 row.write(&mut tables, &mut txn)?;
                 row.begin(key);
             }
-            growth.appended(1, key.len() + value.len())?;
+            budget.appended(1, key.len() + value.len())?;
             pages.wrote(key.len() + value.len(), || successor.whole_length());
             row.take(value)?;
-            if growth.since_commit() >= TRANSACTION {
+            if budget.since_commit() >= TRANSACTION {
                 successor.commit(txn)?;
-                growth.committed();
+                budget.committed();
                 txn = successor.env.write_txn()?;
             }
         }
         row.write(&mut tables, &mut txn)?;
-        growth.fits()?;
+        budget.fits()?;
         successor.commit(txn)
     }
 }

@@ -1,13 +1,13 @@
-//! The LMDB environment: tables, keys, opening, locking; what takes its place (`successor`).
+//! The LMDB environment: tables, keys, opening, locking; what takes its place (`compaction`).
 //!
 //! | table | key | record |
 //! |---|---|---|
 //! | entries | parent inode, entry id | [`NodeRecord`]: name, kind, inode, size, times |
-//! | names | parent inode, hash of the name | the entry ids of the names with this hash, almost always one; see [`FEW`] |
+//! | names | parent inode, hash of the name | the entry ids of the names with this hash, almost always one; see [`UNNAMED`] |
 //! | inodes | inode | [`InodeRecord`]: parent inode, entry id, resource |
 //! | orphans | inode | [`OrphanRecord`] |
 //! | displaced | path by rule, URI (digests) | the URI of a resource that lost that path's plain name to another |
-//! | journal | set, URI (digest) | what was changed there last (`update::journal`) |
+//! | journal | set, URI (digest) | what was changed there last (`journal`) |
 //! | held | set, URI (digest) | a deletion held back: its time, the URI |
 //! | meta | a word | format, instance, revision, position, naming, symbols, sets |
 //!
@@ -50,10 +50,8 @@ pub(super) const ROOT_ENTRY: u64 = 1;
 /// Changes with everything that a reader of the tables must know, and with the rules for names.
 const FORMAT: &[u8] = b"resyncfs catalog 5";
 
-/// A folder of more children has all their names in `names`. In one of so few they may be missing, all or some: they are
-/// found by reading the children, which takes as long as the search would, and most folders are so small. In unit tests
-/// folders grow past it every day.
-pub(super) const FEW: usize = if cfg!(test) { 3 } else { 48 };
+/// Earlier programs entered no names of a folder of so few children: these are looked for among its first children.
+const UNNAMED: usize = 48;
 
 /// Address space only; a catalog of 100 million resources takes a tenth.
 const MAP_SIZE: u64 = 1 << 38;
@@ -412,7 +410,7 @@ impl Store {
                 return Ok(Some((id, node)));
             }
         }
-        for child in self.children(txn, parent, 0)?.take(FEW) {
+        for child in self.children(txn, parent, 0)?.take(UNNAMED) {
             let (id, node) = child?;
             if node.name == name {
                 return Ok(Some((id, node)));
