@@ -10,7 +10,7 @@ use super::journal;
 use super::journal::{Fate, Row, Speaking};
 use super::merge::{Listing, Merge};
 use super::naming::media_types;
-use super::naming::resolve::path_by_rule;
+use super::naming::resolve::{path_by_rule, path_of_record};
 use super::revision::Before;
 use super::sort::{RunLimits, Sorted, Sorter};
 use super::sort_key::{FIRST_SEEN, push_key};
@@ -311,11 +311,7 @@ impl<'c> Baseline<'c> {
         if row.change == Change::Deleted {
             return Ok(());
         }
-        let media_type = match record.media_type {
-            Some(media_type) => Some(self.catalog.symbols.resolve(media_type).ok_or_else(sense)?),
-            None => None,
-        };
-        let (path, by_rule) = path_by_rule(&self.naming, &uri, media_type.as_deref());
+        let (path, by_rule) = path_of_record(&self.naming, &uri, &record, &self.catalog.symbols).ok_or_else(sense)?;
         push_key(&mut rows.key, &path);
         rows.folders.enter_above(&rows.key, &mut rows.sorter)?;
         rows.folders.see(record.lastmod.or(row.shown).unwrap_or(FIRST_SEEN));

@@ -8,7 +8,7 @@ use super::apply::write::{Numbers, Writer};
 use super::apply::{Settling, Stated};
 use super::journal::Row;
 use super::naming::locate::{Located, locate};
-use super::naming::resolve::path_by_rule;
+use super::naming::resolve::path_of_record;
 use super::store::codec::{damaged, unseal};
 use super::store::keys::statement_key;
 use super::store::record::ResourceRecord;
@@ -372,12 +372,8 @@ impl<'o> Resolving<'o> {
     /// The resource as it is to be, for whoever settles its name.
     fn stated(&self, uri: &Uri, resolved: &Resolved<'_>) -> Result<Stated, CatalogError> {
         let sense = || damaged("resource", uri.as_str().as_bytes());
-        let by_rule = |record: &ResourceRecord<'_>| match record.media_type {
-            Some(media_type) => {
-                let media_type = self.symbols.resolve(media_type).ok_or_else(sense)?;
-                Ok::<_, CatalogError>(path_by_rule(self.naming, uri, Some(&media_type)).0)
-            }
-            None => Ok(path_by_rule(self.naming, uri, None).0),
+        let by_rule = |record: &ResourceRecord<'_>| -> Result<String, CatalogError> {
+            Ok(path_of_record(self.naming, uri, record, self.symbols).ok_or_else(sense)?.0)
         };
         let mut stated = Stated::default();
         let known = match &resolved.located {

@@ -1,7 +1,7 @@
 //! The resources that a baseline would take away, noted while it is merged, so that they can be stated after all.
 
 use super::folders::OpenFolders;
-use super::naming::resolve::path_by_rule;
+use super::naming::resolve::path_of_record;
 use super::sort::{RunLimits, Sorted, Sorter, SpillFolder};
 use super::sort_key::{FIRST_SEEN, push_key, tag};
 use super::store::codec::{Octets, damaged, push_varint};
@@ -90,11 +90,7 @@ pub(super) fn push_kept(
 ) -> Result<(), CatalogError> {
     let sense = || damaged("resource", uri.as_str().as_bytes());
     let record = ResourceRecord::decode(resource).ok_or_else(sense)?;
-    let media_type = match record.media_type {
-        Some(media_type) => Some(symbols.resolve(media_type).ok_or_else(sense)?),
-        None => None,
-    };
-    let (path, by_rule) = path_by_rule(naming, uri, media_type.as_deref());
+    let (path, by_rule) = path_of_record(naming, uri, &record, symbols).ok_or_else(sense)?;
     push_key(key, &path);
     value.push(tag::KEPT);
     value.push(u8::from(held));

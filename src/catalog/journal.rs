@@ -102,7 +102,7 @@ pub(super) type Lists = [(SetId, Option<Timestamp>)];
 
 /// The time that the list of a set speaks for.
 pub(super) fn list_at(lists: &Lists, set: Option<SetId>) -> Option<Timestamp> {
-    lists.iter().find(|(listed, _)| Some(*listed) == set).and_then(|(_, at)| *at)
+    lists.binary_search_by_key(&set?, |(listed, _)| *listed).ok().and_then(|place| lists[place].1)
 }
 
 /// What is listed, and what is not to be listed any more.

@@ -56,7 +56,7 @@ impl Tally {
         sets.dedup();
         let losses = sets.into_iter().map(|set| {
             let present = before.files(set);
-            let tally = self.sets.iter().find(|tally| tally.set == set);
+            let tally = self.sets.binary_search_by_key(&set, |tally| tally.set).ok().map(|place| &self.sets[place]);
             let (files, kept) = tally.map_or((0, 0), |tally| (tally.files, tally.kept));
             SetLoss { set, present, going: present.saturating_sub(kept), coming: files - kept }
         });

@@ -17,7 +17,7 @@ use super::naming::beside_folder;
 use super::naming::locate::{folder, locate};
 use super::naming::resolve::settled_name;
 use super::naming::resolve::uri as uri_of;
-use super::naming::resolve::{path_by_rule, split};
+use super::naming::resolve::{path_of_record, split};
 use super::statement::MOST_URIS;
 use super::store::Store;
 use super::store::codec::{damaged, unseal};
@@ -275,10 +275,8 @@ impl<'o> Settling<'o> {
             let settled = settled_name(name, index, is_folder, &uri);
             let plain = settled == name;
             let mut resource = Vec::with_capacity(with_uri.len());
-            let gives_back = plain && {
-                let media_type = record.media_type.map(|symbol| self.catalog.symbols.resolve(symbol).ok_or_else(sense));
-                path_by_rule(self.naming, &uri, media_type.transpose()?.as_deref()).1
-            };
+            let by_rule = path_of_record(self.naming, &uri, &record, &self.catalog.symbols).ok_or_else(sense)?.1;
+            let gives_back = plain && by_rule;
             record.push_with_uri((!gives_back).then_some(uri.as_str()), &mut resource);
             files.push(NewFile { name: settled.into_owned(), plain, resource, changed, updated });
         }

@@ -11,7 +11,7 @@ use super::super::store::record::{NodeRecord, ResourceRecord, Sets};
 use super::super::version;
 use super::super::{Catalog, CatalogError, Freshness, Kind, Naming, Totals};
 use super::write::{Namings, Writer};
-use crate::document::{Timestamp, Uri};
+use crate::document::Timestamp;
 use crate::lmdb::Ahead;
 use heed::RoTxn;
 
@@ -227,9 +227,8 @@ impl<'o> Placer<'o> {
         let same_uri = if self.same_naming && record.uri.is_none() == new.uri.is_none() {
             (record.https, record.uri) == (new.https, new.uri)
         } else {
-            let old_path = self.store.path_of(old, before.ino)?.ok_or_else(sense)?;
             let new_path = slashed(path).ok_or_else(sense)?;
-            let old_uri = uri(&record, &old_path, self.old_naming).ok_or_else(sense)?;
+            let old_uri = self.store.uri_of(old, before.ino, &record, self.old_naming)?;
             old_uri == uri(&new, &new_path, self.naming).ok_or_else(sense)?
         };
         if same_uri {
@@ -361,14 +360,7 @@ impl<'o> Placer<'o> {
         sets: &[super::super::SetId],
         octets: &[u8],
     ) -> Result<(), CatalogError> {
-        let sense = || damaged("resource", node.name);
-        let uri = match record.uri {
-            Some(uri) => Uri::parse(uri).map_err(|_| sense())?,
-            None => {
-                let path = self.store.path_of(self.old, node.ino)?.ok_or_else(sense)?;
-                self.old_naming.uri(&path, record.https).ok_or_else(sense)?
-            }
-        };
+        let uri = self.store.uri_of(self.old, node.ino, record, self.old_naming)?;
         match &mut self.going {
             Some(going) => going.add(&uri, node.ino, octets, sets, self.naming, &self.catalog.symbols),
             None => Ok(()),

@@ -3,7 +3,7 @@
 use super::super::Committed;
 use super::super::held;
 use super::super::naming::disambiguated;
-use super::super::naming::resolve::{path_by_rule, split};
+use super::super::naming::resolve::{path_of_record, split};
 use super::super::rebuild::Apart;
 use super::super::rebuild::first::{FirstRevision, Target};
 use super::super::rebuild::rewrite::Rewrite;
@@ -431,11 +431,7 @@ impl<'c> Writer<'c> {
         let record = ResourceRecord::decode(resource).ok_or_else(sense)?;
         // A name that is not by rule has its URI in the record.
         let Some(uri) = record.uri.and_then(|uri| Uri::parse(uri).ok()) else { return Ok(()) };
-        let media_type = match record.media_type {
-            Some(media_type) => Some(self.catalog.symbols.resolve(media_type).ok_or_else(sense)?),
-            None => None,
-        };
-        let (path, _) = path_by_rule(naming, &uri, media_type.as_deref());
+        let (path, _) = path_of_record(naming, &uri, &record, &self.catalog.symbols).ok_or_else(sense)?;
         let (_, plain) = split(&path);
         if plain.as_bytes() == name || disambiguated(plain, &uri).as_bytes() != name {
             return Ok(());

@@ -1,6 +1,7 @@
 //! The path of one URI, and its name among others of the same path.
 
 use super::super::store::record::ResourceRecord;
+use super::super::store::symbols::Symbols;
 use super::{Naming, beside_folder, disambiguated};
 use crate::document::Uri;
 use std::borrow::Cow;
@@ -30,6 +31,20 @@ pub(in crate::catalog) fn path_by_rule(naming: &Naming, uri: &Uri, media_type: O
     let by_rule = naming.path_into(uri, media_type, &mut path);
     let (path, whole) = within_depth(&path, uri);
     (path.into_owned(), by_rule && whole)
+}
+
+/// The same for a resource with its media type; `None` where the record makes no sense.
+pub(in crate::catalog) fn path_of_record(
+    naming: &Naming,
+    uri: &Uri,
+    record: &ResourceRecord<'_>,
+    symbols: &Symbols,
+) -> Option<(String, bool)> {
+    let media_type = match record.media_type {
+        Some(symbol) => Some(symbols.resolve(symbol)?),
+        None => None,
+    };
+    Some(path_by_rule(naming, uri, media_type.as_deref()))
 }
 
 /// The folder of a path, and the name in it.

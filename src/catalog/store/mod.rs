@@ -27,12 +27,13 @@ pub(super) use compaction::Successor;
 use super::error::io_error;
 use super::naming::resolve::DEEPEST;
 use super::{CatalogError, Naming};
+use crate::document::Uri;
 use crate::lmdb::{PageCache, Readers, StructureError, reserve_lock_file, with_map};
 use codec::{Octets, damaged, push_string, seal, unseal};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn, WithoutTls};
 use keys::{entry_key, ino_key, name_hash, name_key};
-use record::{InodeRecord, NodeRecord, OrphanRecord, RevisionRecord};
+use record::{InodeRecord, NodeRecord, OrphanRecord, ResourceRecord, RevisionRecord};
 use sets::SetTable;
 use std::fs::{DirBuilder, File};
 use std::ops::Bound;
@@ -356,6 +357,21 @@ impl Store {
         }
         names.reverse();
         Ok(Some(names.join("/")))
+    }
+
+    /// The URI of the resource that `ino` stands for in a revision made under `naming`.
+    pub(super) fn uri_of(
+        &self,
+        txn: &RoTxn<'_>,
+        ino: u64,
+        record: &ResourceRecord<'_>,
+        naming: &Naming,
+    ) -> Result<Uri, CatalogError> {
+        let sense = || damaged("resource", &ino_key(ino));
+        match record.uri {
+            Some(uri) => Uri::parse(uri).map_err(|_| sense()),
+            None => naming.uri(&self.path_of(txn, ino)?.ok_or_else(sense)?, record.https).ok_or_else(sense),
+        }
     }
 
     pub(super) fn entry<'t>(

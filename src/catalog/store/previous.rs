@@ -8,7 +8,7 @@ use super::record::{NodeRecord, OrphanRecord, ResourceRecord};
 use super::symbols::Symbols;
 use super::{ROOT, Store};
 use crate::causes::chain;
-use crate::document::{Timestamp, Uri};
+use crate::document::Timestamp;
 use crate::inodes::InodeSet;
 use fuser::INodeNo;
 use heed::RoTxn;
@@ -95,19 +95,8 @@ impl Past {
         };
         let sense = || damaged("resource", &ino_key(ino));
         let record = ResourceRecord::decode(place.resource).ok_or_else(sense)?;
-        let uri = self.uri(&txn, ino, &record)?;
+        let uri = self.store.uri_of(&txn, ino, &record, &self.store.naming(&txn)?)?;
         record.resource(uri, symbols).ok_or_else(sense).map(Some)
-    }
-
-    fn uri(&self, txn: &RoTxn<'_>, ino: u64, record: &ResourceRecord<'_>) -> Result<Uri, CatalogError> {
-        let sense = || damaged("resource", &ino_key(ino));
-        match record.uri {
-            Some(uri) => Uri::parse(uri).map_err(|_| sense()),
-            None => {
-                let path = self.store.path_of(txn, ino)?.ok_or_else(sense)?;
-                self.store.naming(txn)?.uri(&path, record.https).ok_or_else(sense)
-            }
-        }
     }
 
     /// Appends the record that an orphan has in the present store; `false` where it is none.
@@ -121,7 +110,7 @@ impl Past {
         let mut with_uri = Vec::new();
         if node.kind == Kind::File {
             let record = ResourceRecord::decode(place.resource).ok_or_else(|| damaged("resource", &ino_key(ino)))?;
-            let uri = self.uri(&txn, ino, &record)?;
+            let uri = self.store.uri_of(&txn, ino, &record, &self.store.naming(&txn)?)?;
             record.push_with_uri(Some(uri.as_str()), &mut with_uri);
         }
         let node = NodeRecord { ctime: self.since, ..node };
