@@ -2,7 +2,7 @@
 //! its own; what is but one is read on a thread of its own and entered on the caller's.
 
 use super::deviations::{NotUnderstood, SeenDeviations};
-use super::position::ReadSet;
+use super::read_set::ReadSet;
 use super::selection::plan::{Chooser, Plan};
 use super::{Stage, SyncError};
 use crate::catalog::{Baseline, Share};

@@ -123,7 +123,7 @@ impl Synchronizer {
         (self.lacks_packages, self.is_stale) = (true, true);
         let Some(mut position) = self.position()? else { return Ok(Some(Outcome::Unchanged)) };
         let source = self.source(true).await?.0;
-        let sets = followed(&source, Some(&position));
+        let sets = followed(&source, &mut Position::numbers(Some(&position)));
         position.follow(&sets);
         // What was due has just been asked for, so it is due no more.
         let extent = if *extent == Extent::Due { &Extent::Everything } else { extent };

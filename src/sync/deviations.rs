@@ -1,7 +1,6 @@
 //! The rules of the standard that the documents break, and the entries that cannot be understood, each document's as of its last
 //! reading.
 
-use super::status::DeviationStatus;
 use crate::document::{Deviation, Deviations, Rule};
 use crate::source::{DocumentLocation, Missing};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -106,30 +105,23 @@ impl SeenDeviations {
         }
     }
 
-    /// Each rule that is broken, in the rules' order.
-    pub fn told(&self) -> Vec<DeviationStatus> {
+    /// Each rule that is broken, in the rules' order: how often, and the document where it was seen first.
+    pub fn rules(&self) -> BTreeMap<Rule, (u64, DocumentLocation)> {
         let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut documents: Vec<_> = inner.documents.iter().collect();
         documents.sort_unstable_by_key(|(_, (number, _))| *number);
-        let mut rules: BTreeMap<Rule, (u64, &DocumentLocation)> = BTreeMap::new();
+        let mut rules: BTreeMap<Rule, (u64, DocumentLocation)> = BTreeMap::new();
         for (location, (_, deviations)) in documents {
             for (rule, count) in deviations.counts() {
-                rules.entry(rule).or_insert((0, location)).0 += count;
+                rules.entry(rule).or_insert_with(|| (0, location.clone())).0 += count;
             }
         }
-        let told = |(rule, (count, location)): (Rule, (u64, &DocumentLocation))| DeviationStatus {
-            rule: rule.sentence().to_owned(),
-            section: rule.section().to_owned(),
-            count,
-            location: location.to_string(),
-        };
-        let left_out = inner.left_out.iter().map(|(path, count)| DeviationStatus {
-            rule: "Few URIs share a path; of too many the first are shown and these entries are left out.".to_owned(),
-            section: String::new(),
-            count: *count,
-            location: path.clone(),
-        });
-        rules.into_iter().map(told).chain(left_out).collect()
+        rules
+    }
+
+    /// How many entries of each path are not shown: too many URIs share it.
+    pub fn left_out(&self) -> BTreeMap<String, u64> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).left_out.clone()
     }
 }
 

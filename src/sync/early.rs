@@ -6,6 +6,7 @@
 
 use super::baseline::{MOST_SHARES, PROGRESS_STEP, Reading, SHARE_STEP};
 use super::deviations::SeenDeviations;
+use super::read_set::ReadEarly;
 use super::selection::plan::Chooser;
 use super::{Progressing, Stage, SyncError};
 use crate::catalog::{Catalog, Naming, SetId, Share, Shared};
@@ -42,18 +43,6 @@ pub struct Early {
 pub struct EarlyReading {
     shared: Arc<Reader>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-}
-
-/// What was read of one set: so many of its lists, the first in document order.
-pub struct ReadEarly {
-    /// Under which names.
-    pub naming: Naming,
-    /// The lists.
-    pub documents: Vec<CachedDocument>,
-    /// The resources of each.
-    pub counts: Vec<u64>,
-    /// What was entered, in that order; `None` where there is nothing.
-    pub entered: Option<Shared>,
 }
 
 /// What the threads share.
@@ -200,12 +189,6 @@ impl Drop for EarlyReading {
         self.shared.give_up();
         // Within some thousand entries, or a run that is being written.
         self.join();
-    }
-}
-
-impl std::fmt::Debug for ReadEarly {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ReadEarly").field("counts", &self.counts).finish_non_exhaustive()
     }
 }
 

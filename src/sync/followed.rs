@@ -1,6 +1,5 @@
 //! Which documents of the Source are followed, and for which set of resources.
 
-use super::position::Position;
 use crate::catalog::SetId;
 use crate::document::Capability;
 use crate::source::{DocumentLocation, Set, Source};
@@ -86,18 +85,14 @@ impl FollowedSet {
     }
 }
 
-/// The sets of `source` with the numbers that they have in `position`, or new ones. A document that several sets name is
-/// followed for the first: what it says is the same for all.
-pub fn followed(source: &Source, position: Option<&Position>) -> Vec<FollowedSet> {
-    let mut next = position.map_or(0, Position::next_set);
+/// The sets of `source`, each with the number that `number` gives to its name. A document that several sets name is followed
+/// for the first: its content is the same for all.
+pub fn followed(source: &Source, number: &mut dyn FnMut(&str) -> SetId) -> Vec<FollowedSet> {
     let mut taken: Vec<&DocumentLocation> = Vec::new();
     let mut sets = Vec::with_capacity(source.sets.len());
     for set in &source.sets {
         let Some(name) = name(set) else { continue };
-        let id = position.and_then(|position| position.set_named(&name)).map(|set| set.id()).unwrap_or_else(|| {
-            next += 1;
-            SetId(next - 1)
-        });
+        let id = number(&name);
         let mut of = |wanted: Capability| -> Vec<DocumentLocation> {
             let mut found = Vec::new();
             for (_, location) in set.documents.iter().filter(|(capability, _)| *capability == wanted) {
@@ -163,23 +158,11 @@ mod tests {
     }
 
     #[test]
-    fn a_set_keeps_its_number_whatever_becomes_of_the_others() {
-        let [a, b, c] = ["a", "b", "c"].map(|name| set(name, &[(Capability::ResourceList, name)]));
-        let first = followed(&source(vec![a, b.clone()]), None);
-        let position = Position::of_sets(&first);
-
-        let second = followed(&source(vec![c, b]), Some(&position));
-
-        let ids: Vec<_> = second.iter().map(|set| (set.name.as_str(), set.id.0)).collect();
-        assert_eq!(ids, [("http://example.org/c", 2), ("http://example.org/b", 1)]);
-    }
-
-    #[test]
     fn an_archive_is_followed_only_where_there_is_no_current_document() {
         use Capability::*;
         let both = set("a", &[(ChangeListArchive, "old"), (ChangeList, "new"), (ChangeDumpArchive, "dumps")]);
 
-        let sets = followed(&source(vec![both]), None);
+        let sets = followed(&source(vec![both]), &mut |_| SetId(0));
 
         assert_eq!(sets[0].changes, [at("new")]);
         assert_eq!(sets[0].incremental(), (Purpose::Changes, &[at("new")][..]));
@@ -192,7 +175,7 @@ mod tests {
         let packed = set("a", &[(ResourceDump, "dump"), (ChangeDump, "changes")]);
         let listed = set("b", &[(ResourceDump, "d"), (ResourceList, "list"), (ChangeDump, "c")]);
 
-        let sets = followed(&source(vec![packed, listed]), None);
+        let sets = followed(&source(vec![packed, listed]), &mut |_| SetId(0));
 
         assert_eq!(sets[0].documents().cloned().collect::<Vec<_>>(), [at("dump"), at("changes")]);
         assert_eq!(sets[1].documents().cloned().collect::<Vec<_>>(), [at("list"), at("c")]);
@@ -202,7 +185,7 @@ mod tests {
     fn a_document_of_two_sets_is_followed_once() {
         let [a, b] = ["a", "b"].map(|name| set(name, &[(Capability::ResourceList, "list")]));
 
-        let sets = followed(&source(vec![a, b]), None);
+        let sets = followed(&source(vec![a, b]), &mut |_| SetId(0));
 
         assert_eq!((sets[0].lists.len(), sets[1].lists.len()), (1, 0));
     }

@@ -1,6 +1,6 @@
 //! Lists that speak for an earlier time than what is shown: those of a cache that lags behind, or what the Source publishes now.
 
-use super::position::ReadSet;
+use super::read_set::ReadSet;
 use super::{Step, SyncError, Synchronizer};
 use crate::catalog::SetId;
 use crate::document::Timestamp;

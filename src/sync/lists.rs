@@ -2,7 +2,8 @@
 
 use super::early::{Early, EarlyReading};
 use super::followed::FollowedSet;
-use super::position::{Position, ReadSet};
+use super::position::Position;
+use super::read_set::ReadSet;
 use super::schedule::{Cost, jitter};
 use super::selection::plan::Plan;
 use super::{Extent, Progressing, Stage, SyncError, Synchronizer, baseline};
@@ -101,9 +102,7 @@ impl Synchronizer {
             Some(early) => Some(early.finish(progress).await?),
             None => None,
         };
-        let (manifests, missing, counts) = (Vec::new(), Vec::new(), Vec::new());
-        let (packages, newest) = (None, None);
-        let read = ReadSet { id: set.id, walks, refused, packages, manifests, missing, counts, newest, early };
+        let read = ReadSet { refused, early, ..ReadSet::of(set.id, walks) };
         // Where only packages tell the time they are still to be read.
         let is_told = before.is_some_and(|before| before.is_made_of(&read)) || read.stated_at().is_some();
         if is_told && before.is_some_and(|before| before.is_newer_than(&read).is_none()) {

@@ -6,6 +6,7 @@ use super::extent::{Announced, Extent};
 use super::followed::followed;
 use super::incremental::NewChange;
 use super::poll::Look;
+use super::position::Position;
 use super::{Outcome, Stage, SyncError, Synchronizer};
 use crate::catalog::{CatalogError, Resource};
 use crate::document::{Change, Entry, Timestamp, Uri};
@@ -105,7 +106,7 @@ impl Synchronizer {
         let began = Instant::now();
         let (source, _) = self.source(true).await?;
         let position = self.position()?;
-        let sets = followed(&source, position.as_ref());
+        let sets = followed(&source, &mut Position::numbers(position.as_ref()));
         let set = sets.iter().find(|set| set.incremental().1.is_empty()).map(|set| set.id);
         let (Some(position), Some(set)) = (position, set) else {
             let outcome = self.refresh(Arc::new(|_: Stage| ())).await?;

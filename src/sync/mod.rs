@@ -32,6 +32,7 @@ pub mod notification;
 mod past;
 pub mod poll;
 pub mod position;
+mod read_set;
 mod schedule;
 pub mod selection;
 mod sorted;
@@ -61,13 +62,14 @@ use incremental::{Known, Room};
 use lagging::Lagging;
 use lists::missing;
 use notification::SetChannel;
-use position::{Position, ReadSet};
+use position::Position;
+use read_set::ReadSet;
 use schedule::Schedule;
 use selection::Selection;
-use status::{DocumentStatus, HeldStatus, MissingStatus, Refreshed, SetStatus, SharedStatus};
+use status::SharedStatus;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -282,7 +284,7 @@ impl Synchronizer {
         let (source, undiscovered) = self.source(matches!(extent, Extent::Announced(_))).await?;
         let is_first_tree = self.catalog.revision()?.is_none();
         let stored = self.position()?;
-        let sets = followed(&source, stored.as_ref());
+        let sets = followed(&source, &mut Position::numbers(stored.as_ref()));
         let reads_dumps = self.packages.is_some();
         if sets.iter().all(|set| set.lists.is_empty() && (set.dumps.is_empty() || !reads_dumps)) {
             return Err(no_resource_list(&source, &self.config.entry));
@@ -524,59 +526,6 @@ impl Synchronizer {
     /// The interval of a document that costs nothing.
     fn usual_interval(&self) -> Duration {
         self.config.poll.unwrap_or(schedule::SHORTEST)
-    }
-
-    /// Writes down how a refresh went.
-    fn tell(&self, outcome: &Result<Outcome, SyncError>, took: Duration) {
-        let (now, real_now) = (Instant::now(), SystemTime::now());
-        // Instants are no times of day: they are told by their distance from now.
-        let told = |instant: Instant| {
-            let time = match instant.checked_duration_since(now) {
-                Some(ahead) => real_now + ahead,
-                None => real_now - (now - instant),
-            };
-            Timestamp::from(time).to_string()
-        };
-        let documents = self.schedule.documents().map(|planned| DocumentStatus {
-            location: planned.location.to_string(),
-            interval: planned.interval.as_secs(),
-            asked: planned.asked.map(told),
-            due: Some(told(planned.due)),
-            answer: planned.answer.clone(),
-        });
-        let documents: Vec<_> = documents.collect();
-        let discovered = self.discovered.iter().flat_map(|(source, _)| &source.deviations);
-        let of_source = discovered.clone().map(|it| it.location.clone());
-        self.deviations.retain(self.position.iter().flat_map(Position::locations).chain(of_source));
-        discovered.for_each(|it| self.deviations.note(&it.location, &it.deviations));
-        let revision = self.catalog.revision().unwrap_or_default();
-        let lacking = self.position.iter().flat_map(Position::lacking).map(MissingStatus::from).collect();
-        let (sets, held) = match &self.position {
-            Some(position) => {
-                let mut guard = position.guard.clone();
-                // The commit of this position may have settled some of those that were held back when it was written.
-                match self.catalog.snapshot().and_then(|snapshot| snapshot.held_count()) {
-                    Ok(count) => guard.recount(count, 0),
-                    Err(cause) => tracing::warn!("deletions that are held back cannot be counted: {}", chain(&cause)),
-                }
-                (position.sets().map(SetStatus::from).collect(), guard.held().map(HeldStatus::from))
-            }
-            None => (Vec::new(), None),
-        };
-        self.status.write(|status| {
-            status.revision = revision.map(|revision| revision.number);
-            status.files = revision.map_or(0, |revision| revision.totals.files);
-            status.at = revision.and_then(|revision| revision.at).map(|at| at.to_string());
-            let ended = Timestamp::from(real_now).to_string();
-            let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-            status.ended(Refreshed { ended, milliseconds, outcome: outcome.into() });
-            status.next_poll = self.schedule.next().map(told);
-            status.documents = documents;
-            status.sets = sets;
-            status.missing = lacking;
-            status.held = held;
-            status.deviations = self.deviations.told();
-        });
     }
 }
 

@@ -10,7 +10,8 @@
 use super::changes::ReadChanges;
 use super::followed::{FollowedSet, Purpose, followed};
 use super::incremental::Known;
-use super::position::{Position, ReadSet};
+use super::position::Position;
+use super::read_set::ReadSet;
 use super::schedule::jitter;
 use super::{Extent, Outcome, Progressing, Stage, Step, SyncError, Synchronizer, no_resource_list};
 use crate::causes::chain;
@@ -56,7 +57,7 @@ impl Synchronizer {
         if let Some(cause) = failed {
             return Err(cause.into());
         }
-        let offered = followed(&source, stored.as_ref());
+        let offered = followed(&source, &mut Position::numbers(stored.as_ref()));
         if !offered.iter().any(FollowedSet::offers_what_exists) {
             return Err(no_resource_list(&source, &self.config.entry));
         }
@@ -71,18 +72,7 @@ impl Synchronizer {
             for root in set.incremental().1 {
                 position.note(set.id, root, Known::since(Some(found.at)).up_to(as_of));
             }
-            let (manifests, missing, counts) = (Vec::new(), Vec::new(), Vec::new());
-            read.push(ReadSet {
-                id: set.id,
-                walks: found.walks,
-                refused: None,
-                packages: None,
-                manifests,
-                missing,
-                counts,
-                newest: None,
-                early: None,
-            });
+            read.push(ReadSet::of(set.id, found.walks));
             sets.push(set);
         }
         if sets.is_empty() {

@@ -1,14 +1,14 @@
 //! What the current revision was made of, committed together with it.
 
-use super::early::ReadEarly;
 use super::followed::FollowedSet;
 use super::guard::{Guard, ListLoss};
-use super::incremental::{Known, latest_believed};
+use super::incremental::Known;
+use super::read_set::ReadSet;
 use crate::catalog::{CatalogError, Naming, SetId};
 use crate::document::{Timestamp, Uri};
-use crate::source::crawl::{Crawled, Leaf};
-use crate::source::zip::Manifest;
-use crate::source::{DocumentLocation, Missing, SourceError};
+use crate::source::crawl::Crawled;
+use crate::source::documents::CachedDocument;
+use crate::source::{DocumentLocation, Missing};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -103,6 +103,12 @@ impl Location {
     }
 }
 
+impl From<(&CachedDocument, u64)> for Document {
+    fn from((document, entries): (&CachedDocument, u64)) -> Document {
+        Document { location: (&document.location).into(), digest: document.digest, entries }
+    }
+}
+
 impl SetPosition {
     /// The number of the set in the catalog.
     pub fn id(&self) -> SetId {
@@ -172,6 +178,17 @@ impl Position {
         position
     }
 
+    /// The numbers of sets by their names: those that they have in `position`, and new ones for the others.
+    pub fn numbers(position: Option<&Position>) -> impl FnMut(&str) -> SetId {
+        let mut next = position.map_or(0, |position| position.next_set);
+        move |name| {
+            position.and_then(|position| position.set_named(name)).map(SetPosition::id).unwrap_or_else(|| {
+                next += 1;
+                SetId(next - 1)
+            })
+        }
+    }
+
     /// Makes room for the sets that are new.
     pub fn follow(&mut self, sets: &[FollowedSet]) {
         for set in sets {
@@ -186,11 +203,6 @@ impl Position {
     /// The sets that the last baseline was made of.
     pub fn sets(&self) -> impl Iterator<Item = &SetPosition> {
         self.sets.iter().filter(|set| !set.documents.is_empty())
-    }
-
-    /// The number for a set that was never seen.
-    pub fn next_set(&self) -> u32 {
-        self.next_set
     }
 
     /// The set of this number.
@@ -268,7 +280,7 @@ impl Position {
     }
 
     /// The set of this name.
-    pub fn set_named(&self, name: &str) -> Option<&SetPosition> {
+    fn set_named(&self, name: &str) -> Option<&SetPosition> {
         self.sets.iter().find(|set| set.name == name)
     }
 
@@ -303,7 +315,7 @@ impl Position {
 
     /// Whether so much was `missing` already. What the lists of `read` hide themselves goes by their own digests.
     fn same_is_missing(&self, read: &[ReadSet], missing: &[Missing]) -> bool {
-        let own: HashSet<Location> = read.iter().flat_map(ReadSet::sources).collect();
+        let own: HashSet<Location> = read.iter().flat_map(ReadSet::sources).map(|it| Location::from(&it)).collect();
         let mut before = self.missing.iter().filter(|gap| !own.contains(&gap.location));
         missing.iter().all(|now| before.next().is_some_and(|before| before.is(now))) && before.next().is_none()
     }
@@ -321,7 +333,7 @@ impl Position {
         for set in &mut next.sets {
             let now = read.iter().find(|it| it.id.0 == set.id);
             set.at = now.and_then(ReadSet::at).map(|at| (at.seconds, at.nanos));
-            set.documents = now.map(ReadSet::documents).unwrap_or_default();
+            set.documents = now.into_iter().flat_map(ReadSet::documents).map(Document::from).collect();
             match now.map(|read| &read.packages) {
                 Some(Some(packages)) => {
                     set.packages = packages.iter().map(|it| it.as_str().to_owned()).collect();
@@ -443,100 +455,6 @@ impl Gap {
     }
 }
 
-/// What was read of one set for a baseline.
-#[derive(Debug)]
-pub struct ReadSet {
-    /// The set.
-    pub id: SetId,
-    /// A walk for each of its lists, or where it has none for each of its dumps.
-    pub walks: Vec<Crawled>,
-    /// Why the first of these documents that is missing is so.
-    pub refused: Option<SourceError>,
-    /// All packages of the dumps; `None` where nobody asked, or nobody could tell.
-    pub packages: Option<Vec<Uri>>,
-    /// Of those that can be read.
-    pub manifests: Vec<Manifest>,
-    /// Packages that cannot be read.
-    pub missing: Vec<Missing>,
-    /// The resources that each leaf lists that lists resources, in document order; empty as long as they were not counted.
-    pub counts: Vec<u64>,
-    /// The newest `lastmod` listed, where it was looked for because no list says which time it speaks for.
-    pub newest: Option<Timestamp>,
-    /// What was read of its lists while others came.
-    pub early: Option<ReadEarly>,
-}
-
-impl ReadSet {
-    /// The time that its lists speak for, by their own account, else by what they list, else by their server's.
-    pub fn at(&self) -> Option<Timestamp> {
-        let latest = latest_believed(Timestamp::now());
-        let stated = self.stated_at().or(self.newest).or_else(|| last_modified(&self.walks));
-        stated.filter(|at| *at <= latest)
-    }
-
-    /// The time that its lists, or else its packages, say that they speak for. One that is yet to come is none: every change
-    /// would be taken for older than the lists.
-    pub fn stated_at(&self) -> Option<Timestamp> {
-        let latest = latest_believed(Timestamp::now());
-        let packed = self.manifests.iter().filter_map(|manifest| manifest.header().at).filter(|at| *at <= latest).min();
-        stated_at(&self.walks, latest).or(packed)
-    }
-
-    /// Whether the lists of the set lead to what lies at `location`.
-    fn leads_to(&self, location: &DocumentLocation) -> bool {
-        let lacks = |missing: &[Missing]| missing.iter().any(|missing| missing.location == *location);
-        let walks = |walked: &Crawled| {
-            let is_index = walked.indexes.iter().any(|index| index.location == *location);
-            is_index || lacks(&walked.missing)
-        };
-        lacks(&self.missing) || self.walks.iter().any(walks) || self.sources().any(|it| it == location.into())
-    }
-
-    /// Where its resources are listed: its lists, and the packages whose manifests were read.
-    fn sources(&self) -> impl Iterator<Item = Location> {
-        let packages = self.manifests.iter().map(|manifest| Location::Uri(manifest.package().as_str().to_owned()));
-        self.lists().map(|leaf| Location::from(&leaf.document.location)).chain(packages)
-    }
-
-    /// What the packages say, each as far as it can be read.
-    fn fingerprints(&self) -> Vec<u64> {
-        self.manifests.iter().map(Manifest::fingerprint).collect()
-    }
-
-    fn documents(&self) -> Vec<Document> {
-        let mut counts = self.counts.iter().copied();
-        let all = self.walks.iter().flat_map(|walked| {
-            let indexes = walked.indexes.iter().map(|index| (index, false));
-            indexes.chain(walked.leaves.iter().map(|leaf| (&leaf.document, leaf.lists_resources())))
-        });
-        all.map(|(document, lists)| Document {
-            location: (&document.location).into(),
-            digest: document.digest,
-            entries: if lists { counts.next().unwrap_or(0) } else { 0 },
-        })
-        .collect()
-    }
-
-    /// The lists of resources among what the walks reached.
-    pub fn lists(&self) -> impl Iterator<Item = &Leaf> {
-        self.walks.iter().flat_map(|walked| &walked.leaves).filter(|leaf| leaf.lists_resources())
-    }
-}
-
-/// The earliest `at` of the leaves, each by itself or by the index above, but none after `latest`.
-fn stated_at(walks: &[Crawled], latest: Timestamp) -> Option<Timestamp> {
-    let leaves = || walks.iter().flat_map(|walked| &walked.leaves);
-    let indexes = || walks.iter().flat_map(|walked| &walked.index_headers);
-    let leaf_at = |leaf: &Leaf| leaf.header.at.or(leaf.listed.as_ref().and_then(|entry| entry.at));
-    let stated = leaves().filter_map(leaf_at).chain(indexes().filter_map(|header| header.at));
-    stated.filter(|at| *at <= latest).min()
-}
-
-/// The newest Last-Modified of lists.
-fn last_modified(walks: &[Crawled]) -> Option<Timestamp> {
-    walks.iter().flat_map(|walked| &walked.leaves).filter_map(|leaf| leaf.document.modified).max()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -582,6 +500,15 @@ mod tests {
         let stored = position.encode();
 
         assert_eq!(Position::decode(&stored), Some(position));
+    }
+
+    #[test]
+    fn a_set_keeps_its_number_whatever_becomes_of_the_others() {
+        let position = position(&[]);
+        let mut number = Position::numbers(Some(&position));
+
+        assert_eq!(["c", "a set", "d"].map(|name| number(name).0), [5, 4, 6]);
+        assert_eq!(["c", "a set"].map(|name| Position::numbers(None)(name).0), [0, 0]);
     }
 
     #[test]

@@ -1,14 +1,17 @@
 //! What a running synchronizer tells of itself: plain values, for `resyncfs status` and for whoever asks the control socket.
 
+use super::deviations::SeenDeviations;
 use super::guard::Held;
-use super::position::SetPosition;
-use super::{Outcome, SyncError};
+use super::position::{Position, SetPosition};
+use super::{Outcome, SyncError, Synchronizer};
 use crate::catalog::Committed;
 use crate::causes::chain;
 use crate::document::Timestamp;
 use crate::source::Missing;
 use serde::{Deserialize, Serialize};
+use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// Failed refreshes remembered.
 const FAILURES: usize = 20;
@@ -275,5 +278,77 @@ impl From<&Held> for HeldStatus {
     fn from(held: &Held) -> HeldStatus {
         let since = Timestamp { seconds: held.since, nanos: 0 }.to_string();
         HeldStatus { files: held.files, since, why: held.why.clone() }
+    }
+}
+
+/// Each rule that documents break, in the rules' order, then the paths that too many URIs share.
+fn broken(seen: &SeenDeviations) -> Vec<DeviationStatus> {
+    let rules = seen.rules().into_iter().map(|(rule, (count, location))| DeviationStatus {
+        rule: rule.sentence().to_owned(),
+        section: rule.section().to_owned(),
+        count,
+        location: location.to_string(),
+    });
+    let left_out = seen.left_out().into_iter().map(|(path, count)| DeviationStatus {
+        rule: "Few URIs share a path; of too many the first are shown and these entries are left out.".to_owned(),
+        section: String::new(),
+        count,
+        location: path,
+    });
+    rules.chain(left_out).collect()
+}
+
+impl Synchronizer {
+    /// Writes down how a refresh went.
+    pub(super) fn tell(&self, outcome: &Result<Outcome, SyncError>, took: Duration) {
+        let (now, real_now) = (Instant::now(), SystemTime::now());
+        // Instants are no times of day: they are told by their distance from now.
+        let told = |instant: Instant| {
+            let time = match instant.checked_duration_since(now) {
+                Some(ahead) => real_now + ahead,
+                None => real_now - (now - instant),
+            };
+            Timestamp::from(time).to_string()
+        };
+        let documents = self.schedule.documents().map(|planned| DocumentStatus {
+            location: planned.location.to_string(),
+            interval: planned.interval.as_secs(),
+            asked: planned.asked.map(told),
+            due: Some(told(planned.due)),
+            answer: planned.answer.clone(),
+        });
+        let documents: Vec<_> = documents.collect();
+        let discovered = self.discovered.iter().flat_map(|(source, _)| &source.deviations);
+        let of_source = discovered.clone().map(|it| it.location.clone());
+        self.deviations.retain(self.position.iter().flat_map(Position::locations).chain(of_source));
+        discovered.for_each(|it| self.deviations.note(&it.location, &it.deviations));
+        let revision = self.catalog.revision().unwrap_or_default();
+        let lacking = self.position.iter().flat_map(Position::lacking).map(MissingStatus::from).collect();
+        let (sets, held) = match &self.position {
+            Some(position) => {
+                let mut guard = position.guard.clone();
+                // The commit of this position may have settled some of those that were held back when it was written.
+                match self.catalog.snapshot().and_then(|snapshot| snapshot.held_count()) {
+                    Ok(count) => guard.recount(count, 0),
+                    Err(cause) => tracing::warn!("deletions that are held back cannot be counted: {}", chain(&cause)),
+                }
+                (position.sets().map(SetStatus::from).collect(), guard.held().map(HeldStatus::from))
+            }
+            None => (Vec::new(), None),
+        };
+        self.status.write(|status| {
+            status.revision = revision.map(|revision| revision.number);
+            status.files = revision.map_or(0, |revision| revision.totals.files);
+            status.at = revision.and_then(|revision| revision.at).map(|at| at.to_string());
+            let ended = Timestamp::from(real_now).to_string();
+            let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+            status.ended(Refreshed { ended, milliseconds, outcome: outcome.into() });
+            status.next_poll = self.schedule.next().map(told);
+            status.documents = documents;
+            status.sets = sets;
+            status.missing = lacking;
+            status.held = held;
+            status.deviations = broken(&self.deviations);
+        });
     }
 }

@@ -96,7 +96,7 @@ async fn a_synchronizer_that_died_before_its_commit_repeats_and_one_after_it_ski
     // Everything is fetched, nothing committed.
     let stored = destination.synchronizer.position().unwrap().unwrap();
     let (source, _) = destination.synchronizer.source(false).await.unwrap();
-    let sets = followed(&source, Some(&stored));
+    let sets = followed(&source, &mut Position::numbers(Some(&stored)));
     let read = destination.synchronizer.read_changes(&sets, &stored, &Extent::Everything, &silent()).await.unwrap();
     assert_eq!(read.len(), 1);
 

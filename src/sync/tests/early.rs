@@ -32,7 +32,7 @@ async fn lists_are_read_while_another_is_on_its_way() {
     server.put("/2.xml", Answer::xml(misspelt(&server, "/b")).together(&gate));
     let mut destination = Destination::of(&server, INDEX);
     let seen = destination.synchronizer.deviations.clone();
-    let read = || seen.told().iter().map(|told| told.count).sum::<u64>();
+    let read = || seen.rules().values().map(|(count, _)| count).sum::<u64>();
 
     let one_by_one = async {
         waits_until(|| read() > 0).await;

@@ -35,7 +35,7 @@ fn many(server: &Loopback) -> Vec<String> {
 async fn held(destination: &mut Destination) -> usize {
     let stored = destination.synchronizer.position().unwrap().unwrap();
     let (source, _) = destination.synchronizer.source(false).await.unwrap();
-    let sets = followed(&source, Some(&stored));
+    let sets = followed(&source, &mut Position::numbers(Some(&stored)));
     let silent: Progressing = Arc::new(|_| ());
     let read = destination.synchronizer.read_changes(&sets, &stored, &Extent::Everything, &silent).await.unwrap();
     read.iter().flat_map(|it| &it.documents).map(incremental::ChangeDocument::held).sum()

@@ -1,0 +1,132 @@
+//! What was read of one set for a baseline: the documents that its lists led to, and the packages of its dumps.
+
+use super::incremental::latest_believed;
+use crate::catalog::{Naming, SetId, Shared};
+use crate::document::{Timestamp, Uri};
+use crate::source::crawl::{Crawled, Leaf};
+use crate::source::documents::CachedDocument;
+use crate::source::zip::Manifest;
+use crate::source::{DocumentLocation, Missing, SourceError};
+
+/// What was read of one set for a baseline.
+#[derive(Debug)]
+pub struct ReadSet {
+    /// The set.
+    pub id: SetId,
+    /// A walk for each of its lists, or where it has none for each of its dumps.
+    pub walks: Vec<Crawled>,
+    /// Why the first of these documents that is missing is so.
+    pub refused: Option<SourceError>,
+    /// All packages of the dumps; `None` where nobody asked, or nobody could tell.
+    pub packages: Option<Vec<Uri>>,
+    /// Of those that can be read.
+    pub manifests: Vec<Manifest>,
+    /// Packages that cannot be read.
+    pub missing: Vec<Missing>,
+    /// The resources that each leaf lists that lists resources, in document order; empty as long as they were not counted.
+    pub counts: Vec<u64>,
+    /// The newest `lastmod` listed, where it was looked for because no list says which time it speaks for.
+    pub newest: Option<Timestamp>,
+    /// What was read of its lists while others came.
+    pub early: Option<ReadEarly>,
+}
+
+/// What was read of one set: so many of its lists, the first in document order.
+pub struct ReadEarly {
+    /// Under which names.
+    pub naming: Naming,
+    /// The lists.
+    pub documents: Vec<CachedDocument>,
+    /// The resources of each.
+    pub counts: Vec<u64>,
+    /// What was entered, in that order; `None` where there is nothing.
+    pub entered: Option<Shared>,
+}
+
+impl ReadSet {
+    /// What these walks have reached.
+    pub fn of(id: SetId, walks: Vec<Crawled>) -> ReadSet {
+        ReadSet {
+            id,
+            walks,
+            refused: None,
+            packages: None,
+            manifests: Vec::new(),
+            missing: Vec::new(),
+            counts: Vec::new(),
+            newest: None,
+            early: None,
+        }
+    }
+
+    /// The time that its lists speak for, by their own account, else by what they list, else by their server's.
+    pub fn at(&self) -> Option<Timestamp> {
+        let latest = latest_believed(Timestamp::now());
+        let stated = self.stated_at().or(self.newest).or_else(|| last_modified(&self.walks));
+        stated.filter(|at| *at <= latest)
+    }
+
+    /// The time that its lists, or else its packages, say that they speak for. One that is yet to come is none: every change
+    /// would be taken for older than the lists.
+    pub fn stated_at(&self) -> Option<Timestamp> {
+        let latest = latest_believed(Timestamp::now());
+        let packed = self.manifests.iter().filter_map(|manifest| manifest.header().at).filter(|at| *at <= latest).min();
+        stated_at(&self.walks, latest).or(packed)
+    }
+
+    /// Whether the lists of the set lead to what lies at `location`.
+    pub fn leads_to(&self, location: &DocumentLocation) -> bool {
+        let lacks = |missing: &[Missing]| missing.iter().any(|missing| missing.location == *location);
+        let walks = |walked: &Crawled| {
+            let is_index = walked.indexes.iter().any(|index| index.location == *location);
+            is_index || lacks(&walked.missing)
+        };
+        lacks(&self.missing) || self.walks.iter().any(walks) || self.sources().any(|it| it == *location)
+    }
+
+    /// Where its resources are listed: its lists, and the packages whose manifests were read.
+    pub fn sources(&self) -> impl Iterator<Item = DocumentLocation> {
+        let packages = self.manifests.iter().map(|manifest| DocumentLocation::Uri(manifest.package().clone()));
+        self.lists().map(|leaf| leaf.document.location.clone()).chain(packages)
+    }
+
+    /// What the packages say, each as far as it can be read.
+    pub fn fingerprints(&self) -> Vec<u64> {
+        self.manifests.iter().map(Manifest::fingerprint).collect()
+    }
+
+    /// Each document that was reached, with the number of resources that it lists; 0 for an index.
+    pub fn documents(&self) -> impl Iterator<Item = (&CachedDocument, u64)> {
+        let mut counts = self.counts.iter().copied();
+        let all = self.walks.iter().flat_map(|walked| {
+            let indexes = walked.indexes.iter().map(|index| (index, false));
+            indexes.chain(walked.leaves.iter().map(|leaf| (&leaf.document, leaf.lists_resources())))
+        });
+        all.map(move |(document, lists)| (document, if lists { counts.next().unwrap_or(0) } else { 0 }))
+    }
+
+    /// The lists of resources among what the walks reached.
+    pub fn lists(&self) -> impl Iterator<Item = &Leaf> {
+        self.walks.iter().flat_map(|walked| &walked.leaves).filter(|leaf| leaf.lists_resources())
+    }
+}
+
+impl std::fmt::Debug for ReadEarly {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReadEarly").field("counts", &self.counts).finish_non_exhaustive()
+    }
+}
+
+/// The earliest `at` of the leaves, each by itself or by the index above, but none after `latest`.
+fn stated_at(walks: &[Crawled], latest: Timestamp) -> Option<Timestamp> {
+    let leaves = || walks.iter().flat_map(|walked| &walked.leaves);
+    let indexes = || walks.iter().flat_map(|walked| &walked.index_headers);
+    let leaf_at = |leaf: &Leaf| leaf.header.at.or(leaf.listed.as_ref().and_then(|entry| entry.at));
+    let stated = leaves().filter_map(leaf_at).chain(indexes().filter_map(|header| header.at));
+    stated.filter(|at| *at <= latest).min()
+}
+
+/// The newest Last-Modified of lists.
+fn last_modified(walks: &[Crawled]) -> Option<Timestamp> {
+    walks.iter().flat_map(|walked| &walked.leaves).filter_map(|leaf| leaf.document.modified).max()
+}
