@@ -1,7 +1,7 @@
 //! Archives of change documents (section 15): they close a gap without a new baseline where they reach back far enough.
 
 use super::changes::ReadChanges;
-use super::extent::Extent;
+use super::command::Scope;
 use super::followed::{FollowedSet, Purpose};
 use super::incremental::Known;
 use super::{Progressing, SyncError, Synchronizer};
@@ -32,9 +32,9 @@ impl Synchronizer {
             }
             let archived = match set.incremental().0 {
                 Purpose::ChangeDump => {
-                    self.read_change_dump(set.id, &archive, known, &Extent::Everything, progress).await
+                    self.read_change_dump(set.id, &archive, known, &Scope::Everything, progress).await
                 }
-                _ => self.read_root(set.id, (&archive, &[]), known, &Extent::Everything, progress).await,
+                _ => self.read_root(set.id, (&archive, &[]), known, &Scope::Everything, progress).await,
             };
             match archived {
                 Ok(archived) => {

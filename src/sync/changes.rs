@@ -7,7 +7,7 @@ use super::incremental::{
 };
 use super::position::Position;
 use super::sorted::{SortedChanges, sort};
-use super::{Extent, Outcome, Progressing, Step, SyncError, Synchronizer, Unheard};
+use super::{Outcome, Progressing, Scope, Step, SyncError, Synchronizer, Unheard};
 use crate::catalog::SetId;
 use crate::causes::chain;
 use crate::document::{Capability, DocumentError, Entry, Header, Limits, Timestamp, Uri};
@@ -117,7 +117,7 @@ impl Synchronizer {
     /// Follows the changes of a tree whose lists, read a moment ago, are of no use.
     pub(super) async fn advance_without_lists(
         &mut self,
-        extent: &Extent,
+        scope: &Scope,
         progress: &Progressing,
     ) -> Result<Option<Outcome>, SyncError> {
         (self.lacks_packages, self.is_stale) = (true, true);
@@ -126,19 +126,19 @@ impl Synchronizer {
         let sets = followed(&source, &mut Position::numbers(Some(&position)));
         position.follow(&sets);
         // What was due has just been asked for, so it is due no more.
-        let extent = if *extent == Extent::Due { &Extent::Everything } else { extent };
-        let changes = self.read_changes(&sets, &position, extent, progress).await?;
+        let scope = if *scope == Scope::Due { &Scope::Everything } else { scope };
+        let changes = self.read_changes(&sets, &position, scope, progress).await?;
         let step = Step { source, sets, is_first_tree: false, anew: false, position };
         self.advance(step, changes, progress).await
     }
 
-    /// Fetches the change documents of `sets` that `extent` asks for. One that cannot be had or read is left for later: it
+    /// Fetches the change documents of `sets` that `scope` asks for. One that cannot be had or read is left for later: it
     /// never keeps another from being read. Why the first of these failed is in `unfollowed`.
     pub(super) async fn read_changes(
         &mut self,
         sets: &[FollowedSet],
         position: &Position,
-        extent: &Extent,
+        scope: &Scope,
         progress: &Progressing,
     ) -> Result<Vec<ReadChanges>, SyncError> {
         let mut read = Vec::new();
@@ -148,13 +148,13 @@ impl Synchronizer {
         for set in sets {
             let (purpose, roots) = set.incremental();
             for root in roots {
-                if !extent.wants(root, &self.schedule) {
+                if !scope.wants(root, &self.schedule) {
                     continue;
                 }
                 let known = position.known(set.id, root);
                 let it = match purpose {
-                    Purpose::ChangeDump => self.read_change_dump(set.id, root, &known, extent, progress).await,
-                    _ => self.read_root(set.id, (root, roots), &known, extent, progress).await,
+                    Purpose::ChangeDump => self.read_change_dump(set.id, root, &known, scope, progress).await,
+                    _ => self.read_root(set.id, (root, roots), &known, scope, progress).await,
                 };
                 match it {
                     Ok(mut it) => {
@@ -206,14 +206,14 @@ impl Synchronizer {
         set: SetId,
         (root, roots): (&DocumentLocation, &[DocumentLocation]),
         known: &Known,
-        extent: &Extent,
+        scope: &Scope,
         progress: &Progressing,
     ) -> Result<ReadChanges, SyncError> {
         let left = Mutex::new(Left::default());
         let is_beyond = AtomicBool::new(false);
         let (wanted, asked) = (known.wanted(), Mutex::new(Vec::new()));
         let choice = |_: &Header, entry: &Entry| {
-            if wanted.contains(entry) || matches!(extent, Extent::Announced(_)) && extent.names(&entry.loc) {
+            if wanted.contains(entry) || matches!(scope, Scope::Announced(_)) && scope.names(&entry.loc) {
                 asked.lock().unwrap_or_else(PoisonError::into_inner).push(Asked::from(entry));
                 return Child::Ask;
             }
@@ -228,7 +228,7 @@ impl Synchronizer {
         // earlier time is whole or not at all.
         let needs_all = known.is_of_the_past();
         let is_patient = needs_all && self.catalog.revision()?.is_none();
-        let past_caches = extent.is_past_caches();
+        let past_caches = scope.is_past_caches();
         let asking = Asking { choice: &choice, tolerates_failure: !needs_all, past_caches, is_patient, ..EVERYTHING };
         let failures = self.schedule.failures(root);
         let walked = self.walk(root, asking, progress).await?;

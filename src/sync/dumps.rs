@@ -2,8 +2,8 @@
 //! Change List, and beside lists where the bytes of a resource lie too (sections 11 and 13).
 
 use super::changes::{Origin, ReadChanges};
+use super::command::Scope;
 use super::deviations::{NotUnderstood, SeenDeviations};
-use super::extent::Extent;
 use super::followed::FollowedSet;
 use super::incremental::{Absent, Asked, ChangeDocument, Known, Room, Seen};
 use super::{Progressing, SyncError, Synchronizer};
@@ -45,10 +45,10 @@ impl Synchronizer {
         self.packages.as_ref().is_some_and(|packages| !packages.contradicted().is_empty())
     }
 
-    /// What a refresh of `extent` looks at, and the packages whose own manifests it takes over: everything where there are any.
-    pub(super) fn widened(&self, extent: Extent) -> (Extent, HashSet<Uri>) {
+    /// What a refresh of `scope` looks at, and the packages whose own manifests it takes over: everything where there are any.
+    pub(super) fn widened(&self, scope: Scope) -> (Scope, HashSet<Uri>) {
         let contradicted = self.packages.as_ref().map(Packages::contradicted).unwrap_or_default();
-        (if contradicted.is_empty() { extent } else { Extent::Everything }, contradicted)
+        (if contradicted.is_empty() { scope } else { Scope::Everything }, contradicted)
     }
 
     /// What these packages say themselves has been taken over.
@@ -103,7 +103,7 @@ impl Synchronizer {
         set: SetId,
         root: &DocumentLocation,
         known: &Known,
-        extent: &Extent,
+        scope: &Scope,
         progress: &Progressing,
     ) -> Result<ReadChanges, SyncError> {
         let mut read = ReadChanges::new(set, root);
@@ -122,7 +122,7 @@ impl Synchronizer {
         let asking = Asking {
             choice: &choice,
             tolerates_failure: !known.is_of_the_past(),
-            past_caches: extent.is_past_caches(),
+            past_caches: scope.is_past_caches(),
             is_patient: false,
             ..EVERYTHING
         };

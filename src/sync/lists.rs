@@ -6,7 +6,7 @@ use super::position::Position;
 use super::read_set::ReadSet;
 use super::schedule::{Cost, jitter};
 use super::selection::plan::Plan;
-use super::{Extent, Progressing, Stage, SyncError, Synchronizer, baseline};
+use super::{Progressing, Scope, Stage, SyncError, Synchronizer, baseline};
 use crate::catalog::{Naming, SetId};
 use crate::causes::chain;
 use crate::document::{Entry, Header, Uri};
@@ -19,28 +19,28 @@ use tokio::time::Instant;
 const REMARKS: usize = 10;
 
 impl Synchronizer {
-    /// Fetches the lists of `sets`, all of them; `None` where none of those that `extent` asks for differs from what `before`,
+    /// Fetches the lists of `sets`, all of them; `None` where none of those that `scope` asks for differs from what `before`,
     /// the position of the current revision, was made of.
     pub(super) async fn read_lists(
         &mut self,
         sets: &[FollowedSet],
-        extent: &Extent,
+        scope: &Scope,
         before: Option<&Position>,
         early: Option<&Naming>,
         progress: &Progressing,
     ) -> Result<Option<Vec<ReadSet>>, SyncError> {
-        let wanted = |set: &FollowedSet| set.baseline().1.iter().any(|list| extent.wants(list, &self.schedule));
+        let wanted = |set: &FollowedSet| set.baseline().1.iter().any(|list| scope.wants(list, &self.schedule));
         let (first, rest): (Vec<_>, Vec<_>) = sets.iter().partition(|set| wanted(set));
         let mut read = Vec::with_capacity(sets.len());
         for set in first {
-            read.push(self.read_set((set, sets), extent, before, early, progress).await?);
+            read.push(self.read_set((set, sets), scope, before, early, progress).await?);
         }
         let is_same = |it: &ReadSet| before.is_some_and(|before| before.is_made_of(it));
-        if *extent != Extent::Everything && read.iter().all(is_same) {
+        if *scope != Scope::Everything && read.iter().all(is_same) {
             return Ok(None);
         }
         for set in rest {
-            read.push(self.read_set((set, sets), extent, before, early, progress).await?);
+            read.push(self.read_set((set, sets), scope, before, early, progress).await?);
         }
         read.sort_by_key(|it| sets.iter().position(|set| set.id == it.id));
         if read.iter().flat_map(|it| &it.walks).all(|walked| walked.documents().next().is_none())
@@ -56,7 +56,7 @@ impl Synchronizer {
     async fn read_set(
         &mut self,
         (set, sets): (&FollowedSet, &[FollowedSet]),
-        extent: &Extent,
+        scope: &Scope,
         before: Option<&Position>,
         early: Option<&Naming>,
         progress: &Progressing,
@@ -74,12 +74,12 @@ impl Synchronizer {
             let mut children = std::mem::take(&mut self.children);
             // Who asks for everything does not trust what an index says of its children.
             let choice = |_: &Header, entry: &Entry| {
-                if extent.names(&entry.loc) { Child::Ask } else { children.choose(entry, now) }
+                if scope.names(&entry.loc) { Child::Ask } else { children.choose(entry, now) }
             };
             let asking = Asking {
                 choice: &choice,
                 tolerates_failure: false,
-                past_caches: extent.is_past_caches(),
+                past_caches: scope.is_past_caches(),
                 is_patient: true,
                 reached: &reached,
             };

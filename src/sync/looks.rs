@@ -2,7 +2,7 @@
 //! document, or than a cache on the way.
 
 use super::changes::News;
-use super::extent::{Announced, Extent};
+use super::command::{Announced, Scope};
 use super::followed::followed;
 use super::incremental::NewChange;
 use super::poll::Look;
@@ -86,7 +86,7 @@ impl Synchronizer {
             Announced { roots, ..Announced::default() }
         };
         let announced = Announced { past_caches: again, ..announced.unwrap_or_else(everything) };
-        self.refresh_of(Extent::Announced(announced), Arc::new(|_: Stage| ())).await
+        self.refresh_of(Scope::Announced(announced), Arc::new(|_: Stage| ())).await
     }
 
     /// The document that is followed which a notification means; `None` where it is not known.

@@ -15,13 +15,13 @@ pub mod audit;
 mod baseline;
 mod changes;
 mod children;
+pub mod command;
 mod commit;
 pub mod deviations;
 mod discovery;
 pub mod dumps;
 mod early;
 mod error;
-pub mod extent;
 mod followed;
 pub mod guard;
 pub mod incremental;
@@ -52,10 +52,10 @@ use crate::source::zip::Packages;
 use crate::source::{DocumentLocation, EntryPoint, Missing, Source};
 use changes::ReadChanges;
 use children::Children;
+use command::Scope;
 use commit::{Made, Reading};
 use deviations::SeenDeviations;
 pub use error::SyncError;
-use extent::Extent;
 use followed::{FollowedSet, followed};
 use guard::MaxDelete;
 use incremental::{Known, Room};
@@ -239,19 +239,19 @@ impl Synchronizer {
 
     /// Asks the Source for everything that may have changed and commits what did. On an error nothing has changed.
     pub async fn refresh(&mut self, progress: Progressing) -> Result<Outcome, SyncError> {
-        self.refresh_of(Extent::Everything, progress).await
+        self.refresh_of(Scope::Everything, progress).await
     }
 
-    /// As [`Synchronizer::refresh`], asking only for what `extent` says. A first tree is made of everything.
-    pub async fn refresh_of(&mut self, extent: Extent, progress: Progressing) -> Result<Outcome, SyncError> {
+    /// As [`Synchronizer::refresh`], asking only for what `scope` says. A first tree is made of everything.
+    pub async fn refresh_of(&mut self, scope: Scope, progress: Progressing) -> Result<Outcome, SyncError> {
         self.settled().await;
         self.status.begun();
         self.lacks_packages = false;
         let began = Instant::now();
-        let (extent, contradicted) = self.widened(extent);
-        let outcome = match self.try_refresh(extent, false, &progress).await {
+        let (scope, contradicted) = self.widened(scope);
+        let outcome = match self.try_refresh(scope, false, &progress).await {
             // No transfer but of what has changed: the documents are here.
-            Ok(None) => self.try_refresh(Extent::Everything, true, &progress).await,
+            Ok(None) => self.try_refresh(Scope::Everything, true, &progress).await,
             outcome => outcome,
         };
         let outcome = outcome.map(|outcome| outcome.unwrap_or(Outcome::Unchanged));
@@ -273,7 +273,7 @@ impl Synchronizer {
     /// `None` where only a baseline can tell what is chosen, which `anew` asks for.
     async fn try_refresh(
         &mut self,
-        extent: Extent,
+        scope: Scope,
         anew: bool,
         progress: &Progressing,
     ) -> Result<Option<Outcome>, SyncError> {
@@ -281,7 +281,7 @@ impl Synchronizer {
             return self.look_back(as_of, progress).await.map(Some);
         }
         progress(Stage::Discovering);
-        let (source, undiscovered) = self.source(matches!(extent, Extent::Announced(_))).await?;
+        let (source, undiscovered) = self.source(matches!(scope, Scope::Announced(_))).await?;
         let is_first_tree = self.catalog.revision()?.is_none();
         let stored = self.position()?;
         let sets = followed(&source, &mut Position::numbers(stored.as_ref()));
@@ -293,11 +293,11 @@ impl Synchronizer {
         // A damaged catalog is built anew from the same documents.
         let is_first = is_first_tree || stored.is_none() || self.catalog.is_distrusted();
         let anew = anew || is_first;
-        let extent = if is_first { Extent::Everything } else { extent };
+        let scope = if is_first { Scope::Everything } else { scope };
         let mut position = stored.clone().unwrap_or_else(|| Position::of_sets(&sets));
         position.follow(&sets);
 
-        let changes = self.read_changes(&sets, &position, &extent, progress).await?;
+        let changes = self.read_changes(&sets, &position, &scope, progress).await?;
         // What is lost is told, and asked for on; the lists may say at once what it would have told, and need be asked once.
         let is_torn = changes.iter().any(|it| {
             let known = position.known(it.set, &it.root);
@@ -307,7 +307,7 @@ impl Synchronizer {
         let is_held = changes.iter().all(ReadChanges::is_held);
         let anew = anew || !is_held;
         // What the changes do not tell the lists may.
-        let of_lists = if is_torn || anew { Extent::Everything } else { extent.clone() };
+        let of_lists = if is_torn || anew { Scope::Everything } else { scope.clone() };
         let early = if is_first_tree && !self.catalog.is_distrusted() { self.told_naming(&source)? } else { None };
         let (read, mut failure) =
             match self.read_lists(&sets, &of_lists, stored.as_ref(), early.as_ref(), progress).await {
@@ -327,7 +327,7 @@ impl Synchronizer {
             Some(read) => match self.rebase(step, read, changes, progress).await {
                 Err(cause) if cause.is_of_a_list() && !anew && !is_torn => {
                     failure = Some(cause);
-                    self.advance_without_lists(&extent, progress).await?
+                    self.advance_without_lists(&scope, progress).await?
                 }
                 outcome => outcome?,
             },
@@ -377,7 +377,7 @@ impl Synchronizer {
             Ok(believed) => {
                 believed.into_iter().for_each(|(set, at)| step.position.go_back(set, at));
                 // What has been seen between then and what is shown is in neither the lists nor the catalog's journal.
-                changes = self.read_changes(&step.sets, &step.position, &Extent::Everything, progress).await?;
+                changes = self.read_changes(&step.sets, &step.position, &Scope::Everything, progress).await?;
             }
             Err(older) if step.anew => return Err(older),
             Err(older) => {

@@ -13,7 +13,7 @@ use super::incremental::Known;
 use super::position::Position;
 use super::read_set::ReadSet;
 use super::schedule::jitter;
-use super::{Extent, Outcome, Progressing, Stage, Step, SyncError, Synchronizer, no_resource_list};
+use super::{Outcome, Progressing, Scope, Stage, Step, SyncError, Synchronizer, no_resource_list};
 use crate::causes::chain;
 use crate::document::{Entry, Header, Root, Timestamp};
 use crate::source::crawl::{Asking, Child, Crawled, EVERYTHING, Leaf};
@@ -135,8 +135,8 @@ impl Synchronizer {
         progress: &Progressing,
     ) -> Result<ReadChanges, SyncError> {
         let read = match purpose {
-            Purpose::ChangeDump => self.read_change_dump(set.id, root, known, &Extent::Everything, progress).await,
-            _ => self.read_root(set.id, (root, roots), known, &Extent::Everything, progress).await,
+            Purpose::ChangeDump => self.read_change_dump(set.id, root, known, &Scope::Everything, progress).await,
+            _ => self.read_root(set.id, (root, roots), known, &Scope::Everything, progress).await,
         };
         let mut read = match read {
             Err(cause) if cause.is_gone() => {

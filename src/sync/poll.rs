@@ -1,6 +1,6 @@
 //! The running synchronizer: it looks when a document is due, and when it is told to; while it looks, it listens.
 
-use super::extent::Extent;
+use super::command::Scope;
 use super::looks::{AGAIN_DUE, Unseen};
 use super::schedule::{jitter, jittered, retry_pause};
 use super::status::{RefreshOutcome, Refreshed};
@@ -256,7 +256,7 @@ async fn perform(
             if now < due {
                 return None;
             }
-            synchronizer.refresh_of(Extent::Due, silence()).await
+            synchronizer.refresh_of(Scope::Due, silence()).await
         }
     })
 }

@@ -235,7 +235,7 @@ async fn what_the_server_says_may_be_kept_is_not_asked_for_before() {
     destination.commit().await;
     server.asked();
 
-    destination.synchronizer.refresh_of(Extent::Due, silent()).await.unwrap();
+    destination.synchronizer.refresh_of(Scope::Due, silent()).await.unwrap();
 
     assert!(!server.asked().iter().any(|asked| asked.path == LIST));
     let documents = destination.synchronizer.status().read().documents;
@@ -253,7 +253,7 @@ async fn where_a_change_list_is_due_the_resource_list_is_not_asked_for() {
     let list = DocumentLocation::Uri(server.uri(LIST));
     destination.synchronizer.schedule.follow([&list], Instant::now());
 
-    destination.synchronizer.refresh_of(Extent::Due, silent()).await.unwrap();
+    destination.synchronizer.refresh_of(Scope::Due, silent()).await.unwrap();
 
     let asked: Vec<_> = server.asked().into_iter().map(|asked| asked.path).collect();
     assert!(asked.iter().any(|path| path == CHANGES) && !asked.iter().any(|path| path == LIST), "{asked:?}");

@@ -97,7 +97,7 @@ async fn a_synchronizer_that_died_before_its_commit_repeats_and_one_after_it_ski
     let stored = destination.synchronizer.position().unwrap().unwrap();
     let (source, _) = destination.synchronizer.source(false).await.unwrap();
     let sets = followed(&source, &mut Position::numbers(Some(&stored)));
-    let read = destination.synchronizer.read_changes(&sets, &stored, &Extent::Everything, &silent()).await.unwrap();
+    let read = destination.synchronizer.read_changes(&sets, &stored, &Scope::Everything, &silent()).await.unwrap();
     assert_eq!(read.len(), 1);
 
     let mut destination = destination.restarted(&server);
@@ -171,8 +171,8 @@ async fn a_window_that_has_rolled_on_asks_the_lists_by_itself() {
     server.put(LIST, resource_list_at("at=\"2013-01-03T10:45:00Z\"", &entries));
     // Only the Change List is due.
     let roots = vec![DocumentLocation::Uri(server.uri(CHANGES))];
-    let announced = extent::Announced { roots, ..Default::default() };
-    destination.synchronizer.refresh_of(Extent::Announced(announced), silent()).await.unwrap();
+    let announced = command::Announced { roots, ..Default::default() };
+    destination.synchronizer.refresh_of(Scope::Announced(announced), silent()).await.unwrap();
 
     assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e", "/f", "/g"]);
     assert_eq!(destination.synchronizer.status().read().sets[0].gap_since, None);
@@ -356,7 +356,7 @@ async fn due_changes_are_followed_while_a_list_is_broken() {
     // What is followed for the first time is due at once.
     destination.synchronizer.schedule.follow([], Instant::now());
 
-    destination.synchronizer.refresh_of(Extent::Due, silent()).await.unwrap();
+    destination.synchronizer.refresh_of(Scope::Due, silent()).await.unwrap();
 
     assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e"]);
 }

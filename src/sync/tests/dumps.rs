@@ -239,7 +239,7 @@ async fn what_a_copy_says_beyond_the_manifest_inside_is_corrected_when_the_packa
     packages.directory(&package).await.unwrap();
     assert!(packages.is_contradicted(&package));
     // Whatever is looked at next, this is too.
-    let outcome = destination.synchronizer.refresh_of(Extent::Due, Arc::new(|_: Stage| ())).await.unwrap();
+    let outcome = destination.synchronizer.refresh_of(Scope::Due, Arc::new(|_: Stage| ())).await.unwrap();
 
     assert!(matches!(outcome, Outcome::Committed(_)));
     assert_eq!(destination.paths(), ["/a", "/b", "/c"]);

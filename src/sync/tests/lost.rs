@@ -5,7 +5,7 @@ use super::changes::{CHANGES, change, change_list, resource_list_at, silent, sou
 use super::dumps::{destination as with_packages, manifest, package};
 use super::*;
 use crate::source::tests::loopback::document;
-use extent::Announced;
+use command::Announced;
 
 fn time(hour: u32, minute: u32) -> String {
     format!("2013-01-03T{hour:02}:{minute:02}:00Z")
@@ -37,8 +37,8 @@ fn gap(destination: &Destination) -> Option<String> {
 /// A look at the change documents alone.
 async fn follow(server: &Loopback, destination: &mut Destination) -> Outcome {
     let roots = vec![DocumentLocation::Uri(server.uri(CHANGES))];
-    let extent = Extent::Announced(Announced { roots, ..Announced::default() });
-    destination.synchronizer.refresh_of(extent, silent()).await.unwrap()
+    let scope = Scope::Announced(Announced { roots, ..Announced::default() });
+    destination.synchronizer.refresh_of(scope, silent()).await.unwrap()
 }
 
 fn asked(server: &Loopback, path: &str) -> usize {

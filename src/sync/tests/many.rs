@@ -37,7 +37,7 @@ async fn held(destination: &mut Destination) -> usize {
     let (source, _) = destination.synchronizer.source(false).await.unwrap();
     let sets = followed(&source, &mut Position::numbers(Some(&stored)));
     let silent: Progressing = Arc::new(|_| ());
-    let read = destination.synchronizer.read_changes(&sets, &stored, &Extent::Everything, &silent).await.unwrap();
+    let read = destination.synchronizer.read_changes(&sets, &stored, &Scope::Everything, &silent).await.unwrap();
     read.iter().flat_map(|it| &it.documents).map(incremental::ChangeDocument::held).sum()
 }
 

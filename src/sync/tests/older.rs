@@ -67,7 +67,7 @@ async fn an_older_resource_list_behind_a_newer_one_takes_nothing_back_and_a_stil
 #[tokio::test]
 async fn an_older_list_that_comes_and_goes_is_not_believed_until_it_has_been_served_for_a_day_without_a_break() {
     // However little the look in between asks for.
-    for between in [Extent::Everything, Extent::Due] {
+    for between in [Scope::Everything, Scope::Due] {
         let server = source().await;
         let mut destination = Destination::of(&server, "/caps.xml");
         let right = list_of(&server, "10:30", &["/a", "/c", "/d"]);
@@ -77,7 +77,7 @@ async fn an_older_list_that_comes_and_goes_is_not_believed_until_it_has_been_ser
         assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
 
         server.put(LIST, right);
-        if between == Extent::Due {
+        if between == Scope::Due {
             destination.synchronizer.schedule.follow([], Instant::now());
         }
         destination.synchronizer.refresh_of(between, silent()).await.unwrap();

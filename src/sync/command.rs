@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 /// How much of the Source a refresh looks at. A first tree is made of everything.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Extent {
+pub enum Scope {
     /// Every document that is followed, and every child of an index.
     Everything,
     /// The documents that are due.
@@ -27,26 +27,26 @@ pub struct Announced {
     pub past_caches: bool,
 }
 
-impl Extent {
+impl Scope {
     /// Whether this document is looked at.
     pub(super) fn wants(&self, root: &DocumentLocation, schedule: &Schedule) -> bool {
         match self {
-            Extent::Everything => true,
-            Extent::Due => schedule.is_due(root, Instant::now()),
-            Extent::Announced(announced) => announced.roots.contains(root),
+            Scope::Everything => true,
+            Scope::Due => schedule.is_due(root, Instant::now()),
+            Scope::Announced(announced) => announced.roots.contains(root),
         }
     }
 
     /// Whether this child of an index is looked at whatever its index says.
     pub(super) fn names(&self, child: &Uri) -> bool {
         match self {
-            Extent::Everything => true,
-            Extent::Due => false,
-            Extent::Announced(announced) => announced.children.contains(child),
+            Scope::Everything => true,
+            Scope::Due => false,
+            Scope::Announced(announced) => announced.children.contains(child),
         }
     }
 
     pub(super) fn is_past_caches(&self) -> bool {
-        matches!(self, Extent::Announced(announced) if announced.past_caches)
+        matches!(self, Scope::Announced(announced) if announced.past_caches)
     }
 }
