@@ -3,8 +3,8 @@
 use crate::causes::chain;
 use crate::source::http::Client;
 use crate::source::websub::{Delivery, Listener, Member, Standing, Subject, Subscriber};
+use crate::sync::command::Command;
 use crate::sync::notification::{Inbox, SetChannel, Taken};
-use crate::sync::poll::Command;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{mpsc, watch};

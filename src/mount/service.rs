@@ -7,7 +7,7 @@
 use crate::catalog::Catalog;
 use crate::fs::heartbeat::Heartbeat;
 use crate::sync::Stage;
-use crate::sync::poll::Command;
+use crate::sync::command::Command;
 use crate::sync::status::{RefreshOutcome, Status};
 use sd_notify::NotifyState;
 use std::os::unix::fs::MetadataExt;

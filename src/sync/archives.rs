@@ -1,9 +1,9 @@
 //! Archives of change documents (section 15): they close a gap without a new baseline where they reach back far enough.
 
-use super::changes::ReadChanges;
 use super::command::Scope;
 use super::followed::{FollowedSet, Purpose};
 use super::incremental::Known;
+use super::read_changes::ReadChanges;
 use super::{Progressing, SyncError, Synchronizer};
 use crate::causes::chain;
 use crate::source::DocumentLocation;

@@ -3,18 +3,18 @@
 use super::deviations::SeenDeviations;
 use super::followed::{FollowedSet, Purpose, followed};
 use super::incremental::{
-    Absent, Asked, ChangeDocument, Known, Lost, MOST_ASKED, NewChange, Room, Seen, resource_digest, some,
+    Absent, Asked, ChangeDocument, Known, MOST_ASKED, NewChange, Room, Seen, resource_digest, some,
 };
 use super::position::Position;
+use super::read_changes::{Origin, ReadChanges};
 use super::sorted::{SortedChanges, sort};
 use super::{Outcome, Progressing, Scope, Step, SyncError, Synchronizer, Unheard};
 use crate::catalog::SetId;
 use crate::causes::chain;
 use crate::document::{Capability, DocumentError, Entry, Header, Limits, Timestamp, Uri};
 use crate::source::crawl::{Asking, Child, EVERYTHING, Leaf, crawl};
-use crate::source::documents::{CachedDocument, DocumentCache};
+use crate::source::documents::DocumentCache;
 use crate::source::http::{Client, Request};
-use crate::source::zip::Manifest;
 use crate::source::{DocumentLocation, Missing};
 use futures_util::{FutureExt, StreamExt, stream};
 use std::collections::{HashMap, HashSet};
@@ -44,42 +44,6 @@ struct Answers {
     gone: HashSet<Uri>,
     /// Digests of those that have told nothing, or were not asked.
     unanswered: HashSet<u64>,
-}
-
-/// What a root of change documents holds now, as far as it may be new.
-#[derive(Debug)]
-pub struct ReadChanges {
-    /// The set.
-    pub set: SetId,
-    /// The Change List, or the index of Change Lists.
-    pub root: DocumentLocation,
-    /// The lists that may hold something new.
-    pub documents: Vec<ChangeDocument>,
-    /// By location, where these can be read once more.
-    pub origins: HashMap<String, Origin>,
-    /// Those that hold nothing new.
-    pub unread: Vec<String>,
-    /// Octet digests of all lists: with these nothing is new once all of it is committed.
-    pub digests: Vec<(DocumentLocation, u64)>,
-    /// Where earlier changes are listed, by the documents' own word: archives, and indexes that they belong to.
-    pub archives: Vec<DocumentLocation>,
-    /// Whether lists were left out because they begin after the time that is wanted.
-    pub is_beyond: bool,
-    /// Whether the documents do not follow one another without a gap.
-    pub is_torn: bool,
-    /// What is listed and cannot be had.
-    pub lost: Vec<Lost>,
-    /// Whether the root itself is gone.
-    pub is_gone: bool,
-}
-
-/// Where a change document lies that was fetched.
-#[derive(Clone, Debug)]
-pub enum Origin {
-    /// A Change List.
-    List(CachedDocument),
-    /// The manifest of a package of changes.
-    Package(Manifest),
 }
 
 /// What was left out of an index.
@@ -330,15 +294,14 @@ impl Synchronizer {
             news.answered(&unanswered);
             return Ok(news);
         }
-        let read: Vec<_> = read.into_iter().map(|it| (known(it.set, &it.root), it)).collect();
+        let mut read: Vec<_> = read.into_iter().map(|it| (known(it.set, &it.root), it)).collect();
+        let digests = read.iter_mut().flat_map(|(_, it)| std::mem::take(&mut it.digests)).collect();
         let (catalog, spool, limits) = (self.catalog.clone(), self.spool.clone(), self.config.limits);
         let sorting = tokio::task::spawn_blocking(move || sort(read, &catalog, &spool, limits, now));
-        let mut news = sorting.await??;
-        if let Some(sorted) = news.sorted.take() {
-            let (sorted, unanswered) = self.settle_sorted(sorted).await?;
-            news.sorted = Some(sorted);
-            news.answered(&unanswered);
-        }
+        let (sorted, known) = sorting.await??;
+        let (sorted, unanswered) = self.settle_sorted(sorted).await?;
+        let mut news = News { sorted: Some(sorted), known, digests, ..News::default() };
+        news.answered(&unanswered);
         Ok(news)
     }
 
@@ -398,56 +361,6 @@ async fn is_gone(client: &Client, uri: &Uri) -> Option<bool> {
     match client.send(request).await {
         Err(cause) if cause.is_retryable() => None,
         answer => Some(answer.is_err_and(|cause| cause.is_gone())),
-    }
-}
-
-impl ReadChanges {
-    /// Nothing yet.
-    pub fn new(set: SetId, root: &DocumentLocation) -> ReadChanges {
-        ReadChanges {
-            set,
-            root: root.clone(),
-            documents: Vec::new(),
-            origins: HashMap::new(),
-            unread: Vec::new(),
-            digests: Vec::new(),
-            archives: Vec::new(),
-            is_beyond: false,
-            is_torn: false,
-            lost: Vec::new(),
-            is_gone: false,
-        }
-    }
-
-    /// What is left of a root that is gone; nothing where nothing was read of it.
-    fn gone(set: SetId, root: &DocumentLocation, known: &Known) -> Option<ReadChanges> {
-        let unread: Vec<String> = known.locations().map(str::to_owned).collect();
-        let lost = known.lost_with(&root.to_string(), Timestamp::now());
-        (!unread.is_empty()).then(|| ReadChanges { unread, lost, is_gone: true, ..ReadChanges::new(set, root) })
-    }
-
-    /// Whether all that may be new is held. Else it is read once more as it is used, and takes a baseline.
-    pub fn is_held(&self) -> bool {
-        self.documents.iter().all(ChangeDocument::is_held)
-    }
-
-    /// Whether this goes on where `known` ends, as far as can be seen.
-    pub fn goes_on(&self, known: &Known) -> bool {
-        let tells_nothing = self.is_beyond && self.documents.is_empty() && self.unread.is_empty();
-        !self.is_torn && !tells_nothing && known.is_joined_by(&self.documents, &self.unread)
-    }
-
-    /// What is known before this is applied, over a baseline that speaks for `at`. Between the two a gap may be left.
-    pub fn over(&self, before: Known, at: Option<Timestamp>, now: Timestamp) -> Known {
-        let is_closed = !self.is_gone && self.goes_on(&Known::since(at));
-        let was_read = before.locations().next().is_some();
-        let mut known = if was_read { before } else { before.rebased(at) };
-        if is_closed {
-            known.gap_since = None;
-        } else if !self.goes_on(&known) {
-            known.tear(now);
-        }
-        known.rebased(at)
     }
 }
 

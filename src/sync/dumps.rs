@@ -1,11 +1,11 @@
 //! Packages of dumps by their manifests: what exists where there is no Resource List, what has changed where there is no
 //! Change List, and beside lists where the bytes of a resource lie too (sections 11 and 13).
 
-use super::changes::{Origin, ReadChanges};
 use super::command::Scope;
 use super::deviations::{NotUnderstood, SeenDeviations};
 use super::followed::FollowedSet;
 use super::incremental::{Absent, Asked, ChangeDocument, Known, Room, Seen};
+use super::read_changes::{Origin, ReadChanges};
 use super::{Progressing, SyncError, Synchronizer};
 use crate::catalog::{Baseline, SetId};
 use crate::causes::chain;

@@ -2,10 +2,9 @@
 //! document, or than a cache on the way.
 
 use super::changes::News;
-use super::command::{Announced, Scope};
+use super::command::{Announced, Look, Scope};
 use super::followed::followed;
 use super::incremental::NewChange;
-use super::poll::Look;
 use super::position::Position;
 use super::{Outcome, Stage, SyncError, Synchronizer};
 use crate::catalog::{CatalogError, Resource};

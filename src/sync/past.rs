@@ -7,10 +7,10 @@
 //! There is one baseline of it. It is made again only as long as something may still be told of that time: while it lies in the
 //! future, and until the change documents tell of what came after it.
 
-use super::changes::ReadChanges;
 use super::followed::{FollowedSet, Purpose, followed};
 use super::incremental::Known;
 use super::position::Position;
+use super::read_changes::ReadChanges;
 use super::read_set::ReadSet;
 use super::schedule::jitter;
 use super::{Outcome, Progressing, Scope, Stage, Step, SyncError, Synchronizer, no_resource_list};

@@ -1,64 +1,19 @@
 //! The running synchronizer: it looks when a document is due, and when it is told to; while it looks, it listens.
 
-use super::command::Scope;
+use super::command::{Command, Look, Next, Scope, Waiting};
 use super::looks::{AGAIN_DUE, Unseen};
 use super::schedule::{jitter, jittered, retry_pause};
 use super::status::{RefreshOutcome, Refreshed};
-use super::waiting::{Next, Waiting};
 use super::{Outcome, Progressing, SHORTEST_PAUSE, Stage, SyncError, Synchronizer};
 use crate::catalog::{Catalog, Committed, Invalidation, Renewal};
 use crate::causes::chain;
-use crate::document::{Change, Timestamp, Uri};
+use crate::document::Timestamp;
 use crate::source::zip::Packages;
 use fuser::INodeNo;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
-
-/// What the rest of the mount asks of a running synchronizer.
-#[derive(Debug)]
-pub enum Command {
-    /// Look now.
-    Refresh,
-    /// Apply the deletions that are held back.
-    AcceptDeletions,
-    /// The same as one of these, for somebody who waits to be told what came of it.
-    Asked {
-        /// Whether the deletions that are held back are to be applied.
-        accept_deletions: bool,
-        /// Who waits; told once the refresh has ended.
-        requester: oneshot::Sender<Refreshed>,
-    },
-    /// A notification came: look at what it names.
-    Look(Look),
-    /// Whether every set has a notification channel that is alive: polling is rarer then.
-    Channels(bool),
-    /// This inode's bytes were found wrong or changed: its name needs another inode.
-    Renew(INodeNo),
-    /// The Source serves other bytes than it published, which are to be shown: its name needs an inode without length and
-    /// digests.
-    Unannounced(INodeNo),
-}
-
-/// What is to be looked at because a notification named it. The notification itself is never believed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Look {
-    /// Every document that is followed, as a poll does.
-    Poll,
-    /// This document, or all of the index it belongs to.
-    Document {
-        /// The document announced.
-        document: Uri,
-        /// The index that it says it belongs to (`rel="index"`).
-        index: Option<Uri>,
-    },
-    /// Source Description and Capability Lists, then everything.
-    Rediscover,
-    /// These resources themselves, of a Source that has notifications and no Change List: (URI, what is said to have
-    /// happened).
-    Resources(Vec<(Uri, Change)>),
-}
 
 /// What a running synchronizer tells the rest of the mount.
 pub struct Listeners {

@@ -2,12 +2,13 @@
 //! the disk by what they speak of.
 
 use super::SyncError;
-use super::changes::{News, Origin, ReadChanges};
 use super::dumps;
 use super::incremental::{Known, NewChange, SettledDocument, is_change};
+use super::read_changes::{Origin, ReadChanges};
 use super::selection::hashes::Collected;
 use crate::catalog::{Catalog, LastStatements, SetId, Standing, Statement, Statements};
 use crate::document::{Change, Entry, Limits, PackageMember, Timestamp, Uri};
+use crate::source::DocumentLocation;
 use crate::source::documents::DocumentCache;
 use std::sync::Arc;
 
@@ -58,26 +59,24 @@ impl SortedChanges {
     }
 }
 
-/// What is new in `read`, each with what is known of its root.
+/// What is new in `read`, each with what is known of its root; and what is known of each root then.
 pub fn sort(
     read: Vec<(Known, ReadChanges)>,
     catalog: &Arc<Catalog>,
     spool: &DocumentCache,
     limits: Limits,
     now: Timestamp,
-) -> Result<News, SyncError> {
-    let mut news = News::default();
+) -> Result<(SortedChanges, Vec<(SetId, DocumentLocation, Known)>), SyncError> {
+    let mut known_after = Vec::new();
     let mut sorting = Sorting { statements: catalog.statements(), documents: 0 };
-    for (known, ReadChanges { set, root, documents, unread, digests, origins, lost, .. }) in read {
-        news.digests.extend(digests);
+    for (known, ReadChanges { set, root, documents, unread, origins, lost, .. }) in read {
         let known = known.settle(documents, &unread, now, &mut |_, document| {
             let Some(origin) = origins.get(&document.location) else { return Ok(()) };
             sorting.document(set, &document, origin, spool, limits)
         })?;
-        news.known.push((set, root, known.lacking(lost)));
+        known_after.push((set, root, known.lacking(lost)));
     }
-    news.sorted = Some(SortedChanges { last: sorting.statements.finish()?, gone: Collected::default() });
-    Ok(news)
+    Ok((SortedChanges { last: sorting.statements.finish()?, gone: Collected::default() }, known_after))
 }
 
 struct Sorting {

@@ -17,7 +17,7 @@ use crate::fs::invalidator::Notices;
 use crate::fs::programs::Programs;
 use crate::source::http::Client;
 use crate::source::websub::Subscriber;
-use crate::sync::poll::Command;
+use crate::sync::command::Command;
 use crate::sync::status::{HeldStatus, RefreshOutcome, Refreshed, SharedStatus};
 use serde::{Deserialize, Serialize};
 use serde_json::json;

@@ -1,16 +1,12 @@
 //! What has been announced and not been looked at yet.
 
 use super::{Announcement, NotificationError, SetChannel, read};
-use crate::document::{Change, Uri};
-use crate::sync::poll::Look;
+use crate::document::Uri;
+use crate::sync::command::{Look, Looks};
 use sha2::{Digest, Sha256};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Documents looked at by name; for more, everything is looked at once.
-const MOST_DOCUMENTS: usize = 64;
-/// Resources of one look.
-const MOST_RESOURCES: usize = 10_000;
 /// Deliveries remembered to know them again.
 const MOST_REMEMBERED: usize = 4096;
 /// A change of the Source Description is announced on all channels within this.
@@ -45,10 +41,7 @@ pub struct Inbox {
     known: HashSet<[u8; 32]>,
     /// Announcements of the Source Description, with the channels they came on.
     announced: HashMap<Announcement, Announced>,
-    rediscover: bool,
-    poll: bool,
-    documents: Vec<(Uri, Option<Uri>)>,
-    resources: BTreeMap<Uri, Change>,
+    looks: Looks,
     /// Looks that may be taken at once, as of then.
     allowance: (u32, Instant),
 }
@@ -60,10 +53,7 @@ impl Inbox {
             remembered: VecDeque::new(),
             known: HashSet::new(),
             announced: HashMap::new(),
-            rediscover: false,
-            poll: false,
-            documents: Vec::new(),
-            resources: BTreeMap::new(),
+            looks: Looks::default(),
             allowance: (BURST, now),
         }
     }
@@ -75,10 +65,10 @@ impl Inbox {
             return Ok(Taken::Known);
         }
         let mut is_new = !notification.looks.is_empty();
-        notification.looks.into_iter().for_each(|look| self.add(look));
+        notification.looks.into_iter().for_each(|look| self.looks.add(look));
         for announcement in notification.descriptions {
             if self.is_first_announcement(announcement, channel, now) {
-                self.add(Look::Rediscover);
+                self.looks.add(Look::Rediscover);
                 is_new = true;
             }
         }
@@ -87,9 +77,8 @@ impl Inbox {
 
     /// When [`Inbox::next`] has something, if nothing further comes.
     pub fn due(&self, now: Instant) -> Option<Instant> {
-        let waits = self.rediscover || self.poll || !self.documents.is_empty() || !self.resources.is_empty();
         let (allowed, since) = self.allowance;
-        waits.then(|| if allowed > 0 { now } else { since + PACE })
+        (!self.looks.is_empty()).then(|| if allowed > 0 { now } else { since + PACE })
     }
 
     /// The next look, unless too many have just been taken.
@@ -100,53 +89,9 @@ impl Inbox {
         let since = if allowed == BURST { now } else { since + PACE * u32::try_from(earned).unwrap_or(0) };
         self.allowance = (allowed, since);
         let left = allowed.checked_sub(1)?;
-        let look = self.first_look()?;
+        let look = self.looks.next()?;
         self.allowance = (left, since);
         Some(look)
-    }
-
-    fn first_look(&mut self) -> Option<Look> {
-        if std::mem::take(&mut self.rediscover) {
-            // Everything is looked at then.
-            self.poll = false;
-            self.documents.clear();
-            return Some(Look::Rediscover);
-        }
-        if !self.documents.is_empty() {
-            let (document, index) = self.documents.remove(0);
-            return Some(Look::Document { document, index });
-        }
-        if !self.resources.is_empty() {
-            return Some(Look::Resources(std::mem::take(&mut self.resources).into_iter().collect()));
-        }
-        std::mem::take(&mut self.poll).then_some(Look::Poll)
-    }
-
-    fn add(&mut self, look: Look) {
-        match look {
-            Look::Rediscover => self.rediscover = true,
-            Look::Poll => self.poll = true,
-            Look::Document { document, index } => {
-                let wanted = (document, index);
-                if self.documents.contains(&wanted) {
-                    return;
-                }
-                if self.documents.len() < MOST_DOCUMENTS {
-                    self.documents.push(wanted);
-                } else {
-                    self.poll = true;
-                }
-            }
-            Look::Resources(resources) => {
-                for (uri, change) in resources {
-                    if self.resources.len() < MOST_RESOURCES || self.resources.contains_key(&uri) {
-                        self.resources.insert(uri, change);
-                    } else {
-                        self.poll = true;
-                    }
-                }
-            }
-        }
     }
 
     /// Whether the octets of a dated notification come on `channel` for the first time, as far as is remembered.

@@ -7,7 +7,7 @@ mod tests;
 
 pub use inbox::{Inbox, Taken};
 
-use super::poll::Look;
+use super::command::Look;
 use crate::document::{Capability, Change, DocumentError, Entry, Limits, Reader, Timestamp, Uri};
 use crate::source::{Channel, DocumentLocation, Set, Source};
 

@@ -67,7 +67,7 @@ async fn a_look_at_a_change_list_fetches_that_document_and_nothing_else() {
     let new = [change(&server, "/e", &format!("change=\"created\" {}", datetime(1)))];
     server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &new));
 
-    let look = poll::Look::Document { document: server.uri(CHANGES), index: None };
+    let look = command::Look::Document { document: server.uri(CHANGES), index: None };
     let looked = destination.synchronizer.look(&look, false).await.unwrap();
 
     assert!(matches!(looked.outcome, Outcome::Committed(_)));
@@ -88,7 +88,7 @@ async fn announced_resources_of_a_set_without_change_list_are_asked_themselves()
 
     let said = [("/a", Change::Deleted), ("/b", Change::Deleted), ("/e", Change::Created), ("/f", Change::Created)];
     let resources = said.map(|(path, change)| (server.uri(path), change)).to_vec();
-    destination.synchronizer.look(&poll::Look::Resources(resources), false).await.unwrap();
+    destination.synchronizer.look(&command::Look::Resources(resources), false).await.unwrap();
 
     assert_eq!(destination.paths(), ["/a", "/c", "/d", "/e"], "/b answers 404, /f too");
     assert_eq!(destination.files()["/e"].1, Some(3));
@@ -106,9 +106,10 @@ async fn of_announced_resources_beyond_one_look_the_rest_is_told_and_one_that_is
     server.put("/new/0", Answer::html("new").together(&never));
     (1..25).for_each(|number| server.put(&format!("/new/{number}"), Answer::html("new")));
     let resources: Vec<_> = (0..26).map(|it| (server.uri(&format!("/new/{it}")), Change::Created)).collect();
-    let rest = |places: &[usize]| Some(poll::Look::Resources(places.iter().map(|at| resources[*at].clone()).collect()));
+    let rest =
+        |places: &[usize]| Some(command::Look::Resources(places.iter().map(|at| resources[*at].clone()).collect()));
 
-    let looked = destination.synchronizer.look(&poll::Look::Resources(resources.clone()), false).await.unwrap();
+    let looked = destination.synchronizer.look(&command::Look::Resources(resources.clone()), false).await.unwrap();
 
     assert!(matches!(looked.outcome, Outcome::Committed(_)));
     assert_eq!(destination.files().len(), 4 + 19);
@@ -327,7 +328,7 @@ async fn an_announced_update_of_a_resource_changes_its_content_and_not_what_it_b
     server.put("/b", Answer::status(405));
 
     let said = ["/a", "/b"].map(|path| (server.uri(path), Change::Updated)).to_vec();
-    destination.synchronizer.look(&poll::Look::Resources(said), false).await.unwrap();
+    destination.synchronizer.look(&command::Look::Resources(said), false).await.unwrap();
 
     assert_eq!(destination.paths(), ["/a", "/b", "/c"]);
     assert_eq!((destination.files()["/a"].1, destination.files()["/b"].1), (Some(18), None));

@@ -478,7 +478,7 @@ async fn rediscovery_holds_back_a_set_that_vanishes_and_shows_a_new_one() {
     server.put("/three/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[("up", &up)], &lists)));
     server.put("/three/list.xml", Answer::xml(list(&server, &["/three/own"])));
 
-    destination.synchronizer.look(&poll::Look::Rediscover, false).await.unwrap();
+    destination.synchronizer.look(&command::Look::Rediscover, false).await.unwrap();
 
     assert_eq!(destination.paths(), ["/one/own", "/three/own", "/two/own"]);
     assert_eq!(destination.synchronizer.status().read().held.unwrap().files, 1);

@@ -3,7 +3,8 @@
 use super::changes::{change, source};
 use super::*;
 use crate::catalog::Invalidation;
-use crate::sync::poll::{Command, Listeners};
+use crate::sync::command::Command;
+use crate::sync::poll::Listeners;
 use tokio::sync::{mpsc, oneshot};
 
 /// Who asks while a refresh is under way must see everything published before: it may have been read already. All who wait
@@ -105,7 +106,7 @@ async fn announcements_of_a_document_that_fails_put_off_no_poll() {
 
     let announced = async {
         loop {
-            let look = poll::Look::Document { document: server.uri(LIST), index: None };
+            let look = command::Look::Document { document: server.uri(LIST), index: None };
             commands.try_send(Command::Look(look)).unwrap();
             let mut asked = Vec::new();
             while !asked.iter().any(|it: &crate::source::tests::loopback::Asked| it.path == LIST) {
