@@ -266,7 +266,7 @@ mod tests {
     fn a_discovery_looks_at_all_documents_and_at_no_resource() {
         let mut looks = Looks::default();
         let resources = Look::Resources(vec![(Uri::parse("http://example.org/r").unwrap(), Change::Updated)]);
-        [look("a"), Look::Poll, Look::Rediscover, resources.clone()].map(|look| looks.add(look));
+        [look("a"), Look::Poll, Look::Rediscover, resources.clone()].into_iter().for_each(|look| looks.add(look));
 
         assert_eq!(looks.collect::<Vec<_>>(), [Look::Rediscover, resources]);
     }

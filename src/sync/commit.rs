@@ -1,23 +1,25 @@
 //! From what was read to one revision: the guard decides in the same commit what may go, and the position goes with it.
 
-use super::aside::aside;
 use super::baseline;
 use super::changes::News;
 use super::deviations::SeenDeviations;
 use super::dumps;
 use super::guard::{Guard, ListLoss, MaxDelete, Suspicion};
 use super::incremental::NewChange;
+use super::list_pool::ListReading;
 use super::position::Position;
-use super::read_set::{ReadEarly, ReadSet};
+use super::read_set::{ReadLists, ReadSet};
 use super::selection::Selection;
 use super::selection::changes::{Judge, Verdict, entry_of};
 use super::selection::plan::Plan;
 use super::{Progressing, Stage, SyncError, Synchronizer};
 use crate::catalog::{Applied, Baseline, Catalog, CatalogError, Committed, Decision, Losses, Naming, SetId, Statement};
 use crate::document::{Change, Entry, Timestamp, Uri};
+use crate::priority;
 use crate::source::documents::CachedDocument;
 use crate::source::{DocumentLocation, Missing};
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 /// What a baseline is made of.
 pub struct Reading {
@@ -123,6 +125,15 @@ impl Storing {
     }
 }
 
+/// Does `work` on a thread of a lower priority, as do all threads that it starts, where a tree is shown; else on the
+/// caller's.
+fn aside<T: Send>(catalog: &Catalog, work: impl FnOnce() -> Result<T, SyncError> + Send) -> Result<T, SyncError> {
+    match catalog.revision().is_ok_and(|revision| revision.is_some()) {
+        true => priority::aside(work),
+        false => work(),
+    }
+}
+
 /// Counts anew what is held back; of the sets `decided` anew nothing is.
 fn recount(catalog: &Catalog, guard: &mut Guard, decided: &BTreeSet<SetId>) -> Result<(), CatalogError> {
     let snapshot = catalog.snapshot()?;
@@ -141,7 +152,7 @@ impl Synchronizer {
         // What is held back cannot be read in a damaged catalog: it goes with the rest.
         let confirmed = (self.confirms_rebuilding && self.catalog.is_distrusted()).then_some(0);
         let writer = self.writing.clone().lock_owned().await;
-        let merge = move |catalog: &Catalog| {
+        let merge = move |catalog: &Arc<Catalog>| {
             let _writer = writer;
             let Reading { naming, mut read, mut missing, position, mut news } = reading;
             let scratch = |octets| spool.scratch(octets);
@@ -150,7 +161,7 @@ impl Synchronizer {
                 news.each(&mut |set, new| plan.change(set, new.change, &new.entry).map_err(SyncError::Scratch))?;
                 add_applied(catalog, &read, &mut plan)?;
             }
-            let chooser = baseline::chooser(plan, &spool, &read, limits)?;
+            let chooser = Arc::new(baseline::chooser(plan, &spool, &read, limits)?);
             let mut baseline = catalog.baseline(naming.clone())?;
             for it in &mut read {
                 baseline.list(it.id, it.at());
@@ -159,13 +170,18 @@ impl Synchronizer {
                     Some(early) => enter_early(&mut baseline, early, &naming, &lists)?,
                     None => Vec::new(),
                 };
-                let (rest, before) = (lists.get(it.counts.len()..).unwrap_or_default(), it.counts.iter().sum::<u64>());
-                let progress = |stage| match stage {
-                    Stage::Reading(entries) => progress(Stage::Reading(before + entries)),
-                    stage => progress(stage),
+                let rest = lists.get(it.counts.len()..).unwrap_or_default();
+                let reading = ListReading {
+                    catalog: catalog.clone(),
+                    spool: spool.clone(),
+                    set: it.id,
+                    naming: naming.clone(),
+                    chooser: chooser.clone(),
+                    limits,
+                    broken: broken.clone(),
                 };
-                let counts = baseline::read_into(&mut baseline, &spool, rest, limits, &chooser, &broken, &progress)?;
-                it.counts.extend(counts);
+                let entries = it.counts.iter().sum();
+                it.counts.extend(reading.read_into(&mut baseline, rest, entries, &progress)?);
                 let chooses = |entry: &Entry| chooser.chooses(entry).map_err(SyncError::Scratch);
                 for manifest in &it.manifests {
                     dumps::enter(&mut baseline, manifest, !lists.is_empty(), &chooses, &broken)?;
@@ -301,7 +317,7 @@ fn not_understood(read: &[ReadSet], broken: &SeenDeviations) -> Result<Vec<Missi
 /// Enters what was read of `lists` before; the resources of each of those, the first of them.
 fn enter_early(
     baseline: &mut Baseline<'_>,
-    early: ReadEarly,
+    early: ReadLists,
     naming: &Naming,
     lists: &[CachedDocument],
 ) -> Result<Vec<u64>, SyncError> {
@@ -389,6 +405,7 @@ fn report(committed: &Committed) {
 mod tests {
     use super::*;
     use crate::catalog::SetLoss;
+    use std::thread;
 
     #[test]
     fn sets_that_are_emptied_together_are_held_back_together() {
@@ -405,5 +422,17 @@ mod tests {
         let held = storing.position.guard.held().unwrap();
         assert_eq!(held.files, 20);
         assert!(held.why.contains("set 1 ") && held.why.contains("set 3 "), "{}", held.why);
+    }
+
+    #[test]
+    fn work_beside_a_tree_that_is_shown_is_done_by_another_thread() {
+        let folder = tempfile::tempdir().unwrap();
+        let catalog = Catalog::open(folder.path(), "a test").unwrap();
+        let whose = || aside(&catalog, || Ok(thread::current().id())).unwrap();
+        assert_eq!(whose(), thread::current().id(), "nobody waits but for this");
+
+        catalog.baseline(Naming::default()).unwrap().commit(None, b"").unwrap();
+
+        assert_ne!(whose(), thread::current().id());
     }
 }

@@ -1,7 +1,7 @@
 //! Baseline synchronization: the Resource Lists of every set become one new statement of what exists.
 
-use super::early::{Early, EarlyReading};
 use super::followed::FollowedSet;
+use super::list_pool::{ListPool, ListReading};
 use super::position::Position;
 use super::read_set::ReadSet;
 use super::schedule::{Cost, jitter};
@@ -186,18 +186,18 @@ impl Synchronizer {
     }
 
     /// Begins to read the lists of a set as they come, unless their links tell what is chosen of them: those are read twice.
-    fn early_reading(&self, set: SetId, naming: &Naming) -> Option<EarlyReading> {
+    fn early_reading(&self, set: SetId, naming: &Naming) -> Option<ListPool> {
         let scratch = |octets| self.spool.scratch(octets);
         let plan = Plan::new(&self.config.selection, naming, &scratch);
         if plan.reads_lists() {
             return None;
         }
-        Some(EarlyReading::new(Early {
+        Some(ListPool::new(ListReading {
             catalog: self.catalog.clone(),
             spool: self.spool.clone(),
             set,
             naming: naming.clone(),
-            chooser: plan.finish(),
+            chooser: plan.finish().into(),
             limits: self.config.limits,
             broken: self.deviations.clone(),
         }))

@@ -4,13 +4,12 @@
 //! (`looks`). What the change documents tell that is new (`changes`, `incremental`) is applied to the revision there is. Where
 //! a list differs from what the revision was made of, or the changes do not go on where the last look ended, all lists are
 //! merged into a new statement of what exists (`lists`, `dumps`, `baseline`), brought forward by the changes. Those of a first tree
-//! are read while others are still fetched (`early`).
+//! are read while others are still fetched (`list_pool`).
 //!
 //! Either way there is one commit (`commit`), which holds the [`position::Position`] too; in it the guard has its word on what
 //! may go. Whatever fails before changes nothing, and what was committed is never applied again. The kernel is told afterwards.
 
 mod archives;
-mod aside;
 pub mod audit;
 mod baseline;
 mod changes;
@@ -20,12 +19,12 @@ mod commit;
 pub mod deviations;
 mod discovery;
 pub mod dumps;
-mod early;
 mod error;
 mod followed;
 pub mod guard;
 pub mod incremental;
 mod lagging;
+mod list_pool;
 mod lists;
 mod looks;
 pub mod notification;

@@ -28,11 +28,11 @@ pub struct ReadSet {
     /// The newest `lastmod` listed, where it was looked for because no list says which time it speaks for.
     pub newest: Option<Timestamp>,
     /// What was read of its lists while others came.
-    pub early: Option<ReadEarly>,
+    pub early: Option<ReadLists>,
 }
 
 /// What was read of one set: so many of its lists, the first in document order.
-pub struct ReadEarly {
+pub struct ReadLists {
     /// Under which names.
     pub naming: Naming,
     /// The lists.
@@ -111,9 +111,9 @@ impl ReadSet {
     }
 }
 
-impl std::fmt::Debug for ReadEarly {
+impl std::fmt::Debug for ReadLists {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ReadEarly").field("counts", &self.counts).finish_non_exhaustive()
+        f.debug_struct("ReadLists").field("counts", &self.counts).finish_non_exhaustive()
     }
 }
 

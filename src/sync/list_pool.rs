@@ -1,15 +1,15 @@
-//! The lists of a first tree, read while others are on their way. Nothing is shown before everything is here: so who waits for
-//! it waits for the longer of fetching and reading, not for both.
+//! Lists that several threads read at once: those of a first tree while others are on their way, and all lists of a later
+//! baseline. A first tree is shown once everything is read: its lists take the longer of fetching and reading, not both.
 //!
 //! Lists are read in parts, each of about as much as is sorted at once. A part is complete when it and all before it in document
-//! order are here; one thread reads it. What is left at the end is left to who merges.
+//! order are here; one thread reads it. The lists after the last whole part are read by the caller.
 
-use super::baseline::{MOST_SHARES, PROGRESS_STEP, Reading, SHARE_STEP};
+use super::baseline::{PROGRESS_STEP, Reading, SHARE_STEP};
 use super::deviations::SeenDeviations;
-use super::read_set::ReadEarly;
+use super::read_set::ReadLists;
 use super::selection::plan::Chooser;
 use super::{Progressing, Stage, SyncError};
-use crate::catalog::{Catalog, Naming, SetId, Share, Shared};
+use crate::catalog::{Baseline, Catalog, Naming, SetId, Share, Shared};
 use crate::document::Limits;
 use crate::source::documents::{CachedDocument, DocumentCache};
 use std::collections::{BTreeMap, VecDeque};
@@ -18,6 +18,9 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
+
+/// Threads that read and enter, at most: each sorts within some 45 MB.
+const MOST_SHARES: usize = 3;
 
 /// Entries that are read as one part, about: with the folders above them they are sorted as one run.
 const PART: u64 = 150_000;
@@ -29,25 +32,58 @@ const LEAST_PART: u64 = if cfg!(test) { 600 } else { 1 << 20 };
 const MOST_PART: u64 = if cfg!(test) { 600 } else { 64 << 20 };
 
 /// What is read, how, and under which names it is entered.
-pub struct Early {
+pub struct ListReading {
     pub catalog: Arc<Catalog>,
     pub spool: Arc<DocumentCache>,
     pub set: SetId,
     pub naming: Naming,
-    pub chooser: Chooser,
+    pub chooser: Arc<Chooser>,
     pub limits: Limits,
     pub broken: SeenDeviations,
 }
 
+impl ListReading {
+    /// Adds every chosen resource of `documents` to `baseline`; how many there are of each. So many `entries` were read
+    /// before. A list that breaks off fails the whole.
+    pub fn read_into(
+        self,
+        baseline: &mut Baseline<'_>,
+        documents: &[CachedDocument],
+        entries: u64,
+        progress: &Progressing,
+    ) -> Result<Vec<u64>, SyncError> {
+        let (spool, limits) = (self.spool.clone(), self.limits);
+        let (chooser, broken) = (self.chooser.clone(), self.broken.clone());
+        let mut counts = Vec::new();
+        if documents.len() > 1 {
+            let together = ListPool::new(self);
+            together.shared.entries.store(whole_steps(entries), Ordering::Relaxed);
+            documents.iter().for_each(|document| together.take(document.clone()));
+            let read = together.wait(progress)?;
+            read.entered.map_or(Ok(()), |entered| baseline.join(entered))?;
+            counts = read.counts;
+        }
+        let entries = whole_steps(entries + counts.iter().sum::<u64>());
+        let reading = Reading { spool: &spool, limits, chooser: &chooser, broken: &broken, goes_on: &|| true };
+        counts.extend(reading.alone(baseline, &documents[counts.len()..], entries, &**progress)?);
+        Ok(counts)
+    }
+}
+
+/// `entries` as progress tells them.
+fn whole_steps(entries: u64) -> u64 {
+    entries / PROGRESS_STEP * PROGRESS_STEP
+}
+
 /// Reads the lists of one set on threads of its own. Dropped, it stops them, and nothing was ever read.
-pub struct EarlyReading {
+pub struct ListPool {
     shared: Arc<Reader>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// What the threads share.
 struct Reader {
-    early: Early,
+    reading: ListReading,
     parts: Mutex<Parts>,
     read: Mutex<Read>,
     /// Octets of a part.
@@ -93,11 +129,11 @@ struct Part {
     share: Shared,
 }
 
-impl EarlyReading {
+impl ListPool {
     /// Waits for lists.
-    pub fn new(early: Early) -> EarlyReading {
+    pub fn new(reading: ListReading) -> ListPool {
         let shared = Reader {
-            early,
+            reading,
             parts: Mutex::default(),
             read: Mutex::default(),
             part: AtomicU64::new(FIRST_PART),
@@ -106,7 +142,7 @@ impl EarlyReading {
             entries: AtomicU64::new(0),
             progress: OnceLock::new(),
         };
-        EarlyReading { shared: Arc::new(shared), threads: Mutex::default() }
+        ListPool { shared: Arc::new(shared), threads: Mutex::default() }
     }
 
     /// Takes the next list in document order.
@@ -126,7 +162,7 @@ impl EarlyReading {
         self.start();
     }
 
-    /// Starts the threads that there are yet to be. Where none can be, nothing is read early.
+    /// Starts the threads that there are yet to be. Where none can be, nothing is read here.
     fn start(&self) {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         let most = thread::available_parallelism().map_or(1, NonZero::get).min(MOST_SHARES);
@@ -135,7 +171,7 @@ impl EarlyReading {
             let started = thread::Builder::new().name("list-reader".into()).spawn(move || shared.read_parts());
             match started {
                 Ok(thread) => threads.push(thread),
-                Err(cause) => tracing::debug!(%cause, "there is no thread to read lists early"),
+                Err(cause) => tracing::debug!(%cause, "there is no thread to read lists"),
             }
         }
     }
@@ -144,20 +180,20 @@ impl EarlyReading {
     ///
     /// # Errors
     /// The first that could not be read or entered.
-    pub async fn finish(self, progress: &Progressing) -> Result<ReadEarly, SyncError> {
-        struct FetchSpec(Arc<Reader>);
+    pub async fn finish(self, progress: &Progressing) -> Result<ReadLists, SyncError> {
+        struct Wanted(Arc<Reader>);
 
-        impl Drop for FetchSpec {
+        impl Drop for Wanted {
             fn drop(&mut self) {
                 self.0.give_up();
             }
         }
 
-        let (_wanted, progress) = (FetchSpec(self.shared.clone()), progress.clone());
+        let (_wanted, progress) = (Wanted(self.shared.clone()), progress.clone());
         tokio::task::spawn_blocking(move || self.wait(&progress)).await?
     }
 
-    fn wait(self, progress: &Progressing) -> Result<ReadEarly, SyncError> {
+    fn wait(self, progress: &Progressing) -> Result<ReadLists, SyncError> {
         // Nobody else sets it.
         let _ = self.shared.progress.set(progress.clone());
         self.shared.parts().is_ended = true;
@@ -168,8 +204,8 @@ impl EarlyReading {
         let read = std::mem::take(&mut *self.shared.read());
         match read.failure {
             Some(failure) => Err(failure),
-            None => Ok(ReadEarly {
-                naming: self.shared.early.naming.clone(),
+            None => Ok(ReadLists {
+                naming: self.shared.reading.naming.clone(),
                 documents: read.documents,
                 counts: read.counts,
                 entered: read.entered,
@@ -184,7 +220,7 @@ impl EarlyReading {
     }
 }
 
-impl Drop for EarlyReading {
+impl Drop for ListPool {
     fn drop(&mut self) {
         self.shared.give_up();
         // Within some thousand entries, or a run that is being written.
@@ -209,7 +245,7 @@ impl Reader {
 
     /// Reads parts until there are no more.
     fn read_parts(&self) {
-        let mut share = self.early.catalog.share(&self.early.naming, self.early.set);
+        let mut share = self.reading.catalog.share(&self.reading.naming, self.reading.set);
         while let Some((number, documents)) = self.next() {
             let part = self.read_part(&mut share, documents);
             if self.is_given_up.load(Ordering::Relaxed) {
@@ -243,7 +279,7 @@ impl Reader {
     }
 
     fn read_part(&self, share: &mut Share<'_>, documents: Vec<CachedDocument>) -> Result<Part, SyncError> {
-        let Early { spool, chooser, limits, broken, .. } = &self.early;
+        let ListReading { spool, chooser, limits, broken, .. } = &self.reading;
         let goes_on = || !self.is_given_up.load(Ordering::Relaxed);
         let reading = Reading { spool, limits: *limits, chooser, broken, goes_on: &goes_on };
         let counts = reading.enter(&documents, share, &|| self.tell())?;
