@@ -155,3 +155,26 @@ async fn what_is_not_chosen_is_not_entered_early_either_and_many_lists_are_each_
     let position = String::from_utf8(destination.synchronizer.position().unwrap().unwrap().encode()).unwrap();
     assert_eq!(position.matches("\"entries\":2").count(), 40, "of each list what is chosen");
 }
+
+#[tokio::test]
+async fn a_later_baseline_reads_its_lists_together_and_in_order() {
+    let server = Loopback::start().await;
+    server.put(INDEX, Answer::xml(index(&server, &["/1.xml", "/2.xml", "/3.xml"])));
+    for path in ["/1.xml", "/2.xml", "/3.xml"] {
+        server.put(path, Answer::xml(listing(&server, &[("/a", 1), ("/b", 1), ("/c", 1)])));
+    }
+    let mut destination = Destination::of(&server, INDEX);
+    destination.commit().await;
+    let whole = listing(&server, &[("/b", 2), ("/c", 2), ("/d", 2)]);
+    server.put("/2.xml", Answer::xml(&whole[..whole.len() - 20]));
+    server.put("/3.xml", Answer::xml(listing(&server, &[("/c", 3)])));
+
+    let refreshed = destination.refresh().await;
+
+    assert!(refreshed.is_err(), "{refreshed:?}");
+    assert_eq!(destination.paths(), ["/a", "/b", "/c"], "the tree stays as it is");
+    server.put("/2.xml", Answer::xml(whole));
+    destination.commit().await;
+    let sizes: Vec<_> = destination.files().into_values().map(|(_, size)| size).collect();
+    assert_eq!(sizes, [Some(1), Some(2), Some(3), Some(2)], "the last of those that list a resource counts");
+}
