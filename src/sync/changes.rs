@@ -6,7 +6,7 @@ use super::incremental::{
     Absent, Asked, ChangeDocument, Known, MOST_ASKED, NewChange, Room, Seen, resource_digest, some,
 };
 use super::position::Position;
-use super::read_changes::{Origin, ReadChanges};
+use super::read_changes::{KnownRoots, Origin, ReadChanges};
 use super::sorted::{SortedChanges, sort};
 use super::{Outcome, Progressing, Scope, Step, SyncError, Synchronizer, Unheard};
 use crate::catalog::SetId;
@@ -72,7 +72,7 @@ pub struct News {
     /// Where they are too many to be held: all of them, and none above.
     pub sorted: Option<SortedChanges>,
     /// For each root that was read.
-    pub known: Vec<(SetId, DocumentLocation, Known)>,
+    pub known: KnownRoots,
     /// See [`ReadChanges::digests`].
     pub digests: Vec<(DocumentLocation, u64)>,
 }

@@ -8,6 +8,9 @@ use crate::source::documents::CachedDocument;
 use crate::source::zip::Manifest;
 use std::collections::HashMap;
 
+/// How far the changes of each root of a set are known.
+pub type KnownRoots = Vec<(SetId, DocumentLocation, Known)>;
+
 /// What a root of change documents holds now, as far as it may be new.
 #[derive(Debug)]
 pub struct ReadChanges {

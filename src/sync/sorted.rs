@@ -4,11 +4,10 @@
 use super::SyncError;
 use super::dumps;
 use super::incremental::{Known, NewChange, SettledDocument, is_change};
-use super::read_changes::{Origin, ReadChanges};
+use super::read_changes::{KnownRoots, Origin, ReadChanges};
 use super::selection::hashes::Collected;
 use crate::catalog::{Catalog, LastStatements, SetId, Standing, Statement, Statements};
 use crate::document::{Change, Entry, Limits, PackageMember, Timestamp, Uri};
-use crate::source::DocumentLocation;
 use crate::source::documents::DocumentCache;
 use std::sync::Arc;
 
@@ -66,8 +65,8 @@ pub fn sort(
     spool: &DocumentCache,
     limits: Limits,
     now: Timestamp,
-) -> Result<(SortedChanges, Vec<(SetId, DocumentLocation, Known)>), SyncError> {
-    let mut known_after = Vec::new();
+) -> Result<(SortedChanges, KnownRoots), SyncError> {
+    let mut known_after = KnownRoots::new();
     let mut sorting = Sorting { statements: catalog.statements(), documents: 0 };
     for (known, ReadChanges { set, root, documents, unread, origins, lost, .. }) in read {
         let known = known.settle(documents, &unread, now, &mut |_, document| {
