@@ -1,173 +1,228 @@
-//! Two trees against each other, folder by folder: what is in one, in the other, in both.
+//! The files of a tree, and those that are listed, each compared with the other at its path.
 //!
-//! Every name is looked up in the other tree, so the memory is that of the deepest path. The tree that is shown may
-//! be committed to meanwhile, and no snapshot of it is held for long: what has changed since the beginning is passed over where it differs.
+//! A walk reads batches of children, folder by folder, and looks each name up in the other catalog. It keeps the folders
+//! that it has not read, and no snapshot between two batches. The tree may be committed to meanwhile: what has changed
+//! since the walk began counts as the same.
 
+use super::event::{Difference, Finding};
 use crate::catalog::{Catalog, CatalogError, EntryId, Kind, Node, Resource, Snapshot};
-use crate::document::Timestamp;
+use crate::content::FetchSpec;
+use crate::document::{Digest, Timestamp};
 use fuser::INodeNo;
-use std::ops::ControlFlow;
+use std::sync::Arc;
 
-/// Children that are read in one snapshot of the tree that is shown.
+/// Children that are read in one snapshot.
 const BATCH: usize = 256;
 
-/// A file that one of the trees holds, or both.
-#[derive(Debug)]
-pub struct Compared<'a> {
-    /// Its path.
-    pub path: &'a str,
-    /// What the tree has there.
-    pub shown: Option<INodeNo>,
-    /// What the trees say of it.
-    pub said: Said,
+/// Finds the version that the tree shows at an inode; `None` where the tree has no such file.
+pub type Versions = Arc<dyn Fn(&Snapshot<'_>, INodeNo) -> Result<Option<FetchSpec>, CatalogError> + Send + Sync>;
+
+/// One file of the tree, or of the lists.
+pub(super) enum Compared {
+    /// It is the same in both, or there is nothing to compare with. With its version, where the walk looks versions up.
+    Same(Option<Box<Version>>),
+    /// It differs.
+    Different(Finding),
 }
 
-/// What two trees say of one path.
-#[derive(Debug)]
-pub enum Said {
-    /// The same of URI and content; so it is where there is but one tree.
-    Same,
-    /// It is not listed.
-    Shown(Resource),
-    /// It is not in the tree.
-    Listed(Resource),
-    /// It is in both, and they may differ: what is shown and what is listed.
-    Both(Resource, Resource),
+/// A version that the tree shows.
+pub(super) struct Version {
+    pub path: String,
+    pub wanted: FetchSpec,
 }
 
-/// What is done about each file; it may end the comparison.
-pub type Visit<'v> = &'v mut dyn FnMut(Compared<'_>) -> ControlFlow<()>;
-
-/// Calls `visit` for every file of `shown` and of `listed`, once each.
-///
-/// # Errors
-/// A catalog that cannot answer. What was visited before stands.
-pub fn compare(shown: &Catalog, listed: &Snapshot<'_>, visit: Visit<'_>) -> Result<(), CatalogError> {
-    Comparison::new(shown, Some(listed), visit)?.begin(Some(INodeNo::ROOT))
-}
-
-/// Calls `visit` for every file of `shown`.
-///
-/// # Errors
-/// A catalog that cannot answer. What was visited before stands.
-pub fn each(shown: &Catalog, visit: Visit<'_>) -> Result<(), CatalogError> {
-    Comparison::new(shown, None, visit)?.begin(None)
-}
-
-struct Comparison<'c, 's> {
-    catalog: &'c Catalog,
-    /// Of the tree that is shown; another one for each batch of children.
-    shown: Snapshot<'c>,
-    /// When the first one was committed: what changed since has a later time.
+/// A walk through a tree and through the lists, where it is compared with these.
+pub(super) struct Walk {
+    shown: Arc<Catalog>,
+    /// Nobody commits to it.
+    listed: Option<Arc<Catalog>>,
+    versions: Option<Versions>,
+    /// The commit of the tree at the beginning: every later change has a later time.
     began: Option<Timestamp>,
-    listed: Option<&'c Snapshot<'s>>,
-    visit: Visit<'c>,
+    /// Folders that are not read to their end, the next one last.
+    open: Vec<Folder>,
 }
 
-/// A child of a folder: its name and its node.
-type Child = (Vec<u8>, Node);
+/// A folder of one of the catalogs.
+struct Folder {
+    catalog: Of,
+    ino: INodeNo,
+    path: String,
+    /// The last child that was read.
+    after: EntryId,
+}
 
-impl<'c, 's> Comparison<'c, 's> {
-    fn new(
-        catalog: &'c Catalog,
-        listed: Option<&'c Snapshot<'s>>,
-        visit: Visit<'c>,
-    ) -> Result<Comparison<'c, 's>, CatalogError> {
-        let shown = catalog.snapshot()?;
-        let began = shown.revision()?.map(|revision| revision.committed);
-        Ok(Comparison { catalog, shown, began, listed, visit })
+/// Which catalog a folder is of, and the folder of the other one.
+#[derive(Clone, Copy)]
+enum Of {
+    /// The tree; `listed` is the folder of the lists at the same path.
+    Shown { listed: Option<INodeNo> },
+    /// The lists; `shown` is the folder of the tree at the same path, or the nearest above it.
+    Listed { shown: INodeNo, is_same_path: bool },
+}
+
+impl Walk {
+    /// Begins at the roots.
+    pub fn new(
+        shown: Arc<Catalog>,
+        listed: Option<Arc<Catalog>>,
+        versions: Option<Versions>,
+    ) -> Result<Walk, CatalogError> {
+        let began = shown.snapshot()?.revision()?.map(|revision| revision.committed);
+        let root_of_lists = listed.as_ref().map(|_| INodeNo::ROOT);
+        let mut walk = Walk { shown, listed, versions, began, open: Vec::new() };
+        walk.open_shown(INodeNo::ROOT, root_of_lists, String::new());
+        Ok(walk)
     }
 
-    fn begin(mut self, listed: Option<INodeNo>) -> Result<(), CatalogError> {
-        self.folder(Some(INodeNo::ROOT), listed, &mut String::new()).map(|_| ())
-    }
-
-    /// Compares a folder that is in one of the trees or both; `path` is its path, and is so again at the end.
-    fn folder(
-        &mut self,
-        in_shown: Option<INodeNo>,
-        in_listed: Option<INodeNo>,
-        path: &mut String,
-    ) -> Result<ControlFlow<()>, CatalogError> {
-        let (listed, mut after) = (self.listed, EntryId(0));
-        while let Some(folder) = in_shown {
-            self.shown = self.catalog.snapshot()?;
-            let Some((last, children)) = batch(&self.shown, folder, after)? else { break };
-            after = last;
-            for (name, node) in children {
-                let other = match (listed, in_listed) {
-                    (Some(listed), Some(folder)) => listed.lookup(folder, &name)?.filter(|it| it.kind == node.kind),
-                    _ => None,
-                };
-                let other = other.map(|other| other.ino);
-                let below = push_name(path, &name);
-                let visited = match node.kind {
-                    Kind::Folder => self.folder(Some(node.ino), other, path)?,
-                    Kind::File => match self.said(path, &node, other)? {
-                        Some(said) => (self.visit)(Compared { path, shown: Some(node.ino), said }),
-                        None => ControlFlow::Continue(()),
-                    },
-                };
-                path.truncate(below);
-                if visited.is_break() {
-                    return Ok(visited);
-                }
-            }
+    /// The next files, which may be none; `None` at the end. Blocks on the disk.
+    ///
+    /// # Errors
+    /// A catalog that cannot be read. Earlier batches stand.
+    pub fn next(&mut self) -> Result<Option<Vec<Compared>>, CatalogError> {
+        if self.open.is_empty() {
+            return Ok(None);
         }
-        let (Some(listed), Some(folder)) = (listed, in_listed) else { return Ok(ControlFlow::Continue(())) };
-        let mut after = EntryId(0);
-        while let Some((last, children)) = batch(listed, folder, after)? {
-            after = last;
-            self.shown = self.catalog.snapshot()?;
-            for (name, node) in children {
-                let other = match in_shown {
-                    // What was in it may have gone meanwhile.
-                    Some(folder) if self.has_changed(folder)? => continue,
-                    Some(folder) => self.shown.lookup(folder, &name)?.filter(|it| it.kind == node.kind),
-                    None => None,
-                };
-                if other.is_some() {
-                    continue;
-                }
-                let below = push_name(path, &name);
-                let visited = match node.kind {
-                    Kind::Folder => self.folder(None, Some(node.ino), path)?,
-                    Kind::File => match listed.resource_at(node.ino, path)? {
-                        Some(resource) => (self.visit)(Compared { path, shown: None, said: Said::Listed(resource) }),
-                        None => ControlFlow::Continue(()),
-                    },
-                };
-                path.truncate(below);
-                if visited.is_break() {
-                    return Ok(visited);
-                }
-            }
-        }
-        Ok(ControlFlow::Continue(()))
-    }
-
-    /// What the trees say of a file that is shown; `None` where it is none any more.
-    fn said(&self, path: &str, node: &Node, other: Option<INodeNo>) -> Result<Option<Said>, CatalogError> {
-        let Some(listed) = self.listed else { return Ok(Some(Said::Same)) };
-        if let Some(other) = other
-            && self.shown.says_the_same(node.ino, listed, other)?
+        let (shown, listed, versions) = (self.shown.clone(), self.listed.clone(), self.versions.clone());
+        let listed = listed.as_ref().map(|listed| listed.snapshot()).transpose()?;
+        let trees = Trees { shown: shown.snapshot()?, listed, versions, began: self.began };
+        let (mut batch, mut read) = (Vec::new(), 0);
+        while read < BATCH
+            && let Some(folder) = self.open.pop()
         {
-            return Ok(Some(Said::Same));
+            read += 1 + self.read(&trees, folder, &mut batch)?;
         }
-        if self.is_later(node) {
-            return Ok(Some(Said::Same));
-        }
-        let Some(ours) = self.shown.resource_at(node.ino, path)? else { return Ok(None) };
-        let theirs = other.map(|other| listed.resource_at(other, path)).transpose()?.flatten();
-        Ok(Some(match theirs {
-            Some(theirs) => Said::Both(ours, theirs),
-            None => Said::Shown(ours),
-        }))
+        Ok(Some(batch))
     }
 
-    /// Whether a folder, or what is in it, is not as it was at the beginning.
+    /// Reads on in a folder; the number of its children that were read. Its folders are read before the rest of it.
+    fn read(
+        &mut self,
+        trees: &Trees<'_>,
+        folder: Folder,
+        batch: &mut Vec<Compared>,
+    ) -> Result<usize, CatalogError> {
+        let snapshot = match (folder.catalog, &trees.listed) {
+            (Of::Shown { .. }, _) => &trees.shown,
+            // A file of the lists is missing only where the tree's folder is as it was.
+            (Of::Listed { shown, .. }, Some(listed)) if !trees.has_changed(shown)? => listed,
+            (Of::Listed { .. }, _) => return Ok(0),
+        };
+        let (mut after, mut children) = (folder.after, Vec::new());
+        snapshot.children(folder.ino, folder.after, &mut |id, name, node| {
+            after = id;
+            children.push((name.to_vec(), node));
+            children.len() < BATCH
+        })?;
+        let read = children.len();
+        let path_of = |name: &[u8]| joined(&folder.path, name);
+        if read == BATCH {
+            self.open.push(Folder { path: folder.path.clone(), after, ..folder });
+        }
+        for (name, node) in children {
+            match folder.catalog {
+                Of::Shown { listed } => {
+                    let listed = trees.find_listed(listed, &name, node.kind)?;
+                    match node.kind {
+                        Kind::Folder => self.open_shown(node.ino, listed, path_of(&name)),
+                        Kind::File => batch.extend(trees.compare_shown(&node, listed, path_of(&name))?),
+                    }
+                }
+                Of::Listed { shown, is_same_path } => {
+                    if is_same_path && trees.is_shown(shown, &name, node.kind)? {
+                        continue;
+                    }
+                    match node.kind {
+                        Kind::Folder => self.open_listed(node.ino, shown, false, path_of(&name)),
+                        Kind::File => batch.extend(trees.missing(&node, path_of(&name))?),
+                    }
+                }
+            }
+        }
+        Ok(read)
+    }
+
+    /// Opens a folder of the tree, and the one of the lists at the same path.
+    fn open_shown(&mut self, ino: INodeNo, listed: Option<INodeNo>, path: String) {
+        if let Some(listed) = listed {
+            self.open_listed(listed, ino, true, path.clone());
+        }
+        self.open.push(Folder { catalog: Of::Shown { listed }, ino, path, after: EntryId(0) });
+    }
+
+    fn open_listed(&mut self, ino: INodeNo, shown: INodeNo, is_same_path: bool, path: String) {
+        self.open.push(Folder { catalog: Of::Listed { shown, is_same_path }, ino, path, after: EntryId(0) });
+    }
+}
+
+/// Both catalogs during one batch.
+struct Trees<'c> {
+    shown: Snapshot<'c>,
+    listed: Option<Snapshot<'c>>,
+    versions: Option<Versions>,
+    began: Option<Timestamp>,
+}
+
+impl Trees<'_> {
+    fn find_listed(&self, parent: Option<INodeNo>, name: &[u8], kind: Kind) -> Result<Option<INodeNo>, CatalogError> {
+        let (Some(listed), Some(parent)) = (&self.listed, parent) else { return Ok(None) };
+        Ok(listed.lookup(parent, name)?.filter(|node| node.kind == kind).map(|node| node.ino))
+    }
+
+    fn is_shown(&self, parent: INodeNo, name: &[u8], kind: Kind) -> Result<bool, CatalogError> {
+        Ok(self.shown.lookup(parent, name)?.is_some_and(|node| node.kind == kind))
+    }
+
+    /// Compares a file of the tree with the one that is `listed` at its path; `None` where it has no version.
+    fn compare_shown(
+        &self,
+        node: &Node,
+        listed: Option<INodeNo>,
+        path: String,
+    ) -> Result<Option<Compared>, CatalogError> {
+        if let Some(finding) = self.find_difference(node, listed, &path)? {
+            return Ok(Some(Compared::Different(finding)));
+        }
+        let Some(versions) = &self.versions else { return Ok(Some(Compared::Same(None))) };
+        let wanted = versions(&self.shown, node.ino)?;
+        Ok(wanted.map(|wanted| Compared::Same(Some(Box::new(Version { path, wanted })))))
+    }
+
+    fn find_difference(
+        &self,
+        node: &Node,
+        ino: Option<INodeNo>,
+        path: &str,
+    ) -> Result<Option<Finding>, CatalogError> {
+        let Some(listed) = self.listed.as_ref().filter(|_| !self.is_later(node)) else { return Ok(None) };
+        if let Some(ino) = ino
+            && self.shown.says_the_same(node.ino, listed, ino)?
+        {
+            return Ok(None);
+        }
+        let Some(shown) = self.shown.resource_at(node.ino, path)? else { return Ok(None) };
+        let listed = ino.map(|ino| listed.resource_at(ino, path)).transpose()?.flatten();
+        let (difference, what) = match listed {
+            Some(listed) => (Difference::Changed, difference(&shown, &listed)),
+            None => (Difference::Extra, Some("is not listed".to_owned())),
+        };
+        Ok(what.map(|what| finding(difference, path, &shown, what)))
+    }
+
+    /// The finding for a file that is listed and not in the tree.
+    fn missing(&self, node: &Node, path: String) -> Result<Option<Compared>, CatalogError> {
+        let Some(listed) = &self.listed else { return Ok(None) };
+        let resource = listed.resource_at(node.ino, &path)?;
+        let finding = |resource| finding(Difference::Missing, &path, &resource, "is not in the tree".to_owned());
+        Ok(resource.map(|resource| Compared::Different(finding(resource))))
+    }
+
+    /// Whether a folder of the tree has gone, or has other children, since the beginning.
     fn has_changed(&self, folder: INodeNo) -> Result<bool, CatalogError> {
-        Ok(self.shown.attributes(folder)?.is_none_or(|node| self.is_later(&node)))
+        Ok(match self.shown.attributes_and_parent(folder)? {
+            Some((node, parent)) => self.is_later(&node) || (parent.is_none() && folder != INodeNo::ROOT),
+            None => true,
+        })
     }
 
     fn is_later(&self, node: &Node) -> bool {
@@ -175,69 +230,42 @@ impl<'c, 's> Comparison<'c, 's> {
     }
 }
 
-/// The next children of a folder behind `after`, and the entry id of the last of them; `None`: there are no more.
-fn batch(
-    snapshot: &Snapshot<'_>,
-    folder: INodeNo,
-    after: EntryId,
-) -> Result<Option<(EntryId, Vec<Child>)>, CatalogError> {
-    let (mut last, mut children) = (after, Vec::<Child>::new());
-    snapshot.children(folder, after, &mut |id, name, node| {
-        last = id;
-        children.push((name.to_vec(), node));
-        children.len() < BATCH
-    })?;
-    // Files first, while the snapshot is the one that their nodes are of.
-    children.sort_by_key(|(_, node)| node.kind == Kind::Folder);
-    Ok((!children.is_empty()).then_some((last, children)))
+fn finding(difference: Difference, path: &str, resource: &Resource, what: String) -> Finding {
+    Finding { difference, path: path.to_owned(), uri: resource.uri.to_string(), what }
 }
 
-/// Appends a name to the path of its folder, whose length is answered.
-fn push_name(path: &mut String, name: &[u8]) -> usize {
-    let above = path.len();
-    if above > 0 {
-        path.push('/');
-    }
+/// The path of a child.
+fn joined(folder: &str, name: &[u8]) -> String {
     // Names are made of URIs: they are UTF-8.
-    path.push_str(&String::from_utf8_lossy(name));
-    above
+    let name = String::from_utf8_lossy(name);
+    if folder.is_empty() { name.into_owned() } else { format!("{folder}/{name}") }
 }
 
-/// What the Source says now that the tree does not say, in words; `None` where they agree on the content.
-pub fn difference(shown: &Resource, listed: &Resource) -> Option<String> {
-    if shown.uri != listed.uri {
-        return Some(format!("stands for {} where {} is listed", shown.uri, listed.uri));
-    }
-    for ours in &shown.hashes {
-        let theirs = listed.hashes.iter().find(|theirs| theirs.algorithm() == ours.algorithm());
-        if let Some(theirs) = theirs.filter(|theirs| *theirs != ours) {
-            return Some(format!("{ours} where {theirs} is listed"));
-        }
-    }
-    if shown.hashes.is_empty() != listed.hashes.is_empty() {
-        return Some(format!(
-            "{} where {} listed",
-            digests(shown),
-            match listed.hashes.is_empty() {
-                true => "none is".to_owned(),
-                false => format!("{} is", digests(listed)),
-            }
-        ));
-    }
+/// What the lists say and the tree does not, in words; `None` where both say the same of the content.
+fn difference(shown: &Resource, listed: &Resource) -> Option<String> {
+    let (our_digest, their_digest) = digests(shown, listed);
+    let text = |digest: Option<&Digest>| digest.map(Digest::to_string);
     let pairs = [
+        ("URI", Some(shown.uri.to_string()), Some(listed.uri.to_string())),
+        ("digest", text(our_digest), text(their_digest)),
         ("length", shown.length.map(|it| it.to_string()), listed.length.map(|it| it.to_string())),
         ("lastmod", shown.lastmod.map(|it| it.to_string()), listed.lastmod.map(|it| it.to_string())),
         ("encoding", shown.encoding.as_deref().map(str::to_owned), listed.encoding.as_deref().map(str::to_owned)),
     ];
     let (what, ours, theirs) = pairs.into_iter().find(|(_, ours, theirs)| ours != theirs)?;
-    let told = |value: Option<String>| value.unwrap_or_else(|| "none".to_owned());
-    Some(format!("{what} {} where {} is listed", told(ours), told(theirs)))
+    let value = |value: Option<String>| value.unwrap_or_else(|| "none".to_owned());
+    Some(format!("{what} {} where {} is listed", value(ours), value(theirs)))
 }
 
-fn digests(resource: &Resource) -> String {
-    match resource.hashes.first() {
-        Some(strongest) => strongest.to_string(),
-        None => "no digest".to_owned(),
+/// The digests that show a difference: of one algorithm and unequal, or the only ones.
+fn digests<'r>(shown: &'r Resource, listed: &'r Resource) -> (Option<&'r Digest>, Option<&'r Digest>) {
+    let unequal = shown.hashes.iter().find_map(|ours| {
+        let theirs = listed.hashes.iter().find(|theirs| theirs.algorithm() == ours.algorithm())?;
+        (theirs != ours).then_some((Some(ours), Some(theirs)))
+    });
+    match unequal {
+        None if shown.hashes.is_empty() != listed.hashes.is_empty() => (shown.hashes.first(), listed.hashes.first()),
+        unequal => unequal.unwrap_or_default(),
     }
 }
 
@@ -246,15 +274,17 @@ mod tests {
     use super::*;
     use crate::catalog::Naming;
     use crate::document::{Entry, Uri};
+    use std::fmt::Display;
 
-    fn catalog(uris: &[(&str, u64)]) -> (tempfile::TempDir, Catalog) {
+    fn catalog<N: Display>(uris: &[(N, u64)]) -> (tempfile::TempDir, Arc<Catalog>) {
         let folder = tempfile::tempdir().unwrap();
-        let catalog = Catalog::open(folder.path(), "a test").unwrap();
+        let catalog = Arc::new(Catalog::open(folder.path(), "a test").unwrap());
         list(&catalog, uris);
         (folder, catalog)
     }
 
-    fn list(catalog: &Catalog, uris: &[(&str, u64)]) {
+    /// Makes `uris` the tree, each with its length.
+    fn list<N: Display>(catalog: &Catalog, uris: &[(N, u64)]) {
         let mut baseline = catalog.baseline(Naming::new("h", [], false).unwrap()).unwrap();
         for (name, length) in uris {
             let uri = Uri::parse(&format!("http://h/{name}")).unwrap();
@@ -263,94 +293,91 @@ mod tests {
         baseline.commit(None, b"").unwrap();
     }
 
-    /// Path, length shown, length listed; sorted.
-    fn compared(shown: &[(&str, u64)], listed: &[(&str, u64)]) -> Vec<(String, Option<u64>, Option<u64>)> {
-        let ((_one, shown), (_other, listed)) = (catalog(shown), catalog(listed));
+    fn versions() -> Versions {
+        Arc::new(|snapshot, ino| Ok(snapshot.resource(ino)?.map(|it| FetchSpec::new(ino, it.uri))))
+    }
+
+    /// Every file as (path, difference), sorted.
+    fn walked(shown: Arc<Catalog>, listed: Option<Arc<Catalog>>) -> Vec<(String, Option<Difference>)> {
+        let mut walk = Walk::new(shown, listed, Some(versions())).unwrap();
         let mut all = Vec::new();
-        let tree = shown.snapshot().unwrap();
-        compare(&shown, &listed.snapshot().unwrap(), &mut |it| {
-            let (shown, listed) = match it.said {
-                Said::Same => {
-                    let length = tree.resource(it.shown.unwrap()).unwrap().unwrap().length;
-                    (length, length)
-                }
-                Said::Shown(shown) => (shown.length, None),
-                Said::Listed(listed) => (None, listed.length),
-                Said::Both(shown, listed) => (shown.length, listed.length),
-            };
-            all.push((it.path.to_owned(), shown, listed));
-            ControlFlow::Continue(())
-        })
-        .unwrap();
-        all.sort();
+        while let Some(batch) = walk.next().unwrap() {
+            all.extend(batch.into_iter().map(|compared| match compared {
+                Compared::Same(version) => (version.unwrap().path, None),
+                Compared::Different(finding) => (finding.path, Some(finding.difference)),
+            }));
+        }
+        all.sort_by(|one, other| one.0.cmp(&other.0));
         all
     }
 
     #[test]
-    fn every_file_of_both_trees_is_visited_once() {
-        let all = compared(
-            &[("a", 1), ("f/x", 2), ("f/y", 3), ("old/deep/z", 4), ("swap", 5), ("swop/below", 6)],
-            &[("a", 1), ("f/x", 20), ("f/new", 7), ("fresh/deep/z", 8), ("swap/below", 9), ("swop", 10)],
-        );
+    fn every_file_of_both_trees_is_compared_once() {
+        use Difference::{Changed, Extra, Missing};
+        let (_one, shown) =
+            catalog(&[("a", 1), ("f/x", 2), ("f/y", 3), ("old/deep/z", 4), ("swap", 5), ("swop/below", 6)]);
+        let (_other, listed) =
+            catalog(&[("a", 1), ("f/x", 20), ("f/new", 7), ("fresh/deep/z", 8), ("swap/below", 9), ("swop", 10)]);
+
+        let all = walked(shown, Some(listed));
 
         let expected = [
-            ("a", Some(1), Some(1)),
-            ("f/new", None, Some(7)),
-            ("f/x", Some(2), Some(20)),
-            ("f/y", Some(3), None),
-            ("fresh/deep/z", None, Some(8)),
-            ("old/deep/z", Some(4), None),
-            ("swap", Some(5), None),
-            ("swap/below", None, Some(9)),
-            ("swop", None, Some(10)),
-            ("swop/below", Some(6), None),
+            ("a", None),
+            ("f/new", Some(Missing)),
+            ("f/x", Some(Changed)),
+            ("f/y", Some(Extra)),
+            ("fresh/deep/z", Some(Missing)),
+            ("old/deep/z", Some(Extra)),
+            ("swap", Some(Extra)),
+            ("swap/below", Some(Missing)),
+            ("swop", Some(Missing)),
+            ("swop/below", Some(Extra)),
         ];
-        assert_eq!(all, expected.map(|(path, shown, listed)| (path.to_owned(), shown, listed)));
+        assert_eq!(all, expected.map(|(path, difference)| (path.to_owned(), difference)));
     }
 
-    /// A snapshot of the tree that is shown is never held for long, and what changes meanwhile is no finding.
     #[test]
-    fn what_is_committed_during_a_comparison_is_no_difference() {
-        let before: Vec<_> = (0..2 * BATCH).map(|number| format!("f/{number}")).collect();
-        let before: Vec<_> = before.iter().map(|name| (&**name, 1)).collect();
-        let ((_one, shown), (_other, listed)) = (catalog(&before), catalog(&before));
-        let (mut visited, mut different) = (0, Vec::new());
+    fn one_tree_alone_is_walked_through_all_its_batches() {
+        let files: Vec<_> = (0..5 * BATCH).map(|number| (format!("f/{}/{number}", number % 3), 1)).collect();
+        let (_folder, catalog) = catalog(&files);
 
-        compare(&shown, &listed.snapshot().unwrap(), &mut |it| {
-            if visited == 0 {
-                let name = |number| format!("f/{number}");
-                let after: Vec<_> =
-                    (0..2 * BATCH - 1).map(|number| (name(number), 2)).chain([(name(9999), 1)]).collect();
-                list(&shown, &after.iter().map(|(name, length)| (&**name, *length)).collect::<Vec<_>>());
+        let all = walked(catalog, None);
+
+        assert_eq!(all.len(), files.len());
+        assert!(files.iter().all(|(name, _)| all.contains(&(name.clone(), None))));
+    }
+
+    /// The tree follows its Source during the walk; the lists stay those of the beginning.
+    #[test]
+    fn what_is_committed_during_a_walk_is_no_difference() {
+        let folder = |name: &str, length| -> Vec<_> {
+            (0..BATCH).map(|number| (format!("{name}/{number}"), length)).collect()
+        };
+        let before = [folder("a", 1), folder("b", 1), folder("gone", 1), folder("z", 1)].concat();
+        let after =
+            [folder("a", 2), folder("b", 1).split_off(1), folder("new", 1), folder("own", 1), folder("z", 1)].concat();
+        let lists = [before.clone(), folder("new", 1)].concat();
+        for commit_after in 0..10 {
+            let ((_one, shown), (_other, listed)) = (catalog(&before), catalog(&lists));
+            let mut walk = Walk::new(shown.clone(), Some(listed), Some(versions())).unwrap();
+            let mut batches = 0;
+            while let Some(batch) = walk.next().unwrap() {
+                for compared in batch {
+                    let Compared::Different(finding) = compared else { continue };
+                    let is_true = batches <= commit_after && finding.path.starts_with("new/");
+                    assert!(is_true, "in batch {batches}, committed after {commit_after}: {finding:?}");
+                }
+                if batches == commit_after {
+                    list(&shown, &after);
+                }
+                batches += 1;
             }
-            visited += 1;
-            if !matches!(it.said, Said::Same) {
-                different.push(it.path.to_owned());
-            }
-            ControlFlow::Continue(())
-        })
-        .unwrap();
-
-        assert!(visited >= 2 * BATCH, "{visited}");
-        assert_eq!(different, [""; 0]);
+            assert!(batches > 4, "{batches}");
+        }
     }
 
     #[test]
-    fn one_tree_alone_is_walked_and_a_visitor_may_end_it() {
-        let (_folder, catalog) = catalog(&[("a/1", 1), ("a/2", 1), ("b/3", 1)]);
-        let mut left = 2;
-
-        each(&catalog, &mut |_| {
-            left -= 1;
-            if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })
-        .unwrap();
-
-        assert_eq!(left, 0);
-    }
-
-    #[test]
-    fn what_differs_is_said_with_both_values() {
+    fn a_difference_names_both_values() {
         use crate::document::{Algorithm, Digest};
         let digest =
             |algorithm: Algorithm, octet| Digest::new(algorithm, &vec![octet; algorithm.digest_length()]).unwrap();

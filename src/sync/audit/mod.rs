@@ -1,16 +1,16 @@
-//! Audit (section 5.2 of the standard): is what is shown what the Source has?
+//! Audit (section 5.2 of the standard): does the tree show what the Source lists?
 //!
-//! What the Source has is what a new mount would show: its lists, asked for anew, brought forward by its changes, chosen from
-//! and named as the mount does, in a catalog of the audit's own that is dropped behind it. That one and the mount's are walked together
-//! ([`compare`]). Whatever takes long, telling of what differs to somebody who reads slowly, reading every cached object
-//! (`content`) or asking for every resource (`fetch`), comes after that: what was found, and the list of what is still to be
-//! looked at, lie in files, so that no revision is held meanwhile.
+//! The Source's lists and changes are read again, by the rules of the mount, into a catalog of the audit's own. Both
+//! catalogs are walked in batches ([`Walk`]). What differs in a batch is sent, and its other files are checked as deep as
+//! requested, before the next batch is read. No revision is held between two batches, however slowly the events are read.
 
-pub mod compare;
-mod findings;
-mod pending;
+mod compare;
+mod event;
 #[cfg(test)]
 mod tests;
+
+pub use compare::Versions;
+pub use event::{Difference, Event, Finding, Shown, Summary};
 
 use super::position::Position;
 use super::status::MissingStatus;
@@ -26,26 +26,22 @@ use crate::source::DocumentLocation;
 use crate::source::documents::DocumentCache;
 use crate::source::http::Client;
 use crate::source::zip::{PackageConfig, Packages};
-use compare::{Compared, Said};
-use findings::Findings;
-use fuser::INodeNo;
+use compare::{Compared, Version, Walk};
 use futures_util::{StreamExt, stream};
-use pending::{Pending, Version};
 use serde::{Deserialize, Serialize};
-use std::io;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
 use tracing::Instrument;
 
-/// Resources that are asked for at once; the client bounds what one host is asked.
-const ASKED_AT_ONCE: usize = 16;
+/// Files that are checked at once; the client bounds the requests to one host.
+const CHECKED_AT_ONCE: usize = 16;
 
 /// Files between two reports of progress.
 const PROGRESS_STEP: u64 = 1000;
 
-/// What is audited beside the lists.
+/// What is audited in addition to the lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Depth {
@@ -55,166 +51,51 @@ pub struct Depth {
     pub fetch: bool,
 }
 
-/// How a file is not what the Source has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Difference {
-    /// It is listed and not in the tree.
-    Missing,
-    /// It is in the tree and not listed.
-    Extra,
-    /// It is listed, or served, as other content.
-    Changed,
-    /// The bytes kept here are not those that are published.
-    Corrupt,
-    /// It is listed, and the Source says that it is not there.
-    Gone,
-    /// The Source did not serve it: nobody can tell.
-    Failed,
-}
-
-/// One file that is not as it should be.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finding {
-    /// In which way.
-    pub difference: Difference,
-    /// Its path in the tree, or where it would be.
-    pub path: String,
-    /// Its resource.
-    pub uri: String,
-    /// What differs, for a person.
-    pub what: String,
-}
-
-/// A file as its tree shows it, for fixity runs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shown {
-    /// Its path in the tree.
-    pub path: String,
-    /// Its resource.
-    pub uri: String,
-    /// Octets, where that is published or learnt.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub length: Option<u64>,
-    /// `lastmod`
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lastmod: Option<String>,
-    /// `type`
-    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
-    pub media_type: Option<String>,
-    /// The published digests of what a read returns, as `ALGORITHM:HEX`, strongest first.
-    pub hashes: Vec<String>,
-}
-
-/// What an audit came to.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Summary {
-    /// Files looked at, those that are missing included.
-    pub files: u64,
-    /// Files of which nothing is said.
-    pub in_sync: u64,
-    /// See [`Difference`].
-    pub missing: u64,
-    /// See [`Difference`].
-    pub extra: u64,
-    /// See [`Difference`].
-    pub changed: u64,
-    /// See [`Difference`].
-    pub corrupt: u64,
-    /// See [`Difference`].
-    pub gone: u64,
-    /// See [`Difference`].
-    pub failed: u64,
-    /// Objects that were here and read.
-    pub objects_read: u64,
-    /// Resources that were asked for.
-    pub asked: u64,
-    /// Of these, served, and neither digest nor length is published that they could be held to.
-    pub unvouched: u64,
-    /// The time that the Source's lists speak for.
-    pub at: Option<String>,
-    /// What keeps absence from the lists from speaking: parts of the Source that are missing, and where something is extra the
-    /// lists with entries that cannot be understood.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub lacking: Vec<MissingStatus>,
-}
-
-/// What an audit tells while it runs; the last is a summary, a failure, or that nothing can be told.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Event {
-    /// Something is not as it should be.
-    Finding(Finding),
-    /// A file of the tree, where these were asked for.
-    File(Shown),
-    /// How far it is, for a person.
-    Progress(String),
-    /// All was looked at.
-    Summary(Summary),
-    /// What the Source says does not suffice to tell what differs: why.
-    Unjudged(String),
-    /// It could not go on: why.
-    Failure(String),
-}
-
-/// Where events go. Whoever drops the other end ends the audit.
+/// Takes the events. An audit ends when the receiver is dropped.
 pub type Events = mpsc::Sender<Event>;
 
 /// Why an audit cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
-    /// The Source's lists cannot be had.
-    #[error("the Source's lists cannot be read anew")]
+    /// The Source's lists cannot be read.
+    #[error("the Source's lists cannot be read")]
     Source(#[from] SyncError),
-    /// Part of what the Source lists cannot be had, and was not missing when the tree was made: what is extra cannot be told.
-    #[error("the Source's lists are incomplete now, since {location} cannot be read: what is gone cannot be told")]
+    /// Part of the Source's lists cannot be read, and was not missing when the tree was made.
+    #[error("{location} cannot be read now: it is unknown whether the files that it lists are gone")]
     Incomplete {
         /// Which part.
         location: DocumentLocation,
     },
-    /// Changes cannot be had that the tree was brought forward by.
-    #[error(
-        "the Source's changes cannot be read now, and the tree holds some that its lists do not: what differs cannot be told: {why}"
-    )]
-    Unheard {
+    /// Changes that the tree was made of cannot be read.
+    #[error("the tree holds changes that its lists do not, and the Source's changes cannot be read now: {why}")]
+    ChangesUnread {
         /// Which, and why.
         why: String,
     },
-    /// Changes are not published any more that the tree was brought forward by.
+    /// Changes that the tree was made of are no longer published.
     #[error(
-        "the Source tells no more what changed since {since}, which the tree was told: what differs cannot be told before it has a newer list"
+        "the Source no longer publishes the changes since {since}, and the tree holds them: \
+         it can be compared when the Source has a newer list"
     )]
-    Forgotten {
+    ChangesGone {
         /// Since when they may be missing.
         since: Timestamp,
     },
-    /// A catalog does not answer.
-    #[error("the catalog does not answer")]
+    /// A catalog cannot be read.
+    #[error("the catalog cannot be read")]
     Catalog(#[from] CatalogError),
-    /// A file of the audit's own cannot be written or read.
-    #[error("{path}", path = .path.display())]
-    Scratch {
-        /// Which.
-        path: PathBuf,
-        /// The operating system's answer.
-        #[source]
-        cause: io::Error,
-    },
     /// A thread of this program died.
     #[error("a worker ended early")]
     Worker(#[from] tokio::task::JoinError),
-    /// Nobody wants to know any more.
-    #[error("the audit was left before its end")]
-    Left,
 }
 
 impl AuditError {
-    /// Whether it is by what the Source says, or does not, that nothing can be told.
+    /// Whether the cause is what the Source publishes, or fails to.
     pub fn is_of_source(&self) -> bool {
         match self {
             AuditError::Source(cause) => cause.is_of_source(),
-            AuditError::Incomplete { .. } | AuditError::Unheard { .. } | AuditError::Forgotten { .. } => true,
-            AuditError::Catalog(_) | AuditError::Scratch { .. } | AuditError::Worker(_) | AuditError::Left => false,
+            AuditError::Incomplete { .. } | AuditError::ChangesUnread { .. } | AuditError::ChangesGone { .. } => true,
+            AuditError::Catalog(_) | AuditError::Worker(_) => false,
         }
     }
 }
@@ -223,27 +104,24 @@ impl AuditError {
 pub struct Listed {
     /// As a mount would show it.
     pub catalog: Arc<Catalog>,
-    /// Through which its dumps were read.
+    /// The packages that its dumps were read from.
     pub packages: Option<Packages>,
-    /// Changes that could not be had.
+    /// Changes that could not be read.
     unheard: Vec<Unheard>,
 }
-
-/// Finds the version behind an inode as the tree shows it; `None` where there is no such file any more.
-pub type Versions = Arc<dyn Fn(&Snapshot<'_>, INodeNo) -> Result<Option<FetchSpec>, CatalogError> + Send + Sync>;
 
 /// One tree to be audited.
 #[derive(Clone)]
 pub struct Audit {
-    /// What the tree was made of; `None` for one that was made for this audit, so that there is nothing to compare it with.
+    /// What the tree was made of; `None` for a tree that was made for this audit and has nothing to be compared with.
     pub config: Option<SyncConfig>,
-    /// Asks the Source, as the tree does.
+    /// Requests from the Source, as the mount does.
     pub client: Client,
     /// The tree.
     pub catalog: Arc<Catalog>,
-    /// What is kept of its bytes; `None` for a tree of which nothing is.
+    /// The cache of its bytes; `None` for a tree without one.
     pub content: Option<Arc<Content>>,
-    /// The packages that such a tree was made of.
+    /// The packages that a tree without a cache was made of.
     pub packages: Option<Packages>,
     /// The tree's versions.
     pub versions: Versions,
@@ -251,7 +129,7 @@ pub struct Audit {
     pub scratch: PathBuf,
 }
 
-/// What the Source has now, as a catalog of its own in `folder`.
+/// Reads what the Source has now into a catalog of its own in `folder`.
 pub async fn listed(
     config: &SyncConfig,
     client: &Client,
@@ -265,64 +143,34 @@ pub async fn listed(
     let usual = PackageConfig::new(folder.join("packages"));
     let packages = PackageConfig { reserve: config.reserve, free_space, documents: config.limits, ..usual };
     synchronizer.read_packages(Packages::open(client.clone(), packages).map_err(SyncError::Package)?);
-    // What it logs is not of the tree that is shown.
+    // Its log lines are not about the tree that is shown.
     synchronizer.refresh(progress).instrument(tracing::info_span!("audit")).await?;
     Ok(Listed { catalog, packages: synchronizer.packages, unheard: synchronizer.unheard })
 }
 
 impl Audit {
-    /// Makes the audit and tells of it: differences as they are found, then the summary or the failure.
+    /// Makes the audit: sends differences as they are found, then the summary or the failure.
     pub async fn run(&self, depth: Depth, events: Events) {
-        let audited = tokio::select! {
-            audited = self.audit(depth, &events) => audited,
-            () = events.closed() => return,
-        };
-        let last = match audited {
-            Ok(summary) => Event::Summary(summary),
-            Err(AuditError::Left) => return,
-            Err(cause) if cause.is_of_source() => Event::Unjudged(chain(&cause)),
-            Err(cause) => Event::Failure(chain(&cause)),
-        };
-        // Who left before the end does not want to know.
-        let _ = events.send(last).await;
+        send_to_the_end(self.audit(depth, &events), &events).await;
     }
 
-    /// Tells of every file of the tree, asking nobody; then an empty summary, or the failure.
+    /// Sends every file of the tree, without a request; then an empty summary, or the failure.
     pub async fn list(&self, events: Events) {
-        let last = match self.list_files(&events).await {
-            Ok(()) => Event::Summary(Summary::default()),
-            Err(AuditError::Left) => return,
-            Err(cause) => Event::Failure(chain(&cause)),
-        };
-        let _ = events.send(last).await;
+        send_to_the_end(self.list_files(&events), &events).await;
     }
 
-    async fn list_files(&self, events: &Events) -> Result<(), AuditError> {
-        let (audit, telling) = (self.clone(), events.clone());
-        let listing = tokio::task::spawn_blocking(move || {
-            let mut pending = Pending::new(&audit.scratch)?;
-            let mut failed = None;
-            compare::each(&audit.catalog, &mut |compared| {
-                let Some(ino) = compared.shown else { return ControlFlow::Continue(()) };
-                match pending.push(ino) {
-                    Ok(()) => ControlFlow::Continue(()),
-                    Err(cause) => {
-                        failed = Some(cause);
-                        ControlFlow::Break(())
-                    }
-                }
-            })?;
-            failed.map_or(Ok(()), Err)?;
-            let mut rest = pending.finish()?;
-            while let Some(batch) = rest.next(&audit.catalog, &audit.versions)? {
-                for Version { path, wanted } in batch {
-                    let shown = audit.shown(path, &wanted);
-                    telling.blocking_send(Event::File(shown)).map_err(|_| AuditError::Left)?;
+    async fn list_files(&self, events: &Events) -> Result<Summary, AuditError> {
+        let (catalog, versions) = (self.catalog.clone(), self.versions.clone());
+        let mut walk = spawn_blocking(move || Walk::new(catalog, None, Some(versions))).await??;
+        while let Some((rest, batch)) = next(walk).await? {
+            walk = rest;
+            for compared in batch {
+                if let Compared::Same(Some(version)) = compared {
+                    send(events, Event::File(self.shown(version.path, &version.wanted))).await;
                 }
             }
-            Ok(())
-        });
-        listing.await?
+        }
+        Ok(Summary::default())
     }
 
     fn shown(&self, path: String, wanted: &FetchSpec) -> Shown {
@@ -340,211 +188,147 @@ impl Audit {
     async fn audit(&self, depth: Depth, events: &Events) -> Result<Summary, AuditError> {
         let listed = match &self.config {
             Some(config) => {
-                tell(events, "reading the Source's lists".to_owned());
+                progress(events, "reading the Source's lists".to_owned());
                 Some(listed(config, &self.client, &self.scratch, Arc::new(|_| ())).await?)
             }
             None => None,
         };
-        let (audit, telling) = (self.clone(), events.clone());
-        let compared = tokio::task::spawn_blocking(move || audit.compare(depth, listed.as_ref(), &telling));
-        let Found { mut summary, findings, pending } = compared.await??;
-        let telling = events.clone();
-        tokio::task::spawn_blocking(move || findings.tell(&telling)).await??;
-        if let Some(pending) = pending {
-            self.look_deeper(depth, pending, &mut summary, events).await?;
+        self.compare(depth, listed, events).await
+    }
+
+    /// Compares the tree with what is `listed`, batch by batch.
+    async fn compare(&self, depth: Depth, listed: Option<Listed>, events: &Events) -> Result<Summary, AuditError> {
+        let audit = self.clone();
+        let (mut walk, mut summary) = spawn_blocking(move || audit.begin(depth, listed)).await??;
+        while let Some((rest, batch)) = next(walk).await? {
+            walk = rest;
+            let mut checks =
+                stream::iter(batch).map(|compared| self.check(depth, compared)).buffer_unordered(CHECKED_AT_ONCE);
+            while let Some(check) = checks.next().await {
+                summary.files += 1;
+                summary.objects_read += u64::from(check.read);
+                summary.asked += u64::from(check.asked);
+                summary.unvouched += u64::from(check.unvouched);
+                if let Some(finding) = check.finding {
+                    summary.count(finding.difference);
+                    send(events, Event::Finding(finding)).await;
+                }
+                if summary.files % PROGRESS_STEP == 0 {
+                    progress(events, format!("{} files were compared", summary.files));
+                }
+            }
         }
-        summary.in_sync = summary.files.saturating_sub(summary.differences());
+        summary.in_sync = summary.files - summary.differences();
+        let is_any_extra = summary.extra > 0;
+        summary.lacking.retain(|part| part.entries == 0 || is_any_extra);
         Ok(summary)
     }
 
-    /// Compares the tree with what is `listed`, waiting for nobody.
-    fn compare(&self, depth: Depth, listed: Option<&Listed>, events: &Events) -> Result<Found, AuditError> {
-        let mut findings = Findings::new(&self.scratch)?;
-        let mut pending = if depth.content || depth.fetch { Some(Pending::new(&self.scratch)?) } else { None };
+    /// The walk, and the summary of no file yet.
+    fn begin(&self, depth: Depth, listed: Option<Listed>) -> Result<(Walk, Summary), AuditError> {
         let mut summary = Summary::default();
-        let mut failed = None;
-        let mut visit = |compared: Compared<'_>| {
-            summary.files += 1;
-            if summary.files % PROGRESS_STEP == 0 {
-                if events.is_closed() {
-                    failed = Some(AuditError::Left);
-                    return ControlFlow::Break(());
-                }
-                tell(events, format!("comparing the tree with the lists: {} files", summary.files));
+        {
+            let shown = self.catalog.snapshot()?;
+            let of_lists = listed.as_ref().map(|listed| listed.catalog.snapshot()).transpose()?;
+            if let (Some(listed), Some(Listed { unheard, .. })) = (&of_lists, &listed) {
+                is_comparable(&shown, listed, unheard)?;
             }
-            let visited = match (finding(&compared), compared.shown, &mut pending) {
-                (Some(finding), _, _) => {
-                    summary.count(finding.difference);
-                    findings.push(&finding)
-                }
-                (None, Some(ino), Some(pending)) => pending.push(ino),
-                _ => Ok(()),
-            };
-            match visited {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(cause) => {
-                    failed = Some(cause);
-                    ControlFlow::Break(())
-                }
-            }
-        };
-        let shown = self.catalog.snapshot()?;
-        let (at, lacking) = match listed {
-            Some(listed) => {
-                let unheard = &listed.unheard;
-                let listed = listed.catalog.snapshot()?;
-                is_comparable(&shown, &listed, unheard)?;
-                drop(shown);
-                compare::compare(&self.catalog, &listed, &mut visit)?;
-                (listed.at()?, lacking(&listed)?)
-            }
-            None => {
-                let of_shown = (shown.at()?, lacking(&shown)?);
-                drop(shown);
-                compare::each(&self.catalog, &mut visit)?;
-                of_shown
-            }
-        };
-        summary.at = at.map(|at| at.to_string());
-        summary.lacking = lacking.into_iter().filter(|it| it.entries == 0 || summary.extra > 0).collect();
-        failed.map_or(Ok(Found { summary, findings, pending }), Err)
-    }
-
-    async fn look_deeper(
-        &self,
-        depth: Depth,
-        pending: Pending,
-        summary: &mut Summary,
-        events: &Events,
-    ) -> Result<(), AuditError> {
-        let mut pending = pending.finish()?;
-        let mut looked = 0;
-        loop {
-            let audit = self.clone();
-            let batch = tokio::task::spawn_blocking(move || {
-                let batch = pending.next(&audit.catalog, &audit.versions)?;
-                Ok::<_, AuditError>((pending, batch))
-            });
-            let (rest, Some(batch)) = batch.await?? else { return Ok(()) };
-            pending = rest;
-            let mut looks =
-                stream::iter(batch).map(|version| self.look(depth, version)).buffer_unordered(ASKED_AT_ONCE);
-            while let Some(look) = looks.next().await {
-                summary.objects_read += u64::from(look.read);
-                summary.asked += u64::from(look.asked);
-                summary.unvouched += u64::from(look.unvouched);
-                if let Some(finding) = look.finding {
-                    summary.count(finding.difference);
-                    events.send(Event::Finding(finding)).await.map_err(|_| AuditError::Left)?;
-                }
-                looked += 1;
-                if looked % PROGRESS_STEP == 0 {
-                    tell(events, format!("looking at files: {looked}"));
-                }
-            }
+            let newest = of_lists.as_ref().unwrap_or(&shown);
+            summary.at = newest.at()?.map(|at| at.to_string());
+            summary.lacking = lacking(newest)?;
         }
+        let versions = (depth.content || depth.fetch).then(|| self.versions.clone());
+        Ok((Walk::new(self.catalog.clone(), listed.map(|listed| listed.catalog), versions)?, summary))
     }
 
-    /// Looks at what is kept of one file, and at what the Source serves of it.
-    async fn look(&self, depth: Depth, version: Version) -> Look {
-        let mut look = Look::default();
-        let Version { path, wanted } = version;
-        let uri = wanted.uri.to_string();
-        let found = |difference, what| Some(Finding { difference, path, uri, what });
+    /// Checks the cached bytes of a file, and what the Source serves of it.
+    async fn check(&self, depth: Depth, compared: Compared) -> Check {
+        let mut check = Check::default();
+        let version = match compared {
+            Compared::Same(Some(version)) => version,
+            Compared::Same(None) => return check,
+            Compared::Different(finding) => return Check { finding: Some(finding), ..check },
+        };
         if let (true, Some(content)) = (depth.content, self.content.clone()) {
-            let version = wanted.clone();
-            match tokio::task::spawn_blocking(move || content.check(&version)).await {
-                Ok(Checked::Absent) => {}
-                Ok(Checked::Intact(_)) => look.read = true,
-                Ok(Checked::Corrupt(what)) => {
-                    return Look { read: true, finding: found(Difference::Corrupt, what), ..look };
-                }
-                Ok(Checked::Failed(what)) => return Look { finding: found(Difference::Failed, what), ..look },
-                Err(cause) => return Look { finding: found(Difference::Failed, cause.to_string()), ..look },
-            }
+            let wanted = version.wanted.clone();
+            let checked = spawn_blocking(move || content.check(&wanted)).await;
+            check.read = matches!(checked, Ok(Checked::Intact(_) | Checked::Corrupt(_)));
+            check.finding = match checked {
+                Ok(Checked::Absent | Checked::Intact(_)) => None,
+                Ok(Checked::Corrupt(what)) => version.finding(Difference::Corrupt, what),
+                Ok(Checked::Failed(what)) => version.finding(Difference::Failed, what),
+                Err(cause) => version.finding(Difference::Failed, cause.to_string()),
+            };
         }
-        // What is served today says nothing of a version of earlier.
-        if !depth.fetch || wanted.is_past() {
-            return look;
+        // What is served today proves nothing about a version of an earlier time.
+        if check.finding.is_some() || !depth.fetch || version.wanted.is_past() {
+            return check;
         }
-        look.asked = true;
+        check.asked = true;
+        match self.ask(&version.wanted).await {
+            Asked::Same => {}
+            Asked::There => check.unvouched = true,
+            Asked::Changed(what) => check.finding = version.finding(Difference::Changed, what),
+            Asked::Gone(what) => check.finding = version.finding(Difference::Gone, what),
+            Asked::Failed(what) => check.finding = version.finding(Difference::Failed, what),
+        }
+        check
+    }
+
+    async fn ask(&self, wanted: &FetchSpec) -> Asked {
         let patience = self.client.patience();
-        let asked = match &self.content {
-            Some(content) => content.ask(&wanted, patience).await,
+        match &self.content {
+            Some(content) => content.ask(wanted, patience).await,
             None => {
                 let source = (&self.client, self.packages.as_ref());
-                verify::ask(source, &wanted, &verify::published(&wanted), patience).await
+                verify::ask(source, wanted, &verify::published(wanted), patience).await
             }
-        };
-        match asked {
-            Asked::Same => {}
-            Asked::There => look.unvouched = true,
-            Asked::Changed(what) => look.finding = found(Difference::Changed, what),
-            Asked::Gone(what) => look.finding = found(Difference::Gone, what),
-            Asked::Failed(what) => look.finding = found(Difference::Failed, what),
         }
-        look
     }
 }
 
-/// What a comparison of the trees came to.
-struct Found {
-    summary: Summary,
-    /// What differs, still to be told.
-    findings: Findings,
-    /// What agrees, where it is to be looked at more closely.
-    pending: Option<Pending>,
-}
-
-/// What a look at one file came to.
+/// The result for one file.
 #[derive(Debug, Default)]
-struct Look {
+struct Check {
     read: bool,
     asked: bool,
     unvouched: bool,
     finding: Option<Finding>,
 }
 
-impl Summary {
-    /// Files that are not as they should be.
-    pub fn differences(&self) -> u64 {
-        self.missing + self.extra + self.changed + self.corrupt + self.gone + self.failed
-    }
-
-    /// Those of them that are so for sure: what is extra may be listed in a part that is missing.
-    pub fn proven(&self) -> u64 {
-        self.differences() - if self.lacking.is_empty() { 0 } else { self.extra }
-    }
-
-    fn count(&mut self, difference: Difference) {
-        *match difference {
-            Difference::Missing => &mut self.missing,
-            Difference::Extra => &mut self.extra,
-            Difference::Changed => &mut self.changed,
-            Difference::Corrupt => &mut self.corrupt,
-            Difference::Gone => &mut self.gone,
-            Difference::Failed => &mut self.failed,
-        } += 1;
+impl Version {
+    fn finding(&self, difference: Difference, what: String) -> Option<Finding> {
+        Some(Finding { difference, path: self.path.clone(), uri: self.wanted.uri.to_string(), what })
     }
 }
 
-impl Difference {
-    /// The word for it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Difference::Missing => "missing",
-            Difference::Extra => "extra",
-            Difference::Changed => "changed",
-            Difference::Corrupt => "corrupt",
-            Difference::Gone => "gone",
-            Difference::Failed => "failed",
-        }
-    }
+/// The next batch of a walk, with the walk behind it; `None` at its end.
+async fn next(mut walk: Walk) -> Result<Option<(Walk, Vec<Compared>)>, AuditError> {
+    let batch = spawn_blocking(move || walk.next().map(|batch| batch.map(|batch| (walk, batch))));
+    Ok(batch.await??)
 }
 
-/// Tells a person how far it is; what finds no room is overtaken by the next.
-fn tell(events: &Events, progress: String) {
-    let _ = events.try_send(Event::Progress(progress));
+/// Sends the result of `work` as the last event. Ends `work` when the receiver of the events is dropped.
+async fn send_to_the_end(work: impl Future<Output = Result<Summary, AuditError>>, events: &Events) {
+    let last = tokio::select! {
+        () = events.closed() => return,
+        outcome = work => match outcome {
+            Ok(summary) => Event::Summary(summary),
+            Err(cause) if cause.is_of_source() => Event::Unjudged(chain(&cause)),
+            Err(cause) => Event::Failure(chain(&cause)),
+        },
+    };
+    send(events, last).await;
+}
+
+/// Sends an event. An error says that the receiver was dropped, and [`send_to_the_end`] notices that.
+async fn send(events: &Events, event: Event) {
+    let _ = events.send(event).await;
+}
+
+/// Sends the progress, unless there is no room for it now: a later event replaces it.
+fn progress(events: &Events, text: String) {
+    let _ = events.try_send(Event::Progress(text));
 }
 
 /// What a tree lacks of the Source.
@@ -553,7 +337,7 @@ fn lacking(tree: &Snapshot<'_>) -> Result<Vec<MissingStatus>, AuditError> {
     Ok(position.iter().flat_map(Position::lacking).map(MissingStatus::from).collect())
 }
 
-/// Whether what is `listed` holds all that `shown` was made of, and can be compared with it.
+/// Fails unless `listed` holds all that `shown` was made of.
 fn is_comparable(shown: &Snapshot<'_>, listed: &Snapshot<'_>, unheard: &[Unheard]) -> Result<(), AuditError> {
     let position = |stored: Option<Box<[u8]>>| stored.as_deref().and_then(Position::decode);
     let (shown, listed) = (position(shown.position()?), position(listed.position()?));
@@ -562,21 +346,10 @@ fn is_comparable(shown: &Snapshot<'_>, listed: &Snapshot<'_>, unheard: &[Unheard
         return Err(AuditError::Incomplete { location });
     }
     if let Some(Unheard { why, .. }) = unheard.iter().find(|it| shown.has_heard(&it.root)) {
-        return Err(AuditError::Unheard { why: why.clone() });
+        return Err(AuditError::ChangesUnread { why: why.clone() });
     }
     match (listed.missing_since(), shown.missing_since()) {
-        (Some(since), None) => Err(AuditError::Forgotten { since }),
+        (Some(since), None) => Err(AuditError::ChangesGone { since }),
         _ => Ok(()),
     }
-}
-
-/// How a file of the two trees differs, if it does.
-fn finding(compared: &Compared<'_>) -> Option<Finding> {
-    let (difference, resource, what) = match &compared.said {
-        Said::Same => return None,
-        Said::Both(shown, listed) => (Difference::Changed, shown, compare::difference(shown, listed)?),
-        Said::Shown(shown) => (Difference::Extra, shown, "is not listed".to_owned()),
-        Said::Listed(listed) => (Difference::Missing, listed, "is not in the tree".to_owned()),
-    };
-    Some(Finding { difference, path: compared.path.to_owned(), uri: resource.uri.to_string(), what })
 }
