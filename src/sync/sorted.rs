@@ -4,8 +4,7 @@
 use super::SyncError;
 use super::dumps;
 use super::incremental::{Known, NewChange, SettledDocument, is_change};
-use super::read_changes::{KnownRoots, Origin, ReadChanges};
-use super::selection::hashes::Collected;
+use super::selection::uri_set::UriSet;
 use crate::catalog::{Catalog, LastStatements, SetId, Standing, Statement, Statements};
 use crate::document::{Change, Entry, Limits, PackageMember, Timestamp, Uri};
 use crate::source::documents::DocumentCache;
@@ -19,7 +18,7 @@ pub struct SortedChanges {
     /// What was said.
     pub last: LastStatements,
     /// The resources of doubtful deletions that are gone by their own word.
-    pub gone: Collected,
+    pub gone: UriSet,
 }
 
 impl std::fmt::Debug for SortedChanges {
@@ -75,7 +74,8 @@ pub fn sort(
         })?;
         known_after.push((set, root, known.lacking(lost)));
     }
-    Ok((SortedChanges { last: sorting.statements.finish()?, gone: Collected::default() }, known_after))
+    news.sorted = Some(SortedChanges { last: sorting.statements.finish()?, gone: UriSet::default() });
+    Ok(news)
 }
 
 struct Sorting {

@@ -96,12 +96,7 @@ impl Walk {
     }
 
     /// Reads on in a folder; the number of its children that were read. Its folders are read before the rest of it.
-    fn read(
-        &mut self,
-        trees: &Trees<'_>,
-        folder: Folder,
-        batch: &mut Vec<Compared>,
-    ) -> Result<usize, CatalogError> {
+    fn read(&mut self, trees: &Trees<'_>, folder: Folder, batch: &mut Vec<Compared>) -> Result<usize, CatalogError> {
         let snapshot = match (folder.catalog, &trees.listed) {
             (Of::Shown { .. }, _) => &trees.shown,
             // A file of the lists is missing only where the tree's folder is as it was.
@@ -188,12 +183,7 @@ impl Trees<'_> {
         Ok(wanted.map(|wanted| Compared::Same(Some(Box::new(Version { path, wanted })))))
     }
 
-    fn find_difference(
-        &self,
-        node: &Node,
-        ino: Option<INodeNo>,
-        path: &str,
-    ) -> Result<Option<Finding>, CatalogError> {
+    fn find_difference(&self, node: &Node, ino: Option<INodeNo>, path: &str) -> Result<Option<Finding>, CatalogError> {
         let Some(listed) = self.listed.as_ref().filter(|_| !self.is_later(node)) else { return Ok(None) };
         if let Some(ino) = ino
             && self.shown.says_the_same(node.ino, listed, ino)?
@@ -350,9 +340,8 @@ mod tests {
     /// The tree follows its Source during the walk; the lists stay those of the beginning.
     #[test]
     fn what_is_committed_during_a_walk_is_no_difference() {
-        let folder = |name: &str, length| -> Vec<_> {
-            (0..BATCH).map(|number| (format!("{name}/{number}"), length)).collect()
-        };
+        let folder =
+            |name: &str, length| -> Vec<_> { (0..BATCH).map(|number| (format!("{name}/{number}"), length)).collect() };
         let before = [folder("a", 1), folder("b", 1), folder("gone", 1), folder("z", 1)].concat();
         let after =
             [folder("a", 2), folder("b", 1).split_off(1), folder("new", 1), folder("own", 1), folder("z", 1)].concat();

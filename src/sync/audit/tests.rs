@@ -25,9 +25,8 @@ fn catalog(folder: &Path, names: &[String]) -> Arc<Catalog> {
 }
 
 fn audit(server: &Loopback, catalog: Arc<Catalog>, scratch: PathBuf) -> Audit {
-    let versions: Versions = Arc::new(|snapshot, ino| {
-        Ok(snapshot.resource(ino)?.map(|resource| FetchSpec::new(ino, resource.uri)))
-    });
+    let versions: Versions =
+        Arc::new(|snapshot, ino| Ok(snapshot.resource(ino)?.map(|resource| FetchSpec::new(ino, resource.uri))));
     Audit { config: None, client: server.client(), catalog, content: None, packages: None, versions, scratch }
 }
 

@@ -1,11 +1,11 @@
-//! Choosing among changes of single resources, without the lists: each is judged beside the others of its batch and beside
-//! what is in the tree.
+//! Choosing among changes of single resources, without the lists: each is judged with the others of its batch and with
+//! the tree.
 //!
-//! Where that is not enough to know, the lists must be chosen from anew, by a [`super::plan::Plan`] that is told of the
-//! changes: [`Verdict::NeedsBaseline`]. That costs no transfer where the lists have not changed. It happens where a record
-//! begins to be chosen and describes what neither the batch nor the tree holds, where one ceases to be and leaves behind what
-//! it had brought, and where a resource loses the link that brought it. A record that names resources that it describes is
-//! taken to name them all.
+//! Where these are not enough, the lists must be chosen from again ([`Verdict::NeedsBaseline`]), by a [`super::plan::Plan`]
+//! that knows the changes. That costs no transfer where the lists have not changed. There are three such cases: a record begins
+//! to be chosen and describes a resource that is neither in the batch nor in the tree; a record ceases to be chosen and
+//! what it had brought stays; a resource loses the link that brought it. A record that names resources that it
+//! describes is taken to name them all.
 
 use super::plan::path;
 use super::{DESCRIBED_BY, DESCRIBES, Selection, Through, targets};
@@ -18,13 +18,13 @@ use std::collections::{HashMap, HashSet};
 pub enum Verdict {
     /// Apply it.
     Applies,
-    /// The resource is not chosen (any more): apply it as a deletion, which counts for nothing where it is not in the tree.
+    /// The resource is not chosen (any more): apply it as a deletion, which does nothing where it is not in the tree.
     Ceases,
-    /// Only the lists can tell.
+    /// The lists must be chosen from again.
     NeedsBaseline,
 }
 
-/// Answers what is in the tree at a URI.
+/// Finds the resource of a URI in the tree.
 pub type Tree<'a> = &'a dyn Fn(&Uri) -> Result<Option<Resource>, CatalogError>;
 
 /// Judges the changes of one batch, of each resource the last.
@@ -34,17 +34,17 @@ pub struct Judge<'a> {
     tree: Tree<'a>,
     /// What each changed resource is after the batch; `None` where it is deleted.
     after: HashMap<Uri, Option<Entry>>,
-    /// What the batch's records give to what they describe.
+    /// What the batch's records do for the resources that they describe.
     given: HashMap<Uri, Through>,
 }
 
 impl<'a> Judge<'a> {
-    /// A judge under `naming` beside what is in `tree`.
+    /// A judge of changes to `tree`, with the paths of `naming`.
     pub fn new(selection: &'a Selection, naming: &'a Naming, tree: Tree<'a>) -> Judge<'a> {
         Judge { selection, naming, tree, after: HashMap::new(), given: HashMap::new() }
     }
 
-    /// Takes a change, the last of its resource. All are to be taken before the first is judged.
+    /// Takes a change, the last of its resource. Take all before you judge the first.
     pub fn change(&mut self, change: Change, entry: &Entry) {
         if !self.selection.follows_links() {
             return;
@@ -54,7 +54,7 @@ impl<'a> Judge<'a> {
             let gives = self.gives(entry);
             for described in targets(&entry.links, DESCRIBES) {
                 let given = self.given.entry(described.clone()).or_default();
-                *given = Through { format: given.format || gives.format, chosen: given.chosen || gives.chosen };
+                *given = given.or(gives);
             }
         }
         self.after.insert(entry.loc.clone(), after);
@@ -97,13 +97,13 @@ impl<'a> Judge<'a> {
             return Ok(Verdict::Applies);
         }
         let every_way = Through { format: true, chosen: true };
-        let never = !self.selection.chooses_through(after, &self.path(after), || every_way);
+        let never = !self.selection.chooses_through(after, &self.path(after), || Ok::<_, CatalogError>(every_way))?;
         match before {
             _ if never => Ok(Verdict::Ceases),
             None if unknown => Ok(Verdict::NeedsBaseline),
             None => Ok(Verdict::Ceases),
             Some(before) if self.selection.chooses(before, &self.path(before)) => Ok(Verdict::Ceases),
-            // By a record's word alone it came, and no word was taken back.
+            // Links alone had brought it, and none of them was taken back.
             Some(before) if !self.chooses(before, |record| Ok((self.tree)(record)?.map(entry_of)))? => {
                 Ok(Verdict::Applies)
             }
@@ -111,32 +111,22 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Whether `entry` is chosen by its own links and those of the batch's records; `record` finds what it is described by.
+    /// Whether `entry` is chosen by its own links and those of the batch's records; `record` finds a record that describes it.
     fn chooses(
         &self,
         entry: &Entry,
         mut record: impl FnMut(&Uri) -> Result<Option<Entry>, CatalogError>,
     ) -> Result<bool, CatalogError> {
-        let mut failure = None;
-        let chosen = self.selection.chooses_through(entry, &self.path(entry), || {
+        self.selection.chooses_through(entry, &self.path(entry), || {
             let mut through = self.given.get(&entry.loc).copied().unwrap_or_default();
             for uri in targets(&entry.links, DESCRIBED_BY) {
-                match record(uri) {
-                    Ok(Some(record)) => {
-                        let gives = self.gives(&record);
-                        through.format |= gives.format;
-                        through.chosen |= gives.chosen;
-                    }
-                    Ok(None) => {}
-                    Err(error) => failure = Some(error),
-                }
+                through = through.or(record(uri)?.map(|record| self.gives(&record)).unwrap_or_default());
             }
-            through
-        });
-        failure.map_or(Ok(chosen), Err)
+            Ok(through)
+        })
     }
 
-    /// Whether a record's change may bring or take away resources of which the batch says nothing.
+    /// Whether a record's change may bring or remove resources that are not in the batch.
     fn unsettles<'e>(
         &self,
         change: Change,
@@ -146,7 +136,7 @@ impl<'a> Judge<'a> {
         let described = |record: &Entry| -> HashSet<Uri> { targets(&record.links, DESCRIBES).cloned().collect() };
         let giving = |record: Option<&'e Entry>| record.filter(|record| self.gives(record) != Through::default());
         let (before, after) = (giving(before), giving(after));
-        // Of a record that names nothing only the resources know that it describes them.
+        // Where a record names nothing, only the resources' links state that it describes them.
         let silent = |record: Option<&Entry>| {
             record.is_some_and(|record| self.gives(record).format && described(record).is_empty())
         };
@@ -181,7 +171,7 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// What a resource in the tree says to choose by.
+/// The entry that a resource in the tree is judged by.
 pub fn entry_of(resource: Resource) -> Entry {
     Entry { media_type: resource.media_type, links: resource.links, ..Entry::new(resource.uri) }
 }

@@ -14,7 +14,7 @@ pub struct Globs {
     compiled: GlobSet,
 }
 
-/// A pattern that is none.
+/// A pattern that is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{pattern:?} is no pattern such as *.pdf or docs/**")]
 pub struct GlobError {
@@ -67,7 +67,7 @@ impl Eq for Globs {}
 fn compile(patterns: &[Box<str>]) -> Result<GlobSet, globset::Error> {
     let mut set = GlobSet::builder();
     let mut add = |glob: &str| {
-        // Octets that are no UTF-8 are never in a path, and an empty alternative is `{a,}`: a name with or without an ending.
+        // A path is always UTF-8. An empty alternative is `{a,}`: a name with or without an ending.
         set.add(GlobBuilder::new(glob).literal_separator(true).backslash_escape(true).empty_alternates(true).build()?);
         Ok(())
     };

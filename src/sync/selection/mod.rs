@@ -1,29 +1,29 @@
-//! Which of the listed resources are mounted: by path, media type, collection and format.
+//! Which of the listed resources are mounted: chosen by path, media type, collection and format.
 //!
 //! | option | chooses |
 //! |---|---|
-//! | `include=GLOB` | what lies at such a path |
-//! | `exclude=GLOB` | nothing that lies at such a path, whatever else chooses it |
-//! | `type=TYPE` | what is published with this media type |
+//! | `include=GLOB` | resources at such a path |
+//! | `exclude=GLOB` | no resource at such a path, whichever option chooses it |
+//! | `type=TYPE` | resources published with this media type |
 //! | `collection=URI` | members of this collection (section 14.7) |
 //! | `conforms=URI` | metadata records of this format (section 14.5), and the resources they describe |
-//! | `with=describes` | beside the records that the options above choose, whatever these describe |
+//! | `with=describes` | the resources that chosen records describe, in addition to those records |
 //!
-//! Of several values of one option one must agree, and one of each option given. What is not chosen is neither stored nor
-//! asked for.
+//! Of several values of one option one must agree, and one of each option given. A resource that is not chosen is neither
+//! stored nor requested.
 //!
-//! A record's format is its `profile`, or what it is `describedby` as the profile for metadata harvesting writes it. That a
-//! record describes a resource is said by either: the record `describes` it, or it is `describedby` the record. So what an
-//! entry says of itself ([`Selection::chooses`]) is not enough for the last two options: a [`plan::Plan`] reads the lists
-//! once before they are chosen from, and a change of one resource is judged beside the others ([`changes::Judge`]).
+//! A record's format is its `profile`, or a `describedby` link in the style of the profile for metadata harvesting. Either side
+//! may state that a record describes a resource: the record `describes` it, or the resource is `describedby` the record.
+//! So an entry alone ([`Selection::chooses`]) is not enough for the last two options. A [`plan::Plan`] reads the lists
+//! once before they are chosen from, and a [`changes::Judge`] judges a change of one resource with those of the others.
 
 pub mod changes;
 mod globs;
-pub mod hashes;
 pub mod plan;
+pub mod uri_set;
 
 pub use globs::{GlobError, Globs};
-pub use hashes::Scratch;
+pub use uri_set::Scratch;
 
 use crate::document::{Entry, Href, Link};
 
@@ -45,8 +45,8 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Whether `entry`, at `path` in the tree, is chosen by what it says itself. `path` counts with
-    /// [`Selection::judges_paths`] only.
+    /// Whether `entry`, at `path` in the tree, is chosen by itself. `path` counts only with
+    /// [`Selection::judges_paths`].
     pub fn chooses(&self, entry: &Entry, path: &str) -> bool {
         !self.excludes(path) && self.agrees(entry, path) && (self.formats.is_empty() || self.is_record(entry))
     }
@@ -61,12 +61,12 @@ impl Selection {
         !self.formats.is_empty() || self.brings_described()
     }
 
-    /// Whether `with=describes` adds anything: where nothing is left out but by name there is nothing to add.
+    /// Whether `with=describes` adds anything: nothing is left to add where all is chosen but what `exclude=` names.
     fn brings_described(&self) -> bool {
         self.with_described && (!self.formats.is_empty() || self.is_narrow())
     }
 
-    /// Whether options beside `conforms=` choose, so that a record may be of the format and yet not be in the tree.
+    /// Whether other options than `conforms=` choose, so that a record of the format may not be in the tree.
     fn is_narrow(&self) -> bool {
         !self.included.is_empty() || !self.types.is_empty() || !self.collections.is_empty()
     }
@@ -121,12 +121,12 @@ fn leads(entry: &Entry, relations: &[&str], wanted: &[Href]) -> bool {
     entry.links.iter().any(|link| relations.contains(&&*link.rel) && wanted.contains(&link.href))
 }
 
-/// Where the links of one relation lead, as far as a list can list it.
+/// The targets of the links of one relation that a list can list.
 fn targets<'e>(links: &'e [Link], relation: &'static str) -> impl Iterator<Item = &'e crate::document::Uri> {
     links.iter().filter(move |link| &*link.rel == relation).filter_map(Link::uri)
 }
 
-/// What brings a resource into the tree beside what its entry says itself.
+/// What other entries do for a resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Through {
     /// A record of one of the formats describes it: as good as being such a record.
@@ -135,21 +135,32 @@ struct Through {
     chosen: bool,
 }
 
+impl Through {
+    fn or(self, other: Through) -> Through {
+        Through { format: self.format || other.format, chosen: self.chosen || other.chosen }
+    }
+}
+
 impl Selection {
-    /// [`Selection::chooses`] with what other entries say of `entry`.
-    fn chooses_through(&self, entry: &Entry, path: &str, through: impl FnOnce() -> Through) -> bool {
+    /// [`Selection::chooses`], where the entries of other resources count too. `through` is called only where it matters.
+    fn chooses_through<E>(
+        &self,
+        entry: &Entry,
+        path: &str,
+        through: impl FnOnce() -> Result<Through, E>,
+    ) -> Result<bool, E> {
         if self.excludes(path) {
-            return false;
+            return Ok(false);
         }
         let agrees = self.agrees(entry, path);
         if agrees && (self.formats.is_empty() || self.is_record(entry)) {
-            return true;
+            return Ok(true);
         }
-        if !agrees && !self.brings_described() || !self.follows_links() {
-            return false;
+        if !self.follows_links() || !agrees && !self.brings_described() {
+            return Ok(false);
         }
-        let through = through();
-        agrees && through.format || through.chosen
+        let through = through()?;
+        Ok(agrees && through.format || through.chosen)
     }
 
     /// What `record` gives to the resources that it describes.

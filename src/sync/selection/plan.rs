@@ -1,64 +1,60 @@
-//! Choosing from whole lists: which records choose others is collected first, then every entry is judged.
+//! Choosing from whole lists: the records that choose other resources are collected first, then every entry is judged.
 
-use super::hashes::{Collected, Scratch, UriSet};
+use super::uri_set::{Scratch, UriSet};
 use super::{DESCRIBED_BY, DESCRIBES, Selection, Through, targets};
 use crate::catalog::{Naming, SetId};
 use crate::document::{Change, Entry, Uri};
 use std::io;
 
-/// The first reading of the lists. Memory: some 130 MiB at most, whatever the lists hold; the rest is in scratch files.
+/// The first reading of the lists. Memory: some 140 MiB at most, however long the lists are; the rest is in scratch files.
 pub struct Plan<'a> {
-    selection: Selection,
-    naming: Naming,
     scratch: Scratch<'a>,
-    /// What changes say that are not in the tree yet.
-    news: Changed,
-    /// What those say that are.
+    /// Changes that are not in the tree yet.
+    new: Changed,
+    /// Changes that the tree holds already.
     applied: Changed,
-    format: Described<Collected>,
-    chosen: Described<Collected>,
+    chooser: Chooser,
 }
 
-/// Judges the entries of the lists that a [`Plan`] has read, and of the changes it was told of.
+/// Judges the entries of the lists and the changes that a [`Plan`] has read.
 #[derive(Debug)]
 pub struct Chooser {
     selection: Selection,
     naming: Naming,
-    format: Described<UriSet>,
-    chosen: Described<UriSet>,
+    format: Described,
+    chosen: Described,
 }
 
-/// Records of one kind, and what they describe by their own word.
+/// Records of one kind, and the resources that they name as described.
 #[derive(Debug, Default)]
-struct Described<S> {
-    records: S,
-    resources: S,
+struct Described {
+    records: UriSet,
+    resources: UriSet,
 }
 
 impl<'a> Plan<'a> {
     /// A plan for `selection` under `naming`.
     pub fn new(selection: &Selection, naming: &Naming, scratch: Scratch<'a>) -> Plan<'a> {
         let (format, chosen) = (Described::default(), Described::default());
-        let (selection, naming) = (selection.clone(), naming.clone());
-        let (news, applied) = (Changed::default(), Changed::default());
-        Plan { selection, naming, scratch, news, applied, format, chosen }
+        let chooser = Chooser { selection: selection.clone(), naming: naming.clone(), format, chosen };
+        Plan { scratch, new: Changed::default(), applied: Changed::default(), chooser }
     }
 
-    /// Whether the lists must be read before they can be chosen from; where not, the plan may be finished at once.
+    /// Whether the lists must be read before they can be chosen from. If not, the plan may be finished at once.
     pub fn reads_lists(&self) -> bool {
-        self.selection.follows_links()
+        self.chooser.selection.follows_links()
     }
 
-    /// Takes the last change of a resource in a set that was made after its list. To be called before [`Plan::applied`].
+    /// Takes the last change of a resource in a set that was made after its list. Call it before [`Plan::applied`].
     pub fn change(&mut self, set: SetId, change: Change, entry: &Entry) -> io::Result<()> {
-        self.news.add(set, change, &entry.loc, self.scratch)?;
+        self.new.add(set, change, &entry.loc, self.scratch)?;
         if change == Change::Deleted { Ok(()) } else { self.see(entry) }
     }
 
-    /// Takes a change that the tree has already. It counts where [`Plan::change`] has told nothing of its resource. To be called
-    /// before [`Plan::list`].
+    /// Takes a change that the tree holds already. It counts unless [`Plan::change`] took one of its resource. Call it before
+    /// [`Plan::list`].
     pub fn applied(&mut self, set: SetId, change: Change, entry: &Entry) -> io::Result<()> {
-        if self.news.overtakes(set, &entry.loc)? {
+        if self.new.supersedes(set, &entry.loc)? {
             return Ok(());
         }
         self.applied.add(set, change, &entry.loc, self.scratch)?;
@@ -67,13 +63,14 @@ impl<'a> Plan<'a> {
 
     /// Takes an entry of a set's list.
     pub fn list(&mut self, set: SetId, entry: &Entry) -> io::Result<()> {
-        let is_overtaken = self.news.overtakes(set, &entry.loc)? || self.applied.overtakes(set, &entry.loc)?;
-        if is_overtaken { Ok(()) } else { self.see(entry) }
+        let is_superseded = self.new.supersedes(set, &entry.loc)? || self.applied.supersedes(set, &entry.loc)?;
+        if is_superseded { Ok(()) } else { self.see(entry) }
     }
 
     fn see(&mut self, entry: &Entry) -> io::Result<()> {
-        let gives = self.selection.gives(entry, &path(&self.selection, &self.naming, entry));
-        for (given, described) in [(gives.format, &mut self.format), (gives.chosen, &mut self.chosen)] {
+        let Chooser { selection, naming, format, chosen } = &mut self.chooser;
+        let gives = selection.gives(entry, &path(selection, naming, entry));
+        for (given, described) in [(gives.format, format), (gives.chosen, chosen)] {
             if given {
                 described.records.add(entry.loc.as_str(), self.scratch)?;
                 for resource in targets(&entry.links, DESCRIBES) {
@@ -84,45 +81,26 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// Everything was read.
+    /// All lists were read.
     pub fn finish(self) -> Chooser {
-        let finish = |described: Described<Collected>| Described {
-            records: described.records.finish(),
-            resources: described.resources.finish(),
-        };
-        Chooser {
-            selection: self.selection,
-            naming: self.naming,
-            format: finish(self.format),
-            chosen: finish(self.chosen),
-        }
+        self.chooser
     }
 }
 
 impl Chooser {
-    /// Whether `entry` is chosen. An entry whose resource is `deleted` says nothing to choose by: it is not to be asked of.
+    /// Whether `entry` is chosen. The entry of a deletion has nothing to choose by: do not ask about it.
     ///
     /// # Errors
     /// A scratch file that cannot be read.
     pub fn chooses(&self, entry: &Entry) -> io::Result<bool> {
-        let path = path(&self.selection, &self.naming, entry);
-        let mut failure = None;
-        let chosen = self.selection.chooses_through(entry, &path, || {
-            self.through(entry).unwrap_or_else(|error| {
-                failure = Some(error);
-                Through::default()
-            })
-        });
-        failure.map_or(Ok(chosen), Err)
-    }
-
-    fn through(&self, entry: &Entry) -> io::Result<Through> {
-        Ok(Through { format: self.format.describe(entry)?, chosen: self.chosen.describe(entry)? })
+        self.selection.chooses_through(entry, &path(&self.selection, &self.naming, entry), || {
+            Ok(Through { format: self.format.describes(entry)?, chosen: self.chosen.describes(entry)? })
+        })
     }
 }
 
-impl Described<UriSet> {
-    fn describe(&self, entry: &Entry) -> io::Result<bool> {
+impl Described {
+    fn describes(&self, entry: &Entry) -> io::Result<bool> {
         if self.resources.contains(entry.loc.as_str())? {
             return Ok(true);
         }
@@ -135,13 +113,13 @@ impl Described<UriSet> {
     }
 }
 
-/// Resources of which changes speak.
+/// Resources that changes are about.
 #[derive(Debug, Default)]
 struct Changed {
-    /// What a change has stated: what lists say of it does not count.
-    stated: Collected,
-    /// What a set has dropped, as `SET URI`: what its list says of it does not count.
-    dropped: Collected,
+    /// Created or updated: the lists' entries of it do not count.
+    stated: UriSet,
+    /// Deleted from a set, as `SET URI`: the entry of that set's list does not count.
+    dropped: UriSet,
 }
 
 impl Changed {
@@ -152,12 +130,10 @@ impl Changed {
         }
     }
 
-    /// Whether what the list of `set` says of a resource does not count. To be asked when all was added.
-    fn overtakes(&mut self, set: SetId, uri: &Uri) -> io::Result<bool> {
-        if self.stated.contains(uri.as_str())? {
-            return Ok(true);
-        }
-        Ok(!self.dropped.is_empty() && self.dropped.contains(&within(set, uri))?)
+    /// Whether the entry of a resource in the list of `set` does not count.
+    fn supersedes(&self, set: SetId, uri: &Uri) -> io::Result<bool> {
+        Ok(self.stated.contains(uri.as_str())?
+            || (!self.dropped.is_empty() && self.dropped.contains(&within(set, uri))?))
     }
 }
 
@@ -165,7 +141,7 @@ fn within(set: SetId, uri: &Uri) -> String {
     format!("{} {uri}", set.0)
 }
 
-/// Where `entry` lies in the tree, if that counts.
+/// The path of `entry` in the tree, if paths count.
 pub(super) fn path(selection: &Selection, naming: &Naming, entry: &Entry) -> Box<str> {
     if selection.judges_paths() { naming.path(&entry.loc, entry.media_type.as_deref()).path } else { "".into() }
 }
