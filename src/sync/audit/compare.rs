@@ -31,7 +31,7 @@ pub(super) struct Version {
     pub wanted: FetchSpec,
 }
 
-/// A walk through a tree and through the lists, where it is compared with these.
+/// A walk through the lists, where the tree is compared with these, and then through the tree.
 pub(super) struct Walk {
     shown: Arc<Catalog>,
     /// Nobody commits to it.
@@ -43,22 +43,16 @@ pub(super) struct Walk {
     open: Vec<Folder>,
 }
 
-/// A folder of one of the catalogs.
+/// A folder of the tree or of the lists.
 struct Folder {
-    catalog: Of,
+    is_shown: bool,
     ino: INodeNo,
+    /// The folder of the other catalog at the same path, or the nearest above it.
+    other: INodeNo,
+    is_in_both: bool,
     path: String,
     /// The last child that was read.
     after: EntryId,
-}
-
-/// Which catalog a folder is of, and the folder of the other one.
-#[derive(Clone, Copy)]
-enum Of {
-    /// The tree; `listed` is the folder of the lists at the same path.
-    Shown { listed: Option<INodeNo> },
-    /// The lists; `shown` is the folder of the tree at the same path, or the nearest above it.
-    Listed { shown: INodeNo, is_same_path: bool },
 }
 
 impl Walk {
@@ -69,10 +63,10 @@ impl Walk {
         versions: Option<Versions>,
     ) -> Result<Walk, CatalogError> {
         let began = shown.snapshot()?.revision()?.map(|revision| revision.committed);
-        let root_of_lists = listed.as_ref().map(|_| INodeNo::ROOT);
-        let mut walk = Walk { shown, listed, versions, began, open: Vec::new() };
-        walk.open_shown(INodeNo::ROOT, root_of_lists, String::new());
-        Ok(walk)
+        let (ino, path, after) = (INodeNo::ROOT, String::new(), EntryId(0));
+        let root = |is_shown| Folder { is_shown, ino, other: ino, is_in_both: true, path: path.clone(), after };
+        let open = [true, false].into_iter().filter(|is_shown| *is_shown || listed.is_some()).map(root).collect();
+        Ok(Walk { shown, listed, versions, began, open })
     }
 
     /// The next files, which may be none; `None` at the end. Blocks on the disk.
@@ -97,56 +91,44 @@ impl Walk {
 
     /// Reads on in a folder; the number of its children that were read. Its folders are read before the rest of it.
     fn read(&mut self, trees: &Trees<'_>, folder: Folder, batch: &mut Vec<Compared>) -> Result<usize, CatalogError> {
-        let snapshot = match (folder.catalog, &trees.listed) {
-            (Of::Shown { .. }, _) => &trees.shown,
+        let (own, other) = match (&trees.listed, folder.is_shown) {
+            (listed, true) => (&trees.shown, listed.as_ref()),
             // A file of the lists is missing only where the tree's folder is as it was.
-            (Of::Listed { shown, .. }, Some(listed)) if !trees.has_changed(shown)? => listed,
-            (Of::Listed { .. }, _) => return Ok(0),
+            (Some(listed), false) if !trees.has_changed(folder.other)? => (listed, Some(&trees.shown)),
+            (_, false) => return Ok(0),
         };
         let (mut after, mut children) = (folder.after, Vec::new());
-        snapshot.children(folder.ino, folder.after, &mut |id, name, node| {
+        own.children(folder.ino, folder.after, &mut |id, name, node| {
             after = id;
             children.push((name.to_vec(), node));
             children.len() < BATCH
         })?;
         let read = children.len();
-        let path_of = |name: &[u8]| joined(&folder.path, name);
         if read == BATCH {
             self.open.push(Folder { path: folder.path.clone(), after, ..folder });
         }
         for (name, node) in children {
-            match folder.catalog {
-                Of::Shown { listed } => {
-                    let listed = trees.find_listed(listed, &name, node.kind)?;
-                    match node.kind {
-                        Kind::Folder => self.open_shown(node.ino, listed, path_of(&name)),
-                        Kind::File => batch.extend(trees.compare_shown(&node, listed, path_of(&name))?),
-                    }
-                }
-                Of::Listed { shown, is_same_path } => {
-                    if is_same_path && trees.is_shown(shown, &name, node.kind)? {
-                        continue;
-                    }
-                    match node.kind {
-                        Kind::Folder => self.open_listed(node.ino, shown, false, path_of(&name)),
-                        Kind::File => batch.extend(trees.missing(&node, path_of(&name))?),
-                    }
-                }
+            let same = match other.filter(|_| folder.is_in_both) {
+                Some(other) => other.lookup(folder.other, &name)?.filter(|same| same.kind == node.kind),
+                None => None,
+            };
+            let same = same.map(|same| same.ino);
+            let path = joined(&folder.path, &name);
+            match node.kind {
+                Kind::Folder => self.open.push(Folder {
+                    is_shown: folder.is_shown,
+                    ino: node.ino,
+                    other: same.unwrap_or(folder.other),
+                    is_in_both: same.is_some(),
+                    path,
+                    after: EntryId(0),
+                }),
+                Kind::File if folder.is_shown => batch.extend(trees.compare_shown(&node, same, path)?),
+                Kind::File if same.is_none() => batch.extend(trees.missing(&node, path)?),
+                Kind::File => {}
             }
         }
         Ok(read)
-    }
-
-    /// Opens a folder of the tree, and the one of the lists at the same path.
-    fn open_shown(&mut self, ino: INodeNo, listed: Option<INodeNo>, path: String) {
-        if let Some(listed) = listed {
-            self.open_listed(listed, ino, true, path.clone());
-        }
-        self.open.push(Folder { catalog: Of::Shown { listed }, ino, path, after: EntryId(0) });
-    }
-
-    fn open_listed(&mut self, ino: INodeNo, shown: INodeNo, is_same_path: bool, path: String) {
-        self.open.push(Folder { catalog: Of::Listed { shown, is_same_path }, ino, path, after: EntryId(0) });
     }
 }
 
@@ -159,15 +141,6 @@ struct Trees<'c> {
 }
 
 impl Trees<'_> {
-    fn find_listed(&self, parent: Option<INodeNo>, name: &[u8], kind: Kind) -> Result<Option<INodeNo>, CatalogError> {
-        let (Some(listed), Some(parent)) = (&self.listed, parent) else { return Ok(None) };
-        Ok(listed.lookup(parent, name)?.filter(|node| node.kind == kind).map(|node| node.ino))
-    }
-
-    fn is_shown(&self, parent: INodeNo, name: &[u8], kind: Kind) -> Result<bool, CatalogError> {
-        Ok(self.shown.lookup(parent, name)?.is_some_and(|node| node.kind == kind))
-    }
-
     /// Compares a file of the tree with the one that is `listed` at its path; `None` where it has no version.
     fn compare_shown(
         &self,
@@ -196,15 +169,15 @@ impl Trees<'_> {
             Some(listed) => (Difference::Changed, difference(&shown, &listed)),
             None => (Difference::Extra, Some("is not listed".to_owned())),
         };
-        Ok(what.map(|what| finding(difference, path, &shown, what)))
+        Ok(what.map(|what| Finding::new(difference, path, &shown.uri, what)))
     }
 
     /// The finding for a file that is listed and not in the tree.
     fn missing(&self, node: &Node, path: String) -> Result<Option<Compared>, CatalogError> {
         let Some(listed) = &self.listed else { return Ok(None) };
         let resource = listed.resource_at(node.ino, &path)?;
-        let finding = |resource| finding(Difference::Missing, &path, &resource, "is not in the tree".to_owned());
-        Ok(resource.map(|resource| Compared::Different(finding(resource))))
+        let what = "is not in the tree".to_owned();
+        Ok(resource.map(|it| Compared::Different(Finding::new(Difference::Missing, &path, &it.uri, what))))
     }
 
     /// Whether a folder of the tree has gone, or has other children, since the beginning.
@@ -218,10 +191,6 @@ impl Trees<'_> {
     fn is_later(&self, node: &Node) -> bool {
         self.began.is_some_and(|began| node.ctime > began)
     }
-}
-
-fn finding(difference: Difference, path: &str, resource: &Resource, what: String) -> Finding {
-    Finding { difference, path: path.to_owned(), uri: resource.uri.to_string(), what }
 }
 
 /// The path of a child.

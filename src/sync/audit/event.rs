@@ -1,6 +1,7 @@
 //! What an audit reports. A mount sends it over its control socket, one JSON object a line.
 
 use super::super::status::MissingStatus;
+use crate::document::Uri;
 use serde::{Deserialize, Serialize};
 
 /// How a file differs from what the Source has.
@@ -103,6 +104,12 @@ pub enum Event {
     Unjudged(String),
     /// The audit failed: why.
     Failure(String),
+}
+
+impl Finding {
+    pub(super) fn new(difference: Difference, path: &str, uri: &Uri, what: String) -> Finding {
+        Finding { difference, path: path.to_owned(), uri: uri.to_string(), what }
+    }
 }
 
 impl Difference {

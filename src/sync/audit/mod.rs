@@ -298,7 +298,7 @@ struct Check {
 
 impl Version {
     fn finding(&self, difference: Difference, what: String) -> Option<Finding> {
-        Some(Finding { difference, path: self.path.clone(), uri: self.wanted.uri.to_string(), what })
+        Some(Finding::new(difference, &self.path, &self.wanted.uri, what))
     }
 }
 
