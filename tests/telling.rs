@@ -4,14 +4,15 @@
 mod common;
 
 use common::hub::Hub;
-use common::mounted::Mounted;
+use common::mounted::{Mounted, PROGRAM};
 use common::random::Random;
 use common::source::{Fault, Resource, Source, URLSET};
-use common::teller::{Lastmod, Teller, Telling, Time, Version};
+use common::teller::{Changes, Lastmod, Teller, Telling, Time, Version};
 use common::{eventually, rounds};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -19,6 +20,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const STEPS: usize = 40;
 const OPTIONS: &str =
     "poll=1h,max-delete=100,timeout=3s,connect-timeout=1s,allow-host=127.0.0.1,websub-listen=127.0.0.1:0";
+
+/// Of so many URIs that share a path only the first are shown.
+const CROWD: usize = 150;
+const SHOWN_OF_CROWD: usize = 100;
+
+/// More changes between two looks than are applied in one step.
+const MANY: usize = 60_000;
 
 /// Every version that there ever was, by path.
 type Ever = Arc<Mutex<BTreeMap<String, Vec<Vec<u8>>>>>;
@@ -29,6 +37,12 @@ struct World {
     source: Source,
     hub: Option<Hub>,
     tellers: Vec<Teller>,
+    /// The sets that the Source Description lists, in its order. The first set is always among them.
+    offered: Vec<usize>,
+    /// Whether deletions may be held back that a person has to accept: a set has gone or has another name.
+    is_to_accept: bool,
+    /// Whether there are ever so many changes that they are applied in batches.
+    has_many: bool,
     /// Real time where changes bear none: then only the time of the look tells.
     is_real_time: bool,
     lastmod: Lastmod,
@@ -38,7 +52,7 @@ struct World {
 }
 
 impl World {
-    fn begin(seed: u64) -> World {
+    fn begin(seed: u64, has_many: bool) -> World {
         let mut random = Random::new(seed);
         let source = Source::start();
         let is_dated = random.below(4) > 0;
@@ -47,6 +61,9 @@ impl World {
             source,
             hub,
             tellers: Vec::new(),
+            offered: Vec::new(),
+            is_to_accept: false,
+            has_many,
             is_real_time: !is_dated,
             lastmod: Lastmod::OfChange,
             now: real_now() - if is_dated { 5 * 86_400_000 } else { 0 },
@@ -58,7 +75,11 @@ impl World {
         world.now -= if is_dated { world.now % 1000 } else { 0 };
         let prefixes: &[&str] = if world.random.below(3) == 0 { &["", "two/"] } else { &[""] };
         for prefix in prefixes {
-            let telling = Telling::any(&mut world.random, is_dated);
+            let mut telling = Telling::any(&mut world.random, is_dated);
+            while has_many && matches!(telling.changes, Changes::None | Changes::Rolling(_)) {
+                telling = Telling::any(&mut world.random, is_dated);
+            }
+            world.offered.push(world.tellers.len());
             world.tellers.push(Teller::start(&world.source, prefix, telling, world.now));
         }
         let is_old = world.tellers.iter().any(|teller| teller.telling().is_old_version);
@@ -77,17 +98,137 @@ impl World {
                 );
             }
         }
-        let base = world.source.url();
-        let sets = world.tellers.iter().map(|teller| {
-            format!("<url><loc>{base}{}</loc><rs:md capability=\"capabilitylist\"/></url>", teller.capability_list())
-        });
-        let description = format!("{URLSET}<rs:md capability=\"description\"/>{}</urlset>", sets.collect::<String>());
-        world.source.document(".well-known/resourcesync", description);
+        world.describe();
         for path in world.anchors() {
             world.ever.lock().unwrap().insert(path.clone(), vec![path.into_bytes()]);
         }
         world.make_lists();
         world
+    }
+
+    /// Serves the Source Description.
+    fn describe(&self) {
+        let base = self.source.url();
+        let sets = self.offered.iter().map(|which| self.tellers[*which].capability_list());
+        let sets = sets.map(|name| format!("<url><loc>{base}{name}</loc><rs:md capability=\"capabilitylist\"/></url>"));
+        let description = format!("{URLSET}<rs:md capability=\"description\"/>{}</urlset>", sets.collect::<String>());
+        self.source.document(".well-known/resourcesync", description);
+    }
+
+    /// A set goes or is there again, or the order of the sets changes, or a set is renamed.
+    fn change_sets(&mut self) {
+        self.pass();
+        match self.random.below(4) {
+            0 => self.rename_a_set(),
+            1 => self.offered.reverse(),
+            _ => _ = self.toggle_a_set(),
+        }
+        self.note(&format!("{}: sets {:?} are offered", self.now, self.offered));
+        self.describe();
+    }
+
+    fn rename_a_set(&mut self) {
+        let which = self.offered[self.random.below(self.offered.len() as u64) as usize];
+        self.tellers[which].rename(self.now);
+        self.is_to_accept = true;
+    }
+
+    /// Answers whether there is a set that can go.
+    fn toggle_a_set(&mut self) -> bool {
+        let Some(last) = self.tellers.len().checked_sub(1).filter(|last| *last > 0) else { return false };
+        match self.offered.iter().position(|which| *which == last) {
+            Some(at) => {
+                self.offered.remove(at);
+                self.is_to_accept = true;
+            }
+            None => {
+                let at = self.random.below(2) as usize;
+                self.offered.insert(at, last);
+                self.tellers[last].come_back();
+            }
+        }
+        true
+    }
+
+    /// A Resource List leaves out some that exist; with `is_garbled` it has an entry that cannot be understood too.
+    fn lose_entries(&mut self, is_garbled: bool, part: u64) {
+        self.pass();
+        let which = self.random.below(self.tellers.len() as u64) as usize;
+        let anchors = self.anchors();
+        let members = self.tellers[which].members().keys().filter(|path| !anchors.contains(path));
+        let omitted = members.filter(|_| self.random.below(part) == 0).cloned().collect();
+        self.tellers[which].list_without(omitted, is_garbled, self.now);
+    }
+
+    /// All Resource Lists leave out what begins so, more than half of all.
+    fn lose_all(&mut self, begin: &str) {
+        self.pass();
+        for teller in &mut self.tellers {
+            let omitted = teller.members().keys().filter(|path| path.starts_with(begin)).cloned().collect();
+            teller.list_without(omitted, false, self.now);
+        }
+    }
+
+    /// A new resource of some set.
+    fn create(&mut self, path: &str) {
+        self.pass();
+        let version = self.version(path);
+        self.serve(path, &version);
+        let which = self.random.below(self.tellers.len() as u64) as usize;
+        self.tellers[which].put(&mut self.random, path, version, self.now);
+    }
+
+    /// A document that an index lists answers 404 for two looks; `false`: there is none.
+    fn lose_a_child(&mut self, kind: &str) -> bool {
+        let is_child = |name: &&String| name.contains("resourcelist-") || name.contains("changes-");
+        let children = self.tellers.iter().flat_map(Teller::documents).filter(is_child);
+        let children: Vec<String> = children.filter(|name| name.contains(kind)).cloned().collect();
+        if children.is_empty() {
+            return false;
+        }
+        let name = &children[self.random.below(children.len() as u64) as usize];
+        self.source.fault(name, Fault::Status(404, String::new()), 2);
+        self.note(&format!("{name}: 404 for two looks"));
+        true
+    }
+
+    /// URIs of one path come all at once, change, or go all at once.
+    fn crowd(&mut self) {
+        self.pass();
+        let names: Vec<String> = (0..CROWD).map(crowded_name).collect();
+        let is_there = self.tellers[0].has(&names[0]);
+        if is_there && self.random.below(2) == 0 {
+            names.iter().for_each(|name| self.source.remove(name));
+            return self.tellers[0].drop_many(&names, self.now);
+        }
+        let (lastmod, mut versions) = (self.next_lastmod(), BTreeMap::new());
+        for name in names {
+            if !is_there || self.random.below(8) == 0 {
+                let version = Version { bytes: self.random.bytes(24), has_hash: true, has_length: true, lastmod };
+                self.serve(&name, &version);
+                versions.insert(name, version);
+            }
+        }
+        self.tellers[0].put_many(versions, self.now);
+    }
+
+    /// More changes than are applied in one step: most of very many resources come, change or go.
+    fn change_many(&mut self) {
+        self.pass();
+        let name = |number: usize| format!("many/{}/{number}", number % 40);
+        let is_there = self.tellers[0].has(&name(0));
+        if is_there && self.random.below(2) == 0 {
+            let names: Vec<String> = (0..MANY - 1000).map(name).collect();
+            names.iter().for_each(|name| self.source.remove(name));
+            return self.tellers[0].drop_many(&names, self.now);
+        }
+        let (lastmod, mut versions) = (self.next_lastmod(), BTreeMap::new());
+        for number in 0..MANY {
+            let version = Version { bytes: self.random.bytes(16), has_hash: true, has_length: true, lastmod };
+            self.source.put(&name(number), Resource::bare(version.bytes.clone()));
+            versions.insert(name(number), version);
+        }
+        self.tellers[0].put_many(versions, self.now);
     }
 
     fn make_lists(&mut self) {
@@ -145,18 +286,22 @@ impl World {
         }
     }
 
-    /// The next version of a resource. What is published of it depends on its path; without a hash something else that is
-    /// published always tells one version from the next.
-    fn version(&mut self, path: &str) -> Version {
+    fn next_lastmod(&mut self) -> Option<Time> {
         self.edition += 1;
-        let scale = self.random.below(16);
-        let size = 16 + self.random.below(2 << scale) as usize;
-        let bytes = self.random.bytes(size);
-        let lastmod = match self.lastmod {
+        match self.lastmod {
             Lastmod::OfChange => Some(self.now),
             Lastmod::Old => Some(946_684_800_000 + self.edition * 1000),
             Lastmod::None => None,
-        };
+        }
+    }
+
+    /// The next version of a resource. What is published of it depends on its path; without a hash something else that is
+    /// published always tells one version from the next.
+    fn version(&mut self, path: &str) -> Version {
+        let scale = self.random.below(16);
+        let size = 16 + self.random.below(2 << scale) as usize;
+        let bytes = self.random.bytes(size);
+        let lastmod = self.next_lastmod();
         let kind = path.bytes().map(u64::from).sum::<u64>() % 4;
         let has_hash = kind < 2 || lastmod.is_none();
         Version { bytes, has_hash, has_length: kind != 2, lastmod }
@@ -185,7 +330,8 @@ impl World {
         let fault = match self.random.below(6) {
             0 => Fault::Status(503, String::new()),
             1 => Fault::Cut(self.random.below(2000) as usize),
-            2 => Fault::Slow(Duration::from_millis(self.random.below(100))),
+            // Each 16 KiB takes so long, and some documents have very many.
+            2 => Fault::Slow(Duration::from_millis(self.random.below(if self.has_many { 3 } else { 100 }))),
             3 => Fault::StallBody(self.random.below(200) as usize, Duration::from_secs(1)),
             4 => Fault::Body(b"<html><body>maintenance</body></html>".to_vec()),
             // A list of resources that is gone is a matter for a person.
@@ -217,7 +363,7 @@ impl World {
         let teller = &self.tellers[self.random.below(self.tellers.len() as u64) as usize];
         let base = self.source.url();
         let list = teller.capability_list();
-        let topic = format!("{base}{list}topic");
+        let topic = format!("{base}{}capabilitylist.xmltopic", teller.prefix());
         if hub.subscribers(&topic) == 0 {
             return;
         }
@@ -225,7 +371,7 @@ impl World {
         let notification = format!(
             "{URLSET}<rs:ln rel=\"up\" href=\"{base}{list}\"/><rs:md capability=\"framework-notification\"/>\
              <url><loc>{base}{}</loc><rs:md change=\"updated\" capability=\"{capability}\"/></url></urlset>",
-            list.replace("capabilitylist", capability)
+            format!("{}{capability}.xml", teller.prefix())
         );
         hub.publish(&topic, &format!("{base}{list}"), &notification);
     }
@@ -240,9 +386,22 @@ impl World {
         diaries.collect()
     }
 
-    /// What there is, by published path.
+    /// What is told to exist, by published path.
     fn members(&self) -> BTreeMap<String, Version> {
-        self.tellers.iter().flat_map(|teller| teller.members().clone()).collect()
+        let offered = self.offered.iter().map(|which| &self.tellers[*which]);
+        let listed =
+            offered.flat_map(|teller| teller.members().iter().filter(|(path, _)| !teller.omitted().contains(*path)));
+        listed.map(|(path, version)| (path.clone(), version.clone())).collect()
+    }
+
+    /// Looks at the Source while all can be known, and accepts what is held back where that is to be.
+    fn look(&mut self, mounted: &Mounted, when: &str) {
+        self.source.mend();
+        self.publish(true);
+        mounted.try_refresh().unwrap_or_else(|said| panic!("{when}: {said}"));
+        if std::mem::take(&mut self.is_to_accept) {
+            accept(mounted);
+        }
     }
 }
 
@@ -254,6 +413,18 @@ fn random_path(random: &mut Random) -> String {
     let depth = 1 + random.below(2);
     let segments: Vec<String> = (0..depth).map(|_| format!("n{}", random.below(7))).collect();
     segments.join("/")
+}
+
+/// One of the URIs of one path: they differ in which of their commas are escaped, and follow each other in the order of URIs.
+fn crowded_name(number: usize) -> String {
+    let name: String = (0..8).rev().map(|bit| if number >> bit & 1 == 1 { "," } else { "%2C" }).collect();
+    format!("crowd/{name}")
+}
+
+/// A person accepts the deletions that are held back.
+fn accept(mounted: &Mounted) {
+    let output = Command::new(PROGRAM).args(["refresh", "--accept-deletions"]).arg(mounted.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// `%file` beside a folder is the only rule that these names need.
@@ -272,7 +443,8 @@ struct Reader {
 impl Reader {
     fn start(seed: u64, world: &World, mounted: &Mounted) -> Reader {
         let ending = Arc::new(AtomicBool::new(false));
-        let (root, anchors, ever, stop) = (mounted.path(), world.anchors(), world.ever.clone(), ending.clone());
+        let anchors = world.tellers[0].anchors();
+        let (root, ever, stop) = (mounted.path(), world.ever.clone(), ending.clone());
         let thread = std::thread::spawn(move || read_constantly(seed, &root, &anchors, &ever, &stop));
         Reader { ending, thread }
     }
@@ -319,34 +491,54 @@ fn names(mounted: &Mounted) -> BTreeSet<PathBuf> {
 
 /// The mount shows what the Source has.
 fn compare(world: &World, mounted: &Mounted, when: &str) {
-    let members = world.members();
+    let mut members = world.members();
+    let crowd: Vec<Version> = (0..CROWD).filter_map(|number| members.remove(&crowded_name(number))).collect();
     let all: BTreeSet<String> = members.keys().cloned().collect();
     let expected: BTreeMap<PathBuf, &Version> =
         members.iter().map(|(path, version)| (shown_path(path, &all), version)).collect();
-    let shown = names(mounted);
-    let wanted: BTreeSet<_> = expected.keys().cloned().collect();
-    assert_eq!(&shown - &wanted, BTreeSet::new(), "nothing else is shown: {when}{}", world.diary());
-    assert_eq!(&wanted - &shown, BTreeSet::new(), "all is shown: {when}{}", world.diary());
-    for (path, version) in expected {
+    let mut shown = names(mounted);
+    let of_crowd: Vec<PathBuf> = shown.iter().filter(|path| path.starts_with("crowd")).cloned().collect();
+    shown.retain(|path| !path.starts_with("crowd"));
+    let first = &crowd[..crowd.len().min(SHOWN_OF_CROWD)];
+    assert_eq!(of_crowd.len(), first.len(), "of one path the first URIs are shown: {when}{}", world.diary());
+    let read = |path: &PathBuf| {
         let mut got = Vec::new();
         // A host that failed a moment ago is left alone for a while.
         eventually(&format!("{when}: {} can be read", path.display()), || {
-            fs::read(mounted.join(path.to_str().unwrap())).is_ok_and(|bytes| {
+            fs::read(mounted.path().join(path)).is_ok_and(|bytes| {
                 got = bytes;
                 true
             })
         });
-        assert!(got == version.bytes, "{when}: {} is not what the Source has{}", path.display(), world.diary());
+        got
+    };
+    let got: BTreeSet<Vec<u8>> = of_crowd.iter().map(read).collect();
+    let wanted_bytes: BTreeSet<Vec<u8>> = first.iter().map(|version| version.bytes.clone()).collect();
+    assert!(got == wanted_bytes, "{when}: the URIs of one path are not what the Source has{}", world.diary());
+    let wanted: BTreeSet<_> = expected.keys().cloned().collect();
+    assert_eq!(&shown - &wanted, BTreeSet::new(), "nothing else is shown: {when}{}", world.diary());
+    assert_eq!(&wanted - &shown, BTreeSet::new(), "all is shown: {when}{}", world.diary());
+    for (number, (path, version)) in expected.into_iter().enumerate() {
+        // Of very many some are read.
+        if !path.starts_with("many") || number % 2000 == 0 {
+            assert!(
+                read(&path) == version.bytes,
+                "{when}: {} is not what the Source has{}",
+                path.display(),
+                world.diary()
+            );
+        }
     }
 }
 
 fn history(seed: u64) {
-    let mut world = World::begin(seed);
+    let has_many = seed % 10 == 5;
+    let mut world = World::begin(seed, has_many);
     let mounted = Mounted::new(&world.source.url(), OPTIONS);
     let mut reader = Reader::start(seed, &world, &mounted);
     for step in 0..STEPS {
         let when = format!("seed {seed}, step {step}");
-        let what = world.random.below(12);
+        let what = if has_many && step % 10 == 5 { 16 } else { world.random.below(17) };
         world.note(&format!("{when}: {what}"));
         match what {
             0..=3 => (0..=world.random.below(10)).for_each(|_| world.live()),
@@ -387,27 +579,119 @@ fn history(seed: u64) {
                 }
                 reader = Reader::start(seed, &world, &mounted);
             }
+            10 => {
+                world.change_sets();
+                if world.chance(2) {
+                    world.publish(false);
+                    let _ = mounted.try_refresh();
+                }
+            }
+            11 => {
+                let is_garbled = world.chance(2);
+                world.lose_entries(is_garbled, 3);
+                let _ = mounted.try_refresh();
+            }
+            12 => {
+                world.publish(false);
+                if world.lose_a_child("") {
+                    let _ = mounted.try_refresh();
+                    let _ = mounted.try_refresh();
+                }
+            }
+            13 => world.crowd(),
+            16 if has_many => world.change_many(),
             _ => {
-                world.source.mend();
-                world.publish(true);
-                mounted.try_refresh().unwrap_or_else(|said| panic!("{when}: {said}"));
+                world.look(&mounted, &when);
                 compare(&world, &mounted, &when);
-                world.tellers.iter_mut().for_each(Teller::was_read);
+                let offered = world.offered.clone();
+                offered.into_iter().for_each(|which| world.tellers[which].was_read());
             }
         }
     }
     reader.end();
 }
 
+/// What the Source loses is held back, and all of it is shown until it is accepted or there again.
+fn held(seed: u64) {
+    let mut world = World::begin(seed, false);
+    for number in 0..30 {
+        world.create(&format!("k{}/{number}", number % 4));
+    }
+    world.make_lists();
+    let mounted = Mounted::new(&world.source.url(), &OPTIONS.replace("max-delete=100", "max-delete=50"));
+    let reader = Reader::start(seed, &world, &mounted);
+    for round in 0..8 {
+        let when = format!("seed {seed}, round {round}");
+        world.look(&mounted, &when);
+        compare(&world, &mounted, &when);
+        world.tellers.iter_mut().for_each(Teller::was_read);
+        let before = names(&mounted);
+
+        world.create(&format!("round-{round}"));
+        world.publish(true);
+        let way = world.random.below(5);
+        // Nobody can accept what nothing told.
+        let is_told = match way {
+            0 => world.toggle_a_set(),
+            1 => {
+                world.rename_a_set();
+                true
+            }
+            2 => {
+                world.tellers.iter_mut().for_each(|teller| teller.list(world.now));
+                world.lose_a_child("resourcelist-");
+                false
+            }
+            3 => {
+                world.lose_entries(true, 4);
+                false
+            }
+            _ => {
+                world.lose_all("k");
+                // A list that speaks for no time takes no change back.
+                world.tellers.iter().all(|teller| teller.telling().has_at)
+            }
+        };
+        world.describe();
+        for look in ["first", "second"] {
+            let _ = mounted.try_refresh();
+            let gone = &before - &names(&mounted);
+            assert_eq!(gone, BTreeSet::new(), "{when}, way {way}: gone after the {look} look{}", world.diary());
+        }
+        if is_told && world.chance(2) {
+            accept(&mounted);
+            compare(&world, &mounted, &format!("{when}, accepted"));
+        }
+        if world.offered.len() < world.tellers.len() {
+            world.toggle_a_set();
+            world.describe();
+        }
+    }
+    reader.end();
+}
+
+fn all_seeds() -> Vec<u64> {
+    match std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()) {
+        Some(seed) => vec![seed],
+        None => (1..=rounds()).collect(),
+    }
+}
+
+/// A history mostly waits.
+fn side_by_side(history: fn(u64)) {
+    for some in all_seeds().chunks(5) {
+        std::thread::scope(|scope| some.iter().for_each(|seed| _ = scope.spawn(|| history(*seed))));
+    }
+}
+
 /// Promise: at each quiet point the mount is what the Source told, in whatever manner; never a wrong byte, never an empty tree.
 #[test]
 fn histories_told_in_any_manner_are_followed() {
-    let seeds: Vec<u64> = match std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()) {
-        Some(seed) => vec![seed],
-        None => (1..=rounds()).collect(),
-    };
-    // A history mostly waits.
-    for some in seeds.chunks(5) {
-        std::thread::scope(|scope| some.iter().for_each(|seed| _ = scope.spawn(|| history(*seed))));
-    }
+    side_by_side(history);
+}
+
+/// Promise: never an accidental emptiness, in whatever manner the Source loses what it has.
+#[test]
+fn nothing_that_is_held_back_is_gone() {
+    side_by_side(held);
 }

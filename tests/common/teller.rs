@@ -197,6 +197,12 @@ pub struct Teller {
     read: usize,
     /// Whether only a new Resource List can tell all.
     needs_list: bool,
+    /// Members that the last Resource List leaves out although they exist.
+    omitted: BTreeSet<String>,
+    /// Whether the last Resource List has an entry that cannot be understood.
+    is_garbled: bool,
+    /// How often the Capability List was renamed.
+    renamings: u64,
     /// Entries of the Capability List beside its documents.
     pub channel: String,
     documents: BTreeSet<String>,
@@ -218,6 +224,9 @@ impl Teller {
             draft: None,
             read: 0,
             needs_list: false,
+            omitted: BTreeSet::new(),
+            is_garbled: false,
+            renamings: 0,
             channel: String::new(),
             documents: BTreeSet::new(),
             diary: Vec::new(),
@@ -265,9 +274,64 @@ impl Teller {
         self.diary.push(what.to_owned());
     }
 
+    /// The members that the last Resource List leaves out.
+    pub fn omitted(&self) -> &BTreeSet<String> {
+        &self.omitted
+    }
+
+    /// What the names of its documents begin with.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     /// Name of its Capability List.
     pub fn capability_list(&self) -> String {
-        format!("{}capabilitylist.xml", self.prefix)
+        match self.renamings {
+            0 => format!("{}capabilitylist.xml", self.prefix),
+            number => format!("{}capabilitylist-{number}.xml", self.prefix),
+        }
+    }
+
+    /// Gives the Capability List another name, and so the set.
+    pub fn rename(&mut self, now: Time) {
+        self.renamings += 1;
+        self.needs_list = true;
+        self.diary.push(format!("{now}: the set is renamed to {}", self.capability_list()));
+        self.serve_capabilities(now);
+    }
+
+    /// The set is offered again: who has forgotten it reads it from the beginning.
+    pub fn come_back(&mut self) {
+        self.needs_list = true;
+    }
+
+    /// [`Teller::put`] of very many new resources or new versions.
+    pub fn put_many(&mut self, versions: BTreeMap<String, Version>, time: Time) {
+        self.diary.push(format!("{time}: {} resources are put", versions.len()));
+        self.needs_list |= self.telling.changes == Changes::None;
+        for (path, version) in versions {
+            let word = if self.has(&path) { "updated" } else { "created" };
+            self.members.insert(path.clone(), version.clone());
+            self.told.push(Told {
+                time,
+                path,
+                word,
+                version: Some(version),
+                is_dated: self.telling.dated != Dated::None,
+            });
+        }
+    }
+
+    /// [`Teller::drop_from`] of very many, all told.
+    pub fn drop_many(&mut self, paths: &[String], time: Time) {
+        self.diary.push(format!("{time}: {} resources are dropped", paths.len()));
+        self.needs_list |= self.telling.changes == Changes::None;
+        for path in paths {
+            let is_dated = self.telling.dated != Dated::None;
+            if self.members.remove(path).is_some() {
+                self.told.push(Told { time, path: path.clone(), word: "deleted", version: None, is_dated });
+            }
+        }
     }
 
     pub fn put(&mut self, random: &mut Random, path: &str, version: Version, time: Time) {
@@ -356,7 +420,24 @@ impl Teller {
     /// Serves a new Resource List.
     pub fn list(&mut self, now: Time) {
         self.diary.push(format!("{now}: a Resource List is published"));
+        self.omitted.clear();
+        self.is_garbled = false;
         self.needs_list = false;
+        self.serve_lists(now);
+    }
+
+    /// Serves a Resource List without these members, which exist; with `is_garbled` in place of one stands an entry that cannot be
+    /// understood.
+    pub fn list_without(&mut self, omitted: BTreeSet<String>, is_garbled: bool, now: Time) {
+        let garbled = if is_garbled { ", one entry garbled" } else { "" };
+        self.diary.push(format!("{now}: a Resource List without {omitted:?} is published{garbled}"));
+        self.omitted = omitted;
+        self.is_garbled = is_garbled;
+        self.needs_list = true;
+        self.serve_lists(now);
+    }
+
+    fn serve_lists(&mut self, now: Time) {
         self.draft = None;
         for (name, document, written) in self.resource_lists(now) {
             self.serve(&name, document, written);
@@ -426,7 +507,10 @@ impl Teller {
         let (base, parts) = (self.source.url(), self.telling.parts);
         let at = if self.telling.has_at { format!(" at=\"{}\"", self.spell(now)) } else { String::new() };
         let mut bodies = vec![String::new(); parts as usize];
-        for (path, version) in &self.members {
+        if self.is_garbled {
+            bodies[0].push_str("<url><lastmod>2024-05-01T10:00:00Z</lastmod></url>\n");
+        }
+        for (path, version) in self.members.iter().filter(|(path, _)| !self.omitted.contains(*path)) {
             let lastmod = self.lastmod(version.lastmod);
             let anchor = self.anchors().iter().position(|anchor| anchor == path);
             let part = anchor.unwrap_or_else(|| path.bytes().map(usize::from).sum::<usize>() % parts as usize);
