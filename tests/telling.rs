@@ -26,7 +26,7 @@ const CROWD: usize = 150;
 const SHOWN_OF_CROWD: usize = 100;
 
 /// More changes between two looks than are applied in one step.
-const MANY: usize = 60_000;
+const MANY: usize = 52_000;
 
 /// Every version that there ever was, by path.
 type Ever = Arc<Mutex<BTreeMap<String, Vec<Vec<u8>>>>>;
@@ -445,7 +445,9 @@ impl Reader {
         let ending = Arc::new(AtomicBool::new(false));
         let anchors = world.tellers[0].anchors();
         let (root, ever, stop) = (mounted.path(), world.ever.clone(), ending.clone());
-        let thread = std::thread::spawn(move || read_constantly(seed, &root, &anchors, &ever, &stop));
+        // What takes long gives way to who reads.
+        let rest = Duration::from_millis(if world.has_many { 100 } else { 0 });
+        let thread = std::thread::spawn(move || read_constantly(seed, &root, &anchors, &ever, &stop, rest));
         Reader { ending, thread }
     }
 
@@ -457,9 +459,17 @@ impl Reader {
 }
 
 /// A read may fail; what it returns was published. What never goes at the Source is always there.
-fn read_constantly(seed: u64, root: &std::path::Path, anchors: &[String], ever: &Ever, ending: &AtomicBool) {
+fn read_constantly(
+    seed: u64,
+    root: &std::path::Path,
+    anchors: &[String],
+    ever: &Ever,
+    ending: &AtomicBool,
+    rest: Duration,
+) {
     let mut random = Random::new(seed);
     while !ending.load(Ordering::SeqCst) {
+        std::thread::sleep(rest);
         for anchor in anchors {
             assert!(root.join(anchor).exists() || ending.load(Ordering::SeqCst), "{anchor} is not there");
         }
@@ -538,7 +548,7 @@ fn history(seed: u64) {
     let mut reader = Reader::start(seed, &world, &mounted);
     for step in 0..STEPS {
         let when = format!("seed {seed}, step {step}");
-        let what = if has_many && step % 10 == 5 { 16 } else { world.random.below(17) };
+        let what = if has_many && step % 13 == 12 { 16 } else { world.random.below(16) };
         world.note(&format!("{when}: {what}"));
         match what {
             0..=3 => (0..=world.random.below(10)).for_each(|_| world.live()),
@@ -599,7 +609,7 @@ fn history(seed: u64) {
                 }
             }
             13 => world.crowd(),
-            16 if has_many => world.change_many(),
+            16 => world.change_many(),
             _ => {
                 world.look(&mounted, &when);
                 compare(&world, &mounted, &when);
