@@ -1,12 +1,10 @@
 //! What every LMDB environment needs and LMDB does not do.
 
 mod ahead;
-mod page_cache;
 mod readers;
 mod structure;
 
 pub use ahead::Ahead;
-pub use page_cache::PageCache;
 pub use readers::{Readers, Reading};
 pub use structure::{StructureError, check};
 

@@ -136,12 +136,10 @@ impl Drop for FirstRevision<'_> {
 fn write_all(store: &Store, mut budget: WriteBudget, coming: &Receiver<Message>) -> Result<(), CatalogError> {
     let mut txn = Transaction::begin(store)?;
     let mut record = Vec::new();
-    let mut pages = store.page_cache();
     for message in coming {
         match message {
             Message::Write(batch) => {
-                budget.appended(batch.records.len(), batch.octets.len())?;
-                pages.wrote(batch.octets.len(), || store.whole_length());
+                growth.appended(batch.records.len(), batch.octets.len())?;
                 batch.write(store, &mut txn, &mut record)?;
                 if budget.since_commit() >= TRANSACTION {
                     txn = txn.go_on(store)?;
@@ -191,42 +189,5 @@ impl Batch {
             }
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::super::store::keys::ino_key;
-    use super::super::rewrite::Rewrite;
-    use super::*;
-
-    /// More of them than the page cache is made ready for at once.
-    const RECORDS: u64 = 2000;
-
-    fn put_all(mut put: impl FnMut(&[u8]) -> Result<(), CatalogError>) {
-        (1..RECORDS).for_each(|number| put(&ino_key(number)).unwrap());
-    }
-
-    /// Whether pages lie ready behind the end of what was written.
-    fn is_ahead(store: &Store) -> bool {
-        store.env.real_disk_size().unwrap() > store.whole_length()
-    }
-
-    #[test]
-    fn who_writes_a_store_whole_has_pages_ready() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path()).unwrap();
-        let spill_folder = SpillFolder::new(folder.path());
-        let record = |row: &mut Vec<u8>| row.extend_from_slice(&[7; 100]);
-
-        let mut first = FirstRevision::new(&store, &spill_folder);
-        put_all(|key| first.put(Target::Inodes, key, record));
-        let first = first.commit().unwrap().unwrap();
-        let (successor, old) = (Store::empty(&spill_folder).unwrap(), store.env.read_txn().unwrap());
-        let mut rewrite = Rewrite::new(successor.store(), &store, &old, &spill_folder).unwrap();
-        put_all(|key| rewrite.put(Target::Inodes, key, record));
-        rewrite.commit().unwrap();
-
-        assert!(is_ahead(first.store()) && is_ahead(successor.store()) && !is_ahead(&store));
     }
 }

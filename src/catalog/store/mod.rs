@@ -27,9 +27,7 @@ pub(super) use compaction::Successor;
 use super::error::io_error;
 use super::naming::resolve::DEEPEST;
 use super::{CatalogError, Naming};
-use crate::document::Uri;
-use crate::lmdb::{PageCache, Readers, StructureError, reserve_lock_file, with_map};
-use codec::{Octets, damaged, push_string, seal, unseal};
+use crate::lmdb::{Readers, StructureError, reserve_lock_file, with_map};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn, WithoutTls};
 use keys::{entry_key, ino_key, name_hash, name_key};
@@ -254,11 +252,6 @@ impl Store {
         self.commit(txn)
     }
 
-    /// For who writes very much into a store that is to take the place of another.
-    pub(super) fn page_cache(&self) -> PageCache {
-        PageCache::of(&self.folder)
-    }
-
     /// Octets of all pages that were committed.
     pub(super) fn whole_length(&self) -> u64 {
         whole_length(&self.env)
@@ -275,8 +268,7 @@ impl Store {
         Ok(())
     }
 
-    /// Gives back what lies behind the end of the store: of a transaction that was not committed, or pages that were made
-    /// ready for a writer ([`PageCache`]). The caller alone writes.
+    /// Frees what lies behind the end of the store, of a transaction that was not committed. The caller alone writes.
     pub(super) fn shorten(&self) -> Result<(), CatalogError> {
         let whole = self.whole_length();
         // Readers have no page behind it.

@@ -70,7 +70,6 @@ fn whoever_is_killed_while_the_tree_is_written_as_a_whole_finds_the_old_one_and_
     assert_eq!((stores(folder.path()).len(), is_empty(folder.path())), (1, true));
 }
 
-/// The page cache is made ready for more than is written in the end.
 #[test]
 fn a_store_that_was_written_whole_is_as_long_as_its_pages() {
     let (_folder, catalog) = catalog();
