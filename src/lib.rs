@@ -7,24 +7,17 @@
 //! 3. what changed: `source::websub, timer or signal -> sync -> catalog -> Invalidation -> fs::invalidator -> kernel`
 //!
 //! A module names only modules to its right (`tests/layers.rs` holds it):
-//! `main > cli > mount > {control | fs | sync} > {catalog | content} > {source > document | lmdb}`;
-//! any may name `causes`; what counts inodes by the million names `inodes`, what frees much at once `memory`, what writes much to
-//! the disk of the cache `room`, and what takes long beside readers, or answers them, `priority`.
+//! `main > cli > mount > {control | fs | sync} > {catalog | content} > source > document > platform`.
 
 #![warn(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 pub mod catalog;
-pub mod causes;
 pub mod cli;
 pub mod content;
 pub mod control;
 pub mod document;
 pub mod fs;
-pub mod inodes;
-pub mod lmdb;
-mod memory;
 pub mod mount;
-mod priority;
-pub mod room;
+pub mod platform;
 pub mod source;
 pub mod sync;

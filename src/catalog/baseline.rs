@@ -168,7 +168,7 @@ impl<'c> Baseline<'c> {
         }
         let catalog = self.catalog;
         // What reading the lists took is free by now, and the store wants its own.
-        crate::memory::release_free();
+        crate::platform::allocator::release_free();
         let _writer = catalog.writer.lock().unwrap_or_else(PoisonError::into_inner);
         if catalog.distrusted.load(Ordering::Acquire) {
             return self.rebuild(at, decide).map_err(|error| catalog.failure(error));

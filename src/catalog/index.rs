@@ -8,8 +8,8 @@ use super::store::previous::Past;
 use super::store::symbols::Symbols;
 use super::store::{self, Store, Successor};
 use crate::document::Timestamp;
-use crate::inodes::InodeSet;
-use crate::room::{BETWEEN_LOOKS, Room};
+use crate::platform::free_space::{BETWEEN_LOOKS, Room};
+use crate::platform::inode_set::InodeSet;
 use arc_swap::ArcSwap;
 use heed::MdbError;
 use std::path::Path;
@@ -190,7 +190,7 @@ impl Catalog {
                 room.look(path, BETWEEN_LOOKS).map_or_else(|short| io_error(path)(short.into()), |()| error)
             }
             CatalogError::Store(heed::Error::Mdb(MdbError::MapFull)) => {
-                io_error(&self.spill_folder.path)(crate::lmdb::no_address_space())
+                io_error(&self.spill_folder.path)(crate::platform::lmdb::no_address_space())
             }
             _ => error,
         }

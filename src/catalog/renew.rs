@@ -9,7 +9,7 @@ use super::store::previous::Past;
 use super::store::record::ResourceRecord;
 use super::store::{ROOT, TableId};
 use super::{Catalog, CatalogError, Invalidation, Kind, Naming, Totals};
-use crate::inodes::InodeSet;
+use crate::platform::inode_set::InodeSet;
 use fuser::INodeNo;
 use heed::RoTxn;
 use std::sync::PoisonError;

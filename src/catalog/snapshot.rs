@@ -10,7 +10,7 @@ use super::store::record::{InodeRecord, ResourceRecord};
 use super::store::{ROOT, meta};
 use super::{Catalog, CatalogError, EntryId, HeldDeletion, Journaled, Naming, Node, Place, Resource, Revision, SetId};
 use crate::document::{Change, Timestamp, Uri};
-use crate::lmdb::Reading;
+use crate::platform::lmdb::Reading;
 use arc_swap::Guard;
 use fuser::INodeNo;
 use std::borrow::Cow;

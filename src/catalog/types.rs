@@ -1,7 +1,7 @@
 //! What the catalog is asked and told: plain values.
 
 use crate::document::{Change, ChangeFrequency, Digest, Entry, Link, PackageMember, Timestamp, Uri};
-use crate::inodes::InodeSet;
+use crate::platform::inode_set::InodeSet;
 use fuser::INodeNo;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -4,7 +4,7 @@ use super::CatalogError;
 use super::error::io_error;
 use super::sort::SpillFolder;
 use super::store::Store;
-use crate::room::{BETWEEN_LOOKS, Short};
+use crate::platform::free_space::{BETWEEN_LOOKS, Short};
 
 /// Bytes of changed pages that LMDB holds in memory before it writes them to the file: `MDB_IDL_UM_MAX` pages under the feature
 /// `mdb_idl_logn_13`.

@@ -3,9 +3,9 @@
 use super::printable::{printable, printable_value};
 use super::running::{Running, nothing_mounted};
 use super::{CliError, Exit, tell};
-use crate::causes::printable_json;
 use crate::control::{ControlError, ask_status};
 use crate::mount::register::{self, Known, Standing};
+use crate::platform::error_chain::printable_json;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::Duration;

@@ -29,8 +29,8 @@ mod uri;
 mod within;
 
 use crate::catalog::CatalogError;
-use crate::causes::chain;
 use crate::mount::MountError;
+use crate::platform::error_chain::chain;
 use crate::source::SourceError;
 use crate::source::websub::WebsubError;
 use crate::sync::SyncError;

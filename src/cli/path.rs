@@ -3,11 +3,11 @@
 use super::printable::{printable, printable_value};
 use super::running::{Running, nothing_mounted};
 use super::{CliError, Exit, tell};
-use crate::causes::printable_json;
 use crate::control::{UrisOrder, ask_paths};
 use crate::document::{Uri, without_userinfo};
 use crate::mount::names::Located;
 use crate::mount::point;
+use crate::platform::error_chain::printable_json;
 use crate::source::EntryPoint;
 use serde_json::json;
 use std::io::Write as _;

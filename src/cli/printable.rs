@@ -1,6 +1,6 @@
 //! Text from a Source, made harmless for a terminal.
 
-use crate::causes::is_hidden;
+use crate::platform::error_chain::is_hidden;
 
 /// Text from a Source without what is hidden or what a terminal would obey; line ends and tabs stay.
 pub fn printable(text: &str) -> String {

@@ -3,9 +3,9 @@
 use super::printable::printable_value;
 use super::within::{Within, by_mount};
 use super::{CliError, Exit, tell};
-use crate::causes::printable_json;
 use crate::control::{PathsOrder, ask_uris};
 use crate::mount::names::Identified;
+use crate::platform::error_chain::printable_json;
 use crate::source::EntryPoint;
 use serde_json::json;
 use std::io::Write as _;

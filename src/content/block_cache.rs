@@ -3,7 +3,7 @@
 //! They are charged to the memory budget. Where another reservation would wait, the least recently used are given up.
 
 use super::fixity::BLOCK;
-use crate::memory::Budget;
+use crate::platform::memory_budget::Budget;
 use bytes::Bytes;
 use fuser::INodeNo;
 use lru::LruCache;

@@ -2,8 +2,8 @@
 
 use super::ContentError;
 use super::store::Usage;
-use crate::causes::chain;
 use crate::document::{Timestamp, Uri};
+use crate::platform::error_chain::chain;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 

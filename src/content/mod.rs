@@ -16,8 +16,9 @@ pub mod store;
 pub mod verify;
 
 use crate::document::Digest;
-use crate::inodes::InodeSet;
-use crate::memory::{self, Budget};
+use crate::platform::allocator;
+use crate::platform::inode_set::InodeSet;
+use crate::platform::memory_budget::Budget;
 use crate::source::http::Client;
 use crate::source::zip::Packages;
 use block_cache::BlockCache;
@@ -127,7 +128,7 @@ pub struct Content {
     sizes: Questions,
     block_cache: Arc<BlockCache>,
     random_reads: Arc<RandomReads>,
-    freed: Arc<memory::Watch>,
+    freed: Arc<allocator::Watch>,
     failures: Mutex<Failures>,
     served_blocks: Mutex<ServedBlocks>,
     /// Large inodes of which verified bytes went out: the kernel may hold any page of them. Taken last.

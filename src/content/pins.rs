@@ -1,7 +1,7 @@
 //! Which inodes keep their objects from eviction: orphans that a process may have open, however many there are.
 
 use super::store::ObjectKey;
-use crate::inodes::InodeSet;
+use crate::platform::inode_set::InodeSet;
 use fuser::INodeNo;
 use std::collections::HashMap;
 

@@ -5,8 +5,8 @@ use super::download::{Form, is_decoded, published_coding, soft_failure, unasked}
 use super::fixity::{Expected, Seen, Verdict, Verifier, judge};
 use super::store::{BLOCK, Inventory, ObjectKey, Removal};
 use super::{Content, FetchSpec, Verified};
-use crate::causes::chain;
 use crate::document::{Algorithm, Digest, PackageMember};
+use crate::platform::error_chain::chain;
 use crate::source::http::{Client, HttpError, Request};
 use crate::source::over_bytes;
 use crate::source::zip::{PackageError, Packages};

@@ -1,7 +1,7 @@
 //! The mount's side of the socket.
 
 use super::{AuditOrder, OfTree, RefreshOrder, metrics, tree};
-use crate::causes::printable_json;
+use crate::platform::error_chain::printable_json;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::connect_info::{ConnectInfo, Connected};

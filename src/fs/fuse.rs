@@ -15,8 +15,8 @@ use super::statistics::BLOCK_SIZE;
 use super::waiting::Waiting;
 use super::xattr::XattrReply;
 use crate::catalog::Kind;
-use crate::causes::chain;
 use crate::content::LocalRead;
+use crate::platform::error_chain::chain;
 use fuser::{
     Errno, FileHandle, FileType, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags,
     ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,

@@ -3,10 +3,10 @@
 use super::MountConfig;
 use super::names::Whole;
 use crate::catalog::Catalog;
-use crate::causes::chain;
 use crate::content::Content;
 use crate::control::{AuditOrder, Lines};
 use crate::fs;
+use crate::platform::error_chain::chain;
 use crate::source::http::Client;
 use crate::sync::SyncConfig;
 use crate::sync::audit::{self, Audit, Depth, Event, Events};

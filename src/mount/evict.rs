@@ -1,9 +1,9 @@
 //! Cached bytes of files and folders dropped because somebody wants their room.
 
 use super::tree::{Tree, told};
-use crate::causes::chain;
 use crate::content::store::Evicted;
 use crate::control::Lines;
+use crate::platform::error_chain::chain;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 

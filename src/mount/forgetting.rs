@@ -2,8 +2,8 @@
 //! does not leave more behind than a day's changes.
 
 use crate::catalog::{Catalog, CatalogError};
-use crate::causes::chain;
 use crate::content::Content;
+use crate::platform::error_chain::chain;
 use fuser::INodeNo;
 use std::sync::Arc;
 use std::time::Duration;

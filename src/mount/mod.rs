@@ -32,8 +32,8 @@ use crate::fs::invalidator::{self, Effects, Invalidator, Notices};
 use crate::fs::programs::Programs;
 use crate::fs::session::{SessionOptions, mount_options, raise_readahead};
 use crate::fs::{Filesystem, FsOptions};
-use crate::priority;
-use crate::room::Room;
+use crate::platform::free_space::Room;
+use crate::platform::scheduling;
 use crate::source::documents::DocumentCache;
 use crate::source::http::{Client, HttpConfig, HttpError};
 use crate::source::websub::{self, Listener, WebsubConfig, WebsubError};
@@ -205,7 +205,7 @@ pub fn run(
 ) -> Result<(), MountError> {
     privacy::keep_memory();
     descriptors::raise();
-    crate::memory::bound_arenas();
+    crate::platform::allocator::bound_arenas();
     config.directory = point::prepare(&config.directory)?;
     let folders = Folders::prepare(&config)?;
     let mut registration = registered(&config, &folders.control);
@@ -288,7 +288,7 @@ pub fn run(
     if let Err(cause) = raise_readahead(point.device(), READ_AHEAD_KILOBYTES) {
         tracing::debug!(%cause, "the kernel reads ahead by its default");
     }
-    let served = priority::in_short_slices(|| session.spawn()).map_err(system("no threads"))?;
+    let served = scheduling::in_short_slices(|| session.spawn()).map_err(system("no threads"))?;
 
     let (commands, command_receiver) = mpsc::channel(64);
     let channels = synchronizer.channels();

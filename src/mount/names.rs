@@ -7,9 +7,9 @@
 
 use super::tree::{Tree, told};
 use crate::catalog::{Catalog, CatalogError, EntryId, Kind, Naming, Snapshot};
-use crate::causes::chain;
 use crate::control::{Lines, UrisOrder};
 use crate::document::{Entry, Uri};
+use crate::platform::error_chain::chain;
 use crate::sync::SyncConfig;
 use crate::sync::selection::Selection;
 use fuser::INodeNo;

@@ -1,6 +1,6 @@
 //! From deliveries of hubs to looks of the synchronizer: follows the channels that discovery finds, and tells whether they live.
 
-use crate::causes::chain;
+use crate::platform::error_chain::chain;
 use crate::source::http::Client;
 use crate::source::websub::{Delivery, Listener, Member, Standing, Subject, Subscriber};
 use crate::sync::command::Command;

@@ -2,10 +2,10 @@
 
 use super::tree::{Below, File, Tree, told};
 use crate::catalog::CatalogError;
-use crate::causes::chain;
 use crate::content::ContentError;
 use crate::content::store::Moment;
 use crate::control::Lines;
+use crate::platform::error_chain::chain;
 use fuser::INodeNo;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;

@@ -17,8 +17,8 @@ pub(crate) mod tests;
 pub use entry_point::{EntryPoint, EntryPointError};
 pub use head::is_resource;
 
-use crate::causes::chain;
 use crate::document::{Capability, Deviations, DocumentError, Uri};
+use crate::platform::error_chain::chain;
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -5,7 +5,7 @@ use super::followed::{FollowedSet, Purpose};
 use super::incremental::Known;
 use super::read_changes::ReadChanges;
 use super::{Progressing, SyncError, Synchronizer};
-use crate::causes::chain;
+use crate::platform::error_chain::chain;
 use crate::source::DocumentLocation;
 
 impl Synchronizer {

@@ -15,7 +15,7 @@ use super::selection::plan::Plan;
 use super::{Progressing, Stage, SyncError, Synchronizer};
 use crate::catalog::{Applied, Baseline, Catalog, CatalogError, Committed, Decision, Losses, Naming, SetId, Statement};
 use crate::document::{Change, Entry, Timestamp, Uri};
-use crate::priority;
+use crate::platform::scheduling;
 use crate::source::documents::CachedDocument;
 use crate::source::{DocumentLocation, Missing};
 use std::collections::{BTreeSet, HashMap};
@@ -129,7 +129,7 @@ impl Storing {
 /// caller's.
 fn aside<T: Send>(catalog: &Catalog, work: impl FnOnce() -> Result<T, SyncError> + Send) -> Result<T, SyncError> {
     match catalog.revision().is_ok_and(|revision| revision.is_some()) {
-        true => priority::aside(work),
+        true => scheduling::aside(work),
         false => work(),
     }
 }

@@ -42,8 +42,8 @@ mod tests;
 mod tidying;
 
 use crate::catalog::{Catalog, CatalogError, Committed, SetId};
-use crate::causes::chain;
 use crate::document::{Capability, Limits, Timestamp, Uri};
+use crate::platform::error_chain::chain;
 use crate::source::crawl::Progress;
 use crate::source::documents::DocumentCache;
 use crate::source::http::Client;

@@ -3,8 +3,8 @@
 use super::Synchronizer;
 use super::position::Position;
 use crate::catalog::Catalog;
-use crate::causes::chain;
-use crate::priority;
+use crate::platform::error_chain::chain;
+use crate::platform::scheduling;
 use crate::source::documents::DocumentCache;
 use crate::source::zip::Packages;
 
@@ -13,8 +13,8 @@ impl Synchronizer {
     pub fn tidy(&mut self) {
         let catalog = self.catalog.clone();
         tokio::task::spawn_blocking(move || {
-            priority::aside(|| compact(&catalog));
-            crate::memory::release_free();
+            scheduling::aside(|| compact(&catalog));
+            crate::platform::allocator::release_free();
         });
         let (catalog, spool, packages) = (self.catalog.clone(), self.spool.clone(), self.packages.clone());
         let settle = move || settle(&catalog, &spool, packages.as_ref());
@@ -25,7 +25,7 @@ impl Synchronizer {
                 Some(before) => before.await,
                 None => Ok(()),
             });
-            note(tokio::task::spawn_blocking(|| priority::aside(settle)).await);
+            note(tokio::task::spawn_blocking(|| scheduling::aside(settle)).await);
         }));
     }
 

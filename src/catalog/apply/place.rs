@@ -12,7 +12,7 @@ use super::super::version;
 use super::super::{Catalog, CatalogError, Freshness, Kind, Naming, Totals};
 use super::write::{Namings, Writer};
 use crate::document::Timestamp;
-use crate::lmdb::Ahead;
+use crate::platform::lmdb::Ahead;
 use heed::RoTxn;
 
 /// New names of one folder that are kept in memory before they are entered: 16 octets each.

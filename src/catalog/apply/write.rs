@@ -18,7 +18,7 @@ use super::super::write_budget::WriteBudget;
 use super::super::{Catalog, CatalogError, Freshness, Invalidation, Kind, Naming, Totals};
 use super::folder_times::ChangedFolders;
 use crate::document::{Timestamp, Uri};
-use crate::inodes::InodeSet;
+use crate::platform::inode_set::InodeSet;
 use fuser::INodeNo;
 use heed::RoTxn;
 use std::collections::BTreeMap;

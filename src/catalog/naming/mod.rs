@@ -2,7 +2,7 @@
 //!
 //! A resource on the Source's own host lies at its path below the root, any other under `%host/HOST[:PORT]/`; the scheme
 //! does not count; `-o map=` moves what lies below a URI. `segment` tells how one segment becomes a name (what
-//! is hidden, [`crate::causes::is_hidden`], stays escaped), `limit` how a name keeps to 255 octets.
+//! is hidden, [`crate::platform::error_chain::is_hidden`], stays escaped), `limit` how a name keeps to 255 octets.
 //!
 //! A `%` before two hex digits is an escape taken over from the URI, a `%` before anything else marks a name of ours,
 //! and since a normalised URI has no `%` but that of its escapes, the two never meet:

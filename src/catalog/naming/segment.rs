@@ -6,7 +6,7 @@
 //! listed they meet. In a query nothing is unescaped, its `/` becomes `%2F` and, to keep that one apart, its `%` `%25`.
 
 use super::{extension, limit};
-use crate::causes::is_hidden;
+use crate::platform::error_chain::is_hidden;
 
 /// What a URI that ends in `/` stands for, in the folder of that URI.
 pub(super) const INDEX: &str = "%index";

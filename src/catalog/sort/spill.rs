@@ -1,6 +1,6 @@
 //! Where runs are written: files without a name, on a disk where room is left.
 
-use crate::room::Room;
+use crate::platform::free_space::Room;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;

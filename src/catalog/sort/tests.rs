@@ -1,5 +1,5 @@
 use super::*;
-use crate::room::Room;
+use crate::platform::free_space::Room;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

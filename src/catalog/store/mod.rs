@@ -27,7 +27,7 @@ pub(super) use compaction::Successor;
 use super::error::io_error;
 use super::naming::resolve::DEEPEST;
 use super::{CatalogError, Naming};
-use crate::lmdb::{Readers, StructureError, reserve_lock_file, with_map};
+use crate::platform::lmdb::{Readers, StructureError, reserve_lock_file, with_map};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn, WithoutTls};
 use keys::{entry_key, ino_key, name_hash, name_key};
@@ -455,9 +455,9 @@ unsafe fn open_environment(folder: &Path, flags: EnvFlags) -> heed::Result<Env<W
     with_map(MAP_SIZE, open)
 }
 
-/// See [`crate::lmdb::check`].
+/// See [`crate::platform::lmdb::check`].
 fn check_structure(folder: &Path) -> Result<(), CatalogError> {
-    crate::lmdb::check(folder, false).map_err(|error| match error {
+    crate::platform::lmdb::check(folder, false).map_err(|error| match error {
         StructureError::Io(cause) => io_error(folder)(cause),
         damaged => CatalogError::Damaged(damaged.to_string()),
     })

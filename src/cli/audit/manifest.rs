@@ -1,10 +1,10 @@
 //! The tree with its published digests, as the tools write it that check such lists.
 
 use super::{End, Format};
-use crate::causes::printable_json;
 use crate::cli::printable::printable_value;
 use crate::cli::{CliError, Exit};
 use crate::document::Algorithm;
+use crate::platform::error_chain::printable_json;
 use crate::sync::audit::{Event, Shown};
 use serde_json::json;
 use std::io::{self, BufWriter, Stdout, Write};

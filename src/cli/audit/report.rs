@@ -1,9 +1,9 @@
 //! What an audit found, as text or as JSON, told as it is found.
 
 use super::End;
-use crate::causes::printable_json;
 use crate::cli::printable::{printable, printable_value};
 use crate::cli::{CliError, Exit};
+use crate::platform::error_chain::printable_json;
 use crate::sync::audit::{Event, Finding, Summary};
 use crate::sync::status::MissingStatus;
 use serde_json::json;

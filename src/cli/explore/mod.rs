@@ -9,11 +9,11 @@ use super::options::Options;
 use super::printable::printable;
 use super::scratch::Scratch;
 use super::{CliError, Exit, tell};
-use crate::causes::printable_json;
 use crate::content::store::free_space;
 use crate::document::{Capability, Uri};
 use crate::mount::MountError;
-use crate::room::Room;
+use crate::platform::error_chain::printable_json;
+use crate::platform::free_space::Room;
 use crate::source::crawl::{EVERYTHING, crawl};
 use crate::source::discovery::discover;
 use crate::source::documents::DocumentCache;
@@ -208,7 +208,7 @@ async fn pace(client: &Client, sample: &[Uri]) -> Pace {
                 };
                 validators[kind] += 1;
             }
-            Err(cause) => failure = Some(crate::causes::chain(&cause)),
+            Err(cause) => failure = Some(crate::platform::error_chain::chain(&cause)),
         }
     }
     times.sort_unstable();

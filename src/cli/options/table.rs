@@ -2,10 +2,10 @@
 
 use super::Options;
 use super::value::{choice, host, media_type, number, pair, path, size, size_of_least, time};
-use crate::causes::chain;
 use crate::content::{Fixity, Mirrors, Revalidate, Unannounced};
 use crate::control::loopback;
 use crate::document::{Href, Timestamp, Uri};
+use crate::platform::error_chain::chain;
 use crate::sync::guard::MaxDelete;
 
 /// One option: its name, what its value looks like (empty: none is taken), a line of help, and what it does.

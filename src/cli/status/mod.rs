@@ -9,10 +9,10 @@ mod watch;
 
 use super::running::{PATIENCE, Running, nothing_mounted};
 use super::{CliError, Exit, tell};
-use crate::causes::printable_json;
 use crate::control::ask_status;
 use crate::mount::register::{self, Known, Standing};
 use crate::mount::status::Status;
+use crate::platform::error_chain::printable_json;
 use serde_json::Value;
 use std::io::Write as _;
 use std::path::PathBuf;

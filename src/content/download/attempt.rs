@@ -9,7 +9,7 @@ use super::writer::{Stage, WriteError};
 use crate::content::store::ObjectKey;
 use crate::content::{Content, ContentError, FetchSpec, Verified};
 use crate::document::{Digest, Timestamp};
-use crate::memory::Reservation;
+use crate::platform::memory_budget::Reservation;
 use std::sync::Arc;
 
 /// A whole object, and what is known of it.

@@ -96,7 +96,9 @@ impl Fetch {
             let mut document = Document::read(&base.read(0, u32::try_from(base_length).ok()?)?)?;
             let applied = bodies.iter().try_for_each(|body| document.apply(body));
             applied
-                .inspect_err(|error| tracing::debug!(%uri, error = %crate::causes::chain(error), "a patch fails"))
+                .inspect_err(
+                    |error| tracing::debug!(%uri, error = %crate::platform::error_chain::chain(error), "a patch fails"),
+                )
                 .ok()?;
             document.write()
         });

@@ -13,7 +13,7 @@ use super::state::whole_blocks;
 use crate::content::block_cache::{BlockCache, Key, Version};
 use crate::content::fixity::BLOCK;
 use crate::content::{Content, Event};
-use crate::memory::Budget;
+use crate::platform::memory_budget::Budget;
 use crate::source::http::{Body, Priority, Requester};
 use crate::source::off_the_workers;
 use bytes::{Buf, Bytes, BytesMut};

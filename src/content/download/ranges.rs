@@ -12,7 +12,7 @@ use super::object::Origin;
 use crate::content::ContentError;
 use crate::content::fixity::BLOCK;
 use crate::document::Uri;
-use crate::memory::Budget;
+use crate::platform::memory_budget::Budget;
 use crate::source::http::{Body, Client, HttpError, Priority, Request, Status, Way};
 use bytes::{Buf, Bytes};
 use futures_util::stream::{self, Stream, StreamExt};

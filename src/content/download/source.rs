@@ -4,7 +4,7 @@ use super::ranges::Ranges;
 use crate::content::ContentError;
 use crate::content::fixity::BLOCK;
 use crate::document::Uri;
-use crate::memory::{Budget, Reservation};
+use crate::platform::memory_budget::{Budget, Reservation};
 use crate::source::http::Body;
 use crate::source::zip::Member;
 use bytes::{Bytes, BytesMut};

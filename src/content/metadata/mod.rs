@@ -10,7 +10,7 @@
 use super::Verified;
 use super::store::{Environment, ObjectKey, each_value, make_folder};
 use crate::document::{Digest, Timestamp};
-use crate::lmdb::Readers;
+use crate::platform::lmdb::Readers;
 use fuser::INodeNo;
 use heed::types::Bytes;
 use heed::{Database, Env, WithoutTls};

@@ -1,6 +1,6 @@
 //! LMDB environments as caches: a damaged one is removed and made new, as what it holds can be learnt again.
 
-use crate::lmdb::{reserve_lock_file, with_map};
+use crate::platform::lmdb::{reserve_lock_file, with_map};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, WithoutTls};
 use std::path::Path;
@@ -22,7 +22,7 @@ impl Environment {
     /// been closed.
     pub(in crate::content) fn open(folder: &Path, unclean: bool) -> heed::Result<Environment> {
         let file = folder.join("data.mdb");
-        let checked = crate::lmdb::check(folder, unclean).map_err(heed::Error::from);
+        let checked = crate::platform::lmdb::check(folder, unclean).map_err(heed::Error::from);
         match checked.and_then(|()| Environment::open_whole(folder)) {
             Err(heed::Error::Mdb(cause)) => {
                 tracing::warn!(folder = %folder.display(), %cause, "a damaged environment is removed");
@@ -58,7 +58,7 @@ pub(in crate::content) fn each_value(folder: &Path, visit: &mut dyn FnMut(&[u8])
     if !folder.join("data.mdb").exists() {
         return Ok(());
     }
-    crate::lmdb::check(folder, false)?;
+    crate::platform::lmdb::check(folder, false)?;
     let env = open_env(folder, EnvFlags::READ_ONLY)?;
     let opened = env.open_databases_and_commit(env.read_txn()?, |opener, txn| -> heed::Result<_> {
         Ok(CommitOrAbort::<_, ()>::Commit(opener.open_database::<Bytes, Bytes>(txn, None)?))

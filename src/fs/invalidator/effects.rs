@@ -2,10 +2,10 @@
 
 use super::{DropPages, Notification};
 use crate::catalog::{Catalog, EntryId, Place};
-use crate::causes::chain;
 use crate::content::Content;
-use crate::inodes::InodeSet;
-use crate::priority;
+use crate::platform::error_chain::chain;
+use crate::platform::inode_set::InodeSet;
+use crate::platform::scheduling;
 use fuser::INodeNo;
 use std::fs::File;
 use std::io::{self, Write};
@@ -119,7 +119,7 @@ impl Effects {
             };
             // It may wait for a commit, and takes as long as what it frees is big. From the runtime: a thread of its pool that is made here would
             // have this one's short slices.
-            threads.spawn(async move { tokio::task::spawn_blocking(|| priority::aside(settle)).await });
+            threads.spawn(async move { tokio::task::spawn_blocking(|| scheduling::aside(settle)).await });
         };
         let pins = Arc::clone(&content);
         let (leave, left) = tokio::sync::mpsc::unbounded_channel();
@@ -167,12 +167,12 @@ async fn let_go(mut left: UnboundedReceiver<Vec<INodeNo>>, catalog: Arc<Catalog>
         let batch = tokio::task::spawn_blocking(move || {
             orphans.iter().for_each(|ino| content.unpin(*ino));
             // After a great change they are as many as the tree has files.
-            if let Err(error) = priority::aside(|| catalog.drop_orphans(&orphans)) {
+            if let Err(error) = scheduling::aside(|| catalog.drop_orphans(&orphans)) {
                 tracing::error!("{} orphans stay: {}", orphans.len(), chain(&error));
                 return;
             }
             orphans.iter().for_each(|ino| content.forget(*ino));
-            if leaves_holes && let Err(error) = priority::aside(|| catalog.compact()) {
+            if leaves_holes && let Err(error) = scheduling::aside(|| catalog.compact()) {
                 tracing::warn!("the catalog keeps its holes: {}", chain(&error));
             }
         });

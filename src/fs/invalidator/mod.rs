@@ -20,8 +20,8 @@ pub use pages::DropPages;
 
 use crate::catalog::{EntryId, Invalidation};
 use crate::content::Event;
-use crate::inodes::InodeSet;
-use crate::priority;
+use crate::platform::inode_set::InodeSet;
+use crate::platform::scheduling;
 use fuser::INodeNo;
 use pages::Pages;
 use std::io;
@@ -173,7 +173,7 @@ impl Invalidator {
         let invalidator = Invalidator::new(inbox, effects);
         let thread = thread::Builder::new().name("invalidator".into());
         // After a great change it has a million orphans to ask about, while other threads answer lookups.
-        priority::in_short_slices(|| thread.spawn(move || invalidator.run()))
+        scheduling::in_short_slices(|| thread.spawn(move || invalidator.run()))
     }
 
     fn new(inbox: Inbox, effects: Effects) -> Invalidator {

@@ -3,7 +3,7 @@
 //! A page that a READ fills is locked until the READ is answered, and the kernel waits for it before the page is dropped. That READ may
 //! wait for a slow Source. So each drop has a thread: one that waits holds up no name, no refresh and no other drop.
 
-use crate::priority;
+use crate::platform::scheduling;
 use fuser::INodeNo;
 use std::io;
 use std::ops::Range;
@@ -23,7 +23,7 @@ pub(super) type Pages = (INodeNo, Range<u64>);
 /// Starts to drop what is left in `pages`, until its other end is gone.
 pub(super) fn spawn(pages: Receiver<Pages>, drop_pages: Arc<DropPages>) -> io::Result<()> {
     let thread = thread::Builder::new().name("pages".into());
-    priority::in_short_slices(|| thread.spawn(move || each_on_a_thread(&pages, &drop_pages))).map(drop)
+    scheduling::in_short_slices(|| thread.spawn(move || each_on_a_thread(&pages, &drop_pages))).map(drop)
 }
 
 fn each_on_a_thread(pages: &Receiver<Pages>, drop_pages: &Arc<DropPages>) {

@@ -1,8 +1,8 @@
 //! One place asked: a document, a page, or nothing there. A failure may pass, so no other place is taken instead.
 
 use super::{html, is_well_known};
-use crate::causes::chain;
 use crate::document::{Deviations, DocumentError, Entry, Limits, Reader, Uri};
+use crate::platform::error_chain::chain;
 use crate::source::{
     ACCEPT, DocumentLocation, SourceError, body_retries,
     documents::unpacked,

@@ -25,8 +25,8 @@ mod sets;
 mod tests;
 
 use super::{DocumentLocation, EntryPoint, Set, Source, SourceError, head::Kind, http::Client};
-use crate::causes::chain;
 use crate::document::{Limits, Uri};
+use crate::platform::error_chain::chain;
 use answer::{Answer, Document, Offered, PAGE, Page, Places, open};
 use sets::Finder;
 

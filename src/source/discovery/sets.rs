@@ -1,8 +1,8 @@
 //! From a document to the sets it names: down from Source Descriptions, up from lists.
 
 use super::{Answer, Document, Kind, Offered, PAGE, Page, Places, robots};
-use crate::causes::chain;
 use crate::document::{Capability, Deviations, Entry, Limits, Link, Root, Rule, Uri};
+use crate::platform::error_chain::chain;
 use crate::source::{
     Channel, DocumentDeviations, DocumentLocation, Missing, Set, SourceError, another_set,
     crawl::{ANOTHER_LIST, CONCURRENCY},

@@ -17,7 +17,7 @@ mod tests;
 use super::{DocumentLocation, SourceError};
 use crate::document::gunzip::{GZIP_MAGIC, Gunzip};
 use crate::document::{Limits, Reader, Timestamp, Uri};
-use crate::room::{Room, Short};
+use crate::platform::free_space::{Room, Short};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::HashSet,

@@ -237,7 +237,7 @@ fn gzip_members_that_hold_nothing_come_to_an_end() {
     }
     for members in [after(150_000), gzip(&after(150_000)), gzip(&gzip(&after(150_000)))] {
         let error = read(&members).unwrap_err();
-        assert!(crate::causes::chain(&error).contains("gzip members"), "{error:?}");
+        assert!(crate::platform::error_chain::chain(&error).contains("gzip members"), "{error:?}");
     }
 }
 
@@ -290,7 +290,7 @@ fn unpacked_bytes_are_counted_while_they_are_unpacked() {
         };
         let error = read().unwrap_err();
 
-        let message = crate::causes::chain(&error);
+        let message = crate::platform::error_chain::chain(&error);
         assert!(message.contains(&limits.document.to_string()), "the limit is named: {message}");
         let taken = TAKEN.load(Ordering::Relaxed);
         assert!(taken <= 8 * BLOCK as u64, "{taken} bytes of {length} are taken");

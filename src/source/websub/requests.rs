@@ -3,8 +3,8 @@
 use super::Shared;
 use super::registry::{Member, Subject, is_private, save};
 use super::subscription::{LEASE_ASKED, Mode};
-use crate::causes::chain;
 use crate::document::Uri;
+use crate::platform::error_chain::chain;
 use crate::source::http::{Client, Posted};
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The listener against hubs and against those who pretend to be one; requests against hubs on loopback.
 
 use super::*;
-use crate::causes::chain;
+use crate::platform::error_chain::chain;
 use crate::source::http::HttpConfig;
 use axum::Router;
 use axum::extract::State;

@@ -6,7 +6,7 @@
 use super::PackageError;
 use super::folder::{self, Local};
 use super::remote::{Counter, Version};
-use crate::memory::Reservation;
+use crate::platform::memory_budget::Reservation;
 use crate::source::http::{Priority, Requester};
 use bytes::Bytes;
 use std::ops::Range;

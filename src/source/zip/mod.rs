@@ -34,7 +34,7 @@ use super::http::Client;
 use super::penalty_box::PenaltyBox;
 use super::single_flight::SingleFlight;
 use crate::document::{Limits, Uri};
-use crate::memory::Budget;
+use crate::platform::memory_budget::Budget;
 use bytes::Place;
 use directory::{End, too_large};
 use local_copy::LocalCopies;

@@ -383,7 +383,7 @@ async fn a_damaged_catalog_is_built_again_once_deletions_are_accepted() {
     destination.catalog.distrust();
     server.put(LIST, Answer::xml(list(&server, &["/1"])));
 
-    let failed = crate::causes::chain(&destination.refresh().await.unwrap_err()).to_string();
+    let failed = crate::platform::error_chain::chain(&destination.refresh().await.unwrap_err()).to_string();
     assert!(failed.contains("refresh --accept-deletions"), "{failed}");
     assert_eq!(destination.paths().len(), 4);
 

@@ -6,7 +6,7 @@ use crate::content::block_cache::BlockCache;
 use crate::content::download::object::Origin;
 use crate::content::download::random::RandomReads;
 use crate::content::download::ranges::RangeClient;
-use crate::memory::Budget;
+use crate::platform::memory_budget::Budget;
 use crate::source::http::Priority;
 use futures_util::FutureExt;
 use std::ops::Range;

@@ -4,7 +4,7 @@ use super::server::{Gate, Received, Reply, Server, honest};
 use super::*;
 use crate::content::download::object::Origin;
 use crate::content::download::ranges::{RangeClient, RangeError, Ranges};
-use crate::memory::Budget;
+use crate::platform::memory_budget::Budget;
 use crate::source::http::{Priority, Request};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::watch;

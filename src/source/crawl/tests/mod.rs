@@ -1,7 +1,7 @@
 mod asking;
 
 use super::*;
-use crate::causes::chain;
+use crate::platform::error_chain::chain;
 use crate::source::tests::loopback::{
     Answer, Asked, Loopback, limits, offer, resource_list, sitemapindex, url, urlset,
 };

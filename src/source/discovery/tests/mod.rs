@@ -373,7 +373,7 @@ async fn a_way_that_fails_for_now_is_not_left_for_the_next() {
     server.put("/one/cl.xml", busy);
     let failed = found(&server, "/").await.unwrap_err();
     assert!(matches!(failed, SourceError::Part { .. }), "half the sets are no Source: {failed:?}");
-    let message = crate::causes::chain(&failed);
+    let message = crate::platform::error_chain::chain(&failed);
     let others = format!("-o set={}", server.uri("/two/cl.xml"));
     assert!(message.contains(WELL_KNOWN) && message.contains(&others), "{message}");
 }

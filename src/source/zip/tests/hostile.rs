@@ -15,7 +15,7 @@ async fn large_stage(mut members: Vec<Raw>) -> Stage {
 }
 
 fn what(error: &PackageError) -> String {
-    crate::causes::chain(error)
+    crate::platform::error_chain::chain(error)
 }
 
 #[tokio::test]

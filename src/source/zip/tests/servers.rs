@@ -106,14 +106,14 @@ async fn a_content_coding_that_nobody_asked_for_is_refused() {
     let answer = Answer::new("application/zip", bytes).etag("v1").ranges(Ranges::Right);
     let stage = Stage::answering(answer.header("Content-Encoding", "gzip")).await;
     let error = stage.packages.directory(&stage.uri()).await.unwrap_err();
-    assert!(crate::causes::chain(&error).contains("content coding"), "{error}");
+    assert!(crate::platform::error_chain::chain(&error).contains("content coding"), "{error}");
 }
 
 #[tokio::test]
 async fn a_package_that_is_gone_is_told_so() {
     let stage = Stage::answering(Answer::status(404)).await;
     let error = stage.packages.directory(&stage.uri()).await.unwrap_err();
-    assert!(!error.is_retryable() && crate::causes::chain(&error).contains("404"), "{error}");
+    assert!(!error.is_retryable() && crate::platform::error_chain::chain(&error).contains("404"), "{error}");
 }
 
 #[tokio::test]

@@ -195,7 +195,7 @@ async fn bytes_of_other_members_count_for_no_reader() {
 async fn without_memory_for_windows_members_come_by_themselves() {
     let (bytes, parts) = large(50);
     let mut stage = stage_of(bytes).await;
-    let budget = crate::memory::Budget::new(16 << 20);
+    let budget = crate::platform::memory_budget::Budget::new(16 << 20);
     let _taken = budget.try_reserve((16 << 20) - 15_000).unwrap();
     let config = PackageConfig { budget: budget.clone(), ..stage.config() };
     stage.packages = Packages::open(stage.server.client(), config).unwrap();
@@ -257,7 +257,7 @@ async fn a_reader_of_bytes_whose_fetch_ends_or_fails_goes_on_without_them() {
     let stage = Stage::with(many(400).0, Ranges::Right).await;
     let version = stage.packages.directory(&stage.uri()).await.unwrap().version.clone();
     for is_reported in [true, false] {
-        let memory = crate::memory::Budget::new(100).try_reserve(100).unwrap();
+        let memory = crate::platform::memory_budget::Budget::new(100).try_reserve(100).unwrap();
         let (window, mut feed) = Arriving::window(&version, 10..110, memory, &Counter::default());
         feed.add(vec![7; 40].into());
         feed.add(Default::default());

@@ -1,10 +1,10 @@
 //! What every LMDB environment needs and LMDB does not do.
 
-mod ahead;
+mod read_ahead;
 mod readers;
 mod structure;
 
-pub use ahead::Ahead;
+pub use read_ahead::Ahead;
 pub use readers::{Readers, Reading};
 pub use structure::{StructureError, check};
 

@@ -1,8 +1,4 @@
-//! The memory budget, and what the allocator keeps of memory that was freed.
-
-mod budget;
-
-pub(crate) use budget::{Budget, Reservation};
+//! What the allocator keeps of memory that was freed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,0 +1,9 @@
+//! What the machine gives, and what the standard library lacks of it.
+
+pub(crate) mod allocator;
+pub mod error_chain;
+pub mod free_space;
+pub mod inode_set;
+pub mod lmdb;
+pub(crate) mod memory_budget;
+pub(crate) mod scheduling;
