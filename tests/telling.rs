@@ -370,8 +370,8 @@ impl World {
         let capability = ["resourcelist", "changelist", "changedump"][self.random.below(3) as usize];
         let notification = format!(
             "{URLSET}<rs:ln rel=\"up\" href=\"{base}{list}\"/><rs:md capability=\"framework-notification\"/>\
-             <url><loc>{base}{}</loc><rs:md change=\"updated\" capability=\"{capability}\"/></url></urlset>",
-            format!("{}{capability}.xml", teller.prefix())
+             <url><loc>{base}{}{capability}.xml</loc><rs:md change=\"updated\" capability=\"{capability}\"/></url></urlset>",
+            teller.prefix()
         );
         hub.publish(&topic, &format!("{base}{list}"), &notification);
     }

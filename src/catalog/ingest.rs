@@ -40,7 +40,7 @@ impl<'b> Share<'b> {
         Share { naming, symbols: &catalog.symbols, set, rows: Rows::new(&catalog.spill_folder, limits) }
     }
 
-    /// As [`super::baseline::Baseline::add`].
+    /// As [`super::Baseline::add`].
     ///
     /// # Errors
     /// What does not fit into memory could not be spilled (the disk is full): the share is given up.

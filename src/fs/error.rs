@@ -125,18 +125,6 @@ impl FsError {
     }
 }
 
-fn catalog_errno(error: &CatalogError) -> Errno {
-    match error {
-        CatalogError::Busy { .. }
-        | CatalogError::Io { .. }
-        | CatalogError::Store(_)
-        | CatalogError::Damaged(_)
-        | CatalogError::DamagedBefore(_)
-        | CatalogError::Undecided
-        | CatalogError::NoRevision => Errno::EIO,
-    }
-}
-
 fn content_errno(error: &ContentError) -> Errno {
     match error {
         ContentError::Fetch { cause, .. } => match cause.status() {

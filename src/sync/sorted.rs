@@ -4,6 +4,7 @@
 use super::SyncError;
 use super::dumps;
 use super::incremental::{Known, NewChange, SettledDocument, is_change};
+use super::read_changes::{KnownRoots, Origin, ReadChanges};
 use super::selection::uri_set::UriSet;
 use crate::catalog::{Catalog, LastStatements, SetId, Standing, Statement, Statements};
 use crate::document::{Change, Entry, Limits, PackageMember, Timestamp, Uri};
@@ -74,8 +75,7 @@ pub fn sort(
         })?;
         known_after.push((set, root, known.lacking(lost)));
     }
-    news.sorted = Some(SortedChanges { last: sorting.statements.finish()?, gone: UriSet::default() });
-    Ok(news)
+    Ok((SortedChanges { last: sorting.statements.finish()?, gone: UriSet::default() }, known_after))
 }
 
 struct Sorting {

@@ -139,7 +139,7 @@ fn write_all(store: &Store, mut budget: WriteBudget, coming: &Receiver<Message>)
     for message in coming {
         match message {
             Message::Write(batch) => {
-                growth.appended(batch.records.len(), batch.octets.len())?;
+                budget.appended(batch.records.len(), batch.octets.len())?;
                 batch.write(store, &mut txn, &mut record)?;
                 if budget.since_commit() >= TRANSACTION {
                     txn = txn.go_on(store)?;

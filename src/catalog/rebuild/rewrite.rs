@@ -135,13 +135,13 @@ impl Rewrite {
             successor.tables().map(|table| Appending::new(table, &txn)).into_iter().collect();
         let mut tables = tables?;
         let mut row = Row::default();
-        let mut growth = Growth::of_empty(&spill_folder);
+        let mut budget = WriteBudget::of_empty(&spill_folder);
         while let Some((key, value)) = rows.next()? {
             if key != row.key {
                 row.write(&mut tables, &mut txn)?;
                 row.begin(key);
             }
-            growth.appended(1, key.len() + value.len())?;
+            budget.appended(1, key.len() + value.len())?;
             row.take(value)?;
             if budget.since_commit() >= TRANSACTION {
                 successor.commit(txn)?;

@@ -34,10 +34,11 @@ impl Content {
         let asking = tokio::time::timeout(self.config.size_deadline, self.ask_size(wanted, is_to_be_read));
         let size = asking.await.unwrap_or_else(|_| Err(stalled(wanted)));
         self.counters.size(&wanted.uri, size.as_ref().map(drop));
-        if let Err(error) = &size
-            && !error.is_unsent()
-        {
-            self.failures().inode_failed(wanted.ino, error, Instant::now());
+        match &size {
+            // A question ahead, which this one joined, may have failed.
+            Ok(_) => self.failures().inodes.forgive(&wanted.ino),
+            Err(error) if error.is_unsent() => {}
+            Err(error) => self.failures().inode_failed(wanted.ino, error, Instant::now()),
         }
         size
     }
@@ -99,24 +100,26 @@ impl Content {
             return size.map(drop);
         }
         let asking = async {
-            let is_under_way = self.download_of(wanted.ino).is_some();
-            if !is_under_way && self.question(wanted, None).await?.is_some() {
-                return Ok(());
+            if self.download_of(wanted.ino).is_none() {
+                let begun = Instant::now();
+                let answer = self.question(wanted, None).await;
+                // The next question would wait as long for the same silence. A failure at once fails only this question.
+                if let Err(error) = &answer
+                    && error.is_retryable()
+                    && !error.is_unsent()
+                    && begun.elapsed() >= self.config.size_deadline / 2
+                {
+                    self.failures().inode_failed(wanted.ino, error, Instant::now());
+                }
+                if answer?.is_some() {
+                    return Ok(());
+                }
             }
             // A reader that comes meanwhile joins this download.
             self.fetch_ahead(wanted, WHOLE_LIMIT).await.map(drop)
         };
-        let begun = Instant::now();
         let asked = tokio::time::timeout(self.config.size_deadline, asking).await;
         let asked = asked.unwrap_or_else(|_| Err(stalled(wanted)));
-        // The next question would wait as long for the same silence. A failure at once fails only this question.
-        if let Err(error) = &asked
-            && error.is_retryable()
-            && !error.is_unsent()
-            && begun.elapsed() >= self.config.size_deadline / 2
-        {
-            self.failures().inode_failed(wanted.ino, error, Instant::now());
-        }
         self.counters.size(&wanted.uri, asked.as_ref().map(drop));
         asked
     }

@@ -36,8 +36,8 @@ fn a_value_is_decoded_as_encoded_and_never_damaged() {
 fn a_value_with_the_name_of_no_object_is_unknown() {
     let object_of = |name: &str| {
         let texts = [None::<&str>; 3];
-        let known = (VERSION, 7_u64, Some(5_u64), texts, Vec::<Digest>::new(), Some(name), Verified::NotYet);
-        let mut value = postcard::to_extend(&(known, None::<Timestamp>), vec![0; 4]).unwrap();
+        let brief = (VERSION, 7_u64, Some(5_u64), Verified::NotYet, None::<Timestamp>);
+        let mut value = postcard::to_extend(&(brief, texts, Vec::<Digest>::new(), Some(name)), vec![0; 4]).unwrap();
         let crc = crc32c::crc32c(&value[4..]);
         value[..4].copy_from_slice(&crc.to_le_bytes());
         decode(&value, 7).map(|known: Observation| known.object)

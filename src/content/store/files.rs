@@ -3,12 +3,12 @@
 use bytes::Bytes;
 use rustix::buffer::spare_capacity;
 use rustix::fs::{Advice, FlockOperation, fadvise};
-use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSliceMut};
 use std::num::NonZeroU64;
 use std::ops::Range;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -16,9 +16,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(super) const OBJECTS: &str = "objects/";
 /// Partials lie below it.
 pub(super) const PARTIALS: &str = "tmp/";
-
-/// Pages of a file that is written uncached are dropped after so many bytes.
-const WRITTEN_BACK: u64 = 8 << 20;
 
 /// Bytes that an unprivileged process may still write to the file system of a folder.
 pub fn free_space(folder: &Path) -> io::Result<u64> {
@@ -104,29 +101,6 @@ fn filled(
     Ok(Bytes::from(bytes))
 }
 
-/// Writes bytes of a large file so that the page cache does not keep them: they would push out pages of other programs.
-pub(super) fn write_uncached(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
-    // Linux 6.14 and a file system that knows it drop the pages as soon as they are on the disk.
-    let flags = ReadWriteFlags::from_bits_retain(libc::RWF_DONTCACHE.cast_unsigned());
-    let (mut at, end) = (offset, offset + bytes.len() as u64);
-    while at < end {
-        let rest = &bytes[(at - offset) as usize..];
-        match pwritev2(file, &[IoSlice::new(rest)], at, flags) {
-            Ok(written) => at += written as u64,
-            Err(Errno::INTR) => {}
-            Err(Errno::OPNOTSUPP | Errno::INVAL) => {
-                file.write_all_at(rest, at)?;
-                break;
-            }
-            Err(cause) => return Err(cause.into()),
-        }
-    }
-    if offset / WRITTEN_BACK < end / WRITTEN_BACK {
-        drop_pages(file, (end - end % WRITTEN_BACK).saturating_sub(2 * WRITTEN_BACK)..end);
-    }
-    Ok(())
-}
-
 /// Drops clean pages of a range, and begins to write dirty ones to the disk. A failure costs memory that the kernel can take.
 pub(super) fn drop_pages(file: &File, range: Range<u64>) {
     if let Some(bytes) = range.end.checked_sub(range.start).and_then(NonZeroU64::new) {
@@ -168,13 +142,5 @@ mod tests {
 
         let no_locks = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(folder.path()).unwrap();
         assert_eq!(flock(&no_locks).unwrap_err().raw_os_error(), Some(libc::EBADF));
-    }
-
-    #[test]
-    fn what_cannot_be_written_uncached_is_an_error() {
-        let file = File::open("/proc/self/exe").unwrap();
-        let full = File::options().write(true).open("/dev/full").unwrap();
-        let write = |file: &File| write_uncached(file, b"a", 0).unwrap_err().raw_os_error();
-        assert_eq!([write(&file), write(&full)], [Some(libc::EBADF), Some(libc::ENOSPC)]);
     }
 }

@@ -336,9 +336,9 @@ impl Store {
         self.cache.quota
     }
 
-    /// What the folder holds, all processes counted. What is pending is recorded first.
+    /// What the folder holds, all processes counted. What is pending is recorded first, and what is beyond the quota evicted.
     pub fn usage(&self) -> Usage {
-        self.cache.flush();
+        self.cache.write_down();
         self.recorded_usage()
     }
 

@@ -13,8 +13,8 @@
 //! block; after a power loss it may stand alone, and then it does not match.
 
 use super::cache::Cache;
-use super::files::{read_exact, write_uncached};
-use super::object::{Damaged, LARGE, Object, encode_footer, footprint};
+use super::files::read_exact;
+use super::object::{Damaged, Object, encode_footer, footprint};
 use super::{BLOCK, EvictionPolicy, ObjectKey, StoreError};
 use bytes::Bytes;
 use std::fs::File;
@@ -211,9 +211,7 @@ impl Partial {
             writer.tail = None;
         }
         self.make_room(&mut writer, end, policy)?;
-        let is_large = writer.expected.unwrap_or(0).max(end) > LARGE;
-        let write = if is_large { write_uncached } else { File::write_all_at };
-        self.cache.retry_when_full(policy, &self.path(), || write(&self.file, bytes, start))?;
+        self.cache.retry_when_full(policy, &self.path(), || self.file.write_all_at(bytes, start))?;
         let checks = writer.check(start, bytes);
         let mut state = self.state();
         state.checks.extend(checks);
