@@ -27,7 +27,7 @@ pub enum CatalogError {
     #[error("the catalog's store failed")]
     Store(#[from] heed::Error),
     /// A record does not match its checksum or makes no sense: the next baseline must build the store anew
-    /// ([`Catalog::distrust`]).
+    /// ([`super::Catalog::distrust`]).
     #[error("the catalog is damaged: {0}")]
     Damaged(String),
     /// The store before, which orphans alone are read in until the kernel was asked about them, is damaged: the tree is not.

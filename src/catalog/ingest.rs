@@ -59,7 +59,7 @@ impl<'b> Share<'b> {
 }
 
 impl Catalog {
-    /// For entries that another thread adds before the baseline of theirs is begun; they count as added at [`Baseline::join`].
+    /// For entries that another thread adds before the baseline of theirs is begun; they count as added at [`super::Baseline::join`].
     pub fn share<'c>(&'c self, naming: &'c Naming, set: SetId) -> Share<'c> {
         Share::new(self, naming, set, RunLimits::default())
     }

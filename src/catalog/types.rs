@@ -29,7 +29,7 @@ pub enum Invalidation {
     /// So much changed that everything known is to be asked again. These are the folders changed; names and the inodes that lost theirs
     /// are not listed.
     Everything(InodeSet),
-    /// Of all inodes that have lost their names the kernel is to be asked which it knows ([`Catalog::settle_orphans`]).
+    /// Of all inodes that have lost their names the kernel is to be asked which it knows ([`super::Catalog::settle_orphans`]).
     Orphans,
 }
 
