@@ -87,7 +87,7 @@ impl<'c> Baseline<'c> {
     }
 
     /// What is held back of `set` so far does not count: nothing told of these deletions but that the set could not be had.
-    /// What its lists lack now is told as a loss.
+    /// What its lists lack now counts as a loss.
     pub fn decide_anew(&mut self, set: SetId) {
         self.anew.insert(set);
     }
@@ -137,7 +137,7 @@ impl<'c> Baseline<'c> {
         self.changes.add(&statement_key(statement.set, &statement.entry.loc), value)
     }
 
-    /// [`Baseline::commit_guarded`] for one who lets go whatever is not listed.
+    /// [`Baseline::commit_guarded`] where all that is not listed may go.
     #[cfg(test)]
     pub(crate) fn commit(self, at: Option<Timestamp>, position: &[u8]) -> Result<Committed, CatalogError> {
         self.commit_guarded(at, &mut |_| (Decision::Apply, position.to_vec()))

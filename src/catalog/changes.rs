@@ -153,7 +153,7 @@ impl<'c> Changes<'c> {
         Ok(applied)
     }
 
-    /// Adds deletions that earlier commits have held back, 100,000 at most; how many. Whoever wants all of them commits and
+    /// Adds deletions that earlier commits have held back, 100,000 at most; how many. A caller that wants all of them commits and
     /// begins again until there are none ([`super::Snapshot::held_count`]). These are decided: no [`Losses`] count them and no
     /// [`Decision`] concerns them.
     pub fn accept_held(&mut self) -> Result<u64, CatalogError> {
@@ -369,7 +369,7 @@ impl<'o> Resolving<'o> {
         }
     }
 
-    /// The resource as it is to be, for whoever settles its name.
+    /// The resource as it is to be, for the resolution of its name.
     fn stated(&self, uri: &Uri, resolved: &Resolved<'_>) -> Result<Stated, CatalogError> {
         let sense = || damaged("resource", uri.as_str().as_bytes());
         let by_rule = |record: &ResourceRecord<'_>| -> Result<String, CatalogError> {

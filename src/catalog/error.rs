@@ -26,7 +26,7 @@ pub enum CatalogError {
     /// The store failed.
     #[error("the catalog's store failed")]
     Store(#[from] heed::Error),
-    /// A record does not match its checksum or makes no sense: the next baseline must build the store anew
+    /// A record does not match its checksum or makes no sense: the next baseline must rebuild the store
     /// ([`super::Catalog::distrust`]).
     #[error("the catalog is damaged: {0}")]
     Damaged(String),
@@ -45,7 +45,7 @@ pub enum CatalogError {
 }
 
 impl CatalogError {
-    /// Whether a store that answers so can only be made anew.
+    /// Whether a store that answers so can only be rebuilt.
     pub fn is_damage(&self) -> bool {
         match self {
             CatalogError::Damaged(_) => true,

@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 /// Readers never wait for a commit, nor for each other. Lock order: `writer`, then the store's own write lock, then `forgotten`, which
 /// is not held while another lock is taken.
 pub struct Catalog {
-    /// Replaced by [`Catalog::compact`] and where a revision was written into a store of its own; whoever uses it keeps the one that they took to
+    /// Replaced by [`Catalog::compact`] and where a revision was written into a store of its own; a user of it keeps the one that it took to
     /// the end. Who replaces it holds `writer`.
     pub(super) current: ArcSwap<Current>,
     pub(super) symbols: Symbols,
@@ -33,7 +33,7 @@ pub struct Catalog {
     /// Whether damage was found in `store`, and who waits for that.
     pub(super) distrusted: AtomicBool,
     distrust: Notify,
-    /// Orphans to be dropped by whoever writes next.
+    /// Orphans that the next writer drops.
     pub(super) forgotten: Mutex<InodeSet>,
     /// See [`Catalog::most_in_place`].
     pub(super) most_in_place: AtomicU64,
@@ -50,8 +50,8 @@ pub(super) struct Current {
 }
 
 impl Catalog {
-    /// Opens or makes the catalog in `folder`; `holder` is what a second opener is told (mount point and process).
-    /// A damaged or foreign-format catalog is moved aside and made anew, empty.
+    /// Opens or makes the catalog in `folder`; `holder` is shown to a second opener (mount point and process).
+    /// A catalog that is damaged or of another format is moved away, and an empty one made.
     pub fn open(folder: &Path, holder: &str) -> Result<Catalog, CatalogError> {
         store::make_folder(folder)?;
         let lock = FolderLock::take(folder, holder)?;
@@ -73,7 +73,7 @@ impl Catalog {
         })
     }
 
-    /// The same, which leaves `room` free on its disk: whatever would take of that fails, and changes nothing.
+    /// The same, which leaves `room` free on its disk: a commit that would take of that fails, and changes nothing.
     pub fn leaving(mut self, room: Room) -> Catalog {
         self.spill_folder.room = Arc::new(room);
         self
@@ -103,7 +103,7 @@ impl Catalog {
     }
 
     /// Distinguishes this catalog from one that was in the same folder before it and gave the same inodes to others:
-    /// whatever is kept by inode elsewhere is kept under this name.
+    /// what is kept by inode elsewhere is kept under this name.
     pub fn instance(&self) -> Result<String, CatalogError> {
         let store = self.store();
         let txn = store.env.read_txn()?;

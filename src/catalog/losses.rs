@@ -1,4 +1,4 @@
-//! What a commit would take away, counted for whoever decides whether it may.
+//! What a commit would take away, counted for the decision whether it may.
 
 use super::SetId;
 use super::store::record::Sets;

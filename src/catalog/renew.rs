@@ -20,7 +20,7 @@ pub(super) const TAKEN_OVER_AT_ONCE: usize = 100_000;
 
 impl Catalog {
     /// Drops the records of orphans that the kernel has forgotten, in one commit. While another commit is running they stay
-    /// until the next write: nobody waits.
+    /// until the next write: no caller waits.
     pub fn drop_orphans(&self, inodes: &[INodeNo]) -> Result<(), CatalogError> {
         let Current { store, past } = self.current();
         let mut forgotten = inodes.to_vec();

@@ -52,7 +52,7 @@ impl<'c> Snapshot<'c> {
         Ok(self.naming.get_or_init(|| naming))
     }
 
-    /// Reads something. Damage found on the way is told to the catalog, unless its store was replaced meanwhile.
+    /// Reads something. Damage found on the way is reported to the catalog, unless its store was replaced meanwhile.
     fn read<T>(&self, read: impl FnOnce() -> Result<T, CatalogError>) -> Result<T, CatalogError> {
         let result = read();
         if let Err(error) = &result {
@@ -139,7 +139,7 @@ impl<'c> Snapshot<'c> {
         self.read(|| self.read_resource(ino, None))
     }
 
-    /// [`Snapshot::resource`] of the file at `path`, for whoever has come by there.
+    /// [`Snapshot::resource`] of the file at `path`, for a caller that has its path.
     pub fn resource_at(&self, ino: INodeNo, path: &str) -> Result<Option<Resource>, CatalogError> {
         self.read(|| self.read_resource(ino, Some(path)))
     }

@@ -1,4 +1,4 @@
-//! Statements beyond number: sorted on the disk by what they speak of, so that of each resource of a set the last is told.
+//! Statements beyond number: sorted on the disk by what they speak of, so that of each resource of a set the last one counts.
 
 use super::Statement;
 use super::journal::Row;
@@ -23,7 +23,7 @@ pub struct Standing {
     pub is_doubtful: bool,
 }
 
-/// Takes statements in any order. Memory: some 20 MiB, whatever their number.
+/// Takes statements in any order. Memory: some 20 MiB for any number of them.
 pub struct Statements {
     catalog: Arc<Catalog>,
     sorter: Sorter,

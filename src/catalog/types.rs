@@ -190,7 +190,7 @@ pub struct SetLoss {
     pub coming: u64,
 }
 
-/// What a commit would take away, for whoever decides whether it may.
+/// What a commit would take away, for the decision whether it may.
 ///
 /// Files that are held back already stay in any case: they count as present, neither as going nor as coming. So do, in
 /// [`super::changes::Changes`], the deletions that were accepted: they are decided.

@@ -1,4 +1,4 @@
-//! What is left free on the disk of the cache by whatever is written there in bulk: documents, sorts, the catalog.
+//! What is left free on the disk of the cache by what is written there in bulk: documents, sorts, the catalog.
 
 use std::{
     error, fmt, io,
@@ -116,7 +116,7 @@ impl Room {
             }
         }
         if fitting.is_ok() {
-            // Where there was none, whatever comes next is looked at, however small.
+            // Where there was none, the next write is checked, however small.
             written.since_look = 0;
         }
         fitting

@@ -1,6 +1,6 @@
 //! Who waits for whom where there are more threads at work than processors.
 //!
-//! Who answers a program is to wait for nobody; what takes long is to wait for everybody. Three things tell the kernel: how great a share a
+//! A thread that answers a program waits for no other; long work waits for all others. Three things tell the kernel: how great a share a
 //! thread has (nice(2)); how long it goes on before another may have the processor, its slice (sched(7)); and whether it may interrupt
 //! others when it wakes up, which a batch does not. A slice is some milliseconds by default, whatever the share, and so long a
 //! thread that wakes up may wait. Linux 6.12 and later take slices, and no privilege is needed for a short one.

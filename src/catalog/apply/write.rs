@@ -50,7 +50,7 @@ pub(in crate::catalog) struct Writer<'c> {
     /// The folder that the last orphan lay in and the one above, each with its path and a slash: orphans come folder by folder,
     /// and folders do too.
     pub(in crate::catalog) orphan_folders: [Option<(u64, String)>; 2],
-    /// `false` for the first revision: nothing was shown, nobody is to be told.
+    /// `false` for the first revision: nothing was shown, so the kernel need not be notified.
     pub(in crate::catalog) shown: bool,
     names: Vec<Invalidation>,
     /// Whether `names` ceased to be complete.
@@ -557,7 +557,7 @@ impl Drop for Writer<'_> {
     }
 }
 
-/// The next number of a kind; a catalog that has used all is made anew.
+/// The next number of a kind; a catalog that has used all is rebuilt.
 fn take_number(next: &mut u64, what: &str) -> Result<u64, CatalogError> {
     let number = *next;
     if number >= NUMBER_LIMIT {

@@ -67,7 +67,7 @@ fn locate_in<'t>(
     if let Some(found) = stands_for(store, txn, naming, uri, (parent, above, name))? {
         return Ok(Some(found));
     }
-    // Nobody has another name unless somebody has this one.
+    // A resource has another name only where this one is taken.
     if store.named(txn, parent, name.as_bytes())?.is_none() {
         return Ok(None);
     }

@@ -1,5 +1,5 @@
 //! What a first revision writes: it is noted in batches, and where there are several a thread of its own writes one while the next is
-//! being made, into a store that nobody sees before all of it is there. Nothing is there to be read in between.
+//! being made, into a store that no reader sees before all of it is there. Nothing is there to be read in between.
 
 use super::super::CatalogError;
 use super::super::sort::SpillFolder;
@@ -37,7 +37,7 @@ pub(in crate::catalog) enum Target {
     /// Entry ids, which join those that the key has.
     Names,
     Row(TableId),
-    /// Whatever is at the key of this table goes.
+    /// Removes what is at the key of this table.
     Nothing(TableId),
 }
 
@@ -126,7 +126,7 @@ impl Drop for FirstRevision<'_> {
     /// Waits until nothing of it is left, so that another can begin.
     fn drop(&mut self) {
         if let Some(writing) = self.writing.take() {
-            // Whoever has not committed does not ask how it went.
+            // A caller that has not committed does not ask for the outcome.
             let _ = writing.end();
         }
     }

@@ -28,7 +28,7 @@ pub(in crate::catalog) const REWRITTEN_PART: u64 = 3;
 mod tag {
     /// The record follows, yet unsealed.
     pub const ROW: u8 = 0;
-    /// Whatever is at the key goes.
+    /// Removes what is at the key.
     pub const NOTHING: u8 = 1;
 }
 

@@ -38,7 +38,7 @@ struct LastLeaf {
 }
 
 impl<'c> Transaction<'c> {
-    /// Begins; nobody else writes until it ends.
+    /// Begins; no other thread writes until it ends.
     pub(in crate::catalog) fn begin(store: &'c Store) -> Result<Transaction<'c>, CatalogError> {
         let txn = store.env.write_txn()?;
         Ok(Transaction {

@@ -314,7 +314,7 @@ impl Sorted {
         Ok(self)
     }
 
-    /// The same pairs, which nobody reads once more behind the one handed out last: the disk has the room of what was read back.
+    /// The same pairs, which are not read again behind the one handed out last: the disk has the room of what was read back.
     pub(super) fn read_once(mut self) -> Sorted {
         let mut heads = std::mem::take(&mut self.heads).into_vec();
         for run in heads.iter_mut().map(|run| &mut **run).chain(&mut self.ended) {

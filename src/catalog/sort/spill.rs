@@ -24,7 +24,7 @@ impl SpillFolder {
         SpillFolder { path: path.to_owned(), room: Arc::default() }
     }
 
-    /// A file without a name: whatever ends this process ends it too.
+    /// A file without a name: it ends with the process.
     pub(super) fn file(&self) -> io::Result<Spill<'_>> {
         static FILES: AtomicU64 = AtomicU64::new(0);
         let path = self.path.join(format!("run-{}", FILES.fetch_add(1, Ordering::Relaxed)));
@@ -48,7 +48,7 @@ pub(super) struct RunFile {
     file: File,
     /// Octets read since the beginning.
     read: u64,
-    /// Whether nobody reads it once more: the disk has its room back behind the reader.
+    /// Whether it is read for the last time: the disk has its room back behind the reader.
     is_read_once: bool,
     /// Octets that the disk has back.
     given_back: u64,
@@ -64,7 +64,7 @@ impl RunFile {
         Ok(RunFile { file, read: 0, is_read_once: false, given_back: 0 })
     }
 
-    /// What is read from here on nobody reads once more.
+    /// What is read from here on is not read again.
     pub fn read_once(&mut self) {
         self.is_read_once = true;
     }

@@ -33,7 +33,7 @@ impl Successor {
             tracing::warn!(%error, "the catalog's file stays longer than it need be");
         }
         store.env.force_sync()?;
-        // SAFETY: nobody else has the environment yet; from here on each commit is durable.
+        // SAFETY: no other thread has the environment yet; from here on each commit is durable.
         unsafe { store.env.set_flags(EnvFlags::NO_SYNC, FlagSetMode::Disable)? };
         let catalog = other.folder.parent().unwrap_or(Path::new("."));
         let number = numbered(catalog)?.last().map_or(1, |(number, _)| number + 1);

@@ -63,7 +63,7 @@ const MAX_READERS: u32 = 1024;
 /// A table; keys and records are plain octets, see [`record`].
 pub(super) type Table = Database<'static, Bytes, Bytes>;
 
-/// Which table, of whatever store.
+/// Which table of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TableId {
     Entries,

@@ -16,7 +16,7 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A store whose files have no name any more, and which nobody writes.
+/// A store whose files have no name any more, and which is not written.
 ///
 /// Damage in it says nothing of the present store, so no error of its methods is damage of the catalog: what cannot be read is no
 /// orphan any more, and a list that cannot be read to its end is [`CatalogError::DamagedBefore`].

@@ -386,7 +386,7 @@ impl<'a> ResourceRecord<'a> {
         out.extend_from_slice(self.body);
     }
 
-    /// Whether both say the same of the resource, whatever sets and packages hold it.
+    /// Whether both say the same of the resource; the sets and packages that hold it do not count.
     pub(in crate::catalog) fn says_the_same(&self, other: &ResourceRecord<'_>) -> bool {
         let said = flag::LASTMOD | flag::LENGTH | flag::TYPE | flag::ENCODING | flag::DIGESTS | flag::LINKS;
         (self.flags & said, self.changefreq, self.body) == (other.flags & said, other.changefreq, other.body)

@@ -23,7 +23,7 @@ pub(in crate::catalog) struct Symbols {
     places: Box<[AtomicU16]>,
     /// Of the hash: who writes a list is not to know which strings share a place.
     seed: u64,
-    /// How many there are; held by whoever adds one.
+    /// How many there are; held while one is added.
     count: Mutex<usize>,
 }
 
@@ -106,7 +106,7 @@ impl Symbols {
     fn find(&self, string: &str) -> Result<u64, usize> {
         let mut place = xxh3_64_with_seed(string.as_bytes(), self.seed) as usize % self.places.len();
         loop {
-            // What whoever wrote the number wrote before it is seen.
+            // What the writer of the number wrote before it is seen.
             let number = self.places[place].load(Ordering::Acquire);
             match usize::from(number).checked_sub(1) {
                 None => return Err(place),

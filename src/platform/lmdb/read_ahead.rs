@@ -1,5 +1,5 @@
 //! Reading ahead of one who goes through a table in its order. Environments are opened with NO_READ_AHEAD, since those who look names up
-//! jump; whoever reads all of one would wait for each page that is not in memory by itself.
+//! jump; a reader of all of one would wait for each page that is not in memory by itself.
 
 use std::ops::Range;
 

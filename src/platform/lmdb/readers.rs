@@ -13,14 +13,14 @@ use std::sync::{Mutex, PoisonError};
 /// Threads that find a transaction of their own; more share, and begin one where the place is empty.
 const PLACES: usize = 16;
 
-/// A transaction of one environment, on whatever thread.
+/// A transaction of one environment, on any thread.
 pub type Reading = RoTxn<'static, WithoutTls>;
 
 /// The transactions that wait.
 #[derive(Default)]
 pub struct Readers([Place; PLACES]);
 
-/// Of one thread, so that nobody waits for its lock; in a cache line of its own.
+/// Of one thread, so that no other waits for its lock; in a cache line of its own.
 #[derive(Default)]
 #[repr(align(128))]
 struct Place(Mutex<Option<Reading>>);
@@ -80,7 +80,7 @@ mod tests {
     fn environment(folder: &std::path::Path) -> (Env<WithoutTls>, Table) {
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
         options.map_size(1 << 30);
-        // SAFETY: nobody else has the folder.
+        // SAFETY: no other program has the folder.
         let env = unsafe { options.open(folder) }.unwrap();
         let created = env.create_databases_and_commit(env.write_txn().unwrap(), |creator, txn| {
             Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit(creator.create_database::<Bytes, Bytes>(txn, None)?))
