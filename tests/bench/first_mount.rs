@@ -233,9 +233,9 @@ pub fn unsized_folder() -> Vec<Row> {
     source.pause(PAUSE);
     let mut rows = Vec::new();
     for (command, options) in [
-        ("ls --color=always \"$1\"", "poll=1h,connections=256".to_owned()),
-        ("ls -l \"$1\"", "poll=1h,connections=256".to_owned()),
-        ("ls -l \"$1\"", format!("poll=1h,connections=256,rate={RATE}")),
+        ("ls --color=always \"$1\"", "poll=1h".to_owned()),
+        ("ls -l \"$1\"", "poll=1h".to_owned()),
+        ("ls -l \"$1\"", format!("poll=1h,rate={RATE}")),
     ] {
         let mounted = Mounted::new(&source.list_url(), &options);
         source.wait_for_quiet();
