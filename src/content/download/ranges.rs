@@ -1,8 +1,9 @@
 //! A large body in parallel ranges, handed on in order.
 //!
 //! A connection brings at most its window in a round trip, so several bring several times as much of a line that one does not fill. How
-//! many are worth it is measured once, from the beginning of the body that was asked for first ([`width`]). The body goes on until the
-//! range behind it arrives; a server that refuses a range loses nothing by that, the body goes on alone.
+//! many are worth it is measured at the beginning of the body that was asked for first ([`width`]), and again while ranges arrive: where
+//! they fill the line, fewer are enough. The body goes on until the range behind it arrives; a server that refuses a range loses nothing
+//! by that, the body goes on alone.
 //!
 //! Ranges are asked for under the body's strong ETag, and only up to the demand of the download. The first that is missing is handed on
 //! as it arrives and needs no memory. Those behind it arrive in memory, charged to the budget chunk by chunk; without a reservation a range is
@@ -26,12 +27,20 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-/// Bytes of a range.
+/// Bytes of a range, at most.
 pub(super) const RANGE: u64 = 4 << 20;
 
-/// Ranges of one body under way at once, at most. More of them, whose connections grow at the same time, lose packets of a line that they
-/// fill, and all wait for the first.
-const MOST: u128 = 8;
+/// A range is at most one part in so many of what was asked for before it: all connections begin early and grow together, and the
+/// ranges end one after the other.
+const RISE: u64 = 4;
+
+/// Ranges of one body under way at once, at most. Their connections begin together: one that begins later grows while all wait for it.
+const MOST: usize = 14;
+
+/// The same where the line is full: the ranges' connections are silent for less than one part in [`MOSTLY_AT_WORK`] of their time. More
+/// ranges lose packets then, and all wait for the first.
+const MOST_OF_A_FULL_LINE: usize = 8;
+const MOSTLY_AT_WORK: u32 = 4;
 
 /// Fewer bring little more than the body alone.
 const WORTH_IT: u128 = 4;
@@ -39,17 +48,27 @@ const WORTH_IT: u128 = 4;
 /// Bytes of the body that are measured. Over a connection that still grows they take eight round trips.
 const MEASURED: u64 = 1 << 20;
 
+/// Bytes of it that take a growing connection four round trips, their head's included. Where they take at most five, the line is not filled.
+const FIRST: u64 = 128 << 10;
+const FIRST_ROUND_TRIPS: u32 = 5;
+
+/// The time in which the connection of a range that is here comes back to its pool. A range that is asked for before opens another, and
+/// all wait while that one grows.
+const BACK: Duration = Duration::from_millis(2);
+
 /// Where a round trip takes less, one connection fills the line.
 const NEAR: Duration = Duration::from_millis(3);
 
-/// Bytes that the body brings while the connections of the first ranges grow.
-const MEANWHILE: u64 = 2 * RANGE;
-
-/// How many ranges to ask for at once, where the first [`MEASURED`] bytes `took` so long, a `round_trip` included: the fewer, the longer
-/// they took in round trips, for then the line is filled.
-fn width(round_trip: Duration, took: Duration) -> usize {
+/// How many ranges to ask for at once, where the first `bytes` `took` so long, a `round_trip` included: the fewer, the longer
+/// they took in round trips, for then the line is filled. `None`: it is too early to know.
+fn width(round_trip: Duration, bytes: u64, took: Duration) -> Option<usize> {
     let wanted = 128 * round_trip.as_micros() / took.as_micros().max(1);
-    if round_trip <= NEAR || wanted < WORTH_IT { 1 } else { wanted.min(MOST) as usize }
+    match bytes {
+        MEASURED.. if round_trip <= NEAR || wanted < WORTH_IT => Some(1),
+        MEASURED.. => Some((wanted as usize).min(MOST)),
+        FIRST.. if round_trip > NEAR && took <= FIRST_ROUND_TRIPS * round_trip => Some(MOST),
+        _ => None,
+    }
 }
 
 /// Asks for ranges of one version.
@@ -147,6 +166,11 @@ impl Fetching {
                 }
             }
         }
+        if let Some(mut body) = self.body.take() {
+            // All bytes are here, whatever follows.
+            let _ = timeout(self.client.silence, body.chunk()).await;
+            sleep(BACK).await;
+        }
         Ok(None)
     }
 
@@ -166,6 +190,8 @@ impl Fetching {
 
 /// One range, and what arrived of it.
 struct InFlight {
+    /// Bytes that were asked for.
+    length: u64,
     /// Not handed on yet.
     left: Range<u64>,
     chunks: Chunks,
@@ -173,7 +199,8 @@ struct InFlight {
     arrived: VecDeque<Result<Bytes, RangeError>>,
     /// Arrived, without a reservation yet. Nothing more is read until it has one.
     uncharged: Option<Bytes>,
-    has_started: bool,
+    begun: Instant,
+    started: Option<Instant>,
     /// No more chunks are to come.
     has_ended: bool,
 }
@@ -182,34 +209,48 @@ impl InFlight {
     fn new(client: &Arc<RangeClient>, left: Range<u64>) -> InFlight {
         let chunks = Fetching::chunks(client, left.clone());
         let (arrived, uncharged) = (VecDeque::new(), None);
-        InFlight { left, chunks, arrived, uncharged, has_started: false, has_ended: false }
+        InFlight {
+            length: left.end - left.start,
+            left,
+            chunks,
+            arrived,
+            uncharged,
+            begun: Instant::now(),
+            started: None,
+            has_ended: false,
+        }
     }
 
     fn has_failed(&self) -> bool {
         self.arrived.back().is_some_and(Result::is_err)
     }
 
-    /// Takes in the chunks that are here, while the budget has room.
-    fn fill(&mut self, cx: &mut Context, budget: &Budget) {
+    /// Takes in the chunks that are here, while the budget has room. Where they are the last: how long it was silent, and under way.
+    fn fill(&mut self, cx: &mut Context, budget: &Budget) -> Option<(Duration, Duration)> {
         while !self.has_ended {
             if let Some(chunk) = self.uncharged.take() {
                 match budget.try_reserve(chunk.len()) {
                     Some(reservation) => self.arrived.push_back(Ok(reservation.attach(chunk))),
                     None => {
                         self.uncharged = Some(chunk);
-                        return;
+                        return None;
                     }
                 }
             }
             match self.chunks.poll_next_unpin(cx) {
-                Poll::Pending => return,
-                Poll::Ready(Some(Ok(chunk))) => (self.uncharged, self.has_started) = (Some(chunk), true),
+                Poll::Pending => return None,
+                Poll::Ready(Some(Ok(chunk))) => {
+                    self.started.get_or_insert_with(Instant::now);
+                    self.uncharged = Some(chunk);
+                }
                 Poll::Ready(end) => {
                     self.has_ended = true;
                     self.arrived.extend(end);
+                    return self.started.map(|started| (started - self.begun, self.begun.elapsed()));
                 }
             }
         }
+        None
     }
 
     /// The next bytes, from `at` on: the body may have brought the first of them.
@@ -219,7 +260,7 @@ impl InFlight {
                 Some(chunk) => chunk?,
                 None => ready!(self.chunks.poll_next_unpin(cx)).unwrap_or(Err(RangeError::Other))?,
             };
-            self.has_started = true;
+            self.started.get_or_insert_with(Instant::now);
             let known = at.saturating_sub(self.left.start).min(chunk.len() as u64);
             self.left.start += chunk.len() as u64;
             // At most the chunk's length.
@@ -246,10 +287,16 @@ pub(super) struct Ranges {
     measured: (u64, Duration),
     /// Ranges under way at once; `None` before it is measured.
     width: Option<usize>,
+    /// Of the latest whole ranges, in the mean: how long a connection was silent, and at work with it.
+    pace: Option<(Duration, Duration)>,
+    /// The first byte.
+    from: u64,
     /// Behind the last byte that was asked for in a range.
     asked: u64,
     /// In order, without a hole.
     ranges: VecDeque<InFlight>,
+    /// Ranges that were handed on, until their connections are back.
+    handed_on: Vec<Chunks>,
 }
 
 impl Ranges {
@@ -272,8 +319,11 @@ impl Ranges {
             round_trip,
             measured: (0, round_trip),
             width: None,
+            pace: None,
+            from,
             asked: from,
             ranges: VecDeque::new(),
+            handed_on: Vec::new(),
         }
     }
 
@@ -311,20 +361,36 @@ impl Ranges {
     fn measure(&mut self, bytes: u64, took: Duration) {
         if self.width.is_none() {
             self.measured = (self.measured.0 + bytes, self.measured.1 + took);
-            if self.measured.0 >= MEASURED {
-                // One connection fewer than the host may have: one of an earlier range may still be open.
-                let most = self.client.client.connections().saturating_sub(1).max(1);
-                self.width = Some(width(self.round_trip, self.measured.1).min(most));
-                self.asked = (self.at + MEANWHILE).next_multiple_of(BLOCK);
+            if let Some(width) = width(self.round_trip, self.measured.0, self.measured.1) {
+                self.width = Some(width.min(self.connections()));
+                // What the body brings while the connections of the first ranges grow.
+                self.asked = (self.at + 2 * self.next_length()).next_multiple_of(BLOCK);
                 tracing::debug!(place = %self.client.origin.place, width = ?self.width, "parallel ranges");
             }
         }
     }
 
+    /// One fewer than the host may have: one of an earlier range may still be open.
+    fn connections(&self) -> usize {
+        self.client.client.connections().saturating_sub(1).max(1)
+    }
+
+    /// Bytes of the next range.
+    fn next_length(&self) -> u64 {
+        ((self.asked.max(self.at) - self.from) / RISE).next_multiple_of(BLOCK).clamp(BLOCK, RANGE)
+    }
+
+    /// A range is here.
+    fn note_pace(&mut self, silent: Duration, whole: Duration) {
+        let (mean_silent, mean_whole) = self.pace.unwrap_or((silent, whole));
+        self.pace = Some(((3 * mean_silent + silent) / 4, (3 * mean_whole + whole) / 4));
+    }
+
     /// Drops ranges from `wanted` on, and asks for those before it.
     fn begin(&mut self, wanted: u64) {
         while self.ranges.front().is_some_and(|first| first.left.is_empty()) {
-            self.ranges.pop_front();
+            let first = self.ranges.pop_front().filter(|first| !first.has_ended);
+            self.handed_on.extend(first.map(|first| first.chunks));
         }
         while self.ranges.back().is_some_and(|last| last.left.start >= wanted) {
             self.asked = self.ranges.pop_back().map_or(self.asked, |last| last.left.start);
@@ -334,7 +400,7 @@ impl Ranges {
             self.asked = self.at;
         }
         while self.asked < wanted && (self.is_needed() || self.has_room(width)) {
-            let end = (self.asked + RANGE).min(self.client.origin.length);
+            let end = (self.asked + self.next_length()).min(self.client.origin.length);
             let range = InFlight::new(&self.client, self.asked..end);
             self.ranges.push_back(range);
             self.asked = end;
@@ -357,15 +423,21 @@ impl Ranges {
 
     /// Whether one more range may be under way. A host that does not answer is asked for few.
     fn has_room(&self, width: usize) -> bool {
-        let answered = self.ranges.iter().filter(|range| range.has_started).count();
-        let under_way = self.ranges.iter().filter(|range| !range.has_ended).count();
+        let answered = self.ranges.iter().filter(|range| range.started.is_some()).count();
+        let under_way = self.ranges.iter().filter(|range| !range.has_ended).count() + self.handed_on.len();
+        let is_full = self.pace.is_some_and(|(silent, whole)| silent * MOSTLY_AT_WORK < whole);
+        let width = if is_full { width.min(MOST_OF_A_FULL_LINE) } else { width };
         let is_answering = self.ranges.len() - answered < 2 + 2 * answered;
         under_way < width && is_answering && self.budget.has_room(RANGE as usize)
     }
 
     fn poll_next(&mut self, cx: &mut Context) -> Poll<Result<Bytes, RangeError>> {
-        let handed_on = usize::from(self.body.is_none());
-        self.ranges.iter_mut().skip(handed_on).for_each(|range| range.fill(cx, &self.budget));
+        self.handed_on.retain_mut(|chunks| chunks.poll_next_unpin(cx).is_pending());
+        let in_flight = self.ranges.iter_mut().skip(usize::from(self.body.is_none()));
+        let ended: Vec<_> = in_flight.filter_map(|range| Some((range.length, range.fill(cx, &self.budget)?))).collect();
+        for (_, (silent, whole)) in ended.into_iter().filter(|(length, _)| *length == RANGE) {
+            self.note_pace(silent, whole);
+        }
         if self.body.is_some() {
             self.hand_over();
         }
@@ -386,7 +458,7 @@ impl Ranges {
             self.ranges.clear();
             self.width = Some(1);
         }
-        if self.ranges.front().is_some_and(|first| first.left.start <= self.at && first.has_started) {
+        if self.ranges.front().is_some_and(|first| first.left.start <= self.at && first.started.is_some()) {
             self.body = None;
         }
     }
@@ -398,10 +470,13 @@ mod tests {
 
     #[test]
     fn a_near_or_slow_line_is_filled_by_one_body() {
-        let width = |round_trip, took| width(Duration::from_millis(round_trip), Duration::from_millis(took));
-        assert_eq!([width(40, 360), width(150, 1400)], [MOST as usize; 2], "its connection still grows");
-        assert_eq!((width(40, 900), width(40, 1300)), (5, 1));
-        assert_eq!(width(2, 20), 1, "near");
-        assert_eq!(width(2000, 2100), MOST as usize, "a server that takes long before each answer");
+        let ms = Duration::from_millis;
+        let measured = |round_trip, took| width(ms(round_trip), MEASURED, ms(took)).unwrap();
+        assert_eq!([measured(40, 360), measured(150, 1400)], [14, 12], "its connection still grows");
+        assert_eq!((measured(40, 900), measured(40, 1300)), (5, 1));
+        assert_eq!(measured(2, 20), 1, "near");
+        assert_eq!(measured(2000, 2100), MOST, "a server that takes long before each answer");
+        let first = |round_trip, took| width(ms(round_trip), FIRST, ms(took));
+        assert_eq!((first(40, 170), first(40, 230), first(2, 8)), (Some(MOST), None, None));
     }
 }
