@@ -1,7 +1,7 @@
 //! What the current revision was made of, committed together with it.
 
 use super::followed::FollowedSet;
-use super::guard::{DeletionGuard, ListLoss};
+use super::guard::{Guard, ListLoss};
 use super::incremental::Known;
 use super::read_set::ReadSet;
 use crate::catalog::{CatalogError, Naming, SetId};
@@ -31,7 +31,7 @@ pub struct Position {
     /// What the Source offered and was not found.
     missing: Vec<Gap>,
     /// The state of the guard.
-    pub guard: DeletionGuard,
+    pub guard: Guard,
     /// Whether this is the state of an earlier time, and all that will ever be told of it is known.
     #[serde(default)]
     pub is_final: bool,
@@ -171,7 +171,7 @@ impl Position {
             next_set: 0,
             sets: Vec::new(),
             missing: Vec::new(),
-            guard: DeletionGuard::default(),
+            guard: Guard::default(),
             is_final: false,
         };
         position.follow(sets);
@@ -488,7 +488,7 @@ mod tests {
                 set: None,
                 why: String::new(),
             }],
-            guard: DeletionGuard::default(),
+            guard: Guard::default(),
             is_final: false,
         }
     }
