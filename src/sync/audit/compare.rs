@@ -18,23 +18,18 @@ const BATCH: usize = 256;
 pub type Versions = Arc<dyn Fn(&Snapshot<'_>, INodeNo) -> Result<Option<FetchSpec>, CatalogError> + Send + Sync>;
 
 /// One file of the tree, or of the lists.
-pub(super) enum Compared {
-    /// It is the same in both, or there is nothing to compare with. With its version, where the walk looks versions up.
-    Same(Option<Box<Version>>),
-    /// It differs.
-    Different(Finding),
-}
-
-/// A version that the tree shows.
-pub(super) struct Version {
+pub(super) struct Compared {
     pub path: String,
-    pub wanted: FetchSpec,
+    /// The version that the tree shows of a file without a difference, if the walk looks versions up.
+    pub version: Option<FetchSpec>,
+    /// The difference, if there is one.
+    pub finding: Option<Finding>,
 }
 
 /// A walk through the lists, where the tree is compared with these, and then through the tree.
 pub(super) struct Walk {
     shown: Arc<Catalog>,
-    /// Nobody commits to it.
+    /// Never changed.
     listed: Option<Arc<Catalog>>,
     versions: Option<Versions>,
     /// The commit of the tree at the beginning: every later change has a later time.
@@ -148,12 +143,12 @@ impl Trees<'_> {
         listed: Option<INodeNo>,
         path: String,
     ) -> Result<Option<Compared>, CatalogError> {
-        if let Some(finding) = self.find_difference(node, listed, &path)? {
-            return Ok(Some(Compared::Different(finding)));
-        }
-        let Some(versions) = &self.versions else { return Ok(Some(Compared::Same(None))) };
-        let wanted = versions(&self.shown, node.ino)?;
-        Ok(wanted.map(|wanted| Compared::Same(Some(Box::new(Version { path, wanted })))))
+        let finding = self.find_difference(node, listed, &path)?;
+        let Some(versions) = self.versions.as_ref().filter(|_| finding.is_none()) else {
+            return Ok(Some(Compared { path, version: None, finding }));
+        };
+        let version = versions(&self.shown, node.ino)?;
+        Ok(version.map(|version| Compared { path, version: Some(version), finding: None }))
     }
 
     fn find_difference(&self, node: &Node, ino: Option<INodeNo>, path: &str) -> Result<Option<Finding>, CatalogError> {
@@ -174,10 +169,10 @@ impl Trees<'_> {
 
     /// The finding for a file that is listed and not in the tree.
     fn missing(&self, node: &Node, path: String) -> Result<Option<Compared>, CatalogError> {
-        let Some(listed) = &self.listed else { return Ok(None) };
-        let resource = listed.resource_at(node.ino, &path)?;
-        let what = "is not in the tree".to_owned();
-        Ok(resource.map(|it| Compared::Different(Finding::new(Difference::Missing, &path, &it.uri, what))))
+        let resource = self.listed.as_ref().map(|listed| listed.resource_at(node.ino, &path)).transpose()?.flatten();
+        let Some(resource) = resource else { return Ok(None) };
+        let finding = Finding::new(Difference::Missing, &path, &resource.uri, "is not in the tree".to_owned());
+        Ok(Some(Compared { path, version: None, finding: Some(finding) }))
     }
 
     /// Whether a folder of the tree has gone, or has other children, since the beginning.
@@ -261,10 +256,7 @@ mod tests {
         let mut walk = Walk::new(shown, listed, Some(versions())).unwrap();
         let mut all = Vec::new();
         while let Some(batch) = walk.next().unwrap() {
-            all.extend(batch.into_iter().map(|compared| match compared {
-                Compared::Same(version) => (version.unwrap().path, None),
-                Compared::Different(finding) => (finding.path, Some(finding.difference)),
-            }));
+            all.extend(batch.into_iter().map(|it| (it.path, it.finding.map(|finding| finding.difference))));
         }
         all.sort_by(|one, other| one.0.cmp(&other.0));
         all
@@ -320,8 +312,7 @@ mod tests {
             let mut walk = Walk::new(shown.clone(), Some(listed), Some(versions())).unwrap();
             let mut batches = 0;
             while let Some(batch) = walk.next().unwrap() {
-                for compared in batch {
-                    let Compared::Different(finding) = compared else { continue };
+                for finding in batch.into_iter().filter_map(|it| it.finding) {
                     let is_true = batches <= commit_after && finding.path.starts_with("new/");
                     assert!(is_true, "in batch {batches}, committed after {commit_after}: {finding:?}");
                 }
@@ -338,7 +329,7 @@ mod tests {
     fn a_difference_names_both_values() {
         use crate::document::{Algorithm, Digest};
         let digest =
-            |algorithm: Algorithm, octet| Digest::new(algorithm, &vec![octet; algorithm.digest_length()]).unwrap();
+            |algorithm: Algorithm, byte| Digest::new(algorithm, &vec![byte; algorithm.digest_length()]).unwrap();
         let resource = Resource {
             uri: Uri::parse("http://h/a").unwrap(),
             lastmod: Timestamp::parse("2024-01-01T00:00:00Z"),

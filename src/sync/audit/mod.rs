@@ -19,14 +19,12 @@ use crate::catalog::{Catalog, CatalogError, Snapshot};
 use crate::content::store::free_space;
 use crate::content::verify::{self, Asked, Checked};
 use crate::content::{Content, FetchSpec};
-use crate::document::Timestamp;
 use crate::platform::error_chain::chain;
 use crate::platform::free_space::Room;
-use crate::source::DocumentLocation;
 use crate::source::documents::DocumentCache;
 use crate::source::http::Client;
 use crate::source::zip::{PackageConfig, Packages};
-use compare::{Compared, Version, Walk};
+use compare::{Compared, Walk};
 use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -60,27 +58,9 @@ pub enum AuditError {
     /// The Source's lists cannot be read.
     #[error("the Source's lists cannot be read")]
     Source(#[from] SyncError),
-    /// Part of the Source's lists cannot be read, and was not missing when the tree was made.
-    #[error("{location} cannot be read now: it is unknown whether the files that it lists are gone")]
-    Incomplete {
-        /// Which part.
-        location: DocumentLocation,
-    },
-    /// Changes that the tree was made of cannot be read.
-    #[error("the tree holds changes that its lists do not, and the Source's changes cannot be read now: {why}")]
-    ChangesUnread {
-        /// Which, and why.
-        why: String,
-    },
-    /// Changes that the tree was made of are no longer published.
-    #[error(
-        "the Source no longer publishes the changes since {since}, and the tree holds them: \
-         it can be compared when the Source has a newer list"
-    )]
-    ChangesGone {
-        /// Since when they may be missing.
-        since: Timestamp,
-    },
+    /// The Source does not publish, or not now, all that the tree was made of. What, and what a person can do.
+    #[error("{0}")]
+    Incomparable(String),
     /// A catalog cannot be read.
     #[error("the catalog cannot be read")]
     Catalog(#[from] CatalogError),
@@ -94,7 +74,7 @@ impl AuditError {
     pub fn is_of_source(&self) -> bool {
         match self {
             AuditError::Source(cause) => cause.is_of_source(),
-            AuditError::Incomplete { .. } | AuditError::ChangesUnread { .. } | AuditError::ChangesGone { .. } => true,
+            AuditError::Incomparable(_) => true,
             AuditError::Catalog(_) | AuditError::Worker(_) => false,
         }
     }
@@ -165,8 +145,8 @@ impl Audit {
         while let Some((rest, batch)) = next(walk).await? {
             walk = rest;
             for compared in batch {
-                if let Compared::Same(Some(version)) = compared {
-                    send(events, Event::File(self.shown(version.path, &version.wanted))).await;
+                if let Some(version) = compared.version {
+                    send(events, Event::File(self.shown(compared.path, &version))).await;
                 }
             }
         }
@@ -243,34 +223,32 @@ impl Audit {
 
     /// Checks the cached bytes of a file, and what the Source serves of it.
     async fn check(&self, depth: Depth, compared: Compared) -> Check {
-        let mut check = Check::default();
-        let version = match compared {
-            Compared::Same(Some(version)) => version,
-            Compared::Same(None) => return check,
-            Compared::Different(finding) => return Check { finding: Some(finding), ..check },
-        };
+        let Compared { path, version, finding } = compared;
+        let mut check = Check { finding, ..Check::default() };
+        let Some(version) = version else { return check };
+        let found = |difference, what| Some(Finding::new(difference, &path, &version.uri, what));
         if let (true, Some(content)) = (depth.content, self.content.clone()) {
-            let wanted = version.wanted.clone();
+            let wanted = version.clone();
             let checked = spawn_blocking(move || content.check(&wanted)).await;
             check.read = matches!(checked, Ok(Checked::Intact(_) | Checked::Corrupt(_)));
             check.finding = match checked {
                 Ok(Checked::Absent | Checked::Intact(_)) => None,
-                Ok(Checked::Corrupt(what)) => version.finding(Difference::Corrupt, what),
-                Ok(Checked::Failed(what)) => version.finding(Difference::Failed, what),
-                Err(cause) => version.finding(Difference::Failed, cause.to_string()),
+                Ok(Checked::Corrupt(what)) => found(Difference::Corrupt, what),
+                Ok(Checked::Failed(what)) => found(Difference::Failed, what),
+                Err(cause) => found(Difference::Failed, cause.to_string()),
             };
         }
         // What is served today proves nothing about a version of an earlier time.
-        if check.finding.is_some() || !depth.fetch || version.wanted.is_past() {
+        if check.finding.is_some() || !depth.fetch || version.is_past() {
             return check;
         }
         check.asked = true;
-        match self.ask(&version.wanted).await {
+        match self.ask(&version).await {
             Asked::Same => {}
             Asked::There => check.unvouched = true,
-            Asked::Changed(what) => check.finding = version.finding(Difference::Changed, what),
-            Asked::Gone(what) => check.finding = version.finding(Difference::Gone, what),
-            Asked::Failed(what) => check.finding = version.finding(Difference::Failed, what),
+            Asked::Changed(what) => check.finding = found(Difference::Changed, what),
+            Asked::Gone(what) => check.finding = found(Difference::Gone, what),
+            Asked::Failed(what) => check.finding = found(Difference::Failed, what),
         }
         check
     }
@@ -294,12 +272,6 @@ struct Check {
     asked: bool,
     unvouched: bool,
     finding: Option<Finding>,
-}
-
-impl Version {
-    fn finding(&self, difference: Difference, what: String) -> Option<Finding> {
-        Some(Finding::new(difference, &self.path, &self.wanted.uri, what))
-    }
 }
 
 /// The next batch of a walk, with the walk behind it; `None` at its end.
@@ -343,13 +315,16 @@ fn is_comparable(shown: &Snapshot<'_>, listed: &Snapshot<'_>, unheard: &[Unheard
     let (shown, listed) = (position(shown.position()?), position(listed.position()?));
     let (Some(shown), Some(listed)) = (shown, listed) else { return Ok(()) };
     if let Some(location) = listed.lacks_beyond(&shown) {
-        return Err(AuditError::Incomplete { location });
+        let why = format!("{location} cannot be read now: it is unknown whether the files that it lists are gone");
+        return Err(AuditError::Incomparable(why));
     }
     if let Some(Unheard { why, .. }) = unheard.iter().find(|it| shown.has_heard(&it.root)) {
-        return Err(AuditError::ChangesUnread { why: why.clone() });
+        let what = "the tree holds changes that its lists do not, and the Source's changes cannot be read now";
+        return Err(AuditError::Incomparable(format!("{what}: {why}")));
     }
-    match (listed.missing_since(), shown.missing_since()) {
-        (Some(since), None) => Err(AuditError::ChangesGone { since }),
-        _ => Ok(()),
-    }
+    let (Some(since), None) = (listed.missing_since(), shown.missing_since()) else { return Ok(()) };
+    Err(AuditError::Incomparable(format!(
+        "the Source no longer publishes the changes since {since}, and the tree holds them: \
+         it can be compared when the Source has a newer list"
+    )))
 }
