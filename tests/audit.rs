@@ -113,7 +113,7 @@ fn a_mount_in_step_is_in_sync_and_asks_for_nothing_but_lists() {
     assert_eq!(left, 0, "its catalog is gone");
 }
 
-/// The list has changed and the mount has not looked yet: the audit tells, and leaves the mount as it is.
+/// The list has changed and the mount has not looked yet: the audit reports it, and leaves the mount as it is.
 #[test]
 fn what_the_source_lists_now_is_compared_with_what_is_shown() {
     let source = source();
@@ -150,7 +150,7 @@ fn the_lists_are_brought_forward_by_the_changes_since_them() {
     let source = source();
     let base = source.url();
     offer_an_old_list_and_changes(&source);
-    let tell = |changes: &[(&str, &str)]| {
+    let announce = |changes: &[(&str, &str)]| {
         let entry = |(change, path): &(&str, &str)| {
             let time = "2024-06-01T00:00:00Z";
             format!("<url><loc>{base}{path}</loc><lastmod>{time}</lastmod><rs:md change=\"{change}\"/></url>")
@@ -159,7 +159,7 @@ fn the_lists_are_brought_forward_by_the_changes_since_them() {
         let header = "<rs:md capability=\"changelist\" from=\"2024-05-01T00:00:00Z\"/>";
         source.document("changelist.xml", format!("{URLSET}{header}{entries}</urlset>"));
     };
-    tell(&[("deleted", "a/one")]);
+    announce(&[("deleted", "a/one")]);
     let mounted = Mounted::new(&source.url(), "");
     let directory = mounted.path();
     let directory = directory.to_str().unwrap();
@@ -167,7 +167,7 @@ fn the_lists_are_brought_forward_by_the_changes_since_them() {
     assert_eq!(audit(&[directory]).status.code(), Some(IN_SYNC));
 
     source.put("later", Resource::new("later"));
-    tell(&[("deleted", "a/one"), ("deleted", "bare"), ("created", "later")]);
+    announce(&[("deleted", "a/one"), ("deleted", "bare"), ("created", "later")]);
     let (found, _) = report(&audit(&["--json", directory]));
     mounted.refresh();
     eventually("the mount has looked", || mounted.join("later").exists());
@@ -176,18 +176,18 @@ fn the_lists_are_brought_forward_by_the_changes_since_them() {
     assert_eq!(audit(&[directory]).status.code(), Some(IN_SYNC));
 }
 
-/// What only a change has told is neither extra nor missing where the change cannot be had.
+/// A file that only a change announced is neither extra nor missing while the change cannot be read.
 #[test]
-fn changes_that_cannot_be_had_are_no_ground_for_a_verdict() {
+fn unread_changes_are_no_ground_for_a_verdict() {
     let source = source();
     let base = source.url();
     offer_an_old_list_and_changes(&source);
-    let tell = |from: &str, entries: &str| {
+    let announce = |from: &str, entries: &str| {
         let header = format!("<rs:md capability=\"changelist\" from=\"{from}\"/>");
         source.document("changelist.xml", format!("{URLSET}{header}{entries}</urlset>"));
     };
     let deleted = "<lastmod>2024-06-01T00:00:00Z</lastmod><rs:md change=\"deleted\"/>";
-    tell("2024-05-01T00:00:00Z", &format!("<url><loc>{base}a/one</loc>{deleted}</url>"));
+    announce("2024-05-01T00:00:00Z", &format!("<url><loc>{base}a/one</loc>{deleted}</url>"));
     let mounted = Mounted::new(&source.url(), "");
     let directory = mounted.path();
     let directory = directory.to_str().unwrap();
@@ -208,11 +208,11 @@ fn changes_that_cannot_be_had_are_no_ground_for_a_verdict() {
         source.mend();
     }
     assert_eq!(audit(&[directory]).status.code(), Some(IN_SYNC));
-    tell("2024-07-01T00:00:00Z", "");
+    announce("2024-07-01T00:00:00Z", "");
     unjudged("2024-");
 }
 
-/// What is in a list that cannot be had is not extra.
+/// Files of a list that cannot be read are not extra.
 #[test]
 fn lists_that_are_incomplete_are_no_ground_for_a_verdict() {
     let source = source();
@@ -256,12 +256,12 @@ fn what_the_source_serves_is_compared_with_what_it_lists() {
     assert_eq!(summary["asked"], 4);
 }
 
-/// Damages one octet in the middle of every object of the cache.
+/// Damages one byte in the middle of every object of the cache.
 fn damage_objects(cache: &Path) -> usize {
     let objects: Vec<_> = tree(&cache.join("content/objects")).into_iter().collect();
-    for (path, mut octets) in objects.clone() {
-        octets[2] ^= 1;
-        fs::write(cache.join("content/objects").join(path), octets).unwrap();
+    for (path, mut bytes) in objects.clone() {
+        bytes[2] ^= 1;
+        fs::write(cache.join("content/objects").join(path), bytes).unwrap();
     }
     objects.len()
 }

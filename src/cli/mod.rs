@@ -176,7 +176,7 @@ fn sync_exit(cause: &SyncError) -> Exit {
         SyncError::PackageOf { .. } => Exit::Unreachable,
         SyncError::Catalog(_) | SyncError::Scratch(_) => Exit::Cache,
         SyncError::Naming(_) => Exit::Usage,
-        SyncError::Worker(_) | SyncError::NoThread(_) => Exit::Failure,
+        SyncError::Worker(_) => Exit::Failure,
     }
 }
 

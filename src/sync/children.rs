@@ -1,7 +1,6 @@
-//! Which children of an index need not be asked for at each look.
+//! Which children of an index are not asked at each poll, because the index says of them what it said before.
 
-use crate::document::Entry;
-use crate::document::Uri;
+use crate::document::{Entry, Uri};
 use crate::source::crawl::{Child, Crawled};
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -9,43 +8,41 @@ use std::time::Duration;
 use tokio::time::Instant;
 use xxhash_rust::xxh3::Xxh3;
 
-/// A child whose index says nothing new of it is asked for this often all the same: an index may be wrong.
+/// A child whose entry is unchanged is asked this often all the same: an index may be wrong.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// What indexes said of their children when these were asked for last.
+/// What indexes said of their children when these were last asked.
 #[derive(Debug, Default)]
-pub struct Children {
-    known: HashMap<Uri, (u64, Instant)>,
-}
+pub struct Children(HashMap<Uri, (u64, Instant)>);
 
 impl Children {
-    /// What becomes of a child that an index lists so.
+    /// Whether the child of this entry is asked.
     pub fn choose(&self, entry: &Entry, now: Instant) -> Child {
-        match (said(entry), self.known.get(&entry.loc)) {
-            (Some(said), Some((before, asked))) if said == *before && now < *asked + DAY => Child::Keep,
+        match (digest(entry), self.0.get(&entry.loc)) {
+            (Some(digest), Some((before, asked))) if digest == *before && now < *asked + DAY => Child::Keep,
             _ => Child::Ask,
         }
     }
 
-    /// Notes a walk that chose by [`Children::choose`] at `now`.
+    /// Notes a crawl that chose by [`Children::choose`] at `now`.
     pub fn note(&mut self, walked: &Crawled, now: Instant) {
         for entry in walked.leaves.iter().filter_map(|leaf| leaf.listed.as_deref()) {
-            if let Some(said) = said(entry)
+            if let Some(digest) = digest(entry)
                 && self.choose(entry, now) == Child::Ask
             {
-                self.known.insert(entry.loc.clone(), (said, now));
+                self.0.insert(entry.loc.clone(), (digest, now));
             }
         }
     }
 
-    /// Forgets all that no longer counts, so that the children of indexes that come and go do not pile up.
+    /// Forgets the children that are asked again in any case.
     pub fn tidy(&mut self, now: Instant) {
-        self.known.retain(|_, (_, asked)| now < *asked + DAY);
+        self.0.retain(|_, (_, asked)| now < *asked + DAY);
     }
 }
 
-/// A digest of what an entry says that changes with its document; `None` where it says nothing of the kind.
-fn said(entry: &Entry) -> Option<u64> {
+/// A digest of what changes in an entry with its document; `None` if the entry has neither time nor digest.
+fn digest(entry: &Entry) -> Option<u64> {
     if entry.lastmod.is_none() && entry.hashes.is_empty() {
         return None;
     }
@@ -102,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_of_which_its_index_tells_nothing_is_asked_each_time() {
+    fn a_child_without_time_or_digest_is_asked_each_time() {
         let now = Instant::now();
         let mut children = Children::default();
 

@@ -1,22 +1,20 @@
 //! From what was read to one revision: the guard decides in the same commit what may go, and the position goes with it.
 
-use super::baseline;
 use super::changes::News;
 use super::deviations::SeenDeviations;
 use super::dumps;
 use super::guard::{Guard, ListLoss, MaxDelete, Suspicion};
 use super::incremental::NewChange;
-use super::list_pool::ListReading;
+use super::parse::{ParseJob, chooser};
 use super::position::Position;
-use super::read_set::{ReadLists, ReadSet};
+use super::read_set::ReadSet;
 use super::selection::Selection;
 use super::selection::changes::{Judge, Verdict, entry_of};
 use super::selection::plan::Plan;
 use super::{Progressing, Stage, SyncError, Synchronizer};
-use crate::catalog::{Applied, Baseline, Catalog, CatalogError, Committed, Decision, Losses, Naming, SetId, Statement};
+use crate::catalog::{Applied, Catalog, CatalogError, Committed, Decision, Losses, Naming, SetId, Statement};
 use crate::document::{Change, Entry, Timestamp, Uri};
 use crate::platform::scheduling;
-use crate::source::documents::CachedDocument;
 use crate::source::{DocumentLocation, Missing};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -148,7 +146,7 @@ impl Synchronizer {
     pub(super) async fn merge(&self, reading: Reading, progress: Progressing) -> Result<Made, SyncError> {
         let (catalog, spool, limits) = (self.catalog.clone(), self.spool.clone(), self.config.limits);
         let (selection, limit) = (self.config.selection.clone(), self.config.max_delete);
-        let broken = self.deviations.clone();
+        let (broken, least_part) = (self.deviations.clone(), self.least_part);
         // What is held back cannot be read in a damaged catalog: it goes with the rest.
         let confirmed = (self.confirms_rebuilding && self.catalog.is_distrusted()).then_some(0);
         let writer = self.writing.clone().lock_owned().await;
@@ -161,30 +159,33 @@ impl Synchronizer {
                 news.each(&mut |set, new| plan.change(set, new.change, &new.entry).map_err(SyncError::Scratch))?;
                 add_applied(catalog, &read, &mut plan)?;
             }
-            let chooser = Arc::new(baseline::chooser(plan, &spool, &read, limits)?);
+            let chooser = Arc::new(chooser(plan, &spool, &read, limits)?);
             let mut baseline = catalog.baseline(naming.clone())?;
             for it in &mut read {
                 baseline.list(it.id, it.at());
-                let lists: Vec<_> = it.lists().map(|leaf| leaf.document.clone()).collect();
-                it.counts = match it.early.take() {
-                    Some(early) => enter_early(&mut baseline, early, &naming, &lists)?,
-                    None => Vec::new(),
+                let lists = it.list_documents();
+                let has_lists = !lists.is_empty();
+                let parsed = match it.parsed.take().filter(|parsed| parsed.documents == lists) {
+                    Some(parsed) => parsed,
+                    None => {
+                        let job = ParseJob {
+                            catalog: catalog.clone(),
+                            documents: spool.clone(),
+                            set: it.id,
+                            naming: naming.clone(),
+                            chooser: chooser.clone(),
+                            limits,
+                            deviations: broken.clone(),
+                            least_part,
+                        };
+                        job.parse(lists, &progress)?
+                    }
                 };
-                let rest = lists.get(it.counts.len()..).unwrap_or_default();
-                let reading = ListReading {
-                    catalog: catalog.clone(),
-                    spool: spool.clone(),
-                    set: it.id,
-                    naming: naming.clone(),
-                    chooser: chooser.clone(),
-                    limits,
-                    broken: broken.clone(),
-                };
-                let entries = it.counts.iter().sum();
-                it.counts.extend(reading.read_into(&mut baseline, rest, entries, &progress)?);
+                it.counts = parsed.counts;
+                parsed.entered.into_iter().try_for_each(|part| baseline.join(part))?;
                 let chooses = |entry: &Entry| chooser.chooses(entry).map_err(SyncError::Scratch);
                 for manifest in &it.manifests {
-                    dumps::enter(&mut baseline, manifest, !lists.is_empty(), &chooses, &broken)?;
+                    dumps::enter(&mut baseline, manifest, has_lists, &chooses, &broken)?;
                 }
             }
             missing.extend(not_understood(&read, &broken)?);
@@ -312,20 +313,6 @@ fn not_understood(read: &[ReadSet], broken: &SeenDeviations) -> Result<Vec<Missi
         }
         _ => Ok(hidden),
     }
-}
-
-/// Enters what was read of `lists` before; the resources of each of those, the first of them.
-fn enter_early(
-    baseline: &mut Baseline<'_>,
-    early: ReadLists,
-    naming: &Naming,
-    lists: &[CachedDocument],
-) -> Result<Vec<u64>, SyncError> {
-    if early.naming != *naming || !lists.starts_with(&early.documents) {
-        return Ok(Vec::new());
-    }
-    early.entered.map_or(Ok(()), |share| baseline.join(share))?;
-    Ok(early.counts)
 }
 
 fn statement(set: SetId, change: Change, new: &NewChange) -> Statement<'_> {

@@ -1,93 +1,86 @@
-//! Packages of dumps by their manifests: what exists where there is no Resource List, what has changed where there is no
-//! Change List, and beside lists where the bytes of a resource lie too (sections 11 and 13).
+//! The manifests of packages in dumps (sections 11 and 13). They state what exists where there is no Resource List, what has changed
+//! where there is no Change List, and next to lists where the bytes of a resource lie too.
 
 use super::command::Scope;
 use super::deviations::{NotUnderstood, SeenDeviations};
 use super::followed::FollowedSet;
-use super::incremental::{Absent, Asked, ChangeDocument, Known, Room, Seen};
+use super::incremental::{Absent, Asked, Known};
+use super::parse::broken_document;
 use super::read_changes::{Origin, ReadChanges};
 use super::{Progressing, SyncError, Synchronizer};
 use crate::catalog::{Baseline, SetId};
 use crate::document::{Capability, Change, Deviations, Entry, Header, Limits, Timestamp, Uri};
 use crate::platform::error_chain::chain;
-use crate::source::crawl::{Asking, Child, Crawled, EVERYTHING, Leaf};
-use crate::source::documents::DocumentCache;
+use crate::source::crawl::{Asking, Child, Crawled, EVERYTHING};
+use crate::source::documents::{CachedDocument, DocumentCache};
 use crate::source::zip::{Listed, Manifest, PackageError, Packages};
 use crate::source::{DocumentLocation, Missing};
 use futures_util::{FutureExt, Stream, StreamExt, stream};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Packages asked at once for what they hold.
-const ASKED_AT_ONCE: usize = 8;
+/// Packages whose manifests are requested at once.
+const REQUESTED_AT_ONCE: usize = 8;
 
-/// What the packages of a Resource Dump say.
+/// What the packages of a Resource Dump state.
 #[derive(Default)]
 pub struct ReadDump {
-    /// All that it lists.
+    /// All packages that it lists.
     pub packages: Vec<Uri>,
-    /// Of those that can be read.
+    /// The manifests of those that can be read.
     pub manifests: Vec<Manifest>,
-    /// Those that cannot.
+    /// Those that cannot be read.
     pub missing: Vec<Missing>,
-    /// Some of these may be readable at the next look.
-    pub is_behind: bool,
+    /// Whether some of these may be readable later.
+    pub has_failed: bool,
 }
 
 impl Synchronizer {
-    /// From now on dumps are read too, through `packages`; without it a Source is its lists.
+    /// From now on dumps are read too, through `packages`. Without this a Source is its lists.
     pub fn read_packages(&mut self, packages: Packages) {
         self.packages = Some(packages);
     }
 
-    /// Whether packages say other things than what was taken over of them.
-    pub(super) fn is_contradicted(&self) -> bool {
-        self.packages.as_ref().is_some_and(|packages| !packages.contradicted().is_empty())
+    /// Packages whose own manifests differ from the published copies that the tree was made of.
+    pub(super) fn contradicted(&self) -> HashSet<Uri> {
+        self.packages.as_ref().map(Packages::contradicted).unwrap_or_default()
     }
 
-    /// What a refresh of `scope` looks at, and the packages whose own manifests it takes over: everything where there are any.
-    pub(super) fn widened(&self, scope: Scope) -> (Scope, HashSet<Uri>) {
-        let contradicted = self.packages.as_ref().map(Packages::contradicted).unwrap_or_default();
-        (if contradicted.is_empty() { scope } else { Scope::Everything }, contradicted)
-    }
-
-    /// What these packages say themselves has been taken over.
+    /// The tree was made of the packages' own manifests.
     pub(super) fn corrected(&self, contradicted: &HashSet<Uri>) {
         self.packages.iter().for_each(|packages| packages.corrected(contradicted));
     }
 
     /// See [`read_dump`].
-    pub(super) async fn manifests(&self, walked: &Crawled, bears_failure: bool) -> Result<ReadDump, SyncError> {
-        let Some(packages) = &self.packages else { return Ok(ReadDump::default()) };
-        read_dump(packages, (&self.spool, self.config.limits), walked, bears_failure).await
+    pub(super) async fn manifests(&self, walked: &Crawled, tolerates_failure: bool) -> Result<ReadDump, SyncError> {
+        match &self.packages {
+            Some(packages) => read_dump(packages, &self.spool, self.config.limits, walked, tolerates_failure).await,
+            None => Ok(ReadDump::default()),
+        }
     }
 
-    /// The manifests of the dumps beside the lists of `set`. Whatever is wrong with them, the lists do without; `None` for
-    /// the packages where a dump does not tell them for now.
-    pub(super) async fn manifests_beside(
+    /// The manifests of the dumps of a set that has lists. No failure of a dump is one of the lists. The packages are `None`
+    /// while a dump cannot be read.
+    pub(super) async fn additional_manifests(
         &mut self,
         set: &FollowedSet,
         progress: &Progressing,
     ) -> (Vec<Manifest>, Option<Vec<Uri>>) {
         let (mut manifests, mut packages) = (Vec::new(), Some(Vec::new()));
-        if self.packages.is_none() || set.lists.is_empty() {
-            return (manifests, packages);
-        }
-        for dump in &set.dumps {
-            let choice = |_: &Header, _: &Entry| Child::Ask;
-            let asking = Asking { choice: &choice, is_patient: false, ..EVERYTHING };
-            let read = match self.walk(dump, asking, progress).await {
+        let dumps = if self.packages.is_some() { &set.dumps[..] } else { &[] };
+        for dump in dumps {
+            let read = match self.walk(dump, Asking { is_patient: false, ..EVERYTHING }, progress).await {
                 Ok(walked) => self.manifests(&walked, true).await,
                 Err(cause) => Err(cause.into()),
             };
             match read {
-                Ok(found) => {
-                    self.lacks_packages |= found.is_behind;
-                    manifests.extend(found.manifests);
-                    packages.iter_mut().for_each(|packages| packages.extend(found.packages.iter().cloned()));
+                Ok(read) => {
+                    self.lacks_packages |= read.has_failed;
+                    manifests.extend(read.manifests);
+                    packages.iter_mut().for_each(|packages| packages.extend(read.packages.iter().cloned()));
                 }
                 Err(cause) => {
-                    tracing::warn!("the dump {dump} is left for now: {}", chain(&cause));
+                    tracing::warn!("the dump {dump} cannot be read now: {}", chain(&cause));
                     self.lacks_packages = true;
                     packages = None;
                 }
@@ -96,8 +89,8 @@ impl Synchronizer {
         (manifests, packages)
     }
 
-    /// What the Change Dump at `root` holds that is not known: each package is a list of changes. One that cannot be had for
-    /// now keeps no other back that is known to be newer or older, and is asked for again.
+    /// Reads what is new in the Change Dump at `root`: each package is a list of changes. A package that fails for now does not
+    /// hold back others whose interval says that they are older or newer, and is requested again.
     pub(super) async fn read_change_dump(
         &mut self,
         set: SetId,
@@ -108,12 +101,11 @@ impl Synchronizer {
     ) -> Result<ReadChanges, SyncError> {
         let mut read = ReadChanges::new(set, root);
         let Some(packages) = self.packages.clone() else { return Ok(read) };
-        // An archive lists whole dumps, and no packages by themselves.
-        let is_archive = |header: &Header| header.capability == Some(Capability::ChangeDumpArchive);
         let unknown = known.wanted();
         let asked = Mutex::new(Vec::new());
         let choice = |header: &Header, entry: &Entry| {
-            if is_archive(header) && !unknown.contains(entry) {
+            // An archive lists whole dumps, and no packages by themselves.
+            if header.capability == Some(Capability::ChangeDumpArchive) && !unknown.contains(entry) {
                 return Child::Leave;
             }
             asked.lock().unwrap_or_else(PoisonError::into_inner).push(Asked::from(entry));
@@ -132,54 +124,50 @@ impl Synchronizer {
         let mut failed = walked.failed.first().map(|it| it.why.clone());
         let locations = |missing: &[Missing]| missing.iter().map(|it| it.location.to_string()).collect();
         let mut absent = Absent { gone: locations(&walked.missing), failed: locations(&walked.failed) };
-        let mut asked = std::mem::take(&mut *asked.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut asked = asked.into_inner().unwrap_or_else(PoisonError::into_inner);
         let headers = walked.index_headers.iter().chain(walked.leaves.iter().map(|leaf| &leaf.header));
         read.archives = headers.filter_map(|it| it.link("archives")).cloned().map(DocumentLocation::Uri).collect();
-        let mut listed = walked.packages;
         let mut is_unchanged = true;
-        for leaf in walked.leaves.into_iter().filter(|leaf| lists_packages(leaf, &Capability::ChangeDump)) {
+        for leaf in walked.leaves.iter().filter(|leaf| leaf.capability == Some(Capability::ChangeDump)) {
             read.is_beyond |= known.is_beyond(leaf.header.from);
             let document = (leaf.document.location.clone(), leaf.document.digest);
             is_unchanged &= self.applied.get(&document.0) == Some(&document.1);
             read.digests.push(document);
-            listed.extend(packages_of(&self.spool, leaf, self.config.limits).await?);
         }
-        let (seen, shared) = (known.seen(), Arc::new(known.clone()));
         let mut wanted = Vec::new();
-        for entry in listed {
-            let location = entry.loc.as_str().to_owned();
+        for entry in listed_packages(&self.spool, self.config.limits, &walked, Capability::ChangeDump).await? {
+            let location = entry.loc.as_str();
             if known.is_beyond(entry.from) {
                 read.is_beyond = true;
                 continue;
             }
-            let is_known = unknown.knows(&location) && is_unchanged || !unknown.contains(&entry);
+            let is_known = unknown.knows(location) && is_unchanged || !unknown.contains(&entry);
             if is_known && !packages.is_contradicted(&entry.loc) {
-                read.unread.push(location);
+                read.unread.push(location.to_owned());
                 continue;
             }
             wanted.push(entry);
         }
         asked.extend(wanted.iter().map(Asked::from));
         let listed = wanted.iter().map(|entry| Listed::of(entry, Capability::ChangeDumpManifest)).collect();
-        let mut answers = stated(&packages, listed);
-        // Asked for together, they come in the order in which they are listed.
+        let mut manifests = request_manifests(&packages, listed);
+        let (seen, shared) = (known.seen(), Arc::new(known.clone()));
         let mut wanted = wanted.into_iter();
         while let Some(entry) = wanted.next() {
-            let Some((manifest, _)) = answers.next().await else { break };
+            let Some((manifest, _)) = manifests.next().await else { break };
             let manifest = match manifest {
                 Ok(manifest) => manifest,
-                // The tree of an earlier time is whole or not at all.
+                // The tree of an earlier time is shown whole or not at all.
                 Err(cause) if cause.is_retryable() && known.is_of_the_past() => {
                     return Err(SyncError::Package(cause));
                 }
                 Err(cause) if cause.is_retryable() => {
                     failed.get_or_insert_with(|| chain(&cause));
-                    // Without an interval only its place tells which of the others are newer: those behind it wait for it.
-                    let behind: Vec<Entry> = if entry.until.is_none() { wanted.by_ref().collect() } else { Vec::new() };
+                    // Without an interval only its place says which others are newer: those behind it wait for it.
+                    let behind = if entry.until.is_none() { wanted.by_ref().collect() } else { Vec::new() };
                     for left in std::iter::once(entry).chain(behind) {
                         let location = left.loc.as_str().to_owned();
                         if unknown.has_read(&location) {
-                            // What is known of it stays known.
                             read.unread.push(location.clone());
                         }
                         absent.failed.insert(location);
@@ -187,21 +175,32 @@ impl Synchronizer {
                     continue;
                 }
                 Err(cause) => {
-                    tracing::warn!("a package of changes is left: {}", chain(&cause));
+                    tracing::warn!("a package of changes cannot be read: {}", chain(&cause));
                     read.is_torn |= known.is_of_the_past();
                     absent.gone.insert(entry.loc.as_str().to_owned());
                     continue;
                 }
             };
-            read.origins.insert(manifest.package().as_str().to_owned(), Origin::Package(manifest.clone()));
+            let location = manifest.package().as_str().to_owned();
+            read.origins.insert(location.clone(), Origin::Package(manifest.clone()));
             let (known, seen, room) = (shared.clone(), seen.clone(), self.room.clone());
-            let read_on = move || read_manifest(&manifest, entry, &known, (&seen, &room));
-            let document = tokio::task::spawn_blocking(read_on).await??;
+            let read_manifest = move || {
+                let (header, listed) = (manifest.header().clone(), Some(Box::new(entry)));
+                let reading = known.reading(&seen, location, header, listed, None, Timestamp::now());
+                let mut reading = reading.within(&room);
+                for_each_entry(&manifest, &mut |entry| {
+                    let member = manifest.member(&entry);
+                    reading.see(entry, member);
+                    Ok(())
+                })?;
+                Ok::<_, SyncError>(reading.end(manifest.header().clone()))
+            };
+            let document = tokio::task::spawn_blocking(read_manifest).await??;
             read.documents.push(if is_unchanged { document.unchanged() } else { document });
         }
         read.lost = known.lost_beside(&root.to_string(), &asked, &absent, Timestamp::now());
         if failed.is_some() {
-            // Only what was read whole may be passed over where it is the same at the next look.
+            // The dump is passed over when it is unchanged only once all of it was read.
             read.digests.clear();
             self.lacks_packages = true;
         }
@@ -210,107 +209,82 @@ impl Synchronizer {
     }
 }
 
-/// The manifests of the packages that a walk over a Resource Dump has reached, and what cannot be read of them: packages
-/// that are no ZIP or have no manifest are named and left. So are, where `bears_failure`, those that may be readable at
-/// the next look; else one of them fails the whole.
+/// Reads the manifests of the packages of a Resource Dump. Packages that are no ZIP or have no manifest count as missing. With
+/// `tolerates_failure`, so do those that fail for now; else one of them is an error.
 pub async fn read_dump(
     packages: &Packages,
-    (spool, limits): (&Arc<DocumentCache>, Limits),
+    documents: &Arc<DocumentCache>,
+    limits: Limits,
     walked: &Crawled,
-    bears_failure: bool,
+    tolerates_failure: bool,
 ) -> Result<ReadDump, SyncError> {
     let mut dump = ReadDump::default();
-    let mut entries = walked.packages.clone();
-    for leaf in walked.leaves.iter().filter(|leaf| lists_packages(leaf, &Capability::ResourceDump)) {
-        entries.extend(packages_of(spool, leaf.clone(), limits).await?);
-    }
-    let listed: Vec<Listed> = entries.iter().map(|entry| Listed::of(entry, Capability::ResourceDumpManifest)).collect();
+    let listed = listed_packages(documents, limits, walked, Capability::ResourceDump).await?;
+    let listed: Vec<_> = listed.iter().map(|entry| Listed::of(entry, Capability::ResourceDumpManifest)).collect();
     dump.packages.extend(listed.iter().map(|listed| listed.package.clone()));
-    let mut asked = stated(packages, listed);
-    while let Some((manifest, Listed { package, .. })) = asked.next().await {
+    let mut manifests = request_manifests(packages, listed);
+    while let Some((manifest, Listed { package, .. })) = manifests.next().await {
         match manifest {
             Ok(manifest) => dump.manifests.push(manifest),
-            Err(cause) if cause.is_retryable() && !bears_failure => return Err(SyncError::Package(cause)),
+            Err(cause) if cause.is_retryable() && !tolerates_failure => return Err(SyncError::Package(cause)),
             Err(cause) => {
-                dump.is_behind |= cause.is_retryable();
+                dump.has_failed |= cause.is_retryable();
                 let why = chain(&cause);
-                tracing::warn!("a package is left: {why}");
+                tracing::warn!("a package cannot be read: {why}");
                 dump.missing.push(Missing { location: DocumentLocation::Uri(package), entries: 0, why });
             }
         }
     }
-    drop(asked);
     Ok(dump)
 }
 
-/// The packages that a dump lists.
-async fn packages_of(spool: &Arc<DocumentCache>, leaf: Leaf, limits: Limits) -> Result<Vec<Entry>, SyncError> {
-    let spool = spool.clone();
-    tokio::task::spawn_blocking(move || read_packages(&spool, &leaf, limits)).await?
-}
-
-/// What packages hold, several asked at a time, told in their order.
-fn stated<'p>(
-    packages: &'p Packages,
-    listed: Vec<Listed>,
-) -> impl Stream<Item = (Result<Manifest, PackageError>, Listed)> + Unpin + Send + 'p {
-    let ask = |listed: Listed| async move { (packages.stated(&listed).await, listed) }.boxed();
-    stream::iter(listed.into_iter().map(ask).collect::<Vec<_>>()).buffered(ASKED_AT_ONCE)
-}
-
-/// Whether the entries of a leaf are packages.
-fn lists_packages(leaf: &Leaf, wanted: &Capability) -> bool {
-    leaf.capability.as_ref() == Some(wanted)
-}
-
-fn read_packages(spool: &DocumentCache, leaf: &Leaf, limits: Limits) -> Result<Vec<Entry>, SyncError> {
-    let location = &leaf.document.location;
-    let mut reader = spool.reader(&leaf.document, limits)?;
-    let mut packages = Vec::new();
-    loop {
-        match reader.next_entry() {
-            Ok(Some(entry)) => packages.push(entry),
-            Ok(None) => return Ok(packages),
-            Err(cause) => {
-                // Kept, the broken document would be confirmed by a 304 at every later poll.
-                spool.forget(location)?;
-                return Err(SyncError::Document { location: location.clone(), cause });
+/// The packages that the indexes and the dumps of this `capability` list.
+async fn listed_packages(
+    documents: &Arc<DocumentCache>,
+    limits: Limits,
+    walked: &Crawled,
+    capability: Capability,
+) -> Result<Vec<Entry>, SyncError> {
+    let dumps = walked.leaves.iter().filter(|leaf| leaf.capability.as_ref() == Some(&capability));
+    let dumps: Vec<CachedDocument> = dumps.map(|leaf| leaf.document.clone()).collect();
+    let (documents, mut packages) = (documents.clone(), walked.packages.clone());
+    let read = move || {
+        for dump in dumps {
+            let mut reader = documents.reader(&dump, limits)?;
+            while let Some(entry) =
+                reader.next_entry().map_err(|cause| broken_document(&documents, &dump.location, cause))?
+            {
+                packages.push(entry);
             }
         }
-    }
+        Ok(packages)
+    };
+    tokio::task::spawn_blocking(read).await?
 }
 
-fn read_manifest(
-    manifest: &Manifest,
-    listed: Entry,
-    known: &Known,
-    (seen, room): (&Arc<Seen>, &Room),
-) -> Result<ChangeDocument, SyncError> {
-    let location = manifest.package().as_str().to_owned();
-    let (header, now) = (manifest.header().clone(), Timestamp::now());
-    let reading = known.reading(seen, location, header, Some(Box::new(listed)), None, now);
-    let mut reading = reading.within(room);
-    for_each_entry(manifest, &mut |entry| {
-        let member = manifest.member(&entry);
-        reading.see(entry, member);
-        Ok(())
-    })?;
-    Ok(reading.end(manifest.header().clone()))
+/// The manifests of `listed`, several requested at a time, in their order.
+fn request_manifests(
+    packages: &Packages,
+    listed: Vec<Listed>,
+) -> impl Stream<Item = (Result<Manifest, PackageError>, Listed)> + Unpin + Send {
+    let request = |listed: Listed| async move { (packages.stated(&listed).await, listed) }.boxed();
+    stream::iter(listed.into_iter().map(request).collect::<Vec<_>>()).buffered(REQUESTED_AT_ONCE)
 }
 
-/// Enters the resources of a manifest that `chooses` wants: as what exists, or next to lists as where their bytes lie too.
+/// Enters the resources of a manifest that `chooses` accepts: as resources that exist, or for a set that `has_lists` as places where
+/// their bytes lie too.
 pub fn enter(
     baseline: &mut Baseline<'_>,
     manifest: &Manifest,
-    is_beside_lists: bool,
+    has_lists: bool,
     chooses: &dyn Fn(&Entry) -> Result<bool, SyncError>,
-    broken: &SeenDeviations,
+    seen: &SeenDeviations,
 ) -> Result<(), SyncError> {
     let (deviations, read) = for_each_entry(manifest, &mut |entry| {
         if entry.change == Some(Change::Deleted) || !chooses(&entry)? {
             return Ok(());
         }
-        match (manifest.member(&entry), is_beside_lists) {
+        match (manifest.member(&entry), has_lists) {
             (Some(member), true) => baseline.add_member(&entry, &member)?,
             (Some(member), false) => baseline.add_with_member(&entry, &member)?,
             (None, true) => {}
@@ -319,13 +293,13 @@ pub fn enter(
         Ok(())
     })?;
     let location = DocumentLocation::Uri(manifest.package().clone());
-    broken.note(&location, &deviations);
-    broken.note_entries(&location, read);
+    seen.note(&location, &deviations);
+    seen.note_entries(&location, read);
     Ok(())
 }
 
-/// Calls `visit` for every entry of a manifest, in its order. Which rules the manifest breaks, and how many of its entries cannot
-/// be understood.
+/// Calls `visit` with every entry of a manifest, in its order. Returns which rules the manifest breaks, and how many of its entries
+/// cannot be understood.
 pub fn for_each_entry(
     manifest: &Manifest,
     visit: &mut dyn FnMut(Entry) -> Result<(), SyncError>,

@@ -110,9 +110,6 @@ pub enum SyncError {
     /// A thread of this program died.
     #[error("a worker ended early")]
     Worker(#[from] tokio::task::JoinError),
-    /// The operating system gives no further thread.
-    #[error("no thread to read the lists")]
-    NoThread(#[source] std::io::Error),
 }
 
 impl SyncError {
@@ -132,11 +129,7 @@ impl SyncError {
             | SyncError::NoResourceList { .. }
             | SyncError::OlderList { .. }
             | SyncError::NothingThatOld { .. } => true,
-            SyncError::Catalog(_)
-            | SyncError::Scratch(_)
-            | SyncError::Naming(_)
-            | SyncError::Worker(_)
-            | SyncError::NoThread(_) => false,
+            SyncError::Catalog(_) | SyncError::Scratch(_) | SyncError::Naming(_) | SyncError::Worker(_) => false,
         }
     }
 
@@ -168,6 +161,6 @@ mod tests {
 
         assert!(SyncError::Behind(Box::new(SyncError::Source(nothing))).is_of_source());
         assert!(!spool().is_of_source() && !SyncError::Behind(Box::new(spool())).is_of_source());
-        assert!(!SyncError::Scratch(full()).is_of_source() && !SyncError::NoThread(full()).is_of_source());
+        assert!(!SyncError::Scratch(full()).is_of_source());
     }
 }

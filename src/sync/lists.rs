@@ -1,78 +1,77 @@
-//! Baseline synchronization: the Resource Lists of every set become one new statement of what exists.
+//! Baseline synchronization: the lists of every set are fetched, and become one new statement of what exists.
 
 use super::followed::FollowedSet;
-use super::list_pool::{ListPool, ListReading};
+use super::parse::{self, ListParser, ParseJob};
 use super::position::Position;
 use super::read_set::ReadSet;
 use super::schedule::{Cost, jitter};
 use super::selection::plan::Plan;
-use super::{Progressing, Scope, Stage, SyncError, Synchronizer, baseline};
+use super::{Progressing, Scope, Stage, SyncError, Synchronizer};
 use crate::catalog::{Naming, SetId};
 use crate::document::{Entry, Header, Uri};
 use crate::platform::error_chain::chain;
 use crate::source::crawl::{ANOTHER_LIST, Asking, Child, Crawled, Leaf, crawl};
-use crate::source::documents::CachedDocument;
 use crate::source::{DocumentLocation, EntryPoint, Missing, Source, SourceError, another_set};
+use std::sync::{Mutex, PoisonError};
 use tokio::time::Instant;
 
-/// Missing parts that a mount names at most.
+/// Missing parts that a mount names, at most.
 const REMARKS: usize = 10;
 
 impl Synchronizer {
-    /// Fetches the lists of `sets`, all of them; `None` where none of those that `scope` asks for differs from what `before`,
-    /// the position of the current revision, was made of.
+    /// Fetches the lists of all `sets`. `None` if those of `scope` are the lists that `before`, the position of the current
+    /// revision, was made of. With `naming` lists are parsed while others are fetched.
     pub(super) async fn read_lists(
         &mut self,
         sets: &[FollowedSet],
         scope: &Scope,
         before: Option<&Position>,
-        early: Option<&Naming>,
+        naming: Option<&Naming>,
         progress: &Progressing,
     ) -> Result<Option<Vec<ReadSet>>, SyncError> {
-        let wanted = |set: &FollowedSet| set.baseline().1.iter().any(|list| scope.wants(list, &self.schedule));
-        let (first, rest): (Vec<_>, Vec<_>) = sets.iter().partition(|set| wanted(set));
+        let is_in_scope = |set: &FollowedSet| set.baseline().1.iter().any(|list| scope.wants(list, &self.schedule));
+        let (first, others): (Vec<_>, Vec<_>) = sets.iter().partition(|set| is_in_scope(set));
         let mut read = Vec::with_capacity(sets.len());
         for set in first {
-            read.push(self.read_set((set, sets), scope, before, early, progress).await?);
+            read.push(self.read_set(set, sets, scope, before, naming, progress).await?);
         }
         let is_same = |it: &ReadSet| before.is_some_and(|before| before.is_made_of(it));
         if *scope != Scope::Everything && read.iter().all(is_same) {
             return Ok(None);
         }
-        for set in rest {
-            read.push(self.read_set((set, sets), scope, before, early, progress).await?);
+        for set in others {
+            read.push(self.read_set(set, sets, scope, before, naming, progress).await?);
         }
         read.sort_by_key(|it| sets.iter().position(|set| set.id == it.id));
         if read.iter().flat_map(|it| &it.walks).all(|walked| walked.documents().next().is_none())
             && let Some(cause) = read.iter_mut().find_map(|it| it.refused.take())
         {
-            // There is nothing that could do without it.
             return Err(cause.into());
         }
         Ok(Some(read))
     }
 
-    /// Fetches the lists of one of the sets. One that is gone for good, or is no list, counts as missing.
+    /// Fetches the lists of one of the sets. A list that is gone for good, or is no list, counts as missing.
     async fn read_set(
         &mut self,
-        (set, sets): (&FollowedSet, &[FollowedSet]),
+        set: &FollowedSet,
+        sets: &[FollowedSet],
         scope: &Scope,
         before: Option<&Position>,
-        early: Option<&Naming>,
+        naming: Option<&Naming>,
         progress: &Progressing,
     ) -> Result<ReadSet, SyncError> {
-        let lists = set.baseline().1;
-        let (mut walks, mut refused) = (Vec::with_capacity(lists.len()), None);
-        let early = early.and_then(|naming| self.early_reading(set.id, naming));
+        let (mut walks, mut refused) = (Vec::new(), None);
+        let parser = naming.and_then(|naming| self.list_parser(set.id, naming)).map(Mutex::new);
         let reached = |leaf: &Leaf| {
-            if let Some(early) = early.as_ref().filter(|_| leaf.lists_resources()) {
-                early.take(leaf.document.clone());
+            if let Some(parser) = parser.as_ref().filter(|_| leaf.lists_resources()) {
+                parser.lock().unwrap_or_else(PoisonError::into_inner).take(leaf.document.clone());
             }
         };
-        for list in lists {
+        for list in set.baseline().1 {
             let now = Instant::now();
             let mut children = std::mem::take(&mut self.children);
-            // Who asks for everything does not trust what an index says of its children.
+            // A list that is named is asked, even if its index says that it is unchanged.
             let choice = |_: &Header, entry: &Entry| {
                 if scope.names(&entry.loc) { Child::Ask } else { children.choose(entry, now) }
             };
@@ -95,25 +94,47 @@ impl Synchronizer {
                     refused.get_or_insert(cause);
                     Crawled::without(missing)
                 }
-                Err(cause) => return Err(named(cause, (set, sets), list, &self.config.entry).into()),
+                Err(cause) => return Err(explained(cause, list, set, sets, &self.config.entry).into()),
             });
         }
-        let early = match early {
-            Some(early) => Some(early.finish(progress).await?),
+        let parsed = match parser {
+            Some(parser) => {
+                let parser = parser.into_inner().unwrap_or_else(PoisonError::into_inner);
+                Some(parser.finish_async(progress).await?)
+            }
             None => None,
         };
-        let read = ReadSet { refused, early, ..ReadSet::of(set.id, walks) };
-        // Where only packages tell the time they are still to be read.
-        let is_told = before.is_some_and(|before| before.is_made_of(&read)) || read.stated_at().is_some();
-        if is_told && before.is_some_and(|before| before.is_newer_than(&read).is_none()) {
+        let read = ReadSet { refused, parsed, ..ReadSet::of(set.id, walks) };
+        // Where only packages state the time, they are not read yet.
+        let is_dated = before.is_some_and(|before| before.is_made_of(&read)) || read.stated_at().is_some();
+        if is_dated && before.is_some_and(|before| before.is_newer_than(&read).is_none()) {
             self.lagging.caught_up(set.id);
         }
         Ok(read)
     }
 
-    /// Reads the manifests of the dumps of all sets, for a baseline: in place of lists where there are none, and beside them
-    /// where `is_new` says that they may have changed. A package in place of lists that cannot be read
-    /// for now fails it: a tree is shown whole or not at all.
+    /// A parser of the lists of `set`. `None` if links choose: then all lists are read once before they are chosen from.
+    fn list_parser(&self, set: SetId, naming: &Naming) -> Option<ListParser> {
+        let scratch = |bytes| self.spool.scratch(bytes);
+        let plan = Plan::new(&self.config.selection, naming, &scratch);
+        if plan.reads_lists() {
+            return None;
+        }
+        Some(ListParser::new(ParseJob {
+            catalog: self.catalog.clone(),
+            documents: self.spool.clone(),
+            set,
+            naming: naming.clone(),
+            chooser: plan.finish().into(),
+            limits: self.config.limits,
+            deviations: self.deviations.clone(),
+            least_part: self.least_part,
+        }))
+    }
+
+    /// Reads the manifests of the dumps of all sets: in place of lists where a set has none, else in addition to them, if
+    /// `is_new` says that they may have changed. In place of lists, a package that cannot be read for now is an error: a tree is
+    /// shown whole or not at all.
     pub(super) async fn read_dumps(
         &mut self,
         sets: &[FollowedSet],
@@ -134,22 +155,21 @@ impl Synchronizer {
                     it.missing.extend(dump.missing);
                 }
             } else if is_new {
-                (it.manifests, it.packages) = self.manifests_beside(set, progress).await;
+                (it.manifests, it.packages) = self.additional_manifests(set, progress).await;
             }
         }
         Ok(())
     }
 
-    /// Looks for the newest `lastmod` of each set that follows changes and whose lists do not say which time they speak for.
+    /// Finds the newest `lastmod` of each set that follows changes and whose lists do not state which time they speak for.
     pub(super) async fn date_lists(&self, sets: &[FollowedSet], read: &mut [ReadSet]) -> Result<(), SyncError> {
         for it in read {
             let follows = sets.iter().any(|set| set.id == it.id && !set.incremental().1.is_empty());
             if !follows || it.stated_at().is_some() {
                 continue;
             }
-            let (spool, limits) = (self.spool.clone(), self.config.limits);
-            let lists: Vec<_> = it.lists().map(|leaf| leaf.document.clone()).collect();
-            let newest = tokio::task::spawn_blocking(move || baseline::newest_lastmod(&spool, &lists, limits));
+            let (spool, limits, lists) = (self.spool.clone(), self.config.limits, it.list_documents());
+            let newest = tokio::task::spawn_blocking(move || parse::newest_lastmod(&spool, &lists, limits));
             it.newest = newest.await??;
         }
         Ok(())
@@ -172,8 +192,8 @@ impl Synchronizer {
                 self.schedule.answered(root, cost, jitter(), now);
                 for index in &walked.indexes {
                     let found = walked.deviations.iter().find(|it| it.location == index.location);
-                    let broken = found.map(|it| it.deviations.clone()).unwrap_or_default();
-                    self.deviations.note(&index.location, &broken);
+                    let deviations = found.map(|it| it.deviations.clone()).unwrap_or_default();
+                    self.deviations.note(&index.location, &deviations);
                 }
                 self.below.retain(|_, above| above != root);
                 for entry in walked.leaves.iter().filter_map(|leaf| leaf.listed.as_deref()) {
@@ -185,43 +205,30 @@ impl Synchronizer {
         walked
     }
 
-    /// Begins to read the lists of a set as they come, unless their links tell what is chosen of them: those are read twice.
-    fn early_reading(&self, set: SetId, naming: &Naming) -> Option<ListPool> {
-        let scratch = |octets| self.spool.scratch(octets);
-        let plan = Plan::new(&self.config.selection, naming, &scratch);
-        if plan.reads_lists() {
-            return None;
-        }
-        Some(ListPool::new(ListReading {
-            catalog: self.catalog.clone(),
-            spool: self.spool.clone(),
-            set,
-            naming: naming.clone(),
-            chooser: plan.finish().into(),
-            limits: self.config.limits,
-            broken: self.deviations.clone(),
-        }))
-    }
-
-    /// Under which names a tree is made of what was `read`.
+    /// The names of a tree that is made of what was `read`.
     pub(super) async fn naming(&self, source: &Source, read: &[ReadSet]) -> Result<Naming, SyncError> {
-        if let Some(naming) = self.told_naming(source)? {
+        if let Some(naming) = self.known_naming(source)? {
             return Ok(naming);
         }
         let (spool, limits) = (self.spool.clone(), self.config.limits);
-        let documents = documents(read);
-        let smallest = move || baseline::smallest_authority(&spool, &documents, limits);
+        let lists: Vec<_> = read.iter().flat_map(ReadSet::list_documents).collect();
+        let smallest = move || parse::smallest_authority(&spool, &lists, limits);
         self.naming_of(&tokio::task::spawn_blocking(smallest).await??)
     }
 
-    /// The same, where that is told before anything was read.
-    pub(super) fn told_naming(&self, source: &Source) -> Result<Option<Naming>, SyncError> {
+    /// The same, if it is known before anything is read.
+    pub(super) fn known_naming(&self, source: &Source) -> Result<Option<Naming>, SyncError> {
         let own_authority = self.config.host.as_ref().or(source.own_authority.as_ref());
         own_authority.map(|authority| self.naming_of(authority)).transpose()
     }
 
-    /// Where nothing can be shown: an error, where that is because of what is `missing`.
-    pub(super) fn is_anything_missing(&self, missing: &[Missing]) -> Result<(), SyncError> {
+    fn naming_of(&self, own_authority: &str) -> Result<Naming, SyncError> {
+        let maps = self.config.maps.iter().map(|(prefix, path)| (&**prefix, &**path));
+        Ok(Naming::new(own_authority, maps, self.config.extension_by_type)?)
+    }
+
+    /// An error if parts are `missing`: nothing else is left to show.
+    pub(super) fn fail_if_missing(&self, missing: &[Missing]) -> Result<(), SyncError> {
         let Some(Missing { location, why, .. }) = missing.first() else { return Ok(()) };
         let others = match missing.len() {
             1 => String::new(),
@@ -234,11 +241,11 @@ impl Synchronizer {
     /// What a person should know of the tree that is shown: what it lacks, and that it is empty.
     pub fn remarks(&mut self) -> Result<Vec<String>, SyncError> {
         let lacking = self.position()?.map(|position| position.lacking().collect::<Vec<_>>()).unwrap_or_default();
-        let told = lacking.iter().take(REMARKS).map(|Missing { location, entries, why }| match entries {
+        let remark = |Missing { location, entries, why }: &Missing| match entries {
             0 => format!("the tree lacks what {location} lists: {why}"),
             _ => format!("the tree lacks a part of what {location} lists: {why}"),
-        });
-        let mut remarks: Vec<String> = told.collect();
+        };
+        let mut remarks: Vec<String> = lacking.iter().take(REMARKS).map(remark).collect();
         if lacking.len() > REMARKS {
             remarks.push(format!("{} more parts are missing: resyncfs status tells", lacking.len() - REMARKS));
         }
@@ -248,19 +255,15 @@ impl Synchronizer {
         }
         Ok(remarks)
     }
-
-    fn naming_of(&self, own_authority: &str) -> Result<Naming, SyncError> {
-        let maps = self.config.maps.iter().map(|(prefix, path)| (&**prefix, &**path));
-        Ok(Naming::new(own_authority, maps, self.config.extension_by_type)?)
-    }
 }
 
-/// Why a list of `set` fails, with what names it, and what a person can do as long as it does. A list that is known by its own
-/// name was found from the `entry`.
-fn named(
+/// Why a list of `set` fails, with the document that names it, and what a person can mount instead. A list that has its own name
+/// as its set's was found from the `entry`.
+fn explained(
     cause: SourceError,
-    (set, sets): (&FollowedSet, &[FollowedSet]),
     list: &DocumentLocation,
+    set: &FollowedSet,
+    sets: &[FollowedSet],
     entry: &EntryPoint,
 ) -> SourceError {
     let lists = set.baseline().1;
@@ -282,7 +285,7 @@ fn named(
     cause.named_by(&named_by, &instead)
 }
 
-/// What keeps absence from what was read from proving that something is gone.
+/// What is missing of the lists: absence from them proves no deletion.
 pub fn missing(source: &Source, sets: &[FollowedSet], read: &[ReadSet]) -> Vec<Missing> {
     let mut missing = source.missing.clone();
     for it in read {
@@ -293,9 +296,4 @@ pub fn missing(source: &Source, sets: &[FollowedSet], read: &[ReadSet]) -> Vec<M
         }
     }
     missing
-}
-
-/// The lists of resources among what was read.
-pub fn documents(read: &[ReadSet]) -> Vec<CachedDocument> {
-    read.iter().flat_map(ReadSet::lists).map(|leaf| leaf.document.clone()).collect()
 }

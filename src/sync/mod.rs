@@ -3,15 +3,13 @@
 //! A refresh asks for documents conditionally: all of them, those that are due (`schedule`), or what a notification names
 //! (`looks`). What the change documents tell that is new (`changes`, `incremental`) is applied to the revision there is. Where
 //! a list differs from what the revision was made of, or the changes do not go on where the last look ended, all lists are
-//! merged into a new statement of what exists (`lists`, `dumps`, `baseline`), brought forward by the changes. Those of a first tree
-//! are read while others are still fetched (`list_pool`).
+//! merged into a new statement of what exists (`lists`, `dumps`, `parse`), brought forward by the changes.
 //!
 //! Either way there is one commit (`commit`), which holds the [`position::Position`] too; in it the guard has its word on what
 //! may go. Whatever fails before changes nothing, and what was committed is never applied again. The kernel is told afterwards.
 
 mod archives;
 pub mod audit;
-mod baseline;
 mod changes;
 mod children;
 pub mod command;
@@ -24,10 +22,10 @@ mod followed;
 pub mod guard;
 pub mod incremental;
 mod lagging;
-mod list_pool;
 mod lists;
 mod looks;
 pub mod notification;
+mod parse;
 mod past;
 pub mod poll;
 pub mod position;
@@ -153,6 +151,8 @@ pub struct Synchronizer {
     /// Digests of the change documents all of whose entries are in the position.
     applied: HashMap<DocumentLocation, u64>,
     deviations: SeenDeviations,
+    /// Bytes of lists that one thread parses at once, at least.
+    least_part: u64,
     /// Held by whoever writes the catalog: a commit, or a new inode given between two.
     writing: Arc<Mutex<()>>,
     /// What the look that is under way may still hold of its changes.
@@ -214,6 +214,7 @@ impl Synchronizer {
             below: HashMap::new(),
             applied: HashMap::new(),
             deviations: SeenDeviations::default(),
+            least_part: parse::LEAST_PART,
             writing: Arc::default(),
             room: Room::default(),
             unfollowed: None,
@@ -247,7 +248,8 @@ impl Synchronizer {
         self.status.begun();
         self.lacks_packages = false;
         let began = Instant::now();
-        let (scope, contradicted) = self.widened(scope);
+        let contradicted = self.contradicted();
+        let scope = if contradicted.is_empty() { scope } else { Scope::Everything };
         let outcome = match self.try_refresh(scope, false, &progress).await {
             // No transfer but of what has changed: the documents are here.
             Ok(None) => self.try_refresh(Scope::Everything, true, &progress).await,
@@ -307,7 +309,7 @@ impl Synchronizer {
         let anew = anew || !is_held;
         // What the changes do not tell the lists may.
         let of_lists = if is_torn || anew { Scope::Everything } else { scope.clone() };
-        let early = if is_first_tree && !self.catalog.is_distrusted() { self.told_naming(&source)? } else { None };
+        let early = if is_first_tree && !self.catalog.is_distrusted() { self.known_naming(&source)? } else { None };
         let (read, mut failure) =
             match self.read_lists(&sets, &of_lists, stored.as_ref(), early.as_ref(), progress).await {
                 Ok(read) => (read, None),
@@ -352,13 +354,14 @@ impl Synchronizer {
         mut changes: Vec<ReadChanges>,
         progress: &Progressing,
     ) -> Result<Option<Outcome>, SyncError> {
-        let is_new = step.anew || self.is_contradicted() || !read.iter().all(|it| step.position.is_made_of(it));
+        let is_new =
+            step.anew || !self.contradicted().is_empty() || !read.iter().all(|it| step.position.is_made_of(it));
         self.read_dumps(&step.sets, &mut read, is_new, progress).await?;
         let missing = missing(&step.source, &step.sets, &read);
         let leaf = read.iter().flat_map(|it| &it.walks).flat_map(|walked| &walked.leaves).next();
         let is_nothing = read.iter().all(|it| it.lists().next().is_none() && it.manifests.is_empty());
         if is_nothing && (step.is_first_tree || leaf.is_some()) {
-            self.is_anything_missing(&missing)?;
+            self.fail_if_missing(&missing)?;
         }
         if let Some(leaf) = leaf.filter(|_| is_nothing) {
             // By its Capability List's word a Resource List, by its own another document: no tree is made of that.

@@ -1,317 +1,344 @@
-//! Lists that several threads read at once: those of a first tree while others are on their way, and all lists of a later
-//! baseline. A first tree is shown once everything is read: its lists take the longer of fetching and reading, not both.
+//! Lists are parsed and sorted by several threads: those of a first tree while others are fetched, those of a refresh all
+//! together.
 //!
-//! Lists are read in parts, each of about as much as is sorted at once. A part is complete when it and all before it in document
-//! order are here; one thread reads it. The lists after the last whole part are read by the caller.
+//! A part is some lists in document order, which one thread parses and sorts. The sorted parts stay in document order, so that of
+//! several entries for one resource the last counts.
 
-use super::baseline::{PROGRESS_STEP, Reading, SHARE_STEP};
-use super::deviations::SeenDeviations;
-use super::read_set::ReadLists;
-use super::selection::plan::Chooser;
+use super::deviations::{NotUnderstood, SeenDeviations};
+use super::read_set::{ParsedLists, ReadSet};
+use super::selection::plan::{Chooser, Plan};
 use super::{Progressing, Stage, SyncError};
-use crate::catalog::{Baseline, Catalog, Naming, SetId, Share, Shared};
-use crate::document::Limits;
+use crate::catalog::{Catalog, Naming, SetId, Share};
+use crate::document::{Deviations, DocumentError, Entry, Limits, Timestamp, Uri};
 use crate::source::documents::{CachedDocument, DocumentCache};
-use std::collections::{BTreeMap, VecDeque};
+use crate::source::{DocumentLocation, is_resource};
 use std::num::NonZero;
+use std::ops::ControlFlow;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// Threads that read and enter, at most: each sorts within some 45 MB.
-const MOST_SHARES: usize = 3;
+/// Threads at most: each sorts within some 45 MB.
+const THREADS: usize = 3;
 
-/// Entries that are read as one part, about: with the folders above them they are sorted as one run.
-const PART: u64 = 150_000;
+/// Bytes of a part, at least: as many as take a thread some tenths of a second.
+pub const LEAST_PART: u64 = 8 << 20;
 
-/// Octets of a part as long as nobody knows how many entries they hold, and bounds of what they are taken to hold (in unit tests so few
-/// that a part is a list, or two).
-const FIRST_PART: u64 = if cfg!(test) { 1 } else { 8 << 20 };
-const LEAST_PART: u64 = if cfg!(test) { 600 } else { 1 << 20 };
-const MOST_PART: u64 = if cfg!(test) { 600 } else { 64 << 20 };
+/// A part is at least this fraction of all bytes so far: long lists make few parts, and the last part is no large one.
+const PART_FRACTION: u64 = 16;
 
-/// What is read, how, and under which names it is entered.
-pub struct ListReading {
+/// A thread reports its progress, and stops if it is to, after so many entries.
+const STEP: u64 = 5_000;
+
+/// First entries of a list in which a crawl looks for lists to follow: as many as a head has.
+const ENTRIES_IN_HEAD: u64 = 8;
+
+/// How the lists of a set are parsed, and under which names their resources are entered.
+pub struct ParseJob {
     pub catalog: Arc<Catalog>,
-    pub spool: Arc<DocumentCache>,
+    pub documents: Arc<DocumentCache>,
     pub set: SetId,
     pub naming: Naming,
     pub chooser: Arc<Chooser>,
     pub limits: Limits,
-    pub broken: SeenDeviations,
+    pub deviations: SeenDeviations,
+    /// Bytes of a part, at least.
+    pub least_part: u64,
 }
 
-impl ListReading {
-    /// Adds every chosen resource of `documents` to `baseline`; how many there are of each. So many `entries` were read
-    /// before. A list that breaks off fails the whole.
-    pub fn read_into(
-        self,
-        baseline: &mut Baseline<'_>,
-        documents: &[CachedDocument],
-        entries: u64,
-        progress: &Progressing,
-    ) -> Result<Vec<u64>, SyncError> {
-        let (spool, limits) = (self.spool.clone(), self.limits);
-        let (chooser, broken) = (self.chooser.clone(), self.broken.clone());
-        let mut counts = Vec::new();
-        if documents.len() > 1 {
-            let together = ListPool::new(self);
-            together.shared.entries.store(whole_steps(entries), Ordering::Relaxed);
-            documents.iter().for_each(|document| together.take(document.clone()));
-            let read = together.wait(progress)?;
-            read.entered.map_or(Ok(()), |entered| baseline.join(entered))?;
-            counts = read.counts;
-        }
-        let entries = whole_steps(entries + counts.iter().sum::<u64>());
-        let reading = Reading { spool: &spool, limits, chooser: &chooser, broken: &broken, goes_on: &|| true };
-        counts.extend(reading.alone(baseline, &documents[counts.len()..], entries, &**progress)?);
-        Ok(counts)
+impl ParseJob {
+    /// Parses `lists`, all that there are.
+    ///
+    /// # Errors
+    /// A list that cannot be parsed to its end, or resources that cannot be sorted.
+    pub fn parse(self, lists: Vec<CachedDocument>, progress: &Progressing) -> Result<ParsedLists, SyncError> {
+        let mut parser = ListParser::new(self);
+        lists.into_iter().for_each(|list| parser.take(list));
+        parser.finish(progress)
     }
 }
 
-/// `entries` as progress tells them.
-fn whole_steps(entries: u64) -> u64 {
-    entries / PROGRESS_STEP * PROGRESS_STEP
+/// Parses the lists of one set. Dropped, it stops its threads, and nothing was parsed.
+pub struct ListParser {
+    work: Arc<Work>,
+    /// `None` when all lists are there.
+    queue: Option<Sender<(usize, Part)>>,
+    threads: Vec<JoinHandle<Result<Parsed, SyncError>>>,
+    /// The next part, its number and its bytes.
+    next: Part,
+    number: usize,
+    bytes: u64,
+    /// Bytes of all lists.
+    all_bytes: u64,
 }
 
-/// Reads the lists of one set on threads of its own. Dropped, it stops them, and nothing was ever read.
-pub struct ListPool {
-    shared: Arc<Reader>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
-}
+/// Lists in document order.
+type Part = Vec<CachedDocument>;
+
+/// Parts that were parsed, with their numbers.
+type Parsed = Vec<(usize, ParsedLists)>;
 
 /// What the threads share.
-struct Reader {
-    reading: ListReading,
-    parts: Mutex<Parts>,
-    read: Mutex<Read>,
-    /// Octets of a part.
-    part: AtomicU64,
-    /// Whether a part came, or none will come.
-    changed: Condvar,
-    /// Whether nobody wants any of it any more.
-    is_given_up: AtomicBool,
+struct Work {
+    job: ParseJob,
+    queue: Mutex<Receiver<(usize, Part)>>,
+    is_stopped: AtomicBool,
+    /// Entries so far.
     entries: AtomicU64,
+    /// Set when all lists are there: before, fetching is the progress.
     progress: OnceLock<Progressing>,
 }
 
-#[derive(Default)]
-struct Parts {
-    /// What is here of the next part, and its octets.
-    arriving: Vec<CachedDocument>,
-    octets: u64,
-    /// Parts to be read, each with its number.
-    waiting: VecDeque<(usize, Vec<CachedDocument>)>,
-    /// Parts so far.
-    count: usize,
-    /// Whether no more will come.
-    is_ended: bool,
-}
-
-/// What was read, in the order of the parts.
-#[derive(Default)]
-struct Read {
-    /// So many parts are joined.
-    joined: usize,
-    documents: Vec<CachedDocument>,
-    counts: Vec<u64>,
-    entered: Option<Shared>,
-    /// Parts of which some before are yet to be read.
-    later: BTreeMap<usize, Part>,
-    failure: Option<SyncError>,
-}
-
-/// A part that was read.
-struct Part {
-    documents: Vec<CachedDocument>,
-    counts: Vec<u64>,
-    share: Shared,
-}
-
-impl ListPool {
-    /// Waits for lists.
-    pub fn new(reading: ListReading) -> ListPool {
-        let shared = Reader {
-            reading,
-            parts: Mutex::default(),
-            read: Mutex::default(),
-            part: AtomicU64::new(FIRST_PART),
-            changed: Condvar::new(),
-            is_given_up: AtomicBool::new(false),
+impl ListParser {
+    /// A parser without lists.
+    pub fn new(job: ParseJob) -> ListParser {
+        let (queue, parts) = channel();
+        let work = Work {
+            job,
+            queue: Mutex::new(parts),
+            is_stopped: AtomicBool::new(false),
             entries: AtomicU64::new(0),
             progress: OnceLock::new(),
         };
-        ListPool { shared: Arc::new(shared), threads: Mutex::default() }
+        let (threads, next) = (Vec::new(), Part::new());
+        ListParser { work: Arc::new(work), queue: Some(queue), threads, next, number: 0, bytes: 0, all_bytes: 0 }
     }
 
     /// Takes the next list in document order.
-    pub fn take(&self, document: CachedDocument) {
-        let mut parts = self.shared.parts();
-        parts.octets += document.size;
-        parts.arriving.push(document);
-        if parts.octets < self.shared.part.load(Ordering::Relaxed) {
-            return;
+    pub fn take(&mut self, list: CachedDocument) {
+        self.bytes += list.size;
+        self.all_bytes += list.size;
+        self.next.push(list);
+        if self.bytes >= self.work.job.least_part.max(self.all_bytes / PART_FRACTION) {
+            self.queue_part();
         }
-        parts.octets = 0;
-        let (number, documents) = (parts.count, std::mem::take(&mut parts.arriving));
-        parts.count += 1;
-        parts.waiting.push_back((number, documents));
-        drop(parts);
-        self.shared.changed.notify_one();
-        self.start();
     }
 
-    /// Starts the threads that there are yet to be. Where none can be, nothing is read here.
-    fn start(&self) {
-        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        let most = thread::available_parallelism().map_or(1, NonZero::get).min(MOST_SHARES);
-        if threads.len() < most {
-            let shared = self.shared.clone();
-            let started = thread::Builder::new().name("list-reader".into()).spawn(move || shared.read_parts());
-            match started {
-                Ok(thread) => threads.push(thread),
-                Err(cause) => tracing::debug!(%cause, "there is no thread to read lists"),
+    /// Hands the next part to the threads, and starts one of them if there are not yet all.
+    fn queue_part(&mut self) {
+        let part = (self.number, std::mem::take(&mut self.next));
+        self.number += 1;
+        self.bytes = 0;
+        if let Some(queue) = &self.queue {
+            // `work` has the receiver.
+            let _ = queue.send(part);
+        }
+        if self.threads.len() < thread::available_parallelism().map_or(1, NonZero::get).min(THREADS) {
+            let work = self.work.clone();
+            match thread::Builder::new().name("list-parser".into()).spawn(move || work.parse_parts()) {
+                Ok(thread) => self.threads.push(thread),
+                Err(cause) => tracing::debug!(%cause, "no further thread parses lists"),
             }
         }
     }
 
-    /// No more lists will come: waits for those that are being read. Whoever waits no more stops them.
+    /// No more lists follow: waits until all are parsed.
     ///
     /// # Errors
-    /// The first that could not be read or entered.
-    pub async fn finish(self, progress: &Progressing) -> Result<ReadLists, SyncError> {
-        struct Wanted(Arc<Reader>);
+    /// A list that cannot be parsed to its end, or resources that cannot be sorted.
+    pub fn finish(mut self, progress: &Progressing) -> Result<ParsedLists, SyncError> {
+        // Set here alone, and once.
+        let _ = self.work.progress.set(progress.clone());
+        if !self.next.is_empty() {
+            self.queue_part();
+        }
+        self.queue = None;
+        // Without any thread, this one parses all parts; else there is nothing left when the threads have ended.
+        let mut ended = self.join();
+        ended.push(Ok(self.work.parse_parts()));
+        let mut parts = Vec::new();
+        for parsed in ended {
+            parts.extend(parsed.unwrap_or_else(|panic| resume_unwind(panic))?);
+        }
+        parts.sort_unstable_by_key(|(number, _)| *number);
+        let mut all = ParsedLists::default();
+        for (_, lists) in parts {
+            all.documents.extend(lists.documents);
+            all.counts.extend(lists.counts);
+            all.entered.extend(lists.entered);
+        }
+        Ok(all)
+    }
 
-        impl Drop for Wanted {
+    /// Waits as [`ListParser::finish`], and stops the threads when it is dropped.
+    pub async fn finish_async(self, progress: &Progressing) -> Result<ParsedLists, SyncError> {
+        struct StopOnDrop(Arc<Work>);
+
+        impl Drop for StopOnDrop {
             fn drop(&mut self) {
-                self.0.give_up();
+                self.0.stop();
             }
         }
 
-        let (_wanted, progress) = (Wanted(self.shared.clone()), progress.clone());
-        tokio::task::spawn_blocking(move || self.wait(&progress)).await?
+        let (_stop, progress) = (StopOnDrop(self.work.clone()), progress.clone());
+        tokio::task::spawn_blocking(move || self.finish(&progress)).await?
     }
 
-    fn wait(self, progress: &Progressing) -> Result<ReadLists, SyncError> {
-        // Nobody else sets it.
-        let _ = self.shared.progress.set(progress.clone());
-        self.shared.parts().is_ended = true;
-        self.shared.changed.notify_all();
-        if let Some(panic) = self.join().pop() {
-            resume_unwind(panic);
-        }
-        let read = std::mem::take(&mut *self.shared.read());
-        match read.failure {
-            Some(failure) => Err(failure),
-            None => Ok(ReadLists {
-                naming: self.shared.reading.naming.clone(),
-                documents: read.documents,
-                counts: read.counts,
-                entered: read.entered,
-            }),
-        }
-    }
-
-    /// Waits for the threads; what they panicked with.
-    fn join(&self) -> Vec<Box<dyn std::any::Any + Send>> {
-        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        threads.into_iter().filter_map(|thread| thread.join().err()).collect()
+    /// Waits for all threads.
+    fn join(&mut self) -> Vec<thread::Result<Result<Parsed, SyncError>>> {
+        self.threads.drain(..).map(JoinHandle::join).collect()
     }
 }
 
-impl Drop for ListPool {
+impl Drop for ListParser {
     fn drop(&mut self) {
-        self.shared.give_up();
-        // Within some thousand entries, or a run that is being written.
+        self.work.stop();
+        self.queue = None;
         self.join();
     }
 }
 
-impl Reader {
-    fn parts(&self) -> MutexGuard<'_, Parts> {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+impl Work {
+    fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
     }
 
-    fn read(&self) -> MutexGuard<'_, Read> {
-        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+    fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Relaxed)
     }
 
-    fn give_up(&self) {
-        self.is_given_up.store(true, Ordering::Relaxed);
-        self.parts().is_ended = true;
-        self.changed.notify_all();
-    }
-
-    /// Reads parts until there are no more.
-    fn read_parts(&self) {
-        let mut share = self.reading.catalog.share(&self.reading.naming, self.reading.set);
-        while let Some((number, documents)) = self.next() {
-            let part = self.read_part(&mut share, documents);
-            if self.is_given_up.load(Ordering::Relaxed) {
-                // It may be but the beginning of a part.
-                return;
-            }
-            if let Err(failure) = part.and_then(|part| self.read().take(number, part)) {
-                // What was read is of no use any more, nor is its room on the disk.
-                let failure = self.read().failure.take().unwrap_or(failure);
-                *self.read() = Read { failure: Some(failure), ..Read::default() };
-                return self.give_up();
+    /// Parses parts until there are no more. A failure stops the other threads.
+    fn parse_parts(&self) -> Result<Parsed, SyncError> {
+        let mut share = self.job.catalog.share(&self.job.naming, self.job.set);
+        let mut parsed = Vec::new();
+        while let Some((number, part)) = self.next() {
+            match self.parse(part, &mut share).inspect_err(|_| self.stop())? {
+                Some(lists) => parsed.push((number, lists)),
+                None => break,
             }
         }
+        Ok(parsed)
     }
 
-    /// Waits for the next part to be read.
-    fn next(&self) -> Option<(usize, Vec<CachedDocument>)> {
-        let mut parts = self.parts();
-        loop {
-            if self.is_given_up.load(Ordering::Relaxed) {
-                return None;
-            }
-            if let Some(part) = parts.waiting.pop_front() {
-                return Some(part);
-            }
-            if parts.is_ended {
-                return None;
-            }
-            parts = self.changed.wait(parts).unwrap_or_else(PoisonError::into_inner);
+    /// Waits for the next part; `None` at the end.
+    fn next(&self) -> Option<(usize, Part)> {
+        let part = self.queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        part.ok().filter(|_| !self.is_stopped())
+    }
+
+    /// Parses a part; `None` if it was stopped.
+    fn parse(&self, documents: Part, share: &mut Share<'_>) -> Result<Option<ParsedLists>, SyncError> {
+        let ParseJob { documents: cache, chooser, limits, deviations, .. } = &self.job;
+        let (mut counts, mut entries) = (Vec::with_capacity(documents.len()), 0_u64);
+        for list in &documents {
+            let mut resources = 0;
+            let read = for_each_resource(cache, list, *limits, &mut |entry| {
+                entries += 1;
+                if entries.is_multiple_of(STEP) {
+                    self.report();
+                    if self.is_stopped() {
+                        return Ok(ControlFlow::Break(()));
+                    }
+                }
+                if chooser.chooses(&entry).map_err(SyncError::Scratch)? {
+                    share.add(&entry)?;
+                    resources += 1;
+                }
+                Ok(ControlFlow::Continue(()))
+            })?;
+            let Some((broken, understood)) = read else { return Ok(None) };
+            deviations.note(&list.location, &broken);
+            deviations.note_entries(&list.location, understood);
+            counts.push(resources);
         }
+        Ok(Some(ParsedLists { documents, counts, entered: vec![share.part()?] }))
     }
 
-    fn read_part(&self, share: &mut Share<'_>, documents: Vec<CachedDocument>) -> Result<Part, SyncError> {
-        let ListReading { spool, chooser, limits, broken, .. } = &self.reading;
-        let goes_on = || !self.is_given_up.load(Ordering::Relaxed);
-        let reading = Reading { spool, limits: *limits, chooser, broken, goes_on: &goes_on };
-        let counts = reading.enter(&documents, share, &|| self.tell())?;
-        let (octets, entries) =
-            (documents.iter().map(|document| document.size).sum::<u64>(), counts.iter().sum::<u64>());
-        let part = octets.saturating_mul(PART) / entries.max(1);
-        self.part.store(part.clamp(LEAST_PART, MOST_PART), Ordering::Relaxed);
-        Ok(Part { documents, counts, share: share.part()? })
-    }
-
-    /// Tells of [`SHARE_STEP`] entries that were read.
-    fn tell(&self) {
-        let entries = self.entries.fetch_add(SHARE_STEP, Ordering::Relaxed) + SHARE_STEP;
-        if let Some(progress) = self.progress.get().filter(|_| entries.is_multiple_of(PROGRESS_STEP)) {
+    /// Reports [`STEP`] entries more.
+    fn report(&self) {
+        let entries = self.entries.fetch_add(STEP, Ordering::Relaxed) + STEP;
+        if let Some(progress) = self.progress.get() {
             progress(Stage::Reading(entries));
         }
     }
 }
 
-impl Read {
-    /// Joins a part, or keeps it until those before it are joined.
-    fn take(&mut self, number: usize, part: Part) -> Result<(), SyncError> {
-        self.later.insert(number, part);
-        while let Some(part) = self.later.remove(&self.joined) {
-            self.joined += 1;
-            self.documents.extend(part.documents);
-            self.counts.extend(part.counts);
-            match &mut self.entered {
-                Some(entered) => entered.join(part.share)?,
-                None => self.entered = Some(part.share),
-            }
+/// What is chosen by `plan`, which knows all changes since, of the lists of `read`. These are parsed only where the links of
+/// their entries count.
+pub fn chooser(
+    mut plan: Plan<'_>,
+    documents: &DocumentCache,
+    read: &[ReadSet],
+    limits: Limits,
+) -> Result<Chooser, SyncError> {
+    if plan.reads_lists() {
+        for (set, list) in read.iter().flat_map(|it| it.lists().map(|list| (it.id, list))) {
+            for_each_resource(documents, &list.document, limits, &mut |entry| {
+                plan.list(set, &entry).map(ControlFlow::Continue).map_err(SyncError::Scratch)
+            })?;
         }
-        Ok(())
     }
+    Ok(plan.finish())
+}
+
+/// The authority of the smallest URI listed: the own host of lists on a disk.
+pub fn smallest_authority(
+    documents: &DocumentCache,
+    lists: &[CachedDocument],
+    limits: Limits,
+) -> Result<Box<str>, SyncError> {
+    let mut smallest: Option<Uri> = None;
+    for list in lists {
+        for_each_resource(documents, list, limits, &mut |entry| {
+            if smallest.as_ref().is_none_or(|least| entry.loc < *least) {
+                smallest = Some(entry.loc);
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+    }
+    Ok(smallest.map_or_else(|| "".into(), |uri| uri.authority().into()))
+}
+
+/// The newest `lastmod` listed: the lists are at least as new. A `lastmod` in the future, or later than its list, is wrong.
+pub fn newest_lastmod(
+    documents: &DocumentCache,
+    lists: &[CachedDocument],
+    limits: Limits,
+) -> Result<Option<Timestamp>, SyncError> {
+    let (mut newest, now) = (None, Timestamp::now());
+    for list in lists {
+        let written = list.modified.map_or(now, |modified| modified.min(now));
+        for_each_resource(documents, list, limits, &mut |entry| {
+            newest = newest.max(entry.lastmod.filter(|lastmod| *lastmod <= written));
+            Ok(ControlFlow::Continue(()))
+        })?;
+    }
+    Ok(newest)
+}
+
+/// Calls `visit` with every resource of a list, in document order. Returns which rules the list breaks, and how many of its entries
+/// cannot be understood; `None` where `visit` broke off.
+fn for_each_resource(
+    documents: &DocumentCache,
+    list: &CachedDocument,
+    limits: Limits,
+    visit: &mut dyn FnMut(Entry) -> Result<ControlFlow<()>, SyncError>,
+) -> Result<Option<(Deviations, NotUnderstood)>, SyncError> {
+    let mut reader = documents.reader(list, limits)?;
+    let (mut read, mut lists, mut are_followed) = (0_u64, 0_u64, false);
+    while let Some(entry) = reader.next_entry().map_err(|cause| broken_document(documents, &list.location, cause))? {
+        read += 1;
+        lists += u64::from(entry.is_list);
+        are_followed |= entry.is_list && read <= ENTRIES_IN_HEAD;
+        if is_resource(&entry) && visit(entry)?.is_break() {
+            return Ok(None);
+        }
+    }
+    for (rule, count) in reader.deviations().counts() {
+        tracing::info!(document = %list.location, count, rule = rule.sentence(), section = rule.section(), "deviation");
+    }
+    let not_followed = if are_followed { 0 } else { lists };
+    let entries = NotUnderstood { entries: reader.entries(), skipped: reader.skipped() + not_followed };
+    Ok(Some((reader.deviations().clone(), entries)))
+}
+
+/// The error of a document that cannot be parsed to its end. It is forgotten: if it were kept, a 304 would confirm it at every
+/// later poll.
+pub fn broken_document(documents: &DocumentCache, location: &DocumentLocation, cause: DocumentError) -> SyncError {
+    if let Err(cause) = documents.forget(location) {
+        tracing::warn!("{cause}");
+    }
+    SyncError::Document { location: location.clone(), cause }
 }

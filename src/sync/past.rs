@@ -1,11 +1,10 @@
-//! The Source as it was (`at=`): of each set the last statement of what existed up to then, archived or not, brought forward
+//! The Source at an earlier time (`at=`): of each set the last statement of what existed by then, archived or not, brought forward
 //! by the changes up to that moment (section 15).
 //!
-//! It is shown whole or not at all: as long as a change document cannot be had there is no first tree, and a tree that is shown
-//! stays. What is gone for good is told as a gap, and as the time that the tree speaks for.
+//! The tree is shown whole or not at all. While a change document cannot be read there is no first tree, and a tree that is shown
+//! stays. What is gone for good is reported as a gap, and by the time that the tree speaks for.
 //!
-//! There is one baseline of it. It is made again only as long as something may still be told of that time: while it lies in the
-//! future, and until the change documents tell of what came after it.
+//! There is one baseline. It is made again while that time lies in the future, and until the change documents reach beyond it.
 
 use super::followed::{FollowedSet, Purpose, followed};
 use super::incremental::Known;
@@ -21,14 +20,14 @@ use crate::source::{DocumentLocation, SourceError};
 use std::sync::{Mutex, PoisonError};
 use tokio::time::Instant;
 
-/// A statement of what existed at a time.
-struct Found {
+/// What existed at a time.
+struct Statement {
     at: Timestamp,
     roots: Vec<DocumentLocation>,
     walks: Vec<Crawled>,
 }
 
-/// What is looked for, and the earliest time that was met meanwhile.
+/// The time that is searched for, and the earliest time of a statement so far.
 struct Search {
     as_of: Timestamp,
     earliest: Option<Timestamp>,
@@ -68,26 +67,26 @@ impl Synchronizer {
         let mut search = Search { as_of, earliest: None };
         let (mut sets, mut read) = (Vec::with_capacity(offered.len()), Vec::with_capacity(offered.len()));
         for set in offered {
-            let Some((set, found)) = self.set_of_then(set, &mut search, progress).await? else { continue };
+            let Some((set, statement)) = self.set_by_then(set, &mut search, progress).await? else { continue };
             for root in set.incremental().1 {
-                position.note(set.id, root, Known::since(Some(found.at)).up_to(as_of));
+                position.note(set.id, root, Known::since(Some(statement.at)).up_to(as_of));
             }
-            read.push(ReadSet::of(set.id, found.walks));
+            read.push(ReadSet::of(set.id, statement.walks));
             sets.push(set);
         }
         if sets.is_empty() {
-            let earliest = search.earliest.map_or_else(
-                || "none of its lists says of which time it is".to_owned(),
-                |earliest| format!("the earliest time that it tells of is {earliest}"),
-            );
+            let earliest = match search.earliest {
+                Some(earliest) => format!("the earliest time that it tells of is {earliest}"),
+                None => "none of its lists says of which time it is".to_owned(),
+            };
             return Err(SyncError::NothingThatOld { at: as_of, earliest });
         }
-        let changes = self.changes_of_then(&sets, &position, as_of, progress).await?;
-        position.is_final = as_of < began && sets.iter().all(|set| is_told_to_the_end(set, &changes, as_of));
+        let changes = self.changes_by_then(&sets, &position, as_of, progress).await?;
+        position.is_final = as_of < began && sets.iter().all(|set| is_complete(set, &changes, as_of));
         let is_same = shown
             .is_some_and(|shown| shown.is_final == position.is_final && read.iter().all(|it| shown.is_made_of(it)));
-        let digests = || changes.iter().flat_map(|it| &it.digests);
-        if is_same && digests().all(|(location, digest)| self.applied.get(location) == Some(digest)) {
+        let mut digests = changes.iter().flat_map(|it| &it.digests);
+        if is_same && digests.all(|(location, digest)| self.applied.get(location) == Some(digest)) {
             return Ok(Outcome::Unchanged);
         }
         let step = Step { source, sets, is_first_tree, anew: true, position };
@@ -95,10 +94,9 @@ impl Synchronizer {
         Ok(outcome.unwrap_or(Outcome::Unchanged))
     }
 
-    /// Reads all that the change documents of `sets` tell up to `as_of`. Without it the lists would be shown, which are older
-    /// than what was asked for: a document that cannot be had for now fails the whole. One that is gone for good
-    /// (404, 410) will never tell: the tree is what is told, and its time says how far that goes.
-    async fn changes_of_then(
+    /// Reads all changes of `sets` up to `as_of`. A document that fails for now is an error: without it the tree would be of an
+    /// earlier time. One that is gone for good leaves a gap.
+    async fn changes_by_then(
         &mut self,
         sets: &[FollowedSet],
         position: &Position,
@@ -107,12 +105,10 @@ impl Synchronizer {
     ) -> Result<Vec<ReadChanges>, SyncError> {
         let mut read = Vec::new();
         for set in sets {
-            let (purpose, roots) = set.incremental();
-            for root in roots {
-                let known = position.known(set.id, root);
-                match self.changes_below(set, (purpose, root, roots), &known, progress).await {
+            for root in set.incremental().1 {
+                match self.changes_below(set, root, &position.known(set.id, root), progress).await {
                     Ok(changes) => read.push(changes),
-                    Err(cause @ (SyncError::Catalog(_) | SyncError::Worker(_) | SyncError::NoThread(_))) => {
+                    Err(cause @ (SyncError::Catalog(_) | SyncError::Worker(_))) => {
                         return Err(cause);
                     }
                     Err(cause) => {
@@ -126,21 +122,22 @@ impl Synchronizer {
         Ok(read)
     }
 
-    /// Reads one of the change documents of `set`, with what its archives tell where it begins too late or is gone.
+    /// Reads one of the change documents of `set`, and its archives where it begins too late or is gone.
     async fn changes_below(
         &mut self,
         set: &FollowedSet,
-        (purpose, root, roots): (Purpose, &DocumentLocation, &[DocumentLocation]),
+        root: &DocumentLocation,
         known: &Known,
         progress: &Progressing,
     ) -> Result<ReadChanges, SyncError> {
+        let (purpose, roots) = set.incremental();
         let read = match purpose {
             Purpose::ChangeDump => self.read_change_dump(set.id, root, known, &Scope::Everything, progress).await,
             _ => self.read_root(set.id, (root, roots), known, &Scope::Everything, progress).await,
         };
         let mut read = match read {
             Err(cause) if cause.is_gone() => {
-                tracing::warn!("changes are not told any more: {}", chain(&cause));
+                tracing::warn!("changes are no longer published: {}", chain(&cause));
                 self.is_stale = true;
                 ReadChanges { is_torn: true, ..ReadChanges::new(set.id, root) }
             }
@@ -150,49 +147,49 @@ impl Synchronizer {
         Ok(read)
     }
 
-    /// The documents of `set` as of the time looked for; `None` where it tells nothing of that time.
-    async fn set_of_then(
+    /// The last statement of `set` by the time searched for, by its lists or its dumps; `None` if there is none.
+    async fn set_by_then(
         &mut self,
         set: FollowedSet,
         search: &mut Search,
         progress: &Progressing,
-    ) -> Result<Option<(FollowedSet, Found)>, SyncError> {
-        let lists = self.last_before((&set.lists, &set.archives.lists), search, progress).await?;
+    ) -> Result<Option<(FollowedSet, Statement)>, SyncError> {
+        let lists = self.last_statement(&set.lists, &set.archives.lists, search, progress).await?;
         let dumps = match self.packages {
-            Some(_) => self.last_before((&set.dumps, &set.archives.dumps), search, progress).await?,
+            Some(_) => self.last_statement(&set.dumps, &set.archives.dumps, search, progress).await?,
             None => None,
         };
-        let dump_roots = dumps.as_ref().map(|found| found.roots.clone()).unwrap_or_default();
-        Ok(match (lists, dumps) {
-            (Some(lists), Some(dumps)) if lists.at < dumps.at => {
-                Some((FollowedSet { lists: Vec::new(), dumps: dump_roots, ..set }, dumps))
-            }
-            (None, Some(dumps)) => Some((FollowedSet { lists: Vec::new(), dumps: dump_roots, ..set }, dumps)),
-            (Some(lists), _) => Some((FollowedSet { lists: lists.roots.clone(), dumps: dump_roots, ..set }, lists)),
+        let dump_roots = dumps.as_ref().map(|dumps| dumps.roots.clone()).unwrap_or_default();
+        let (lists, statement) = match (lists, dumps) {
+            (Some(lists), Some(dumps)) if lists.at < dumps.at => (Vec::new(), dumps),
+            (Some(lists), _) => (lists.roots.clone(), lists),
+            (None, Some(dumps)) => (Vec::new(), dumps),
             (None, None) => {
-                tracing::warn!(set = %set.name, at = %search.as_of, "the set tells nothing of that time and is left out");
-                None
+                tracing::warn!(set = %set.name, at = %search.as_of, "the set says nothing of that time and is left out");
+                return Ok(None);
             }
-        })
+        };
+        Ok(Some((FollowedSet { lists, dumps: dump_roots, ..set }, statement)))
     }
 
-    /// The last statement before the time looked for: by the current documents, all together, else by one that `archives` list.
-    async fn last_before(
+    /// The last statement by the time searched for: the `current` documents together, else one document that `archives` list.
+    async fn last_statement(
         &mut self,
-        (current, archives): (&[DocumentLocation], &[DocumentLocation]),
+        current: &[DocumentLocation],
+        archives: &[DocumentLocation],
         search: &mut Search,
         progress: &Progressing,
-    ) -> Result<Option<Found>, SyncError> {
+    ) -> Result<Option<Statement>, SyncError> {
         let mut walks = Vec::with_capacity(current.len());
         for root in current {
-            walks.push(self.walk_then(root, search.as_of, progress).await?);
+            walks.push(self.walk_by_then(root, search.as_of, progress).await?);
         }
         let times = walks.iter().map(|walked| own_time(walked).or_else(|| modified(walked)));
         let at = times.collect::<Option<Vec<_>>>().and_then(|times| times.into_iter().max());
         if let Some(at) = at.filter(|at| search.admits(*at)) {
-            return Ok(Some(Found { at, roots: current.to_vec(), walks }));
+            return Ok(Some(Statement { at, roots: current.to_vec(), walks }));
         }
-        let mut last: Option<Found> = None;
+        let mut last: Option<Statement> = None;
         for archive in archives {
             for entry in self.archived(archive, progress).await? {
                 let is_later = |at: &Timestamp| last.as_ref().is_none_or(|last| last.at < *at);
@@ -200,24 +197,24 @@ impl Synchronizer {
                     continue;
                 }
                 let root = DocumentLocation::Uri(entry.loc.clone());
-                let walked = match self.walk_then(&root, search.as_of, progress).await {
+                let walked = match self.walk_by_then(&root, search.as_of, progress).await {
                     Ok(walked) => walked,
-                    Err(cause) if is_lost(&cause) => {
-                        tracing::warn!("what the archive lists is left: {}", chain(&cause));
+                    Err(cause) if is_missing(&cause) => {
+                        tracing::warn!("an archived document is passed over: {}", chain(&cause));
                         continue;
                     }
                     Err(cause) => return Err(cause.into()),
                 };
                 let Some(at) = own_time(&walked).or(entry.at) else { continue };
                 if search.admits(at) && is_later(&at) {
-                    last = Some(Found { at, roots: vec![root], walks: vec![speaking_for(walked, entry, at)] });
+                    last = Some(Statement { at, roots: vec![root], walks: vec![speaking_for(walked, entry, at)] });
                 }
             }
         }
         Ok(last)
     }
 
-    /// What an archive lists, latest first; what bears no time comes last, since only it itself can tell.
+    /// What an archive lists, latest first. Entries without a time are last: only their documents can state one.
     async fn archived(&mut self, archive: &DocumentLocation, progress: &Progressing) -> Result<Vec<Entry>, SyncError> {
         let listed = Mutex::new(Vec::new());
         let choice = |header: &Header, entry: &Entry| {
@@ -228,28 +225,26 @@ impl Synchronizer {
             listed.lock().unwrap_or_else(PoisonError::into_inner).push(entry.clone());
             Child::Leave
         };
-        let asking = Asking { choice: &choice, ..EVERYTHING };
-        let walked = self.walk(archive, asking, progress).await?;
+        let walked = self.walk(archive, Asking { choice: &choice, ..EVERYTHING }, progress).await?;
         let mut listed = listed.into_inner().unwrap_or_else(PoisonError::into_inner);
         listed.extend(walked.leaves.into_iter().filter_map(|leaf| leaf.listed).map(|entry| *entry));
         listed.sort_by_key(|entry| std::cmp::Reverse(entry.at));
         Ok(listed)
     }
 
-    /// Fetches a statement of what existed, but no part of one that is too late.
-    async fn walk_then(
+    /// Fetches a statement, but no part of one that is too late.
+    async fn walk_by_then(
         &mut self,
         root: &DocumentLocation,
         as_of: Timestamp,
         progress: &Progressing,
     ) -> Result<Crawled, SourceError> {
         let choice = |header: &Header, _: &Entry| if header.at > Some(as_of) { Child::Leave } else { Child::Ask };
-        let asking = Asking { choice: &choice, ..EVERYTHING };
-        self.walk(root, asking, progress).await
+        self.walk(root, Asking { choice: &choice, ..EVERYTHING }, progress).await
     }
 }
 
-/// The time that a document says it speaks for; of an index without one the latest of its parts.
+/// The time that a document states; of an index without one the latest of its parts.
 fn own_time(walked: &Crawled) -> Option<Timestamp> {
     let of_leaf = |leaf: &Leaf| leaf.header.at.or(leaf.listed.as_ref().and_then(|entry| entry.at));
     let of_index = walked.index_headers.first().and_then(|header| header.at);
@@ -260,7 +255,7 @@ fn modified(walked: &Crawled) -> Option<Timestamp> {
     walked.leaves.iter().filter_map(|leaf| leaf.document.modified).max()
 }
 
-/// An archived document may bear its time in the archive's entry alone: its parts that have none speak for `at`.
+/// The time of an archived document may be in the archive's entry alone: then its parts speak for `at`.
 fn speaking_for(mut walked: Crawled, entry: Entry, at: Timestamp) -> Crawled {
     if own_time(&walked).is_none() {
         for leaf in &mut walked.leaves {
@@ -270,8 +265,8 @@ fn speaking_for(mut walked: Crawled, entry: Entry, at: Timestamp) -> Crawled {
     walked
 }
 
-/// Whether an archived document cannot be had or understood, now or ever.
-fn is_lost(cause: &SourceError) -> bool {
+/// Whether an archived document is gone, or is no list.
+fn is_missing(cause: &SourceError) -> bool {
     match cause {
         SourceError::Http { cause, .. } => cause.is_gone(),
         SourceError::Document { .. } | SourceError::Structure { .. } => true,
@@ -279,8 +274,8 @@ fn is_lost(cause: &SourceError) -> bool {
     }
 }
 
-/// Whether nothing more will be told of what happened in `set` up to `as_of`.
-fn is_told_to_the_end(set: &FollowedSet, changes: &[ReadChanges], as_of: Timestamp) -> bool {
+/// Whether all changes of `set` up to `as_of` were read: no later document can add one.
+fn is_complete(set: &FollowedSet, changes: &[ReadChanges], as_of: Timestamp) -> bool {
     let roots = set.incremental().1;
     roots.iter().all(|root| {
         let mut read = changes.iter().filter(|it| it.set == set.id && it.root == *root);

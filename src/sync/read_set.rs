@@ -1,7 +1,7 @@
 //! What was read of one set for a baseline: the documents that its lists led to, and the packages of its dumps.
 
 use super::incremental::latest_believed;
-use crate::catalog::{Naming, SetId, Shared};
+use crate::catalog::{SetId, Shared};
 use crate::document::{Timestamp, Uri};
 use crate::source::crawl::{Crawled, Leaf};
 use crate::source::documents::CachedDocument;
@@ -17,7 +17,7 @@ pub struct ReadSet {
     pub walks: Vec<Crawled>,
     /// Why the first of these documents that is missing is so.
     pub refused: Option<SourceError>,
-    /// All packages of the dumps; `None` where nobody asked, or nobody could tell.
+    /// All packages of the dumps; `None` if they were not read, or a dump fails for now.
     pub packages: Option<Vec<Uri>>,
     /// Of those that can be read.
     pub manifests: Vec<Manifest>,
@@ -27,20 +27,19 @@ pub struct ReadSet {
     pub counts: Vec<u64>,
     /// The newest `lastmod` listed, where it was looked for because no list says which time it speaks for.
     pub newest: Option<Timestamp>,
-    /// What was read of its lists while others came.
-    pub early: Option<ReadLists>,
+    /// Its lists, where they were parsed while others were fetched.
+    pub parsed: Option<ParsedLists>,
 }
 
-/// What was read of one set: so many of its lists, the first in document order.
-pub struct ReadLists {
-    /// Under which names.
-    pub naming: Naming,
-    /// The lists.
+/// The lists of one set, parsed.
+#[derive(Default)]
+pub struct ParsedLists {
+    /// The lists, in document order.
     pub documents: Vec<CachedDocument>,
-    /// The resources of each.
+    /// The chosen resources of each.
     pub counts: Vec<u64>,
-    /// What was entered, in that order; `None` where there is nothing.
-    pub entered: Option<Shared>,
+    /// The resources, sorted: parts in document order.
+    pub entered: Vec<Shared>,
 }
 
 impl ReadSet {
@@ -55,7 +54,7 @@ impl ReadSet {
             missing: Vec::new(),
             counts: Vec::new(),
             newest: None,
-            early: None,
+            parsed: None,
         }
     }
 
@@ -90,7 +89,7 @@ impl ReadSet {
         self.lists().map(|leaf| leaf.document.location.clone()).chain(packages)
     }
 
-    /// What the packages say, each as far as it can be read.
+    /// Digests of the manifests that can be read.
     pub fn fingerprints(&self) -> Vec<u64> {
         self.manifests.iter().map(Manifest::fingerprint).collect()
     }
@@ -105,15 +104,20 @@ impl ReadSet {
         all.map(move |(document, lists)| (document, if lists { counts.next().unwrap_or(0) } else { 0 }))
     }
 
+    /// The documents of [`ReadSet::lists`].
+    pub fn list_documents(&self) -> Vec<CachedDocument> {
+        self.lists().map(|leaf| leaf.document.clone()).collect()
+    }
+
     /// The lists of resources among what the walks reached.
     pub fn lists(&self) -> impl Iterator<Item = &Leaf> {
         self.walks.iter().flat_map(|walked| &walked.leaves).filter(|leaf| leaf.lists_resources())
     }
 }
 
-impl std::fmt::Debug for ReadLists {
+impl std::fmt::Debug for ParsedLists {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ReadLists").field("counts", &self.counts).finish_non_exhaustive()
+        f.debug_struct("ParsedLists").field("counts", &self.counts).finish_non_exhaustive()
     }
 }
 

@@ -134,7 +134,7 @@ async fn explore(client: Client, entry: EntryPoint, options: Options, spooled_in
             Err(cause) => return Err(spooling(cause)),
         };
         let dump = match is_dump {
-            true => read_dump(&packages, (&spool, limits), &walked, true).await.map_err(MountError::FirstBaseline)?,
+            true => read_dump(&packages, &spool, limits, &walked, true).await.map_err(MountError::FirstBaseline)?,
             false => ReadDump::default(),
         };
         survey.missing.extend(walked.lacking(location).into_iter().chain(dump.missing));

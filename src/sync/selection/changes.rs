@@ -198,7 +198,7 @@ mod tests {
         Entry { media_type, links, ..Entry::new(uri(name)) }
     }
 
-    /// The verdicts on `changes` beside a tree of `listed`, in their order.
+    /// The verdicts on `changes` to a tree of `listed`, in their order.
     fn verdicts(selection: &Selection, listed: &[Entry], changes: &[(Change, Entry)]) -> Vec<Verdict> {
         let naming = Naming::new("h", [], false).unwrap();
         let tree = |wanted: &Uri| {
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn an_updated_that_ceases_to_match_ceases_and_one_that_begins_to_is_applied() {
+    fn an_update_may_cease_or_begin_to_match() {
         let selection = Selection { collections: vec![Href::parse("urn:c").unwrap()], ..Selection::default() };
         let listed = [entry("a", &[("collection", "urn:c")])];
         let changes = [(Updated, entry("a", &[])), (Updated, entry("b", &[("collection", "urn:c")]))];
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_begins_to_match_needs_the_entries_that_it_describes() {
+    fn a_record_that_begins_to_match_needs_what_it_describes() {
         let begins = (Updated, entry("mods", &[("describes", "x"), ("profile", DC)]));
         let silent = (Updated, entry("mods", &[("profile", DC)]));
         let described = (Updated, entry("x", &[]));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_ceases_to_match_and_leaves_what_it_brought_needs_the_lists() {
+    fn a_record_that_ceases_to_match_may_need_the_lists() {
         let became = [(Updated, entry("dc", &[("describes", "a.pdf"), ("profile", MODS)]))];
         let gone = [(Deleted, entry("dc", &[]))];
         let without_b = [(Updated, entry("dc", &[("describes", "a.pdf"), ("profile", DC)]))];
@@ -306,14 +306,14 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_that_loses_the_link_that_brought_it_needs_the_lists() {
+    fn a_resource_that_loses_its_link_needs_the_lists() {
         let listed = [entry("dc", &[("profile", DC)]), entry("a.pdf", &[("describedby", "dc")])];
 
         assert_eq!(verdicts(&conforms(DC), &listed, &[(Updated, entry("a.pdf", &[]))]), [NeedsBaseline]);
     }
 
     #[test]
-    fn where_records_may_be_left_out_an_unknown_one_may_be_of_the_format() {
+    fn an_unknown_record_may_be_of_the_format() {
         let selection = Selection { types: vec!["application/pdf".into()], ..conforms(DC) };
         let added = entry("c.pdf", &[("describedby", "dc")]);
         let record = entry("dc", &[("describes", "c.pdf"), ("profile", DC)]);
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn with_describes_brings_what_a_chosen_record_describes_and_needs_no_list_for_anything_else() {
+    fn with_describes_needs_lists_only_for_what_records_describe() {
         let selection =
             Selection { types: vec!["application/xml".into()], with_described: true, ..Selection::default() };
         let record = entry("m.xml", &[("describes", "a.pdf")]);

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
-/// A package with this manifest and members of five octets.
+/// A package with this manifest and members of five bytes.
 pub(super) fn package(manifest: &str, members: &[&str]) -> Answer {
     let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
     for name in members.iter().chain(&["manifest.xml"]) {
         writer.start_file(*name, SimpleFileOptions::default()).unwrap();
-        let octets = if *name == "manifest.xml" { manifest.as_bytes() } else { b"bytes" };
-        writer.write_all(octets).unwrap();
+        let bytes = if *name == "manifest.xml" { manifest.as_bytes() } else { b"bytes" };
+        writer.write_all(bytes).unwrap();
     }
     Answer::new("application/zip", writer.finish().unwrap().into_inner()).etag("package")
 }
@@ -49,7 +49,7 @@ pub(super) fn member_of(destination: &Destination, path: &str) -> Option<String>
 }
 
 #[tokio::test]
-async fn a_source_with_dumps_and_no_list_is_mounted_from_the_manifests_and_followed_by_change_dumps() {
+async fn a_source_of_dumps_is_mounted_and_followed_by_manifests() {
     let server = source(&[("resourcedump", "/dump.xml"), ("changedump", "/changes.xml")]).await;
     let held = [("/a", "path=\"/a.bin\""), ("/b", "path=\"/b.bin\"")];
     server.put("/1.zip", package(&manifest(&server, "resourcedump-manifest", &held), &["a.bin", "b.bin"]));
@@ -87,7 +87,7 @@ async fn a_source_with_dumps_and_no_list_is_mounted_from_the_manifests_and_follo
 }
 
 #[tokio::test]
-async fn what_is_kept_of_packages_goes_with_the_last_dump_that_lists_them() {
+async fn files_of_a_package_go_with_the_last_dump_that_lists_it() {
     let server = source(&[("resourcedump", "/dump.xml"), ("changedump", "/changes.xml")]).await;
     let held = |path: &str, member: &str| manifest(&server, "resourcedump-manifest", &[(path, member)]);
     server.put("/1.zip", package(&held("/a", "path=\"/a.bin\""), &["a.bin"]));
@@ -118,7 +118,7 @@ async fn what_is_kept_of_packages_goes_with_the_last_dump_that_lists_them() {
 }
 
 #[tokio::test]
-async fn beside_lists_a_dump_holds_what_is_provably_this_version_and_stops_nothing() {
+async fn next_to_lists_a_dump_holds_only_provable_versions() {
     let server = source(&[("resourcelist", LIST), ("resourcedump", "/dump.xml")]).await;
     let hashed = |path: &str, digest: char| {
         url(server.uri(path).as_str(), &format!("hash=\"md5:{}\" length=\"5\"", digest.to_string().repeat(32)))
@@ -169,13 +169,13 @@ fn dump(server: &Loopback, capability: &str, package: &str, copy: &str) -> Answe
     Answer::xml(urlset(&format!("capability=\"{capability}\" from=\"2013-01-03T09:00:00Z\""), &[], &[listed]))
 }
 
-/// Octets sent of `path` since the last look.
+/// Bytes of `path` sent since the last call.
 fn sent(server: &Loopback, path: &str) -> usize {
     server.asked().iter().filter(|asked| asked.path == path).map(|asked| asked.sent).sum()
 }
 
 #[tokio::test]
-async fn a_tree_of_packages_without_ranges_is_made_of_the_copies_of_their_manifests() {
+async fn copies_of_manifests_spare_packages_without_ranges() {
     let server = source(&[("resourcedump", "/dump.xml")]).await;
     let held = manifest(&server, "resourcedump-manifest", &[("/a", "path=\"/a.bin\""), ("/b", "path=\"/b.bin\"")]);
     server.put("/1.zip", large_package(&held, &["a.bin", "b.bin"]));
@@ -223,7 +223,7 @@ async fn packages_that_an_index_lists_have_their_copies_and_times_too() {
 }
 
 #[tokio::test]
-async fn what_a_copy_says_beyond_the_manifest_inside_is_corrected_when_the_package_is_here() {
+async fn a_wrong_copy_is_corrected_by_the_manifest_inside() {
     let server = source(&[("resourcedump", "/dump.xml")]).await;
     let held = [("/a", "path=\"/b.bin\""), ("/b", "path=\"/a.bin\""), ("/c", "path=\"/a.bin\"")];
     let lies = [("/a", "path=\"/a.bin\""), ("/b", "path=\"/b.bin\""), ("/more", "path=\"/more.bin\"")];
@@ -238,7 +238,7 @@ async fn what_a_copy_says_beyond_the_manifest_inside_is_corrected_when_the_packa
     let (package, packages) = (server.uri("/1.zip"), destination.synchronizer.packages.clone().unwrap());
     packages.directory(&package).await.unwrap();
     assert!(packages.is_contradicted(&package));
-    // Whatever is looked at next, this is too.
+    // The next refresh of any scope reads the package too.
     let outcome = destination.synchronizer.refresh_of(Scope::Due, Arc::new(|_: Stage| ())).await.unwrap();
 
     assert!(matches!(outcome, Outcome::Committed(_)));
@@ -249,7 +249,7 @@ async fn what_a_copy_says_beyond_the_manifest_inside_is_corrected_when_the_packa
 }
 
 #[tokio::test]
-async fn what_a_package_says_itself_is_not_taken_for_known_while_the_dump_that_lists_it_cannot_be_had() {
+async fn a_wrong_copy_stays_wrong_until_its_dump_is_read_again() {
     let server = source(&[("resourcedump", "/dump.xml"), ("changelist", "/changes.xml")]).await;
     let held = [("/a", "path=\"/b.bin\""), ("/b", "path=\"/a.bin\"")];
     let lies = [("/a", "path=\"/a.bin\""), ("/b", "path=\"/b.bin\"")];
@@ -282,7 +282,7 @@ async fn what_a_package_says_itself_is_not_taken_for_known_while_the_dump_that_l
 }
 
 #[tokio::test]
-async fn the_copy_of_a_change_dumps_manifest_is_applied_and_what_it_lacks_follows_from_the_manifest_inside() {
+async fn a_copy_of_changes_is_applied_and_completed_by_the_manifest() {
     let server = source(&[("resourcelist", LIST), ("changedump", "/changes.xml")]).await;
     let list =
         urlset("capability=\"resourcelist\" at=\"2013-01-03T09:00:00Z\"", &[], &[url(server.uri("/a").as_str(), "")]);
@@ -309,7 +309,7 @@ async fn the_copy_of_a_change_dumps_manifest_is_applied_and_what_it_lacks_follow
 }
 
 #[tokio::test]
-async fn packages_of_changes_are_asked_together_and_applied_in_their_order() {
+async fn packages_of_changes_are_read_together_and_applied_in_order() {
     let server = source(&[("resourcelist", LIST), ("changedump", "/changes.xml")]).await;
     let list =
         urlset("capability=\"resourcelist\" at=\"2013-01-03T09:00:00Z\"", &[], &[url(server.uri("/a").as_str(), "")]);
@@ -324,9 +324,9 @@ async fn packages_of_changes_are_asked_together_and_applied_in_their_order() {
             7 => format!("change=\"updated\" path=\"/{member}\""),
             _ => format!("change=\"{change}\" path=\"/{member}\""),
         };
-        // Nothing but the order of the packages tells which of these comes last.
-        let told = manifest(&server, "changedump-manifest", &[("/a", &changed)]);
-        server.put(&path, package(&told, &[&member]).together(&barrier));
+        // Only the order of the packages says which of these is the last.
+        let manifest = manifest(&server, "changedump-manifest", &[("/a", &changed)]);
+        server.put(&path, package(&manifest, &[&member]).together(&barrier));
         let times = format!("from=\"2013-01-03T1{number}:00:00Z\" until=\"2013-01-03T1{}:00:00Z\"", number + 1);
         listed.push(url(server.uri(&path).as_str(), &times));
     }

@@ -1,4 +1,4 @@
-//! The lists of a first tree that are read while others come.
+//! Lists that several threads parse, those of a first tree while others are fetched.
 
 use super::*;
 use tokio::sync::Barrier;
@@ -11,7 +11,7 @@ fn listing(server: &Loopback, resources: &[(&str, u64)]) -> String {
     urlset("capability=\"resourcelist\"", &[], &resources.iter().map(entry).collect::<Vec<_>>())
 }
 
-/// One that breaks a rule, which is told once it was read.
+/// A list that breaks a rule, which is counted once the list was read.
 fn misspelt(server: &Loopback, path: &str) -> String {
     let entry = url(server.uri(path).as_str(), "length=\"many\"");
     urlset("capability=\"resourcelist\"", &[], &[entry])
@@ -66,7 +66,7 @@ async fn lists_count_in_document_order_however_they_come() {
 }
 
 #[tokio::test]
-async fn a_list_that_breaks_off_fails_the_tree_by_its_name_and_is_asked_for_again() {
+async fn a_truncated_list_fails_the_first_tree_and_is_requested_again() {
     let server = Loopback::start().await;
     let gate = Arc::new(Barrier::new(2));
     server.put(
@@ -77,13 +77,13 @@ async fn a_list_that_breaks_off_fails_the_tree_by_its_name_and_is_asked_for_agai
             &[server.uri("/1.xml").as_str(), server.uri("/2.xml").as_str()],
         )),
     );
-    // More than is looked at to tell what it is.
+    // More than the head that a crawl reads.
     let listed: Vec<_> = (0..100).map(|number| (format!("/a/{number:02}"), number)).collect();
     let listed: Vec<_> = listed.iter().map(|(path, length)| (path.as_str(), *length)).collect();
     let whole = listing(&server, &listed);
     server.put("/1.xml", Answer::xml(&whole[..whole.len() - 20]));
     server.put("/2.xml", Answer::xml(misspelt(&server, "/c")).together(&gate));
-    // Lists of no time are looked through once more where changes are followed.
+    // Lists without a time are read once more if changes are followed.
     let at = |path| server.uri(path).to_string();
     let offers = [offer("resourcelist", &at(INDEX)), offer("changelist", &at("/changes.xml"))];
     server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
@@ -102,7 +102,7 @@ async fn a_list_that_breaks_off_fails_the_tree_by_its_name_and_is_asked_for_agai
 }
 
 #[tokio::test]
-async fn what_was_read_early_of_lists_that_cannot_be_had_leaves_no_trace() {
+async fn a_list_that_fails_leaves_nothing_of_the_others() {
     let server = Loopback::start().await;
     server.put(INDEX, Answer::xml(index(&server, &["/1.xml", "/2.xml"])));
     server.put("/1.xml", Answer::xml(listing(&server, &[("/a", 1)])));
@@ -121,7 +121,7 @@ async fn what_was_read_early_of_lists_that_cannot_be_had_leaves_no_trace() {
 }
 
 #[tokio::test]
-async fn every_set_has_its_own_lists_read_early() {
+async fn the_lists_of_every_set_are_parsed_on_their_own() {
     let server = two_sets().await;
     server.put("/one/list.xml", Answer::xml(listing(&server, &[("/a", 1), ("/both", 1)])));
     server.put("/two/list.xml", Answer::xml(listing(&server, &[("/b", 2), ("/both", 2)])));
@@ -135,7 +135,7 @@ async fn every_set_has_its_own_lists_read_early() {
 }
 
 #[tokio::test]
-async fn what_is_not_chosen_is_not_entered_early_either_and_many_lists_are_each_entered_once() {
+async fn each_of_many_lists_is_entered_once_and_only_what_is_chosen() {
     let server = Loopback::start().await;
     let lists: Vec<String> = (0..40).map(|number| format!("/{number}.xml")).collect();
     server.put(INDEX, Answer::xml(index(&server, &lists.iter().map(String::as_str).collect::<Vec<_>>())));

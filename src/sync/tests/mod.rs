@@ -58,7 +58,8 @@ impl Destination {
             as_of: None,
             reserve: 0,
         };
-        let synchronizer = Synchronizer::new(config, server.client(), Arc::clone(&catalog), spool);
+        let mut synchronizer = Synchronizer::new(config, server.client(), Arc::clone(&catalog), spool);
+        synchronizer.least_part = 1;
         Destination { synchronizer, catalog, _folder: folder }
     }
 
@@ -69,7 +70,8 @@ impl Destination {
         drop((synchronizer, catalog));
         let catalog = Arc::new(Catalog::open(&folder.path().join("catalog"), "a test").unwrap());
         let spool = DocumentCache::open(&folder.path().join("spool")).unwrap();
-        let synchronizer = Synchronizer::new(config, server.client(), Arc::clone(&catalog), spool);
+        let mut synchronizer = Synchronizer::new(config, server.client(), Arc::clone(&catalog), spool);
+        synchronizer.least_part = 1;
         Destination { synchronizer, catalog, _folder: folder }
     }
 
