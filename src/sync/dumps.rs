@@ -7,6 +7,7 @@ use super::followed::FollowedSet;
 use super::incremental::{Absent, Asked, Known};
 use super::parse::broken_document;
 use super::read_changes::{Origin, ReadChanges};
+use super::read_set::ReadSet;
 use super::{Progressing, SyncError, Synchronizer};
 use crate::catalog::{Baseline, SetId};
 use crate::document::{Capability, Change, Deviations, Entry, Header, Limits, Timestamp, Uri};
@@ -51,42 +52,53 @@ impl Synchronizer {
         self.packages.iter().for_each(|packages| packages.corrected(contradicted));
     }
 
-    /// See [`read_dump`].
-    pub(super) async fn manifests(&self, walked: &Crawled, tolerates_failure: bool) -> Result<ReadDump, SyncError> {
-        match &self.packages {
-            Some(packages) => read_dump(packages, &self.spool, self.config.limits, walked, tolerates_failure).await,
-            None => Ok(ReadDump::default()),
-        }
-    }
-
-    /// The manifests of the dumps of a set that has lists. No failure of a dump is one of the lists. The packages are `None`
-    /// while a dump cannot be read.
-    pub(super) async fn additional_manifests(
+    /// Reads the manifests of the dumps of all sets: of a set that has lists only if `is_new` says that they may have changed.
+    /// There a dump that cannot be read is no failure. In place of lists it is: a tree is shown whole or not at all.
+    pub(super) async fn read_dumps(
         &mut self,
-        set: &FollowedSet,
+        sets: &[FollowedSet],
+        read: &mut [ReadSet],
+        is_new: bool,
         progress: &Progressing,
-    ) -> (Vec<Manifest>, Option<Vec<Uri>>) {
-        let (mut manifests, mut packages) = (Vec::new(), Some(Vec::new()));
-        let dumps = if self.packages.is_some() { &set.dumps[..] } else { &[] };
-        for dump in dumps {
-            let read = match self.walk(dump, Asking { is_patient: false, ..EVERYTHING }, progress).await {
-                Ok(walked) => self.manifests(&walked, true).await,
-                Err(cause) => Err(cause.into()),
-            };
-            match read {
-                Ok(read) => {
-                    self.lacks_packages |= read.has_failed;
-                    manifests.extend(read.manifests);
-                    packages.iter_mut().for_each(|packages| packages.extend(read.packages.iter().cloned()));
-                }
-                Err(cause) => {
-                    tracing::warn!("the dump {dump} cannot be read now: {}", chain(&cause));
-                    self.lacks_packages = true;
-                    packages = None;
+    ) -> Result<(), SyncError> {
+        let Some(packages) = self.packages.clone() else { return Ok(()) };
+        let (documents, limits) = (self.spool.clone(), self.config.limits);
+        for it in read {
+            let Some(set) = sets.iter().find(|set| set.id == it.id) else { continue };
+            let has_lists = !set.lists.is_empty();
+            if has_lists && !is_new {
+                continue;
+            }
+            it.packages = (has_lists || !set.dumps.is_empty()).then(Vec::new);
+            for (number, root) in set.dumps.iter().enumerate() {
+                let dump = match it.walks.get(number).filter(|_| !has_lists) {
+                    Some(walked) => read_dump(&packages, &documents, limits, walked, false).await,
+                    None => match self.walk(root, Asking { is_patient: false, ..EVERYTHING }, progress).await {
+                        Ok(walked) => read_dump(&packages, &documents, limits, &walked, true).await,
+                        Err(cause) => Err(cause.into()),
+                    },
+                };
+                match dump {
+                    Ok(dump) => {
+                        self.lacks_packages |= dump.has_failed;
+                        it.packages.iter_mut().for_each(|packages| packages.extend(dump.packages.iter().cloned()));
+                        it.manifests.extend(dump.manifests);
+                        // The lists say what exists, where there are any.
+                        it.missing.extend(dump.missing.into_iter().filter(|_| !has_lists));
+                    }
+                    Err(cause) if has_lists => {
+                        tracing::warn!("the dump {root} cannot be read now: {}", chain(&cause));
+                        self.lacks_packages = true;
+                        it.packages = None;
+                    }
+                    Err(SyncError::Package(cause)) => {
+                        return Err(SyncError::PackageOf { named_by: root.clone(), cause });
+                    }
+                    Err(cause) => return Err(cause),
                 }
             }
         }
-        (manifests, packages)
+        Ok(())
     }
 
     /// Reads what is new in the Change Dump at `root`: each package is a list of changes. A package that fails for now does not

@@ -132,35 +132,6 @@ impl Synchronizer {
         }))
     }
 
-    /// Reads the manifests of the dumps of all sets: in place of lists where a set has none, else in addition to them, if
-    /// `is_new` says that they may have changed. In place of lists, a package that cannot be read for now is an error: a tree is
-    /// shown whole or not at all.
-    pub(super) async fn read_dumps(
-        &mut self,
-        sets: &[FollowedSet],
-        read: &mut [ReadSet],
-        is_new: bool,
-        progress: &Progressing,
-    ) -> Result<(), SyncError> {
-        for it in read {
-            let Some(set) = sets.iter().find(|set| set.id == it.id) else { continue };
-            if set.lists.is_empty() {
-                for (root, walked) in set.dumps.iter().zip(&it.walks) {
-                    let dump = self.manifests(walked, false).await.map_err(|cause| match cause {
-                        SyncError::Package(cause) => SyncError::PackageOf { named_by: root.clone(), cause },
-                        cause => cause,
-                    })?;
-                    it.packages.get_or_insert_default().extend(dump.packages);
-                    it.manifests.extend(dump.manifests);
-                    it.missing.extend(dump.missing);
-                }
-            } else if is_new {
-                (it.manifests, it.packages) = self.additional_manifests(set, progress).await;
-            }
-        }
-        Ok(())
-    }
-
     /// Finds the newest `lastmod` of each set that follows changes and whose lists do not state which time they speak for.
     pub(super) async fn date_lists(&self, sets: &[FollowedSet], read: &mut [ReadSet]) -> Result<(), SyncError> {
         for it in read {
