@@ -132,7 +132,6 @@ impl Synchronizer {
         };
         let failures = self.schedule.failures(root);
         let walked = self.walk(root, asking, progress).await?;
-        read.is_torn = known.is_of_the_past() && !walked.missing.is_empty();
         let mut failed = walked.failed.first().map(|it| it.why.clone());
         let locations = |missing: &[Missing]| missing.iter().map(|it| it.location.to_string()).collect();
         let mut absent = Absent { gone: locations(&walked.missing), failed: locations(&walked.failed) };
@@ -188,7 +187,6 @@ impl Synchronizer {
                 }
                 Err(cause) => {
                     tracing::warn!("a package of changes cannot be read: {}", chain(&cause));
-                    read.is_torn |= known.is_of_the_past();
                     absent.gone.insert(entry.loc.as_str().to_owned());
                     continue;
                 }
@@ -210,6 +208,7 @@ impl Synchronizer {
             let document = tokio::task::spawn_blocking(read_manifest).await??;
             read.documents.push(if is_unchanged { document.unchanged() } else { document });
         }
+        read.is_torn = known.is_of_the_past() && !absent.gone.is_empty();
         read.lost = known.lost_beside(&root.to_string(), &asked, &absent, Timestamp::now());
         if failed.is_some() {
             // The dump is passed over when it is unchanged only once all of it was read.

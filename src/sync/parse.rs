@@ -91,6 +91,11 @@ struct Work {
     progress: OnceLock<Progressing>,
 }
 
+/// Whether `bytes` are enough for a part, the last of `all` bytes.
+fn is_part(bytes: u64, all: u64, least: u64) -> bool {
+    bytes >= least.max(all / PART_FRACTION)
+}
+
 impl ListParser {
     /// A parser without lists.
     pub fn new(job: ParseJob) -> ListParser {
@@ -111,7 +116,7 @@ impl ListParser {
         self.bytes += list.size;
         self.all_bytes += list.size;
         self.next.push(list);
-        if self.bytes >= self.work.job.least_part.max(self.all_bytes / PART_FRACTION) {
+        if is_part(self.bytes, self.all_bytes, self.work.job.least_part) {
             self.queue_part();
         }
     }
@@ -341,4 +346,34 @@ pub fn broken_document(documents: &DocumentCache, location: &DocumentLocation, c
         tracing::warn!("{cause}");
     }
     SyncError::Document { location: location.clone(), cause }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Parts of lists of one size.
+    fn parts(lists: u64, size: u64) -> Vec<u64> {
+        let (mut parts, mut bytes) = (Vec::new(), 0);
+        for number in 1..=lists {
+            bytes += size;
+            if is_part(bytes, number * size, LEAST_PART) {
+                parts.push(std::mem::take(&mut bytes));
+            }
+        }
+        parts
+    }
+
+    #[test]
+    fn lists_make_few_parts_and_the_last_is_a_small_share() {
+        assert!(parts(1, LEAST_PART - 1).is_empty(), "a short list is the rest");
+        assert_eq!(parts(3, 100 << 20).len(), 3, "a long list is a part");
+        for size in [1 << 16, 1 << 20, 6 << 20] {
+            let few = parts((1 << 30) / size, size);
+            assert!((20..60).contains(&few.len()), "{}", few.len());
+            let many = parts((64 << 30) / size, size);
+            assert!((60..140).contains(&many.len()), "{}", many.len());
+            assert!(many.iter().all(|bytes| *bytes < (64 << 30) / PART_FRACTION + size));
+        }
+    }
 }

@@ -15,17 +15,17 @@ pub struct ReadSet {
     pub id: SetId,
     /// A walk for each of its lists, or where it has none for each of its dumps.
     pub walks: Vec<Crawled>,
-    /// Why the first of these documents that is missing is so.
+    /// Why the first missing document of these is missing.
     pub refused: Option<SourceError>,
     /// All packages of the dumps; `None` if they were not read, or a dump fails for now.
     pub packages: Option<Vec<Uri>>,
-    /// Of those that can be read.
+    /// The manifests of those that can be read.
     pub manifests: Vec<Manifest>,
     /// Packages that cannot be read.
     pub missing: Vec<Missing>,
-    /// The resources that each leaf lists that lists resources, in document order; empty as long as they were not counted.
+    /// The resources of each of its lists, in document order; empty until they are counted.
     pub counts: Vec<u64>,
-    /// The newest `lastmod` listed, where it was looked for because no list says which time it speaks for.
+    /// The newest `lastmod` listed, if it was searched for: no list states its time.
     pub newest: Option<Timestamp>,
     /// Its lists, where they were parsed while others were fetched.
     pub parsed: Option<ParsedLists>,
@@ -43,7 +43,7 @@ pub struct ParsedLists {
 }
 
 impl ReadSet {
-    /// What these walks have reached.
+    /// What these walks found.
     pub fn of(id: SetId, walks: Vec<Crawled>) -> ReadSet {
         ReadSet {
             id,
@@ -58,15 +58,15 @@ impl ReadSet {
         }
     }
 
-    /// The time that its lists speak for, by their own account, else by what they list, else by their server's.
+    /// The time that its lists speak for: as they state it, else their newest `lastmod`, else their server's Last-Modified.
     pub fn at(&self) -> Option<Timestamp> {
         let latest = latest_believed(Timestamp::now());
         let stated = self.stated_at().or(self.newest).or_else(|| last_modified(&self.walks));
         stated.filter(|at| *at <= latest)
     }
 
-    /// The time that its lists, or else its packages, say that they speak for. One that is yet to come is none: every change
-    /// would be taken for older than the lists.
+    /// The time that its lists, or else its packages, state. A time in the future does not count: every change would be older
+    /// than the lists.
     pub fn stated_at(&self) -> Option<Timestamp> {
         let latest = latest_believed(Timestamp::now());
         let packed = self.manifests.iter().filter_map(|manifest| manifest.header().at).filter(|at| *at <= latest).min();
