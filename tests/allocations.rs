@@ -1,7 +1,7 @@
 //! What a listing takes from the allocator does not grow with its folder.
 
 use fuser::INodeNo;
-use resyncfs::catalog::{Catalog, Decision, EntryId, Kind, Naming};
+use resyncfs::catalog::{Catalog, EntryId, Held, Kind, Naming};
 use resyncfs::content::metadata::LearntMetadata;
 use resyncfs::content::store::ObjectKey;
 use resyncfs::content::{Content, ContentConfig, Fixity, Mirrors, Revalidate, Unannounced};
@@ -74,7 +74,7 @@ fn two_folders(place: &Path) -> Catalog {
             baseline.add(&entry).unwrap();
         }
     }
-    baseline.commit_guarded(None, &mut |_| (Decision::Apply, Vec::new())).unwrap();
+    baseline.commit_guarded(None, &mut |_| (Held::Nothing, Vec::new())).unwrap();
     catalog
 }
 

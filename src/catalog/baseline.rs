@@ -3,11 +3,12 @@
 use super::Committed;
 use super::Statement;
 use super::apply::write::Numbers;
-use super::going::Going;
+use super::going::{Going, Gone};
 use super::held;
 use super::ingest::{Rows, Share, Shared};
 use super::journal;
 use super::journal::{Fate, Row, Speaking};
+use super::losses::losses;
 use super::merge::{Listing, Merge};
 use super::naming::media_types;
 use super::naming::resolve::{path_by_rule, path_of_record};
@@ -20,10 +21,10 @@ use super::store::keys::statement_key;
 use super::store::{ROOT, Store, Successor};
 use super::superseded::{Noted, Overtaken};
 use super::{Catalog, CatalogError, Invalidation, Naming, SetId};
-use super::{Decision, Losses, SetLoss};
+use super::{Decide, Departure, Held, Losses};
 use crate::document::{Change, Entry, PackageMember, Timestamp};
 use fuser::INodeNo;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
@@ -140,16 +141,14 @@ impl<'c> Baseline<'c> {
     /// [`Baseline::commit_guarded`] where all that is not listed may go.
     #[cfg(test)]
     pub(crate) fn commit(self, at: Option<Timestamp>, position: &[u8]) -> Result<Committed, CatalogError> {
-        self.commit_guarded(at, &mut |_| (Decision::Apply, position.to_vec()))
+        self.commit_guarded(at, &mut |_| (Held::Nothing, position.to_vec()))
     }
 
     /// Merges with the current revision and commits tree, journal, held deletions and position, all at once. `at` is
     /// what the revision speaks for.
     ///
-    /// `decide` is told what would go, and answers whether it may, with the position to store. Files whose deletion was
-    /// held back before and that are still not listed stay so: they are no loss. Where `decide` answers [`Decision::Hold`]
-    /// the tree is merged a second time, with what would go; after [`Decision::HoldOf`], which must name a further set each
-    /// time, it is told what still would go. The position of its last answer is stored.
+    /// `decide` is asked once. Files whose deletion was held back before and that are still not listed stay so: they are no loss.
+    /// Where more is to be held back, the tree is merged a second time, with what would go.
     ///
     /// # Errors
     /// The tree stays as it was. After [`CatalogError::Damaged`] the next baseline builds the store anew, whatever is in the old
@@ -158,11 +157,7 @@ impl<'c> Baseline<'c> {
     ///
     /// Where the tree is the same nothing is written but, if they differ, `at`, journal and position. The first revision of a
     /// catalog has no invalidations: nothing was shown before.
-    pub fn commit_guarded(
-        mut self,
-        at: Option<Timestamp>,
-        decide: &mut dyn FnMut(&Losses) -> (Decision, Vec<u8>),
-    ) -> Result<Committed, CatalogError> {
+    pub fn commit_guarded(mut self, at: Option<Timestamp>, decide: Decide<'_>) -> Result<Committed, CatalogError> {
         if self.lists.is_empty() {
             self.lists.push((SetId::default(), at));
         }
@@ -202,14 +197,13 @@ impl<'c> Baseline<'c> {
             sorted = sorted.read_once();
         }
         let mut successor = None;
-        let mut held_of = BTreeSet::new();
-        // The position, once nothing is left to decide.
+        // The position, once it is decided what is held back.
         let mut decided = None;
         loop {
             let notes = before.revision.is_some() && decided.is_none();
-            let mut going = notes.then(|| Going::new(&self.catalog.spill_folder));
+            let going = notes.then(|| Going::new(&self.catalog.spill_folder));
             let into = successor.as_ref().map(Successor::store);
-            let mut merge = Merge::new(self.catalog, &before, listing, None, going.as_mut(), into)?;
+            let mut merge = Merge::new(self.catalog, &before, listing, None, going, into)?;
             merge.drop_held(&mut stale)?;
             let most = match before.revision {
                 Some(_) if into.is_none() => self.catalog.most_in_place(before.files()),
@@ -221,38 +215,35 @@ impl<'c> Baseline<'c> {
                 sorted = without_empty_folders(&mut overtaken, sorted.again_with(None)?)?;
                 continue;
             }
-            let (decision, position) = match decided.take() {
-                Some(position) => (Decision::Apply, position),
-                None => decide(&merge.losses()),
-            };
-            if !notes || decision == Decision::Apply {
-                let now = merge.now();
-                // The next one reads it no more.
-                drop(sorted);
-                let mut committed = merge.finish(&position, changes.again_with(None)?)?;
-                drop(before);
-                drop(old);
-                if let Some(successor) = successor {
-                    self.catalog.succeed(successor, now)?;
-                    if !matches!(committed.invalidations[..], [Invalidation::Everything(_)]) {
-                        committed.invalidations.push(Invalidation::Orphans);
+            let mut gone = merge.gone()?;
+            let position = match decided.take() {
+                Some(position) => position,
+                None => {
+                    let departures = gone.as_mut().map_or(Ok(Vec::new()), Gone::departures)?;
+                    let (held, position) = decide(&merge.losses(departures));
+                    if let Some(gone) = gone.filter(|_| held != Held::Nothing) {
+                        drop(merge);
+                        decided = Some(position);
+                        let kept = gone.kept(&held)?;
+                        sorted = without_empty_folders(&mut overtaken, sorted.again_with(Some(kept))?)?;
+                        continue;
                     }
-                }
-                return Ok(committed);
-            }
-            drop(merge);
-            let of = match decision {
-                Decision::HoldOf(sets) if !sets.is_subset(&held_of) => {
-                    held_of.extend(sets);
-                    Some(&held_of)
-                }
-                _ => {
-                    decided = Some(position);
-                    None
+                    position
                 }
             };
-            let kept = going.map(|going| going.finish(of)).transpose()?;
-            sorted = without_empty_folders(&mut overtaken, sorted.again_with(kept)?)?;
+            let now = merge.now();
+            // The next one reads it no more.
+            drop(sorted);
+            let mut committed = merge.finish(&position, changes.again_with(None)?)?;
+            drop(before);
+            drop(old);
+            if let Some(successor) = successor {
+                self.catalog.succeed(successor, now)?;
+                if !matches!(committed.invalidations[..], [Invalidation::Everything(_)]) {
+                    committed.invalidations.push(Invalidation::Orphans);
+                }
+            }
+            return Ok(committed);
         }
     }
 
@@ -357,8 +348,8 @@ impl<'c> Baseline<'c> {
         let listing = Listing { naming: &self.naming, newest, at, speaking };
         let mut merge = Merge::new(catalog, &before, listing, Some(last_numbers(&damaged)), None, None)?;
         merge.walk(&mut sorted, &mut overtaken, u64::MAX)?;
-        let (decision, position) = decide(&fewer(&damaged, &merge));
-        if decision != Decision::Apply {
+        let (held, position) = decide(&fewer(&damaged, &merge));
+        if held != Held::Nothing {
             return Err(CatalogError::Undecided);
         }
         let mut committed = merge.finish(&position, changes.again_with(None)?)?;
@@ -394,28 +385,21 @@ fn without_empty_folders(overtaken: &mut Option<Overtaken>, sorted: Sorted) -> R
     }
 }
 
-/// Is told what would go, and answers whether it may, with the position to store.
-type Decide<'d> = &'d mut dyn FnMut(&Losses) -> (Decision, Vec<u8>);
-
-/// By how much a tree is smaller than the one that cannot be read any more, as far as that one tells.
+/// By how much a tree is smaller than the one that cannot be read any more, so far as its sums can be.
 fn fewer(damaged: &Store, merge: &Merge<'_>) -> Losses {
-    let (mut losses, files) = (merge.losses(), merge.files());
-    let Ok(txn) = damaged.env.read_txn() else { return losses };
-    let less = |present: u64, now: u64| (present.saturating_sub(now), now.saturating_sub(present));
-    if let Ok(Some(revision)) = damaged.revision(&txn) {
-        losses.present = revision.totals.files;
-        (losses.going, losses.coming) = less(losses.present, files);
-    }
-    if let Ok(sets) = damaged.sets(&txn) {
-        for record in sets.iter() {
-            let now = losses.sets.iter().find(|loss| loss.set == record.set).map_or(0, |loss| loss.coming);
-            losses.sets.retain(|loss| loss.set != record.set);
-            let (going, coming) = less(record.files, now);
-            losses.sets.push(SetLoss { set: record.set, present: record.files, going, coming });
-        }
-        losses.sets.sort_by_key(|loss| loss.set);
-    }
-    losses
+    let unknown = || merge.losses(Vec::new());
+    let Ok(txn) = damaged.env.read_txn() else { return unknown() };
+    let (Ok(Some(revision)), Ok(before)) = (damaged.revision(&txn), damaged.sets(&txn)) else { return unknown() };
+    let (present, files) = (revision.totals.files, merge.files());
+    let now: BTreeMap<SetId, u64> = unknown().sets.iter().map(|set| (set.set, set.coming)).collect();
+    let lost = before.iter().map(|record| {
+        let files = record.files.saturating_sub(now.get(&record.set).copied().unwrap_or(0));
+        Departure { sets: Box::new([record.set]), is_last: false, files }
+    });
+    let mut departures: Vec<_> = lost.filter(|departure| departure.files > 0).collect();
+    departures.push(Departure { sets: Box::new([]), is_last: true, files: present.saturating_sub(files) });
+    let coming = now.iter().map(|(set, files)| (*set, files.saturating_sub(before.files(*set)))).collect();
+    losses(present, files.saturating_sub(present), &before, coming, departures)
 }
 
 /// The numbers that a damaged store may have given: those of its revision, else half of all.

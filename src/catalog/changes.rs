@@ -7,6 +7,7 @@ use super::Committed;
 use super::apply::write::{Numbers, Writer};
 use super::apply::{Settling, Stated};
 use super::journal::Row;
+use super::losses::{Departures, losses};
 use super::naming::locate::{Located, locate};
 use super::naming::resolve::path_of_record;
 use super::store::codec::{damaged, unseal};
@@ -17,7 +18,7 @@ use super::store::symbols::Symbols;
 use super::store::{Store, TableId, meta};
 use super::{Applied, HeldDeletion, Statement};
 use super::{Catalog, CatalogError, Naming, SetId};
-use super::{Decision, Losses, SetLoss};
+use super::{Decide, Held, Losses};
 use super::{held, version};
 use crate::document::{Change, Timestamp, Uri};
 use heed::RoTxn;
@@ -154,8 +155,7 @@ impl<'c> Changes<'c> {
     }
 
     /// Adds deletions that earlier commits have held back, 100,000 at most; how many. A caller that wants all of them commits and
-    /// begins again until there are none ([`super::Snapshot::held_count`]). These are decided: no [`Losses`] count them and no
-    /// [`Decision`] concerns them.
+    /// begins again until there are none ([`super::Snapshot::held_count`]). These are decided: no [`super::Losses`] count them.
     pub fn accept_held(&mut self) -> Result<u64, CatalogError> {
         let store = self.catalog.store();
         let old = store.env.read_txn()?;
@@ -174,16 +174,11 @@ impl<'c> Changes<'c> {
     }
 
     /// Settles names anew for what is affected (a folder where a file was, URIs that meet) and commits tree, journal and
-    /// position at once. `at` is what the revision speaks for. `decide` is told what would go and answers whether it may, with
-    /// the position to store; after [`Decision::HoldOf`], which must name a further set each time, it is told what still would go.
+    /// position at once. `at` is what the revision speaks for. `decide` is asked once.
     ///
     /// # Errors
     /// The tree stays as it was, and before the first baseline there is none: then it is [`CatalogError::NoRevision`].
-    pub fn commit(
-        self,
-        at: Option<Timestamp>,
-        decide: &mut dyn FnMut(&Losses) -> (Decision, Vec<u8>),
-    ) -> Result<Committed, CatalogError> {
+    pub fn commit(self, at: Option<Timestamp>, decide: Decide<'_>) -> Result<Committed, CatalogError> {
         let catalog = self.catalog;
         let _writer = catalog.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let committed = self.committed(&catalog.store(), at, decide).map_err(|error| catalog.failure(error));
@@ -193,12 +188,7 @@ impl<'c> Changes<'c> {
         committed
     }
 
-    fn committed(
-        self,
-        store: &Store,
-        at: Option<Timestamp>,
-        decide: &mut dyn FnMut(&Losses) -> (Decision, Vec<u8>),
-    ) -> Result<Committed, CatalogError> {
+    fn committed(self, store: &Store, at: Option<Timestamp>, decide: Decide<'_>) -> Result<Committed, CatalogError> {
         let Changes { catalog, stated, accepted, .. } = self;
         let old = store.env.read_txn()?;
         let Some(revision) = store.revision(&old)? else { return Err(CatalogError::NoRevision) };
@@ -214,20 +204,8 @@ impl<'c> Changes<'c> {
             let resource = resolving.resolve(uri, changes, accepted)?;
             resolved.push((uri, changes, resource));
         }
-        let mut held_of = BTreeSet::new();
-        let position = loop {
-            let mut losses = Counted { files: revision.totals.files, ..Counted::default() };
-            resolved.iter().for_each(|(_, _, resource)| losses.count(resource));
-            let (decision, position) = decide(&losses.losses(&sets));
-            let of = match decision {
-                Decision::Apply => break position,
-                Decision::HoldOf(sets) if !sets.is_subset(&held_of) => Some(sets),
-                Decision::Hold | Decision::HoldOf(_) => None,
-            };
-            resolved.iter_mut().for_each(|(_, _, resource)| resource.hold(of.as_ref()));
-            let Some(sets) = of else { break position };
-            held_of.extend(sets);
-        };
+        let (held, position) = decide(&counted(&resolved, revision.totals.files, &sets));
+        resolved.iter_mut().for_each(|(_, _, resource)| resource.hold(&held));
 
         let mut writer = Writer::new(catalog, store, Numbers::from(&revision), true, version::now());
         let mut after = sets.clone();
@@ -291,8 +269,6 @@ struct Resolved<'o> {
     before: BTreeSet<SetId>,
     /// Its sets now, those without that are going.
     sets: BTreeSet<SetId>,
-    /// Its sets but those that an accepted deletion has taken: what [`Losses`] are counted against.
-    undecided: BTreeSet<SetId>,
     /// Deletions that may be held back, with their times.
     going: Vec<(SetId, Timestamp)>,
     /// Those of them that are held back.
@@ -314,7 +290,6 @@ impl<'o> Resolving<'o> {
         let mut resolved = Resolved {
             located,
             sets: before.clone(),
-            undecided: before.clone(),
             before,
             going: Vec::new(),
             kept: Vec::new(),
@@ -342,7 +317,6 @@ impl<'o> Resolving<'o> {
                 continue;
             }
             resolved.unheld.push(*set);
-            resolved.undecided.remove(set);
             resolved.sets.remove(set);
         }
         if let Some(latest) = latest {
@@ -417,10 +391,14 @@ impl<'o> Resolving<'o> {
 }
 
 impl Resolved<'_> {
-    /// Holds back what would go, or what would go from the sets `of`.
-    fn hold(&mut self, of: Option<&BTreeSet<SetId>>) {
-        let held = self.going.extract_if(.., |(set, _)| of.is_none_or(|of| of.contains(set)));
-        for (set, time) in held {
+    /// Holds back what of its deletions is `held`.
+    fn hold(&mut self, held: &Held) {
+        let is_held = |set: &SetId| match held {
+            Held::Nothing => false,
+            Held::All => true,
+            Held::Of(sets) => sets.contains(set),
+        };
+        for (set, time) in self.going.extract_if(.., |(set, _)| is_held(set)) {
             self.sets.insert(set);
             self.kept.push((set, time));
         }
@@ -428,34 +406,16 @@ impl Resolved<'_> {
 }
 
 /// What a commit takes away and adds, counted resource by resource.
-#[derive(Default)]
-struct Counted {
-    files: u64,
-    going: u64,
-    coming: u64,
-    sets: BTreeMap<SetId, (u64, u64)>,
-}
-
-impl Counted {
-    fn count(&mut self, resource: &Resolved<'_>) {
-        let Resolved { undecided, sets, going, .. } = resource;
-        self.going += u64::from(sets.is_empty() && !undecided.is_empty());
-        self.coming += u64::from(resource.before.is_empty() && !sets.is_empty());
-        for (set, _) in going {
-            self.sets.entry(*set).or_default().0 += 1;
+fn counted(resolved: &[(&Uri, &[SetChange], Resolved<'_>)], files: u64, before: &SetTable) -> Losses {
+    let (mut departures, mut new, mut coming) = (Departures::default(), 0, BTreeMap::new());
+    for (_, _, resource) in resolved {
+        let mut going: Vec<SetId> = resource.going.iter().map(|(set, _)| *set).collect();
+        if !going.is_empty() {
+            going.sort_unstable();
+            departures.count(going.into_iter(), resource.sets.is_empty());
         }
-        for set in sets.difference(&resource.before) {
-            self.sets.entry(*set).or_default().1 += 1;
-        }
+        new += u64::from(resource.before.is_empty() && !resource.sets.is_empty());
+        resource.sets.difference(&resource.before).for_each(|set| *coming.entry(*set).or_default() += 1);
     }
-
-    fn losses(&self, before: &SetTable) -> Losses {
-        let sets = self.sets.iter().map(|(set, (going, coming))| SetLoss {
-            set: *set,
-            present: before.files(*set),
-            going: *going,
-            coming: *coming,
-        });
-        Losses { present: self.files, going: self.going, coming: self.coming, sets: sets.collect() }
-    }
+    losses(files, new, before, coming, departures.into_vec())
 }

@@ -1,13 +1,14 @@
-//! The resources that a baseline would take away, noted while it is merged, so that they can be stated after all.
+//! The resources that a baseline would take away, noted while it is merged: counted for the decision, and stated once more where they are held back.
 
 use super::folders::OpenFolders;
+use super::losses::Departures;
 use super::naming::resolve::path_of_record;
 use super::sort::{RunLimits, Sorted, Sorter, SpillFolder};
 use super::sort_key::{FIRST_SEEN, push_key, tag};
 use super::store::codec::{Octets, damaged, push_varint};
 use super::store::record::ResourceRecord;
 use super::store::symbols::Symbols;
-use super::{CatalogError, Naming, SetId};
+use super::{CatalogError, Departure, Held, Naming, SetId};
 use crate::document::{Timestamp, Uri};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -29,18 +30,20 @@ impl Going {
         Going { folder: folder.clone(), sorter: Sorter::new(folder, LIMITS), moved: Vec::new() }
     }
 
-    /// Notes that the resource of `uri` would go from `sets`. `ino` stood for it, 0 where that does not matter.
+    /// Notes that the resource of `uri` would go from `sets`, and with them from the tree unless another set or name has it. `ino`
+    /// stood for it, 0 where that does not matter.
     pub(super) fn add(
         &mut self,
         uri: &Uri,
         ino: u64,
         resource: &[u8],
-        sets: &[SetId],
+        (sets, is_last): (&[SetId], bool),
         naming: &Naming,
         symbols: &Symbols,
     ) -> Result<(), CatalogError> {
         let (mut key, mut value) = (Vec::new(), Vec::new());
         push_varint(&mut value, ino);
+        value.push(u8::from(is_last));
         push_kept(&mut key, &mut value, (uri, resource, sets), false, naming, symbols)?;
         self.sorter.add(&key, &value)
     }
@@ -50,31 +53,68 @@ impl Going {
         self.moved.push(ino);
     }
 
-    /// All that goes, or what goes from the sets `of`, as a stream that states it, folders included.
-    pub(super) fn finish(mut self, of: Option<&BTreeSet<SetId>>) -> Result<Sorted, CatalogError> {
+    /// All that goes, once the whole tree is known.
+    pub(super) fn finish(mut self) -> Result<Gone, CatalogError> {
         self.moved.sort_unstable();
-        let mut noted = self.sorter.finish()?;
+        Ok(Gone { folder: self.folder, noted: self.sorter.finish()?, moved: self.moved })
+    }
+}
+
+/// What a baseline takes away.
+pub(super) struct Gone {
+    folder: SpillFolder,
+    noted: Sorted,
+    moved: Vec<u64>,
+}
+
+impl Gone {
+    /// Counts what goes.
+    pub(super) fn departures(&mut self) -> Result<Vec<Departure>, CatalogError> {
+        let mut departures = Departures::default();
+        self.each(&mut |key, is_last, value| {
+            let resource = value.get(2..).and_then(ResourceRecord::decode).ok_or_else(|| damaged("resource", key))?;
+            departures.count(resource.sets.iter(), is_last);
+            Ok(())
+        })?;
+        Ok(departures.into_vec())
+    }
+
+    /// What goes and is to be held back, as a stream that states it, folders included.
+    pub(super) fn kept(mut self, held: &Held) -> Result<Sorted, CatalogError> {
         let mut stated = Sorter::new(&self.folder, LIMITS);
         let mut folders = OpenFolders::new();
-        while let Some((key, value)) = noted.next()? {
-            let mut value = Octets(value);
-            let ino = value.varint().ok_or_else(|| damaged("inode", key))?;
-            if self.moved.binary_search(&ino).is_ok() {
-                continue;
-            }
-            let value = match of {
-                Some(sets) => kept_of(value, sets).ok_or_else(|| damaged("resource", key))?,
-                None => Cow::Borrowed(value.0),
+        self.each(&mut |key, _, value| {
+            let value = match held {
+                Held::Nothing => return Ok(()),
+                Held::All => Cow::Borrowed(value),
+                Held::Of(sets) => kept_of(Octets(value), sets).ok_or_else(|| damaged("resource", key))?,
             };
             if value.is_empty() {
-                continue;
+                return Ok(());
             }
             folders.enter_above(key, &mut stated)?;
             folders.see(kept_time(Octets(&value)).unwrap_or(FIRST_SEEN));
-            stated.add(key, &value)?;
-        }
+            stated.add(key, &value)
+        })?;
         folders.close(&mut stated)?;
         stated.finish()
+    }
+
+    /// Visits key, whether it leaves the tree, and value of what goes.
+    fn each(
+        &mut self,
+        visit: &mut dyn FnMut(&[u8], bool, &[u8]) -> Result<(), CatalogError>,
+    ) -> Result<(), CatalogError> {
+        self.noted.rewind()?;
+        while let Some((key, value)) = self.noted.next()? {
+            let mut value = Octets(value);
+            let ino = value.varint().ok_or_else(|| damaged("inode", key))?;
+            let is_last = value.take(1).ok_or_else(|| damaged("inode", key))? == [1];
+            if self.moved.binary_search(&ino).is_err() {
+                visit(key, is_last, value.0)?;
+            }
+        }
+        Ok(())
     }
 }
 

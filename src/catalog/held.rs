@@ -59,7 +59,7 @@ pub(super) fn state(
 
 #[cfg(test)]
 mod tests {
-    use super::super::Decision;
+    use super::super::Held;
     use super::super::store::Store;
     use super::super::tests::{entry, naming, open};
     use super::*;
@@ -74,7 +74,7 @@ mod tests {
             for number in 0..=last {
                 baseline.add(&entry(&format!("http://h/{number}"))).unwrap();
             }
-            baseline.commit_guarded(None, &mut |_| (Decision::Hold, Vec::new())).unwrap();
+            baseline.commit_guarded(None, &mut |_| (Held::All, Vec::new())).unwrap();
         }
         let store: std::sync::Arc<Store> = catalog.store();
         let old = store.env.read_txn().unwrap();

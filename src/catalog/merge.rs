@@ -1,11 +1,10 @@
 //! The walk over the sorted statement and the current revision, folder by folder, level by level.
 
 use super::Committed;
-use super::Losses;
 use super::apply::place::{File, Folder, Placer, ReadAhead};
 use super::apply::write::{Numbers, Writer};
 use super::coming::Coming;
-use super::going::Going;
+use super::going::{Going, Gone};
 use super::journal;
 use super::journal::list_at;
 use super::journal::{Fate, Speaking};
@@ -25,6 +24,7 @@ use super::store::{ROOT, Store, TableId, meta};
 use super::superseded::Overtaken;
 use super::version;
 use super::{Catalog, CatalogError, Naming, Totals};
+use super::{Departure, Losses};
 use crate::document::Timestamp;
 use std::collections::BTreeMap;
 
@@ -60,7 +60,7 @@ impl<'o> Merge<'o> {
         before: &'o Before<'o>,
         listing: Listing<'o>,
         numbers: Option<Numbers>,
-        going: Option<&'o mut Going>,
+        going: Option<Going>,
         successor: Option<&Store>,
     ) -> Result<Merge<'o>, CatalogError> {
         let Before { store, old, revision, .. } = before;
@@ -214,9 +214,14 @@ impl<'o> Merge<'o> {
         self.placer.put_names()
     }
 
-    /// What the new tree lacks of the one before.
-    pub(super) fn losses(&self) -> Losses {
-        self.placer.tally.losses(self.before.files(), &self.before.sets)
+    /// What the new tree lacks of the one before: these `departures`.
+    pub(super) fn losses(&self, departures: Vec<Departure>) -> Losses {
+        self.placer.tally.losses(self.before.files(), &self.before.sets, departures)
+    }
+
+    /// What goes, where it was noted, once everything is placed.
+    pub(super) fn gone(&mut self) -> Result<Option<Gone>, CatalogError> {
+        self.placer.going.take().map(Going::finish).transpose()
     }
 
     /// The time of this commit.

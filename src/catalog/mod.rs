@@ -46,7 +46,6 @@ pub mod snapshot;
 mod sort;
 mod sort_key;
 mod statement;
-mod statements;
 mod store;
 mod superseded;
 mod types;
@@ -61,7 +60,6 @@ pub use ingest::{Share, Shared};
 pub use lock::FolderLock;
 pub use naming::Naming;
 pub use snapshot::Snapshot;
-pub use statements::{LastStatement, LastStatements, Standing, Statements};
 pub use types::*;
 
 #[cfg(test)]

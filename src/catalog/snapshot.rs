@@ -298,6 +298,25 @@ impl<'c> Snapshot<'c> {
         })
     }
 
+    /// How the last change that the journal holds of a resource stands to `said`: later, this very one, earlier. `None` where
+    /// there is none, or another one of the same time.
+    pub fn compare_journal(&self, said: &super::Statement<'_>) -> Result<Option<std::cmp::Ordering>, CatalogError> {
+        self.read(|| {
+            let key = statement_key(said.set, &said.entry.loc);
+            let Some(held) = self.current.store.get(self.txn(), self.current.store.journal, &key)? else {
+                return Ok(None);
+            };
+            let row = Row::decode(held).ok_or_else(|| damaged("sense", &key))?;
+            if row.time != said.time {
+                return Ok(Some(row.time.cmp(&said.time)));
+            }
+            let change = if row.is_left_out { Change::Deleted } else { said.change };
+            let mut same = Vec::new();
+            Row::encode(&super::Statement { change, ..*said }, &self.catalog.symbols, &mut same);
+            Ok((held == same).then_some(std::cmp::Ordering::Equal))
+        })
+    }
+
     /// Calls `visit` for every change that the journal holds, set by set, with what it says of the resource (of a deletion the
     /// URI alone), until it answers `false`. What is there and was left out by choice is no deletion here.
     pub fn journal(&self, visit: &mut dyn FnMut(SetId, Journaled, Resource) -> bool) -> Result<(), CatalogError> {

@@ -177,45 +177,89 @@ pub struct Journaled {
     pub datetime: Option<Timestamp>,
 }
 
-/// Files of one set that a commit would take away.
+/// Resources that a commit would take from exactly these sets, counted together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// The sets, ascending; none where they cannot be read any more.
+    pub sets: Box<[SetId]>,
+    /// Whether no other set has the resources, so that they leave the tree.
+    pub is_last: bool,
+    /// How many.
+    pub files: u64,
+}
+
+/// Files of one set, as a commit finds them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SetLoss {
+pub struct SetCounts {
     /// The set.
     pub set: SetId,
     /// Its files before the commit.
     pub present: u64,
-    /// Those of them that would go, from this set at least.
-    pub going: u64,
     /// Files that the commit adds to it.
     pub coming: u64,
 }
 
 /// What a commit would take away, for the decision whether it may.
 ///
-/// Files that are held back already stay in any case: they count as present, neither as going nor as coming. So do, in
+/// Files that are held back already stay in any case: they count as present, neither as departing nor as coming. So do, in
 /// [`super::changes::Changes`], the deletions that were accepted: they are decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
     /// Files of the tree before the commit.
     pub present: u64,
-    /// Those of them that would go.
-    pub going: u64,
     /// Files that the commit adds.
     pub coming: u64,
-    /// The same for each set that loses or gains something.
-    pub sets: Vec<SetLoss>,
+    /// Each set that loses or gains something, ascending.
+    pub sets: Vec<SetCounts>,
+    /// What would go.
+    pub departures: Vec<Departure>,
 }
 
-/// Whether what would go may go.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
-    /// Everything is applied.
-    Apply,
-    /// All but the deletions is applied; these are kept, persisted, as held back.
-    Hold,
-    /// The same for what would go from these sets. What then still would go is told once more, to be decided by itself.
-    HoldOf(BTreeSet<SetId>),
+impl Losses {
+    /// Files that would leave the tree.
+    pub fn going(&self) -> u64 {
+        self.departures.iter().filter(|departure| departure.is_last).map(|departure| departure.files).sum()
+    }
+
+    /// Files that would leave each set, from the tree or not; no set that loses none.
+    pub fn going_by_set(&self) -> BTreeMap<SetId, u64> {
+        let mut going = BTreeMap::new();
+        for departure in &self.departures {
+            departure.sets.iter().for_each(|set| *going.entry(*set).or_default() += departure.files);
+        }
+        going
+    }
+
+    /// What would still go where this much is held back. A resource that one of its sets keeps stays in the tree.
+    pub fn holding(&self, held: &Held) -> Losses {
+        let mut left = self.clone();
+        left.departures.retain_mut(|departure| match held {
+            Held::Nothing => true,
+            Held::All => false,
+            Held::Of(sets) => {
+                let before = departure.sets.len();
+                departure.sets = departure.sets.iter().filter(|set| !sets.contains(set)).copied().collect();
+                departure.is_last &= departure.sets.len() == before;
+                before == 0 || !departure.sets.is_empty()
+            }
+        });
+        left
+    }
 }
+
+/// Which deletions of a commit are kept, persisted, as held back. All else is applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// None.
+    Nothing,
+    /// All.
+    All,
+    /// Those from these sets.
+    Of(BTreeSet<SetId>),
+}
+
+/// Asked once for each commit, with what would go: what of it is held back, and the position to store.
+pub type Decide<'d> = &'d mut dyn FnMut(&Losses) -> (Held, Vec<u8>);
 
 /// What a commit did.
 #[derive(Debug)]
@@ -234,6 +278,22 @@ pub struct Committed {
     pub invalidations: Vec<Invalidation>,
     /// How many entries are not shown, by path: too many URIs share it.
     pub left_out: BTreeMap<String, u64>,
+}
+
+impl Committed {
+    /// What this commit and the `next` have done together.
+    pub fn and(mut self, next: Committed) -> Committed {
+        self.invalidations.extend(next.invalidations);
+        self.left_out.extend(next.left_out);
+        Committed {
+            revision: next.revision,
+            created: self.created + next.created,
+            updated: self.updated + next.updated,
+            touched: self.touched + next.touched,
+            deleted: self.deleted + next.deleted,
+            ..self
+        }
+    }
 }
 
 /// What a renewed inode keeps of its resource.

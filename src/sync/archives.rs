@@ -2,7 +2,7 @@
 
 use super::command::Scope;
 use super::followed::{FollowedSet, Purpose};
-use super::incremental::Known;
+use super::incremental::ChangeState;
 use super::read_changes::ReadChanges;
 use super::{Progressing, SyncError, Synchronizer};
 use crate::platform::error_chain::chain;
@@ -16,7 +16,7 @@ impl Synchronizer {
         &mut self,
         set: &FollowedSet,
         read: &mut ReadChanges,
-        known: &Known,
+        known: &ChangeState,
         progress: &Progressing,
     ) -> Result<(), SyncError> {
         if read.goes_on(known) {
@@ -52,12 +52,12 @@ impl Synchronizer {
             }
             met.push(archive);
         }
-        let is_here = |location: &str| read.documents.iter().any(|it| it.location == location);
-        earlier.retain(|archived| !is_here(&archived.location));
+        let is_here = |location: &str| read.documents.iter().any(|it| it.location() == location);
+        earlier.retain(|archived| !is_here(&archived.location()));
         let is_closed = known.is_followed_by(earlier.iter().chain(&read.documents));
         if is_closed || known.is_of_the_past() {
             if !earlier.is_empty() {
-                tracing::info!(set = %set.name, documents = earlier.len(), "archives tell of the time between");
+                tracing::info!(set = %set.name, documents = earlier.len(), "archives hold the changes between");
             }
             read.is_torn = !is_closed;
             read.documents.extend(earlier);

@@ -1,10 +1,10 @@
 //! From what was read to one revision: the guard decides in the same commit what may go, and the position goes with it.
 
-use super::changes::News;
 use super::deviations::SeenDeviations;
 use super::dumps;
-use super::guard::{Guard, ListLoss, MaxDelete, Suspicion};
+use super::guard::{DeletionGuard, ListLoss, MaxDelete};
 use super::incremental::NewChange;
+use super::new_changes::{NewChanges, News};
 use super::parse::{ParseJob, chooser};
 use super::position::Position;
 use super::read_set::ReadSet;
@@ -12,7 +12,7 @@ use super::selection::Selection;
 use super::selection::changes::{Judge, Verdict, entry_of};
 use super::selection::plan::Plan;
 use super::{Progressing, Stage, SyncError, Synchronizer};
-use crate::catalog::{Applied, Catalog, CatalogError, Committed, Decision, Losses, Naming, SetId, Statement};
+use crate::catalog::{Applied, Catalog, CatalogError, Committed, Held, Losses, Naming, SetId, Statement};
 use crate::document::{Change, Entry, Timestamp, Uri};
 use crate::platform::scheduling;
 use crate::source::{DocumentLocation, Missing};
@@ -30,7 +30,7 @@ pub struct Reading {
     /// The position before.
     pub position: Position,
     /// What was said since the lists.
-    pub news: News,
+    pub news: NewChanges,
 }
 
 /// How a commit went.
@@ -44,83 +44,41 @@ pub struct Made {
     pub forgets: bool,
 }
 
-/// A position on its way into a commit: the guard has its last word on it.
-struct Storing {
+/// A position on its way into a commit, for which the guard decides.
+struct Guarded {
     position: Position,
     limit: MaxDelete,
     /// What lists do not list any more.
     lists: Vec<ListLoss>,
-    /// Sets of which nothing, or less than before, could be had.
+    /// Sets of which nothing, or less than before, could be read.
     unheard: BTreeSet<SetId>,
-    /// What was decided so far.
-    begun: Option<Begun>,
-    /// Where a person has confirmed what goes: how many held deletions are left for a further commit.
-    confirmed: Option<u64>,
 }
 
-/// What was decided of the deletions of some sets, those of the others being still to come.
-struct Begun {
-    /// The guard before.
-    guard: Guard,
-    /// Files that would have gone.
-    going: u64,
-    /// Of these sets they are held back.
-    sets: BTreeSet<SetId>,
-    why: Vec<String>,
-}
-
-impl Storing {
-    fn new(position: Position, limit: MaxDelete) -> Storing {
-        Storing { position, limit, lists: Vec::new(), unheard: BTreeSet::new(), begun: None, confirmed: None }
-    }
-
-    /// Held back are the deletions of what is suspicious, and no others: of a set, where that is it.
-    fn decide(&mut self, losses: &Losses) -> (Decision, Vec<u8>) {
+impl Guarded {
+    fn decide(&mut self, losses: &Losses) -> (Held, Vec<u8>) {
         let (now, guard) = (Timestamp::now(), &mut self.position.guard);
-        if let Some(left) = self.confirmed {
-            match left {
-                0 => guard.confirm(),
-                _ => guard.recount(left, 0),
-            }
-            return (Decision::Apply, self.position.encode());
-        }
-        let begun = self.begun.get_or_insert_with(|| Begun {
-            guard: guard.clone(),
-            going: losses.going,
-            sets: BTreeSet::new(),
-            why: Vec::new(),
-        });
-        // What is held back just now is no told deletion that would count with the rest.
-        *guard = begun.guard.clone();
-        let suspicions = guard.suspects(self.limit, losses, &self.lists, now);
-        begun.why.extend(suspicions.iter().map(Suspicion::to_string));
-        let sets: Option<BTreeSet<SetId>> = suspicions.iter().map(Suspicion::set).collect();
-        if let Some(sets) = sets.filter(|sets| !sets.is_subset(&begun.sets)) {
-            begun.sets.extend(&sets);
-            return (Decision::HoldOf(sets), self.position.encode());
-        }
-        let loses = |set: &SetId| losses.sets.iter().any(|loss| loss.set == *set && loss.going > 0);
-        let is_held = |set: &&SetId| begun.sets.contains(*set) || !suspicions.is_empty() && loses(set);
-        self.unheard.iter().filter(is_held).for_each(|set| guard.miss(*set));
-        let (decision, held) = match suspicions.is_empty() {
-            false => (Decision::Hold, begun.going),
-            true => (Decision::Apply, begun.going.saturating_sub(losses.going)),
-        };
-        if !begun.why.is_empty() {
-            let why = begun.why.join("; ");
-            guard.hold(held, &why, now);
+        let verdict = guard.decide(self.limit, losses, &self.lists, now);
+        guard.after(&verdict, losses, &self.unheard, now);
+        if verdict.held != Held::Nothing {
             tracing::warn!(
-                deletions = held,
+                deletions = verdict.files,
                 held = guard.held().map_or(0, |held| held.files),
-                "deletions are held back, everything else is applied: {why}. If they are right: \
-                 resyncfs refresh --accept-deletions DIR"
+                "deletions are held back, everything else is applied: {}. If they are right: \
+                 resyncfs refresh --accept-deletions DIR",
+                verdict.why
             );
         }
-        if decision == Decision::Apply {
-            guard.let_go(losses.going, now);
-        }
-        (decision, self.position.encode())
+        (verdict.held, self.position.encode())
     }
+}
+
+/// A person has confirmed what goes; so many held deletions are `left` for a further commit.
+fn confirmed(position: &mut Position, left: u64) -> (Held, Vec<u8>) {
+    match left {
+        0 => position.guard.confirm(),
+        _ => position.guard.recount(left, 0),
+    }
+    (Held::Nothing, position.encode())
 }
 
 /// Does `work` on a thread of a lower priority, as do all threads that it starts, where a tree is shown; else on the
@@ -133,7 +91,7 @@ fn aside<T: Send>(catalog: &Catalog, work: impl FnOnce() -> Result<T, SyncError>
 }
 
 /// Counts anew what is held back; of the sets `decided` anew nothing is.
-fn recount(catalog: &Catalog, guard: &mut Guard, decided: &BTreeSet<SetId>) -> Result<(), CatalogError> {
+fn recount(catalog: &Catalog, guard: &mut DeletionGuard, decided: &BTreeSet<SetId>) -> Result<(), CatalogError> {
     let snapshot = catalog.snapshot()?;
     let count = |sets: Vec<SetId>| sets.into_iter().map(|set| snapshot.held_of(set)).sum::<Result<u64, _>>();
     let files = snapshot.held_count()?.saturating_sub(count(decided.iter().copied().collect())?);
@@ -148,15 +106,17 @@ impl Synchronizer {
         let (selection, limit) = (self.config.selection.clone(), self.config.max_delete);
         let (broken, least_part) = (self.deviations.clone(), self.least_part);
         // What is held back cannot be read in a damaged catalog: it goes with the rest.
-        let confirmed = (self.confirms_rebuilding && self.catalog.is_distrusted()).then_some(0);
+        let is_confirmed = self.confirms_rebuilding && self.catalog.is_distrusted();
         let writer = self.writing.clone().lock_owned().await;
         let merge = move |catalog: &Arc<Catalog>| {
             let _writer = writer;
-            let Reading { naming, mut read, mut missing, position, mut news } = reading;
+            let Reading { naming, mut read, mut missing, position, news } = reading;
             let scratch = |octets| spool.scratch(octets);
             let mut plan = Plan::new(&selection, &naming, &scratch);
             if plan.reads_lists() {
-                news.each(&mut |set, new| plan.change(set, new.change, &new.entry).map_err(SyncError::Scratch))?;
+                news.each(&spool, limits, &mut |set, new| {
+                    plan.change(set, new.change, &new.entry).map_err(SyncError::Scratch)
+                })?;
                 add_applied(catalog, &read, &mut plan)?;
             }
             let chooser = Arc::new(chooser(plan, &spool, &read, limits)?);
@@ -189,7 +149,7 @@ impl Synchronizer {
                 }
             }
             missing.extend(not_understood(&read, &broken)?);
-            news.each(&mut |set, new| {
+            news.each(&spool, limits, &mut |set, new| {
                 let is_chosen =
                     new.change == Change::Deleted || chooser.chooses(&new.entry).map_err(SyncError::Scratch)?;
                 let change = if is_chosen { new.change } else { Change::Deleted };
@@ -213,8 +173,8 @@ impl Synchronizer {
                 }
             }
             recount(catalog, &mut next.guard, &heard)?;
-            for (set, root, known) in news.known {
-                next.note(set, &root, known);
+            for (set, root, state) in news.states() {
+                next.note(*set, root, state.clone());
             }
             // A damaged catalog cannot tell.
             let holds = |set| Ok(catalog.is_distrusted() || catalog.snapshot()?.held_of(set)? > 0);
@@ -224,9 +184,12 @@ impl Synchronizer {
             let lacks_more = |set: &SetId| lists.iter().any(|list| !list.speaks && list.set == Some(*set));
             let is_read = |set: &SetId| read.iter().any(|it| it.id == *set);
             let unheard = unheard.into_iter().filter(|set| !is_read(set) || lacks_more(set)).collect();
-            let mut storing = Storing { lists, unheard, confirmed, ..Storing::new(next, limit) };
-            let committed = baseline.commit_guarded(at, &mut |losses| storing.decide(losses))?;
-            Ok::<_, SyncError>(Made { committed, position: storing.position, unknown: 0, forgets })
+            let mut guarded = Guarded { position: next, limit, lists, unheard };
+            let committed = baseline.commit_guarded(at, &mut |losses| match is_confirmed {
+                true => confirmed(&mut guarded.position, 0),
+                false => guarded.decide(losses),
+            })?;
+            Ok::<_, SyncError>(Made { committed, position: guarded.position, unknown: 0, forgets })
         };
         let made = tokio::task::spawn_blocking(move || aside(&catalog, || merge(&catalog))).await??;
         self.deviations.note_left_out(made.committed.left_out.clone(), true);
@@ -253,13 +216,13 @@ impl Synchronizer {
             }
             let mut next = position;
             recount(&catalog, &mut next.guard, &BTreeSet::new())?;
-            for (set, root, known) in news.known {
-                next.note(set, &root, known);
+            for (set, root, state) in news.states {
+                next.note(set, &root, state);
             }
             let at = next.at();
-            let mut storing = Storing::new(next, limit);
-            let committed = commit.commit(at, &mut |losses| storing.decide(losses))?;
-            Ok::<_, SyncError>(Some(Made { committed, position: storing.position, unknown, forgets: false }))
+            let mut guarded = Guarded { position: next, limit, lists: Vec::new(), unheard: BTreeSet::new() };
+            let committed = commit.commit(at, &mut |losses| guarded.decide(losses))?;
+            Ok::<_, SyncError>(Some(Made { committed, position: guarded.position, unknown, forgets: false }))
         })
         .await??;
         if let Some(made) = &made {
@@ -270,8 +233,8 @@ impl Synchronizer {
     }
 
     /// Applies deletions that are held back, by a person's word: as many as one commit takes.
-    pub(super) async fn accept(&self, position: Position) -> Result<Made, SyncError> {
-        let (catalog, limit) = (self.catalog.clone(), self.config.max_delete);
+    pub(super) async fn accept(&self, mut position: Position) -> Result<Made, SyncError> {
+        let catalog = self.catalog.clone();
         let writer = self.writing.clone().lock_owned().await;
         let made = tokio::task::spawn_blocking(move || {
             let _writer = writer;
@@ -279,10 +242,9 @@ impl Synchronizer {
             let mut commit = catalog.changes()?;
             let accepted = commit.accept_held()?;
             tracing::info!(accepted, "deletions that were held back are applied");
-            let (at, confirmed) = (position.at(), Some(held.saturating_sub(accepted)));
-            let mut storing = Storing { confirmed, ..Storing::new(position, limit) };
-            let committed = commit.commit(at, &mut |losses| storing.decide(losses))?;
-            Ok::<_, SyncError>(Made { committed, position: storing.position, unknown: 0, forgets: false })
+            let left = held.saturating_sub(accepted);
+            let committed = commit.commit(position.at(), &mut |_| confirmed(&mut position, left))?;
+            Ok::<_, SyncError>(Made { committed, position, unknown: 0, forgets: false })
         })
         .await??;
         report(&made.committed);
@@ -391,25 +353,7 @@ fn report(committed: &Committed) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::SetLoss;
     use std::thread;
-
-    #[test]
-    fn sets_that_are_emptied_together_are_held_back_together() {
-        let set = |number, going| SetLoss { set: SetId(number), present: 10, going, coming: 0 };
-        let sets = vec![set(1, 10), set(2, 0), set(3, 10), set(4, 2)];
-        let losses = Losses { present: 40, going: 22, coming: 0, sets };
-        let mut storing = Storing::new(Position::of_sets(&[]), MaxDelete::default());
-
-        let (decision, _) = storing.decide(&losses);
-        assert_eq!(decision, Decision::HoldOf(BTreeSet::from([SetId(1), SetId(3)])));
-
-        let left = Losses { present: 40, going: 2, coming: 0, sets: vec![set(1, 0), set(2, 0), set(3, 0), set(4, 2)] };
-        assert_eq!(storing.decide(&left).0, Decision::Apply);
-        let held = storing.position.guard.held().unwrap();
-        assert_eq!(held.files, 20);
-        assert!(held.why.contains("set 1 ") && held.why.contains("set 3 "), "{}", held.why);
-    }
 
     #[test]
     fn work_beside_a_tree_that_is_shown_is_done_by_another_thread() {

@@ -4,7 +4,7 @@
 use super::command::Scope;
 use super::deviations::{NotUnderstood, SeenDeviations};
 use super::followed::FollowedSet;
-use super::incremental::{Absent, Asked, Known};
+use super::incremental::{Absent, Asked, ChangeState, DocumentHead};
 use super::parse::broken_document;
 use super::read_changes::{Origin, ReadChanges};
 use super::read_set::ReadSet;
@@ -107,7 +107,7 @@ impl Synchronizer {
         &mut self,
         set: SetId,
         root: &DocumentLocation,
-        known: &Known,
+        known: &ChangeState,
         scope: &Scope,
         progress: &Progressing,
     ) -> Result<ReadChanges, SyncError> {
@@ -145,6 +145,7 @@ impl Synchronizer {
             is_unchanged &= self.applied.get(&document.0) == Some(&document.1);
             read.digests.push(document);
         }
+        let state = Arc::new(known.clone());
         let mut wanted = Vec::new();
         for entry in listed_packages(&self.spool, self.config.limits, &walked, Capability::ChangeDump).await? {
             let location = entry.loc.as_str();
@@ -162,7 +163,6 @@ impl Synchronizer {
         asked.extend(wanted.iter().map(Asked::from));
         let listed = wanted.iter().map(|entry| Listed::of(entry, Capability::ChangeDumpManifest)).collect();
         let mut manifests = request_manifests(&packages, listed);
-        let (seen, shared) = (known.seen(), Arc::new(known.clone()));
         let mut wanted = wanted.into_iter();
         while let Some(entry) = wanted.next() {
             let Some((manifest, _)) = manifests.next().await else { break };
@@ -191,22 +191,13 @@ impl Synchronizer {
                     continue;
                 }
             };
-            let location = manifest.package().as_str().to_owned();
-            read.origins.insert(location.clone(), Origin::Package(manifest.clone()));
-            let (known, seen, room) = (shared.clone(), seen.clone(), self.room.clone());
-            let read_manifest = move || {
-                let (header, listed) = (manifest.header().clone(), Some(Box::new(entry)));
-                let reading = known.reading(&seen, location, header, listed, None, Timestamp::now());
-                let mut reading = reading.within(&room);
-                for_each_entry(&manifest, &mut |entry| {
-                    let member = manifest.member(&entry);
-                    reading.see(entry, member);
-                    Ok(())
-                })?;
-                Ok::<_, SyncError>(reading.end(manifest.header().clone()))
+            let head = DocumentHead {
+                location: manifest.package().as_str().to_owned(),
+                header: manifest.header().clone(),
+                listed: Some(Box::new(entry)),
+                modified: None,
             };
-            let document = tokio::task::spawn_blocking(read_manifest).await??;
-            read.documents.push(if is_unchanged { document.unchanged() } else { document });
+            self.read_document(set, &state, head, Origin::Package(manifest), is_unchanged, &mut read).await?;
         }
         read.is_torn = known.is_of_the_past() && !absent.gone.is_empty();
         read.lost = known.lost_beside(&root.to_string(), &asked, &absent, Timestamp::now());

@@ -64,7 +64,7 @@ impl FollowedSet {
         }
     }
 
-    /// Whether anything in it tells what exists, or what once existed.
+    /// Whether anything in it says what exists, or what once existed.
     pub fn offers_what_exists(&self) -> bool {
         [&self.lists, &self.dumps, &self.archives.lists, &self.archives.dumps].iter().any(|it| !it.is_empty())
     }
@@ -119,7 +119,7 @@ pub fn followed(source: &Source, number: &mut dyn FnMut(&str) -> SetId) -> Vec<F
     sets
 }
 
-/// What tells a set from the others, today and tomorrow.
+/// What distinguishes a set from the others, today and tomorrow.
 fn name(set: &Set) -> Option<String> {
     match &set.capability_list {
         Some(list) => Some(list.as_str().to_owned()),

@@ -1,9 +1,9 @@
 //! The guard against accidental emptiness: deletions that are too many to be believed are held back, and nothing else.
 //!
-//! Pure: it is told what a commit would take away and answers whether it may. Its state is stored with the position, so that
-//! neither a restart nor many small steps lead around it.
+//! Pure: from what a commit would take away it decides what may go. Its state is stored with the position, so that neither a restart nor
+//! many small steps lead around it.
 
-use crate::catalog::{Losses, SetId};
+use crate::catalog::{Held, Losses, SetCounts, SetId};
 use crate::document::Timestamp;
 use crate::source::DocumentLocation;
 use serde::{Deserialize, Serialize};
@@ -55,72 +55,51 @@ pub struct ListLoss {
     pub set: Option<SetId>,
 }
 
-/// Why deletions are held back.
+/// Why deletions are not believed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Suspicion {
-    /// Too much of the tree goes within 24 hours.
-    Share {
-        /// Files that would have gone, those already gone or held back in this time among them.
-        going: u64,
-        /// Files that there would be without.
-        files: u64,
-        /// What was allowed.
-        limit: MaxDelete,
-    },
-    /// Nothing would be left.
-    EmptyTree {
-        /// Files shown.
-        files: u64,
-    },
-    /// Nothing would be left of a set, or it is not offered any more.
-    EmptySet {
-        /// The set.
-        set: SetId,
-        /// Its files.
-        files: u64,
-    },
-    /// A list of the Source is empty or gone.
-    EmptyList(ListLoss),
+struct Suspicion {
+    /// The set whose deletions are not believed; `None` where that is all of them.
+    set: Option<SetId>,
+    why: String,
 }
 
 impl Suspicion {
-    /// The set whose deletions are not believed; `None` where that is all of them.
-    pub fn set(&self) -> Option<SetId> {
-        match self {
-            Suspicion::Share { .. } | Suspicion::EmptyTree { .. } => None,
-            Suspicion::EmptySet { set, .. } => Some(*set),
-            Suspicion::EmptyList(list) => list.set,
-        }
+    fn of_list(list: &ListLoss) -> Suspicion {
+        let ListLoss { location, entries, .. } = list;
+        let why = match (list.speaks, entries) {
+            (true, _) => format!("{location} listed {entries} resources and is empty now"),
+            (false, 0) => format!("{location} cannot be had any more"),
+            (false, _) => format!("{entries} entries of {location} cannot be understood, and may list what would go"),
+        };
+        Suspicion { set: list.set, why }
+    }
+
+    fn of_set(set: SetId, files: u64) -> Suspicion {
+        Suspicion { set: Some(set), why: format!("none of the {files} files of set {} would be left", set.0) }
+    }
+
+    fn of_all(why: String) -> Suspicion {
+        Suspicion { set: None, why }
     }
 }
 
-impl std::fmt::Display for Suspicion {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Suspicion::Share { going, files, limit } => {
-                write!(f, "{going} of {files} files would be gone within 24 hours, and max-delete is {limit}")
-            }
-            Suspicion::EmptyTree { files } => write!(f, "none of the {files} files would be left"),
-            Suspicion::EmptySet { set, files } => write!(f, "none of the {files} files of set {} would be left", set.0),
-            Suspicion::EmptyList(ListLoss { location, entries, speaks: true, .. }) => {
-                write!(f, "{location} listed {entries} resources and is empty now")
-            }
-            Suspicion::EmptyList(ListLoss { location, entries: 0, speaks: false, .. }) => {
-                write!(f, "{location} cannot be had any more")
-            }
-            Suspicion::EmptyList(ListLoss { location, entries, speaks: false, .. }) => {
-                write!(f, "{entries} entries of {location} cannot be understood, and may list what would go")
-            }
-        }
-    }
+/// What is decided of the deletions of a commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// What is held back.
+    pub held: Held,
+    /// How many files stay for that.
+    pub files: u64,
+    /// Why, for a person; empty where nothing is held back.
+    pub why: String,
 }
 
 /// What has been deleted of late, and what is held back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Guard {
+pub struct DeletionGuard {
     /// (Hour since the epoch, files deleted in it), ascending, none older than the window.
     deleted: Vec<(i64, u64)>,
-    held: Option<Held>,
+    held: Option<HeldBack>,
     /// Numbers of the sets of which deletions are held back because they, or a part of them, could not be had: nothing told of
     /// these deletions, so once the set can be had again they are decided anew.
     #[serde(default)]
@@ -129,7 +108,7 @@ pub struct Guard {
 
 /// Deletions that are held back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
+pub struct HeldBack {
     /// Since when, in seconds since the epoch.
     pub since: i64,
     /// How many files the last commit would have taken away.
@@ -141,35 +120,71 @@ pub struct Held {
     pub why: String,
 }
 
-impl Guard {
-    /// Why what a commit takes away may not go; nothing where it may. Of single sets all that are suspicious in one way are
-    /// named at once: what is held of the one makes no difference to the other, and each further answer costs a merge.
-    pub fn suspects(&self, limit: MaxDelete, losses: &Losses, lists: &[ListLoss], now: Timestamp) -> Vec<Suspicion> {
-        if losses.going == 0 && losses.sets.iter().all(|set| set.going == 0) {
+impl DeletionGuard {
+    /// Decides which deletions are held back: those of what is suspicious, and no others. What then would still go is judged by itself.
+    pub fn decide(&self, limit: MaxDelete, losses: &Losses, lists: &[ListLoss], now: Timestamp) -> Verdict {
+        let (mut held, mut why, mut left) = (BTreeSet::new(), Vec::new(), losses.clone());
+        let held = loop {
+            let suspicions = self.suspects(limit, &left, lists, now);
+            why.extend(suspicions.iter().map(|suspicion| suspicion.why.clone()));
+            if suspicions.is_empty() {
+                break if held.is_empty() { Held::Nothing } else { Held::Of(held) };
+            }
+            match suspicions.into_iter().map(|suspicion| suspicion.set).collect::<Option<BTreeSet<_>>>() {
+                Some(sets) if !sets.is_subset(&held) => held.extend(sets),
+                _ => break Held::All,
+            }
+            left = losses.holding(&Held::Of(held.clone()));
+        };
+        let files = losses.going() - losses.holding(&held).going();
+        Verdict { held, files, why: why.join("; ") }
+    }
+
+    /// Notes what was decided of these losses. Of the sets `unheard` nothing, or less than before, could be read.
+    pub fn after(&mut self, verdict: &Verdict, losses: &Losses, unheard: &BTreeSet<SetId>, now: Timestamp) {
+        match &verdict.held {
+            Held::Nothing => {}
+            Held::All => {
+                let losing = losses.going_by_set().into_keys();
+                self.unheard.extend(losing.filter(|set| unheard.contains(set)).map(|set| set.0));
+            }
+            Held::Of(sets) => self.unheard.extend(sets.intersection(unheard).map(|set| set.0)),
+        }
+        if verdict.held != Held::Nothing {
+            self.hold(verdict.files, &verdict.why, now);
+        }
+        self.let_go(losses.going() - verdict.files, now);
+    }
+
+    /// Why what a commit takes away may not go; nothing where it may. Of single sets all that are suspicious in one way are named at
+    /// once: what is held of the one makes no difference to the other.
+    fn suspects(&self, limit: MaxDelete, losses: &Losses, lists: &[ListLoss], now: Timestamp) -> Vec<Suspicion> {
+        if losses.departures.is_empty() {
             return Vec::new();
         }
-        let loses = |list: &ListLoss| {
-            list.set.is_none_or(|set| losses.sets.iter().any(|loss| loss.set == set && loss.going > 0))
-        };
-        // What the set cannot tell nothing else tells: with the others it is not mixed up.
+        let (going, by_set) = (losses.going(), losses.going_by_set());
+        let loses = |list: &&ListLoss| list.set.is_none_or(|set| by_set.contains_key(&set));
+        // What a set cannot say no other document says: it is judged before the others.
         let mut named = BTreeSet::new();
         let unheard = lists.iter().filter(|list| !list.speaks && list.set.is_some_and(|set| named.insert(set)));
-        let unheard: Vec<_> = unheard.filter(|list| loses(list)).cloned().map(Suspicion::EmptyList).collect();
+        let unheard: Vec<_> = unheard.filter(loses).map(Suspicion::of_list).collect();
         if !unheard.is_empty() {
             return unheard;
         }
-        if losses.going >= losses.present + losses.coming {
-            return vec![Suspicion::EmptyTree { files: losses.present }];
+        if going >= losses.present + losses.coming {
+            return vec![Suspicion::of_all(format!("none of the {} files would be left", losses.present))];
         }
-        let emptied = losses.sets.iter().filter(|set| set.going > 0 && set.going >= set.present + set.coming);
-        let emptied: Vec<_> = emptied.map(|set| Suspicion::EmptySet { set: set.set, files: set.present }).collect();
+        let is_emptied =
+            |set: &&SetCounts| by_set.get(&set.set).is_some_and(|going| *going >= set.present + set.coming);
+        let emptied = losses.sets.iter().filter(is_emptied);
+        let emptied: Vec<_> = emptied.map(|set| Suspicion::of_set(set.set, set.present)).collect();
         if !emptied.is_empty() {
             return emptied;
         }
         // Where less goes than half of what it listed, the rest is listed elsewhere now.
-        let is_emptied = |list: &&ListLoss| list.entries > FEW_ENTRIES && losses.going >= list.entries.div_ceil(2);
+        let is_emptied = |list: &&ListLoss| list.entries > FEW_ENTRIES && going >= list.entries.div_ceil(2);
         if let Some(list) = lists.iter().find(|list| loses(list) && (!list.speaks || is_emptied(list))) {
-            return vec![Suspicion::EmptyList(list.clone())];
+            return vec![Suspicion::of_list(list)];
         }
         let gone: u64 = self.deleted.iter().filter(|(hour, _)| is_recent(*hour, now)).map(|(_, files)| files).sum();
         let held = self
@@ -177,14 +192,15 @@ impl Guard {
             .as_ref()
             .filter(|held| is_recent(hour_of(held.since), now))
             .map_or(0, |held| held.files.saturating_sub(held.unheard));
-        // What is held back is still there. Of what nothing told nothing counts.
-        let going = gone + held.min(losses.present) + losses.going;
+        // What is held back is still there. What no document has said does not count.
+        let going = gone + held.min(losses.present) + going;
         let files = gone + losses.present;
-        limit.is_passed_by(going, files).then_some(Suspicion::Share { going, files, limit }).into_iter().collect()
+        let share = || format!("{going} of {files} files would be gone within 24 hours, and max-delete is {limit}");
+        limit.is_passed_by(going, files).then(|| Suspicion::of_all(share())).into_iter().collect()
     }
 
     /// Notes that so many files have been deleted.
-    pub fn let_go(&mut self, files: u64, now: Timestamp) {
+    fn let_go(&mut self, files: u64, now: Timestamp) {
         self.deleted.retain(|(hour, _)| is_recent(*hour, now));
         if files == 0 {
             return;
@@ -197,27 +213,22 @@ impl Guard {
     }
 
     /// Notes that `files` more deletions are held back; the earliest time stays.
-    pub fn hold(&mut self, files: u64, why: &dyn std::fmt::Display, now: Timestamp) {
+    fn hold(&mut self, files: u64, why: &str, now: Timestamp) {
         let before = self.held.as_ref();
         let (since, unheard) = before.map_or((now.seconds, 0), |held| (held.since, held.unheard));
         let files = files + before.map_or(0, |held| held.files);
-        self.held = Some(Held { since, files, unheard, why: why.to_string() });
+        self.held = Some(HeldBack { since, files, unheard, why: why.to_owned() });
     }
 
-    /// Notes how many deletions are still held back, and how many of them of sets that [are not heard](Guard::unheard): the
+    /// Notes how many deletions are still held back, and how many of them of sets that [are not heard](DeletionGuard::unheard): the
     /// Source takes some back by listing their resources again.
     pub fn recount(&mut self, files: u64, unheard: u64) {
-        self.held = self.held.take().filter(|_| files > 0).map(|held| Held { files, unheard, ..held });
+        self.held = self.held.take().filter(|_| files > 0).map(|held| HeldBack { files, unheard, ..held });
     }
 
     /// The sets of which deletions are held back that nothing told.
     pub fn unheard(&self) -> impl Iterator<Item = SetId> {
         self.unheard.iter().map(|set| SetId(*set))
-    }
-
-    /// Notes that deletions of this set are held back because it, or a part of it, cannot be had.
-    pub fn miss(&mut self, set: SetId) {
-        self.unheard.insert(set.0);
     }
 
     /// Notes that this set can be had again: of its deletions is decided anew.
@@ -227,11 +238,11 @@ impl Guard {
 
     /// Notes that a person has confirmed the tree as it is: what went before does not count any more.
     pub fn confirm(&mut self) {
-        *self = Guard::default();
+        *self = DeletionGuard::default();
     }
 
     /// What is held back.
-    pub fn held(&self) -> Option<&Held> {
+    pub fn held(&self) -> Option<&HeldBack> {
         self.held.as_ref()
     }
 }
@@ -249,7 +260,7 @@ fn is_recent(hour: i64, now: Timestamp) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::SetLoss;
+    use crate::catalog::Departure;
     use crate::document::Uri;
 
     const HALF: MaxDelete = MaxDelete(50);
@@ -258,8 +269,18 @@ mod tests {
         Timestamp { seconds: 1_000_000_000 + hours * 3600, nanos: 0 }
     }
 
+    fn departure(sets: &[u32], is_last: bool, files: u64) -> Departure {
+        Departure { sets: sets.iter().copied().map(SetId).collect(), is_last, files }
+    }
+
+    fn counts(set: u32, present: u64, coming: u64) -> SetCounts {
+        SetCounts { set: SetId(set), present, coming }
+    }
+
+    /// Of a set with more than what goes.
     fn losses(present: u64, going: u64) -> Losses {
-        Losses { present, going, coming: 0, sets: Vec::new() }
+        let departures = if going > 0 { vec![departure(&[9], true, going)] } else { Vec::new() };
+        Losses { present, coming: 0, sets: vec![counts(9, present + 1, 0)], departures }
     }
 
     fn list(entries: u64, speaks: bool) -> ListLoss {
@@ -267,26 +288,32 @@ mod tests {
         ListLoss { location, entries, speaks, set: None }
     }
 
+    fn of(sets: &[u32]) -> Held {
+        Held::Of(sets.iter().copied().map(SetId).collect())
+    }
+
     #[test]
     fn half_of_the_tree_may_go_and_one_more_may_not() {
-        let guard = Guard::default();
+        let guard = DeletionGuard::default();
+        let decide = |going| guard.decide(HALF, &losses(100, going), &[], hours(0));
 
-        assert_eq!(guard.suspects(HALF, &losses(100, 50), &[], hours(0)), []);
-        let suspicion = guard.suspects(HALF, &losses(100, 51), &[], hours(0));
-        assert_eq!(suspicion, [Suspicion::Share { going: 51, files: 100, limit: HALF }]);
+        assert_eq!(decide(50), Verdict { held: Held::Nothing, files: 0, why: String::new() });
+        let why = "51 of 100 files would be gone within 24 hours, and max-delete is 50 %".to_string();
+        assert_eq!(decide(51), Verdict { held: Held::All, files: 51, why });
     }
 
     #[test]
     fn small_steps_within_a_day_add_up() {
-        let mut guard = Guard::default();
+        let mut guard = DeletionGuard::default();
         let mut present = 100;
         let mut step = |hour| {
-            let suspicion = guard.suspects(HALF, &losses(present, 20), &[], hours(hour));
-            if suspicion.is_empty() {
+            let losses = losses(present, 20);
+            let verdict = guard.decide(HALF, &losses, &[], hours(hour));
+            if verdict.held == Held::Nothing {
                 present -= 20;
-                guard.let_go(20, hours(hour));
+                guard.after(&verdict, &losses, &BTreeSet::new(), hours(hour));
             }
-            suspicion.is_empty()
+            verdict.held == Held::Nothing
         };
 
         assert!(step(0) && step(10));
@@ -296,79 +323,117 @@ mod tests {
 
     #[test]
     fn the_limit_is_the_persons() {
-        let guard = Guard::default();
-        let tenth = MaxDelete::percent(10).unwrap();
+        let guard = DeletionGuard::default();
+        let held = |limit, going| guard.decide(limit, &losses(100, going), &[], hours(0)).held;
 
-        assert!(!guard.suspects(tenth, &losses(100, 11), &[], hours(0)).is_empty());
-        assert!(!guard.suspects(MaxDelete(0), &losses(100, 1), &[], hours(0)).is_empty());
-        assert!(guard.suspects(MaxDelete(100), &losses(100, 99), &[], hours(0)).is_empty());
+        assert_eq!(held(MaxDelete::percent(10).unwrap(), 11), Held::All);
+        assert_eq!(held(MaxDelete(0), 1), Held::All);
+        assert_eq!(held(MaxDelete(100), 99), Held::Nothing);
         assert_eq!(MaxDelete::percent(101), None);
     }
 
     #[test]
     fn nothing_empties_the_tree_or_a_set() {
-        let guard = Guard::default();
-        let set = |present, going, coming| SetLoss { set: SetId(7), present, going, coming };
-        let of_set = |loss| Losses { sets: vec![loss], ..losses(100, 1) };
+        let decide = |losses: &Losses| DeletionGuard::default().decide(MaxDelete(100), losses, &[], hours(0));
+        let of_set = |present, is_last, going, coming| Losses {
+            sets: vec![counts(7, present, coming)],
+            departures: vec![departure(&[7], is_last, going)],
+            ..losses(100, 0)
+        };
 
-        let whole = guard.suspects(MaxDelete(100), &losses(3, 3), &[], hours(0));
-        assert_eq!(whole, [Suspicion::EmptyTree { files: 3 }]);
-        assert_eq!(guard.suspects(MaxDelete(100), &Losses { coming: 1, ..losses(3, 3) }, &[], hours(0)), []);
-        let one = guard.suspects(HALF, &of_set(set(1, 1, 0)), &[], hours(0));
-        assert_eq!(one, [Suspicion::EmptySet { set: SetId(7), files: 1 }]);
-        assert_eq!(guard.suspects(HALF, &of_set(set(1, 1, 1)), &[], hours(0)), []);
-        assert_eq!(guard.suspects(HALF, &of_set(set(2, 1, 0)), &[], hours(0)), []);
-        let shared = Losses { sets: vec![set(5, 5, 0)], ..losses(100, 0) };
-        assert!(!guard.suspects(HALF, &shared, &[], hours(0)).is_empty(), "its files are another set's too");
+        assert_eq!(decide(&losses(3, 3)).why, "none of the 3 files would be left");
+        assert_eq!(decide(&losses(3, 3)).held, Held::All);
+        assert_eq!(decide(&Losses { coming: 1, ..losses(3, 3) }).held, Held::Nothing);
+        assert_eq!(decide(&of_set(1, true, 1, 0)).why, "none of the 1 files of set 7 would be left");
+        assert_eq!(decide(&of_set(1, true, 1, 0)).held, of(&[7]));
+        assert_eq!(decide(&of_set(1, true, 1, 1)).held, Held::Nothing);
+        assert_eq!(decide(&of_set(2, true, 1, 0)).held, Held::Nothing);
+        assert_eq!(decide(&of_set(5, false, 5, 0)).held, of(&[7]), "its files are another set's too");
     }
 
     #[test]
     fn a_list_of_over_ten_entries_does_not_become_empty_and_none_that_is_gone_deletes() {
-        let guard = Guard::default();
-        let suspects = |going, list| !guard.suspects(HALF, &losses(1000, going), &[list], hours(0)).is_empty();
+        let guard = DeletionGuard::default();
+        let holds = |going, list| guard.decide(HALF, &losses(1000, going), &[list], hours(0)).held == Held::All;
 
-        assert!(suspects(11, list(11, true)) && suspects(6, list(11, true)));
-        assert!(!suspects(10, list(10, true)));
-        assert!(!suspects(5, list(11, true)), "most of it is listed elsewhere");
-        assert!(suspects(1, list(1, false)), "what cannot be had says nothing");
-        assert_eq!(guard.suspects(HALF, &losses(1000, 0), &[list(11, true)], hours(0)), [], "nothing goes");
+        assert!(holds(11, list(11, true)) && holds(6, list(11, true)));
+        assert!(!holds(10, list(10, true)));
+        assert!(!holds(5, list(11, true)), "most of it is listed elsewhere");
+        assert!(holds(1, list(1, false)), "what cannot be had says nothing");
+        assert!(!holds(0, list(11, true)), "nothing goes");
+    }
+
+    #[test]
+    fn sets_that_are_emptied_together_are_held_back_together() {
+        let sets = [1, 2, 3, 4].map(|set| counts(set, 10, 0)).to_vec();
+        let departures = vec![departure(&[1], true, 10), departure(&[3], true, 10), departure(&[4], true, 2)];
+        let losses = Losses { present: 40, coming: 0, sets, departures };
+        let mut guard = DeletionGuard::default();
+
+        let verdict = guard.decide(HALF, &losses, &[], hours(0));
+        assert_eq!((&verdict.held, verdict.files), (&of(&[1, 3]), 20));
+        assert!(verdict.why.contains("set 1 ") && verdict.why.contains("set 3 "), "{}", verdict.why);
+
+        guard.after(&verdict, &losses, &BTreeSet::from([SetId(3), SetId(4)]), hours(0));
+        assert_eq!(guard.held().unwrap().files, 20);
+        assert_eq!(guard.unheard().collect::<Vec<_>>(), [SetId(3)]);
+        assert_eq!(guard.deleted, [(hour_of(hours(0).seconds), 2)], "what was not suspicious goes");
+    }
+
+    #[test]
+    fn what_is_left_after_sets_are_held_back_is_judged_by_itself() {
+        let sets = [1, 2, 3].map(|set| counts(set, 40, 0)).to_vec();
+        let judged = |own, shared| {
+            let departures =
+                vec![departure(&[1], true, 30), departure(&[1, 2], true, shared), departure(&[2], true, own)];
+            let losses = Losses { present: 110, coming: 0, sets: sets.clone(), departures };
+            let lists = [ListLoss { set: Some(SetId(1)), ..list(0, false) }];
+            let mut guard = DeletionGuard::default();
+            let verdict = guard.decide(MaxDelete(20), &losses, &lists, hours(0));
+            guard.after(&verdict, &losses, &BTreeSet::from([SetId(1), SetId(2), SetId(3)]), hours(0));
+            (verdict.held, verdict.files, guard.unheard().map(|set| set.0).collect::<Vec<_>>())
+        };
+
+        assert_eq!(judged(22, 10), (of(&[1]), 40, vec![1]), "the other set keeps nothing of what they share");
+        assert_eq!(judged(23, 10), (Held::All, 63, vec![1, 2]));
     }
 
     #[test]
     fn what_is_held_back_counts_with_what_comes_after() {
-        let mut guard = Guard::default();
-        let why = guard.suspects(HALF, &losses(100, 60), &[], hours(0)).remove(0);
-        guard.hold(60, &why, hours(0));
+        let mut guard = DeletionGuard::default();
+        let held = |guard: &DeletionGuard, hour| guard.decide(HALF, &losses(100, 1), &[], hours(hour)).held;
+        let verdict = guard.decide(HALF, &losses(100, 60), &[], hours(0));
+        guard.after(&verdict, &losses(100, 60), &BTreeSet::new(), hours(0));
 
-        assert!(!guard.suspects(HALF, &losses(100, 1), &[], hours(1)).is_empty());
-        assert!(guard.suspects(HALF, &losses(100, 1), &[], hours(30)).is_empty(), "after a day it is a day's deletion");
-        guard.hold(1, &why, hours(30));
+        assert_eq!(held(&guard, 1), Held::All);
+        assert_eq!(held(&guard, 30), Held::Nothing, "after a day it is a day's deletion");
+        guard.hold(1, &verdict.why, hours(30));
         assert_eq!(guard.held().map(|held| (held.since, held.files)), Some((hours(0).seconds, 61)));
         guard.recount(0, 0);
         assert!(guard.held().is_none());
-        assert!(guard.suspects(HALF, &losses(100, 1), &[], hours(1)).is_empty());
+        assert_eq!(held(&guard, 1), Held::Nothing);
     }
 
     #[test]
     fn a_confirmed_tree_is_a_new_beginning() {
-        let mut guard = Guard::default();
+        let mut guard = DeletionGuard::default();
         guard.let_go(50, hours(0));
-        assert!(!guard.suspects(HALF, &losses(50, 20), &[], hours(1)).is_empty());
+        assert_eq!(guard.decide(HALF, &losses(50, 20), &[], hours(1)).held, Held::All);
 
         guard.confirm();
 
-        assert!(guard.suspects(HALF, &losses(50, 20), &[], hours(1)).is_empty());
+        assert_eq!(guard.decide(HALF, &losses(50, 20), &[], hours(1)).held, Held::Nothing);
     }
 
     #[test]
     fn the_state_survives_being_stored() {
-        let mut guard = Guard::default();
+        let mut guard = DeletionGuard::default();
         guard.let_go(5, hours(0));
         guard.let_go(6, hours(3));
-        guard.hold(60, &Suspicion::EmptyTree { files: 60 }, hours(3));
+        guard.hold(60, "none of the 60 files would be left", hours(3));
 
         let stored = serde_json::to_string(&guard).unwrap();
 
-        assert_eq!(serde_json::from_str::<Guard>(&stored).unwrap(), guard);
+        assert_eq!(serde_json::from_str::<DeletionGuard>(&stored).unwrap(), guard);
     }
 }

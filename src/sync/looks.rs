@@ -1,10 +1,10 @@
 //! Looking at what a notification names, and again at what cannot be seen yet: the notification may be faster than the
 //! document, or than a cache on the way.
 
-use super::changes::News;
 use super::command::{Announced, Look, Scope};
 use super::followed::followed;
 use super::incremental::NewChange;
+use super::new_changes::News;
 use super::position::Position;
 use super::{Outcome, Stage, SyncError, Synchronizer};
 use crate::catalog::{CatalogError, Resource};
@@ -141,7 +141,7 @@ impl Synchronizer {
         if changes.is_empty() {
             return Ok(Looked { outcome: Outcome::Unchanged, unseen, unreached });
         }
-        let news = News { changes, ..News::default() };
+        let news = News { changes, is_last: true, ..News::default() };
         let outcome = match self.apply(news, position).await? {
             Some(made) => {
                 let outcome = Ok(self.take(made, Vec::new()));
@@ -198,7 +198,7 @@ async fn ask(client: Client, mut entry: Entry, change: Change) -> Option<NewChan
         (Err(cause), Change::Created | Change::Updated) if matches!(cause.status(), Some(405 | 501)) => change,
         _ => return None,
     };
-    Some(NewChange { change, time: Timestamp::now(), is_doubtful: false, entry, member: None })
+    Some(NewChange { change, time: Timestamp::now(), entry, member: None })
 }
 
 /// Looks that have shown nothing new so far. Pure: it is told the time, and says what is to be looked at again.

@@ -24,6 +24,7 @@ pub mod incremental;
 mod lagging;
 mod lists;
 mod looks;
+mod new_changes;
 pub mod notification;
 mod parse;
 mod past;
@@ -33,7 +34,6 @@ mod read_changes;
 mod read_set;
 mod schedule;
 pub mod selection;
-mod sorted;
 pub mod status;
 #[cfg(test)]
 mod tests;
@@ -54,7 +54,7 @@ use deviations::SeenDeviations;
 pub use error::SyncError;
 use followed::{FollowedSet, followed};
 use guard::MaxDelete;
-use incremental::{Known, Room};
+use incremental::{ChangeState, MOST_ASKED};
 use lagging::Lagging;
 use lists::missing;
 use notification::SetChannel;
@@ -155,8 +155,9 @@ pub struct Synchronizer {
     least_part: u64,
     /// Held by whoever writes the catalog: a commit, or a new inode given between two.
     writing: Arc<Mutex<()>>,
-    /// What the look that is under way may still hold of its changes.
-    room: Room,
+    /// Batches that are committed and not yet in any [`Outcome`].
+    batches: Option<Committed>,
+    tuning: Tuning,
     /// Why some change document could not be had or read at the look that is under way.
     unfollowed: Option<SyncError>,
     /// All of which that is so.
@@ -169,6 +170,23 @@ pub struct Synchronizer {
     settling: Option<JoinHandle<()>>,
     status: SharedStatus,
     channels: watch::Sender<Option<Vec<SetChannel>>>,
+}
+
+/// Bounds of one look, by which tests make theirs small.
+#[derive(Clone, Copy, Debug)]
+struct Tuning {
+    /// Changes that one commit applies, with all that is made of them some 3 kB each.
+    in_batch: usize,
+    /// Resources that are asked whether they are gone.
+    asked: usize,
+    /// How long all of these have to answer: a requester of a refresh waits meanwhile.
+    answers_due: Duration,
+}
+
+impl Default for Tuning {
+    fn default() -> Tuning {
+        Tuning { in_batch: 50_000, asked: MOST_ASKED, answers_due: Duration::from_secs(30) }
+    }
 }
 
 /// What one refresh goes on from.
@@ -216,7 +234,8 @@ impl Synchronizer {
             deviations: SeenDeviations::default(),
             least_part: parse::LEAST_PART,
             writing: Arc::default(),
-            room: Room::default(),
+            batches: None,
+            tuning: Tuning::default(),
             unfollowed: None,
             unheard: Vec::new(),
             lacks_packages: false,
@@ -255,7 +274,17 @@ impl Synchronizer {
             Ok(None) => self.try_refresh(Scope::Everything, true, &progress).await,
             outcome => outcome,
         };
-        let outcome = outcome.map(|outcome| outcome.unwrap_or(Outcome::Unchanged));
+        let outcome = match (outcome, self.batches.take()) {
+            (Ok(outcome), None) => Ok(outcome.unwrap_or(Outcome::Unchanged)),
+            (outcome, Some(committed)) => {
+                // The rest is found again at the next look: the journal holds what is applied.
+                if let Err(cause) = outcome {
+                    tracing::warn!("not all changes are applied: {}", chain(&cause));
+                }
+                Ok(Outcome::Committed(committed))
+            }
+            (Err(cause), None) => Err(cause),
+        };
         match &outcome {
             // What fails may be offered elsewhere by now; but it may fail for long.
             Err(SyncError::Behind(_)) => self.is_stale |= self.is_discovered_before(self.usual_interval()),
@@ -304,9 +333,6 @@ impl Synchronizer {
             let known = position.known(it.set, &it.root);
             !it.goes_on(&known) || known.loses(&it.lost)
         });
-        // Changes beyond what is held are merged with the lists, as a baseline is.
-        let is_held = changes.iter().all(ReadChanges::is_held);
-        let anew = anew || !is_held;
         // What the changes do not tell the lists may.
         let of_lists = if is_torn || anew { Scope::Everything } else { scope.clone() };
         let early = if is_first_tree && !self.catalog.is_distrusted() { self.known_naming(&source)? } else { None };
@@ -399,7 +425,7 @@ impl Synchronizer {
                 && !known.is_of_the_past()
                 && !(was_read && it.goes_on(&known))
             {
-                self.close_gap(set, it, &Known::since(at(it.set)), progress).await?;
+                self.close_gap(set, it, &ChangeState::since(at(it.set)), progress).await?;
             }
             base.note(it.set, &it.root, it.over(base.known(it.set, &it.root), at(it.set), now));
         }
@@ -439,20 +465,32 @@ impl Synchronizer {
             position.note(it.set, &it.root, known);
         }
         position.retain(&sets);
-        let mut news = self.news(changes, &|set, root| position.known(set, root), now).await?;
-        if news.sorted.is_some() {
-            return Ok(None);
-        }
-        let digests = std::mem::take(&mut news.digests);
-        let is_known =
-            |(set, root, known): &(SetId, DocumentLocation, Known)| known.knows_the_same(&before.known(*set, root));
-        if news.changes.is_empty() && news.known.iter().all(is_known) {
+        let mut new = self.news(changes, &|set, root| position.known(set, root), now).await?;
+        let digests = std::mem::take(&mut new.digests);
+        let is_known = |(set, root, state): &(SetId, DocumentLocation, ChangeState)| {
+            state.knows_the_same(&before.known(*set, root))
+        };
+        if new.is_empty() && new.states().iter().all(is_known) {
             self.remember_applied(digests, &before);
             return Ok(Some(Outcome::Unchanged));
         }
         progress(Stage::Committing);
-        let made = self.apply(news, position).await?;
-        Ok(made.map(|made| self.take(made, digests)))
+        loop {
+            let (spool, limits, most) = (self.spool.clone(), self.config.limits, self.tuning.in_batch);
+            let next = move || new.next_batch(most, &spool, limits).map(|news| (new, news));
+            let news;
+            (new, news) = tokio::task::spawn_blocking(next).await??;
+            let is_last = news.is_last;
+            let Some(made) = self.apply(news, position).await? else { return Ok(None) };
+            position = made.position.clone();
+            if is_last {
+                return Ok(Some(self.take(made, digests)));
+            }
+            self.batches = match self.take(made, Vec::new()) {
+                Outcome::Committed(committed) => Some(committed),
+                Outcome::Unchanged => None,
+            };
+        }
     }
 
     /// Remembers what was committed.
@@ -463,7 +501,10 @@ impl Synchronizer {
         }
         self.status.write(|status| status.unknown_deletions += made.unknown);
         self.position = Some(made.position);
-        Outcome::Committed(made.committed)
+        Outcome::Committed(match self.batches.take() {
+            Some(before) => before.and(made.committed),
+            None => made.committed,
+        })
     }
 
     /// Notes that these documents are applied as a whole. Where there are too many, what `position` does not know is forgotten:

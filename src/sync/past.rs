@@ -7,7 +7,7 @@
 //! There is one baseline. It is made again while that time lies in the future, and until the change documents reach beyond it.
 
 use super::followed::{FollowedSet, Purpose, followed};
-use super::incremental::Known;
+use super::incremental::ChangeState;
 use super::position::Position;
 use super::read_changes::ReadChanges;
 use super::read_set::ReadSet;
@@ -69,7 +69,7 @@ impl Synchronizer {
         for set in offered {
             let Some((set, statement)) = self.set_by_then(set, &mut search, progress).await? else { continue };
             for root in set.incremental().1 {
-                position.note(set.id, root, Known::since(Some(statement.at)).up_to(as_of));
+                position.note(set.id, root, ChangeState::since(Some(statement.at)).up_to(as_of));
             }
             read.push(ReadSet::of(set.id, statement.walks));
             sets.push(set);
@@ -127,7 +127,7 @@ impl Synchronizer {
         &mut self,
         set: &FollowedSet,
         root: &DocumentLocation,
-        known: &Known,
+        known: &ChangeState,
         progress: &Progressing,
     ) -> Result<ReadChanges, SyncError> {
         let (purpose, roots) = set.incremental();

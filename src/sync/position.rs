@@ -1,8 +1,8 @@
 //! What the current revision was made of, committed together with it.
 
 use super::followed::FollowedSet;
-use super::guard::{Guard, ListLoss};
-use super::incremental::Known;
+use super::guard::{DeletionGuard, ListLoss};
+use super::incremental::ChangeState;
 use super::read_set::ReadSet;
 use crate::catalog::{CatalogError, Naming, SetId};
 use crate::document::{Timestamp, Uri};
@@ -13,11 +13,15 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
 
-/// Version of the written form; another version reads as no position at all. That costs a merge of all lists, reading the change
-/// documents from the lists' time on, and what the guard held; and sets are numbered anew, in the order in which they are
-/// offered. Where that order has changed what the catalog's journal holds of one set counts for another until its list
-/// speaks for a later time: whoever changes the form keeps reading the numbers of the one before.
-const FORMAT: u32 = 3;
+/// Version of the written form. Any but the one before reads as no state at all. That costs a merge of all lists, reading the
+/// change documents from the lists' time on, and what the guard held; and sets are numbered again, in the order in which they
+/// are offered. Where that order has changed, what the catalog's journal holds of one set counts for another until its list
+/// speaks for a later time: a change of the form keeps reading the numbers of the one before.
+const FORMAT: u32 = 4;
+
+/// The form before: it is read but for the entries of change documents, which it knew otherwise. They are read again, and the
+/// journal knows which are applied.
+const FORMAT_BEFORE: u32 = 3;
 
 /// The documents of a revision with their digests, the naming they were read under, and how far changes are known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,8 +35,8 @@ pub struct Position {
     /// What the Source offered and was not found.
     missing: Vec<Gap>,
     /// The state of the guard.
-    pub guard: Guard,
-    /// Whether this is the state of an earlier time, and all that will ever be told of it is known.
+    pub guard: DeletionGuard,
+    /// Whether this is the state of an earlier time, and all that will ever be published of it is known.
     #[serde(default)]
     pub is_final: bool,
 }
@@ -53,7 +57,7 @@ pub struct SetPosition {
     #[serde(default)]
     manifests: Vec<u64>,
     /// How far its change documents are known, each by its root.
-    changes: Vec<(Location, Known)>,
+    changes: Vec<(Location, ChangeState)>,
 }
 
 /// See [`Missing`].
@@ -72,7 +76,7 @@ struct Gap {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Document {
     location: Location,
-    /// XXH3 of the document's octets.
+    /// XXH3 of the document's bytes.
     digest: u64,
     /// The resources that it lists; 0 for an index.
     entries: u64,
@@ -130,12 +134,12 @@ impl SetPosition {
         self.changes.iter().filter_map(|(_, known)| known.until()).max()
     }
 
-    /// Since when changes may be missing that nothing published tells of.
+    /// Since when changes may be missing that nothing published contains.
     pub fn gap_since(&self) -> Option<Timestamp> {
         self.changes.iter().filter_map(|(_, known)| known.missing_since()).min()
     }
 
-    /// Deletions that nothing dates, and whose resources have not told yet whether they are gone.
+    /// Undated deletions whose resources have not answered yet whether they are gone.
     pub fn doubts(&self) -> usize {
         self.changes.iter().map(|(_, known)| known.doubts()).sum()
     }
@@ -171,7 +175,7 @@ impl Position {
             next_set: 0,
             sets: Vec::new(),
             missing: Vec::new(),
-            guard: Guard::default(),
+            guard: DeletionGuard::default(),
             is_final: false,
         };
         position.follow(sets);
@@ -210,19 +214,19 @@ impl Position {
         self.sets.iter().find(|set| set.id == id.0)
     }
 
-    /// How far the changes that `root` tells of are known. Of a root that is new nothing is known but the lists of its set, and
+    /// Which changes of `root` are applied. Of a root that is new nothing is known but the lists of its set, and
     /// that it may go on where the set's other change documents are.
-    pub fn known(&self, set: SetId, root: &DocumentLocation) -> Known {
-        let Some(set) = self.set(set) else { return Known::default() };
+    pub fn known(&self, set: SetId, root: &DocumentLocation) -> ChangeState {
+        let Some(set) = self.set(set) else { return ChangeState::default() };
         let location = Location::from(root);
         match set.changes.iter().find(|(known, _)| *known == location) {
             Some((_, known)) => known.clone(),
-            None => Known::since(set.at()).beside(set.changes_until()),
+            None => ChangeState::since(set.at()).known_until(set.changes_until()),
         }
     }
 
-    /// Notes how far the changes that `root` tells of are known.
-    pub fn note(&mut self, set: SetId, root: &DocumentLocation, known: Known) {
+    /// Notes which changes of `root` are applied.
+    pub fn note(&mut self, set: SetId, root: &DocumentLocation, known: ChangeState) {
         let Some(set) = self.sets.iter_mut().find(|it| it.id == set.0) else { return };
         let location = Location::from(root);
         match set.changes.iter_mut().find(|(known, _)| *known == location) {
@@ -360,7 +364,7 @@ impl Position {
     }
 
     /// What the guard must know of the lists of `next` before it lets go what they do not list: which have become empty or
-    /// are gone, and what cannot be had any more.
+    /// are gone, and what is not readable any more.
     pub fn losses(&self, next: &Position) -> Vec<ListLoss> {
         fn listing(position: &Position) -> impl Iterator<Item = (u32, &Document)> {
             let all = position.sets.iter().flat_map(|set| set.documents.iter().map(|document| (set.id, document)));
@@ -378,8 +382,8 @@ impl Position {
         let hidden = hidden.map(|gap| (&gap.location, gap.entries, false, gap.set));
         let emptied = listing(self).filter(|(_, list)| !now.contains(&list.location));
         let emptied = emptied.map(|(set, list)| (&list.location, list.entries, true, Some(set)));
-        let told = hidden.chain(emptied);
-        told.filter_map(|(location, entries, speaks, set)| {
+        let lost = hidden.chain(emptied);
+        lost.filter_map(|(location, entries, speaks, set)| {
             Some(ListLoss { location: location.document()?, entries, speaks, set: set.map(SetId) })
         })
         .collect()
@@ -410,7 +414,13 @@ impl Position {
 
     /// Reads what [`Position::encode`] wrote; `None` for anything else.
     pub fn decode(stored: &[u8]) -> Option<Position> {
-        serde_json::from_slice(stored).ok().filter(|position: &Position| position.format == FORMAT)
+        let mut position: Position = serde_json::from_slice(stored).ok()?;
+        if position.format == FORMAT_BEFORE {
+            position.format = FORMAT;
+            let changes = position.sets.iter_mut().flat_map(|set| &mut set.changes);
+            changes.for_each(|(_, state)| state.forget_documents());
+        }
+        (position.format == FORMAT).then_some(position)
     }
 
     /// The first place where this position lacks something that `before` did not: what is not listed may only be hidden.
@@ -488,7 +498,7 @@ mod tests {
                 set: None,
                 why: String::new(),
             }],
-            guard: Guard::default(),
+            guard: DeletionGuard::default(),
             is_final: false,
         }
     }
@@ -536,6 +546,26 @@ mod tests {
         assert!(after.losses(&after).is_empty());
         after.missing = vec![gap("a", 0)];
         assert_eq!(after.losses(&after).len(), 1, "what of it is understood next may be another part");
+    }
+
+    /// As the program before wrote it.
+    #[test]
+    fn a_position_of_the_format_before_keeps_all_but_the_entries_read() {
+        let before = r#"{"format":3,"naming":"own=example.org","next_set":5,"sets":[{"id":4,"name":"a set",
+            "documents":[{"location":{"uri":"http://example.org/a"},"digest":7,"entries":1}],"at":[10,2],"packages":[],
+            "manifests":[],"changes":[[{"uri":"http://example.org/c"},{"at":[10,2],"until":[20,0],"by_place":[15,1],"ends":null,
+            "documents":[{"location":"http://example.org/c","entries":"AQAAAAAAAAA","until":null,"listed":null,
+            "read":[21,0],"doubts":""}],"lost":[],"gap_since":[11,0]}]]}],"missing":[],
+            "guard":"@","is_final":false}"#;
+        let guard = serde_json::to_string(&DeletionGuard::default()).unwrap();
+
+        let position = Position::decode(before.replace("\"@\"", &guard).as_bytes()).unwrap();
+
+        let set = position.set(SetId(4)).unwrap();
+        assert_eq!((set.name(), set.changes_until().unwrap().seconds), ("a set", 20));
+        assert_eq!((position.next_set, set.gap_since().unwrap().seconds), (5, 11));
+        assert_eq!(set.changes[0].1.locations().count(), 0);
+        assert_eq!(Position::decode(&position.encode()), Some(position));
     }
 
     #[test]

@@ -1,17 +1,22 @@
 //! What was read of the change documents of one root.
 
-use super::incremental::{ChangeDocument, Known, Lost};
-use crate::catalog::SetId;
-use crate::document::Timestamp;
+use super::SyncError;
+use super::deviations::SeenDeviations;
+use super::incremental::{ChangeDocument, ChangeState, DocumentHead, Lost, Visit};
+use super::parse::broken_document;
+use crate::catalog::{Catalog, SetId, Statement};
+use crate::document::{Change, DocumentError, Entry, Limits, PackageMember, Reader, Timestamp};
 use crate::source::DocumentLocation;
-use crate::source::documents::CachedDocument;
-use crate::source::zip::Manifest;
+use crate::source::documents::{CachedDocument, DocumentCache};
+use crate::source::zip::{Manifest, PackageError};
 use std::collections::HashMap;
+use std::io::BufRead;
+use std::sync::Arc;
 
-/// How far the changes of each root of a set are known.
-pub type KnownRoots = Vec<(SetId, DocumentLocation, Known)>;
+/// The state of each root of a set.
+pub type ChangeStates = Vec<(SetId, DocumentLocation, ChangeState)>;
 
-/// What a root of change documents holds now, as far as it may be new.
+/// What a root of change documents holds now that may be new.
 #[derive(Debug)]
 pub struct ReadChanges {
     /// The set.
@@ -20,7 +25,7 @@ pub struct ReadChanges {
     pub root: DocumentLocation,
     /// The lists that may hold something new.
     pub documents: Vec<ChangeDocument>,
-    /// By location, where these can be read once more.
+    /// By location, where the entries of these can be read again.
     pub origins: HashMap<String, Origin>,
     /// Those that hold nothing new.
     pub unread: Vec<String>,
@@ -32,7 +37,7 @@ pub struct ReadChanges {
     pub is_beyond: bool,
     /// Whether the documents do not follow one another without a gap.
     pub is_torn: bool,
-    /// What is listed and cannot be had.
+    /// What is listed and fails.
     pub lost: Vec<Lost>,
     /// Whether the root itself is gone.
     pub is_gone: bool,
@@ -45,6 +50,78 @@ pub enum Origin {
     List(CachedDocument),
     /// The manifest of a package of changes.
     Package(Manifest),
+}
+
+impl Origin {
+    /// Calls `visit` for every entry, in its order; the reader then, which knows the whole header.
+    ///
+    /// # Errors
+    /// A document that cannot be read to its end.
+    pub fn visit(
+        &self,
+        spool: &DocumentCache,
+        limits: Limits,
+        visit: Visit<'_, SyncError>,
+    ) -> Result<Reader<Box<dyn BufRead + Send>>, SyncError> {
+        let mut reader = match self {
+            Origin::List(list) => spool.reader(list, limits)?,
+            Origin::Package(manifest) => manifest.reader().map_err(SyncError::Package)?,
+        };
+        if reader.header().root.is_feed_or_text() {
+            return Err(self.broken(DocumentError::FEED_OR_TEXT));
+        }
+        while let Some(entry) = reader.next_entry().map_err(|cause| self.broken(cause))? {
+            let member = match self {
+                Origin::List(_) => None,
+                Origin::Package(manifest) => manifest.member(&entry),
+            };
+            visit(&entry, member.as_ref())?;
+        }
+        Ok(reader)
+    }
+
+    fn broken(&self, cause: DocumentError) -> SyncError {
+        match self {
+            Origin::List(list) => SyncError::Document { location: list.location.clone(), cause },
+            Origin::Package(manifest) => {
+                let (package, cause) = (manifest.package().clone(), Arc::new(cause));
+                SyncError::Package(PackageError::Manifest { package, cause })
+            }
+        }
+    }
+}
+
+/// Reads a change document of `set` to its end, by what is known of it.
+pub fn read_document(
+    origin: &Origin,
+    head: DocumentHead,
+    (set, state): (SetId, &ChangeState),
+    catalog: &Catalog,
+    (documents, limits): (&DocumentCache, Limits),
+    deviations: &SeenDeviations,
+) -> Result<ChangeDocument, SyncError> {
+    let snapshot = catalog.snapshot()?;
+    let journal = |entry: &Entry, member: Option<&PackageMember>, time: Timestamp| {
+        let change = entry.change.unwrap_or(Change::Updated);
+        match snapshot.compare_journal(&Statement { set, change, time, entry, member }) {
+            // The catalog is built again from all that is published.
+            Err(cause) if cause.is_damage() => Ok(None),
+            compared => compared,
+        }
+    };
+    let document = state.read_document(head, Timestamp::now(), &journal, &mut |visit| {
+        let reader = origin.visit(documents, limits, visit)?;
+        if let Origin::List(list) = origin {
+            deviations.note(&list.location, reader.deviations());
+        }
+        Ok(reader.header().clone())
+    });
+    match (document, origin) {
+        (Err(SyncError::Document { cause, .. }), Origin::List(list)) => {
+            Err(broken_document(documents, &list.location, cause))
+        }
+        (document, _) => document,
+    }
 }
 
 impl ReadChanges {
@@ -66,26 +143,21 @@ impl ReadChanges {
     }
 
     /// What is left of a root that is gone; nothing where nothing was read of it.
-    pub fn gone(set: SetId, root: &DocumentLocation, known: &Known) -> Option<ReadChanges> {
+    pub fn gone(set: SetId, root: &DocumentLocation, known: &ChangeState) -> Option<ReadChanges> {
         let unread: Vec<String> = known.locations().map(str::to_owned).collect();
         let lost = known.lost_with(&root.to_string(), Timestamp::now());
         (!unread.is_empty()).then(|| ReadChanges { unread, lost, is_gone: true, ..ReadChanges::new(set, root) })
     }
 
-    /// Whether all that may be new is held. Else it is read once more as it is used, and takes a baseline.
-    pub fn is_held(&self) -> bool {
-        self.documents.iter().all(ChangeDocument::is_held)
-    }
-
-    /// Whether this goes on where `known` ends, as far as can be seen.
-    pub fn goes_on(&self, known: &Known) -> bool {
+    /// Whether this visibly goes on where `known` ends.
+    pub fn goes_on(&self, known: &ChangeState) -> bool {
         let tells_nothing = self.is_beyond && self.documents.is_empty() && self.unread.is_empty();
         !self.is_torn && !tells_nothing && known.is_joined_by(&self.documents, &self.unread)
     }
 
     /// What is known before this is applied, over a baseline that speaks for `at`. Between the two a gap may be left.
-    pub fn over(&self, before: Known, at: Option<Timestamp>, now: Timestamp) -> Known {
-        let is_closed = !self.is_gone && self.goes_on(&Known::since(at));
+    pub fn over(&self, before: ChangeState, at: Option<Timestamp>, now: Timestamp) -> ChangeState {
+        let is_closed = !self.is_gone && self.goes_on(&ChangeState::since(at));
         let was_read = before.locations().next().is_some();
         let mut known = if was_read { before } else { before.rebased(at) };
         if is_closed {

@@ -1,7 +1,7 @@
 //! What a running synchronizer tells of itself: plain values, for `resyncfs status` and for whoever asks the control socket.
 
 use super::deviations::SeenDeviations;
-use super::guard::Held;
+use super::guard::HeldBack;
 use super::position::{Position, SetPosition};
 use super::{Outcome, SyncError, Synchronizer};
 use crate::catalog::Committed;
@@ -274,8 +274,8 @@ impl From<Missing> for MissingStatus {
     }
 }
 
-impl From<&Held> for HeldStatus {
-    fn from(held: &Held) -> HeldStatus {
+impl From<&HeldBack> for HeldStatus {
+    fn from(held: &HeldBack) -> HeldStatus {
         let since = Timestamp { seconds: held.since, nanos: 0 }.to_string();
         HeldStatus { files: held.files, since, why: held.why.clone() }
     }

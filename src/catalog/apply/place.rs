@@ -38,7 +38,7 @@ pub(in crate::catalog) struct Placer<'o> {
     pub totals: Totals,
     pub tally: Tally,
     /// Where to note what ceases to be.
-    pub going: Option<&'o mut Going>,
+    pub going: Option<Going>,
     pub ahead: ReadAhead,
 }
 
@@ -320,7 +320,7 @@ impl<'o> Placer<'o> {
         if let Some(going) = &mut self.going {
             going.moved(located.node.ino);
             for set in record.sets.iter().filter(|set| !new.sets.contains(*set)) {
-                going.add(&uri, 0, located.resource, &[set], self.naming, &self.catalog.symbols)?;
+                going.add(&uri, 0, located.resource, (&[set], false), self.naming, &self.catalog.symbols)?;
             }
         }
         Ok(())
@@ -335,7 +335,7 @@ impl<'o> Placer<'o> {
         let octets = self.store.inode(self.old, node.ino)?.ok_or_else(sense)?.resource;
         let record = ResourceRecord::decode(octets).ok_or_else(sense)?;
         let sets: Vec<_> = record.sets.iter().collect();
-        self.note(node, &record, &sets, octets)
+        self.note(node, &record, (&sets, true), octets)
     }
 
     /// Notes the sets that a resource which stays is no member of any more.
@@ -350,14 +350,14 @@ impl<'o> Placer<'o> {
         let sense = || damaged("resource", node.name);
         let octets = self.store.inode(self.old, node.ino)?.ok_or_else(sense)?.resource;
         let record = ResourceRecord::decode(octets).ok_or_else(sense)?;
-        self.note(node, &record, &sets, octets)
+        self.note(node, &record, (&sets, false), octets)
     }
 
     fn note(
         &mut self,
         node: &NodeRecord<'_>,
         record: &ResourceRecord<'_>,
-        sets: &[super::super::SetId],
+        sets: (&[super::super::SetId], bool),
         octets: &[u8],
     ) -> Result<(), CatalogError> {
         let uri = self.store.uri_of(self.old, node.ino, record, self.old_naming)?;

@@ -24,7 +24,7 @@ pub(super) fn statement(set: SetId, change: Change, time: i64, entry: &Entry) ->
 pub(super) fn apply(catalog: &Catalog, statements: &[Statement<'_>]) -> (Vec<Applied>, Committed) {
     let mut changes = catalog.changes().unwrap();
     let applied = statements.iter().map(|statement| changes.apply(*statement).unwrap()).collect();
-    (applied, changes.commit(None, &mut |_| (Decision::Apply, b"applied".to_vec())).unwrap())
+    (applied, changes.commit(None, &mut |_| (Held::Nothing, b"applied".to_vec())).unwrap())
 }
 
 /// Commits lists of several sets; what `decide` was told.
@@ -32,7 +32,7 @@ pub(super) fn list(
     catalog: &Catalog,
     lists: &[(SetId, Option<i64>, &[Entry])],
     statements: &[Statement<'_>],
-    decision: Decision,
+    held: Held,
 ) -> (Losses, Committed) {
     let mut baseline = catalog.baseline(naming()).unwrap();
     for (set, time, entries) in lists {
@@ -44,7 +44,7 @@ pub(super) fn list(
     let committed = baseline
         .commit_guarded(None, &mut |losses| {
             assert!(told.replace(losses.clone()).is_none(), "asked once");
-            (decision.clone(), b"listed".to_vec())
+            (held.clone(), b"listed".to_vec())
         })
         .unwrap();
     (told.unwrap(), committed)
@@ -82,7 +82,7 @@ fn there_is_nothing_to_change_before_the_first_baseline() {
     let mut changes = catalog.changes().unwrap();
     changes.apply(statement(ONE, Change::Created, 1, &entry)).unwrap();
 
-    let committed = changes.commit(None, &mut |_| (Decision::Apply, Vec::new()));
+    let committed = changes.commit(None, &mut |_| (Held::Nothing, Vec::new()));
 
     assert!(matches!(committed, Err(CatalogError::NoRevision)));
     assert!(!catalog.is_distrusted());
@@ -91,7 +91,7 @@ fn there_is_nothing_to_change_before_the_first_baseline() {
 #[test]
 fn changes_create_update_and_delete_and_are_kept_with_the_position() {
     let (_folder, catalog) = catalog();
-    list(&catalog, &[(ONE, Some(10), &[measured("http://h/a", 1), measured("http://h/b", 1)])], &[], Decision::Apply);
+    list(&catalog, &[(ONE, Some(10), &[measured("http://h/a", 1), measured("http://h/b", 1)])], &[], Held::Nothing);
     let (a, b, c, d) =
         (measured("http://h/a", 2), entry("http://h/b"), measured("http://h/f/c", 3), entry("http://h/d"));
 
@@ -119,7 +119,7 @@ fn changes_create_update_and_delete_and_are_kept_with_the_position() {
 #[test]
 fn the_last_of_several_statements_counts_by_time_then_by_order() {
     let (_folder, catalog) = catalog();
-    list(&catalog, &[(ONE, Some(10), &[])], &[], Decision::Apply);
+    list(&catalog, &[(ONE, Some(10), &[])], &[], Held::Nothing);
     let (first, second, third) = (measured("http://h/a", 1), measured("http://h/a", 2), measured("http://h/a", 3));
 
     let (applied, _) = apply(
@@ -140,7 +140,7 @@ fn the_last_of_several_statements_counts_by_time_then_by_order() {
 #[test]
 fn the_same_statement_again_changes_nothing() {
     let (_folder, catalog) = catalog();
-    list(&catalog, &[(ONE, Some(10), &[entry("http://h/a")])], &[], Decision::Apply);
+    list(&catalog, &[(ONE, Some(10), &[entry("http://h/a")])], &[], Held::Nothing);
     let a = entry("http://h/a");
     let update = [statement(ONE, Change::Updated, 20, &a)];
     let ino = || catalog.snapshot().unwrap().find("a").unwrap().unwrap().ino;
@@ -160,7 +160,7 @@ fn an_update_that_a_digest_or_a_lastmod_vouches_for_keeps_the_inode_and_a_length
     let dated = Entry { lastmod: Some(at(5)), ..measured("http://h/a", 1) };
     let hashed = Entry { hashes: vec![digest(Algorithm::Md5, 1)], ..entry("http://h/b") };
     let bare = measured("http://h/c", 1);
-    list(&catalog, &[(ONE, None, &[dated.clone(), hashed.clone(), bare.clone()])], &[], Decision::Apply);
+    list(&catalog, &[(ONE, None, &[dated.clone(), hashed.clone(), bare.clone()])], &[], Held::Nothing);
     let before = tree(&catalog);
 
     let said = [&dated, &hashed, &bare].map(|entry| statement(ONE, Change::Updated, 20, entry));
@@ -175,7 +175,7 @@ fn an_update_that_a_digest_or_a_lastmod_vouches_for_keeps_the_inode_and_a_length
 #[test]
 fn the_time_of_a_change_stands_in_for_a_lastmod() {
     let (_folder, catalog) = catalog();
-    list(&catalog, &[(ONE, None, &[])], &[], Decision::Apply);
+    list(&catalog, &[(ONE, None, &[])], &[], Held::Nothing);
     let told = Entry { datetime: Some(at(1_600_000_000)), ..measured("http://h/f/a", 1) };
     let dated = Entry { lastmod: Some(at(1_500_000_000)), ..told.clone() };
     let mtime = |path: &str| catalog.snapshot().unwrap().find(path).unwrap().unwrap().mtime;
@@ -189,7 +189,7 @@ fn the_time_of_a_change_stands_in_for_a_lastmod() {
 #[test]
 fn a_file_steps_aside_for_a_folder_and_comes_back_when_the_last_child_goes() {
     let (_folder, catalog) = catalog();
-    list(&catalog, &[(ONE, None, &[entry("http://h/a"), entry("https://h/a")])], &[], Decision::Apply);
+    list(&catalog, &[(ONE, None, &[entry("http://h/a"), entry("https://h/a")])], &[], Held::Nothing);
     let plain = paths(&catalog);
     let (below, ino) = (entry("http://h/a/b/c"), tree(&catalog)["a"].node.ino);
 
@@ -215,7 +215,7 @@ fn a_file_steps_aside_for_a_folder_and_comes_back_when_the_last_child_goes() {
 #[test]
 fn who_takes_the_plain_name_of_another_gives_it_back_when_it_goes() {
     let (_folder, catalog) = catalog();
-    list(&catalog, &[(ONE, None, &[measured("https://h/a", 5)])], &[], Decision::Apply);
+    list(&catalog, &[(ONE, None, &[measured("https://h/a", 5)])], &[], Held::Nothing);
     let http = measured("http://h/a", 4);
     let displaced = naming::disambiguated("a", &uri("https://h/a"));
 
@@ -230,7 +230,7 @@ fn who_takes_the_plain_name_of_another_gives_it_back_when_it_goes() {
 #[test]
 fn a_path_cut_for_its_depth_and_one_too_long_are_found_changed_and_deleted() {
     let (_folder, catalog) = catalog();
-    list(&catalog, &[(ONE, None, &[])], &[], Decision::Apply);
+    list(&catalog, &[(ONE, None, &[])], &[], Held::Nothing);
     let deep = measured(&format!("http://h/{}x", "d/".repeat(300)), 1);
     let long = measured(&format!("http://h/{}", "n".repeat(400)), 1);
     let both = [&deep, &long];
@@ -258,7 +258,7 @@ fn with_extensions_by_type_a_change_finds_the_name_whatever_type_it_tells() {
     let mut baseline = catalog.baseline(naming).unwrap();
     baseline.list(ONE, None);
     baseline.add(&typed("application/pdf")).unwrap();
-    baseline.commit_guarded(None, &mut |_| (Decision::Apply, Vec::new())).unwrap();
+    baseline.commit_guarded(None, &mut |_| (Held::Nothing, Vec::new())).unwrap();
     assert_eq!(paths(&catalog), ["f/a.csv"], "the change is later than a list without a time");
     apply(&catalog, &[statement(ONE, Change::Deleted, 30, &entry("http://h/f/a"))]);
     assert!(tree(&catalog).is_empty());
@@ -272,7 +272,7 @@ fn a_resource_of_two_sets_goes_when_the_last_drops_it() {
         &catalog,
         &[(ONE, Some(10), std::slice::from_ref(&a)), (OTHER, Some(11), &[measured("http://h/a", 2)])],
         &[],
-        Decision::Apply,
+        Held::Nothing,
     );
     assert_eq!(files(&catalog), [("a".into(), Some(2), vec![0, 7])], "the later list counts");
 
@@ -286,7 +286,7 @@ fn a_resource_of_two_sets_goes_when_the_last_drops_it() {
 fn where_sets_differ_the_later_statement_counts() {
     let (_folder, catalog) = catalog();
     let (older, newer) = (measured("http://h/a", 3), measured("http://h/a", 4));
-    list(&catalog, &[(ONE, Some(10), &[]), (OTHER, Some(50), &[measured("http://h/a", 2)])], &[], Decision::Apply);
+    list(&catalog, &[(ONE, Some(10), &[]), (OTHER, Some(50), &[measured("http://h/a", 2)])], &[], Held::Nothing);
 
     apply(&catalog, &[statement(ONE, Change::Created, 40, &older)]);
     assert_eq!(files(&catalog), [("a".into(), Some(2), vec![0, 7])]);
@@ -298,7 +298,7 @@ fn where_sets_differ_the_later_statement_counts() {
 fn an_older_list_neither_brings_back_nor_takes_away_nor_changes_what_was_changed_since() {
     let (_folder, catalog) = catalog();
     let listed = [measured("http://h/gone/a", 1), measured("http://h/b", 1), measured("http://h/d", 1)];
-    list(&catalog, &[(ONE, Some(10), &listed)], &[], Decision::Apply);
+    list(&catalog, &[(ONE, Some(10), &listed)], &[], Held::Nothing);
     let (b, c) = (measured("http://h/b", 2), measured("http://h/f/c", 3));
     apply(
         &catalog,
@@ -310,14 +310,14 @@ fn an_older_list_neither_brings_back_nor_takes_away_nor_changes_what_was_changed
     );
     let before = tree(&catalog);
 
-    let (losses, committed) = list(&catalog, &[(ONE, Some(10), &listed)], &[], Decision::Apply);
+    let (losses, committed) = list(&catalog, &[(ONE, Some(10), &listed)], &[], Held::Nothing);
 
-    assert_eq!((losses.going, losses.coming, committed.revision), (0, 0, 2));
+    assert_eq!((losses.going(), losses.coming, committed.revision), (0, 0, 2));
     assert_eq!(tree(&catalog), before);
-    let (_, _) = list(&catalog, &[(ONE, None, &listed)], &[], Decision::Apply);
+    let (_, _) = list(&catalog, &[(ONE, None, &listed)], &[], Held::Nothing);
     assert_eq!(tree(&catalog), before, "a list without a time is older than all");
-    let (losses, _) = list(&catalog, &[(ONE, Some(21), &listed)], &[], Decision::Apply);
-    assert_eq!((losses.going, losses.coming), (1, 1));
+    let (losses, _) = list(&catalog, &[(ONE, Some(21), &listed)], &[], Held::Nothing);
+    assert_eq!((losses.going(), losses.coming), (1, 1));
     assert_eq!(paths(&catalog), ["b", "d", "gone/a"]);
     assert_eq!(catalog.snapshot().unwrap().journaled(ONE, &b.loc).unwrap(), None);
 }
@@ -338,7 +338,7 @@ fn changes_given_with_a_list_are_in_the_same_commit() {
             statement(ONE, Change::Created, 20, &measured("http://h/a", 7)),
             statement(ONE, Change::Updated, 5, &older),
         ],
-        Decision::Apply,
+        Held::Nothing,
     );
 
     assert_eq!(committed.revision, 1);
@@ -353,7 +353,7 @@ fn changes_given_with_a_list_are_in_the_same_commit() {
 fn a_deletion_older_than_the_listing_is_ignored() {
     let (_folder, catalog) = catalog();
     let a = entry("http://h/a");
-    list(&catalog, &[(ONE, Some(10), std::slice::from_ref(&a))], &[], Decision::Apply);
+    list(&catalog, &[(ONE, Some(10), std::slice::from_ref(&a))], &[], Held::Nothing);
 
     let (applied, _) = apply(&catalog, &[statement(ONE, Change::Deleted, 9, &a)]);
 
@@ -425,7 +425,7 @@ fn files_are_visited_in_chunks() {
 fn changes_dropped_leave_no_trace_and_damage_met_by_them_is_told() {
     let (_folder, catalog) = catalog();
     let a = entry("http://h/a");
-    list(&catalog, &[(ONE, None, std::slice::from_ref(&a))], &[], Decision::Apply);
+    list(&catalog, &[(ONE, None, std::slice::from_ref(&a))], &[], Held::Nothing);
     let before = tree(&catalog);
     let mut changes = catalog.changes().unwrap();
     changes.apply(statement(ONE, Change::Deleted, 20, &a)).unwrap();
@@ -440,7 +440,7 @@ fn changes_dropped_leave_no_trace_and_damage_met_by_them_is_told() {
     let applied = changes.apply(statement(ONE, Change::Deleted, 20, &a));
     assert!(matches!(applied, Err(CatalogError::Damaged(_))) && catalog.is_distrusted());
 
-    list(&catalog, &[(ONE, None, &[a])], &[], Decision::Apply);
+    list(&catalog, &[(ONE, None, &[a])], &[], Held::Nothing);
     assert!(!catalog.is_distrusted());
 }
 
@@ -449,7 +449,7 @@ fn a_store_built_anew_keeps_the_journal_and_refuses_to_hold_back() {
     let (_folder, catalog) = catalog();
     let (a, b) = (entry("http://h/a"), entry("http://h/b"));
     let listed = [a.clone(), b.clone()];
-    list(&catalog, &[(ONE, Some(10), &listed)], &[], Decision::Apply);
+    list(&catalog, &[(ONE, Some(10), &listed)], &[], Held::Nothing);
     apply(&catalog, &[statement(ONE, Change::Deleted, 20, &a)]);
     catalog.distrust();
 
@@ -457,13 +457,13 @@ fn a_store_built_anew_keeps_the_journal_and_refuses_to_hold_back() {
         let mut baseline = catalog.baseline(naming()).unwrap();
         baseline.list(ONE, Some(at(30)));
         baseline.commit_guarded(None, &mut |losses| {
-            assert_eq!((losses.present, losses.going), (1, 1));
-            (Decision::Hold, Vec::new())
+            assert_eq!((losses.present, losses.going()), (1, 1));
+            (Held::All, Vec::new())
         })
     };
     assert!(matches!(refused, Err(CatalogError::Undecided)));
     assert_eq!(paths(&catalog), ["b"]);
-    list(&catalog, &[(ONE, Some(10), &listed)], &[], Decision::Apply);
+    list(&catalog, &[(ONE, Some(10), &listed)], &[], Held::Nothing);
 
     assert!(!catalog.is_distrusted());
     assert_eq!(paths(&catalog), ["b"]);

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 fn deletions_alone_are_held_back_until_they_are_accepted() {
     let (folder, catalog) = catalog();
     let (a, b, c) = (measured("http://h/a", 1), measured("http://h/b", 1), measured("http://h/f/c", 1));
-    list(&catalog, &[(ONE, Some(10), &[a.clone(), b])], &[], Decision::Apply);
+    list(&catalog, &[(ONE, Some(10), &[a.clone(), b])], &[], Held::Nothing);
     let updated = measured("http://h/b", 2);
     let mut changes = catalog.changes().unwrap();
     changes.apply(statement(ONE, Change::Deleted, 20, &a)).unwrap();
@@ -19,12 +19,13 @@ fn deletions_alone_are_held_back_until_they_are_accepted() {
 
     let hold = &mut |losses: &Losses| {
         told = losses.clone();
-        (Decision::Hold, b"held".to_vec())
+        (Held::All, b"held".to_vec())
     };
     changes.commit(None, hold).unwrap();
 
-    assert_eq!((told.present, told.going, told.coming), (2, 1, 1));
-    assert_eq!(told.sets, [SetLoss { set: ONE, present: 2, going: 1, coming: 1 }]);
+    assert_eq!((told.present, told.going(), told.coming), (2, 1, 1));
+    assert_eq!(told.going_by_set(), BTreeMap::from([(ONE, 1)]));
+    assert_eq!(told.sets, [SetCounts { set: ONE, present: 2, coming: 1 }]);
     assert_eq!(held(&catalog), [(0, "http://h/a".to_string())]);
     assert_eq!(files(&catalog).iter().map(|file| file.1).collect::<Vec<_>>(), [Some(1), Some(2), Some(1)]);
     assert_eq!(catalog.snapshot().unwrap().set_files(ONE).unwrap(), 3);
@@ -33,8 +34,8 @@ fn deletions_alone_are_held_back_until_they_are_accepted() {
     let mut changes = catalog.changes().unwrap();
     assert_eq!(changes.accept_held().unwrap(), 1);
     let accepted = &mut |losses: &Losses| {
-        assert_eq!(losses.going, 0, "that is decided");
-        (Decision::Hold, Vec::new())
+        assert_eq!(losses.going(), 0, "that is decided");
+        (Held::All, Vec::new())
     };
     changes.commit(None, accepted).unwrap();
     assert_eq!((paths(&catalog), held(&catalog)), (vec!["b".to_string(), "f/c".to_string()], vec![]));
@@ -44,20 +45,20 @@ fn deletions_alone_are_held_back_until_they_are_accepted() {
 fn what_is_held_back_stays_while_lists_lack_it_and_is_free_when_one_has_it() {
     let (_folder, catalog) = catalog();
     let all: Vec<_> = ["a/x", "a/y", "b", "c"].map(|path| entry(&format!("http://h/{path}"))).into();
-    list(&catalog, &[(ONE, Some(10), &all)], &[], Decision::Apply);
+    list(&catalog, &[(ONE, Some(10), &all)], &[], Held::Nothing);
     let before = tree(&catalog);
 
-    let (losses, committed) = list(&catalog, &[(ONE, Some(20), &all[3..])], &[], Decision::Hold);
-    assert_eq!((losses.present, losses.going), (4, 3));
+    let (losses, committed) = list(&catalog, &[(ONE, Some(20), &all[3..])], &[], Held::All);
+    assert_eq!((losses.present, losses.going()), (4, 3));
     assert_eq!((tree(&catalog), committed.invalidations.len()), (before.clone(), 0));
     assert_eq!(held(&catalog).len(), 3);
 
-    let (losses, _) = list(&catalog, &[(ONE, Some(30), &all[3..])], &[], Decision::Apply);
-    assert_eq!((losses.present, losses.going), (4, 0), "it was asked for them before");
+    let (losses, _) = list(&catalog, &[(ONE, Some(30), &all[3..])], &[], Held::Nothing);
+    assert_eq!((losses.present, losses.going()), (4, 0), "it was asked for them before");
     assert_eq!(tree(&catalog), before);
 
-    let (losses, _) = list(&catalog, &[(ONE, Some(40), &all[2..3])], &[], Decision::Apply);
-    assert_eq!(losses.going, 1);
+    let (losses, _) = list(&catalog, &[(ONE, Some(40), &all[2..3])], &[], Held::Nothing);
+    assert_eq!(losses.going(), 1);
     assert_eq!(paths(&catalog), ["a/x", "a/y", "b"]);
     assert_eq!(held(&catalog).len(), 2, "one is listed again");
 
@@ -65,23 +66,23 @@ fn what_is_held_back_stays_while_lists_lack_it_and_is_free_when_one_has_it() {
     assert_eq!(held(&catalog), [(0, "http://h/a/y".to_string())]);
     let mut changes = catalog.changes().unwrap();
     assert_eq!(changes.accept_held().unwrap(), 1);
-    changes.commit(None, &mut |_| (Decision::Apply, Vec::new())).unwrap();
+    changes.commit(None, &mut |_| (Held::Nothing, Vec::new())).unwrap();
     assert_eq!(paths(&catalog), ["a/x", "b"]);
 }
 
 #[test]
 fn names_are_settled_with_what_is_held_back() {
     let (_folder, catalog) = catalog();
-    list(&catalog, &[(ONE, None, &[entry("http://h/a/b"), entry("http://h/c")])], &[], Decision::Apply);
+    list(&catalog, &[(ONE, None, &[entry("http://h/a/b"), entry("http://h/c")])], &[], Held::Nothing);
 
     let (losses, _) =
-        list(&catalog, &[(ONE, None, &[measured("http://h/a", 3), entry("https://h/c")])], &[], Decision::Hold);
+        list(&catalog, &[(ONE, None, &[measured("http://h/a", 3), entry("https://h/c")])], &[], Held::All);
 
-    assert_eq!((losses.present, losses.going, losses.coming), (2, 2, 2));
+    assert_eq!((losses.present, losses.going(), losses.coming), (2, 2, 2));
     assert_eq!(paths(&catalog), ["a%file", "a/b", "c", &naming::disambiguated("c", &uri("https://h/c"))]);
     let mut changes = catalog.changes().unwrap();
     changes.accept_held().unwrap();
-    changes.commit(None, &mut |_| (Decision::Apply, Vec::new())).unwrap();
+    changes.commit(None, &mut |_| (Held::Nothing, Vec::new())).unwrap();
     assert_eq!(paths(&catalog), ["a", "c"]);
 }
 
@@ -89,16 +90,16 @@ fn names_are_settled_with_what_is_held_back() {
 fn a_rename_by_conflict_is_no_loss() {
     let (_folder, catalog) = catalog();
     let (a, below) = (measured("https://h/a", 1), entry("http://h/a/b"));
-    list(&catalog, &[(ONE, None, &[a.clone(), entry("http://h/a")])], &[], Decision::Apply);
+    list(&catalog, &[(ONE, None, &[a.clone(), entry("http://h/a")])], &[], Held::Nothing);
 
-    let (losses, _) = list(&catalog, &[(ONE, None, &[a.clone(), below])], &[], Decision::Apply);
-    assert_eq!((losses.present, losses.going, losses.coming), (2, 1, 1));
-    let (losses, _) = list(&catalog, &[(ONE, None, &[a])], &[], Decision::Hold);
-    assert_eq!((losses.present, losses.going, losses.coming), (2, 1, 0));
+    let (losses, _) = list(&catalog, &[(ONE, None, &[a.clone(), below])], &[], Held::Nothing);
+    assert_eq!((losses.present, losses.going(), losses.coming), (2, 1, 1));
+    let (losses, _) = list(&catalog, &[(ONE, None, &[a])], &[], Held::All);
+    assert_eq!((losses.present, losses.going(), losses.coming), (2, 1, 0));
     assert_eq!(paths(&catalog), ["a%file", "a/b"]);
 }
 
-/// Commits lists of which what goes from the set `held` is held back, and the rest is let go; what was told the second time.
+/// Commits lists of which what goes from the set `held` is held back, and the rest is let go; what still goes then.
 fn list_holding(catalog: &Catalog, lists: &[(SetId, &[Entry])], held: SetId, anew: Option<SetId>) -> Losses {
     let mut baseline = catalog.baseline(naming()).unwrap();
     for (set, entries) in lists {
@@ -106,15 +107,14 @@ fn list_holding(catalog: &Catalog, lists: &[(SetId, &[Entry])], held: SetId, ane
         entries.iter().for_each(|entry| baseline.add(entry).unwrap());
     }
     anew.into_iter().for_each(|set| baseline.decide_anew(set));
-    let mut told = Vec::new();
+    let held = Held::Of(BTreeSet::from([held]));
+    let mut left = None;
     let decide = &mut |losses: &Losses| {
-        told.push(losses.clone());
-        let decision = if told.len() == 1 { Decision::HoldOf(BTreeSet::from([held])) } else { Decision::Apply };
-        (decision, b"listed".to_vec())
+        assert!(left.replace(losses.holding(&held)).is_none(), "asked once");
+        (held.clone(), b"listed".to_vec())
     };
     baseline.commit_guarded(None, decide).unwrap();
-    assert_eq!(told.len(), 2);
-    told.pop().unwrap()
+    left.unwrap()
 }
 
 #[test]
@@ -123,11 +123,11 @@ fn the_deletions_of_one_set_are_held_back_and_those_of_the_others_applied() {
     let [own, shared, others, gone] =
         ["own", "shared", "f/others", "f/gone"].map(|name| entry(&format!("http://h/{name}")));
     let lists = [(ONE, None, &[own, shared.clone()][..]), (OTHER, None, &[shared, others.clone(), gone][..])];
-    list(&catalog, &lists, &[], Decision::Apply);
+    list(&catalog, &lists, &[], Held::Nothing);
 
     let losses = list_holding(&catalog, &[(OTHER, &[others])], ONE, None);
 
-    assert_eq!((losses.present, losses.going), (4, 1), "what is held back is there");
+    assert_eq!((losses.present, losses.going()), (4, 1), "what is held back is there");
     let sets: Vec<_> = files(&catalog).into_iter().map(|(path, _, sets)| (path, sets)).collect();
     assert_eq!(sets, [("f/others".into(), vec![7]), ("own".into(), vec![0]), ("shared".into(), vec![0])]);
     assert_eq!(held(&catalog), [(0, "http://h/shared".to_string()), (0, "http://h/own".to_string())]);
@@ -143,21 +143,21 @@ fn of_single_changes_too_those_of_one_set_are_held_back_and_the_others_applied()
         &catalog,
         &[(ONE, None, std::slice::from_ref(&a)), (OTHER, None, &[a.clone(), b.clone()])],
         &[],
-        Decision::Apply,
+        Held::Nothing,
     );
     let mut changes = catalog.changes().unwrap();
     let gone = [(ONE, &a), (OTHER, &a), (OTHER, &b)].map(|(set, entry)| statement(set, Change::Deleted, 20, entry));
     gone.into_iter().for_each(|it| assert_eq!(changes.apply(it).unwrap(), Applied::Changed));
+    let held_back = Held::Of(BTreeSet::from([ONE]));
     let mut told = Vec::new();
 
     let decide = &mut |losses: &Losses| {
-        told.push(losses.going);
-        let decision = if told.len() == 1 { Decision::HoldOf(BTreeSet::from([ONE])) } else { Decision::Apply };
-        (decision, Vec::new())
+        told.push((losses.going(), losses.holding(&held_back).going()));
+        (held_back.clone(), Vec::new())
     };
     changes.commit(None, decide).unwrap();
 
-    assert_eq!(told, [2, 1]);
+    assert_eq!(told, [(2, 1)]);
     assert_eq!((paths(&catalog), held(&catalog)), (vec!["a".to_string()], vec![(0, "http://h/a".to_string())]));
 }
 
@@ -166,13 +166,13 @@ fn of_a_set_that_is_decided_anew_nothing_stays_held_back_but_what_is_held_again(
     let (_folder, catalog) = catalog();
     let [a, b, c] = ["a", "b", "c"].map(|name| entry(&format!("http://h/{name}")));
     let all = [a.clone(), b.clone()];
-    list(&catalog, &[(ONE, None, &all), (OTHER, None, std::slice::from_ref(&c))], &[], Decision::Apply);
+    list(&catalog, &[(ONE, None, &all), (OTHER, None, std::slice::from_ref(&c))], &[], Held::Nothing);
     list_holding(&catalog, &[(OTHER, std::slice::from_ref(&c))], ONE, None);
     assert_eq!(held(&catalog).len(), 2);
 
     let losses =
         list_holding(&catalog, &[(ONE, std::slice::from_ref(&a)), (OTHER, std::slice::from_ref(&c))], ONE, Some(ONE));
-    assert_eq!((losses.present, losses.going), (3, 0), "it was told as a loss, and is held again");
+    assert_eq!((losses.present, losses.going()), (3, 0), "it was told as a loss, and is held again");
     assert_eq!(held(&catalog), [(0, "http://h/b".to_string())]);
     let mut baseline = catalog.baseline(naming()).unwrap();
     for (set, listed) in [(ONE, &a), (OTHER, &c)] {
@@ -189,12 +189,13 @@ fn of_a_set_that_is_decided_anew_nothing_stays_held_back_but_what_is_held_again(
 fn a_set_that_vanishes_is_held_back_set_by_set() {
     let (_folder, catalog) = catalog();
     let (a, b) = (entry("http://h/a"), entry("http://h/b"));
-    list(&catalog, &[(ONE, None, std::slice::from_ref(&a)), (OTHER, None, &[a.clone(), b])], &[], Decision::Apply);
+    list(&catalog, &[(ONE, None, std::slice::from_ref(&a)), (OTHER, None, &[a.clone(), b])], &[], Held::Nothing);
 
-    let (losses, _) = list(&catalog, &[(ONE, None, &[a])], &[], Decision::Hold);
+    let (losses, _) = list(&catalog, &[(ONE, None, &[a])], &[], Held::All);
 
-    assert_eq!((losses.present, losses.going), (2, 1));
-    assert_eq!(losses.sets, [SetLoss { set: OTHER, present: 2, going: 2, coming: 0 }]);
+    assert_eq!((losses.present, losses.going()), (2, 1));
+    assert_eq!(losses.sets, [SetCounts { set: OTHER, present: 2, coming: 0 }]);
+    assert_eq!(losses.going_by_set(), BTreeMap::from([(OTHER, 2)]));
     assert_eq!(files(&catalog), [("a".into(), None, vec![0, 7]), ("b".into(), None, vec![7])]);
     assert_eq!(held(&catalog).len(), 2);
 }

@@ -167,7 +167,7 @@ fn change(random: &mut Random, catalog: &Catalog, model: &mut Model) -> (Committ
     }
     let described = said.into_iter().filter(|(uri, said)| model.show(&before, uri, said)).map(|(uri, _)| uri).collect();
     let at = catalog.snapshot().unwrap().at().unwrap();
-    (changes.commit(at, &mut |_| (Decision::Apply, b"changes".to_vec())).unwrap(), described)
+    (changes.commit(at, &mut |_| (Held::Nothing, b"changes".to_vec())).unwrap(), described)
 }
 
 /// Lists of all sets as they are now, or as they were, in any order.
@@ -207,21 +207,24 @@ fn relist(random: &mut Random, catalog: &Catalog, model: &mut Model) -> Committe
         model.held.retain(|(set, _)| *set != anew);
     }
     let one = BTreeSet::from([SETS[random.below(SETS.len() as u64) as usize]]);
-    let (mut decisions, held) = match random.below(6) {
-        0 => (vec![Decision::HoldOf(one.clone()), Decision::Apply], one),
-        1 => (vec![Decision::HoldOf(one), Decision::Hold], BTreeSet::from(SETS)),
-        2 => (vec![Decision::Hold], BTreeSet::from(SETS)),
-        _ => (vec![Decision::Apply], BTreeSet::new()),
+    let (decision, held) = match random.below(6) {
+        0 => (Held::Of(one.clone()), one),
+        1 | 2 => (Held::All, BTreeSet::from(SETS)),
+        _ => (Held::Nothing, BTreeSet::new()),
     };
     model.list(&lists, &held);
-    let decide = &mut |_: &Losses| (decisions.remove(0), b"baseline".to_vec());
+    let mut asked = 0;
+    let decide = &mut |_: &Losses| {
+        asked += 1;
+        (decision.clone(), b"baseline".to_vec())
+    };
     // Over the revision before, or as a whole.
     catalog.write_in_place(if random.one_in(2) { random.below(4) } else { u64::MAX });
     if let Some(past) = catalog.past() {
         catalog.settle_orphans(past, &InodeSet::default()).unwrap();
     }
     let committed = baseline.commit_guarded(None, decide).unwrap();
-    assert!(decisions.is_empty() || catalog.snapshot().unwrap().revision().unwrap().is_some_and(|it| it.number == 1));
+    assert_eq!(asked, 1);
     committed
 }
 
@@ -229,7 +232,7 @@ fn relist(random: &mut Random, catalog: &Catalog, model: &mut Model) -> Committe
 fn accept(catalog: &Catalog, model: &mut Model) {
     let mut changes = catalog.changes().unwrap();
     assert_eq!(changes.accept_held().unwrap(), model.held.len() as u64);
-    changes.commit(None, &mut |_| (Decision::Hold, b"accepted".to_vec())).unwrap();
+    changes.commit(None, &mut |_| (Held::All, b"accepted".to_vec())).unwrap();
     for (set, uri) in std::mem::take(&mut model.held) {
         if let Some(listed) = model.sets.get_mut(&set) {
             listed.remove(&uri);
@@ -316,7 +319,7 @@ fn random_histories_of_changes_and_baselines_agree_with_one_baseline() {
                 baseline.add(&model.shown[uri]).unwrap();
             }
         }
-        baseline.commit_guarded(None, &mut |_| (Decision::Apply, Vec::new())).unwrap();
+        baseline.commit_guarded(None, &mut |_| (Held::Nothing, Vec::new())).unwrap();
         assert_eq!(resources(&tree(&other)), resources(&before));
     }
 }

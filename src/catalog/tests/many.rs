@@ -99,7 +99,7 @@ fn every_name_is_found_while_folders_grow_and_shrink() {
                     changes.apply(Statement { set, change, time, entry: &entry, member: None }).unwrap();
                 }
             }
-            changes.commit(None, &mut |_| (Decision::Apply, Vec::new())).unwrap();
+            changes.commit(None, &mut |_| (Held::Nothing, Vec::new())).unwrap();
         }
 
         let snapshot = catalog.snapshot().unwrap();

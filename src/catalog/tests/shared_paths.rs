@@ -33,7 +33,7 @@ fn change(catalog: &Catalog, change: Change, entries: &[Entry]) -> Committed {
     for entry in entries {
         changes.apply(Statement { set: SetId(0), change, time: at(10), entry, member: None }).unwrap();
     }
-    changes.commit(None, &mut |_| (Decision::Apply, Vec::new())).unwrap()
+    changes.commit(None, &mut |_| (Held::Nothing, Vec::new())).unwrap()
 }
 
 fn files_of_the_set(catalog: &Catalog) -> u64 {

@@ -51,7 +51,7 @@ fn whoever_is_killed_while_the_tree_is_written_as_a_whole_finds_the_old_one_and_
         // What the disk has in the midst of it.
         copy(folder.path(), image.path());
         assert!(!is_empty(image.path()), "it is being written beside the old one");
-        (Decision::Apply, b"second".to_vec())
+        (Held::Nothing, b"second".to_vec())
     };
     baseline.commit_guarded(None, decide).unwrap();
 
@@ -98,7 +98,7 @@ fn whoever_is_killed_while_the_first_tree_is_written_has_none_and_nothing_is_lef
     let decide = &mut |_: &Losses| {
         copy(folder.path(), image.path());
         assert!(!is_empty(image.path()), "most of it is written already");
-        (Decision::Apply, b"first".to_vec())
+        (Held::Nothing, b"first".to_vec())
     };
     baseline.commit_guarded(None, decide).unwrap();
 
@@ -128,7 +128,7 @@ fn a_tree_that_could_not_be_written_as_a_whole_leaves_the_old_one_and_the_next_t
     let decide = &mut |_: &Losses| {
         // Where it is to be put nothing can be: the catalog's folder is a file.
         fs::rename(folder.path(), folder.path().with_extension("away")).unwrap();
-        (Decision::Apply, Vec::new())
+        (Held::Nothing, Vec::new())
     };
     let failed = baseline.commit_guarded(None, decide);
     // What was spilled later has made it again.
@@ -221,7 +221,7 @@ fn what_is_no_part_of_the_tree_stays_with_a_tree_that_is_written_as_a_whole() {
     let [gone, stays, other] = ["gone", "stays", "other"].map(|name| entry(&format!("http://h/{name}")));
     let listed = [edition(1), vec![gone.clone(), stays.clone()]].concat();
     let others = std::slice::from_ref(&other);
-    list(&catalog, &[(ONE, Some(10), &listed), (OTHER, Some(10), others)], &[], Decision::Apply);
+    list(&catalog, &[(ONE, Some(10), &listed), (OTHER, Some(10), others)], &[], Held::Nothing);
     let changed = measured("http://h/stays", 7);
     apply(&catalog, &[statement(ONE, Change::Updated, 90, &changed)]);
     let orphans = catalog.snapshot().unwrap().orphans(INodeNo(0), 10).unwrap();
@@ -229,7 +229,7 @@ fn what_is_no_part_of_the_tree_stays_with_a_tree_that_is_written_as_a_whole() {
     catalog.write_in_place(0);
 
     let listed = [edition(2), vec![stays.clone()]].concat();
-    list(&catalog, &[(ONE, Some(20), &listed), (OTHER, Some(20), others)], &[], Decision::Hold);
+    list(&catalog, &[(ONE, Some(20), &listed), (OTHER, Some(20), others)], &[], Held::All);
 
     assert!(catalog.past().is_some());
     assert_eq!(held(&catalog), [(0, "http://h/gone".to_string())]);
@@ -244,12 +244,12 @@ fn what_is_no_part_of_the_tree_stays_with_a_tree_that_is_written_as_a_whole() {
 fn changes_of_a_set_that_is_not_listed_rest_in_a_tree_that_is_written_as_a_whole() {
     let (_folder, catalog) = catalog();
     let others = [entry("http://h/other")];
-    list(&catalog, &[(ONE, Some(10), &edition(1)), (OTHER, Some(10), &others)], &[], Decision::Apply);
+    list(&catalog, &[(ONE, Some(10), &edition(1)), (OTHER, Some(10), &others)], &[], Held::Nothing);
     let changed = measured("http://h/other", 7);
     apply(&catalog, &[statement(OTHER, Change::Updated, 90, &changed)]);
     catalog.write_in_place(0);
 
-    list(&catalog, &[(ONE, Some(20), &edition(2))], &[], Decision::Hold);
+    list(&catalog, &[(ONE, Some(20), &edition(2))], &[], Held::All);
 
     assert!(catalog.past().is_some());
     let journaled = catalog.snapshot().unwrap().journaled(OTHER, &others[0].loc).unwrap();

@@ -1,14 +1,14 @@
-//! Change documents that are offered and cannot be had: what they tell is still to come.
+//! Change documents that are offered and fail: their changes are still to come.
 //!
-//! Each is asked for at every look until it can be had, though what is known has gone on beyond it, or until a baseline speaks
-//! for all that it can have told. Meanwhile changes may be missing, and it is told since when.
+//! Each is asked for at every look until it is read, though what is known has gone on beyond it, or until a baseline covers
+//! all that it can contain. Meanwhile changes may be missing, and `status` says since when.
 
-use super::{Known, Stored, stored};
+use super::{ChangeState, Stored, stored};
 use crate::document::{Entry, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 
-/// A change document that cannot be had.
+/// A change document that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lost {
     pub(super) location: String,
@@ -35,7 +35,7 @@ impl From<&Entry> for Asked {
     }
 }
 
-/// Children of an index that could not be had, by their locations.
+/// Children of an index that failed, by their locations.
 #[derive(Debug, Default)]
 pub struct Absent {
     /// By their server's word.
@@ -44,7 +44,7 @@ pub struct Absent {
     pub failed: HashSet<String>,
 }
 
-impl Known {
+impl ChangeState {
     /// What is lost after a look at an index that `asked` for these children, with or without the `root` itself. One that fails
     /// for now and is still open is not: it is wanted on, and nothing goes on beyond it.
     pub fn lost_beside(&self, root: &str, asked: &[Asked], absent: &Absent, now: Timestamp) -> Vec<Lost> {
@@ -56,12 +56,12 @@ impl Known {
         let unlisted = self.lost.iter().filter(|it| !was_asked.contains(it.location.as_str()));
         let unlisted = unlisted.map(|it| Lost { until: it.until.or(Some(stored(now))), ..it.clone() });
         let (before, known) = (self.lost_before(), self.wanted());
-        let mut told = HashSet::new();
+        let mut seen = HashSet::new();
         let losing = |it: &Asked| {
             let is_gone = absent.gone.contains(&it.location);
             let has_failed = || it.until.is_some() && absent.failed.contains(&it.location);
             // An index may list a document twice.
-            if !(is_gone || has_failed()) || !told.insert(it.location.clone()) {
+            if !(is_gone || has_failed()) || !seen.insert(it.location.clone()) {
                 return None;
             }
             // Of one that was read what was known is still known.
@@ -94,19 +94,19 @@ impl Known {
     }
 
     /// The same with this lost, and nothing else.
-    pub fn lacking(mut self, lost: Vec<Lost>) -> Known {
+    pub fn lacking(mut self, lost: Vec<Lost>) -> ChangeState {
         self.lost = lost;
         self.forget_covered();
         self
     }
 
-    /// Forgets the lost documents of which the baseline holds all that they can tell.
+    /// Forgets the lost documents that the baseline covers.
     pub(super) fn forget_covered(&mut self) {
         let lost = std::mem::take(&mut self.lost).into_iter().filter(|it| self.may_lack(it));
         self.lost = lost.map(|it| Lost { since: self.at.map_or(it.since, |at| at.max(it.since)), ..it }).collect();
     }
 
-    /// Whether a lost document may tell of what is not in the baseline.
+    /// Whether a lost document may contain what is not in the baseline.
     fn may_lack(&self, lost: &Lost) -> bool {
         lost.until.is_none() || lost.until > self.at
     }
@@ -116,7 +116,7 @@ impl Known {
         self.lost.iter().map(|it| (it.location.as_str(), it)).collect()
     }
 
-    /// Since when changes may be missing, for whatever reason.
+    /// Since when changes may be missing, for any reason.
     pub fn missing_since(&self) -> Option<Timestamp> {
         let lost = self.lost.iter().map(|it| it.since);
         self.gap_since.into_iter().chain(lost).min().map(super::loaded)

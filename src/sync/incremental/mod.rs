@@ -1,94 +1,99 @@
 //! What change documents say that is new, in which order it counts, and whether it goes on where the last look ended. Pure.
 //!
 //! A root is a Change List, a Change List Index or a Change List Archive that the Source offers (section 12), or a Change Dump
-//! whose manifests are read (section 13). For each there is one [`Known`], stored with the revision. A look at a root:
+//! whose manifests are read (section 13). For each there is one [`ChangeState`], stored with the revision. A look at a root:
 //!
-//! 1. [`Known::wanted`] says which children of an index are asked for; the others count as unread. Those that cannot be had are
-//!    [lost](Known::lacking) and wanted on.
-//! 2. [`Known::seen`] once, then for each list [`Known::reading`], [`Reading::see`] for each of its entries and
-//!    [`Reading::end`]: a [`ChangeDocument`], which holds whole only what is new, or where that is too much nothing.
-//! 3. [`Known::is_joined_by`]: `false` is a gap, which a new baseline closes. One that it does not close is marked by
-//!    [`Known::tear`], and the changes are applied all the same.
-//! 4. [`Known::read`]: the new changes, each resource once, each with its settled time, and the next [`Known`]. Where they are too
-//!    many to be held, [`Known::settle`]: the settled times by place, for whoever reads the documents once more.
+//! 1. [`ChangeState::wanted`] says which children of an index are asked for; the others count as unread. Those that fail are
+//!    [lost](ChangeState::lacking) and asked for again.
+//! 2. [`ChangeState::read_document`] for each list: a [`ChangeDocument`], which holds a mark of each entry.
+//! 3. [`ChangeState::is_joined_by`]: `false` is a gap, which a new baseline closes. One that it does not close is marked by
+//!    [`ChangeState::tear`], and the changes are applied all the same.
+//! 4. [`ChangeState::settle`]: the new changes by place, each resource once, each with its settled time, and the next
+//!    [`ChangeState`]. The entries at these places are read again when they are applied.
 //!
-//! After a baseline [`Known::rebased`] goes on with the time that it speaks for; [`Known::since`] begins with it.
+//! After a baseline [`ChangeState::rebased`] goes on with the time that it speaks for; [`ChangeState::since`] begins with it.
 //!
-//! *Position.* What was seen is known by the digests of its entries, not by time: in version 1.1 `lastmod` is the resource's own
-//! and may be years old, and a list may be written newest first or in no order.
+//! *What is known.* The catalog's journal holds the last change of each resource. An entry with a time of its own is new where
+//! the journal holds neither this change nor a later one, and the baseline speaks for no later time. An entry without is new
+//! unless the document begins with the entries of the last look, or with the last undated ones of them. For in version 1.1
+//! `lastmod` is the resource's own and may be years old, and a list may be written newest first or in no order.
 //!
 //! *Times.* A change happened at its `datetime`, else at a `lastmod` within `from`…`until`, else at its place: behind the entry
 //! before it. What bears a time up to the baseline's is in the baseline. What bears none and may be older is applied all the
-//! same, for that changes nothing; but a deletion of this kind is doubtful, and the resource itself must be asked. As long as it
-//! has not answered ([`Known::answered`]) the entry counts as new at each look, and stays doubtful.
+//! same, for that changes nothing; but a deletion of this kind is doubtful, and the resource itself is asked. Until it
+//! answers ([`ChangeState::answered`]) the entry counts as new at each look, and stays doubtful.
 //!
-//! A document in no order at all cannot tell by places: of a resource that it says several things of, one of them without time,
-//! nothing is told, and that is a gap, unless the baseline is newer than the document.
+//! In a document without any order places mean nothing: of a resource that it says several things of, one of them without time,
+//! nothing is applied, and that is a gap, unless the baseline is newer than the document.
 //!
-//! *Continuity* is proved by one entry with its time that was seen before, by entries without that go on in the order they had, or
-//! by `from` at or before what is known. Without `from`, and with
-//! nothing seen before, no gap can be seen.
+//! *Continuity* is proved by the entries of the last look, by `from` or an entry at or before what is known, by an entry that
+//! the journal holds, or by undated entries that go on in the order they had. Without `from`, and with nothing seen before, no
+//! gap can be seen.
 
+mod digest;
 mod doubts;
 mod lost;
 mod order;
 mod reading;
-mod seen;
 #[cfg(test)]
 mod tests;
 mod wanted;
 
 pub use doubts::{MOST_ASKED, resource_digest, some};
 pub use lost::{Absent, Asked, Lost};
-pub use reading::{ChangeDocument, Reading, Room, is_change};
-pub use seen::Seen;
+pub use reading::{ChangeDocument, DocumentHead, Journal, Visit, is_change};
 
-use crate::document::{Change, Entry, Header, PackageMember, Timestamp, Uri};
-use order::{Frame, Moment, ambiguous, is_covered, settle};
-use reading::{Kept, Mark, Standing};
-use seen::Digests;
+use crate::document::{Change, Entry, PackageMember, Timestamp};
+use order::{Frame, Moment, ambiguous, own_times, settle};
+use reading::Mark;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet, hash_map};
-use std::convert::Infallible;
-use std::sync::Arc;
 
-/// Digests kept for one root: beyond this many those of older lists are dropped, never those of the newest.
-const MOST_DIGESTS: usize = 1 << 19;
+/// Digests of undated entries that are kept of all documents of a root but the newest.
+const MOST_OF_ROOT: usize = 100_000;
 
-/// A time so many seconds ahead is no time, neither by a clock that is wrong nor by a zone that is not told: believed, it would
+/// A time so many seconds ahead is none, neither by a clock that is wrong nor by a zone that is not said: believed, it would
 /// outlast every change that is still to come.
 const CLOCKS_DIFFER: i64 = 24 * 3600;
 
 /// Seconds and nanoseconds since the epoch, as stored.
 type Stored = (i64, u32);
 
-/// How far the changes of one root are known.
+/// Which changes of one root are applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Known {
+pub struct ChangeState {
     /// The time that the baseline speaks for.
     at: Option<Stored>,
     /// Changes are known up to here.
     until: Option<Stored>,
     /// The latest time that a place alone has settled.
     by_place: Option<Stored>,
-    /// What happened later is not told, where the state of an earlier time is wanted.
+    /// See [`Frame::begun`].
+    #[serde(default)]
+    begun: Option<Stored>,
+    /// What happened later does not count, where the state of an earlier time is wanted.
     #[serde(default)]
     ends: Option<Stored>,
     /// The change documents read, oldest first.
-    documents: Vec<DocumentRead>,
-    /// Those that could not be had when they were asked for last.
+    documents: Vec<DocumentState>,
+    /// Those that failed when they were asked for last.
     #[serde(default)]
     lost: Vec<Lost>,
-    /// Since when changes may be missing that nothing published tells of.
+    /// Since when changes may be missing that nothing published contains.
     pub gap_since: Option<Stored>,
 }
 
-/// How far one change document is known.
+/// What was read of one change document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct DocumentRead {
+struct DocumentState {
     location: String,
-    /// Its entries. None are kept of a list that is closed and older than what is known: it does not change any more.
-    entries: Digests,
+    /// All its entries.
+    #[serde(default)]
+    prefix: Prefix,
+    /// Its last entries without a time of their own, in its order. None stay of a list that is closed and older than what is
+    /// known: it does not change any more.
+    #[serde(default)]
+    undated: Vec<u64>,
     /// End of its interval, where it is closed.
     until: Option<Stored>,
     /// `lastmod` of the entry of its index, where that is all it says of the end.
@@ -97,16 +102,24 @@ struct DocumentRead {
     read: Option<Stored>,
     /// Those of its entries, ascending, that are doubtful deletions of resources that have not answered.
     #[serde(default)]
-    doubts: Digests,
+    open_deletions: Vec<u64>,
     /// The doubtful deletions that are asked about now: resource and entry.
     #[serde(skip)]
     asked: Vec<(u64, u64)>,
 }
 
-impl DocumentRead {
+/// The first entries of a document.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Prefix {
+    entries: u64,
+    /// XXH3 over their digests.
+    hash: u64,
+}
+
+impl DocumentState {
     /// Whether something in it is still to be asked about.
     fn is_open(&self) -> bool {
-        !self.doubts.0.is_empty() || !self.asked.is_empty()
+        !self.open_deletions.is_empty() || !self.asked.is_empty()
     }
 }
 
@@ -115,11 +128,8 @@ impl DocumentRead {
 pub struct NewChange {
     /// What happened; an entry that does not say is taken for an update.
     pub change: Change,
-    /// When, as far as can be told.
+    /// When, as well as can be known.
     pub time: Timestamp,
-    /// Whether this is a deletion that may be older than the baseline: it is believed where the resource itself answers 404 or
-    /// 410, and nowhere else.
-    pub is_doubtful: bool,
     /// The entry.
     pub entry: Entry,
     /// Where a package holds the new bytes.
@@ -128,70 +138,54 @@ pub struct NewChange {
 
 /// What was made of the change documents of a root.
 #[derive(Debug)]
-pub struct News {
-    /// Of each resource the last, in ascending order of time.
-    pub changes: Vec<NewChange>,
-    /// How far the changes are known when these are applied.
-    pub known: Known,
-}
-
-/// A change document of which it is settled when each of its changes happened.
-#[derive(Debug)]
-pub struct SettledDocument {
-    /// Where it was asked for.
-    pub location: String,
-    marks: Vec<Mark>,
-    moments: Vec<Option<Moment>>,
-    kept: Option<Vec<Kept>>,
-}
-
-/// When a change happened, and what is known of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settled {
-    /// When, as far as can be told.
+    /// The documents, by location, in the order in which they count.
+    pub documents: Vec<String>,
+    /// Of each resource the last change, where it is new.
+    pub changes: Vec<SettledChange>,
+    /// The state once these are applied.
+    pub state: ChangeState,
+}
+
+/// A new change, by its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SettledChange {
+    /// When, as well as can be known.
     pub time: Timestamp,
-    /// Its place among the changes of its document, oldest first.
+    /// The document, by its number among [`Settled::documents`].
+    pub document: usize,
+    /// The place among its entries [that are changes](is_change), counted from 0.
     pub place: usize,
-    /// Whether it was not known before.
-    pub is_new: bool,
-    /// See [`NewChange::is_doubtful`]; also where it is no deletion.
+    /// Its place in time among these.
+    pub rank: usize,
+    /// [`resource_digest`] of the URI.
+    pub resource: u64,
+    /// Whether this is a deletion that may be older than the baseline: it is believed where the resource itself answers 404 or
+    /// 410, and nowhere else.
     pub is_doubtful: bool,
 }
 
-impl SettledDocument {
-    /// The change at a place of the document, its entries [that are changes](is_change) counted from 0; `None` where it does
-    /// not count.
-    pub fn at(&self, place: usize) -> Option<Settled> {
-        let (mark, moment) = (self.marks.get(place)?, self.moments.get(place).copied().flatten()?);
-        let Moment { time, place, is_doubtful, .. } = moment;
-        Some(Settled { time, place, is_new: mark.standing == Standing::New, is_doubtful })
-    }
+/// The last statement about a resource so far.
+struct Last {
+    change: SettledChange,
+    is_new: bool,
 }
 
-/// The latest statement about a resource so far.
-struct Latest {
-    /// Time, number of the document, place in its order.
-    order: (Timestamp, usize, usize),
-    /// Statements of the resource that were new.
-    new: usize,
-    change: NewChange,
-}
-
-impl Known {
+impl ChangeState {
     /// Nothing is known but a baseline that speaks for `at`; `None` where no time is known that it could speak for.
-    pub fn since(at: Option<Timestamp>) -> Known {
-        Known { at: at.map(stored), until: at.map(stored), ..Known::default() }
+    pub fn since(at: Option<Timestamp>) -> ChangeState {
+        ChangeState { at: at.map(stored), until: at.map(stored), ..ChangeState::default() }
     }
 
-    /// Other documents of the set have told its changes up to `until`: what begins there goes on from them, though all that it
+    /// Other documents of the set hold its changes up to `until`: what begins there goes on from them, though all that it
     /// holds itself is still to be applied.
-    pub fn beside(mut self, until: Option<Timestamp>) -> Known {
+    pub fn known_until(mut self, until: Option<Timestamp>) -> ChangeState {
         self.until = self.until.max(until.map(stored));
         self
     }
 
     /// The time that the state of an earlier time was brought forward to; `None` where today's is wanted. `is_final`: all that
-    /// will ever be told of that time is known.
+    /// will ever be published of that time is known.
     pub fn brought_to(&self, is_final: bool) -> Option<Timestamp> {
         let ends = self.ends?;
         let reached = if is_final { ends } else { self.until.map_or(ends, |until| until.min(ends)) };
@@ -200,7 +194,7 @@ impl Known {
     }
 
     /// The same for changes up to `ends` alone, that moment included.
-    pub fn up_to(mut self, ends: Timestamp) -> Known {
+    pub fn up_to(mut self, ends: Timestamp) -> ChangeState {
         self.ends = Some(stored(ends));
         self
     }
@@ -211,36 +205,14 @@ impl Known {
     }
 
     /// A baseline was made that speaks for `at`: what was known of changes stays known.
-    pub fn rebased(mut self, at: Option<Timestamp>) -> Known {
+    pub fn rebased(mut self, at: Option<Timestamp>) -> ChangeState {
         self.at = self.at.max(at.map(stored));
         self.until = self.until.max(self.at);
         self.forget_covered();
         self
     }
 
-    /// All that was seen, to compare documents with.
-    pub fn seen(&self) -> Arc<Seen> {
-        Arc::new(Seen::of(self.documents.iter().map(|read| (read.location.as_str(), &read.entries))))
-    }
-
-    /// Begins to read a list. `header` need hold no more than what stands before its first entry; `listed` is what an index
-    /// says of it, `modified` the `Last-Modified` it came with, `now` the time of the look.
-    pub fn reading(
-        &self,
-        seen: &Arc<Seen>,
-        location: String,
-        header: Header,
-        listed: Option<Box<Entry>>,
-        modified: Option<Timestamp>,
-        now: Timestamp,
-    ) -> Reading {
-        let times = (self.until(), latest_believed(now));
-        let open = self.documents.iter().filter(|read| read.is_open()).count();
-        let doubts = self.document(&location).map(|read| doubts::asked(&read.doubts.0, open)).unwrap_or_default();
-        Reading::new(seen.clone(), times, location, header, listed, modified).doubting(doubts)
-    }
-
-    /// Whether `documents` go on where the last look ended, as far as can be seen; `unread` were left out because they hold
+    /// Whether `documents` visibly go on where the last look ended; `unread` were left out because they hold
     /// nothing new.
     pub fn is_joined_by(&self, documents: &[ChangeDocument], unread: &[String]) -> bool {
         let is_joined = documents.is_empty() || !unread.is_empty() || documents.iter().any(|it| self.joins(it));
@@ -267,14 +239,14 @@ impl Known {
         self.ends.is_some()
     }
 
-    /// Whether all that a document tells, whose interval begins at `from`, happened after the time that is wanted.
+    /// Whether all changes of a document whose interval begins at `from` happened after the wanted time.
     pub fn is_beyond(&self, from: Option<Timestamp>) -> bool {
         self.ends.is_some_and(|ends| from.map(stored) > Some(ends))
     }
 
     /// Whether a document goes on where the last look ended: it holds an entry that is known, or begins before.
     fn joins(&self, document: &ChangeDocument) -> bool {
-        let is_unknown = || self.document(&document.location).is_none_or(|read| read.entries.0.is_empty());
+        let is_unknown = || self.document(document.location()).is_none_or(|read| read.prefix.entries == 0);
         match document.from() {
             // Nothing is known from any time on that could be missed.
             _ if self.until.is_none() && self.documents.is_empty() => true,
@@ -284,103 +256,98 @@ impl Known {
         }
     }
 
-    /// Whether what became of some resource can only be told by a baseline that is newer than the document.
+    /// Whether only a baseline that is newer than the document settles what became of some resource.
     fn is_disordered(&self, document: &ChangeDocument) -> bool {
-        // Only whether entries bear a time counts here, not which moments become of it.
-        let frame = self.frame(document, Timestamp { seconds: 0, nanos: 0 });
-        !ambiguous(&document.marks, &frame).is_empty() && !is_covered(&document.marks, &frame)
+        let is_covered = document.written.is_some_and(|written| Some(stored(written)) <= self.at);
+        document.is_ambiguous && !is_covered
     }
 
-    /// What `documents`, whose new entries are all [held](ChangeDocument::is_held), say that is not known. They are all that
-    /// there are now, but those of `unread`, which were left out. `now` is the time of the look.
-    pub fn read(&self, documents: Vec<ChangeDocument>, unread: &[String], now: Timestamp) -> News {
-        let mut latest: HashMap<Uri, Latest> = HashMap::new();
-        let settled = self.settle(documents, unread, now, &mut |number, mut document| {
-            for kept in document.kept.take().unwrap_or_default() {
-                if let Some(settled) = document.at(kept.place) {
-                    Latest::note(&mut latest, number, settled, kept);
-                }
-            }
-            Ok::<(), Infallible>(())
-        });
-        let Ok(known) = settled;
-        let new = latest.into_values().filter(|latest| latest.new > 0);
-        let mut changes: Vec<(usize, usize, NewChange)> =
-            new.map(|latest| (latest.order.1, latest.order.2, latest.settled())).collect();
-        changes.sort_unstable_by_key(|(number, place, change)| (change.time, *number, *place));
-        News { changes: changes.into_iter().map(|(_, _, change)| change).collect(), known }
-    }
-
-    /// As [`Known::read`], for any documents: tells of each, by number, when its changes happened. How far changes are known
-    /// when these are applied.
-    pub fn settle<E>(
-        &self,
-        mut documents: Vec<ChangeDocument>,
-        unread: &[String],
-        now: Timestamp,
-        tell: &mut dyn FnMut(usize, SettledDocument) -> Result<(), E>,
-    ) -> Result<Known, E> {
+    /// What `documents` say that is not known. They are all that there are now, but those of `unread`, which were left out. `now`
+    /// is the time of the look.
+    pub fn settle(&self, mut documents: Vec<ChangeDocument>, unread: &[String], now: Timestamp) -> Settled {
         // The open list last: it holds the newest, and it is the one that goes on growing.
         documents.sort_by_key(|document| (document.until().is_none(), document.until(), document.from()));
-        let mut known = Known { documents: Vec::with_capacity(documents.len()), ..self.clone() };
+        let mut state = ChangeState { documents: Vec::with_capacity(documents.len()), ..self.clone() };
         let (unread, lost): (HashSet<&str>, _) = (unread.iter().map(String::as_str).collect(), self.lost_before());
-        known.documents.extend(self.documents.iter().filter(|read| unread.contains(read.location.as_str())).cloned());
-        let mut has_found = false;
+        state.documents.extend(self.documents.iter().filter(|read| unread.contains(read.location.as_str())).cloned());
+        let (mut last, mut locations, mut has_found) = (HashMap::new(), Vec::new(), false);
         for (number, document) in documents.into_iter().enumerate() {
+            let location = document.location().to_owned();
             // What an older list says by its places is older than what the next one says so. One that was lost may be the
             // oldest of all.
-            let by_place = known.by_place.filter(|_| !lost.contains_key(document.location.as_str()));
+            let is_found = lost.contains_key(location.as_str());
+            let by_place = state.by_place.filter(|_| !is_found);
             let (floor, by_place) = (self.floor(&document, by_place), by_place.map(loaded));
             let frame = Frame { floor, by_place, ..self.frame(&document, now) };
-            let mut moments = settle(&document.marks, &frame);
-            for (mark, moment) in document.marks.iter().zip(&mut moments).filter(|(mark, _)| mark.is_doubted) {
-                *moment = moment.map(|moment| Moment { is_doubtful: true, ..moment }).filter(|_| mark.is_deletion);
+            let moments = self.moments(&document, &frame);
+            let (_, times) = own_times(&document.marks, &frame);
+            state.reach(document.until(), now);
+            times.iter().for_each(|time| state.reach(*time, now));
+            if frame.is_first_look && self.at.is_none() {
+                state.begun = state.begun.max(times.iter().copied().max().flatten().map(stored));
             }
-            let ambiguous = ambiguous(&document.marks, &frame);
-            known.reach(document.until(), now);
-            let (_, times) = order::own_times(&document.marks, &frame);
-            times.iter().for_each(|time| known.reach(*time, now));
-            let is_undated = times.iter().all(Option::is_none);
-            drop(times);
-            let (until, modified) = (document.until().map(stored), document.modified.map(|time| time.min(now)));
-            let ChangeDocument { marks, kept, listed, location, .. } = document;
-            let listed = listed.as_deref().filter(|entry| entry.until.is_none()).and_then(|entry| entry.lastmod);
-            for (mark, moment) in marks.iter().zip(&mut moments) {
-                // What is ambiguous the baseline decides: that there must be one has been told as a gap.
-                let counts = mark.standing != Standing::Known && !ambiguous.contains(&mark.uri);
-                let is_wanted = |moment: &Moment| self.ends.is_none_or(|ends| stored(moment.time) <= ends);
-                *moment = moment.filter(is_wanted).filter(|_| counts);
-                let by_place = moment.and_then(|moment| moment.by_place).map(stored);
-                known.by_place = known.by_place.max(by_place);
-            }
-            let open = self.document(&location).map_or(&[][..], |read| &read.doubts.0);
-            let stays = |mark: &&Mark| !mark.is_doubted && open.binary_search(&mark.digest).is_ok();
-            let mut doubts: Vec<u64> = marks.iter().filter(stays).map(|mark| mark.digest).collect();
-            doubts.sort_unstable();
-            doubts.dedup();
+            let new = || document.marks.iter().zip(&moments).filter(|(mark, _)| mark.is_new);
+            let by_place = new().filter_map(|(_, moment)| (*moment)?.by_place.map(stored)).max();
+            state.by_place = state.by_place.max(by_place);
             let is_asked = |(mark, moment): &(&Mark, &Option<Moment>)| {
-                mark.standing == Standing::New && mark.is_deletion && moment.is_some_and(|moment| moment.is_doubtful)
+                mark.is_deletion && moment.is_some_and(|moment| moment.is_doubtful)
             };
-            let asked = marks.iter().zip(&moments).filter(is_asked).map(|(mark, _)| (mark.uri, mark.digest)).collect();
-            known.documents.push(DocumentRead {
-                doubts: Digests(doubts.into()),
-                asked,
-                entries: Digests(marks.iter().map(|mark| mark.digest).collect()),
-                until,
-                listed: listed.map(stored),
-                read: modified.or(is_undated.then_some(now)).map(stored),
+            let asked = new().filter(is_asked).map(|(mark, _)| (mark.uri, mark.digest)).collect();
+            note_last(&mut last, number, &document.marks, &moments);
+            let (until, modified) = (document.until(), document.head.modified.map(|time| time.min(now)));
+            let listed = document.head.listed.as_deref().filter(|entry| entry.until.is_none());
+            let is_undated = times.iter().all(Option::is_none);
+            state.documents.push(DocumentState {
                 location: location.clone(),
+                prefix: document.prefix,
+                open_deletions: self.remaining_doubts(&document),
+                undated: document.undated,
+                until: until.map(stored),
+                listed: listed.and_then(|entry| entry.lastmod).map(stored),
+                read: modified.or(is_undated.then_some(now)).map(stored),
+                asked,
             });
-            known.forget_closed();
-            has_found |= lost.contains_key(location.as_str());
-            tell(number, SettledDocument { location, marks, moments, kept })?;
+            has_found |= is_found;
+            locations.push(location);
         }
         if has_found {
             // Read last, it is not the newest.
-            known.documents.sort_by_key(|read| (read.until.is_none(), read.until));
+            state.documents.sort_by_key(|read| (read.until.is_none(), read.until));
         }
-        known.shorten();
-        Ok(known)
+        state.shorten();
+        let changes = last.into_values().filter(|last| last.is_new).map(|last| last.change).collect();
+        Settled { documents: locations, changes, state }
+    }
+
+    /// The moment of each entry that counts.
+    fn moments(&self, document: &ChangeDocument, frame: &Frame) -> Vec<Option<Moment>> {
+        let ambiguous = ambiguous(&document.marks, frame);
+        let mut moments = settle(&document.marks, frame);
+        for (mark, moment) in document.marks.iter().zip(&mut moments) {
+            // What is ambiguous the baseline decides: that one is needed has been reported as a gap.
+            let is_wanted = |moment: &Moment| self.ends.is_none_or(|ends| stored(moment.time) <= ends);
+            *moment = moment.filter(is_wanted).filter(|_| !ambiguous.contains(&mark.uri));
+            if mark.is_doubted {
+                *moment = moment.map(|it| Moment { is_doubtful: true, ..it }).filter(|_| mark.is_deletion);
+            }
+        }
+        moments
+    }
+
+    /// The open doubts about a document that this look does not ask about.
+    fn remaining_doubts(&self, document: &ChangeDocument) -> Vec<u64> {
+        let open = self.document(document.location()).map_or(&[][..], |read| &read.open_deletions[..]);
+        let stays = |mark: &&Mark| !mark.is_doubted && open.binary_search(&mark.digest).is_ok();
+        let mut doubts: Vec<u64> = document.marks.iter().filter(stays).map(|mark| mark.digest).collect();
+        doubts.sort_unstable();
+        doubts.dedup();
+        doubts
+    }
+
+    /// The open doubts about a document that this look asks about, ascending.
+    fn asked_doubts(&self, location: &str) -> Vec<u64> {
+        let open = self.documents.iter().filter(|read| read.is_open()).count();
+        self.document(location).map(|read| doubts::asked(&read.open_deletions, open)).unwrap_or_default()
     }
 
     fn frame(&self, document: &ChangeDocument, now: Timestamp) -> Frame {
@@ -389,16 +356,18 @@ impl Known {
             until: document.until(),
             at: self.at.map(loaded),
             is_first_look: self.documents.is_empty(),
+            is_unread: self.document(document.location()).is_none(),
+            begun: self.begun.map(loaded),
             floor: self.floor(document, self.by_place),
             by_place: self.by_place.map(loaded),
-            modified: document.modified,
+            modified: document.head.modified,
             now,
         }
     }
 
     /// What is new in `document` and bears no time came after this.
     fn floor(&self, document: &ChangeDocument, by_place: Option<Stored>) -> Option<Timestamp> {
-        let read = self.document(&document.location).and_then(|before| before.read);
+        let read = self.document(document.location()).and_then(|before| before.read);
         read.max(self.at).max(by_place).map(loaded)
     }
 
@@ -408,43 +377,20 @@ impl Known {
         self.until = self.until.max(time.map(|time| stored(time.min(ends))));
     }
 
-    /// Drops the digests of lists that do not change any more, while further ones are still to come.
-    fn forget_closed(&mut self) {
-        let until = self.until;
-        // As in `shorten`; one more may come to be the newest.
-        for read in self.documents.iter_mut().rev().skip(2) {
-            if read.until.is_some() && read.until <= until && !read.is_open() {
-                read.entries = Digests::default();
-            }
-        }
-    }
-
-    /// Drops the digests of what does not change any more, and those beyond [`MOST_DIGESTS`]. Nothing stays of a list that
-    /// its index will never have asked for again.
+    /// Drops what does not change any more: lists that their index will never have asked for again, but for the two newest. Of
+    /// the others the digests beyond [`MOST_OF_ROOT`] go.
     fn shorten(&mut self) {
-        let Some((newest, older)) = self.documents.split_last_mut() else { return };
-        let mut room = MOST_DIGESTS.saturating_sub(newest.entries.0.len());
-        // The list before the newest stays whole: entries may wander from the one to the other.
-        for (age, read) in older.iter_mut().rev().enumerate() {
-            let is_over = age > 0 && read.until.is_some() && read.until <= self.until;
-            if read.is_open() {
-                // Without its digests all of it would be new.
-                room = room.saturating_sub(read.entries.0.len());
-                continue;
-            }
-            match room.checked_sub(read.entries.0.len()) {
-                Some(left) if !is_over => room = left,
-                _ => read.entries = Digests::default(),
+        let (until, oldest) = (self.until, self.documents.len().saturating_sub(2));
+        let is_over = |read: &DocumentState| read.until.is_some() && read.until <= until && !read.is_open();
+        let mut left = MOST_OF_ROOT;
+        for read in self.documents.iter_mut().rev().skip(1) {
+            match left.checked_sub(read.undated.len()) {
+                Some(rest) => left = rest,
+                None => read.undated.clear(),
             }
         }
-        let until = self.until;
-        let is_short = |read: &DocumentRead| read.entries.0.is_empty() && read.until.is_some() && read.until <= until;
-        let last = self.documents.len();
-        let mut number = 0;
-        self.documents.retain(|read| {
-            number += 1;
-            number == last || !is_short(read) || read.listed.is_some()
-        });
+        let mut number = 0..;
+        self.documents.retain(|read| number.next() >= Some(oldest) || !is_over(read) || read.listed.is_some());
     }
 
     /// Of the resources that were asked whether they are gone these have not answered: what is said of them stays open.
@@ -452,29 +398,28 @@ impl Known {
         for read in &mut self.documents {
             let asked = std::mem::take(&mut read.asked).into_iter();
             let open = asked.filter(|(resource, _)| unanswered.contains(resource)).map(|(_, entry)| entry);
-            let mut open: Vec<u64> = open.chain(read.doubts.0.iter().copied()).collect();
+            let mut open: Vec<u64> = open.chain(read.open_deletions.iter().copied()).collect();
             open.sort_unstable();
             open.dedup();
-            read.doubts = Digests(open.into());
+            read.open_deletions = open;
         }
     }
 
     /// Deletions that are still to be asked about.
     pub fn doubts(&self) -> usize {
-        self.documents.iter().map(|read| read.doubts.0.len()).sum()
+        self.documents.iter().map(|read| read.open_deletions.len()).sum()
     }
 
     /// Whether `other` knows the same entries of the same documents: a list whose `until` is the time of the request says
     /// nothing new by that.
-    pub fn knows_the_same(&self, other: &Known) -> bool {
-        let entries = |known: &Known| -> Vec<(String, Digests, Digests)> {
-            let read = known.documents.iter();
-            read.map(|read| (read.location.clone(), read.entries.clone(), read.doubts.clone())).collect()
-        };
-        self.gap_since == other.gap_since && self.lost == other.lost && entries(self) == entries(other)
+    pub fn knows_the_same(&self, other: &ChangeState) -> bool {
+        fn entries(state: &ChangeState) -> impl Iterator<Item = (&str, Prefix, &[u64])> {
+            state.documents.iter().map(|read| (&*read.location, read.prefix, &read.open_deletions[..]))
+        }
+        self.gap_since == other.gap_since && self.lost == other.lost && entries(self).eq(entries(other))
     }
 
-    fn document(&self, location: &str) -> Option<&DocumentRead> {
+    fn document(&self, location: &str) -> Option<&DocumentState> {
         self.documents.iter().find(|read| read.location == location)
     }
 
@@ -483,38 +428,48 @@ impl Known {
         self.documents.iter().map(|read| read.location.as_str())
     }
 
+    /// Forgets what was read of the documents: they are read as at a first look.
+    pub fn forget_documents(&mut self) {
+        self.documents.clear();
+    }
+
     /// Marks that changes after what is known may be missing, unless an earlier mark stands.
     pub fn tear(&mut self, now: Timestamp) {
         self.gap_since = self.gap_since.or(self.until).or(Some(stored(now)));
     }
 }
 
-impl Latest {
-    fn note(latest: &mut HashMap<Uri, Latest>, number: usize, settled: Settled, mut kept: Kept) {
-        let order = (settled.time, number, settled.place);
-        let change = NewChange {
-            change: *kept.entry.change.get_or_insert(Change::Updated),
-            time: settled.time,
-            is_doubtful: settled.is_doubtful,
-            entry: kept.entry,
-            member: kept.member,
-        };
-        let new = usize::from(settled.is_new);
-        match latest.entry(change.entry.loc.clone()) {
-            hash_map::Entry::Vacant(vacant) => _ = vacant.insert(Latest { order, new, change }),
-            hash_map::Entry::Occupied(mut occupied) => {
-                let latest = occupied.get_mut();
-                latest.new += new;
-                if latest.order <= order {
-                    (latest.order, latest.change) = (order, change);
-                }
-            }
+/// Notes what a document says last of each resource that it says something new of, or a document before it did.
+fn note_last(last: &mut HashMap<u64, Last>, document: usize, marks: &[Mark], moments: &[Option<Moment>]) {
+    let counted =
+        || marks.iter().zip(moments).enumerate().filter_map(|(place, (mark, it))| Some((place, mark, (*it)?)));
+    let new: HashSet<u64> = counted().filter(|(_, mark, _)| mark.is_new).map(|(_, mark, _)| mark.uri).collect();
+    let mut here: HashMap<u64, (usize, &Mark, Moment)> = HashMap::new();
+    for (place, mark, moment) in
+        counted().filter(|(_, mark, _)| new.contains(&mark.uri) || last.contains_key(&mark.uri))
+    {
+        let before = here.entry(mark.uri).or_insert((place, mark, moment));
+        if (before.2.in_document, before.2.place) <= (moment.in_document, moment.place) {
+            *before = (place, mark, moment);
         }
     }
-
-    fn settled(self) -> NewChange {
-        let is_doubtful = self.change.is_doubtful && self.change.change == Change::Deleted;
-        NewChange { is_doubtful, ..self.change }
+    for (resource, (place, mark, moment)) in here {
+        // When that happened which is known and whose place settles its time is not known here: it only counts in its document.
+        if !mark.is_new && moment.by_place.is_some() {
+            continue;
+        }
+        let Moment { time, place: rank, is_doubtful, .. } = moment;
+        let is_doubtful = is_doubtful && mark.is_deletion;
+        let change = SettledChange { time, document, place, rank, resource, is_doubtful };
+        let order = |it: &SettledChange| (it.time, it.document, it.rank);
+        let is_new = mark.is_new;
+        match last.entry(resource) {
+            hash_map::Entry::Vacant(vacant) => _ = vacant.insert(Last { change, is_new }),
+            hash_map::Entry::Occupied(mut occupied) if order(&occupied.get().change) <= order(&change) => {
+                occupied.insert(Last { change, is_new });
+            }
+            hash_map::Entry::Occupied(_) => {}
+        }
     }
 }
 

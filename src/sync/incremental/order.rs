@@ -1,6 +1,6 @@
-//! When each change of a document happened, as far as its document tells.
+//! When each change of a document happened, by what its document says.
 
-use super::reading::{Mark, Standing};
+use super::reading::Mark;
 use crate::document::Timestamp;
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
@@ -8,15 +8,15 @@ use std::collections::{HashMap, HashSet};
 /// In which order a document lists its changes, by those that say when they happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Oldest first, as the standard wants it (section 12.1); also where nothing tells.
+    /// Oldest first, as the standard wants it (section 12.1); also where nothing says otherwise.
     OldestFirst,
     /// Newest first.
     NewestFirst,
-    /// In no order: places tell nothing.
+    /// In no order: places mean nothing.
     None,
 }
 
-/// What is known of a document's times beside its entries.
+/// What is known of a document's times apart from its entries.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame {
     /// Start of its interval.
@@ -27,10 +27,14 @@ pub struct Frame {
     pub at: Option<Timestamp>,
     /// Whether nothing was applied yet but the baseline, so that an entry may be older than it.
     pub is_first_look: bool,
+    /// Whether the document was not read before, at least not under its name.
+    pub is_unread: bool,
+    /// Where the baseline has no time: a deletion up to this time may be older than the baseline.
+    pub begun: Option<Timestamp>,
     /// What is new and bears no time came after this, unless its neighbours say otherwise.
     pub floor: Option<Timestamp>,
-    /// The latest time that a place alone has settled so far: an earlier look or an earlier list told it, so what is new came
-    /// after it, whatever time it bears.
+    /// The latest time that a place alone has settled so far: an earlier look or an earlier list held it, so what is new came
+    /// after it, even if it bears an earlier time.
     pub by_place: Option<Timestamp>,
     /// When the document was written, by its server's account.
     pub modified: Option<Timestamp>,
@@ -43,6 +47,8 @@ pub struct Frame {
 pub struct Moment {
     /// The settled time.
     pub time: Timestamp,
+    /// The same as long as the document alone is looked at.
+    pub in_document: Timestamp,
     /// The place in the order of the document, oldest first.
     pub place: usize,
     /// Where the place alone has settled the time, the time that it proves: what comes later is later than that.
@@ -63,8 +69,8 @@ impl Frame {
         mark.datetime().or_else(|| mark.lastmod().filter(|time| within(*time)))
     }
 
-    /// The latest time at which the document can have been written: HTTP tells whole seconds.
-    fn written_by(&self) -> Option<Timestamp> {
+    /// The latest time at which the document can have been written: HTTP has whole seconds.
+    pub fn written_by(&self) -> Option<Timestamp> {
         self.modified.map(|modified| Timestamp { nanos: 999_999_999, ..modified })
     }
 
@@ -164,15 +170,21 @@ pub fn settle(marks: &[Mark], frame: &Frame) -> Vec<Option<Moment>> {
                     before = before.max(Some(time));
                     borne = borne.max(Some(time));
                 }
-                let is_doubtful = frame.is_first_look && frame.at.is_none();
-                (!frame.came_before_baseline(time)).then_some(Moment { time, place: rank, by_place: None, is_doubtful })
+                let is_doubtful = frame.at.is_none() && (frame.is_first_look || Some(time) <= frame.begun);
+                (!frame.came_before_baseline(time)).then_some(Moment {
+                    time,
+                    in_document: time,
+                    place: rank,
+                    by_place: None,
+                    is_doubtful,
+                })
             }
             None => {
-                // An end that is yet to come, or a clock that runs ahead, tells nothing.
+                // An end that is yet to come, or a clock that runs ahead, means nothing.
                 let right_before =
                     following[place].map(|(next, away)| earlier(next, away)).filter(|time| *time <= written);
                 let next: Option<Timestamp> = following[place].map(|(next, _)| next);
-                let is_older = next.is_some_and(|next| frame.is_first_look && frame.is_in_baseline(next))
+                let is_older = next.is_some_and(|next| frame.is_unread && frame.is_in_baseline(next))
                     || [frame.until, frame.written_by()].into_iter().flatten().any(|end| frame.is_in_baseline(end));
                 let is_later =
                     order != Order::None && borne.is_some_and(|borne| frame.at.is_some_and(|at| at <= borne));
@@ -180,7 +192,7 @@ pub fn settle(marks: &[Mark], frame: &Frame) -> Vec<Option<Moment>> {
                 let low = between(before, floors, next, written);
                 let time = right_before.filter(|time| *time > low).unwrap_or(low);
                 before = Some(low);
-                (!is_older).then_some(Moment { time, place: rank, by_place: Some(low), is_doubtful })
+                (!is_older).then_some(Moment { time, in_document: time, place: rank, by_place: Some(low), is_doubtful })
             }
         };
         moments[place] = moment;
@@ -233,22 +245,15 @@ fn successor(time: Timestamp) -> Timestamp {
     }
 }
 
-/// Resources of which only the order of statements could tell what became of them, where there is none: hashes of their URIs.
+/// Resources whose statements have no order, so that it is unknown what became of them: hashes of their URIs.
 /// Their new statements, one of them at least without a time, are not all the same.
 pub fn ambiguous(marks: &[Mark], frame: &Frame) -> HashSet<u64> {
     let (order, times) = own_times(marks, frame);
     if order != Order::None {
         return HashSet::new();
     }
-    let undated = (0..marks.len()).filter(|place| times[*place].is_none() && marks[*place].standing == Standing::New);
+    let undated = (0..marks.len()).filter(|place| times[*place].is_none() && marks[*place].is_new);
     let digests: HashMap<u64, u64> = undated.map(|place| (marks[place].uri, marks[place].digest)).collect();
     let differs = |mark: &&Mark| digests.get(&mark.uri).is_some_and(|digest| *digest != mark.digest);
     marks.iter().filter(differs).map(|mark| mark.uri).collect()
-}
-
-/// Whether the baseline holds all that a document says.
-pub fn is_covered(marks: &[Mark], frame: &Frame) -> bool {
-    let (_, times) = own_times(marks, frame);
-    let written = frame.written_by().or(times.into_iter().flatten().max());
-    written.is_some_and(|written| frame.is_in_baseline(written))
 }

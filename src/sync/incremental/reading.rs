@@ -1,65 +1,43 @@
-//! Reading one change document: of each entry a few octets are kept, whole only the entries that are new, and these only as long
-//! as they are few.
+//! Reading one change document: a mark of each entry stays in memory; at the end it is known which entries are new.
 
+use super::digest::digest;
 use super::doubts::resource_digest;
-use super::seen::{Comparison, Seen, digest};
+use super::order::{ambiguous, own_times};
+use super::{ChangeState, Prefix, latest_believed};
+use crate::catalog::CatalogError;
 use crate::document::{Capability, Change, Entry, Header, PackageMember, Timestamp};
-use std::collections::HashSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::cmp::Ordering;
+use xxhash_rust::xxh3::Xxh3;
 
-/// So many changes in the same order are no accident, though they have neither time nor digest nor length.
-const NO_ACCIDENT: usize = 3;
+/// So many changes in the same order are no accident, though they have neither time nor hash nor length.
+const NO_ACCIDENT: u64 = 3;
 
-/// Entries that are kept whole at one time, each link counted like an entry: with all that is made of them some 3 kB each.
-const MOST_KEPT: usize = if cfg!(test) { 1000 } else { 50_000 };
+/// Digests of undated entries that stay of one document.
+pub const MOST_UNDATED: usize = 10_000;
 
-/// Resources of one document that are known to have changed: 9 octets each. Beyond these every statement may count.
-const MOST_CHANGED: usize = 1 << 20;
+/// How the last change of a resource that the catalog's journal holds stands to an entry with its time: later, this very one,
+/// earlier; `None` where there is none, or another one of the same time.
+pub type Journal<'j> = &'j dyn Fn(&Entry, Option<&PackageMember>, Timestamp) -> Result<Option<Ordering>, CatalogError>;
 
-/// How many more entries may be kept whole, in all documents of one look together.
-#[derive(Clone, Debug)]
-pub struct Room(Arc<AtomicUsize>);
+/// Takes the entries of a document one by one.
+pub type Visit<'v, E> = &'v mut dyn FnMut(&Entry, Option<&PackageMember>) -> Result<(), E>;
 
-impl Default for Room {
-    fn default() -> Room {
-        Room(Arc::new(AtomicUsize::new(MOST_KEPT)))
-    }
-}
-
-impl Room {
-    /// Takes room for an entry. Where there is none there will be none any more.
-    fn takes(&self, entry: &Entry) -> bool {
-        let wanted = 1 + entry.links.len();
-        let taken = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(left.saturating_sub(wanted)));
-        taken.is_ok_and(|left| left >= wanted)
-    }
-}
-
-/// Whether an entry of a change document counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// It was there at the last look.
-    Known,
-    /// So it was, but a new entry of the same resource stands before it: the last one of a resource counts.
-    Again,
-    /// It was not there.
-    New,
-}
-
-/// What is kept of every entry of a change document: 40 octets, a million entries in 40 MB.
+/// What stays of every entry of a change document: a million entries in 64 MB.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
     /// Hash of the URI.
     pub uri: u64,
     /// Digest of the entry.
     pub digest: u64,
-    /// Whether it counts.
-    pub standing: Standing,
-    /// Whether it tells of a deletion.
+    /// Whether it was not known at the last look.
+    pub is_new: bool,
+    /// Whether it is a deletion.
     pub is_deletion: bool,
-    /// Whether it is a doubtful deletion that is asked about once more.
+    /// Whether it is a doubtful deletion whose resource is asked once more.
     pub is_doubted: bool,
+    /// Whether more than its URI distinguishes it from other changes.
+    is_distinct: bool,
+    journaled: Option<Ordering>,
     time: Timestamp,
     kind: TimeKind,
 }
@@ -79,8 +57,17 @@ impl Mark {
             (None, Some(time)) => (time, TimeKind::LastMod),
             (None, None) => (Timestamp { seconds: 0, nanos: 0 }, TimeKind::None),
         };
-        let (uri, is_deletion) = (resource_digest(&entry.loc), entry.change == Some(Change::Deleted));
-        Mark { uri, digest, standing: Standing::Known, is_deletion, is_doubted: false, time, kind }
+        Mark {
+            uri: resource_digest(&entry.loc),
+            digest,
+            is_new: true,
+            is_deletion: entry.change == Some(Change::Deleted),
+            is_doubted: false,
+            is_distinct: entry.lastmod.is_some() || !entry.hashes.is_empty() || entry.length.is_some(),
+            journaled: None,
+            time,
+            kind,
+        }
     }
 
     /// The entry's `datetime`.
@@ -92,182 +79,208 @@ impl Mark {
     pub fn lastmod(&self) -> Option<Timestamp> {
         (self.kind == TimeKind::LastMod).then_some(self.time)
     }
+
+    /// Whether the journal holds this change, or a later one of its resource, where changes are known up to `until`.
+    fn is_applied(&self, until: Option<Timestamp>) -> bool {
+        match self.journaled {
+            Some(Ordering::Equal) => true,
+            // What no earlier look can have seen is new, even where a place has settled a later time for another change.
+            Some(Ordering::Greater) => Some(self.time) <= until,
+            _ => false,
+        }
+    }
 }
 
-/// An entry that is kept whole.
-#[derive(Debug)]
-pub struct Kept {
-    /// Its place in the document.
-    pub place: usize,
-    /// The entry.
-    pub entry: Entry,
-    /// Where a package holds its bytes.
-    pub member: Option<PackageMember>,
-}
-
-/// A change document as it was fetched, with the entries that are new.
-#[derive(Debug)]
-pub struct ChangeDocument {
+/// A change document, before its entries are read.
+#[derive(Clone, Debug)]
+pub struct DocumentHead {
     /// Where it was asked for.
     pub location: String,
-    /// Its own header.
+    /// What stands before its first entry, or more.
     pub header: Header,
     /// What an index says of it.
     pub listed: Option<Box<Entry>>,
     /// `Last-Modified` of the response.
     pub modified: Option<Timestamp>,
+}
+
+/// A change document that was read, with a mark of each entry.
+#[derive(Debug)]
+pub struct ChangeDocument {
+    pub(super) head: DocumentHead,
     /// No time behind this is believed.
     latest: Timestamp,
     /// Every entry, in document order.
     pub(super) marks: Vec<Mark>,
-    /// Those that count, ascending by place; `None` where there was no room for them.
-    pub(super) kept: Option<Vec<Kept>>,
+    /// All entries.
+    pub(super) prefix: Prefix,
+    /// The last entries without a time of their own, in document order.
+    pub(super) undated: Vec<u64>,
     /// Whether its entries prove that it goes on where the last look ended.
     pub(super) meets_known: bool,
+    /// Whether it is in no order, so that it does not say what became of some resource.
+    pub(super) is_ambiguous: bool,
+    /// The time by which it was written, where that is known.
+    pub(super) written: Option<Timestamp>,
 }
 
 impl ChangeDocument {
+    /// Where it was asked for.
+    pub fn location(&self) -> &str {
+        &self.head.location
+    }
+
     /// Start of its interval, by its own account, else by that of its index.
     pub fn from(&self) -> Option<Timestamp> {
-        from(&self.header, self.listed.as_deref()).filter(|from| *from <= self.latest)
+        self.head.from(self.latest)
     }
 
     /// End of its interval. Where it says anything of its interval itself, an index above is not asked: it may be older.
     pub fn until(&self) -> Option<Timestamp> {
-        until(&self.header, self.listed.as_deref())
+        let DocumentHead { header, listed, .. } = &self.head;
+        let is_silent = header.from.is_none() && header.until.is_none();
+        header.until.or(listed.as_deref().filter(|_| is_silent).and_then(|entry| entry.until))
     }
 
-    /// Whether it tells of the time after `time`: what it lacks of earlier changes will not be told any more.
-    pub fn tells_beyond(&self, time: Timestamp) -> bool {
-        self.until().max(self.from()) >= Some(time)
-            || self.marks.iter().any(|mark| mark.kind != TimeKind::None && mark.time > time)
-    }
-
-    /// Its octets are those of the last look: it goes on from there.
+    /// Its bytes are those of the last look: it goes on from there.
     pub fn unchanged(self) -> ChangeDocument {
         ChangeDocument { meets_known: true, ..self }
     }
 
-    /// Whether all entries that count are held. Else the document is to be read once more, as the entries are used.
-    pub fn is_held(&self) -> bool {
-        self.kept.is_some()
-    }
-
-    /// How many entries are held.
-    #[cfg(test)]
-    pub fn held(&self) -> usize {
-        self.kept.as_ref().map_or(0, Vec::len)
+    /// Whether it reaches beyond `time`: what it lacks of earlier changes will not be published any more.
+    pub fn tells_beyond(&self, time: Timestamp) -> bool {
+        self.until().max(self.from()) >= Some(time)
+            || self.marks.iter().any(|mark| mark.kind != TimeKind::None && mark.time > time)
     }
 }
 
-fn from(header: &Header, listed: Option<&Entry>) -> Option<Timestamp> {
-    header.from.or(listed.and_then(|entry| entry.from))
+impl DocumentHead {
+    fn from(&self, latest: Timestamp) -> Option<Timestamp> {
+        let listed = self.listed.as_deref().and_then(|entry| entry.from);
+        self.header.from.or(listed).filter(|from| *from <= latest)
+    }
 }
 
-fn until(header: &Header, listed: Option<&Entry>) -> Option<Timestamp> {
-    let is_silent = header.from.is_none() && header.until.is_none();
-    header.until.or(listed.filter(|_| is_silent).and_then(|entry| entry.until))
-}
-
-/// A change document while it is read: [`Reading::see`] takes its entries one by one.
-#[derive(Debug)]
-pub struct Reading {
+/// A change document while it is read.
+struct Reading<'k> {
+    state: &'k ChangeState,
     document: ChangeDocument,
-    room: Room,
-    seen: Arc<Seen>,
-    /// Entries that count as new although they are known, ascending.
-    doubts: Arc<[u64]>,
-    comparison: Comparison,
-    /// Whether one of the entries that were there at the last look is unlike all others.
-    is_distinct: bool,
-    /// Hashes of the URIs that have a new entry.
-    changed: HashSet<u64>,
+    /// What the last look saw of it; its entries are known without the journal as long as they may be these.
+    before: Prefix,
+    hash: Xxh3,
+    /// Doubtful deletions that count as new although they are known, ascending.
+    doubts: Vec<u64>,
+    /// Whether the document does not begin with the entries of the last look.
+    is_other: bool,
     scratch: Vec<u8>,
 }
 
-impl Reading {
-    /// Begins a document. `header` need hold no more than what stands before the first entry; `known_until` is the time up to
-    /// which changes are known, `latest` the latest time that is believed.
-    pub(super) fn new(
-        seen: Arc<Seen>,
-        (known_until, latest): (Option<Timestamp>, Timestamp),
-        location: String,
-        header: Header,
-        listed: Option<Box<Entry>>,
-        modified: Option<Timestamp>,
-    ) -> Reading {
-        let (marks, kept, meets_known) = (Vec::new(), Some(Vec::new()), false);
-        let document = ChangeDocument { location, header, listed, modified, latest, marks, kept, meets_known };
-        // One that begins behind all that is known is another document in the old one's place.
-        let is_another = document.from() > known_until && known_until.is_some();
-        let before = if is_another { Arc::default() } else { seen.of_document(&document.location) };
-        let (changed, scratch) = (HashSet::new(), Vec::new());
-        let (room, comparison) = (Room::default(), Comparison::with(before));
-        let doubts = Arc::default();
-        Reading { document, room, seen, doubts, comparison, is_distinct: false, changed, scratch }
+impl Reading<'_> {
+    fn new(state: &ChangeState, head: DocumentHead, now: Timestamp, before: Prefix) -> Reading<'_> {
+        let doubts = state.asked_doubts(&head.location);
+        let document = ChangeDocument {
+            head,
+            latest: latest_believed(now),
+            marks: Vec::new(),
+            prefix: Prefix::default(),
+            undated: Vec::new(),
+            meets_known: false,
+            is_ambiguous: false,
+            written: None,
+        };
+        let (hash, scratch) = (Xxh3::new(), Vec::new());
+        Reading { state, document, before, hash, doubts, is_other: false, scratch }
     }
 
-    /// Has these entries, ascending, asked about once more.
-    pub(super) fn doubting(self, doubts: Arc<[u64]>) -> Reading {
-        Reading { doubts, ..self }
-    }
-
-    /// Shares `room` with other documents.
-    pub fn within(self, room: &Room) -> Reading {
-        Reading { room: room.clone(), ..self }
-    }
-
-    /// Takes the next entry. An entry that points to a document of a known capability is no change and is passed over.
-    pub fn see(&mut self, entry: Entry, member: Option<PackageMember>) {
-        if !is_change(&entry) {
-            return;
+    /// Takes the next entry. One that points to a document of a known capability is no change and is passed over.
+    fn see(&mut self, entry: &Entry, member: Option<&PackageMember>, journal: Journal<'_>) -> Result<(), CatalogError> {
+        if self.is_other || !is_change(entry) {
+            return Ok(());
         }
         let document = &mut self.document;
-        let digest = digest(&entry, member.as_ref(), &mut self.scratch);
-        let mut mark = Mark::of(&entry, digest, document.latest);
-        let was_here = self.comparison.meets(digest);
-        let is_known_event = is_event(&entry, document) && self.seen.anywhere(digest);
-        self.is_distinct |= was_here && (entry.lastmod.is_some() || !entry.hashes.is_empty() || entry.length.is_some());
-        let goes_on = self.comparison.overlap().is_some_and(|overlap| self.is_distinct || overlap >= NO_ACCIDENT);
-        document.meets_known |= is_known_event || goes_on;
+        let digest = digest(entry, member, &mut self.scratch);
+        let mut mark = Mark::of(entry, digest, document.latest);
         mark.is_doubted = self.doubts.binary_search(&digest).is_ok();
-        let is_new = mark.is_doubted || !(was_here || is_known_event);
-        mark.standing = match is_new {
-            true => Standing::New,
-            false if self.changed.len() >= MOST_CHANGED || self.changed.contains(&mark.uri) => Standing::Again,
-            false => Standing::Known,
-        };
-        if is_new && self.changed.len() < MOST_CHANGED {
-            self.changed.insert(mark.uri);
+        let seen = document.marks.len() as u64;
+        if seen >= self.before.entries && mark.kind != TimeKind::None {
+            mark.journaled = journal(entry, member, mark.time)?;
         }
-        let place = document.marks.len();
         document.marks.push(mark);
-        if mark.standing != Standing::Known
-            && let Some(kept) = &mut document.kept
-        {
-            match self.room.takes(&entry) {
-                true => kept.push(Kept { place, entry, member }),
-                false => document.kept = None,
-            }
+        self.hash.update(&digest.to_le_bytes());
+        if seen + 1 == self.before.entries {
+            self.is_other = self.hash.digest() != self.before.hash;
         }
+        Ok(())
     }
 
-    /// Ends the document; `header` is all that stands below its root.
-    pub fn end(mut self, header: Header) -> ChangeDocument {
-        self.document.header = header;
-        self.document
+    /// Whether the document begins with the entries of the last look.
+    fn begins_as_before(&self) -> bool {
+        !self.is_other && self.document.marks.len() as u64 >= self.before.entries
+    }
+
+    /// Ends the document; `header` is all that stands below its root, `undated` what the last look kept of its undated entries.
+    fn end(self, header: Header, now: Timestamp, undated: &[u64]) -> ChangeDocument {
+        let Reading { state, mut document, before, hash, .. } = self;
+        document.head.header = header;
+        document.prefix = Prefix { entries: document.marks.len() as u64, hash: hash.digest() };
+        let frame = state.frame(&document, now);
+        let (_, times) = own_times(&document.marks, &frame);
+        let all: Vec<u64> =
+            document.marks.iter().zip(&times).filter(|(_, time)| time.is_none()).map(|(mark, _)| mark.digest).collect();
+        // Behind the entries of the last look everything is new that the journal does not hold.
+        let repeated = if before.entries > 0 { 0 } else { overlap(undated, &all) };
+        let (mut rank, mut is_distinct) = (0, false);
+        for (place, (mark, time)) in document.marks.iter_mut().zip(&times).enumerate() {
+            rank += usize::from(time.is_none());
+            let is_repeated = (place as u64) < before.entries || time.is_none() && rank <= repeated;
+            is_distinct |= is_repeated && (time.is_some() || mark.is_distinct);
+            let is_known = is_repeated || time.is_some() && mark.is_applied(state.until());
+            mark.is_new = mark.is_doubted || !is_known;
+        }
+        let was_seen = |mark: &Mark| {
+            let is_applied = mark.journaled == Some(Ordering::Equal);
+            (mark.kind == TimeKind::Datetime || is_applied) && Some(mark.time) <= state.until()
+        };
+        let is_no_accident = is_distinct || before.entries.max(repeated as u64) >= NO_ACCIDENT;
+        document.meets_known = is_no_accident || document.marks.iter().any(was_seen);
+        document.is_ambiguous = !ambiguous(&document.marks, &frame).is_empty();
+        document.written = frame.written_by().or(times.into_iter().flatten().max());
+        document.undated = all[all.len().saturating_sub(MOST_UNDATED)..].to_vec();
+        document
     }
 }
 
-/// Whether an entry tells of a change: it does not point to a document of a known capability.
+/// How many entries `now` begins with that `before` ends with.
+fn overlap(before: &[u64], now: &[u64]) -> usize {
+    let most = before.len().min(now.len());
+    (0..=most).rev().find(|count| before[before.len() - count..] == now[..*count]).unwrap_or(0)
+}
+
+impl ChangeState {
+    /// Reads a document. `read` goes through its entries, twice where the document does not begin as it did at the last look, and
+    /// returns its whole header; `now` is the time of the look.
+    pub fn read_document<E: From<CatalogError>>(
+        &self,
+        head: DocumentHead,
+        now: Timestamp,
+        journal: Journal<'_>,
+        read: &mut dyn FnMut(Visit<'_, E>) -> Result<Header, E>,
+    ) -> Result<ChangeDocument, E> {
+        // One that begins behind all that is known is another document in the old one's place.
+        let is_another = head.from(latest_believed(now)) > self.until() && self.until.is_some();
+        let known = self.document(&head.location).filter(|_| !is_another);
+        let (before, undated) = known.map_or((Prefix::default(), &[][..]), |it| (it.prefix, &it.undated[..]));
+        let mut reading = Reading::new(self, head.clone(), now, before);
+        let mut header = read(&mut |entry, member| Ok(reading.see(entry, member, journal)?))?;
+        if !reading.begins_as_before() {
+            reading = Reading::new(self, head, now, Prefix::default());
+            header = read(&mut |entry, member| Ok(reading.see(entry, member, journal)?))?;
+        }
+        Ok(reading.end(header, now, undated))
+    }
+}
+
+/// Whether an entry is a change: it does not point to a document of a known capability.
 pub fn is_change(entry: &Entry) -> bool {
     entry.capability.as_ref().is_none_or(|capability| matches!(capability, Capability::Other(_)))
-}
-
-/// Whether an entry bears the time of its change, so that its like is the same event wherever it stands.
-fn is_event(entry: &Entry, document: &ChangeDocument) -> bool {
-    let within = |time: Timestamp| {
-        document.from().is_some_and(|from| from <= time) && document.until().is_none_or(|until| time <= until)
-    };
-    entry.datetime.is_some() || entry.lastmod.is_some_and(within)
 }

@@ -1,19 +1,19 @@
 //! Which children of an index are asked for: an index of many closed lists is gone through at each look.
 
-use super::{DocumentRead, Known, Lost, Stored, stored};
+use super::{ChangeState, DocumentState, Lost, Stored, stored};
 use crate::document::Entry;
 use std::collections::HashMap;
 
 /// What is known of documents, by their location, for one look.
 #[derive(Debug)]
 pub struct FetchSpec<'k> {
-    known: &'k Known,
-    read: HashMap<&'k str, &'k DocumentRead>,
+    known: &'k ChangeState,
+    read: HashMap<&'k str, &'k DocumentState>,
     lost: HashMap<&'k str, &'k Lost>,
 }
 
-impl Known {
-    /// What is known, for whoever asks of many documents.
+impl ChangeState {
+    /// What is known of documents, for many lookups.
     pub fn wanted(&self) -> FetchSpec<'_> {
         let read = self.documents.iter().map(|read| (read.location.as_str(), read)).collect();
         FetchSpec { known: self, read, lost: self.lost_before() }

@@ -48,7 +48,7 @@ async fn with_archive(archived: &[(&str, u32, u32)]) -> Loopback {
 }
 
 #[tokio::test]
-async fn the_time_between_a_list_and_the_oldest_change_is_told_by_the_archive() {
+async fn an_archive_closes_the_time_before_the_oldest_change() {
     let server = with_archive(&[("/early", 1, 9), ("/one", 9, 11), ("/two", 11, 13)]).await;
     let mut destination = destination(&server);
 
@@ -72,7 +72,7 @@ async fn an_archive_that_leaves_a_gap_closes_none() {
 }
 
 #[tokio::test]
-async fn of_an_earlier_time_an_archive_tells_what_it_can_and_the_gap_stays_marked() {
+async fn of_an_earlier_time_an_archive_leaves_the_gap_marked() {
     let server = with_archive(&[("/one", 9, 11), ("/two", 12, 13)]).await;
     let mut whole = as_of(&server, &hour(10));
     let mut torn = as_of(&server, &hour(13));
@@ -86,7 +86,7 @@ async fn of_an_earlier_time_an_archive_tells_what_it_can_and_the_gap_stays_marke
 }
 
 #[tokio::test]
-async fn a_state_of_an_earlier_time_is_asked_for_until_all_of_it_is_told() {
+async fn a_state_of_an_earlier_time_is_asked_for_until_whole() {
     let server = source(&[("resourcelist", LIST), ("changelist", "/changes.xml")]).await;
     server.put(LIST, Answer::xml(list(&server, &["/a"])).etag("list"));
     let open = format!("capability=\"changelist\" from=\"{}\"", hour(9));
@@ -127,7 +127,7 @@ async fn a_time_to_come_is_the_present_until_it_comes() {
 
 /// A dump of an archive is a state of its time, and dumps of changes bring it forward.
 #[tokio::test]
-async fn a_source_of_dumps_alone_is_shown_as_it_was_with_members_of_that_time() {
+async fn a_source_of_dumps_is_shown_as_it_was() {
     let server = source(&[
         ("resourcedump", "/dump.xml"),
         ("resourcedump-archive", "/dumps.xml"),

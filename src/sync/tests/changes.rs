@@ -36,7 +36,7 @@ pub(super) fn silent() -> Progressing {
 }
 
 #[tokio::test]
-async fn changes_are_applied_over_the_baseline_with_the_position_in_one_commit() {
+async fn changes_and_state_are_in_one_commit() {
     let server = source().await;
     let mut destination = Destination::of(&server, "/caps.xml");
     destination.commit().await;
@@ -65,7 +65,7 @@ async fn changes_are_applied_over_the_baseline_with_the_position_in_one_commit()
 }
 
 #[tokio::test]
-async fn created_and_updated_are_each_taken_for_what_they_are_and_a_deletion_needs_its_loc_alone() {
+async fn a_deletion_needs_its_loc_alone() {
     let server = source().await;
     let mut destination = Destination::of(&server, "/caps.xml");
     destination.commit().await;
@@ -84,7 +84,7 @@ async fn created_and_updated_are_each_taken_for_what_they_are_and_a_deletion_nee
 }
 
 #[tokio::test]
-async fn a_synchronizer_that_died_before_its_commit_repeats_and_one_after_it_skips_nothing() {
+async fn a_crash_neither_skips_nor_repeats_a_change() {
     let server = source().await;
     let mut destination = Destination::of(&server, "/caps.xml");
     destination.commit().await;
@@ -133,7 +133,7 @@ async fn a_resource_list_older_than_the_position_takes_nothing_back() {
 }
 
 #[tokio::test]
-async fn a_resource_list_older_than_the_oldest_change_is_a_gap_that_is_told_and_makes_no_loop_of_baselines() {
+async fn a_list_older_than_the_oldest_change_is_a_gap_without_a_loop() {
     let server = source().await;
     let changes = [change(&server, "/e", &format!("change=\"created\" {}", datetime(30)))];
     server.put(CHANGES, change_list("from=\"2013-01-03T10:20:00Z\"", &changes));
@@ -179,7 +179,7 @@ async fn a_window_that_has_rolled_on_asks_the_lists_by_itself() {
 }
 
 #[tokio::test]
-async fn a_change_list_that_cannot_be_read_leaves_the_tree_and_is_read_when_it_can_be() {
+async fn a_broken_change_list_leaves_the_tree_and_is_read_later() {
     let server = source().await;
     let mut destination = Destination::of(&server, "/caps.xml");
     destination.commit().await;
@@ -221,7 +221,7 @@ async fn a_change_list_that_cannot_be_read_stops_no_baseline() {
 }
 
 #[tokio::test]
-async fn a_resource_list_of_a_time_that_is_yet_to_come_hides_no_change() {
+async fn a_list_of_a_future_time_hides_no_change() {
     let server = source().await;
     let entries = ["/a", "/b", "/c", "/d"].map(|path| url(server.uri(path).as_str(), ""));
     server.put(LIST, resource_list_at("at=\"2999-01-01T00:00:00Z\"", &entries));
@@ -240,7 +240,7 @@ async fn a_resource_list_of_a_time_that_is_yet_to_come_hides_no_change() {
 }
 
 #[tokio::test]
-async fn a_second_change_list_of_a_set_that_is_found_later_is_applied_from_the_lists_time_on() {
+async fn a_second_change_list_is_applied_from_the_lists_time_on() {
     let server = source().await;
     let mut destination = Destination::of(&server, "/caps.xml");
     destination.commit().await;
@@ -269,7 +269,7 @@ async fn a_second_change_list_of_a_set_that_is_found_later_is_applied_from_the_l
 }
 
 #[tokio::test]
-async fn a_change_list_in_the_place_of_another_goes_on_where_that_ended() {
+async fn a_change_list_in_the_place_of_another_goes_on_from_it() {
     let server = source().await;
     let mut destination = Destination::of(&server, "/caps.xml");
     destination.commit().await;
@@ -290,7 +290,7 @@ async fn a_change_list_in_the_place_of_another_goes_on_where_that_ended() {
 }
 
 #[tokio::test]
-async fn status_tells_the_rules_that_documents_break_as_of_their_last_reading() {
+async fn status_names_the_rules_that_documents_break() {
     let server = source().await;
     let entries = [url(server.uri("/a").as_str(), "length=\"many\""), url(server.uri("/b").as_str(), "length=\"few\"")];
     server.put(LIST, resource_list_at("at=\"2013-01-03T09:00:00Z\"", &entries));

@@ -73,7 +73,7 @@ async fn of_three(second: Answer) -> (Loopback, Destination) {
 }
 
 #[tokio::test]
-async fn a_child_of_a_change_list_index_that_cannot_be_had_keeps_no_other_back_and_is_applied_once_it_can() {
+async fn a_child_that_fails_holds_no_other_and_is_applied_later() {
     let broken = "<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\"><url><loc>http://h/</loc></url><url>";
     let soft = Answer::html("<html><body>not here</body></html>");
     let faults = [Answer::status(404), Answer::status(410), Answer::status(403), Answer::status(503), soft];
@@ -107,7 +107,7 @@ async fn a_child_of_a_change_list_index_that_cannot_be_had_keeps_no_other_back_a
 }
 
 #[tokio::test]
-async fn what_fails_below_an_index_is_told_and_what_is_gone_is_a_gap_alone() {
+async fn what_fails_is_reported_and_what_is_gone_is_a_gap() {
     let failure = |destination: &Destination| {
         let status = destination.synchronizer.status().read();
         let document = status.documents.into_iter().find(|it| it.location.ends_with(CHANGES)).unwrap();
@@ -123,7 +123,7 @@ async fn what_fails_below_an_index_is_told_and_what_is_gone_is_a_gap_alone() {
 }
 
 #[tokio::test]
-async fn a_baseline_that_speaks_for_all_that_a_lost_list_can_have_told_ends_the_wait_for_it() {
+async fn a_baseline_that_covers_a_lost_list_ends_the_wait_for_it() {
     let (server, mut destination) = of_three(Answer::status(404)).await;
     follow(&server, &mut destination).await;
     let list_of = |at: String| {
@@ -145,7 +145,7 @@ async fn a_baseline_that_speaks_for_all_that_a_lost_list_can_have_told_ends_the_
 }
 
 #[tokio::test]
-async fn a_lost_list_that_is_listed_no_more_stays_a_gap_until_the_next_baseline() {
+async fn an_unlisted_lost_list_is_a_gap_until_the_next_baseline() {
     let (server, mut destination) = of_three(Answer::status(404)).await;
     follow(&server, &mut destination).await;
 
@@ -160,7 +160,7 @@ async fn a_lost_list_that_is_listed_no_more_stays_a_gap_until_the_next_baseline(
 }
 
 #[tokio::test]
-async fn a_package_of_changes_that_cannot_be_read_is_asked_for_until_it_can() {
+async fn a_package_of_changes_that_is_broken_is_asked_for_again() {
     let server = super::dumps::source(&[("resourcelist", LIST), ("changedump", CHANGES)]).await;
     server.put(LIST, Answer::xml(list(&server, &["/a", "/b", "/c", "/d"])).etag("list"));
     let dump = |packages: &[(&str, u32, u32)]| {
@@ -235,7 +235,7 @@ fn anew(server: &Loopback, destination: Destination) -> Destination {
 }
 
 #[tokio::test]
-async fn a_package_of_changes_that_fails_for_now_keeps_no_other_back_and_never_undoes_what_is_newer() {
+async fn a_package_that_fails_for_now_holds_no_other_back() {
     let (server, mut destination, packed) = of_three_packages(|hour| interval(hour, Some(hour + 1))).await;
     server.put("/2.zip", packed[1].clone().cut(usize::MAX));
 
@@ -255,7 +255,7 @@ async fn a_package_of_changes_that_fails_for_now_keeps_no_other_back_and_never_u
 }
 
 #[tokio::test]
-async fn behind_a_package_of_changes_without_an_interval_those_that_follow_it_wait() {
+async fn packages_behind_one_without_an_interval_wait_for_it() {
     let (server, mut destination, packed) = of_three_packages(|_| String::new()).await;
     server.put("/2.zip", packed[1].clone().cut(usize::MAX));
 
@@ -271,7 +271,7 @@ async fn behind_a_package_of_changes_without_an_interval_those_that_follow_it_wa
 
 /// The open package of a dump, which grows until it is closed.
 #[tokio::test]
-async fn a_package_of_changes_that_was_read_and_then_fails_is_asked_for_until_what_it_says_now_is_read() {
+async fn a_package_that_was_read_and_fails_is_asked_for_again() {
     let server = super::dumps::source(&[("resourcelist", LIST), ("changedump", CHANGES)]).await;
     server.put(LIST, Answer::xml(list(&server, &["/a", "/b", "/c", "/d"])).etag("list"));
     let dump = |md: &str| {
@@ -308,7 +308,7 @@ async fn a_package_of_changes_that_was_read_and_then_fails_is_asked_for_until_wh
 }
 
 #[tokio::test]
-async fn a_change_list_that_is_gone_is_a_gap_for_which_the_lists_are_asked_once_and_ends_when_it_is_back() {
+async fn a_change_list_that_is_gone_is_a_gap_until_it_is_back() {
     let server = source().await;
     let mut destination = Destination::of(&server, "/caps.xml");
     destination.commit().await;

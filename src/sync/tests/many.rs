@@ -1,4 +1,4 @@
-//! More changes than are held at one time, and what a baseline knows of the changes before it.
+//! More changes than one commit applies, and what a baseline knows of the changes before it.
 
 use super::changes::{change, resource_list_at, source};
 use super::*;
@@ -7,8 +7,10 @@ use crate::document::Href;
 const CHANGES: &str = "/changes.xml";
 const DC: &str = "urn:dc";
 
-/// More than one look holds.
+/// Three batches.
 const MANY: usize = 1300;
+
+const IN_BATCH: usize = 500;
 
 fn change_list(changes: &[String]) -> Answer {
     Answer::xml(urlset("capability=\"changelist\" from=\"2013-01-03T09:00:00Z\"", &[], changes))
@@ -32,43 +34,41 @@ fn many(server: &Loopback) -> Vec<String> {
     changes
 }
 
-async fn held(destination: &mut Destination) -> usize {
-    let stored = destination.synchronizer.position().unwrap().unwrap();
-    let (source, _) = destination.synchronizer.source(false).await.unwrap();
-    let sets = followed(&source, &mut Position::numbers(Some(&stored)));
-    let silent: Progressing = Arc::new(|_| ());
-    let read = destination.synchronizer.read_changes(&sets, &stored, &Scope::Everything, &silent).await.unwrap();
-    read.iter().flat_map(|it| &it.documents).map(incremental::ChangeDocument::held).sum()
+fn of(server: &Loopback) -> Destination {
+    let mut destination = Destination::of(server, "/caps.xml");
+    destination.synchronizer.tuning.in_batch = IN_BATCH;
+    destination
 }
 
 #[tokio::test]
-async fn changes_beyond_number_are_not_held_and_become_one_revision_with_the_lists() {
+async fn many_changes_are_applied_in_batches_without_the_lists() {
     let server = source().await;
-    let mut destination = Destination::of(&server, "/caps.xml");
+    let mut destination = of(&server);
     destination.commit().await;
-    let before = destination.files();
+    let before = (destination.files(), destination.written().0.unwrap().number);
     let mut changes = many(&server);
     server.put(CHANGES, change_list(&changes).etag("many"));
+    server.put(LIST, Answer::status(403));
 
-    assert!(held(&mut destination).await <= 1000, "the rest lies on the disk");
-    let mut destination = destination.restarted(&server);
     let committed = destination.commit().await;
 
     let files = destination.files();
-    assert_eq!((committed.created, committed.updated, committed.deleted), (MANY as u64, 1, 1));
+    assert_eq!((committed.created, committed.updated, committed.deleted), (MANY as u64, 1, 1), "of all together");
+    assert!(!committed.invalidations.is_empty());
+    assert_eq!(destination.written().0.unwrap().number, before.1 + 3);
     assert_eq!(files.len(), 3 + MANY);
     assert_eq!(files["/a"].1, Some(7), "the last of two counts");
-    assert_ne!(files["/a"].0, before["/a"].0);
-    assert_eq!(files["/c"], before["/c"]);
+    assert_ne!(files["/a"].0, before.0["/a"].0);
+    assert_eq!(files["/c"], before.0["/c"]);
     assert!(!files.contains_key("/b") && !files.contains_key("/twice"));
     assert_eq!(files["/new/1299"].1, Some(1299));
+    server.put(LIST, Answer::xml(list(&server, &["/a", "/b", "/c", "/d"])));
+    destination.refresh().await.unwrap();
     let written = destination.written();
     let mut destination = destination.restarted(&server);
     assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged), "nothing is applied twice");
     assert_eq!(destination.written(), written);
 
-    // What comes behind is followed without the lists.
-    server.asked();
     changes.push(change(&server, "/c", &format!("change=\"updated\" {} length=\"8\"", at(95))));
     server.put(CHANGES, change_list(&changes).etag("one more"));
     destination.commit().await;
@@ -76,11 +76,69 @@ async fn changes_beyond_number_are_not_held_and_become_one_revision_with_the_lis
     assert_eq!(destination.files().len(), 3 + MANY);
 }
 
+/// The first batches are in the tree, and the state is that before them all.
 #[tokio::test]
-async fn changes_beyond_number_at_the_first_look_are_in_the_first_tree() {
+async fn what_died_between_two_batches_goes_on_and_repeats_nothing() {
+    let server = source().await;
+    let mut destination = of(&server);
+    destination.commit().await;
+    server.put(CHANGES, change_list(&many(&server)));
+    let position = destination.synchronizer.position().unwrap().unwrap();
+    let (source, _) = destination.synchronizer.source(false).await.unwrap();
+    let sets = followed(&source, &mut Position::numbers(Some(&position)));
+    let silent: Progressing = Arc::new(|_| ());
+    let read = destination.synchronizer.read_changes(&sets, &position, &Scope::Everything, &silent).await.unwrap();
+    let state = |set, root: &DocumentLocation| position.known(set, root);
+    let mut new = destination.synchronizer.news(read, &state, Timestamp::now()).await.unwrap();
+    let news = new.next_batch(IN_BATCH, &destination.synchronizer.spool, Limits::default()).unwrap();
+    assert!(news.changes.len() == IN_BATCH && news.changes.is_sorted_by_key(|(_, change)| change.time));
+    assert!(!news.is_last && news.states.is_empty());
+    destination.synchronizer.apply(news, position.clone()).await.unwrap().unwrap();
+
+    let mut destination = destination.restarted(&server);
+    let before = destination.files();
+    let committed = destination.commit().await;
+
+    let files = destination.files();
+    assert!(before.len() > IN_BATCH / 2 && before.iter().all(|(path, file)| files[path] == *file));
+    assert_eq!((committed.created + before.len() as u64, committed.updated), (files.len() as u64, 0));
+    assert_eq!(files.len(), 3 + MANY);
+}
+
+/// Promise: never a stuck process. The thread that answers reads is not held by a long Change List.
+#[tokio::test]
+async fn a_long_change_list_is_read_without_holding_the_runtime() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    let created = |number| change(&server, &format!("/new/{number}"), &format!("change=\"created\" {}", at(3)));
+    server.put(CHANGES, change_list(&(0..40_000).map(created).collect::<Vec<_>>()));
+    let longest = Arc::new(std::sync::Mutex::new(Duration::ZERO));
+    let noted = Arc::clone(&longest);
+    let ticking = tokio::spawn(async move {
+        loop {
+            let began = Instant::now();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            let mut longest = noted.lock().unwrap();
+            *longest = began.elapsed().max(*longest);
+        }
+    });
+    tokio::task::yield_now().await;
+
+    let began = Instant::now();
+    destination.commit().await;
+
+    let (took, longest) = (began.elapsed(), *longest.lock().unwrap());
+    ticking.abort();
+    assert!(longest * 10 < took, "{longest:?} of {took:?}");
+    assert_eq!(destination.files().len(), 4 + 40_000);
+}
+
+#[tokio::test]
+async fn many_changes_at_the_first_look_are_in_the_first_tree() {
     let server = source().await;
     server.put(CHANGES, change_list(&many(&server)));
-    let mut destination = Destination::of(&server, "/caps.xml");
+    let mut destination = of(&server);
 
     destination.commit().await;
 
@@ -90,25 +148,7 @@ async fn changes_beyond_number_at_the_first_look_are_in_the_first_tree() {
 }
 
 #[tokio::test]
-async fn changes_beyond_number_wait_for_the_lists_and_say_so() {
-    let server = source().await;
-    let mut destination = Destination::of(&server, "/caps.xml");
-    destination.commit().await;
-    let before = destination.files();
-    server.put(CHANGES, change_list(&many(&server)));
-    server.put(LIST, Answer::status(404));
-
-    let refreshed = destination.refresh().await;
-
-    assert!(matches!(refreshed, Err(SyncError::Source(_))), "{refreshed:?}");
-    assert_eq!(destination.files(), before);
-    server.put(LIST, Answer::xml(list(&server, &["/a", "/b", "/c", "/d"])));
-    destination.commit().await;
-    assert_eq!(destination.files().len(), 3 + MANY);
-}
-
-#[tokio::test]
-async fn of_changes_beyond_number_an_undated_deletion_counts_where_the_resource_is_gone() {
+async fn an_undated_deletion_among_many_needs_a_gone_resource() {
     let server = source().await;
     let entries = ["/a", "/b", "/c", "/d"].map(|path| url(server.uri(path).as_str(), ""));
     server.put(LIST, resource_list_at("", &entries));
@@ -116,7 +156,7 @@ async fn of_changes_beyond_number_an_undated_deletion_counts_where_the_resource_
     changes.extend((0..MANY).map(|number| change(&server, &format!("/new/{number}"), "change=\"created\"")));
     server.put(CHANGES, Answer::xml(urlset("capability=\"changelist\"", &[], &changes)));
     server.put("/b", Answer::html("still here"));
-    let mut destination = Destination::of(&server, "/caps.xml");
+    let mut destination = of(&server);
 
     destination.commit().await;
 
@@ -126,22 +166,22 @@ async fn of_changes_beyond_number_an_undated_deletion_counts_where_the_resource_
 }
 
 #[tokio::test]
-async fn of_changes_beyond_number_the_undated_deletions_that_were_not_asked_about_are_asked_about_later() {
+async fn undated_deletions_beyond_one_look_are_asked_about_later() {
     let server = source().await;
     let entry = |number| url(server.uri(&format!("/r{number}")).as_str(), "");
     server.put(LIST, resource_list_at("", &(0..80).map(entry).collect::<Vec<_>>()));
     let deleted = |number| change(&server, &format!("/r{number}"), "change=\"deleted\"");
-    let mut changes: Vec<_> = (0..70).map(deleted).collect();
-    changes.extend((0..MANY).map(|number| change(&server, &format!("/new/{number}"), "change=\"created\"")));
+    let changes: Vec<_> = (0..70).map(deleted).collect();
     server.put(CHANGES, Answer::xml(urlset("capability=\"changelist\"", &[], &changes)));
-    let mut destination = Destination::of(&server, "/caps.xml");
+    let mut destination = of(&server);
+    destination.synchronizer.tuning.asked = 50;
     destination.synchronizer.config.max_delete = MaxDelete::percent(100).unwrap();
 
     destination.commit().await;
-    assert_eq!(destination.files().len(), 80 - 50 + MANY);
+    assert_eq!(destination.files().len(), 80 - 50);
     destination.commit().await;
 
-    assert_eq!(destination.files().len(), 80 - 70 + MANY);
+    assert_eq!(destination.files().len(), 80 - 70);
 }
 
 /// An entry with links, of a list or of changes.

@@ -7,7 +7,11 @@ mod rules;
 mod undated;
 
 use super::*;
-use crate::document::Root;
+use crate::catalog::CatalogError;
+use crate::document::{Header, Root, Uri};
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 
 /// A change document as a Source publishes it.
 #[derive(Clone, Debug)]
@@ -56,21 +60,109 @@ impl List {
     }
 }
 
+/// A state with the journal that it goes with: of each resource the last change.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    state: ChangeState,
+    journal: BTreeMap<Uri, (Timestamp, Entry)>,
+}
+
+impl Deref for Known {
+    type Target = ChangeState;
+
+    fn deref(&self) -> &ChangeState {
+        &self.state
+    }
+}
+
+impl DerefMut for Known {
+    fn deref_mut(&mut self) -> &mut ChangeState {
+        &mut self.state
+    }
+}
+
+impl Known {
+    fn since(at: Option<Timestamp>) -> Known {
+        Known { state: ChangeState::since(at), journal: BTreeMap::new() }
+    }
+
+    fn up_to(self, ends: Timestamp) -> Known {
+        Known { state: self.state.up_to(ends), ..self }
+    }
+
+    fn rebased(mut self, at: Option<Timestamp>) -> Known {
+        self.journal.retain(|_, (time, _)| at.is_none_or(|at| *time >= at));
+        Known { state: self.state.rebased(at), ..self }
+    }
+
+    fn compare(&self, entry: &Entry, time: Timestamp) -> Option<Ordering> {
+        let (journaled, last) = self.journal.get(&entry.loc)?;
+        match journaled.cmp(&time) {
+            Ordering::Equal => (last == entry).then_some(Ordering::Equal),
+            order => Some(order),
+        }
+    }
+}
+
+/// A new change, with its entry.
+#[derive(Clone, Debug)]
+struct Told {
+    change: Change,
+    time: Timestamp,
+    is_doubtful: bool,
+    entry: Entry,
+}
+
+#[derive(Debug)]
+struct News {
+    changes: Vec<Told>,
+    /// What is known once these are applied, but for the doubtful.
+    known: Known,
+}
+
+/// Reads a list; how many of its entries were compared with the journal.
+fn read(known: &Known, list: &List, now: i64) -> (ChangeDocument, usize) {
+    let compared = std::cell::Cell::new(0);
+    let journal = |entry: &Entry, _: Option<&PackageMember>, time| {
+        compared.set(compared.get() + 1);
+        Ok(known.compare(entry, time))
+    };
+    let head = DocumentHead {
+        location: list.location(),
+        header: list.header(),
+        listed: list.listed.clone().map(Box::new),
+        modified: list.modified.map(t),
+    };
+    let document = known.read_document(head, t(now), &journal, &mut |visit: Visit<'_, CatalogError>| {
+        list.entries.iter().try_for_each(|entry| visit(entry, None))?;
+        Ok(list.header())
+    });
+    (document.unwrap(), compared.get())
+}
+
 /// What a look at these lists brings: whether they go on where `known` ends, and the news.
 fn look_with(known: &Known, lists: &[List], unread: &[String], now: i64) -> (bool, News) {
-    let seen = known.seen();
-    let documents: Vec<_> = lists
-        .iter()
-        .map(|list| {
-            let listed = list.listed.clone().map(Box::new);
-            let mut reading =
-                known.reading(&seen, list.location(), list.header(), listed, list.modified.map(t), t(now));
-            list.entries.iter().for_each(|entry| reading.see(entry.clone(), None));
-            reading.end(list.header())
-        })
-        .collect();
+    let documents: Vec<_> = lists.iter().map(|list| read(known, list, now).0).collect();
     let is_joined = known.is_joined_by(&documents, unread);
-    (is_joined, known.read(documents, unread, t(now)))
+    let Settled { documents, mut changes, state } = known.settle(documents, unread, t(now));
+    changes.sort_by_key(|change| (change.time, change.document, change.rank));
+    let mut known = Known { state, journal: known.journal.clone() };
+    let entries = |list: &List| -> Vec<Entry> { list.entries.iter().filter(|it| is_change(it)).cloned().collect() };
+    let entries: BTreeMap<String, Vec<Entry>> = lists.iter().map(|list| (list.location(), entries(list))).collect();
+    let told = |change: SettledChange| {
+        let entry = entries[&documents[change.document]][change.place].clone();
+        assert_eq!(resource_digest(&entry.loc), change.resource);
+        let what = entry.change.unwrap_or(Change::Updated);
+        Told { change: what, time: change.time, is_doubtful: change.is_doubtful, entry }
+    };
+    let changes: Vec<Told> = changes.into_iter().map(told).collect();
+    for it in changes.iter().filter(|it| !it.is_doubtful) {
+        let last = known.journal.entry(it.entry.loc.clone()).or_insert((it.time, it.entry.clone()));
+        if last.0 <= it.time {
+            *last = (it.time, it.entry.clone());
+        }
+    }
+    (is_joined, News { changes, known })
 }
 
 fn look(known: &Known, lists: &[List], now: i64) -> (bool, News) {
@@ -79,12 +171,5 @@ fn look(known: &Known, lists: &[List], now: i64) -> (bool, News) {
 
 /// The changes as (resource, what, whole seconds).
 fn told(news: &News) -> Vec<(&str, Change, i64)> {
-    let name = |entry: &NewChange| entry.entry.loc.path().to_owned();
-    news.changes
-        .iter()
-        .map(|change| {
-            assert!(name(change).starts_with('/'));
-            (&change.entry.loc.path()[1..], change.change, change.time.seconds)
-        })
-        .collect()
+    news.changes.iter().map(|it| (&it.entry.loc.path()[1..], it.change, it.time.seconds)).collect()
 }

@@ -5,7 +5,7 @@ use Change::{Created, Deleted, Updated};
 
 /// A list that was drawn up between its neighbours and says otherwise was drawn up before it: what came later would be told later.
 #[test]
-fn what_bears_no_time_lies_right_before_the_next_that_does_or_the_end() {
+fn an_undated_entry_lies_right_before_the_next_time_or_the_end() {
     let entries = vec![dated("a", Created, 12), change("b", Deleted), change("c", Deleted), dated("d", Created, 40)];
     let last = change("e", Deleted);
 
@@ -42,13 +42,12 @@ fn a_change_that_is_told_late_stays_before_what_came_after_it() {
 
     let (_, news) = look(&known, &[after], 70);
 
-    let latest = news.changes.iter().filter(|it| it.entry.loc.path() == "/x").max_by_key(|it| it.time).unwrap();
-    assert_eq!((latest.change, latest.time), (Deleted, t(40)), "{:?}", news.changes);
+    assert!(news.changes.is_empty(), "{:?}", news.changes);
 }
 
 /// HTTP tells whole seconds. A list that was drawn up earlier in the same one, and is published later, must not undo the change.
 #[test]
-fn what_bears_no_time_is_as_late_in_the_second_in_which_it_was_written_as_can_be() {
+fn an_undated_entry_is_late_in_the_second_of_its_writing() {
     let known = Known::since(Some(t(90)));
     let entries = vec![change("a", Created), change("b", Deleted)];
     let it = List { modified: Some(100), ..list("l", Some(80), None, entries) };
@@ -61,7 +60,7 @@ fn what_bears_no_time_is_as_late_in_the_second_in_which_it_was_written_as_can_be
 }
 
 #[test]
-fn what_bears_no_time_is_later_than_the_document_was_when_it_was_not_in_it() {
+fn an_undated_entry_is_later_than_the_document_without_it() {
     let mut it = list("l", Some(0), None, vec![dated("a", Created, 11)]);
     it.modified = Some(15);
     let known = look(&Known::since(Some(t(10))), std::slice::from_ref(&it), 20).1.known;
@@ -84,7 +83,7 @@ fn a_lastmod_outside_the_interval_leaves_the_place_to_decide() {
 }
 
 #[test]
-fn a_lastmod_that_contradicts_the_datetimes_around_it_leaves_the_place_to_decide() {
+fn a_lastmod_that_contradicts_its_neighbours_is_no_time() {
     let entries = vec![dated("a", Created, 15), modified("a", Deleted, 11), dated("b", Created, 17)];
 
     let (_, news) = look(&Known::since(Some(t(10))), &[list("l", Some(10), None, entries)], 30);
@@ -94,7 +93,7 @@ fn a_lastmod_that_contradicts_the_datetimes_around_it_leaves_the_place_to_decide
 
 /// A list that is written seldom tells what happened before the last look, and the clocks of two machines differ.
 #[test]
-fn what_is_new_is_not_taken_for_earlier_than_what_a_place_has_settled() {
+fn what_is_new_is_later_than_what_a_place_has_settled() {
     // Without `from` a time before the baseline's is none: these count as of the look.
     let first =
         list("changes", None, None, vec![modified("a", Change::Updated, 90), modified("b", Change::Updated, 95)]);
