@@ -23,7 +23,7 @@ pub mod service;
 pub mod status;
 mod tree;
 
-use crate::catalog::{Catalog, CatalogError, SetId};
+use crate::catalog::{Catalog, CatalogError, Renewal, SetId};
 use crate::content::store::free_space;
 use crate::content::{Content, ContentConfig, ContentError, Event, Fixity};
 use crate::control::{self, Socket};
@@ -441,7 +441,7 @@ async fn first_baseline(
         _ = signals.terminate.recv() => return Err(MountError::Interrupted),
     };
     if let Outcome::Committed(_) = outcome {
-        synchronizer.tidy();
+        synchronizer.tidy().await;
     }
     Ok(())
 }
@@ -499,8 +499,8 @@ async fn forward(mut events: mpsc::UnboundedReceiver<Event>, commands: mpsc::Sen
     while let Some(event) = events.recv().await {
         notices.content(&event);
         let command = match event {
-            Event::Poisoned(ino) | Event::Changed(ino) => Command::Renew(ino),
-            Event::Unannounced(ino) => Command::Unannounced(ino),
+            Event::Poisoned(ino) | Event::Changed(ino) => Command::Renew(ino, Renewal::AsPublished),
+            Event::Unannounced(ino) => Command::Renew(ino, Renewal::Unpublished),
             Event::Recheck(..) | Event::Sized(..) => continue,
         };
         // Nobody obeys any more while the mount ends; what is open is served on, and its pages are still to go.

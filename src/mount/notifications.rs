@@ -1,12 +1,12 @@
-//! From deliveries of hubs to looks of the synchronizer: follows the channels that discovery finds, and tells whether they live.
+//! From deliveries of hubs to the synchronizer: follows the channels that discovery finds, and says whether they live.
 
 use crate::platform::error_chain::chain;
 use crate::source::http::Client;
 use crate::source::websub::{Delivery, Listener, Member, Standing, Subject, Subscriber};
-use crate::sync::command::Command;
-use crate::sync::notification::{Inbox, SetChannel, Taken};
+use crate::sync::command::{Announcement, Command};
+use crate::sync::notification::{Inbox, SetChannel};
 use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 use tokio::sync::{mpsc, watch};
 
 /// A set whose channels have been silent for so long is polled as if it had none.
@@ -35,7 +35,7 @@ async fn pass_on(
     mut channels: watch::Receiver<Option<Vec<SetChannel>>>,
     commands: mpsc::Sender<Command>,
 ) {
-    let mut inbox = Inbox::new(Instant::now());
+    let mut inbox = Inbox::default();
     let mut changes = subscriber.changes();
     let mut told_live = false;
     channels.mark_changed();
@@ -45,7 +45,6 @@ async fn pass_on(
         if live != told_live && commands.send(Command::Channels(live)).await.is_ok() {
             told_live = live;
         }
-        let due = inbox.due(Instant::now());
         tokio::select! {
             changed = channels.changed() => {
                 if changed.is_err() {
@@ -57,19 +56,16 @@ async fn pass_on(
                 }
             }
             delivery = deliveries.recv() => match delivery {
-                Some(delivery) => take(&subscriber, &mut inbox, channels.borrow().as_deref().unwrap_or_default(), &delivery),
+                Some(delivery) => {
+                    let announced =
+                        take(&subscriber, &mut inbox, channels.borrow().as_deref().unwrap_or_default(), &delivery);
+                    if !announced.is_empty() && commands.send(Command::Announced(announced)).await.is_err() {
+                        return;
+                    }
+                }
                 None => return,
             },
-            // What the queue of a busy synchronizer has no place for waits here, where it can be joined.
-            place = commands.reserve(), if due.is_some_and(|due| due <= Instant::now()) => {
-                let Ok(place) = place else { return };
-                if let Some(look) = inbox.next(Instant::now()) {
-                    tracing::debug!(?look, "announced");
-                    place.send(Command::Look(look));
-                }
-            }
-            () = tokio::time::sleep_until(due.unwrap_or_else(|| Instant::now() + LEASES).into()),
-                if due.is_none_or(|due| due > Instant::now()) => {}
+            () = tokio::time::sleep(LEASES) => {}
             changed = changes.changed() => if changed.is_err() { return },
         }
     }
@@ -86,13 +82,17 @@ fn follow(subscriber: &Subscriber, channels: &[SetChannel]) {
     }
 }
 
-fn take(subscriber: &Subscriber, inbox: &mut Inbox, channels: &[SetChannel], delivery: &Delivery) {
-    // Of an earlier mount, and not found again by now: the discovery under way looks at everything anyway.
-    let Some(channel) = channels.iter().find(|channel| subject(channel) == delivery.subject) else { return };
-    match inbox.take(&delivery.body, channel, Instant::now()) {
-        Ok(Taken::New) => {}
-        Ok(Taken::Known) => {
-            subscriber.count("replayed");
+/// What a delivery announces that is new.
+fn take(subscriber: &Subscriber, inbox: &mut Inbox, channels: &[SetChannel], delivery: &Delivery) -> Vec<Announcement> {
+    // Of an earlier mount, and not found again by now: the discovery under way asks for everything anyway.
+    let Some(channel) = channels.iter().find(|channel| subject(channel) == delivery.subject) else { return Vec::new() };
+    match inbox.take(&delivery.body, channel) {
+        Ok(announced) => {
+            match announced.is_empty() {
+                true => _ = subscriber.count("replayed"),
+                false => tracing::debug!(?announced, "a delivery"),
+            }
+            announced
         }
         Err(cause) => {
             let count = subscriber.count("malformed");
@@ -100,6 +100,7 @@ fn take(subscriber: &Subscriber, inbox: &mut Inbox, channels: &[SetChannel], del
                 let topic = &delivery.subject.topic;
                 tracing::warn!(%topic, count, "a delivery is ignored, it is no notification: {}", chain(&cause));
             }
+            Vec::new()
         }
     }
 }

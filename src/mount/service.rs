@@ -189,7 +189,7 @@ pub(super) fn reload(commands: &mpsc::Sender<Command>, heard: impl Future<Output
     }
     let (requester, ended) = oneshot::channel();
     // A full channel means that a refresh is on its way already.
-    let asked = commands.try_send(Command::Asked { accept_deletions: false, requester });
+    let asked = commands.try_send(Command::Refresh { accept_deletions: false, requester });
     tokio::spawn(async move {
         if asked.is_ok() {
             // With the synchronizer gone there is nothing to wait for, and no sign of life either.

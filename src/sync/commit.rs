@@ -1,4 +1,4 @@
-//! From what was read to one revision: the guard decides in the same commit what may go, and the position goes with it.
+//! From what was read to one revision. The guard decides what may go, and the position is part of the same commit.
 
 use super::deviations::SeenDeviations;
 use super::dumps;
@@ -25,11 +25,11 @@ pub struct Reading {
     pub naming: Naming,
     /// The lists of every set.
     pub read: Vec<ReadSet>,
-    /// What is offered and cannot be had.
+    /// What is offered and missing.
     pub missing: Vec<Missing>,
     /// The position before.
     pub position: Position,
-    /// What was said since the lists.
+    /// The changes since the lists.
     pub news: NewChanges,
 }
 
@@ -81,16 +81,18 @@ fn confirmed(position: &mut Position, left: u64) -> (Held, Vec<u8>) {
     (Held::Nothing, position.encode())
 }
 
-/// Does `work` on a thread of a lower priority, as do all threads that it starts, where a tree is shown; else on the
-/// caller's.
-fn aside<T: Send>(catalog: &Catalog, work: impl FnOnce() -> Result<T, SyncError> + Send) -> Result<T, SyncError> {
+/// Does `work` at low priority, with all threads that it starts, where a tree is shown; else on the caller's thread.
+fn at_low_priority<T: Send>(
+    catalog: &Catalog,
+    work: impl FnOnce() -> Result<T, SyncError> + Send,
+) -> Result<T, SyncError> {
     match catalog.revision().is_ok_and(|revision| revision.is_some()) {
         true => scheduling::aside(work),
         false => work(),
     }
 }
 
-/// Counts anew what is held back; of the sets `decided` anew nothing is.
+/// Counts what is held back; of the sets that are `decided` again nothing is.
 fn recount(catalog: &Catalog, guard: &mut DeletionGuard, decided: &BTreeSet<SetId>) -> Result<(), CatalogError> {
     let snapshot = catalog.snapshot()?;
     let count = |sets: Vec<SetId>| sets.into_iter().map(|set| snapshot.held_of(set)).sum::<Result<u64, _>>();
@@ -111,7 +113,7 @@ impl Synchronizer {
         let merge = move |catalog: &Arc<Catalog>| {
             let _writer = writer;
             let Reading { naming, mut read, mut missing, position, news } = reading;
-            let scratch = |octets| spool.scratch(octets);
+            let scratch = |bytes| spool.scratch(bytes);
             let mut plan = Plan::new(&selection, &naming, &scratch);
             if plan.reads_lists() {
                 news.each(&spool, limits, &mut |set, new| {
@@ -163,7 +165,7 @@ impl Synchronizer {
                 next.guard.hear(*set);
                 baseline.decide_anew(*set);
             }
-            // A set that nothing is held of any more has gone; until then it may only be out of reach.
+            // A set of which nothing is held back has gone; until then it may only be out of reach.
             let mut forgets = false;
             for set in position.absent(&read) {
                 if catalog.snapshot()?.held_of(set)? == 0 {
@@ -176,11 +178,11 @@ impl Synchronizer {
             for (set, root, state) in news.states() {
                 next.note(*set, root, state.clone());
             }
-            // A damaged catalog cannot tell.
+            // A damaged catalog has no count.
             let holds = |set| Ok(catalog.is_distrusted() || catalog.snapshot()?.held_of(set)? > 0);
             next.drop_gone(&position, &read, holds)?;
             let (at, lists) = (next.at(), position.losses(&next));
-            // What was lacking before is not in the tree, or held back already.
+            // What lacked before is not in the tree, or held back already.
             let lacks_more = |set: &SetId| lists.iter().any(|list| !list.speaks && list.set == Some(*set));
             let is_read = |set: &SetId| read.iter().any(|it| it.id == *set);
             let unheard = unheard.into_iter().filter(|set| !is_read(set) || lacks_more(set)).collect();
@@ -191,14 +193,13 @@ impl Synchronizer {
             })?;
             Ok::<_, SyncError>(Made { committed, position: guarded.position, unknown: 0, forgets })
         };
-        let made = tokio::task::spawn_blocking(move || aside(&catalog, || merge(&catalog))).await??;
+        let made = tokio::task::spawn_blocking(move || at_low_priority(&catalog, || merge(&catalog))).await??;
         self.deviations.note_left_out(made.committed.left_out.clone(), true);
         report(&made.committed);
         Ok(made)
     }
 
-    /// Makes one revision of changes alone, over the one there is; `None` where only all the lists together can tell what
-    /// is chosen.
+    /// Makes one revision of changes alone, over the one there is; `None` where what is chosen is known with the lists alone.
     pub(super) async fn apply(&self, news: News, position: Position) -> Result<Option<Made>, SyncError> {
         let (catalog, selection) = (self.catalog.clone(), self.config.selection.clone());
         let limit = self.config.max_delete;
@@ -232,7 +233,7 @@ impl Synchronizer {
         Ok(made)
     }
 
-    /// Applies deletions that are held back, by a person's word: as many as one commit takes.
+    /// Applies deletions that are held back and that a person has confirmed: as many as one commit takes.
     pub(super) async fn accept(&self, mut position: Position) -> Result<Made, SyncError> {
         let catalog = self.catalog.clone();
         let writer = self.writing.clone().lock_owned().await;
@@ -252,8 +253,7 @@ impl Synchronizer {
     }
 }
 
-/// What the lists that were read hide, and the manifests in place of lists, because it cannot be understood. That nothing of
-/// any of them can is an error.
+/// What cannot be understood of the lists that were read, and of the manifests in place of lists. That this is all of them is an error.
 fn not_understood(read: &[ReadSet], broken: &SeenDeviations) -> Result<Vec<Missing>, SyncError> {
     let (mut hidden, mut is_nothing) = (Vec::new(), true);
     for it in read {
@@ -281,8 +281,8 @@ fn statement(set: SetId, change: Change, new: &NewChange) -> Statement<'_> {
     Statement { set, change, time: new.time, entry: &new.entry, member: new.member.as_ref() }
 }
 
-/// What is to be made of changes where not everything is chosen: (set, what happens to the tree, the change). `None` where
-/// that cannot be known from them alone.
+/// What happens to the tree by changes where not everything is chosen: (set, what happens, the change). `None` where that cannot be
+/// known from them alone.
 #[allow(clippy::type_complexity)]
 fn chosen<'n>(
     catalog: &Catalog,
@@ -311,18 +311,17 @@ fn chosen<'n>(
     Ok(Some(chosen))
 }
 
-/// Has `plan` know the changes that the catalog's journal holds beside the lists of `read`, but where it has been told of a later
-/// one.
+/// Adds to `plan` the changes of the catalog's journal that count with the lists of `read`. The plan keeps a later one that it has.
 fn add_applied(catalog: &Catalog, read: &[ReadSet], plan: &mut Plan<'_>) -> Result<(), SyncError> {
     let mut failed = None;
     let at: HashMap<SetId, Option<Timestamp>> = read.iter().map(|it| (it.id, it.at())).collect();
     let snapshot = catalog.snapshot()?;
     snapshot.journal(&mut |set, journaled, resource| {
-        // As the baseline has it: a list that speaks for a later time says otherwise with more right.
+        // As in the baseline, a list that speaks for a later time counts more.
         if !at.get(&set).is_some_and(|at| at.is_none_or(|at| journaled.time >= at)) {
             return true;
         }
-        // Of what is in the tree that counts which its sets say last.
+        // Of what is in the tree the latest statement of its sets counts.
         let in_tree = snapshot.locate(&resource.uri).and_then(|node| match node {
             Some(node) if journaled.change != Change::Deleted => snapshot.resource(node.ino),
             _ => Ok(None),
@@ -356,11 +355,11 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn work_beside_a_tree_that_is_shown_is_done_by_another_thread() {
+    fn work_on_a_tree_that_is_shown_has_a_thread_of_its_own() {
         let folder = tempfile::tempdir().unwrap();
         let catalog = Catalog::open(folder.path(), "a test").unwrap();
-        let whose = || aside(&catalog, || Ok(thread::current().id())).unwrap();
-        assert_eq!(whose(), thread::current().id(), "nobody waits but for this");
+        let whose = || at_low_priority(&catalog, || Ok(thread::current().id())).unwrap();
+        assert_eq!(whose(), thread::current().id(), "no reader is slowed down");
 
         catalog.baseline(Naming::default()).unwrap().commit(None, b"").unwrap();
 

@@ -12,7 +12,7 @@ pub struct SeenDeviations(Arc<Mutex<Inner>>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Documents that break rules, each with the number that tells which was seen first.
+    /// Documents that break rules, numbered in the order in which they were first seen.
     documents: HashMap<DocumentLocation, (u64, Deviations)>,
     next: u64,
     /// Lists of which some entries, or all, cannot be understood.

@@ -1,4 +1,4 @@
-//! The Source as Source Description and Capability Lists tell it, read seldom: a day is long for them, and a person may ask.
+//! The Source by its Source Description and Capability Lists, which are read once a day and on demand.
 
 use super::{Synchronizer, notification};
 use crate::source::discovery::discover;
@@ -10,8 +10,8 @@ use tokio::time::Instant;
 const DISCOVERY_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
 impl Synchronizer {
-    /// The Source as it was discovered, or discovers it anew. Where that fails the documents known of are followed on, and
-    /// why it failed is told. `hurried`: discovery that is for safety's sake alone is left for the next poll.
+    /// The Source as it was discovered, or discovers it again. Where that fails, the Source as it was, and why. `hurried`: discovery for
+    /// safety's sake alone waits for the next poll.
     pub(super) async fn source(&mut self, hurried: bool) -> Result<(Source, Option<SourceError>), SourceError> {
         if let Some((source, since)) = &self.discovered
             && since.elapsed() < DISCOVERY_LIFETIME
@@ -29,7 +29,7 @@ impl Synchronizer {
             (Err(cause), None) => return Err(cause),
         };
         if let Some(authority) = &source.moved_to {
-            // Whoever fetches what the lists name has a clone of this client.
+            // Downloads have clones of this client.
             self.client.move_to(authority);
         }
         self.channels.send_replace(Some(notification::channels(&source, self.config.host.as_deref())));

@@ -9,13 +9,13 @@ use crate::source::{DocumentLocation, SourceError};
 /// Why a refresh changed nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
-    /// All that could be had was looked at, and nothing of it is new. What could not is asked for again when it is due.
+    /// All that could be read holds nothing new. The rest is asked for again when it is due.
     #[error(transparent)]
     Behind(Box<SyncError>),
     /// The Source did not give its documents.
     #[error("the Source cannot be read")]
     Source(#[from] SourceError),
-    /// A list came, but broke off or is no list.
+    /// A list broke off or is no list.
     #[error("{location} cannot be read to its end")]
     Document {
         /// The list.
@@ -52,7 +52,7 @@ pub enum SyncError {
         /// The capabilities there are.
         offers: String,
     },
-    /// What is served says less than what is shown, and only with the lists can it be told what has changed.
+    /// The lists served are older than what is shown.
     #[error(
         "{location} speaks for {at}, and what is shown for {shown} already: a cache on the way may lag behind, and a newer \
          list is waited for"
@@ -73,14 +73,14 @@ pub enum SyncError {
         /// How far it reaches back, for a person.
         earliest: String,
     },
-    /// The changes up to the time of `at=` cannot be had for now: the lists alone are of an earlier one.
+    /// The changes up to the time of `at=` cannot be read for now: the lists alone are of an earlier one.
     #[error("the Source as of {at} cannot be shown before its changes are read in {location}")]
     ChangesOfThen {
         /// What was asked for.
         at: Timestamp,
         /// The change document, or the index of change documents.
         location: DocumentLocation,
-        /// Why it, or what it leads to, cannot be had.
+        /// Why it, or what it leads to, cannot be read.
         #[source]
         cause: Box<SyncError>,
     },

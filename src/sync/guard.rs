@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 /// How long a deletion counts.
 const WINDOW_HOURS: i64 = 24;
 
-/// A list of so few entries may become empty.
+/// A list of this many entries may become empty.
 const FEW_ENTRIES: u64 = 10;
 
 /// `max-delete=`: the part of the tree that may go within 24 hours, in percent.
@@ -68,7 +68,7 @@ impl Suspicion {
         let ListLoss { location, entries, .. } = list;
         let why = match (list.speaks, entries) {
             (true, _) => format!("{location} listed {entries} resources and is empty now"),
-            (false, 0) => format!("{location} cannot be had any more"),
+            (false, 0) => format!("{location} is missing"),
             (false, _) => format!("{entries} entries of {location} cannot be understood, and may list what would go"),
         };
         Suspicion { set: list.set, why }
@@ -94,14 +94,14 @@ pub struct Verdict {
     pub why: String,
 }
 
-/// What has been deleted of late, and what is held back.
+/// What was deleted within the window, and what is held back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeletionGuard {
     /// (Hour since the epoch, files deleted in it), ascending, none older than the window.
     deleted: Vec<(i64, u64)>,
     held: Option<HeldBack>,
-    /// Numbers of the sets of which deletions are held back because they, or a part of them, could not be had: nothing told of
-    /// these deletions, so once the set can be had again they are decided anew.
+    /// Numbers of the sets of which deletions are held back because they, or a part of them, could not be read. No document says that
+    /// these resources are gone, so the deletions are decided again once the set can be read.
     #[serde(default)]
     unheard: BTreeSet<u32>,
 }
@@ -113,7 +113,7 @@ pub struct HeldBack {
     pub since: i64,
     /// How many files the last commit would have taken away.
     pub files: u64,
-    /// Those of them that nothing told of: their sets could not be had.
+    /// Those of them that no document says: their sets could not be read.
     #[serde(default)]
     pub unheard: u64,
     /// Why, for a person.
@@ -220,23 +220,23 @@ impl DeletionGuard {
         self.held = Some(HeldBack { since, files, unheard, why: why.to_owned() });
     }
 
-    /// Notes how many deletions are still held back, and how many of them of sets that [are not heard](DeletionGuard::unheard): the
-    /// Source takes some back by listing their resources again.
+    /// Notes how many deletions are still held back, and how many of them of the sets [unheard](DeletionGuard::unheard): the Source
+    /// takes some back by listing their resources again.
     pub fn recount(&mut self, files: u64, unheard: u64) {
         self.held = self.held.take().filter(|_| files > 0).map(|held| HeldBack { files, unheard, ..held });
     }
 
-    /// The sets of which deletions are held back that nothing told.
+    /// The sets of which deletions are held back that no document says.
     pub fn unheard(&self) -> impl Iterator<Item = SetId> {
         self.unheard.iter().map(|set| SetId(*set))
     }
 
-    /// Notes that this set can be had again: of its deletions is decided anew.
+    /// Notes that this set can be read again: its deletions are decided again.
     pub fn hear(&mut self, set: SetId) {
         self.unheard.remove(&set.0);
     }
 
-    /// Notes that a person has confirmed the tree as it is: what went before does not count any more.
+    /// Notes that a person has confirmed the tree as it is: earlier deletions do not count any more.
     pub fn confirm(&mut self) {
         *self = DeletionGuard::default();
     }
@@ -352,14 +352,14 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_over_ten_entries_does_not_become_empty_and_none_that_is_gone_deletes() {
+    fn long_lists_are_not_emptied_and_missing_ones_delete_nothing() {
         let guard = DeletionGuard::default();
         let holds = |going, list| guard.decide(HALF, &losses(1000, going), &[list], hours(0)).held == Held::All;
 
         assert!(holds(11, list(11, true)) && holds(6, list(11, true)));
         assert!(!holds(10, list(10, true)));
         assert!(!holds(5, list(11, true)), "most of it is listed elsewhere");
-        assert!(holds(1, list(1, false)), "what cannot be had says nothing");
+        assert!(holds(1, list(1, false)), "what is missing says nothing");
         assert!(!holds(0, list(11, true)), "nothing goes");
     }
 

@@ -1,4 +1,4 @@
-//! Lists that speak for an earlier time than what is shown: those of a cache that lags behind, or what the Source publishes now.
+//! Stale lists speak for an earlier time than what is shown: a cache serves them, or the Source publishes them.
 
 use super::read_set::ReadSet;
 use super::{Step, SyncError, Synchronizer};
@@ -9,12 +9,12 @@ use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// No cache lags behind for longer: lists served all that time are what the Source publishes, whatever time they state.
+/// No cache is stale for longer: lists served all that time are what the Source publishes.
 pub(super) const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// The sets whose lists are older than what is shown of them. Pure: it is told the time, by a clock that nobody sets.
+/// The sets whose lists are older than what is shown of them. Pure: time is passed in, of a monotonic clock.
 #[derive(Debug, Default)]
-pub(super) struct Lagging(HashMap<SetId, Older>);
+pub(super) struct StaleLists(HashMap<SetId, Older>);
 
 /// Lists that are older than what is shown.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ struct Older {
     since: Instant,
 }
 
-impl Lagging {
+impl StaleLists {
     /// The lists of all sets were read: these are `older`, each with what they speak for, and those of no other set.
     fn read(&mut self, older: impl Iterator<Item = (SetId, Timestamp)>, now: Instant) {
         let before = std::mem::take(&mut self.0);
@@ -43,7 +43,7 @@ impl Lagging {
         self.0.get(&set).is_some_and(|it| now.saturating_duration_since(it.since) >= LONGEST)
     }
 
-    /// As if so much time had gone by.
+    /// As if this much time had gone by.
     #[cfg(test)]
     pub fn age(&mut self, by: Duration) {
         self.0.values_mut().for_each(|it| it.since -= by);
@@ -51,10 +51,9 @@ impl Lagging {
 }
 
 impl Synchronizer {
-    /// Notes which of the lists that were `read`, those of all sets, are older than what is shown, where that is whole and of
-    /// today. The sets of which they are believed all the same, each with what its lists speak for; an error
-    /// where some are not.
-    pub(super) fn lagging(&mut self, step: &Step, read: &[ReadSet]) -> Result<Vec<(SetId, Timestamp)>, SyncError> {
+    /// Notes which of the lists that were `read`, those of all sets, are older than what is shown, where that is whole and of today.
+    /// The sets of which they are believed all the same, each with the time its lists speak for; an error where some are not.
+    pub(super) fn stale_lists(&mut self, step: &Step, read: &[ReadSet]) -> Result<Vec<(SetId, Timestamp)>, SyncError> {
         let is_whole = !step.is_first_tree && self.config.as_of.is_none() && !self.catalog.is_distrusted();
         let older = |it: &ReadSet| {
             let (at, shown) = step.position.is_newer_than(it)?;
@@ -63,8 +62,8 @@ impl Synchronizer {
         };
         let older: Vec<_> = read.iter().filter(|_| is_whole).filter_map(older).collect();
         let now = Instant::now();
-        self.lagging.read(older.iter().map(|(set, at, _)| (*set, *at)), now);
-        let believed = |(set, at, why)| if self.lagging.is_believed(set, now) { Ok((set, at)) } else { Err(why) };
+        self.stale_lists.read(older.iter().map(|(set, at, _)| (*set, *at)), now);
+        let believed = |(set, at, why)| if self.stale_lists.is_believed(set, now) { Ok((set, at)) } else { Err(why) };
         older.into_iter().map(believed).collect()
     }
 }

@@ -108,7 +108,7 @@ impl Synchronizer {
         // Where only packages state the time, they are not read yet.
         let is_dated = before.is_some_and(|before| before.is_made_of(&read)) || read.stated_at().is_some();
         if is_dated && before.is_some_and(|before| before.is_newer_than(&read).is_none()) {
-            self.lagging.caught_up(set.id);
+            self.stale_lists.caught_up(set.id);
         }
         Ok(read)
     }
@@ -159,7 +159,7 @@ impl Synchronizer {
         let now = Instant::now();
         match &walked {
             Ok(walked) => {
-                let cost = Cost { octets: walked.transferred, took: now - began, max_age: walked.max_age };
+                let cost = Cost { bytes: walked.transferred, took: now - began, max_age: walked.max_age };
                 self.schedule.answered(root, cost, jitter(), now);
                 for index in &walked.indexes {
                     let found = walked.deviations.iter().find(|it| it.location == index.location);

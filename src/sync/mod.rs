@@ -1,12 +1,12 @@
 //! Keeping in step with the Source: what exists from its lists or dumps, then what changes. The only writer of the catalog.
 //!
-//! A refresh asks for documents conditionally: all of them, those that are due (`schedule`), or what a notification names
-//! (`looks`). What the change documents tell that is new (`changes`, `incremental`) is applied to the revision there is. Where
-//! a list differs from what the revision was made of, or the changes do not go on where the last look ended, all lists are
-//! merged into a new statement of what exists (`lists`, `dumps`, `parse`), brought forward by the changes.
+//! A refresh asks for documents conditionally: all of them, those that are due (`schedule`), or what a notification names (`looks`).
+//! New changes (`changes`, `incremental`) are applied to the current revision. Where a list differs from what the revision was made of,
+//! or the changes do not continue from the last refresh, all lists are merged into a new statement of what exists (`lists`, `dumps`,
+//! `parse`), brought forward by the changes.
 //!
-//! Either way there is one commit (`commit`), which holds the [`position::Position`] too; in it the guard has its word on what
-//! may go. Whatever fails before changes nothing, and what was committed is never applied again. The kernel is told afterwards.
+//! Either way there is one commit (`commit`), which holds the [`position::Position`] too; the guard decides what may go. A failure before
+//! it changes nothing, and what was committed is never applied again. The kernel is notified afterwards.
 
 mod archives;
 pub mod audit;
@@ -14,6 +14,7 @@ mod changes;
 mod children;
 pub mod command;
 mod commit;
+mod config;
 pub mod deviations;
 mod discovery;
 pub mod dumps;
@@ -40,7 +41,7 @@ mod tests;
 mod tidying;
 
 use crate::catalog::{Catalog, CatalogError, Committed, SetId};
-use crate::document::{Capability, Limits, Timestamp, Uri};
+use crate::document::{Capability, Timestamp, Uri};
 use crate::platform::error_chain::chain;
 use crate::source::crawl::Progress;
 use crate::source::documents::DocumentCache;
@@ -50,59 +51,32 @@ use crate::source::{DocumentLocation, EntryPoint, Missing, Source};
 use children::Children;
 use command::Scope;
 use commit::{Made, Reading};
+pub use config::SyncConfig;
 use deviations::SeenDeviations;
 pub use error::SyncError;
 use followed::{FollowedSet, followed};
 use guard::MaxDelete;
 use incremental::{ChangeState, MOST_ASKED};
-use lagging::Lagging;
+use lagging::StaleLists;
 use lists::missing;
 use notification::SetChannel;
 use position::Position;
 use read_changes::ReadChanges;
 use read_set::ReadSet;
 use schedule::Schedule;
-use selection::Selection;
 use status::SharedStatus;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// So many applied documents are remembered whether they are still published or not.
+/// Applied documents that are remembered.
 const MANY_APPLIED: usize = 10_000;
 
-/// Between two looks that nobody asked for lies at least this, whatever the schedule says.
+/// The shortest pause between two polls.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
-
-/// What is synchronized, and under which names.
-#[derive(Clone, Debug)]
-pub struct SyncConfig {
-    /// What the person pasted.
-    pub entry: EntryPoint,
-    /// One set alone (`set=`).
-    pub set: Option<Uri>,
-    /// `host=`: the own `HOST[:PORT]` in place of the entry point's.
-    pub host: Option<Box<str>>,
-    /// `map=`
-    pub maps: Vec<(Box<str>, Box<str>)>,
-    /// `extension=type`
-    pub extension_by_type: bool,
-    /// `include=`, `exclude=`, `type=`, `collection=`, `conforms=`, `with=`
-    pub selection: Selection,
-    /// Bounds for every document.
-    pub limits: Limits,
-    /// `poll=`: a fixed interval in place of the documents' own.
-    pub poll: Option<Duration>,
-    /// `max-delete=`
-    pub max_delete: MaxDelete,
-    /// `at=`: the state of that time in place of today's.
-    pub as_of: Option<Timestamp>,
-    /// `cache-reserve=`: octets that documents and the catalog leave free on the disk.
-    pub reserve: u64,
-}
 
 /// What a refresh did.
 #[derive(Debug)]
@@ -113,7 +87,7 @@ pub enum Outcome {
     Committed(Committed),
 }
 
-/// A stage of a refresh, for whoever shows progress.
+/// A stage of a refresh, to show progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Looking for the Source's documents.
@@ -137,15 +111,15 @@ pub struct Synchronizer {
     catalog: Arc<Catalog>,
     spool: Arc<DocumentCache>,
     discovered: Option<(Source, Instant)>,
-    /// Whether the Source is to be discovered anew.
+    /// Whether the next refresh discovers the Source again.
     is_stale: bool,
     schedule: Schedule,
     children: Children,
     /// What dumps are read through.
     packages: Option<Packages>,
-    /// The position of the current revision, once it was read: nobody else writes it.
+    /// The position of the current revision, once it was read: no other writer changes it.
     position: Option<Position>,
-    lagging: Lagging,
+    stale_lists: StaleLists,
     /// The followed document above each list that was reached.
     below: HashMap<Uri, DocumentLocation>,
     /// Digests of the change documents all of whose entries are in the position.
@@ -153,16 +127,16 @@ pub struct Synchronizer {
     deviations: SeenDeviations,
     /// Bytes of lists that one thread parses at once, at least.
     least_part: u64,
-    /// Held by whoever writes the catalog: a commit, or a new inode given between two.
+    /// Held by the writer of the catalog: a commit, or a new inode given between two.
     writing: Arc<Mutex<()>>,
     /// Batches that are committed and not yet in any [`Outcome`].
     batches: Option<Committed>,
     tuning: Tuning,
-    /// Why some change document could not be had or read at the look that is under way.
+    /// Why some change document could not be read at the refresh that is under way.
     unfollowed: Option<SyncError>,
     /// All of which that is so.
     unheard: Vec<Unheard>,
-    /// Whether packages may be offered that this look could not reach.
+    /// Whether packages may be offered that this refresh could not reach.
     lacks_packages: bool,
     /// Whether a person has confirmed what goes where a damaged catalog is built again.
     confirms_rebuilding: bool,
@@ -201,7 +175,7 @@ struct Step {
     position: Position,
 }
 
-/// Changes that could not be had.
+/// Changes that could not be read.
 #[derive(Clone, Debug)]
 pub(crate) struct Unheard {
     /// The document that they are offered by.
@@ -210,8 +184,13 @@ pub(crate) struct Unheard {
     pub why: String,
 }
 
-/// Whoever shows progress.
+/// Shows progress.
 pub type Progressing = Arc<dyn Fn(Stage) + Send + Sync>;
+
+/// For the refreshes of a running mount, which show no progress.
+fn unwatched() -> Progressing {
+    Arc::new(|_: Stage| ())
+}
 
 impl Synchronizer {
     /// A synchronizer that spools documents in `spool` and writes `catalog`, on one disk.
@@ -228,7 +207,7 @@ impl Synchronizer {
             children: Children::default(),
             packages: None,
             position: None,
-            lagging: Lagging::default(),
+            stale_lists: StaleLists::default(),
             below: HashMap::new(),
             applied: HashMap::new(),
             deviations: SeenDeviations::default(),
@@ -251,7 +230,7 @@ impl Synchronizer {
         self.channels.subscribe()
     }
 
-    /// What it tells of itself while it runs.
+    /// Its state while it runs.
     pub fn status(&self) -> SharedStatus {
         self.status.clone()
     }
@@ -296,11 +275,11 @@ impl Synchronizer {
         }
         // It was given for this refresh: one that fails leaves it to no later one.
         self.confirms_rebuilding = false;
-        self.tell(&outcome, began.elapsed());
+        self.report(&outcome, began.elapsed());
         outcome
     }
 
-    /// `None` where only a baseline can tell what is chosen, which `anew` asks for.
+    /// `None` where what is chosen is known with a baseline alone, which `anew` asks for.
     async fn try_refresh(
         &mut self,
         scope: Scope,
@@ -320,7 +299,7 @@ impl Synchronizer {
             return Err(no_resource_list(&source, &self.config.entry));
         }
         self.schedule.follow(sets.iter().flat_map(FollowedSet::documents), Instant::now());
-        // A damaged catalog is built anew from the same documents.
+        // A damaged catalog is built again from the same documents.
         let is_first = is_first_tree || stored.is_none() || self.catalog.is_distrusted();
         let anew = anew || is_first;
         let scope = if is_first { Scope::Everything } else { scope };
@@ -333,7 +312,7 @@ impl Synchronizer {
             let known = position.known(it.set, &it.root);
             !it.goes_on(&known) || known.loses(&it.lost)
         });
-        // What the changes do not tell the lists may.
+        // What the changes do not say the lists may.
         let of_lists = if is_torn || anew { Scope::Everything } else { scope.clone() };
         let early = if is_first_tree && !self.catalog.is_distrusted() { self.known_naming(&source)? } else { None };
         let (read, mut failure) =
@@ -396,7 +375,7 @@ impl Synchronizer {
             return Err(SyncError::NoResourceList { entry: self.config.entry.to_string(), offers });
         }
         let naming = self.naming(&step.source, &read).await?;
-        let believed = self.lagging(&step, &read);
+        let believed = self.stale_lists(&step, &read);
         if !step.anew && step.position.is_of(&read, &missing, &naming) {
             return self.advance(step, changes, progress).await;
         }
@@ -440,7 +419,7 @@ impl Synchronizer {
             let new = made.position.lacking().filter(|it| !before.lacking().any(|before| before == *it));
             new.for_each(|Missing { location, why, .. }| tracing::warn!("the tree lacks a part: {location}: {why}"));
         }
-        // The commit may have used what an old discovery said: the next refresh looks again.
+        // The commit may rest on an old discovery: the next refresh discovers again.
         self.is_stale = true;
         self.children.tidy(Instant::now());
         Ok(Some(self.take(made, digests)))
@@ -471,7 +450,7 @@ impl Synchronizer {
             state.knows_the_same(&before.known(*set, root))
         };
         if new.is_empty() && new.states().iter().all(is_known) {
-            self.remember_applied(digests, &before);
+            self.remember_applied(digests);
             return Ok(Some(Outcome::Unchanged));
         }
         progress(Stage::Committing);
@@ -495,10 +474,10 @@ impl Synchronizer {
 
     /// Remembers what was committed.
     fn take(&mut self, made: Made, digests: Vec<(DocumentLocation, u64)>) -> Outcome {
-        self.remember_applied(digests, &made.position);
         if made.forgets {
-            self.forget_unknown(&made.position);
+            self.applied.clear();
         }
+        self.remember_applied(digests);
         self.status.write(|status| status.unknown_deletions += made.unknown);
         self.position = Some(made.position);
         Outcome::Committed(match self.batches.take() {
@@ -507,25 +486,19 @@ impl Synchronizer {
         })
     }
 
-    /// Notes that these documents are applied as a whole. Where there are too many, what `position` does not know is forgotten:
-    /// it costs another reading at most, and lists that come and go do not pile up.
-    fn remember_applied(&mut self, digests: Vec<(DocumentLocation, u64)>, position: &Position) {
+    /// Notes that these documents are applied as a whole. Where there are too many, those before are forgotten: each is read once more.
+    fn remember_applied(&mut self, digests: Vec<(DocumentLocation, u64)>) {
         if self.applied.len() + digests.len() > MANY_APPLIED {
-            self.forget_unknown(position);
+            self.applied.clear();
         }
         self.applied.extend(digests);
-    }
-
-    fn forget_unknown(&mut self, position: &Position) {
-        let known: HashSet<DocumentLocation> = position.locations().into_iter().collect();
-        self.applied.retain(|location, _| known.contains(location));
     }
 
     /// The position of the current revision.
     fn position(&mut self) -> Result<Option<Position>, SyncError> {
         if self.position.is_none() {
             self.position = match self.catalog.snapshot()?.position() {
-                // The catalog is distrusted by now: all is read anew.
+                // The catalog is distrusted by now: everything is read again.
                 Err(cause) if cause.is_damage() => None,
                 position => position?.as_deref().and_then(Position::decode),
             };
@@ -545,7 +518,7 @@ impl Synchronizer {
         let Some(position) = self.position()? else { return Ok(Outcome::Unchanged) };
         let made = self.accept(position).await?;
         let outcome = Ok(self.take(made, Vec::new()));
-        self.tell(&outcome, began.elapsed());
+        self.report(&outcome, began.elapsed());
         outcome
     }
 
@@ -572,7 +545,7 @@ impl Synchronizer {
     }
 }
 
-/// What the Source offers where there is nothing to make a tree of.
+/// The error of a Source without lists: what it offers.
 fn no_resource_list(source: &Source, entry: &EntryPoint) -> SyncError {
     let documents = source.sets.iter().flat_map(|set| &set.documents);
     let mut offers: Vec<String> =

@@ -1,10 +1,11 @@
-//! The running synchronizer: it looks when a document is due, and when it is told to; while it looks, it listens.
+//! The running synchronizer: it refreshes when a document is due, and on demand; meanwhile it receives commands.
 
-use super::command::{Command, Look, Next, Scope, Waiting};
-use super::looks::{AGAIN_DUE, Unseen};
+use super::command::{Command, Scope};
+use super::looks::Checked;
+use super::notification::queue::{Announcements, Pending};
 use super::schedule::{jitter, jittered, retry_pause};
 use super::status::{RefreshOutcome, Refreshed};
-use super::{Outcome, Progressing, SHORTEST_PAUSE, Stage, SyncError, Synchronizer};
+use super::{Outcome, SHORTEST_PAUSE, SyncError, Synchronizer, unwatched};
 use crate::catalog::{Catalog, Committed, Invalidation, Renewal};
 use crate::document::Timestamp;
 use crate::platform::error_chain::chain;
@@ -12,110 +13,174 @@ use crate::source::zip::Packages;
 use fuser::INodeNo;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::Instant;
 
-/// What a running synchronizer tells the rest of the mount.
+/// What the rest of the mount hears of a running synchronizer.
 pub struct Listeners {
-    /// Called after each commit, with what the kernel must be told.
+    /// Called after each commit, with what is to be invalidated in the kernel.
     pub invalidate: Box<dyn Fn(Vec<Invalidation>) + Send + Sync>,
     /// Called after each refresh that succeeded, changed or not, if only in part.
     pub refreshed: Box<dyn Fn() + Send + Sync>,
 }
 
+/// What waits for its turn.
+struct Waiting {
+    refresh: Option<Asked>,
+    announced: Announcements,
+    /// Whether channels are alive, where that is news.
+    live: Option<bool>,
+    renewals: mpsc::UnboundedSender<(INodeNo, Renewal)>,
+    /// Whether the last thing that was done is a refresh or poll: between two of these announcements have their turn.
+    has_refreshed: bool,
+}
+
+/// One refresh for all who have asked for one.
+#[derive(Default)]
+struct Asked {
+    /// Whether one of them has confirmed the deletions that are held back.
+    accept_deletions: bool,
+    requesters: Vec<oneshot::Sender<Refreshed>>,
+}
+
 /// What is to be done next.
 enum Task {
-    /// Apply what is held back where `accept`, then look at everything.
-    Refresh { accept: bool },
-    /// Look at what was just announced.
-    Look(Look),
-    /// Look at what is due, and again at what was announced and could not be seen.
-    Timer,
+    /// Ask for everything, the Source Description too; first apply what is held back, where that is confirmed.
+    Refresh(Asked),
+    /// Ask for everything, as something known has proved wrong.
+    Mend,
+    /// Ask for what was announced.
+    Check(Pending),
+    /// Ask for what is due.
+    Poll,
+}
+
+impl Waiting {
+    fn new(renewals: mpsc::UnboundedSender<(INodeNo, Renewal)>) -> Waiting {
+        let announced = Announcements::new(Instant::now());
+        Waiting { refresh: None, announced, live: None, renewals, has_refreshed: false }
+    }
+
+    fn take(&mut self, command: Command) {
+        match command {
+            Command::Refresh { accept_deletions, requester } => {
+                let asked = self.refresh.get_or_insert_default();
+                asked.accept_deletions |= accept_deletions;
+                asked.requesters.push(requester);
+            }
+            Command::Announced(announced) => {
+                let now = Instant::now();
+                announced.into_iter().for_each(|announcement| self.announced.add(announcement, now));
+            }
+            Command::Channels(live) => self.live = Some(live),
+            // They are received for as long as this runs.
+            Command::Renew(ino, renewal) => _ = self.renewals.send((ino, renewal)),
+        }
+    }
+
+    /// What is to be done now; the polls are `due` then. `None` where nothing is.
+    fn next(&mut self, due: Instant) -> Option<Task> {
+        let now = Instant::now();
+        let mut task = None;
+        if !self.has_refreshed {
+            task = self.refresh.take().map(Task::Refresh).or_else(|| (due <= now).then_some(Task::Poll));
+        }
+        let task = task
+            .or_else(|| self.announced.next(now).map(Task::Check))
+            .or_else(|| self.refresh.take().map(Task::Refresh))
+            .or_else(|| (due <= now).then_some(Task::Poll));
+        self.has_refreshed = matches!(task, Some(Task::Refresh(_) | Task::Poll));
+        task
+    }
 }
 
 /// Between two commits of new inodes lies at least this: one walk may find thousands of files changed, and each commit waits for the
 /// disk.
 const RENEWALS_EVERY: Duration = Duration::from_millis(250);
 
-/// Runs until `commands` is closed: refreshes at once where `at_once`, then on demand, where the catalog is found damaged,
-/// and whenever a document is due.
+/// Runs until `commands` is closed: refreshes at once where `at_once`, then on demand, where the catalog is found damaged, and whenever
+/// a document is due.
 ///
-/// Commands are received during a refresh too: a new inode is given between its commits, without waiting for the
-/// Source; whatever else is asked for meanwhile is done next, all refreshes together as one.
+/// Commands are received during a refresh too: a new inode is given between its commits, without waiting for the Source; all else is done
+/// next, all refreshes asked for together as one.
 pub async fn run(synchronizer: Synchronizer, commands: mpsc::Receiver<Command>, listeners: Listeners, at_once: bool) {
     let (sender, renewals) = mpsc::unbounded_channel();
     let (catalog, writing) = (synchronizer.catalog.clone(), synchronizer.writing.clone());
     tokio::join!(
         renew_all(renewals, &catalog, &writing, &listeners),
-        refresh_all(synchronizer, commands, sender, &listeners, at_once)
+        refresh_all(synchronizer, commands, Waiting::new(sender), &listeners, at_once)
     );
 }
 
-/// The same, but for new inodes, which are asked of `renewals`.
 async fn refresh_all(
     mut synchronizer: Synchronizer,
     mut commands: mpsc::Receiver<Command>,
-    renewals: mpsc::UnboundedSender<(INodeNo, Renewal)>,
+    mut waiting: Waiting,
     listeners: &Listeners,
     at_once: bool,
 ) {
     let (packages, catalog) = (synchronizer.packages.clone(), synchronizer.catalog.clone());
-    let (mut unseen, mut waiting) = (Unseen::default(), Waiting::default());
     let (mut failures, mut is_open) = (0, true);
     let mut due = Instant::now() + if at_once { Duration::ZERO } else { synchronizer.pause() };
     while is_open {
-        let mut live = None;
         while let Ok(command) = commands.try_recv() {
-            hear(command, &mut waiting, &mut live, &renewals);
+            waiting.take(command);
         }
-        live.into_iter().for_each(|live| synchronizer.set_live(live));
-        let wake = unseen.next().map_or(due, |again| again.min(due));
-        let mut requesters = Vec::new();
-        let task = match waiting.next() {
-            Some(Next::Refresh { accept, requesters: all }) => {
-                requesters = all;
-                synchronizer.distrust_discovery();
-                synchronizer.client.end_pauses();
-                Task::Refresh { accept }
-            }
-            Some(Next::Look(look)) => Task::Look(look),
+        if let Some(live) = waiting.live.take() {
+            synchronizer.set_live(live);
+            due = due.min(Instant::now() + synchronizer.pause());
+        }
+        let wake = waiting.announced.due().map_or(due, |announced| announced.min(due));
+        let task = match waiting.next(due) {
+            Some(task) => task,
             None => tokio::select! {
                 command = commands.recv() => match command {
                     None => return,
                     Some(command) => {
-                        let mut live = None;
-                        hear(command, &mut waiting, &mut live, &renewals);
-                        live.into_iter().for_each(|live| synchronizer.set_live(live));
+                        waiting.take(command);
                         continue;
                     }
                 },
-                () = catalog.damage_found() => Task::Refresh { accept: false },
-                () = contradiction_found(packages.as_ref()) => Task::Refresh { accept: false },
-                () = tokio::time::sleep_until(wake) => Task::Timer,
+                () = catalog.damage_found() => Task::Mend,
+                () = contradiction_found(packages.as_ref()) => Task::Mend,
+                () = tokio::time::sleep_until(wake) => continue,
             },
         };
-        let (now, mut accepted, mut live) = (Instant::now(), 0, None);
-        let is_look = matches!(task, Task::Look(_));
+        let (began, mut accepted) = (Instant::now(), 0);
         let done = {
-            let work = perform(&mut synchronizer, listeners, &mut unseen, task, (now, due), &mut accepted);
-            let mut work = std::pin::pin!(work);
+            let mut work = std::pin::pin!(perform(&mut synchronizer, listeners, &task, &mut accepted));
             loop {
                 tokio::select! {
                     done = &mut work => break done,
                     command = commands.recv(), if is_open => match command {
-                        Some(command) => hear(command, &mut waiting, &mut live, &renewals),
+                        Some(command) => waiting.take(command),
                         None => is_open = false,
                     },
                 }
             }
         };
-        live.into_iter().for_each(|live| synchronizer.set_live(live));
-        let Some(done) = done else { continue };
+        let (is_check, mut requesters) = (matches!(task, Task::Check(_)), Vec::new());
+        let done = match task {
+            Task::Check(pending) => {
+                let (done, unseen, rest) = match done {
+                    Ok(Checked { outcome, unseen, rest }) => (Ok(outcome), unseen, rest),
+                    Err(cause) => (Err(cause), Some(pending.announcement.clone()), None),
+                };
+                waiting.announced.checked(pending, unseen, rest, Instant::now());
+                done
+            }
+            task => {
+                if let Task::Refresh(asked) = task {
+                    requesters = asked.requesters;
+                }
+                done.map(|checked| checked.outcome)
+            }
+        };
         let outcome = RefreshOutcome::from(&done).after_deleting(accepted);
         match done {
             Ok(outcome) => {
                 failures = 0;
-                tell(&mut synchronizer, listeners, outcome);
+                publish(&mut synchronizer, listeners, outcome).await;
                 due = Instant::now() + synchronizer.pause();
             }
             Err(cause) => {
@@ -124,96 +189,48 @@ async fn refresh_all(
                 let ended = Instant::now();
                 let mut again = ended + pause;
                 if matches!(cause, SyncError::Behind(_)) {
-                    // What cannot be had keeps no other document waiting; and the Source answers where one of them has.
-                    let others = synchronizer.schedule.next_after(now).map(|next| next.max(ended + SHORTEST_PAUSE));
+                    // What fails keeps no other document waiting; and the Source answers where one of them has.
+                    let others = synchronizer.schedule.next_after(began).map(|next| next.max(ended + SHORTEST_PAUSE));
                     again = others.map_or(again, |next| next.min(again));
-                    if synchronizer.schedule.has_answered_since(now) {
+                    if synchronizer.schedule.has_answered_since(began) {
                         (listeners.refreshed)();
                     }
                 }
-                // What is announced and cannot be had puts off no other document.
-                due = if is_look { due.min(again) } else { again };
-                report(&cause, again - ended);
+                // What is announced and fails puts off no other document.
+                due = if is_check { due.min(again) } else { again };
+                tracing::warn!(again_in = ?again - ended, "refresh failed, the tree stays as it is: {}", chain(&cause));
             }
         }
-        let milliseconds = u64::try_from(now.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let milliseconds = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         for requester in requesters {
             let ended = Timestamp::now().to_string();
-            // Who has gone meanwhile is not told.
+            // One that has gone meanwhile gets no answer.
             let _ = requester.send(Refreshed { ended, milliseconds, outcome: outcome.clone() });
         }
     }
 }
 
-/// Notes what a command asks for; whether channels are `live` is for the caller.
-fn hear(
-    command: Command,
-    waiting: &mut Waiting,
-    live: &mut Option<bool>,
-    renewals: &mpsc::UnboundedSender<(INodeNo, Renewal)>,
-) {
-    // They are received for as long as this runs.
-    let renew = |ino, renewal| {
-        let _ = renewals.send((ino, renewal));
-    };
-    match command {
-        Command::Refresh => waiting.refresh(false, None),
-        Command::AcceptDeletions => waiting.refresh(true, None),
-        Command::Asked { accept_deletions, requester } => waiting.refresh(accept_deletions, Some(requester)),
-        Command::Look(look) => waiting.look(look),
-        Command::Channels(are_live) => *live = Some(are_live),
-        Command::Renew(ino) => renew(ino, Renewal::AsPublished),
-        Command::Unannounced(ino) => renew(ino, Renewal::Unpublished),
-    }
-}
-
-/// Does what is to be done; `None` where that was no refresh. `accepted` is how many names a person's word has taken.
+/// Does what is to be done. `accepted` is how many names a person's confirmation has taken.
 async fn perform(
     synchronizer: &mut Synchronizer,
     listeners: &Listeners,
-    unseen: &mut Unseen,
-    task: Task,
-    (now, due): (Instant, Instant),
+    task: &Task,
     accepted: &mut u64,
-) -> Option<Result<Outcome, SyncError>> {
-    Some(match task {
-        Task::Refresh { accept: false } => synchronizer.refresh(silence()).await,
-        Task::Refresh { accept: true } => match accept(synchronizer, listeners, accepted).await {
-            Ok(()) => synchronizer.refresh(silence()).await,
-            Err(cause) => Err(cause),
-        },
-        Task::Look(look) => {
-            let looked = synchronizer.look(&look, false).await;
-            match looked {
-                Ok(mut looked) => {
-                    unseen.looked(&look, now, &mut looked);
-                    Ok(looked.outcome)
-                }
-                Err(cause) => {
-                    unseen.missed(look, now);
-                    Err(cause)
-                }
+) -> Result<Checked, SyncError> {
+    let outcome = match task {
+        Task::Check(pending) => return synchronizer.check(&pending.announcement, pending.is_retry()).await,
+        Task::Refresh(asked) => {
+            synchronizer.distrust_discovery();
+            synchronizer.client.end_pauses();
+            if asked.accept_deletions {
+                accept(synchronizer, listeners, accepted).await?;
             }
+            synchronizer.refresh(unwatched()).await
         }
-        Task::Timer => {
-            // What there is no time for stays due.
-            while now.elapsed() < AGAIN_DUE
-                && let Some(look) = unseen.due(now)
-            {
-                match synchronizer.look(&look, true).await {
-                    Ok(mut looked) => {
-                        unseen.looked_again(&look, &mut looked);
-                        tell(synchronizer, listeners, looked.outcome);
-                    }
-                    Err(cause) => tracing::warn!("what was announced cannot be seen: {}", chain(&cause)),
-                }
-            }
-            if now < due {
-                return None;
-            }
-            synchronizer.refresh_of(Scope::Due, silence()).await
-        }
-    })
+        Task::Mend => synchronizer.refresh(unwatched()).await,
+        Task::Poll => synchronizer.refresh_of(Scope::Due, unwatched()).await,
+    };
+    outcome.map(|outcome| Checked { outcome, unseen: None, rest: None })
 }
 
 /// Ends when a package says other things than what was taken over of it.
@@ -224,16 +241,11 @@ async fn contradiction_found(packages: Option<&Packages>) {
     }
 }
 
-/// Nobody watches the progress of a running mount's refreshes.
-fn silence() -> Progressing {
-    Arc::new(|_: Stage| ())
-}
-
-/// Tells the rest of the mount what a refresh has done.
-fn tell(synchronizer: &mut Synchronizer, listeners: &Listeners, outcome: Outcome) {
+/// Passes on to the rest of the mount what a refresh has done.
+async fn publish(synchronizer: &mut Synchronizer, listeners: &Listeners, outcome: Outcome) {
     if let Outcome::Committed(Committed { invalidations, .. }) = outcome {
         (listeners.invalidate)(invalidations);
-        synchronizer.tidy();
+        synchronizer.tidy().await;
     }
     (listeners.refreshed)();
 }
@@ -245,7 +257,7 @@ async fn accept(synchronizer: &mut Synchronizer, listeners: &Listeners, accepted
         if let Outcome::Committed(committed) = &outcome {
             *accepted += committed.deleted;
         }
-        tell(synchronizer, listeners, outcome);
+        publish(synchronizer, listeners, outcome).await;
         if !synchronizer.holds_deletions()? {
             return Ok(());
         }
@@ -281,6 +293,56 @@ async fn renew_all(
     }
 }
 
-fn report(cause: &SyncError, pause: Duration) {
-    tracing::warn!(again_in = ?pause, "refresh failed, the tree stays as it is: {}", chain(cause));
+#[cfg(test)]
+mod tests {
+    use super::super::command::Announcement;
+    use super::*;
+
+    fn waiting() -> Waiting {
+        Waiting::new(mpsc::unbounded_channel().0)
+    }
+
+    fn refresh(accept_deletions: bool) -> Command {
+        Command::Refresh { accept_deletions, requester: oneshot::channel().0 }
+    }
+
+    fn later() -> Instant {
+        Instant::now() + Duration::from_secs(60)
+    }
+
+    #[test]
+    fn requesters_share_one_refresh_and_its_confirmation() {
+        let mut waiting = waiting();
+        [false, true, false].into_iter().for_each(|accept| waiting.take(refresh(accept)));
+
+        let task = waiting.next(later());
+
+        assert!(matches!(task, Some(Task::Refresh(asked)) if asked.accept_deletions && asked.requesters.len() == 3));
+        assert!(waiting.next(later()).is_none());
+    }
+
+    #[test]
+    fn refreshes_keep_no_announcement_waiting() {
+        let mut waiting = waiting();
+        waiting.take(Command::Announced(vec![Announcement::Everything]));
+        waiting.take(refresh(false));
+        assert!(matches!(waiting.next(later()), Some(Task::Refresh(_))));
+        waiting.take(refresh(false));
+
+        assert!(matches!(waiting.next(later()), Some(Task::Check(_))));
+        assert!(matches!(waiting.next(later()), Some(Task::Refresh(_))));
+        assert!(waiting.next(later()).is_none());
+    }
+
+    #[test]
+    fn announcements_without_end_keep_no_poll_waiting() {
+        let (mut waiting, due) = (waiting(), Instant::now());
+        let mut tasks = Vec::new();
+        for _ in 0..6 {
+            waiting.take(Command::Announced(vec![Announcement::Everything]));
+            tasks.push(matches!(waiting.next(due), Some(Task::Poll)));
+        }
+
+        assert_eq!(tasks, [true, false, true, false, true, false]);
+    }
 }

@@ -1,4 +1,4 @@
-//! When each document is due: the interval belongs to the document, not to a person's guess. Pure: it is told the time.
+//! When each document is due: each has an interval of its own. Pure: time is passed in.
 
 use super::status::Answer;
 use crate::source::DocumentLocation;
@@ -8,12 +8,11 @@ use tokio::time::Instant;
 
 /// The interval for documents that answer soon.
 pub const SHORTEST: Duration = Duration::from_secs(5 * 60);
-/// No document is left alone longer.
+/// Each document is asked for this often at least.
 pub const LONGEST: Duration = Duration::from_secs(24 * 3600);
-/// Its answers may take this part of a host's time at most, one in a hundred: a list that is made at each request is dear, whatever its
-/// size.
+/// The answers to polls may take one part in this many of a host's time: a list that is made at each request is dear, if small.
 const DUTY: u32 = 100;
-/// So much rarer is polling while notifications arrive.
+/// Polling is this much rarer while notifications arrive.
 const LIVE: u32 = 4;
 /// First pause after a failure; doubles up to the interval.
 const FIRST_RETRY: Duration = Duration::from_secs(10);
@@ -21,8 +20,8 @@ const FIRST_RETRY: Duration = Duration::from_secs(10);
 /// What an answer has cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Octets that came whole: of the document and of all below it.
-    pub octets: u64,
+    /// Bytes that were downloaded: of the document and of all below it.
+    pub bytes: u64,
     /// How long that took.
     pub took: Duration,
     /// `Cache-Control: max-age`: asking before is pointless.
@@ -39,21 +38,9 @@ pub struct Schedule {
     documents: BTreeMap<DocumentLocation, Plan>,
 }
 
-/// One document's times.
-#[derive(Clone, Debug)]
-struct Plan {
-    interval: Duration,
-    asked: Option<Instant>,
-    due: Instant,
-    failures: u32,
-    answer: Answer,
-}
-
 /// What the schedule knows of a document.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Planned<'a> {
-    /// The document.
-    pub location: &'a DocumentLocation,
+#[derive(Clone, Debug)]
+pub struct Plan {
     /// How often it is asked for.
     pub interval: Duration,
     /// When it was asked for last.
@@ -61,7 +48,8 @@ pub struct Planned<'a> {
     /// When it is due.
     pub due: Instant,
     /// What it answered.
-    pub answer: &'a Answer,
+    pub answer: Answer,
+    failures: u32,
 }
 
 impl Schedule {
@@ -109,12 +97,12 @@ impl Schedule {
         plan.interval = interval(fixed, cost);
         plan.asked = Some(now);
         plan.failures = 0;
-        plan.answer = if cost.octets == 0 { Answer::Unchanged } else { Answer::Whole(cost.octets) };
+        plan.answer = if cost.bytes == 0 { Answer::Unchanged } else { Answer::Whole(cost.bytes) };
         let rarer = if live && fixed.is_none() { LIVE } else { 1 };
         plan.due = now + jittered(plan.interval * rarer, jitter);
     }
 
-    /// The document cannot be had or read.
+    /// The document is missing, cannot be reached or cannot be read.
     pub fn failed(&mut self, location: &DocumentLocation, why: String, jitter: f64, now: Instant) {
         let Some(plan) = self.documents.get_mut(location) else { return };
         plan.failures += 1;
@@ -123,12 +111,12 @@ impl Schedule {
         plan.due = now + jittered(retry_pause(plan.failures, plan.interval), jitter);
     }
 
-    /// How often in a row the document could not be had or read as a whole.
+    /// How often in a row the document, or what it leads to, could not be read.
     pub fn failures(&self, location: &DocumentLocation) -> u32 {
         self.documents.get(location).map_or(0, |plan| plan.failures)
     }
 
-    /// The document has answered, but what it leads to cannot be had or read as a whole; so it was `before` times in a row.
+    /// The document has answered, but not all that it leads to can be read; so it was `before` times in a row.
     pub fn failed_in_part(
         &mut self,
         location: &DocumentLocation,
@@ -156,19 +144,13 @@ impl Schedule {
     }
 
     /// Every document, in the order of their locations.
-    pub fn documents(&self) -> impl Iterator<Item = Planned<'_>> {
-        self.documents.iter().map(|(location, plan)| Planned {
-            location,
-            interval: plan.interval,
-            asked: plan.asked,
-            due: plan.due,
-            answer: &plan.answer,
-        })
+    pub fn documents(&self) -> impl Iterator<Item = (&DocumentLocation, &Plan)> {
+        self.documents.iter()
     }
 }
 
-/// The pause before the next look: `fixed` where a person fixed one, else by what the last one cost and how long the server
-/// says that the answer keeps.
+/// The pause before the next poll: `fixed` where `poll=` gives it, else by the cost of the last one and by how long the server lets the
+/// answer be kept.
 fn interval(fixed: Option<Duration>, cost: Cost) -> Duration {
     match fixed {
         Some(fixed) => fixed,
@@ -197,7 +179,7 @@ mod tests {
     use super::*;
     use crate::document::Uri;
 
-    const FREE: Cost = Cost { octets: 0, took: Duration::from_millis(30), max_age: None };
+    const FREE: Cost = Cost { bytes: 0, took: Duration::from_millis(30), max_age: None };
 
     fn at(path: &str) -> DocumentLocation {
         DocumentLocation::Uri(Uri::parse(&format!("http://example.org/{path}")).unwrap())
@@ -212,10 +194,10 @@ mod tests {
     }
 
     #[test]
-    fn a_small_list_that_its_host_makes_slowly_is_asked_for_less_often() {
-        let slow = Cost { octets: 900, took: Duration::from_secs(20), max_age: None };
+    fn a_list_that_its_host_makes_slowly_is_asked_for_less_often() {
+        let slow = Cost { bytes: 900, took: Duration::from_secs(20), max_age: None };
         assert_eq!(interval(None, slow), Duration::from_secs(2000));
-        assert_eq!(interval(None, Cost { octets: 0, ..slow }), Duration::from_secs(2000), "unchanged too");
+        assert_eq!(interval(None, Cost { bytes: 0, ..slow }), Duration::from_secs(2000), "unchanged too");
         assert_eq!(interval(None, FREE), SHORTEST);
         assert_eq!(interval(Some(SHORTEST), slow), SHORTEST, "a person's word");
     }
@@ -227,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_big_document_takes_less_than_a_hundredth_of_the_time() {
-        let slow = Cost { octets: 88_000_000, took: Duration::from_secs(20), ..FREE };
+        let slow = Cost { bytes: 88_000_000, took: Duration::from_secs(20), ..FREE };
 
         assert_eq!(interval(None, slow), Duration::from_secs(2000));
         assert_eq!(interval(None, Cost { took: Duration::from_secs(86_400), ..slow }), LONGEST);
@@ -244,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_fixed_interval_is_kept() {
-        let slow = Cost { octets: 88_000_000, took: Duration::from_secs(20), max_age: Some(LONGEST) };
+        let slow = Cost { bytes: 88_000_000, took: Duration::from_secs(20), max_age: Some(LONGEST) };
 
         assert_eq!(interval(Some(Duration::from_secs(2)), slow), Duration::from_secs(2));
     }
@@ -255,15 +237,15 @@ mod tests {
         assert!(schedule.is_due(&at("a"), now) && schedule.is_due(&at("b"), now));
 
         schedule.answered(&at("a"), FREE, 0.0, now);
-        schedule.answered(&at("b"), Cost { octets: 88_000_000, took: Duration::from_secs(20), ..FREE }, 0.0, now);
+        schedule.answered(&at("b"), Cost { bytes: 88_000_000, took: Duration::from_secs(20), ..FREE }, 0.0, now);
 
         assert_eq!(schedule.next(), Some(now + SHORTEST));
         assert!(schedule.is_due(&at("a"), now + SHORTEST) && !schedule.is_due(&at("b"), now + SHORTEST));
-        assert!(!schedule.is_due(&at("c"), now + LONGEST), "nobody follows it");
+        assert!(!schedule.is_due(&at("c"), now + LONGEST), "it is not followed");
     }
 
     #[test]
-    fn what_is_followed_anew_is_due_at_once_and_the_rest_keeps_its_time() {
+    fn new_documents_are_due_at_once_and_the_others_keep_their_time() {
         let (mut schedule, now) = schedule(None);
         schedule.answered(&at("a"), FREE, 0.0, now);
 
@@ -273,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn live_channels_make_polling_four_times_rarer_and_their_end_undoes_it() {
+    fn live_channels_make_polling_four_times_rarer() {
         let (mut schedule, now) = schedule(None);
         schedule.set_live(true);
         schedule.answered(&at("a"), FREE, 0.0, now);

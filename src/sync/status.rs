@@ -1,4 +1,4 @@
-//! What a running synchronizer tells of itself: plain values, for `resyncfs status` and for whoever asks the control socket.
+//! The state of a running synchronizer: plain values, for `resyncfs status` and the control socket.
 
 use super::deviations::SeenDeviations;
 use super::guard::HeldBack;
@@ -23,7 +23,7 @@ pub struct Status {
     pub revision: Option<u64>,
     /// Its files.
     pub files: u64,
-    /// The time that it speaks for, where the Source tells one.
+    /// The time that it speaks for, where the Source states one.
     pub at: Option<String>,
     /// Since when a refresh is under way.
     #[serde(default)]
@@ -157,9 +157,9 @@ pub enum Answer {
     None,
     /// The same as before.
     Unchanged,
-    /// It came whole: so many octets.
+    /// It was downloaded: so many bytes, with all below it.
     Whole(u64),
-    /// It cannot be had or read.
+    /// It is missing, cannot be reached or cannot be read.
     Failed(String),
 }
 
@@ -174,10 +174,9 @@ pub struct SetStatus {
     pub at: Option<String>,
     /// Changes are known up to this time.
     pub changes_until: Option<String>,
-    /// Since when changes may be missing that nothing published tells of.
+    /// Since when changes may be missing that no published document has.
     pub gap_since: Option<String>,
-    /// Deletions that nothing dates and that are not applied: their resources have not told yet whether they are gone, and
-    /// are asked again.
+    /// Undated deletions that are not applied: their resources have not answered yet whether they are gone, and are asked again.
     #[serde(default)]
     pub doubts: usize,
 }
@@ -229,7 +228,7 @@ impl From<&Result<Outcome, SyncError>> for RefreshOutcome {
     }
 }
 
-/// The status as it is shared: written by the synchronizer, read by whoever serves it.
+/// The status, written by the synchronizer alone.
 #[derive(Clone, Debug, Default)]
 pub struct SharedStatus(watch::Sender<Status>);
 
@@ -239,7 +238,7 @@ impl SharedStatus {
         self.0.borrow().clone()
     }
 
-    /// What there is now and whatever it becomes.
+    /// What there is now and each later state.
     pub fn changes(&self) -> watch::Receiver<Status> {
         self.0.subscribe()
     }
@@ -300,22 +299,22 @@ fn broken(seen: &SeenDeviations) -> Vec<DeviationStatus> {
 
 impl Synchronizer {
     /// Writes down how a refresh went.
-    pub(super) fn tell(&self, outcome: &Result<Outcome, SyncError>, took: Duration) {
+    pub(super) fn report(&self, outcome: &Result<Outcome, SyncError>, took: Duration) {
         let (now, real_now) = (Instant::now(), SystemTime::now());
-        // Instants are no times of day: they are told by their distance from now.
-        let told = |instant: Instant| {
+        // Instants are no times of day: their distance from now is.
+        let time = |instant: Instant| {
             let time = match instant.checked_duration_since(now) {
                 Some(ahead) => real_now + ahead,
                 None => real_now - (now - instant),
             };
             Timestamp::from(time).to_string()
         };
-        let documents = self.schedule.documents().map(|planned| DocumentStatus {
-            location: planned.location.to_string(),
-            interval: planned.interval.as_secs(),
-            asked: planned.asked.map(told),
-            due: Some(told(planned.due)),
-            answer: planned.answer.clone(),
+        let documents = self.schedule.documents().map(|(location, plan)| DocumentStatus {
+            location: location.to_string(),
+            interval: plan.interval.as_secs(),
+            asked: plan.asked.map(time),
+            due: Some(time(plan.due)),
+            answer: plan.answer.clone(),
         });
         let documents: Vec<_> = documents.collect();
         let discovered = self.discovered.iter().flat_map(|(source, _)| &source.deviations);
@@ -343,7 +342,7 @@ impl Synchronizer {
             let ended = Timestamp::from(real_now).to_string();
             let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
             status.ended(Refreshed { ended, milliseconds, outcome: outcome.into() });
-            status.next_poll = self.schedule.next().map(told);
+            status.next_poll = self.schedule.next().map(time);
             status.documents = documents;
             status.sets = sets;
             status.missing = lacking;

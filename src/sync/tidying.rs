@@ -9,8 +9,10 @@ use crate::source::documents::DocumentCache;
 use crate::source::zip::Packages;
 
 impl Synchronizer {
-    /// After a commit, in the background: makes room in the catalog, in the spool and among the packages.
-    pub fn tidy(&mut self) {
+    /// After a commit, in the background: makes room in the catalog, in the spool and among the packages. Waits for the spool to be settled
+    /// behind the commit before: two at a time would overwrite each other's list of what it holds.
+    pub async fn tidy(&mut self) {
+        self.settled().await;
         let catalog = self.catalog.clone();
         tokio::task::spawn_blocking(move || {
             scheduling::aside(|| compact(&catalog));
@@ -18,29 +20,16 @@ impl Synchronizer {
         });
         let (catalog, spool, packages) = (self.catalog.clone(), self.spool.clone(), self.packages.clone());
         let settle = move || settle(&catalog, &spool, packages.as_ref());
-        let before = self.settling.take();
-        // Two at a time would write down, each over the other's word, what the spool holds.
-        self.settling = Some(tokio::spawn(async move {
-            note(match before {
-                Some(before) => before.await,
-                None => Ok(()),
-            });
-            note(tokio::task::spawn_blocking(|| scheduling::aside(settle)).await);
-        }));
+        self.settling = Some(tokio::task::spawn_blocking(|| scheduling::aside(settle)));
     }
 
-    /// Waits until the spool is settled. Whatever is fetched meanwhile belongs to no position yet and would be dropped.
+    /// Waits until the spool is settled. A document fetched meanwhile belongs to no position yet and would be dropped.
     pub(super) async fn settled(&mut self) {
-        if let Some(settling) = self.settling.take() {
-            note(settling.await);
+        if let Some(settling) = self.settling.take()
+            && let Err(cause) = settling.await
+        {
+            tracing::warn!(%cause, "the spool is not settled");
         }
-    }
-}
-
-/// Tells where a thread that settled the spool died.
-fn note(settled: Result<(), tokio::task::JoinError>) {
-    if let Err(cause) = settled {
-        tracing::warn!(%cause, "the spool is not settled");
     }
 }
 

@@ -261,7 +261,7 @@ impl Told {
 fn refresh(sync: SharedStatus, notices: Notices, commands: mpsc::Sender<Command>, accept_deletions: bool) -> Waiting {
     Box::pin(async move {
         let (requester, answer) = oneshot::channel();
-        let asked = commands.send(Command::Asked { accept_deletions, requester }).await;
+        let asked = commands.send(Command::Refresh { accept_deletions, requester }).await;
         let refreshed = match asked {
             Ok(()) => answer.await.map_err(|_| Refusal::Ending)?,
             Err(_) => return Err(Refusal::Ending),

@@ -33,6 +33,7 @@
 mod digest;
 mod doubts;
 mod lost;
+mod mark;
 mod order;
 mod reading;
 #[cfg(test)]
@@ -44,8 +45,8 @@ pub use lost::{Absent, Asked, Lost};
 pub use reading::{ChangeDocument, DocumentHead, Journal, Visit, is_change};
 
 use crate::document::{Change, Entry, PackageMember, Timestamp};
+use mark::Mark;
 use order::{Frame, Moment, ambiguous, own_times, settle};
-use reading::Mark;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet, hash_map};
 

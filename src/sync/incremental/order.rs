@@ -1,6 +1,6 @@
 //! When each change of a document happened, by what its document says.
 
-use super::reading::Mark;
+use super::mark::Mark;
 use crate::document::Timestamp;
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};

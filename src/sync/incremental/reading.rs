@@ -1,11 +1,11 @@
 //! Reading one change document: a mark of each entry stays in memory; at the end it is known which entries are new.
 
 use super::digest::digest;
-use super::doubts::resource_digest;
+use super::mark::Mark;
 use super::order::{ambiguous, own_times};
 use super::{ChangeState, Prefix, latest_believed};
 use crate::catalog::CatalogError;
-use crate::document::{Capability, Change, Entry, Header, PackageMember, Timestamp};
+use crate::document::{Capability, Entry, Header, PackageMember, Timestamp};
 use std::cmp::Ordering;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -21,75 +21,6 @@ pub type Journal<'j> = &'j dyn Fn(&Entry, Option<&PackageMember>, Timestamp) -> 
 
 /// Takes the entries of a document one by one.
 pub type Visit<'v, E> = &'v mut dyn FnMut(&Entry, Option<&PackageMember>) -> Result<(), E>;
-
-/// What stays of every entry of a change document: a million entries in 64 MB.
-#[derive(Clone, Copy, Debug)]
-pub struct Mark {
-    /// Hash of the URI.
-    pub uri: u64,
-    /// Digest of the entry.
-    pub digest: u64,
-    /// Whether it was not known at the last look.
-    pub is_new: bool,
-    /// Whether it is a deletion.
-    pub is_deletion: bool,
-    /// Whether it is a doubtful deletion whose resource is asked once more.
-    pub is_doubted: bool,
-    /// Whether more than its URI distinguishes it from other changes.
-    is_distinct: bool,
-    journaled: Option<Ordering>,
-    time: Timestamp,
-    kind: TimeKind,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TimeKind {
-    Datetime,
-    LastMod,
-    None,
-}
-
-impl Mark {
-    fn of(entry: &Entry, digest: u64, latest: Timestamp) -> Mark {
-        let possible = |time: Option<Timestamp>| time.filter(|time| *time <= latest);
-        let (time, kind) = match (possible(entry.datetime), possible(entry.lastmod)) {
-            (Some(time), _) => (time, TimeKind::Datetime),
-            (None, Some(time)) => (time, TimeKind::LastMod),
-            (None, None) => (Timestamp { seconds: 0, nanos: 0 }, TimeKind::None),
-        };
-        Mark {
-            uri: resource_digest(&entry.loc),
-            digest,
-            is_new: true,
-            is_deletion: entry.change == Some(Change::Deleted),
-            is_doubted: false,
-            is_distinct: entry.lastmod.is_some() || !entry.hashes.is_empty() || entry.length.is_some(),
-            journaled: None,
-            time,
-            kind,
-        }
-    }
-
-    /// The entry's `datetime`.
-    pub fn datetime(&self) -> Option<Timestamp> {
-        (self.kind == TimeKind::Datetime).then_some(self.time)
-    }
-
-    /// Its `lastmod`, where it has no `datetime`.
-    pub fn lastmod(&self) -> Option<Timestamp> {
-        (self.kind == TimeKind::LastMod).then_some(self.time)
-    }
-
-    /// Whether the journal holds this change, or a later one of its resource, where changes are known up to `until`.
-    fn is_applied(&self, until: Option<Timestamp>) -> bool {
-        match self.journaled {
-            Some(Ordering::Equal) => true,
-            // What no earlier look can have seen is new, even where a place has settled a later time for another change.
-            Some(Ordering::Greater) => Some(self.time) <= until,
-            _ => false,
-        }
-    }
-}
 
 /// A change document, before its entries are read.
 #[derive(Clone, Debug)]
@@ -150,7 +81,7 @@ impl ChangeDocument {
     /// Whether it reaches beyond `time`: what it lacks of earlier changes will not be published any more.
     pub fn tells_beyond(&self, time: Timestamp) -> bool {
         self.until().max(self.from()) >= Some(time)
-            || self.marks.iter().any(|mark| mark.kind != TimeKind::None && mark.time > time)
+            || self.marks.iter().any(|mark| mark.time().is_some_and(|own| own > time))
     }
 }
 
@@ -202,8 +133,8 @@ impl Reading<'_> {
         let mut mark = Mark::of(entry, digest, document.latest);
         mark.is_doubted = self.doubts.binary_search(&digest).is_ok();
         let seen = document.marks.len() as u64;
-        if seen >= self.before.entries && mark.kind != TimeKind::None {
-            mark.journaled = journal(entry, member, mark.time)?;
+        if let Some(time) = mark.time().filter(|_| seen >= self.before.entries) {
+            mark.journaled = journal(entry, member, time)?;
         }
         document.marks.push(mark);
         self.hash.update(&digest.to_le_bytes());
@@ -239,7 +170,7 @@ impl Reading<'_> {
         }
         let was_seen = |mark: &Mark| {
             let is_applied = mark.journaled == Some(Ordering::Equal);
-            (mark.kind == TimeKind::Datetime || is_applied) && Some(mark.time) <= state.until()
+            mark.datetime().or(mark.time().filter(|_| is_applied)).is_some_and(|time| Some(time) <= state.until())
         };
         let is_no_accident = is_distinct || before.entries.max(repeated as u64) >= NO_ACCIDENT;
         document.meets_known = is_no_accident || document.marks.iter().any(was_seen);

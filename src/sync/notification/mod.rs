@@ -1,22 +1,21 @@
-//! What a notification asks to be looked at. Nothing in it is believed: it only says where (Framework Notification, section
-//! 3; Change Notification, section 3). Values alone, no I/O and no clock of its own.
+//! What a notification announces. It is never believed, it only says what to ask for (Framework Notification, section 3; Change
+//! Notification, section 3). Values alone, no I/O; time is passed in.
 
 mod inbox;
+pub mod queue;
 #[cfg(test)]
 mod tests;
 
-pub use inbox::{Inbox, Taken};
+pub use inbox::Inbox;
 
-use super::command::Look;
-use crate::document::{Capability, Change, DocumentError, Entry, Limits, Reader, Timestamp, Uri};
+use super::command::Announcement;
+use crate::document::{Capability, Change, DocumentError, Entry, Limits, Reader, Uri};
 use crate::source::{Channel, DocumentLocation, Set, Source};
 
 /// Bounds for a notification, inflated: it has one entry, seldom many.
 const LIMITS: Limits = Limits { document: 8 << 20, text: 16 << 10, depth: 16, links: 100 };
-/// Entries read of a notification: where it has more, everything is looked at.
+/// Entries read of a notification: where it has more, everything is checked.
 const MOST_ENTRIES: usize = 10_000;
-/// Documents that a notification names one by one: where it names more, everything is looked at.
-const MOST_NAMED: usize = 1000;
 /// Channels of all sets together: each is a subscription that is asked for and renewed.
 const MOST_CHANNELS: usize = 1000;
 
@@ -33,7 +32,7 @@ pub struct SetChannel {
     pub own_authority: Box<str>,
 }
 
-/// The channels of every set of `source`; `host` is the own `HOST[:PORT]` where a person chose it.
+/// The channels of every set of `source`; `host` is the own `HOST[:PORT]` where `host=` gives it.
 pub fn channels(source: &Source, host: Option<&str>) -> Vec<SetChannel> {
     let of_set = |set: &Set| {
         let lists = set.documents.iter().filter(|(capability, _)| *capability == Capability::ChangeList);
@@ -73,30 +72,18 @@ pub enum NotificationError {
 /// What one notification announces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notification {
-    /// What to look at, changes of the Source Description left out.
-    pub looks: Vec<Look>,
-    /// Changes of the Source Description, which come on every channel.
-    pub descriptions: Vec<Announcement>,
-    /// Whether every change has its time: the same octets are the same notification then, and not another of the kind.
+    /// What to check.
+    pub announced: Vec<Announcement>,
+    /// Whether every change has its time: the same bytes are the same notification then, and not another of the kind.
     pub is_dated: bool,
 }
 
-/// A change that several channels announce.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Announcement {
-    /// The document that has changed.
-    pub document: Uri,
-    /// How.
-    pub change: Option<Change>,
-    /// When.
-    pub datetime: Option<Timestamp>,
-}
-
-/// Reads what was delivered on `channel`. A hub that fetches the topic may find nothing there: an empty body is a reason to look.
+/// Reads what was delivered on `channel`. A hub that fetches the topic may find nothing there: an empty body announces
+/// everything.
 pub fn read(body: &[u8], channel: &SetChannel) -> Result<Notification, NotificationError> {
-    let mut notification = Notification { looks: Vec::new(), descriptions: Vec::new(), is_dated: true };
+    let mut notification = Notification { announced: Vec::new(), is_dated: true };
     if body.trim_ascii().is_empty() {
-        return Ok(Notification { looks: vec![Look::Poll], is_dated: false, ..notification });
+        return Ok(Notification { announced: vec![Announcement::Everything], is_dated: false, ..notification });
     }
     let base = Some(channel.channel.topic.clone());
     let mut reader = Reader::new(body, base, LIMITS)?;
@@ -108,7 +95,7 @@ pub fn read(body: &[u8], channel: &SetChannel) -> Result<Notification, Notificat
         if entries.len() < MOST_ENTRIES {
             entries.push(entry);
         } else {
-            notification.looks = vec![Look::Poll];
+            notification.announced = vec![Announcement::Everything];
             notification.is_dated = false;
         }
     }
@@ -116,27 +103,16 @@ pub fn read(body: &[u8], channel: &SetChannel) -> Result<Notification, Notificat
         return Err(NotificationError::NothingUnderstood { entries: reader.skipped() });
     }
     if entries.is_empty() || reader.skipped() > 0 {
-        // Something has changed that it does not tell.
-        notification.looks.push(Look::Poll);
+        // Something has changed that it does not name.
+        notification.announced.push(Announcement::Everything);
         notification.is_dated = false;
     }
     notification.is_dated &= entries.iter().all(|entry| entry.datetime.is_some());
     match kind(reader.header().capability.as_ref(), &entries, &channel.channel) {
         Kind::Framework => entries.iter().for_each(|entry| notification.add_document(entry)),
         Kind::Changes => notification.add_changes(&entries, channel),
-        Kind::Other => notification.looks.push(Look::Poll),
+        Kind::Other => notification.announced.push(Announcement::Everything),
     }
-    if notification.looks.len() > MOST_NAMED {
-        notification.looks.retain(|look| *look == Look::Rediscover);
-        notification.looks.truncate(1);
-        notification.looks.push(Look::Poll);
-    }
-    let mut seen = Vec::new();
-    notification.looks.retain(|look| {
-        let is_new = !seen.contains(look);
-        seen.push(look.clone());
-        is_new
-    });
     Ok(notification)
 }
 
@@ -150,7 +126,7 @@ enum Kind {
     Other,
 }
 
-/// The document itself decides; one that does not say is what its entries look like, and else what its channel is.
+/// The document itself decides, else its entries, else its channel.
 fn kind(own: Option<&Capability>, entries: &[Entry], channel: &Channel) -> Kind {
     match (own, &channel.capability) {
         (Some(Capability::FrameworkNotification), _) => Kind::Framework,
@@ -174,25 +150,21 @@ impl Notification {
                     | ChangeListArchive | ChangeDumpArchive,
                 ),
                 Some(Change::Created | Change::Updated),
-            ) => self.looks.push(Look::Document { document: entry.loc.clone(), index: index() }),
-            (Some(CapabilityList), Some(_)) => self.looks.push(Look::Rediscover),
-            (Some(Description), Some(_)) => {
-                let (document, change, datetime) = (entry.loc.clone(), entry.change, entry.datetime);
-                self.descriptions.push(Announcement { document, change, datetime });
-            }
-            _ => self.looks.push(Look::Poll),
+            ) => self.announced.push(Announcement::Document { document: entry.loc.clone(), index: index() }),
+            (Some(CapabilityList | Description), Some(_)) => self.announced.push(Announcement::Source),
+            _ => self.announced.push(Announcement::Everything),
         }
     }
 
-    /// What a Change Notification says: the set's Change Lists will tell the same, and without one the resources themselves.
+    /// What a Change Notification says: the set's Change Lists say it too, and without one the resources themselves.
     fn add_changes(&mut self, entries: &[Entry], channel: &SetChannel) {
         if entries.is_empty() {
             return;
         }
         for list in &channel.change_lists {
-            self.looks.push(match list {
-                DocumentLocation::Uri(list) => Look::Document { document: list.clone(), index: None },
-                DocumentLocation::File(_) => Look::Poll,
+            self.announced.push(match list {
+                DocumentLocation::Uri(list) => Announcement::Document { document: list.clone(), index: None },
+                DocumentLocation::File(_) => Announcement::Everything,
             });
         }
         if !channel.change_lists.is_empty() {
@@ -202,11 +174,11 @@ impl Notification {
             entries.iter().partition(|entry| *entry.loc.authority() == *channel.own_authority);
         if !own.is_empty() {
             let change = |entry: &&Entry| (entry.loc.clone(), entry.change.unwrap_or(Change::Updated));
-            self.looks.push(Look::Resources(own.iter().map(change).collect()));
+            self.announced.push(Announcement::Resources(own.iter().map(change).collect()));
         }
         if !foreign.is_empty() {
-            // Nobody is sent to other hosts by a notification; what the lists say of them is looked at.
-            self.looks.push(Look::Poll);
+            // A notification sends no request to other hosts; the lists say what is new there.
+            self.announced.push(Announcement::Everything);
         }
     }
 }

@@ -59,7 +59,7 @@ async fn a_closed_list_leads_on_by_its_index() {
 }
 
 #[tokio::test]
-async fn a_look_at_a_change_list_fetches_that_document_and_nothing_else() {
+async fn an_announced_change_list_alone_is_fetched() {
     let server = source().await;
     let mut destination = Destination::of(&server, "/caps.xml");
     destination.commit().await;
@@ -67,17 +67,17 @@ async fn a_look_at_a_change_list_fetches_that_document_and_nothing_else() {
     let new = [change(&server, "/e", &format!("change=\"created\" {}", datetime(1)))];
     server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &new));
 
-    let look = command::Look::Document { document: server.uri(CHANGES), index: None };
-    let looked = destination.synchronizer.look(&look, false).await.unwrap();
+    let announcement = command::Announcement::Document { document: server.uri(CHANGES), index: None };
+    let checked = destination.synchronizer.check(&announcement, false).await.unwrap();
 
-    assert!(matches!(looked.outcome, Outcome::Committed(_)));
+    assert!(matches!(checked.outcome, Outcome::Committed(_)));
     assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e"]);
     let asked: Vec<_> = server.asked().into_iter().map(|asked| asked.path).collect();
     assert_eq!(asked, [CHANGES]);
 }
 
 #[tokio::test]
-async fn announced_resources_of_a_set_without_change_list_are_asked_themselves() {
+async fn announced_resources_without_change_list_are_asked() {
     let server = source().await;
     let offers = [offer("resourcelist", server.uri(LIST).as_str())];
     server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
@@ -87,41 +87,45 @@ async fn announced_resources_of_a_set_without_change_list_are_asked_themselves()
     destination.commit().await;
 
     let said = [("/a", Change::Deleted), ("/b", Change::Deleted), ("/e", Change::Created), ("/f", Change::Created)];
-    let resources = said.map(|(path, change)| (server.uri(path), change)).to_vec();
-    destination.synchronizer.look(&command::Look::Resources(resources), false).await.unwrap();
+    let resources = said.map(|(path, change)| (server.uri(path), change)).into();
+    destination.synchronizer.check(&command::Announcement::Resources(resources), false).await.unwrap();
 
     assert_eq!(destination.paths(), ["/a", "/c", "/d", "/e"], "/b answers 404, /f too");
     assert_eq!(destination.files()["/e"].1, Some(3));
 }
 
 #[tokio::test]
-async fn of_announced_resources_beyond_one_look_the_rest_is_told_and_one_that_is_silent_keeps_no_other_from_being_seen()
-{
+async fn announced_resources_beyond_one_check_are_its_rest() {
     let server = source().await;
     let offers = [offer("resourcelist", server.uri(LIST).as_str())];
     server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
     let mut destination = Destination::of(&server, "/caps.xml");
     destination.commit().await;
     let never = Arc::new(tokio::sync::Barrier::new(99));
-    server.put("/new/0", Answer::html("new").together(&never));
-    (1..25).for_each(|number| server.put(&format!("/new/{number}"), Answer::html("new")));
-    let resources: Vec<_> = (0..26).map(|it| (server.uri(&format!("/new/{it}")), Change::Created)).collect();
-    let rest =
-        |places: &[usize]| Some(command::Look::Resources(places.iter().map(|at| resources[*at].clone()).collect()));
+    server.put("/new/00", Answer::html("new").together(&never));
+    (1..25).for_each(|number| server.put(&format!("/new/{number:02}"), Answer::html("new")));
+    let resources: Vec<_> = (0..26).map(|it| (server.uri(&format!("/new/{it:02}")), Change::Created)).collect();
+    let rest = |places: &[usize]| {
+        Some(command::Announcement::Resources(places.iter().map(|at| resources[*at].clone()).collect()))
+    };
 
-    let looked = destination.synchronizer.look(&command::Look::Resources(resources.clone()), false).await.unwrap();
+    let checked = destination
+        .synchronizer
+        .check(&command::Announcement::Resources(resources.iter().cloned().collect()), false)
+        .await
+        .unwrap();
 
-    assert!(matches!(looked.outcome, Outcome::Committed(_)));
+    assert!(matches!(checked.outcome, Outcome::Committed(_)));
     assert_eq!(destination.files().len(), 4 + 19);
-    assert_eq!((looked.unseen, &looked.unreached), (None, &rest(&[0, 20, 21, 22, 23, 24, 25])));
-    server.put("/new/0", Answer::html("new"));
-    let looked = destination.synchronizer.look(&looked.unreached.unwrap(), true).await.unwrap();
-    assert_eq!((looked.unseen, looked.unreached), (rest(&[25]), None), "it answers 404 still");
+    assert_eq!((checked.unseen, &checked.rest), (None, &rest(&[0, 20, 21, 22, 23, 24, 25])));
+    server.put("/new/00", Answer::html("new"));
+    let checked = destination.synchronizer.check(&checked.rest.unwrap(), true).await.unwrap();
+    assert_eq!((checked.unseen, checked.rest), (rest(&[25]), None), "it answers 404 still");
     assert_eq!(destination.files().len(), 4 + 25);
 }
 
 #[tokio::test]
-async fn a_change_list_that_answers_5xx_is_asked_once_and_keeps_neither_another_nor_the_lists_waiting() {
+async fn a_change_list_that_answers_5xx_keeps_no_document_waiting() {
     let server = source().await;
     let documents = [("changelist", CHANGES), ("changelist", "/more.xml"), ("resourcelist", LIST)];
     let offers = documents.map(|(capability, path)| offer(capability, server.uri(path).as_str()));
@@ -147,7 +151,7 @@ async fn a_change_list_that_answers_5xx_is_asked_once_and_keeps_neither_another_
 }
 
 #[tokio::test]
-async fn while_the_source_cannot_be_discovered_what_is_known_of_is_followed_on() {
+async fn known_documents_are_followed_while_discovery_fails() {
     let server = source().await;
     let mut destination = Destination::of(&server, "/caps.xml");
     destination.commit().await;
@@ -174,7 +178,7 @@ async fn while_the_source_cannot_be_discovered_what_is_known_of_is_followed_on()
 }
 
 #[tokio::test]
-async fn the_newest_list_of_an_index_is_read_at_the_first_look_and_polled_though_all_ended_before_the_lists() {
+async fn the_newest_list_of_an_index_is_always_polled() {
     let server = source().await;
     let child = |path: &str, until: &str| format!("<sitemap><loc>{}</loc><rs:md {until}/></sitemap>", server.uri(path));
     let [first, second] = [("07:00", "08:00"), ("08:00", "08:30")]
@@ -202,7 +206,7 @@ async fn the_newest_list_of_an_index_is_read_at_the_first_look_and_polled_though
 }
 
 #[tokio::test]
-async fn a_change_list_that_ends_at_each_request_makes_no_discovery_until_it_stops_changing() {
+async fn a_change_list_closed_at_each_request_makes_no_discovery() {
     let server = source().await;
     let closed = |minute: u32| {
         let interval = format!("from=\"2013-01-03T09:00:00Z\" until=\"2013-01-03T10:{minute:02}:00Z\"");
@@ -245,7 +249,7 @@ async fn what_the_server_says_may_be_kept_is_not_asked_for_before() {
 }
 
 #[tokio::test]
-async fn where_a_change_list_is_due_the_resource_list_is_not_asked_for() {
+async fn a_due_change_list_is_polled_without_the_resource_list() {
     let server = source().await;
     let mut destination = Destination::of(&server, "/caps.xml");
     destination.commit().await;
@@ -260,9 +264,9 @@ async fn where_a_change_list_is_due_the_resource_list_is_not_asked_for() {
     assert!(asked.iter().any(|path| path == CHANGES) && !asked.iter().any(|path| path == LIST), "{asked:?}");
 }
 
-/// What a refresh fetches belongs to no position yet: whoever settles the spool for the revision before would drop it.
+/// What a refresh fetches belongs to no position yet: it would be dropped with what the revision before does not need.
 #[tokio::test]
-async fn nothing_is_fetched_while_the_spool_is_settled_behind_the_last_commit() {
+async fn nothing_is_fetched_while_the_spool_is_settled() {
     let server = source().await;
     let mut destination = Destination::of(&server, "/caps.xml");
     destination.commit().await;
@@ -286,7 +290,7 @@ async fn nothing_is_fetched_while_the_spool_is_settled_behind_the_last_commit() 
 
 /// Two that settle at one time might undo each other's work.
 #[tokio::test]
-async fn the_spool_is_settled_behind_a_commit_only_once_it_is_settled_behind_the_one_before() {
+async fn the_spool_is_settled_behind_one_commit_at_a_time() {
     let server = source().await;
     let mut destination = Destination::of(&server, "/caps.xml");
     destination.commit().await;
@@ -295,19 +299,17 @@ async fn the_spool_is_settled_behind_a_commit_only_once_it_is_settled_behind_the
         let _ = ended.recv();
     }));
 
-    destination.synchronizer.tidy();
-
-    let mut settled = std::pin::pin!(destination.synchronizer.settled());
+    let mut tidied = std::pin::pin!(destination.synchronizer.tidy());
     tokio::select! {
-        () = &mut settled => panic!("it did not wait for the first"),
+        () = &mut tidied => panic!("it did not wait for the first"),
         () = tokio::time::sleep(std::time::Duration::from_millis(100)) => {}
     }
     end.send(()).unwrap();
-    settled.await;
+    tidied.await;
 }
 
 #[tokio::test]
-async fn an_announced_update_of_a_resource_changes_its_content_and_not_what_it_belongs_to() {
+async fn an_announced_update_changes_the_content_alone() {
     use crate::document::Href;
     let server = source().await;
     let offers = [offer("resourcelist", server.uri(LIST).as_str())];
@@ -327,8 +329,8 @@ async fn an_announced_update_of_a_resource_changes_its_content_and_not_what_it_b
     server.put("/a", Answer::html("longer than before"));
     server.put("/b", Answer::status(405));
 
-    let said = ["/a", "/b"].map(|path| (server.uri(path), Change::Updated)).to_vec();
-    destination.synchronizer.look(&command::Look::Resources(said), false).await.unwrap();
+    let said = ["/a", "/b"].map(|path| (server.uri(path), Change::Updated)).into();
+    destination.synchronizer.check(&command::Announcement::Resources(said), false).await.unwrap();
 
     assert_eq!(destination.paths(), ["/a", "/b", "/c"]);
     assert_eq!((destination.files()["/a"].1, destination.files()["/b"].1), (Some(18), None));

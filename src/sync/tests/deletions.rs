@@ -33,7 +33,7 @@ async fn a_resource_in_two_sets_goes_when_both_have_deleted_it() {
 }
 
 #[tokio::test]
-async fn without_at_every_change_at_hand_counts_and_an_undated_deletion_only_where_the_resource_is_gone() {
+async fn without_at_an_undated_deletion_counts_once_answered_gone() {
     let server = source().await;
     let entries = ["/a", "/b", "/c", "/d"].map(|path| url(server.uri(path).as_str(), ""));
     server.put(LIST, resource_list_at("", &entries));
@@ -67,7 +67,7 @@ async fn a_deletion_of_what_was_never_here_is_counted() {
 }
 
 #[tokio::test]
-async fn deletions_of_more_than_half_wait_for_a_person_and_the_rest_is_applied() {
+async fn deletions_of_more_than_half_are_held_back() {
     let server = source().await;
     let mut destination = Destination::of(&server, "/caps.xml");
     destination.commit().await;
@@ -117,7 +117,7 @@ async fn a_person_accepts_all_that_is_held_back_however_much_it_is() {
 
 /// What nobody knows need be no list; but where it was one, what it listed is not thereby gone.
 #[tokio::test]
-async fn what_a_child_of_unknown_capability_listed_stays_when_it_breaks() {
+async fn files_of_a_broken_child_of_unknown_capability_stay() {
     let server = Loopback::start().await;
     let child = |path: &str, md: &str| format!("<sitemap><loc>{}</loc>{md}</sitemap>", server.uri(path));
     let children = child("/1.xml", "") + &child("/x", "<rs:md capability=\"hologram\"/>");
@@ -141,7 +141,7 @@ async fn what_a_child_of_unknown_capability_listed_stays_when_it_breaks() {
 }
 
 #[tokio::test]
-async fn deletions_that_are_held_back_and_are_taken_back_are_told_at_once() {
+async fn held_deletions_that_are_taken_back_leave_the_status_at_once() {
     let server = source().await;
     let mut destination = Destination::of(&server, "/caps.xml");
     destination.commit().await;
@@ -168,7 +168,7 @@ fn held(destination: &Destination) -> Option<u64> {
 }
 
 #[tokio::test]
-async fn while_a_set_cannot_be_had_the_other_sets_deletions_are_applied_and_once_it_is_back_its_own_are_too() {
+async fn a_missing_set_holds_back_its_own_deletions_until_it_is_back() {
     let server = two_sets().await;
     let of = |set: &str, names: &[&str]| {
         let paths: Vec<String> = names.iter().map(|name| format!("/{set}/{name}")).collect();
@@ -203,7 +203,7 @@ async fn while_a_set_cannot_be_had_the_other_sets_deletions_are_applied_and_once
 }
 
 #[tokio::test]
-async fn a_set_that_comes_back_with_next_to_nothing_is_held_back_as_any_other() {
+async fn a_set_that_comes_back_almost_empty_is_held_back() {
     let server = two_sets().await;
     server.put("/one/list.xml", Answer::xml(list(&server, &["/1", "/2", "/3", "/4", "/5", "/6"])));
     server.put("/two/list.xml", Answer::xml(list(&server, &["/a", "/b"])));
@@ -316,7 +316,7 @@ fn doubts(destination: &Destination) -> usize {
 }
 
 #[tokio::test]
-async fn of_undated_deletions_beyond_what_a_look_asks_none_is_lost_and_none_is_believed_unasked() {
+async fn many_undated_deletions_are_asked_about_refresh_by_refresh() {
     let (server, mut destination) = undated(130, 120).await;
     destination.synchronizer.tuning.asked = 50;
     server.put("/r7", Answer::html("still here"));
@@ -341,7 +341,7 @@ async fn of_undated_deletions_beyond_what_a_look_asks_none_is_lost_and_none_is_b
 }
 
 #[tokio::test]
-async fn a_resource_that_does_not_answer_whether_it_is_gone_stays_and_is_asked_at_the_next_look() {
+async fn a_resource_that_does_not_answer_stays_and_is_asked_again() {
     let (server, mut destination) = undated(6, 2).await;
     server.put("/r0", Answer::status(503));
 
@@ -359,7 +359,7 @@ async fn a_resource_that_does_not_answer_whether_it_is_gone_stays_and_is_asked_a
 }
 
 #[tokio::test]
-async fn a_deletion_that_waits_for_its_resource_is_overtaken_by_what_is_told_of_it_later() {
+async fn a_later_change_supersedes_a_deletion_that_waits() {
     let (server, mut destination) = undated(6, 2).await;
     server.put("/r0", Answer::status(503));
     destination.commit().await;
@@ -431,7 +431,7 @@ async fn sets_that_have_left_the_source_leave_the_state() {
 }
 
 #[tokio::test]
-async fn lists_among_resources_that_are_not_followed_keep_what_is_not_listed() {
+async fn lists_among_resources_keep_what_is_not_listed() {
     let server = Loopback::start().await;
     let paths: Vec<String> = (0..12).map(|number| format!("/{number}")).collect();
     let listed = |count: usize| list(&server, &paths[..count].iter().map(String::as_str).collect::<Vec<_>>());

@@ -12,9 +12,11 @@ mod older;
 mod times;
 mod waiting;
 
+use super::guard::MaxDelete;
+use super::selection::Selection;
 use super::*;
 use crate::catalog::{EntryId, Kind, Node, Revision};
-use crate::document::Change;
+use crate::document::{Change, Limits};
 use crate::source::tests::loopback::{Answer, Loopback, offer, resource_list, sitemapindex, url, urlset};
 use std::collections::BTreeMap;
 use tempfile::TempDir;
@@ -144,7 +146,7 @@ async fn two_sets() -> Loopback {
 }
 
 #[tokio::test]
-async fn an_unchanged_poll_costs_one_304_a_document_and_writes_nothing() {
+async fn an_unchanged_poll_costs_one_304_a_document() {
     let server = Loopback::start().await;
     server.put(LIST, Answer::xml(index(&server, &["/a.xml", "/b.xml"])).etag("index"));
     server.put("/a.xml", Answer::xml(list(&server, &["/a/1", "/a/2"])).etag("a"));
@@ -165,7 +167,7 @@ async fn an_unchanged_poll_costs_one_304_a_document_and_writes_nothing() {
 }
 
 #[tokio::test]
-async fn a_list_that_breaks_off_or_is_none_changes_nothing_and_is_asked_for_anew() {
+async fn a_list_that_breaks_off_or_is_none_changes_nothing() {
     let server = Loopback::start().await;
     let good = |paths: &[&str]| list(&server, paths);
     server.put(LIST, Answer::xml(good(&["/a", "/b"])).etag("1"));
@@ -219,7 +221,7 @@ async fn no_list_however_well_formed_empties_the_tree() {
 }
 
 #[tokio::test]
-async fn an_index_with_a_list_missing_cut_or_not_understood_leaves_the_whole_tree() {
+async fn an_index_with_a_broken_list_leaves_the_whole_tree() {
     let server = Loopback::start().await;
     let whole = index(&server, &["/a.xml", "/b.xml"]);
     server.put(LIST, Answer::xml(whole.clone()));
@@ -260,7 +262,7 @@ async fn a_list_named_twice_in_its_index_is_one_list() {
 }
 
 #[tokio::test]
-async fn a_resource_in_two_sets_is_one_file_and_the_later_statement_counts() {
+async fn of_two_sets_the_later_statement_of_a_resource_counts() {
     let server = two_sets().await;
     let shared = server.uri("/shared").to_string();
     let stated = |lastmod: &str, length: u64, own: &str| {
@@ -286,7 +288,7 @@ async fn a_resource_in_two_sets_is_one_file_and_the_later_statement_counts() {
 }
 
 #[tokio::test]
-async fn a_set_that_cannot_be_reached_keeps_its_files_and_a_first_tree_is_made_of_the_rest() {
+async fn a_set_that_cannot_be_reached_keeps_its_files() {
     let server = two_sets().await;
     server.put("/one/list.xml", Answer::xml(list(&server, &["/one/own"])));
     server.put("/two/list.xml", Answer::xml(list(&server, &["/two/own"])));
@@ -329,7 +331,7 @@ async fn a_position_that_is_damaged_is_made_anew_with_all_else() {
 }
 
 #[tokio::test]
-async fn a_list_on_disk_gives_names_below_the_host_of_its_smallest_uri() {
+async fn the_own_host_of_a_list_on_disk_is_that_of_its_smallest_uri() {
     let server = Loopback::start().await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("list.xml");
@@ -430,7 +432,7 @@ async fn nothing_offered_beside_the_resource_list_stops_a_refresh() {
 }
 
 #[tokio::test]
-async fn a_list_made_at_each_request_without_validators_keeps_every_inode() {
+async fn a_list_without_validators_keeps_every_inode() {
     let server = Loopback::start().await;
     let made_at = |second: u32| {
         let entries = [url(server.uri("/a").as_str(), ""), url(server.uri("/b").as_str(), "")];
@@ -453,7 +455,7 @@ async fn a_list_made_at_each_request_without_validators_keeps_every_inode() {
 }
 
 #[tokio::test]
-async fn a_document_that_is_no_resource_list_makes_no_tree_whatever_its_parent_says() {
+async fn a_document_that_is_no_resource_list_makes_no_tree() {
     let server = Loopback::start().await;
     let offers = [offer("resourcelist", server.uri(LIST).as_str())];
     server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
@@ -466,7 +468,7 @@ async fn a_document_that_is_no_resource_list_makes_no_tree_whatever_its_parent_s
 }
 
 #[tokio::test]
-async fn rediscovery_holds_back_a_set_that_vanishes_and_shows_a_new_one() {
+async fn rediscovery_holds_back_a_vanished_set_and_shows_a_new_one() {
     let server = two_sets().await;
     server.put("/one/list.xml", Answer::xml(list(&server, &["/one/own"])));
     server.put("/two/list.xml", Answer::xml(list(&server, &["/two/own"])));
@@ -480,7 +482,7 @@ async fn rediscovery_holds_back_a_set_that_vanishes_and_shows_a_new_one() {
     server.put("/three/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[("up", &up)], &lists)));
     server.put("/three/list.xml", Answer::xml(list(&server, &["/three/own"])));
 
-    destination.synchronizer.look(&command::Look::Rediscover, false).await.unwrap();
+    destination.synchronizer.check(&command::Announcement::Source, false).await.unwrap();
 
     assert_eq!(destination.paths(), ["/one/own", "/three/own", "/two/own"]);
     assert_eq!(destination.synchronizer.status().read().held.unwrap().files, 1);

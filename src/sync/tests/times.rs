@@ -37,7 +37,7 @@ async fn an_index_without_at_speaks_for_the_time_of_its_earliest_list() {
 }
 
 #[tokio::test]
-async fn lists_without_any_at_speak_for_the_newest_lastmod_listed_that_is_not_yet_to_come() {
+async fn lists_without_any_at_speak_for_the_newest_past_lastmod() {
     let at = time_of(|server| {
         let lastmods = [("/a", "2012-01-01T00:00:00Z"), ("/b", "2012-06-01T00:00:00Z"), ("/c", "2999-01-01T00:00:00Z")];
         let entries = lastmods.map(|(path, lastmod)| dated(server, path, lastmod));
@@ -56,7 +56,7 @@ async fn lists_without_any_time_speak_for_their_last_modified() {
 }
 
 #[tokio::test]
-async fn lists_of_which_nobody_tells_a_time_speak_for_none() {
+async fn lists_without_any_time_at_all_speak_for_none() {
     let at = time_of(|server| resource_list_at("", &[change(server, "/a", "")]));
     assert_eq!(at.await, None);
 }

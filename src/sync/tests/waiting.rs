@@ -2,7 +2,7 @@
 
 use super::changes::{change, source};
 use super::*;
-use crate::catalog::Invalidation;
+use crate::catalog::{Invalidation, Renewal};
 use crate::sync::command::Command;
 use crate::sync::poll::Listeners;
 use tokio::sync::{mpsc, oneshot};
@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 /// Who asks while a refresh is under way must see everything published before: it may have been read already. All who wait
 /// share one more.
 #[tokio::test]
-async fn refreshes_asked_for_during_one_share_the_next_and_see_what_was_published_before() {
+async fn refreshes_requested_during_one_share_the_next() {
     let server = source().await;
     let mut destination = Destination::of(&server, "/caps.xml");
     destination.commit().await;
@@ -21,7 +21,7 @@ async fn refreshes_asked_for_during_one_share_the_next_and_see_what_was_publishe
     let running = tokio::spawn(poll::run(synchronizer, receiver, listeners, false));
     let ask = || {
         let (requester, answer) = oneshot::channel();
-        commands.try_send(Command::Asked { accept_deletions: false, requester }).unwrap();
+        commands.try_send(Command::Refresh { accept_deletions: false, requester }).unwrap();
         answer
     };
     server.asked();
@@ -71,10 +71,10 @@ async fn an_inode_gets_its_successor_while_the_source_is_waited_for() {
     let address = silent.local_addr().unwrap();
     server.put("/changes.xml", Answer::redirect(&format!("http://{address}/changes.xml")));
     let (requester, mut answer) = oneshot::channel();
-    commands.try_send(Command::Asked { accept_deletions: false, requester }).unwrap();
+    commands.try_send(Command::Refresh { accept_deletions: false, requester }).unwrap();
     let (connection, _) = silent.accept().await.unwrap();
 
-    commands.try_send(Command::Renew(fuser::INodeNo(before))).unwrap();
+    commands.try_send(Command::Renew(fuser::INodeNo(before), Renewal::AsPublished)).unwrap();
 
     assert!(!invalidated.recv().await.unwrap().is_empty());
     assert!(answer.try_recv().is_err(), "the refresh waits still");
@@ -106,8 +106,8 @@ async fn announcements_of_a_document_that_fails_put_off_no_poll() {
 
     let announced = async {
         loop {
-            let look = command::Look::Document { document: server.uri(LIST), index: None };
-            commands.try_send(Command::Look(look)).unwrap();
+            let announcement = command::Announcement::Document { document: server.uri(LIST), index: None };
+            commands.try_send(Command::Announced(vec![announcement])).unwrap();
             let mut asked = Vec::new();
             while !asked.iter().any(|it: &crate::source::tests::loopback::Asked| it.path == LIST) {
                 tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -126,8 +126,7 @@ async fn announcements_of_a_document_that_fails_put_off_no_poll() {
 
 /// It is put off ever longer; what else there is comes as often as ever.
 #[tokio::test]
-async fn a_change_list_that_fails_for_good_slows_no_other_and_has_the_source_neither_discovered_nor_distrusted_each_time()
- {
+async fn a_change_list_that_fails_for_good_slows_no_other() {
     const POLLS: usize = 20;
     let server = source().await;
     let offers = [("resourcelist", LIST), ("changelist", "/changes.xml"), ("changelist", "/more.xml")];
@@ -161,10 +160,41 @@ async fn a_change_list_that_fails_for_good_slows_no_other_and_has_the_source_nei
     assert_eq!(times(&asked, "/caps.xml"), 0);
     refreshed.recv().await.unwrap();
     let (requester, answer) = oneshot::channel();
-    commands.try_send(Command::Asked { accept_deletions: false, requester }).unwrap();
+    commands.try_send(Command::Refresh { accept_deletions: false, requester }).unwrap();
     let told = answer.await.unwrap().outcome;
     assert!(matches!(&told, status::RefreshOutcome::Failed(why) if why.contains("/changes.xml")), "{told:?}");
     assert!(status.read().failures > 0);
+    drop(commands);
+    running.await.unwrap();
+}
+
+/// While channels are alive polling is rarer; where that ends, the usual interval counts at once.
+#[tokio::test]
+async fn the_end_of_live_channels_hurries_the_next_poll() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    let schedule = &mut destination.synchronizer.schedule;
+    schedule.set_live(true);
+    let locations: Vec<_> = schedule.documents().map(|(location, _)| location.clone()).collect();
+    let asked = tokio::time::Instant::now() - schedule::SHORTEST * 2;
+    locations.iter().for_each(|location| schedule.answered(location, schedule::Cost::default(), 0.0, asked));
+    server.asked();
+    let (commands, receiver) = mpsc::channel(64);
+    let listeners = Listeners { invalidate: Box::new(|_| ()), refreshed: Box::new(|| ()) };
+    let Destination { synchronizer, catalog: _catalog, _folder } = destination;
+    let running = tokio::spawn(poll::run(synchronizer, receiver, listeners, false));
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    assert!(server.asked().is_empty(), "not due yet");
+
+    commands.try_send(Command::Channels(false)).unwrap();
+
+    let polled = async {
+        while server.asked().is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(30), polled).await.expect("what was put off is due");
     drop(commands);
     running.await.unwrap();
 }
