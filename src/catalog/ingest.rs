@@ -59,20 +59,9 @@ impl<'b> Share<'b> {
 }
 
 impl Catalog {
-    /// For entries that another thread adds before the baseline of theirs is begun; they count as added at [`super::Baseline::join`].
+    /// For entries that another thread adds; they count as added at [`super::Baseline::join`].
     pub fn share<'c>(&'c self, naming: &'c Naming, set: SetId) -> Share<'c> {
         Share::new(self, naming, set, RunLimits::default())
-    }
-}
-
-impl Shared {
-    /// Takes what was added to another share, behind what is here.
-    ///
-    /// # Errors
-    /// What was spilled could not be merged (the disk is full): both are given up.
-    pub fn join(&mut self, other: Shared) -> Result<(), CatalogError> {
-        self.newest = self.newest.max(other.newest);
-        self.sorter.join(other.sorter)
     }
 }
 

@@ -1,11 +1,11 @@
 //! From what was read to one revision. The guard decides what may go, and the position is part of the same commit.
 
 use super::deviations::SeenDeviations;
-use super::dumps;
+use super::fetch::dumps;
+use super::fetch::parse::{ParseJob, chooser};
 use super::guard::{DeletionGuard, ListLoss, MaxDelete};
 use super::incremental::NewChange;
 use super::new_changes::{NewChanges, News};
-use super::parse::{ParseJob, chooser};
 use super::position::Position;
 use super::read_set::ReadSet;
 use super::selection::Selection;

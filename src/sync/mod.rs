@@ -2,8 +2,8 @@
 //!
 //! A refresh asks for documents conditionally: all of them, those that are due (`schedule`), or what a notification names (`looks`).
 //! New changes (`changes`, `incremental`) are applied to the current revision. Where a list differs from what the revision was made of,
-//! or the changes do not continue from the last refresh, all lists are merged into a new statement of what exists (`lists`, `dumps`,
-//! `parse`), brought forward by the changes.
+//! or the changes do not continue from the last refresh, all lists are merged into a new statement of what exists (`fetch`), brought
+//! forward by the changes.
 //!
 //! Either way there is one commit (`commit`), which holds the [`position::Position`] too; the guard decides what may go. A failure before
 //! it changes nothing, and what was committed is never applied again. The kernel is notified afterwards.
@@ -11,24 +11,21 @@
 mod archives;
 pub mod audit;
 mod changes;
-mod children;
 pub mod command;
 mod commit;
 mod config;
 pub mod deviations;
 mod discovery;
-pub mod dumps;
 mod error;
+pub mod fetch;
 mod followed;
 pub mod guard;
+mod history;
 pub mod incremental;
 mod lagging;
-mod lists;
 mod looks;
 mod new_changes;
 pub mod notification;
-mod parse;
-mod past;
 pub mod poll;
 pub mod position;
 mod read_changes;
@@ -48,17 +45,18 @@ use crate::source::documents::DocumentCache;
 use crate::source::http::Client;
 use crate::source::zip::Packages;
 use crate::source::{DocumentLocation, EntryPoint, Missing, Source};
-use children::Children;
 use command::Scope;
 use commit::{Made, Reading};
 pub use config::SyncConfig;
 use deviations::SeenDeviations;
 pub use error::SyncError;
+use fetch::index_cache::IndexCache;
+use fetch::lists::missing;
+use fetch::parse::LEAST_PART;
 use followed::{FollowedSet, followed};
 use guard::MaxDelete;
 use incremental::{ChangeState, MOST_ASKED};
 use lagging::StaleLists;
-use lists::missing;
 use notification::SetChannel;
 use position::Position;
 use read_changes::ReadChanges;
@@ -114,7 +112,7 @@ pub struct Synchronizer {
     /// Whether the next refresh discovers the Source again.
     is_stale: bool,
     schedule: Schedule,
-    children: Children,
+    children: IndexCache,
     /// What dumps are read through.
     packages: Option<Packages>,
     /// The position of the current revision, once it was read: no other writer changes it.
@@ -204,14 +202,14 @@ impl Synchronizer {
             discovered: None,
             is_stale: false,
             schedule,
-            children: Children::default(),
+            children: IndexCache::default(),
             packages: None,
             position: None,
             stale_lists: StaleLists::default(),
             below: HashMap::new(),
             applied: HashMap::new(),
             deviations: SeenDeviations::default(),
-            least_part: parse::LEAST_PART,
+            least_part: LEAST_PART,
             writing: Arc::default(),
             batches: None,
             tuning: Tuning::default(),

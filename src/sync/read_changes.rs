@@ -3,7 +3,7 @@
 use super::SyncError;
 use super::deviations::SeenDeviations;
 use super::incremental::{ChangeDocument, ChangeState, DocumentHead, Lost, Visit};
-use super::parse::broken_document;
+use super::fetch::parse::broken_document;
 use crate::catalog::{Catalog, SetId, Statement};
 use crate::document::{Change, DocumentError, Entry, Limits, PackageMember, Reader, Timestamp};
 use crate::source::DocumentLocation;

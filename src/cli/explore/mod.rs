@@ -20,7 +20,7 @@ use crate::source::documents::DocumentCache;
 use crate::source::http::{Client, Method, Request};
 use crate::source::zip::{PackageConfig, Packages};
 use crate::source::{DocumentLocation, EntryPoint, Missing, Set, SourceError};
-use crate::sync::dumps::{ReadDump, read_dump};
+use crate::sync::fetch::dumps::{ReadDump, read_dump};
 use report::Report;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -5,7 +5,7 @@ mod asking;
 mod changes;
 mod deletions;
 mod dumps;
-mod early;
+mod lists;
 mod lost;
 mod many;
 mod older;

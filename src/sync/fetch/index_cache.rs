@@ -13,9 +13,9 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// What indexes said of their children when these were last asked.
 #[derive(Debug, Default)]
-pub struct Children(HashMap<Uri, (u64, Instant)>);
+pub struct IndexCache(HashMap<Uri, (u64, Instant)>);
 
-impl Children {
+impl IndexCache {
     /// Whether the child of this entry is asked.
     pub fn choose(&self, entry: &Entry, now: Instant) -> Child {
         match (digest(entry), self.0.get(&entry.loc)) {
@@ -24,7 +24,7 @@ impl Children {
         }
     }
 
-    /// Notes a crawl that chose by [`Children::choose`] at `now`.
+    /// Notes a crawl that chose by [`IndexCache::choose`] at `now`.
     pub fn note(&mut self, walked: &Crawled, now: Instant) {
         for entry in walked.leaves.iter().filter_map(|leaf| leaf.listed.as_deref()) {
             if let Some(digest) = digest(entry)
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn a_child_whose_index_entry_is_unchanged_is_asked_once_a_day() {
         let now = Instant::now();
-        let mut children = Children::default();
+        let mut children = IndexCache::default();
         assert_eq!(children.choose(&entry(Some(1)), now), Child::Ask, "never seen");
 
         children.note(&walked(entry(Some(1))), now);
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn a_child_without_time_or_digest_is_asked_each_time() {
         let now = Instant::now();
-        let mut children = Children::default();
+        let mut children = IndexCache::default();
 
         children.note(&walked(entry(None)), now);
 

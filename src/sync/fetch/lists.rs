@@ -1,17 +1,17 @@
 //! Baseline synchronization: the lists of every set are fetched, and become one new statement of what exists.
 
-use super::followed::FollowedSet;
 use super::parse::{self, ListParser, ParseJob};
-use super::position::Position;
-use super::read_set::ReadSet;
-use super::schedule::{Cost, jitter};
-use super::selection::plan::Plan;
-use super::{Progressing, Scope, Stage, SyncError, Synchronizer};
 use crate::catalog::{Naming, SetId};
 use crate::document::{Entry, Header, Uri};
 use crate::platform::error_chain::chain;
 use crate::source::crawl::{ANOTHER_LIST, Asking, Child, Crawled, Leaf, crawl};
 use crate::source::{DocumentLocation, EntryPoint, Missing, Source, SourceError, another_set};
+use crate::sync::followed::FollowedSet;
+use crate::sync::position::Position;
+use crate::sync::read_set::ReadSet;
+use crate::sync::schedule::{Cost, jitter};
+use crate::sync::selection::plan::Plan;
+use crate::sync::{Progressing, Scope, Stage, SyncError, Synchronizer};
 use std::sync::{Mutex, PoisonError};
 use tokio::time::Instant;
 
@@ -21,7 +21,7 @@ const REMARKS: usize = 10;
 impl Synchronizer {
     /// Fetches the lists of all `sets`. `None` if those of `scope` are the lists that `before`, the position of the current
     /// revision, was made of. With `naming` lists are parsed while others are fetched.
-    pub(super) async fn read_lists(
+    pub(in crate::sync) async fn read_lists(
         &mut self,
         sets: &[FollowedSet],
         scope: &Scope,
@@ -133,7 +133,11 @@ impl Synchronizer {
     }
 
     /// Finds the newest `lastmod` of each set that follows changes and whose lists do not state which time they speak for.
-    pub(super) async fn date_lists(&self, sets: &[FollowedSet], read: &mut [ReadSet]) -> Result<(), SyncError> {
+    pub(in crate::sync) async fn date_lists(
+        &self,
+        sets: &[FollowedSet],
+        read: &mut [ReadSet],
+    ) -> Result<(), SyncError> {
         for it in read {
             let follows = sets.iter().any(|set| set.id == it.id && !set.incremental().1.is_empty());
             if !follows || it.stated_at().is_some() {
@@ -147,7 +151,7 @@ impl Synchronizer {
     }
 
     /// Fetches one document with all below it, and notes when it is due again.
-    pub(super) async fn walk(
+    pub(in crate::sync) async fn walk(
         &mut self,
         root: &DocumentLocation,
         asking: Asking<'_>,
@@ -177,7 +181,7 @@ impl Synchronizer {
     }
 
     /// The names of a tree that is made of what was `read`.
-    pub(super) async fn naming(&self, source: &Source, read: &[ReadSet]) -> Result<Naming, SyncError> {
+    pub(in crate::sync) async fn naming(&self, source: &Source, read: &[ReadSet]) -> Result<Naming, SyncError> {
         if let Some(naming) = self.known_naming(source)? {
             return Ok(naming);
         }
@@ -188,7 +192,7 @@ impl Synchronizer {
     }
 
     /// The same, if it is known before anything is read.
-    pub(super) fn known_naming(&self, source: &Source) -> Result<Option<Naming>, SyncError> {
+    pub(in crate::sync) fn known_naming(&self, source: &Source) -> Result<Option<Naming>, SyncError> {
         let own_authority = self.config.host.as_ref().or(source.own_authority.as_ref());
         own_authority.map(|authority| self.naming_of(authority)).transpose()
     }
@@ -199,7 +203,7 @@ impl Synchronizer {
     }
 
     /// An error if parts are `missing`: nothing else is left to show.
-    pub(super) fn fail_if_missing(&self, missing: &[Missing]) -> Result<(), SyncError> {
+    pub(in crate::sync) fn fail_if_missing(&self, missing: &[Missing]) -> Result<(), SyncError> {
         let Some(Missing { location, why, .. }) = missing.first() else { return Ok(()) };
         let others = match missing.len() {
             1 => String::new(),

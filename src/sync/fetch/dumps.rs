@@ -1,14 +1,7 @@
 //! The manifests of packages in dumps (sections 11 and 13). They state what exists where there is no Resource List, what has changed
 //! where there is no Change List, and next to lists where the bytes of a resource lie too.
 
-use super::command::Scope;
-use super::deviations::{NotUnderstood, SeenDeviations};
-use super::followed::FollowedSet;
-use super::incremental::{Absent, Asked, ChangeState, DocumentHead};
 use super::parse::broken_document;
-use super::read_changes::{Origin, ReadChanges};
-use super::read_set::ReadSet;
-use super::{Progressing, SyncError, Synchronizer};
 use crate::catalog::{Baseline, SetId};
 use crate::document::{Capability, Change, Deviations, Entry, Header, Limits, Timestamp, Uri};
 use crate::platform::error_chain::chain;
@@ -16,6 +9,13 @@ use crate::source::crawl::{Asking, Child, Crawled, EVERYTHING};
 use crate::source::documents::{CachedDocument, DocumentCache};
 use crate::source::zip::{Listed, Manifest, PackageError, Packages};
 use crate::source::{DocumentLocation, Missing};
+use crate::sync::command::Scope;
+use crate::sync::deviations::{NotUnderstood, SeenDeviations};
+use crate::sync::followed::FollowedSet;
+use crate::sync::incremental::{Absent, Asked, ChangeState, DocumentHead};
+use crate::sync::read_changes::{Origin, ReadChanges};
+use crate::sync::read_set::ReadSet;
+use crate::sync::{Progressing, SyncError, Synchronizer};
 use futures_util::{FutureExt, Stream, StreamExt, stream};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -43,18 +43,18 @@ impl Synchronizer {
     }
 
     /// Packages whose own manifests differ from the published copies that the tree was made of.
-    pub(super) fn contradicted(&self) -> HashSet<Uri> {
+    pub(in crate::sync) fn contradicted(&self) -> HashSet<Uri> {
         self.packages.as_ref().map(Packages::contradicted).unwrap_or_default()
     }
 
     /// The tree was made of the packages' own manifests.
-    pub(super) fn corrected(&self, contradicted: &HashSet<Uri>) {
+    pub(in crate::sync) fn corrected(&self, contradicted: &HashSet<Uri>) {
         self.packages.iter().for_each(|packages| packages.corrected(contradicted));
     }
 
     /// Reads the manifests of the dumps of all sets: of a set that has lists only if `is_new` says that they may have changed.
     /// There a dump that cannot be read is no failure. In place of lists it is: a tree is shown whole or not at all.
-    pub(super) async fn read_dumps(
+    pub(in crate::sync) async fn read_dumps(
         &mut self,
         sets: &[FollowedSet],
         read: &mut [ReadSet],
@@ -103,7 +103,7 @@ impl Synchronizer {
 
     /// Reads what is new in the Change Dump at `root`: each package is a list of changes. A package that fails for now does not
     /// hold back others whose interval says that they are older or newer, and is requested again.
-    pub(super) async fn read_change_dump(
+    pub(in crate::sync) async fn read_change_dump(
         &mut self,
         set: SetId,
         root: &DocumentLocation,

@@ -1,17 +1,16 @@
-//! Lists are parsed and sorted by several threads: those of a first tree while others are fetched, those of a refresh all
-//! together.
+//! Lists are parsed and sorted by several threads: those of a first tree while others are fetched, those of a refresh together.
 //!
 //! A part is some lists in document order, which one thread parses and sorts. The sorted parts stay in document order, so that of
 //! several entries for one resource the last counts.
 
-use super::deviations::{NotUnderstood, SeenDeviations};
-use super::read_set::{ParsedLists, ReadSet};
-use super::selection::plan::{Chooser, Plan};
-use super::{Progressing, Stage, SyncError};
 use crate::catalog::{Catalog, Naming, SetId, Share};
 use crate::document::{Deviations, DocumentError, Entry, Limits, Timestamp, Uri};
 use crate::source::documents::{CachedDocument, DocumentCache};
 use crate::source::{DocumentLocation, is_resource};
+use crate::sync::deviations::{NotUnderstood, SeenDeviations};
+use crate::sync::read_set::{ParsedLists, ReadSet};
+use crate::sync::selection::plan::{Chooser, Plan};
+use crate::sync::{Progressing, Stage, SyncError};
 use std::num::NonZero;
 use std::ops::ControlFlow;
 use std::panic::resume_unwind;
@@ -65,7 +64,7 @@ pub struct ListParser {
     work: Arc<Work>,
     /// `None` when all lists are there.
     queue: Option<Sender<(usize, Part)>>,
-    threads: Vec<JoinHandle<Result<Parsed, SyncError>>>,
+    threads: Vec<JoinHandle<Parsed>>,
     /// The next part, its number and its bytes.
     next: Part,
     number: usize,
@@ -77,8 +76,8 @@ pub struct ListParser {
 /// Lists in document order.
 type Part = Vec<CachedDocument>;
 
-/// Parts that were parsed, with their numbers.
-type Parsed = Vec<(usize, ParsedLists)>;
+/// What a thread has parsed: parts with their numbers.
+type Parsed = Result<Vec<(usize, ParsedLists)>, SyncError>;
 
 /// What the threads share.
 struct Work {
@@ -182,7 +181,7 @@ impl ListParser {
     }
 
     /// Waits for all threads.
-    fn join(&mut self) -> Vec<thread::Result<Result<Parsed, SyncError>>> {
+    fn join(&mut self) -> Vec<thread::Result<Parsed>> {
         self.threads.drain(..).map(JoinHandle::join).collect()
     }
 }
@@ -204,8 +203,9 @@ impl Work {
         self.is_stopped.load(Ordering::Relaxed)
     }
 
-    /// Parses parts until there are no more. A failure stops the other threads.
-    fn parse_parts(&self) -> Result<Parsed, SyncError> {
+    /// Parses parts until there are no more, or it is stopped: then a failure is reported, or no result is awaited. A failure stops
+    /// the other threads.
+    fn parse_parts(&self) -> Parsed {
         let mut share = self.job.catalog.share(&self.job.naming, self.job.set);
         let mut parsed = Vec::new();
         while let Some((number, part)) = self.next() {
