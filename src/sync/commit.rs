@@ -1,16 +1,16 @@
 //! From what was read to one revision. The guard decides what may go, and the position is part of the same commit.
 
+use super::changes::NewChange;
 use super::deviations::SeenDeviations;
 use super::fetch::dumps;
+use super::fetch::new_changes::{NewChanges, News};
 use super::fetch::parse::{ParseJob, chooser};
 use super::guard::{DeletionGuard, ListLoss, MaxDelete};
-use super::incremental::NewChange;
-use super::new_changes::{NewChanges, News};
-use super::position::Position;
 use super::read_set::ReadSet;
 use super::selection::Selection;
 use super::selection::changes::{Judge, Verdict, entry_of};
 use super::selection::plan::Plan;
+use super::state::Position;
 use super::{Progressing, Stage, SyncError, Synchronizer};
 use crate::catalog::{Applied, Catalog, CatalogError, Committed, Held, Losses, Naming, SetId, Statement};
 use crate::document::{Change, Entry, Timestamp, Uri};

@@ -6,12 +6,12 @@
 //!
 //! There is one baseline. It is made again while that time lies in the future, and until the change documents reach beyond it.
 
-use super::followed::{FollowedSet, Purpose, followed};
-use super::incremental::ChangeState;
-use super::position::Position;
-use super::read_changes::ReadChanges;
+use super::changes::ChangeState;
+use super::documents::{FollowedSet, Purpose, followed};
+use super::fetch::read_changes::ReadChanges;
 use super::read_set::ReadSet;
 use super::schedule::jitter;
+use super::state::Position;
 use super::{Outcome, Progressing, Scope, Stage, Step, SyncError, Synchronizer, no_resource_list};
 use crate::document::{Entry, Header, Root, Timestamp};
 use crate::platform::error_chain::chain;

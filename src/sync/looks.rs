@@ -1,10 +1,10 @@
 //! Asking for what a notification names.
 
+use super::changes::NewChange;
 use super::command::{Announced, Announcement, Scope};
-use super::followed::followed;
-use super::incremental::NewChange;
-use super::new_changes::News;
-use super::position::Position;
+use super::documents::followed;
+use super::fetch::new_changes::News;
+use super::state::Position;
 use super::{Outcome, SyncError, Synchronizer, unwatched};
 use crate::catalog::{CatalogError, Resource};
 use crate::document::{Change, Entry, Timestamp, Uri};

@@ -1,37 +1,33 @@
 //! Keeping in step with the Source: what exists from its lists or dumps, then what changes. The only writer of the catalog.
 //!
 //! A refresh asks for documents conditionally: all of them, those that are due (`schedule`), or what a notification names (`looks`).
-//! New changes (`changes`, `incremental`) are applied to the current revision. Where a list differs from what the revision was made of,
+//! New changes (`changes`) are applied to the current revision. Where a list differs from what the revision was made of,
 //! or the changes do not continue from the last refresh, all lists are merged into a new statement of what exists (`fetch`), brought
 //! forward by the changes.
 //!
-//! Either way there is one commit (`commit`), which holds the [`position::Position`] too; the guard decides what may go. A failure before
+//! Either way there is one commit (`commit`), which holds the [`state::Position`] too; the guard decides what may go. A failure before
 //! it changes nothing, and what was committed is never applied again. The kernel is notified afterwards.
 
-mod archives;
 pub mod audit;
-mod changes;
+pub mod changes;
 pub mod command;
 mod commit;
 mod config;
 pub mod deviations;
 mod discovery;
+mod documents;
 mod error;
 pub mod fetch;
-mod followed;
 pub mod guard;
 mod history;
-pub mod incremental;
 mod lagging;
 mod looks;
-mod new_changes;
 pub mod notification;
 pub mod poll;
-pub mod position;
-mod read_changes;
 mod read_set;
 mod schedule;
 pub mod selection;
+pub mod state;
 pub mod status;
 #[cfg(test)]
 mod tests;
@@ -45,23 +41,22 @@ use crate::source::documents::DocumentCache;
 use crate::source::http::Client;
 use crate::source::zip::Packages;
 use crate::source::{DocumentLocation, EntryPoint, Missing, Source};
+use changes::{ChangeState, MOST_ASKED};
 use command::Scope;
 use commit::{Made, Reading};
 pub use config::SyncConfig;
 use deviations::SeenDeviations;
+use documents::{FollowedSet, followed};
 pub use error::SyncError;
 use fetch::index_cache::IndexCache;
 use fetch::lists::missing;
 use fetch::parse::LEAST_PART;
-use followed::{FollowedSet, followed};
-use guard::MaxDelete;
-use incremental::{ChangeState, MOST_ASKED};
+use fetch::read_changes::ReadChanges;
 use lagging::StaleLists;
 use notification::SetChannel;
-use position::Position;
-use read_changes::ReadChanges;
 use read_set::ReadSet;
 use schedule::Schedule;
+use state::Position;
 use status::SharedStatus;
 use std::collections::HashMap;
 use std::sync::Arc;

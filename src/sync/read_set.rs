@@ -1,6 +1,6 @@
 //! What was read of one set for a baseline: the documents that its lists led to, and the packages of its dumps.
 
-use super::incremental::latest_believed;
+use super::changes::latest_believed;
 use crate::catalog::{SetId, Shared};
 use crate::document::{Timestamp, Uri};
 use crate::source::crawl::{Crawled, Leaf};

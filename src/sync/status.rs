@@ -2,7 +2,7 @@
 
 use super::deviations::SeenDeviations;
 use super::guard::HeldBack;
-use super::position::{Position, SetPosition};
+use super::state::{Position, SetPosition};
 use super::{Outcome, SyncError, Synchronizer};
 use crate::catalog::Committed;
 use crate::document::Timestamp;

@@ -1,7 +1,7 @@
 //! Behind a commit: room is made in the catalog, in the spool and among the packages.
 
 use super::Synchronizer;
-use super::position::Position;
+use super::state::Position;
 use crate::catalog::Catalog;
 use crate::platform::error_chain::chain;
 use crate::platform::scheduling;

@@ -12,7 +12,7 @@ mod tests;
 pub use compare::Versions;
 pub use event::{Difference, Event, Finding, Shown, Summary};
 
-use super::position::Position;
+use super::state::Position;
 use super::status::MissingStatus;
 use super::{Stage, SyncConfig, SyncError, Synchronizer, Unheard};
 use crate::catalog::{Catalog, CatalogError, Snapshot};

@@ -2,6 +2,7 @@
 //! where there is no Change List, and next to lists where the bytes of a resource lie too.
 
 use super::parse::broken_document;
+use super::read_changes::{Origin, ReadChanges};
 use crate::catalog::{Baseline, SetId};
 use crate::document::{Capability, Change, Deviations, Entry, Header, Limits, Timestamp, Uri};
 use crate::platform::error_chain::chain;
@@ -9,11 +10,10 @@ use crate::source::crawl::{Asking, Child, Crawled, EVERYTHING};
 use crate::source::documents::{CachedDocument, DocumentCache};
 use crate::source::zip::{Listed, Manifest, PackageError, Packages};
 use crate::source::{DocumentLocation, Missing};
+use crate::sync::changes::{Absent, Asked, ChangeState, DocumentHead};
 use crate::sync::command::Scope;
 use crate::sync::deviations::{NotUnderstood, SeenDeviations};
-use crate::sync::followed::FollowedSet;
-use crate::sync::incremental::{Absent, Asked, ChangeState, DocumentHead};
-use crate::sync::read_changes::{Origin, ReadChanges};
+use crate::sync::documents::FollowedSet;
 use crate::sync::read_set::ReadSet;
 use crate::sync::{Progressing, SyncError, Synchronizer};
 use futures_util::{FutureExt, Stream, StreamExt, stream};

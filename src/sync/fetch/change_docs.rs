@@ -1,17 +1,17 @@
 //! Incremental synchronization: what the change documents of the sets say that is new.
 
-use super::followed::{FollowedSet, Purpose, followed};
-use super::incremental::{Absent, Asked, ChangeDocument, ChangeState, DocumentHead, resource_digest, some};
 use super::new_changes::NewChanges;
-use super::position::Position;
 use super::read_changes::{Origin, ReadChanges, read_document};
-use super::{Outcome, Progressing, Scope, Step, SyncError, Synchronizer, Unheard};
 use crate::catalog::SetId;
 use crate::document::{Capability, Entry, Header, Timestamp, Uri};
 use crate::platform::error_chain::chain;
 use crate::source::crawl::{Asking, Child, EVERYTHING, Leaf, crawl};
 use crate::source::http::{Client, Request};
 use crate::source::{DocumentLocation, Missing};
+use crate::sync::changes::{Absent, Asked, ChangeDocument, ChangeState, DocumentHead, resource_digest, some};
+use crate::sync::documents::{FollowedSet, Purpose, followed};
+use crate::sync::state::Position;
+use crate::sync::{Outcome, Progressing, Scope, Step, SyncError, Synchronizer, Unheard};
 use futures_util::{FutureExt, StreamExt, stream};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,7 +52,7 @@ impl Left {
 
 impl Synchronizer {
     /// Follows the changes of a tree whose lists, read a moment ago, are of no use.
-    pub(super) async fn advance_without_lists(
+    pub(in crate::sync) async fn advance_without_lists(
         &mut self,
         scope: &Scope,
         progress: &Progressing,
@@ -71,7 +71,7 @@ impl Synchronizer {
 
     /// Fetches the change documents of `sets` that `scope` asks for. One that fails or cannot be read is left for later: it
     /// never keeps another from being read. Why the first of these failed is in `unfollowed`.
-    pub(super) async fn read_changes(
+    pub(in crate::sync) async fn read_changes(
         &mut self,
         sets: &[FollowedSet],
         position: &Position,
@@ -116,7 +116,7 @@ impl Synchronizer {
                     ) => {
                         tracing::warn!("changes cannot be followed for now: {}", chain(&cause));
                         self.unheard.push(Unheard { root: root.clone(), why: chain(&cause) });
-                        self.schedule.failed(root, chain(&cause), super::schedule::jitter(), Instant::now());
+                        self.schedule.failed(root, chain(&cause), crate::sync::schedule::jitter(), Instant::now());
                         self.lacks_packages |= matches!(purpose, Purpose::ChangeDump);
                         self.unfollowed.get_or_insert(cause);
                     }
@@ -128,16 +128,16 @@ impl Synchronizer {
     }
 
     /// Notes that something below `root` fails or cannot be read, where `why` says so; so it was `before` times in a row.
-    pub(super) fn note_failed(&mut self, root: &DocumentLocation, why: Option<String>, before: u32) {
+    pub(in crate::sync) fn note_failed(&mut self, root: &DocumentLocation, why: Option<String>, before: u32) {
         if let Some(why) = why {
             tracing::warn!("some changes cannot be followed for now: {why}");
             self.unheard.push(Unheard { root: root.clone(), why: why.clone() });
-            self.schedule.failed_in_part(root, (why, before), super::schedule::jitter(), Instant::now());
+            self.schedule.failed_in_part(root, (why, before), crate::sync::schedule::jitter(), Instant::now());
         }
     }
 
     /// Reads `root`, one of the `roots` of its set, or an archive of theirs.
-    pub(super) async fn read_root(
+    pub(in crate::sync) async fn read_root(
         &mut self,
         set: SetId,
         (root, roots): (&DocumentLocation, &[DocumentLocation]),
@@ -245,7 +245,7 @@ impl Synchronizer {
     }
 
     /// Adds a change document to `read`.
-    pub(super) async fn read_document(
+    pub(in crate::sync) async fn read_document(
         &self,
         set: SetId,
         state: &Arc<ChangeState>,
@@ -264,7 +264,7 @@ impl Synchronizer {
     }
 
     /// What is new in `read`, by the `state` of each root: of undated deletions those that their resources confirm.
-    pub(super) async fn news(
+    pub(in crate::sync) async fn news(
         &self,
         read: Vec<ReadChanges>,
         state: &(dyn Fn(SetId, &DocumentLocation) -> ChangeState + Sync),

@@ -1,14 +1,14 @@
 //! What was read of the change documents of one root.
 
-use super::SyncError;
-use super::deviations::SeenDeviations;
-use super::incremental::{ChangeDocument, ChangeState, DocumentHead, Lost, Visit};
-use super::fetch::parse::broken_document;
+use super::parse::broken_document;
 use crate::catalog::{Catalog, SetId, Statement};
 use crate::document::{Change, DocumentError, Entry, Limits, PackageMember, Reader, Timestamp};
 use crate::source::DocumentLocation;
 use crate::source::documents::{CachedDocument, DocumentCache};
 use crate::source::zip::{Manifest, PackageError};
+use crate::sync::SyncError;
+use crate::sync::changes::{ChangeDocument, ChangeState, DocumentHead, Lost, Visit};
+use crate::sync::deviations::SeenDeviations;
 use std::collections::HashMap;
 use std::io::BufRead;
 use std::sync::Arc;

@@ -1,18 +1,18 @@
 //! Archives of change documents (section 15): they close a gap without a new baseline where they reach back far enough.
 
-use super::command::Scope;
-use super::followed::{FollowedSet, Purpose};
-use super::incremental::ChangeState;
 use super::read_changes::ReadChanges;
-use super::{Progressing, SyncError, Synchronizer};
 use crate::platform::error_chain::chain;
 use crate::source::DocumentLocation;
+use crate::sync::changes::ChangeState;
+use crate::sync::command::Scope;
+use crate::sync::documents::{FollowedSet, Purpose};
+use crate::sync::{Progressing, SyncError, Synchronizer};
 
 impl Synchronizer {
     /// Where `read` does not go on from what is known: adds to it what the archives of `set`, and those that its documents name,
     /// hold of the time between. What does not close the gap is left; only where an earlier time is wanted
     /// it is applied all the same, and the gap stays marked.
-    pub(super) async fn close_gap(
+    pub(in crate::sync) async fn close_gap(
         &mut self,
         set: &FollowedSet,
         read: &mut ReadChanges,

@@ -1,8 +1,8 @@
 //! What the current revision was made of, committed together with it.
 
-use super::followed::FollowedSet;
+use super::changes::ChangeState;
+use super::documents::FollowedSet;
 use super::guard::{DeletionGuard, ListLoss};
-use super::incremental::ChangeState;
 use super::read_set::ReadSet;
 use crate::catalog::{CatalogError, Naming, SetId};
 use crate::document::{Timestamp, Uri};

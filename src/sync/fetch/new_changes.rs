@@ -1,13 +1,13 @@
 //! New changes by their places in the change documents. Their entries are read again when they are applied, so that however many
 //! they are, only those of one batch lie in memory.
 
-use super::SyncError;
-use super::incremental::{ChangeState, NewChange, Settled, SettledChange, is_change};
 use super::read_changes::{ChangeStates, Origin, ReadChanges};
 use crate::catalog::SetId;
 use crate::document::{Change, Limits, Timestamp, Uri};
 use crate::source::DocumentLocation;
 use crate::source::documents::DocumentCache;
+use crate::sync::SyncError;
+use crate::sync::changes::{ChangeState, NewChange, Settled, SettledChange, is_change};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Changes that a commit applies.
