@@ -15,7 +15,7 @@ use resyncfs::fs::{Filesystem, FsOptions};
 use resyncfs::source::EntryPoint;
 use resyncfs::source::documents::DocumentCache;
 use resyncfs::source::http::{Client, Credentials, HttpConfig};
-use resyncfs::sync::guard::MaxDelete;
+use resyncfs::sync::deletion_guard::MaxDelete;
 use resyncfs::sync::selection::Selection;
 use resyncfs::sync::{SyncConfig, Synchronizer};
 use std::collections::{BTreeMap, BTreeSet};

@@ -40,8 +40,8 @@ use crate::source::websub::{self, Listener, WebsubConfig, WebsubError};
 use crate::source::zip::{PackageConfig, Packages};
 use crate::source::{SourceError, off_the_workers};
 use crate::sync::command::Command;
-use crate::sync::poll::Listeners;
-use crate::sync::{Outcome, Stage, SyncConfig, SyncError, Synchronizer, poll};
+use crate::sync::poller::Listeners;
+use crate::sync::{Outcome, Stage, SyncConfig, SyncError, Synchronizer, poller};
 use audit::Auditor;
 use identity::Folders;
 use register::{Record, Registration};
@@ -323,7 +323,7 @@ pub fn run(
         commands: commands.clone(),
     };
     let looking = runtime
-        .spawn(poll::run(synchronizer, command_receiver, listeners(&notices, &content), from_earlier))
+        .spawn(poller::run(synchronizer, command_receiver, listeners(&notices, &content), from_earlier))
         .abort_handle();
     runtime.spawn(forward(events, commands.clone(), notices.clone()));
     runtime.spawn(forgetting::run(catalog.clone(), content.clone()));

@@ -4,7 +4,7 @@ use crate::platform::error_chain::chain;
 use crate::source::http::Client;
 use crate::source::websub::{Delivery, Listener, Member, Standing, Subject, Subscriber};
 use crate::sync::command::{Announcement, Command};
-use crate::sync::notification::{Inbox, SetChannel};
+use crate::sync::push::{Inbox, SetChannel};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 use tokio::sync::{mpsc, watch};

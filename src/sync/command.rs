@@ -1,6 +1,6 @@
 //! What a running synchronizer is asked to do, and how much of the Source a refresh asks for.
 
-use super::schedule::Schedule;
+use super::scheduler::Schedule;
 use super::status::Refreshed;
 use crate::catalog::Renewal;
 use crate::document::{Change, Uri};

@@ -1,11 +1,11 @@
 //! From what was read to one revision. The guard decides what may go, and the position is part of the same commit.
 
 use super::changes::NewChange;
+use super::deletion_guard::{DeletionGuard, ListLoss, MaxDelete};
 use super::deviations::SeenDeviations;
 use super::fetch::dumps;
 use super::fetch::new_changes::{NewChanges, News};
 use super::fetch::parse::{ParseJob, chooser};
-use super::guard::{DeletionGuard, ListLoss, MaxDelete};
 use super::read_set::ReadSet;
 use super::selection::Selection;
 use super::selection::changes::{Judge, Verdict, entry_of};
@@ -106,7 +106,7 @@ impl Synchronizer {
     pub(super) async fn merge(&self, reading: Reading, progress: Progressing) -> Result<Made, SyncError> {
         let (catalog, spool, limits) = (self.catalog.clone(), self.spool.clone(), self.config.limits);
         let (selection, limit) = (self.config.selection.clone(), self.config.max_delete);
-        let (broken, least_part) = (self.deviations.clone(), self.least_part);
+        let (broken, least_part) = (self.deviations.clone(), self.tuning.least_part);
         // What is held back cannot be read in a damaged catalog: it goes with the rest.
         let is_confirmed = self.confirms_rebuilding && self.catalog.is_distrusted();
         let writer = self.writing.clone().lock_owned().await;

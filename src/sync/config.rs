@@ -1,6 +1,8 @@
 //! What is synchronized, and how.
 
-use super::guard::MaxDelete;
+use super::changes::MOST_ASKED;
+use super::deletion_guard::MaxDelete;
+use super::fetch::parse::LEAST_PART;
 use super::selection::Selection;
 use crate::document::{Limits, Timestamp, Uri};
 use crate::source::EntryPoint;
@@ -31,4 +33,23 @@ pub struct SyncConfig {
     pub as_of: Option<Timestamp>,
     /// `cache-reserve=`: bytes that documents and the catalog leave free on the disk.
     pub reserve: u64,
+}
+
+/// Bounds of one refresh, which tests make small.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tuning {
+    /// Changes that one commit applies: some 3 kB each.
+    pub in_batch: usize,
+    /// Resources that are asked: whether they are gone, or whether they show what was announced.
+    pub asked: usize,
+    /// How long all of these have to answer: requesters and polls wait meanwhile.
+    pub answers_due: Duration,
+    /// Bytes of lists that one thread parses at once, at least.
+    pub least_part: u64,
+}
+
+impl Default for Tuning {
+    fn default() -> Tuning {
+        Tuning { in_batch: 50_000, asked: MOST_ASKED, answers_due: Duration::from_secs(30), least_part: LEAST_PART }
+    }
 }

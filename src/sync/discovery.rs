@@ -1,6 +1,6 @@
 //! The Source by its Source Description and Capability Lists, which are read once a day and on demand.
 
-use super::{Synchronizer, notification};
+use super::{Synchronizer, push};
 use crate::source::discovery::discover;
 use crate::source::{Source, SourceError};
 use std::time::Duration;
@@ -32,7 +32,7 @@ impl Synchronizer {
             // Downloads have clones of this client.
             self.client.move_to(authority);
         }
-        self.channels.send_replace(Some(notification::channels(&source, self.config.host.as_deref())));
+        self.channels.send_replace(Some(push::channels(&source, self.config.host.as_deref())));
         self.discovered = Some((source.clone(), Instant::now()));
         self.is_stale = false;
         Ok((source, None))

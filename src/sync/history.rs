@@ -10,7 +10,7 @@ use super::changes::ChangeState;
 use super::documents::{FollowedSet, Purpose, followed};
 use super::fetch::read_changes::ReadChanges;
 use super::read_set::ReadSet;
-use super::schedule::jitter;
+use super::scheduler::jitter;
 use super::state::Position;
 use super::{Outcome, Progressing, Scope, Stage, Step, SyncError, Synchronizer, no_resource_list};
 use crate::document::{Entry, Header, Root, Timestamp};
@@ -76,7 +76,7 @@ impl Synchronizer {
         }
         if sets.is_empty() {
             let earliest = match search.earliest {
-                Some(earliest) => format!("the earliest time that it tells of is {earliest}"),
+                Some(earliest) => format!("the earliest time that it lists is {earliest}"),
                 None => "none of its lists says of which time it is".to_owned(),
             };
             return Err(SyncError::NothingThatOld { at: as_of, earliest });

@@ -1,6 +1,6 @@
 //! Keeping in step with the Source: what exists from its lists or dumps, then what changes. The only writer of the catalog.
 //!
-//! A refresh asks for documents conditionally: all of them, those that are due (`schedule`), or what a notification names (`looks`).
+//! A refresh asks for documents conditionally: all of them, those that are due (`scheduler`), or what a notification names (`push`).
 //! New changes (`changes`) are applied to the current revision. Where a list differs from what the revision was made of,
 //! or the changes do not continue from the last refresh, all lists are merged into a new statement of what exists (`fetch`), brought
 //! forward by the changes.
@@ -13,25 +13,24 @@ pub mod changes;
 pub mod command;
 mod commit;
 mod config;
+pub mod deletion_guard;
 pub mod deviations;
 mod discovery;
 mod documents;
 mod error;
 pub mod fetch;
-pub mod guard;
 mod history;
-mod lagging;
-mod looks;
-pub mod notification;
-pub mod poll;
+pub mod poller;
+pub mod push;
 mod read_set;
-mod schedule;
+mod scheduler;
 pub mod selection;
+mod stale_list;
 pub mod state;
 pub mod status;
 #[cfg(test)]
 mod tests;
-mod tidying;
+mod tidy;
 
 use crate::catalog::{Catalog, CatalogError, Committed, SetId};
 use crate::document::{Capability, Timestamp, Uri};
@@ -41,21 +40,21 @@ use crate::source::documents::DocumentCache;
 use crate::source::http::Client;
 use crate::source::zip::Packages;
 use crate::source::{DocumentLocation, EntryPoint, Missing, Source};
-use changes::{ChangeState, MOST_ASKED};
+use changes::ChangeState;
 use command::Scope;
 use commit::{Made, Reading};
 pub use config::SyncConfig;
+use config::Tuning;
 use deviations::SeenDeviations;
 use documents::{FollowedSet, followed};
 pub use error::SyncError;
 use fetch::index_cache::IndexCache;
 use fetch::lists::missing;
-use fetch::parse::LEAST_PART;
 use fetch::read_changes::ReadChanges;
-use lagging::StaleLists;
-use notification::SetChannel;
+use push::SetChannel;
 use read_set::ReadSet;
-use schedule::Schedule;
+use scheduler::Schedule;
+use stale_list::StaleLists;
 use state::Position;
 use status::SharedStatus;
 use std::collections::HashMap;
@@ -118,8 +117,6 @@ pub struct Synchronizer {
     /// Digests of the change documents all of whose entries are in the position.
     applied: HashMap<DocumentLocation, u64>,
     deviations: SeenDeviations,
-    /// Bytes of lists that one thread parses at once, at least.
-    least_part: u64,
     /// Held by the writer of the catalog: a commit, or a new inode given between two.
     writing: Arc<Mutex<()>>,
     /// Batches that are committed and not yet in any [`Outcome`].
@@ -137,23 +134,6 @@ pub struct Synchronizer {
     settling: Option<JoinHandle<()>>,
     status: SharedStatus,
     channels: watch::Sender<Option<Vec<SetChannel>>>,
-}
-
-/// Bounds of one look, by which tests make theirs small.
-#[derive(Clone, Copy, Debug)]
-struct Tuning {
-    /// Changes that one commit applies, with all that is made of them some 3 kB each.
-    in_batch: usize,
-    /// Resources that are asked whether they are gone.
-    asked: usize,
-    /// How long all of these have to answer: a requester of a refresh waits meanwhile.
-    answers_due: Duration,
-}
-
-impl Default for Tuning {
-    fn default() -> Tuning {
-        Tuning { in_batch: 50_000, asked: MOST_ASKED, answers_due: Duration::from_secs(30) }
-    }
 }
 
 /// What one refresh goes on from.
@@ -204,7 +184,6 @@ impl Synchronizer {
             below: HashMap::new(),
             applied: HashMap::new(),
             deviations: SeenDeviations::default(),
-            least_part: LEAST_PART,
             writing: Arc::default(),
             batches: None,
             tuning: Tuning::default(),
@@ -534,7 +513,7 @@ impl Synchronizer {
 
     /// The interval of a document that costs nothing.
     fn usual_interval(&self) -> Duration {
-        self.config.poll.unwrap_or(schedule::SHORTEST)
+        self.config.poll.unwrap_or(scheduler::SHORTEST)
     }
 }
 

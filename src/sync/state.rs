@@ -1,8 +1,8 @@
 //! What the current revision was made of, committed together with it.
 
 use super::changes::ChangeState;
+use super::deletion_guard::{DeletionGuard, ListLoss};
 use super::documents::FollowedSet;
-use super::guard::{DeletionGuard, ListLoss};
 use super::read_set::ReadSet;
 use crate::catalog::{CatalogError, Naming, SetId};
 use crate::document::{Timestamp, Uri};

@@ -1,7 +1,7 @@
 //! The state of a running synchronizer: plain values, for `resyncfs status` and the control socket.
 
+use super::deletion_guard::HeldBack;
 use super::deviations::SeenDeviations;
-use super::guard::HeldBack;
 use super::state::{Position, SetPosition};
 use super::{Outcome, SyncError, Synchronizer};
 use crate::catalog::Committed;

@@ -20,7 +20,7 @@ pub use table::{OptionSpec, TABLE};
 use super::CliError;
 use crate::content::{Fixity, Mirrors, Revalidate, Unannounced};
 use crate::document::{Limits, Timestamp, Uri};
-use crate::sync::guard::MaxDelete;
+use crate::sync::deletion_guard::MaxDelete;
 use crate::sync::selection::Selection;
 use std::path::PathBuf;
 use std::time::Duration;

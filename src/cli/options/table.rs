@@ -6,7 +6,7 @@ use crate::content::{Fixity, Mirrors, Revalidate, Unannounced};
 use crate::control::loopback;
 use crate::document::{Href, Timestamp, Uri};
 use crate::platform::error_chain::chain;
-use crate::sync::guard::MaxDelete;
+use crate::sync::deletion_guard::MaxDelete;
 
 /// One option: its name, what its value looks like (empty: none is taken), a line of help, and what it does.
 pub struct OptionSpec {

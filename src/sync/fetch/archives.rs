@@ -53,7 +53,7 @@ impl Synchronizer {
             met.push(archive);
         }
         let is_here = |location: &str| read.documents.iter().any(|it| it.location() == location);
-        earlier.retain(|archived| !is_here(&archived.location()));
+        earlier.retain(|archived| !is_here(archived.location()));
         let is_closed = known.is_followed_by(earlier.iter().chain(&read.documents));
         if is_closed || known.is_of_the_past() {
             if !earlier.is_empty() {

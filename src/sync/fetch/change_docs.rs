@@ -116,7 +116,7 @@ impl Synchronizer {
                     ) => {
                         tracing::warn!("changes cannot be followed for now: {}", chain(&cause));
                         self.unheard.push(Unheard { root: root.clone(), why: chain(&cause) });
-                        self.schedule.failed(root, chain(&cause), crate::sync::schedule::jitter(), Instant::now());
+                        self.schedule.failed(root, chain(&cause), crate::sync::scheduler::jitter(), Instant::now());
                         self.lacks_packages |= matches!(purpose, Purpose::ChangeDump);
                         self.unfollowed.get_or_insert(cause);
                     }
@@ -132,7 +132,7 @@ impl Synchronizer {
         if let Some(why) = why {
             tracing::warn!("some changes cannot be followed for now: {why}");
             self.unheard.push(Unheard { root: root.clone(), why: why.clone() });
-            self.schedule.failed_in_part(root, (why, before), crate::sync::schedule::jitter(), Instant::now());
+            self.schedule.failed_in_part(root, (why, before), crate::sync::scheduler::jitter(), Instant::now());
         }
     }
 

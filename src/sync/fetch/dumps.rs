@@ -4,7 +4,7 @@
 use super::parse::broken_document;
 use super::read_changes::{Origin, ReadChanges};
 use crate::catalog::{Baseline, SetId};
-use crate::document::{Capability, Change, Deviations, Entry, Header, Limits, Timestamp, Uri};
+use crate::document::{Capability, Change, Entry, Header, Limits, Timestamp, Uri};
 use crate::platform::error_chain::chain;
 use crate::source::crawl::{Asking, Child, Crawled, EVERYTHING};
 use crate::source::documents::{CachedDocument, DocumentCache};
@@ -282,9 +282,13 @@ pub fn enter(
     chooses: &dyn Fn(&Entry) -> Result<bool, SyncError>,
     seen: &SeenDeviations,
 ) -> Result<(), SyncError> {
-    let (deviations, read) = for_each_entry(manifest, &mut |entry| {
+    let broken = |cause| {
+        SyncError::Package(PackageError::Manifest { package: manifest.package().clone(), cause: Arc::new(cause) })
+    };
+    let mut reader = manifest.reader().map_err(SyncError::Package)?;
+    while let Some(entry) = reader.next_entry().map_err(broken)? {
         if entry.change == Some(Change::Deleted) || !chooses(&entry)? {
-            return Ok(());
+            continue;
         }
         match (manifest.member(&entry), has_lists) {
             (Some(member), true) => baseline.add_member(&entry, &member)?,
@@ -292,25 +296,9 @@ pub fn enter(
             (None, true) => {}
             (None, false) => baseline.add(&entry)?,
         }
-        Ok(())
-    })?;
-    let location = DocumentLocation::Uri(manifest.package().clone());
-    seen.note(&location, &deviations);
-    seen.note_entries(&location, read);
-    Ok(())
-}
-
-/// Calls `visit` with every entry of a manifest, in its order. Returns which rules the manifest breaks, and how many of its entries
-/// cannot be understood.
-pub fn for_each_entry(
-    manifest: &Manifest,
-    visit: &mut dyn FnMut(Entry) -> Result<(), SyncError>,
-) -> Result<(Deviations, NotUnderstood), SyncError> {
-    let mut reader = manifest.reader().map_err(SyncError::Package)?;
-    let broken = |cause| PackageError::Manifest { package: manifest.package().clone(), cause: Arc::new(cause) };
-    while let Some(entry) = reader.next_entry().map_err(|cause| SyncError::Package(broken(cause)))? {
-        visit(entry)?;
     }
-    let entries = NotUnderstood { entries: reader.entries(), skipped: reader.skipped() };
-    Ok((reader.deviations().clone(), entries))
+    let location = DocumentLocation::Uri(manifest.package().clone());
+    seen.note(&location, reader.deviations());
+    seen.note_entries(&location, NotUnderstood { entries: reader.entries(), skipped: reader.skipped() });
+    Ok(())
 }

@@ -8,7 +8,7 @@ use crate::source::crawl::{ANOTHER_LIST, Asking, Child, Crawled, Leaf, crawl};
 use crate::source::{DocumentLocation, EntryPoint, Missing, Source, SourceError, another_set};
 use crate::sync::documents::FollowedSet;
 use crate::sync::read_set::ReadSet;
-use crate::sync::schedule::{Cost, jitter};
+use crate::sync::scheduler::{Cost, jitter};
 use crate::sync::selection::plan::Plan;
 use crate::sync::state::Position;
 use crate::sync::{Progressing, Scope, Stage, SyncError, Synchronizer};
@@ -128,7 +128,7 @@ impl Synchronizer {
             chooser: plan.finish().into(),
             limits: self.config.limits,
             deviations: self.deviations.clone(),
-            least_part: self.least_part,
+            least_part: self.tuning.least_part,
         }))
     }
 
@@ -222,7 +222,7 @@ impl Synchronizer {
         };
         let mut remarks: Vec<String> = lacking.iter().take(REMARKS).map(remark).collect();
         if lacking.len() > REMARKS {
-            remarks.push(format!("{} more parts are missing: resyncfs status tells", lacking.len() - REMARKS));
+            remarks.push(format!("{} more parts are missing: see resyncfs status", lacking.len() - REMARKS));
         }
         if self.catalog.revision()?.is_some_and(|revision| revision.totals.files == 0) {
             let entry = &self.config.entry;

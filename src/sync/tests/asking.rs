@@ -101,6 +101,8 @@ async fn announced_resources_beyond_one_check_are_its_rest() {
     server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
     let mut destination = Destination::of(&server, "/caps.xml");
     destination.commit().await;
+    destination.synchronizer.tuning.asked = 20;
+    destination.synchronizer.tuning.answers_due = std::time::Duration::from_secs(2);
     let never = Arc::new(tokio::sync::Barrier::new(99));
     server.put("/new/00", Answer::html("new").together(&never));
     (1..25).for_each(|number| server.put(&format!("/new/{number:02}"), Answer::html("new")));

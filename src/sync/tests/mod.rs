@@ -12,7 +12,7 @@ mod older;
 mod times;
 mod waiting;
 
-use super::guard::MaxDelete;
+use super::deletion_guard::MaxDelete;
 use super::selection::Selection;
 use super::*;
 use crate::catalog::{EntryId, Kind, Node, Revision};
@@ -61,7 +61,7 @@ impl Destination {
             reserve: 0,
         };
         let mut synchronizer = Synchronizer::new(config, server.client(), Arc::clone(&catalog), spool);
-        synchronizer.least_part = 1;
+        synchronizer.tuning.least_part = 1;
         Destination { synchronizer, catalog, _folder: folder }
     }
 
@@ -73,7 +73,7 @@ impl Destination {
         let catalog = Arc::new(Catalog::open(&folder.path().join("catalog"), "a test").unwrap());
         let spool = DocumentCache::open(&folder.path().join("spool")).unwrap();
         let mut synchronizer = Synchronizer::new(config, server.client(), Arc::clone(&catalog), spool);
-        synchronizer.least_part = 1;
+        synchronizer.tuning.least_part = 1;
         Destination { synchronizer, catalog, _folder: folder }
     }
 

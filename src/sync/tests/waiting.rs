@@ -4,7 +4,7 @@ use super::changes::{change, source};
 use super::*;
 use crate::catalog::{Invalidation, Renewal};
 use crate::sync::command::Command;
-use crate::sync::poll::Listeners;
+use crate::sync::poller::Listeners;
 use tokio::sync::{mpsc, oneshot};
 
 /// Who asks while a refresh is under way must see everything published before: it may have been read already. All who wait
@@ -18,7 +18,7 @@ async fn refreshes_requested_during_one_share_the_next() {
     let Destination { synchronizer, catalog, _folder } = destination;
     let (commands, receiver) = mpsc::channel(64);
     let listeners = Listeners { invalidate: Box::new(|_| ()), refreshed: Box::new(|| ()) };
-    let running = tokio::spawn(poll::run(synchronizer, receiver, listeners, false));
+    let running = tokio::spawn(poller::run(synchronizer, receiver, listeners, false));
     let ask = || {
         let (requester, answer) = oneshot::channel();
         commands.try_send(Command::Refresh { accept_deletions: false, requester }).unwrap();
@@ -66,7 +66,7 @@ async fn an_inode_gets_its_successor_while_the_source_is_waited_for() {
     let Destination { synchronizer, catalog, _folder } = destination;
     let status = synchronizer.status();
     assert_eq!(status.read().looking_since, None);
-    let running = tokio::spawn(poll::run(synchronizer, receiver, listeners, false));
+    let running = tokio::spawn(poller::run(synchronizer, receiver, listeners, false));
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = silent.local_addr().unwrap();
     server.put("/changes.xml", Answer::redirect(&format!("http://{address}/changes.xml")));
@@ -102,7 +102,7 @@ async fn announcements_of_a_document_that_fails_put_off_no_poll() {
     let (commands, receiver) = mpsc::channel(64);
     let listeners = Listeners { invalidate: Box::new(|_| ()), refreshed: Box::new(|| ()) };
     let Destination { synchronizer, catalog: _catalog, _folder } = destination;
-    let running = tokio::spawn(poll::run(synchronizer, receiver, listeners, false));
+    let running = tokio::spawn(poller::run(synchronizer, receiver, listeners, false));
 
     let announced = async {
         loop {
@@ -145,7 +145,7 @@ async fn a_change_list_that_fails_for_good_slows_no_other() {
     let listeners = Listeners { invalidate: Box::new(|_| ()), refreshed: Box::new(move || _ = told.send(())) };
     let Destination { synchronizer, catalog: _catalog, _folder } = destination;
     let status = synchronizer.status();
-    let running = tokio::spawn(poll::run(synchronizer, receiver, listeners, false));
+    let running = tokio::spawn(poller::run(synchronizer, receiver, listeners, false));
 
     let mut asked: Vec<String> = Vec::new();
     let times = |asked: &[String], path: &str| asked.iter().filter(|it| *it == path).count();
@@ -177,13 +177,13 @@ async fn the_end_of_live_channels_hurries_the_next_poll() {
     let schedule = &mut destination.synchronizer.schedule;
     schedule.set_live(true);
     let locations: Vec<_> = schedule.documents().map(|(location, _)| location.clone()).collect();
-    let asked = tokio::time::Instant::now() - schedule::SHORTEST * 2;
-    locations.iter().for_each(|location| schedule.answered(location, schedule::Cost::default(), 0.0, asked));
+    let asked = tokio::time::Instant::now() - scheduler::SHORTEST * 2;
+    locations.iter().for_each(|location| schedule.answered(location, scheduler::Cost::default(), 0.0, asked));
     server.asked();
     let (commands, receiver) = mpsc::channel(64);
     let listeners = Listeners { invalidate: Box::new(|_| ()), refreshed: Box::new(|| ()) };
     let Destination { synchronizer, catalog: _catalog, _folder } = destination;
-    let running = tokio::spawn(poll::run(synchronizer, receiver, listeners, false));
+    let running = tokio::spawn(poller::run(synchronizer, receiver, listeners, false));
     tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     assert!(server.asked().is_empty(), "not due yet");
 

@@ -1,15 +1,16 @@
-//! Asking for what a notification names.
+//! Asking for what a notification announces.
 
-use super::changes::NewChange;
-use super::command::{Announced, Announcement, Scope};
-use super::documents::followed;
-use super::fetch::new_changes::News;
-use super::state::Position;
-use super::{Outcome, SyncError, Synchronizer, unwatched};
 use crate::catalog::{CatalogError, Resource};
 use crate::document::{Change, Entry, Timestamp, Uri};
 use crate::source::DocumentLocation;
 use crate::source::http::{Client, Request};
+use crate::sync::changes::NewChange;
+use crate::sync::command::{Announced, Announcement, Scope};
+use crate::sync::config::Tuning;
+use crate::sync::documents::followed;
+use crate::sync::fetch::new_changes::News;
+use crate::sync::state::Position;
+use crate::sync::{Outcome, SyncError, Synchronizer, unwatched};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use std::collections::BTreeMap;
@@ -18,10 +19,6 @@ use tokio::time::Instant;
 
 /// Resources asked at once.
 const ASKED_AT_ONCE: usize = 8;
-
-/// Resources asked in one check, and how long all of them have: the polls wait meanwhile.
-const MOST_ASKED: usize = if cfg!(test) { 20 } else { 1000 };
-const ALL_DUE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 60 });
 
 /// Relations of a link to the bytes of the version that was listed, and of no later one (sections 14.2, 14.4 and 14.6).
 const OF_ONE_VERSION: [&str; 4] = ["duplicate", "memento", "patch", "http://www.openarchives.org/rs/terms/patch"];
@@ -105,8 +102,9 @@ impl Synchronizer {
             let outcome = self.refresh(unwatched()).await?;
             return Ok(Checked::wholly(announcement, outcome));
         };
-        let asked: Vec<_> = resources.iter().take(MOST_ASKED).map(|(uri, change)| self.ask(uri, *change)).collect();
-        let answers = stream::iter(asked).buffer_unordered(ASKED_AT_ONCE).take_until(tokio::time::sleep(ALL_DUE));
+        let Tuning { asked, answers_due, .. } = self.tuning;
+        let asked: Vec<_> = resources.iter().take(asked).map(|(uri, change)| self.ask(uri, *change)).collect();
+        let answers = stream::iter(asked).buffer_unordered(ASKED_AT_ONCE).take_until(tokio::time::sleep(answers_due));
         let answers: Vec<(Uri, Result<Option<NewChange>, CatalogError>)> = answers.collect().await;
         let (mut changes, mut unseen, mut rest) = (Vec::new(), BTreeMap::new(), resources.clone());
         for (uri, new) in answers {

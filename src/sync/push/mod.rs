@@ -1,6 +1,7 @@
 //! What a notification announces. It is never believed, it only says what to ask for (Framework Notification, section 3; Change
 //! Notification, section 3). Values alone, no I/O; time is passed in.
 
+pub mod announce;
 mod inbox;
 pub mod queue;
 #[cfg(test)]
@@ -8,9 +9,9 @@ mod tests;
 
 pub use inbox::Inbox;
 
-use super::command::Announcement;
 use crate::document::{Capability, Change, DocumentError, Entry, Limits, Reader, Uri};
 use crate::source::{Channel, DocumentLocation, Set, Source};
+use crate::sync::command::Announcement;
 
 /// Bounds for a notification, inflated: it has one entry, seldom many.
 const LIMITS: Limits = Limits { document: 8 << 20, text: 16 << 10, depth: 16, links: 100 };
@@ -83,7 +84,7 @@ pub struct Notification {
 pub fn read(body: &[u8], channel: &SetChannel) -> Result<Notification, NotificationError> {
     let mut notification = Notification { announced: Vec::new(), is_dated: true };
     if body.trim_ascii().is_empty() {
-        return Ok(Notification { announced: vec![Announcement::Everything], is_dated: false, ..notification });
+        return Ok(Notification { announced: vec![Announcement::Everything], is_dated: false });
     }
     let base = Some(channel.channel.topic.clone());
     let mut reader = Reader::new(body, base, LIMITS)?;

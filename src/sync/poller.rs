@@ -1,9 +1,9 @@
 //! The running synchronizer: it refreshes when a document is due, and on demand; meanwhile it receives commands.
 
 use super::command::{Command, Scope};
-use super::looks::Checked;
-use super::notification::queue::{Announcements, Pending};
-use super::schedule::{jitter, jittered, retry_pause};
+use super::push::announce::Checked;
+use super::push::queue::{Announcements, Pending};
+use super::scheduler::{jitter, jittered, retry_pause};
 use super::status::{RefreshOutcome, Refreshed};
 use super::{Outcome, SHORTEST_PAUSE, SyncError, Synchronizer, unwatched};
 use crate::catalog::{Catalog, Committed, Invalidation, Renewal};
