@@ -1,32 +1,35 @@
 //! Baseline: a complete statement of what exists, with what changed since.
 
-use super::Committed;
-use super::Statement;
-use super::apply::write::Numbers;
-use super::going::{Going, Gone};
+use super::apply::{Beside, PutRow, apply};
+use super::departing::push_kept;
+use super::diff::{Changes, Diff};
 use super::held;
 use super::ingest::{Rows, Share, Shared};
 use super::journal;
-use super::journal::{Fate, Row, Speaking};
+use super::journal::{Fate, Row, Speaking, list_at};
 use super::losses::losses;
-use super::merge::{Listing, Merge};
+use super::naming::locate::locate;
 use super::naming::media_types;
 use super::naming::resolve::{path_by_rule, path_of_record};
+use super::numbers::Numbers;
+use super::rebuild::Rebuild;
 use super::revision::Before;
-use super::sort::{RunLimits, Sorted, Sorter};
+use super::sort::{BESIDE_A_LIST, RunLimits, Sorted, Sorter};
 use super::sort_key::{FIRST_SEEN, push_key};
-use super::statement::push_change;
-use super::store::codec::NUMBER_LIMIT;
+use super::statement::{Listing, SortedStatement, push_change};
+use super::store::codec::{NUMBER_LIMIT, damaged, unseal};
 use super::store::keys::statement_key;
-use super::store::{ROOT, Store, Successor};
-use super::superseded::{Noted, Overtaken};
-use super::{Catalog, CatalogError, Invalidation, Naming, SetId};
-use super::{Decide, Departure, Held, Losses};
-use crate::document::{Change, Entry, PackageMember, Timestamp};
+use super::store::record::ResourceRecord;
+use super::store::{ROOT, Store, TableId};
+use super::superseded::Superseding;
+use super::version;
+use super::{Catalog, CatalogError, Committed, Decide, Departure, Held, HeldDeletion, Invalidation, Losses, Naming};
+use super::{SetId, Statement};
+use crate::document::{Change, Entry, PackageMember, Timestamp, Uri};
 use fuser::INodeNo;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 /// Changes in memory while the list itself takes most of it.
 const CHANGE_LIMITS: RunLimits = RunLimits { octets: 4 << 20, pairs: 1 << 16, resident: 1 << 20 };
@@ -140,23 +143,22 @@ impl<'c> Baseline<'c> {
 
     /// [`Baseline::commit_guarded`] where all that is not listed may go.
     #[cfg(test)]
-    pub(crate) fn commit(self, at: Option<Timestamp>, position: &[u8]) -> Result<Committed, CatalogError> {
-        self.commit_guarded(at, &mut |_| (Held::Nothing, position.to_vec()))
+    pub(crate) fn commit(self, at: Option<Timestamp>, state: &[u8]) -> Result<Committed, CatalogError> {
+        self.commit_guarded(at, &mut |_| (Held::Nothing, state.to_vec()))
     }
 
-    /// Merges with the current revision and commits tree, journal, held deletions and position, all at once. `at` is
-    /// what the revision speaks for.
+    /// Compares everything with the current revision and commits tree, journal, held deletions and state, all at once. `at` is what the
+    /// revision speaks for. Few changes are written in place, many into a store of their own.
     ///
     /// `decide` is asked once. Files whose deletion was held back before and that are still not listed stay so: they are no loss.
-    /// Where more is to be held back, the tree is merged a second time, with what would go.
+    ///
+    /// Where the tree is the same nothing is written but, if they differ, `at`, journal and state. The first revision of a
+    /// catalog has no invalidations: nothing was shown before.
     ///
     /// # Errors
-    /// The tree stays as it was. After [`CatalogError::Damaged`] the next baseline builds the store anew, whatever is in the old
+    /// The tree stays as it was. After [`CatalogError::Damaged`] the next baseline builds the store anew, and reads little of the old
     /// one, so the same baseline given once more will do. What would be held back cannot be read then: where `decide` holds
     /// anything, that baseline fails with [`CatalogError::Undecided`].
-    ///
-    /// Where the tree is the same nothing is written but, if they differ, `at`, journal and position. The first revision of a
-    /// catalog has no invalidations: nothing was shown before.
     pub fn commit_guarded(mut self, at: Option<Timestamp>, decide: Decide<'_>) -> Result<Committed, CatalogError> {
         if self.lists.is_empty() {
             self.lists.push((SetId::default(), at));
@@ -165,129 +167,140 @@ impl<'c> Baseline<'c> {
         // What reading the lists took is free by now, and the store wants its own.
         crate::platform::allocator::release_free();
         let _writer = catalog.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        if catalog.distrusted.load(Ordering::Acquire) {
-            return self.rebuild(at, decide).map_err(|error| catalog.failure(error));
-        }
-        let committed = self.merge(&catalog.store(), at, decide).map_err(|error| catalog.failure(error));
+        let committed = match catalog.distrusted.load(Ordering::Acquire) {
+            true => self.replace_damaged(at, decide),
+            false => self.commit_over(&catalog.store(), at, decide),
+        };
         match &committed {
             Ok(_) => catalog.drop_damaged(),
             Err(error) if error.is_damage() => catalog.distrust(),
             Err(_) => {}
         }
-        committed
+        committed.map_err(|error| catalog.failure(error))
     }
 
-    fn merge(mut self, store: &Store, at: Option<Timestamp>, decide: Decide<'_>) -> Result<Committed, CatalogError> {
+    fn commit_over(
+        mut self,
+        store: &Store,
+        at: Option<Timestamp>,
+        decide: Decide<'_>,
+    ) -> Result<Committed, CatalogError> {
+        let catalog = self.catalog;
         let old = store.env.read_txn()?;
         let before = Before::read(store, &old)?;
-        let changes = std::mem::replace(&mut self.changes, Sorter::new(&self.catalog.spill_folder, CHANGE_LIMITS));
-        let mut changes = changes.finish()?;
-        let mut overtaken = self.bring_forward(store, &old, &mut changes)?;
-        let anew = std::mem::take(&mut self.anew);
-        let spill_folder = &self.catalog.spill_folder;
-        let mut stale =
-            held::state(&before, &anew, spill_folder, &mut |uri, resource, set| self.add_kept(uri, resource, set))?;
+        let mut news = self.take_changes().finish()?;
+        let superseding = self.bring_forward(&before, &mut news)?;
+        let mut stale = self.add_held(&before)?;
         let newest = self.rows.close()?;
-        let mut sorted = without_empty_folders(&mut overtaken, self.rows.sorter.finish()?)?;
-        let speaking = Speaking { lists: &self.lists, forgotten: &self.forgotten };
-        let listing = Listing { naming: &self.naming, newest, at, speaking };
+        let Baseline { naming, rows, lists, forgotten, .. } = self;
+        let speaking = Speaking { lists: &lists, forgotten: &forgotten };
+        let listing = Listing { naming: &naming, at, speaking };
+        let mut statement = SortedStatement::new(rows.sorter.finish()?, newest, superseding, listing)?;
 
         if before.revision.is_none() {
             // Nothing is there that could go: nothing is to be decided.
-            sorted = sorted.read_once();
-        }
-        let mut successor = None;
-        // The position, once it is decided what is held back.
-        let mut decided = None;
-        loop {
-            let notes = before.revision.is_some() && decided.is_none();
-            let going = notes.then(|| Going::new(&self.catalog.spill_folder));
-            let into = successor.as_ref().map(Successor::store);
-            let mut merge = Merge::new(self.catalog, &before, listing, None, going, into)?;
-            merge.drop_held(&mut stale)?;
-            let most = match before.revision {
-                Some(_) if into.is_none() => self.catalog.most_in_place(before.files()),
-                _ => u64::MAX,
-            };
-            if !merge.walk(&mut sorted, &mut overtaken, most)? {
-                drop(merge);
-                successor = Some(Store::empty(spill_folder)?);
-                sorted = without_empty_folders(&mut overtaken, sorted.again_with(None)?)?;
-                continue;
-            }
-            let mut gone = merge.gone()?;
-            let position = match decided.take() {
-                Some(position) => position,
-                None => {
-                    let departures = gone.as_mut().map_or(Ok(Vec::new()), Gone::departures)?;
-                    let (held, position) = decide(&merge.losses(departures));
-                    if let Some(gone) = gone.filter(|_| held != Held::Nothing) {
-                        drop(merge);
-                        decided = Some(position);
-                        let kept = gone.kept(&held)?;
-                        sorted = without_empty_folders(&mut overtaken, sorted.again_with(Some(kept))?)?;
-                        continue;
-                    }
-                    position
-                }
-            };
-            let now = merge.now();
-            // The next one reads it no more.
-            drop(sorted);
-            let mut committed = merge.finish(&position, changes.again_with(None)?)?;
+            let successor = store.of_the_same_instance(&catalog.spill_folder)?;
+            let mut statement = statement.read_once();
+            let into = successor.store();
+            let rebuild = Rebuild::write(catalog, &before, listing, &mut statement, into, Numbers::FIRST)?;
+            drop(statement);
+            let (_, state) = decide(&rebuild.losses(Vec::new()));
+            let committed = rebuild.commit(&mut |put| journal_rows(&before, &mut news, speaking, true, put), &state)?;
             drop(before);
             drop(old);
-            if let Some(successor) = successor {
-                self.catalog.succeed(successor, now)?;
-                if !matches!(committed.invalidations[..], [Invalidation::Everything(_)]) {
-                    committed.invalidations.push(Invalidation::Orphans);
+            catalog.replace_store(successor, |current| current.past)?;
+            return Ok(committed);
+        }
+
+        let mut diff = Diff::of(catalog, &before, listing, &mut statement)?;
+        let (held, state) = decide(&diff.losses);
+        if let Some(mut changes) = diff.changes.take() {
+            drop(statement);
+            let now = version::now();
+            let mut kept = Vec::new();
+            diff.hold(&mut changes, &held, &naming, &mut |set, uri| {
+                let mut row = Vec::new();
+                held::encode(list_at(&lists, Some(set)).unwrap_or(now), uri, &mut row);
+                kept.push((statement_key(set, uri), row));
+            })?;
+            let Changes { resources, released, left_out } = changes;
+            let mut rows = |put: &mut PutRow<'_>| {
+                while let Some((key, _)) = stale.next()? {
+                    put(TableId::Held, key, None)?;
                 }
+                released.iter().try_for_each(|key| put(TableId::Held, key, None))?;
+                kept.iter().try_for_each(|(key, row)| put(TableId::Held, key, Some(row)))?;
+                journal_rows(&before, &mut news, speaking, false, put)
+            };
+            let beside = Beside { rows: &mut rows, at, state, sets: diff.sets };
+            let mut committed = apply(catalog, &before, resources, beside)?;
+            for (path, count) in left_out {
+                *committed.left_out.entry(path).or_default() += count;
             }
             return Ok(committed);
         }
+        let kept = if held == Held::Nothing { None } else { Some(diff.departed.kept(&held)?) };
+        drop(diff);
+        let mut statement = statement.again_with(kept, listing)?.read_once();
+        let successor = store.of_the_same_instance(&catalog.spill_folder)?;
+        let numbers = before.revision.as_ref().map_or(Numbers::FIRST, Numbers::from);
+        let rebuild = Rebuild::write(catalog, &before, listing, &mut statement, successor.store(), numbers)?;
+        // The next one reads it no more.
+        drop(statement);
+        let now = rebuild.now();
+        let mut committed = rebuild.commit(&mut |put| journal_rows(&before, &mut news, speaking, true, put), &state)?;
+        drop(before);
+        drop(old);
+        catalog.succeed(successor, now)?;
+        if !matches!(committed.invalidations[..], [Invalidation::Everything(_)]) {
+            committed.invalidations.push(Invalidation::Orphans);
+        }
+        Ok(committed)
     }
 
-    /// Adds to the stream what the journal and the new changes say, and answers what lists say in vain.
-    fn bring_forward(
-        &mut self,
-        store: &Store,
-        old: &heed::RoTxn<'_>,
-        changes: &mut Sorted,
-    ) -> Result<Option<Overtaken>, CatalogError> {
-        let mut noted = None;
+    fn take_changes(&mut self) -> Sorter {
+        std::mem::replace(&mut self.changes, Sorter::new(&self.catalog.spill_folder, CHANGE_LIMITS))
+    }
+
+    /// Adds to the statement what the journal and the new changes say, and answers what they supersede.
+    fn bring_forward(&mut self, before: &Before<'_>, news: &mut Sorted) -> Result<Option<Superseding>, CatalogError> {
+        let mut superseding = None;
         let lists = std::mem::take(&mut self.lists);
         let forgotten = std::mem::take(&mut self.forgotten);
         let speaking = Speaking { lists: &lists, forgotten: &forgotten };
         let spill_folder = &self.catalog.spill_folder;
-        let told = journal::brought_forward(store, old, changes, speaking, &mut |key, row, fate| match fate {
+        let Before { store, old, .. } = before;
+        let added = journal::brought_forward(store, old, news, speaking, &mut |key, row, fate| match fate {
             Fate::Goes | Fate::Rests { .. } => Ok(()),
             Fate::New | Fate::Stays => {
-                let noted = noted.get_or_insert_with(|| Noted::new(spill_folder));
-                self.add_change(key, row, fate == Fate::New, noted)
+                let superseding = superseding.get_or_insert_with(|| Superseding::new(spill_folder));
+                self.add_change(key, row, fate == Fate::New, superseding)
             }
         });
         (self.lists, self.forgotten) = (lists, forgotten);
-        told?;
-        noted.map(Noted::finish).transpose()
+        added?;
+        Ok(superseding)
     }
 
-    fn add_change(&mut self, key: &[u8], row: &[u8], news: bool, noted: &mut Noted) -> Result<(), CatalogError> {
-        let sense = || super::store::codec::damaged("sense", key);
+    fn add_change(
+        &mut self,
+        key: &[u8],
+        row: &[u8],
+        is_news: bool,
+        superseding: &mut Superseding,
+    ) -> Result<(), CatalogError> {
+        let sense = || damaged("sense", key);
         let row = Row::decode(row).ok_or_else(sense)?;
         let (record, uri) = row.record().ok_or_else(sense)?;
         let set = record.sets.iter().next().unwrap_or_default();
         let https = uri.scheme() == "https";
-        // What a list says of it lies at this path, or by its URI at the path of its type.
+        // A list has it at this path, or by its URI at the path of its type.
         let rows = &mut self.rows;
         let (path, by_rule) = path_by_rule(&self.naming, &uri, None);
         push_key(&mut rows.key, &path);
-        if by_rule {
-            noted.add(set, &rows.key, https, None)?;
-        } else {
-            noted.add(set, &rows.key, https, Some(uri.as_str()))?;
-        }
+        superseding.add(set, &rows.key, https, (!by_rule).then_some(uri.as_str()))?;
         if row.change == Change::Deleted {
-            noted.add_gone(&rows.key)?;
+            superseding.add_removal(&rows.key)?;
         }
         if self.naming.extension_by_type {
             for media_type in media_types() {
@@ -296,7 +309,7 @@ impl<'c> Baseline<'c> {
                     break;
                 }
                 push_key(&mut rows.key, &typed);
-                noted.add(set, &rows.key, https, Some(uri.as_str()))?;
+                superseding.add(set, &rows.key, https, Some(uri.as_str()))?;
             }
         }
         if row.change == Change::Deleted {
@@ -307,27 +320,45 @@ impl<'c> Baseline<'c> {
         rows.folders.enter_above(&rows.key, &mut rows.sorter)?;
         rows.folders.see(record.lastmod.or(row.shown).unwrap_or(FIRST_SEEN));
         rows.value.clear();
-        push_change(&mut rows.value, news, row.time, row.shown);
+        push_change(&mut rows.value, is_news, row.time, row.shown);
         record.push_with_uri((!by_rule).then_some(uri.as_str()), &mut rows.value);
         rows.sorter.add(&rows.key, &rows.value)
     }
 
-    /// Adds to the stream a resource whose deletion from `set` is held back.
-    fn add_kept(&mut self, uri: &crate::document::Uri, resource: &[u8], set: SetId) -> Result<(), CatalogError> {
+    /// Adds to the statement what is held back, as it is in the tree. Answers the keys of rows that hold nothing (any more), which may be
+    /// as many as there are files.
+    fn add_held(&mut self, before: &Before<'_>) -> Result<Sorted, CatalogError> {
+        let mut stale = Sorter::new(&self.catalog.spill_folder, BESIDE_A_LIST);
+        let Before { store, old, naming: Some(naming), .. } = before else { return stale.finish() };
+        for pair in store.held.iter(old)? {
+            let (key, sealed) = pair?;
+            let sense = || damaged("sense", key);
+            let HeldDeletion { set, uri, .. } = held::decode(key, unseal(key, sealed)?).ok_or_else(sense)?;
+            let located = if self.anew.contains(&set) { None } else { locate(store, old, naming, &uri)? };
+            match located {
+                Some(located) if ResourceRecord::decode(located.resource).ok_or_else(sense)?.sets.contains(set) => {
+                    self.add_kept(&uri, located.resource, set)?;
+                }
+                _ => stale.add(key, &[])?,
+            }
+        }
+        stale.finish()
+    }
+
+    /// Adds to the statement a resource whose deletion from `set` is held back.
+    fn add_kept(&mut self, uri: &Uri, resource: &[u8], set: SetId) -> Result<(), CatalogError> {
         let rows = &mut self.rows;
         rows.value.clear();
-        let symbols = &self.catalog.symbols;
         let kept = (uri, resource, &[set][..]);
-        super::going::push_kept(&mut rows.key, &mut rows.value, kept, true, &self.naming, symbols)?;
+        let lastmod = push_kept(&mut rows.key, &mut rows.value, kept, true, &self.naming, &self.catalog.symbols)?;
         rows.folders.enter_above(&rows.key, &mut rows.sorter)?;
-        let time = super::going::kept_time(super::store::codec::Octets(&rows.value));
-        rows.folders.see(time.unwrap_or(FIRST_SEEN));
+        rows.folders.see(lastmod.unwrap_or(FIRST_SEEN));
         rows.sorter.add(&rows.key, &rows.value)
     }
 
     /// Builds the tree into an empty store, which then takes the place of the damaged one: every inode and entry id is new,
     /// the root's excepted, for the kernel may still know the old ones. Of the journal all counts that can be read.
-    fn rebuild(mut self, at: Option<Timestamp>, decide: Decide<'_>) -> Result<Committed, CatalogError> {
+    fn replace_damaged(mut self, at: Option<Timestamp>, decide: Decide<'_>) -> Result<Committed, CatalogError> {
         let catalog = self.catalog;
         let damaged = catalog.store();
         let mut rescued = Sorter::new(&catalog.spill_folder, CHANGE_LIMITS);
@@ -338,60 +369,66 @@ impl<'c> Baseline<'c> {
         let store = successor.store().clone();
         let old = store.env.read_txn()?;
         let before = Before::read(&store, &old)?;
-        let changes = std::mem::replace(&mut self.changes, Sorter::new(&catalog.spill_folder, CHANGE_LIMITS));
         // Of the same time the new ones count.
-        let mut changes = rescued.finish()?.again_with(Some(changes.finish()?))?;
-        let mut overtaken = self.bring_forward(&store, &old, &mut changes)?;
+        let mut news = rescued.finish()?.again_with(Some(self.take_changes().finish()?))?;
+        let superseding = self.bring_forward(&before, &mut news)?;
         let newest = self.rows.close()?;
-        let mut sorted = without_empty_folders(&mut overtaken, self.rows.sorter.finish()?)?;
-        let speaking = Speaking { lists: &self.lists, forgotten: &self.forgotten };
-        let listing = Listing { naming: &self.naming, newest, at, speaking };
-        let mut merge = Merge::new(catalog, &before, listing, Some(last_numbers(&damaged)), None, None)?;
-        merge.walk(&mut sorted, &mut overtaken, u64::MAX)?;
-        let (held, position) = decide(&fewer(&damaged, &merge));
+        let Baseline { naming, rows, lists, forgotten, .. } = self;
+        let speaking = Speaking { lists: &lists, forgotten: &forgotten };
+        let listing = Listing { naming: &naming, at, speaking };
+        let statement = SortedStatement::new(rows.sorter.finish()?, newest, superseding, listing)?;
+        let mut statement = statement.read_once();
+        let rebuild = Rebuild::write(catalog, &before, listing, &mut statement, &store, last_numbers(&damaged))?;
+        drop(statement);
+        let (held, state) = decide(&fewer(&damaged, &rebuild));
         if held != Held::Nothing {
             return Err(CatalogError::Undecided);
         }
-        let mut committed = merge.finish(&position, changes.again_with(None)?)?;
+        let mut committed = rebuild.commit(&mut |put| journal_rows(&before, &mut news, speaking, true, put), &state)?;
         drop(before);
         drop(old);
         committed.invalidations = vec![Invalidation::Everything([INodeNo(ROOT)].into_iter().collect())];
-        // A large tree is in a store of its own, which has taken that place.
-        if Arc::ptr_eq(&damaged, &catalog.store()) {
-            catalog.replace_store(successor, |_| None)?;
-        }
+        catalog.replace_store(successor, |_| None)?;
         catalog.distrusted.store(false, Ordering::Release);
         Ok(committed)
     }
 }
 
+/// Writes the rows of the journal, with the new changes: those that differ from what is there, or all of them.
+fn journal_rows(
+    before: &Before<'_>,
+    news: &mut Sorted,
+    speaking: Speaking<'_>,
+    all: bool,
+    put: &mut PutRow<'_>,
+) -> Result<(), CatalogError> {
+    news.rewind()?;
+    journal::brought_forward(before.store, before.old, news, speaking, &mut |key, row, fate| match fate {
+        Fate::Stays | Fate::Rests { is_new: false } if !all => Ok(()),
+        Fate::Stays | Fate::New | Fate::Rests { .. } => put(TableId::Journal, key, Some(row)),
+        Fate::Goes => put(TableId::Journal, key, None),
+    })
+}
+
 /// Adds the rows of a damaged store's journal to `rescued`.
-fn rescue_journal(damaged: &Store, rescued: &mut Sorter) -> Result<(), CatalogError> {
-    let txn = damaged.env.read_txn()?;
-    for pair in damaged.journal.iter(&txn)? {
+fn rescue_journal(store: &Store, rescued: &mut Sorter) -> Result<(), CatalogError> {
+    let txn = store.env.read_txn()?;
+    for pair in store.journal.iter(&txn)? {
         let (key, sealed) = pair?;
-        let row = super::store::codec::unseal(key, sealed)?;
-        Row::decode(row).and_then(|row| row.record()).ok_or_else(|| super::store::codec::damaged("sense", key))?;
+        let row = unseal(key, sealed)?;
+        Row::decode(row).and_then(|row| row.record()).ok_or_else(|| damaged("sense", key))?;
         rescued.add(key, row)?;
     }
     Ok(())
 }
 
-/// See [`Overtaken::find_empty_folders`].
-fn without_empty_folders(overtaken: &mut Option<Overtaken>, sorted: Sorted) -> Result<Sorted, CatalogError> {
-    match overtaken {
-        Some(overtaken) => overtaken.find_empty_folders(sorted),
-        None => Ok(sorted),
-    }
-}
-
 /// By how much a tree is smaller than the one that cannot be read any more, so far as its sums can be.
-fn fewer(damaged: &Store, merge: &Merge<'_>) -> Losses {
-    let unknown = || merge.losses(Vec::new());
-    let Ok(txn) = damaged.env.read_txn() else { return unknown() };
-    let (Ok(Some(revision)), Ok(before)) = (damaged.revision(&txn), damaged.sets(&txn)) else { return unknown() };
-    let (present, files) = (revision.totals.files, merge.files());
-    let now: BTreeMap<SetId, u64> = unknown().sets.iter().map(|set| (set.set, set.coming)).collect();
+fn fewer(damaged: &Store, rebuild: &Rebuild<'_>) -> Losses {
+    let unknown = rebuild.losses(Vec::new());
+    let Ok(txn) = damaged.env.read_txn() else { return unknown };
+    let (Ok(Some(revision)), Ok(before)) = (damaged.revision(&txn), damaged.sets(&txn)) else { return unknown };
+    let (present, files) = (revision.totals.files, rebuild.files());
+    let now: BTreeMap<SetId, u64> = unknown.sets.iter().map(|set| (set.set, set.coming)).collect();
     let lost = before.iter().map(|record| {
         let files = record.files.saturating_sub(now.get(&record.set).copied().unwrap_or(0));
         Departure { sets: Box::new([record.set]), is_last: false, files }

@@ -1,89 +1,85 @@
 //! Incremental commits: k changes of single resources at a cost of O(k), and the guard against accidental emptiness.
 //!
 //! Every applied change is written to the journal, in the same commit: a later baseline whose list speaks for an earlier
-//! time keeps the change (DESIGN, Sync). Rows that a list's `at` has overtaken are dropped by that baseline.
+//! time keeps the change (DESIGN, Sync). That baseline drops the rows that its lists supersede.
 
-use super::Committed;
-use super::apply::write::{Numbers, Writer};
-use super::apply::{Settling, Stated};
+use super::apply::{Beside, PutRow, UriChange, apply};
 use super::journal::Row;
 use super::losses::{Departures, losses};
-use super::naming::locate::{Located, locate};
+use super::naming::locate::locate;
 use super::naming::resolve::path_of_record;
+use super::revision::Before;
 use super::store::codec::{damaged, unseal};
 use super::store::keys::statement_key;
 use super::store::record::ResourceRecord;
 use super::store::sets::SetTable;
 use super::store::symbols::Symbols;
-use super::store::{Store, TableId, meta};
-use super::{Applied, HeldDeletion, Statement};
-use super::{Catalog, CatalogError, Naming, SetId};
-use super::{Decide, Held, Losses};
+use super::store::{Store, TableId};
+use super::{Applied, Catalog, CatalogError, Committed, Decide, Held, HeldDeletion, Losses, Naming, SetId, Statement};
 use super::{held, version};
 use crate::document::{Change, Timestamp, Uri};
-use heed::RoTxn;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, PoisonError};
-
-/// Held deletions accepted by one commit: each takes some hundred octets of memory.
-const ACCEPTED_AT_ONCE: u64 = if cfg!(test) { 1000 } else { 100_000 };
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
 /// Changes of single resources that become one revision; dropped without commit they leave no trace.
 ///
-/// They are kept in memory until the commit, some hundred octets each.
+/// They are kept in memory until the commit, some hundred bytes each. No baseline may be committed meanwhile.
 pub struct Changes<'c> {
     catalog: &'c Catalog,
-    /// Of each resource what its sets say last.
-    stated: BTreeMap<Uri, Vec<SetChange>>,
-    /// Held deletions that are to be applied.
-    accepted: BTreeMap<Uri, Vec<SetId>>,
-    calls: u64,
-    revised: Option<Revised>,
-}
-
-/// What is read once of a revision, and not for each statement.
-struct Revised {
-    store: Arc<Store>,
-    commit: usize,
-    /// `None` before the first revision.
+    /// How names follow from URIs; `None` before the first revision.
     naming: Option<Naming>,
     sets: SetTable,
+    resources: BTreeMap<Uri, Stated>,
 }
 
-impl Revised {
-    fn read(store: &Arc<Store>, old: &RoTxn<'_>) -> Result<Revised, CatalogError> {
-        let naming = store.revision(old)?.map(|_| store.naming(old)).transpose()?;
-        Ok(Revised { store: store.clone(), commit: old.id(), naming, sets: store.sets(old)? })
-    }
-
-    fn is_of(&self, store: &Arc<Store>, old: &RoTxn<'_>) -> bool {
-        Arc::ptr_eq(&self.store, store) && self.commit == old.id()
-    }
-}
-
-impl Catalog {
-    /// Begins an incremental commit: changes of single resources over the current revision, made under its naming.
-    pub fn changes(&self) -> Result<Changes<'_>, CatalogError> {
-        Changes::new(self)
-    }
+/// What is stated of one resource.
+#[derive(Default)]
+struct Stated {
+    /// Of each set the last change, in order of time.
+    changes: Vec<SetChange>,
+    /// Sets whose deletion, held back until now, is applied.
+    accepted: Vec<SetId>,
 }
 
 /// The last change of a resource in one set.
 struct SetChange {
     set: SetId,
-    change: Change,
+    is_deletion: bool,
     time: Timestamp,
-    /// Number of the call.
-    order: u64,
     /// The row of the journal.
     row: Vec<u8>,
 }
 
-impl<'c> Changes<'c> {
-    pub(super) fn new(catalog: &'c Catalog) -> Result<Changes<'c>, CatalogError> {
-        Ok(Changes { catalog, stated: BTreeMap::new(), accepted: BTreeMap::new(), calls: 0, revised: None })
+impl Catalog {
+    /// Begins an incremental commit: changes of single resources over the current revision, made under its naming.
+    pub fn changes(&self) -> Result<Changes<'_>, CatalogError> {
+        let store = self.store();
+        let old = store.env.read_txn()?;
+        let Before { naming, sets, .. } = Before::read(&store, &old)?;
+        Ok(Changes { catalog: self, naming, sets, resources: BTreeMap::new() })
+    }
+}
+
+impl Stated {
+    fn of(&self, set: SetId) -> Option<&SetChange> {
+        self.changes.iter().find(|known| known.set == set)
     }
 
+    /// Whether a change says that `set` has the resource.
+    fn is_in(&self, set: SetId) -> bool {
+        self.of(set).is_some_and(|change| !change.is_deletion)
+    }
+
+    /// Of equal times the later call is the later change.
+    fn add(&mut self, change: SetChange) {
+        self.changes.retain(|known| known.set != change.set);
+        let place = self.changes.partition_point(|known| known.time <= change.time);
+        self.changes.insert(place, change);
+    }
+}
+
+impl Changes<'_> {
     /// Adds one statement. Order counts for none but statements of one resource with equal times: the later call wins.
     ///
     /// # Errors
@@ -98,82 +94,75 @@ impl<'c> Changes<'c> {
 
     fn applied(&mut self, statement: Statement<'_>) -> Result<Applied, CatalogError> {
         let Statement { set, change, time, entry, .. } = statement;
-        let catalog = self.catalog;
-        let store = catalog.store();
+        let symbols = &self.catalog.symbols;
+        let store = self.catalog.store();
         let old = store.env.read_txn()?;
-        let revised = match self.revised.take().filter(|revised| revised.is_of(&store, &old)) {
-            Some(revised) => self.revised.insert(revised),
-            None => self.revised.insert(Revised::read(&store, &old)?),
-        };
-        let located = revised.naming.as_ref().map(|naming| locate(&store, &old, naming, &entry.loc));
-        let known = located.transpose()?.flatten();
         let sense = || damaged("resource", entry.loc.as_str().as_bytes());
-        let record =
-            known.as_ref().map(|known| ResourceRecord::decode(known.resource).ok_or_else(sense)).transpose()?;
+        let (mut row, key) = (Vec::new(), statement_key(set, &entry.loc));
+        Row::encode(&statement, symbols, &mut row);
+        let new = Row::decode(&row).and_then(|row| Some(row.record()?.0)).ok_or_else(sense)?;
 
-        let mut row = Vec::new();
-        Row::encode(&statement, &catalog.symbols, &mut row);
-        let key = statement_key(set, &entry.loc);
-        let said = self.stated.get(&entry.loc).and_then(|changes| changes.iter().find(|said| said.set == set));
-        let journaled = match said {
-            Some(said) => Some(&said.row[..]),
+        let stated = self.resources.get(&entry.loc).and_then(|stated| stated.of(set));
+        let located = match (stated, &self.naming) {
+            (None, Some(naming)) => locate(&store, &old, naming, &entry.loc)?,
+            _ => None,
+        };
+        let known = located.map(|located| ResourceRecord::decode(located.resource).ok_or_else(sense)).transpose()?;
+        let known = known.filter(|known| known.sets.contains(set));
+        let is_member = known.is_some() || stated.is_some_and(|stated| !stated.is_deletion);
+        let row_before = match stated {
+            Some(stated) => Some(&stated.row[..]),
             None => store.get(&old, store.journal, &key)?,
         };
-        let before = journaled.map(|row| Row::decode(row).ok_or_else(sense)).transpose()?;
+        let before = row_before.map(|row| Row::decode(row).ok_or_else(sense)).transpose()?;
         if before.is_some_and(|before| before.time > time) {
             return Ok(Applied::Older);
         }
-        let is_member = match said {
-            Some(said) => said.change != Change::Deleted,
-            None => record.is_some_and(|record| record.sets.contains(set)),
-        };
-        if journaled == Some(&row) {
-            return Ok(if change == Change::Deleted && !is_member { Applied::Unknown } else { Applied::Same });
+        let is_deletion = change == Change::Deleted;
+        if row_before == Some(&row) {
+            return Ok(if is_deletion && !is_member { Applied::Unknown } else { Applied::Same });
         }
-        let listed_later = before.is_none() && revised.sets.at(set).is_some_and(|at| at > time);
-        if change == Change::Deleted && is_member && listed_later {
+        let is_listed_later = before.is_none() && self.sets.at(set).is_some_and(|at| at > time);
+        if is_deletion && is_member && is_listed_later {
             return Ok(Applied::Older);
         }
-        let applied = match (change, said, &record) {
-            (Change::Deleted, ..) if is_member => Applied::Changed,
-            (Change::Deleted, ..) => Applied::Unknown,
-            (_, None, Some(record)) if is_member => {
-                let (new, _) = Row::decode(&row).and_then(|row| row.record()).ok_or_else(sense)?;
-                let same = version::same_after_update(record, &new, true, &catalog.symbols).ok_or_else(sense)?;
-                if same && record.says_the_same(&new) { Applied::Same } else { Applied::Changed }
+        let applied = match known {
+            _ if is_deletion && !is_member => Applied::Unknown,
+            Some(known) if !is_deletion && known.says_the_same(&new) => {
+                let is_same = version::same_after_update(&known, &new, true, symbols).ok_or_else(sense)?;
+                if is_same { Applied::Same } else { Applied::Changed }
             }
             _ => Applied::Changed,
         };
-        self.calls += 1;
-        let said = SetChange { set, change, time, order: self.calls, row };
-        let changes = self.stated.entry(entry.loc.clone()).or_default();
-        match changes.iter_mut().find(|known| known.set == set) {
-            Some(known) => *known = said,
-            None => changes.push(said),
-        }
+        let stated = self.resources.entry(entry.loc.clone()).or_default();
+        stated.add(SetChange { set, is_deletion, time, row });
         Ok(applied)
     }
 
-    /// Adds deletions that earlier commits have held back, 100,000 at most; how many. A caller that wants all of them commits and
-    /// begins again until there are none ([`super::Snapshot::held_count`]). These are decided: no [`super::Losses`] count them.
+    /// Adds deletions that earlier commits have held back, as many as a commit may change in place; how many. A caller that wants all of
+    /// them commits and begins again until there are none ([`super::Snapshot::held_count`]). These are decided: no [`Losses`] count them.
     pub fn accept_held(&mut self) -> Result<u64, CatalogError> {
         let store = self.catalog.store();
         let old = store.env.read_txn()?;
+        let most = self.catalog.most_in_place.load(Ordering::Relaxed);
         let mut accepted = 0;
-        for pair in store.held.iter(&old)?.take(ACCEPTED_AT_ONCE as usize) {
+        for pair in store.held.iter(&old)? {
             let (key, sealed) = pair?;
             let HeldDeletion { set, uri, .. } =
                 held::decode(key, unseal(key, sealed)?).ok_or_else(|| damaged("sense", key))?;
-            let sets = self.accepted.entry(uri).or_default();
+            let sets = &mut self.resources.entry(uri).or_default().accepted;
             if !sets.contains(&set) {
                 sets.push(set);
                 accepted += 1;
+            }
+            if accepted >= most {
+                break;
             }
         }
         Ok(accepted)
     }
 
-    /// Settles names anew for what is affected (a folder where a file was, URIs that meet) and commits tree, journal and
+    /// Gives names to what is affected (a folder where a file was, URIs that meet) and commits tree, journal and
     /// position at once. `at` is what the revision speaks for. `decide` is asked once.
     ///
     /// # Errors
@@ -189,233 +178,158 @@ impl<'c> Changes<'c> {
     }
 
     fn committed(self, store: &Store, at: Option<Timestamp>, decide: Decide<'_>) -> Result<Committed, CatalogError> {
-        let Changes { catalog, stated, accepted, .. } = self;
+        let Changes { catalog, resources, .. } = self;
         let old = store.env.read_txn()?;
-        let Some(revision) = store.revision(&old)? else { return Err(CatalogError::NoRevision) };
-        let naming = store.naming(&old)?;
-        let sets = store.sets(&old)?;
-        let resolving = Resolving { store, old: &old, naming: &naming, sets: &sets, symbols: &catalog.symbols };
+        let before = Before::read(store, &old)?;
+        let Some(naming) = &before.naming else { return Err(CatalogError::NoRevision) };
+        let resolving = Resolving { before: &before, naming, symbols: &catalog.symbols };
 
-        let uris: BTreeSet<&Uri> = stated.keys().chain(accepted.keys()).collect();
-        let mut resolved = Vec::with_capacity(uris.len());
-        for uri in uris {
-            let changes = stated.get(uri).map_or(&[][..], |changes| &changes[..]);
-            let accepted = accepted.get(uri).map_or(&[][..], |sets| &sets[..]);
-            let resource = resolving.resolve(uri, changes, accepted)?;
-            resolved.push((uri, changes, resource));
+        let resolved = resources.into_iter().map(|(uri, stated)| resolving.resolve(uri, stated));
+        let mut resolved = resolved.collect::<Result<Vec<_>, _>>()?;
+        let (held, state) = decide(&counted(&resolved, &before));
+        let (mut sets, mut changes) = (before.sets.clone(), BTreeMap::new());
+        for resource in &mut resolved {
+            resource.hold(&held);
+            resource.before.iter().for_each(|set| sets.entry(*set).files = sets.files(*set).saturating_sub(1));
+            resource.sets.iter().for_each(|set| sets.entry(*set).files += 1);
+            changes.insert(resource.uri.clone(), resolving.change(resource)?);
         }
-        let (held, position) = decide(&counted(&resolved, revision.totals.files, &sets));
-        resolved.iter_mut().for_each(|(_, _, resource)| resource.hold(&held));
-
-        let mut writer = Writer::new(catalog, store, Numbers::from(&revision), true, version::now());
-        let mut after = sets.clone();
-        let mut settling = Settling::new(catalog, store, &old, &naming);
-        for (uri, changes, resource) in &mut resolved {
-            for change in changes.iter() {
-                writer.put_row(TableId::Journal, &statement_key(change.set, uri), &change.row)?;
-            }
-            for set in &resource.unheld {
-                writer.drop_row(TableId::Held, &statement_key(*set, uri))?;
-            }
-            for (set, time) in &resource.kept {
-                writer.put_held(&statement_key(*set, uri), *time, uri)?;
-            }
-            resource.before.iter().for_each(|set| after.entry(*set).files = after.files(*set).saturating_sub(1));
-            resource.sets.iter().for_each(|set| after.entry(*set).files += 1);
-            settling.state((*uri).clone(), resolving.stated(uri, resource)?)?;
-        }
-        let mut totals = revision.totals;
-        let (mut writer, left_out) = settling.settle(writer, &mut totals)?;
-        left_out.sets.iter().for_each(|(set, left)| after.entry(*set).files = after.files(*set).saturating_sub(*left));
-        after.keep(|record| record.files > 0 || sets.get(record.set).is_some());
-        writer.settle_folders(&old)?;
-
-        let changed = writer.changed_tree();
-        let wrote = writer.changed();
-        let next = match changed {
-            true => writer.next_revision(at, totals),
-            false => super::store::record::RevisionRecord { at, ..revision },
-        };
-        if next != revision {
-            writer.put_revision(&next)?;
-        }
-        if store.meta(&old, meta::POSITION)? != Some(&position) {
-            writer.put_position(&position)?;
-        }
-        if after != sets {
-            writer.put_sets(&after)?;
-        }
-        if wrote {
-            writer.put_symbols()?;
-            writer.drop_forgotten()?;
-        }
-        Ok(Committed { left_out: left_out.paths, ..writer.commit()? })
+        sets.keep(|record| record.files > 0 || before.sets.get(record.set).is_some());
+        let rows = &mut |put: &mut PutRow<'_>| resolved.iter().try_for_each(|resource| resource.put_rows(put));
+        apply(catalog, &before, changes, Beside { rows, at, state, sets })
     }
 }
 
-/// Reads what statements mean beside the revision before.
+/// Reads what statements mean together with the revision before.
 struct Resolving<'o> {
-    store: &'o Store,
-    old: &'o RoTxn<'o>,
+    before: &'o Before<'o>,
     naming: &'o Naming,
-    sets: &'o SetTable,
     symbols: &'o Symbols,
 }
 
 /// What becomes of one resource.
 struct Resolved<'o> {
-    located: Option<Located<'o>>,
+    uri: Uri,
+    stated: Stated,
+    /// Its record in the revision before.
+    known: Option<ResourceRecord<'o>>,
     /// Its sets before.
     before: BTreeSet<SetId>,
-    /// Its sets now, those without that are going.
+    /// Its sets now, those without that are departing.
     sets: BTreeSet<SetId>,
-    /// Deletions that may be held back, with their times.
-    going: Vec<(SetId, Timestamp)>,
-    /// Those of them that are held back.
-    kept: Vec<(SetId, Timestamp)>,
-    /// Sets of which it is no longer held back.
-    unheld: Vec<SetId>,
-    /// The row of the change whose metadata count; none where the old ones do.
-    news: Option<Vec<u8>>,
+    /// Deletions that may be held back, with their times; once it is decided those that are.
+    departing: BTreeMap<SetId, Timestamp>,
+    /// Sets of which its deletion is held back no more.
+    released: Vec<SetId>,
+    /// Which of the changes says what it is; `None` where that is what it was.
+    news: Option<usize>,
 }
 
 impl<'o> Resolving<'o> {
-    fn resolve(&self, uri: &Uri, changes: &[SetChange], accepted: &[SetId]) -> Result<Resolved<'o>, CatalogError> {
+    fn resolve(&self, uri: Uri, stated: Stated) -> Result<Resolved<'o>, CatalogError> {
         let sense = || damaged("resource", uri.as_str().as_bytes());
-        let located = locate(self.store, self.old, self.naming, uri)?;
-        let before: BTreeSet<SetId> = match &located {
-            Some(located) => ResourceRecord::decode(located.resource).ok_or_else(sense)?.sets.iter().collect(),
-            None => BTreeSet::new(),
-        };
-        let mut resolved = Resolved {
-            located,
-            sets: before.clone(),
-            before,
-            going: Vec::new(),
-            kept: Vec::new(),
-            unheld: Vec::new(),
-            news: None,
-        };
-        let mut latest: Option<&SetChange> = None;
-        for change in changes {
-            let key = statement_key(change.set, uri);
-            let is_held = self.store.get(self.old, self.store.held, &key)?.is_some();
-            if change.change != Change::Deleted {
-                resolved.sets.insert(change.set);
-                if is_held {
-                    resolved.unheld.push(change.set);
+        let Before { store, old, .. } = *self.before;
+        let located = locate(store, old, self.naming, &uri)?;
+        let known = located.map(|located| ResourceRecord::decode(located.resource).ok_or_else(sense)).transpose()?;
+        let before: BTreeSet<SetId> = known.iter().flat_map(|known| known.sets.iter()).collect();
+        let (mut sets, mut departing, mut released, mut news) = (before.clone(), BTreeMap::new(), Vec::new(), None);
+        for (index, change) in stated.changes.iter().enumerate() {
+            let is_held = store.get(old, store.held, &statement_key(change.set, &uri))?.is_some();
+            if !change.is_deletion {
+                sets.insert(change.set);
+                released.extend(is_held.then_some(change.set));
+                news = Some(index);
+            } else if !is_held && sets.remove(&change.set) {
+                departing.insert(change.set, change.time);
+            }
+        }
+        for set in stated.accepted.iter().filter(|set| !stated.is_in(**set)) {
+            released.push(*set);
+            sets.remove(set);
+        }
+        if let Some(latest) = news.and_then(|index| stated.changes.get(index)) {
+            for set in before.iter().filter(|set| !stated.is_in(**set)) {
+                if self.stated_at(*set, &uri)?.is_some_and(|time| time > latest.time) {
+                    news = None;
                 }
-                if latest.is_none_or(|latest| (change.time, change.order) > (latest.time, latest.order)) {
-                    latest = Some(change);
-                }
-            } else if !is_held && resolved.sets.remove(&change.set) {
-                resolved.going.push((change.set, change.time));
             }
         }
-        for set in accepted {
-            if changes.iter().any(|change| change.set == *set && change.change != Change::Deleted) {
-                continue;
-            }
-            resolved.unheld.push(*set);
-            resolved.sets.remove(set);
-        }
-        if let Some(latest) = latest {
-            let restated =
-                |set: &SetId| changes.iter().any(|change| change.set == *set && change.change != Change::Deleted);
-            let others = resolved.before.iter().filter(|set| !restated(set));
-            let mut later = false;
-            for set in others {
-                later |= self.said(*set, uri)?.is_some_and(|time| time > latest.time);
-            }
-            if !later {
-                resolved.news = Some(latest.row.clone());
-            }
-        }
-        Ok(resolved)
+        Ok(Resolved { uri, stated, known, before, sets, departing, released, news })
     }
 
-    /// When `set` said last what it says of a resource that it has.
-    fn said(&self, set: SetId, uri: &Uri) -> Result<Option<Timestamp>, CatalogError> {
+    /// When `set` stated last what it states of a resource that it has.
+    fn stated_at(&self, set: SetId, uri: &Uri) -> Result<Option<Timestamp>, CatalogError> {
+        let Before { store, old, sets, .. } = self.before;
         let key = statement_key(set, uri);
-        match self.store.get(self.old, self.store.journal, &key)? {
+        match store.get(old, store.journal, &key)? {
             Some(row) => Ok(Some(Row::decode(row).ok_or_else(|| damaged("sense", &key))?.time)),
-            None => Ok(self.sets.at(set)),
+            None => Ok(sets.at(set)),
         }
     }
 
-    /// The resource as it is to be, for the resolution of its name.
-    fn stated(&self, uri: &Uri, resolved: &Resolved<'_>) -> Result<Stated, CatalogError> {
+    /// What the writer makes of it.
+    fn change(&self, resolved: &Resolved<'_>) -> Result<UriChange, CatalogError> {
+        let Resolved { uri, stated, known, sets, news, .. } = resolved;
         let sense = || damaged("resource", uri.as_str().as_bytes());
-        let by_rule = |record: &ResourceRecord<'_>| -> Result<String, CatalogError> {
-            Ok(path_of_record(self.naming, uri, record, self.symbols).ok_or_else(sense)?.0)
+        let path = |record: &ResourceRecord<'_>| {
+            path_of_record(self.naming, uri, record, self.symbols).map(|(path, _)| path).ok_or_else(sense)
         };
-        let mut stated = Stated::default();
-        let known = match &resolved.located {
-            Some(located) => Some(ResourceRecord::decode(located.resource).ok_or_else(sense)?),
-            None => None,
+        let path_before = known.as_ref().map(path).transpose()?;
+        let gone = UriChange { path_before, ..UriChange::default() };
+        let row = news.and_then(|index| stated.changes.get(index)).map(|change| &change.row[..]);
+        let row = row.map(|row| Row::decode(row).ok_or_else(sense)).transpose()?;
+        let new = row.map(|row| row.record().ok_or_else(sense)).transpose()?.map(|(record, _)| record);
+        let Some(record) = new.or(*known).filter(|_| !sets.is_empty()) else { return Ok(gone) };
+        let member = match known {
+            // Other metadata of the same bytes: the package holds them still.
+            Some(known) if record.member.is_empty() => {
+                let is_same = version::same_after_update(known, &record, true, self.symbols).ok_or_else(sense)?;
+                if is_same { known.member } else { &[] }
+            }
+            _ => record.member,
         };
-        if let Some(known) = &known {
-            stated.path_before = Some(by_rule(known)?);
-        }
-        let sets: Vec<SetId> = resolved.sets.iter().copied().collect();
-        if sets.is_empty() {
-            return Ok(stated);
-        }
+        let sets: Vec<SetId> = sets.iter().copied().collect();
         let mut resource = Vec::new();
-        match (&resolved.news, &known) {
-            (Some(row), _) => {
-                let row = Row::decode(row).ok_or_else(sense)?;
-                let (new, _) = row.record().ok_or_else(sense)?;
-                let member = match &known {
-                    // Other metadata of the same bytes: the package holds them still.
-                    Some(known) if new.member.is_empty() => {
-                        let same = version::same_after_update(known, &new, true, self.symbols).ok_or_else(sense)?;
-                        if same { known.member } else { &[] }
-                    }
-                    _ => new.member,
-                };
-                new.push_belonging(Some(uri.as_str()), &sets, member, &mut resource);
-                stated.changed = row.shown;
-                stated.updated = true;
-                stated.path = by_rule(&new)?;
-            }
-            (None, Some(known)) => {
-                known.push_belonging(Some(uri.as_str()), &sets, known.member, &mut resource);
-                stated.path = by_rule(known)?;
-            }
-            (None, None) => return Ok(stated),
-        }
-        stated.resource = Some(resource);
-        Ok(stated)
+        record.push_belonging(Some(uri.as_str()), &sets, member, &mut resource);
+        let time = row.and_then(|row| row.shown);
+        Ok(UriChange { path: path(&record)?, resource: Some(resource), time, is_news: row.is_some(), ..gone })
     }
 }
 
 impl Resolved<'_> {
     /// Holds back what of its deletions is `held`.
     fn hold(&mut self, held: &Held) {
-        let is_held = |set: &SetId| match held {
-            Held::Nothing => false,
-            Held::All => true,
-            Held::Of(sets) => sets.contains(set),
-        };
-        for (set, time) in self.going.extract_if(.., |(set, _)| is_held(set)) {
-            self.sets.insert(set);
-            self.kept.push((set, time));
+        self.departing.retain(|set, _| held.holds(*set));
+        self.sets.extend(self.departing.keys());
+    }
+
+    /// Writes its rows of the journal, and of what is held back.
+    fn put_rows(&self, put: &mut PutRow<'_>) -> Result<(), CatalogError> {
+        let key = |set| statement_key(set, &self.uri);
+        for change in &self.stated.changes {
+            put(TableId::Journal, &key(change.set), Some(&change.row))?;
         }
+        for set in &self.released {
+            put(TableId::Held, &key(*set), None)?;
+        }
+        for (set, time) in &self.departing {
+            let mut row = Vec::new();
+            held::encode(*time, &self.uri, &mut row);
+            put(TableId::Held, &key(*set), Some(&row))?;
+        }
+        Ok(())
     }
 }
 
 /// What a commit takes away and adds, counted resource by resource.
-fn counted(resolved: &[(&Uri, &[SetChange], Resolved<'_>)], files: u64, before: &SetTable) -> Losses {
+fn counted(resolved: &[Resolved<'_>], before: &Before<'_>) -> Losses {
     let (mut departures, mut new, mut coming) = (Departures::default(), 0, BTreeMap::new());
-    for (_, _, resource) in resolved {
-        let mut going: Vec<SetId> = resource.going.iter().map(|(set, _)| *set).collect();
-        if !going.is_empty() {
-            going.sort_unstable();
-            departures.count(going.into_iter(), resource.sets.is_empty());
+    for resource in resolved {
+        if !resource.departing.is_empty() {
+            departures.count(resource.departing.keys().copied(), resource.sets.is_empty());
         }
         new += u64::from(resource.before.is_empty() && !resource.sets.is_empty());
         resource.sets.difference(&resource.before).for_each(|set| *coming.entry(*set).or_default() += 1);
     }
-    losses(files, new, before, coming, departures.into_vec())
+    losses(before.files(), new, &before.sets, coming, departures.into_vec())
 }

@@ -1,8 +1,8 @@
 //! The catalog of one mount identity: the store that is read now, and what takes its place.
 
+use super::diff::MOST_IN_PLACE;
 use super::error::{CatalogError, io_error};
 use super::lock::FolderLock;
-use super::rebuild::rewrite::REWRITTEN_LEAST;
 use super::sort::SpillFolder;
 use super::store::previous::Past;
 use super::store::symbols::Symbols;
@@ -67,8 +67,7 @@ impl Catalog {
             distrusted: AtomicBool::new(false),
             distrust: Notify::new(),
             forgotten: Mutex::default(),
-            // Trees of unit tests are small, and those that want it say so.
-            most_in_place: AtomicU64::new(if cfg!(test) { u64::MAX } else { REWRITTEN_LEAST }),
+            most_in_place: AtomicU64::new(MOST_IN_PLACE),
             _lock: lock,
         })
     }
@@ -92,14 +91,9 @@ impl Catalog {
         Current::clone(&self.current.load())
     }
 
-    /// So many names, and no more, of a tree of so many files may differ in a commit that is written over the revision before;
-    /// where more do it may be written whole.
-    pub(super) fn most_in_place(&self, files: u64) -> u64 {
-        if self.current().past.is_some() {
-            // Two at a time would take the room of three.
-            return u64::MAX;
-        }
-        self.most_in_place.load(Ordering::Relaxed).max(files / 64)
+    /// So many changes are written over the revision before; more into a store of their own.
+    pub(super) fn most_in_place(&self) -> u64 {
+        self.most_in_place.load(Ordering::Relaxed)
     }
 
     /// Distinguishes this catalog from one that was in the same folder before it and gave the same inodes to others:
@@ -111,7 +105,7 @@ impl Catalog {
     }
 
     #[cfg(test)]
-    pub(super) fn write_in_place(&self, most: u64) {
+    pub(crate) fn write_in_place(&self, most: u64) {
         self.most_in_place.store(most, Ordering::Relaxed);
     }
 

@@ -15,30 +15,34 @@
 //!   another in its place.
 //! - A deletion that is held back leaves its resource in the tree, until it is accepted or its set has the resource again.
 //!
-//! On disk it is one LMDB environment (`store`), filled in key order from an external sort (`sort`). A first revision that is not small,
-//! and one that shares little with the one before, is written whole into another, which takes its place; what lost its name then is still read in
-//! the old one for a while (`store::previous`).
+//! On disk it is one LMDB environment (`store`), filled in key order from an external sort (`sort`).
 //!
 //! A [`Baseline`] sorts what it is given by depth and path (`sort_key`), each folder as a marker with the files (`ingest`, `folders`).
-//! Then it walks the sorted stream and the current revision together, folder by folder (`merge`), with everything that is stated of each
-//! path (`statement`) but what changes have superseded (`superseded`). [`Changes`] finds the few names that single statements concern
-//! (`apply`). Both place names (`apply::place`) and write what differs (`apply::write`); a whole revision goes into a store of its own (`rebuild`).
+//! Then it walks the sorted statement and the current revision together, folder by folder (`walk`), with everything that is stated of
+//! each path (`statement`) but what changes have superseded (`superseded`). That gives what differs, resource by resource (`diff`), and
+//! what would leave (`departing`), for the decision what of it is held back. [`Changes`] finds the same for single statements.
+//!
+//! Two writers take it from there. Few changes are written in place (`apply`). Many, and a first revision, are one more walk that
+//! writes everything into another store (`rebuild`), which takes the place of the one there was; what lost its name then is still read
+//! in the old one for a while (`store::previous`).
 
 mod apply;
 mod baseline;
 mod changes;
-mod coming;
+mod departing;
+mod diff;
+mod displaced;
+mod effects;
 mod error;
 mod folders;
-mod going;
 mod held;
 mod index;
 mod ingest;
 mod journal;
 mod lock;
 mod losses;
-mod merge;
 pub mod naming;
+mod numbers;
 mod rebuild;
 mod renew;
 mod revision;
@@ -50,6 +54,7 @@ mod store;
 mod superseded;
 mod types;
 mod version;
+mod walk;
 mod write_budget;
 
 pub use baseline::Baseline;

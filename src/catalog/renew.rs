@@ -1,17 +1,18 @@
 //! Commits besides those of statements: files that are given new inodes, and orphans that go.
 
 use super::Renewal;
-use super::apply::write::{Namings, Numbers, Writer};
+use super::apply::transaction::in_transaction;
+use super::apply::tree::{Old, Tree};
 use super::index::Current;
+use super::store::TableId;
 use super::store::codec::damaged;
 use super::store::keys::ino_key;
 use super::store::previous::Past;
-use super::store::record::ResourceRecord;
-use super::store::{ROOT, TableId};
-use super::{Catalog, CatalogError, Invalidation, Kind, Naming, Totals};
+use super::store::record::{NodeRecord, ResourceRecord};
+use super::{Catalog, CatalogError, Invalidation, Kind, Totals};
 use crate::platform::inode_set::InodeSet;
 use fuser::INodeNo;
-use heed::RoTxn;
+use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::sync::{Arc, TryLockError};
 
@@ -88,10 +89,7 @@ impl Catalog {
 
 /// Drops the records of the orphans that the kernel has forgotten. The caller holds `catalog.writer`.
 pub(super) fn drop_forgotten(catalog: &Catalog) -> Result<(), CatalogError> {
-    let store = catalog.store();
-    let mut writer = Writer::new(catalog, &store, Numbers::FIRST, true, super::version::now());
-    writer.drop_forgotten()?;
-    writer.commit_bare()
+    in_transaction(catalog, &catalog.store(), |_| Ok(()))
 }
 
 /// Enters among the orphans of the present store those that are `known`. The caller holds `catalog.writer`.
@@ -100,24 +98,25 @@ pub(super) fn take_over(catalog: &Catalog, past: &Past, known: &InodeSet) -> Res
     let mut known = known.iter().peekable();
     let mut row = Vec::new();
     while known.peek().is_some() {
-        let mut writer = Writer::new(catalog, &store, Numbers::FIRST, true, super::version::now());
-        let old = store.env.read_txn()?;
-        for INodeNo(ino) in known.by_ref().take(TAKEN_OVER_AT_ONCE) {
-            row.clear();
-            if store.inode(&old, ino)?.is_none()
-                && store.orphan(&old, ino)?.is_none()
-                && past.push_orphan(ino, &mut row)?
-            {
-                writer.put_row(TableId::Orphans, &ino_key(ino), &row)?;
+        in_transaction(catalog, &store, |transaction| {
+            let old = store.env.read_txn()?;
+            for INodeNo(ino) in known.by_ref().take(TAKEN_OVER_AT_ONCE) {
+                row.clear();
+                if store.inode(&old, ino)?.is_none()
+                    && store.orphan(&old, ino)?.is_none()
+                    && past.push_orphan(ino, &mut row)?
+                {
+                    transaction.put(TableId::Orphans, &ino_key(ino), |out| out.extend_from_slice(&row))?;
+                }
             }
-        }
-        writer.commit_bare()?;
+            Ok(())
+        })?;
     }
     Ok(())
 }
 
 /// See [`Catalog::renew`].
-pub(super) fn renew(catalog: &Catalog, mut inodes: Vec<(INodeNo, Renewal)>) -> Result<Vec<Invalidation>, CatalogError> {
+fn renew(catalog: &Catalog, mut inodes: Vec<(INodeNo, Renewal)>) -> Result<Vec<Invalidation>, CatalogError> {
     // Of one inode the later kind, which says more.
     inodes.sort_unstable_by(|a, b| b.cmp(a));
     inodes.dedup_by_key(|(ino, _)| *ino);
@@ -126,51 +125,44 @@ pub(super) fn renew(catalog: &Catalog, mut inodes: Vec<(INodeNo, Renewal)>) -> R
     let old = store.env.read_txn()?;
     let Some(revision) = store.revision(&old)? else { return Ok(Vec::new()) };
     let naming = store.naming(&old)?;
-    let mut writer = Writer::new(catalog, &store, Numbers::from(&revision), true, super::version::now());
-    let mut totals = revision.totals;
-    for (ino, renewal) in inodes {
-        renew_one(&mut writer, &old, &naming, ino, renewal, &mut totals)?;
-    }
-    if !writer.changed() {
-        return Ok(Vec::new());
-    }
-    writer.settle_folders(&old)?;
-    let record = writer.next_revision(revision.at, totals);
-    writer.put_revision(&record)?;
-    Ok(writer.commit()?.invalidations)
+    in_transaction(catalog, &store, |transaction| {
+        let mut tree = Tree::new(catalog, &store, &naming, &revision, transaction);
+        let mut totals = revision.totals;
+        for (INodeNo(ino), renewal) in inodes {
+            let Some((place, node)) = store.inode_entry(&old, ino)? else { continue };
+            if node.kind == Kind::File {
+                let record =
+                    ResourceRecord::decode(place.resource).ok_or_else(|| damaged("resource", &ino_key(ino)))?;
+                let uri = store.uri_of(&old, ino, &record, &naming)?;
+                let resource = Some((place.resource, uri));
+                let known = Old { parent: place.parent, entry: place.entry, node, resource };
+                renew_one(&mut tree, &known, renewal, &record, &mut totals)?;
+            }
+        }
+        Ok(tree.finish(&revision, revision.at, totals, BTreeMap::new())?.invalidations)
+    })
 }
 
 fn renew_one(
-    writer: &mut Writer<'_>,
-    old: &RoTxn<'_>,
-    naming: &Naming,
-    ino: INodeNo,
+    tree: &mut Tree<'_, '_>,
+    known: &Old<'_>,
     renewal: Renewal,
+    record: &ResourceRecord<'_>,
     totals: &mut Totals,
 ) -> Result<(), CatalogError> {
-    let store = writer.store;
-    let Some((place, node)) = store.inode_entry(old, ino.0)? else { return Ok(()) };
-    if node.kind == Kind::Folder || ino.0 == ROOT {
-        return Ok(());
-    }
-    let mtime = super::version::later_than(node.mtime, writer.now);
-    let mut renewed = super::version::renewed(&node, mtime);
-    let mut stripped = Vec::new();
-    let resource = match renewal {
-        Renewal::AsPublished => place.resource,
+    let mut renewed = NodeRecord { mtime: super::version::later_than(known.node.mtime, tree.now), ..known.node };
+    let mut resource = Vec::new();
+    match renewal {
+        Renewal::AsPublished => record.push_with_uri(record.uri, &mut resource),
         Renewal::Unpublished => {
-            let sense = || damaged("resource", &ino_key(ino.0));
-            let record = ResourceRecord::decode(place.resource).ok_or_else(sense)?;
-            record.push_unpublished(&mut stripped).ok_or_else(sense)?;
-            renewed.freshness = ResourceRecord::decode(&stripped).ok_or_else(sense)?.freshness();
+            let sense = || damaged("resource", known.node.name);
+            record.push_unpublished(&mut resource).ok_or_else(sense)?;
+            renewed.freshness = ResourceRecord::decode(&resource).ok_or_else(sense)?.freshness();
             if let Some(size) = renewed.size.take() {
                 totals.octets = totals.octets.saturating_sub(size);
                 totals.unsized_files += 1;
             }
-            &stripped
         }
-    };
-    let namings = Namings { old: naming, new: naming };
-    writer.replace(old, namings, (place.parent, place.entry), &node, renewed, resource)?;
-    Ok(())
+    }
+    tree.replace(known, renewed, &resource).map(drop)
 }

@@ -1,7 +1,10 @@
 //! The revision that a commit starts from.
 
+use super::naming::resolve::uri;
+use super::sort_key::slashed;
 use super::store::Store;
-use super::store::record::RevisionRecord;
+use super::store::codec::damaged;
+use super::store::record::{ResourceRecord, RevisionRecord};
 use super::store::sets::SetTable;
 use super::{CatalogError, Naming};
 use heed::RoTxn;
@@ -25,5 +28,27 @@ impl<'o> Before<'o> {
 
     pub(super) fn files(&self) -> u64 {
         self.revision.map_or(0, |revision| revision.totals.files)
+    }
+
+    /// Whether names follow from URIs by `naming` as they did.
+    pub(super) fn has_naming(&self, naming: &Naming) -> bool {
+        self.naming.as_ref().is_none_or(|old| old == naming)
+    }
+
+    /// Whether the file of inode `ino` was of the same URI as `new`, which has its name. `path` is the path of `new` by rule.
+    pub(super) fn is_same_uri(
+        &self,
+        (ino, known): (u64, &ResourceRecord<'_>),
+        new: &ResourceRecord<'_>,
+        path: &[u8],
+        naming: &Naming,
+    ) -> Result<bool, CatalogError> {
+        if self.has_naming(naming) && known.uri.is_none() == new.uri.is_none() {
+            // One name and one naming: where the path gives the URI, it is one path, so the scheme tells.
+            return Ok((known.https, known.uri) == (new.https, new.uri));
+        }
+        let sense = || damaged("resource", path);
+        let known = self.store.uri_of(self.old, ino, known, self.naming.as_ref().unwrap_or(naming))?;
+        Ok(known == uri(new, &slashed(path).ok_or_else(sense)?, naming).ok_or_else(sense)?)
     }
 }

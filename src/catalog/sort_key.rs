@@ -69,11 +69,13 @@ pub(super) mod tag {
     pub const FOLDER: u8 = 0;
     /// A file of a list; its resource follows, a member of the list's set alone.
     pub const FILE: u8 = 1;
-    /// A file of a change; see `stated::push_change`.
+    /// A file of a change; see `statement::push_change`.
     pub const CHANGE: u8 = 2;
     /// What a package holds; the manifest's resource follows, with its member.
     pub const MEMBER: u8 = 3;
     /// A file whose deletion is held back; whether that is known, and its resource follow, a member of the sets that have
     /// it no more.
     pub const KEPT: u8 = 4;
+    /// The digest follows of an entry of a list that a change supersedes.
+    pub const SUPERSEDED: u8 = 5;
 }

@@ -258,6 +258,17 @@ pub enum Held {
     Of(BTreeSet<SetId>),
 }
 
+impl Held {
+    /// Whether deletions from `set` are held back.
+    pub fn holds(&self, set: SetId) -> bool {
+        match self {
+            Held::Nothing => false,
+            Held::All => true,
+            Held::Of(sets) => sets.contains(&set),
+        }
+    }
+}
+
 /// Asked once for each commit, with what would go: what of it is held back, and the position to store.
 pub type Decide<'d> = &'d mut dyn FnMut(&Losses) -> (Held, Vec<u8>);
 

@@ -1,8 +1,68 @@
 //! What makes a new content version, and the times it shows.
 
+use super::CatalogError;
+use super::store::codec::damaged;
 use super::store::record::{NodeRecord, ResourceRecord};
 use super::store::symbols::Symbols;
 use crate::document::Timestamp;
+
+/// What becomes of a file whose name stands for a file again.
+#[derive(Debug)]
+pub(super) enum Outcome<'n> {
+    /// Nothing differs.
+    Same,
+    /// The content stays, and the inode: this is its node, with other metadata.
+    Touched(NodeRecord<'n>),
+    /// Other content: this is the node of the new inode, whose number is still to be given.
+    Replaced(NodeRecord<'n>),
+}
+
+/// What is to stand at a name.
+#[derive(Clone, Copy)]
+pub(super) struct Coming<'r> {
+    /// Its record, as the tree is to have it.
+    pub resource: &'r [u8],
+    /// Whether it has the URI of the file that the name stands for.
+    pub same_uri: bool,
+    /// The time of the change that says so, which stands in for a `lastmod`.
+    pub time: Option<Timestamp>,
+    /// A change says so that is not in the journal: the content is new unless the entry vouches for the old one.
+    pub is_news: bool,
+}
+
+/// Compares the file of `node` and the record `known` with what is to stand at its name.
+pub(super) fn compare<'n>(
+    node: &NodeRecord<'n>,
+    known: &[u8],
+    coming: Coming<'_>,
+    symbols: &Symbols,
+    now: Timestamp,
+) -> Result<Outcome<'n>, CatalogError> {
+    let Coming { resource, same_uri, time, is_news } = coming;
+    let is_equal = known == resource && same_uri;
+    if is_equal && !is_news {
+        return Ok(Outcome::Same);
+    }
+    let sense = || damaged("resource", node.name);
+    let old = ResourceRecord::decode(known).ok_or_else(sense)?;
+    let new = ResourceRecord::decode(resource).ok_or_else(sense)?;
+    let same = match is_news {
+        true => same_after_update(&old, &new, same_uri, symbols),
+        false => same_version(&old, &new, same_uri, symbols),
+    };
+    let (size, freshness) = (new.size(), new.freshness());
+    Ok(match same.ok_or_else(sense)? {
+        true if is_equal => Outcome::Same,
+        true => {
+            let lastmod = new.lastmod.filter(|_| new.lastmod != old.lastmod);
+            Outcome::Touched(NodeRecord { size, freshness, mtime: lastmod.unwrap_or(node.mtime), ..*node })
+        }
+        false => {
+            let mtime = mtime(node, size, new.lastmod.or(time), now);
+            Outcome::Replaced(NodeRecord { ino: 0, size, mtime, ctime: now, freshness, ..*node })
+        }
+    })
+}
 
 /// `now` as records keep it: whole milliseconds.
 pub(super) fn now() -> Timestamp {
@@ -71,9 +131,4 @@ pub(super) fn mtime(old: &NodeRecord<'_>, size: Option<u64>, lastmod: Option<Tim
 /// Now, unless that is the second of `old`: then the next one.
 pub(super) fn later_than(old: Timestamp, now: Timestamp) -> Timestamp {
     if now.seconds == old.seconds { Timestamp { seconds: now.seconds + 1, nanos: 0 } } else { now }
-}
-
-/// What a node is when only its content is known to be another.
-pub(super) fn renewed<'a>(old: &NodeRecord<'a>, mtime: Timestamp) -> NodeRecord<'a> {
-    NodeRecord { mtime, ..*old }
 }

@@ -1,345 +1,335 @@
-//! The names that some changed resources concern: theirs, those of the resources that share a path with them, and those of
-//! the files that become folders or cease to be.
+//! Changes of single resources, written over the revision before.
 //!
 //! All URIs with one path by rule are a group: its names depend on the URIs of the group and on whether the path is a folder,
 //! on nothing else. A change concerns its URI's group. Where the names of a group change, the folder that they lie in may
-//! begin or cease to exist, which concerns the group of the folder's own path; so groups are settled from the deepest
-//! path upwards, and then placed from the root downwards.
+//! begin or cease to exist, which concerns the group of the folder's own path. So groups are settled from the deepest path upwards,
+//! and names that go are removed on the way. Then names are placed from the root downwards.
 
-pub(super) mod folder_times;
-pub(super) mod place;
-mod removal;
-mod settle_folders;
-pub(super) mod write;
+pub(super) mod transaction;
+pub(super) mod tree;
 
-use super::losses::Tally;
-use super::naming::beside_folder;
-use super::naming::locate::{folder, locate};
-use super::naming::resolve::settled_name;
-use super::naming::resolve::uri as uri_of;
-use super::naming::resolve::{path_of_record, split};
+use super::naming::locate::folder;
+use super::naming::resolve::{path_of_record, settled_name, split, uri as uri_of};
+use super::naming::{beside_folder, disambiguated};
+use super::revision::Before;
 use super::statement::MOST_URIS;
-use super::store::Store;
 use super::store::codec::{damaged, unseal};
 use super::store::keys::displaced_prefix;
 use super::store::record::{NodeRecord, ResourceRecord};
-use super::{Catalog, CatalogError, Kind, Naming, SetId, Totals};
+use super::store::sets::SetTable;
+use super::store::{TableId, meta};
+use super::version::{self, Coming, Outcome};
+use super::{Catalog, CatalogError, Committed, Freshness, Kind, Naming, SetId, Totals};
 use crate::document::{Timestamp, Uri};
-use heed::RoTxn;
-use place::{File, Folder, Placer, ReadAhead};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
-use write::Writer;
+use transaction::in_transaction;
+use tree::{Old, Parent, Tree};
 
-/// What becomes of one URI.
-#[derive(Default)]
-pub(super) struct Stated {
+/// What becomes of one resource.
+#[derive(Debug, Default)]
+pub(super) struct UriChange {
     /// Its path by rule in the revision before; `None` where it is new.
     pub path_before: Option<String>,
-    /// Its path by rule now, and its record with the URI; no record where it goes.
+    /// Its path by rule now; empty where it goes.
     pub path: String,
+    /// Its record with the URI; `None` where it goes.
     pub resource: Option<Vec<u8>>,
     /// The time of the change, which stands in for a `lastmod`.
-    pub changed: Option<Timestamp>,
-    /// Whether a change says so.
-    pub updated: bool,
+    pub time: Option<Timestamp>,
+    /// A change says so that is not in the journal: the content is new unless the entry vouches for the old one.
+    pub is_news: bool,
 }
 
-/// Settles names, then places them.
-pub(super) struct Settling<'o> {
+/// Writes a row of a table beside the tree, or removes it.
+pub(super) type PutRow<'p> = dyn FnMut(TableId, &[u8], Option<&[u8]>) -> Result<(), CatalogError> + 'p;
+
+/// What a commit writes beside the tree.
+pub(super) struct Beside<'r> {
+    /// Is called once, with what writes the rows of the journal and of what is held back. They stream: a journal may be as long as a list.
+    pub rows: &'r mut dyn FnMut(&mut PutRow<'_>) -> Result<(), CatalogError>,
+    /// What the revision speaks for.
+    pub at: Option<Timestamp>,
+    /// The state of `sync`.
+    pub state: Vec<u8>,
+    /// The sets after the commit. Members that are left out of a path with too many URIs are counted here, and taken off by the writer.
+    pub sets: SetTable,
+}
+
+/// Changes the revision `before` in place, and commits tree, rows and state at once. Nothing is written where nothing differs.
+/// The caller holds `catalog.writer`.
+///
+/// # Errors
+/// The tree stays as it was. Without a revision before it is [`CatalogError::NoRevision`].
+pub(super) fn apply(
+    catalog: &Catalog,
+    before: &Before<'_>,
+    changes: BTreeMap<Uri, UriChange>,
+    beside: Beside<'_>,
+) -> Result<Committed, CatalogError> {
+    let (Some(revision), Some(naming)) = (&before.revision, &before.naming) else {
+        return Err(CatalogError::NoRevision);
+    };
+    let Beside { rows, at, state, mut sets } = beside;
+    in_transaction(catalog, before.store, |transaction| {
+        rows(&mut |table, key, row| match row {
+            Some(row) => transaction.put(table, key, |out| out.extend_from_slice(row)),
+            None => transaction.remove(table, key),
+        })?;
+        let mut tree = Tree::new(catalog, before.store, naming, revision, transaction);
+        let mut totals = revision.totals;
+        let left_out = Groups::new(catalog, before, naming, changes).settle(&mut tree, &mut totals)?;
+        let committed = tree.finish(revision, at, totals, left_out.paths)?;
+        left_out.sets.iter().for_each(|(set, left)| sets.entry(*set).files -= *left);
+        transaction.put_if_other(TableId::Meta, meta::POSITION, |row| row.extend_from_slice(&state))?;
+        transaction.put_if_other(TableId::Meta, meta::SETS, |row| sets.encode(row))?;
+        // Rows of the journal name symbols too.
+        transaction.put_if_other(TableId::Meta, meta::SYMBOLS, |row| catalog.symbols.encode(row))?;
+        Ok(committed)
+    })
+}
+
+/// The groups that changes concern.
+struct Groups<'o> {
     catalog: &'o Catalog,
-    store: &'o Store,
-    old: &'o RoTxn<'o>,
+    before: &'o Before<'o>,
     naming: &'o Naming,
-    stated: BTreeMap<Uri, Stated>,
-    /// The URIs that come to a path, by path.
-    coming: HashMap<String, Vec<Uri>>,
-    /// Paths whose group is to be settled, by depth.
-    due: BTreeMap<(usize, String), ()>,
+    /// The resources that change or go.
+    changed: BTreeSet<Uri>,
+    /// What is known of the groups that are yet to be settled, by depth and path.
+    due: BTreeMap<(usize, String), Due>,
     /// Inodes of folders of the revision before.
     folders: HashMap<String, Option<u64>>,
-    /// What changes among the children of a folder.
-    children: HashMap<String, Children>,
     left_out: LeftOut,
 }
 
 /// What is not shown, as a path has too many URIs.
 #[derive(Default)]
-pub(super) struct LeftOut {
+struct LeftOut {
     /// How many, by path.
-    pub paths: BTreeMap<String, u64>,
+    paths: BTreeMap<String, u64>,
     /// How many of each set.
-    pub sets: BTreeMap<SetId, u64>,
+    sets: BTreeMap<SetId, u64>,
 }
 
-/// What changes among the children of one folder.
+/// What is known of a group before it is settled.
 #[derive(Default)]
-struct Children {
+struct Due {
+    /// Resources of its path that are new or change.
+    coming: Vec<Resource>,
+    /// What changes among the children of the folder of its path: names that go, whether any comes, and the newest time of these.
     gone: HashSet<Vec<u8>>,
-    come: u64,
-    /// The newest time of what comes.
+    has_new: bool,
     newest: Option<Timestamp>,
 }
 
-/// The names of one group, as they were and as they are to be.
-struct Group {
-    path: String,
-    before: Vec<OldName>,
-    /// Whether the path itself is a folder, with the newest time beneath for a new one.
-    folder: Option<Timestamp>,
-    /// Whether it was one and is one no more.
-    folder_goes: bool,
-    files: Vec<NewFile>,
-}
-
-struct OldName {
-    name: Vec<u8>,
-    is_folder: bool,
-}
-
-struct NewFile {
-    name: String,
-    /// Whether it is the name by rule.
-    plain: bool,
-    resource: Vec<u8>,
-    changed: Option<Timestamp>,
-    updated: bool,
-}
-
-/// A resource of a group in the revision before.
-struct Member<'o> {
+struct Resource {
     uri: Uri,
-    node: NodeRecord<'o>,
-    resource: &'o [u8],
+    /// With the URI.
+    record: Vec<u8>,
+    time: Option<Timestamp>,
+    is_news: bool,
 }
 
-impl<'o> Settling<'o> {
-    pub(super) fn new(catalog: &'o Catalog, store: &'o Store, old: &'o RoTxn<'o>, naming: &'o Naming) -> Settling<'o> {
-        Settling {
-            catalog,
-            store,
-            old,
-            naming,
-            stated: BTreeMap::new(),
-            coming: HashMap::new(),
-            due: BTreeMap::new(),
-            folders: HashMap::new(),
-            children: HashMap::new(),
-            left_out: LeftOut::default(),
-        }
-    }
+/// What is to be placed of a group.
+struct Group<'o> {
+    path: String,
+    before: Vec<Old<'o>>,
+    /// Where the path is a new folder: the newest time beneath it.
+    new_folder: Option<Timestamp>,
+    /// Each with its name; the record is as the tree has it.
+    files: Vec<(String, Resource)>,
+}
 
-    /// Adds what becomes of one URI, once for each.
-    pub(super) fn state(&mut self, uri: Uri, stated: Stated) -> Result<(), CatalogError> {
-        if let Some(path) = &stated.path_before {
-            self.due.insert((depth(path), path.clone()), ());
+impl<'o> Groups<'o> {
+    fn new(
+        catalog: &'o Catalog,
+        before: &'o Before<'o>,
+        naming: &'o Naming,
+        changes: BTreeMap<Uri, UriChange>,
+    ) -> Groups<'o> {
+        let (mut changed, mut due) = (BTreeSet::new(), BTreeMap::<_, Due>::new());
+        for (uri, UriChange { path_before, path, resource, time, is_news }) in changes {
+            if let Some(path) = path_before {
+                due.entry((depth(&path), path)).or_default();
+            }
+            if let Some(record) = resource {
+                let resource = Resource { uri: uri.clone(), record, time, is_news };
+                due.entry((depth(&path), path)).or_default().coming.push(resource);
+            }
+            changed.insert(uri);
         }
-        if stated.resource.is_some() {
-            self.due.insert((depth(&stated.path), stated.path.clone()), ());
-            self.coming.entry(stated.path.clone()).or_default().push(uri.clone());
-        }
-        self.stated.insert(uri, stated);
-        Ok(())
+        Groups { catalog, before, naming, changed, due, folders: HashMap::new(), left_out: LeftOut::default() }
     }
 
     /// Settles and writes all; brings `totals` up to date.
-    pub(super) fn settle(
-        mut self,
-        writer: Writer<'o>,
-        totals: &mut Totals,
-    ) -> Result<(Writer<'o>, LeftOut), CatalogError> {
-        let now = writer.now;
+    fn settle(mut self, tree: &mut Tree<'_, '_>, totals: &mut Totals) -> Result<LeftOut, CatalogError> {
         let mut groups = Vec::new();
-        while let Some(((_, path), ())) = self.due.pop_last() {
-            groups.push(self.settle_group(path, now, totals)?);
+        while let Some(((_, path), due)) = self.due.pop_last() {
+            groups.push(self.settle_group(path, due, tree, totals)?);
         }
-        groups.reverse();
-        let mut placer = Placer {
-            catalog: self.catalog,
-            store: self.store,
-            old: self.old,
-            old_naming: self.naming,
-            naming: self.naming,
-            same_naming: true,
-            has_old: false,
-            writer,
-            folder: Folder::new(0, false),
-            totals: Totals::default(),
-            tally: Tally::default(),
-            going: None,
-            ahead: ReadAhead::default(),
-        };
-        // Folders that are new, and such as go with all beneath.
-        let mut made: HashMap<String, u64> = HashMap::new();
-        let mut gone: HashSet<&str> = HashSet::new();
-        for group in &groups {
-            let (above, name) = split(&group.path);
-            if group.folder_goes {
-                gone.insert(&group.path);
-            }
-            if gone.contains(above) {
+        let mut new_folders = HashMap::new();
+        for Group { path, before, new_folder, files } in groups.into_iter().rev() {
+            if new_folder.is_none() && files.is_empty() {
                 continue;
             }
-            let (parent, fresh) = match made.get(above) {
-                Some(ino) => (*ino, true),
+            let (above, name) = split(&path);
+            let parent = match new_folders.get(above) {
+                Some(ino) => Parent { ino: *ino, is_new: true },
                 None => {
                     let ino = self.folder(above)?.ok_or_else(|| damaged("absence", above.as_bytes()))?;
-                    (ino, false)
+                    Parent { ino, is_new: false }
                 }
             };
-            placer.folder.ino = parent;
-            placer.folder.fresh = fresh;
-            if let Some(newest) = group.folder {
-                let (ino, fresh) = placer.place_folder(name.as_bytes(), newest)?;
-                if fresh {
-                    made.insert(group.path.clone(), ino);
-                }
+            let named = |name: &str| before.iter().find(|old| old.node.name == name.as_bytes());
+            if let Some(newest) = new_folder {
+                let (mtime, ctime) = (newest.min(tree.now), tree.now);
+                let (kind, freshness, name) = (Kind::Folder, Freshness::Listed, name.as_bytes());
+                let node = NodeRecord { ino: 0, kind, size: None, mtime, ctime, freshness, name };
+                let ino = match named(split(&path).1) {
+                    Some(file) => tree.replace(file, node, &[])?,
+                    None => tree.create(parent, node, &[])?,
+                };
+                new_folders.insert(path.clone(), ino);
             }
-            let key = group.path.replace('/', "\0");
-            for file in &group.files {
-                placer.place_file(File {
-                    name: file.name.as_bytes(),
-                    path: if file.plain { key.as_bytes() } else { &[] },
-                    resource: &file.resource,
-                    changed: file.changed,
-                    updated: file.updated,
-                })?;
+            for (name, resource) in &files {
+                self.place(tree, parent, named(name), name, resource)?;
             }
-            let names: HashSet<&[u8]> = group.files.iter().map(|file| file.name.as_bytes()).collect();
-            for old in &group.before {
-                let stays = (group.folder.is_some() && old.name == name.as_bytes()) || names.contains(&old.name[..]);
-                if !stays && let Some((entry, node)) = self.store.named(self.old, parent, &old.name)? {
-                    placer.remove(entry, &node)?;
-                }
-            }
-            placer.put_names()?;
         }
-        Ok((placer.writer, self.left_out))
+        Ok(self.left_out)
     }
 
-    /// Finds the names that the group of `path` has and is to have, when all beneath is settled.
-    fn settle_group(&mut self, path: String, now: Timestamp, totals: &mut Totals) -> Result<Group, CatalogError> {
+    /// Finds the names that the group of `path` is to have, when all beneath is settled, and removes those that it had and has no more.
+    fn settle_group(
+        &mut self,
+        path: String,
+        due: Due,
+        tree: &mut Tree<'_, '_>,
+        totals: &mut Totals,
+    ) -> Result<Group<'o>, CatalogError> {
         let (above, name) = split(&path);
-        let members = self.members(&path)?;
-        let folder_before = self.folder(&path)?;
-        let mut before: Vec<OldName> =
-            members.iter().map(|member| OldName { name: member.node.name.to_vec(), is_folder: false }).collect();
-        if folder_before.is_some() {
-            before.push(OldName { name: name.as_bytes().to_vec(), is_folder: true });
-        }
-        let is_folder = match self.children.get(&path) {
-            Some(children) => children.come > 0 || self.has_others(folder_before, children)?,
-            None => folder_before.is_some(),
-        };
+        let before = self.names(&path)?;
+        let folder_before = before.iter().find(|old| old.is_folder());
+        let is_folder =
+            due.has_new || folder_before.map_or(Ok(false), |folder| self.has_others(folder.node.ino, &due.gone))?;
 
-        // (URI, record with it, time of the change, whether a change says so)
-        let mut now_here = Vec::new();
-        for member in &members {
-            totals.files -= 1;
-            let size = member.node.size;
-            totals.octets = totals.octets.saturating_sub(size.unwrap_or(0));
-            totals.unsized_files -= u64::from(size.is_none());
-            if !self.stated.contains_key(&member.uri) {
-                let sense = || damaged("resource", member.node.name);
+        let mut resources = due.coming;
+        for old in &before {
+            let Some((record, uri)) = &old.resource else { continue };
+            count(totals, old.node.size, false);
+            if !self.changed.contains(uri) {
+                let record = ResourceRecord::decode(record).ok_or_else(|| damaged("resource", old.node.name))?;
                 let mut with_uri = Vec::new();
-                let record = ResourceRecord::decode(member.resource).ok_or_else(sense)?;
-                record.push_with_uri(Some(member.uri.as_str()), &mut with_uri);
-                now_here.push((member.uri.clone(), with_uri, None, false));
+                record.push_with_uri(Some(uri.as_str()), &mut with_uri);
+                resources.push(Resource { uri: uri.clone(), record: with_uri, time: None, is_news: false });
             }
         }
-        for uri in self.coming.remove(&path).unwrap_or_default() {
-            if let Some(stated) = self.stated.get_mut(&uri)
-                && let Some(resource) = stated.resource.take()
-            {
-                now_here.push((uri, resource, stated.changed, stated.updated));
-            }
-        }
-        now_here.sort_by(|a, b| a.0.cmp(&b.0));
-        for (uri, record, ..) in now_here.drain(MOST_URIS.min(now_here.len())..) {
+        resources.sort_by(|a, b| a.uri.cmp(&b.uri));
+        for Resource { uri, record, .. } in resources.drain(MOST_URIS.min(resources.len())..) {
             let record = ResourceRecord::decode(&record).ok_or_else(|| damaged("resource", uri.as_str().as_bytes()))?;
             *self.left_out.paths.entry(path.clone()).or_default() += 1;
             record.sets.iter().for_each(|set| *self.left_out.sets.entry(set).or_default() += 1);
         }
 
-        let mut files = Vec::with_capacity(now_here.len());
-        let mut newest = if is_folder { self.children.get(&path).and_then(|children| children.newest) } else { None };
-        let folder_newest = newest.unwrap_or(now);
-        for (index, (uri, with_uri, changed, updated)) in now_here.into_iter().enumerate() {
+        let mut newest = due.newest.filter(|_| is_folder);
+        let new_folder = (is_folder && folder_before.is_none()).then(|| newest.unwrap_or(tree.now));
+        let mut files = Vec::with_capacity(resources.len());
+        for (index, Resource { uri, record: with_uri, time, is_news }) in resources.into_iter().enumerate() {
             let sense = || damaged("resource", uri.as_str().as_bytes());
             let record = ResourceRecord::decode(&with_uri).ok_or_else(sense)?;
-            let size = record.size();
-            totals.files += 1;
-            totals.octets = totals.octets.saturating_add(size.unwrap_or(0));
-            totals.unsized_files += u64::from(size.is_none());
-            newest = newest.max(Some(record.lastmod.or(changed).unwrap_or(now)));
-            let settled = settled_name(name, index, is_folder, &uri);
-            let plain = settled == name;
-            let mut resource = Vec::with_capacity(with_uri.len());
+            count(totals, record.size(), true);
+            newest = newest.max(Some(record.lastmod.or(time).unwrap_or(tree.now)));
+            let settled = settled_name(name, index, is_folder, &uri).into_owned();
             let by_rule = path_of_record(self.naming, &uri, &record, &self.catalog.symbols).ok_or_else(sense)?.1;
-            let gives_back = plain && by_rule;
-            record.push_with_uri((!gives_back).then_some(uri.as_str()), &mut resource);
-            files.push(NewFile { name: settled.into_owned(), plain, resource, changed, updated });
+            let gives_uri = settled == name && by_rule;
+            let mut shown = Vec::with_capacity(with_uri.len());
+            record.push_with_uri((!gives_uri).then_some(uri.as_str()), &mut shown);
+            files.push((settled, Resource { uri, record: shown, time, is_news }));
         }
-        let folder_goes = folder_before.is_some() && !is_folder;
         totals.folders = (totals.folders + u64::from(is_folder)).saturating_sub(u64::from(folder_before.is_some()));
 
-        // What the folder above loses and gains.
-        let names_now = files.iter().map(|file| file.name.as_bytes()).chain(is_folder.then_some(name.as_bytes()));
-        let names_now: HashSet<&[u8]> = names_now.collect();
-        let gone: Vec<Vec<u8>> =
-            before.iter().map(|old| old.name.clone()).filter(|old| !names_now.contains(&old[..])).collect();
-        let were: HashSet<&[u8]> = before.iter().map(|old| &old.name[..]).collect();
-        let come = names_now.iter().filter(|name| !were.contains(**name)).count() as u64;
-        if !above.is_empty() && (come > 0 || !gone.is_empty()) {
-            self.due.insert((depth(above), above.to_owned()), ());
-            let children = self.children.entry(above.to_owned()).or_default();
-            children.gone.extend(gone);
-            children.come += come;
-            children.newest = children.newest.max(newest);
+        let names = files.iter().map(|(name, _)| name.as_bytes()).chain(is_folder.then_some(name.as_bytes()));
+        let names: HashSet<&[u8]> = names.collect();
+        let mut gone = HashSet::new();
+        for old in before.iter().filter(|old| !names.contains(old.node.name)) {
+            tree.remove(old)?;
+            gone.insert(old.node.name.to_vec());
         }
-        before.retain(|old| !(old.is_folder && is_folder));
-        Ok(Group { path, before, folder: is_folder.then_some(folder_newest), folder_goes, files })
+        let has_new = names.iter().any(|name| before.iter().all(|old| old.node.name != *name));
+        if !above.is_empty() && (has_new || !gone.is_empty()) {
+            let folder = self.due.entry((depth(above), above.to_owned())).or_default();
+            folder.gone.extend(gone);
+            folder.has_new |= has_new;
+            folder.newest = folder.newest.max(newest);
+        }
+        Ok(Group { path, before, new_folder, files })
     }
 
-    /// The resources whose path by rule is `path`, in the revision before.
-    fn members(&mut self, path: &str) -> Result<Vec<Member<'o>>, CatalogError> {
+    /// Puts a file at a name that stood for `before`.
+    fn place(
+        &self,
+        tree: &mut Tree<'_, '_>,
+        parent: Parent,
+        before: Option<&Old<'_>>,
+        name: &str,
+        file: &Resource,
+    ) -> Result<(), CatalogError> {
+        let Resource { uri, record: resource, time, is_news } = file;
+        let record = ResourceRecord::decode(resource).ok_or_else(|| damaged("resource", name.as_bytes()))?;
+        let (size, freshness) = (record.size(), record.freshness());
+        let (mtime, ctime) = (record.lastmod.or(*time).unwrap_or(tree.now), tree.now);
+        let node = NodeRecord { ino: 0, kind: Kind::File, size, mtime, ctime, freshness, name: name.as_bytes() };
+        let Some(before) = before else { return tree.create(parent, node, resource).map(|_| ()) };
+        let Some((known, known_uri)) = &before.resource else {
+            return tree.replace(before, node, resource).map(|_| ());
+        };
+        let coming = Coming { resource, same_uri: known_uri == uri, time: *time, is_news: *is_news };
+        match version::compare(&before.node, known, coming, &self.catalog.symbols, tree.now)? {
+            Outcome::Same => Ok(()),
+            Outcome::Touched(node) => tree.touch(before, node, resource),
+            Outcome::Replaced(node) => tree.replace(before, node, resource).map(|_| ()),
+        }
+    }
+
+    /// The names that the group of `path` had in the revision before.
+    fn names(&mut self, path: &str) -> Result<Vec<Old<'o>>, CatalogError> {
         let (above, name) = split(path);
         let Some(parent) = self.folder(above)? else { return Ok(Vec::new()) };
-        let mut members = Vec::new();
-        for settled in [name.to_owned(), beside_folder(name)] {
-            if let Some((_, node)) = self.store.named(self.old, parent, settled.as_bytes())?
-                && node.kind == Kind::File
-            {
-                let sense = || damaged("resource", node.name);
-                let resource = self.store.inode(self.old, node.ino)?.ok_or_else(sense)?.resource;
-                let record = ResourceRecord::decode(resource).ok_or_else(sense)?;
-                let full = if above.is_empty() { settled.clone() } else { format!("{above}/{settled}") };
-                let uri = uri_of(&record, &full, self.naming).ok_or_else(sense)?;
-                members.push(Member { uri, node, resource });
-            }
-        }
+        let Before { store, old, .. } = *self.before;
+        let mut names = vec![name.to_owned(), beside_folder(name)];
         let prefix = displaced_prefix(path);
         let range = (Bound::Included(&prefix[..]), Bound::Unbounded);
-        for pair in self.store.displaced.range(self.old, &range)? {
+        for pair in store.displaced.range(old, &range)? {
             let (key, sealed) = pair?;
             if !key.starts_with(&prefix) {
                 break;
             }
-            let sense = || damaged("sense", key);
-            let uri = std::str::from_utf8(unseal(key, sealed)?).map_err(|_| sense())?;
-            let uri = Uri::parse(uri).map_err(|_| sense())?;
-            let located = locate(self.store, self.old, self.naming, &uri)?.ok_or_else(sense)?;
-            members.push(Member { uri, node: located.node, resource: located.resource });
+            let uri = std::str::from_utf8(unseal(key, sealed)?).ok().and_then(|uri| Uri::parse(uri).ok());
+            names.push(disambiguated(name, &uri.ok_or_else(|| damaged("sense", key))?));
         }
-        Ok(members)
+        let mut found = Vec::new();
+        for (index, settled) in names.into_iter().enumerate() {
+            let Some((entry, node)) = store.named(old, parent, settled.as_bytes())? else { continue };
+            let sense = || damaged("resource", node.name);
+            let resource = match node.kind {
+                Kind::Folder if index == 0 => None,
+                Kind::Folder => continue,
+                Kind::File => {
+                    let resource = store.inode(old, node.ino)?.ok_or_else(sense)?.resource;
+                    let record = ResourceRecord::decode(resource).ok_or_else(sense)?;
+                    let full = if above.is_empty() { settled } else { format!("{above}/{settled}") };
+                    Some((resource, uri_of(&record, &full, self.naming).ok_or_else(sense)?))
+                }
+            };
+            found.push(Old { parent, entry, node, resource });
+        }
+        Ok(found)
     }
 
     /// Whether a folder of the revision before holds anything but what goes.
-    fn has_others(&self, folder: Option<u64>, children: &Children) -> Result<bool, CatalogError> {
-        let Some(folder) = folder else { return Ok(false) };
-        for child in self.store.children(self.old, folder, 0)? {
-            let (_, node) = child?;
-            if !children.gone.contains(node.name) {
+    fn has_others(&self, folder: u64, gone: &HashSet<Vec<u8>>) -> Result<bool, CatalogError> {
+        for child in self.before.store.children(self.before.old, folder, 0)? {
+            if !gone.contains(child?.1.name) {
                 return Ok(true);
             }
         }
@@ -350,9 +340,27 @@ impl<'o> Settling<'o> {
         if let Some(known) = self.folders.get(path) {
             return Ok(*known);
         }
-        let found = folder(self.store, self.old, path)?;
+        let found = folder(self.before.store, self.before.old, path)?;
         self.folders.insert(path.to_owned(), found);
         Ok(found)
+    }
+}
+
+/// Counts a file of this size among the sums, or takes it off.
+fn count(totals: &mut Totals, size: Option<u64>, is_there: bool) {
+    let (files, unsized_files) = (1, u64::from(size.is_none()));
+    let octets = size.unwrap_or(0);
+    match is_there {
+        true => {
+            totals.files += files;
+            totals.unsized_files += unsized_files;
+            totals.octets = totals.octets.saturating_add(octets);
+        }
+        false => {
+            totals.files = totals.files.saturating_sub(files);
+            totals.unsized_files = totals.unsized_files.saturating_sub(unsized_files);
+            totals.octets = totals.octets.saturating_sub(octets);
+        }
     }
 }
 

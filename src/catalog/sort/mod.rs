@@ -325,13 +325,6 @@ impl Sorted {
         Sorted { heads: heads.into(), ..self }
     }
 
-    /// Octets of the runs that never touched the disk.
-    #[cfg(test)]
-    pub(super) fn octets_in_memory(&self) -> usize {
-        let runs = self.heads.iter().map(|run| &**run).chain(&self.ended);
-        runs.map(|run| if let Source::Memory(octets) = &run.source { octets.get_ref().len() } else { 0 }).sum()
-    }
-
     /// Begins again with the smallest pair.
     pub(super) fn rewind(&mut self) -> Result<(), CatalogError> {
         self.ended.extend(std::mem::take(&mut self.heads).into_iter().map(|run| *run));

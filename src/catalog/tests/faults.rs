@@ -265,6 +265,20 @@ fn the_baseline_after_damage_builds_the_store_anew() {
     assert_eq!(tree(&open(folder.path())), after);
 }
 
+#[test]
+fn a_rebuilt_catalog_leaves_no_damaged_store_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let catalog = open(folder.path());
+    commit(&catalog, &[entry("http://h/a")]);
+    std::fs::create_dir(folder.path().join("store.damaged")).unwrap();
+    catalog.distrust();
+
+    commit(&catalog, &[entry("http://h/a")]);
+
+    assert!(!catalog.is_distrusted());
+    assert!(!folder.path().join("store.damaged").exists());
+}
+
 /// Opens again after `harm` was done to the closed store: empty, usable, the harmed one kept aside.
 fn made_anew(harm: impl FnOnce(&Path)) {
     let folder = tempfile::tempdir().unwrap();

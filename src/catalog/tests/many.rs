@@ -117,3 +117,62 @@ fn every_name_is_found_while_folders_grow_and_shrink() {
         }
     }
 }
+
+/// Children of a folder that are more than are read at once are looked up one by one.
+#[test]
+fn one_folder_of_many_files_changes_a_little() {
+    const FILES: u64 = 20_000;
+    for in_place in [u64::MAX, 0] {
+        let (_folder, catalog) = catalog();
+        let file = |number: u64| entry(&format!("http://h/folder/{number}"));
+        let mut listed: Vec<Entry> = (0..FILES).map(file).collect();
+        commit(&catalog, &listed);
+        let before = tree(&catalog);
+        catalog.write_in_place(in_place);
+        listed[5].length = Some(7);
+        listed.remove(12_345);
+        listed.push(file(FILES));
+
+        let committed = commit(&catalog, &listed);
+
+        assert_eq!((committed.created, committed.updated, committed.deleted), (1, 1, 1));
+        assert_eq!(catalog.past().is_some(), in_place == 0);
+        let after = tree(&catalog);
+        assert_eq!(after.len(), before.len());
+        let stays = |(path, name): &(&String, &Name)| before.get(*path).is_some_and(|before| before.node == name.node);
+        assert_eq!(after.iter().filter(stays).count() as u64, FILES - 2);
+    }
+}
+
+/// What is stated of a resource is compared set by set.
+#[test]
+fn very_many_sets_cost_no_more_than_their_rows() {
+    const SETS: u32 = 5000;
+    const FILES: u32 = 20_000;
+    let (_folder, catalog) = catalog();
+    let files: Vec<Entry> = (0..FILES).map(|number| entry(&format!("http://h/{}/{number}", number % 100))).collect();
+    let list = |seconds: i64| {
+        let mut baseline = catalog.baseline(naming()).unwrap();
+        (0..SETS).for_each(|set| baseline.list(SetId(set), Some(at(seconds))));
+        for (number, file) in files.iter().enumerate() {
+            for set in [number as u32 % SETS, (number as u32 + 7) % SETS] {
+                baseline.list(SetId(set), Some(at(seconds)));
+                baseline.add(file).unwrap();
+            }
+        }
+        for (number, file) in files.iter().enumerate() {
+            let set = SetId(number as u32 % SETS);
+            let statement = Statement { set, change: Change::Updated, time: at(90), entry: file, member: None };
+            baseline.apply(statement).unwrap();
+        }
+        baseline
+    };
+    list(10).commit(None, b"").unwrap();
+    let again = list(20);
+
+    let begun = std::time::Instant::now();
+    again.commit(None, b"").unwrap();
+
+    let taken = begun.elapsed();
+    assert!(taken < std::time::Duration::from_secs(2), "{taken:?}");
+}

@@ -38,7 +38,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[test]
-fn whoever_is_killed_while_the_tree_is_written_as_a_whole_finds_the_old_one_and_nothing_is_left_over() {
+fn kill_while_a_tree_is_rebuilt_leaves_the_old_one() {
     let (folder, catalog) = catalog();
     catalog.write_in_place(0);
     commit(&catalog, &edition(1));
@@ -48,9 +48,9 @@ fn whoever_is_killed_while_the_tree_is_written_as_a_whole_finds_the_old_one_and_
     edition(2).iter().for_each(|entry| baseline.add(entry).unwrap());
 
     let decide = &mut |_: &Losses| {
-        // What the disk has in the midst of it.
         copy(folder.path(), image.path());
-        assert!(!is_empty(image.path()), "it is being written beside the old one");
+        // What a process leaves that is killed in the midst of it.
+        copy(&store_folder(folder.path()), &image.path().join("tmp/successor-7"));
         (Held::Nothing, b"second".to_vec())
     };
     baseline.commit_guarded(None, decide).unwrap();
@@ -128,11 +128,11 @@ fn a_tree_that_could_not_be_written_as_a_whole_leaves_the_old_one_and_the_next_t
     let decide = &mut |_: &Losses| {
         // Where it is to be put nothing can be: the catalog's folder is a file.
         fs::rename(folder.path(), folder.path().with_extension("away")).unwrap();
+        fs::write(folder.path(), "").unwrap();
         (Held::Nothing, Vec::new())
     };
     let failed = baseline.commit_guarded(None, decide);
-    // What was spilled later has made it again.
-    let _ = fs::remove_dir_all(folder.path());
+    fs::remove_file(folder.path()).unwrap();
     fs::rename(folder.path().with_extension("away"), folder.path()).unwrap();
 
     assert!(matches!(failed, Err(CatalogError::Io { .. })), "{failed:?}");
@@ -161,11 +161,14 @@ fn orphans_are_read_in_the_old_store_until_it_is_settled_which_the_kernel_knows(
     catalog.settle_orphans(past + 1, &InodeSet::default()).unwrap();
     assert_eq!(catalog.past(), Some(past), "another one was asked about");
 
-    // Nothing is written whole as long as the old one is there.
+    // The store of the next tree takes over what was read in the one that goes.
     commit(&catalog, &edition(3));
-    assert_eq!(catalog.past(), Some(past));
+    let next = catalog.past().unwrap();
+    assert_ne!(next, past);
+    assert_eq!((shown(open), shown(closed)), ((true, open.resource.clone()), (true, closed.resource.clone())));
+    catalog.drop_orphans(&[closed.node.ino]).unwrap();
     let known: InodeSet = [open.node.ino].into_iter().collect();
-    catalog.settle_orphans(past, &known).unwrap();
+    catalog.settle_orphans(next, &known).unwrap();
 
     assert_eq!(catalog.past(), None);
     assert_eq!((shown(open), shown(closed)), ((true, open.resource.clone()), (false, None)));

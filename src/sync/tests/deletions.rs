@@ -105,6 +105,7 @@ async fn a_person_accepts_all_that_is_held_back_however_much_it_is() {
     destination.commit().await;
     assert_eq!(destination.synchronizer.status().read().held.unwrap().files, 1499);
 
+    destination.catalog.write_in_place(1000);
     destination.synchronizer.accept_deletions().await.unwrap();
     let left = destination.synchronizer.status().read().held.unwrap().files;
     assert!(left > 0 && destination.synchronizer.holds_deletions().unwrap(), "what is left is still told: {left}");

@@ -1,0 +1,104 @@
+//! One transaction over the store that readers see: all of it is committed, or nothing of it stays.
+
+use super::super::store::codec::seal;
+use super::super::store::keys::ino_key;
+use super::super::store::{Store, TableId};
+use super::super::write_budget::WriteBudget;
+use super::super::{Catalog, CatalogError};
+use crate::platform::inode_set::InodeSet;
+use heed::RwTxn;
+use std::sync::PoisonError;
+
+/// Writes rows, each with its checksum.
+pub(in crate::catalog) struct Transaction<'c> {
+    store: &'c Store,
+    txn: RwTxn<'c>,
+    budget: WriteBudget,
+    has_written: bool,
+    /// Room for a row.
+    row: Vec<u8>,
+}
+
+/// Runs `write`, drops the orphans that the kernel has forgotten, and commits where anything was written. The caller holds
+/// `catalog.writer`.
+///
+/// # Errors
+/// Nothing of it stays, and the forgotten orphans are for the next transaction to drop.
+pub(in crate::catalog) fn in_transaction<T>(
+    catalog: &Catalog,
+    store: &Store,
+    write: impl FnOnce(&mut Transaction<'_>) -> Result<T, CatalogError>,
+) -> Result<T, CatalogError> {
+    let budget = WriteBudget::of(store, &catalog.spill_folder)?;
+    let mut transaction =
+        Transaction { store, txn: store.env.write_txn()?, budget, has_written: false, row: Vec::new() };
+    let mut dropped = InodeSet::default();
+    let written = write(&mut transaction).and_then(|written| {
+        dropped = std::mem::take(&mut *catalog.forgotten.lock().unwrap_or_else(PoisonError::into_inner));
+        dropped.iter().try_for_each(|ino| transaction.remove(TableId::Orphans, &ino_key(ino.0)))?;
+        Ok(written)
+    });
+    let Transaction { txn, budget, has_written, .. } = transaction;
+    let committed = written.and_then(|written| {
+        if has_written {
+            budget.fits()?;
+            store.commit(txn)?;
+        }
+        Ok(written)
+    });
+    if committed.is_err() {
+        catalog.forgotten.lock().unwrap_or_else(PoisonError::into_inner).extend(dropped.iter());
+        if has_written && let Err(error) = store.shorten() {
+            tracing::warn!(%error, "the catalog's file stays longer than what is in it");
+        }
+    }
+    committed
+}
+
+impl Transaction<'_> {
+    /// The row as it is now, changes of this transaction included.
+    pub(super) fn row(&self, table: TableId, key: &[u8]) -> Result<Option<&[u8]>, CatalogError> {
+        self.store.get(&self.txn, self.store.table(table), key)
+    }
+
+    /// Writes the row that `encode` appends.
+    pub(in crate::catalog) fn put(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), CatalogError> {
+        self.budget.touched()?;
+        self.has_written = true;
+        self.row.clear();
+        encode(&mut self.row);
+        seal(key, &mut self.row);
+        Ok(self.store.table(table).put(&mut self.txn, key, &self.row)?)
+    }
+
+    /// The same, where the row is another now.
+    pub(in crate::catalog) fn put_if_other(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), CatalogError> {
+        let mut row = Vec::new();
+        encode(&mut row);
+        if self.row(table, key)? == Some(&row) {
+            return Ok(());
+        }
+        self.put(table, key, |out| out.extend_from_slice(&row))
+    }
+
+    /// Removes the row, where there is one.
+    pub(in crate::catalog) fn remove(&mut self, table: TableId, key: &[u8]) -> Result<(), CatalogError> {
+        self.budget.touched()?;
+        self.has_written |= self.store.table(table).delete(&mut self.txn, key)?;
+        Ok(())
+    }
+
+    pub(super) fn read(&self) -> &heed::RoTxn<'_> {
+        &self.txn
+    }
+}

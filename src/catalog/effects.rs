@@ -1,0 +1,81 @@
+//! What a commit does to what readers see: counted, and noted for the kernel.
+
+use super::{Committed, Invalidation, Kind};
+use crate::platform::inode_set::InodeSet;
+use fuser::INodeNo;
+use std::collections::BTreeMap;
+
+/// More invalidations of names and attributes than this become one [`Invalidation::Everything`], with all folders. More of folders alone
+/// become one [`Invalidation::Folders`].
+const MOST_INVALIDATIONS: usize = 20_000;
+
+#[derive(Default)]
+pub(super) struct Effects {
+    /// Files; folders that come and go are counted by themselves.
+    pub created: u64,
+    pub updated: u64,
+    pub touched: u64,
+    pub deleted: u64,
+    folders_changed: u64,
+    names: Vec<Invalidation>,
+    /// Whether `names` ceased to be complete.
+    is_too_much: bool,
+    /// Those whose listing or attributes are others now.
+    folders: InodeSet,
+}
+
+impl Effects {
+    /// Whether readers see the tree as it was.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.created + self.updated + self.touched + self.deleted + self.folders_changed == 0
+    }
+
+    /// Counts a file that came or went in `files`, a folder among folders.
+    pub(super) fn count(&mut self, kind: Kind, files: fn(&mut Effects) -> &mut u64) {
+        match kind {
+            Kind::File => *files(self) += 1,
+            Kind::Folder => self.folders_changed += 1,
+        }
+    }
+
+    /// A name stands for something else, or for nothing, or is new. `orphan`: the inode that it stood for.
+    pub(super) fn name(&mut self, parent: u64, name: &[u8], orphan: Option<u64>) {
+        if !self.is_too_much {
+            self.note(Invalidation::Name { parent: INodeNo(parent), name: name.into(), orphan: orphan.map(INodeNo) });
+        }
+    }
+
+    /// A file of the same content has other attributes.
+    pub(super) fn attributes(&mut self, ino: u64) {
+        self.note(Invalidation::Attributes(INodeNo(ino)));
+    }
+
+    /// The listing or the attributes of a folder changed.
+    pub(super) fn folder(&mut self, ino: u64) {
+        self.folders.insert(INodeNo(ino));
+    }
+
+    fn note(&mut self, invalidation: Invalidation) {
+        if self.is_too_much {
+            return;
+        }
+        self.names.push(invalidation);
+        if self.names.len() > MOST_INVALIDATIONS {
+            self.is_too_much = true;
+            self.names = Vec::new();
+        }
+    }
+
+    /// What the commit of `revision` reports.
+    pub(super) fn committed(self, revision: u64, left_out: BTreeMap<String, u64>) -> Committed {
+        let Effects { created, updated, touched, deleted, names: mut invalidations, folders, .. } = self;
+        if self.is_too_much {
+            invalidations.push(Invalidation::Everything(folders));
+        } else if folders.len() > MOST_INVALIDATIONS {
+            invalidations.push(Invalidation::Folders(folders));
+        } else {
+            invalidations.extend(folders.iter().map(Invalidation::Folder));
+        }
+        Committed { revision, created, updated, touched, deleted, invalidations, left_out }
+    }
+}

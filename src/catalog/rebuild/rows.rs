@@ -1,0 +1,223 @@
+//! The rows of a store that is written whole: collected in batches, which a worker writes, or sorts and then writes, while more are made.
+
+use super::super::CatalogError;
+use super::super::error::io_error;
+use super::super::sort::{RunLimits, Sorter, SpillFolder};
+use super::super::store::codec::{damaged, seal};
+use super::super::store::record::NodeRecord;
+use super::super::store::{Store, Table, TableId};
+use super::super::write_budget::WriteBudget;
+use heed::{PutFlags, RwTxn};
+use std::panic::resume_unwind;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+
+/// Rows in memory while they are sorted; the arena of the statement is free by now.
+const LIMITS: RunLimits = RunLimits { octets: 36 << 20, pairs: 1 << 19, resident: 1 << 20 };
+
+/// Bytes of a batch.
+const BATCH: usize = 256 << 10;
+
+/// Batches that may wait for the worker: more would only take memory.
+const WAITING: usize = 4;
+
+/// Bytes of a transaction, so few that LMDB soon finds its pages in the list of those that it holds in memory. A commit costs the pages at
+/// the end of each table once more.
+const TRANSACTION: u64 = 4 << 20;
+
+/// In which order rows come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Nearly all behind those of their table that came before.
+    Ascending,
+    /// Any.
+    Any,
+}
+
+/// Rows on their way into a store that no reader sees before it takes the place of another. Of one key the last counts; but entry ids of
+/// names join, and of times of folders the latest count.
+pub(super) struct Rows {
+    batch: Batch,
+    worker: Option<Worker>,
+}
+
+struct Worker {
+    batches: SyncSender<Batch>,
+    thread: JoinHandle<Result<(), CatalogError>>,
+}
+
+/// Rows one behind the other: table, key, record.
+#[derive(Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    /// The end of each one's key, and its own.
+    ends: Vec<(u32, u32)>,
+    /// Whether nothing follows, and what came is to be committed.
+    is_last: bool,
+}
+
+impl Rows {
+    /// Begins to write into `store`, which is on the disk of `spill_folder`.
+    pub(super) fn begin(store: &Store, spill_folder: &SpillFolder, order: Order) -> Result<Rows, CatalogError> {
+        let (batches, waiting) = sync_channel(WAITING);
+        let (store, spill_folder) = (store.clone(), spill_folder.clone());
+        let work = move || match order {
+            Order::Ascending => write_all(&store, &spill_folder, &waiting),
+            Order::Any => sort_all(&store, &spill_folder, &waiting),
+        };
+        let thread = thread::Builder::new().name("catalog-writer".into()).spawn(work);
+        let thread = thread.map_err(io_error(Path::new("the thread that writes the catalog")))?;
+        Ok(Rows { batch: Batch::default(), worker: Some(Worker { batches, thread }) })
+    }
+
+    /// Writes the record that `encode` appends.
+    #[inline]
+    pub(super) fn put(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), CatalogError> {
+        let Batch { bytes, ends, .. } = &mut self.batch;
+        bytes.push(table as u8);
+        bytes.extend_from_slice(key);
+        let between = bytes.len();
+        encode(bytes);
+        ends.push((between as u32, bytes.len() as u32));
+        if bytes.len() < BATCH { Ok(()) } else { self.send() }
+    }
+
+    fn send(&mut self) -> Result<(), CatalogError> {
+        let ends = Vec::with_capacity(self.batch.ends.len());
+        let next = Batch { bytes: Vec::with_capacity(BATCH + 1024), ends, is_last: false };
+        let batch = std::mem::replace(&mut self.batch, next);
+        match &self.worker {
+            Some(worker) if worker.batches.send(batch).is_ok() => Ok(()),
+            // It has failed, and says why.
+            _ => self.end(),
+        }
+    }
+
+    fn end(&mut self) -> Result<(), CatalogError> {
+        let Some(Worker { batches, thread }) = self.worker.take() else { return Ok(()) };
+        drop(batches);
+        thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    /// Commits all rows.
+    pub(super) fn commit(mut self) -> Result<(), CatalogError> {
+        self.batch.is_last = true;
+        self.send()?;
+        self.end()
+    }
+}
+
+impl Drop for Rows {
+    /// Waits until nothing of it is left, so that another can begin.
+    fn drop(&mut self) {
+        // A caller that has not committed does not ask for the outcome.
+        let _ = self.end();
+    }
+}
+
+impl Batch {
+    fn rows(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let starts = std::iter::once(0).chain(self.ends.iter().map(|(_, end)| *end as usize));
+        let row = |(start, (between, end)): (usize, &(u32, u32))| {
+            let (between, end) = (*between as usize, *end as usize);
+            (&self.bytes[start..between], &self.bytes[between..end])
+        };
+        starts.zip(&self.ends).map(row)
+    }
+}
+
+fn write_all(store: &Store, spill_folder: &SpillFolder, batches: &Receiver<Batch>) -> Result<(), CatalogError> {
+    let mut tables = Tables::begin(store, spill_folder)?;
+    for batch in batches {
+        batch.rows().try_for_each(|(key, record)| tables.put(key, record))?;
+        if batch.is_last {
+            return tables.commit();
+        }
+    }
+    Ok(())
+}
+
+/// Sorts all by table and key, so that every table is appended to, and of each transaction only the last pages are written again.
+fn sort_all(store: &Store, spill_folder: &SpillFolder, batches: &Receiver<Batch>) -> Result<(), CatalogError> {
+    let mut sorter = Sorter::new(spill_folder, LIMITS);
+    for batch in batches {
+        batch.rows().try_for_each(|(key, record)| sorter.add(key, record))?;
+        if batch.is_last {
+            let mut sorted = sorter.finish()?.read_once();
+            let mut tables = Tables::begin(store, spill_folder)?;
+            while let Some((key, record)) = sorted.next()? {
+                tables.put(key, record)?;
+            }
+            return tables.commit();
+        }
+    }
+    Ok(())
+}
+
+/// The tables of a store, and the greatest key of each: what lies behind it is appended, without a search.
+struct Tables<'s> {
+    store: &'s Store,
+    txn: RwTxn<'s>,
+    budget: WriteBudget,
+    tables: Vec<(Table, Vec<u8>)>,
+    record: Vec<u8>,
+}
+
+impl<'s> Tables<'s> {
+    fn begin(store: &'s Store, spill_folder: &SpillFolder) -> Result<Tables<'s>, CatalogError> {
+        let txn = store.env.write_txn()?;
+        let mut tables = Vec::new();
+        for table in store.tables() {
+            tables.push((table, table.last(&txn)?.map(|(key, _)| key.to_vec()).unwrap_or_default()));
+        }
+        Ok(Tables { store, txn, budget: WriteBudget::of_empty(spill_folder), tables, record: Vec::new() })
+    }
+
+    /// Writes a row: table and key, and the record.
+    fn put(&mut self, row: &[u8], record: &[u8]) -> Result<(), CatalogError> {
+        let Some((id, key)) = row.split_first() else { return Ok(()) };
+        self.budget.appended(1, row.len() + record.len())?;
+        if self.budget.since_commit() >= TRANSACTION {
+            let txn = std::mem::replace(&mut self.txn, self.store.env.write_txn()?);
+            self.store.commit(txn)?;
+            self.budget.committed();
+        }
+        let (table, last) = self.tables.get_mut(usize::from(*id)).ok_or_else(|| damaged("table", row))?;
+        self.record.clear();
+        let flags = if key > &last[..] {
+            last.clear();
+            last.extend_from_slice(key);
+            self.record.extend_from_slice(record);
+            PutFlags::APPEND
+        } else {
+            let present = self.store.get(&self.txn, *table, key)?.unwrap_or_default();
+            match *id {
+                id if id == TableId::Names as u8 => {
+                    self.record.extend_from_slice(present);
+                    self.record.extend_from_slice(record);
+                }
+                id if id == TableId::Entries as u8 && !present.is_empty() => {
+                    let sense = || damaged("sense", key);
+                    let mtime = NodeRecord::decode(present).ok_or_else(sense)?.mtime;
+                    let node = NodeRecord::decode(record).ok_or_else(sense)?;
+                    NodeRecord { mtime: node.mtime.max(mtime), ..node }.encode(&mut self.record);
+                }
+                _ => self.record.extend_from_slice(record),
+            }
+            PutFlags::empty()
+        };
+        seal(key, &mut self.record);
+        Ok(table.put_with_flags(&mut self.txn, flags, key, &self.record)?)
+    }
+
+    fn commit(self) -> Result<(), CatalogError> {
+        self.budget.fits()?;
+        self.store.commit(self.txn)
+    }
+}
