@@ -1,21 +1,18 @@
 //! Baseline: a complete statement of what exists, with what changed since.
 
 use super::apply::{Beside, PutRow, apply};
-use super::departing::push_kept;
-use super::diff::{Changes, Diff};
+use super::diff::{Diff, FewChanges};
 use super::held;
 use super::ingest::{Rows, Share, Shared};
 use super::journal;
 use super::journal::{Fate, Row, Speaking, list_at};
 use super::losses::losses;
 use super::naming::locate::locate;
-use super::naming::media_types;
-use super::naming::resolve::{path_by_rule, path_of_record};
 use super::numbers::Numbers;
 use super::rebuild::{Target, rebuild};
 use super::revision::Before;
 use super::sort::{BESIDE_A_LIST, RunLimits, Sorted, Sorter, SpillFolder};
-use super::sort_key::{FIRST_SEEN, push_key};
+use super::sort_key::tag;
 use super::statement::{ChangeOf, Listing, SortedStatement, push_change};
 use super::store::codec::{NUMBER_LIMIT, damaged, unseal};
 use super::store::keys::statement_key;
@@ -25,7 +22,7 @@ use super::superseded::Superseding;
 use super::version;
 use super::{Catalog, CatalogError, Committed, Decide, Departure, Held, HeldDeletion, Invalidation, Losses, Naming};
 use super::{SetId, Statement};
-use crate::document::{Change, Entry, PackageMember, Timestamp, Uri};
+use crate::document::{Change, Entry, PackageMember, Timestamp};
 use fuser::INodeNo;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
@@ -39,19 +36,31 @@ const CHANGE_LIMITS: RunLimits = RunLimits { octets: 4 << 20, pairs: 1 << 16, re
 /// No other commit of statements may come between its first call and its commit.
 pub struct Baseline<'c> {
     catalog: &'c Catalog,
-    naming: Naming,
+    stated: Stated,
     rows: Rows,
     /// Changes, as rows of the journal.
     changes: Sorter,
     limits: RunLimits,
-    /// The sets and what their lists speak for, ascending; empty for the first set alone.
-    lists: Vec<(SetId, Option<Timestamp>)>,
     /// The set that is being listed.
     set: SetId,
     /// Sets of which nothing is held back any more but what is decided now.
     anew: BTreeSet<SetId>,
+}
+
+/// What is stated beside the resources.
+struct Stated {
+    naming: Naming,
+    /// The sets and what their lists speak for, ascending; empty for the first set alone.
+    lists: Vec<(SetId, Option<Timestamp>)>,
     /// Sets whose part of the journal goes.
     forgotten: BTreeSet<SetId>,
+}
+
+impl Stated {
+    fn listing<'s>(&'s self, catalog: &'s Catalog, at: Option<Timestamp>) -> Listing<'s> {
+        let speaking = Speaking { lists: &self.lists, forgotten: &self.forgotten };
+        Listing { naming: &self.naming, symbols: &catalog.symbols, at, speaking }
+    }
 }
 
 impl Catalog {
@@ -69,14 +78,12 @@ impl<'c> Baseline<'c> {
     pub(super) fn with_limits(catalog: &'c Catalog, naming: Naming, limits: RunLimits) -> Baseline<'c> {
         Baseline {
             catalog,
-            naming,
+            stated: Stated { naming, lists: Vec::new(), forgotten: BTreeSet::new() },
             rows: Rows::new(&catalog.spill_folder, limits),
             changes: Sorter::new(&catalog.spill_folder, CHANGE_LIMITS),
             limits,
-            lists: Vec::new(),
             set: SetId::default(),
             anew: BTreeSet::new(),
-            forgotten: BTreeSet::new(),
         }
     }
 
@@ -84,9 +91,10 @@ impl<'c> Baseline<'c> {
     /// any more. Without `at` all of them count. A set may be listed in several parts, with the same `at`.
     pub fn list(&mut self, set: SetId, at: Option<Timestamp>) {
         self.set = set;
-        match self.lists.binary_search_by_key(&set, |(listed, _)| *listed) {
-            Ok(place) => self.lists[place].1 = at,
-            Err(place) => self.lists.insert(place, (set, at)),
+        let lists = &mut self.stated.lists;
+        match lists.binary_search_by_key(&set, |(listed, _)| *listed) {
+            Ok(place) => lists[place].1 = at,
+            Err(place) => lists.insert(place, (set, at)),
         }
     }
 
@@ -98,18 +106,18 @@ impl<'c> Baseline<'c> {
 
     /// What the journal holds of `set` goes, where it is not listed: else it rests until the set is back.
     pub fn forget(&mut self, set: SetId) {
-        self.forgotten.insert(set);
+        self.stated.forgotten.insert(set);
     }
 
     /// Adds one entry of a list. Order does not matter; of several for one URI within a set the latest `lastmod`, else the last
     /// added counts, and where sets differ the one whose list speaks for the later time.
     pub fn add(&mut self, entry: &Entry) -> Result<(), CatalogError> {
-        self.rows.add_file(&self.naming, &self.catalog.symbols, self.set, entry, None)
+        self.rows.add_file(&self.stated.naming, &self.catalog.symbols, self.set, entry, None)
     }
 
     /// For entries of the set that is being listed which another thread adds; they count as added at [`Baseline::join`].
     pub fn share(&self) -> Share<'_> {
-        Share::new(self.catalog, &self.naming, self.set, self.limits)
+        Share::new(self.catalog, &self.stated.naming, self.set, self.limits)
     }
 
     /// Takes what was added to a share.
@@ -123,13 +131,13 @@ impl<'c> Baseline<'c> {
 
     /// Adds one entry of a dump's manifest where the Source has no list: the resource and the member that holds it.
     pub fn add_with_member(&mut self, entry: &Entry, member: &PackageMember) -> Result<(), CatalogError> {
-        self.rows.add_file(&self.naming, &self.catalog.symbols, self.set, entry, Some(member))
+        self.rows.add_file(&self.stated.naming, &self.catalog.symbols, self.set, entry, Some(member))
     }
 
     /// Adds one entry of a dump's manifest beside lists: where they have its URI and provably this version (an equal digest
     /// of a shared algorithm, else an equal `lastmod` and length), `member` holds it. It is no statement of what exists.
     pub fn add_member(&mut self, entry: &Entry, member: &PackageMember) -> Result<(), CatalogError> {
-        self.rows.add_member(&self.naming, &self.catalog.symbols, self.set, entry, member)
+        self.rows.add_member(&self.stated.naming, &self.catalog.symbols, self.set, entry, member)
     }
 
     /// Adds a change of a listed set. It counts unless the set's list speaks for a later time, or the journal has a later
@@ -160,8 +168,8 @@ impl<'c> Baseline<'c> {
     /// one, so the same baseline given once more will do. What would be held back cannot be read then: where `decide` holds
     /// anything, that baseline fails with [`CatalogError::Undecided`].
     pub fn commit_guarded(mut self, at: Option<Timestamp>, decide: Decide<'_>) -> Result<Committed, CatalogError> {
-        if self.lists.is_empty() {
-            self.lists.push((SetId::default(), at));
+        if self.stated.lists.is_empty() {
+            self.stated.lists.push((SetId::default(), at));
         }
         let catalog = self.catalog;
         // What reading the lists took is free by now, and the store wants its own.
@@ -176,13 +184,21 @@ impl<'c> Baseline<'c> {
         committed.map_err(|error| catalog.failure(error))
     }
 
-    fn commit_locked(self, store: &Store, at: Option<Timestamp>, decide: Decide<'_>) -> Result<Committed, CatalogError> {
-        let is_damaged = self.catalog.distrusted.load(Ordering::Acquire);
-        let old = store.env.read_txn()?;
-        if is_damaged || store.revision(&old)?.is_none() {
-            return self.commit_first(store, is_damaged, at, decide);
+    fn commit_locked(
+        self,
+        store: &Store,
+        at: Option<Timestamp>,
+        decide: Decide<'_>,
+    ) -> Result<Committed, CatalogError> {
+        if self.catalog.distrusted.load(Ordering::Acquire) {
+            return self.commit_first(store, true, at, decide);
         }
-        self.commit_over(&Before::read(store, &old)?, at, decide)
+        let old = store.env.read_txn()?;
+        let before = Before::read(store, &old)?;
+        match before.revision {
+            Some(_) => self.commit_over(&before, at, decide),
+            None => self.commit_first(store, false, at, decide),
+        }
     }
 
     /// Compares everything with the revision `before`, and writes what differs in place, or the whole tree.
@@ -200,7 +216,8 @@ impl<'c> Baseline<'c> {
         let mut diff = Diff::of(catalog, before, listing, &mut statement)?;
         let (held, state) = decide(&diff.losses);
         let Some(mut changes) = diff.changes.take() else {
-            let kept = if held == Held::Nothing { None } else { Some(diff.departed.kept(&held)?) };
+            let kept =
+                if held == Held::Nothing { None } else { Some(diff.departed.kept(&held, catalog, listing.naming)?) };
             drop(diff);
             let statement = statement.again_with(kept, listing)?;
             let successor = before.store.of_the_same_instance(&catalog.spill_folder)?;
@@ -217,12 +234,12 @@ impl<'c> Baseline<'c> {
         drop(statement);
         let now = version::now();
         let mut kept = Vec::new();
-        diff.hold(&mut changes, &held, &stated.naming, &mut |set, uri| {
+        diff.hold(&mut changes, &held, &mut |set, uri| {
             let mut row = Vec::new();
             held::encode(list_at(&stated.lists, Some(set)).unwrap_or(now), uri, &mut row);
             kept.push((statement_key(set, uri), row));
         })?;
-        let Changes { resources, released, left_out } = changes;
+        let FewChanges { resources, released, left_out } = changes;
         let rows = &mut |put: &mut PutRow<'_>| {
             while let Some((key, _)) = stale.next()? {
                 put(TableId::Held, key, None)?;
@@ -253,13 +270,15 @@ impl<'c> Baseline<'c> {
             true => {
                 // Of the same time the new ones count.
                 news = rescued_journal(store, &catalog.spill_folder)?.again_with(Some(news))?;
-                (Store::empty(&catalog.spill_folder)?, last_numbers(store))
+                (store.empty(&catalog.spill_folder)?, last_numbers(store))
             }
             false => (store.of_the_same_instance(&catalog.spill_folder)?, Numbers::FIRST),
         };
         let empty = successor.store().clone();
-        let old = empty.env.read_txn()?;
-        let before = Before::read(&empty, &old)?;
+        // A transaction that reads a store keeps its pages from being used again.
+        let readable = if is_damaged { &empty } else { store };
+        let old = readable.env.read_txn()?;
+        let before = Before::read(readable, &old)?;
         let (stated, statement) = self.sorted(&before, at, &mut news)?;
         let listing = stated.listing(catalog, at);
         let rows = &mut |put: &mut PutRow<'_>| journal_rows(&before, &mut news, listing.speaking, true, put);
@@ -281,88 +300,40 @@ impl<'c> Baseline<'c> {
         Ok(committed)
     }
 
-    /// Sorts everything that is stated, with what the journal of the revision `before` keeps in force.
-    fn sorted(
-        mut self,
-        before: &Before<'_>,
-        at: Option<Timestamp>,
-        news: &mut Sorted,
-    ) -> Result<(Stated, SortedStatement), CatalogError> {
-        let catalog = self.catalog;
-        let superseding = self.bring_forward(before, news)?;
-        let newest = self.rows.close()?;
-        let Baseline { naming, rows, lists, forgotten, .. } = self;
-        let stated = Stated { naming, lists, forgotten };
-        let rows = rows.sorter.finish()?;
-        let statement = SortedStatement::new(rows, newest, superseding, stated.listing(catalog, at))?;
-        Ok((stated, statement))
-    }
-
     fn take_changes(&mut self) -> Sorter {
         std::mem::replace(&mut self.changes, Sorter::new(&self.catalog.spill_folder, CHANGE_LIMITS))
     }
 
-    /// Adds to the statement what the journal and the new changes say, and answers what they supersede.
-    fn bring_forward(&mut self, before: &Before<'_>, news: &mut Sorted) -> Result<Option<Superseding>, CatalogError> {
+    /// Sorts everything that is stated, with what the journal of the revision `before` keeps in force.
+    fn sorted(
+        self,
+        before: &Before<'_>,
+        at: Option<Timestamp>,
+        news: &mut Sorted,
+    ) -> Result<(Stated, SortedStatement), CatalogError> {
+        let Baseline { catalog, stated, mut rows, .. } = self;
+        let listing = stated.listing(catalog, at);
         let mut superseding = None;
-        let lists = std::mem::take(&mut self.lists);
-        let forgotten = std::mem::take(&mut self.forgotten);
-        let speaking = Speaking { lists: &lists, forgotten: &forgotten };
-        let spill_folder = &self.catalog.spill_folder;
-        let Before { store, old, .. } = before;
-        let added = journal::brought_forward(store, old, news, speaking, &mut |key, row, fate| match fate {
+        journal::brought_forward(before.store, before.old, news, listing.speaking, &mut |key, row, fate| match fate {
             Fate::Goes | Fate::Rests { .. } => Ok(()),
             Fate::New | Fate::Stays => {
-                let superseding = superseding.get_or_insert_with(|| Superseding::new(spill_folder));
-                self.add_change(key, row, fate == Fate::New, superseding)
-            }
-        });
-        (self.lists, self.forgotten) = (lists, forgotten);
-        added?;
-        Ok(superseding)
-    }
-
-    fn add_change(
-        &mut self,
-        key: &[u8],
-        row: &[u8],
-        is_news: bool,
-        superseding: &mut Superseding,
-    ) -> Result<(), CatalogError> {
-        let sense = || damaged("sense", key);
-        let row = Row::decode(row).ok_or_else(sense)?;
-        let (record, uri) = row.record().ok_or_else(sense)?;
-        let set = record.sets.iter().next().unwrap_or_default();
-        let https = uri.scheme() == "https";
-        // A list has it at this path, or by its URI at the path of its type.
-        let rows = &mut self.rows;
-        let (path, by_rule) = path_by_rule(&self.naming, &uri, None);
-        push_key(&mut rows.key, &path);
-        superseding.add(set, &rows.key, https, (!by_rule).then_some(uri.as_str()))?;
-        if row.change == Change::Deleted {
-            superseding.add_removal(&rows.key)?;
-        }
-        if self.naming.extension_by_type {
-            for media_type in media_types() {
-                let (typed, _) = path_by_rule(&self.naming, &uri, Some(media_type));
-                if typed == path {
-                    break;
+                let row = Row::decode(row).ok_or_else(|| damaged("sense", key))?;
+                let (record, uri) = row.record().ok_or_else(|| damaged("sense", key))?;
+                let set = record.sets.iter().next().unwrap_or_default();
+                let superseding = superseding.get_or_insert_with(|| Superseding::new(&catalog.spill_folder));
+                superseding.add_change(set, &uri, row.change, listing.naming)?;
+                if row.change == Change::Deleted {
+                    return Ok(());
                 }
-                push_key(&mut rows.key, &typed);
-                superseding.add(set, &rows.key, https, Some(uri.as_str()))?;
+                let mut head = Vec::new();
+                push_change(&mut head, ChangeOf { time: row.time, shown: row.shown, is_news: fate == Fate::New });
+                let time = record.lastmod.or(row.shown);
+                rows.add_record(&uri, &record, &[set], &head, time, (catalog, listing.naming))
             }
-        }
-        if row.change == Change::Deleted {
-            return Ok(());
-        }
-        let (path, by_rule) = path_of_record(&self.naming, &uri, &record, &self.catalog.symbols).ok_or_else(sense)?;
-        push_key(&mut rows.key, &path);
-        rows.folders.enter_above(&rows.key, &mut rows.sorter)?;
-        rows.folders.see(record.lastmod.or(row.shown).unwrap_or(FIRST_SEEN));
-        rows.value.clear();
-        push_change(&mut rows.value, ChangeOf { time: row.time, shown: row.shown, is_news });
-        record.push_with_uri((!by_rule).then_some(uri.as_str()), &mut rows.value);
-        rows.sorter.add(&rows.key, &rows.value)
+        })?;
+        let newest = rows.close()?;
+        let statement = SortedStatement::new(rows.sorter.finish()?, newest, superseding, listing)?;
+        Ok((stated, statement))
     }
 
     /// Adds to the statement what is held back, as it is in the tree. Answers the keys of rows that hold nothing (any more), which may be
@@ -375,39 +346,17 @@ impl<'c> Baseline<'c> {
             let sense = || damaged("sense", key);
             let HeldDeletion { set, uri, .. } = held::decode(key, unseal(key, sealed)?).ok_or_else(sense)?;
             let located = if self.anew.contains(&set) { None } else { locate(store, old, naming, &uri)? };
-            match located {
-                Some(located) if ResourceRecord::decode(located.resource).ok_or_else(sense)?.sets.contains(set) => {
-                    self.add_kept(&uri, located.resource, set)?;
+            let record =
+                located.map(|located| ResourceRecord::decode(located.resource).ok_or_else(sense)).transpose()?;
+            match record.filter(|record| record.sets.contains(set)) {
+                Some(record) => {
+                    let rules = (self.catalog, &self.stated.naming);
+                    self.rows.add_record(&uri, &record, &[set], &[tag::KEPT, 1], record.lastmod, rules)?;
                 }
-                _ => stale.add(key, &[])?,
+                None => stale.add(key, &[])?,
             }
         }
         stale.finish()
-    }
-
-    /// Adds to the statement a resource whose deletion from `set` is held back.
-    fn add_kept(&mut self, uri: &Uri, resource: &[u8], set: SetId) -> Result<(), CatalogError> {
-        let rows = &mut self.rows;
-        rows.value.clear();
-        let kept = (uri, resource, &[set][..]);
-        let lastmod = push_kept(&mut rows.key, &mut rows.value, kept, true, &self.naming, &self.catalog.symbols)?;
-        rows.folders.enter_above(&rows.key, &mut rows.sorter)?;
-        rows.folders.see(lastmod.unwrap_or(FIRST_SEEN));
-        rows.sorter.add(&rows.key, &rows.value)
-    }
-}
-
-/// What is stated beside the paths.
-struct Stated {
-    naming: Naming,
-    lists: Vec<(SetId, Option<Timestamp>)>,
-    forgotten: BTreeSet<SetId>,
-}
-
-impl Stated {
-    fn listing<'s>(&'s self, catalog: &'s Catalog, at: Option<Timestamp>) -> Listing<'s> {
-        let speaking = Speaking { lists: &self.lists, forgotten: &self.forgotten };
-        Listing { naming: &self.naming, symbols: &catalog.symbols, at, speaking }
     }
 }
 
@@ -465,10 +414,9 @@ fn fewer(store: &Store, tree: &Losses) -> Losses {
 /// The numbers that a damaged store may have given: those of its revision, else half of all.
 fn last_numbers(store: &Store) -> Numbers {
     let half = NUMBER_LIMIT / 2;
-    let Ok(txn) = store.env.read_txn() else { return Numbers { next_ino: half, next_entry: half, ..Numbers::FIRST } };
-    match store.revision(&txn) {
-        Ok(Some(revision)) => Numbers::from(&revision),
-        Ok(None) => Numbers::FIRST,
+    let txn = store.env.read_txn();
+    match txn.map_err(CatalogError::from).and_then(|txn| store.revision(&txn)) {
+        Ok(revision) => revision.as_ref().map_or(Numbers::FIRST, Numbers::from),
         Err(_) => Numbers { next_ino: half, next_entry: half, ..Numbers::FIRST },
     }
 }

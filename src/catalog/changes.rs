@@ -66,7 +66,7 @@ impl Stated {
         self.changes.iter().find(|known| known.set == set)
     }
 
-    /// Whether a change says that `set` has the resource.
+    /// Whether `set` has the resource by a change.
     fn is_in(&self, set: SetId) -> bool {
         self.of(set).is_some_and(|change| !change.is_deletion)
     }
@@ -221,7 +221,7 @@ struct Resolved<'o> {
     departing: BTreeMap<SetId, Timestamp>,
     /// Sets of which its deletion is held back no more.
     released: Vec<SetId>,
-    /// Which of the changes says what it is; `None` where that is what it was.
+    /// The change whose metadata count; `None` where the old ones do.
     news: Option<usize>,
 }
 

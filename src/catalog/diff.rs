@@ -1,7 +1,7 @@
 //! What differs between a sorted statement and the revision before it, resource by resource.
 
 use super::apply::UriChange;
-use super::departing::{Departed, Departing, held_of};
+use super::departing::{Departed, Departing};
 use super::losses::Tally;
 use super::naming::locate::locate;
 use super::naming::resolve::{path_of_record, uri};
@@ -24,7 +24,7 @@ pub(super) const MOST_IN_PLACE: u64 = 50_000;
 /// What a commit changes.
 pub(super) struct Diff {
     /// `None` where there are too many, or where names follow from URIs in another way.
-    pub changes: Option<Changes>,
+    pub changes: Option<FewChanges>,
     pub losses: Losses,
     pub departed: Departed,
     /// The sets of the new tree, with the times of their lists, but for what is held back.
@@ -33,7 +33,7 @@ pub(super) struct Diff {
 
 /// Few enough to be held in memory.
 #[derive(Default)]
-pub(super) struct Changes {
+pub(super) struct FewChanges {
     pub resources: BTreeMap<Uri, UriChange>,
     /// Keys of deletions that are held back no more: their set has the resource again.
     pub released: Vec<[u8; 20]>,
@@ -57,14 +57,14 @@ impl Diff {
             old_naming: before.naming.as_ref().unwrap_or(naming),
             is_renamed: !before.has_naming(naming),
             most: catalog.most_in_place(),
-            changes: before.has_naming(naming).then(Changes::default),
+            changes: before.has_naming(naming).then(FewChanges::default),
             tally: Tally::default(),
             departing: Departing::new(&catalog.spill_folder),
         };
         walk(before, listing, statement, &mut comparison)?;
         let Comparison { tally, departing, mut changes, most, .. } = comparison;
         let mut departed = departing.finish()?;
-        departed.each(naming, &mut |leaving| {
+        departed.each(&mut |leaving| {
             if leaving.is_last {
                 let change = UriChange { path_before: Some(leaving.path.to_owned()), ..UriChange::default() };
                 add(&mut changes, most, |changes| {
@@ -80,14 +80,13 @@ impl Diff {
     /// Takes what is held back out of `changes`, and counts it among the sets. Shows `visit` each such deletion.
     pub(super) fn hold(
         &mut self,
-        changes: &mut Changes,
+        changes: &mut FewChanges,
         held: &Held,
-        naming: &Naming,
         visit: &mut dyn FnMut(SetId, &Uri),
     ) -> Result<(), CatalogError> {
         let sets = &mut self.sets;
-        self.departed.each(naming, &mut |leaving| {
-            let mut kept = held_of(&leaving.resource, held);
+        self.departed.each(&mut |leaving| {
+            let mut kept = leaving.held(held);
             if kept.is_empty() {
                 return Ok(());
             }
@@ -114,7 +113,7 @@ impl Diff {
 }
 
 /// Adds to the changes, unless they become too many.
-fn add(changes: &mut Option<Changes>, most: u64, add: impl FnOnce(&mut Changes)) {
+fn add(changes: &mut Option<FewChanges>, most: u64, add: impl FnOnce(&mut FewChanges)) {
     if let Some(few) = changes {
         add(few);
         if few.resources.len() as u64 + few.released.len() as u64 > most {
@@ -132,7 +131,7 @@ struct Comparison<'c, 'o> {
     /// Whether names follow from URIs in another way than in the revision before.
     is_renamed: bool,
     most: u64,
-    changes: Option<Changes>,
+    changes: Option<FewChanges>,
     tally: Tally,
     departing: Departing,
 }
@@ -151,7 +150,7 @@ impl<'o> Comparison<'_, 'o> {
         self.tally.count(new.sets, Some(record.sets));
         let left: Vec<SetId> = record.sets.iter().filter(|set| !new.sets.contains(*set)).collect();
         if !left.is_empty() {
-            self.departing.add((&uri, known, &left), None, self.naming, symbols)?;
+            self.departing.add(&uri, &record, &left, None, (self.catalog, self.naming))?;
         }
         let is_same = record.says_the_same(new) && record.sets == new.sets && record.member == new.member;
         let vouched = || version::same_after_update(&record, new, true, symbols).ok_or_else(sense);
@@ -187,7 +186,7 @@ impl<'o> Comparison<'_, 'o> {
         let record = ResourceRecord::decode(resource).ok_or_else(sense)?;
         let uri = store.uri_of(old, node.ino, &record, self.old_naming)?;
         let sets: Vec<SetId> = record.sets.iter().collect();
-        self.departing.add((&uri, resource, &sets), Some(node.ino), self.naming, &self.catalog.symbols)
+        self.departing.add(&uri, &record, &sets, Some(node.ino), (self.catalog, self.naming))
     }
 }
 

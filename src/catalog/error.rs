@@ -11,7 +11,7 @@ pub enum CatalogError {
     Busy {
         /// The catalog's folder.
         folder: PathBuf,
-        /// Process and mount point of the other, as far as known.
+        /// Process and mount point of the other, where known.
         holder: String,
     },
     /// The operating system refused.
@@ -30,16 +30,19 @@ pub enum CatalogError {
     /// ([`super::Catalog::distrust`]).
     #[error("the catalog is damaged: {0}")]
     Damaged(String),
-    /// The store before, which orphans alone are read in until the kernel was asked about them, is damaged: the tree is not.
-    #[error("the store of the tree before is damaged: {0}")]
+    /// The previous store, in which orphans are read until the kernel was asked about them, is damaged: the tree is not.
+    #[error("the store of the previous tree is damaged: {0}")]
     DamagedBefore(String),
-    /// The store is damaged and is to be built again, and deletions are to be held back that it cannot be read for.
+    /// The store is damaged and is to be built again, but deletions are to be held back, whose resources cannot be read in it.
     #[error(
         "the catalog is damaged, and so many files are no longer listed that it is not built again unasked: if they are gone \
          from the Source: resyncfs refresh --accept-deletions DIR"
     )]
     Undecided,
-    /// Changes have nothing to change before the first baseline.
+    /// More is listed, or changed at once, than one sort takes.
+    #[error("the Source lists more than can be sorted: some 40 million entries")]
+    TooLarge,
+    /// Changes need a baseline before them.
     #[error("the catalog has no revision yet")]
     NoRevision,
 }

@@ -1,14 +1,14 @@
 //! The catalog of one mount identity: the store that is read now, and what takes its place.
 
-use super::diff::MOST_IN_PLACE;
 use super::error::{CatalogError, io_error};
 use super::lock::FolderLock;
 use super::sort::SpillFolder;
 use super::store::previous::Past;
 use super::store::symbols::Symbols;
 use super::store::{self, Store, Successor};
+use super::tuning::Tuning;
 use crate::document::Timestamp;
-use crate::platform::free_space::{BETWEEN_LOOKS, Room};
+use crate::platform::free_space::Room;
 use crate::platform::inode_set::InodeSet;
 use arc_swap::ArcSwap;
 use heed::MdbError;
@@ -22,15 +22,14 @@ use tokio::sync::Notify;
 /// Readers never wait for a commit, nor for each other. Lock order: `writer`, then the store's own write lock, then `forgotten`, which
 /// is not held while another lock is taken.
 pub struct Catalog {
-    /// Replaced by [`Catalog::compact`] and where a revision was written into a store of its own; a user of it keeps the one that it took to
-    /// the end. Who replaces it holds `writer`.
+    /// Replaced by [`Catalog::compact`] and by a rebuild, both with `writer` held. An operation uses the one that it took to the end.
     pub(super) current: ArcSwap<Current>,
     pub(super) symbols: Symbols,
     /// Where baselines spill.
     pub(super) spill_folder: SpillFolder,
     /// One commit at a time: the revision a commit was computed from is the one it replaces.
     pub(super) writer: Mutex<()>,
-    /// Whether damage was found in `store`, and who waits for that.
+    /// Whether damage was found in `current`, and a notice of it.
     pub(super) distrusted: AtomicBool,
     distrust: Notify,
     /// Orphans that the next writer drops.
@@ -45,7 +44,7 @@ pub struct Catalog {
 #[derive(Clone)]
 pub(super) struct Current {
     pub(super) store: Arc<Store>,
-    /// The store before, as long as orphans are read in it.
+    /// The previous store, while orphans are read in it.
     pub(super) past: Option<Arc<Past>>,
 }
 
@@ -53,11 +52,15 @@ impl Catalog {
     /// Opens or makes the catalog in `folder`; `holder` is shown to a second opener (mount point and process).
     /// A catalog that is damaged or of another format is moved away, and an empty one made.
     pub fn open(folder: &Path, holder: &str) -> Result<Catalog, CatalogError> {
+        Catalog::open_tuned(folder, holder, Tuning::default())
+    }
+
+    pub(super) fn open_tuned(folder: &Path, holder: &str, tuning: Tuning) -> Result<Catalog, CatalogError> {
         store::make_folder(folder)?;
         let lock = FolderLock::take(folder, holder)?;
         let spill_folder = SpillFolder::new(&folder.join("tmp"));
         store::empty_folder(&spill_folder.path)?;
-        let store = Store::open(folder)?;
+        let store = Store::open(folder, tuning.hash_bits)?;
         let symbols = store.symbols(&*store.env.read_txn()?)?;
         Ok(Catalog {
             current: ArcSwap::from_pointee(Current { store: Arc::new(store), past: None }),
@@ -67,18 +70,18 @@ impl Catalog {
             distrusted: AtomicBool::new(false),
             distrust: Notify::new(),
             forgotten: Mutex::default(),
-            most_in_place: AtomicU64::new(MOST_IN_PLACE),
+            most_in_place: AtomicU64::new(tuning.most_in_place),
             _lock: lock,
         })
     }
 
-    /// The same, which leaves `room` free on its disk: a commit that would take of that fails, and changes nothing.
+    /// The same with a reserve on its disk: a commit that would use it fails, and changes nothing.
     pub fn leaving(mut self, room: Room) -> Catalog {
         self.spill_folder.room = Arc::new(room);
         self
     }
 
-    /// What is left free on its disk.
+    /// Watches the free space of its disk.
     pub fn room(&self) -> Arc<Room> {
         self.spill_folder.room.clone()
     }
@@ -109,9 +112,8 @@ impl Catalog {
         self.most_in_place.store(most, Ordering::Relaxed);
     }
 
-    /// Copies the store without its holes where it takes more than twice what is in it, and goes on with the copy;
-    /// answers whether it did. To be called after commits, or when many orphans were dropped, away from every reader:
-    /// commits wait for it, readers do not.
+    /// Copies the store without its holes where it takes more than twice what is in it, and uses the copy from then on; answers whether it
+    /// did. Called after commits, or when many orphans were dropped, on a worker: commits wait for it, readers do not.
     pub fn compact(&self) -> Result<bool, CatalogError> {
         self.compact_beyond(store::WASTE_FACTOR, store::WASTE_LEAST)
     }
@@ -119,32 +121,31 @@ impl Catalog {
     pub(super) fn compact_beyond(&self, factor: u64, least: u64) -> Result<bool, CatalogError> {
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let store = self.store();
-        let Some(octets) = store.wastes(factor, least)? else { return Ok(false) };
+        let Some(bytes) = store.wastes(factor, least)? else { return Ok(false) };
         let SpillFolder { path, room } = &self.spill_folder;
-        if let Err(short) = room.look(path, octets) {
+        if let Err(short) = room.look(path, bytes) {
             tracing::info!(folder = %path.display(), "the catalog keeps its holes: {short}");
             return Ok(false);
         }
         let before = self.replace_store(store.compacted(&self.spill_folder)?, |current| current.past)?;
-        // To close it and to give back what it took needs a while, and commits do not wait for that.
+        // Closing it and freeing its space takes a while, and commits do not wait for that.
         drop(writer);
         drop((store, before));
         Ok(true)
     }
 
-    /// Goes on with a store that the whole of a revision was written into. The caller holds `writer`.
+    /// Uses a rebuilt store from now on. The caller holds `writer`.
     pub(super) fn succeed(&self, successor: Successor, since: Timestamp) -> Result<(), CatalogError> {
         self.replace_store(successor, |current| Some(Arc::new(Past::new(current.store, since)))).map(drop)
     }
 
-    /// The number of the store that orphans are still read in beside the present one; `None` where there is none.
+    /// The number of the previous store, in which orphans are still read; `None` where there is none.
     pub fn past(&self) -> Option<u64> {
         self.current().past.map(|past| past.number)
     }
 
-    /// Goes on with another store. The caller holds `writer`, and where no past one keeps what there was before, drops that
-    /// without it. Snapshots that still
-    /// have the old one open keep it until they are dropped.
+    /// Uses another store from now on. The caller holds `writer`, and drops what is returned without it, where `past` does not keep it.
+    /// Snapshots that have the old one open keep it until they are dropped.
     pub(super) fn replace_store(
         &self,
         successor: Successor,
@@ -155,33 +156,30 @@ impl Catalog {
         Ok(self.current.swap(Arc::new(Current { store, past: past(current) })))
     }
 
-    /// Says that a record was found damaged: the next baseline builds the store anew, which until then answers as well as
-    /// it can. Snapshots and commits that find damage say so themselves.
+    /// Marks the store as damaged: the next baseline builds it again, and until then it answers as well as it can. Snapshots and commits
+    /// that find damage call this.
     pub fn distrust(&self) {
         if !self.distrusted.swap(true, Ordering::AcqRel) {
-            tracing::error!("the catalog is damaged; the next refresh builds it anew");
+            tracing::error!("the catalog is damaged; the next refresh builds it again");
             self.distrust.notify_one();
         }
     }
 
-    /// Removes the damaged store that was replaced when the catalog was opened. A tree has taken its place.
+    /// Removes the damaged store that was replaced when the catalog was opened: there is a tree again.
     pub(super) fn drop_damaged(&self) {
         let folder = self.spill_folder.path.with_file_name(store::DAMAGED);
-        match std::fs::remove_dir_all(&folder) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                tracing::warn!(%error, folder = %folder.display(), "a damaged store stays");
-            }
-            _ => {}
+        if let Err(error) = store::remove_folder(&folder) {
+            tracing::warn!(%error, "a damaged store stays");
         }
     }
 
-    /// Why a commit failed, in words that help. LMDB reports a write that the disk took but a part of as EIO; where next to nothing is free beside
-    /// the reserve it is that.
+    /// Why a commit failed, in words that help. LMDB reports EIO where the disk took only a part of a write: so it is where next to nothing is
+    /// free but the reserve.
     pub(super) fn failure(&self, error: CatalogError) -> CatalogError {
         match &error {
             CatalogError::Store(heed::Error::Io(cause)) if cause.raw_os_error() == Some(libc::EIO) => {
                 let SpillFolder { path, room } = &self.spill_folder;
-                room.look(path, BETWEEN_LOOKS).map_or_else(|short| io_error(path)(short.into()), |()| error)
+                room.look(path, room.step()).map_or_else(|short| io_error(path)(short.into()), |()| error)
             }
             CatalogError::Store(heed::Error::Mdb(MdbError::MapFull)) => {
                 io_error(&self.spill_folder.path)(crate::platform::lmdb::no_address_space())
@@ -195,7 +193,7 @@ impl Catalog {
         self.distrusted.load(Ordering::Acquire)
     }
 
-    /// Ends when damage is found, once each time; for one waiter.
+    /// Waits until damage is found, once each time; for one waiter.
     pub async fn damage_found(&self) {
         self.distrust.notified().await;
     }

@@ -1,13 +1,14 @@
 //! Entries as rows of the sorted statement: each thread that enters some has a share of its own.
 
 use super::folders::OpenFolders;
-use super::naming::resolve::within_depth;
+use super::naming::resolve::{path_of_record, within_depth};
 use super::sort::{RunLimits, Sorter, SpillFolder};
 use super::sort_key::{FIRST_SEEN, push_key, tag};
-use super::store::record::push_resource;
+use super::store::codec::damaged;
+use super::store::record::{ResourceRecord, push_resource};
 use super::store::symbols::Symbols;
 use super::{Catalog, CatalogError, Naming, SetId};
-use crate::document::{Entry, PackageMember, Timestamp};
+use crate::document::{Entry, PackageMember, Timestamp, Uri};
 
 /// Rows on their way into the sorter, with the folders that they imply.
 pub(super) struct Rows {
@@ -107,6 +108,27 @@ impl Rows {
         self.value.clear();
         self.value.push(tag::MEMBER);
         push_resource(&mut self.value, entry, !by_rule, &[set], Some(member), symbols);
+        self.sorter.add(&self.key, &self.value)
+    }
+
+    /// Adds a resource that no list states, `time` its newest: `head` says what states it, and for which `sets`.
+    pub(super) fn add_record(
+        &mut self,
+        uri: &Uri,
+        record: &ResourceRecord<'_>,
+        sets: &[SetId],
+        head: &[u8],
+        time: Option<Timestamp>,
+        (catalog, naming): (&Catalog, &Naming),
+    ) -> Result<(), CatalogError> {
+        let found = path_of_record(naming, uri, record, &catalog.symbols);
+        let (path, by_rule) = found.ok_or_else(|| damaged("resource", uri.as_str().as_bytes()))?;
+        push_key(&mut self.key, &path);
+        self.folders.enter_above(&self.key, &mut self.sorter)?;
+        self.folders.see(time.unwrap_or(FIRST_SEEN));
+        self.value.clear();
+        self.value.extend_from_slice(head);
+        record.push_belonging((!by_rule).then_some(uri.as_str()), sets, record.member, &mut self.value);
         self.sorter.add(&self.key, &self.value)
     }
 

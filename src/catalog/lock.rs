@@ -1,14 +1,15 @@
-//! One process has a catalog.
+//! One process at a time uses a catalog.
 
 use super::CatalogError;
 use super::error::io_error;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// The lock that one process holds on a catalog's folder; it goes with the process, however that ends.
+/// The lock of one process on a catalog's folder. It ends with the process, however that ends.
 pub struct FolderLock {
     _file: File,
 }
@@ -21,12 +22,14 @@ impl FolderLock {
             let mut options = File::options();
             options.read(true).write(true).create(true).truncate(false).mode(0o600);
             let mut file = options.open(&path).map_err(io_error(&path))?;
-            if !flock(&file, libc::LOCK_EX).map_err(io_error(&path))? {
-                return Err(CatalogError::Busy { folder: folder.to_path_buf(), holder: holder_of(&mut file) });
-            }
-            // Between open and lock the folder may have been moved away to be removed: then this is the lock of that one.
-            if !is_at(&file, &path) {
-                continue;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                // The folder may have been moved away before the lock, to be removed: then this is the lock of that one.
+                Ok(()) if !is_at(&file, &path) => continue,
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => {
+                    return Err(CatalogError::Busy { folder: folder.to_path_buf(), holder: holder_of(&mut file) });
+                }
+                Err(cause) => return Err(io_error(&path)(cause.into())),
             }
             let text = format!("process {}, {holder}", std::process::id());
             file.set_len(0).and_then(|()| file.rewind()).map_err(io_error(&path))?;
@@ -35,32 +38,23 @@ impl FolderLock {
         }
     }
 
-    /// The text of the process that has the catalog in `folder`; `None` where none has, or there is no catalog.
+    /// The text of the process that uses the catalog in `folder`; `None` where none does, or where there is no catalog.
     pub fn holder(folder: &Path) -> Result<Option<String>, CatalogError> {
         let path = path(folder);
         let mut file = match File::open(&path) {
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(io_error(&path))?,
         };
-        let is_free = flock(&file, libc::LOCK_SH).map_err(io_error(&path))?;
-        Ok((!is_free).then(|| holder_of(&mut file)))
+        match flock(&file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => Ok(None),
+            Err(Errno::WOULDBLOCK) => Ok(Some(holder_of(&mut file))),
+            Err(cause) => Err(io_error(&path)(cause.into())),
+        }
     }
 }
 
 fn path(folder: &Path) -> PathBuf {
     folder.join("lock")
-}
-
-/// Whether the lock was to be had at once.
-fn flock(file: &File, kind: libc::c_int) -> io::Result<bool> {
-    // SAFETY: flock takes no pointers, and the descriptor is open for as long as `file` lives.
-    if unsafe { libc::flock(file.as_raw_fd(), kind | libc::LOCK_NB) } == 0 {
-        return Ok(true);
-    }
-    match io::Error::last_os_error() {
-        cause if cause.kind() == io::ErrorKind::WouldBlock => Ok(false),
-        cause => Err(cause),
-    }
 }
 
 fn holder_of(file: &mut File) -> String {
@@ -83,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_holds_a_folder_is_told_as_long_as_it_does() {
+    fn the_holder_of_a_folder_is_known_while_it_lives() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(FolderLock::holder(folder.path()).unwrap(), None);
 

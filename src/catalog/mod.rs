@@ -8,7 +8,7 @@
 //! - An entry id belongs to a path for as long as the path exists, and is its directory cookie.
 //! - An inode that loses its name is an orphan until the kernel has forgotten it, or the catalog is opened again.
 //! - A revision is the whole tree with the position of `sync`: it is shown whole or not at all.
-//! - A resource is a member of one or more sets, and goes when the last drops it. What it is shown as was said last.
+//! - A resource is a member of one or more sets, and goes when the last drops it. It is shown as the last statement has it.
 //! - A change that was applied stays in the journal until its set's list speaks for a later time: an older list neither
 //!   undoes it nor brings back what it deleted.
 //! - Of the URIs that share a path the first 100 are shown, by the order of the URIs. Where one of these goes, the next baseline shows
@@ -52,6 +52,7 @@ mod sort_key;
 mod statement;
 mod store;
 mod superseded;
+mod tuning;
 mod types;
 mod version;
 mod walk;

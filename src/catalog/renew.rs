@@ -1,6 +1,5 @@
 //! Commits besides those of statements: files that are given new inodes, and orphans that go.
 
-use super::Renewal;
 use super::apply::transaction::in_transaction;
 use super::apply::tree::{Old, Tree};
 use super::index::Current;
@@ -9,38 +8,22 @@ use super::store::codec::damaged;
 use super::store::keys::ino_key;
 use super::store::previous::Past;
 use super::store::record::{NodeRecord, ResourceRecord};
-use super::{Catalog, CatalogError, Invalidation, Kind, Totals};
+use super::{Catalog, CatalogError, Invalidation, Kind, Renewal, Totals, version};
 use crate::platform::inode_set::InodeSet;
 use fuser::INodeNo;
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
-use std::sync::{Arc, TryLockError};
-
-/// Orphans of the store before that one transaction takes over.
-pub(super) const TAKEN_OVER_AT_ONCE: usize = 100_000;
+use std::sync::{Arc, PoisonError, TryLockError};
 
 impl Catalog {
     /// Drops the records of orphans that the kernel has forgotten, in one commit. While another commit is running they stay
     /// until the next write: no caller waits.
     pub fn drop_orphans(&self, inodes: &[INodeNo]) -> Result<(), CatalogError> {
         let Current { store, past } = self.current();
-        let mut forgotten = inodes.to_vec();
-        if let Some(past) = past {
-            past.drop_orphans(inodes);
-            let txn = store.env.read_txn()?;
-            let mut present = Vec::new();
-            for ino in forgotten {
-                present.extend(store.orphans.get(&txn, &ino_key(ino.0))?.map(|_| ino));
-            }
-            forgotten = present;
-        }
-        if forgotten.is_empty() {
-            return Ok(());
-        }
-        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).extend(forgotten);
+        past.inspect(|past| past.drop_orphans(inodes));
+        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).extend(inodes.iter().copied());
         match self.writer.try_lock() {
             Err(TryLockError::WouldBlock) => Ok(()),
-            Ok(_) | Err(TryLockError::Poisoned(_)) => drop_forgotten(self),
+            Ok(_) | Err(TryLockError::Poisoned(_)) => in_transaction(self, &store, |_| Ok(())),
         }
     }
 
@@ -54,23 +37,11 @@ impl Catalog {
         let Current { store, past } = self.current();
         let Some(past) = past.filter(|known| known.number == past_number) else { return Ok(()) };
         take_over(self, &past, known)?;
-        self.drop_late(&past, known)?;
         let before = self.current.swap(Arc::new(Current { store, past: None }));
-        // To close it and to give back what it took needs a while, and commits do not wait for that.
+        // To close it and to free its disk space takes a while, and commits do not wait for that.
         drop(writer);
         drop((past, before));
         Ok(())
-    }
-
-    /// Drops those that were let go while they were taken over: their rows were in neither store that [`Catalog::drop_orphans`] looked
-    /// into. The caller holds `writer`.
-    fn drop_late(&self, past: &Past, known: &InodeSet) -> Result<(), CatalogError> {
-        let late = past.dropped(known);
-        if late.is_empty() {
-            return Ok(());
-        }
-        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).extend(late);
-        drop_forgotten(self)
     }
 
     /// Gives files new inodes, all in one commit: their bytes were found wrong after some were handed out, or changed. What is no file
@@ -87,37 +58,26 @@ impl Catalog {
     }
 }
 
-/// Drops the records of the orphans that the kernel has forgotten. The caller holds `catalog.writer`.
-pub(super) fn drop_forgotten(catalog: &Catalog) -> Result<(), CatalogError> {
-    in_transaction(catalog, &catalog.store(), |_| Ok(()))
-}
-
 /// Enters among the orphans of the present store those that are `known`. The caller holds `catalog.writer`.
 pub(super) fn take_over(catalog: &Catalog, past: &Past, known: &InodeSet) -> Result<(), CatalogError> {
     let store = catalog.store();
-    let mut known = known.iter().peekable();
+    let old = store.env.read_txn()?;
     let mut row = Vec::new();
-    while known.peek().is_some() {
-        in_transaction(catalog, &store, |transaction| {
-            let old = store.env.read_txn()?;
-            for INodeNo(ino) in known.by_ref().take(TAKEN_OVER_AT_ONCE) {
-                row.clear();
-                if store.inode(&old, ino)?.is_none()
-                    && store.orphan(&old, ino)?.is_none()
-                    && past.push_orphan(ino, &mut row)?
-                {
-                    transaction.put(TableId::Orphans, &ino_key(ino), |out| out.extend_from_slice(&row))?;
-                }
+    in_transaction(catalog, &store, |transaction| {
+        for INodeNo(ino) in known.iter() {
+            let is_here = store.inode(&old, ino)?.is_some() || store.orphan(&old, ino)?.is_some();
+            row.clear();
+            if !is_here && past.push_orphan(ino, &mut row)? {
+                transaction.put(TableId::Orphans, &ino_key(ino), |out| out.extend_from_slice(&row))?;
             }
-            Ok(())
-        })?;
-    }
-    Ok(())
+        }
+        Ok(())
+    })
 }
 
 /// See [`Catalog::renew`].
 fn renew(catalog: &Catalog, mut inodes: Vec<(INodeNo, Renewal)>) -> Result<Vec<Invalidation>, CatalogError> {
-    // Of one inode the later kind, which says more.
+    // Of one inode the later kind counts: it takes more away.
     inodes.sort_unstable_by(|a, b| b.cmp(a));
     inodes.dedup_by_key(|(ino, _)| *ino);
     let _writer = catalog.writer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -129,20 +89,19 @@ fn renew(catalog: &Catalog, mut inodes: Vec<(INodeNo, Renewal)>) -> Result<Vec<I
         let mut tree = Tree::new(catalog, &store, &naming, &revision, transaction);
         let mut totals = revision.totals;
         for (INodeNo(ino), renewal) in inodes {
-            let Some((place, node)) = store.inode_entry(&old, ino)? else { continue };
-            if node.kind == Kind::File {
-                let record =
-                    ResourceRecord::decode(place.resource).ok_or_else(|| damaged("resource", &ino_key(ino)))?;
-                let uri = store.uri_of(&old, ino, &record, &naming)?;
-                let resource = Some((place.resource, uri));
-                let known = Old { parent: place.parent, entry: place.entry, node, resource };
-                renew_one(&mut tree, &known, renewal, &record, &mut totals)?;
-            }
+            let Some((place, node)) = store.inode_entry(&old, ino)?.filter(|(_, node)| node.kind == Kind::File) else {
+                continue;
+            };
+            let record = ResourceRecord::decode(place.resource).ok_or_else(|| damaged("resource", &ino_key(ino)))?;
+            let uri = store.uri_of(&old, ino, &record, &naming)?;
+            let known = Old { parent: place.parent, entry: place.entry, node, resource: Some((place.resource, uri)) };
+            renew_one(&mut tree, &known, renewal, &record, &mut totals)?;
         }
         Ok(tree.finish(&revision, revision.at, totals, BTreeMap::new())?.invalidations)
     })
 }
 
+/// Gives one file a new inode.
 fn renew_one(
     tree: &mut Tree<'_, '_>,
     known: &Old<'_>,
@@ -150,19 +109,19 @@ fn renew_one(
     record: &ResourceRecord<'_>,
     totals: &mut Totals,
 ) -> Result<(), CatalogError> {
-    let mut renewed = NodeRecord { mtime: super::version::later_than(known.node.mtime, tree.now), ..known.node };
+    let mut node = NodeRecord { mtime: version::later_than(known.node.mtime, tree.now), ..known.node };
     let mut resource = Vec::new();
     match renewal {
         Renewal::AsPublished => record.push_with_uri(record.uri, &mut resource),
         Renewal::Unpublished => {
             let sense = || damaged("resource", known.node.name);
             record.push_unpublished(&mut resource).ok_or_else(sense)?;
-            renewed.freshness = ResourceRecord::decode(&resource).ok_or_else(sense)?.freshness();
-            if let Some(size) = renewed.size.take() {
+            node.freshness = ResourceRecord::decode(&resource).ok_or_else(sense)?.freshness();
+            if let Some(size) = node.size.take() {
                 totals.octets = totals.octets.saturating_sub(size);
                 totals.unsized_files += 1;
             }
         }
     }
-    tree.replace(known, renewed, &resource).map(drop)
+    tree.replace(known, node, &resource).map(drop)
 }

@@ -4,16 +4,17 @@ use super::held;
 use super::index::Current;
 use super::journal::Row;
 use super::naming::locate::locate;
-use super::store::codec::{Octets, damaged, unseal};
+use super::store::codec::{Octets, damaged};
 use super::store::keys::{ino_key, statement_key, statement_set};
-use super::store::record::{InodeRecord, ResourceRecord};
-use super::store::{ROOT, meta};
-use super::{Catalog, CatalogError, EntryId, HeldDeletion, Journaled, Naming, Node, Place, Resource, Revision, SetId};
+use super::store::record::{InodeRecord, NodeRecord, OrphanRecord, ResourceRecord};
+use super::store::{ROOT, Table, meta};
+use super::{
+    Catalog, CatalogError, EntryId, HeldDeletion, Inode, Journaled, Name, Naming, Node, Resource, Revision, SetId,
+};
 use crate::document::{Change, Timestamp, Uri};
 use crate::platform::lmdb::Reading;
 use arc_swap::Guard;
 use fuser::INodeNo;
-use std::borrow::Cow;
 use std::mem::ManuallyDrop;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,13 +24,22 @@ use std::sync::{Arc, OnceLock};
 /// waits for a commit.
 pub struct Snapshot<'c> {
     catalog: &'c Catalog,
-    /// In place until this is dropped.
+    /// There until this is dropped.
     txn: ManuallyDrop<Reading>,
-    /// Something failed in the transaction: the next reader gets another.
+    /// Something failed in the transaction: it is not used again.
     failed: AtomicBool,
     current: Guard<Arc<Current>>,
-    /// The naming of this revision, once it was read.
+    /// The naming of this revision, read at first use.
     naming: OnceLock<Naming>,
+}
+
+/// An inode as its store holds it.
+struct Found<'t> {
+    node: NodeRecord<'t>,
+    parent: u64,
+    /// `None` for the root, and for an orphan.
+    entry: Option<u64>,
+    resource: &'t [u8],
 }
 
 impl<'c> Snapshot<'c> {
@@ -69,49 +79,42 @@ impl<'c> Snapshot<'c> {
         self.read(|| Ok(self.current.store.named(self.txn(), parent.0, name)?.map(|(_, record)| record.node())))
     }
 
+    /// What `answer` makes of an inode, orphans included.
+    fn inode_as<T>(
+        &self,
+        ino: INodeNo,
+        answer: impl FnOnce(Found<'_>) -> Result<T, CatalogError>,
+    ) -> Result<Option<T>, CatalogError> {
+        let Current { store, past } = &**self.current;
+        let row = &mut Vec::new();
+        self.read(|| {
+            if let Some((place, node)) = store.inode_entry(self.txn(), ino.0)? {
+                let entry = (ino.0 != ROOT).then_some(place.entry);
+                return answer(Found { node, parent: place.parent, entry, resource: place.resource }).map(Some);
+            }
+            let orphan = match (store.orphan(self.txn(), ino.0)?, past) {
+                (Some(orphan), _) => orphan,
+                (None, Some(past)) if past.push_orphan(ino.0, row)? => {
+                    OrphanRecord::decode(row).ok_or_else(|| damaged("orphan", &ino_key(ino.0)))?
+                }
+                _ => return Ok(None),
+            };
+            answer(Found { node: orphan.node, parent: orphan.parent, entry: None, resource: orphan.resource }).map(Some)
+        })
+    }
+
     /// The node of an inode, orphans included.
     pub fn attributes(&self, ino: INodeNo) -> Result<Option<Node>, CatalogError> {
-        self.read(|| match self.current.store.inode_entry(self.txn(), ino.0)? {
-            Some((_, record)) => Ok(Some(record.node())),
-            None => match (self.current.store.orphan(self.txn(), ino.0)?, &self.current.past) {
-                (Some(orphan), _) => Ok(Some(orphan.node.node())),
-                (None, Some(past)) => past.node(ino.0),
-                (None, None) => Ok(None),
-            },
-        })
+        self.inode_as(ino, |found| Ok(found.node.node()))
     }
 
-    /// The node of an inode, orphans included, with the folder above it; the root has none, and neither has an orphan.
-    pub fn attributes_and_parent(&self, ino: INodeNo) -> Result<Option<(Node, Option<INodeNo>)>, CatalogError> {
-        let named = self.read(|| self.current.store.inode_entry(self.txn(), ino.0))?;
-        match named {
-            Some((place, node)) => Ok(Some((node.node(), (ino.0 != ROOT).then_some(INodeNo(place.parent))))),
-            None => Ok(self.attributes(ino)?.map(|node| (node, None))),
-        }
-    }
-
-    /// The folder above, and the name in it; `None` for the root, and for an orphan, which has neither.
-    pub fn parent(&self, ino: INodeNo) -> Result<Option<Place>, CatalogError> {
-        self.read(|| match self.current.store.inode_entry(self.txn(), ino.0)? {
-            Some((place, node)) if ino.0 != ROOT => Ok(Some((INodeNo(place.parent), node.name.into()))),
-            _ => Ok(None),
-        })
-    }
-
-    /// The folder that an orphan had its name in, and that name; `None` for what is no orphan.
-    pub fn place_of_orphan(&self, ino: INodeNo) -> Result<Option<Place>, CatalogError> {
-        self.read(|| match (self.current.store.orphan(self.txn(), ino.0)?, &self.current.past) {
-            (Some(orphan), _) => Ok(Some((INodeNo(orphan.parent), orphan.node.name.into()))),
-            (None, Some(past)) => past.place(ino.0),
-            (None, None) => Ok(None),
-        })
-    }
-
-    /// The folder above, and the entry in it; `None` for the root, and for an orphan, which has neither.
-    pub fn place(&self, ino: INodeNo) -> Result<Option<(INodeNo, EntryId)>, CatalogError> {
-        self.read(|| {
-            let place = self.current.store.inode(self.txn(), ino.0)?.filter(|_| ino.0 != ROOT);
-            Ok(place.map(|place| (INodeNo(place.parent), EntryId(place.entry))))
+    /// An inode and its place, orphans included.
+    pub fn inode(&self, ino: INodeNo) -> Result<Option<Inode>, CatalogError> {
+        self.inode_as(ino, |Found { node, parent, entry, .. }| {
+            let folder = INodeNo(parent);
+            let name = entry.map(|entry| Name { folder, entry: EntryId(entry), name: node.name.into() });
+            let former = (name.is_none() && ino.0 != ROOT).then(|| (folder, node.name.into()));
+            Ok(Inode { node: node.node(), name, former })
         })
     }
 
@@ -136,12 +139,12 @@ impl<'c> Snapshot<'c> {
 
     /// The resource behind a file, orphans included; `None` for folders.
     pub fn resource(&self, ino: INodeNo) -> Result<Option<Resource>, CatalogError> {
-        self.read(|| self.read_resource(ino, None))
+        self.read_resource(ino, None)
     }
 
     /// [`Snapshot::resource`] of the file at `path`, for a caller that has its path.
     pub fn resource_at(&self, ino: INodeNo, path: &str) -> Result<Option<Resource>, CatalogError> {
-        self.read(|| self.read_resource(ino, Some(path)))
+        self.read_resource(ino, Some(path))
     }
 
     /// Whether a file and the one at the same path of another catalog say the same of their resource's URI and content.
@@ -169,32 +172,22 @@ impl<'c> Snapshot<'c> {
         })
     }
 
-    /// `path` is asked for where it is not given.
+    /// `path` is looked up where it is not given.
     fn read_resource(&self, ino: INodeNo, path: Option<&str>) -> Result<Option<Resource>, CatalogError> {
-        let octets = match self.current.store.inode(self.txn(), ino.0)? {
-            Some(place) => place.resource,
-            None => match (self.current.store.orphan(self.txn(), ino.0)?, &self.current.past) {
-                (Some(orphan), _) => orphan.resource,
-                (None, Some(past)) => return past.resource(ino.0, &self.catalog.symbols),
-                (None, None) => &[],
-            },
-        };
-        if octets.is_empty() {
-            return Ok(None);
-        }
         let sense = || damaged("resource", &ino_key(ino.0));
-        let record = ResourceRecord::decode(octets).ok_or_else(sense)?;
-        let uri = match record.uri {
-            Some(uri) => Uri::parse(uri).map_err(|_| sense())?,
-            None => {
-                let path = match path {
-                    Some(path) => path.into(),
-                    None => Cow::from(self.path(ino)?.ok_or_else(sense)?),
-                };
-                self.known_naming()?.uri(&path, record.https).ok_or_else(sense)?
+        let resource = self.inode_as(ino, |found| {
+            if found.resource.is_empty() {
+                return Ok(None);
             }
-        };
-        record.resource(uri, &self.catalog.symbols).ok_or_else(sense).map(Some)
+            let record = ResourceRecord::decode(found.resource).ok_or_else(sense)?;
+            let uri = match (record.uri, path) {
+                (Some(uri), _) => Uri::parse(uri).map_err(|_| sense())?,
+                (None, Some(path)) => self.known_naming()?.uri(path, record.https).ok_or_else(sense)?,
+                (None, None) => self.current.store.uri_of(self.txn(), ino.0, &record, self.known_naming()?)?,
+            };
+            record.resource(uri, &self.catalog.symbols).ok_or_else(sense).map(Some)
+        });
+        Ok(resource?.flatten())
     }
 
     /// Number and sums of this revision; `None` before the first commit.
@@ -236,7 +229,7 @@ impl<'c> Snapshot<'c> {
         Ok(node)
     }
 
-    /// The file of a resource, wherever its path lies: by rule, beside a folder of the same name, or with a digest.
+    /// The file of a resource: at its path by rule, next to a folder of the same name, or with a digest.
     pub fn locate(&self, uri: &Uri) -> Result<Option<Node>, CatalogError> {
         self.read(|| {
             let Some(_) = self.current.store.revision(self.txn())? else { return Ok(None) };
@@ -251,17 +244,17 @@ impl<'c> Snapshot<'c> {
         after: Option<INodeNo>,
         visit: &mut dyn FnMut(INodeNo, &str, Resource) -> bool,
     ) -> Result<(), CatalogError> {
+        let store = &self.current.store;
         self.read(|| {
             let first = ino_key(after.map_or(ROOT, |ino| ino.0));
-            for pair in self.current.store.inodes.range(self.txn(), &(Bound::Excluded(&first[..]), Bound::Unbounded))? {
-                let (key, sealed) = pair?;
+            for row in store.rows(self.txn(), store.inodes, behind(&first))? {
+                let (key, record) = row?;
                 let sense = || damaged("sense", key);
-                let record = InodeRecord::decode(unseal(key, sealed)?).ok_or_else(sense)?;
-                if record.resource.is_empty() {
+                if InodeRecord::decode(record).ok_or_else(sense)?.resource.is_empty() {
                     continue;
                 }
-                let ino = INodeNo(Octets(key).number().ok_or_else(sense)?);
-                let path = self.current.store.path_of(self.txn(), ino.0)?.ok_or_else(sense)?;
+                let ino = ino_of(key)?;
+                let path = store.path_of(self.txn(), ino.0)?.ok_or_else(sense)?;
                 let resource = self.read_resource(ino, Some(&path))?.ok_or_else(sense)?;
                 if !visit(ino, &path, resource) {
                     break;
@@ -281,18 +274,16 @@ impl<'c> Snapshot<'c> {
         self.read(|| Ok(self.current.store.sets(self.txn())?.files(set)))
     }
 
-    /// The time that the list of a set speaks for; `None` where it does not tell.
+    /// The time that the list of a set speaks for; `None` where it has none.
     pub fn set_at(&self, set: SetId) -> Result<Option<Timestamp>, CatalogError> {
         self.read(|| Ok(self.current.store.sets(self.txn())?.at(set)))
     }
 
     /// The last change of a resource in a set, unless the set's list speaks for a later time.
     pub fn journaled(&self, set: SetId, uri: &Uri) -> Result<Option<Journaled>, CatalogError> {
+        let (store, key) = (&self.current.store, statement_key(set, uri));
         self.read(|| {
-            let key = statement_key(set, uri);
-            let Some(row) = self.current.store.get(self.txn(), self.current.store.journal, &key)? else {
-                return Ok(None);
-            };
+            let Some(row) = store.get(self.txn(), store.journal, &key)? else { return Ok(None) };
             let row = Row::decode(row).ok_or_else(|| damaged("sense", &key))?;
             Ok(Some(Journaled { change: row.change, time: row.time, datetime: row.shown }))
         })
@@ -320,16 +311,33 @@ impl<'c> Snapshot<'c> {
     /// Calls `visit` for every change that the journal holds, set by set, with what it says of the resource (of a deletion the
     /// URI alone), until it answers `false`. What is there and was left out by choice is no deletion here.
     pub fn journal(&self, visit: &mut dyn FnMut(SetId, Journaled, Resource) -> bool) -> Result<(), CatalogError> {
+        let store = &self.current.store;
+        let decode = |key: &[u8], row: &[u8]| {
+            let row = Row::decode(row)?;
+            let (record, uri) = row.record()?;
+            let change = if row.is_left_out { Change::Updated } else { row.change };
+            let journaled = Journaled { change, time: row.time, datetime: row.shown };
+            Some((statement_set(key)?, journaled, record.resource(uri, &self.catalog.symbols)?))
+        };
+        self.scan(store.journal, &decode, &mut |(set, journaled, resource)| visit(set, journaled, resource))
+    }
+
+    /// Calls `visit` for every deletion that is held back, set by set, until it answers `false`.
+    pub fn held(&self, visit: &mut dyn FnMut(HeldDeletion) -> bool) -> Result<(), CatalogError> {
+        self.scan(self.current.store.held, &held::decode, visit)
+    }
+
+    /// Calls `visit` for each row of a table, decoded, until it answers `false`.
+    fn scan<T>(
+        &self,
+        table: Table,
+        decode: &dyn Fn(&[u8], &[u8]) -> Option<T>,
+        visit: &mut dyn FnMut(T) -> bool,
+    ) -> Result<(), CatalogError> {
         self.read(|| {
-            for pair in self.current.store.journal.iter(self.txn())? {
-                let (key, sealed) = pair?;
-                let sense = || damaged("sense", key);
-                let row = Row::decode(unseal(key, sealed)?).ok_or_else(sense)?;
-                let (record, uri) = row.record().ok_or_else(sense)?;
-                let resource = record.resource(uri, &self.catalog.symbols).ok_or_else(sense)?;
-                let set = statement_set(key).ok_or_else(sense)?;
-                let change = if row.is_left_out { Change::Updated } else { row.change };
-                if !visit(set, Journaled { change, time: row.time, datetime: row.shown }, resource) {
+            for row in self.current.store.rows(self.txn(), table, (Bound::Unbounded, Bound::Unbounded))? {
+                let (key, record) = row?;
+                if !visit(decode(key, record).ok_or_else(|| damaged("sense", key))?) {
                     break;
                 }
             }
@@ -345,52 +353,34 @@ impl<'c> Snapshot<'c> {
     /// How many of them are of this set.
     pub fn held_of(&self, set: SetId) -> Result<u64, CatalogError> {
         self.read(|| {
-            let mut count = 0;
-            for pair in self.current.store.held.prefix_iter(self.txn(), &set.0.to_be_bytes())? {
-                pair?;
-                count += 1;
-            }
-            Ok(count)
+            let mut rows = self.current.store.held.prefix_iter(self.txn(), &set.0.to_be_bytes())?;
+            Ok(rows.try_fold(0, |count, row| row.map(|_| count + 1))?)
         })
     }
 
-    /// Calls `visit` for every deletion that is held back, set by set, until it answers `false`.
-    pub fn held(&self, visit: &mut dyn FnMut(HeldDeletion) -> bool) -> Result<(), CatalogError> {
+    /// Up to `most` inodes behind `after`, ascending, that have lost their names since the catalog was opened and were not dropped yet.
+    pub fn orphans(&self, after: INodeNo, most: usize) -> Result<Vec<INodeNo>, CatalogError> {
+        let Current { store, past } = &**self.current;
         self.read(|| {
-            for pair in self.current.store.held.iter(self.txn())? {
-                let (key, sealed) = pair?;
-                let deletion = held::decode(key, unseal(key, sealed)?).ok_or_else(|| damaged("sense", key))?;
-                if !visit(deletion) {
-                    break;
-                }
-            }
-            Ok(())
-        })
-    }
-
-    /// Every inode that has lost its name since the catalog was opened and was not dropped yet, ascending.
-    pub fn orphans(&self, behind: INodeNo, most: usize) -> Result<Vec<INodeNo>, CatalogError> {
-        self.read(|| {
-            let mut orphans: Vec<INodeNo> = self
-                .current
-                .store
-                .orphans
-                .range(self.txn(), &(Bound::Excluded(&ino_key(behind.0)[..]), Bound::Unbounded))?
-                .take(most)
-                .map(|pair| {
-                    let (key, _) = pair?;
-                    let ino = Octets(key).number().ok_or_else(|| damaged("key", key))?;
-                    Ok(INodeNo(ino))
-                })
-                .collect::<Result<_, CatalogError>>()?;
-            if let Some(past) = &self.current.past {
-                orphans.extend(past.orphans(&self.current.store, self.txn(), behind, most)?);
+            let rows = store.rows(self.txn(), store.orphans, behind(&ino_key(after.0)))?;
+            let mut orphans: Vec<INodeNo> = rows.take(most).map(|row| ino_of(row?.0)).collect::<Result<_, _>>()?;
+            if let Some(past) = past {
+                orphans.extend(past.orphans(store, self.txn(), after, most)?);
                 orphans.sort_unstable();
                 orphans.truncate(most);
             }
             Ok(orphans)
         })
     }
+}
+
+/// The range of all keys behind `key`.
+fn behind(key: &[u8]) -> (Bound<&[u8]>, Bound<&[u8]>) {
+    (Bound::Excluded(key), Bound::Unbounded)
+}
+
+fn ino_of(key: &[u8]) -> Result<INodeNo, CatalogError> {
+    Octets(key).number().map(INodeNo).ok_or_else(|| damaged("key", key))
 }
 
 impl Catalog {

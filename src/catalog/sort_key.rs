@@ -1,4 +1,4 @@
-//! What the statement is sorted by: depth, then segments; and what the first byte of a value says.
+//! The order of a statement: by depth, then by segments; and the first byte of a value.
 
 use super::CatalogError;
 use crate::document::Timestamp;
@@ -9,9 +9,9 @@ pub(super) fn push_key(key: &mut Vec<u8>, path: &str) {
     key.push(0);
     key.extend_from_slice(path.as_bytes());
     let mut depth = 1;
-    for octet in &mut key[1..] {
-        if *octet == b'/' {
-            *octet = 0;
+    for byte in &mut key[1..] {
+        if *byte == b'/' {
+            *byte = 0;
             depth += 1;
         }
     }
@@ -21,16 +21,16 @@ pub(super) fn push_key(key: &mut Vec<u8>, path: &str) {
 /// Depth and path of the folder that a sort key lies in, and its name.
 pub(super) fn split(key: &[u8]) -> ((u8, &[u8]), &[u8]) {
     let (depth, segments) = key.split_first().map_or((0, &[][..]), |(depth, segments)| (*depth, segments));
-    match segments.iter().rposition(|octet| *octet == 0) {
+    match segments.iter().rposition(|byte| *byte == 0) {
         Some(at) => ((depth, &segments[..at]), &segments[at + 1..]),
         None => ((depth, &[]), segments),
     }
 }
 
-/// The path of a sort key's octets, segments joined by `/` instead of NUL.
+/// The path of a sort key's bytes, segments joined by `/` instead of NUL.
 pub(super) fn slashed(segments: &[u8]) -> Option<String> {
     let mut path = segments.to_vec();
-    path.iter_mut().filter(|octet| **octet == 0).for_each(|octet| *octet = b'/');
+    path.iter_mut().filter(|byte| **byte == 0).for_each(|byte| *byte = b'/');
     String::from_utf8(path).ok()
 }
 
@@ -41,7 +41,7 @@ pub(super) fn for_folders_above(
     mut each: impl FnMut(&[u8]) -> Result<(), CatalogError>,
 ) -> Result<(), CatalogError> {
     let segments = path.get(1..).unwrap_or_default();
-    let ends = segments.iter().enumerate().filter(|(_, octet)| **octet == 0).map(|(end, _)| end);
+    let ends = segments.iter().enumerate().filter(|(_, byte)| **byte == 0).map(|(end, _)| end);
     for (depth, end) in ends.enumerate() {
         key.clear();
         key.push(depth as u8 + 1);
@@ -63,7 +63,7 @@ pub(super) fn push_above(path: &[u8], above: &mut Vec<u8>) -> bool {
 /// A time later than all: a file without `lastmod` is as new as the moment that it is first seen.
 pub(super) const FIRST_SEEN: Timestamp = Timestamp { seconds: i64::MAX, nanos: 0 };
 
-/// First octet of a sorted value: what the key's path is.
+/// First byte of a sorted value: what the key's path is.
 pub(super) mod tag {
     /// A folder; the newest `lastmod` beneath follows.
     pub const FOLDER: u8 = 0;

@@ -1,9 +1,9 @@
 //! What lists, changes, packages and held deletions state, path by path: a sorted stream, and everything of one path brought together.
 
 use super::journal::{Speaking, list_at};
+use super::naming::resolve::uri;
 use super::sort::Sorted;
 use super::sort_key::{push_above, slashed, tag};
-use super::naming::resolve::uri;
 use super::store::codec::{Octets, damaged, push_time};
 use super::store::record::ResourceRecord;
 use super::store::symbols::Symbols;
@@ -383,7 +383,7 @@ mod tests {
     use super::super::store::record::push_resource;
     use super::super::tests::naming;
     use super::*;
-    use crate::document::{Algorithm, Digest, Entry, PackageMember, Uri};
+    use crate::document::{Algorithm, Change, Digest, Entry, PackageMember, Uri};
     use std::collections::BTreeSet;
 
     /// A listing of no sets under this naming.
@@ -463,9 +463,8 @@ mod tests {
                 sorter.add(&key(&format!("deep/{number}/b")), &file).unwrap();
             }
             if number % 3 == 0 {
-                let path = key(&format!("deep/{number}/a"));
-                superseding.add(SetId(3), &path, false, None).unwrap();
-                superseding.add_removal(&path).unwrap();
+                let uri = Uri::parse(&format!("http://h/deep/{number}/a")).unwrap();
+                superseding.add_change(SetId(3), &uri, Change::Deleted, &naming()).unwrap();
             }
         }
         let naming = naming();

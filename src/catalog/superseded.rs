@@ -1,8 +1,11 @@
 //! Entries of lists that later changes supersede, and the folders that hold nothing else.
 
+use super::naming::media_types;
+use super::naming::resolve::path_by_rule;
 use super::sort::{BESIDE_A_LIST, Sorted, Sorter, SpillFolder};
-use super::sort_key::{for_folders_above, tag};
-use super::{CatalogError, SetId};
+use super::sort_key::{for_folders_above, push_key, tag};
+use super::{CatalogError, Naming, SetId};
+use crate::document::{Change, Uri};
 use std::cmp::Ordering;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -13,7 +16,7 @@ pub(super) struct Superseding {
     /// Twice, to be read along with folders and along with what lies in them.
     candidates: [Sorter; 2],
     has_candidates: bool,
-    scratch: Vec<u8>,
+    key: Vec<u8>,
 }
 
 impl Superseding {
@@ -25,24 +28,40 @@ impl Superseding {
             entries: sorter(),
             candidates: [sorter(), sorter()],
             has_candidates: false,
-            scratch: Vec::new(),
+            key: Vec::new(),
         }
     }
 
-    /// The entry does not count that the list of `set` has at `path` (a sort key) for a resource known by its scheme, or by its URI.
-    pub(super) fn add(&mut self, set: SetId, path: &[u8], https: bool, uri: Option<&str>) -> Result<(), CatalogError> {
-        let mut value = vec![tag::SUPERSEDED];
-        value.extend_from_slice(&digest(set, https, uri).to_be_bytes());
-        self.entries.add(path, &value)
+    /// What the list of `set` has of the resource of `uri` does not count, because of a later change.
+    pub(super) fn add_change(
+        &mut self,
+        set: SetId,
+        uri: &Uri,
+        change: Change,
+        naming: &Naming,
+    ) -> Result<(), CatalogError> {
+        // It lies at this path, or by its URI at the path of its type.
+        let (path, by_rule) = path_by_rule(naming, uri, None);
+        self.add(set, uri, &path, by_rule)?;
+        if change == Change::Deleted {
+            let Superseding { candidates, has_candidates, key, .. } = self;
+            let path = key.clone();
+            // Nothing takes its place: the folders above may hold nothing any more.
+            for_folders_above(&path, key, |folder| {
+                *has_candidates = true;
+                candidates.iter_mut().try_for_each(|sorter| sorter.add(folder, &[]))
+            })?;
+        }
+        let types = media_types().filter(|_| naming.extension_by_type);
+        let typed = types.map(|media_type| path_by_rule(naming, uri, Some(media_type)).0);
+        typed.take_while(|typed| *typed != path).try_for_each(|typed| self.add(set, uri, &typed, false))
     }
 
-    /// Nothing takes the place of what a list has at `path`: the folders above may hold nothing any more.
-    pub(super) fn add_removal(&mut self, path: &[u8]) -> Result<(), CatalogError> {
-        let Superseding { candidates, has_candidates, scratch, .. } = self;
-        for_folders_above(path, scratch, |key| {
-            *has_candidates = true;
-            candidates.iter_mut().try_for_each(|sorter| sorter.add(key, &[]))
-        })
+    fn add(&mut self, set: SetId, uri: &Uri, path: &str, by_rule: bool) -> Result<(), CatalogError> {
+        push_key(&mut self.key, path);
+        let digest = digest(set, uri.scheme() == "https", (!by_rule).then_some(uri.as_str()));
+        let value = [&[tag::SUPERSEDED][..], &digest.to_be_bytes()].concat();
+        self.entries.add(&self.key, &value)
     }
 
     /// The rows of a sorted statement, which stand before those of the lists; and folders that may be empty.

@@ -1,11 +1,11 @@
-//! What the catalog is asked and told: plain values.
+//! What goes into the catalog and out of it: plain values.
 
 use crate::document::{Change, ChangeFrequency, Digest, Entry, Link, PackageMember, Timestamp, Uri};
 use crate::platform::inode_set::InodeSet;
 use fuser::INodeNo;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A folder, and a name in it.
+/// A folder and a name in it.
 pub type Place = (INodeNo, Box<[u8]>);
 
 /// What a change of the tree means for the kernel; travels through one channel to `fs::invalidator`.
@@ -22,12 +22,12 @@ pub enum Invalidation {
     },
     /// The folder's listing or attributes changed.
     Folder(INodeNo),
-    /// Those of so many folders that they are told together.
+    /// Those of many folders together.
     Folders(InodeSet),
     /// The attributes (size, times) of this inode changed, its bytes did not.
     Attributes(INodeNo),
-    /// So much changed that everything known is to be asked again. These are the folders changed; names and the inodes that lost theirs
-    /// are not listed.
+    /// So much changed that the kernel has to look up everything again. These folders changed; names and the inodes that lost theirs are
+    /// not listed.
     Everything(InodeSet),
     /// Of all inodes that have lost their names the kernel is to be asked which it knows ([`super::Catalog::settle_orphans`]).
     Orphans,
@@ -41,10 +41,10 @@ pub enum Kind {
     File,
 }
 
-/// How it becomes known that the bytes of a file are others.
+/// How a change of a file's bytes becomes known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
-    /// Its entry has `lastmod` or a hash: the list tells. So it is of every folder.
+    /// Its entry has `lastmod` or a hash: by the list. Every folder is such.
     Listed,
     /// Its entry has neither: the Source must be asked, as often as `changefreq` suggests.
     Asked(Option<ChangeFrequency>),
@@ -67,6 +67,28 @@ pub struct Node {
     pub freshness: Freshness,
 }
 
+/// An inode, and where its name lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inode {
+    /// Its attributes.
+    pub node: Node,
+    /// Its name; `None` for the root, and for an orphan.
+    pub name: Option<Name>,
+    /// Of an orphan, the folder and the name that it had.
+    pub former: Option<Place>,
+}
+
+/// A name of the tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name {
+    /// The folder that holds it.
+    pub folder: INodeNo,
+    /// Its cookie there.
+    pub entry: EntryId,
+    /// The name.
+    pub name: Box<[u8]>,
+}
+
 /// A directory cookie: given once to a path and kept through its versions. 0 is before the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntryId(pub u64);
@@ -84,7 +106,7 @@ pub struct Resource {
     pub lastmod: Option<Timestamp>,
     /// `changefreq`
     pub changefreq: Option<ChangeFrequency>,
-    /// `length`: of the coded octets where `encoding` is given.
+    /// `length`: of the coded bytes where `encoding` is given.
     pub length: Option<u64>,
     /// `hash`, strongest first.
     pub hashes: Vec<Digest>,
@@ -135,8 +157,8 @@ pub struct Statement<'a> {
     pub change: Change,
     /// When, as `sync` has settled it: statements about one resource are ordered by it.
     pub time: Timestamp,
-    /// The entry; of a deletion only `loc` counts. Where the entry tells of none itself, the resource is there and left out by
-    /// choice: what the entry says is kept for who chooses anew ([`super::Snapshot::journal`]).
+    /// The entry; of a deletion only `loc` counts. Where the entry itself is no deletion, the resource is there and left out by
+    /// choice: what the entry says is kept for another choice ([`super::Snapshot::journal`]).
     pub entry: &'a Entry,
     /// Where a Change Dump's package holds the new bytes.
     pub member: Option<&'a PackageMember>,
@@ -285,7 +307,7 @@ pub struct Committed {
     pub touched: u64,
     /// Files gone.
     pub deleted: u64,
-    /// What the kernel must be told, after the commit.
+    /// For the kernel, after the commit.
     pub invalidations: Vec<Invalidation>,
     /// How many entries are not shown, by path: too many URIs share it.
     pub left_out: BTreeMap<String, u64>,

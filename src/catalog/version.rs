@@ -24,9 +24,9 @@ pub(super) struct Coming<'r> {
     pub resource: &'r [u8],
     /// Whether it has the URI of the file that the name stands for.
     pub same_uri: bool,
-    /// The time of the change that says so, which stands in for a `lastmod`.
+    /// The time of its change, which stands in for a `lastmod`.
     pub time: Option<Timestamp>,
-    /// A change says so that is not in the journal: the content is new unless the entry vouches for the old one.
+    /// A change that is not in the journal says so: the content is new unless the entry vouches for the old one.
     pub is_news: bool,
 }
 
@@ -73,7 +73,8 @@ pub(super) fn now() -> Timestamp {
 /// Whether `new` describes the content that `old` described; `None` where a record makes no sense.
 ///
 /// Every digest algorithm that both publish must agree, and one is enough, but two lengths that differ are of two contents.
-/// With none shared it must be one URI with the same `lastmod` and length. Hash and length count coded octets: another `encoding` is another content.
+/// With none shared it must be one URI with the same `lastmod` and length. Hash and length are those of the coded bytes: another
+/// `encoding` is another content.
 pub(super) fn same_version(
     old: &ResourceRecord<'_>,
     new: &ResourceRecord<'_>,
@@ -97,8 +98,8 @@ pub(super) fn same_version(
     })
 }
 
-/// [`same_version`] where a change says that the resource was updated: a digest must agree, or the `lastmod` that both
-/// publish. Nothing said twice vouches for nothing, nor does a length alone.
+/// [`same_version`] where a change is an update: a digest must agree, or the `lastmod` that both publish. Entries without either vouch
+/// for nothing, nor does a length alone.
 pub(super) fn same_after_update(
     old: &ResourceRecord<'_>,
     new: &ResourceRecord<'_>,

@@ -4,7 +4,7 @@ use super::CatalogError;
 use super::error::io_error;
 use super::sort::SpillFolder;
 use super::store::Store;
-use crate::platform::free_space::{BETWEEN_LOOKS, Short};
+use crate::platform::free_space::Short;
 
 /// Bytes of changed pages that LMDB holds in memory before it writes them to the file: `MDB_IDL_UM_MAX` pages under the feature
 /// `mdb_idl_logn_13`.
@@ -15,9 +15,6 @@ const PAGE: u64 = 4096;
 
 /// Bytes that a record takes in a page besides its own and its key's: its head, its place, its checksum.
 const RECORD_OVERHEAD: usize = 16;
-
-/// The room is checked before each so many bytes.
-const STEP: u64 = BETWEEN_LOOKS / 4;
 
 /// Counts the bytes that are written into a store.
 pub(super) struct WriteBudget {
@@ -69,10 +66,10 @@ impl WriteBudget {
     fn count(&mut self, bytes: u64) -> Result<(), CatalogError> {
         self.uncommitted = self.most.min(self.uncommitted + bytes);
         self.unchecked += bytes;
-        if self.unchecked < STEP {
+        let SpillFolder { path, room } = &self.folder;
+        if self.unchecked < room.step() / 4 {
             return Ok(());
         }
-        let SpillFolder { path, room } = &self.folder;
         let taken = room.take(path, std::mem::take(&mut self.unchecked), self.unseen());
         taken.map_err(|short: Short| io_error(path)(short.into()))
     }
@@ -84,7 +81,7 @@ impl WriteBudget {
     pub(super) fn fits(&self) -> Result<(), CatalogError> {
         let SpillFolder { path, room } = &self.folder;
         match self.unseen() {
-            ..BETWEEN_LOOKS => Ok(()),
+            unseen if unseen < room.step() => Ok(()),
             unseen => room.claim(path, unseen).map_err(|short| io_error(path)(short.into())),
         }
     }

@@ -6,7 +6,7 @@
 
 use super::Filesystem;
 use super::error::FsError;
-use crate::catalog::{EntryId, Kind, Node};
+use crate::catalog::{EntryId, Inode, Kind, Node};
 use fuser::INodeNo;
 
 /// Where to go on in a listing: what the kernel calls the offset. The start is 0.
@@ -56,7 +56,7 @@ impl Filesystem {
         visit: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<(), FsError> {
         let snapshot = self.catalog.snapshot()?;
-        let (node, parent) = snapshot.attributes_and_parent(folder)?.ok_or(FsError::Gone(folder))?;
+        let Inode { node, name, .. } = snapshot.inode(folder)?.ok_or(FsError::Gone(folder))?;
         if node.kind != Kind::Folder {
             return Err(FsError::NotAFolder(folder));
         }
@@ -64,8 +64,8 @@ impl Filesystem {
             return Ok(());
         }
         if from < Cookie::DOT_DOT {
-            let parent = match parent {
-                Some(parent) => snapshot.attributes(parent)?.unwrap_or(node),
+            let parent = match name {
+                Some(name) => snapshot.attributes(name.folder)?.unwrap_or(node),
                 None => node,
             };
             if !visit(DirEntry { cookie: Cookie::DOT_DOT, name: b"..", node: parent }) {

@@ -36,8 +36,12 @@ pub fn wanted(snapshot: &Snapshot<'_>, ino: INodeNo, options: &FsOptions) -> Res
     let mut wanted = linked(&resource, ino);
     wanted.listed_at = snapshot.at()?;
     wanted.as_of = options.as_of;
-    wanted.is_replaced = snapshot.parent(ino)?.is_none();
+    wanted.is_replaced = !has_name(snapshot, ino)?;
     Ok(Some(wanted))
+}
+
+fn has_name(snapshot: &Snapshot<'_>, ino: INodeNo) -> Result<bool, CatalogError> {
+    Ok(snapshot.inode(ino)?.is_some_and(|inode| inode.name.is_some()))
 }
 
 /// The last change that a Change List announced of the resource behind `ino`, as long as no list speaks for a later time.
@@ -47,7 +51,7 @@ pub(super) fn last_change(
     resource: &Resource,
 ) -> Result<Option<Journaled>, CatalogError> {
     // What is published of a resource now is not of the version that another has replaced.
-    if snapshot.parent(ino)?.is_none() {
+    if !has_name(snapshot, ino)? {
         return Ok(None);
     }
     let mut last: Option<Journaled> = None;

@@ -1,4 +1,4 @@
-//! What the allocator keeps of memory that was freed.
+//! How much freed memory the allocator keeps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,8 +8,8 @@ use tokio::runtime::Handle;
 /// Anonymous bytes of a process from which on freed memory is returned to the system.
 const MUCH: u64 = 128 << 20;
 
-/// The look at the memory follows so long after the work, and so many times as long as the last look took.
-const LOOK_AFTER: Duration = Duration::from_millis(250);
+/// The memory is checked so long after the work, or so many times the length of the last check.
+const CHECK_AFTER: Duration = Duration::from_millis(250);
 const TIMES: u32 = 50;
 
 /// Arenas of the allocator. By default there are eight for each processor, and each keeps tens of megabytes that were freed in it.
@@ -49,28 +49,29 @@ pub(crate) fn release_free() {
 /// Returns freed memory to the system while the process has much of its own.
 #[derive(Default)]
 pub(crate) struct Watch {
-    is_about_to_look: AtomicBool,
-    /// Microseconds that the last look took.
+    is_due: AtomicBool,
+    /// Length of the last check in microseconds.
     took: AtomicU64,
 }
 
 impl Watch {
-    /// Memory is used and freed just now: a moment later the watch looks how much there is. Cheap enough for every chunk of a body.
+    /// Memory is used and freed now: it is checked a moment later. Cheap enough for every chunk of a body.
     pub(crate) fn working(self: &Arc<Self>, runtime: &Handle) {
-        if self.is_about_to_look.load(Ordering::Relaxed) || self.is_about_to_look.swap(true, Ordering::Relaxed) {
+        if self.is_due.load(Ordering::Relaxed) || self.is_due.swap(true, Ordering::Relaxed) {
             return;
         }
         let watch = Arc::clone(self);
         runtime.spawn(async move {
-            tokio::time::sleep(LOOK_AFTER.max(TIMES * Duration::from_micros(watch.took.load(Ordering::Relaxed)))).await;
+            tokio::time::sleep(CHECK_AFTER.max(TIMES * Duration::from_micros(watch.took.load(Ordering::Relaxed))))
+                .await;
             // Other threads wait for the allocator while it searches for free pages.
-            let _ = tokio::task::spawn_blocking(move || watch.look()).await;
+            let _ = tokio::task::spawn_blocking(move || watch.check()).await;
         });
     }
 
-    fn look(&self) {
-        // First, so that work during the look is followed by another.
-        self.is_about_to_look.store(false, Ordering::Relaxed);
+    fn check(&self) {
+        // First, so that another check follows work during this one.
+        self.is_due.store(false, Ordering::Relaxed);
         let begun = Instant::now();
         if anonymous_bytes().is_some_and(|bytes| bytes > MUCH) {
             release_free();
@@ -82,9 +83,7 @@ impl Watch {
 /// Bytes of the process that belong to no file: `RssAnon` of proc_pid_status(5), by proc_pid_statm(5).
 fn anonymous_bytes() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
-    // SAFETY: takes a number (sysconf(3)).
-    let page = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).ok()?;
-    anonymous_pages(&statm)?.checked_mul(page)
+    anonymous_pages(&statm)?.checked_mul(rustix::param::page_size() as u64)
 }
 
 fn anonymous_pages(statm: &str) -> Option<u64> {

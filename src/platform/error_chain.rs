@@ -1,4 +1,4 @@
-//! An error told with its causes, and which characters no message and no name shows as they are.
+//! An error on one line with its causes, and the characters that no message and no name shows as they are.
 
 use std::error::Error;
 use std::fmt::{Display, Write as _};
@@ -52,21 +52,21 @@ pub fn printable_json(value: &impl Display) -> String {
     printable
 }
 
-/// An error and its causes on one line: `message: cause: cause of the cause`, each said once, also what a cause begins with
-/// where the message ends with it. Hidden characters are escaped, for a cause may quote what a server sent.
+/// An error and its causes on one line: `message: cause: cause of the cause`. A cause that the message ends with is not repeated, nor is the
+/// beginning of one. Hidden characters are escaped, as a cause may quote what a server sent.
 pub fn chain(error: &dyn Error) -> String {
     let mut line = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {
-        let said = inner.to_string();
-        let said = said.trim_end();
+        let text = inner.to_string();
+        let text = text.trim_end();
         let subject = line.rsplit(": ").next().unwrap_or_default();
-        let goes_on = said.strip_prefix(subject).filter(|rest| rest.starts_with([':', ' '])).map(str::to_owned);
+        let goes_on = text.strip_prefix(subject).filter(|rest| rest.starts_with([':', ' '])).map(str::to_owned);
         if let Some(rest) = goes_on {
             line.push_str(&rest);
-        } else if !line.ends_with(said) {
+        } else if !line.ends_with(text) {
             line.push_str(": ");
-            line.push_str(said);
+            line.push_str(text);
         }
         cause = inner.source();
     }
@@ -89,36 +89,36 @@ mod tests {
     use super::*;
 
     #[derive(Debug, thiserror::Error)]
-    #[error("{said}")]
+    #[error("{text}")]
     struct Failure {
-        said: &'static str,
+        text: &'static str,
         #[source]
         cause: Option<Box<Failure>>,
     }
 
-    fn told(said: &[&'static str]) -> String {
-        let innermost_first = said.iter().rev().fold(None, |cause, said| Some(Box::new(Failure { said, cause })));
+    fn line(texts: &[&'static str]) -> String {
+        let innermost_first = texts.iter().rev().fold(None, |cause, text| Some(Box::new(Failure { text, cause })));
         innermost_first.map_or_else(String::new, |failure| chain(&*failure))
     }
 
     #[test]
     fn every_cause_is_named() {
-        assert_eq!(told(&["the catalog failed", "/c/data.mdb", "disk"]), "the catalog failed: /c/data.mdb: disk");
+        assert_eq!(line(&["the catalog failed", "/c/data.mdb", "disk"]), "the catalog failed: /c/data.mdb: disk");
     }
 
     #[test]
-    fn what_was_just_said_is_not_said_again() {
+    fn a_repeated_cause_is_left_out() {
         assert_eq!(
-            told(&["http://h/list.xml", "http://h/list.xml: 404 Not Found"]),
+            line(&["http://h/list.xml", "http://h/list.xml: 404 Not Found"]),
             "http://h/list.xml: 404 Not Found"
         );
-        assert_eq!(told(&["it failed: no route", "no route"]), "it failed: no route");
+        assert_eq!(line(&["it failed: no route", "no route"]), "it failed: no route");
     }
 
     #[test]
-    fn nothing_is_left_that_a_terminal_would_obey() {
-        assert_eq!(told(&["it panicked: é\x1b[31m\n\u{9b}2J"]), "it panicked: é\\u{1b}[31m\\n\\u{9b}2J");
-        assert_eq!(told(&["a\u{ad}b\u{2028}\u{e0041}"]), "a\\u{ad}b\\u{2028}\\u{e0041}");
+    fn no_character_is_left_that_a_terminal_obeys() {
+        assert_eq!(line(&["it panicked: é\x1b[31m\n\u{9b}2J"]), "it panicked: é\\u{1b}[31m\\n\\u{9b}2J");
+        assert_eq!(line(&["a\u{ad}b\u{2028}\u{e0041}"]), "a\\u{ad}b\\u{2028}\\u{e0041}");
     }
 
     #[test]
@@ -178,6 +178,7 @@ mod tests {
             assert!(!is_hidden(character), "{character:?}");
         }
     }
+
     #[test]
     fn json_keeps_its_meaning_with_everything_hidden_escaped() {
         let value = serde_json::json!({ "a\u{9b}": ["\u{7f}\u{2028}\u{e0041}\n\"\\é\x1b"] });

@@ -1,62 +1,58 @@
-//! What is left free on the disk of the cache by what is written there in bulk: documents, sorts, the catalog.
+//! Keeps free space on the disk of the cache from what is written there in bulk: documents, sorts, the catalog.
 
-use std::{
-    error, fmt, io,
-    path::Path,
-    sync::{Mutex, OnceLock, PoisonError},
-    thread,
-    time::{Duration, Instant},
-};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+use std::{error, fmt, io, thread};
 
-/// The file system is asked once for each so many octets that are written. So much is written without asking: a refresh of a small
-/// Source goes on where next to nothing is free. In unit tests Sources are smaller still.
-pub const BETWEEN_LOOKS: u64 = if cfg!(test) { 256 << 10 } else { 4 << 20 };
+/// Bytes that are written between two questions to the file system. So much is written without a question: a refresh of a small Source goes
+/// on where next to nothing is free.
+const STEP: u64 = 4 << 20;
 
-/// How the free octets of the file system of a folder are asked.
+/// Asks for the free bytes of the file system of a folder.
 pub type FreeSpace = fn(&Path) -> io::Result<u64>;
 
-/// Makes room below a folder, so many octets more than are free, and tells how many it gave up; 0 where it has not so many, or none on that
-/// file system.
+/// Frees so many more bytes below a folder and returns how many; 0 where it has not so many, or none on that file system.
 pub type MakeRoom = Box<dyn Fn(&Path, u64) -> u64 + Send + Sync>;
 
-/// For so long it is waited for what was given up to be free: some file systems free in the background, and others may have it open.
+/// How long freed bytes may take to be free: some file systems free in the background, and other processes may have a file open.
 const FREEING: Duration = Duration::from_secs(2);
 
-/// Between two looks meanwhile.
+/// Between two questions meanwhile.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Leaves `reserve` octets free, or half of what is free at the first look where that is less than twice the reserve: then whoever
-/// has a smaller disk than the reserve is for can mount too, and no Source fills it. What is left never becomes less: a Source that
-/// grows does not halve it again and again.
+/// Keeps `reserve` bytes free, or half of what is free at the first question where that is less than twice the reserve: so a disk smaller than
+/// the reserve can be used too, and no Source fills it. This floor never falls: a Source that grows does not halve it again and again.
 pub struct Room {
     reserve: u64,
+    step: u64,
     free_space: FreeSpace,
     written: Mutex<Written>,
-    /// Who is asked for what it can do without, before anything is refused.
+    /// A cache on the same disk, asked to free some of it before anything is refused.
     make_room: OnceLock<MakeRoom>,
 }
 
 #[derive(Debug, Default)]
 struct Written {
-    since_look: u64,
-    /// What is left free, once that was looked for.
+    since_question: u64,
+    /// Bytes that are kept free, once the file system was asked.
     floor: Option<u64>,
-    /// Whether what was written is used and tidied, so that the floor may rise.
+    /// Whether what was written is in use or removed, so that the floor may rise.
     is_settled: bool,
 }
 
-/// There is too little room to write on.
+/// Too little is free for a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Short {
-    /// Octets that are on their way to the disk.
+    /// Bytes that are on their way to the disk.
     pub needed: u64,
-    /// Octets that are free.
+    /// Bytes that are free.
     pub free: u64,
-    /// Of these, octets that are to stay free.
+    /// Bytes of these that are kept free.
     pub floor: u64,
 }
 
-/// Leaves nothing free.
+/// Keeps nothing free.
 impl Default for Room {
     fn default() -> Room {
         Room::new(0, |_| Ok(u64::MAX))
@@ -64,66 +60,74 @@ impl Default for Room {
 }
 
 impl Room {
-    /// `reserve` octets are left free.
+    /// Keeps `reserve` bytes free.
     pub fn new(reserve: u64, free_space: FreeSpace) -> Room {
-        Room { reserve, free_space, written: Mutex::default(), make_room: OnceLock::new() }
+        Room { reserve, step: STEP, free_space, written: Mutex::default(), make_room: OnceLock::new() }
     }
 
-    /// Who has something on the same disk that it can do without is asked for it before anything is refused; the first of several.
+    /// The same, which asks the file system each `step` bytes.
+    pub fn with_step(self, step: u64) -> Room {
+        Room { step, ..self }
+    }
+
+    /// Bytes that are written without a question.
+    pub fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// Sets the cache that frees bytes before a write is refused; the first of several counts.
     pub fn ask(&self, make_room: MakeRoom) {
         let _ = self.make_room.set(make_room);
     }
 
-    /// Counts `octets` that are to be written below `folder`. `unseen`: octets, these among them, that were counted and that the
-    /// file system does not know of yet.
+    /// Counts `bytes` that are to be written below `folder`. Of these and of earlier ones the file system does not know `unseen` yet.
     ///
     /// # Errors
-    /// [`Short`] where that would leave less than is to stay free, whatever can be given up. It is looked at every few MiB, and
-    /// at each call where there was none at the last.
-    pub fn take(&self, folder: &Path, octets: u64, unseen: u64) -> Result<(), Short> {
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        written.since_look = written.since_look.saturating_add(octets);
-        if written.since_look < BETWEEN_LOOKS { Ok(()) } else { self.look_at(folder, &mut written, unseen) }
+    /// [`Short`] where less than the floor would be left, also after the cache has freed what it can. The file system is asked every few
+    /// MiB, and at each call after a refusal.
+    pub fn take(&self, folder: &Path, bytes: u64, unseen: u64) -> Result<(), Short> {
+        let mut written = self.written();
+        written.since_question = written.since_question.saturating_add(bytes);
+        if written.since_question < self.step { Ok(()) } else { self.ask_for(folder, &mut written, unseen) }
     }
 
-    /// As [`Room::take`] with a look at once.
+    /// As [`Room::take`], with a question at once.
     ///
     /// # Errors
     /// As there.
     pub fn claim(&self, folder: &Path, unseen: u64) -> Result<(), Short> {
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        self.look_at(folder, &mut written, unseen)
+        self.ask_for(folder, &mut self.written(), unseen)
     }
 
-    /// Whether there is room for so many octets below `folder`, for who can do without: nobody is asked to give up anything.
+    /// Whether so many bytes are free below `folder`, for a write that is not necessary: the cache frees nothing for it.
     ///
     /// # Errors
-    /// There is not.
+    /// They are not.
     pub fn look(&self, folder: &Path, unseen: u64) -> Result<(), Short> {
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        self.fits(folder, &mut written, unseen)
+        self.fits(folder, &mut self.written(), unseen)
     }
 
-    fn look_at(&self, folder: &Path, written: &mut Written, unseen: u64) -> Result<(), Short> {
+    fn written(&self) -> MutexGuard<'_, Written> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ask_for(&self, folder: &Path, written: &mut Written, unseen: u64) -> Result<(), Short> {
         let mut fitting = self.fits(folder, written, unseen);
         if let Err(short) = fitting {
             let missing = short.floor.saturating_add(unseen).saturating_sub(short.free);
-            let given = self.make_room.get().map_or(0, |make_room| make_room(folder, missing));
+            let freed = self.make_room.get().map_or(0, |make_room| make_room(folder, missing));
             let until = Instant::now() + FREEING;
-            while given > 0 && fitting.is_err() && Instant::now() < until {
+            while freed > 0 && fitting.is_err() && Instant::now() < until {
                 thread::sleep(PAUSE);
                 fitting = self.fits(folder, written, unseen);
             }
         }
-        if fitting.is_ok() {
-            // Where there was none, the next write is checked, however small.
-            written.since_look = 0;
-        }
-        fitting
+        // After a refusal the next write asks too, however small.
+        fitting.inspect(|()| written.since_question = 0)
     }
 
     fn fits(&self, folder: &Path, written: &mut Written, unseen: u64) -> Result<(), Short> {
-        // A file system that does not tell is one that has an end all the same: the write that meets it fails.
+        // A file system that does not answer has an end all the same: the write that meets it fails.
         let Ok(free) = (self.free_space)(folder) else { return Ok(()) };
         let usual = self.reserve.min(free / 2);
         let floor = match written.floor {
@@ -135,10 +139,10 @@ impl Room {
         if free < floor.saturating_add(unseen) { Err(Short { needed: unseen, free, floor }) } else { Ok(()) }
     }
 
-    /// What was written is used and tidied: from now on it counts as what is there.
+    /// What was written is in use or removed: from now on it is part of what the disk holds.
     pub fn renew(&self) {
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        (written.since_look, written.is_settled) = (0, true);
+        let mut written = self.written();
+        (written.since_question, written.is_settled) = (0, true);
     }
 }
 
@@ -153,7 +157,7 @@ impl fmt::Display for Short {
         let Short { needed, free, floor } = self;
         f.write_str("no room for it: ")?;
         if *needed > 0 {
-            write!(f, "{needed} octets more are needed, ")?;
+            write!(f, "{needed} bytes more are needed, ")?;
         }
         write!(
             f,
@@ -179,7 +183,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn what_is_left_free_rises_with_the_disk_and_never_falls() {
+    fn the_floor_rises_with_the_disk_and_never_falls() {
         static FREE: AtomicU64 = AtomicU64::new(0);
         let room = Room::new(100 * MIB, |_| Ok(FREE.load(Ordering::Relaxed)));
         let take = |free: u64| {
@@ -190,7 +194,7 @@ mod tests {
         assert_eq!(take(120), Ok(()));
         assert_eq!(take(60), Ok(()));
         assert_eq!(take(59), Err(60));
-        assert_eq!(take(1000), Ok(()), "others made room");
+        assert_eq!(take(1000), Ok(()), "another process freed some");
         room.renew();
         assert_eq!(take(59), Err(60));
         room.renew();
@@ -199,20 +203,20 @@ mod tests {
     }
 
     #[test]
-    fn what_the_disk_does_not_show_yet_counts() {
+    fn bytes_that_the_disk_does_not_show_yet_count() {
         let room = Room::new(100 * MIB, |_| Ok(300 * MIB));
 
         assert_eq!(room.take(Path::new("/"), 4 * MIB, 200 * MIB), Ok(()));
         let short = room.take(Path::new("/"), 4 * MIB, 200 * MIB + 1).unwrap_err();
 
         assert_eq!(short, Short { needed: 200 * MIB + 1, free: 300 * MIB, floor: 100 * MIB });
-        for part in ["209715201 octets more are needed", "314572800", "104857600", "cache-reserve="] {
+        for part in ["209715201 bytes more are needed", "314572800", "104857600", "cache-reserve="] {
             assert!(short.to_string().contains(part), "{short}");
         }
     }
 
     #[test]
-    fn after_a_refusal_whatever_comes_is_looked_at_and_written_as_soon_as_there_is_room() {
+    fn after_a_refusal_each_write_asks_the_file_system() {
         static FREE: AtomicU64 = AtomicU64::new(300 * MIB);
         let room = Room::new(100 * MIB, |_| Ok(FREE.load(Ordering::Relaxed)));
         room.take(Path::new("/"), 4 * MIB, 0).unwrap();
@@ -225,28 +229,28 @@ mod tests {
     }
 
     #[test]
-    fn whoever_can_do_without_something_is_asked_before_anything_is_refused() {
+    fn a_cache_frees_bytes_before_a_write_is_refused() {
         static FREE: AtomicU64 = AtomicU64::new(300 * MIB);
         static CACHED: AtomicU64 = AtomicU64::new(50 * MIB);
         let room = Room::new(100 * MIB, |_| Ok(FREE.load(Ordering::Relaxed)));
-        room.ask(Box::new(|folder, octets| {
+        room.ask(Box::new(|folder, bytes| {
             assert_eq!(folder, Path::new("/there"));
-            if CACHED.load(Ordering::Relaxed) < octets {
+            if CACHED.load(Ordering::Relaxed) < bytes {
                 return 0;
             }
-            CACHED.fetch_sub(octets, Ordering::Relaxed);
+            CACHED.fetch_sub(bytes, Ordering::Relaxed);
             // It is free a little later.
-            thread::spawn(move || FREE.fetch_add(octets, Ordering::Relaxed));
-            octets
+            thread::spawn(move || FREE.fetch_add(bytes, Ordering::Relaxed));
+            bytes
         }));
         let claim = |unseen: u64| room.claim(Path::new("/there"), unseen * MIB);
         claim(0).unwrap();
         FREE.store(110 * MIB, Ordering::Relaxed);
 
-        assert!(room.look(Path::new("/there"), 40 * MIB).is_err(), "who can do without takes nothing");
+        assert!(room.look(Path::new("/there"), 40 * MIB).is_err(), "a write that is not necessary frees nothing");
         assert_eq!(claim(40), Ok(()));
         assert_eq!(FREE.load(Ordering::Relaxed), 140 * MIB, "no more than was missing");
-        assert_eq!(claim(61).unwrap_err().free, 140 * MIB, "not so much is there to give up");
+        assert_eq!(claim(61).unwrap_err().free, 140 * MIB, "the cache holds less");
         assert_eq!(claim(60), Ok(()));
     }
 }

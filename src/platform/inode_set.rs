@@ -1,9 +1,9 @@
-//! A set of inode numbers, of which there may be tens of millions: they are given one after the other, so a bit each will do.
+//! A set of inode numbers, of which there may be tens of millions: they are given one after the other, so a bit each is enough.
 
 use fuser::INodeNo;
 use std::collections::BTreeMap;
 
-/// Octets and numbers of one page: so few that a lone number takes little, so many that a dense million takes 300 kB.
+/// Words and numbers of one page: so few that a lone number takes little, so many that a dense million takes 300 kB.
 const WORDS: usize = 8;
 const NUMBERS: u64 = WORDS as u64 * 64;
 
@@ -93,7 +93,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn it_is_the_set_of_what_was_put_in_and_not_taken_out() {
+    fn the_set_holds_what_was_inserted_and_not_removed() {
         let (mut set, mut model) = (InodeSet::default(), BTreeSet::new());
         let mut number = 7u64;
         for step in 0..20_000 {

@@ -37,22 +37,22 @@ pub(super) struct UriChange {
     pub resource: Option<Vec<u8>>,
     /// The time of the change, which stands in for a `lastmod`.
     pub time: Option<Timestamp>,
-    /// A change says so that is not in the journal: the content is new unless the entry vouches for the old one.
+    /// A change that is not in the journal says so: the content is new unless the entry vouches for the old one.
     pub is_news: bool,
 }
 
-/// Writes a row of a table beside the tree, or removes it.
+/// Writes a row of the journal or of what is held back; `None` removes it.
 pub(super) type PutRow<'p> = dyn FnMut(TableId, &[u8], Option<&[u8]>) -> Result<(), CatalogError> + 'p;
 
-/// What a commit writes beside the tree.
+/// What a commit writes besides the tree.
 pub(super) struct Beside<'r> {
-    /// Is called once, with what writes the rows of the journal and of what is held back. They stream: a journal may be as long as a list.
+    /// Called once, to write the rows of the journal and of what is held back. They stream: a journal may be as long as a list.
     pub rows: &'r mut dyn FnMut(&mut PutRow<'_>) -> Result<(), CatalogError>,
     /// What the revision speaks for.
     pub at: Option<Timestamp>,
     /// The state of `sync`.
     pub state: Vec<u8>,
-    /// The sets after the commit. Members that are left out of a path with too many URIs are counted here, and taken off by the writer.
+    /// The sets after the commit. [`apply`] takes off what it leaves out of paths with too many URIs.
     pub sets: SetTable,
 }
 
@@ -80,7 +80,9 @@ pub(super) fn apply(
         let mut totals = revision.totals;
         let left_out = Groups::new(catalog, before, naming, changes).settle(&mut tree, &mut totals)?;
         let committed = tree.finish(revision, at, totals, left_out.paths)?;
-        left_out.sets.iter().for_each(|(set, left)| sets.entry(*set).files -= *left);
+        for (set, left) in &left_out.sets {
+            sets.entry(*set).files = sets.files(*set).saturating_sub(*left);
+        }
         transaction.put_if_other(TableId::Meta, meta::POSITION, |row| row.extend_from_slice(&state))?;
         transaction.put_if_other(TableId::Meta, meta::SETS, |row| sets.encode(row))?;
         // Rows of the journal name symbols too.
@@ -349,22 +351,22 @@ impl<'o> Groups<'o> {
 /// Counts a file of this size among the sums, or takes it off.
 fn count(totals: &mut Totals, size: Option<u64>, is_there: bool) {
     let (files, unsized_files) = (1, u64::from(size.is_none()));
-    let octets = size.unwrap_or(0);
+    let bytes = size.unwrap_or(0);
     match is_there {
         true => {
             totals.files += files;
             totals.unsized_files += unsized_files;
-            totals.octets = totals.octets.saturating_add(octets);
+            totals.octets = totals.octets.saturating_add(bytes);
         }
         false => {
             totals.files = totals.files.saturating_sub(files);
             totals.unsized_files = totals.unsized_files.saturating_sub(unsized_files);
-            totals.octets = totals.octets.saturating_sub(octets);
+            totals.octets = totals.octets.saturating_sub(bytes);
         }
     }
 }
 
 /// The number of segments.
 fn depth(path: &str) -> usize {
-    1 + path.bytes().filter(|octet| *octet == b'/').count()
+    1 + path.bytes().filter(|byte| *byte == b'/').count()
 }

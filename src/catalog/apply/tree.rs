@@ -4,7 +4,7 @@ use super::super::displaced::displaced;
 use super::super::effects::Effects;
 use super::super::numbers::Numbers;
 use super::super::store::codec::{damaged, push_number};
-use super::super::store::keys::{entry_key, ino_key, name_hash, name_key};
+use super::super::store::keys::{entry_key, ino_key, name_key};
 use super::super::store::record::{InodeRecord, NodeRecord, OrphanRecord, ResourceRecord, RevisionRecord};
 use super::super::store::{ROOT, Store, TableId, meta};
 use super::super::{Catalog, CatalogError, Committed, Kind, Naming, Totals, version};
@@ -74,7 +74,7 @@ impl<'t, 'c> Tree<'t, 'c> {
     ) -> Result<u64, CatalogError> {
         let (ino, entry) = (self.numbers.give_ino()?, self.numbers.give_entry()?);
         self.put((parent.ino, entry), &NodeRecord { ino, ..node }, resource)?;
-        let key = name_key(parent.ino, name_hash(node.name));
+        let key = name_key(parent.ino, self.store.name_hash(node.name));
         let mut ids = self.transaction.row(TableId::Names, &key)?.unwrap_or_default().to_vec();
         push_number(&mut ids, entry);
         self.transaction.put(TableId::Names, &key, |row| row.extend_from_slice(&ids))?;
@@ -124,7 +124,7 @@ impl<'t, 'c> Tree<'t, 'c> {
         self.effects.name(parent, node.name, Some(node.ino));
         self.orphan(old)?;
         self.transaction.remove(TableId::Entries, &entry_key(parent, entry))?;
-        let key = name_key(parent, name_hash(node.name));
+        let key = name_key(parent, self.store.name_hash(node.name));
         let namesakes = self.transaction.row(TableId::Names, &key)?.unwrap_or_default();
         let others = namesakes.chunks(5).filter(|id| *id != &entry.to_be_bytes()[3..]).collect::<Vec<_>>().concat();
         match others[..] {

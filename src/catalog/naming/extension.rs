@@ -1,6 +1,6 @@
 //! Extensions of names: which a name has, and which belongs to a media type.
 
-/// The longest extension, in octets without its dot, that is kept when a name is cut.
+/// The longest extension, in bytes without its dot, that is kept when a name is cut.
 const LONGEST: usize = 16;
 
 /// The extension of `name` with its dot, as a program would see it: ASCII letters and digits, one letter at least, after
@@ -11,8 +11,8 @@ pub(super) fn of_name(name: &str) -> &str {
     };
     let extension = &name[dot + 1..];
     let is_one = extension.len() <= LONGEST
-        && extension.bytes().all(|octet| octet.is_ascii_alphanumeric())
-        && extension.bytes().any(|octet| octet.is_ascii_alphabetic());
+        && extension.bytes().all(|byte| byte.is_ascii_alphanumeric())
+        && extension.bytes().any(|byte| byte.is_ascii_alphabetic());
     if is_one { &name[dot..] } else { "" }
 }
 

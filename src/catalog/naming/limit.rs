@@ -1,13 +1,13 @@
-//! Names keep to 255 octets: what does not fit is cut and marked by a digest.
+//! Names keep to 255 bytes: a longer one is cut and marked by a digest.
 //!
-//! The digested text tells the marked names apart: a name as it would have been ([`fit`]), such a name with its
+//! The digested text distinguishes the marked names: a name as it would have been ([`fit`]), such a name with its
 //! `%file` ([`beside_folder`]), or a URI, which unlike a name holds a `/` ([`disambiguated`]).
 
 use super::{FILE_SUFFIX, extension};
 use crate::document::Uri;
 use sha2::{Digest, Sha256};
 
-/// The longest name that the kernel takes, in octets.
+/// The longest name that the kernel takes, in bytes.
 pub const NAME_MAX: usize = 255;
 
 /// Stands before the digest. No name from a URI alone has a `%` before a `~`.
@@ -16,7 +16,7 @@ const MARK: &str = "%~";
 /// Hex digits of the digest that a name carries: 128 bits.
 const DIGITS: usize = 32;
 
-/// `NAME%file`, cut to 255 octets where it must be. An invertible path stays so if its new name ends in [`FILE_SUFFIX`]; a
+/// `NAME%file`, cut to 255 bytes where it must be. An invertible path stays so if its new name ends in [`FILE_SUFFIX`]; a
 /// cut one does not, and the pair of path and URI must be stored.
 pub fn beside_folder(name: &str) -> String {
     let beside = format!("{name}{FILE_SUFFIX}");
@@ -39,7 +39,7 @@ pub(super) fn fit(path: &mut String, start: usize) -> bool {
     false
 }
 
-/// `name` with the digest of `digested` before its extension, cut before both to [`NAME_MAX`] octets.
+/// `name` with the digest of `digested` before its extension, cut before both to [`NAME_MAX`] bytes.
 fn marked(name: &str, digested: &str) -> String {
     let extension = extension::of_name(name);
     let stem = &name[..name.len() - extension.len()];
@@ -47,14 +47,14 @@ fn marked(name: &str, digested: &str) -> String {
     let mut marked = String::with_capacity(NAME_MAX);
     marked.push_str(stem);
     marked.push_str(MARK);
-    for octet in &Sha256::digest(digested.as_bytes())[..DIGITS / 2] {
-        marked.push_str(&format!("{octet:02x}"));
+    for byte in &Sha256::digest(digested.as_bytes())[..DIGITS / 2] {
+        marked.push_str(&format!("{byte:02x}"));
     }
     marked.push_str(extension);
     marked
 }
 
-/// The front of `stem`, at most `room` octets, that ends inside neither a character nor an escape.
+/// The front of `stem`, at most `room` bytes, that ends inside neither a character nor an escape.
 fn cut(stem: &str, room: usize) -> &str {
     if stem.len() <= room {
         return stem;
@@ -63,7 +63,7 @@ fn cut(stem: &str, room: usize) -> &str {
     while !stem.is_char_boundary(end) {
         end -= 1;
     }
-    let escape = stem.as_bytes()[..end].iter().rposition(|octet| *octet == b'%').filter(|start| end - start < 3);
+    let escape = stem.as_bytes()[..end].iter().rposition(|byte| *byte == b'%').filter(|start| end - start < 3);
     &stem[..escape.unwrap_or(end)]
 }
 
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_that_is_also_a_prefix_is_beside_its_folder() {
+    fn a_resource_that_is_also_a_prefix_lies_next_to_its_folder() {
         assert_eq!(beside_folder("a"), "a%file");
         assert_eq!(beside_folder("a.pdf"), "a.pdf%file");
         assert_eq!(beside_folder(&"n".repeat(250)).len(), 255);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn who_loses_the_plain_name_keeps_its_extension() {
+    fn the_loser_of_the_plain_name_keeps_its_extension() {
         let lost = disambiguated("a.pdf", &uri("https://h/a.pdf"));
         // The first half of the SHA-256 of `https://h/a.pdf`, as sha256sum prints it.
         assert_eq!(lost, "a%~84629b9ba764f29dfba47ba647f47ffe.pdf");

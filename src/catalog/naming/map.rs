@@ -21,7 +21,7 @@ pub enum MapError {
         #[source]
         cause: UriError,
     },
-    /// A path with an empty name, `.`, `..`, a control character, a name over 255 octets, or a `%` that two hex digits
+    /// A path with an empty name, `.`, `..`, a control character, a name over 255 bytes, or a `%` that two hex digits
     /// do not follow.
     #[error("map={prefix}={path}: not a path below the mount, or it holds a name that resyncfs gives itself")]
     Path {

@@ -1,8 +1,8 @@
 //! URI -> path, total, deterministic and reversible: the names a person sees.
 //!
 //! A resource on the Source's own host lies at its path below the root, any other under `%host/HOST[:PORT]/`; the scheme
-//! does not count; `-o map=` moves what lies below a URI. `segment` tells how one segment becomes a name (what
-//! is hidden, [`crate::platform::error_chain::is_hidden`], stays escaped), `limit` how a name keeps to 255 octets.
+//! does not count; `-o map=` moves what lies below a URI. `segment` makes a name of one segment (what
+//! is hidden, [`crate::platform::error_chain::is_hidden`], stays escaped), `limit` keeps a name to 255 bytes.
 //!
 //! A `%` before two hex digits is an escape taken over from the URI, a `%` before anything else marks a name of ours,
 //! and since a normalised URI has no `%` but that of its escapes, the two never meet:
@@ -16,9 +16,8 @@
 //! | `STEM%~DIGEST.EXT` | a name that was too long, or that lost the plain name to another resource |
 //!
 //! Without `map=` and `extension=type` two URIs share a path only if they differ in nothing but the scheme, or in which of the
-//! reserved characters of their segments are escaped (`segment`): of one path there may be very many. Whoever holds
-//! all URIs settles what is left with [`disambiguated`] and, after that, [`beside_folder`]; neither ever gives a name that
-//! [`Naming::path`] gives.
+//! reserved characters of their segments are escaped (`segment`): of one path there may be very many. What is left is resolved where
+//! all URIs are at hand, by [`disambiguated`] and, after that, [`beside_folder`]; neither ever gives a name that [`Naming::path`] gives.
 
 mod extension;
 mod limit;
@@ -32,7 +31,7 @@ use crate::document::Uri;
 pub use limit::{NAME_MAX, beside_folder, disambiguated};
 pub use map::MapError;
 
-/// What a name depends on beside the URI itself; part of a catalog's identity.
+/// What a name depends on besides the URI itself; part of a catalog's identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Naming {
     /// `HOST[:PORT]` whose resources lie below the root.
@@ -44,7 +43,7 @@ pub struct Naming {
     pub extension_by_type: bool,
 }
 
-/// The path of a resource below the root: segments joined by `/`, each a legal file name of at most 255 octets.
+/// The path of a resource below the root: segments joined by `/`, each a legal file name of at most 255 bytes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CatalogPath {
     /// Segments joined by `/`, no leading slash.
@@ -53,7 +52,7 @@ pub struct CatalogPath {
     pub invertible: bool,
 }
 
-/// Suffix of a resource whose own name is also a folder: `a%file` beside `a/`.
+/// Suffix of a resource whose own name is also a folder: `a%file` next to `a/`.
 pub const FILE_SUFFIX: &str = "%file";
 
 /// The folder of the hosts that are not the Source's own, with its slash.
@@ -81,7 +80,7 @@ impl Naming {
         Ok(Naming { own_authority: own_authority.into(), maps: map::sorted(maps)?, extension_by_type })
     }
 
-    /// The path of `uri`, before conflicts with others are settled. `media_type` counts with `extension=type` only.
+    /// The path of `uri`, before conflicts with others are resolved. `media_type` counts with `extension=type` only.
     pub fn path(&self, uri: &Uri, media_type: Option<&str>) -> CatalogPath {
         let mut path = String::new();
         let invertible = self.path_into(uri, media_type, &mut path);
@@ -93,12 +92,12 @@ impl Naming {
     pub fn path_into(&self, uri: &Uri, media_type: Option<&str>, path: &mut String) -> bool {
         let (map, by_rule) = self.name(uri, media_type, path);
         // Where another map leads to the same path, what that one stands for may be found first.
-        by_rule && (map::first_covering(&self.maps, path) == map || self.gives_back(path, uri))
+        by_rule && (map::first_covering(&self.maps, path) == map || self.leads_back(path, uri))
     }
 
-    /// The URI of an invertible path; `https` tells the scheme. `None` where no rule applies.
+    /// The URI of an invertible path; `https` is the scheme. `None` where no rule applies.
     ///
-    /// Whatever it answers has this path: for `NAME%file` it is the resource that [`Naming::path`] names `NAME`.
+    /// A URI that it returns has this path: for `NAME%file` it is the resource that [`Naming::path`] names `NAME`.
     pub fn uri(&self, path: &str, https: bool) -> Option<Uri> {
         let path = path.strip_suffix(FILE_SUFFIX).unwrap_or(path);
         let scheme = if https { "https://" } else { "http://" };
@@ -110,7 +109,7 @@ impl Naming {
         })
     }
 
-    /// A stable text of everything that the names depend on beside the URIs: equal texts, equal names.
+    /// A stable text of everything that the names depend on besides the URIs: equal texts, equal names.
     pub fn identity(&self) -> String {
         let mut identity = format!("names={RULES}\nhost={}\n", self.own_authority.escape_default());
         for (prefix, place) in &self.maps {
@@ -148,7 +147,7 @@ impl Naming {
     }
 
     /// Whether `path`, tried against all rules in their order, gives `uri`.
-    fn gives_back(&self, path: &str, uri: &Uri) -> bool {
+    fn leads_back(&self, path: &str, uri: &Uri) -> bool {
         self.uri(path, uri.scheme() == "https").as_ref() == Some(uri)
     }
 

@@ -7,11 +7,11 @@ use crate::document::Uri;
 use std::borrow::Cow;
 
 /// The longest chain of folders and file. A path with more segments is cut to this many and its last one
-/// disambiguated: the kernel's own limit on paths leaves little more than names of one octet at such depths.
-pub(in crate::catalog) const DEEPEST: usize = 255;
+/// disambiguated: the kernel's own limit on paths leaves little more than names of one byte at such depths.
+pub const DEEPEST: usize = 255;
 
 /// The path, cut to [`DEEPEST`] segments, and whether it was left whole.
-pub(in crate::catalog) fn within_depth<'p>(path: &'p str, uri: &Uri) -> (Cow<'p, str>, bool) {
+pub fn within_depth<'p>(path: &'p str, uri: &Uri) -> (Cow<'p, str>, bool) {
     // No segment is empty.
     if path.len() < 2 * DEEPEST - 2 {
         return (path.into(), true);
@@ -25,8 +25,8 @@ pub(in crate::catalog) fn within_depth<'p>(path: &'p str, uri: &Uri) -> (Cow<'p,
     }
 }
 
-/// The path by rule of `uri`, before conflicts with others are settled, and whether it leads back to the URI.
-pub(in crate::catalog) fn path_by_rule(naming: &Naming, uri: &Uri, media_type: Option<&str>) -> (String, bool) {
+/// The path by rule of `uri`, before conflicts with others are resolved, and whether it leads back to the URI.
+pub fn path_by_rule(naming: &Naming, uri: &Uri, media_type: Option<&str>) -> (String, bool) {
     let mut path = String::new();
     let by_rule = naming.path_into(uri, media_type, &mut path);
     let (path, whole) = within_depth(&path, uri);
@@ -34,7 +34,7 @@ pub(in crate::catalog) fn path_by_rule(naming: &Naming, uri: &Uri, media_type: O
 }
 
 /// The same for a resource with its media type; `None` where the record makes no sense.
-pub(in crate::catalog) fn path_of_record(
+pub fn path_of_record(
     naming: &Naming,
     uri: &Uri,
     record: &ResourceRecord<'_>,
@@ -48,18 +48,13 @@ pub(in crate::catalog) fn path_of_record(
 }
 
 /// The folder of a path, and the name in it.
-pub(in crate::catalog) fn split(path: &str) -> (&str, &str) {
+pub fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
 }
 
 /// The name of the resource that is number `index` by URI among those of one path: the first has the plain name, unless that
 /// is a folder.
-pub(in crate::catalog) fn settled_name<'n>(
-    name: &'n str,
-    index: usize,
-    is_folder: bool,
-    uri: &crate::document::Uri,
-) -> Cow<'n, str> {
+pub fn settled_name<'n>(name: &'n str, index: usize, is_folder: bool, uri: &crate::document::Uri) -> Cow<'n, str> {
     match index {
         0 if !is_folder => name.into(),
         0 => beside_folder(name).into(),
@@ -68,7 +63,7 @@ pub(in crate::catalog) fn settled_name<'n>(
 }
 
 /// The URI of a record at a path.
-pub(in crate::catalog) fn uri(record: &ResourceRecord<'_>, path: &str, naming: &Naming) -> Option<Uri> {
+pub fn uri(record: &ResourceRecord<'_>, path: &str, naming: &Naming) -> Option<Uri> {
     match record.uri {
         Some(uri) => Uri::parse(uri).ok(),
         None => naming.uri(path, record.https),

@@ -2,7 +2,7 @@
 //!
 //! An escape shows as its character where that is harmless in a name: `%20` as a blank, `%C3%A9` as an `é`. `%2C` shows as
 //! `,` too, although it is another URI than `,` (RFC 3986, 2.2): many publishers escape all that they can, and hardly
-//! one lists both. The rules lead back from `,` to the plain one; the other has to be kept beside its path, and where both are
+//! one lists both. The rules lead back from `,` to the plain one; the other has to be kept with its path, and where both are
 //! listed they meet. In a query nothing is unescaped, its `/` becomes `%2F` and, to keep that one apart, its `%` `%25`.
 
 use super::{extension, limit};
@@ -81,11 +81,11 @@ pub(super) fn push_query(query: &str, address: &mut String) -> Option<()> {
     let mut rest = query;
     while let Some((before, escape)) = rest.split_once('%') {
         address.push_str(before);
-        let (octet, after) = match escape.strip_prefix("2F") {
+        let (character, after) = match escape.strip_prefix("2F") {
             Some(after) => ('/', after),
             None => ('%', escape.strip_prefix("25")?),
         };
-        address.push(octet);
+        address.push(character);
         rest = after;
     }
     address.push_str(rest);
@@ -113,8 +113,8 @@ pub(super) fn unescaped_dots(name: &str) -> Option<&'static str> {
 /// Whether [`push_path`] would copy `below` as it is. `false` only means that it must look closer.
 fn is_its_own_path(below: &str) -> bool {
     let mut length = 0;
-    for octet in below.bytes() {
-        match octet {
+    for byte in below.bytes() {
+        match byte {
             b'/' if length == 0 => return false,
             b'/' => length = 0,
             b'%' | b'?' => return false,
@@ -160,42 +160,42 @@ fn push_name(segment: Option<&str>, empty: &str, path: &mut String) -> bool {
 
 /// Appends the segment that a name shows, the reverse of [`push_name`].
 fn push_segment(name: &str, address: &mut String) {
-    for octet in name.bytes() {
-        if octet.is_ascii() && !SHOWN.contains(&octet) {
-            address.push(char::from(octet));
+    for byte in name.bytes() {
+        if byte.is_ascii() && !SHOWN.contains(&byte) {
+            address.push(char::from(byte));
         } else {
-            address.push_str(&format!("%{octet:02X}"));
+            address.push_str(&format!("%{byte:02X}"));
         }
     }
 }
 
-/// The character whose UTF-8 octets stand escaped at the front of `text`, and the length of these escapes.
+/// The character whose UTF-8 bytes stand escaped at the front of `text`, and the length of these escapes.
 fn escaped_char(text: &str) -> Option<(char, usize)> {
-    let mut octets = [0; 4];
-    octets[0] = escaped_octet(text, 0)?;
-    let length = match octets[0] {
+    let mut bytes = [0; 4];
+    bytes[0] = escaped_byte(text, 0)?;
+    let length = match bytes[0] {
         0x00..=0x7F => 1,
         0xC0..=0xDF => 2,
         0xE0..=0xEF => 3,
         0xF0..=0xFF => 4,
         0x80..=0xBF => return None,
     };
-    for (place, octet) in octets.iter_mut().enumerate().take(length).skip(1) {
-        *octet = escaped_octet(text, 3 * place)?;
+    for (place, byte) in bytes.iter_mut().enumerate().take(length).skip(1) {
+        *byte = escaped_byte(text, 3 * place)?;
     }
-    let shown = std::str::from_utf8(&octets[..length]).ok()?.chars().next()?;
+    let shown = std::str::from_utf8(&bytes[..length]).ok()?.chars().next()?;
     Some((shown, 3 * length))
 }
 
-/// The octet whose escape stands at `place` of `text`.
-fn escaped_octet(text: &str, place: usize) -> Option<u8> {
+/// The byte whose escape stands at `place` of `text`.
+fn escaped_byte(text: &str, place: usize) -> Option<u8> {
     let digits = text.get(place..place + 3)?.strip_prefix('%')?;
     // `from_str_radix` takes a sign too.
     if digits.starts_with('+') { None } else { u8::from_str_radix(digits, 16).ok() }
 }
 
 fn is_one_of(characters: &[u8], character: char) -> bool {
-    u8::try_from(character).is_ok_and(|octet| characters.contains(&octet))
+    u8::try_from(character).is_ok_and(|byte| characters.contains(&byte))
 }
 
 /// Whether a name may show `character` where the URI has it escaped: nothing that separates, and nothing hidden.
@@ -228,18 +228,18 @@ mod tests {
 
     #[test]
     fn half_an_escape_is_no_escape() {
-        assert_eq!(escaped_octet("%2", 0), None);
-        assert_eq!(escaped_octet("%+1", 0), None);
-        assert_eq!(escaped_octet("%zz", 0), None);
-        assert_eq!(escaped_octet("%e9", 0), Some(0xE9));
+        assert_eq!(escaped_byte("%2", 0), None);
+        assert_eq!(escaped_byte("%+1", 0), None);
+        assert_eq!(escaped_byte("%zz", 0), None);
+        assert_eq!(escaped_byte("%e9", 0), Some(0xE9));
     }
 
     #[test]
     fn every_ascii_escape_is_either_shown_or_kept() {
-        for octet in 0..=0x7F_u8 {
-            let escape = format!("%{octet:02X}");
-            let shown = SHOWN.contains(&octet) || SHOWN_EITHER_WAY.contains(&octet);
-            let expected = if shown { char::from(octet).to_string() } else { escape.clone() };
+        for byte in 0..=0x7F_u8 {
+            let escape = format!("%{byte:02X}");
+            let shown = SHOWN.contains(&byte) || SHOWN_EITHER_WAY.contains(&byte);
+            let expected = if shown { char::from(byte).to_string() } else { escape.clone() };
             assert_eq!(name(&escape), expected);
         }
     }

@@ -14,7 +14,7 @@ use super::numbers::Numbers;
 use super::revision::Before;
 use super::statement::{HeldState, Listing, SortedStatement};
 use super::store::codec::{damaged, push_number, unseal};
-use super::store::keys::{entry_key, ino_key, name_hash, name_key, statement_key};
+use super::store::keys::{entry_key, ino_key, name_key, statement_key};
 use super::store::record::{InodeRecord, NodeRecord, ResourceRecord, RevisionRecord};
 use super::store::sets::SetTable;
 use super::store::{ROOT, ROOT_ENTRY, Store, TableId, meta, push_naming};
@@ -195,7 +195,7 @@ impl<'o> Rebuild<'o> {
         } else {
             self.totals.folders += 1;
         }
-        self.names.push((name_hash(node.name), entry));
+        self.names.push((self.before.store.name_hash(node.name), entry));
         if self.names.len() < NAMES_AT_ONCE { Ok(()) } else { self.put_names() }
     }
 

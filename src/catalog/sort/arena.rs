@@ -5,22 +5,22 @@ use super::super::store::codec::Octets;
 /// The key and value that begin at `start`.
 #[inline]
 pub(super) fn pair(arena: &[u8], start: u32) -> (&[u8], &[u8]) {
-    let octets = &arena[start as usize..];
-    if let [key @ 0..=0x7f, value @ 0..=0x7f, rest @ ..] = octets
+    let bytes = &arena[start as usize..];
+    if let [key @ 0..=0x7f, value @ 0..=0x7f, rest @ ..] = bytes
         && let Some((key, rest)) = rest.split_at_checked(usize::from(*key))
     {
         return (key, rest.get(..usize::from(*value)).unwrap_or_default());
     }
-    let mut octets = Octets(octets);
-    let (key, value) = (octets.count().unwrap_or(0), octets.count().unwrap_or(0));
-    (octets.take(key).unwrap_or_default(), octets.take(value).unwrap_or_default())
+    let mut bytes = Octets(bytes);
+    let (key, value) = (bytes.count().unwrap_or(0), bytes.count().unwrap_or(0));
+    (bytes.take(key).unwrap_or_default(), bytes.take(value).unwrap_or_default())
 }
 
-/// The starts in the order of their keys, of equal keys in the order they came. Most keys of a list share long prefixes: eight
-/// octets at a time behind what all of a group share decide nearly every comparison without touching the arena.
+/// The starts in the order of their keys, of equal keys in the order in which they were added. Most keys of a list share long prefixes:
+/// eight bytes at a time behind what all of a group share decide nearly every comparison without touching the arena.
 pub(super) fn sorted(arena: &[u8], starts: &[u32]) -> impl Iterator<Item = u32> {
     let mut order: Vec<(u64, u32)> = starts.iter().map(|start| (0, *start)).collect();
-    // Where pairs of equal beginnings lie that are yet to be sorted, and how many octets these beginnings have.
+    // Where pairs of equal beginnings lie that are yet to be sorted, and how many bytes these beginnings have.
     let mut groups = vec![(0..order.len(), 0)];
     while let Some((place, compared)) = groups.pop() {
         let mut end = place.start;
@@ -33,12 +33,12 @@ pub(super) fn sorted(arena: &[u8], starts: &[u32]) -> impl Iterator<Item = u32> 
         if group.is_sorted_by(|(_, a), (_, b)| (rest(*a), a) < (rest(*b), b)) {
             continue;
         }
-        group.iter_mut().for_each(|(octets, start)| *octets = eight_octets(rest(*start)));
+        group.iter_mut().for_each(|(bytes, start)| *bytes = eight_bytes(rest(*start)));
         group.sort_unstable();
         for equal in group.chunk_by_mut(|a, b| a.0 == b.0) {
             let begin = end;
             end += equal.len();
-            // What ends here may differ in NULs alone.
+            // Keys that end here may differ in NULs alone.
             if equal.len() <= SMALL_GROUP || equal.iter().any(|(_, start)| rest(*start).len() <= 8) {
                 equal.sort_unstable_by(|a, b| rest(a.1).cmp(rest(b.1)).then(a.1.cmp(&b.1)));
             } else {
@@ -52,15 +52,15 @@ pub(super) fn sorted(arena: &[u8], starts: &[u32]) -> impl Iterator<Item = u32> 
 /// So few pairs of an equal beginning are compared as a whole.
 const SMALL_GROUP: usize = 16;
 
-/// The first eight octets as a number, those that are missing as NUL.
-fn eight_octets(octets: &[u8]) -> u64 {
-    match octets.first_chunk() {
+/// The first eight bytes as a number, those that are missing as NUL.
+fn eight_bytes(bytes: &[u8]) -> u64 {
+    match bytes.first_chunk() {
         Some(eight) => u64::from_be_bytes(*eight),
-        None => octets.iter().rev().fold(0, |number, octet| number >> 8 | u64::from(*octet) << 56),
+        None => bytes.iter().rev().fold(0, |number, byte| number >> 8 | u64::from(*byte) << 56),
     }
 }
 
-/// How many octets both begin with.
+/// How many bytes both begin with.
 pub(super) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     let (a_eights, _) = a.as_chunks::<8>();
     let (b_eights, _) = b.as_chunks::<8>();

@@ -1,25 +1,25 @@
-//! Where runs are written: files without a name, on a disk where room is left.
+//! Where runs are written: files without a name, on a disk that keeps its reserve.
 
 use crate::platform::free_space::Room;
+use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A folder for what is needed for a while.
+/// A folder of temporary files.
 #[derive(Clone, Debug)]
-pub(in crate::catalog) struct SpillFolder {
+pub struct SpillFolder {
     /// Where.
     pub path: PathBuf,
-    /// What is left free there.
+    /// Watches the free space there.
     pub room: Arc<Room>,
 }
 
 impl SpillFolder {
-    /// One where nothing need be left free.
+    /// Without a reserve.
     pub fn new(path: &Path) -> SpillFolder {
         SpillFolder { path: path.to_owned(), room: Arc::default() }
     }
@@ -46,22 +46,22 @@ impl SpillFolder {
 /// A run on the disk, being read.
 pub(super) struct RunFile {
     file: File,
-    /// Octets read since the beginning.
+    /// Bytes read since the beginning.
     read: u64,
-    /// Whether it is read for the last time: the disk has its room back behind the reader.
+    /// Whether it is read for the last time: what lies behind the reader is freed.
     is_read_once: bool,
-    /// Octets that the disk has back.
-    given_back: u64,
+    /// Bytes from the beginning that are freed.
+    freed: u64,
 }
 
 impl RunFile {
-    /// Octets given back at once.
-    const STEP: u64 = if cfg!(test) { 4096 } else { 1 << 20 };
+    /// Bytes freed at once.
+    const STEP: u64 = 1 << 20;
 
     /// From the beginning of a file.
     pub fn new(mut file: File) -> io::Result<RunFile> {
         file.rewind()?;
-        Ok(RunFile { file, read: 0, is_read_once: false, given_back: 0 })
+        Ok(RunFile { file, read: 0, is_read_once: false, freed: 0 })
     }
 
     /// What is read from here on is not read again.
@@ -69,25 +69,20 @@ impl RunFile {
         self.is_read_once = true;
     }
 
-    /// Blocks of 512 octets that it takes on the disk.
+    /// Blocks of 512 bytes that it takes on the disk.
     #[cfg(test)]
     pub fn blocks(&self) -> u64 {
         std::os::unix::fs::MetadataExt::blocks(&self.file.metadata().unwrap())
     }
 
-    fn give_back(&mut self) {
-        let (start, length) = (self.given_back, (self.read - self.given_back) / RunFile::STEP * RunFile::STEP);
-        if length == 0 {
-            return;
+    fn free(&mut self) {
+        let length = (self.read - self.freed) / RunFile::STEP * RunFile::STEP;
+        if length > 0 {
+            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            // A file system that cannot frees it when the file is closed.
+            self.is_read_once = fallocate(&self.file, hole, self.freed, length).is_ok();
+            self.freed += length;
         }
-        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // SAFETY: the descriptor is open; the call touches no memory of ours (fallocate(2)).
-        if unsafe { libc::fallocate(self.file.as_raw_fd(), mode, start.cast_signed(), length.cast_signed()) } != 0 {
-            // The file system knows no such thing: it has all of it back at the end.
-            self.is_read_once = false;
-            return;
-        }
-        self.given_back += length;
     }
 }
 
@@ -96,7 +91,7 @@ impl Read for RunFile {
         let count = self.file.read(out)?;
         self.read += count as u64;
         if self.is_read_once {
-            self.give_back();
+            self.free();
         }
         Ok(count)
     }
@@ -104,7 +99,7 @@ impl Read for RunFile {
 
 impl Seek for RunFile {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        if self.given_back > 0 {
+        if self.freed > 0 {
             return Err(io::Error::other("a run that was to be read once is read again"));
         }
         self.read = self.file.seek(to)?;
@@ -112,16 +107,16 @@ impl Seek for RunFile {
     }
 }
 
-/// A file being written, as far as there is room.
+/// A file being written while its disk has room.
 pub(super) struct Spill<'f> {
     pub file: File,
     folder: &'f SpillFolder,
 }
 
 impl Write for Spill<'_> {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        self.folder.room.take(&self.folder.path, octets.len() as u64, 0)?;
-        self.file.write(octets)
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.folder.room.take(&self.folder.path, bytes.len() as u64, 0)?;
+        self.file.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {

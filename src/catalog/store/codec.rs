@@ -7,34 +7,34 @@ use super::super::CatalogError;
 use crate::document::Timestamp;
 
 /// Inodes and entry ids are below this: 40 bits in every key.
-pub(in crate::catalog) const NUMBER_LIMIT: u64 = 1 << 40;
+pub const NUMBER_LIMIT: u64 = 1 << 40;
 
 /// 2015-01-01T00:00:00Z: times near it are short.
 const EPOCH: i64 = 1_420_070_400;
 
-/// Octets of the checksum at the end of each record.
+/// Bytes of the checksum at the end of each record.
 const CHECKSUM: usize = 4;
 
 /// Appends the checksum of `key` and `record` to `record`.
-pub(in crate::catalog) fn seal(key: &[u8], record: &mut Vec<u8>) {
+pub fn seal(key: &[u8], record: &mut Vec<u8>) {
     let sum = crc32c::crc32c_append(crc32c::crc32c(key), record);
     record.extend_from_slice(&sum.to_le_bytes());
 }
 
 /// Appends to a record what [`seal_in_place`] puts its checksum into.
-pub(in crate::catalog) fn push_room_for_seal(record: &mut Vec<u8>) {
+pub fn push_room_for_seal(record: &mut Vec<u8>) {
     record.extend_from_slice(&[0; CHECKSUM]);
 }
 
 /// [`seal`] of a key and, right behind it, its record, behind which there is room for it.
-pub(in crate::catalog) fn seal_in_place(octets: &mut [u8]) {
-    if let Some((octets, sum)) = octets.split_last_chunk_mut::<CHECKSUM>() {
-        *sum = crc32c::crc32c(octets).to_le_bytes();
+pub fn seal_in_place(bytes: &mut [u8]) {
+    if let Some((bytes, sum)) = bytes.split_last_chunk_mut::<CHECKSUM>() {
+        *sum = crc32c::crc32c(bytes).to_le_bytes();
     }
 }
 
 /// The record that [`seal`] made, without its checksum; [`CatalogError::Damaged`] where it does not match.
-pub(in crate::catalog) fn unseal<'a>(key: &[u8], sealed: &'a [u8]) -> Result<&'a [u8], CatalogError> {
+pub fn unseal<'a>(key: &[u8], sealed: &'a [u8]) -> Result<&'a [u8], CatalogError> {
     match sealed.split_last_chunk::<CHECKSUM>() {
         Some((record, sum)) if crc32c::crc32c_append(crc32c::crc32c(key), record).to_le_bytes() == *sum => Ok(record),
         _ => Err(damaged("checksum", key)),
@@ -42,33 +42,33 @@ pub(in crate::catalog) fn unseal<'a>(key: &[u8], sealed: &'a [u8]) -> Result<&'a
 }
 
 /// The error for a record that makes no sense.
-pub(in crate::catalog) fn damaged(what: &str, key: &[u8]) -> CatalogError {
+pub fn damaged(what: &str, key: &[u8]) -> CatalogError {
     CatalogError::Damaged(format!("{what} of record {}", key.escape_ascii()))
 }
 
-/// Octets being read; `None` from any method means that they end too early or make no sense.
+/// Bytes being decoded; `None` from any method means that they end too early or make no sense.
 #[derive(Clone, Copy)]
-pub(in crate::catalog) struct Octets<'a>(pub &'a [u8]);
+pub struct Octets<'a>(pub &'a [u8]);
 
 impl<'a> Octets<'a> {
-    pub(in crate::catalog) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+    pub fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let (head, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
         Some(head)
     }
 
-    pub(in crate::catalog) fn octet(&mut self) -> Option<u8> {
+    pub fn octet(&mut self) -> Option<u8> {
         let (&head, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(head)
     }
 
-    pub(in crate::catalog) fn varint(&mut self) -> Option<u64> {
+    pub fn varint(&mut self) -> Option<u64> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
-            let octet = self.octet()?;
-            value |= u64::from(octet & 0x7f) << shift;
-            if octet < 0x80 {
+            let byte = self.octet()?;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
                 return Some(value);
             }
         }
@@ -76,22 +76,22 @@ impl<'a> Octets<'a> {
     }
 
     /// A varint that counts something in memory.
-    pub(in crate::catalog) fn count(&mut self) -> Option<usize> {
+    pub fn count(&mut self) -> Option<usize> {
         usize::try_from(self.varint()?).ok()
     }
 
     /// What [`push_number`] wrote.
-    pub(in crate::catalog) fn number(&mut self) -> Option<u64> {
-        let octets: [u8; 5] = self.take(5)?.try_into().ok()?;
-        Some(octets.iter().fold(0, |number, &octet| number << 8 | u64::from(octet)))
+    pub fn number(&mut self) -> Option<u64> {
+        let bytes: [u8; 5] = self.take(5)?.try_into().ok()?;
+        Some(bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte)))
     }
 
-    pub(in crate::catalog) fn string(&mut self) -> Option<&'a str> {
+    pub fn string(&mut self) -> Option<&'a str> {
         let count = self.count()?;
         std::str::from_utf8(self.take(count)?).ok()
     }
 
-    pub(in crate::catalog) fn time(&mut self) -> Option<Timestamp> {
+    pub fn time(&mut self) -> Option<Timestamp> {
         let seconds = unzigzag(self.varint()?).checked_add(EPOCH)?;
         let fraction = self.varint()?;
         let nanos = if fraction & 1 == 1 { fraction >> 1 } else { (fraction >> 1).checked_mul(1_000_000)? };
@@ -99,7 +99,7 @@ impl<'a> Octets<'a> {
     }
 }
 
-pub(in crate::catalog) fn push_varint(out: &mut Vec<u8>, mut value: u64) {
+pub fn push_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;
@@ -107,19 +107,19 @@ pub(in crate::catalog) fn push_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// An inode or entry id as 5 octets, big-endian, so that keys sort by number.
-pub(in crate::catalog) fn push_number(out: &mut Vec<u8>, number: u64) {
+/// An inode or entry id as 5 bytes, big-endian, so that keys sort by number.
+pub fn push_number(out: &mut Vec<u8>, number: u64) {
     debug_assert!(number < NUMBER_LIMIT);
     out.extend_from_slice(&number.to_be_bytes()[3..]);
 }
 
-pub(in crate::catalog) fn push_string(out: &mut Vec<u8>, string: &str) {
+pub fn push_string(out: &mut Vec<u8>, string: &str) {
     push_varint(out, string.len() as u64);
     out.extend_from_slice(string.as_bytes());
 }
 
-/// Whole milliseconds take at most two octets beside the seconds, finer fractions five.
-pub(in crate::catalog) fn push_time(out: &mut Vec<u8>, time: Timestamp) {
+/// Whole milliseconds take at most two bytes besides the seconds, finer fractions five.
+pub fn push_time(out: &mut Vec<u8>, time: Timestamp) {
     push_varint(out, zigzag(time.seconds.saturating_sub(EPOCH)));
     match time.nanos {
         nanos if nanos % 1_000_000 == 0 => push_varint(out, u64::from(nanos / 1_000_000) << 1),
@@ -154,21 +154,21 @@ mod tests {
     #[test]
     fn numbers_and_times_come_back() {
         for value in [0, 1, 127, 128, 16_383, 16_384, u64::from(u32::MAX), u64::MAX] {
-            let mut octets = Vec::new();
-            push_varint(&mut octets, value);
-            assert_eq!(Octets(&octets).varint(), Some(value));
+            let mut bytes = Vec::new();
+            push_varint(&mut bytes, value);
+            assert_eq!(Octets(&bytes).varint(), Some(value));
         }
         for seconds in [i64::MAX, i64::MIN + EPOCH, -1, 0, 1, EPOCH] {
             for nanos in [0, 1, 999_000_000, 999_999_999] {
-                let (time, mut octets) = (Timestamp { seconds, nanos }, Vec::new());
-                push_time(&mut octets, time);
-                assert_eq!(Octets(&octets).time(), Some(time));
+                let (time, mut bytes) = (Timestamp { seconds, nanos }, Vec::new());
+                push_time(&mut bytes, time);
+                assert_eq!(Octets(&bytes).time(), Some(time));
             }
         }
-        let mut octets = Vec::new();
-        push_number(&mut octets, NUMBER_LIMIT - 1);
-        assert_eq!(Octets(&octets).number(), Some(NUMBER_LIMIT - 1));
-        assert_eq!(Octets(&octets[1..]).number(), None);
+        let mut bytes = Vec::new();
+        push_number(&mut bytes, NUMBER_LIMIT - 1);
+        assert_eq!(Octets(&bytes).number(), Some(NUMBER_LIMIT - 1));
+        assert_eq!(Octets(&bytes[1..]).number(), None);
     }
 
     #[test]

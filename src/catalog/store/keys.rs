@@ -7,11 +7,8 @@ use super::super::SetId;
 use crate::document::Uri;
 use sha2::{Digest, Sha256};
 
-/// In unit tests short, so that names collide every day.
-const HASH_BITS: u32 = if cfg!(test) { 4 } else { 64 };
-
 /// Key of `entries`.
-pub(in crate::catalog) fn entry_key(parent: u64, entry: u64) -> [u8; 10] {
+pub fn entry_key(parent: u64, entry: u64) -> [u8; 10] {
     let mut key = [0; 10];
     key[..5].copy_from_slice(&parent.to_be_bytes()[3..]);
     key[5..].copy_from_slice(&entry.to_be_bytes()[3..]);
@@ -19,7 +16,7 @@ pub(in crate::catalog) fn entry_key(parent: u64, entry: u64) -> [u8; 10] {
 }
 
 /// Key of `names`.
-pub(in crate::catalog) fn name_key(parent: u64, hash: u64) -> [u8; 13] {
+pub fn name_key(parent: u64, hash: u64) -> [u8; 13] {
     let mut key = [0; 13];
     key[..5].copy_from_slice(&parent.to_be_bytes()[3..]);
     key[5..].copy_from_slice(&hash.to_be_bytes());
@@ -27,17 +24,17 @@ pub(in crate::catalog) fn name_key(parent: u64, hash: u64) -> [u8; 13] {
 }
 
 /// Key of `inodes` and `orphans`.
-pub(in crate::catalog) fn ino_key(ino: u64) -> [u8; 5] {
+pub fn ino_key(ino: u64) -> [u8; 5] {
     let mut key = [0; 5];
     key.copy_from_slice(&ino.to_be_bytes()[3..]);
     key
 }
 
-/// Octets of a digest within a key.
+/// Bytes of a digest within a key.
 const DIGEST: usize = 16;
 
-/// Key of `journal` and `held`. The digest is one for which nobody makes two URIs meet.
-pub(in crate::catalog) fn statement_key(set: SetId, uri: &Uri) -> [u8; 4 + DIGEST] {
+/// Key of `journal` and `held`. Two URIs cannot be made to have one digest.
+pub fn statement_key(set: SetId, uri: &Uri) -> [u8; 4 + DIGEST] {
     let mut key = [0; 4 + DIGEST];
     key[..4].copy_from_slice(&set.0.to_be_bytes());
     key[4..].copy_from_slice(&Sha256::digest(uri.as_str().as_bytes())[..DIGEST]);
@@ -45,12 +42,12 @@ pub(in crate::catalog) fn statement_key(set: SetId, uri: &Uri) -> [u8; 4 + DIGES
 }
 
 /// The set of a key of `journal` or `held`.
-pub(in crate::catalog) fn statement_set(key: &[u8]) -> Option<SetId> {
+pub fn statement_set(key: &[u8]) -> Option<SetId> {
     key.first_chunk().map(|set| SetId(u32::from_be_bytes(*set)))
 }
 
 /// Key of `displaced`.
-pub(in crate::catalog) fn displaced_key(path: &str, uri: &Uri) -> [u8; 2 * DIGEST] {
+pub fn displaced_key(path: &str, uri: &Uri) -> [u8; 2 * DIGEST] {
     let mut key = [0; 2 * DIGEST];
     key[..DIGEST].copy_from_slice(&displaced_prefix(path));
     key[DIGEST..].copy_from_slice(&Sha256::digest(uri.as_str().as_bytes())[..DIGEST]);
@@ -58,13 +55,8 @@ pub(in crate::catalog) fn displaced_key(path: &str, uri: &Uri) -> [u8; 2 * DIGES
 }
 
 /// What the keys of all that lost one plain name begin with.
-pub(in crate::catalog) fn displaced_prefix(path: &str) -> [u8; DIGEST] {
+pub fn displaced_prefix(path: &str) -> [u8; DIGEST] {
     let mut prefix = [0; DIGEST];
     prefix.copy_from_slice(&Sha256::digest(path.as_bytes())[..DIGEST]);
     prefix
-}
-
-/// What `names` is sorted by within a folder.
-pub(in crate::catalog) fn name_hash(name: &[u8]) -> u64 {
-    xxhash_rust::xxh3::xxh3_64(name) >> (u64::BITS - HASH_BITS)
 }

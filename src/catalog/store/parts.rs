@@ -4,7 +4,7 @@ use super::codec::{Octets, push_string, push_time, push_varint};
 use super::symbols::{Symbol, Symbols};
 use crate::document::{Algorithm, Digest, Href, LOWEST_PRIORITY, Link, PackageMember, Uri};
 
-pub(in crate::catalog) fn push_digests(out: &mut Vec<u8>, digests: &[Digest]) {
+pub fn push_digests(out: &mut Vec<u8>, digests: &[Digest]) {
     push_varint(out, digests.len() as u64);
     for digest in digests {
         out.push(digest.algorithm().number());
@@ -12,17 +12,17 @@ pub(in crate::catalog) fn push_digests(out: &mut Vec<u8>, digests: &[Digest]) {
     }
 }
 
-pub(in crate::catalog) fn digests(octets: &mut Octets<'_>) -> Option<Vec<Digest>> {
-    (0..octets.count()?)
+pub fn digests(bytes: &mut Octets<'_>) -> Option<Vec<Digest>> {
+    (0..bytes.count()?)
         .map(|_| {
-            let algorithm = Algorithm::numbered(octets.octet()?)?;
-            Digest::new(algorithm, octets.take(algorithm.digest_length())?)
+            let algorithm = Algorithm::numbered(bytes.octet()?)?;
+            Digest::new(algorithm, bytes.take(algorithm.digest_length())?)
         })
         .collect()
 }
 
 /// Package, then the path: the length of the end that it shares with the resource's own URI, and what stands before.
-pub(in crate::catalog) fn push_member(out: &mut Vec<u8>, member: &PackageMember, own: &str, symbols: &Symbols) {
+pub fn push_member(out: &mut Vec<u8>, member: &PackageMember, own: &str, symbols: &Symbols) {
     symbols.push_package(out, member.package.as_str());
     let path = &*member.path;
     let mut shared = own.bytes().rev().zip(path.bytes().rev()).take_while(|(a, b)| a == b).count();
@@ -33,19 +33,19 @@ pub(in crate::catalog) fn push_member(out: &mut Vec<u8>, member: &PackageMember,
     push_string(out, &path[..path.len() - shared]);
 }
 
-pub(in crate::catalog) fn skip_member(octets: &mut Octets<'_>) -> Option<()> {
-    Symbol::read(octets)?;
-    octets.varint()?;
-    octets.string().map(|_| ())
+pub fn skip_member(bytes: &mut Octets<'_>) -> Option<()> {
+    Symbol::read(bytes)?;
+    bytes.varint()?;
+    bytes.string().map(|_| ())
 }
 
-pub(in crate::catalog) fn member(octets: &[u8], own: &str, symbols: &Symbols) -> Option<PackageMember> {
-    let mut octets = Octets(octets);
-    let package = symbols.resolve(Symbol::read(&mut octets)?)?;
-    let shared = own.get(own.len().checked_sub(octets.count()?)?..)?;
+pub fn member(bytes: &[u8], own: &str, symbols: &Symbols) -> Option<PackageMember> {
+    let mut bytes = Octets(bytes);
+    let package = symbols.resolve(Symbol::read(&mut bytes)?)?;
+    let shared = own.get(own.len().checked_sub(bytes.count()?)?..)?;
     Some(PackageMember {
         package: Uri::parse(&package).ok()?,
-        path: [octets.string()?, shared].concat().into_boxed_str(),
+        path: [bytes.string()?, shared].concat().into_boxed_str(),
     })
 }
 
@@ -60,7 +60,7 @@ mod link_flag {
 }
 
 /// The `href` is kept as what differs from the resource's own URI.
-pub(in crate::catalog) fn push_link(out: &mut Vec<u8>, link: &Link, own: &str, symbols: &Symbols) {
+pub fn push_link(out: &mut Vec<u8>, link: &Link, own: &str, symbols: &Symbols) {
     symbols.push(out, &link.rel);
     let href = link.href.as_str();
     let mut shared = own.bytes().zip(href.bytes()).take_while(|(a, b)| a == b).count();
@@ -102,21 +102,21 @@ pub(in crate::catalog) fn push_link(out: &mut Vec<u8>, link: &Link, own: &str, s
     }
 }
 
-pub(in crate::catalog) fn link(octets: &mut Octets<'_>, own: &str, symbols: &Symbols) -> Option<Link> {
-    let rel = Symbol::read(octets)?;
-    let shared = octets.count()?;
-    let href = [own.get(..shared)?, octets.string()?].concat();
-    let flags = octets.octet()?;
+pub fn link(bytes: &mut Octets<'_>, own: &str, symbols: &Symbols) -> Option<Link> {
+    let rel = Symbol::read(bytes)?;
+    let shared = bytes.count()?;
+    let href = [own.get(..shared)?, bytes.string()?].concat();
+    let flags = bytes.octet()?;
     let has = |bit: u8| flags & bit != 0;
     Some(Link {
         rel: symbols.resolve(rel)?,
         href: Href::parse(&href).ok()?,
-        pri: if has(link_flag::PRIORITY) { u32::try_from(octets.varint()?).ok()? } else { LOWEST_PRIORITY },
-        media_type: if has(link_flag::TYPE) { Some(symbols.resolve(Symbol::read(octets)?)?) } else { None },
-        encoding: if has(link_flag::ENCODING) { Some(symbols.resolve(Symbol::read(octets)?)?) } else { None },
-        length: if has(link_flag::LENGTH) { Some(octets.varint()?) } else { None },
-        hashes: if has(link_flag::DIGESTS) { digests(octets)? } else { Vec::new() },
-        modified: if has(link_flag::MODIFIED) { Some(octets.time()?) } else { None },
-        path: if has(link_flag::PATH) { Some(octets.string()?.into()) } else { None },
+        pri: if has(link_flag::PRIORITY) { u32::try_from(bytes.varint()?).ok()? } else { LOWEST_PRIORITY },
+        media_type: if has(link_flag::TYPE) { Some(symbols.resolve(Symbol::read(bytes)?)?) } else { None },
+        encoding: if has(link_flag::ENCODING) { Some(symbols.resolve(Symbol::read(bytes)?)?) } else { None },
+        length: if has(link_flag::LENGTH) { Some(bytes.varint()?) } else { None },
+        hashes: if has(link_flag::DIGESTS) { digests(bytes)? } else { Vec::new() },
+        modified: if has(link_flag::MODIFIED) { Some(bytes.time()?) } else { None },
+        path: if has(link_flag::PATH) { Some(bytes.string()?.into()) } else { None },
     })
 }

@@ -68,7 +68,7 @@ fn a_commit_that_finds_too_little_room_is_an_error_and_leaves_nothing() {
     for (before, after, in_place) in [(None, many(0), 0), (Some(few), many(0), 0), (Some(many(0)), many(1), u64::MAX)] {
         let folder = tempfile::tempdir().unwrap();
         FREE.store(1 << 30, Ordering::Relaxed);
-        let room = Room::new(100 << 20, |_| Ok(FREE.load(Ordering::Relaxed)));
+        let room = Room::new(100 << 20, |_| Ok(FREE.load(Ordering::Relaxed))).with_step(256 << 10);
         let catalog = open(folder.path()).leaving(room);
         catalog.write_in_place(in_place);
         before.iter().for_each(|before| drop(commit(&catalog, before)));
@@ -97,7 +97,8 @@ fn a_commit_that_finds_too_little_room_is_an_error_and_leaves_nothing() {
 fn orphans_stay_forgotten_until_a_commit_has_dropped_them() {
     static FREE: AtomicU64 = AtomicU64::new(1 << 30);
     let folder = tempfile::tempdir().unwrap();
-    let catalog = open(folder.path()).leaving(Room::new(100 << 20, |_| Ok(FREE.load(Ordering::Relaxed))));
+    let catalog =
+        open(folder.path()).leaving(Room::new(100 << 20, |_| Ok(FREE.load(Ordering::Relaxed))).with_step(256 << 10));
     commit(&catalog, &[entry("http://h/a"), entry("http://h/b")]);
     let orphan = tree(&catalog)["a"].node.ino;
     commit(&catalog, &[entry("http://h/b")]);

@@ -42,7 +42,7 @@ fn deletions_alone_are_held_back_until_they_are_accepted() {
 }
 
 #[test]
-fn what_is_held_back_stays_while_lists_lack_it_and_is_free_when_one_has_it() {
+fn held_deletions_stay_until_a_list_has_the_resource() {
     let (_folder, catalog) = catalog();
     let all: Vec<_> = ["a/x", "a/y", "b", "c"].map(|path| entry(&format!("http://h/{path}"))).into();
     list(&catalog, &[(ONE, Some(10), &all)], &[], Held::Nothing);
@@ -118,7 +118,7 @@ fn list_holding(catalog: &Catalog, lists: &[(SetId, &[Entry])], held: SetId, ane
 }
 
 #[test]
-fn the_deletions_of_one_set_are_held_back_and_those_of_the_others_applied() {
+fn a_baseline_holds_deletions_of_one_set_alone() {
     let (_folder, catalog) = catalog();
     let [own, shared, others, gone] =
         ["own", "shared", "f/others", "f/gone"].map(|name| entry(&format!("http://h/{name}")));
@@ -136,7 +136,7 @@ fn the_deletions_of_one_set_are_held_back_and_those_of_the_others_applied() {
 }
 
 #[test]
-fn of_single_changes_too_those_of_one_set_are_held_back_and_the_others_applied() {
+fn changes_hold_deletions_of_one_set_alone() {
     let (_folder, catalog) = catalog();
     let (a, b) = (entry("http://h/a"), entry("http://h/b"));
     list(
@@ -162,7 +162,7 @@ fn of_single_changes_too_those_of_one_set_are_held_back_and_the_others_applied()
 }
 
 #[test]
-fn of_a_set_that_is_decided_anew_nothing_stays_held_back_but_what_is_held_again() {
+fn a_set_decided_again_holds_only_what_is_held_again() {
     let (_folder, catalog) = catalog();
     let [a, b, c] = ["a", "b", "c"].map(|name| entry(&format!("http://h/{name}")));
     let all = [a.clone(), b.clone()];

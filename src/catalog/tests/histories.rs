@@ -246,7 +246,7 @@ fn accept(catalog: &Catalog, model: &mut Model) {
 
 /// The tree after any history of changes and baselines is that of one baseline which says the same.
 #[test]
-fn random_histories_of_changes_and_baselines_agree_with_one_baseline() {
+fn random_histories_agree_with_one_baseline() {
     for seed in 1..=8 {
         let folder = tempfile::tempdir().unwrap();
         let mut catalog = open(folder.path());

@@ -11,6 +11,7 @@ mod shared_paths;
 mod whole;
 
 use super::sort::RunLimits;
+use super::tuning::Tuning;
 use super::*;
 use crate::document::{Algorithm, ChangeFrequency, Digest, Entry, Link, PackageMember, Timestamp, Uri};
 use crate::platform::free_space::Room;
@@ -43,7 +44,8 @@ pub(super) fn digest(algorithm: Algorithm, content: u8) -> Digest {
 }
 
 pub(super) fn open(folder: &Path) -> Catalog {
-    Catalog::open(folder, "a test").unwrap()
+    // Names collide often, and a commit rebuilds where the test says so.
+    Catalog::open_tuned(folder, "a test", Tuning { hash_bits: 4, most_in_place: u64::MAX }).unwrap()
 }
 
 /// The one store of the catalog in `folder`.
@@ -104,7 +106,9 @@ pub(super) fn tree(catalog: &Catalog) -> BTreeMap<String, Name> {
             let path = format!("{prefix}{}", std::str::from_utf8(&name).unwrap());
             assert_eq!(snapshot.lookup(parent, &name).unwrap(), Some(node), "{path}");
             assert_eq!(snapshot.attributes(node.ino).unwrap(), Some(node), "{path}");
-            assert_eq!(snapshot.parent(node.ino).unwrap(), Some((parent, name.into())), "{path}");
+            let inode =
+                Inode { node, name: Some(super::Name { folder: parent, entry: id, name: name.into() }), former: None };
+            assert_eq!(snapshot.inode(node.ino).unwrap(), Some(inode), "{path}");
             assert_eq!(snapshot.path(node.ino).unwrap().as_ref(), Some(&path));
             assert_eq!(snapshot.find(&path).unwrap(), Some(node), "{path}");
             let resource = snapshot.resource(node.ino).unwrap();

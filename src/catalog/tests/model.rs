@@ -205,7 +205,11 @@ fn random_histories_agree_with_the_model() {
             } else {
                 check_step(&before, &after, &ever, &committed, same_version);
                 let asks_for_all = committed.invalidations.contains(&Invalidation::Orphans);
-                assert_eq!(asks_for_all, catalog.past().is_some() && catalog.past() != past, "seed {seed}, step {step}");
+                assert_eq!(
+                    asks_for_all,
+                    catalog.past().is_some() && catalog.past() != past,
+                    "seed {seed}, step {step}"
+                );
             }
             let now = catalog.revision().unwrap().unwrap();
             let files: Vec<_> = after.values().filter(|name| name.node.kind == Kind::File).collect();

@@ -31,7 +31,7 @@ fn a_new_catalog_has_no_revision_and_no_names() {
 }
 
 #[test]
-fn the_first_baseline_makes_the_root_even_where_it_lists_nothing() {
+fn an_empty_first_baseline_makes_the_root() {
     let (_folder, catalog) = catalog();
 
     let committed = commit(&catalog, []);
@@ -40,7 +40,7 @@ fn the_first_baseline_makes_the_root_even_where_it_lists_nothing() {
     let snapshot = catalog.snapshot().unwrap();
     let root = snapshot.attributes(INodeNo(1)).unwrap().unwrap();
     assert_eq!(root.kind, Kind::Folder);
-    assert_eq!(snapshot.parent(root.ino).unwrap(), None);
+    assert_eq!(snapshot.inode(root.ino).unwrap(), Some(Inode { node: root, name: None, former: None }));
     assert_eq!(snapshot.path(root.ino).unwrap().as_deref(), Some(""));
     assert_eq!(snapshot.find("/").unwrap(), Some(root));
 }
@@ -162,7 +162,7 @@ fn of_uris_that_meet_the_smallest_keeps_the_name() {
 }
 
 #[test]
-fn a_file_that_becomes_a_prefix_steps_beside_the_folder_and_back() {
+fn a_file_that_becomes_a_prefix_is_renamed_and_back() {
     let (_folder, catalog) = catalog();
     commit(&catalog, [&entry("http://h/a")]);
     let file = tree(&catalog)["a"].clone();
@@ -287,7 +287,7 @@ fn a_folder_is_as_new_as_what_lies_beneath_and_never_goes_back() {
 }
 
 #[test]
-fn a_deletion_takes_all_beneath_and_a_name_that_returns_is_a_new_one() {
+fn a_deletion_takes_all_beneath_and_names_return_new() {
     let (_folder, catalog) = catalog();
     let all = [entry("http://h/a/b/c"), entry("http://h/a/b/d"), entry("http://h/e")];
     commit(&catalog, &all);
@@ -520,7 +520,7 @@ fn a_compacted_store_is_smaller_and_the_same() {
 }
 
 #[test]
-fn an_entry_with_neither_lastmod_nor_hash_keeps_its_version_until_its_length_differs() {
+fn without_lastmod_and_hash_length_makes_the_version() {
     let (_folder, catalog) = catalog();
     let ino = |catalog: &Catalog| catalog.snapshot().unwrap().find("a").unwrap().unwrap().ino;
     let typed = |media_type: &str| with("http://h/a", |entry| entry.media_type = Some(media_type.into()));
@@ -561,7 +561,7 @@ fn freshness_is_asked_for_only_where_the_list_cannot_tell() {
 }
 
 #[test]
-fn bytes_that_nobody_published_get_an_inode_without_length_and_digests_until_the_list_tells_of_others() {
+fn unpublished_bytes_have_an_inode_without_length() {
     let (_folder, catalog) = catalog();
     let published = with("http://h/other%2Fname", |entry| {
         entry.lastmod = Some(at(5));

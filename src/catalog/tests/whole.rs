@@ -71,7 +71,7 @@ fn kill_while_a_tree_is_rebuilt_leaves_the_old_one() {
 }
 
 #[test]
-fn a_store_that_was_written_whole_is_as_long_as_its_pages() {
+fn a_rebuilt_store_is_as_long_as_its_pages() {
     let (_folder, catalog) = catalog();
     catalog.write_in_place(0);
     let edition =
@@ -88,7 +88,7 @@ fn a_store_that_was_written_whole_is_as_long_as_its_pages() {
 }
 
 #[test]
-fn whoever_is_killed_while_the_first_tree_is_written_has_none_and_nothing_is_left_over() {
+fn kill_while_the_first_tree_is_written_leaves_none() {
     let (folder, catalog) = catalog();
     let instance = catalog.instance().unwrap();
     let image = tempfile::tempdir().unwrap();
@@ -117,7 +117,7 @@ fn whoever_is_killed_while_the_first_tree_is_written_has_none_and_nothing_is_lef
 }
 
 #[test]
-fn a_tree_that_could_not_be_written_as_a_whole_leaves_the_old_one_and_the_next_takes_its_place() {
+fn a_failed_rebuild_leaves_the_old_tree() {
     let (folder, catalog) = catalog();
     catalog.write_in_place(0);
     commit(&catalog, &edition(1));
@@ -142,7 +142,7 @@ fn a_tree_that_could_not_be_written_as_a_whole_leaves_the_old_one_and_the_next_t
 }
 
 #[test]
-fn orphans_are_read_in_the_old_store_until_it_is_settled_which_the_kernel_knows() {
+fn orphans_are_read_in_the_previous_store_until_settled() {
     let (_folder, catalog) = catalog();
     catalog.write_in_place(0);
     commit(&catalog, &edition(1));
@@ -201,7 +201,7 @@ fn damage_of_the_old_store_is_none_of_the_present_one() {
 }
 
 #[test]
-fn an_orphan_let_go_while_it_is_taken_over_from_the_old_store_leaves_no_row() {
+fn an_orphan_dropped_while_taken_over_leaves_no_row() {
     let (_folder, catalog) = catalog();
     catalog.write_in_place(0);
     commit(&catalog, &edition(1));
@@ -211,15 +211,17 @@ fn an_orphan_let_go_while_it_is_taken_over_from_the_old_store_leaves_no_row() {
     let known: InodeSet = [file].into_iter().collect();
 
     super::super::renew::take_over(&catalog, &past, &known).unwrap();
-    // Whoever let it go before that was committed found no row in the present store.
-    past.drop_orphans(&[file]);
+    // While the commit goes on.
+    let writer = catalog.writer.lock().unwrap();
+    catalog.drop_orphans(&[file]).unwrap();
+    drop(writer);
     catalog.settle_orphans(past.number, &known).unwrap();
 
     assert_eq!(catalog.snapshot().unwrap().orphans(INodeNo(0), 10).unwrap(), []);
 }
 
 #[test]
-fn what_is_no_part_of_the_tree_stays_with_a_tree_that_is_written_as_a_whole() {
+fn a_rebuild_keeps_what_is_no_part_of_the_tree() {
     let (_folder, catalog) = catalog();
     let [gone, stays, other] = ["gone", "stays", "other"].map(|name| entry(&format!("http://h/{name}")));
     let listed = [edition(1), vec![gone.clone(), stays.clone()]].concat();
@@ -244,7 +246,7 @@ fn what_is_no_part_of_the_tree_stays_with_a_tree_that_is_written_as_a_whole() {
 }
 
 #[test]
-fn changes_of_a_set_that_is_not_listed_rest_in_a_tree_that_is_written_as_a_whole() {
+fn a_rebuild_keeps_changes_of_a_set_that_is_not_listed() {
     let (_folder, catalog) = catalog();
     let others = [entry("http://h/other")];
     list(&catalog, &[(ONE, Some(10), &edition(1)), (OTHER, Some(10), &others)], &[], Held::Nothing);

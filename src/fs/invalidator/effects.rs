@@ -68,16 +68,16 @@ impl Effects {
         let notify = move |notification: &Notification<'_>| send(&device, notification);
         let drop_pages = move |ino, range: &Range<u64>| send(&of_pages, &Notification::Pages(ino, range));
         let places = Arc::clone(&catalog);
-        let place = move |ino| match places.snapshot().and_then(|snapshot| snapshot.parent(ino)) {
-            Ok(place) => place,
+        let place = move |ino| match places.snapshot().and_then(|snapshot| snapshot.inode(ino)) {
+            Ok(inode) => inode.and_then(|inode| inode.name).map(|name| (name.folder, name.name)),
             Err(error) => {
                 tracing::error!("the kernel may show an old folder: {}", chain(&error));
                 None
             }
         };
         let former = Arc::clone(&catalog);
-        let former_place = move |ino| match former.snapshot().and_then(|snapshot| snapshot.place_of_orphan(ino)) {
-            Ok(place) => place,
+        let former_place = move |ino| match former.snapshot().and_then(|snapshot| snapshot.inode(ino)) {
+            Ok(inode) => inode.and_then(|inode| inode.former),
             Err(error) => {
                 tracing::error!("the kernel may show an old name: {}", chain(&error));
                 None

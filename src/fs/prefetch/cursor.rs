@@ -115,12 +115,12 @@ impl Cursor {
                 at = Cursor { after: EntryId(0), in_folders: true, ..at };
                 continue;
             }
-            let Some((parent, entry)) = snapshot.place(at.folder)? else { return Ok(Stopped::End) };
+            let Some(above) = snapshot.inode(at.folder)?.and_then(|inode| inode.name) else { return Ok(Stopped::End) };
             at = Cursor {
-                folder: parent,
-                after: entry,
+                folder: above.folder,
+                after: above.entry,
                 in_folders: at.order == Order::FilesFirst,
-                ceiling: if at.folder == at.ceiling { parent } else { at.ceiling },
+                ceiling: if at.folder == at.ceiling { above.folder } else { at.ceiling },
                 roams: true,
                 ..at
             };

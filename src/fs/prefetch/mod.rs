@@ -24,7 +24,7 @@ pub use walk::{Consumer, Reader};
 use super::FsOptions;
 use super::error::FsError;
 use super::links::wanted;
-use crate::catalog::{Catalog, CatalogError, Node, Snapshot};
+use crate::catalog::{Catalog, CatalogError, Name, Node, Snapshot};
 use crate::content::Content;
 use crate::content::fixity::WHOLE_LIMIT;
 use crate::platform::error_chain::chain;
@@ -154,7 +154,7 @@ impl Prefetch {
             return Ok(());
         }
         let snapshot = self.catalog.snapshot()?;
-        let Some((folder, entry)) = snapshot.place(ino)? else { return Ok(()) };
+        let Some(Name { folder, entry, .. }) = snapshot.inode(ino)?.and_then(|inode| inode.name) else { return Ok(()) };
         let mut cursor = Cursor::behind(folder, entry);
         if consumer == Consumer::Bytes && self.listings.is_last(reader.thread, folder) {
             let top = self.top_listed(&snapshot, folder, reader.thread)?;
@@ -180,8 +180,8 @@ impl Prefetch {
     fn top_listed(&self, snapshot: &Snapshot<'_>, folder: INodeNo, thread: u32) -> Result<INodeNo, CatalogError> {
         let mut top = folder;
         for _ in 0..DEEP {
-            match snapshot.place(top)? {
-                Some((parent, _)) if parent != top && self.listings.has(thread, parent) => top = parent,
+            match snapshot.inode(top)?.and_then(|inode| inode.name) {
+                Some(Name { folder, .. }) if self.listings.has(thread, folder) => top = folder,
                 _ => break,
             }
         }

@@ -1,4 +1,4 @@
-//! What every LMDB environment needs and LMDB does not do.
+//! What each LMDB environment needs and LMDB does not do.
 
 mod read_ahead;
 mod readers;
@@ -8,19 +8,21 @@ pub use read_ahead::Ahead;
 pub use readers::{Readers, Reading};
 pub use structure::{StructureError, check};
 
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Octets of the lock file before its readers, rounded up.
+/// Bytes of the lock file before its readers, rounded up.
 const LOCK_HEADER: u64 = 4096;
 
-/// Octets of one reader in the lock file: a cache line.
+/// Bytes of one reader in the lock file: a cache line.
 const READER: u64 = 64;
 
-/// Of a limited address space one map takes at most this part: a catalog that is replaced has three, and the rest of the process needs some.
+/// One map takes at most this part of a limited address space: a catalog that is replaced has three, and the rest of the process needs some.
 const SHARE: u64 = 8;
 
 /// A map that is smaller is of no use.
@@ -47,22 +49,17 @@ pub fn reserve_lock_file(folder: &Path, readers: u32) -> io::Result<()> {
         0 => LOCK_HEADER + u64::from(readers) * READER,
         length => length,
     };
-    // SAFETY: the descriptor is open; the call touches no memory of ours.
-    if unsafe { libc::fallocate(lock.as_raw_fd(), 0, 0, length.cast_signed()) } == 0 {
-        return Ok(());
-    }
-    match io::Error::last_os_error() {
-        // The file system knows no such thing.
-        error if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS)) => Ok(()),
-        error => Err(error),
+    match fallocate(&lock, FallocateFlags::empty(), 0, length) {
+        // Some file systems cannot.
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        Err(cause) => Err(cause.into()),
     }
 }
 
-/// Opens an environment by `open`, which is given the size of its map: `wanted` bytes, or so much less that the address space has
-/// room for it. No less than the file: LMDB sees to that.
+/// Opens an environment by `open`, which is given the size of its map: `wanted` bytes, or less where the address space has no room for so
+/// many. No less than the file: LMDB sees to that.
 pub fn with_map<T>(wanted: u64, mut open: impl FnMut(usize) -> heed::Result<T>) -> heed::Result<T> {
-    let limit = address_space();
-    let most = limit.map_or(wanted, |limit| wanted.min((limit / SHARE).max(LEAST_MAP)));
+    let most = address_space().map_or(wanted, |limit| wanted.min((limit / SHARE).max(LEAST_MAP)));
     let mut size = usize::try_from(most).unwrap_or(usize::MAX / 2) / GRANULE * GRANULE;
     loop {
         match open(size) {
@@ -86,10 +83,7 @@ pub fn no_address_space() -> io::Error {
 
 /// Bytes that this process may map, where that is limited.
 fn address_space() -> Option<u64> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` lives through the call, which writes to it alone.
-    let asked = unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) };
-    (asked == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+    getrlimit(Resource::As).current
 }
 
 #[cfg(test)]

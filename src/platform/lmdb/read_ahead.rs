@@ -1,68 +1,68 @@
-//! Reading ahead of one who goes through a table in its order. Environments are opened with NO_READ_AHEAD, since those who look names up
-//! jump; a reader of all of one would wait for each page that is not in memory by itself.
+//! Read-ahead for a reader that goes through a table in order. Environments are opened with NO_READ_AHEAD, as lookups jump; a reader of
+//! a whole table would wait for each page that is not in memory.
 
 use std::ops::Range;
 
-/// Within once or twice so many octets the next record must lie for a reader to be taken for one who goes on.
+/// The next record lies within once or twice so many bytes where a reader goes on in order.
 const FIRST: usize = 64 << 10;
 
-/// Octets that are asked for at most before their reader is there.
+/// Bytes asked for ahead of the reader, at most.
 const MOST: usize = 1 << 20;
 
-/// Octets of one asking, of which the kernel takes no more than the device reads at once (madvise(2), MADV_WILLNEED).
+/// Bytes of one request: the kernel takes no more than the device reads at once (madvise(2), MADV_WILLNEED).
 const AT_ONCE: usize = 128 << 10;
 
-/// One reader of one table: its records are given in the order in which they are read.
+/// One reader of one table: its records are passed in the order in which they are read.
 ///
-/// Pages of a table lie in its order but for those that were written anew since: so a way is gone on with after a step aside.
+/// Pages of a table lie in its order, but for those that were written later: so a run goes on after a jump.
 #[derive(Debug, Default)]
 pub struct Ahead {
-    way: Way,
-    aside: Way,
+    run: Run,
+    jump: Run,
 }
 
-/// Addresses up to `end` are of this way; those of the last `window` octets before it were asked for, but for the first.
+/// Addresses up to `end` are of this run; those of the last `window` bytes before it were asked for, but for the first.
 #[derive(Clone, Copy, Debug, Default)]
-struct Way {
+struct Run {
     from: usize,
     end: usize,
     window: usize,
 }
 
-impl Way {
+impl Run {
     fn holds(&self, at: usize) -> bool {
         (self.from..self.end).contains(&at)
     }
 }
 
 impl Ahead {
-    /// This record was read, where it lies in the environment's mapping. What is asked for is read while its reader goes on.
+    /// This record of the environment's mapping was read. The kernel reads what is asked for while the reader goes on.
     pub fn read(&mut self, record: &[u8]) {
         let Some(pages) = self.next(record.as_ptr().addr()) else { return };
         for first in pages.step_by(AT_ONCE) {
-            // SAFETY: pages are read that are not in memory, and nothing else changes, whatever is mapped there.
+            // SAFETY: pages are read that are not in memory, and nothing else changes, with any mapping there.
             unsafe { libc::madvise(std::ptr::without_provenance_mut(first), AT_ONCE, libc::MADV_WILLNEED) };
         }
     }
 
     /// What to ask for once the record at this address was read.
     fn next(&mut self, at: usize) -> Option<Range<usize>> {
-        if !self.way.holds(at) {
-            if !self.aside.holds(at) {
+        if !self.run.holds(at) {
+            if !self.jump.holds(at) {
                 let from = at - at % FIRST;
-                self.aside = Way { from, end: from + 2 * FIRST, window: FIRST };
+                self.jump = Run { from, end: from + 2 * FIRST, window: FIRST };
                 return None;
             }
-            std::mem::swap(&mut self.way, &mut self.aside);
+            std::mem::swap(&mut self.run, &mut self.jump);
         }
-        let way = &mut self.way;
-        way.from = way.from.max((at - at % FIRST).saturating_sub(FIRST));
-        if at + way.window / 2 < way.end {
+        let run = &mut self.run;
+        run.from = run.from.max((at - at % FIRST).saturating_sub(FIRST));
+        if at + run.window / 2 < run.end {
             return None;
         }
-        way.window = (2 * way.window).min(MOST);
-        let pages = way.end..way.end + way.window;
-        way.end = pages.end;
+        run.window = (2 * run.window).min(MOST);
+        let pages = run.end..run.end + run.window;
+        run.end = pages.end;
         Some(pages)
     }
 }
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_on_has_every_page_asked_for_once_before_and_never_much_more() {
+    fn a_reader_in_order_has_each_page_asked_for_once() {
         let mut ahead = Ahead::default();
         let (mut begin, mut end) = (None, 0);
         for page in 0..10_000 {
@@ -101,13 +101,13 @@ mod tests {
     }
 
     #[test]
-    fn for_who_jumps_nothing_is_read() {
+    fn nothing_is_read_ahead_for_a_reader_that_jumps() {
         assert!(asked((0..10_000).map(|step| step * 7919 % 100_003 * 40)).is_empty());
         assert!(asked((0..10_000).rev().map(|step| step * 20)).is_empty());
     }
 
     #[test]
-    fn a_step_aside_ends_no_way() {
+    fn a_jump_ends_no_run() {
         let straight = asked(0..2000);
         let step = |page: usize| (page > 100).then(|| 1_000_000 + page % 7 * 5000);
         let with_steps = asked((0..2000).flat_map(|page| [Some(page), step(page)]).flatten());
@@ -117,40 +117,40 @@ mod tests {
 
     #[test]
     fn pages_are_in_memory_before_they_are_read() {
-        // Beside this program: of a file system in memory nothing is read ahead.
+        // In the folder of this program: nothing is read ahead on a file system in memory.
         let folder = std::env::current_exe().unwrap().parent().unwrap().to_owned();
         let mut file: File = tempfile::tempfile_in(folder).unwrap();
-        let octets = 4 << 20;
-        file.write_all(&vec![7; octets]).unwrap();
+        let bytes = 4 << 20;
+        file.write_all(&vec![7; bytes]).unwrap();
         file.sync_all().unwrap();
         // SAFETY: a new mapping of the file, read alone, and given back below.
         let mapped = unsafe {
             let null = std::ptr::null_mut();
             libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED);
-            let mapped = libc::mmap(null, octets, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0);
+            let mapped = libc::mmap(null, bytes, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0);
             assert_ne!(mapped, libc::MAP_FAILED);
-            libc::madvise(mapped, octets, libc::MADV_RANDOM);
-            std::slice::from_raw_parts(mapped.cast::<u8>(), octets)
+            libc::madvise(mapped, bytes, libc::MADV_RANDOM);
+            std::slice::from_raw_parts(mapped.cast::<u8>(), bytes)
         };
         let in_memory = |page: usize| {
             let mut seen = 0;
             // SAFETY: one page of the mapping, and room for its answer (mincore(2)).
-            let told = unsafe { libc::mincore(mapped[page * PAGE..].as_ptr().cast_mut().cast(), PAGE, &mut seen) };
-            assert_eq!(told, 0, "pages of {PAGE} octets");
+            let answer = unsafe { libc::mincore(mapped[page * PAGE..].as_ptr().cast_mut().cast(), PAGE, &mut seen) };
+            assert_eq!(answer, 0, "pages of {PAGE} bytes");
             seen & 1 != 0
         };
         assert!(!in_memory(300), "this program lies on a disk, whose pages can be dropped");
         let mut ahead = Ahead::default();
 
-        let waited_for = (0..octets / PAGE).filter(|page| {
+        let waited_for = (0..bytes / PAGE).filter(|page| {
             let is_late = !in_memory(*page);
             assert_eq!(mapped[page * PAGE], 7);
             ahead.read(&mapped[page * PAGE..][..1]);
             is_late
         });
 
-        assert!(waited_for.count() < octets / PAGE / 4);
+        assert!(waited_for.count() < bytes / PAGE / 4);
         // SAFETY: nothing refers to it any more.
-        unsafe { libc::munmap(mapped.as_ptr().cast_mut().cast(), octets) };
+        unsafe { libc::munmap(mapped.as_ptr().cast_mut().cast(), bytes) };
     }
 }

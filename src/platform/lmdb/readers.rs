@@ -1,16 +1,15 @@
-//! Read transactions that one reader leaves to the next.
+//! Read transactions that are used again.
 //!
-//! To begin one takes a place in the environment's table of readers, under a lock that all share, and every table's root is looked
-//! up anew. So one that was ended well waits for the next reader, for as long as nothing was committed: as it reads the revision
-//! that is current, it keeps no page from reuse that the current one does not need. A commit lets all that wait go
-//! ([`Readers::let_go`]); one that is in use meanwhile is not taken back.
+//! A new one takes a place in the environment's table of readers, under a lock that all share, and looks up the root of each table. So one
+//! that ended well waits for the next reader until something is committed: as it reads the current revision, it keeps no other page from
+//! reuse. A commit ends all that wait ([`Readers::let_go`]); one that is in use meanwhile is not kept.
 
 use heed::{Env, RoTxn, WithoutTls};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Threads that find a transaction of their own; more share, and begin one where the place is empty.
+/// Threads with a place of their own; more threads share, and begin a transaction where the place is empty.
 const PLACES: usize = 16;
 
 /// A transaction of one environment, on any thread.
@@ -20,13 +19,13 @@ pub type Reading = RoTxn<'static, WithoutTls>;
 #[derive(Default)]
 pub struct Readers([Place; PLACES]);
 
-/// Of one thread, so that no other waits for its lock; in a cache line of its own.
+/// Of one thread, so that no other waits for its lock, and in a cache line of its own.
 #[derive(Default)]
 #[repr(align(128))]
 struct Place(Mutex<Option<Reading>>);
 
 impl Readers {
-    /// A transaction that reads what was committed last.
+    /// A transaction that reads the last commit.
     pub fn take(&self, env: &Env<WithoutTls>) -> heed::Result<Reading> {
         let waiting = self.place().0.try_lock().ok().and_then(|mut waiting| waiting.take());
         match waiting.filter(|reading| is_current(env, reading)) {
@@ -35,9 +34,9 @@ impl Readers {
         }
     }
 
-    /// Takes one back that nothing failed in.
+    /// Keeps one in which nothing failed.
     pub fn give_back(&self, env: &Env<WithoutTls>, reading: Reading) {
-        // Asked under the lock: a commit lets go of what waits after it has become the current one.
+        // Checked under the lock: a commit becomes current before it ends those that wait.
         if let Ok(mut waiting) = self.place().0.try_lock()
             && waiting.is_none()
             && is_current(env, &reading)
@@ -46,7 +45,7 @@ impl Readers {
         }
     }
 
-    /// Ends all that wait. To be called behind every commit.
+    /// Ends all that wait. Called after each commit.
     pub fn let_go(&self) {
         for Place(place) in &self.0 {
             let waiting = place.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -54,7 +53,7 @@ impl Readers {
         }
     }
 
-    /// Of the thread that asks.
+    /// Of this thread.
     fn place(&self) -> &Place {
         static THREADS: AtomicUsize = AtomicUsize::new(0);
         thread_local! {
@@ -96,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_reader_goes_on_with_the_last_ones_transaction_and_sees_every_commit() {
+    fn a_reader_uses_the_last_transaction_and_sees_each_commit() {
         let folder = tempfile::tempdir().unwrap();
         let ((env, table), readers) = (environment(folder.path()), Readers::default());
         for number in 0..10u8 {
@@ -115,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_in_use_while_something_was_committed_is_not_taken_back() {
+    fn a_transaction_in_use_during_a_commit_is_not_kept() {
         let folder = tempfile::tempdir().unwrap();
         let ((env, table), readers) = (environment(folder.path()), Readers::default());
         put(&env, &table, b"before");
@@ -132,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn as_long_as_commits_let_go_their_pages_are_used_again() {
+    fn pages_are_used_again_while_commits_let_go() {
         let folder = tempfile::tempdir().unwrap();
         let ((env, table), readers) = (environment(folder.path()), Readers::default());
         let size = || env.info().last_page_number;

@@ -1,4 +1,4 @@
-//! Whether the file of an environment can be mapped without harm, found by plain reads before LMDB maps it.
+//! Whether the file of an environment can be mapped without harm, by plain reads before LMDB maps it.
 //!
 //! LMDB trusts its file. A page that the file lost is a SIGBUS where it is read, and a number of a page that is none is a SIGSEGV or an
 //! assertion: each ends the mount. So the trees are followed here first: each page but the two meta pages belongs to exactly one tree or is
@@ -60,7 +60,8 @@ type Checked<T = ()> = Result<T, StructureError>;
 /// Checks the file of the environment in `folder`, which other processes may have open. A missing file is in order.
 ///
 /// The trees are followed where the file is small, shorter than its meta page says, or `unclean`: some process did not close it.
-/// After a process that was killed the kernel has all that it wrote. A short file that is in order lacks free pages alone: LMDB never writes pages that one commit takes at the end and frees.
+/// The kernel has all that a killed process wrote. A short file that is in order lacks free pages alone: LMDB never writes pages that one
+/// commit takes at the end and frees.
 pub fn check(folder: &Path, unclean: bool) -> Checked {
     let path = folder.join("data.mdb");
     let checked = match File::open(&path) {

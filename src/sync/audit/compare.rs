@@ -177,10 +177,8 @@ impl Trees<'_> {
 
     /// Whether a folder of the tree has gone, or has other children, since the beginning.
     fn has_changed(&self, folder: INodeNo) -> Result<bool, CatalogError> {
-        Ok(match self.shown.attributes_and_parent(folder)? {
-            Some((node, parent)) => self.is_later(&node) || (parent.is_none() && folder != INodeNo::ROOT),
-            None => true,
-        })
+        let inode = self.shown.inode(folder)?;
+        Ok(inode.is_none_or(|inode| inode.former.is_some() || self.is_later(&inode.node)))
     }
 
     fn is_later(&self, node: &Node) -> bool {

@@ -1,0 +1,196 @@
+//! Rows of the tables, checked and decoded.
+
+use super::super::naming::resolve::DEEPEST;
+use super::codec::{Octets, damaged, push_string, unseal};
+use super::keys::{entry_key, ino_key, name_key};
+use super::record::{InodeRecord, NodeRecord, OrphanRecord, ResourceRecord, RevisionRecord};
+use super::sets::SetTable;
+use super::symbols::Symbols;
+use super::{CatalogError, ROOT, Store, Table, meta};
+use crate::catalog::Naming;
+use crate::document::Uri;
+use heed::RoTxn;
+use std::ops::Bound;
+
+/// Earlier programs entered no names of a folder of so few children: these are looked for among its first children.
+const UNNAMED: usize = 48;
+
+/// What is at a key.
+pub type Lookup<T> = Result<Option<T>, CatalogError>;
+
+/// Key and checked record.
+pub type Row<'t> = Result<(&'t [u8], &'t [u8]), CatalogError>;
+
+impl Store {
+    /// The record at `key` of `table`, checked.
+    pub fn get<'t>(&self, txn: &'t RoTxn<'_>, table: Table, key: &[u8]) -> Lookup<&'t [u8]> {
+        table.get(txn, key)?.map(|sealed| unseal(key, sealed)).transpose()
+    }
+
+    /// The rows of `table` within `range`, ascending: keys and checked records.
+    pub fn rows<'t>(
+        &self,
+        txn: &'t RoTxn<'_>,
+        table: Table,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+    ) -> Result<impl Iterator<Item = Row<'t>> + use<'t>, CatalogError> {
+        Ok(table.range(txn, &range)?.map(|pair| {
+            let (key, sealed) = pair?;
+            Ok((key, unseal(key, sealed)?))
+        }))
+    }
+
+    /// The record at `key` of `table`, decoded.
+    fn decoded<'t, T>(
+        &self,
+        txn: &'t RoTxn<'_>,
+        table: Table,
+        key: &[u8],
+        decode: impl FnOnce(&'t [u8]) -> Option<T>,
+    ) -> Lookup<T> {
+        self.get(txn, table, key)?.map(|record| decode(record).ok_or_else(|| damaged("sense", key))).transpose()
+    }
+
+    pub fn meta<'t>(&self, txn: &'t RoTxn<'_>, key: &[u8]) -> Lookup<&'t [u8]> {
+        self.get(txn, self.meta, key)
+    }
+
+    pub fn revision(&self, txn: &RoTxn<'_>) -> Lookup<RevisionRecord> {
+        self.decoded(txn, self.meta, meta::REVISION, RevisionRecord::decode)
+    }
+
+    /// Distinguishes this store from every other: see [`crate::catalog::Catalog::instance`].
+    pub fn instance(&self, txn: &RoTxn<'_>) -> Result<u64, CatalogError> {
+        let decode = |record: &[u8]| Some(u64::from_le_bytes(record.try_into().ok()?));
+        let instance = self.decoded(txn, self.meta, meta::INSTANCE, decode)?;
+        instance.ok_or_else(|| damaged("absence", meta::INSTANCE))
+    }
+
+    pub fn symbols(&self, txn: &RoTxn<'_>) -> Result<Symbols, CatalogError> {
+        Ok(self.decoded(txn, self.meta, meta::SYMBOLS, Symbols::decode)?.unwrap_or_default())
+    }
+
+    /// The sets of the revision; none before the first.
+    pub fn sets(&self, txn: &RoTxn<'_>) -> Result<SetTable, CatalogError> {
+        Ok(self.decoded(txn, self.meta, meta::SETS, SetTable::decode)?.unwrap_or_default())
+    }
+
+    /// The naming that the revision was made with.
+    pub fn naming(&self, txn: &RoTxn<'_>) -> Result<Naming, CatalogError> {
+        let naming = self.decoded(txn, self.meta, meta::NAMING, decode_naming)?;
+        naming.ok_or_else(|| damaged("absence", meta::NAMING))
+    }
+
+    pub fn entry<'t>(&self, txn: &'t RoTxn<'_>, parent: u64, entry: u64) -> Lookup<NodeRecord<'t>> {
+        self.decoded(txn, self.entries, &entry_key(parent, entry), NodeRecord::decode)
+    }
+
+    pub fn inode<'t>(&self, txn: &'t RoTxn<'_>, ino: u64) -> Lookup<InodeRecord<'t>> {
+        self.decoded(txn, self.inodes, &ino_key(ino), InodeRecord::decode)
+    }
+
+    pub fn orphan<'t>(&self, txn: &'t RoTxn<'_>, ino: u64) -> Lookup<OrphanRecord<'t>> {
+        self.decoded(txn, self.orphans, &ino_key(ino), OrphanRecord::decode)
+    }
+
+    /// Place, resource and node of an inode that has a name.
+    pub fn inode_entry<'t>(&self, txn: &'t RoTxn<'_>, ino: u64) -> Lookup<(InodeRecord<'t>, NodeRecord<'t>)> {
+        let Some(place) = self.inode(txn, ino)? else { return Ok(None) };
+        match self.entry(txn, place.parent, place.entry)? {
+            Some(node) if node.ino == ino => Ok(Some((place, node))),
+            _ => Err(damaged("entry", &ino_key(ino))),
+        }
+    }
+
+    /// The path of an inode's name; `None` where it has none.
+    pub fn path_of(&self, txn: &RoTxn<'_>, ino: u64) -> Lookup<String> {
+        let (mut names, mut above) = (Vec::new(), ino);
+        while above != ROOT {
+            match self.inode_entry(txn, above)? {
+                // Every folder is older in its path than what lies in it: a chain longer than any path is a cycle.
+                Some((place, node)) if names.len() <= DEEPEST => {
+                    names.push(std::str::from_utf8(node.name).map_err(|_| damaged("name", &ino_key(above)))?);
+                    above = place.parent;
+                }
+                None if names.is_empty() => return Ok(None),
+                _ => return Err(damaged("parent", &ino_key(above))),
+            }
+        }
+        names.reverse();
+        Ok(Some(names.join("/")))
+    }
+
+    /// The URI of the resource of `ino` in a revision made under `naming`.
+    pub fn uri_of(
+        &self,
+        txn: &RoTxn<'_>,
+        ino: u64,
+        record: &ResourceRecord<'_>,
+        naming: &Naming,
+    ) -> Result<Uri, CatalogError> {
+        let sense = || damaged("resource", &ino_key(ino));
+        match record.uri {
+            Some(uri) => Uri::parse(uri).map_err(|_| sense()),
+            None => naming.uri(&self.path_of(txn, ino)?.ok_or_else(sense)?, record.https).ok_or_else(sense),
+        }
+    }
+
+    /// The order of `names` within a folder.
+    pub fn name_hash(&self, name: &[u8]) -> u64 {
+        xxhash_rust::xxh3::xxh3_64(name) >> (u64::BITS - self.hash_bits)
+    }
+
+    /// Entry id and node of `name` in `parent`.
+    pub fn named<'t>(&self, txn: &'t RoTxn<'_>, parent: u64, name: &[u8]) -> Lookup<(u64, NodeRecord<'t>)> {
+        let key = name_key(parent, self.name_hash(name));
+        let mut ids = Octets(self.get(txn, self.names, &key)?.unwrap_or_default());
+        while let Some(id) = ids.number() {
+            let node = self.entry(txn, parent, id)?.ok_or_else(|| damaged("entry", &key))?;
+            if node.name == name {
+                return Ok(Some((id, node)));
+            }
+        }
+        let is_it = |child: &Result<(u64, NodeRecord<'_>), CatalogError>| {
+            child.as_ref().map_or(true, |(_, node)| node.name == name)
+        };
+        self.children(txn, parent, 0)?.take(UNNAMED).find(is_it).transpose()
+    }
+
+    /// The children of `parent` behind entry `after`, in the order of their entry ids.
+    pub fn children<'t>(
+        &self,
+        txn: &'t RoTxn<'_>,
+        parent: u64,
+        after: u64,
+    ) -> Result<impl Iterator<Item = Result<(u64, NodeRecord<'t>), CatalogError>> + use<'t>, CatalogError> {
+        let (first, end) = (entry_key(parent, after), entry_key(parent + 1, 0));
+        let range = (Bound::Excluded(&first[..]), Bound::Excluded(&end[..]));
+        Ok(self.rows(txn, self.entries, range)?.map(|row| {
+            let (key, record) = row?;
+            let node = NodeRecord::decode(record).ok_or_else(|| damaged("sense", key))?;
+            let id = key.get(5..).and_then(|id| Octets(id).number()).ok_or_else(|| damaged("key", key))?;
+            Ok((id, node))
+        }))
+    }
+}
+
+pub fn push_naming(out: &mut Vec<u8>, naming: &Naming) {
+    let Naming { own_authority, maps, extension_by_type } = naming;
+    out.push(u8::from(*extension_by_type));
+    push_string(out, own_authority);
+    for (prefix, path) in maps {
+        push_string(out, prefix);
+        push_string(out, path);
+    }
+}
+
+fn decode_naming(bytes: &[u8]) -> Option<Naming> {
+    let mut bytes = Octets(bytes);
+    let extension_by_type = bytes.octet()? != 0;
+    let own_authority = bytes.string()?.into();
+    let mut maps = Vec::new();
+    while !bytes.0.is_empty() {
+        maps.push((bytes.string()?.into(), bytes.string()?.into()));
+    }
+    Some(Naming { own_authority, maps, extension_by_type })
+}
