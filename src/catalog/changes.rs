@@ -9,7 +9,7 @@ use super::losses::{Departures, losses};
 use super::naming::locate::locate;
 use super::naming::resolve::path_of_record;
 use super::revision::Before;
-use super::store::codec::{damaged, unseal};
+use super::store::codec::damaged;
 use super::store::keys::statement_key;
 use super::store::record::ResourceRecord;
 use super::store::sets::SetTable;
@@ -19,6 +19,7 @@ use super::{Applied, Catalog, CatalogError, Committed, Decide, Held, HeldDeletio
 use super::{held, version};
 use crate::document::{Change, Timestamp, Uri};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
@@ -146,10 +147,9 @@ impl Changes<'_> {
         let old = store.env.read_txn()?;
         let most = self.catalog.most_in_place.load(Ordering::Relaxed);
         let mut accepted = 0;
-        for pair in store.held.iter(&old)? {
-            let (key, sealed) = pair?;
-            let HeldDeletion { set, uri, .. } =
-                held::decode(key, unseal(key, sealed)?).ok_or_else(|| damaged("sense", key))?;
+        for row in store.rows(&old, store.held, (Bound::Unbounded, Bound::Unbounded))? {
+            let (key, row) = row?;
+            let HeldDeletion { set, uri, .. } = held::decode(key, row).ok_or_else(|| damaged("sense", key))?;
             let sets = &mut self.resources.entry(uri).or_default().accepted;
             if !sets.contains(&set) {
                 sets.push(set);

@@ -2,13 +2,12 @@
 //! stated after all where they are held back.
 
 use super::ingest::Rows;
-use super::losses::Departures;
 use super::naming::resolve::path_of_record;
 use super::sort::{RunLimits, Sorted, Sorter, SpillFolder};
 use super::sort_key::{push_key, slashed, tag};
 use super::store::codec::{Octets, damaged, push_varint};
 use super::store::record::ResourceRecord;
-use super::{Catalog, CatalogError, Departure, Held, Naming, SetId};
+use super::{Catalog, CatalogError, Held, Naming, SetId};
 use crate::document::Uri;
 
 /// Of these there are few, or the memory of the list itself is free by now.
@@ -99,16 +98,6 @@ impl Departed {
             }
         }
         Ok(())
-    }
-
-    /// How many leave which sets.
-    pub(super) fn count(&mut self) -> Result<Vec<Departure>, CatalogError> {
-        let mut departures = Departures::default();
-        self.each(&mut |leaving| {
-            departures.count(leaving.resource.sets.iter(), leaving.is_last);
-            Ok(())
-        })?;
-        Ok(departures.into_vec())
     }
 
     /// What is `held` of them, as rows of a sorted statement, folders included.

@@ -2,7 +2,7 @@
 
 use super::apply::UriChange;
 use super::departing::{Departed, Departing};
-use super::losses::Tally;
+use super::losses::{Departures, Tally};
 use super::naming::locate::locate;
 use super::naming::resolve::{path_of_record, uri};
 use super::revision::Before;
@@ -64,7 +64,9 @@ impl Diff {
         walk(before, listing, statement, &mut comparison)?;
         let Comparison { tally, departing, mut changes, most, .. } = comparison;
         let mut departed = departing.finish()?;
+        let mut departures = Departures::default();
         departed.each(&mut |leaving| {
+            departures.count(leaving.resource.sets.iter(), leaving.is_last);
             if leaving.is_last {
                 let change = UriChange { path_before: Some(leaving.path.to_owned()), ..UriChange::default() };
                 add(&mut changes, most, |changes| {
@@ -73,7 +75,7 @@ impl Diff {
             }
             Ok(())
         })?;
-        let losses = tally.losses(before.files(), &before.sets, departed.count()?);
+        let losses = tally.losses(before.files(), &before.sets, departures.into_vec());
         Ok(Diff { changes, losses, departed, sets: tally.table(listing.speaking.lists) })
     }
 
@@ -143,31 +145,38 @@ impl<'o> Comparison<'_, 'o> {
     }
 
     /// A resource that is in the tree has this record there, and `new` in the statement.
-    fn stays(&mut self, file: &File<'_>, new: &ResourceRecord<'_>, uri: Uri, known: &[u8]) -> Result<(), CatalogError> {
+    fn stays(&mut self, file: &File<'_>, new: &ResourceRecord<'_>, known: &[u8]) -> Result<(), CatalogError> {
         let sense = || damaged("resource", file.path);
         let symbols = &self.catalog.symbols;
         let record = ResourceRecord::decode(known).ok_or_else(sense)?;
         self.tally.count(new.sets, Some(record.sets));
-        let left: Vec<SetId> = record.sets.iter().filter(|set| !new.sets.contains(*set)).collect();
-        if !left.is_empty() {
-            self.departing.add(&uri, &record, &left, None, (self.catalog, self.naming))?;
+        if record.sets != new.sets {
+            let left: Vec<SetId> = record.sets.iter().filter(|set| !new.sets.contains(*set)).collect();
+            if !left.is_empty() {
+                let uri = self.uri(file, new)?;
+                self.departing.add(&uri, &record, &left, None, (self.catalog, self.naming))?;
+            }
         }
         let is_same = record.says_the_same(new) && record.sets == new.sets && record.member == new.member;
         let vouched = || version::same_after_update(&record, new, true, symbols).ok_or_else(sense);
-        if is_same && (!file.is_news || vouched()?) || self.changes.is_none() {
+        if self.changes.is_none() || (is_same && (!file.is_news || vouched()?)) {
             return Ok(());
         }
+        let uri = self.uri(file, new)?;
         let path_before = path_of_record(self.old_naming, &uri, &record, symbols).ok_or_else(sense)?.0;
-        self.change(file, new, uri, Some(path_before))
+        self.change(file, new, Some(path_before))
     }
 
     fn change(
         &mut self,
         file: &File<'_>,
         new: &ResourceRecord<'_>,
-        uri: Uri,
         path_before: Option<String>,
     ) -> Result<(), CatalogError> {
+        if self.changes.is_none() {
+            return Ok(());
+        }
+        let uri = self.uri(file, new)?;
         let path = slashed(file.path).ok_or_else(|| damaged("resource", file.path))?;
         let mut resource = Vec::new();
         new.push_with_uri(Some(uri.as_str()), &mut resource);
@@ -216,24 +225,20 @@ impl<'o> Visitor<'o> for Comparison<'_, 'o> {
             }
             let record = ResourceRecord::decode(known.resource).ok_or_else(sense)?;
             if self.before.is_same_uri((known.node.ino, &record), &new, file.path, self.naming)? {
-                let uri = self.uri(&file, &new)?;
-                return self.stays(&file, &new, uri, known.resource);
+                return self.stays(&file, &new, known.resource);
             }
         }
         before.map_or(Ok(()), |known| self.removed(known))?;
-        let uri = self.uri(&file, &new)?;
         // Under the same rules a resource has another name only where its plain one is taken.
-        let may_have_moved = self.is_renamed || self.naming.extension_by_type || !file.is_plain || before.is_some();
-        let located = match may_have_moved {
-            true => locate(self.before.store, self.before.old, self.old_naming, &uri)?,
-            false => None,
-        };
-        if let Some(located) = located {
-            self.departing.moved(located.node.ino);
-            return self.stays(&file, &new, uri, located.resource);
+        if self.is_renamed || self.naming.extension_by_type || !file.is_plain || before.is_some() {
+            let uri = self.uri(&file, &new)?;
+            if let Some(located) = locate(self.before.store, self.before.old, self.old_naming, &uri)? {
+                self.departing.moved(located.node.ino);
+                return self.stays(&file, &new, located.resource);
+            }
         }
         self.tally.count(new.sets, None);
-        self.change(&file, &new, uri, None)
+        self.change(&file, &new, None)
     }
 
     fn removed(&mut self, before: Known<'o>) -> Result<(), CatalogError> {

@@ -4,16 +4,16 @@
 use super::Statement;
 use super::sort::Sorted;
 use super::store::Store;
-use super::store::codec::{Octets, damaged, push_time, unseal};
+use super::store::codec::{Octets, damaged, push_time};
 use super::store::keys::statement_set;
 use super::store::record::{ResourceRecord, push_resource};
 use super::store::symbols::Symbols;
 use super::{CatalogError, SetId};
 use crate::document::{Change, Entry, Timestamp, Uri};
-use heed::types::Bytes;
-use heed::{RoIter, RoTxn};
+use heed::RoTxn;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
 /// One change, as the table and the sorter hold it: what happened and whether `datetime` follows, the time, `datetime`, the
 /// record with its URI (of a deletion with nothing else, unless its entry is of no deletion).
@@ -138,8 +138,8 @@ pub(super) fn brought_forward(
     speaking: Speaking<'_>,
     visit: &mut Visit<'_>,
 ) -> Result<(), CatalogError> {
-    let mut rows = store.journal.iter(old)?;
-    let mut known = next_row(&mut rows)?;
+    let mut rows = store.rows(old, store.journal, (Bound::Unbounded, Bound::Unbounded))?;
+    let mut known = rows.next().transpose()?;
     let mut new = next_news(news)?;
     loop {
         let order = match (&known, &new) {
@@ -164,7 +164,7 @@ pub(super) fn brought_forward(
             (None, _) => visit(key, row, Fate::Rests { is_new })?,
         }
         if order.is_le() {
-            known = next_row(&mut rows)?;
+            known = rows.next().transpose()?;
         }
         if order.is_ge() {
             new = next_news(news)?;
@@ -174,13 +174,6 @@ pub(super) fn brought_forward(
 
 fn time(key: &[u8], row: &[u8]) -> Result<Timestamp, CatalogError> {
     Ok(Row::decode(row).ok_or_else(|| damaged("sense", key))?.time)
-}
-
-fn next_row<'t>(rows: &mut RoIter<'t, Bytes, Bytes>) -> Result<Option<(&'t [u8], &'t [u8])>, CatalogError> {
-    match rows.next().transpose()? {
-        Some((key, sealed)) => Ok(Some((key, unseal(key, sealed)?))),
-        None => Ok(None),
-    }
 }
 
 /// The next key with the latest of its changes.

@@ -8,7 +8,7 @@ use super::store::codec::damaged;
 use super::store::keys::ino_key;
 use super::store::previous::Past;
 use super::store::record::{NodeRecord, ResourceRecord};
-use super::{Catalog, CatalogError, Invalidation, Kind, Renewal, Totals, version};
+use super::{Catalog, CatalogError, Invalidation, Kind, Renewal, version};
 use crate::platform::inode_set::InodeSet;
 use fuser::INodeNo;
 use std::collections::BTreeMap;
@@ -87,7 +87,6 @@ fn renew(catalog: &Catalog, mut inodes: Vec<(INodeNo, Renewal)>) -> Result<Vec<I
     let naming = store.naming(&old)?;
     in_transaction(catalog, &store, |transaction| {
         let mut tree = Tree::new(catalog, &store, &naming, &revision, transaction);
-        let mut totals = revision.totals;
         for (INodeNo(ino), renewal) in inodes {
             let Some((place, node)) = store.inode_entry(&old, ino)?.filter(|(_, node)| node.kind == Kind::File) else {
                 continue;
@@ -95,9 +94,9 @@ fn renew(catalog: &Catalog, mut inodes: Vec<(INodeNo, Renewal)>) -> Result<Vec<I
             let record = ResourceRecord::decode(place.resource).ok_or_else(|| damaged("resource", &ino_key(ino)))?;
             let uri = store.uri_of(&old, ino, &record, &naming)?;
             let known = Old { parent: place.parent, entry: place.entry, node, resource: Some((place.resource, uri)) };
-            renew_one(&mut tree, &known, renewal, &record, &mut totals)?;
+            renew_one(&mut tree, &known, renewal, &record)?;
         }
-        Ok(tree.finish(&revision, revision.at, totals, BTreeMap::new())?.invalidations)
+        Ok(tree.finish(revision.at, BTreeMap::new())?.invalidations)
     })
 }
 
@@ -107,7 +106,6 @@ fn renew_one(
     known: &Old<'_>,
     renewal: Renewal,
     record: &ResourceRecord<'_>,
-    totals: &mut Totals,
 ) -> Result<(), CatalogError> {
     let mut node = NodeRecord { mtime: version::later_than(known.node.mtime, tree.now), ..known.node };
     let mut resource = Vec::new();
@@ -117,10 +115,7 @@ fn renew_one(
             let sense = || damaged("resource", known.node.name);
             record.push_unpublished(&mut resource).ok_or_else(sense)?;
             node.freshness = ResourceRecord::decode(&resource).ok_or_else(sense)?.freshness();
-            if let Some(size) = node.size.take() {
-                totals.octets = totals.octets.saturating_sub(size);
-                totals.unsized_files += 1;
-            }
+            node.size = None;
         }
     }
     tree.replace(known, node, &resource).map(drop)

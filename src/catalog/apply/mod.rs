@@ -13,13 +13,13 @@ use super::naming::resolve::{path_of_record, settled_name, split, uri as uri_of}
 use super::naming::{beside_folder, disambiguated};
 use super::revision::Before;
 use super::statement::MOST_URIS;
-use super::store::codec::{damaged, unseal};
+use super::store::codec::damaged;
 use super::store::keys::displaced_prefix;
 use super::store::record::{NodeRecord, ResourceRecord};
 use super::store::sets::SetTable;
 use super::store::{TableId, meta};
 use super::version::{self, Coming, Outcome};
-use super::{Catalog, CatalogError, Committed, Freshness, Kind, Naming, SetId, Totals};
+use super::{Catalog, CatalogError, Committed, Freshness, Kind, Naming, SetId};
 use crate::document::{Timestamp, Uri};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
@@ -77,9 +77,8 @@ pub(super) fn apply(
             None => transaction.remove(table, key),
         })?;
         let mut tree = Tree::new(catalog, before.store, naming, revision, transaction);
-        let mut totals = revision.totals;
-        let left_out = Groups::new(catalog, before, naming, changes).settle(&mut tree, &mut totals)?;
-        let committed = tree.finish(revision, at, totals, left_out.paths)?;
+        let left_out = Groups::new(catalog, before, naming, changes).settle(&mut tree)?;
+        let committed = tree.finish(at, left_out.paths)?;
         for (set, left) in &left_out.sets {
             sets.entry(*set).files = sets.files(*set).saturating_sub(*left);
         }
@@ -164,11 +163,11 @@ impl<'o> Groups<'o> {
         Groups { catalog, before, naming, changed, due, folders: HashMap::new(), left_out: LeftOut::default() }
     }
 
-    /// Settles and writes all; brings `totals` up to date.
-    fn settle(mut self, tree: &mut Tree<'_, '_>, totals: &mut Totals) -> Result<LeftOut, CatalogError> {
+    /// Settles and writes all.
+    fn settle(mut self, tree: &mut Tree<'_, '_>) -> Result<LeftOut, CatalogError> {
         let mut groups = Vec::new();
         while let Some(((_, path), due)) = self.due.pop_last() {
-            groups.push(self.settle_group(path, due, tree, totals)?);
+            groups.push(self.settle_group(path, due, tree)?);
         }
         let mut new_folders = HashMap::new();
         for Group { path, before, new_folder, files } in groups.into_iter().rev() {
@@ -202,13 +201,7 @@ impl<'o> Groups<'o> {
     }
 
     /// Finds the names that the group of `path` is to have, when all beneath is settled, and removes those that it had and has no more.
-    fn settle_group(
-        &mut self,
-        path: String,
-        due: Due,
-        tree: &mut Tree<'_, '_>,
-        totals: &mut Totals,
-    ) -> Result<Group<'o>, CatalogError> {
+    fn settle_group(&mut self, path: String, due: Due, tree: &mut Tree<'_, '_>) -> Result<Group<'o>, CatalogError> {
         let (above, name) = split(&path);
         let before = self.names(&path)?;
         let folder_before = before.iter().find(|old| old.is_folder());
@@ -218,7 +211,6 @@ impl<'o> Groups<'o> {
         let mut resources = due.coming;
         for old in &before {
             let Some((record, uri)) = &old.resource else { continue };
-            count(totals, old.node.size, false);
             if !self.changed.contains(uri) {
                 let record = ResourceRecord::decode(record).ok_or_else(|| damaged("resource", old.node.name))?;
                 let mut with_uri = Vec::new();
@@ -239,7 +231,6 @@ impl<'o> Groups<'o> {
         for (index, Resource { uri, record: with_uri, time, is_news }) in resources.into_iter().enumerate() {
             let sense = || damaged("resource", uri.as_str().as_bytes());
             let record = ResourceRecord::decode(&with_uri).ok_or_else(sense)?;
-            count(totals, record.size(), true);
             newest = newest.max(Some(record.lastmod.or(time).unwrap_or(tree.now)));
             let settled = settled_name(name, index, is_folder, &uri).into_owned();
             let by_rule = path_of_record(self.naming, &uri, &record, &self.catalog.symbols).ok_or_else(sense)?.1;
@@ -248,7 +239,6 @@ impl<'o> Groups<'o> {
             record.push_with_uri((!gives_uri).then_some(uri.as_str()), &mut shown);
             files.push((settled, Resource { uri, record: shown, time, is_news }));
         }
-        totals.folders = (totals.folders + u64::from(is_folder)).saturating_sub(u64::from(folder_before.is_some()));
 
         let names = files.iter().map(|(name, _)| name.as_bytes()).chain(is_folder.then_some(name.as_bytes()));
         let names: HashSet<&[u8]> = names.collect();
@@ -300,13 +290,12 @@ impl<'o> Groups<'o> {
         let Before { store, old, .. } = *self.before;
         let mut names = vec![name.to_owned(), beside_folder(name)];
         let prefix = displaced_prefix(path);
-        let range = (Bound::Included(&prefix[..]), Bound::Unbounded);
-        for pair in store.displaced.range(old, &range)? {
-            let (key, sealed) = pair?;
+        for row in store.rows(old, store.displaced, (Bound::Included(&prefix[..]), Bound::Unbounded))? {
+            let (key, uri) = row?;
             if !key.starts_with(&prefix) {
                 break;
             }
-            let uri = std::str::from_utf8(unseal(key, sealed)?).ok().and_then(|uri| Uri::parse(uri).ok());
+            let uri = std::str::from_utf8(uri).ok().and_then(|uri| Uri::parse(uri).ok());
             names.push(disambiguated(name, &uri.ok_or_else(|| damaged("sense", key))?));
         }
         let mut found = Vec::new();
@@ -345,24 +334,6 @@ impl<'o> Groups<'o> {
         let found = folder(self.before.store, self.before.old, path)?;
         self.folders.insert(path.to_owned(), found);
         Ok(found)
-    }
-}
-
-/// Counts a file of this size among the sums, or takes it off.
-fn count(totals: &mut Totals, size: Option<u64>, is_there: bool) {
-    let (files, unsized_files) = (1, u64::from(size.is_none()));
-    let bytes = size.unwrap_or(0);
-    match is_there {
-        true => {
-            totals.files += files;
-            totals.unsized_files += unsized_files;
-            totals.octets = totals.octets.saturating_add(bytes);
-        }
-        false => {
-            totals.files = totals.files.saturating_sub(files);
-            totals.unsized_files = totals.unsized_files.saturating_sub(unsized_files);
-            totals.octets = totals.octets.saturating_sub(bytes);
-        }
     }
 }
 

@@ -10,7 +10,7 @@ use heed::RwTxn;
 use std::sync::PoisonError;
 
 /// Writes rows, each with its checksum.
-pub(in crate::catalog) struct Transaction<'c> {
+pub struct Transaction<'c> {
     store: &'c Store,
     txn: RwTxn<'c>,
     budget: WriteBudget,
@@ -24,7 +24,7 @@ pub(in crate::catalog) struct Transaction<'c> {
 ///
 /// # Errors
 /// Nothing of it stays, and the forgotten orphans are for the next transaction to drop.
-pub(in crate::catalog) fn in_transaction<T>(
+pub fn in_transaction<T>(
     catalog: &Catalog,
     store: &Store,
     write: impl FnOnce(&mut Transaction<'_>) -> Result<T, CatalogError>,
@@ -62,12 +62,7 @@ impl Transaction<'_> {
     }
 
     /// Writes the row that `encode` appends.
-    pub(in crate::catalog) fn put(
-        &mut self,
-        table: TableId,
-        key: &[u8],
-        encode: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<(), CatalogError> {
+    pub fn put(&mut self, table: TableId, key: &[u8], encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), CatalogError> {
         self.budget.touched()?;
         self.has_written = true;
         self.row.clear();
@@ -77,7 +72,7 @@ impl Transaction<'_> {
     }
 
     /// The same, where the row is another now.
-    pub(in crate::catalog) fn put_if_other(
+    pub fn put_if_other(
         &mut self,
         table: TableId,
         key: &[u8],
@@ -92,7 +87,7 @@ impl Transaction<'_> {
     }
 
     /// Removes the row, where there is one.
-    pub(in crate::catalog) fn remove(&mut self, table: TableId, key: &[u8]) -> Result<(), CatalogError> {
+    pub fn remove(&mut self, table: TableId, key: &[u8]) -> Result<(), CatalogError> {
         self.budget.touched()?;
         self.has_written |= self.store.table(table).delete(&mut self.txn, key)?;
         Ok(())

@@ -13,21 +13,23 @@ use crate::document::{Timestamp, Uri};
 use std::collections::BTreeMap;
 
 /// What exists is read from the revision before; of what is written here nothing is read but the ids of one name, and folders.
-pub(in crate::catalog) struct Tree<'t, 'c> {
+pub struct Tree<'t, 'c> {
     catalog: &'t Catalog,
     store: &'t Store,
     naming: &'t Naming,
     transaction: &'t mut Transaction<'c>,
     /// The time of this commit.
     pub now: Timestamp,
+    before: &'t RevisionRecord,
     numbers: Numbers,
+    totals: Totals,
     effects: Effects,
     /// Folders of the revision before in which something changed, and that stay.
     folders: BTreeMap<u64, FolderChange>,
 }
 
 /// A name of the revision before.
-pub(in crate::catalog) struct Old<'o> {
+pub struct Old<'o> {
     pub parent: u64,
     pub entry: u64,
     pub node: NodeRecord<'o>,
@@ -37,7 +39,7 @@ pub(in crate::catalog) struct Old<'o> {
 
 /// A folder that a name lies in.
 #[derive(Clone, Copy)]
-pub(in crate::catalog) struct Parent {
+pub struct Parent {
     pub ino: u64,
     /// Whether this commit made it: the kernel knows nothing of it, and it has its times.
     pub is_new: bool,
@@ -53,16 +55,16 @@ struct FolderChange {
 }
 
 impl<'t, 'c> Tree<'t, 'c> {
-    pub(in crate::catalog) fn new(
+    pub fn new(
         catalog: &'t Catalog,
         store: &'t Store,
         naming: &'t Naming,
-        revision: &RevisionRecord,
+        before: &'t RevisionRecord,
         transaction: &'t mut Transaction<'c>,
     ) -> Tree<'t, 'c> {
-        let (now, numbers) = (version::now(), Numbers::from(revision));
+        let (now, numbers, totals) = (version::now(), Numbers::from(before), before.totals);
         let (effects, folders) = (Effects::default(), BTreeMap::new());
-        Tree { catalog, store, naming, transaction, now, numbers, effects, folders }
+        Tree { catalog, store, naming, transaction, now, before, numbers, totals, effects, folders }
     }
 
     /// Adds `node.name` to a folder, with a new inode and entry id; `node.ino` does not count. Returns the inode.
@@ -79,6 +81,7 @@ impl<'t, 'c> Tree<'t, 'c> {
         push_number(&mut ids, entry);
         self.transaction.put(TableId::Names, &key, |row| row.extend_from_slice(&ids))?;
         self.effects.count(node.kind, |effects| &mut effects.created);
+        self.count(&node, true);
         if !parent.is_new {
             self.effects.name(parent.ino, node.name, None);
             self.note(parent.ino, self.now, true);
@@ -88,16 +91,13 @@ impl<'t, 'c> Tree<'t, 'c> {
 
     /// Gives a name other content, or makes it a folder, or a file: a new inode at the same place. `new.ino` and `new.ctime` do not
     /// count. Returns the inode.
-    pub(in crate::catalog) fn replace(
-        &mut self,
-        old: &Old<'_>,
-        new: NodeRecord<'_>,
-        resource: &[u8],
-    ) -> Result<u64, CatalogError> {
+    pub fn replace(&mut self, old: &Old<'_>, new: NodeRecord<'_>, resource: &[u8]) -> Result<u64, CatalogError> {
         let ino = self.numbers.give_ino()?;
         self.orphan(old)?;
         self.put((old.parent, old.entry), &NodeRecord { ino, ctime: self.now, ..new }, resource)?;
         self.effects.updated += 1;
+        self.count(&old.node, false);
+        self.count(&new, true);
         self.effects.name(old.parent, new.name, Some(old.node.ino));
         let newest = if old.node.kind == new.kind { new.mtime } else { self.now };
         self.note(old.parent, newest, true);
@@ -109,6 +109,8 @@ impl<'t, 'c> Tree<'t, 'c> {
         self.effects.touched += 1;
         let Old { parent, entry, node, .. } = *old;
         self.put_inode(node.ino, (parent, entry), resource)?;
+        self.count(&node, false);
+        self.count(&new, true);
         if (new.size, new.mtime, new.freshness) != (node.size, node.mtime, node.freshness) {
             self.put_entry((parent, entry), &NodeRecord { ctime: self.now, ..new })?;
             self.effects.attributes(node.ino);
@@ -121,6 +123,7 @@ impl<'t, 'c> Tree<'t, 'c> {
     pub(super) fn remove(&mut self, old: &Old<'_>) -> Result<(), CatalogError> {
         let Old { parent, entry, node, .. } = *old;
         self.effects.count(node.kind, |effects| &mut effects.deleted);
+        self.count(&node, false);
         self.effects.name(parent, node.name, Some(node.ino));
         self.orphan(old)?;
         self.transaction.remove(TableId::Entries, &entry_key(parent, entry))?;
@@ -171,6 +174,20 @@ impl<'t, 'c> Tree<'t, 'c> {
         self.transaction.put(TableId::Inodes, &ino_key(ino), |row| record.encode(row))
     }
 
+    /// Counts a node that comes, or one that goes.
+    fn count(&mut self, node: &NodeRecord<'_>, comes: bool) {
+        let add = |sum: &mut u64, by: u64| *sum = if comes { sum.saturating_add(by) } else { sum.saturating_sub(by) };
+        let Totals { files, folders, octets, unsized_files } = &mut self.totals;
+        match node.kind {
+            Kind::Folder => add(folders, 1),
+            Kind::File => {
+                add(files, 1);
+                add(octets, node.size.unwrap_or(0));
+                add(unsized_files, u64::from(node.size.is_none()));
+            }
+        }
+    }
+
     /// Something of this time changed in a folder of the revision before.
     fn note(&mut self, folder: u64, newest: Timestamp, listing: bool) {
         let newest = newest.min(self.now);
@@ -202,21 +219,14 @@ impl<'t, 'c> Tree<'t, 'c> {
     }
 
     /// All is changed: brings the folders up to date and writes the revision, which is the one before where the tree is the same.
-    pub(in crate::catalog) fn finish(
-        mut self,
-        before: &RevisionRecord,
-        at: Option<Timestamp>,
-        totals: Totals,
-        left_out: BTreeMap<String, u64>,
-    ) -> Result<Committed, CatalogError> {
+    pub fn finish(mut self, at: Option<Timestamp>, left_out: BTreeMap<String, u64>) -> Result<Committed, CatalogError> {
         self.settle_folders()?;
-        let Numbers { next_ino, next_entry, .. } = self.numbers;
-        let next = match self.effects.is_nothing() {
-            true => RevisionRecord { at, ..*before },
-            false => {
-                RevisionRecord { number: before.number + 1, committed: self.now, at, totals, next_ino, next_entry }
-            }
-        };
+        let mut next = RevisionRecord { at, ..*self.before };
+        if !self.effects.is_nothing() {
+            let (number, committed, totals) = (next.number + 1, self.now, self.totals);
+            let Numbers { next_ino, next_entry, .. } = self.numbers;
+            next = RevisionRecord { number, committed, at, totals, next_ino, next_entry };
+        }
         self.transaction.put_if_other(TableId::Meta, meta::REVISION, |row| next.encode(row))?;
         Ok(self.effects.committed(next.number, left_out))
     }

@@ -74,7 +74,9 @@ pub(super) fn rebuild(
     };
     let mut statement = statement.read_once();
     rebuild.put_root(statement.newest)?;
-    rebuild.take_over_orphans()?;
+    if !is_first {
+        rebuild.take_over_orphans()?;
+    }
     walk(before, listing, &mut statement, &mut rebuild)?;
     // The next one reads it no more.
     drop(statement);

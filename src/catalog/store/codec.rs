@@ -21,18 +21,6 @@ pub fn seal(key: &[u8], record: &mut Vec<u8>) {
     record.extend_from_slice(&sum.to_le_bytes());
 }
 
-/// Appends to a record what [`seal_in_place`] puts its checksum into.
-pub fn push_room_for_seal(record: &mut Vec<u8>) {
-    record.extend_from_slice(&[0; CHECKSUM]);
-}
-
-/// [`seal`] of a key and, right behind it, its record, behind which there is room for it.
-pub fn seal_in_place(bytes: &mut [u8]) {
-    if let Some((bytes, sum)) = bytes.split_last_chunk_mut::<CHECKSUM>() {
-        *sum = crc32c::crc32c(bytes).to_le_bytes();
-    }
-}
-
 /// The record that [`seal`] made, without its checksum; [`CatalogError::Damaged`] where it does not match.
 pub fn unseal<'a>(key: &[u8], sealed: &'a [u8]) -> Result<&'a [u8], CatalogError> {
     match sealed.split_last_chunk::<CHECKSUM>() {
@@ -140,15 +128,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_sealed_alike_in_either_place() {
-        let (key, mut record, mut together) = (b"key", b"record".to_vec(), b"before|keyrecord".to_vec());
+    fn a_sealed_record_is_read_at_its_key_alone() {
+        let mut record = b"record".to_vec();
 
-        seal(key, &mut record);
-        push_room_for_seal(&mut together);
-        seal_in_place(&mut together[7..]);
+        seal(b"key", &mut record);
 
-        assert_eq!((&together[..7], &together[10..]), (&b"before|"[..], &record[..]));
-        assert_eq!(unseal(key, &record).unwrap(), b"record");
+        assert_eq!(unseal(b"key", &record).unwrap(), b"record");
+        assert!(unseal(b"kez", &record).is_err());
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(super) fn apply(catalog: &Catalog, statements: &[Statement<'_>]) -> (Vec<App
     (applied, changes.commit(None, &mut |_| (Held::Nothing, b"applied".to_vec())).unwrap())
 }
 
-/// Commits lists of several sets; what `decide` was told.
+/// Commits lists of several sets; the losses that `decide` was asked about.
 pub(super) fn list(
     catalog: &Catalog,
     lists: &[(SetId, Option<i64>, &[Entry])],
@@ -40,14 +40,14 @@ pub(super) fn list(
         entries.iter().for_each(|entry| baseline.add(entry).unwrap());
     }
     statements.iter().for_each(|statement| baseline.apply(*statement).unwrap());
-    let mut told = None;
+    let mut asked = None;
     let committed = baseline
         .commit_guarded(None, &mut |losses| {
-            assert!(told.replace(losses.clone()).is_none(), "asked once");
+            assert!(asked.replace(losses.clone()).is_none(), "asked once");
             (held.clone(), b"listed".to_vec())
         })
         .unwrap();
-    (told.unwrap(), committed)
+    (asked.unwrap(), committed)
 }
 
 /// The files by path, with length and sets.
@@ -89,7 +89,7 @@ fn there_is_nothing_to_change_before_the_first_baseline() {
 }
 
 #[test]
-fn changes_create_update_and_delete_and_are_kept_with_the_position() {
+fn changes_create_update_and_delete_and_are_kept() {
     let (_folder, catalog) = catalog();
     list(&catalog, &[(ONE, Some(10), &[measured("http://h/a", 1), measured("http://h/b", 1)])], &[], Held::Nothing);
     let (a, b, c, d) =
@@ -155,7 +155,7 @@ fn the_same_statement_again_changes_nothing() {
 }
 
 #[test]
-fn an_update_that_a_digest_or_a_lastmod_vouches_for_keeps_the_inode_and_a_length_alone_does_not() {
+fn a_digest_or_a_lastmod_keeps_the_inode_of_an_update() {
     let (_folder, catalog) = catalog();
     let dated = Entry { lastmod: Some(at(5)), ..measured("http://h/a", 1) };
     let hashed = Entry { hashes: vec![digest(Algorithm::Md5, 1)], ..entry("http://h/b") };
@@ -176,18 +176,18 @@ fn an_update_that_a_digest_or_a_lastmod_vouches_for_keeps_the_inode_and_a_length
 fn the_time_of_a_change_stands_in_for_a_lastmod() {
     let (_folder, catalog) = catalog();
     list(&catalog, &[(ONE, None, &[])], &[], Held::Nothing);
-    let told = Entry { datetime: Some(at(1_600_000_000)), ..measured("http://h/f/a", 1) };
-    let dated = Entry { lastmod: Some(at(1_500_000_000)), ..told.clone() };
+    let timed = Entry { datetime: Some(at(1_600_000_000)), ..measured("http://h/f/a", 1) };
+    let dated = Entry { lastmod: Some(at(1_500_000_000)), ..timed.clone() };
     let mtime = |path: &str| catalog.snapshot().unwrap().find(path).unwrap().unwrap().mtime;
 
-    apply(&catalog, &[statement(ONE, Change::Created, 20, &told)]);
+    apply(&catalog, &[statement(ONE, Change::Created, 20, &timed)]);
     assert_eq!((mtime("f/a"), mtime("f")), (at(1_600_000_000), at(1_600_000_000)));
     apply(&catalog, &[statement(ONE, Change::Updated, 30, &dated)]);
     assert_eq!(mtime("f/a"), at(1_500_000_000));
 }
 
 #[test]
-fn a_file_steps_aside_for_a_folder_and_comes_back_when_the_last_child_goes() {
+fn a_file_yields_its_name_to_a_folder_until_that_is_empty() {
     let (_folder, catalog) = catalog();
     list(&catalog, &[(ONE, None, &[entry("http://h/a"), entry("https://h/a")])], &[], Held::Nothing);
     let plain = paths(&catalog);
@@ -213,7 +213,7 @@ fn a_file_steps_aside_for_a_folder_and_comes_back_when_the_last_child_goes() {
 }
 
 #[test]
-fn who_takes_the_plain_name_of_another_gives_it_back_when_it_goes() {
+fn a_plain_name_returns_when_the_smaller_uri_goes() {
     let (_folder, catalog) = catalog();
     list(&catalog, &[(ONE, None, &[measured("https://h/a", 5)])], &[], Held::Nothing);
     let http = measured("http://h/a", 4);
@@ -228,7 +228,7 @@ fn who_takes_the_plain_name_of_another_gives_it_back_when_it_goes() {
 }
 
 #[test]
-fn a_path_cut_for_its_depth_and_one_too_long_are_found_changed_and_deleted() {
+fn cut_paths_are_found_changed_and_deleted() {
     let (_folder, catalog) = catalog();
     list(&catalog, &[(ONE, None, &[])], &[], Held::Nothing);
     let deep = measured(&format!("http://h/{}x", "d/".repeat(300)), 1);
@@ -244,7 +244,7 @@ fn a_path_cut_for_its_depth_and_one_too_long_are_found_changed_and_deleted() {
 }
 
 #[test]
-fn with_extensions_by_type_a_change_finds_the_name_whatever_type_it_tells() {
+fn with_extensions_by_type_a_change_finds_the_name_it_changes() {
     let (_folder, catalog) = catalog();
     let naming = Naming { extension_by_type: true, ..naming() };
     let typed = |media_type: &str| Entry { media_type: Some(media_type.into()), ..entry("http://h/f/a") };
@@ -295,7 +295,7 @@ fn where_sets_differ_the_later_statement_counts() {
 }
 
 #[test]
-fn an_older_list_neither_brings_back_nor_takes_away_nor_changes_what_was_changed_since() {
+fn an_older_list_leaves_later_changes_in_force() {
     let (_folder, catalog) = catalog();
     let listed = [measured("http://h/gone/a", 1), measured("http://h/b", 1), measured("http://h/d", 1)];
     list(&catalog, &[(ONE, Some(10), &listed)], &[], Held::Nothing);
@@ -363,7 +363,7 @@ fn a_deletion_older_than_the_listing_is_ignored() {
 }
 
 #[test]
-fn a_package_member_is_kept_only_where_it_is_provably_this_version() {
+fn a_package_member_is_kept_for_provably_its_version_alone() {
     let (_folder, catalog) = catalog();
     let member = |path: &str| PackageMember { package: uri("http://h/p.zip"), path: path.into() };
     let hashed = |content| Entry { hashes: vec![digest(Algorithm::Md5, content)], ..entry("http://h/hashed") };
@@ -422,7 +422,7 @@ fn files_are_visited_in_chunks() {
 }
 
 #[test]
-fn changes_dropped_leave_no_trace_and_damage_met_by_them_is_told() {
+fn changes_dropped_leave_no_trace_and_report_damage() {
     let (_folder, catalog) = catalog();
     let a = entry("http://h/a");
     list(&catalog, &[(ONE, None, std::slice::from_ref(&a))], &[], Held::Nothing);
@@ -445,7 +445,7 @@ fn changes_dropped_leave_no_trace_and_damage_met_by_them_is_told() {
 }
 
 #[test]
-fn a_store_built_anew_keeps_the_journal_and_refuses_to_hold_back() {
+fn a_rebuilt_store_keeps_the_journal_and_holds_nothing_back() {
     let (_folder, catalog) = catalog();
     let (a, b) = (entry("http://h/a"), entry("http://h/b"));
     let listed = [a.clone(), b.clone()];

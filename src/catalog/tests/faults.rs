@@ -4,7 +4,7 @@ use super::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[test]
-fn a_second_opener_is_told_who_holds_the_catalog() {
+fn a_second_opener_learns_who_holds_the_catalog() {
     let folder = tempfile::tempdir().unwrap();
     let first = Catalog::open(folder.path(), "/mnt/first").unwrap();
 
@@ -53,7 +53,7 @@ fn a_spill_folder_that_fails_is_an_error_and_the_old_tree_stays() {
 
 /// Promise: never a surprise on the disk. What would leave less free than is to stay free changes nothing, and leaves nothing.
 #[test]
-fn a_commit_that_finds_too_little_room_is_an_error_and_leaves_nothing() {
+fn a_commit_without_room_is_an_error_and_leaves_nothing() {
     static FREE: AtomicU64 = AtomicU64::new(0);
     let few: Vec<_> = (0..50).map(|index| entry(&format!("http://h/few/{index}"))).collect();
     let name = "n".repeat(200);
@@ -74,7 +74,7 @@ fn a_commit_that_finds_too_little_room_is_an_error_and_leaves_nothing() {
         before.iter().for_each(|before| drop(commit(&catalog, before)));
         let shown = tree(&catalog);
         let taken = || -> u64 { lengths(folder.path()) };
-        let (store, octets) = (catalog.store(), taken());
+        let (store, bytes) = (catalog.store(), taken());
 
         catalog.room().look(folder.path(), 0).unwrap();
         FREE.store((100 << 20) + 100, Ordering::Relaxed);
@@ -86,7 +86,7 @@ fn a_commit_that_finds_too_little_room_is_an_error_and_leaves_nothing() {
         assert_eq!(cause.kind(), std::io::ErrorKind::StorageFull, "{cause}");
         assert!(Arc::ptr_eq(&store, &catalog.store()));
         assert_eq!(tree(&catalog), shown);
-        assert_eq!(taken(), octets);
+        assert_eq!(taken(), bytes);
         FREE.store(1 << 30, Ordering::Relaxed);
         commit(&catalog, &after);
         assert_eq!(tree(&catalog).len(), 2 * after.len());
@@ -206,7 +206,7 @@ fn a_flipped_bit_is_damage_never_an_answer() {
 }
 
 #[tokio::test]
-async fn damage_that_a_reader_meets_is_told_once_and_mended_by_the_next_baseline() {
+async fn damage_is_reported_once_and_mended_by_the_next_baseline() {
     let folder = tempfile::tempdir().unwrap();
     let catalog = open(folder.path());
     let entries = [entry("http://h/a/b"), entry("http://h/c")];
@@ -229,7 +229,7 @@ async fn damage_that_a_reader_meets_is_told_once_and_mended_by_the_next_baseline
 }
 
 #[test]
-fn the_baseline_after_damage_builds_the_store_anew() {
+fn the_baseline_after_damage_rebuilds_the_store() {
     let folder = tempfile::tempdir().unwrap();
     let catalog = open(folder.path());
     let entries = [entry("http://h/a/b"), entry("http://h/c"), entry("https://h/c")];
@@ -280,8 +280,8 @@ fn a_rebuilt_catalog_leaves_no_damaged_store_behind() {
     assert!(!folder.path().join("store.damaged").exists());
 }
 
-/// Opens again after `harm` was done to the closed store: empty, usable, the harmed one kept aside.
-fn made_anew(harm: impl FnOnce(&Path)) {
+/// Opens again after `harm` was done to the closed store: empty, usable, the harmed one moved away.
+fn is_replaced_after(harm: impl FnOnce(&Path)) {
     let folder = tempfile::tempdir().unwrap();
     let catalog = open(folder.path());
     let entries: Vec<_> = (0..500).map(|index| entry(&format!("http://h/{index}"))).collect();
@@ -300,14 +300,14 @@ fn made_anew(harm: impl FnOnce(&Path)) {
 }
 
 #[test]
-fn damage_and_foreign_formats_are_moved_aside() {
-    made_anew(|store| std::fs::write(store.join("data.mdb"), vec![7; 16_384]).unwrap());
-    made_anew(|store| {
+fn damaged_stores_and_foreign_formats_are_moved_away() {
+    is_replaced_after(|store| std::fs::write(store.join("data.mdb"), vec![7; 16_384]).unwrap());
+    is_replaced_after(|store| {
         let file = std::fs::File::options().write(true).open(store.join("data.mdb")).unwrap();
         file.set_len(12_288).unwrap();
     });
-    made_anew(|store| {
-        // SAFETY: nobody else has the folder of this test open.
+    is_replaced_after(|store| {
+        // SAFETY: only this test has its folder open.
         let env = unsafe { heed::EnvOpenOptions::new().max_dbs(8).open(store).unwrap() };
         let meta: heed::Database<heed::types::Bytes, heed::types::Bytes> = env
             .create_databases_and_commit(env.write_txn().unwrap(), |opener, txn| {
@@ -332,10 +332,10 @@ fn a_store_whose_last_pages_are_free_is_no_damage() {
     let before = (tree(&catalog), catalog.revision().unwrap());
     let store = catalog.store();
     // Straight into the environment, as if the process was killed behind each commit. The first ones leave free pages.
-    for octets in [100_000, 10, 10, 10, 1 << 20] {
+    for bytes in [100_000, 10, 10, 10, 1 << 20] {
         let mut txn = store.env.write_txn().unwrap();
-        store.orphans.put(&mut txn, b"taken", &vec![7; octets]).unwrap();
-        if octets == 1 << 20 {
+        store.orphans.put(&mut txn, b"taken", &vec![7; bytes]).unwrap();
+        if bytes == 1 << 20 {
             store.orphans.delete(&mut txn, b"taken").unwrap();
         }
         txn.commit().unwrap();

@@ -45,7 +45,7 @@ pub(super) fn digest(algorithm: Algorithm, content: u8) -> Digest {
 
 pub(super) fn open(folder: &Path) -> Catalog {
     // Names collide often, and a commit rebuilds where the test says so.
-    Catalog::open_tuned(folder, "a test", Tuning { hash_bits: 4, most_in_place: u64::MAX }).unwrap()
+    Catalog::open_tuned(folder, "a test", Tuning { hash_bits: 4, ..Tuning::default() }).unwrap()
 }
 
 /// The one store of the catalog in `folder`.
