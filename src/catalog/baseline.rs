@@ -44,10 +44,10 @@ pub struct Baseline<'c> {
     /// The set that is being listed.
     set: SetId,
     /// Sets of which nothing is held back any more but what is decided now.
-    anew: BTreeSet<SetId>,
+    decided_again: BTreeSet<SetId>,
 }
 
-/// What is stated beside the resources.
+/// What is stated and is no resource.
 struct Stated {
     naming: Naming,
     /// The sets and what their lists speak for, ascending; empty for the first set alone.
@@ -83,7 +83,7 @@ impl<'c> Baseline<'c> {
             changes: Sorter::new(&catalog.spill_folder, CHANGE_LIMITS),
             limits,
             set: SetId::default(),
-            anew: BTreeSet::new(),
+            decided_again: BTreeSet::new(),
         }
     }
 
@@ -98,10 +98,10 @@ impl<'c> Baseline<'c> {
         }
     }
 
-    /// What is held back of `set` so far does not count: nothing told of these deletions but that the set could not be had.
+    /// What is held back of `set` so far does not count: it was held back only because the set could not be read.
     /// What its lists lack now counts as a loss.
-    pub fn decide_anew(&mut self, set: SetId) {
-        self.anew.insert(set);
+    pub fn decide_again(&mut self, set: SetId) {
+        self.decided_again.insert(set);
     }
 
     /// What the journal holds of `set` goes, where it is not listed: else it rests until the set is back.
@@ -134,7 +134,7 @@ impl<'c> Baseline<'c> {
         self.rows.add_file(&self.stated.naming, &self.catalog.symbols, self.set, entry, Some(member))
     }
 
-    /// Adds one entry of a dump's manifest beside lists: where they have its URI and provably this version (an equal digest
+    /// Adds one entry of a dump's manifest where there are lists too: where they have its URI and provably this version (an equal digest
     /// of a shared algorithm, else an equal `lastmod` and length), `member` holds it. It is no statement of what exists.
     pub fn add_member(&mut self, entry: &Entry, member: &PackageMember) -> Result<(), CatalogError> {
         self.rows.add_member(&self.stated.naming, &self.catalog.symbols, self.set, entry, member)
@@ -164,7 +164,7 @@ impl<'c> Baseline<'c> {
     /// catalog has no invalidations: nothing was shown before.
     ///
     /// # Errors
-    /// The tree stays as it was. After [`CatalogError::Damaged`] the next baseline builds the store anew, and reads little of the old
+    /// The tree stays as it was. After [`CatalogError::Damaged`] the next baseline builds another store, and reads little of the old
     /// one, so the same baseline given once more will do. What would be held back cannot be read then: where `decide` holds
     /// anything, that baseline fails with [`CatalogError::Undecided`].
     pub fn commit_guarded(mut self, at: Option<Timestamp>, decide: Decide<'_>) -> Result<Committed, CatalogError> {
@@ -345,7 +345,7 @@ impl<'c> Baseline<'c> {
             let (key, sealed) = pair?;
             let sense = || damaged("sense", key);
             let HeldDeletion { set, uri, .. } = held::decode(key, unseal(key, sealed)?).ok_or_else(sense)?;
-            let located = if self.anew.contains(&set) { None } else { locate(store, old, naming, &uri)? };
+            let located = if self.decided_again.contains(&set) { None } else { locate(store, old, naming, &uri)? };
             let record =
                 located.map(|located| ResourceRecord::decode(located.resource).ok_or_else(sense)).transpose()?;
             match record.filter(|record| record.sets.contains(set)) {
@@ -395,7 +395,7 @@ fn rescued_journal(store: &Store, spill_folder: &SpillFolder) -> Result<Sorted, 
     rescued.finish()
 }
 
-/// By how much a tree, all of which comes, is smaller than the one that cannot be read any more, so far as its sums can be.
+/// By how much a tree, all of which comes, is smaller than the one that cannot be read any more, where its sums can be read.
 fn fewer(store: &Store, tree: &Losses) -> Losses {
     let Ok(txn) = store.env.read_txn() else { return tree.clone() };
     let (Ok(Some(revision)), Ok(before)) = (store.revision(&txn), store.sets(&txn)) else { return tree.clone() };

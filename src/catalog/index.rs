@@ -94,7 +94,7 @@ impl Catalog {
         Current::clone(&self.current.load())
     }
 
-    /// So many changes are written over the revision before; more into a store of their own.
+    /// Changes that one commit makes in place, at most; more are a rebuild.
     pub(super) fn most_in_place(&self) -> u64 {
         self.most_in_place.load(Ordering::Relaxed)
     }

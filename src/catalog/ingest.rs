@@ -19,7 +19,7 @@ pub(super) struct Rows {
     pub value: Vec<u8>,
 }
 
-/// Entries of a list that one thread adds to a baseline, beside others that do so.
+/// Entries of a list that one of several threads adds to a baseline.
 pub struct Share<'b> {
     pub(super) naming: &'b Naming,
     pub(super) symbols: &'b Symbols,

@@ -3,11 +3,11 @@
 
 use super::Statement;
 use super::sort::Sorted;
-use super::store::Store;
 use super::store::codec::{Octets, damaged, push_time};
 use super::store::keys::statement_set;
 use super::store::record::{ResourceRecord, push_resource};
 use super::store::symbols::Symbols;
+use super::store::{Lookup, Store};
 use super::{CatalogError, SetId};
 use crate::document::{Change, Entry, Timestamp, Uri};
 use heed::RoTxn;
@@ -177,7 +177,7 @@ fn time(key: &[u8], row: &[u8]) -> Result<Timestamp, CatalogError> {
 }
 
 /// The next key with the latest of its changes.
-fn next_news(news: &mut Sorted) -> Result<Option<(Vec<u8>, Vec<u8>)>, CatalogError> {
+fn next_news(news: &mut Sorted) -> Lookup<(Vec<u8>, Vec<u8>)> {
     let Some((key, row)) = news.next()? else { return Ok(None) };
     let (key, mut latest) = (key.to_vec(), row.to_vec());
     while let Some((_, row)) = news.peek()?.filter(|(next, _)| *next == key) {

@@ -319,19 +319,19 @@ impl<'c> Snapshot<'c> {
             let journaled = Journaled { change, time: row.time, datetime: row.shown };
             Some((statement_set(key)?, journaled, record.resource(uri, &self.catalog.symbols)?))
         };
-        self.scan(store.journal, &decode, &mut |(set, journaled, resource)| visit(set, journaled, resource))
+        self.scan(store.journal, decode, &mut |(set, journaled, resource)| visit(set, journaled, resource))
     }
 
     /// Calls `visit` for every deletion that is held back, set by set, until it answers `false`.
     pub fn held(&self, visit: &mut dyn FnMut(HeldDeletion) -> bool) -> Result<(), CatalogError> {
-        self.scan(self.current.store.held, &held::decode, visit)
+        self.scan(self.current.store.held, held::decode, visit)
     }
 
     /// Calls `visit` for each row of a table, decoded, until it answers `false`.
     fn scan<T>(
         &self,
         table: Table,
-        decode: &dyn Fn(&[u8], &[u8]) -> Option<T>,
+        decode: impl Fn(&[u8], &[u8]) -> Option<T>,
         visit: &mut dyn FnMut(T) -> bool,
     ) -> Result<(), CatalogError> {
         self.read(|| {
@@ -401,6 +401,32 @@ impl Drop for Snapshot<'_> {
         let txn = unsafe { ManuallyDrop::take(&mut self.txn) };
         if !self.failed.load(Ordering::Relaxed) {
             self.current.store.readers.give_back(&self.current.store.env, txn);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{commit, entry, open, tree};
+
+    #[test]
+    fn an_orphan_has_its_former_place_in_either_store() {
+        for most_in_place in [u64::MAX, 0] {
+            let folder = tempfile::tempdir().unwrap();
+            let catalog = open(folder.path());
+            commit(&catalog, &[entry("http://h/a/b"), entry("http://h/c")]);
+            let before = tree(&catalog);
+            catalog.write_in_place(most_in_place);
+            commit(&catalog, &[entry("http://h/c")]);
+            assert_eq!(catalog.past().is_some(), most_in_place == 0);
+
+            let orphan = before["a/b"].node.ino;
+            let snapshot = catalog.snapshot().unwrap();
+            let inode = snapshot.inode(orphan).unwrap().unwrap();
+
+            assert_eq!((inode.node.ino, inode.name), (orphan, None));
+            assert_eq!(inode.former, Some((before["a"].node.ino, Box::from(&b"b"[..]))));
+            assert_eq!(snapshot.resource(orphan).unwrap(), before["a/b"].resource);
         }
     }
 }

@@ -20,7 +20,7 @@ pub(super) const MOST_URIS: usize = 100;
 /// Bytes of the package members of one path.
 const MEMBER_BYTES: usize = 8 << 20;
 
-/// What is stated beside the paths.
+/// What is stated of all paths together.
 #[derive(Clone, Copy)]
 pub(super) struct Listing<'a> {
     pub naming: &'a Naming,

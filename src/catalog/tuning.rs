@@ -7,7 +7,7 @@ use super::diff::MOST_IN_PLACE;
 pub(super) struct Tuning {
     /// Bits of a name's hash in the store's keys; the same for all that open one store.
     pub hash_bits: u32,
-    /// Changes that one commit writes in place, at most; beyond them the tree is rebuilt.
+    /// Changes that one commit makes in place, at most; more are a rebuild.
     pub most_in_place: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The walk over a sorted statement and the revision before it, folder by folder, level by level: each name of the new tree beside what it
+//! The walk over a sorted statement and the revision before it, folder by folder, level by level: each name of the new tree with what it
 //! was, and each name that is no more.
 
 use super::naming::resolve::settled_name;

@@ -163,7 +163,7 @@ impl Synchronizer {
             let heard: BTreeSet<SetId> = next.guard.unheard().filter(|set| !unheard.contains(set)).collect();
             for set in &heard {
                 next.guard.hear(*set);
-                baseline.decide_anew(*set);
+                baseline.decide_again(*set);
             }
             // A set of which nothing is held back has gone; until then it may only be out of reach.
             let mut forgets = false;

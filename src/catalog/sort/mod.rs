@@ -62,7 +62,7 @@ pub(super) struct Sorted {
     /// Boxed, as the heap moves them.
     heads: BinaryHeap<Box<Run>>,
     /// Runs that were read to their end.
-    ended: Vec<Box<Run>>,
+    ended: Vec<Run>,
     /// Whether [`Sorted::next`] returned the top's pair.
     used: bool,
 }
@@ -140,7 +140,7 @@ impl Sorter {
         }
         let Sorter { folder, runs, arena, starts, .. } = self;
         drop((arena, starts));
-        let run = |(order, source)| Box::new(Run { order, source, key: Vec::new(), value: Vec::new() });
+        let run = |(order, source)| Run { order, source, key: Vec::new(), value: Vec::new() };
         let ended = runs.into_iter().enumerate().map(run).collect();
         let mut sorted = Sorted { folder, heads: BinaryHeap::new(), ended, used: false };
         sorted.rewind()?;
@@ -244,7 +244,7 @@ impl Sorted {
     /// The same pairs, to be read for the last time: the disk has the room of each part as soon as it was read.
     pub fn read_once(mut self) -> Sorted {
         let mut heads = std::mem::take(&mut self.heads).into_vec();
-        for run in heads.iter_mut().chain(&mut self.ended) {
+        for run in heads.iter_mut().map(|run| &mut **run).chain(&mut self.ended) {
             if let Source::File(file) = &mut run.source {
                 file.get_mut().read_once();
             }
@@ -253,7 +253,7 @@ impl Sorted {
     }
 
     fn end_all(&mut self) {
-        self.ended.extend(std::mem::take(&mut self.heads));
+        self.ended.extend(std::mem::take(&mut self.heads).into_iter().map(|run| *run));
     }
 
     /// Begins again with the smallest pair.
@@ -262,7 +262,7 @@ impl Sorted {
         self.used = false;
         for mut run in std::mem::take(&mut self.ended) {
             match run.rewind().map_err(io_error(&self.folder.path))? {
-                true => self.heads.push(run),
+                true => self.heads.push(Box::new(run)),
                 false => self.ended.push(run),
             }
         }
@@ -287,7 +287,7 @@ impl Sorted {
             && let Some(mut top) = self.heads.peek_mut()
             && !top.advance().map_err(io_error(&self.folder.path))?
         {
-            self.ended.push(PeekMut::pop(top));
+            self.ended.push(*PeekMut::pop(top));
         }
         Ok(())
     }

@@ -194,7 +194,7 @@ fn what_is_read_once_is_freed_on_the_disk_as_it_goes() {
     pairs.iter().for_each(|(key, value)| sorter.add(key, value).unwrap());
     let mut sorted = sorter.finish().unwrap();
     let blocks = |sorted: &Sorted| -> u64 {
-        let runs = sorted.heads.iter().chain(&sorted.ended);
+        let runs = sorted.heads.iter().map(|run| &**run).chain(&sorted.ended);
         runs.map(|run| if let Source::File(file) = &run.source { file.get_ref().blocks() } else { 0 }).sum()
     };
     sorted.peek().unwrap();

@@ -106,7 +106,7 @@ fn list_holding(catalog: &Catalog, lists: &[(SetId, &[Entry])], held: SetId, ane
         baseline.list(*set, None);
         entries.iter().for_each(|entry| baseline.add(entry).unwrap());
     }
-    anew.into_iter().for_each(|set| baseline.decide_anew(set));
+    anew.into_iter().for_each(|set| baseline.decide_again(set));
     let held = Held::Of(BTreeSet::from([held]));
     let mut left = None;
     let decide = &mut |losses: &Losses| {
@@ -179,7 +179,7 @@ fn a_set_decided_again_holds_only_what_is_held_again() {
         baseline.list(set, None);
         baseline.add(listed).unwrap();
     }
-    baseline.decide_anew(ONE);
+    baseline.decide_again(ONE);
     baseline.commit(None, b"listed").unwrap();
 
     assert_eq!((paths(&catalog), held(&catalog)), (vec!["a".to_string(), "c".to_string()], vec![]));

@@ -203,7 +203,7 @@ fn relist(random: &mut Random, catalog: &Catalog, model: &mut Model) -> Committe
     }
     if random.one_in(5) {
         let anew = SETS[random.below(SETS.len() as u64) as usize];
-        baseline.decide_anew(anew);
+        baseline.decide_again(anew);
         model.held.retain(|(set, _)| *set != anew);
     }
     let one = BTreeSet::from([SETS[random.below(SETS.len() as u64) as usize]]);

@@ -44,7 +44,7 @@ pub(super) fn digest(algorithm: Algorithm, content: u8) -> Digest {
 }
 
 pub(super) fn open(folder: &Path) -> Catalog {
-    // Names collide often, and a commit rebuilds where the test says so.
+    // Names collide often.
     Catalog::open_tuned(folder, "a test", Tuning { hash_bits: 4, ..Tuning::default() }).unwrap()
 }
 
