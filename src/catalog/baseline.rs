@@ -11,7 +11,7 @@ use super::naming::locate::locate;
 use super::numbers::Numbers;
 use super::rebuild::{Target, rebuild};
 use super::revision::Before;
-use super::sort::{BESIDE_A_LIST, RunLimits, Sorted, Sorter, SpillFolder};
+use super::sort::{RunLimits, SMALL_SORT, Sorted, Sorter, SpillFolder};
 use super::sort_key::tag;
 use super::statement::{ChangeOf, Listing, SortedStatement, push_change};
 use super::store::codec::{NUMBER_LIMIT, damaged, unseal};
@@ -29,7 +29,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 /// Changes in memory while the list itself takes most of it.
-const CHANGE_LIMITS: RunLimits = RunLimits { octets: 4 << 20, pairs: 1 << 16, resident: 1 << 20 };
+const CHANGE_LIMITS: RunLimits = RunLimits { bytes: 4 << 20, pairs: 1 << 16, resident: 1 << 20 };
 
 /// A complete statement of what exists, as it streams in; dropped without commit it leaves no trace.
 ///
@@ -339,7 +339,7 @@ impl<'c> Baseline<'c> {
     /// Adds to the statement what is held back, as it is in the tree. Answers the keys of rows that hold nothing (any more), which may be
     /// as many as there are files.
     fn add_held(&mut self, before: &Before<'_>) -> Result<Sorted, CatalogError> {
-        let mut stale = Sorter::new(&self.catalog.spill_folder, BESIDE_A_LIST);
+        let mut stale = Sorter::new(&self.catalog.spill_folder, SMALL_SORT);
         let Before { store, old, naming: Some(naming), .. } = before else { return stale.finish() };
         for pair in store.held.iter(old)? {
             let (key, sealed) = pair?;

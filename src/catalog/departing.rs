@@ -5,13 +5,13 @@ use super::ingest::Rows;
 use super::naming::resolve::path_of_record;
 use super::sort::{RunLimits, Sorted, Sorter, SpillFolder};
 use super::sort_key::{push_key, slashed, tag};
-use super::store::codec::{Octets, damaged, push_varint};
+use super::store::codec::{Decoder, damaged, push_varint};
 use super::store::record::ResourceRecord;
 use super::{Catalog, CatalogError, Held, Naming, SetId};
 use crate::document::Uri;
 
 /// Of these there are few, or the memory of the list itself is free by now.
-const LIMITS: RunLimits = RunLimits { octets: 8 << 20, pairs: 1 << 17, resident: 1 << 20 };
+const LIMITS: RunLimits = RunLimits { bytes: 8 << 20, pairs: 1 << 17, resident: 1 << 20 };
 
 /// A resource that leaves the tree, or some of its sets.
 pub(super) struct Leaving<'r> {
@@ -88,7 +88,7 @@ impl Departed {
         self.noted.rewind()?;
         while let Some((key, value)) = self.noted.next()? {
             let sense = || damaged("resource", key);
-            let mut value = Octets(value);
+            let mut value = Decoder(value);
             let ino = value.varint().ok_or_else(sense)?;
             if self.moved.binary_search(&ino).is_err() {
                 let resource = ResourceRecord::decode(value.0).ok_or_else(sense)?;

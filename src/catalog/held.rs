@@ -1,7 +1,7 @@
 //! Deletions that are held back: of each (set, URI) the time for which its set said that it is gone.
 
 use super::HeldDeletion;
-use super::store::codec::{Octets, push_string, push_time};
+use super::store::codec::{Decoder, push_string, push_time};
 use super::store::keys::statement_set;
 use crate::document::{Timestamp, Uri};
 
@@ -12,8 +12,8 @@ pub(super) fn encode(time: Timestamp, uri: &Uri, out: &mut Vec<u8>) {
 }
 
 /// The deletion of a row; `None` where it makes no sense.
-pub(super) fn decode(key: &[u8], octets: &[u8]) -> Option<HeldDeletion> {
-    let mut octets = Octets(octets);
-    let time = octets.time()?;
-    Some(HeldDeletion { set: statement_set(key)?, uri: Uri::parse(octets.string()?).ok()?, time })
+pub(super) fn decode(key: &[u8], bytes: &[u8]) -> Option<HeldDeletion> {
+    let mut bytes = Decoder(bytes);
+    let time = bytes.time()?;
+    Some(HeldDeletion { set: statement_set(key)?, uri: Uri::parse(bytes.string()?).ok()?, time })
 }

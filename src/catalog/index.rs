@@ -3,7 +3,7 @@
 use super::error::{CatalogError, io_error};
 use super::lock::FolderLock;
 use super::sort::SpillFolder;
-use super::store::previous::Past;
+use super::store::previous::PreviousStore;
 use super::store::symbols::Symbols;
 use super::store::{self, Store, Successor};
 use super::tuning::Tuning;
@@ -45,7 +45,7 @@ pub struct Catalog {
 pub(super) struct Current {
     pub(super) store: Arc<Store>,
     /// The previous store, while orphans are read in it.
-    pub(super) past: Option<Arc<Past>>,
+    pub(super) previous: Option<Arc<PreviousStore>>,
 }
 
 impl Catalog {
@@ -63,7 +63,7 @@ impl Catalog {
         let store = Store::open(folder, tuning.hash_bits)?;
         let symbols = store.symbols(&*store.env.read_txn()?)?;
         Ok(Catalog {
-            current: ArcSwap::from_pointee(Current { store: Arc::new(store), past: None }),
+            current: ArcSwap::from_pointee(Current { store: Arc::new(store), previous: None }),
             symbols,
             spill_folder,
             writer: Mutex::default(),
@@ -127,7 +127,7 @@ impl Catalog {
             tracing::info!(folder = %path.display(), "the catalog keeps its holes: {short}");
             return Ok(false);
         }
-        let before = self.replace_store(store.compacted(&self.spill_folder)?, |current| current.past)?;
+        let before = self.replace_store(store.compacted(&self.spill_folder)?, |current| current.previous)?;
         // Closing it and freeing its space takes a while, and commits do not wait for that.
         drop(writer);
         drop((store, before));
@@ -136,12 +136,12 @@ impl Catalog {
 
     /// Uses a rebuilt store from now on. The caller holds `writer`.
     pub(super) fn succeed(&self, successor: Successor, since: Timestamp) -> Result<(), CatalogError> {
-        self.replace_store(successor, |current| Some(Arc::new(Past::new(current.store, since)))).map(drop)
+        self.replace_store(successor, |current| Some(Arc::new(PreviousStore::new(current.store, since)))).map(drop)
     }
 
     /// The number of the previous store, in which orphans are still read; `None` where there is none.
-    pub fn past(&self) -> Option<u64> {
-        self.current().past.map(|past| past.number)
+    pub fn previous(&self) -> Option<u64> {
+        self.current().previous.map(|previous| previous.number)
     }
 
     /// Uses another store from now on. The caller holds `writer`, and drops what is returned without it, where `past` does not keep it.
@@ -149,11 +149,11 @@ impl Catalog {
     pub(super) fn replace_store(
         &self,
         successor: Successor,
-        past: impl FnOnce(Current) -> Option<Arc<Past>>,
+        previous: impl FnOnce(Current) -> Option<Arc<PreviousStore>>,
     ) -> Result<Arc<Current>, CatalogError> {
         let current = self.current();
         let store = Arc::new(successor.take_place_of(&current.store)?);
-        Ok(self.current.swap(Arc::new(Current { store, past: past(current) })))
+        Ok(self.current.swap(Arc::new(Current { store, previous: previous(current) })))
     }
 
     /// Marks the store as damaged: the next baseline builds it again, and until then it answers as well as it can. Snapshots and commits

@@ -37,7 +37,7 @@ impl<'b> Share<'b> {
     /// `limits` are those of one that sorts alone.
     pub(super) fn new(catalog: &'b Catalog, naming: &'b Naming, set: SetId, limits: RunLimits) -> Share<'b> {
         // There are several at once.
-        let limits = RunLimits { octets: limits.octets / 4 * 3, ..limits };
+        let limits = RunLimits { bytes: limits.bytes / 4 * 3, ..limits };
         Share { naming, symbols: &catalog.symbols, set, rows: Rows::new(&catalog.spill_folder, limits) }
     }
 

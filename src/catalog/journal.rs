@@ -3,7 +3,7 @@
 
 use super::Statement;
 use super::sort::Sorted;
-use super::store::codec::{Octets, damaged, push_time};
+use super::store::codec::{Decoder, damaged, push_time};
 use super::store::keys::statement_set;
 use super::store::record::{ResourceRecord, push_resource};
 use super::store::symbols::Symbols;
@@ -55,19 +55,19 @@ impl<'a> Row<'a> {
         }
     }
 
-    pub(super) fn decode(octets: &'a [u8]) -> Option<Row<'a>> {
-        let mut octets = Octets(octets);
-        let flags = octets.octet()?;
+    pub(super) fn decode(bytes: &'a [u8]) -> Option<Row<'a>> {
+        let mut bytes = Decoder(bytes);
+        let flags = bytes.byte()?;
         let change = match flags & !Self::DATETIME {
             0 => Change::Created,
             1 => Change::Updated,
             2 | Self::LEFT_OUT => Change::Deleted,
             _ => return None,
         };
-        let time = octets.time()?;
-        let shown = if flags & Self::DATETIME != 0 { Some(octets.time()?) } else { None };
+        let time = bytes.time()?;
+        let shown = if flags & Self::DATETIME != 0 { Some(bytes.time()?) } else { None };
         let is_left_out = flags & !Self::DATETIME == Self::LEFT_OUT;
-        Some(Row { change, is_left_out, time, shown, resource: octets.0 })
+        Some(Row { change, is_left_out, time, shown, resource: bytes.0 })
     }
 
     /// The record of its resource, and the URI; `None` where they make no sense.

@@ -6,7 +6,7 @@ use super::index::Current;
 use super::store::TableId;
 use super::store::codec::damaged;
 use super::store::keys::ino_key;
-use super::store::previous::Past;
+use super::store::previous::PreviousStore;
 use super::store::record::{NodeRecord, ResourceRecord};
 use super::{Catalog, CatalogError, Invalidation, Kind, Renewal, version};
 use crate::platform::inode_set::InodeSet;
@@ -18,8 +18,8 @@ impl Catalog {
     /// Drops the records of orphans that the kernel has forgotten, in one commit. While another commit is running they stay
     /// until the next write: no caller waits.
     pub fn drop_orphans(&self, inodes: &[INodeNo]) -> Result<(), CatalogError> {
-        let Current { store, past } = self.current();
-        past.inspect(|past| past.drop_orphans(inodes));
+        let Current { store, previous } = self.current();
+        previous.inspect(|previous| previous.drop_orphans(inodes));
         self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).extend(inodes.iter().copied());
         match self.writer.try_lock() {
             Err(TryLockError::WouldBlock) => Ok(()),
@@ -27,20 +27,20 @@ impl Catalog {
         }
     }
 
-    /// The kernel was asked about all orphans, beginning when there was the store number `past_number`, and knows these: the records
+    /// The kernel was asked about all orphans, beginning when there was the store number `number`, and knows these: the records
     /// of all others are dropped with that store. To be called away from every reader.
     ///
     /// # Errors
     /// The records of the known could not be written (the disk is full): the store stays, and may be settled later.
-    pub fn settle_orphans(&self, past_number: u64, known: &InodeSet) -> Result<(), CatalogError> {
+    pub fn settle_orphans(&self, number: u64, known: &InodeSet) -> Result<(), CatalogError> {
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let Current { store, past } = self.current();
-        let Some(past) = past.filter(|known| known.number == past_number) else { return Ok(()) };
-        take_over(self, &past, known)?;
-        let before = self.current.swap(Arc::new(Current { store, past: None }));
+        let Current { store, previous } = self.current();
+        let Some(previous) = previous.filter(|known| known.number == number) else { return Ok(()) };
+        take_over(self, &previous, known)?;
+        let before = self.current.swap(Arc::new(Current { store, previous: None }));
         // To close it and to free its disk space takes a while, and commits do not wait for that.
         drop(writer);
-        drop((past, before));
+        drop((previous, before));
         Ok(())
     }
 
@@ -59,7 +59,7 @@ impl Catalog {
 }
 
 /// Enters among the orphans of the present store those that are `known`. The caller holds `catalog.writer`.
-pub(super) fn take_over(catalog: &Catalog, past: &Past, known: &InodeSet) -> Result<(), CatalogError> {
+pub(super) fn take_over(catalog: &Catalog, previous: &PreviousStore, known: &InodeSet) -> Result<(), CatalogError> {
     let store = catalog.store();
     let old = store.env.read_txn()?;
     let mut row = Vec::new();
@@ -67,7 +67,7 @@ pub(super) fn take_over(catalog: &Catalog, past: &Past, known: &InodeSet) -> Res
         for INodeNo(ino) in known.iter() {
             let is_here = store.inode(&old, ino)?.is_some() || store.orphan(&old, ino)?.is_some();
             row.clear();
-            if !is_here && past.push_orphan(ino, &mut row)? {
+            if !is_here && previous.push_orphan(ino, &mut row)? {
                 transaction.put(TableId::Orphans, &ino_key(ino), |out| out.extend_from_slice(&row))?;
             }
         }

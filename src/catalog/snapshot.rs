@@ -4,7 +4,7 @@ use super::held;
 use super::index::Current;
 use super::journal::Row;
 use super::naming::locate::locate;
-use super::store::codec::{Octets, damaged};
+use super::store::codec::{Decoder, damaged};
 use super::store::keys::{ino_key, statement_key, statement_set};
 use super::store::record::{InodeRecord, NodeRecord, OrphanRecord, ResourceRecord};
 use super::store::{ROOT, Table, meta};
@@ -85,16 +85,16 @@ impl<'c> Snapshot<'c> {
         ino: INodeNo,
         answer: impl FnOnce(Found<'_>) -> Result<T, CatalogError>,
     ) -> Result<Option<T>, CatalogError> {
-        let Current { store, past } = &**self.current;
+        let Current { store, previous } = &**self.current;
         let row = &mut Vec::new();
         self.read(|| {
             if let Some((place, node)) = store.inode_entry(self.txn(), ino.0)? {
                 let entry = (ino.0 != ROOT).then_some(place.entry);
                 return answer(Found { node, parent: place.parent, entry, resource: place.resource }).map(Some);
             }
-            let orphan = match (store.orphan(self.txn(), ino.0)?, past) {
+            let orphan = match (store.orphan(self.txn(), ino.0)?, previous) {
                 (Some(orphan), _) => orphan,
-                (None, Some(past)) if past.push_orphan(ino.0, row)? => {
+                (None, Some(previous)) if previous.push_orphan(ino.0, row)? => {
                     OrphanRecord::decode(row).ok_or_else(|| damaged("orphan", &ino_key(ino.0)))?
                 }
                 _ => return Ok(None),
@@ -360,12 +360,12 @@ impl<'c> Snapshot<'c> {
 
     /// Up to `most` inodes behind `after`, ascending, that have lost their names since the catalog was opened and were not dropped yet.
     pub fn orphans(&self, after: INodeNo, most: usize) -> Result<Vec<INodeNo>, CatalogError> {
-        let Current { store, past } = &**self.current;
+        let Current { store, previous } = &**self.current;
         self.read(|| {
             let rows = store.rows(self.txn(), store.orphans, behind(&ino_key(after.0)))?;
             let mut orphans: Vec<INodeNo> = rows.take(most).map(|row| ino_of(row?.0)).collect::<Result<_, _>>()?;
-            if let Some(past) = past {
-                orphans.extend(past.orphans(store, self.txn(), after, most)?);
+            if let Some(previous) = previous {
+                orphans.extend(previous.orphans(store, self.txn(), after, most)?);
                 orphans.sort_unstable();
                 orphans.truncate(most);
             }
@@ -380,7 +380,7 @@ fn behind(key: &[u8]) -> (Bound<&[u8]>, Bound<&[u8]>) {
 }
 
 fn ino_of(key: &[u8]) -> Result<INodeNo, CatalogError> {
-    Octets(key).number().map(INodeNo).ok_or_else(|| damaged("key", key))
+    Decoder(key).number().map(INodeNo).ok_or_else(|| damaged("key", key))
 }
 
 impl Catalog {
@@ -418,7 +418,7 @@ mod tests {
             let before = tree(&catalog);
             catalog.write_in_place(most_in_place);
             commit(&catalog, &[entry("http://h/c")]);
-            assert_eq!(catalog.past().is_some(), most_in_place == 0);
+            assert_eq!(catalog.previous().is_some(), most_in_place == 0);
 
             let orphan = before["a/b"].node.ino;
             let snapshot = catalog.snapshot().unwrap();

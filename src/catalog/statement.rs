@@ -4,7 +4,7 @@ use super::journal::{Speaking, list_at};
 use super::naming::resolve::uri;
 use super::sort::Sorted;
 use super::sort_key::{push_above, slashed, tag};
-use super::store::codec::{Octets, damaged, push_time};
+use super::store::codec::{Decoder, damaged, push_time};
 use super::store::record::ResourceRecord;
 use super::store::symbols::Symbols;
 use super::superseded::{CandidateFolders, Superseding, digest};
@@ -140,8 +140,8 @@ pub(super) struct ChangeOf {
 }
 
 impl ChangeOf {
-    fn read(bytes: &mut Octets<'_>) -> Option<ChangeOf> {
-        let flags = bytes.octet()?;
+    fn read(bytes: &mut Decoder<'_>) -> Option<ChangeOf> {
+        let flags = bytes.byte()?;
         let time = bytes.time()?;
         let shown = if flags & 2 != 0 { Some(bytes.time()?) } else { None };
         Some(ChangeOf { time, shown, is_news: flags & 1 != 0 })
@@ -211,7 +211,7 @@ impl PathStatement {
         let (&kind, value) = value.split_first().ok_or_else(|| self.corrupt())?;
         match kind {
             tag::FOLDER => {
-                let time = Octets(value).time().ok_or_else(|| self.corrupt())?;
+                let time = Decoder(value).time().ok_or_else(|| self.corrupt())?;
                 self.folder = self.folder.max(Some(time));
             }
             tag::SUPERSEDED => {
@@ -220,7 +220,7 @@ impl PathStatement {
             }
             tag::FILE => self.take_resource(value, None, listing)?,
             tag::CHANGE => {
-                let mut bytes = Octets(value);
+                let mut bytes = Decoder(value);
                 let change = ChangeOf::read(&mut bytes).ok_or_else(|| self.corrupt())?;
                 self.take_resource(bytes.0, Some(change), listing)?;
             }
@@ -378,7 +378,7 @@ fn belonging(record: &ResourceRecord<'_>, sets: &[SetId], member: &[u8]) -> Vec<
 
 #[cfg(test)]
 mod tests {
-    use super::super::sort::{BESIDE_A_LIST, Sorter, SpillFolder};
+    use super::super::sort::{SMALL_SORT, Sorter, SpillFolder};
     use super::super::sort_key::push_key;
     use super::super::store::record::push_resource;
     use super::super::tests::naming;
@@ -450,7 +450,7 @@ mod tests {
         let spill_folder = SpillFolder::new(folder.path());
         let symbols = Symbols::decode(&[]).unwrap();
         let mut superseding = Superseding::new(&spill_folder);
-        let mut sorter = Sorter::new(&spill_folder, BESIDE_A_LIST);
+        let mut sorter = Sorter::new(&spill_folder, SMALL_SORT);
         let mut file = vec![tag::FILE];
         push_resource(&mut file, &Entry::new(Uri::parse("http://h/x").unwrap()), false, &[SetId(3)], None, &symbols);
         let mut folder = vec![tag::FOLDER];

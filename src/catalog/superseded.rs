@@ -2,7 +2,7 @@
 
 use super::naming::media_types;
 use super::naming::resolve::path_by_rule;
-use super::sort::{BESIDE_A_LIST, Sorted, Sorter, SpillFolder};
+use super::sort::{SMALL_SORT, Sorted, Sorter, SpillFolder};
 use super::sort_key::{for_folders_above, push_key, tag};
 use super::{CatalogError, Naming, SetId};
 use crate::document::{Change, Uri};
@@ -22,7 +22,7 @@ pub(super) struct Superseding {
 impl Superseding {
     /// Spills into `folder`.
     pub(super) fn new(folder: &SpillFolder) -> Superseding {
-        let sorter = || Sorter::new(folder, BESIDE_A_LIST);
+        let sorter = || Sorter::new(folder, SMALL_SORT);
         Superseding {
             folder: folder.clone(),
             entries: sorter(),
@@ -70,7 +70,7 @@ impl Superseding {
         let candidates = CandidateFolders {
             folders: Along::new(folders)?,
             above: Along::new(above)?,
-            kept: Sorter::new(&folder, BESIDE_A_LIST),
+            kept: Sorter::new(&folder, SMALL_SORT),
             not_empty: None,
             folder,
             scratch: Vec::new(),
@@ -102,7 +102,7 @@ pub(super) struct CandidateFolders {
 impl CandidateFolders {
     /// Goes back to the beginning: what they hold is to be found.
     pub(super) fn begin(&mut self) -> Result<(), CatalogError> {
-        self.kept = Sorter::new(&self.folder, BESIDE_A_LIST);
+        self.kept = Sorter::new(&self.folder, SMALL_SORT);
         self.not_empty = None;
         self.folders.rewind()?;
         self.above.rewind()
@@ -124,7 +124,7 @@ impl CandidateFolders {
 
     /// All is known: goes back to the beginning.
     pub(super) fn finish(&mut self) -> Result<(), CatalogError> {
-        let kept = std::mem::replace(&mut self.kept, Sorter::new(&self.folder, BESIDE_A_LIST));
+        let kept = std::mem::replace(&mut self.kept, Sorter::new(&self.folder, SMALL_SORT));
         self.not_empty = Some(Along::new(kept)?);
         self.folders.rewind()
     }

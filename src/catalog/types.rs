@@ -130,7 +130,7 @@ pub struct Totals {
     /// Folders, the root included.
     pub folders: u64,
     /// Sum of the published lengths.
-    pub octets: u64,
+    pub bytes: u64,
     /// Files without a published length.
     pub unsized_files: u64,
 }

@@ -1,7 +1,7 @@
 //! The walk over a sorted statement and the revision before it, folder by folder, level by level: each name of the new tree with what it
 //! was, and each name that is no more.
 
-use super::naming::resolve::settled_name;
+use super::naming::resolve::resolved_name;
 use super::revision::Before;
 use super::sort_key::{slashed, split};
 use super::statement::{HeldState, Listing, PathStatement, SortedStatement};
@@ -132,7 +132,7 @@ impl<'o> Walk<'_, 'o> {
             let record = ResourceRecord::decode(&stated.record).ok_or_else(corrupt)?;
             let uri = path.uri(&record, self.listing.naming)?;
             let name = std::str::from_utf8(name).map_err(|_| corrupt())?;
-            let settled = settled_name(name, index, path.folder.is_some(), &uri);
+            let settled = resolved_name(name, index, path.folder.is_some(), &uri);
             let mut resource = Vec::new();
             record.push_with_uri(Some(uri.as_str()), &mut resource);
             let before = self.children.take(settled.as_bytes())?;

@@ -26,7 +26,7 @@ impl Filesystem {
 
 fn statistics(totals: &Totals) -> Statistics {
     Statistics {
-        blocks: totals.octets.div_ceil(u64::from(BLOCK_SIZE)),
+        blocks: totals.bytes.div_ceil(u64::from(BLOCK_SIZE)),
         files: totals.files.saturating_add(totals.folders),
     }
 }
@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn the_total_is_the_sum_of_the_sizes_and_files_are_all_inodes() {
-        let totals = Totals { files: 10, folders: 3, octets: 8193, unsized_files: 4 };
+        let totals = Totals { files: 10, folders: 3, bytes: 8193, unsized_files: 4 };
         assert_eq!(statistics(&totals), Statistics { blocks: 3, files: 13 });
         assert_eq!(statistics(&Totals::default()), Statistics::default());
     }

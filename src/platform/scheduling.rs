@@ -20,7 +20,7 @@ const SHORT: Duration = Duration::from_micros(100);
 const DEFAULT: Duration = Duration::ZERO;
 
 /// Runs `work` on a thread of low priority, as are those that it starts, and waits for it. Where no thread can be started it runs here.
-pub(crate) fn aside<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+pub(crate) fn low_priority<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let work = Mutex::new(Some(work));
     let taken = || work.lock().unwrap_or_else(PoisonError::into_inner).take();
     let elsewhere = thread::scope(|scope| {
@@ -126,7 +126,7 @@ mod tests {
     fn work_of_low_priority_and_its_threads_are_a_batch() {
         let before = attributes();
 
-        assert_eq!(aside(both), [(libc::SCHED_BATCH, before.1.max(NICE), short()); 2]);
+        assert_eq!(low_priority(both), [(libc::SCHED_BATCH, before.1.max(NICE), short()); 2]);
 
         assert_eq!(both(), [before; 2]);
     }
@@ -135,14 +135,14 @@ mod tests {
     fn a_still_lower_priority_is_kept() {
         let further = || {
             set(Policy::Kept, 19, DEFAULT);
-            aside(attributes).1
+            low_priority(attributes).1
         };
         assert_eq!(thread::spawn(further).join().unwrap(), 19);
         let idle = || {
             let nothing = libc::sched_param { sched_priority: 0 };
             // SAFETY: the parameter is only read; 0 is the calling thread alone (sched_setscheduler(2)).
             assert_eq!(unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const nothing) }, 0);
-            aside(attributes).0
+            low_priority(attributes).0
         };
         assert_eq!(thread::spawn(idle).join().unwrap(), libc::SCHED_IDLE);
     }
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_panic_at_low_priority_reaches_the_caller() {
-        let panicking = || aside(|| panic!("as a test wants it"));
+        let panicking = || low_priority(|| panic!("as a test wants it"));
         assert!(std::panic::catch_unwind(panicking).is_err());
     }
 }

@@ -87,7 +87,7 @@ fn at_low_priority<T: Send>(
     work: impl FnOnce() -> Result<T, SyncError> + Send,
 ) -> Result<T, SyncError> {
     match catalog.revision().is_ok_and(|revision| revision.is_some()) {
-        true => scheduling::aside(work),
+        true => scheduling::low_priority(work),
         false => work(),
     }
 }

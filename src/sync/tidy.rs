@@ -15,12 +15,12 @@ impl Synchronizer {
         self.settled().await;
         let catalog = self.catalog.clone();
         tokio::task::spawn_blocking(move || {
-            scheduling::aside(|| compact(&catalog));
+            scheduling::low_priority(|| compact(&catalog));
             crate::platform::allocator::release_free();
         });
         let (catalog, spool, packages) = (self.catalog.clone(), self.spool.clone(), self.packages.clone());
         let settle = move || settle(&catalog, &spool, packages.as_ref());
-        self.settling = Some(tokio::task::spawn_blocking(|| scheduling::aside(settle)));
+        self.settling = Some(tokio::task::spawn_blocking(|| scheduling::low_priority(settle)));
     }
 
     /// Waits until the spool is settled. A document fetched meanwhile belongs to no position yet and would be dropped.

@@ -9,7 +9,7 @@ pub(super) mod transaction;
 pub(super) mod tree;
 
 use super::naming::locate::folder;
-use super::naming::resolve::{path_of_record, settled_name, split, uri as uri_of};
+use super::naming::resolve::{path_of_record, resolved_name, split, uri as uri_of};
 use super::naming::{beside_folder, disambiguated};
 use super::revision::Before;
 use super::statement::MOST_URIS;
@@ -232,7 +232,7 @@ impl<'o> Groups<'o> {
             let sense = || damaged("resource", uri.as_str().as_bytes());
             let record = ResourceRecord::decode(&with_uri).ok_or_else(sense)?;
             newest = newest.max(Some(record.lastmod.or(time).unwrap_or(tree.now)));
-            let settled = settled_name(name, index, is_folder, &uri).into_owned();
+            let settled = resolved_name(name, index, is_folder, &uri).into_owned();
             let by_rule = path_of_record(self.naming, &uri, &record, &self.catalog.symbols).ok_or_else(sense)?.1;
             let gives_uri = settled == name && by_rule;
             let mut shown = Vec::with_capacity(with_uri.len());

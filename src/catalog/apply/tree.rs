@@ -177,12 +177,12 @@ impl<'t, 'c> Tree<'t, 'c> {
     /// Counts a node that comes, or one that goes.
     fn count(&mut self, node: &NodeRecord<'_>, comes: bool) {
         let add = |sum: &mut u64, by: u64| *sum = if comes { sum.saturating_add(by) } else { sum.saturating_sub(by) };
-        let Totals { files, folders, octets, unsized_files } = &mut self.totals;
+        let Totals { files, folders, bytes, unsized_files } = &mut self.totals;
         match node.kind {
             Kind::Folder => add(folders, 1),
             Kind::File => {
                 add(files, 1);
-                add(octets, node.size.unwrap_or(0));
+                add(bytes, node.size.unwrap_or(0));
                 add(unsized_files, u64::from(node.size.is_none()));
             }
         }

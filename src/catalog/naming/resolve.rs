@@ -54,7 +54,7 @@ pub fn split(path: &str) -> (&str, &str) {
 
 /// The name of the resource that is number `index` by URI among those of one path: the first has the plain name, unless that
 /// is a folder.
-pub fn settled_name<'n>(name: &'n str, index: usize, is_folder: bool, uri: &crate::document::Uri) -> Cow<'n, str> {
+pub fn resolved_name<'n>(name: &'n str, index: usize, is_folder: bool, uri: &crate::document::Uri) -> Cow<'n, str> {
     match index {
         0 if !is_folder => name.into(),
         0 => beside_folder(name).into(),

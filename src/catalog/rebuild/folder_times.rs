@@ -2,12 +2,12 @@
 
 use super::super::CatalogError;
 use super::super::sort::{RunLimits, Sorted, Sorter, SpillFolder};
-use super::super::store::codec::{Octets, damaged, push_time};
+use super::super::store::codec::{Decoder, damaged, push_time};
 use super::super::store::keys::ino_key;
 use crate::document::Timestamp;
 
 /// Beside the store's dirty pages; 20 bytes a folder.
-const LIMITS: RunLimits = RunLimits { octets: 4 << 20, pairs: 1 << 17, resident: 4 << 20 };
+const LIMITS: RunLimits = RunLimits { bytes: 4 << 20, pairs: 1 << 17, resident: 4 << 20 };
 
 /// What happened to one folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,10 +72,10 @@ impl Settling {
     pub(in crate::catalog) fn next(&mut self) -> Result<Option<(u64, FolderChange)>, CatalogError> {
         let Some(sorted) = &mut self.0 else { return Ok(None) };
         let Some((key, value)) = sorted.next()? else { return Ok(None) };
-        let folder = Octets(key).number().ok_or_else(|| damaged("key", key))?;
+        let folder = Decoder(key).number().ok_or_else(|| damaged("key", key))?;
         let mut change = decode(key, value)?;
         while let Some((key, value)) = sorted.peek()? {
-            if Octets(key).number() != Some(folder) {
+            if Decoder(key).number() != Some(folder) {
                 break;
             }
             change = change.and(decode(key, value)?);
@@ -86,10 +86,10 @@ impl Settling {
 }
 
 fn decode(key: &[u8], value: &[u8]) -> Result<FolderChange, CatalogError> {
-    let mut octets = Octets(value);
+    let mut bytes = Decoder(value);
     let sense = || damaged("sense", key);
-    let listing = octets.octet().ok_or_else(sense)? != 0;
-    Ok(FolderChange { newest: octets.time().ok_or_else(sense)?, listing })
+    let listing = bytes.byte().ok_or_else(sense)? != 0;
+    Ok(FolderChange { newest: bytes.time().ok_or_else(sense)?, listing })
 }
 
 #[cfg(test)]

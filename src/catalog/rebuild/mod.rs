@@ -149,15 +149,15 @@ impl<'o> Rebuild<'o> {
             let record = unseal(key, sealed)?;
             self.rows.put(TableId::Orphans, key, |row| row.extend_from_slice(record))?;
         }
-        let Some(past) = self.catalog.current().past else { return Ok(()) };
-        let orphans = past.orphans(store, old, INodeNo(0), TAKEN_OVER).unwrap_or_else(|error| {
+        let Some(previous) = self.catalog.current().previous else { return Ok(()) };
+        let orphans = previous.orphans(store, old, INodeNo(0), TAKEN_OVER).unwrap_or_else(|error| {
             tracing::warn!("orphans are lost with the previous store: {}", chain(&error));
             Vec::new()
         });
         let mut row = Vec::new();
         for INodeNo(ino) in orphans {
             row.clear();
-            if past.push_orphan(ino, &mut row)? {
+            if previous.push_orphan(ino, &mut row)? {
                 self.rows.put(TableId::Orphans, &ino_key(ino), |record| record.extend_from_slice(&row))?;
             }
         }
@@ -192,7 +192,7 @@ impl<'o> Rebuild<'o> {
         if node.kind == Kind::File {
             let size = node.size;
             self.totals.files += 1;
-            self.totals.octets = self.totals.octets.saturating_add(size.unwrap_or(0));
+            self.totals.bytes = self.totals.bytes.saturating_add(size.unwrap_or(0));
             self.totals.unsized_files += u64::from(size.is_none());
         } else {
             self.totals.folders += 1;

@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
 /// Rows in memory while they are sorted; the arena of the statement is free by now.
-const LIMITS: RunLimits = RunLimits { octets: 36 << 20, pairs: 1 << 19, resident: 1 << 20 };
+const LIMITS: RunLimits = RunLimits { bytes: 36 << 20, pairs: 1 << 19, resident: 1 << 20 };
 
 /// Bytes of a batch.
 const BATCH: usize = 256 << 10;

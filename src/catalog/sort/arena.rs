@@ -1,6 +1,6 @@
 //! The pairs of an arena: where they lie, and their order.
 
-use super::super::store::codec::Octets;
+use super::super::store::codec::Decoder;
 
 /// The key and value that begin at `start`.
 #[inline]
@@ -11,7 +11,7 @@ pub(super) fn pair(arena: &[u8], start: u32) -> (&[u8], &[u8]) {
     {
         return (key, rest.get(..usize::from(*value)).unwrap_or_default());
     }
-    let mut bytes = Octets(bytes);
+    let mut bytes = Decoder(bytes);
     let (key, value) = (bytes.count().unwrap_or(0), bytes.count().unwrap_or(0));
     (bytes.take(key).unwrap_or_default(), bytes.take(value).unwrap_or_default())
 }

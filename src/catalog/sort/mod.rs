@@ -23,7 +23,7 @@ use std::io::{BufRead, BufReader, BufWriter, Cursor, Seek, Write};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RunLimits {
     /// Bytes of keys and values. The allocator returns more than 32 MiB to the system when the arena is dropped.
-    pub octets: usize,
+    pub bytes: usize,
     /// Pairs; 4 bytes each, and 16 more while a run is sorted.
     pub pairs: usize,
     /// A last run up to this size stays in memory while it is merged, as do the store's dirty pages.
@@ -31,11 +31,11 @@ pub(super) struct RunLimits {
 }
 
 /// Of a sort that goes on while a list takes most of the memory.
-pub(super) const BESIDE_A_LIST: RunLimits = RunLimits { octets: 2 << 20, pairs: 1 << 15, resident: 1 << 18 };
+pub(super) const SMALL_SORT: RunLimits = RunLimits { bytes: 2 << 20, pairs: 1 << 15, resident: 1 << 18 };
 
 impl Default for RunLimits {
     fn default() -> RunLimits {
-        RunLimits { octets: 36 << 20, pairs: 1 << 19, resident: 2 << 20 }
+        RunLimits { bytes: 36 << 20, pairs: 1 << 19, resident: 2 << 20 }
     }
 }
 
@@ -110,12 +110,12 @@ impl Sorter {
     /// A run could not be written (the disk is full), or there are too many: [`CatalogError::TooLarge`].
     pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<(), CatalogError> {
         let pair = key.len() + value.len() + 20;
-        if self.arena.len() + pair > self.limits.octets || self.starts.len() >= self.limits.pairs {
+        if self.arena.len() + pair > self.limits.bytes || self.starts.len() >= self.limits.pairs {
             self.spill()?;
         }
         if self.arena.capacity() == 0 {
             // All at once: pages not touched cost nothing, and growing would copy.
-            self.arena.reserve_exact(self.limits.octets);
+            self.arena.reserve_exact(self.limits.bytes);
             self.starts.reserve_exact(self.limits.pairs);
         }
         self.starts.push(self.arena.len() as u32);

@@ -33,7 +33,7 @@ fn pairs_are_read_again_with_others_among_them() {
         values.iter().for_each(|value| sorter.add(&[*value / 10], &[*value]).unwrap());
         sorter.finish().unwrap()
     };
-    let small = RunLimits { octets: 64, pairs: 2, resident: 0 };
+    let small = RunLimits { bytes: 64, pairs: 2, resident: 0 };
     for limits in [small, RunLimits::default()] {
         let mut ours = sorted(&[30, 10, 11, 20, 12], limits);
         ours.next().unwrap();
@@ -57,8 +57,8 @@ fn runs_and_memory_agree_with_a_stable_sort() {
     let mut expected = pairs.clone();
     expected.sort_by(|a, b| a.0.cmp(&b.0));
 
-    for (octets, pairs_per_run) in [(36 << 20, 1 << 19), (4096, 1 << 19), (36 << 20, 10)] {
-        let limits = RunLimits { octets, pairs: pairs_per_run, resident: 1 << 20 };
+    for (bytes, pairs_per_run) in [(36 << 20, 1 << 19), (4096, 1 << 19), (36 << 20, 10)] {
+        let limits = RunLimits { bytes, pairs: pairs_per_run, resident: 1 << 20 };
         assert_eq!(sort(&pairs, limits), expected, "{limits:?}");
     }
     assert_eq!(sort(&[], RunLimits::default()), []);
@@ -86,7 +86,7 @@ fn input_in_order_or_nearly_is_in_order() {
 #[test]
 fn more_runs_than_can_be_open_are_an_error() {
     let folder = tempfile::tempdir().unwrap();
-    let limits = RunLimits { octets: 1 << 20, pairs: 1, resident: 0 };
+    let limits = RunLimits { bytes: 1 << 20, pairs: 1, resident: 0 };
     let mut sorter = Sorter::new(&SpillFolder::new(folder.path()), limits);
     for number in 0..=MOST_RUNS {
         sorter.add(&number.to_be_bytes(), &[]).unwrap();
@@ -98,7 +98,7 @@ fn more_runs_than_can_be_open_are_an_error() {
 #[test]
 fn joined_sorters_keep_order_and_small_ones_make_no_runs() {
     let folder = tempfile::tempdir().unwrap();
-    let limits = RunLimits { octets: 1 << 12, pairs: 100, resident: 1 << 10 };
+    let limits = RunLimits { bytes: 1 << 12, pairs: 100, resident: 1 << 10 };
     let mut all = Sorter::new(&SpillFolder::new(folder.path()), limits);
     let mut part = Sorter::new(&SpillFolder::new(folder.path()), limits);
     let mut pairs = Vec::new();
@@ -160,7 +160,7 @@ fn a_folder_that_cannot_be_written_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let in_the_way = folder.path().join("file");
     std::fs::write(&in_the_way, "").unwrap();
-    let mut sorter = Sorter::new(&SpillFolder::new(&in_the_way), RunLimits { octets: 64, pairs: 2, resident: 0 });
+    let mut sorter = Sorter::new(&SpillFolder::new(&in_the_way), RunLimits { bytes: 64, pairs: 2, resident: 0 });
     let result = (0..10).try_for_each(|_| sorter.add(b"key", b"value"));
 
     assert!(matches!(result, Err(CatalogError::Io { .. })), "{result:?}");
@@ -171,7 +171,7 @@ fn a_run_keeps_the_reserve_of_the_disk() {
     static FREE: AtomicU64 = AtomicU64::new(150 << 20);
     let folder = tempfile::tempdir().unwrap();
     let room = Arc::new(Room::new(50 << 20, |_| Ok(FREE.load(Ordering::Relaxed))));
-    let limits = RunLimits { octets: 1 << 20, pairs: 1 << 16, resident: 0 };
+    let limits = RunLimits { bytes: 1 << 20, pairs: 1 << 16, resident: 0 };
     let mut sorter = Sorter::new(&SpillFolder { path: folder.path().to_owned(), room }, limits);
     let mut fill = || (0u32..6000).try_for_each(|number| sorter.add(&number.to_be_bytes(), &[7; 1000]));
     fill().unwrap();
@@ -189,7 +189,7 @@ fn a_run_keeps_the_reserve_of_the_disk() {
 fn what_is_read_once_is_freed_on_the_disk_as_it_goes() {
     let folder = tempfile::tempdir().unwrap();
     let mut sorter =
-        Sorter::new(&SpillFolder::new(folder.path()), RunLimits { octets: 8 << 20, ..RunLimits::default() });
+        Sorter::new(&SpillFolder::new(folder.path()), RunLimits { bytes: 8 << 20, ..RunLimits::default() });
     let pairs: Vec<_> = (0..200_000_u32).rev().map(|number| (number.to_be_bytes().to_vec(), vec![7; 100])).collect();
     pairs.iter().for_each(|(key, value)| sorter.add(key, value).unwrap());
     let mut sorted = sorter.finish().unwrap();

@@ -36,16 +36,16 @@ pub fn damaged(what: &str, key: &[u8]) -> CatalogError {
 
 /// Bytes being decoded; `None` from any method means that they end too early or make no sense.
 #[derive(Clone, Copy)]
-pub struct Octets<'a>(pub &'a [u8]);
+pub struct Decoder<'a>(pub &'a [u8]);
 
-impl<'a> Octets<'a> {
+impl<'a> Decoder<'a> {
     pub fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let (head, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
         Some(head)
     }
 
-    pub fn octet(&mut self) -> Option<u8> {
+    pub fn byte(&mut self) -> Option<u8> {
         let (&head, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(head)
@@ -54,7 +54,7 @@ impl<'a> Octets<'a> {
     pub fn varint(&mut self) -> Option<u64> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
-            let byte = self.octet()?;
+            let byte = self.byte()?;
             value |= u64::from(byte & 0x7f) << shift;
             if byte < 0x80 {
                 return Some(value);
@@ -132,25 +132,25 @@ mod tests {
         for value in [0, 1, 127, 128, 16_383, 16_384, u64::from(u32::MAX), u64::MAX] {
             let mut bytes = Vec::new();
             push_varint(&mut bytes, value);
-            assert_eq!(Octets(&bytes).varint(), Some(value));
+            assert_eq!(Decoder(&bytes).varint(), Some(value));
         }
         for seconds in [i64::MAX, i64::MIN + EPOCH, -1, 0, 1, EPOCH] {
             for nanos in [0, 1, 999_000_000, 999_999_999] {
                 let (time, mut bytes) = (Timestamp { seconds, nanos }, Vec::new());
                 push_time(&mut bytes, time);
-                assert_eq!(Octets(&bytes).time(), Some(time));
+                assert_eq!(Decoder(&bytes).time(), Some(time));
             }
         }
         let mut bytes = Vec::new();
         push_number(&mut bytes, NUMBER_LIMIT - 1);
-        assert_eq!(Octets(&bytes).number(), Some(NUMBER_LIMIT - 1));
-        assert_eq!(Octets(&bytes[1..]).number(), None);
+        assert_eq!(Decoder(&bytes).number(), Some(NUMBER_LIMIT - 1));
+        assert_eq!(Decoder(&bytes[1..]).number(), None);
     }
 
     #[test]
     fn a_varint_without_end_is_refused() {
-        assert_eq!(Octets(&[0x80; 20]).varint(), None);
-        assert_eq!(Octets(&[0x80, 0x80]).varint(), None);
+        assert_eq!(Decoder(&[0x80; 20]).varint(), None);
+        assert_eq!(Decoder(&[0x80, 0x80]).varint(), None);
     }
 
     #[test]

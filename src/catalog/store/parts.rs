@@ -1,6 +1,6 @@
 //! The parts of a resource's record that vary in number and length: digests, links, the member of a package.
 
-use super::codec::{Octets, push_string, push_time, push_varint};
+use super::codec::{Decoder, push_string, push_time, push_varint};
 use super::symbols::{Symbol, Symbols};
 use crate::document::{Algorithm, Digest, Href, LOWEST_PRIORITY, Link, PackageMember, Uri};
 
@@ -12,10 +12,10 @@ pub fn push_digests(out: &mut Vec<u8>, digests: &[Digest]) {
     }
 }
 
-pub fn digests(bytes: &mut Octets<'_>) -> Option<Vec<Digest>> {
+pub fn digests(bytes: &mut Decoder<'_>) -> Option<Vec<Digest>> {
     (0..bytes.count()?)
         .map(|_| {
-            let algorithm = Algorithm::numbered(bytes.octet()?)?;
+            let algorithm = Algorithm::numbered(bytes.byte()?)?;
             Digest::new(algorithm, bytes.take(algorithm.digest_length())?)
         })
         .collect()
@@ -33,14 +33,14 @@ pub fn push_member(out: &mut Vec<u8>, member: &PackageMember, own: &str, symbols
     push_string(out, &path[..path.len() - shared]);
 }
 
-pub fn skip_member(bytes: &mut Octets<'_>) -> Option<()> {
+pub fn skip_member(bytes: &mut Decoder<'_>) -> Option<()> {
     Symbol::read(bytes)?;
     bytes.varint()?;
     bytes.string().map(|_| ())
 }
 
 pub fn member(bytes: &[u8], own: &str, symbols: &Symbols) -> Option<PackageMember> {
-    let mut bytes = Octets(bytes);
+    let mut bytes = Decoder(bytes);
     let package = symbols.resolve(Symbol::read(&mut bytes)?)?;
     let shared = own.get(own.len().checked_sub(bytes.count()?)?..)?;
     Some(PackageMember {
@@ -102,11 +102,11 @@ pub fn push_link(out: &mut Vec<u8>, link: &Link, own: &str, symbols: &Symbols) {
     }
 }
 
-pub fn link(bytes: &mut Octets<'_>, own: &str, symbols: &Symbols) -> Option<Link> {
+pub fn link(bytes: &mut Decoder<'_>, own: &str, symbols: &Symbols) -> Option<Link> {
     let rel = Symbol::read(bytes)?;
     let shared = bytes.count()?;
     let href = [own.get(..shared)?, bytes.string()?].concat();
-    let flags = bytes.octet()?;
+    let flags = bytes.byte()?;
     let has = |bit: u8| flags & bit != 0;
     Some(Link {
         rel: symbols.resolve(rel)?,

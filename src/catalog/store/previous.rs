@@ -1,7 +1,7 @@
 //! The previous store: after a rebuild, what lost its name by it is still read there, until the kernel was asked which inodes it knows.
 
 use super::super::{CatalogError, Kind};
-use super::codec::{Octets, damaged};
+use super::codec::{Decoder, damaged};
 use super::keys::ino_key;
 use super::record::{NodeRecord, OrphanRecord, ResourceRecord};
 use super::{ROOT, Store};
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 ///
 /// Its damage is not damage of the catalog: what cannot be read is no orphan any more, and a list that cannot be read to its end is
 /// [`CatalogError::DamagedBefore`].
-pub struct Past {
+pub struct PreviousStore {
     /// Of one process.
     pub number: u64,
     store: Arc<Store>,
@@ -28,10 +28,10 @@ pub struct Past {
     dropped: Mutex<InodeSet>,
 }
 
-impl Past {
-    pub fn new(store: Arc<Store>, since: Timestamp) -> Past {
+impl PreviousStore {
+    pub fn new(store: Arc<Store>, since: Timestamp) -> PreviousStore {
         static STORES: AtomicU64 = AtomicU64::new(1);
-        Past { number: STORES.fetch_add(1, Ordering::Relaxed), store, since, dropped: Mutex::default() }
+        PreviousStore { number: STORES.fetch_add(1, Ordering::Relaxed), store, since, dropped: Mutex::default() }
     }
 
     /// The kernel has forgotten these: they are no orphans any more.
@@ -90,7 +90,7 @@ impl Past {
         let names = self.store.inodes.range(&old, &(Bound::Excluded(&from[..]), Bound::Unbounded));
         for pair in names.map_err(|error| before(error.into()))? {
             let (key, _) = pair.map_err(|error| before(error.into()))?;
-            let ino = Octets(key).number().ok_or_else(|| before(damaged("key", key)))?;
+            let ino = Decoder(key).number().ok_or_else(|| before(damaged("key", key)))?;
             if self.is_orphan(ino)
                 && present.inodes.get(txn, key)?.is_none()
                 && present.orphans.get(txn, key)?.is_none()

@@ -1,7 +1,7 @@
 //! Records: nodes, resources and revisions as the store and the sorter hold them.
 
 use super::super::{Freshness, Kind, Node, Resource, SetId, Totals};
-use super::codec::{Octets, push_number, push_string, push_time, push_varint};
+use super::codec::{Decoder, push_number, push_string, push_time, push_varint};
 use super::parts::{digests, link, member, push_digests, push_link, push_member, skip_member};
 use super::symbols::{Symbol, Symbols};
 use crate::document::{ChangeFrequency, Digest, Entry, PackageMember, Timestamp, Uri, believed_length};
@@ -67,8 +67,8 @@ impl<'a> NodeRecord<'a> {
     }
 
     pub fn decode(bytes: &'a [u8]) -> Option<NodeRecord<'a>> {
-        let mut bytes = Octets(bytes);
-        let flags = bytes.octet()?;
+        let mut bytes = Decoder(bytes);
+        let flags = bytes.byte()?;
         Some(NodeRecord {
             ino: bytes.varint()?,
             kind: if flags & Self::FOLDER != 0 { Kind::Folder } else { Kind::File },
@@ -112,7 +112,7 @@ pub struct ResourceRecord<'a> {
     has_digests: bool,
     has_links: bool,
     /// Digests and links.
-    tail: Octets<'a>,
+    tail: Decoder<'a>,
     /// Everything behind the package member.
     body: &'a [u8],
 }
@@ -125,7 +125,7 @@ pub struct Sets<'a> {
 }
 
 impl<'a> Sets<'a> {
-    fn read(bytes: &mut Octets<'a>) -> Option<Sets<'a>> {
+    fn read(bytes: &mut Decoder<'a>) -> Option<Sets<'a>> {
         let before = bytes.0;
         while {
             let numbered = bytes.varint()?;
@@ -136,7 +136,7 @@ impl<'a> Sets<'a> {
     }
 
     pub fn iter(self) -> impl Iterator<Item = SetId> + use<'a> {
-        let mut bytes = Octets(self.bytes);
+        let mut bytes = Decoder(self.bytes);
         let first = if self.bytes.is_empty() { Some(SetId::default()) } else { None };
         first.into_iter().chain(std::iter::from_fn(move || Some(SetId((bytes.varint()? >> 1) as u32))))
     }
@@ -239,10 +239,10 @@ pub fn push_resource(
 
 impl<'a> ResourceRecord<'a> {
     pub fn decode(bytes: &'a [u8]) -> Option<ResourceRecord<'a>> {
-        let mut bytes = Octets(bytes);
-        let flags = bytes.octet()?;
+        let mut bytes = Decoder(bytes);
+        let flags = bytes.byte()?;
         let has = |bit: u8| flags & bit != 0;
-        let further = bytes.octet()?;
+        let further = bytes.byte()?;
         let changefreq = changefreq(further & more::CHANGEFREQ)?;
         let uri = if has(flag::URI) { Some(bytes.string()?) } else { None };
         let sets = if further & more::SETS != 0 { Sets::read(&mut bytes)? } else { Sets { bytes: &[] } };
@@ -373,7 +373,7 @@ impl<'a> InodeRecord<'a> {
     }
 
     pub fn decode(bytes: &'a [u8]) -> Option<InodeRecord<'a>> {
-        let mut bytes = Octets(bytes);
+        let mut bytes = Decoder(bytes);
         Some(InodeRecord { parent: bytes.number()?, entry: bytes.number()?, resource: bytes.0 })
     }
 }
@@ -395,7 +395,7 @@ impl<'a> OrphanRecord<'a> {
     }
 
     pub fn decode(bytes: &'a [u8]) -> Option<OrphanRecord<'a>> {
-        let mut bytes = Octets(bytes);
+        let mut bytes = Decoder(bytes);
         let parent = bytes.varint()?;
         let count = bytes.count()?;
         let resource = bytes.take(count)?;
@@ -416,8 +416,8 @@ pub struct RevisionRecord {
 
 impl RevisionRecord {
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let Totals { files, folders, octets, unsized_files } = self.totals;
-        for number in [self.number, self.next_ino, self.next_entry, files, folders, octets, unsized_files] {
+        let Totals { files, folders, bytes, unsized_files } = self.totals;
+        for number in [self.number, self.next_ino, self.next_entry, files, folders, bytes, unsized_files] {
             push_varint(out, number);
         }
         push_time(out, self.committed);
@@ -427,12 +427,12 @@ impl RevisionRecord {
     }
 
     pub fn decode(bytes: &[u8]) -> Option<RevisionRecord> {
-        let mut bytes = Octets(bytes);
+        let mut bytes = Decoder(bytes);
         let (number, next_ino, next_entry) = (bytes.varint()?, bytes.varint()?, bytes.varint()?);
         let totals = Totals {
             files: bytes.varint()?,
             folders: bytes.varint()?,
-            octets: bytes.varint()?,
+            bytes: bytes.varint()?,
             unsized_files: bytes.varint()?,
         };
         let committed = bytes.time()?;

@@ -1,7 +1,7 @@
 //! The sets of resources that a revision consists of: of each the time of its list, and how many files are members.
 
 use super::super::SetId;
-use super::codec::{Octets, push_time, push_varint};
+use super::codec::{Decoder, push_time, push_varint};
 use crate::document::Timestamp;
 use std::collections::BTreeMap;
 
@@ -21,10 +21,10 @@ pub struct SetTable(BTreeMap<SetId, SetRecord>);
 impl SetTable {
     /// From what [`SetTable::encode`] wrote.
     pub fn decode(bytes: &[u8]) -> Option<SetTable> {
-        let (mut bytes, mut sets) = (Octets(bytes), BTreeMap::new());
+        let (mut bytes, mut sets) = (Decoder(bytes), BTreeMap::new());
         while !bytes.0.is_empty() {
             let (set, files) = (SetId(u32::try_from(bytes.varint()?).ok()?), bytes.varint()?);
-            let at = if bytes.octet()? == 0 { None } else { Some(bytes.time()?) };
+            let at = if bytes.byte()? == 0 { None } else { Some(bytes.time()?) };
             sets.insert(set, SetRecord { set, at, files });
         }
         Some(SetTable(sets))

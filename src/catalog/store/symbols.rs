@@ -1,6 +1,6 @@
 //! The dictionary of a catalog: media types, codings and relations, which records name by number.
 
-use super::codec::{Octets, push_string, push_varint};
+use super::codec::{Decoder, push_string, push_varint};
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
@@ -39,7 +39,7 @@ impl Symbols {
 
     /// From what [`Symbols::encode`] wrote.
     pub fn decode(bytes: &[u8]) -> Option<Symbols> {
-        let (mut known, mut bytes) = (Known::default(), Octets(bytes));
+        let (mut known, mut bytes) = (Known::default(), Decoder(bytes));
         while !bytes.0.is_empty() {
             known.add(bytes.string()?);
         }
@@ -119,7 +119,7 @@ impl<'a> Symbol<'a> {
     }
 
     /// Reads what [`Symbol::push`] wrote.
-    pub fn read(bytes: &mut Octets<'a>) -> Option<Symbol<'a>> {
+    pub fn read(bytes: &mut Decoder<'a>) -> Option<Symbol<'a>> {
         match bytes.varint()? {
             0 => bytes.string().map(Symbol::Inline),
             number => Some(Symbol::Known(number)),
@@ -155,7 +155,7 @@ mod tests {
             let mut bytes = Vec::new();
             again.push(&mut bytes, string);
             assert_eq!(bytes, written(&mut [string].into_iter()));
-            let symbol = Symbol::read(&mut Octets(&bytes)).unwrap();
+            let symbol = Symbol::read(&mut Decoder(&bytes)).unwrap();
             assert_eq!(again.resolve(symbol).as_deref(), Some(&**string));
             inline += usize::from(matches!(symbol, Symbol::Inline(_)));
         }

@@ -1,7 +1,7 @@
 //! Rows of the tables, checked and decoded.
 
 use super::super::naming::resolve::DEEPEST;
-use super::codec::{Octets, damaged, push_string, unseal};
+use super::codec::{Decoder, damaged, push_string, unseal};
 use super::keys::{entry_key, ino_key, name_key};
 use super::record::{InodeRecord, NodeRecord, OrphanRecord, ResourceRecord, RevisionRecord};
 use super::sets::SetTable;
@@ -143,7 +143,7 @@ impl Store {
     /// Entry id and node of `name` in `parent`.
     pub fn named<'t>(&self, txn: &'t RoTxn<'_>, parent: u64, name: &[u8]) -> Lookup<(u64, NodeRecord<'t>)> {
         let key = name_key(parent, self.name_hash(name));
-        let mut ids = Octets(self.get(txn, self.names, &key)?.unwrap_or_default());
+        let mut ids = Decoder(self.get(txn, self.names, &key)?.unwrap_or_default());
         while let Some(id) = ids.number() {
             let node = self.entry(txn, parent, id)?.ok_or_else(|| damaged("entry", &key))?;
             if node.name == name {
@@ -168,7 +168,7 @@ impl Store {
         Ok(self.rows(txn, self.entries, range)?.map(|row| {
             let (key, record) = row?;
             let node = NodeRecord::decode(record).ok_or_else(|| damaged("sense", key))?;
-            let id = key.get(5..).and_then(|id| Octets(id).number()).ok_or_else(|| damaged("key", key))?;
+            let id = key.get(5..).and_then(|id| Decoder(id).number()).ok_or_else(|| damaged("key", key))?;
             Ok((id, node))
         }))
     }
@@ -185,8 +185,8 @@ pub fn push_naming(out: &mut Vec<u8>, naming: &Naming) {
 }
 
 fn decode_naming(bytes: &[u8]) -> Option<Naming> {
-    let mut bytes = Octets(bytes);
-    let extension_by_type = bytes.octet()? != 0;
+    let mut bytes = Decoder(bytes);
+    let extension_by_type = bytes.byte()? != 0;
     let own_authority = bytes.string()?.into();
     let mut maps = Vec::new();
     while !bytes.0.is_empty() {

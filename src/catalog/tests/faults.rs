@@ -25,7 +25,7 @@ fn a_baseline_dropped_leaves_no_trace() {
     commit(&catalog, &[entry("http://h/a"), entry("http://h/b")]);
     let before = (tree(&catalog), catalog.revision().unwrap());
 
-    let limits = RunLimits { octets: 256, pairs: 4, resident: 0 };
+    let limits = RunLimits { bytes: 256, pairs: 4, resident: 0 };
     let mut baseline = Baseline::with_limits(&catalog, naming(), limits);
     (0..100).for_each(|index| baseline.add(&entry(&format!("http://h/{index}"))).unwrap());
     drop(baseline);
@@ -43,7 +43,7 @@ fn a_spill_folder_that_fails_is_an_error_and_the_old_tree_stays() {
     std::fs::remove_dir(folder.path().join("tmp")).unwrap();
     std::fs::write(folder.path().join("tmp"), "").unwrap();
 
-    let limits = RunLimits { octets: 256, pairs: 4, resident: 0 };
+    let limits = RunLimits { bytes: 256, pairs: 4, resident: 0 };
     let mut baseline = Baseline::with_limits(&catalog, naming(), limits);
     let result = (0..100).try_for_each(|index| baseline.add(&entry(&format!("http://h/{index}"))));
 
@@ -120,7 +120,7 @@ fn orphans_stay_forgotten_until_a_commit_has_dropped_them() {
     assert!(!has_orphans());
 }
 
-/// Octets of all files below.
+/// Bytes of all files below.
 fn lengths(folder: &Path) -> u64 {
     let below = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
     below

@@ -188,7 +188,7 @@ fn relist(random: &mut Random, catalog: &Catalog, model: &mut Model) -> Committe
         let (at, listed) = earlier[again].clone();
         lists.insert(set, ((!random.one_in(6)).then_some(at), listed));
     }
-    let limits = RunLimits { octets: 512, pairs: 8, resident: 0 };
+    let limits = RunLimits { bytes: 512, pairs: 8, resident: 0 };
     let mut baseline = Baseline::with_limits(catalog, naming(), limits);
     for (set, (time, listed)) in &lists {
         baseline.list(*set, time.map(at));
@@ -220,8 +220,8 @@ fn relist(random: &mut Random, catalog: &Catalog, model: &mut Model) -> Committe
     };
     // Over the revision before, or as a whole.
     catalog.write_in_place(if random.one_in(2) { random.below(4) } else { u64::MAX });
-    if let Some(past) = catalog.past() {
-        catalog.settle_orphans(past, &InodeSet::default()).unwrap();
+    if let Some(previous) = catalog.previous() {
+        catalog.settle_orphans(previous, &InodeSet::default()).unwrap();
     }
     let committed = baseline.commit_guarded(None, decide).unwrap();
     assert_eq!(asked, 1);
@@ -280,7 +280,7 @@ fn random_histories_agree_with_one_baseline() {
             let totals = Totals {
                 files: files.len() as u64,
                 folders: 1 + (after.len() - files.len()) as u64,
-                octets: files.iter().filter_map(|name| name.node.size).sum(),
+                bytes: files.iter().filter_map(|name| name.node.size).sum(),
                 unsized_files: files.iter().filter(|name| name.node.size.is_none()).count() as u64,
             };
             assert_eq!(catalog.revision().unwrap().unwrap().totals, totals, "seed {seed}, step {step}");

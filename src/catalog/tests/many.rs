@@ -19,7 +19,7 @@ fn many_changed_folders_are_reported_together_in_a_rebuild() {
     let (_folder, catalog) = catalog();
     catalog.write_in_place(1000);
     many_changed_folders(&catalog);
-    assert!(catalog.past().is_some());
+    assert!(catalog.previous().is_some());
 }
 
 fn many_changed_folders(catalog: &Catalog) {
@@ -138,7 +138,7 @@ fn one_folder_of_many_files_changes_a_little() {
         let committed = commit(&catalog, &listed);
 
         assert_eq!((committed.created, committed.updated, committed.deleted), (1, 1, 1));
-        assert_eq!(catalog.past().is_some(), in_place == 0);
+        assert_eq!(catalog.previous().is_some(), in_place == 0);
         let [changed, stays, gone, new] = [5, 6, 12_345, FILES].map(find);
         assert!(changed.is_some() && changed != before[0]);
         assert_eq!((stays, gone), (before[1], None));

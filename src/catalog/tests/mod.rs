@@ -71,7 +71,7 @@ pub(super) fn commit<'e>(catalog: &Catalog, entries: impl IntoIterator<Item = &'
 
 /// The same with runs so small that nearly all is spilled.
 pub(super) fn commit_spilling<'e>(catalog: &Catalog, entries: impl IntoIterator<Item = &'e Entry>) -> Committed {
-    let limits = RunLimits { octets: 512, pairs: 8, resident: 0 };
+    let limits = RunLimits { bytes: 512, pairs: 8, resident: 0 };
     let mut baseline = Baseline::with_limits(catalog, naming(), limits);
     entries.into_iter().for_each(|entry| baseline.add(entry).unwrap());
     baseline.commit(None, b"").unwrap()

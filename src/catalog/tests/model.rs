@@ -190,7 +190,7 @@ fn random_histories_agree_with_the_model() {
 
             // Over the revision before, or as a whole.
             catalog.write_in_place(if random.one_in(2) { random.below(4) } else { u64::MAX });
-            let past = catalog.past();
+            let previous = catalog.previous();
             let committed =
                 if random.one_in(2) { commit(&catalog, entries) } else { commit_spilling(&catalog, entries) };
 
@@ -207,7 +207,7 @@ fn random_histories_agree_with_the_model() {
                 let asks_for_all = committed.invalidations.contains(&Invalidation::Orphans);
                 assert_eq!(
                     asks_for_all,
-                    catalog.past().is_some() && catalog.past() != past,
+                    catalog.previous().is_some() && catalog.previous() != previous,
                     "seed {seed}, step {step}"
                 );
             }
@@ -216,7 +216,7 @@ fn random_histories_agree_with_the_model() {
             let totals = Totals {
                 files: files.len() as u64,
                 folders: 1 + (after.len() - files.len()) as u64,
-                octets: files.iter().filter_map(|name| name.node.size).sum(),
+                bytes: files.iter().filter_map(|name| name.node.size).sum(),
                 unsized_files: files.iter().filter(|name| name.node.size.is_none()).count() as u64,
             };
             assert_eq!(now.totals, totals);
@@ -238,14 +238,14 @@ fn random_histories_agree_with_the_model() {
                 assert_eq!(snapshot.resource(*ino).unwrap(), old.resource);
             }
             drop(snapshot);
-            if let Some(past) = catalog.past()
+            if let Some(previous) = catalog.previous()
                 && random.one_in(2)
             {
                 let forgotten: Vec<_> = orphans.keys().copied().filter(|_| random.one_in(3)).collect();
                 catalog.drop_orphans(&forgotten).unwrap();
                 orphans.retain(|ino, _| !forgotten.contains(ino));
                 let known: InodeSet = orphans.keys().copied().collect();
-                catalog.settle_orphans(past, &known).unwrap();
+                catalog.settle_orphans(previous, &known).unwrap();
                 let snapshot = catalog.snapshot().unwrap();
                 assert_eq!(snapshot.orphans(INodeNo(0), usize::MAX).unwrap(), known.iter().collect::<Vec<_>>());
                 for (ino, old) in &orphans {

@@ -82,7 +82,7 @@ fn everything_published_comes_back() {
     assert_eq!((&resource.uri, resource.lastmod, resource.length), (&full.loc, full.lastmod, full.length));
     assert_eq!(resource.changefreq, full.changefreq);
     assert_eq!((resource.media_type, resource.encoding), (full.media_type, full.encoding));
-    assert_eq!(name.node.size, None, "length counts coded octets here");
+    assert_eq!(name.node.size, None, "length counts coded bytes here");
     assert_eq!(Some(name.node.mtime), full.lastmod);
 }
 
@@ -587,7 +587,7 @@ fn unpublished_bytes_have_an_inode_without_length() {
     let kept = Resource { length: None, hashes: vec![], ..first.resource.unwrap() };
     assert_eq!(second.resource, Some(kept));
     let totals = catalog.revision().unwrap().unwrap().totals;
-    assert_eq!((totals.octets, totals.unsized_files), (0, 1));
+    assert_eq!((totals.bytes, totals.unsized_files), (0, 1));
     commit(&catalog, [&published]);
     let (_, third) = tree(&catalog).into_iter().next().unwrap();
     assert_ne!(third.node.ino, second.node.ino, "what is published counts again");

@@ -136,7 +136,7 @@ fn a_failed_rebuild_leaves_the_old_tree() {
     fs::rename(folder.path().with_extension("away"), folder.path()).unwrap();
 
     assert!(matches!(failed, Err(CatalogError::Io { .. })), "{failed:?}");
-    assert_eq!((tree(&catalog), catalog.past()), (before, None));
+    assert_eq!((tree(&catalog), catalog.previous()), (before, None));
     commit(&catalog, &edition(3));
     assert_eq!(stores(folder.path()).len(), 1);
 }
@@ -157,20 +157,20 @@ fn orphans_are_read_in_the_previous_store_until_settled() {
         (snapshot.attributes(of.node.ino).unwrap().is_some(), snapshot.resource(of.node.ino).unwrap())
     };
     assert_eq!((shown(open), shown(closed)), ((true, open.resource.clone()), (true, closed.resource.clone())));
-    let past = catalog.past().unwrap();
-    catalog.settle_orphans(past + 1, &InodeSet::default()).unwrap();
-    assert_eq!(catalog.past(), Some(past), "another one was asked about");
+    let previous = catalog.previous().unwrap();
+    catalog.settle_orphans(previous + 1, &InodeSet::default()).unwrap();
+    assert_eq!(catalog.previous(), Some(previous), "another one was asked about");
 
     // The store of the next tree takes over what was read in the one that goes.
     commit(&catalog, &edition(3));
-    let next = catalog.past().unwrap();
-    assert_ne!(next, past);
+    let next = catalog.previous().unwrap();
+    assert_ne!(next, previous);
     assert_eq!((shown(open), shown(closed)), ((true, open.resource.clone()), (true, closed.resource.clone())));
     catalog.drop_orphans(&[closed.node.ino]).unwrap();
     let known: InodeSet = [open.node.ino].into_iter().collect();
     catalog.settle_orphans(next, &known).unwrap();
 
-    assert_eq!(catalog.past(), None);
+    assert_eq!(catalog.previous(), None);
     assert_eq!((shown(open), shown(closed)), ((true, open.resource.clone()), (false, None)));
     catalog.drop_orphans(&[open.node.ino]).unwrap();
     assert_eq!(shown(open), (false, None));
@@ -195,9 +195,9 @@ fn damage_of_the_old_store_is_none_of_the_present_one() {
     let snapshot = catalog.snapshot().unwrap();
     assert_eq!((snapshot.attributes(lost).unwrap(), snapshot.resource(lost).unwrap()), (None, None));
     let known: InodeSet = [lost].into_iter().collect();
-    catalog.settle_orphans(catalog.past().unwrap(), &known).unwrap();
+    catalog.settle_orphans(catalog.previous().unwrap(), &known).unwrap();
 
-    assert!(!catalog.is_distrusted() && catalog.past().is_none());
+    assert!(!catalog.is_distrusted() && catalog.previous().is_none());
 }
 
 #[test]
@@ -207,15 +207,15 @@ fn an_orphan_dropped_while_taken_over_leaves_no_row() {
     commit(&catalog, &edition(1));
     let file = tree(&catalog).values().find(|name| name.node.kind == Kind::File).unwrap().node.ino;
     commit(&catalog, &edition(2));
-    let past = catalog.current().past.unwrap();
+    let previous = catalog.current().previous.unwrap();
     let known: InodeSet = [file].into_iter().collect();
 
-    super::super::renew::take_over(&catalog, &past, &known).unwrap();
+    super::super::renew::take_over(&catalog, &previous, &known).unwrap();
     // While the commit goes on.
     let writer = catalog.writer.lock().unwrap();
     catalog.drop_orphans(&[file]).unwrap();
     drop(writer);
-    catalog.settle_orphans(past.number, &known).unwrap();
+    catalog.settle_orphans(previous.number, &known).unwrap();
 
     assert_eq!(catalog.snapshot().unwrap().orphans(INodeNo(0), 10).unwrap(), []);
 }
@@ -236,7 +236,7 @@ fn a_rebuild_keeps_what_is_no_part_of_the_tree() {
     let listed = [edition(2), vec![stays.clone()]].concat();
     list(&catalog, &[(ONE, Some(20), &listed), (OTHER, Some(20), others)], &[], Held::All);
 
-    assert!(catalog.past().is_some());
+    assert!(catalog.previous().is_some());
     assert_eq!(held(&catalog), [(0, "http://h/gone".to_string())]);
     let snapshot = catalog.snapshot().unwrap();
     assert_eq!(snapshot.journaled(ONE, &stays.loc).unwrap().map(|row| row.time), Some(at(90)));
@@ -256,7 +256,7 @@ fn a_rebuild_keeps_changes_of_a_set_that_is_not_listed() {
 
     list(&catalog, &[(ONE, Some(20), &edition(2))], &[], Held::All);
 
-    assert!(catalog.past().is_some());
+    assert!(catalog.previous().is_some());
     let journaled = catalog.snapshot().unwrap().journaled(OTHER, &others[0].loc).unwrap();
     assert_eq!(journaled.map(|row| row.time), Some(at(90)));
 }

@@ -41,7 +41,7 @@ pub struct Effects {
     /// Lets the records and objects of orphans go.
     pub release: Box<dyn FnMut(Vec<INodeNo>) + Send>,
     /// The number of a store that is kept for orphans alone, where there is one.
-    pub past: Box<dyn FnMut() -> Option<u64> + Send>,
+    pub previous: Box<dyn FnMut() -> Option<u64> + Send>,
     /// Lets such a store go, but for these orphans: since it was looked for all were asked about.
     pub settle: Box<dyn FnMut(u64, InodeSet) + Send>,
     /// Whether one was to go and had to stay, since this was asked last.
@@ -109,17 +109,17 @@ impl Effects {
         let threads = runtime.clone();
         let kept = Arc::<AtomicBool>::default();
         let was_kept = Arc::clone(&kept);
-        let settle = move |past, known: InodeSet| {
+        let settle = move |previous, known: InodeSet| {
             let (catalog, kept) = (Arc::clone(&settling), Arc::clone(&kept));
             let settle = move || {
-                if let Err(error) = catalog.settle_orphans(past, &known) {
+                if let Err(error) = catalog.settle_orphans(previous, &known) {
                     tracing::warn!("the catalog's old store is kept until a later change: {}", chain(&error));
                     kept.store(true, Ordering::Release);
                 }
             };
             // It may wait for a commit, and takes as long as what it frees is big. From the runtime: a thread of its pool that is made here would
             // have this one's short slices.
-            threads.spawn(async move { tokio::task::spawn_blocking(|| scheduling::aside(settle)).await });
+            threads.spawn(async move { tokio::task::spawn_blocking(|| scheduling::low_priority(settle)).await });
         };
         let pins = Arc::clone(&content);
         let (leave, left) = tokio::sync::mpsc::unbounded_channel();
@@ -136,7 +136,7 @@ impl Effects {
                 // The receiver ends with the runtime; at the next mount the orphans are cleared.
                 let _ = leave.send(orphans);
             }),
-            past: Box::new(move || stores.past()),
+            previous: Box::new(move || stores.previous()),
             settle: Box::new(settle),
             was_kept: Box::new(move || was_kept.swap(false, Ordering::AcqRel)),
         }
@@ -167,12 +167,12 @@ async fn let_go(mut left: UnboundedReceiver<Vec<INodeNo>>, catalog: Arc<Catalog>
         let batch = tokio::task::spawn_blocking(move || {
             orphans.iter().for_each(|ino| content.unpin(*ino));
             // After a great change they are as many as the tree has files.
-            if let Err(error) = scheduling::aside(|| catalog.drop_orphans(&orphans)) {
+            if let Err(error) = scheduling::low_priority(|| catalog.drop_orphans(&orphans)) {
                 tracing::error!("{} orphans stay: {}", orphans.len(), chain(&error));
                 return;
             }
             orphans.iter().for_each(|ino| content.forget(*ino));
-            if leaves_holes && let Err(error) = scheduling::aside(|| catalog.compact()) {
+            if leaves_holes && let Err(error) = scheduling::low_priority(|| catalog.compact()) {
                 tracing::warn!("the catalog keeps its holes: {}", chain(&error));
             }
         });

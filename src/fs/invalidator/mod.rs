@@ -298,7 +298,7 @@ impl Invalidator {
     }
 
     fn ask_about_all(&mut self) {
-        let past = (self.effects.past)();
+        let previous = (self.effects.previous)();
         let mut behind = INodeNo(0);
         loop {
             let Some(orphans) = (self.effects.orphans)(behind) else {
@@ -315,9 +315,9 @@ impl Invalidator {
             }
         }
         self.names_stay = false;
-        if let Some(past) = past {
+        if let Some(previous) = previous {
             let known = self.inbox.orphans.with(|waiting| waiting.clone());
-            (self.effects.settle)(past, known);
+            (self.effects.settle)(previous, known);
         }
     }
 

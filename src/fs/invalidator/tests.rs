@@ -26,7 +26,7 @@ struct World {
     orphans: Vec<INodeNo>,
     /// The catalog fails once when it is asked for the orphans behind this one.
     fails_behind: Arc<Mutex<Option<INodeNo>>>,
-    past: Option<u64>,
+    previous: Option<u64>,
     was_kept: Arc<AtomicBool>,
     done: Arc<Mutex<Vec<Done>>>,
 }
@@ -73,7 +73,7 @@ impl World {
     /// Folder 5 is `five` in the root; the root has the names `a` and `b`. Orphan 7 was `seven` in folder 5, any other is in use.
     fn effects(&self) -> Effects {
         let (notify, pin, release, settle) = (self.clone(), self.clone(), self.clone(), self.clone());
-        let past = self.past;
+        let previous = self.previous;
         let was_kept = Arc::clone(&self.was_kept);
         let orphans = self.orphans.clone();
         let fails_behind = Arc::clone(&self.fails_behind);
@@ -90,9 +90,9 @@ impl World {
             }),
             pin: Box::new(move |ino| pin.did(Done::Pin(ino.0))),
             release: Box::new(move |inos| release.did(Done::Release(inos.iter().map(|ino| ino.0).collect()))),
-            past: Box::new(move || past),
-            settle: Box::new(move |past, known| {
-                settle.did(Done::Settle(past, known.iter().map(|ino| ino.0).collect()));
+            previous: Box::new(move || previous),
+            settle: Box::new(move |previous, known| {
+                settle.did(Done::Settle(previous, known.iter().map(|ino| ino.0).collect()));
             }),
             was_kept: Box::new(move || was_kept.swap(false, Ordering::AcqRel)),
         }
@@ -285,7 +285,7 @@ async fn a_waiter_is_answered_when_all_earlier_notices_are_sent() {
 fn a_store_for_orphans_goes_when_all_were_asked_about() {
     let mut world = World::new(&[7], true);
     world.orphans = [3, 7, 9].map(INodeNo).to_vec();
-    world.past = Some(2);
+    world.previous = Some(2);
 
     let done = world.after([Notice::Changed(Invalidation::Orphans)]);
 
@@ -298,7 +298,7 @@ fn a_store_for_orphans_goes_when_all_were_asked_about() {
 fn a_store_for_orphans_stays_until_the_catalog_names_all() {
     let mut world = World::new(&[9], true);
     world.orphans = [3, 9].map(INodeNo).to_vec();
-    world.past = Some(2);
+    world.previous = Some(2);
     world.fails_behind = Arc::new(Mutex::new(Some(INodeNo(3))));
     let (notices, inbox) = channel();
     let mut invalidator = Invalidator::new(inbox, world.effects());
@@ -324,7 +324,7 @@ fn a_store_for_orphans_stays_until_the_catalog_names_all() {
 fn a_store_that_had_to_stay_is_tried_again_after_a_change() {
     let mut world = World::new(&[1, 9], true);
     world.orphans = vec![INodeNo(9)];
-    world.past = Some(2);
+    world.previous = Some(2);
     let (notices, inbox) = channel();
     let mut invalidator = Invalidator::new(inbox, world.effects());
     invalidator.handle(&Notice::Changed(Invalidation::Orphans));

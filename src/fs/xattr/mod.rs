@@ -132,7 +132,7 @@ fn root_value<'s>(source: &'s str, revision: Option<&Revision>, key: Key<'_>) ->
         "committed" => revision.committed.to_string(),
         "files" => revision.totals.files.to_string(),
         "folders" => revision.totals.folders.to_string(),
-        "octets" => revision.totals.octets.to_string(),
+        "octets" => revision.totals.bytes.to_string(),
         "unsized" => revision.totals.unsized_files.to_string(),
         _ => return None,
     };
@@ -224,7 +224,7 @@ mod tests {
             number: 7,
             committed: Timestamp { seconds: 0, nanos: 0 },
             at: None,
-            totals: Totals { files: 3, folders: 1, octets: 10, unsized_files: 2 },
+            totals: Totals { files: 3, folders: 1, bytes: 10, unsized_files: 2 },
         };
         let text = |key| root_value("s", Some(&revision), Key::Own(key));
         assert_eq!(text("revision").unwrap(), "7");

@@ -233,7 +233,7 @@ impl Told {
             at: revision.at.map(|at| at.to_string()),
             files: revision.totals.files,
             folders: revision.totals.folders,
-            octets: revision.totals.octets,
+            octets: revision.totals.bytes,
             unsized_files: revision.totals.unsized_files,
         });
         let (content, sync) = (self.content.metrics(), self.sync.read());

@@ -28,7 +28,7 @@ fn names(naming: &Naming, raw: &str, expected: &str) {
 fn is_legal(path: &str) {
     for name in path.split('/') {
         assert!(!matches!(name, "" | "." | ".."), "{path}");
-        assert!(name.len() <= NAME_MAX, "{} octets: {path}", name.len());
+        assert!(name.len() <= NAME_MAX, "{} bytes: {path}", name.len());
         assert!(!name.contains(char::is_control), "{path:?}");
     }
 }
