@@ -17,14 +17,9 @@ const TIMES: u32 = 50;
 const ARENAS: i32 = 4;
 
 /// A piece of so many bytes returns to the system when it is freed. Without a fixed bound the allocator raises its own to 32 MiB, and
-/// keeps what many downloads freed. The buffers of a download and of a READ are smaller: for one of these that is mapped, the kernel
-/// clears each page again, which takes as long as the download.
+/// keeps what many downloads freed.
 #[cfg(target_env = "gnu")]
-const OWN_MAPPING: i32 = 4 << 20;
-
-/// An arena keeps so many bytes that are free at its end: several of these buffers.
-#[cfg(target_env = "gnu")]
-const KEPT_FREE: i32 = 16 << 20;
+const OWN_MAPPING: i32 = 256 << 10;
 
 /// Bounds what the allocator keeps of freed memory. To be called before there are other threads.
 pub(crate) fn bound_arenas() {
@@ -33,7 +28,6 @@ pub(crate) fn bound_arenas() {
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, ARENAS);
         libc::mallopt(libc::M_MMAP_THRESHOLD, OWN_MAPPING);
-        libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT_FREE);
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the machine gives, and what the standard library lacks of it.
 
 pub(crate) mod allocator;
+pub(crate) mod buffers;
 pub mod error_chain;
 pub mod free_space;
 pub mod inode_set;

@@ -27,12 +27,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-/// Bytes of a range, at most.
+/// Bytes of a range.
 pub(super) const RANGE: u64 = 4 << 20;
-
-/// A range is at most one part in so many of what was asked for before it: all connections begin early and grow together, and the
-/// ranges end one after the other.
-const RISE: u64 = 4;
 
 /// Ranges of one body under way at once, at most. Their connections begin together: one that begins later grows while all wait for it.
 const MOST: usize = 14;
@@ -48,27 +44,21 @@ const WORTH_IT: u128 = 4;
 /// Bytes of the body that are measured. Over a connection that still grows they take eight round trips.
 const MEASURED: u64 = 1 << 20;
 
-/// Bytes of it that take a growing connection four round trips, their head's included. Where they take at most five, the line is not filled.
-const FIRST: u64 = 128 << 10;
-const FIRST_ROUND_TRIPS: u32 = 5;
+/// Where a round trip takes less, one connection fills the line.
+const NEAR: Duration = Duration::from_millis(3);
+
+/// Bytes that the body brings while the connections of the first ranges grow.
+const MEANWHILE: u64 = 2 * RANGE;
 
 /// The time in which the connection of a range that is here comes back to its pool. A range that is asked for before opens another, and
 /// all wait while that one grows.
 const BACK: Duration = Duration::from_millis(2);
 
-/// Where a round trip takes less, one connection fills the line.
-const NEAR: Duration = Duration::from_millis(3);
-
-/// How many ranges to ask for at once, where the first `bytes` `took` so long, a `round_trip` included: the fewer, the longer
-/// they took in round trips, for then the line is filled. `None`: it is too early to know.
-fn width(round_trip: Duration, bytes: u64, took: Duration) -> Option<usize> {
+/// How many ranges to ask for at once, where the first [`MEASURED`] bytes `took` so long, a `round_trip` included: the fewer, the longer
+/// they took in round trips, for then the line is filled.
+fn width(round_trip: Duration, took: Duration) -> usize {
     let wanted = 128 * round_trip.as_micros() / took.as_micros().max(1);
-    match bytes {
-        MEASURED.. if round_trip <= NEAR || wanted < WORTH_IT => Some(1),
-        MEASURED.. => Some((wanted as usize).min(MOST)),
-        FIRST.. if round_trip > NEAR && took <= FIRST_ROUND_TRIPS * round_trip => Some(MOST),
-        _ => None,
-    }
+    if round_trip <= NEAR || wanted < WORTH_IT { 1 } else { (wanted as usize).min(MOST) }
 }
 
 /// Asks for ranges of one version.
@@ -190,8 +180,6 @@ impl Fetching {
 
 /// One range, and what arrived of it.
 struct InFlight {
-    /// Bytes that were asked for.
-    length: u64,
     /// Not handed on yet.
     left: Range<u64>,
     chunks: Chunks,
@@ -209,16 +197,7 @@ impl InFlight {
     fn new(client: &Arc<RangeClient>, left: Range<u64>) -> InFlight {
         let chunks = Fetching::chunks(client, left.clone());
         let (arrived, uncharged) = (VecDeque::new(), None);
-        InFlight {
-            length: left.end - left.start,
-            left,
-            chunks,
-            arrived,
-            uncharged,
-            begun: Instant::now(),
-            started: None,
-            has_ended: false,
-        }
+        InFlight { left, chunks, arrived, uncharged, begun: Instant::now(), started: None, has_ended: false }
     }
 
     fn has_failed(&self) -> bool {
@@ -287,10 +266,8 @@ pub(super) struct Ranges {
     measured: (u64, Duration),
     /// Ranges under way at once; `None` before it is measured.
     width: Option<usize>,
-    /// Of the latest whole ranges, in the mean: how long a connection was silent, and at work with it.
+    /// Of the latest ranges, in the mean: how long a connection was silent, and at work with it.
     pace: Option<(Duration, Duration)>,
-    /// The first byte.
-    from: u64,
     /// Behind the last byte that was asked for in a range.
     asked: u64,
     /// In order, without a hole.
@@ -320,7 +297,6 @@ impl Ranges {
             measured: (0, round_trip),
             width: None,
             pace: None,
-            from,
             asked: from,
             ranges: VecDeque::new(),
             handed_on: Vec::new(),
@@ -361,29 +337,14 @@ impl Ranges {
     fn measure(&mut self, bytes: u64, took: Duration) {
         if self.width.is_none() {
             self.measured = (self.measured.0 + bytes, self.measured.1 + took);
-            if let Some(width) = width(self.round_trip, self.measured.0, self.measured.1) {
-                self.width = Some(width.min(self.connections()));
-                // What the body brings while the connections of the first ranges grow.
-                self.asked = (self.at + 2 * self.next_length()).next_multiple_of(BLOCK);
+            if self.measured.0 >= MEASURED {
+                // One connection fewer than the host may have: one of an earlier range may still be open.
+                let most = self.client.client.connections().saturating_sub(1).max(1);
+                self.width = Some(width(self.round_trip, self.measured.1).min(most));
+                self.asked = (self.at + MEANWHILE).next_multiple_of(BLOCK);
                 tracing::debug!(place = %self.client.origin.place, width = ?self.width, "parallel ranges");
             }
         }
-    }
-
-    /// One fewer than the host may have: one of an earlier range may still be open.
-    fn connections(&self) -> usize {
-        self.client.client.connections().saturating_sub(1).max(1)
-    }
-
-    /// Bytes of the next range.
-    fn next_length(&self) -> u64 {
-        ((self.asked.max(self.at) - self.from) / RISE).next_multiple_of(BLOCK).clamp(BLOCK, RANGE)
-    }
-
-    /// A range is here.
-    fn note_pace(&mut self, silent: Duration, whole: Duration) {
-        let (mean_silent, mean_whole) = self.pace.unwrap_or((silent, whole));
-        self.pace = Some(((3 * mean_silent + silent) / 4, (3 * mean_whole + whole) / 4));
     }
 
     /// Drops ranges from `wanted` on, and asks for those before it.
@@ -400,7 +361,7 @@ impl Ranges {
             self.asked = self.at;
         }
         while self.asked < wanted && (self.is_needed() || self.has_room(width)) {
-            let end = (self.asked + self.next_length()).min(self.client.origin.length);
+            let end = (self.asked + RANGE).min(self.client.origin.length);
             let range = InFlight::new(&self.client, self.asked..end);
             self.ranges.push_back(range);
             self.asked = end;
@@ -433,10 +394,11 @@ impl Ranges {
 
     fn poll_next(&mut self, cx: &mut Context) -> Poll<Result<Bytes, RangeError>> {
         self.handed_on.retain_mut(|chunks| chunks.poll_next_unpin(cx).is_pending());
-        let in_flight = self.ranges.iter_mut().skip(usize::from(self.body.is_none()));
-        let ended: Vec<_> = in_flight.filter_map(|range| Some((range.length, range.fill(cx, &self.budget)?))).collect();
-        for (_, (silent, whole)) in ended.into_iter().filter(|(length, _)| *length == RANGE) {
-            self.note_pace(silent, whole);
+        for range in self.ranges.iter_mut().skip(usize::from(self.body.is_none())) {
+            if let Some((silent, whole)) = range.fill(cx, &self.budget) {
+                let (mean_silent, mean_whole) = self.pace.unwrap_or((silent, whole));
+                self.pace = Some(((3 * mean_silent + silent) / 4, (3 * mean_whole + whole) / 4));
+            }
         }
         if self.body.is_some() {
             self.hand_over();
@@ -470,13 +432,10 @@ mod tests {
 
     #[test]
     fn a_near_or_slow_line_is_filled_by_one_body() {
-        let ms = Duration::from_millis;
-        let measured = |round_trip, took| width(ms(round_trip), MEASURED, ms(took)).unwrap();
-        assert_eq!([measured(40, 360), measured(150, 1400)], [14, 12], "its connection still grows");
-        assert_eq!((measured(40, 900), measured(40, 1300)), (5, 1));
-        assert_eq!(measured(2, 20), 1, "near");
-        assert_eq!(measured(2000, 2100), MOST, "a server that takes long before each answer");
-        let first = |round_trip, took| width(ms(round_trip), FIRST, ms(took));
-        assert_eq!((first(40, 170), first(40, 230), first(2, 8)), (Some(MOST), None, None));
+        let width = |round_trip, took| width(Duration::from_millis(round_trip), Duration::from_millis(took));
+        assert_eq!([width(40, 360), width(150, 1400)], [14, 13], "its connection still grows");
+        assert_eq!((width(40, 900), width(40, 1300)), (5, 1));
+        assert_eq!(width(2, 20), 1, "near");
+        assert_eq!(width(2000, 2100), MOST, "a server that takes long before each answer");
     }
 }

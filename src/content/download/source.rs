@@ -4,10 +4,11 @@ use super::ranges::Ranges;
 use crate::content::ContentError;
 use crate::content::fixity::BLOCK;
 use crate::document::Uri;
+use crate::platform::buffers::Buffer;
 use crate::platform::memory_budget::{Budget, Reservation};
 use crate::source::http::Body;
 use crate::source::zip::Member;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -53,7 +54,8 @@ impl Source {
 /// Bytes in order that the writer has not got yet, from a whole number of blocks on.
 #[derive(Default)]
 pub(super) struct Batch {
-    bytes: BytesMut,
+    buffer: Buffer,
+    length: usize,
     /// Without one a batch is a block and the chunk that completed it.
     reservation: Option<Reservation>,
 }
@@ -61,34 +63,43 @@ pub(super) struct Batch {
 impl Batch {
     /// Adds bytes. `left`: those of the object that are still to come, where known.
     pub(super) fn push(&mut self, chunk: &[u8], left: Option<u64>, memory: &Budget) {
+        let end = self.length + chunk.len();
+        let mut room = end;
         if self.reservation.is_none() {
             let most = left.and_then(|left| usize::try_from(left).ok()).unwrap_or(BATCH).clamp(1, BATCH);
             self.reservation = memory.try_reserve(most);
-            let room = self.reservation.as_ref().map_or(BLOCK as usize, Reservation::bytes);
-            self.bytes.reserve(room.saturating_sub(self.bytes.len()).max(chunk.len()));
+            room = end.max(self.reservation.as_ref().map_or(BLOCK as usize, Reservation::bytes));
         }
-        self.bytes.extend_from_slice(chunk);
+        if self.buffer.len() < room {
+            let mut larger = Buffer::of(room);
+            larger[..self.length].copy_from_slice(&self.buffer[..self.length]);
+            self.buffer = larger;
+        }
+        self.buffer[self.length..end].copy_from_slice(chunk);
+        self.length = end;
     }
 
     pub(super) fn has_block(&self) -> bool {
-        self.bytes.len() >= BLOCK as usize
+        self.length >= BLOCK as usize
     }
 
     /// Whether the writer is to have it before more is received.
     pub(super) fn is_full(&self) -> bool {
-        self.bytes.len() >= self.reservation.as_ref().map_or(BLOCK as usize, Reservation::bytes).max(BLOCK as usize)
+        self.length >= self.reservation.as_ref().map_or(BLOCK as usize, Reservation::bytes).max(BLOCK as usize)
     }
 
     /// The whole blocks, with what is reserved for them.
     pub(super) fn take_blocks(&mut self) -> (Bytes, Option<Reservation>) {
-        let rest = BytesMut::from(&self.bytes[self.bytes.len() - self.bytes.len() % BLOCK as usize..]);
-        let mut blocks = std::mem::replace(&mut self.bytes, rest);
-        blocks.truncate(blocks.len() - self.bytes.len());
-        (blocks.freeze(), self.reservation.take())
+        let whole = self.length - self.length % BLOCK as usize;
+        let mut rest = Buffer::of(self.length - whole);
+        rest.copy_from_slice(&self.buffer[whole..self.length]);
+        self.length -= whole;
+        (std::mem::replace(&mut self.buffer, rest).freeze(whole), self.reservation.take())
     }
 
     pub(super) fn take(&mut self) -> (Bytes, Option<Reservation>) {
-        (std::mem::take(&mut self.bytes).freeze(), self.reservation.take())
+        let length = std::mem::take(&mut self.length);
+        (std::mem::take(&mut self.buffer).freeze(length), self.reservation.take())
     }
 
     pub(super) fn clear(&mut self) {

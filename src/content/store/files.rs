@@ -1,7 +1,7 @@
 //! What the store asks the operating system about files and folders.
 
+use crate::platform::buffers::Buffer;
 use bytes::Bytes;
-use rustix::buffer::spare_capacity;
 use rustix::fs::{Advice, FlockOperation, fadvise};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -62,43 +62,38 @@ pub(super) fn open_to_read(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
 }
 
-/// Exactly `length` bytes of a file at `offset`, into memory that was not zeroed before.
+/// Exactly `length` bytes of a file at `offset`.
 pub(super) fn read_exact(file: &File, offset: u64, length: usize) -> io::Result<Bytes> {
-    filled(offset, length, |bytes, at| rustix::io::pread(file, spare_capacity(bytes), at))
+    filled(offset, length, |bytes, at| rustix::io::pread(file, bytes, at))
 }
 
 /// The same out of the page cache alone: [`io::ErrorKind::WouldBlock`] where the disk has to be waited for. A file system that
 /// cannot say so is read at once.
 pub(super) fn read_exact_in_memory(file: &File, offset: u64, length: usize) -> io::Result<Bytes> {
     filled(offset, length, |bytes, at| {
-        let start = bytes.len();
-        bytes.resize(length, 0);
-        let outcome = match preadv2(file, &mut [IoSliceMut::new(&mut bytes[start..])], at, ReadWriteFlags::NOWAIT) {
-            Err(Errno::OPNOTSUPP) => rustix::io::pread(file, &mut bytes[start..], at),
+        match preadv2(file, &mut [IoSliceMut::new(&mut *bytes)], at, ReadWriteFlags::NOWAIT) {
+            Err(Errno::OPNOTSUPP) => rustix::io::pread(file, bytes, at),
             outcome => outcome,
-        };
-        bytes.truncate(start + outcome.unwrap_or(0));
-        outcome
+        }
     })
 }
 
-/// `read` appends the bytes from an offset on to its buffer, and returns how many; none at the end of the file.
+/// `read` fills its buffer with the bytes from an offset on, and returns how many; none at the end of the file.
 fn filled(
     offset: u64,
     length: usize,
-    mut read: impl FnMut(&mut Vec<u8>, u64) -> Result<usize, Errno>,
+    mut read: impl FnMut(&mut [u8], u64) -> Result<usize, Errno>,
 ) -> io::Result<Bytes> {
-    let mut bytes: Vec<u8> = Vec::with_capacity(length);
-    while bytes.len() < length {
-        let at = offset + bytes.len() as u64;
-        match read(&mut bytes, at) {
+    let (mut buffer, mut at) = (Buffer::of(length), 0);
+    while at < length {
+        match read(&mut buffer[at..length], offset + at as u64) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(_) | Err(Errno::INTR) => {}
+            Ok(count) => at += count,
+            Err(Errno::INTR) => {}
             Err(cause) => return Err(cause.into()),
         }
     }
-    bytes.truncate(length);
-    Ok(Bytes::from(bytes))
+    Ok(buffer.freeze(length))
 }
 
 /// Drops clean pages of a range, and begins to write dirty ones to the disk. A failure costs memory that the kernel can take.
