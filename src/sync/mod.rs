@@ -50,6 +50,7 @@ use documents::{FollowedSet, followed};
 pub use error::SyncError;
 use fetch::index_cache::IndexCache;
 use fetch::lists::missing;
+use fetch::new_changes::NewChanges;
 use fetch::read_changes::ReadChanges;
 use push::SetChannel;
 use read_set::ReadSet;
@@ -277,6 +278,11 @@ impl Synchronizer {
         let scope = if is_first { Scope::Everything } else { scope };
         let mut position = stored.clone().unwrap_or_else(|| Position::of_sets(&sets));
         position.follow(&sets);
+        if self.catalog.is_distrusted() {
+            // Its journal may be lost in part: which changes are applied is not known.
+            position.forget_documents();
+            self.applied.clear();
+        }
 
         let changes = self.read_changes(&sets, &position, &scope, progress).await?;
         // What is lost is told, and asked for on; the lists may say at once what it would have told, and need be asked once.
@@ -426,6 +432,23 @@ impl Synchronizer {
             return Ok(Some(Outcome::Unchanged));
         }
         progress(Stage::Committing);
+        let roots: Vec<_> = new.states().iter().map(|(_, root, _)| root.clone()).collect();
+        let applied = self.apply_batches(new, position, digests).await;
+        if let Some(cause) = applied.as_ref().err().filter(|_| self.batches.is_some()) {
+            // The refresh counts as one that has committed: what is left is asked for soon all the same.
+            let why = chain(cause);
+            roots.iter().for_each(|root| self.note_failed(root, Some(why.clone()), 0));
+        }
+        applied
+    }
+
+    /// Applies what is new, a batch a commit. `None` where what is chosen is known with the lists alone.
+    async fn apply_batches(
+        &mut self,
+        mut new: NewChanges,
+        mut position: Position,
+        digests: Vec<(DocumentLocation, u64)>,
+    ) -> Result<Option<Outcome>, SyncError> {
         loop {
             let (spool, limits, most) = (self.spool.clone(), self.config.limits, self.tuning.in_batch);
             let next = move || new.next_batch(most, &spool, limits).map(|news| (new, news));

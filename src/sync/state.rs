@@ -417,10 +417,15 @@ impl Position {
         let mut position: Position = serde_json::from_slice(stored).ok()?;
         if position.format == FORMAT_BEFORE {
             position.format = FORMAT;
-            let changes = position.sets.iter_mut().flat_map(|set| &mut set.changes);
-            changes.for_each(|(_, state)| state.forget_documents());
+            position.forget_documents();
         }
         (position.format == FORMAT).then_some(position)
+    }
+
+    /// Forgets what was read of the change documents: they are read as at a first look.
+    pub fn forget_documents(&mut self) {
+        let changes = self.sets.iter_mut().flat_map(|set| &mut set.changes);
+        changes.for_each(|(_, state)| state.forget_documents());
     }
 
     /// The first place where this position lacks something that `before` did not: what is not listed may only be hidden.

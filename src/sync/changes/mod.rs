@@ -88,6 +88,9 @@ pub struct ChangeState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct DocumentState {
     location: String,
+    /// Start of its interval.
+    #[serde(default)]
+    from: Option<Stored>,
     /// All its entries.
     #[serde(default)]
     prefix: Prefix,
@@ -257,6 +260,15 @@ impl ChangeState {
         }
     }
 
+    /// Whether `documents`, or those of `unread` that are known, hold all changes since `at`: that they go on where the last look
+    /// ended proves nothing of the time before it.
+    pub fn reaches_back_to(&self, at: Option<Timestamp>, documents: &[ChangeDocument], unread: &[String]) -> bool {
+        let Some(at) = at else { return true };
+        let is_unread = |location: &String| self.document(location).is_some_and(|read| read.from <= Some(stored(at)));
+        let is_nothing = documents.is_empty() && unread.is_empty();
+        is_nothing || documents.iter().any(|it| it.reaches_back_to(at)) || unread.iter().any(is_unread)
+    }
+
     /// Whether only a baseline that is newer than the document settles what became of some resource.
     fn is_disordered(&self, document: &ChangeDocument) -> bool {
         let is_covered = document.written.is_some_and(|written| Some(stored(written)) <= self.at);
@@ -300,6 +312,7 @@ impl ChangeState {
             let is_undated = times.iter().all(Option::is_none);
             state.documents.push(DocumentState {
                 location: location.clone(),
+                from: document.from().map(stored),
                 prefix: document.prefix,
                 open_deletions: self.remaining_doubts(&document),
                 undated: document.undated,

@@ -78,6 +78,12 @@ impl ChangeDocument {
         ChangeDocument { meets_known: true, ..self }
     }
 
+    /// Whether it holds all changes since `time`, as far as can be seen.
+    pub(super) fn reaches_back_to(&self, time: Timestamp) -> bool {
+        let is_before = |mark: &Mark| mark.datetime().is_some_and(|datetime| datetime <= time);
+        self.from().is_none_or(|from| from <= time) || self.marks.iter().any(is_before)
+    }
+
     /// Whether it reaches beyond `time`: what it lacks of earlier changes will not be published any more.
     pub fn tells_beyond(&self, time: Timestamp) -> bool {
         self.until().max(self.from()) >= Some(time)
@@ -181,8 +187,14 @@ impl Reading<'_> {
     }
 }
 
-/// How many entries `now` begins with that `before` ends with.
+/// How many entries `now` begins with that were there `before`, of which these are the last.
 fn overlap(before: &[u64], now: &[u64]) -> usize {
+    // What stood before them did not stay: `now` may begin with that.
+    if before.len() == MOST_UNDATED
+        && let Some(place) = now.windows(before.len()).rposition(|window| window == before)
+    {
+        return place + before.len();
+    }
     let most = before.len().min(now.len());
     (0..=most).rev().find(|count| before[before.len() - count..] == now[..*count]).unwrap_or(0)
 }

@@ -1,12 +1,13 @@
 //! Archives of change documents (section 15): they close a gap without a new baseline where they reach back far enough.
 
-use super::read_changes::ReadChanges;
+use super::read_changes::{Origin, ReadChanges};
 use crate::platform::error_chain::chain;
 use crate::source::DocumentLocation;
 use crate::sync::changes::ChangeState;
 use crate::sync::command::Scope;
 use crate::sync::documents::{FollowedSet, Purpose};
 use crate::sync::{Progressing, SyncError, Synchronizer};
+use std::collections::HashSet;
 
 impl Synchronizer {
     /// Where `read` does not go on from what is known: adds to it what the archives of `set`, and those that its documents name,
@@ -24,7 +25,7 @@ impl Synchronizer {
         }
         let mut archives: Vec<DocumentLocation> = set.earlier_changes().cloned().collect();
         archives.extend(read.archives.iter().cloned());
-        let mut earlier = Vec::new();
+        let (mut earlier, mut replaced) = (Vec::new(), HashSet::new());
         let mut met = vec![read.root.clone()];
         for archive in archives {
             if met.contains(&archive) {
@@ -38,6 +39,14 @@ impl Synchronizer {
             };
             match archived {
                 Ok(archived) => {
+                    // Fetched again with other bytes: the places of its entries are those of the later ones.
+                    for (location, later) in &archived.origins {
+                        if let (Some(Origin::List(before)), Origin::List(later)) = (read.origins.get(location), later)
+                            && before.digest != later.digest
+                        {
+                            replaced.insert(location.clone());
+                        }
+                    }
                     read.is_beyond |= archived.is_beyond;
                     read.digests.extend(archived.digests);
                     read.origins.extend(archived.origins);
@@ -52,8 +61,15 @@ impl Synchronizer {
             }
             met.push(archive);
         }
-        let is_here = |location: &str| read.documents.iter().any(|it| it.location() == location);
-        earlier.retain(|archived| !is_here(archived.location()));
+        let mut others = Vec::with_capacity(earlier.len());
+        for archived in earlier {
+            match read.documents.iter_mut().find(|it| it.location() == archived.location()) {
+                Some(before) if replaced.contains(before.location()) => *before = archived,
+                Some(_) => {}
+                None => others.push(archived),
+            }
+        }
+        let earlier = others;
         let is_closed = known.is_followed_by(earlier.iter().chain(&read.documents));
         if is_closed || known.is_of_the_past() {
             if !earlier.is_empty() {

@@ -176,6 +176,12 @@ impl Synchronizer {
         let closed = leaves.iter().find(|leaf| walked.indexes.is_empty() && leaf.header.until.is_some());
         let index = closed.and_then(|leaf| leaf.header.link("index")).map(|index| DocumentLocation::Uri(index.clone()));
         if let Some(index) = index.filter(|index| !roots.contains(index)) {
+            // Fetched again, the root would be another document where its end is the time of the request.
+            let others = |header: &Header, entry: &Entry| match DocumentLocation::Uri(entry.loc.clone()) == *root {
+                true => Child::Leave,
+                false => choice(header, entry),
+            };
+            let asking = Asking { choice: &others, ..asking };
             match crawl(&self.client, &self.spool, &index, self.config.limits, asking, &|_| ()).await {
                 Ok(above) => {
                     let is_new = |leaf: &Leaf| leaf.document.location != *root;

@@ -100,8 +100,11 @@ pub fn read_document(
     (documents, limits): (&DocumentCache, Limits),
     deviations: &SeenDeviations,
 ) -> Result<ChangeDocument, SyncError> {
-    let snapshot = catalog.snapshot()?;
+    let (snapshot, is_distrusted) = (catalog.snapshot()?, catalog.is_distrusted());
     let journal = |entry: &Entry, member: Option<&PackageMember>, time: Timestamp| {
+        if is_distrusted {
+            return Ok(None);
+        }
         let change = entry.change.unwrap_or(Change::Updated);
         match snapshot.compare_journal(&Statement { set, change, time, entry, member }) {
             // The catalog is built again from all that is published.
@@ -157,7 +160,8 @@ impl ReadChanges {
 
     /// What is known before this is applied, over a baseline that speaks for `at`. Between the two a gap may be left.
     pub fn over(&self, before: ChangeState, at: Option<Timestamp>, now: Timestamp) -> ChangeState {
-        let is_closed = !self.is_gone && self.goes_on(&ChangeState::since(at));
+        let reaches_back = before.reaches_back_to(at, &self.documents, &self.unread);
+        let is_closed = !self.is_gone && reaches_back && self.goes_on(&ChangeState::since(at));
         let was_read = before.locations().next().is_some();
         let mut known = if was_read { before } else { before.rebased(at) };
         if is_closed {

@@ -76,7 +76,9 @@ impl Announcements {
         }
         let resources = self.waiting.iter().map(Pending::resources).sum::<usize>() + pending.resources();
         let is_beyond = self.waiting.len() >= MOST || resources > MOST_RESOURCES;
-        if is_beyond && pending.announcement != Announcement::Everything {
+        // A check of everything does not discover the Source again.
+        let is_kept = matches!(pending.announcement, Announcement::Everything | Announcement::Source);
+        if is_beyond && !is_kept {
             self.put(Pending { announcement: Announcement::Everything, ..pending });
             return;
         }
@@ -270,6 +272,14 @@ mod tests {
         assert_eq!(checked.len(), 2);
         assert!(matches!(&checked[0], Announcement::Resources(all) if all.len() == MOST_RESOURCES));
         assert_eq!(checked[1], Announcement::Everything);
+    }
+
+    #[test]
+    fn a_flood_does_not_lose_a_discovery() {
+        let (mut queue, now) = queue((0..10 * MOST).map(|number| document(&number.to_string())));
+        queue.add(Announcement::Source, now);
+
+        assert_eq!(taken(&mut queue, now), [Announcement::Source]);
     }
 
     /// A person who knows a path can make the mount ask the Source, but not as often as they like; and nothing is lost.

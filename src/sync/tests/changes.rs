@@ -158,6 +158,34 @@ async fn a_list_older_than_the_oldest_change_is_a_gap_without_a_loop() {
 }
 
 #[tokio::test]
+async fn a_list_that_is_older_than_a_gaps_end_does_not_close_it() {
+    let server = source().await;
+    let changes = [change(&server, "/e", &format!("change=\"created\" {}", datetime(30)))];
+    server.put(CHANGES, change_list("from=\"2013-01-03T10:20:00Z\"", &changes));
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    let gap = |destination: &Destination| destination.synchronizer.status().read().sets[0].gap_since.clone();
+    assert!(gap(&destination).is_some());
+    let entries = ["/a", "/b"].map(|path| url(server.uri(path).as_str(), ""));
+
+    // The Change List is as it was.
+    server.put(LIST, resource_list_at("at=\"2013-01-03T10:10:00Z\"", &entries));
+    destination.commit().await;
+    assert!(gap(&destination).is_some(), "what happened until 10:20 is in neither");
+
+    // It has grown, and goes on where it was.
+    let more = change(&server, "/f", &format!("change=\"created\" {}", datetime(40)));
+    server.put(CHANGES, change_list("from=\"2013-01-03T10:20:00Z\"", &[changes[0].clone(), more]));
+    server.put(LIST, resource_list_at("at=\"2013-01-03T10:15:00Z\"", &entries));
+    destination.commit().await;
+    assert!(gap(&destination).is_some());
+
+    server.put(LIST, resource_list_at("at=\"2013-01-03T10:25:00Z\"", &entries));
+    destination.commit().await;
+    assert_eq!(gap(&destination), None);
+}
+
+#[tokio::test]
 async fn a_window_that_has_rolled_on_asks_the_lists_by_itself() {
     let server = source().await;
     let first = [change(&server, "/e", &format!("change=\"created\" {}", datetime(1)))];
@@ -237,6 +265,24 @@ async fn a_list_of_a_future_time_hides_no_change() {
 
     assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e"]);
     assert_eq!(destination.files()["/a"].1, Some(7));
+}
+
+#[tokio::test]
+async fn a_damaged_journal_is_made_again_of_what_is_published() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    let changes = [change(&server, "/e", &format!("change=\"created\" {}", datetime(30)))];
+    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &changes));
+    destination.commit().await;
+    destination.catalog.spoil_journal();
+    destination.catalog.distrust();
+
+    destination.commit().await;
+
+    assert!(!destination.catalog.is_distrusted());
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e"]);
+    assert_eq!(destination.synchronizer.status().read().sets[0].gap_since, None);
 }
 
 #[tokio::test]

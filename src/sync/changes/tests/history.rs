@@ -271,14 +271,17 @@ impl Mount {
         }
         let at = (source.now - list_age).max(self.listed.map_or(0, |listed| listed.seconds));
         self.list(source, at);
-        let (is_closed, _) = look_with(&Known::since(Some(t(at))), &lists, &unread, source.now);
-        if is_closed {
+        // The documents are read once, before it is known that a baseline is made.
+        let before = self.known.clone();
+        let documents: Vec<_> = lists.iter().map(|list| read(&before, list, source.now).0).collect();
+        let (is_closed, _) = look_over(&before, &Known::since(Some(t(at))), &lists, &unread, source.now);
+        if is_closed && before.reaches_back_to(Some(t(at)), &documents, &unread) {
             self.known.gap_since = None;
         } else if !is_joined || is_first {
             self.known.tear(t(source.now));
         }
         self.known = std::mem::take(&mut self.known).rebased(Some(t(at)));
-        let (_, news) = look_with(&self.known, &lists, &unread, source.now);
+        let (_, news) = look_over(&before, &self.known, &lists, &unread, source.now);
         self.apply(news, source);
     }
 

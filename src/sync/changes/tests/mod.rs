@@ -142,7 +142,12 @@ fn read(known: &Known, list: &List, now: i64) -> (ChangeDocument, usize) {
 
 /// What a look at these lists brings: whether they go on where `known` ends, and the news.
 fn look_with(known: &Known, lists: &[List], unread: &[String], now: i64) -> (bool, News) {
-    let documents: Vec<_> = lists.iter().map(|list| read(known, list, now).0).collect();
+    look_over(known, known, lists, unread, now)
+}
+
+/// The same where the lists were read by what was known `before`.
+fn look_over(before: &Known, known: &Known, lists: &[List], unread: &[String], now: i64) -> (bool, News) {
+    let documents: Vec<_> = lists.iter().map(|list| read(before, list, now).0).collect();
     let is_joined = known.is_joined_by(&documents, unread);
     let Settled { documents, mut changes, state } = known.settle(documents, unread, t(now));
     changes.sort_by_key(|change| (change.time, change.document, change.rank));

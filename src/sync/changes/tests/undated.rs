@@ -112,3 +112,16 @@ fn what_is_new_is_later_than_what_a_place_has_settled() {
     assert_eq!(third.changes.len(), 1);
     assert!(third.changes[0].time > second.changes[1].time, "{:?}", third.changes);
 }
+
+#[test]
+fn a_window_of_more_undated_entries_than_stay_rolls_on() {
+    let most = reading::MOST_UNDATED;
+    let entries: Vec<_> = (0..most + 20).map(|number| change(&format!("r{number}"), Change::Updated)).collect();
+    let window = |from: usize, to: usize| [list("list", None, None, entries[from..to].to_vec())];
+    let known = look(&Known::since(Some(t(10))), &window(0, most + 10), 20).1.known;
+
+    let (is_joined, news) = look(&known, &window(5, most + 12), 30);
+
+    assert!(is_joined);
+    assert_eq!(news.changes.len(), 2);
+}
