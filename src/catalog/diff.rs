@@ -69,9 +69,7 @@ impl Diff {
             departures.count(leaving.resource.sets.iter(), leaving.is_last);
             if leaving.is_last {
                 let change = UriChange { path_before: Some(leaving.path.to_owned()), ..UriChange::default() };
-                add(&mut changes, most, |changes| {
-                    changes.resources.insert(leaving.uri.clone(), change);
-                });
+                put(&mut changes, most, leaving.uri.clone(), change);
             }
             Ok(())
         })?;
@@ -121,6 +119,15 @@ fn add(changes: &mut Option<FewChanges>, most: u64, add: impl FnOnce(&mut FewCha
         if few.resources.len() as u64 + few.released.len() as u64 > most {
             *changes = None;
         }
+    }
+}
+
+/// Adds what becomes of a resource. Where its type differs from set to set it may have several names: then not by its URI.
+fn put(changes: &mut Option<FewChanges>, most: u64, uri: Uri, change: UriChange) {
+    let mut has_other = false;
+    add(changes, most, |changes| has_other = changes.resources.insert(uri, change).is_some());
+    if has_other {
+        *changes = None;
     }
 }
 
@@ -181,9 +188,7 @@ impl<'o> Comparison<'_, 'o> {
         let mut resource = Vec::new();
         new.push_with_uri(Some(uri.as_str()), &mut resource);
         let change = UriChange { path_before, path, resource: Some(resource), time: file.time, is_news: file.is_news };
-        add(&mut self.changes, self.most, |changes| {
-            changes.resources.insert(uri, change);
-        });
+        put(&mut self.changes, self.most, uri, change);
         Ok(())
     }
 
@@ -234,6 +239,11 @@ impl<'o> Visitor<'o> for Comparison<'_, 'o> {
             let uri = self.uri(&file, &new)?;
             if let Some(located) = locate(self.before.store, self.before.old, self.old_naming, &uri)? {
                 self.departing.moved(located.node.ino);
+                let known = ResourceRecord::decode(located.resource).ok_or_else(sense)?;
+                if self.naming.extension_by_type && known.sets.iter().any(|set| !new.sets.contains(set)) {
+                    // Another set may list it with that type still, and both names stay.
+                    self.changes = None;
+                }
                 return self.stays(&file, &new, located.resource);
             }
         }

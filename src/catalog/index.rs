@@ -144,7 +144,7 @@ impl Catalog {
         self.current().previous.map(|previous| previous.number)
     }
 
-    /// Uses another store from now on. The caller holds `writer`, and drops what is returned without it, where `past` does not keep it.
+    /// Uses another store from now on. The caller holds `writer`, and drops what is returned without it, where `previous` does not keep it.
     /// Snapshots that have the old one open keep it until they are dropped.
     pub(super) fn replace_store(
         &self,

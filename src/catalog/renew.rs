@@ -18,12 +18,12 @@ impl Catalog {
     /// Drops the records of orphans that the kernel has forgotten, in one commit. While another commit is running they stay
     /// until the next write: no caller waits.
     pub fn drop_orphans(&self, inodes: &[INodeNo]) -> Result<(), CatalogError> {
-        let Current { store, previous } = self.current();
-        previous.inspect(|previous| previous.drop_orphans(inodes));
+        self.current().previous.inspect(|previous| previous.drop_orphans(inodes));
         self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).extend(inodes.iter().copied());
         match self.writer.try_lock() {
             Err(TryLockError::WouldBlock) => Ok(()),
-            Ok(_) | Err(TryLockError::Poisoned(_)) => in_transaction(self, &store, |_| Ok(())),
+            // Only now is the store the one that stays: before, a rebuild or a compaction may have replaced it.
+            Ok(_) | Err(TryLockError::Poisoned(_)) => in_transaction(self, &self.store(), |_| Ok(())),
         }
     }
 

@@ -274,11 +274,6 @@ impl<'c> Snapshot<'c> {
         self.read(|| Ok(self.current.store.sets(self.txn())?.files(set)))
     }
 
-    /// The time that the list of a set speaks for; `None` where it has none.
-    pub fn set_at(&self, set: SetId) -> Result<Option<Timestamp>, CatalogError> {
-        self.read(|| Ok(self.current.store.sets(self.txn())?.at(set)))
-    }
-
     /// The last change of a resource in a set, unless the set's list speaks for a later time.
     pub fn journaled(&self, set: SetId, uri: &Uri) -> Result<Option<Journaled>, CatalogError> {
         let (store, key) = (&self.current.store, statement_key(set, uri));

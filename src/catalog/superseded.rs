@@ -2,12 +2,15 @@
 
 use super::naming::media_types;
 use super::naming::resolve::path_by_rule;
-use super::sort::{SMALL_SORT, Sorted, Sorter, SpillFolder};
+use super::sort::{RunLimits, SMALL_SORT, Sorted, Sorter, SpillFolder};
 use super::sort_key::{for_folders_above, push_key, tag};
 use super::{CatalogError, Naming, SetId};
 use crate::document::{Change, Uri};
 use std::cmp::Ordering;
 use xxhash_rust::xxh3::xxh3_128;
+
+/// Rows of list entries that do not count: with `extension=type` each change has some sixty, one for each extension.
+const ENTRY_LIMITS: RunLimits = RunLimits { bytes: 16 << 20, pairs: 1 << 18, resident: 1 << 18 };
 
 /// What changes supersede, as it becomes known.
 pub(super) struct Superseding {
@@ -25,7 +28,7 @@ impl Superseding {
         let sorter = || Sorter::new(folder, SMALL_SORT);
         Superseding {
             folder: folder.clone(),
-            entries: sorter(),
+            entries: Sorter::new(folder, ENTRY_LIMITS),
             candidates: [sorter(), sorter()],
             has_candidates: false,
             key: Vec::new(),
@@ -71,6 +74,7 @@ impl Superseding {
             folders: Along::new(folders)?,
             above: Along::new(above)?,
             kept: Sorter::new(&folder, SMALL_SORT),
+            last_kept: Vec::new(),
             not_empty: None,
             folder,
             scratch: Vec::new(),
@@ -94,6 +98,8 @@ pub(super) struct CandidateFolders {
     above: Along,
     /// Those that hold something all the same, while they are found.
     kept: Sorter,
+    /// The one of them that was kept last: what lies in one folder comes together.
+    last_kept: Vec<u8>,
     /// The same, all of them.
     not_empty: Option<Along>,
     scratch: Vec<u8>,
@@ -103,6 +109,7 @@ impl CandidateFolders {
     /// Goes back to the beginning: what they hold is to be found.
     pub(super) fn begin(&mut self) -> Result<(), CatalogError> {
         self.kept = Sorter::new(&self.folder, SMALL_SORT);
+        self.last_kept.clear();
         self.not_empty = None;
         self.folders.rewind()?;
         self.above.rewind()
@@ -114,9 +121,11 @@ impl CandidateFolders {
 
     /// Something lies in `folder`.
     pub(super) fn keep(&mut self, folder: &[u8]) -> Result<(), CatalogError> {
-        if !self.above.reach(folder)? {
+        if self.last_kept == folder || !self.above.reach(folder)? {
             return Ok(());
         }
+        self.last_kept.clear();
+        self.last_kept.extend_from_slice(folder);
         let (kept, scratch) = (&mut self.kept, &mut self.scratch);
         kept.add(folder, &[])?;
         for_folders_above(folder, scratch, |key| kept.add(key, &[]))
@@ -160,5 +169,36 @@ impl Along {
             };
         }
         Ok(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{naming, uri};
+    use super::*;
+
+    #[test]
+    fn a_folder_is_noted_once_however_much_lies_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut superseding = Superseding::new(&SpillFolder::new(folder.path()));
+        for gone in ["http://h/a/b/gone", "http://h/a/c/gone"] {
+            superseding.add_change(SetId(0), &uri(gone), Change::Deleted, &naming()).unwrap();
+        }
+        let (_, candidates) = superseding.finish().unwrap();
+        let mut candidates = candidates.unwrap();
+        candidates.begin().unwrap();
+        let (mut b, mut c) = (Vec::new(), Vec::new());
+        push_key(&mut b, "a/b");
+        push_key(&mut c, "a/c");
+        (0..1000).for_each(|_| candidates.keep(&b).unwrap());
+        (0..1000).for_each(|_| candidates.keep(&c).unwrap());
+
+        let none = Sorter::new(&candidates.folder, SMALL_SORT);
+        let mut kept = std::mem::replace(&mut candidates.kept, none).finish().unwrap();
+        let mut rows = 0;
+        while kept.next().unwrap().is_some() {
+            rows += 1;
+        }
+        assert_eq!(rows, 4, "each of both, and the folder above for each");
     }
 }

@@ -88,8 +88,10 @@ impl Transaction<'_> {
 
     /// Removes the row, where there is one.
     pub fn remove(&mut self, table: TableId, key: &[u8]) -> Result<(), CatalogError> {
-        self.budget.touched()?;
-        self.has_written |= self.store.table(table).delete(&mut self.txn, key)?;
+        if self.store.table(table).delete(&mut self.txn, key)? {
+            self.has_written = true;
+            self.budget.touched()?;
+        }
         Ok(())
     }
 

@@ -92,7 +92,7 @@ impl Store {
         Successor::in_folder(SuccessorFolder::new(&spill_folder.path)?, self.hash_bits)
     }
 
-    /// An empty store, to replace this one, which is empty too: both give the same inodes to the same mount.
+    /// An empty store, to replace this one, whose inodes and numbers it goes on with: what is kept by inode elsewhere stays in use.
     pub fn of_the_same_instance(&self, spill_folder: &SpillFolder) -> Result<Successor, CatalogError> {
         let successor = self.empty(spill_folder)?;
         let store = successor.store();

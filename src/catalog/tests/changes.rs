@@ -265,6 +265,35 @@ fn with_extensions_by_type_a_change_finds_the_name_it_changes() {
 }
 
 #[test]
+fn a_resource_whose_type_differs_from_set_to_set_has_both_names_in_either_writer() {
+    let naming = Naming { extension_by_type: true, ..naming() };
+    let (html, pdf) = ((ONE, "text/html"), (OTHER, "application/pdf"));
+    let histories = [u64::MAX, 0].map(|most_in_place| {
+        let (_folder, catalog) = catalog();
+        catalog.write_in_place(most_in_place);
+        let shown = |content: u8, sets: &[(SetId, &str)]| {
+            let mut baseline = catalog.baseline(naming.clone()).unwrap();
+            for (set, media_type) in sets {
+                baseline.list(*set, None);
+                let hashes = vec![digest(Algorithm::Md5, content)];
+                let typed = Entry { media_type: Some((*media_type).into()), hashes, ..entry("http://h/a") };
+                baseline.add(&typed).unwrap();
+            }
+            baseline.commit(None, b"").unwrap();
+            let files = tree(&catalog).into_iter().map(|(path, name)| (path, name.resource.unwrap().hashes));
+            files.collect::<Vec<_>>()
+        };
+        let both = &[html, pdf];
+        [shown(1, &[html]), shown(1, both), shown(2, both), shown(2, both), shown(3, &[pdf])]
+    });
+
+    let names = |number: usize| histories[0][number].iter().map(|(path, _)| path.as_str()).collect::<Vec<_>>();
+    assert_eq!(names(1), ["a.html", "a.pdf"]);
+    assert_eq!(names(4), ["a.pdf"]);
+    assert_eq!(histories[0], histories[1]);
+}
+
+#[test]
 fn a_resource_of_two_sets_goes_when_the_last_drops_it() {
     let (_folder, catalog) = catalog();
     let a = measured("http://h/a", 1);

@@ -99,8 +99,11 @@ fn orphans_stay_forgotten_until_a_commit_has_dropped_them() {
     let folder = tempfile::tempdir().unwrap();
     let catalog =
         open(folder.path()).leaving(Room::new(100 << 20, |_| Ok(FREE.load(Ordering::Relaxed))).with_step(256 << 10));
-    commit(&catalog, &[entry("http://h/a"), entry("http://h/b")]);
-    let orphan = tree(&catalog)["a"].node.ino;
+    // So many that the room is asked about them.
+    let files: Vec<_> = (0..1000).map(|index| entry(&format!("http://h/{index}"))).collect();
+    commit(&catalog, files.iter().chain([&entry("http://h/b")]));
+    let mut orphans = tree(&catalog);
+    orphans.remove("b");
     commit(&catalog, &[entry("http://h/b")]);
     let has_orphans = || {
         let store = catalog.store();
@@ -110,9 +113,10 @@ fn orphans_stay_forgotten_until_a_commit_has_dropped_them() {
 
     catalog.room().look(folder.path(), 0).unwrap();
     FREE.store((100 << 20) + 100, Ordering::Relaxed);
-    // So many that the room is asked about them.
-    let others = (1000..30_000).map(INodeNo);
-    let forgotten: Vec<INodeNo> = std::iter::once(orphan).chain(others).collect();
+    // After a rebuild nearly all are in the previous store alone.
+    let others: Vec<INodeNo> = (10_000..40_000).map(INodeNo).collect();
+    catalog.drop_orphans(&others).expect("what has no row takes no room");
+    let forgotten: Vec<INodeNo> = orphans.into_values().map(|name| name.node.ino).collect();
     assert!(catalog.drop_orphans(&forgotten).is_err(), "there is no room");
     FREE.store(1 << 30, Ordering::Relaxed);
     commit(&catalog, &[entry("http://h/b"), entry("http://h/c")]);
@@ -158,6 +162,14 @@ impl Catalog {
         let store = self.store();
         let mut txn = store.env.write_txn().unwrap();
         store.meta.put(&mut txn, super::store::meta::POSITION, b"nonsense").unwrap();
+        txn.commit().unwrap();
+    }
+
+    /// The journal is broken from its first row on.
+    pub(crate) fn spoil_journal(&self) {
+        let store = self.store();
+        let mut txn = store.env.write_txn().unwrap();
+        store.journal.put(&mut txn, &[0; 4], b"nonsense").unwrap();
         txn.commit().unwrap();
     }
 }
