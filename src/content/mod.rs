@@ -105,7 +105,7 @@ pub enum Event {
 }
 
 /// Bytes that all of this holds in memory.
-const MEMORY: usize = 192 << 20;
+const MEMORY: usize = 144 << 20;
 
 /// Bytes of these that blocks are cached in, as long as nothing else needs them.
 const CACHED_BLOCKS: usize = 96 << 20;

@@ -4,19 +4,24 @@ use bytes::Bytes;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A smaller buffer comes from the allocator, which uses it again by itself.
-const LEAST: usize = 256 << 10;
+/// A smaller buffer comes from the allocator, which uses it again by itself. Larger ones are whole multiples of it.
+const STEP: usize = 256 << 10;
 
-/// Bytes of a buffer that is used again: a batch of a download with the chunk that completes it, or a READ of whole blocks.
-const ROOM: usize = 3 << 19;
+/// Bytes of the largest buffer that is used again: a batch of a download with the chunk that completes it, or a READ of whole blocks.
+pub(crate) const ROOM: usize = 5 * STEP;
 
 /// So many wait to be used again, at most.
 const SPARE: usize = 12;
 
+/// The latest is the last.
 static SPARES: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
 fn spares() -> MutexGuard<'static, Vec<Vec<u8>>> {
     SPARES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn is_used_again(length: usize) -> bool {
+    (STEP..=ROOM).contains(&length) && length.is_multiple_of(STEP)
 }
 
 /// Memory to write into before it is frozen. What it holds at first is of no meaning.
@@ -26,15 +31,25 @@ pub(crate) struct Buffer(Vec<u8>);
 impl Buffer {
     /// Of at least `length` bytes.
     pub(crate) fn of(length: usize) -> Buffer {
-        match length {
-            LEAST..=ROOM => Buffer(spares().pop().unwrap_or_else(|| vec![0; ROOM])),
-            _ => Buffer(vec![0; length]),
+        let room = length.next_multiple_of(STEP);
+        if !is_used_again(room) || length < STEP {
+            return Buffer::small(length);
         }
+        let mut spares = spares();
+        match spares.iter().rposition(|spare| spare.len() == room) {
+            Some(place) => Buffer(spares.remove(place)),
+            None => Buffer(vec![0; room]),
+        }
+    }
+
+    /// The same, of so many bytes alone: memory for which there is no reservation is not kept.
+    pub(crate) fn small(length: usize) -> Buffer {
+        Buffer(vec![0; length])
     }
 
     /// Its first `length` bytes. The memory is used again once the last clone is dropped.
     pub(crate) fn freeze(mut self, length: usize) -> Bytes {
-        if self.0.len() == ROOM {
+        if is_used_again(self.0.len()) {
             return Bytes::from_owner(self).slice(..length);
         }
         self.0.truncate(length);
@@ -64,11 +79,12 @@ impl AsRef<[u8]> for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if self.0.len() == ROOM {
+        if is_used_again(self.0.len()) {
             let mut spares = spares();
-            if spares.len() < SPARE {
-                spares.push(std::mem::take(&mut self.0));
+            if spares.len() == SPARE {
+                spares.remove(0);
             }
+            spares.push(std::mem::take(&mut self.0));
         }
     }
 }
@@ -85,7 +101,7 @@ mod tests {
 
     #[test]
     fn frozen_bytes_stay_while_other_buffers_are_filled() {
-        for length in [0, 1, LEAST - 1, LEAST, ROOM - 1, ROOM, ROOM + 1] {
+        for length in [0, 1, STEP - 1, STEP, STEP + 1, ROOM - 1, ROOM, ROOM + 1] {
             let frozen = filled(length, 7);
             let part = frozen.slice(length / 2..);
             drop(frozen);
@@ -98,7 +114,7 @@ mod tests {
 
     #[test]
     fn few_spare_buffers_are_kept() {
-        let many: Vec<Bytes> = (0..3 * SPARE).map(|_| filled(LEAST, 1)).collect();
+        let many: Vec<Bytes> = (0..3 * SPARE).map(|_| filled(STEP, 1)).collect();
         drop(many);
         assert!(spares().len() <= SPARE);
     }

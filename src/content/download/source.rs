@@ -4,7 +4,7 @@ use super::ranges::Ranges;
 use crate::content::ContentError;
 use crate::content::fixity::BLOCK;
 use crate::document::Uri;
-use crate::platform::buffers::Buffer;
+use crate::platform::buffers::{Buffer, ROOM};
 use crate::platform::memory_budget::{Budget, Reservation};
 use crate::source::http::Body;
 use crate::source::zip::Member;
@@ -12,8 +12,8 @@ use bytes::Bytes;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Bytes that are received while those before are written, at most.
-const BATCH: usize = 1 << 20;
+/// Bytes that are received while those before are written, but for those of the last chunk: with it they are at most [`ROOM`].
+const BATCH: usize = 3 << 18;
 
 /// Bytes as they come, in order and without holes.
 pub(super) enum Source {
@@ -66,12 +66,12 @@ impl Batch {
         let end = self.length + chunk.len();
         let mut room = end;
         if self.reservation.is_none() {
-            let most = left.and_then(|left| usize::try_from(left).ok()).unwrap_or(BATCH).clamp(1, BATCH);
-            self.reservation = memory.try_reserve(most);
+            let left = left.and_then(|left| usize::try_from(left).ok()).filter(|left| *left < BATCH);
+            self.reservation = memory.try_reserve(left.unwrap_or(ROOM).max(1));
             room = end.max(self.reservation.as_ref().map_or(BLOCK as usize, Reservation::bytes));
         }
         if self.buffer.len() < room {
-            let mut larger = Buffer::of(room);
+            let mut larger = if self.reservation.is_some() { Buffer::of(room) } else { Buffer::small(room) };
             larger[..self.length].copy_from_slice(&self.buffer[..self.length]);
             self.buffer = larger;
         }
@@ -85,7 +85,7 @@ impl Batch {
 
     /// Whether the writer is to have it before more is received.
     pub(super) fn is_full(&self) -> bool {
-        self.length >= self.reservation.as_ref().map_or(BLOCK as usize, Reservation::bytes).max(BLOCK as usize)
+        self.length >= self.reservation.as_ref().map_or(0, Reservation::bytes).clamp(BLOCK as usize, BATCH)
     }
 
     /// The whole blocks, with what is reserved for them.
