@@ -458,7 +458,7 @@ fn after_a_crash_of_the_machine_damage_is_found_when_it_is_read() {
     mounted.start();
 
     assert_eq!(fs::read(mounted.join("other")).unwrap(), b"other", "what is not damaged is served");
-    // The reading finds the damage, and the catalog is built anew behind the mount.
+    // The reading finds the damage, and the catalog is built again behind the mount.
     eventually("everything is shown again", || {
         fs::read(mounted.join("folder/unmistakable-name")).is_ok_and(|bytes| bytes == b"bytes")
             && tree(&mounted.path()) == shown

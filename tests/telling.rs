@@ -694,13 +694,13 @@ fn side_by_side(history: fn(u64)) {
     }
 }
 
-/// Promise: at each quiet point the mount is what the Source told, in whatever manner; never a wrong byte, never an empty tree.
+/// Promise: at each quiet point the mount is what the Source published, however it says so; never a wrong byte, never an empty tree.
 #[test]
 fn histories_told_in_any_manner_are_followed() {
     side_by_side(history);
 }
 
-/// Promise: never an accidental emptiness, in whatever manner the Source loses what it has.
+/// Promise: never an accidental emptiness, however the Source loses what it has.
 #[test]
 fn nothing_that_is_held_back_is_gone() {
     side_by_side(held);

@@ -128,7 +128,7 @@ impl<'o> Walk<'_, 'o> {
                 self.visitor.file(plain, before)?;
                 continue;
             }
-            // Another has the plain name: the same names on every machine, whatever the order and the history.
+            // Another has the plain name: each machine gives the same names, in any order and after any history.
             let record = ResourceRecord::decode(&stated.record).ok_or_else(corrupt)?;
             let uri = path.uri(&record, self.listing.naming)?;
             let name = std::str::from_utf8(name).map_err(|_| corrupt())?;

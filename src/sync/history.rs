@@ -89,7 +89,7 @@ impl Synchronizer {
         if is_same && digests.all(|(location, digest)| self.applied.get(location) == Some(digest)) {
             return Ok(Outcome::Unchanged);
         }
-        let step = Step { source, sets, is_first_tree, anew: true, position };
+        let step = Step { source, sets, is_first_tree, decides_again: true, position };
         let outcome = self.rebase(step, read, changes, progress).await?;
         Ok(outcome.unwrap_or(Outcome::Unchanged))
     }

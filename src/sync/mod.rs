@@ -144,7 +144,7 @@ struct Step {
     /// Whether nothing is shown yet.
     is_first_tree: bool,
     /// Whether a baseline is made although the lists are those of before.
-    anew: bool,
+    decides_again: bool,
     /// The position of the current revision, with room for all sets.
     position: Position,
 }
@@ -252,11 +252,11 @@ impl Synchronizer {
         outcome
     }
 
-    /// `None` where what is chosen is known with a baseline alone, which `anew` asks for.
+    /// `None` where what is chosen is known with a baseline alone, which `decides_again` asks for.
     async fn try_refresh(
         &mut self,
         scope: Scope,
-        anew: bool,
+        decides_again: bool,
         progress: &Progressing,
     ) -> Result<Option<Outcome>, SyncError> {
         if let Some(as_of) = self.config.as_of {
@@ -274,7 +274,7 @@ impl Synchronizer {
         self.schedule.follow(sets.iter().flat_map(FollowedSet::documents), Instant::now());
         // A damaged catalog is built again from the same documents.
         let is_first = is_first_tree || stored.is_none() || self.catalog.is_distrusted();
-        let anew = anew || is_first;
+        let decides_again = decides_again || is_first;
         let scope = if is_first { Scope::Everything } else { scope };
         let mut position = stored.clone().unwrap_or_else(|| Position::of_sets(&sets));
         position.follow(&sets);
@@ -291,13 +291,13 @@ impl Synchronizer {
             !it.goes_on(&known) || known.loses(&it.lost)
         });
         // What the changes do not say the lists may.
-        let of_lists = if is_torn || anew { Scope::Everything } else { scope.clone() };
+        let of_lists = if is_torn || decides_again { Scope::Everything } else { scope.clone() };
         let early = if is_first_tree && !self.catalog.is_distrusted() { self.known_naming(&source)? } else { None };
         let (read, mut failure) =
             match self.read_lists(&sets, &of_lists, stored.as_ref(), early.as_ref(), progress).await {
                 Ok(read) => (read, None),
                 // Without the lists these changes cannot be applied.
-                Err(cause) if anew => return Err(cause),
+                Err(cause) if decides_again => return Err(cause),
                 // Changes are followed all the same.
                 Err(cause) => {
                     self.lacks_packages = true;
@@ -306,10 +306,10 @@ impl Synchronizer {
                     (None, Some(cause))
                 }
             };
-        let step = Step { source, sets, is_first_tree, anew, position };
+        let step = Step { source, sets, is_first_tree, decides_again, position };
         let outcome = match read {
             Some(read) => match self.rebase(step, read, changes, progress).await {
-                Err(cause) if cause.is_of_a_list() && !anew && !is_torn => {
+                Err(cause) if cause.is_of_a_list() && !decides_again && !is_torn => {
                     failure = Some(cause);
                     self.advance_without_lists(&scope, progress).await?
                 }
@@ -337,8 +337,9 @@ impl Synchronizer {
         mut changes: Vec<ReadChanges>,
         progress: &Progressing,
     ) -> Result<Option<Outcome>, SyncError> {
-        let is_new =
-            step.anew || !self.contradicted().is_empty() || !read.iter().all(|it| step.position.is_made_of(it));
+        let is_new = step.decides_again
+            || !self.contradicted().is_empty()
+            || !read.iter().all(|it| step.position.is_made_of(it));
         self.read_dumps(&step.sets, &mut read, is_new, progress).await?;
         let missing = missing(&step.source, &step.sets, &read);
         let leaf = read.iter().flat_map(|it| &it.walks).flat_map(|walked| &walked.leaves).next();
@@ -354,7 +355,7 @@ impl Synchronizer {
         }
         let naming = self.naming(&step.source, &read).await?;
         let believed = self.stale_lists(&step, &read);
-        if !step.anew && step.position.is_of(&read, &missing, &naming) {
+        if !step.decides_again && step.position.is_of(&read, &missing, &naming) {
             return self.advance(step, changes, progress).await;
         }
         match believed {
@@ -364,7 +365,7 @@ impl Synchronizer {
                 // What has been seen between then and what is shown is in neither the lists nor the catalog's journal.
                 changes = self.read_changes(&step.sets, &step.position, &Scope::Everything, progress).await?;
             }
-            Err(older) if step.anew => return Err(older),
+            Err(older) if step.decides_again => return Err(older),
             Err(older) => {
                 tracing::warn!("a Resource List is left: {}", chain(&older));
                 return self.advance(step, changes, progress).await;

@@ -100,13 +100,13 @@ fn a_rename_by_conflict_is_no_loss() {
 }
 
 /// Commits lists of which what goes from the set `held` is held back, and the rest is let go; what still goes then.
-fn list_holding(catalog: &Catalog, lists: &[(SetId, &[Entry])], held: SetId, anew: Option<SetId>) -> Losses {
+fn list_holding(catalog: &Catalog, lists: &[(SetId, &[Entry])], held: SetId, decided: Option<SetId>) -> Losses {
     let mut baseline = catalog.baseline(naming()).unwrap();
     for (set, entries) in lists {
         baseline.list(*set, None);
         entries.iter().for_each(|entry| baseline.add(entry).unwrap());
     }
-    anew.into_iter().for_each(|set| baseline.decide_again(set));
+    decided.into_iter().for_each(|set| baseline.decide_again(set));
     let held = Held::Of(BTreeSet::from([held]));
     let mut left = None;
     let decide = &mut |losses: &Losses| {

@@ -202,9 +202,9 @@ fn relist(random: &mut Random, catalog: &Catalog, model: &mut Model) -> Committe
         baseline.join(shared).unwrap();
     }
     if random.one_in(5) {
-        let anew = SETS[random.below(SETS.len() as u64) as usize];
-        baseline.decide_again(anew);
-        model.held.retain(|(set, _)| *set != anew);
+        let decided = SETS[random.below(SETS.len() as u64) as usize];
+        baseline.decide_again(decided);
+        model.held.retain(|(set, _)| *set != decided);
     }
     let one = BTreeSet::from([SETS[random.below(SETS.len() as u64) as usize]]);
     let (decision, held) = match random.below(6) {

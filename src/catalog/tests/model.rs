@@ -80,7 +80,7 @@ pub(super) fn describe(random: &mut Random, entry: &mut Entry) {
     entry.encoding = random.one_in(8).then(|| "gzip".into());
 }
 
-/// One step of a history: some resources go, some come, some are described anew.
+/// One step of a history: some resources go, some come, some change.
 fn mutate(random: &mut Random, published: &mut BTreeMap<Uri, Entry>) {
     let keep = if random.one_in(12) { 0 } else { 9 };
     published.retain(|_, _| random.below(10) < keep);

@@ -157,7 +157,7 @@ impl Fetching {
             }
         }
         if let Some(mut body) = self.body.take() {
-            // All bytes are here, whatever follows.
+            // All bytes are here: an error behind them changes nothing.
             let _ = timeout(self.client.silence, body.chunk()).await;
             sleep(BACK).await;
         }

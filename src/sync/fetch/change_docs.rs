@@ -65,7 +65,7 @@ impl Synchronizer {
         // What was due has just been asked for, so it is due no more.
         let scope = if *scope == Scope::Due { &Scope::Everything } else { scope };
         let changes = self.read_changes(&sets, &position, scope, progress).await?;
-        let step = Step { source, sets, is_first_tree: false, anew: false, position };
+        let step = Step { source, sets, is_first_tree: false, decides_again: false, position };
         self.advance(step, changes, progress).await
     }
 

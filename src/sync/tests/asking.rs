@@ -256,7 +256,7 @@ async fn a_due_change_list_is_polled_without_the_resource_list() {
     let mut destination = Destination::of(&server, "/caps.xml");
     destination.commit().await;
     server.asked();
-    // What is followed anew is due at once.
+    // What is followed again is due at once.
     let list = DocumentLocation::Uri(server.uri(LIST));
     destination.synchronizer.schedule.follow([&list], Instant::now());
 

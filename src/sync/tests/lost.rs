@@ -223,7 +223,7 @@ async fn of_three_packages(listed: impl Fn(u32) -> String) -> (Loopback, Destina
 }
 
 /// The same destination in another process, which does not remember what failed.
-fn anew(server: &Loopback, destination: Destination) -> Destination {
+fn restarted(server: &Loopback, destination: Destination) -> Destination {
     let Destination { synchronizer, catalog, _folder: folder } = destination;
     drop((synchronizer, catalog));
     let packages = folder.path().join("packages");
@@ -246,7 +246,7 @@ async fn a_package_that_fails_for_now_holds_no_other_back() {
     let answer = status.documents.into_iter().find(|it| it.location.ends_with(CHANGES)).unwrap().answer;
     assert!(matches!(&answer, status::Answer::Failed(why) if why.contains("/2.zip")), "{answer:?}");
     server.put("/2.zip", packed[1].clone());
-    let mut destination = anew(&server, destination);
+    let mut destination = restarted(&server, destination);
     destination.refresh().await.unwrap();
 
     assert_eq!(destination.files()["/b"].1, Some(3), "it was created again after the second told of its end");
@@ -262,7 +262,7 @@ async fn packages_behind_one_without_an_interval_wait_for_it() {
     destination.refresh().await.unwrap();
     assert_ne!(destination.files()["/b"].1, Some(3), "the third may be older");
     server.put("/2.zip", packed[1].clone());
-    let mut destination = anew(&server, destination);
+    let mut destination = restarted(&server, destination);
     destination.refresh().await.unwrap();
 
     assert_eq!(destination.files()["/b"].1, Some(3));

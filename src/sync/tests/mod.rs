@@ -308,7 +308,7 @@ async fn a_set_that_cannot_be_reached_keeps_its_files() {
     newcomer.commit().await;
     assert_eq!(newcomer.paths(), ["/one/new", "/one/own"]);
 
-    // Discovered anew after a failure, so that it is found as soon as it is back.
+    // Discovered again after a failure, so that it is found as soon as it is back.
     server.put("/two/caps.xml", Answer::xml(capabilities));
     destination.commit().await;
     assert_eq!(destination.paths(), ["/one/new", "/one/own", "/two/own"]);
