@@ -139,17 +139,22 @@ impl Audit {
         send_to_the_end(self.list_files(&events), &events).await;
     }
 
+    /// One thread walks and sends, and waits there for a slow receiver: a task for each batch could start a thread each.
     async fn list_files(&self, events: &Events) -> Result<Summary, AuditError> {
-        let (catalog, versions) = (self.catalog.clone(), self.versions.clone());
-        let mut walk = spawn_blocking(move || Walk::new(catalog, None, Some(versions))).await??;
-        while let Some((rest, batch)) = next(walk).await? {
-            walk = rest;
-            for compared in batch {
-                if let Some(version) = compared.version {
-                    send(events, Event::File(self.shown(compared.path, &version))).await;
+        let (audit, events) = (self.clone(), events.clone());
+        let listing = spawn_blocking(move || {
+            let mut walk = Walk::new(audit.catalog.clone(), None, Some(audit.versions.clone()))?;
+            while let Some(batch) = walk.next()? {
+                let files = batch.into_iter().filter_map(|it| it.version.map(|version| audit.shown(it.path, &version)));
+                for file in files {
+                    if events.blocking_send(Event::File(file)).is_err() {
+                        return Ok(());
+                    }
                 }
             }
-        }
+            Ok::<(), AuditError>(())
+        });
+        listing.await??;
         Ok(Summary::default())
     }
 
