@@ -1,8 +1,8 @@
 //! `resyncfs cache`: what lies in a cache folder, mounted or not.
 
-use super::explore::report::{counted, megabytes, thousands};
 use super::options::Options;
-use super::printable::printable_value;
+use super::render::printable_value;
+use super::render::{count, size, thousands};
 use super::{CliError, Exit, tell};
 use crate::content::verify::Checked;
 use crate::mount::identity::default_cache;
@@ -93,17 +93,17 @@ fn text(listing: &Listing) -> String {
         if !tree.options.is_empty() {
             let _ = writeln!(text, "  options    {}", printable_value(&tree.options.join(",")));
         }
-        let (catalog, objects) = (megabytes(tree.catalog_octets), megabytes(tree.object_octets));
-        let _ = writeln!(text, "  takes      {catalog}, and {objects} in {}", counted(tree.objects, "cached file"));
+        let (catalog, objects) = (size(tree.catalog_octets), size(tree.object_octets));
+        let _ = writeln!(text, "  takes      {catalog}, and {objects} in {}", count(tree.objects, "cached file"));
         let _ = writeln!(text, "  last used  {}", tree.last_used.as_deref().unwrap_or("not known"));
         let _ = writeln!(text, "  in use     {}\n", printable_value(tree.mounted.as_deref().unwrap_or("no")));
     }
     let _ = writeln!(
         text,
         "{}; {} with {} in all",
-        counted(listing.trees.len() as u64, "tree"),
-        counted(listing.objects, "cached file"),
-        megabytes(listing.object_octets)
+        count(listing.trees.len() as u64, "tree"),
+        count(listing.objects, "cached file"),
+        size(listing.object_octets)
     );
     text
 }
@@ -122,7 +122,7 @@ fn verify(kept: &Kept, json: bool) -> Result<Exit, CliError> {
                 damaged.push(json!({ "object": key.to_string(), "became": became, "what": what }));
                 if json { Ok(()) } else { writeln!(output, "resyncfs: {key}: {became}: {}", printable_value(what)) }
             }
-            _ if live && looked % STEP == 0 => write!(output, "\r\x1b[K{} looked at", counted(looked, "cached file")),
+            _ if live && looked % STEP == 0 => write!(output, "\r\x1b[K{} looked at", count(looked, "cached file")),
             _ => Ok(()),
         };
     })?;
@@ -134,8 +134,8 @@ fn verify(kept: &Kept, json: bool) -> Result<Exit, CliError> {
     } else {
         format!(
             "{} intact ({}), {} damaged and removed, {} could not be read\n",
-            counted(verification.intact, "cached file"),
-            megabytes(verification.octets),
+            count(verification.intact, "cached file"),
+            size(verification.octets),
             thousands(verification.damaged),
             thousands(verification.failed)
         )
@@ -172,13 +172,13 @@ fn clear(kept: &Kept, name: Option<String>, unused: bool) -> Result<Exit, CliErr
 fn sentence(cleared: &Cleared) -> String {
     let kept = match cleared.kept {
         0 => String::new(),
-        kept => format!("; {} in use stay", counted(kept, "cached file")),
+        kept => format!("; {} in use stay", count(kept, "cached file")),
     };
     format!(
         "{} and {} removed ({}){kept}\n",
-        counted(cleared.trees.len() as u64, "tree"),
-        counted(cleared.objects, "cached file"),
-        megabytes(cleared.octets)
+        count(cleared.trees.len() as u64, "tree"),
+        count(cleared.objects, "cached file"),
+        size(cleared.octets)
     )
 }
 

@@ -1,7 +1,7 @@
 //! `resyncfs evict`
 
-use super::explore::report::{counted, megabytes};
-use super::printable::printable_value;
+use super::render::printable_value;
+use super::render::{count, size};
 use super::within::{Within, by_mount};
 use super::{CliError, Exit, tell};
 use crate::control::{PathsOrder, ask_evict};
@@ -30,8 +30,8 @@ pub fn run(args: EvictArgs) -> Result<u8, CliError> {
     let mut exit = Exit::Success;
     for within in by_mount(&args.paths)? {
         let summary = evict(&within)?;
-        let kept = if summary.kept == 0 { String::new() } else { format!(", {} kept", counted(summary.kept, "file")) };
-        let text = format!("{} dropped ({}){kept}\n", counted(summary.files, "file"), megabytes(summary.octets));
+        let kept = if summary.kept == 0 { String::new() } else { format!(", {} kept", count(summary.kept, "file")) };
+        let text = format!("{} dropped ({}){kept}\n", count(summary.files, "file"), size(summary.octets));
         tell(&text).map_err(|cause| CliError::of(Exit::Failure, &cause))?;
         if summary.absent > 0 {
             exit = Exit::Failure;

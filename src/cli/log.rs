@@ -2,7 +2,7 @@
 
 use super::journal::Journal;
 use super::log_file::LogFile;
-use super::printable::printable;
+use super::render::printable;
 use crate::document::without_userinfo;
 use crate::mount::service::stderr_is_journal;
 use std::error::Error;

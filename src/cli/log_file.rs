@@ -1,9 +1,9 @@
 //! The log of a mount in the background: a file of bounded size and the one before it, `FILE.1`.
 //!
-//! A line that says the same as one of a minute ago or less is counted and not written; how often it came stands behind it
+//! A line that says the same as one of a minute ago or less is count and not written; how often it came stands behind it
 //! once that minute is over and the next line comes.
 
-use super::printable::printable;
+use super::render::printable;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write};

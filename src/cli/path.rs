@@ -1,6 +1,6 @@
 //! `resyncfs path`: where a resource lies.
 
-use super::printable::{printable, printable_value};
+use super::render::{printable, printable_value};
 use super::running::{Running, nothing_mounted};
 use super::{CliError, Exit, tell};
 use crate::control::{UrisOrder, ask_paths};

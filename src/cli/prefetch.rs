@@ -1,7 +1,7 @@
 //! `resyncfs prefetch`
 
-use super::explore::report::{counted, megabytes, thousands};
-use super::printable::printable_value;
+use super::render::printable_value;
+use super::render::{count, size, thousands};
 use super::within::{Within, by_mount};
 use super::{CliError, Exit, tell};
 use crate::control::{ControlError, PathsOrder, ask_prefetch};
@@ -93,8 +93,8 @@ async fn show(directory: &Path, mut events: mpsc::Receiver<PrefetchEvent>) -> Re
 fn done(summary: &PrefetchSummary) -> Result<Exit, CliError> {
     let total = format!(
         "{} fetched ({}), {} in the cache before, {} failed\n",
-        counted(summary.fetched, "file"),
-        megabytes(summary.octets),
+        count(summary.fetched, "file"),
+        size(summary.octets),
         thousands(summary.here),
         thousands(summary.failed)
     );
@@ -117,18 +117,17 @@ fn done(summary: &PrefetchSummary) -> Result<Exit, CliError> {
 fn bar(progress: &PrefetchProgress, elapsed: Duration) -> String {
     let rate = progress.octets as f64 / 1e6 / elapsed.as_secs_f64().max(0.1);
     let Some(total) = progress.of else {
-        return format!("{}, {}, {rate:.1} MB/s", counted(progress.files, "file"), megabytes(progress.octets));
+        return format!("{}, {}, {rate:.1} MB/s", count(progress.files, "file"), size(progress.octets));
     };
     let cells = (progress.files.min(total.files) * BAR as u64).checked_div(total.files).unwrap_or(BAR as u64) as usize;
-    let all =
-        if total.unsized_files == 0 { megabytes(total.octets) } else { format!("{} or more", megabytes(total.octets)) };
+    let all = if total.unsized_files == 0 { size(total.octets) } else { format!("{} or more", size(total.octets)) };
     format!(
         "[{}{}] {} of {}, {} of {all}, {rate:.1} MB/s",
         "#".repeat(cells),
         " ".repeat(BAR - cells),
         thousands(progress.files),
-        counted(total.files, "file"),
-        megabytes(progress.octets),
+        count(total.files, "file"),
+        size(progress.octets),
     )
 }
 

@@ -1,7 +1,7 @@
 //! What a person sees while the first tree is being made: one live line on a terminal, plain lines otherwise; and what is to be
 //! known of the tree once it is there.
 
-use super::printable::printable;
+use super::render::printable;
 use crate::mount::service::stderr_is_journal;
 use crate::sync::Stage;
 use std::io::{IsTerminal, Write};
@@ -87,8 +87,8 @@ fn sentence(stage: Stage) -> String {
         Stage::Unanswered(why) => format!("{}; it is asked again", printable(&why)),
         Stage::Remark(remark) => printable(&remark),
         Stage::Fetching(so_far) => {
-            let megabytes = so_far.bytes as f64 / 1e6;
-            format!("fetching documents: {} of {}, {megabytes:.1} MB", so_far.documents, so_far.known)
+            let size = so_far.bytes as f64 / 1e6;
+            format!("fetching documents: {} of {}, {size:.1} MB", so_far.documents, so_far.known)
         }
         Stage::Reading(entries) => format!("reading lists: {entries} entries"),
         Stage::Committing => "writing the catalog".to_owned(),

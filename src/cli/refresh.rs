@@ -1,7 +1,7 @@
 //! `resyncfs refresh`
 
-use super::explore::report::counted;
-use super::printable::printable_value;
+use super::render::count;
+use super::render::printable_value;
 use super::running::Running;
 use super::{CliError, Exit, tell};
 use crate::control::{RefreshOrder, ask_refresh};
@@ -39,7 +39,7 @@ pub fn sentence(outcome: &RefreshOutcome) -> String {
         RefreshOutcome::Unchanged => "nothing has changed".to_owned(),
         RefreshOutcome::Committed { created, updated, touched, deleted } => format!(
             "{} new, {} changed, {} with other metadata, {} gone",
-            counted(*created, "file"),
+            count(*created, "file"),
             updated,
             touched,
             deleted
@@ -53,7 +53,7 @@ pub fn held_sentence(held: &HeldStatus, directory: &Path) -> String {
     format!(
         "{} held back since {}: {}.\nThe files stay until the Source lists them again or somebody confirms that they are gone:\n  \
          resyncfs refresh --accept-deletions {}",
-        counted(held.files, "deletion"),
+        count(held.files, "deletion"),
         held.since,
         printable_value(&held.why),
         printable_value(&directory.to_string_lossy())

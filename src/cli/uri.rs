@@ -1,6 +1,6 @@
 //! `resyncfs uri`: which resource lies at a path.
 
-use super::printable::printable_value;
+use super::render::printable_value;
 use super::within::{Within, by_mount};
 use super::{CliError, Exit, tell};
 use crate::control::{PathsOrder, ask_uris};

@@ -1,7 +1,7 @@
 //! The tree with its published digests, as the tools write it that check such lists.
 
 use super::{End, Format};
-use crate::cli::printable::printable_value;
+use crate::cli::render::printable_value;
 use crate::cli::{CliError, Exit};
 use crate::document::Algorithm;
 use crate::platform::error_chain::printable_json;

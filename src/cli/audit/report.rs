@@ -1,7 +1,7 @@
 //! What an audit found, as text or as JSON, told as it is found.
 
 use super::End;
-use crate::cli::printable::{printable, printable_value};
+use crate::cli::render::{printable, printable_value};
 use crate::cli::{CliError, Exit};
 use crate::platform::error_chain::printable_json;
 use crate::sync::audit::{Event, Finding, Summary};

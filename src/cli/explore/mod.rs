@@ -6,7 +6,7 @@ mod survey;
 use super::log::{LogTarget, start_logging};
 use super::mount::{CACHE_RESERVE, http};
 use super::options::Options;
-use super::printable::printable;
+use super::render::printable;
 use super::scratch::Scratch;
 use super::{CliError, Exit, tell};
 use crate::content::store::free_space;

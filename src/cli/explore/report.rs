@@ -2,7 +2,7 @@
 
 use super::Pace;
 use super::survey::Survey;
-use crate::cli::printable::printable_value;
+use crate::cli::render::{count, duration, printable_value, size, thousands};
 use crate::document::Deviation;
 use crate::source::Source;
 use std::collections::BTreeMap;
@@ -56,8 +56,8 @@ impl Report {
             let _ = writeln!(text, "{title:<12} {}: {}", missing.location, missing.why);
         }
         let lists = match (survey.documents, survey.packages) {
-            (0, packages) if packages > 0 => format!("in {}", counted(packages, "package")),
-            (lists, _) => format!("in {} ({} of lists)", counted(lists, "list"), size(survey.document_octets)),
+            (0, packages) if packages > 0 => format!("in {}", count(packages, "package")),
+            (lists, _) => format!("in {} ({} of lists)", count(lists, "list"), size(survey.document_octets)),
         };
         let _ = writeln!(text, "\nResources    {} {lists}", thousands(survey.entries));
         let _ = writeln!(text, "  length     {} ({} in all)", self.share(survey.with_length), size(survey.octets));
@@ -267,58 +267,4 @@ fn where_and_what(example: &Deviation) -> String {
 
 fn none_if_empty(text: String) -> String {
     if text.is_empty() { "none".to_owned() } else { text }
-}
-
-pub fn counted(number: u64, what: &str) -> String {
-    format!("{} {what}{}", thousands(number), if number == 1 { "" } else { "s" })
-}
-
-/// A size of which a small one is to be told as well.
-fn size(octets: u64) -> String {
-    match octets {
-        0..1000 => counted(octets, "octet"),
-        1000..1_000_000 => format!("{:.1} kB", octets as f64 / 1e3),
-        _ => megabytes(octets),
-    }
-}
-
-pub fn megabytes(octets: u64) -> String {
-    format!("{:.1} MB", octets as f64 / 1e6)
-}
-
-pub fn duration(time: Duration) -> String {
-    match time.as_secs() {
-        0 => "a second or less".to_owned(),
-        seconds @ 1..=119 => format!("{seconds} s"),
-        seconds @ 120..=7199 => format!("{} min", seconds / 60),
-        seconds => format!("{} h", seconds / 3600),
-    }
-}
-
-/// `1234567` as `1,234,567`.
-pub fn thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let mut grouped = String::new();
-    for (index, digit) in digits.char_indices() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_size_is_told_in_the_unit_that_suits_it() {
-        assert_eq!([1, 999, 4_730, 1_048_576].map(size), ["1 octet", "999 octets", "4.7 kB", "1.0 MB"]);
-    }
-
-    #[test]
-    fn numbers_are_grouped_by_three() {
-        assert_eq!([0, 999, 1000, 654_832].map(thousands), ["0", "999", "1,000", "654,832"]);
-    }
 }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 /// Resources whose host is asked for its pace.
 const SAMPLE: usize = 8;
-/// Different types, collections and formats that are counted; the rest goes unnamed.
+/// Different types, collections and formats that are count; the rest goes unnamed.
 const MOST_VALUES: usize = 1000;
 
 /// Sums over every list of a Source.

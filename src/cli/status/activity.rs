@@ -2,8 +2,8 @@
 
 use super::screen::{list, when};
 use super::watch::Earlier;
-use crate::cli::explore::report::{counted, duration, megabytes, thousands};
-use crate::cli::printable::printable_value;
+use crate::cli::render::printable_value;
+use crate::cli::render::{count, duration, size, thousands};
 use crate::mount::status::{ErrorStatus, HostStatus, ProgramStatus, Status};
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
@@ -22,7 +22,7 @@ pub fn lines(text: &mut String, status: &Status, now: SystemTime, earlier: Optio
     };
     list(text, "Programs", status.programs.iter().map(|program| program_line(program, before(program))));
     if !status.programs.is_empty() {
-        text.push_str("             (what the kernel has in its page cache is read without asking, and not counted)\n");
+        text.push_str("             (what the kernel has in its page cache is read without asking, and not count)\n");
     }
     if !status.denied.is_empty() {
         let denied: Vec<_> = status.denied.iter().map(|name| printable_value(name)).collect();
@@ -38,28 +38,28 @@ fn reads(text: &mut String, status: &Status, earlier: Option<&Earlier>) {
     let cache = &status.cache;
     let _ = writeln!(
         text,
-        "Cache        {} of {} in {}, all mounts of the folder counted",
-        megabytes(cache.octets),
-        megabytes(cache.quota),
-        counted(cache.objects, "file")
+        "Cache        {} of {} in {}, all mounts of the folder count",
+        size(cache.octets),
+        size(cache.quota),
+        count(cache.objects, "file")
     );
     let rate = cache.hit_rate().map(|rate| format!(": {:.1} % hits", rate * 100.0)).unwrap_or_default();
     let _ = writeln!(
         text,
         "Reads        {} answered here ({}), {} after asking the Source ({}), {} failed{rate}",
         thousands(cache.hits),
-        megabytes(cache.hit_octets),
+        size(cache.hit_octets),
         thousands(cache.misses),
-        megabytes(cache.miss_octets),
+        size(cache.miss_octets),
         thousands(cache.failed_reads)
     );
     let _ = writeln!(
         text,
         "Fetches      {} begun, {} came whole, {} failed; {} asked for, {} in vain",
         thousands(cache.fetches),
-        megabytes(cache.fetched_octets),
+        size(cache.fetched_octets),
         thousands(cache.failed_fetches),
-        counted(cache.sizes, "size"),
+        count(cache.sizes, "size"),
         thousands(cache.failed_sizes)
     );
     if let Some(Earlier { status: before, ago }) = earlier {
@@ -89,8 +89,8 @@ fn host_line(host: &HostStatus, before: Option<(&HostStatus, Duration)>) -> Stri
     let mut line = format!(
         "{}: {}, {}, {} failed, {} refused, {} ms",
         host.host.as_deref().map_or_else(|| "all others".to_owned(), printable_value),
-        counted(host.requests, "request"),
-        megabytes(host.octets),
+        count(host.requests, "request"),
+        size(host.octets),
         thousands(host.failures),
         thousands(host.refusals),
         thousands(host.latency)
@@ -119,12 +119,8 @@ fn host_line(host: &HostStatus, before: Option<(&HostStatus, Duration)>) -> Stri
 }
 
 fn program_line(program: &ProgramStatus, before: Option<(&ProgramStatus, Duration)>) -> String {
-    let mut line = format!(
-        "{}: {} in {}",
-        printable_value(&program.program),
-        megabytes(program.octets),
-        counted(program.reads, "read")
-    );
+    let mut line =
+        format!("{}: {} in {}", printable_value(&program.program), size(program.octets), count(program.reads, "read"));
     if let Some((before, ago)) = before.filter(|(before, _)| before.octets < program.octets) {
         let _ = write!(line, ", {}", megabytes_a_second(before.octets, program.octets, ago));
     }

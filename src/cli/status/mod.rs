@@ -43,7 +43,7 @@ pub fn run(args: StatusArgs) -> Result<u8, CliError> {
     if args.json {
         // As the mount tells it, what another version knows more included.
         let heard: Heard<Value> = runtime.block_on(which.ask())?;
-        let _ = std::io::stderr().write_all(super::printable::printable(&heard.notes()).as_bytes());
+        let _ = std::io::stderr().write_all(super::render::printable(&heard.notes()).as_bytes());
         let text = match which.0 {
             Some(_) => heard.told.into_iter().map(|status| format!("{}\n", printable_json(&status))).collect(),
             None => format!("{}\n", printable_json(&Value::Array(heard.told))),
@@ -54,7 +54,7 @@ pub fn run(args: StatusArgs) -> Result<u8, CliError> {
         let now = SystemTime::now();
         let mut screens: Vec<_> = heard.told.iter().map(|status| screen::screen(status, now, None)).collect();
         screens.extend(Some(heard.notes()).filter(|notes| !notes.is_empty()));
-        tell(&super::printable::printable(&screens.join("\n"))).map_err(failed)?;
+        tell(&super::render::printable(&screens.join("\n"))).map_err(failed)?;
     }
     Ok(Exit::Success as u8)
 }

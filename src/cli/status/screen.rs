@@ -2,9 +2,9 @@
 
 use super::activity;
 use super::watch::Earlier;
-use crate::cli::explore::report::{counted, duration, megabytes, thousands};
-use crate::cli::printable::printable_value;
 use crate::cli::refresh::{held_sentence, sentence};
+use crate::cli::render::printable_value;
+use crate::cli::render::{count, duration, size, thousands};
 use crate::document::Timestamp;
 use crate::mount::status::{Status, SubscriptionStatus};
 use crate::sync::status::{Answer, DocumentStatus, MissingStatus};
@@ -38,10 +38,10 @@ pub fn screen(status: &Status, now: SystemTime, earlier: Option<&Earlier>) -> St
             let _ = writeln!(
                 text,
                 "             {} in {}, {} and {} of unknown length",
-                counted(revision.files, "file"),
-                counted(revision.folders, "folder"),
-                megabytes(revision.octets),
-                counted(revision.unsized_files, "file")
+                count(revision.files, "file"),
+                count(revision.folders, "folder"),
+                size(revision.octets),
+                count(revision.unsized_files, "file")
             );
         }
         None => text.push_str("Revision     none can be read\n"),
@@ -79,7 +79,7 @@ pub fn screen(status: &Status, now: SystemTime, earlier: Option<&Earlier>) -> St
             );
         }
         if set.doubts > 0 {
-            let deletions = counted(set.doubts as u64, "undated deletion");
+            let deletions = count(set.doubts as u64, "undated deletion");
             let _ = writeln!(
                 text,
                 "             {deletions} not applied: the resources are asked again whether they are gone"
@@ -102,7 +102,7 @@ pub fn screen(status: &Status, now: SystemTime, earlier: Option<&Earlier>) -> St
             writeln!(text, "Held back    {}", held_sentence(held, directory.as_ref()).replace('\n', "\n             "));
     }
     if sync.unknown_deletions > 0 {
-        let _ = writeln!(text, "Unknown      {} of what was never here", counted(sync.unknown_deletions, "deletion"));
+        let _ = writeln!(text, "Unknown      {} of what was never here", count(sync.unknown_deletions, "deletion"));
     }
     if *unannounced > 0 {
         let _ = writeln!(
@@ -135,7 +135,7 @@ fn document_line(document: &DocumentStatus, now: SystemTime) -> String {
     let answer = match &document.answer {
         Answer::None => "not asked yet".to_owned(),
         Answer::Unchanged => "unchanged".to_owned(),
-        Answer::Whole(octets) => format!("came whole ({})", megabytes(*octets)),
+        Answer::Whole(octets) => format!("came whole ({})", size(*octets)),
         Answer::Failed(why) => format!("FAILED: {}", printable_value(why)),
     };
     let due = document.due.as_deref().map(|due| format!(", due {}", when(due, now))).unwrap_or_default();
@@ -154,7 +154,7 @@ fn channel_line(channel: &SubscriptionStatus, now: SystemTime) -> String {
         "{}: {}{lease}, {}{last}",
         printable_value(&channel.topic),
         printable_value(&channel.standing),
-        counted(channel.deliveries, "notification")
+        count(channel.deliveries, "notification")
     )
 }
 
@@ -316,13 +316,13 @@ mod tests {
             "Held back    9,000 deletions held back since 2026-01-02T03:59:00Z: more than half of the tree.",
             "               resyncfs refresh --accept-deletions /mnt/repo",
             "Unannounced  bytes newer than the list were met 2 times; -o unannounced=show shows them",
-            "Cache        2.5 MB of 10000.0 MB in 3 files, all mounts of the folder counted",
+            "Cache        2.5 MB of 10000.0 MB in 3 files, all mounts of the folder count",
             "Reads        3 answered here (1.5 MB), 1 after asking the Source (0.5 MB), 2 failed: 75.0 % hits",
             "Fetches      3 begun, 0.6 MB came whole, 2 failed; 1 size asked for, 0 in vain",
             "Hosts        repo.example.org: 1,200 requests, 4.0 MB, 0 failed, 1 refused, 1,500 ms, SLOW",
             "             mirror.example.org: 5 requests, 0.0 MB, 5 failed, 0 refused, 0 ms, FAILING 5 times in a row, not asked for 4 s, as a mirror asked last for 30 s",
             "Programs     grep: 2.0 MB in 4 reads, 1 denied",
-            "             (what the kernel has in its page cache is read without asking, and not counted)",
+            "             (what the kernel has in its page cache is read without asking, and not count)",
             "Denied       nothing is fetched for tumblerd",
             "Errors       2026-01-02T03:59:00Z (60 s ago): https://repo.example.org/a: no progress in time",
             "Metrics      http://127.0.0.1:9464/metrics",

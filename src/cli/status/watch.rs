@@ -2,7 +2,7 @@
 
 use super::screen::screen;
 use super::{Heard, Which};
-use crate::cli::printable::printable;
+use crate::cli::render::printable;
 use crate::cli::{CliError, Exit};
 use crate::mount::status::Status;
 use std::collections::HashMap;

@@ -1,0 +1,95 @@
+//! How numbers, sizes and times are shown to a person. JSON keeps bytes and RFC 3339.
+
+mod printable;
+mod times;
+
+pub use printable::{printable, printable_value};
+pub use times::Clock;
+
+use std::time::Duration;
+
+/// `1 file`, `12,345 files`.
+pub fn count(number: u64, what: &str) -> String {
+    format!("{} {what}{}", thousands(number), if number == 1 { "" } else { "s" })
+}
+
+/// A size in the unit that fits it, decimal as `ls --si` has it: `999 bytes`, `4.7 kB`, `8.3 GB`.
+pub fn size(bytes: u64) -> String {
+    if bytes < 1000 {
+        return count(bytes, "byte");
+    }
+    let mut value = bytes as f64 / 1e3;
+    let mut units = ["kB", "MB", "GB", "TB", "PB"].into_iter();
+    let mut unit = units.next().unwrap_or_default();
+    for larger in units {
+        // 999.95 would be shown as 1000.0.
+        if value < 999.95 {
+            break;
+        }
+        value /= 1e3;
+        unit = larger;
+    }
+    format!("{value:.1} {unit}")
+}
+
+/// A duration in its largest unit that tells enough: `90 ms`, `119 s`, `3 min`, `5 h`, `4 days`.
+pub fn duration(time: Duration) -> String {
+    match time.as_secs() {
+        0 => format!("{} ms", time.as_millis()),
+        seconds @ 1..=119 => format!("{seconds} s"),
+        seconds @ 120..=7199 => format!("{} min", seconds / 60),
+        seconds @ 7200..=172_799 => format!("{} h", seconds / 3600),
+        seconds => format!("{} days", seconds / 86_400),
+    }
+}
+
+/// `1234567` as `1,234,567`.
+pub fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::new();
+    for (index, digit) in digits.char_indices() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_has_the_unit_that_fits_it() {
+        let sizes = [0, 1, 999, 4_730, 999_949, 999_950, 1_048_576, 8_281_700_000, 3_000_000_000_000, u64::MAX];
+
+        let shown = sizes.map(size);
+
+        let expected = [
+            "0 bytes",
+            "1 byte",
+            "999 bytes",
+            "4.7 kB",
+            "999.9 kB",
+            "1.0 MB",
+            "1.0 MB",
+            "8.3 GB",
+            "3.0 TB",
+            "18446.7 PB",
+        ];
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn a_duration_has_the_unit_that_fits_it() {
+        let shown = [0.09, 1.5, 119.0, 120.0, 7200.0, 172_800.0].map(|it| duration(Duration::from_secs_f64(it)));
+
+        assert_eq!(shown, ["90 ms", "1 s", "119 s", "2 min", "2 h", "2 days"]);
+    }
+
+    #[test]
+    fn numbers_are_grouped_by_three() {
+        assert_eq!([0, 999, 1000, 654_832].map(thousands), ["0", "999", "1,000", "654,832"]);
+    }
+}
