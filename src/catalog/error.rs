@@ -39,9 +39,6 @@ pub enum CatalogError {
          from the Source: resyncfs refresh --accept-deletions DIR"
     )]
     Undecided,
-    /// More is listed, or changed at once, than one sort takes.
-    #[error("the Source lists more than can be sorted: some 40 million entries")]
-    TooLarge,
     /// Changes need a baseline before them.
     #[error("the catalog has no revision yet")]
     NoRevision,

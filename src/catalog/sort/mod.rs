@@ -39,7 +39,7 @@ impl Default for RunLimits {
     }
 }
 
-/// Runs of one sort, at most: each takes a descriptor, and a buffer while it is read.
+/// Runs of one sort, at most: each takes a descriptor, and a buffer while it is read. More are merged into one.
 const MOST_RUNS: usize = 512;
 
 /// Takes pairs in any order.
@@ -107,7 +107,7 @@ impl Sorter {
     /// Adds one pair.
     ///
     /// # Errors
-    /// A run could not be written (the disk is full), or there are too many: [`CatalogError::TooLarge`].
+    /// A run could not be written: the disk is full.
     pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<(), CatalogError> {
         let pair = key.len() + value.len() + 20;
         if self.arena.len() + pair > self.limits.bytes || self.starts.len() >= self.limits.pairs {
@@ -132,19 +132,15 @@ impl Sorter {
     /// As [`Sorter::add`].
     pub fn finish(mut self) -> Result<Sorted, CatalogError> {
         if self.runs.is_empty() && self.arena.len() <= self.limits.resident {
-            let mut bytes = Vec::with_capacity(self.arena.len());
-            write_run(&self.arena, &self.starts, &mut bytes).map_err(io_error(&self.folder.path))?;
-            self.runs.push(Source::Memory(Cursor::new(bytes)));
+            let mut run = RunWriter::new(Vec::with_capacity(self.arena.len()));
+            self.write_sorted(&mut run).map_err(io_error(&self.folder.path))?;
+            self.runs.push(Source::Memory(Cursor::new(run.out)));
         } else {
             self.spill()?;
         }
         let Sorter { folder, runs, arena, starts, .. } = self;
         drop((arena, starts));
-        let run = |(order, source)| Run { order, source, key: Vec::new(), value: Vec::new() };
-        let ended = runs.into_iter().enumerate().map(run).collect();
-        let mut sorted = Sorted { folder, heads: BinaryHeap::new(), ended, used: false };
-        sorted.rewind()?;
-        Ok(sorted)
+        Sorted::of(folder, runs)
     }
 
     /// Everything that was added so far, with little of it in memory; the arena stays here for more.
@@ -188,7 +184,9 @@ impl Sorter {
     fn add_runs(&mut self, runs: Vec<Source>) -> Result<(), CatalogError> {
         self.runs.extend(runs);
         if self.runs.len() > MOST_RUNS {
-            return Err(CatalogError::TooLarge);
+            let mut sorted = Sorted::of(self.folder.clone(), std::mem::take(&mut self.runs))?.read_once();
+            let merged = sorted.write_run();
+            self.runs.push(merged?);
         }
         Ok(())
     }
@@ -198,36 +196,76 @@ impl Sorter {
         self.starts.clear();
     }
 
-    /// Writes the arena to a file, to be read from its beginning.
     fn write_arena(&self) -> std::io::Result<Source> {
-        let mut file = BufWriter::with_capacity(1 << 18, self.folder.file()?);
-        write_run(&self.arena, &self.starts, &mut file)?;
-        let Spill { file, .. } = file.into_inner().map_err(|error| error.into_error())?;
+        let mut run = RunWriter::new(self.folder.writer()?);
+        self.write_sorted(&mut run)?;
+        run.into_source()
+    }
+
+    fn write_sorted(&self, run: &mut RunWriter<impl Write>) -> std::io::Result<()> {
+        sorted(&self.arena, &self.starts).into_iter().try_for_each(|start| {
+            let (key, value) = pair(&self.arena, start);
+            run.write(key, value)
+        })
+    }
+}
+
+/// Writes sorted pairs: of each the length that its key shares with the key before, the lengths of the rest and of the value, both.
+struct RunWriter<W> {
+    out: W,
+    previous: Vec<u8>,
+    lengths: Vec<u8>,
+}
+
+impl<W: Write> RunWriter<W> {
+    fn new(out: W) -> RunWriter<W> {
+        RunWriter { out, previous: Vec::new(), lengths: Vec::with_capacity(30) }
+    }
+
+    fn write(&mut self, key: &[u8], value: &[u8]) -> std::io::Result<()> {
+        let shared = common_prefix(&self.previous, key);
+        self.lengths.clear();
+        push_varint(&mut self.lengths, shared as u64);
+        push_varint(&mut self.lengths, (key.len() - shared) as u64);
+        push_varint(&mut self.lengths, value.len() as u64);
+        self.out.write_all(&self.lengths)?;
+        self.out.write_all(&key[shared..])?;
+        self.out.write_all(value)?;
+        self.previous.truncate(shared);
+        self.previous.extend_from_slice(&key[shared..]);
+        Ok(())
+    }
+}
+
+impl RunWriter<BufWriter<Spill<'_>>> {
+    /// The file, to be read from its beginning.
+    fn into_source(self) -> std::io::Result<Source> {
+        let Spill { file, .. } = self.out.into_inner().map_err(|error| error.into_error())?;
         Ok(Source::File(BufReader::with_capacity(1 << 16, RunFile::new(file)?)))
     }
 }
 
-/// Sorts the arena's pairs and writes them: of each the length that its key shares with the key before, the lengths of the rest and of the
-/// value, both.
-fn write_run(arena: &[u8], starts: &[u32], out: &mut impl Write) -> std::io::Result<()> {
-    let mut lengths = Vec::with_capacity(30);
-    let mut previous: &[u8] = &[];
-    for start in sorted(arena, starts) {
-        let (key, value) = pair(arena, start);
-        let shared = common_prefix(previous, key);
-        lengths.clear();
-        push_varint(&mut lengths, shared as u64);
-        push_varint(&mut lengths, (key.len() - shared) as u64);
-        push_varint(&mut lengths, value.len() as u64);
-        out.write_all(&lengths)?;
-        out.write_all(&key[shared..])?;
-        out.write_all(value)?;
-        previous = key;
-    }
-    out.flush()
-}
-
 impl Sorted {
+    /// Of `runs`, the oldest first.
+    fn of(folder: SpillFolder, runs: Vec<Source>) -> Result<Sorted, CatalogError> {
+        let run = |(order, source)| Run { order, source, key: Vec::new(), value: Vec::new() };
+        let ended = runs.into_iter().enumerate().map(run).collect();
+        let mut sorted = Sorted { folder, heads: BinaryHeap::new(), ended, used: false };
+        sorted.rewind()?;
+        Ok(sorted)
+    }
+
+    /// Writes the pairs that are left as one run.
+    fn write_run(&mut self) -> Result<Source, CatalogError> {
+        let folder = self.folder.clone();
+        let failed = io_error(&folder.path);
+        let mut run = RunWriter::new(folder.writer().map_err(&failed)?);
+        while let Some((key, value)) = self.next()? {
+            run.write(key, value).map_err(&failed)?;
+        }
+        run.into_source().map_err(&failed)
+    }
+
     /// The same pairs once more from the smallest, those of `other` among them, behind ours of equal keys.
     pub fn again_with(mut self, other: Option<Sorted>) -> Result<Sorted, CatalogError> {
         self.end_all();

@@ -3,7 +3,7 @@
 use crate::platform::free_space::Room;
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,8 +24,13 @@ impl SpillFolder {
         SpillFolder { path: path.to_owned(), room: Arc::default() }
     }
 
+    /// A new run, written in large pieces.
+    pub(super) fn writer(&self) -> io::Result<BufWriter<Spill<'_>>> {
+        Ok(BufWriter::with_capacity(1 << 18, self.file()?))
+    }
+
     /// A file without a name: it ends with the process.
-    pub(super) fn file(&self) -> io::Result<Spill<'_>> {
+    fn file(&self) -> io::Result<Spill<'_>> {
         static FILES: AtomicU64 = AtomicU64::new(0);
         let path = self.path.join(format!("run-{}", FILES.fetch_add(1, Ordering::Relaxed)));
         let mut options = File::options();
