@@ -121,21 +121,11 @@ impl BigSource {
         self.publish(self.edition() + 1);
     }
 
-    /// Tells one more day's changes: two updates on one creation and one deletion. How many names that changes: each resource's,
-    /// and those of new folders.
-    pub fn change_some(&self) -> u64 {
-        let before = self.new_folders();
+    /// Publishes one more day's changes, [`CHANGES`] of them: two updates on one creation and one deletion.
+    pub fn change_some(&self) {
         let days = self.days() + 1;
         fs::write(self.folder.join("days"), days.to_string()).unwrap();
         self.write_changes();
-        CHANGES + self.new_folders() - before
-    }
-
-    /// Folders that changes have made so far, that of all of them too.
-    fn new_folders(&self) -> u64 {
-        let created = (0..self.days() * CHANGES).filter(|number| self.change(*number).1 == "created");
-        let folders = created.map(|number| number / 1000).collect::<HashSet<_>>().len() as u64;
-        folders + u64::from(folders > 0)
     }
 
     fn site(&self) -> PathBuf {
