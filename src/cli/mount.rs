@@ -94,7 +94,13 @@ pub fn start(wanted: &FetchSpec, background: Background, verbosity: u8) -> Resul
 
     if background == Background::No {
         start_logging(verbosity, LogTarget::StandardError);
-        mount::run(config, Arc::new(Progress::new().shower()), || Ok(()))
+        let progress = Progress::start(true);
+        let done = progress.clone();
+        let ready = move || {
+            done.finish();
+            Ok(())
+        };
+        mount::run(config, Arc::new(progress.stages()), ready)
             .map_err(|cause| CliError::from(cause).assuming(&wanted.source))?;
         return Ok(Exit::Success as u8);
     }
@@ -102,10 +108,11 @@ pub fn start(wanted: &FetchSpec, background: Background, verbosity: u8) -> Resul
         Side::Parent(exit) => Ok(exit),
         Side::Child(waiting) => {
             start_logging(verbosity, log_target(options, &config)?);
-            let progress = Progress::new();
+            let progress = Progress::start(false);
             let done = progress.clone();
-            mount::run(config, Arc::new(progress.shower()), move || {
+            mount::run(config, Arc::new(progress.stages()), move || {
                 done.finish();
+                done.print_remarks();
                 waiting.ready()
             })
             .map_err(|cause| CliError::from(cause).assuming(&wanted.source))?;

@@ -1,96 +1,310 @@
-//! What a person sees while the first tree is being made: one live line on a terminal, plain lines otherwise; and what is to be
-//! known of the tree once it is there.
+//! The progress of a long command on standard error: one live line on a terminal, otherwise a line every 30 seconds.
 
-use super::render::printable;
+use super::render::{count, duration, printable, printable_value, size, thousands};
 use crate::mount::service::stderr_is_journal;
 use crate::sync::Stage;
 use std::io::{IsTerminal, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Pause between two pictures on a terminal.
+/// Time between two pictures of the live line.
 const LIVE_STEP: Duration = Duration::from_millis(100);
-/// Pause between two plain lines.
-const PLAIN_STEP: Duration = Duration::from_secs(10);
+/// Time between two lines where there is no terminal.
+const LINE_STEP: Duration = Duration::from_secs(30);
+/// A rate over less time is not shown.
+const MEASURED: Duration = Duration::from_secs(1);
 
-/// The progress of one baseline; clones share it.
-#[derive(Clone)]
-pub struct Progress {
-    shown: Arc<Mutex<Shown>>,
+/// How much of one activity is done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// `downloading lists`
+    pub activity: &'static str,
+    /// What is counted, in the singular: `file`. Empty where nothing is.
+    pub unit: &'static str,
+    /// How many are done.
+    pub done: u64,
+    /// Of how many, where that is known.
+    pub of: Option<u64>,
+    /// Bytes received.
+    pub bytes: u64,
+    /// Of how many, where that is known.
+    pub of_bytes: Option<u64>,
 }
 
-struct Shown {
-    live: bool,
-    began: Instant,
-    last: Option<Instant>,
-    line: String,
-    /// What is to be known of the tree.
-    remarks: Vec<Box<str>>,
+impl Work {
+    /// An activity that counts nothing.
+    pub fn of(activity: &'static str) -> Work {
+        Work { activity, ..Work::default() }
+    }
+
+    /// What is done, of how much, the rate, and the time left, `elapsed` after the activity began.
+    fn line(&self, elapsed: Duration) -> String {
+        let mut parts = Vec::new();
+        if !self.unit.is_empty() {
+            parts.push(match self.of {
+                Some(of) => format!("{} of {}", thousands(self.done), count(of, self.unit)),
+                None => count(self.done, self.unit),
+            });
+        }
+        match self.of_bytes {
+            Some(of) => parts.push(format!("{} of {}", size(self.bytes), size(of))),
+            None if self.bytes > 0 => parts.push(size(self.bytes)),
+            None => {}
+        }
+        if elapsed >= MEASURED {
+            let rate = |amount: u64| (amount as f64 / elapsed.as_secs_f64()) as u64;
+            match (rate(self.bytes), rate(self.done)) {
+                (0, 0) => {}
+                (0, done) => parts.push(format!("{}/s", thousands(done))),
+                (bytes, _) => parts.push(format!("{}/s", size(bytes))),
+            }
+            parts.extend(self.time_left(elapsed).map(|left| format!("about {} left", duration(left))));
+        }
+        if parts.is_empty() { self.activity.to_owned() } else { format!("{}: {}", self.activity, parts.join(", ")) }
+    }
+
+    /// By bytes where their sum is known, else by the things counted. Not for less than a second.
+    fn time_left(&self, elapsed: Duration) -> Option<Duration> {
+        let (done, of) = match (self.of_bytes, self.of) {
+            (Some(of), _) => (self.bytes, of),
+            (None, Some(of)) => (self.done, of),
+            (None, None) => return None,
+        };
+        let left = of.checked_sub(done).filter(|_| done > 0)?;
+        let left = Duration::try_from_secs_f64(elapsed.as_secs_f64() * left as f64 / done as f64).ok()?;
+        (left >= Duration::from_secs(1)).then_some(left)
+    }
+}
+
+/// Progress shown on standard error until the last clone is dropped, or [`Progress::finish`].
+#[derive(Clone)]
+pub struct Progress(Arc<Ending>);
+
+/// Ends the display with the last clone, before the next line of the command is printed.
+struct Ending(Arc<Mutex<Display>>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        lock(&self.0).end();
+    }
 }
 
 impl Progress {
-    /// Progress on standard error.
-    pub fn new() -> Progress {
-        let (live, line, remarks) = (std::io::stderr().is_terminal(), String::new(), Vec::new());
-        let shown = Shown { live, began: Instant::now(), last: None, line, remarks };
-        Progress { shown: Arc::new(Mutex::new(shown)) }
+    /// Starts the display. `logs` says that log lines go to standard error too; then the progress has whole lines of its own.
+    pub fn start(logs: bool) -> Progress {
+        let is_live = !logs && std::io::stderr().is_terminal();
+        let display = Arc::new(Mutex::new(Display::new(is_live, Box::new(std::io::stderr()))));
+        let drawn = display.clone();
+        let draw = move || {
+            loop {
+                std::thread::sleep(if is_live { LIVE_STEP } else { LINE_STEP });
+                let mut display = lock(&drawn);
+                if display.is_over {
+                    return;
+                }
+                display.draw(Instant::now());
+            }
+        };
+        // Without that thread the command does its work all the same.
+        let _ = std::thread::Builder::new().name("progress".into()).spawn(draw);
+        Progress(Arc::new(Ending(display)))
+    }
+
+    /// Shows `work` from now on.
+    pub fn report(&self, work: Work) {
+        lock(&self.0.0).report(work, Instant::now());
     }
 
     /// The function that a refresh reports its stages to.
-    pub fn shower(&self) -> impl Fn(Stage) + Send + Sync + 'static {
+    pub fn stages(&self) -> impl Fn(Stage) + Send + Sync + 'static {
         let progress = self.clone();
-        move |stage| progress.show(stage)
+        move |stage| progress.stage(stage)
     }
 
-    /// Clears the live line, and says what is to be known of the tree. In the foreground, and in the journal, the log has said it.
+    /// Shows a stage of a refresh.
+    pub fn stage(&self, stage: Stage) {
+        self.report(match stage {
+            Stage::Unanswered(why) => return self.message(&format!("{why}; it is asked again")),
+            Stage::Remark(remark) => return lock(&self.0.0).remarks.push(remark),
+            Stage::Discovering => Work::of("looking for the Source's documents"),
+            Stage::Fetching(so_far) => Work {
+                activity: "downloading lists",
+                unit: "document",
+                done: so_far.documents,
+                of: Some(so_far.known),
+                bytes: so_far.bytes,
+                of_bytes: None,
+            },
+            Stage::Reading(entries) => {
+                Work { activity: "reading lists", unit: "resource", done: entries, ..Work::default() }
+            }
+            Stage::Committing => Work::of("writing the catalog"),
+        });
+    }
+
+    /// Prints a line of its own, which begins with the program's name.
+    pub fn message(&self, text: &str) {
+        lock(&self.0.0).message(text);
+    }
+
+    /// Runs `print`, which writes whole lines to the terminal, while no live line stands there.
+    pub fn print<T>(&self, print: impl FnOnce() -> T) -> T {
+        let mut display = lock(&self.0.0);
+        display.clear();
+        print()
+    }
+
+    /// Ends the display.
     pub fn finish(&self) {
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        if shown.live && !shown.line.is_empty() {
-            say(format_args!("\r\x1b[K"));
-            shown.line.clear();
-        }
-        let remarks = shown.remarks.drain(..).filter(|_| !stderr_is_journal());
-        remarks.for_each(|remark| say(format_args!("resyncfs: {}\n", printable(&remark))));
+        lock(&self.0.0).end();
     }
 
-    fn show(&self, stage: Stage) {
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Stage::Remark(remark) = stage {
-            shown.remarks.push(remark);
-            return;
-        }
-        let step = if shown.live { LIVE_STEP } else { PLAIN_STEP };
-        // A plain log says nothing of a baseline that is over within the first step, but why nothing comes at once.
-        let since = shown.last.unwrap_or(shown.began);
-        if since.elapsed() < step && !matches!(stage, Stage::Unanswered(_)) {
-            return;
-        }
-        shown.last = Some(Instant::now());
-        shown.line = sentence(stage);
-        if shown.live {
-            say(format_args!("\r\x1b[K{}", shown.line));
+    /// Prints the remarks on a new tree. The journal has them from the log.
+    pub fn print_remarks(&self) {
+        let mut display = lock(&self.0.0);
+        let remarks = std::mem::take(&mut display.remarks);
+        remarks.iter().filter(|_| !stderr_is_journal()).for_each(|remark| display.message(remark));
+    }
+}
+
+fn lock(display: &Mutex<Display>) -> MutexGuard<'_, Display> {
+    display.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is shown, and where.
+struct Display {
+    is_live: bool,
+    output: Box<dyn Write + Send>,
+    began: Instant,
+    /// What is being done, and when that began.
+    current: Option<(Work, Instant)>,
+    /// Whether a live line stands on the terminal.
+    is_drawn: bool,
+    is_over: bool,
+    /// What a person must know of the new tree.
+    remarks: Vec<Box<str>>,
+}
+
+impl Display {
+    fn new(is_live: bool, output: Box<dyn Write + Send>) -> Display {
+        let began = Instant::now();
+        Display { is_live, output, began, current: None, is_drawn: false, is_over: false, remarks: Vec::new() }
+    }
+
+    fn report(&mut self, work: Work, now: Instant) {
+        let since = match &self.current {
+            Some((before, since)) if before.activity == work.activity => *since,
+            _ => now,
+        };
+        self.current = Some((work, since));
+    }
+
+    fn draw(&mut self, now: Instant) {
+        let Some((work, since)) = &self.current else { return };
+        let line = printable_value(&work.line(now.duration_since(*since)));
+        if self.is_live {
+            self.is_drawn = true;
+            // The line is cut at the edge: a terminal that wraps it could not clear it.
+            self.write(&format!("\r\x1b[K\x1b[?7l{line}\x1b[?7h"));
         } else {
-            say(format_args!("resyncfs: {} ({} s)\n", shown.line, shown.began.elapsed().as_secs()));
+            let so_far = duration(now.duration_since(self.began));
+            self.message(&format!("{line} (after {so_far})"));
         }
+    }
+
+    fn message(&mut self, text: &str) {
+        self.clear();
+        self.write(&format!("resyncfs: {}\n", printable(text)));
+    }
+
+    fn clear(&mut self) {
+        if std::mem::take(&mut self.is_drawn) {
+            self.write("\r\x1b[K");
+        }
+    }
+
+    fn end(&mut self) {
+        self.is_over = true;
+        self.clear();
+    }
+
+    /// A terminal that is gone must not end the command.
+    fn write(&mut self, text: &str) {
+        let _ = self.output.write_all(text.as_bytes()).and_then(|()| self.output.flush());
     }
 }
 
-/// A terminal that is gone must not end a mount.
-fn say(text: std::fmt::Arguments<'_>) {
-    let mut output = std::io::stderr().lock();
-    let _ = output.write_fmt(text).and_then(|()| output.flush());
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn sentence(stage: Stage) -> String {
-    match stage {
-        Stage::Discovering => "looking for the Source's documents".to_owned(),
-        Stage::Unanswered(why) => format!("{}; it is asked again", printable(&why)),
-        Stage::Remark(remark) => printable(&remark),
-        Stage::Fetching(so_far) => {
-            let size = so_far.bytes as f64 / 1e6;
-            format!("fetching documents: {} of {}, {size:.1} MB", so_far.documents, so_far.known)
+    #[derive(Clone, Default)]
+    struct Screen(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Screen {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
         }
-        Stage::Reading(entries) => format!("reading lists: {entries} entries"),
-        Stage::Committing => "writing the catalog".to_owned(),
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Screen {
+        fn text(&self) -> String {
+            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+        }
+    }
+
+    #[test]
+    fn a_line_has_amount_rate_and_time_left() {
+        let files = Work { activity: "comparing", unit: "file", done: 2_000, of: Some(6_000), ..Work::default() };
+        let bytes = Work { bytes: 1_000_000, of_bytes: Some(4_000_000), ..files.clone() };
+        let unknown = Work { of: None, of_bytes: None, ..bytes.clone() };
+        let all = Work { done: 6_000, ..files.clone() };
+        let shown = |work: &Work, seconds| work.line(Duration::from_secs(seconds));
+
+        assert_eq!(shown(&files, 0), "comparing: 2,000 of 6,000 files", "nothing is measured at the beginning");
+        assert_eq!(shown(&files, 10), "comparing: 2,000 of 6,000 files, 200/s, about 20 s left");
+        assert_eq!(
+            shown(&bytes, 100),
+            "comparing: 2,000 of 6,000 files, 1.0 MB of 4.0 MB, 10.0 kB/s, about 5 min left",
+            "bytes decide"
+        );
+        assert_eq!(shown(&unknown, 10), "comparing: 2,000 files, 1.0 MB, 100.0 kB/s");
+        assert_eq!(shown(&all, 10), "comparing: 6,000 of 6,000 files, 600/s");
+        assert_eq!(shown(&Work { done: 0, ..files }, 10), "comparing: 0 of 6,000 files");
+        assert_eq!(shown(&Work::of("writing the catalog"), 10), "writing the catalog");
+    }
+
+    #[test]
+    fn a_rate_is_that_of_the_present_activity() {
+        let screen = Screen::default();
+        let mut display = Display::new(false, Box::new(screen.clone()));
+        let began = display.began;
+        let at = |seconds| began + Duration::from_secs(seconds);
+        let reading = |done| Work { activity: "reading", unit: "list", done, ..Work::default() };
+
+        display.report(Work::of("looking"), at(0));
+        display.draw(at(30));
+        display.report(reading(0), at(50));
+        display.report(reading(30), at(60));
+        display.draw(at(60));
+
+        assert_eq!(screen.text(), "resyncfs: looking (after 30 s)\nresyncfs: reading: 30 lists, 3/s (after 60 s)\n");
+    }
+
+    #[test]
+    fn a_message_replaces_the_live_line() {
+        let screen = Screen::default();
+        let mut display = Display::new(true, Box::new(screen.clone()));
+
+        display.report(Work::of("looking"), display.began);
+        display.draw(display.began);
+        display.message("no\x1b answer");
+        display.end();
+
+        assert_eq!(screen.text(), "\r\x1b[K\x1b[?7llooking\x1b[?7h\r\x1b[Kresyncfs: no\u{fffd} answer\n");
     }
 }

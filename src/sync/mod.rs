@@ -55,6 +55,7 @@ use fetch::read_changes::ReadChanges;
 use push::SetChannel;
 use read_set::ReadSet;
 use scheduler::Schedule;
+use serde::{Deserialize, Serialize};
 use stale_list::StaleLists;
 use state::Position;
 use status::SharedStatus;
@@ -81,7 +82,8 @@ pub enum Outcome {
 }
 
 /// A stage of a refresh, to show progress.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Stage {
     /// Looking for the Source's documents.
     Discovering,

@@ -1,7 +1,7 @@
-//! The tree with its published digests, as the tools write it that check such lists.
+//! The files of a tree with their published digests, in the form of sha256sum or md5sum, or as JSON.
 
 use super::{End, Format};
-use crate::cli::render::printable_value;
+use crate::cli::render::{count, printable_value};
 use crate::cli::{CliError, Exit};
 use crate::document::Algorithm;
 use crate::platform::error_chain::printable_json;
@@ -9,10 +9,10 @@ use crate::sync::audit::{Event, Shown};
 use serde_json::json;
 use std::io::{self, BufWriter, Stdout, Write};
 
-/// Paths named of the files that have no digest of the kind.
+/// Files without a digest of the kind that are named.
 const MOST_NAMED: u64 = 20;
 
-/// A manifest on its way to standard output. Files that cannot stand in it are named on standard error.
+/// Writes a manifest to standard output. Files that have no place in it are named on standard error.
 pub struct Manifest {
     format: Format,
     output: BufWriter<Stdout>,
@@ -25,23 +25,23 @@ impl Manifest {
         Manifest { format, output: BufWriter::new(io::stdout()), without: 0 }
     }
 
-    /// Takes the next event; the last one's meaning.
-    pub fn tell(&mut self, event: Event) -> io::Result<Option<End>> {
+    /// Prints an event. The last event ends the program.
+    pub fn print(&mut self, event: Event) -> io::Result<Option<End>> {
         match event {
             Event::File(shown) => match line(self.format, &shown) {
                 Some(line) => self.output.write_all(line.as_bytes())?,
-                None => self.leave_out(&shown),
+                None => self.name(&shown),
             },
             Event::Finding(_) | Event::Progress(_) => {}
             Event::Summary(_) => {
                 self.output.flush()?;
                 if self.without > 0 {
-                    let _ =
-                        writeln!(io::stderr(), "resyncfs: {} files have no published {}", self.without, self.kind());
+                    let (has, what) = (if self.without == 1 { "has" } else { "have" }, count(self.without, "file"));
+                    let _ = writeln!(io::stderr(), "resyncfs: {what} {has} no published {}", self.kind());
                 }
                 return Ok(Some(Ok(Exit::Success)));
             }
-            Event::Unjudged(what) | Event::Failure(what) => {
+            Event::Undecided(what) | Event::Failure(what) => {
                 self.output.flush()?;
                 return Ok(Some(Err(CliError::new(Exit::Failure, what))));
             }
@@ -49,11 +49,11 @@ impl Manifest {
         Ok(None)
     }
 
-    fn leave_out(&mut self, shown: &Shown) {
+    fn name(&mut self, shown: &Shown) {
         self.without += 1;
         let rest = match self.without {
             1..=MOST_NAMED => printable_value(&shown.path),
-            _ if self.without == MOST_NAMED + 1 => "… (--manifest=jsonl names them all)".to_owned(),
+            _ if self.without == MOST_NAMED + 1 => "… (--manifest=jsonl lists all files)".to_owned(),
             _ => return,
         };
         let _ = writeln!(io::stderr(), "resyncfs: no {}: {rest}", self.kind());

@@ -20,6 +20,7 @@ use crate::document::{Capability, Deviations, DocumentError, Entry, Header, Limi
 pub use crawled::{Crawled, Leaf};
 use fetch::{Fetched, fetch};
 use futures_util::{StreamExt, stream::FuturesUnordered};
+use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
@@ -72,7 +73,7 @@ pub struct Asking<'a> {
 }
 
 /// What has been fetched so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// Documents complete.
     pub documents: u64,

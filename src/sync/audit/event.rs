@@ -1,5 +1,6 @@
 //! What an audit reports. A mount sends it over its control socket, one JSON object a line.
 
+use super::super::Stage;
 use super::super::status::MissingStatus;
 use crate::document::Uri;
 use serde::{Deserialize, Serialize};
@@ -77,15 +78,15 @@ pub struct Summary {
     /// Cached objects that were read.
     pub objects_read: u64,
     /// Resources that were requested.
-    pub asked: u64,
+    pub requested: u64,
     /// Of these, served ones with neither a published digest nor a published length.
-    pub unvouched: u64,
-    /// The time that the Source's lists speak for.
+    pub unverifiable: u64,
+    /// The time of the Source's lists.
     pub at: Option<String>,
     /// Why absence from the lists proves nothing: missing parts of the Source, and, where something is extra, lists with
     /// entries that are not understood.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub lacking: Vec<MissingStatus>,
+    pub unread: Vec<MissingStatus>,
 }
 
 /// What an audit sends while it runs. The last event is a summary, a failure, or that nothing can be judged.
@@ -96,14 +97,29 @@ pub enum Event {
     Finding(Finding),
     /// A file of the tree, where these were requested.
     File(Shown),
-    /// The progress, for a person.
-    Progress(String),
+    /// The progress.
+    Progress(Progress),
     /// Every file was compared.
     Summary(Summary),
     /// What the Source publishes now is not enough to compare with: why.
-    Unjudged(String),
+    Undecided(String),
     /// The audit failed: why.
     Failure(String),
+}
+
+/// How far an audit is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Progress {
+    /// It reads the Source's lists.
+    Lists(Stage),
+    /// It compares files.
+    Files {
+        /// Files compared so far.
+        compared: u64,
+        /// Files in the tree, or in the lists where these have more.
+        of: u64,
+    },
 }
 
 impl Finding {
@@ -134,7 +150,7 @@ impl Summary {
 
     /// Those that differ for sure: an extra file may be listed in a part that is missing.
     pub fn proven(&self) -> u64 {
-        self.differences() - if self.lacking.is_empty() { 0 } else { self.extra }
+        self.differences() - if self.unread.is_empty() { 0 } else { self.extra }
     }
 
     pub(super) fn count(&mut self, difference: Difference) {

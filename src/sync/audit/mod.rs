@@ -10,7 +10,7 @@ mod event;
 mod tests;
 
 pub use compare::Versions;
-pub use event::{Difference, Event, Finding, Shown, Summary};
+pub use event::{Difference, Event, Finding, Progress, Shown, Summary};
 
 use super::state::Position;
 use super::status::MissingStatus;
@@ -29,6 +29,7 @@ use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tracing::Instrument;
@@ -36,8 +37,8 @@ use tracing::Instrument;
 /// Files that are checked at once; the client bounds the requests to one host.
 const CHECKED_AT_ONCE: usize = 16;
 
-/// Files between two reports of progress.
-const PROGRESS_STEP: u64 = 1000;
+/// Time between two reports of progress.
+const PROGRESS_STEP: Duration = Duration::from_millis(500);
 
 /// What is audited in addition to the lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -173,8 +174,9 @@ impl Audit {
     async fn audit(&self, depth: Depth, events: &Events) -> Result<Summary, AuditError> {
         let listed = match &self.config {
             Some(config) => {
-                progress(events, "reading the Source's lists".to_owned());
-                Some(listed(config, &self.client, &self.scratch, Arc::new(|_| ())).await?)
+                let sender = events.clone();
+                let stages = move |stage| progress(&sender, Progress::Lists(stage));
+                Some(listed(config, &self.client, &self.scratch, Arc::new(stages)).await?)
             }
             None => None,
         };
@@ -184,7 +186,8 @@ impl Audit {
     /// Compares the tree with what is `listed`, batch by batch.
     async fn compare(&self, depth: Depth, listed: Option<Listed>, events: &Events) -> Result<Summary, AuditError> {
         let audit = self.clone();
-        let (mut walk, mut summary) = spawn_blocking(move || audit.begin(depth, listed)).await??;
+        let (mut walk, mut summary, of) = spawn_blocking(move || audit.begin(depth, listed)).await??;
+        let mut reported = Instant::now();
         while let Some((rest, batch)) = next(walk).await? {
             walk = rest;
             let mut checks =
@@ -192,26 +195,27 @@ impl Audit {
             while let Some(check) = checks.next().await {
                 summary.files += 1;
                 summary.objects_read += u64::from(check.read);
-                summary.asked += u64::from(check.asked);
-                summary.unvouched += u64::from(check.unvouched);
+                summary.requested += u64::from(check.requested);
+                summary.unverifiable += u64::from(check.unverifiable);
                 if let Some(finding) = check.finding {
                     summary.count(finding.difference);
                     send(events, Event::Finding(finding)).await;
                 }
-                if summary.files % PROGRESS_STEP == 0 {
-                    progress(events, format!("{} files were compared", summary.files));
+                if reported.elapsed() >= PROGRESS_STEP {
+                    reported = Instant::now();
+                    progress(events, Progress::Files { compared: summary.files, of });
                 }
             }
         }
         summary.in_sync = summary.files - summary.differences();
         let is_any_extra = summary.extra > 0;
-        summary.lacking.retain(|part| part.entries == 0 || is_any_extra);
+        summary.unread.retain(|part| part.entries == 0 || is_any_extra);
         Ok(summary)
     }
 
-    /// The walk, and the summary of no file yet.
-    fn begin(&self, depth: Depth, listed: Option<Listed>) -> Result<(Walk, Summary), AuditError> {
-        let mut summary = Summary::default();
+    /// The walk, the summary of no file, and how many files there are.
+    fn begin(&self, depth: Depth, listed: Option<Listed>) -> Result<(Walk, Summary, u64), AuditError> {
+        let (mut summary, mut files) = (Summary::default(), 0);
         {
             let shown = self.catalog.snapshot()?;
             let of_lists = listed.as_ref().map(|listed| listed.catalog.snapshot()).transpose()?;
@@ -220,10 +224,13 @@ impl Audit {
             }
             let newest = of_lists.as_ref().unwrap_or(&shown);
             summary.at = newest.at()?.map(|at| at.to_string());
-            summary.lacking = lacking(newest)?;
+            summary.unread = unread(newest)?;
+            for tree in [Some(&shown), of_lists.as_ref()].into_iter().flatten() {
+                files = files.max(tree.revision()?.map_or(0, |revision| revision.totals.files));
+            }
         }
         let versions = (depth.content || depth.fetch).then(|| self.versions.clone());
-        Ok((Walk::new(self.catalog.clone(), listed.map(|listed| listed.catalog), versions)?, summary))
+        Ok((Walk::new(self.catalog.clone(), listed.map(|listed| listed.catalog), versions)?, summary, files))
     }
 
     /// Checks the cached bytes of a file, and what the Source serves of it.
@@ -247,10 +254,10 @@ impl Audit {
         if check.finding.is_some() || !depth.fetch || version.is_past() {
             return check;
         }
-        check.asked = true;
+        check.requested = true;
         match self.ask(&version).await {
             Asked::Same => {}
-            Asked::There => check.unvouched = true,
+            Asked::There => check.unverifiable = true,
             Asked::Changed(what) => check.finding = found(Difference::Changed, what),
             Asked::Gone(what) => check.finding = found(Difference::Gone, what),
             Asked::Failed(what) => check.finding = found(Difference::Failed, what),
@@ -274,8 +281,8 @@ impl Audit {
 #[derive(Debug, Default)]
 struct Check {
     read: bool,
-    asked: bool,
-    unvouched: bool,
+    requested: bool,
+    unverifiable: bool,
     finding: Option<Finding>,
 }
 
@@ -291,7 +298,7 @@ async fn send_to_the_end(work: impl Future<Output = Result<Summary, AuditError>>
         () = events.closed() => return,
         outcome = work => match outcome {
             Ok(summary) => Event::Summary(summary),
-            Err(cause) if cause.is_of_source() => Event::Unjudged(chain(&cause)),
+            Err(cause) if cause.is_of_source() => Event::Undecided(chain(&cause)),
             Err(cause) => Event::Failure(chain(&cause)),
         },
     };
@@ -304,12 +311,12 @@ async fn send(events: &Events, event: Event) {
 }
 
 /// Sends the progress, unless there is no room for it now: a later event replaces it.
-fn progress(events: &Events, text: String) {
-    let _ = events.try_send(Event::Progress(text));
+fn progress(events: &Events, progress: Progress) {
+    let _ = events.try_send(Event::Progress(progress));
 }
 
-/// What a tree lacks of the Source.
-fn lacking(tree: &Snapshot<'_>) -> Result<Vec<MissingStatus>, AuditError> {
+/// The parts of the Source that a tree was made without.
+fn unread(tree: &Snapshot<'_>) -> Result<Vec<MissingStatus>, AuditError> {
     let position = tree.position()?.as_deref().and_then(Position::decode);
     Ok(position.iter().flat_map(Position::lacking).map(MissingStatus::from).collect())
 }
