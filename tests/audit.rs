@@ -49,7 +49,7 @@ fn source() -> Source {
 }
 
 #[test]
-fn a_source_that_is_not_mounted_is_held_to_what_it_publishes() {
+fn a_source_that_is_not_mounted_is_checked() {
     let source = source();
     assert_eq!(audit(&[&source.url()]).status.code(), Some(IN_SYNC));
     assert!(source.requests_of("a/one").is_empty(), "without --fetch no resource is asked for");
@@ -61,8 +61,8 @@ fn a_source_that_is_not_mounted_is_held_to_what_it_publishes() {
     let (found, summary) = report(&output);
     assert_eq!(output.status.code(), Some(DIFFERENCES));
     assert_eq!(found, pairs(&[("changed", "a/one"), ("gone", "a/two")]));
-    assert_eq!((&summary["files"], &summary["in_sync"], &summary["asked"]), (&4.into(), &2.into(), &4.into()));
-    assert_eq!(summary["unvouched"], 1, "of `bare` nothing is published");
+    assert_eq!((&summary["files"], &summary["in_sync"], &summary["requested"]), (&4.into(), &2.into(), &4.into()));
+    assert_eq!(summary["unverifiable"], 1, "of `bare` nothing is published");
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn the_part_that_a_mount_would_show_is_audited() {
 }
 
 #[test]
-fn a_manifest_names_what_has_a_digest_and_says_what_has_none() {
+fn a_manifest_names_files_without_a_digest() {
     let source = source();
 
     let output = audit(&["--manifest=sha256sum", &source.url()]);
@@ -84,7 +84,7 @@ fn a_manifest_names_what_has_a_digest_and_says_what_has_none() {
     assert_eq!(text.lines().count(), 3);
     assert!(text.lines().any(|line| line.starts_with('\\') && line.ends_with("  b\\\\c")), "{text}");
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("no sha-256: bare") && said.contains("1 files have no published sha-256"), "{said}");
+    assert!(said.contains("no sha-256: bare") && said.contains("1 file has no published sha-256"), "{said}");
     let lines = audit(&["--manifest=jsonl", &source.url()]);
     let lines: Vec<Value> =
         String::from_utf8(lines.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -103,7 +103,7 @@ fn a_mount_in_step_is_in_sync_and_asks_for_nothing_but_lists() {
 
     assert_eq!(output.status.code(), Some(IN_SYNC), "{output:?}");
     assert!(
-        text(&output).starts_with("4 of 4 files are in sync; the Source's lists speak for 2024-05-01T"),
+        text(&output).starts_with("4 of 4 files are in sync; the Source's lists are of 2024-05-01T"),
         "{output:?}"
     );
     let resources = ["a/one", "a/two", "b%5Cc", "bare"];
@@ -253,7 +253,7 @@ fn what_the_source_serves_is_compared_with_what_it_lists() {
 
     let expected = [("changed", "a/one"), ("changed", "bare"), ("failed", "b\\c"), ("gone", "a/two")];
     assert_eq!(found, pairs(&expected));
-    assert_eq!(summary["asked"], 4);
+    assert_eq!(summary["requested"], 4);
 }
 
 /// Damages one byte in the middle of every object of the cache.
@@ -307,7 +307,7 @@ fn sha256sum_accepts_the_manifest_within_the_mount() {
 }
 
 #[test]
-fn what_is_no_mount_is_told_so() {
+fn a_folder_that_is_no_mount_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let source = source();
 
@@ -319,7 +319,7 @@ fn what_is_no_mount_is_told_so() {
 }
 
 #[test]
-fn an_audit_that_is_left_ends_and_leaves_nothing_behind() {
+fn an_interrupted_audit_leaves_nothing_behind() {
     let source = source();
     let mounted = Mounted::new(&source.url(), "");
     let mounts: Vec<_> = fs::read_dir(mounted.cache().join("mounts")).unwrap().collect();

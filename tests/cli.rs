@@ -191,7 +191,7 @@ fn explore_tells_what_a_source_offers_and_what_is_odd() {
         "sha-256 1",
         "type=application/pdf",
         "resourcelist.xml",
-        "Pace",
+        "Speed",
         "yesterday",
     ] {
         assert!(text.contains(part), "{part:?} is missing in:\n{text}");

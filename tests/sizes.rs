@@ -252,6 +252,6 @@ fn explore_says_what_ls_l_would_download() {
     let explored = Command::new(env!("CARGO_BIN_EXE_resyncfs")).args(["explore", &source.url()]).output().unwrap();
 
     let text = String::from_utf8_lossy(&explored.stdout).into_owned();
-    assert!(text.contains("server does not tell its size: 1 of 2"), "{text}");
+    assert!(text.contains("without a known size (1 of 2 sample files)"), "{text}");
     assert!(text.contains("1 of 2 have a strong ETag"), "{text}");
 }

@@ -1,5 +1,6 @@
-//! Lines of the log in the journal, by its native protocol (<https://systemd.io/JOURNAL_NATIVE_PROTOCOL/>): each value is a field of its
-//! own, and stands in the message too, for whoever reads only that.
+//! Log lines in the journal, by its native protocol (<https://systemd.io/JOURNAL_NATIVE_PROTOCOL/>).
+//!
+//! Each value is a field of its own and stands in the message too, which is all that `journalctl` and `systemctl status` show.
 
 use std::fmt::{Debug, Write as _};
 use std::io;
@@ -9,19 +10,19 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-/// Where the journal listens.
+/// The socket of the journal.
 const SOCKET: &str = "/run/systemd/journal/socket";
 
-/// `SYSLOG_IDENTIFIER`, whatever name the program was called by.
+/// `SYSLOG_IDENTIFIER`, also of `mount.resyncfs`.
 const IDENTIFIER: &str = "resyncfs";
 
 /// A field `uri` of a line is `RESYNCFS_URI`.
 const FIELD_PREFIX: &str = "RESYNCFS_";
 
-/// Octets of one value that are told; a datagram bears some hundred kilobytes in all.
+/// Bytes sent of one value; a datagram holds some hundred kilobytes in all.
 const LONGEST: usize = 16 << 10;
 
-/// The journal as a place for log lines.
+/// The journal as a target of log lines.
 pub struct Journal(UnixDatagram);
 
 impl Journal {
@@ -37,12 +38,12 @@ impl<S: Subscriber> Layer<S> for Journal {
     fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
         let mut line = Line::default();
         event.record(&mut line);
-        // Who logs cannot do anything about a journal that does not take it.
+        // A line that the journal refuses is lost: there is no other place to report it.
         let _ = self.0.send(&line.entry(*event.metadata().level(), event.metadata().target()));
     }
 }
 
-/// What a line says.
+/// One log line.
 #[derive(Default)]
 struct Line {
     message: String,
@@ -93,7 +94,7 @@ impl Visit for Line {
     }
 }
 
-/// One field in the form that may hold line breaks: name, line break, length as 64 bits, little-endian, value, line break.
+/// One field in the form that allows line breaks: name, line break, length as 64 bits, little-endian, value, line break.
 fn put(entry: &mut Vec<u8>, name: &str, value: &str) {
     let mut end = value.len().min(LONGEST);
     while !value.is_char_boundary(end) {
@@ -112,7 +113,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use tracing_subscriber::layer::SubscriberExt as _;
 
-    /// A journal that keeps what it would send.
+    /// A journal that keeps the entry instead of sending it.
     #[derive(Clone, Default)]
     struct Kept(Arc<Mutex<Vec<u8>>>);
 
@@ -147,11 +148,11 @@ mod tests {
     }
 
     #[test]
-    fn a_value_without_end_is_cut_between_characters() {
+    fn a_long_value_is_cut_between_characters() {
         let cut = field("X", &"ä".repeat(LONGEST));
-        let octets = u64::from_le_bytes(cut[2..10].try_into().unwrap());
+        let length = u64::from_le_bytes(cut[2..10].try_into().unwrap());
 
-        assert_eq!(octets as usize, LONGEST);
+        assert_eq!(length as usize, LONGEST);
         assert!(std::str::from_utf8(&cut[10..]).is_ok());
     }
 }

@@ -1,18 +1,30 @@
-//! Where log lines go: to the journal with their fields, to a terminal, to a file.
+//! The log: to the journal with its fields, to a terminal, or to a file.
 
 use super::journal::Journal;
 use super::log_file::LogFile;
 use super::render::printable;
 use crate::document::without_userinfo;
 use crate::mount::service::stderr_is_journal;
-use std::error::Error;
+use jiff::tz::TimeZone;
 use std::io::{self, IsTerminal, Write as _};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// `<3>` before a line to the journal: an error (sd-daemon(3)).
 const ERROR: &str = "<3>";
+
+/// The time of a log line: local, to the second, with its offset and without a blank, as in `2026-01-02T04:59:00+01:00`.
+struct LocalTime(TimeZone);
+
+impl FormatTime for LocalTime {
+    fn format_time(&self, line: &mut Writer<'_>) -> std::fmt::Result {
+        let now = jiff::Timestamp::now().to_zoned_datetime(self.0.clone());
+        write!(line, "{}", now.strftime("%Y-%m-%dT%H:%M:%S%:z"))
+    }
+}
 
 /// Where log lines go.
 pub enum LogTarget {
@@ -22,32 +34,29 @@ pub enum LogTarget {
     File(LogFile),
 }
 
-/// Starts logging; after a fork only, since it may start threads.
+/// Starts the log; after a fork only, since it may start threads.
 pub fn start_logging(verbosity: u8, target: LogTarget) {
     let default = match verbosity {
-        // fuser warns of an unmount by another process, which is how most mounts end, and of what the tree does not offer.
+        // fuser warns of an unmount by another process, which is how most mounts end, and of requests that a read-only tree refuses.
         0 => "warn,fuser=error,resyncfs=info",
         1 => "info,fuser=error,resyncfs=debug",
         _ => "debug,resyncfs=trace",
     };
     let filter = EnvFilter::try_from_env("RESYNCFS_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    let lines = || tracing_subscriber::fmt::layer().with_timer(LocalTime(TimeZone::system()));
+    let log = tracing_subscriber::registry().with(filter);
+    let ansi = io::stderr().is_terminal();
     // A second start in one process (the demo mounts as well) keeps the first.
-    let _: Result<(), Box<dyn Error + Send + Sync>> = match target {
+    let _ = match target {
         LogTarget::StandardError => match journal() {
-            Some(journal) => tracing_subscriber::registry().with(filter).with(journal).try_init().map_err(Into::into),
-            None => {
-                let log = tracing_subscriber::fmt().with_env_filter(filter);
-                log.with_ansi(io::stderr().is_terminal()).with_writer(io::stderr).try_init()
-            }
+            Some(journal) => log.with(journal).try_init(),
+            None => log.with(lines().with_ansi(ansi).with_writer(io::stderr)).try_init(),
         },
-        LogTarget::File(file) => {
-            let log = tracing_subscriber::fmt().with_env_filter(filter);
-            log.with_ansi(false).with_writer(std::sync::Mutex::new(file)).try_init()
-        }
+        LogTarget::File(file) => log.with(lines().with_ansi(false).with_writer(std::sync::Mutex::new(file))).try_init(),
     };
 }
 
-/// The journal, where standard error leads there and it listens.
+/// The journal, where standard error leads to it.
 fn journal() -> Option<Journal> {
     stderr_is_journal().then(|| Journal::connect().ok()).flatten()
 }
@@ -62,7 +71,7 @@ pub fn say_refusal(name: &str, refusal: &clap::Error) -> io::Result<()> {
     say_failure(name, message.strip_prefix("error: ").unwrap_or(&message).trim_end())
 }
 
-/// Says why the program, called `name`, ends. A message may quote what was typed or what a server sent.
+/// Says why the program, called `name`, failed. A message may quote arguments, or text from a server.
 pub fn say_failure(name: &str, message: &str) -> io::Result<()> {
     let message = printable(&without_userinfo(message));
     let mut output = io::stderr().lock();

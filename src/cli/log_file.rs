@@ -1,7 +1,7 @@
-//! The log of a mount in the background: a file of bounded size and the one before it, `FILE.1`.
+//! The log of a mount in the background: a file of bounded size, and the previous one, `FILE.1`.
 //!
-//! A line that says the same as one of a minute ago or less is count and not written; how often it came stands behind it
-//! once that minute is over and the next line comes.
+//! A line that repeats one of the last minute is counted and not written. The count is written after that minute, when the
+//! next line arrives.
 
 use super::render::printable;
 use std::collections::VecDeque;
@@ -11,11 +11,11 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a line is not written again.
-const SAID_FOR: Duration = Duration::from_secs(60);
+/// For so long a repeated line is not written again.
+const REPEATED_FOR: Duration = Duration::from_secs(60);
 
-/// Lines that are held against the next ones.
-const KEPT: usize = 64;
+/// Lines that the next ones are compared with.
+const REMEMBERED: usize = 64;
 
 /// A file for log lines; each write is a line, its time before the first blank.
 #[derive(Debug)]
@@ -24,21 +24,20 @@ pub struct LogFile {
     file: File,
     limit: u64,
     /// The oldest first.
-    said: VecDeque<Said>,
+    written: VecDeque<Written>,
 }
 
 /// A line that was written.
 #[derive(Debug)]
-struct Said {
+struct Written {
     since: Instant,
-    /// The newest of the same, without line end.
+    /// Its newest repetition, without line end.
     line: String,
-    /// How often it came again.
-    again: u64,
+    repetitions: u64,
 }
 
-impl Said {
-    fn says(&self, line: &str) -> bool {
+impl Written {
+    fn is_repeated_by(&self, line: &str) -> bool {
         without_time(&self.line) == without_time(line)
     }
 }
@@ -48,58 +47,59 @@ fn without_time(line: &str) -> &str {
 }
 
 impl LogFile {
-    /// Opens `path`, or makes it. Beyond `limit` bytes it becomes `PATH.1` in place of the one before.
+    /// Opens or creates `path`. Beyond `limit` bytes it becomes `PATH.1`, in place of the previous one.
     pub fn open(path: &Path, limit: u64) -> io::Result<LogFile> {
         let file = append(path)?;
-        // Where a link leads, so that the file is renamed and not the link.
+        // The target of a symbolic link, so that the file is renamed and not the link.
         let path = path.canonicalize()?;
-        Ok(LogFile { path, file, limit, said: VecDeque::new() })
+        Ok(LogFile { path, file, limit, written: VecDeque::new() })
     }
 
     fn take(&mut self, line: &str, now: Instant) -> io::Result<()> {
-        let is_over = |said: &Said| now.saturating_duration_since(said.since) >= SAID_FOR;
-        while self.said.front().is_some_and(is_over)
-            && let Some(over) = self.said.pop_front()
+        let is_over = |written: &Written| now.saturating_duration_since(written.since) >= REPEATED_FOR;
+        while self.written.front().is_some_and(is_over)
+            && let Some(over) = self.written.pop_front()
         {
-            self.count(&over)?;
+            self.write_count(&over)?;
         }
-        if let Some(said) = self.said.iter_mut().find(|said| said.says(line)) {
-            said.again += 1;
-            line.clone_into(&mut said.line);
+        if let Some(written) = self.written.iter_mut().find(|written| written.is_repeated_by(line)) {
+            written.repetitions += 1;
+            line.clone_into(&mut written.line);
             return Ok(());
         }
-        if self.said.len() == KEPT
-            && let Some(oldest) = self.said.pop_front()
+        if self.written.len() == REMEMBERED
+            && let Some(oldest) = self.written.pop_front()
         {
-            self.count(&oldest)?;
+            self.write_count(&oldest)?;
         }
-        self.said.push_back(Said { since: now, line: line.to_owned(), again: 0 });
-        self.put(&format!("{line}\n"))
+        self.written.push_back(Written { since: now, line: line.to_owned(), repetitions: 0 });
+        self.append(&format!("{line}\n"))
     }
 
-    /// Writes how often a line came again.
-    fn count(&mut self, said: &Said) -> io::Result<()> {
-        match said.again {
+    /// Writes how often a line was repeated.
+    fn write_count(&mut self, written: &Written) -> io::Result<()> {
+        match written.repetitions {
             0 => Ok(()),
-            times => self.put(&format!("{} (came {times} times more)\n", said.line)),
+            1 => self.append(&format!("{} (repeated once)\n", written.line)),
+            times => self.append(&format!("{} (repeated {times} times)\n", written.line)),
         }
     }
 
-    fn put(&mut self, line: &str) -> io::Result<()> {
+    fn append(&mut self, line: &str) -> io::Result<()> {
         let known = self.file.metadata()?;
         if known.is_file() && known.len() + line.len() as u64 > self.limit && known.len() > 0 {
-            self.turn_over((known.dev(), known.ino()))?;
+            self.rotate((known.dev(), known.ino()))?;
         }
         self.file.write_all(line.as_bytes())
     }
 
-    /// Goes on in a new file; where that cannot be had this one is emptied.
-    fn turn_over(&mut self, own: (u64, u64)) -> io::Result<()> {
-        // Another mount with this log may have done it already.
+    /// Continues in a new file. Where none can be made, this one is emptied.
+    fn rotate(&mut self, own: (u64, u64)) -> io::Result<()> {
+        // Another mount with the same log may have done it already.
         let is_ours = std::fs::metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == own);
-        let mut before = self.path.clone().into_os_string();
-        before.push(".1");
-        let is_moved = !is_ours || std::fs::rename(&self.path, before).is_ok();
+        let mut previous = self.path.clone().into_os_string();
+        previous.push(".1");
+        let is_moved = !is_ours || std::fs::rename(&self.path, previous).is_ok();
         match is_moved.then(|| append(&self.path)) {
             Some(Ok(file)) => self.file = file,
             _ => self.file.set_len(0)?,
@@ -109,7 +109,7 @@ impl LogFile {
 }
 
 fn append(path: &Path) -> io::Result<File> {
-    // A pipe that nothing reads from is an error, not a wait.
+    // A pipe without a reader is an error, not a wait.
     File::options().create(true).append(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_log_becomes_the_one_before() {
+    fn a_full_log_becomes_the_previous_one() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let mut log = LogFile::open(&path, 1000).unwrap();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_come_again_are_counted() {
+    fn repeated_lines_are_counted() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let mut log = LogFile::open(&path, 1 << 20).unwrap();
@@ -179,15 +179,15 @@ mod tests {
             log.take(&format!("{second} a failed"), began + Duration::from_secs(second)).unwrap();
             log.take(&format!("{second} b failed"), began + Duration::from_secs(second)).unwrap();
         }
-        log.take("99 c", began + SAID_FOR).unwrap();
-        log.take("100 a failed", began + SAID_FOR).unwrap();
+        log.take("99 c", began + REPEATED_FOR).unwrap();
+        log.take("100 a failed", began + REPEATED_FOR).unwrap();
 
-        let expected = "0 a failed\n0 b failed\n49 a failed (came 49 times more)\n49 b failed (came 49 times more)\n99 c\n100 a failed\n";
+        let expected = "0 a failed\n0 b failed\n49 a failed (repeated 49 times)\n49 b failed (repeated 49 times)\n99 c\n100 a failed\n";
         assert_eq!(read(&path), expected);
     }
 
     #[test]
-    fn what_is_no_file_is_written_to_and_never_renamed() {
+    fn a_device_is_written_to_and_never_renamed() {
         let mut log = LogFile::open(Path::new("/dev/null"), 1).unwrap();
 
         log.write_all(b"T line\n").unwrap();

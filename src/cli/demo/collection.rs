@@ -1,4 +1,4 @@
-//! The resources of the demo: the papers of a harbour office that never was.
+//! The resources of the demo: the papers of an invented harbour office.
 
 use crate::document::Timestamp;
 use sha2::{Digest, Sha256};
@@ -18,7 +18,7 @@ pub struct Resource {
 impl Resource {
     /// The published digest, hexadecimal.
     pub fn sha256(&self) -> String {
-        Sha256::digest(&self.bytes).iter().map(|octet| format!("{octet:02x}")).collect()
+        Sha256::digest(&self.bytes).iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 

@@ -1,4 +1,4 @@
-//! The demo's Source: description, Capability List, Resource List and resources over HTTP on loopback.
+//! The demo's Source: its documents and resources over HTTP on loopback.
 
 use super::collection::{Resource, resources};
 use crate::document::Timestamp;
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// When each letter beyond the first edition was published.
 type Published = Arc<Mutex<Vec<Timestamp>>>;
 
-/// Serves the Source on a free port of loopback, on a thread of its own, as long as the process lives.
+/// Serves the Source on a free port of loopback, in a thread that ends with the process.
 pub fn start() -> io::Result<SocketAddr> {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
     listener.set_nonblocking(true)?;
@@ -32,7 +32,7 @@ pub fn start() -> io::Result<SocketAddr> {
                 Err(cause) => Err(cause),
             };
             if let Err(cause) = served {
-                tracing::error!(%cause, "the demo's Source ended");
+                tracing::error!(%cause, "the server of the demo failed");
             }
         });
     })?;
@@ -43,7 +43,7 @@ fn answer(
     published: &Published,
     method: &Method,
     path: &str,
-    asked: &HeaderMap,
+    request: &HeaderMap,
     address: SocketAddr,
 ) -> Response<Body> {
     let mut published = published.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,7 +67,7 @@ fn answer(
         },
     };
     let etag = format!("\"{:016x}\"", xxhash_rust::xxh3::xxh3_64(&bytes));
-    if asked.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == etag.as_bytes()) {
+    if request.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == etag.as_bytes()) {
         return respond(StatusCode::NOT_MODIFIED, media_type, &etag, Vec::new());
     }
     respond(StatusCode::OK, media_type, &etag, bytes)

@@ -1,112 +1,181 @@
-//! The survey as a person reads it, and as a program does.
+//! The report: fields for a program, lines for a person.
 
-use super::Pace;
+use super::pace::{Pace, Validators};
 use super::survey::Survey;
 use crate::cli::render::{count, duration, printable_value, size, thousands};
 use crate::document::Deviation;
-use crate::source::Source;
+use crate::source::{Set, Source};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
 /// Values shown of each kind.
 const MOST_SHOWN: usize = 10;
-/// Requests under way at once in the estimates: what a mount does by default.
+/// Requests under way at once in the estimates: as a mount does by default.
 const CONNECTIONS: u32 = 16;
 
-/// Everything `explore` found.
+/// Everything that `explore` found.
+#[derive(Serialize)]
 pub struct Report {
-    /// What was asked about.
-    pub entry: String,
-    /// Sets and capabilities.
-    pub source: Source,
-    /// Counts.
-    pub survey: Survey,
-    /// The host's pace.
-    pub pace: Pace,
+    source: String,
+    description: Option<String>,
+    sets: Vec<SetReport>,
+    #[serde(flatten)]
+    survey: Survey,
+    pace: PaceReport,
+}
+
+#[derive(Serialize)]
+struct SetReport {
+    capabilitylist: Option<String>,
+    describedby: Option<String>,
+    documents: Vec<Offered>,
+    channels: Vec<Channel>,
+}
+
+#[derive(Serialize)]
+struct Offered {
+    capability: String,
+    location: String,
+}
+
+#[derive(Serialize)]
+struct Channel {
+    capability: String,
+    topic: String,
+    hub: String,
+}
+
+/// The pace of the host, and what it means for the whole tree.
+#[derive(Serialize)]
+struct PaceReport {
+    #[serde(flatten)]
+    measured: Pace,
+    /// The time in which all sizes that are not published are known.
+    #[serde(rename = "listing_s", serialize_with = "seconds")]
+    listing: Duration,
+    /// The time in which every file is requested once.
+    #[serde(rename = "reading_s", serialize_with = "seconds")]
+    reading: Duration,
+}
+
+fn seconds<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(time.as_secs())
+}
+
+impl From<&Set> for SetReport {
+    fn from(set: &Set) -> SetReport {
+        let documents = set.documents.iter().map(|(capability, location)| Offered {
+            capability: capability.as_str().to_owned(),
+            location: location.to_string(),
+        });
+        let channels = set.channels.iter().map(|channel| Channel {
+            capability: channel.capability.as_str().to_owned(),
+            topic: channel.topic.to_string(),
+            hub: channel.hub.to_string(),
+        });
+        SetReport {
+            capabilitylist: set.capability_list.as_ref().map(ToString::to_string),
+            describedby: set.described_by.as_ref().map(ToString::to_string),
+            documents: documents.collect(),
+            channels: channels.collect(),
+        }
+    }
 }
 
 impl Report {
+    /// The report on `source`, which was found at `entry`.
+    pub fn new(entry: String, source: &Source, survey: Survey, measured: Pace) -> Report {
+        let time = |requests: u64| measured.median.mul_f64(requests as f64 / f64::from(CONNECTIONS));
+        let (listing, reading) = (time(survey.resources - survey.with_length), time(survey.resources));
+        Report {
+            source: entry,
+            description: source.description.as_ref().map(ToString::to_string),
+            sets: source.sets.iter().map(SetReport::from).collect(),
+            survey,
+            pace: PaceReport { measured, listing, reading },
+        }
+    }
+
     /// Lines of text.
     pub fn text(&self) -> String {
-        let mut text = String::new();
-        let survey = &self.survey;
-        let _ = writeln!(text, "Source       {}", self.entry);
-        if let Some(description) = &self.source.description {
+        let mut text = format!("Source       {}\n", self.source);
+        if let Some(description) = &self.description {
             let _ = writeln!(text, "Description  {description}");
         }
-        for set in &self.source.sets {
-            let name = set.capability_list.as_ref().map_or("(no Capability List)".to_owned(), ToString::to_string);
-            let _ = writeln!(text, "Set          {name}");
-            for (capability, location) in &set.documents {
-                let _ = writeln!(text, "             {:<22} {location}", capability.as_str());
-            }
-            for channel in &set.channels {
-                let _ = writeln!(
-                    text,
-                    "             {:<22} {} by {}",
-                    channel.capability.as_str(),
-                    channel.topic,
-                    channel.hub
-                );
-            }
+        for set in &self.sets {
+            set.write(&mut text);
         }
-        for (number, missing) in survey.missing.iter().enumerate() {
+        for (number, missing) in self.survey.missing.iter().enumerate() {
             let title = if number == 0 { "Missing" } else { "" };
             let _ = writeln!(text, "{title:<12} {}: {}", missing.location, missing.why);
         }
-        let lists = match (survey.documents, survey.packages) {
-            (0, packages) if packages > 0 => format!("in {}", count(packages, "package")),
-            (lists, _) => format!("in {} ({} of lists)", count(lists, "list"), size(survey.document_octets)),
-        };
-        let _ = writeln!(text, "\nResources    {} {lists}", thousands(survey.entries));
-        let _ = writeln!(text, "  length     {} ({} in all)", self.share(survey.with_length), size(survey.octets));
-        let algorithms: Vec<_> =
-            survey.algorithms.iter().map(|(algorithm, n)| format!("{} {}", algorithm.name(), thousands(*n))).collect();
-        let _ =
-            writeln!(text, "  hash       {} ({})", self.share(survey.with_hash), none_if_empty(algorithms.join(", ")));
-        let _ = writeln!(text, "  lastmod    {}", self.share(survey.with_lastmod));
-        table(&mut text, "Hosts", &survey.hosts, "host=");
-        table(&mut text, "Types", &survey.types, "type=");
-        table(&mut text, "Collections", &survey.collections, "collection=");
-        table(&mut text, "Formats", &survey.formats, "conforms=");
+        self.write_counts(&mut text);
         self.write_pace(&mut text);
         self.write_deviations(&mut text);
         text
     }
 
+    fn write_counts(&self, text: &mut String) {
+        let survey = &self.survey;
+        let read = match (survey.documents, survey.packages) {
+            (0, packages) if packages > 0 => format!("in {}", count(packages, "package")),
+            (lists, _) => format!("in {} ({})", count(lists, "list"), size(survey.document_bytes)),
+        };
+        let sum = match survey.with_length {
+            0 => "the total size is unknown".to_owned(),
+            all if all == survey.resources => format!("{} in all", size(survey.bytes)),
+            _ => format!("{}; the other sizes are unknown", size(survey.bytes)),
+        };
+        let algorithms: Vec<_> =
+            survey.hash_algorithms.iter().map(|(name, number)| format!("{name} {}", thousands(*number))).collect();
+        let algorithms = if algorithms.is_empty() { "none".to_owned() } else { algorithms.join(", ") };
+        let _ = writeln!(text, "\nResources    {} {read}", thousands(survey.resources));
+        let _ = writeln!(text, "  length     {} ({sum})", self.share(survey.with_length));
+        let _ = writeln!(text, "  hash       {} ({algorithms})", self.share(survey.with_hash));
+        let _ = writeln!(text, "  lastmod    {}", self.share(survey.with_lastmod));
+        write_values(text, "Hosts", &survey.hosts, "host=");
+        write_values(text, "Types", &survey.types, "type=");
+        write_values(text, "Collections", &survey.collections, "collection=");
+        write_values(text, "Formats", &survey.formats, "conforms=");
+    }
+
     fn write_pace(&self, text: &mut String) {
-        let Pace { asked, answered, pages, validators, median, failure, .. } = &self.pace;
-        if *asked == 0 && self.survey.packages > 0 {
-            let _ = writeln!(text, "\nPace         not measured: the files lie in packages");
+        let PaceReport { measured, listing, reading } = &self.pace;
+        let Pace { asked, answered, pages, sized, validators, median, failure } = measured;
+        if *asked == 0 {
+            let why = if self.survey.packages > 0 { "the files are in packages" } else { "there are no files" };
+            let _ = writeln!(text, "\nSpeed        not measured: {why}");
             return;
         }
         if *answered == 0 {
-            let _ = writeln!(text, "\nPace         none of {asked} resources asked for can be fetched");
+            let _ = writeln!(text, "\nSpeed        unknown: none of {asked} sample files can be downloaded");
             if let Some(failure) = failure {
                 let _ = writeln!(text, "             {failure}");
             }
             return;
         }
-        let _ = writeln!(text, "\nPace         {} ms an answer (median of {answered})", median.as_millis());
-        let _ = writeln!(text, "  ls -l      about {}{}", duration(self.listing_time()), self.downloads());
-        let _ = writeln!(
-            text,
-            "  grep -r    about {} and the time the bytes take",
-            duration(self.requests(self.survey.entries))
-        );
-        let [strong, weak, none] = validators;
-        if *strong < *answered {
+        let _ = writeln!(text, "\nSpeed        {} per answer (median of {answered})", duration(*median));
+        let _ = write!(text, "  ls -l      about {}", duration(*listing));
+        if self.survey.with_length < self.survey.resources && sized < answered {
+            let unsized_files = answered - sized;
+            let _ = write!(
+                text,
+                ", plus the download of each file without a known size ({unsized_files} of {answered} sample files)"
+            );
+        }
+        let _ = writeln!(text, "\n  grep -r    about {}, plus the time for the downloads", duration(*reading));
+        let Validators { strong, other, none } = validators;
+        if strong < answered {
             let _ = writeln!(
                 text,
-                "  validators {strong} of {answered} have a strong ETag, {weak} another, {none} none: without a strong one a file comes in one piece"
+                "  validators {strong} of {answered} have a strong ETag, {other} another validator, {none} none: \
+                 only a file with a strong ETag can be downloaded in parts"
             );
         }
         if *pages > 0 {
-            let _ = writeln!(
-                text,
-                "  pages      {pages} of {answered} resources asked for are web pages rather than files"
-            );
+            let _ = writeln!(text, "  pages      {pages} of {answered} sample files are web pages");
         }
     }
 
@@ -115,135 +184,36 @@ impl Report {
             let _ = writeln!(text, "\nDeviations   none");
             return;
         }
-        let _ = writeln!(text, "\nDeviations   (read all the same)");
-        for (rule, breaches) in &self.survey.deviations {
-            let _ = writeln!(text, "  {:>9}  {} [section {}]", thousands(*breaches), rule.sentence(), rule.section());
-            for (location, example) in self.survey.examples.iter().filter(|(_, example)| example.rule == *rule) {
-                let _ = writeln!(text, "             {location}{}", where_and_what(example));
+        let _ = writeln!(text, "\nDeviations   from the standard, which a mount tolerates");
+        for (rule, broken) in &self.survey.deviations {
+            let (number, sentence) = (thousands(broken.count), rule.sentence());
+            let _ = writeln!(text, "  {number:>9}  {sentence} [section {}]", rule.section());
+            for (location, example) in &broken.examples {
+                let _ = writeln!(text, "             {location}{}", place_and_value(example));
             }
         }
     }
 
-    /// One JSON object.
-    pub fn json(&self) -> serde_json::Value {
-        let survey = &self.survey;
-        let sets: Vec<_> = self
-            .source
-            .sets
-            .iter()
-            .map(|set| {
-                let documents: Vec<_> = set
-                    .documents
-                    .iter()
-                    .map(|(capability, location)| {
-                        serde_json::json!({"capability": capability.as_str(), "location": location.to_string()})
-                    })
-                    .collect();
-                let channels: Vec<_> = set
-                    .channels
-                    .iter()
-                    .map(|channel| {
-                        serde_json::json!({
-                            "capability": channel.capability.as_str(),
-                            "topic": channel.topic.as_str(),
-                            "hub": channel.hub.as_str(),
-                        })
-                    })
-                    .collect();
-                serde_json::json!({
-                    "capabilitylist": set.capability_list.as_ref().map(ToString::to_string),
-                    "describedby": set.described_by.as_ref().map(ToString::to_string),
-                    "documents": documents,
-                    "channels": channels,
-                })
-            })
-            .collect();
-        let deviations: Vec<_> = survey
-            .deviations
-            .iter()
-            .map(|(rule, count)| {
-                let examples: Vec<_> = survey
-                    .examples
-                    .iter()
-                    .filter(|(_, example)| example.rule == *rule)
-                    .map(|(location, example)| {
-                        serde_json::json!({"document": location.to_string(), "entry": example.entry, "seen": example.seen})
-                    })
-                    .collect();
-                serde_json::json!({"rule": rule.sentence(), "section": rule.section(), "count": count, "examples": examples})
-            })
-            .collect();
-        let missing: Vec<_> = survey
-            .missing
-            .iter()
-            .map(|it| serde_json::json!({"location": it.location.to_string(), "entries": it.entries, "why": it.why}))
-            .collect();
-        let algorithms: BTreeMap<_, _> = survey.algorithms.iter().map(|(algorithm, n)| (algorithm.name(), n)).collect();
-        serde_json::json!({
-            "source": self.entry,
-            "description": self.source.description.as_ref().map(ToString::to_string),
-            "sets": sets,
-            "missing": missing,
-            "packages": survey.packages,
-            "documents": survey.documents,
-            "document_octets": survey.document_octets,
-            "resources": survey.entries,
-            "with_length": survey.with_length,
-            "octets": survey.octets,
-            "with_hash": survey.with_hash,
-            "hash_algorithms": algorithms,
-            "with_lastmod": survey.with_lastmod,
-            "hosts": survey.hosts,
-            "types": survey.types,
-            "collections": survey.collections,
-            "formats": survey.formats,
-            "pace": {
-                "asked": self.pace.asked,
-                "answered": self.pace.answered,
-                "pages": self.pace.pages,
-                "sized": self.pace.sized,
-                "validators": {
-                    "strong": self.pace.validators[0],
-                    "other": self.pace.validators[1],
-                    "none": self.pace.validators[2],
-                },
-                "median_ms": self.pace.median.as_millis() as u64,
-                "failure": self.pace.failure,
-                "listing_s": self.listing_time().as_secs(),
-                "reading_s": self.requests(survey.entries).as_secs(),
-            },
-            "deviations": deviations,
-        })
-    }
-
     fn share(&self, part: u64) -> String {
-        let percent = if self.survey.entries == 0 { 0.0 } else { 100.0 * part as f64 / self.survey.entries as f64 };
-        format!("{percent:.0} %")
-    }
-
-    /// What `ls -l` downloads on top of its requests: files of no published length whose server does not say it either.
-    fn downloads(&self) -> String {
-        let Pace { answered, sized, .. } = self.pace;
-        if self.survey.with_length == self.survey.entries || sized == answered {
-            return String::new();
-        }
-        format!(
-            ", and the download of each file whose server does not tell its size: {} of {answered}",
-            answered - sized
-        )
-    }
-
-    /// How long sizes of names without published length take.
-    fn listing_time(&self) -> Duration {
-        self.requests(self.survey.entries - self.survey.with_length)
-    }
-
-    fn requests(&self, number: u64) -> Duration {
-        self.pace.median.mul_f64(number as f64 / f64::from(CONNECTIONS))
+        let all = self.survey.resources.max(1);
+        format!("{:.0} %", 100.0 * part as f64 / all as f64)
     }
 }
 
-fn table(text: &mut String, title: &str, values: &BTreeMap<String, u64>, option: &str) {
+impl SetReport {
+    fn write(&self, text: &mut String) {
+        let name = self.capabilitylist.as_deref().unwrap_or("(no Capability List)");
+        let _ = writeln!(text, "Set          {name}");
+        for Offered { capability, location } in &self.documents {
+            let _ = writeln!(text, "             {capability:<22} {location}");
+        }
+        for Channel { capability, topic, hub } in &self.channels {
+            let _ = writeln!(text, "             {capability:<22} {topic} by {hub}");
+        }
+    }
+}
+
+fn write_values(text: &mut String, title: &str, values: &BTreeMap<String, u64>, option: &str) {
     if values.is_empty() {
         return;
     }
@@ -258,13 +228,9 @@ fn table(text: &mut String, title: &str, values: &BTreeMap<String, u64>, option:
     }
 }
 
-/// `, entry 4: 12 kB`; what is missing, or wrong with the document itself, has less to show.
-fn where_and_what(example: &Deviation) -> String {
+/// `, entry 4: 12 kB`. A deviation of the document itself has no entry, and one by absence no value.
+fn place_and_value(example: &Deviation) -> String {
     let entry = if example.entry == 0 { String::new() } else { format!(", entry {}", example.entry) };
     let seen = printable_value(&example.seen);
     if seen.is_empty() { entry } else { format!("{entry}: {seen}") }
-}
-
-fn none_if_empty(text: String) -> String {
-    if text.is_empty() { "none".to_owned() } else { text }
 }

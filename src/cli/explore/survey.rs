@@ -1,46 +1,56 @@
-//! Counting what lists say.
+//! Counts over all lists of a Source.
 
 use crate::document::{
-    Algorithm, Deviation, Deviations, DocumentError, Href, Limits, Rule, Uri, believed_length, without_userinfo,
+    Deviation, Deviations, DocumentError, Href, Limits, Rule, Uri, believed_length, without_userinfo,
 };
 use crate::source::crawl::Crawled;
 use crate::source::documents::DocumentCache;
 use crate::source::zip::Manifest;
 use crate::source::{DocumentLocation, Missing, is_resource};
+use crate::sync::Stage;
 use crate::sync::deviations::NotUnderstood;
+use crate::sync::status::MissingStatus;
+use serde::{Serialize, Serializer};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Resources whose host is asked for its pace.
+/// Resources that are requested to measure the pace of their host.
 const SAMPLE: usize = 8;
-/// Different types, collections and formats that are count; the rest goes unnamed.
+/// Different types, collections and formats that are counted; further ones are left out.
 const MOST_VALUES: usize = 1000;
+/// Examples of each deviation.
+const EXAMPLES: usize = 2;
+/// Entries between two reports of progress.
+const PROGRESS_STEP: u64 = 1000;
 
-/// Sums over every list of a Source.
-#[derive(Clone, Debug, Default)]
+/// Counts over every list of a Source.
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Survey {
+    #[serde(skip)]
     walked: Vec<DocumentLocation>,
-    sample: Vec<Uri>,
-    /// What is offered and missing, and lists with entries that cannot be understood.
-    pub missing: Vec<Missing>,
+    /// A few resources from different parts of the lists.
+    #[serde(skip)]
+    pub sample: Vec<Uri>,
+    /// Offered documents that are missing, and lists with entries that cannot be understood.
+    pub missing: Vec<MissingStatus>,
     /// Packages of dumps whose manifests were read in place of lists.
     pub packages: u64,
     /// Lists read.
     pub documents: u64,
-    /// Their octets.
-    pub document_octets: u64,
+    /// Their bytes.
+    pub document_bytes: u64,
     /// Entries.
-    pub entries: u64,
-    /// With `length`, and the sum of it.
+    pub resources: u64,
+    /// Entries with `length`.
     pub with_length: u64,
     /// Sum of the published lengths.
-    pub octets: u64,
-    /// With `lastmod`.
+    pub bytes: u64,
+    /// Entries with `lastmod`.
     pub with_lastmod: u64,
-    /// With at least one digest.
+    /// Entries with at least one digest.
     pub with_hash: u64,
     /// By algorithm.
-    pub algorithms: BTreeMap<Algorithm, u64>,
+    pub hash_algorithms: BTreeMap<&'static str, u64>,
     /// By `type`.
     pub types: BTreeMap<String, u64>,
     /// By `collection`.
@@ -49,9 +59,17 @@ pub struct Survey {
     pub formats: BTreeMap<String, u64>,
     /// By host.
     pub hosts: BTreeMap<String, u64>,
-    /// How often each rule was broken.
-    pub deviations: BTreeMap<Rule, u64>,
-    /// The first few breaches, with their document.
+    /// By rule of the standard that is broken.
+    #[serde(serialize_with = "deviations")]
+    pub deviations: BTreeMap<Rule, Broken>,
+}
+
+/// How often a rule is broken.
+#[derive(Clone, Debug, Default)]
+pub struct Broken {
+    /// How often.
+    pub count: u64,
+    /// The first few cases, with their documents.
     pub examples: Vec<(DocumentLocation, Deviation)>,
 }
 
@@ -61,12 +79,12 @@ impl Survey {
         self.walked.contains(root)
     }
 
-    /// A few resources from different places of the lists.
-    pub fn sample(&self) -> &[Uri] {
-        &self.sample
+    /// Adds a part of the Source that is missing.
+    pub fn add_missing(&mut self, missing: impl IntoIterator<Item = Missing>) {
+        self.missing.extend(missing.into_iter().map(MissingStatus::from));
     }
 
-    /// Reads every leaf below `root`, or where it is a dump the manifests of its packages.
+    /// Reads every list below `root`, or the manifests of its packages where it is a dump.
     pub fn add(
         &mut self,
         root: &DocumentLocation,
@@ -74,6 +92,7 @@ impl Survey {
         manifests: &[Manifest],
         spool: &DocumentCache,
         limits: Limits,
+        progress: &dyn Fn(Stage),
     ) -> Result<(), DocumentError> {
         self.walked.push(root.clone());
         let leaves = walked.leaves.iter().filter(|leaf| leaf.lists_resources());
@@ -89,41 +108,24 @@ impl Survey {
             let mut reader = reader?;
             self.documents += u64::from(size.is_some());
             self.packages += u64::from(size.is_none());
-            self.document_octets += size.unwrap_or(0);
+            self.document_bytes += size.unwrap_or(0);
             while let Some(entry) = reader.next_entry()? {
                 if !is_resource(&entry) {
                     continue;
                 }
-                self.entries += 1;
-                self.with_lastmod += u64::from(entry.lastmod.is_some());
-                if let Some(length) = believed_length(entry.length, &entry.hashes) {
-                    self.with_length += 1;
-                    self.octets = self.octets.saturating_add(length);
-                }
-                self.with_hash += u64::from(!entry.hashes.is_empty());
-                for digest in &entry.hashes {
-                    *self.algorithms.entry(digest.algorithm()).or_default() += 1;
-                }
-                if let Some(media_type) = &entry.media_type {
-                    count(&mut self.types, media_type);
-                }
-                for link in &entry.links {
-                    match &*link.rel {
-                        "collection" => count(&mut self.collections, &shown(&link.href)),
-                        "profile" | "describedby" => count(&mut self.formats, &shown(&link.href)),
-                        _ => {}
-                    }
-                }
-                count(&mut self.hosts, entry.loc.authority());
-                // What lies in a package need not lie at its own address.
+                self.add_resource(&entry);
+                // A member of a package need not be served at its own address.
                 if size.is_some() {
                     self.take_sample(&entry.loc);
+                }
+                if self.resources.is_multiple_of(PROGRESS_STEP) {
+                    progress(Stage::Reading(self.resources));
                 }
             }
             self.add_deviations(&location, reader.deviations());
             let entries = NotUnderstood { entries: reader.entries(), skipped: reader.skipped() };
             if entries.skipped > 0 {
-                self.missing.push(entries.missing(&location, None));
+                self.add_missing([entries.missing(&location, None)]);
             }
         }
         for of_index in &walked.deviations {
@@ -132,21 +134,46 @@ impl Survey {
         Ok(())
     }
 
+    fn add_resource(&mut self, entry: &crate::document::Entry) {
+        self.resources += 1;
+        self.with_lastmod += u64::from(entry.lastmod.is_some());
+        if let Some(length) = believed_length(entry.length, &entry.hashes) {
+            self.with_length += 1;
+            self.bytes = self.bytes.saturating_add(length);
+        }
+        self.with_hash += u64::from(!entry.hashes.is_empty());
+        for digest in &entry.hashes {
+            *self.hash_algorithms.entry(digest.algorithm().name()).or_default() += 1;
+        }
+        if let Some(media_type) = &entry.media_type {
+            count(&mut self.types, media_type);
+        }
+        for link in &entry.links {
+            match &*link.rel {
+                "collection" => count(&mut self.collections, &target(&link.href)),
+                "profile" | "describedby" => count(&mut self.formats, &target(&link.href)),
+                _ => {}
+            }
+        }
+        count(&mut self.hosts, entry.loc.authority());
+    }
+
     /// Counts the rules that a document breaks.
     pub fn add_deviations(&mut self, location: &DocumentLocation, deviations: &Deviations) {
-        for (rule, breaches) in deviations.counts() {
-            *self.deviations.entry(rule).or_default() += breaches;
+        for (rule, count) in deviations.counts() {
+            self.deviations.entry(rule).or_default().count += count;
         }
         for example in deviations.examples() {
-            if self.examples.iter().filter(|(_, kept)| kept.rule == example.rule).count() < 2 {
-                self.examples.push((location.clone(), example.clone()));
+            let examples = &mut self.deviations.entry(example.rule).or_default().examples;
+            if examples.len() < EXAMPLES {
+                examples.push((location.clone(), example.clone()));
             }
         }
     }
 
-    /// The 1st, 2nd, 4th, 8th … entry in place of the sample's oldest, so that it spreads over any number of entries.
+    /// The 1st, 2nd, 4th, 8th … entry replaces the sample's oldest, so that it spreads over any number of entries.
     fn take_sample(&mut self, uri: &Uri) {
-        if !self.entries.is_power_of_two() {
+        if !self.resources.is_power_of_two() {
             return;
         }
         if self.sample.len() == SAMPLE {
@@ -156,8 +183,8 @@ impl Survey {
     }
 }
 
-/// Where a link leads; a name such as `urn:` has no host and no user before it.
-fn shown(href: &Href) -> Cow<'_, str> {
+/// The target of a link without a user and password; a name such as `urn:` has no host and no user.
+fn target(href: &Href) -> Cow<'_, str> {
     let href = href.as_str();
     if href.contains("://") { without_userinfo(href) } else { href.into() }
 }
@@ -168,4 +195,15 @@ fn count(values: &mut BTreeMap<String, u64>, value: &str) {
     } else if values.len() < MOST_VALUES {
         values.insert(value.to_owned(), 1);
     }
+}
+
+fn deviations<S: Serializer>(deviations: &BTreeMap<Rule, Broken>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(deviations.iter().map(|(rule, broken)| {
+        let example = |(location, example): &(DocumentLocation, Deviation)| {
+            serde_json::json!({"document": location.to_string(), "entry": example.entry, "seen": example.seen})
+        };
+        let examples: Vec<_> = broken.examples.iter().map(example).collect();
+        let (sentence, section) = (rule.sentence(), rule.section());
+        serde_json::json!({"rule": sentence, "section": section, "count": broken.count, "examples": examples})
+    }))
 }

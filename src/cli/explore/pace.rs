@@ -1,0 +1,79 @@
+//! How fast the host of a few resources answers, and what its answers contain.
+
+use crate::document::Uri;
+use crate::platform::error_chain::chain;
+use crate::source::http::{Client, Method, Request, Response};
+use serde::Serialize;
+use std::time::{Duration, Instant};
+
+/// Deadline of each request.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// The answers to HEAD requests for a few resources.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Pace {
+    /// Requests made.
+    pub asked: usize,
+    /// Requests answered.
+    pub answered: usize,
+    /// Answers of the type text/html.
+    pub pages: usize,
+    /// Answers with a size.
+    pub sized: usize,
+    /// Answers by their validators.
+    pub validators: Validators,
+    /// Median time to an answer.
+    #[serde(rename = "median_ms", serialize_with = "milliseconds")]
+    pub median: Duration,
+    /// The last failure.
+    pub failure: Option<String>,
+}
+
+/// Answers by their validators.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Validators {
+    /// A strong ETag.
+    pub strong: usize,
+    /// Another validator.
+    pub other: usize,
+    /// No validator.
+    pub none: usize,
+}
+
+fn milliseconds<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(time.as_millis() as u64)
+}
+
+impl Pace {
+    /// Requests each resource of `sample`, one after the other.
+    pub async fn measure(client: &Client, sample: &[Uri]) -> Pace {
+        let mut times = Vec::new();
+        let mut pace = Pace { asked: sample.len(), ..Pace::default() };
+        for uri in sample {
+            let began = Instant::now();
+            let request = Request { method: Method::Head, ..Request::get(uri.clone(), DEADLINE) };
+            match client.send(request).await {
+                Ok(response) => {
+                    times.push(began.elapsed());
+                    pace.add(&response);
+                }
+                Err(cause) => pace.failure = Some(chain(&cause)),
+            }
+        }
+        times.sort_unstable();
+        pace.answered = times.len();
+        pace.median = times.get(times.len() / 2).copied().unwrap_or_default();
+        pace
+    }
+
+    fn add(&mut self, response: &Response) {
+        self.pages += usize::from(response.media_type.as_deref() == Some("text/html"));
+        let is_sized = response.encoding.is_none() && response.content_length.is_some_and(|length| length > 0);
+        self.sized += usize::from(is_sized);
+        match (response.etag.as_deref(), &response.last_modified) {
+            (Some(etag), _) if etag.starts_with('"') => self.validators.strong += 1,
+            (None, None) => self.validators.none += 1,
+            _ => self.validators.other += 1,
+        }
+    }
+}
