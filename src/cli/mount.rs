@@ -247,6 +247,7 @@ pub fn http(options: &Options, entry: &EntryPoint, timeout: Duration) -> Result<
         ca_bundle: options.ca_bundle.as_deref().map(read).transpose()?,
         rate: options.rate,
         connections: options.connections.unwrap_or(CONNECTIONS),
+        waits_for_hosts: true,
         connect_timeout: options.connect_timeout.unwrap_or(CONNECT_TIMEOUT).min(timeout),
         low_speed_limit: LOW_SPEED_LIMIT,
         low_speed_time: timeout,

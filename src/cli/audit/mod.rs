@@ -12,7 +12,7 @@ use super::scratch::Scratch;
 use super::{CliError, Exit};
 use crate::control::{AuditOrder, ask_audit, ask_files};
 use crate::fs;
-use crate::source::http::Client;
+use crate::source::http::{Client, HttpConfig};
 use crate::sync::audit::{self, Audit, AuditError, Depth, Event, Listed, listed};
 use clap::ValueEnum;
 use std::io;
@@ -122,7 +122,8 @@ async fn source_tree(args: &AuditArgs, progress: &Progress, scratch: &Path) -> R
     let options = Options::parse(&args.options)?;
     // Neither a mount point nor the cache is used.
     let config = configure(&options, &args.tree, scratch)?;
-    let client = Client::new(config.http).map_err(|cause| CliError::of(Exit::Usage, &cause))?;
+    let http = HttpConfig { waits_for_hosts: false, ..config.http };
+    let client = Client::new(http).map_err(|cause| CliError::of(Exit::Usage, &cause))?;
     let Listed { catalog, packages, .. } = listed(&config.sync, &client, scratch, Arc::new(progress.stages())).await?;
     let view = config.fs;
     Ok(Audit {

@@ -19,7 +19,7 @@ use crate::platform::free_space::Room;
 use crate::source::crawl::{EVERYTHING, crawl};
 use crate::source::discovery::discover;
 use crate::source::documents::DocumentCache;
-use crate::source::http::Client;
+use crate::source::http::{Client, HttpConfig};
 use crate::source::zip::{PackageConfig, Packages};
 use crate::source::{DocumentLocation, EntryPoint, Missing, Set, SourceError};
 use crate::sync::Stage;
@@ -63,7 +63,8 @@ pub fn run(args: ExploreArgs, verbosity: u8) -> Result<u8, CliError> {
     let options = Options::parse(&args.options)?;
     let entry = EntryPoint::parse(&args.source).map_err(|cause| CliError::of(Exit::Usage, &cause))?;
     let progress = Progress::start(verbosity > 0);
-    let client = Client::new(http(&options, &entry, TIMEOUT)?).map_err(|cause| CliError::of(Exit::Usage, &cause))?;
+    let client = Client::new(HttpConfig { waits_for_hosts: false, ..http(&options, &entry, TIMEOUT)? })
+        .map_err(|cause| CliError::of(Exit::Usage, &cause))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(failed)?;
     // Before the first file is written, so that no signal leaves one behind.
     let mut signals = runtime.block_on(async { Signals::new() }).map_err(failed)?;

@@ -1,6 +1,7 @@
 //! A body as it arrives.
 
 use super::HttpError;
+use super::cause::ConnectionError;
 use super::host::Permit;
 use crate::document::Uri;
 use bytes::Bytes;
@@ -55,7 +56,7 @@ impl Body {
                 let (uri, LowSpeed { limit, window: over, .. }) = (self.uri.clone(), self.speed);
                 Err(HttpError::Stalled { uri, limit, over, got: self.got })
             }
-            Some(Err(cause)) => Err(self.cut(Some(cause.without_url()))),
+            Some(Err(cause)) => Err(self.cut(Some((&cause).into()))),
             Some(Ok(piece)) => {
                 let bytes = piece.as_ref().map_or(0, Bytes::len) as u64;
                 self.got += bytes;
@@ -88,7 +89,7 @@ impl Body {
         checked
     }
 
-    fn cut(&self, cause: Option<reqwest::Error>) -> HttpError {
+    fn cut(&self, cause: Option<ConnectionError>) -> HttpError {
         let (uri, got) = (self.uri.clone(), self.got);
         match self.expected {
             Some(expected) => HttpError::Truncated { uri, expected, got, cause },

@@ -1,6 +1,7 @@
 //! The client: redirects inside tries, tries inside the deadline.
 
 use super::body::LowSpeed;
+use super::cause::{ConnectionError, find};
 use super::credentials::Keys;
 use super::deadline::Deadline;
 use super::host::{Host, Hosts, Permit};
@@ -43,6 +44,7 @@ struct Shared {
     hosts: Hosts,
     keys: Keys,
     rewrites: Rewrites,
+    waits_for_hosts: bool,
     connect_timeout: Duration,
     low_speed: LowSpeed,
 }
@@ -73,6 +75,7 @@ impl Client {
                 hosts: Hosts::new(config.rate, config.connections),
                 keys: Keys::new(&config.credentials)?,
                 rewrites,
+                waits_for_hosts: config.waits_for_hosts,
                 connect_timeout: config.connect_timeout,
                 low_speed: LowSpeed::new(config.low_speed_limit, config.low_speed_time),
             }),
@@ -146,7 +149,8 @@ impl Client {
                 HttpError::Status { retry_after: Some(pause), .. } => pause.saturating_add(backoff),
                 _ => backoff,
             };
-            if !request.repeats || !retry::is_worthwhile(&error, attempt.number) {
+            let (number, waits) = (attempt.number, self.shared.waits_for_hosts);
+            if !request.repeats || !retry::is_worthwhile(&error, number, waits) {
                 return Err(with_last(error, last));
             }
             if attempt.deadline.at().saturating_duration_since(Instant::now()) <= wait {
@@ -433,29 +437,15 @@ fn failure(request: &Request, asked: &Uri, host: &Host, cause: reqwest::Error) -
         return HttpError::AddressRefused { uri, target: asked.clone(), cause: refusal.clone() };
     }
     if let Some(error) = find::<rustls::Error>(&cause) {
-        return HttpError::Tls { uri, host, cause: error.clone() };
+        return HttpError::Tls { uri, host, cause: error.into() };
     }
     if cause.is_builder() {
-        return HttpError::Config { what: format!("{uri}: not a request"), cause: Some(cause.into()) };
+        return HttpError::Config { what: format!("{uri}: the request is not valid"), cause: Some(cause.into()) };
     }
-    if cause.is_dns() {
-        return HttpError::Name { uri, host, cause };
+    let (is_name, is_connection, cause) = (cause.is_dns(), cause.is_connect(), ConnectionError::from(&cause));
+    match (is_name, is_connection) {
+        (true, _) => HttpError::Name { uri, host, cause },
+        (false, true) => HttpError::Connect { uri, host, cause },
+        (false, false) => HttpError::Head { uri, host, cause },
     }
-    if cause.is_connect() { HttpError::Connect { uri, host, cause } } else { HttpError::Head { uri, host, cause } }
-}
-
-/// The first `E` among an error and its causes, those wrapped by an I/O error included.
-fn find<'a, E: std::error::Error + 'static>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a E> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(found) = error.downcast_ref::<E>() {
-            return Some(found);
-        }
-        // `source` of an I/O error is the source of what it wraps, not the wrapped error itself.
-        next = match error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
-            Some(wrapped) => Some(wrapped),
-            None => error.source(),
-        };
-    }
-    None
 }

@@ -1,5 +1,6 @@
 //! Why a request failed, and whether asking again can help.
 
+use super::cause::{ConnectionError, TlsError};
 use super::policy::AddressRefusal;
 use crate::document::{Uri, UriError};
 use std::time::Duration;
@@ -17,7 +18,7 @@ pub enum HttpError {
         cause: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
     /// A status that is neither 200, 206 nor 304, or one that the request did not allow.
-    #[error("{uri} answered {status}")]
+    #[error("{uri} answered {status}{}", meaning(*.status))]
     Status {
         /// What was asked.
         uri: Uri,
@@ -36,24 +37,24 @@ pub enum HttpError {
         last: Option<Box<HttpError>>,
     },
     /// The deadline passed while the first attempt waited for a permit: its host was not asked, or only for a redirect.
-    #[error("{uri}: the request waited for a permit until its deadline")]
+    #[error("{uri}: too many other requests to its host were waiting")]
     NotSent {
         /// What was to be asked.
         uri: Uri,
     },
     /// The host, or an address of it, is not one that a Source may send us to.
-    #[error("{uri}: refused to go to {target}")]
+    #[error("{uri}: connections to {target} are not allowed")]
     AddressRefused {
         /// What was asked.
         uri: Uri,
-        /// Where that led to: itself, or what it redirects to.
+        /// The address itself, or the target of its redirect.
         target: Uri,
         /// The host, its address and the option that would allow it.
         #[source]
         cause: AddressRefusal,
     },
     /// The host's name has no address.
-    #[error("{uri}: the name {host} cannot be resolved")]
+    #[error("{uri}: the host name {host} cannot be resolved")]
     Name {
         /// What was asked.
         uri: Uri,
@@ -61,7 +62,7 @@ pub enum HttpError {
         host: Box<str>,
         /// The resolver's answer.
         #[source]
-        cause: reqwest::Error,
+        cause: ConnectionError,
     },
     /// No connection.
     #[error("{uri}: cannot connect to {host}")]
@@ -70,23 +71,23 @@ pub enum HttpError {
         uri: Uri,
         /// `HOST[:PORT]`
         host: Box<str>,
-        /// The operating system's or the proxy's answer.
+        /// The answer of the system or the proxy.
         #[source]
-        cause: reqwest::Error,
+        cause: ConnectionError,
     },
-    /// No trust: a certificate that does not verify, ours refused, or no common protocol.
+    /// No TLS: none spoken there, a certificate that does not verify, ours refused, or no common protocol.
     #[error("{uri}: no TLS connection with {host}")]
     Tls {
         /// What was asked.
         uri: Uri,
         /// `HOST[:PORT]`
         host: Box<str>,
-        /// What does not verify.
+        /// What is wrong.
         #[source]
-        cause: rustls::Error,
+        cause: TlsError,
     },
-    /// The connection ended before a whole response head, or what came is not HTTP.
-    #[error("{uri}: no response head from {host}")]
+    /// The connection ended before a whole response head, or the answer is not HTTP.
+    #[error("{uri}: no valid answer from {host}")]
     Head {
         /// What was asked.
         uri: Uri,
@@ -94,10 +95,10 @@ pub enum HttpError {
         host: Box<str>,
         /// What happened.
         #[source]
-        cause: reqwest::Error,
+        cause: ConnectionError,
     },
     /// The host failed so often in a row that it is left alone for a while; nothing was sent.
-    #[error("{uri}: {host} did not answer repeatedly, it is asked again in {} s", .retry_in.as_secs() + 1)]
+    #[error("{uri}: {host} has failed several times in a row and is asked again in {} s", .retry_in.as_secs() + 1)]
     CircuitOpen {
         /// What was asked.
         uri: Uri,
@@ -110,7 +111,7 @@ pub enum HttpError {
         last: Option<Box<HttpError>>,
     },
     /// The host asked for a pause (`Retry-After`) that outlasts the deadline; nothing was sent.
-    #[error("{uri}: {host} asked for a pause of another {} s", .retry_in.as_secs() + 1)]
+    #[error("{uri}: {host} allows no requests for another {} s", .retry_in.as_secs() + 1)]
     Paused {
         /// What was asked.
         uri: Uri,
@@ -128,7 +129,7 @@ pub enum HttpError {
         limit: usize,
     },
     /// A redirect to something that is not an http or https URI.
-    #[error("{uri}: redirected to what cannot be fetched")]
+    #[error("{uri}: the server redirects to an address that cannot be used")]
     BadRedirect {
         /// What was asked.
         uri: Uri,
@@ -137,7 +138,7 @@ pub enum HttpError {
         cause: UriError,
     },
     /// A 206 that is not the range asked for, or without a range asked for.
-    #[error("{uri}: asked for {asked}, answered with {got}")]
+    #[error("{uri}: requested {asked}, received {got}")]
     WrongRange {
         /// What was asked.
         uri: Uri,
@@ -147,7 +148,7 @@ pub enum HttpError {
         got: String,
     },
     /// The body came too slowly.
-    #[error("{uri}: less than {limit} bytes a second over {over:?}, after {got} bytes")]
+    #[error("{uri}: the download is too slow: less than {limit} bytes per second for {over:?}, after {got} bytes")]
     Stalled {
         /// What was asked.
         uri: Uri,
@@ -159,7 +160,7 @@ pub enum HttpError {
         got: u64,
     },
     /// The body ended before its announced length.
-    #[error("{uri}: the body ended after {got} of {expected} bytes")]
+    #[error("{uri}: the download ended after {got} of {expected} bytes")]
     Truncated {
         /// What was asked.
         uri: Uri,
@@ -169,10 +170,10 @@ pub enum HttpError {
         got: u64,
         /// How the connection ended, where it did not end properly.
         #[source]
-        cause: Option<reqwest::Error>,
+        cause: Option<ConnectionError>,
     },
     /// The body went on past its announced length.
-    #[error("{uri}: the body has more than its {expected} bytes")]
+    #[error("{uri}: the server sent more than the {expected} bytes that it announced")]
     Overlong {
         /// What was asked.
         uri: Uri,
@@ -180,7 +181,7 @@ pub enum HttpError {
         expected: u64,
     },
     /// A body of no announced length was cut; `cause` is absent when the body is read again after a failure.
-    #[error("{uri}: the body broke off after {got} bytes")]
+    #[error("{uri}: the download ended early, after {got} bytes")]
     Body {
         /// What was asked.
         uri: Uri,
@@ -188,8 +189,22 @@ pub enum HttpError {
         got: u64,
         /// What happened.
         #[source]
-        cause: Option<reqwest::Error>,
+        cause: Option<ConnectionError>,
     },
+}
+
+/// What a status means to a person, and what to do.
+fn meaning(status: u16) -> &'static str {
+    match status {
+        401 => ": a user name and password, or a token, is required: -o netrc=FILE or -o bearer-file=FILE",
+        403 => " (access denied)",
+        404 => " (not found)",
+        407 => ": the proxy requires a user name and password",
+        410 => " (gone)",
+        429 => " (too many requests)",
+        500..=599 => " (a failure of the server)",
+        _ => "",
+    }
 }
 
 impl HttpError {

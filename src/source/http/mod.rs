@@ -5,6 +5,7 @@
 //! (what the answer says), `body` (its bytes under the low-speed limit). `client` has the loops for redirects and retries; `metrics` counts.
 
 mod body;
+mod cause;
 mod certificates;
 mod client;
 mod credentials;
@@ -27,6 +28,7 @@ mod transport;
 mod tests;
 
 pub use body::Body;
+pub use cause::{ConnectionError, TlsError};
 pub use client::Client;
 pub use credentials::Credentials;
 pub use error::HttpError;
@@ -57,6 +59,8 @@ pub struct HttpConfig {
     pub rate: Option<f64>,
     /// Requests in flight at one host, at most; at least 1. How many at a time depends on its answers (`limiter`).
     pub connections: usize,
+    /// Whether a host that refuses connections is asked until the deadline, as it may be about to start.
+    pub waits_for_hosts: bool,
     /// Time for name, connection and TLS.
     pub connect_timeout: Duration,
     /// A body slower than this many bytes a second over `low_speed_time` has failed; with 0 only silence fails.
@@ -81,6 +85,7 @@ impl Default for HttpConfig {
             ca_bundle: None,
             rate: None,
             connections: 8,
+            waits_for_hosts: true,
             connect_timeout: Duration::from_secs(10),
             low_speed_limit: 1024,
             low_speed_time: Duration::from_secs(20),

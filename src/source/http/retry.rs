@@ -10,6 +10,8 @@ const BASE: Duration = Duration::from_millis(100);
 const CAP: Duration = Duration::from_secs(5);
 /// A name that cannot be resolved is mostly a misspelt one: the deadline is not spent on it.
 const NAME_ATTEMPTS: u32 = 3;
+/// The same for a host without a connection, where a command does not wait for it.
+const CONNECT_ATTEMPTS: u32 = 3;
 
 /// The wait after the `attempt`th failure (1 is the first), full jitter: `random` in 0 to 1 of the doubled base.
 pub(super) fn backoff(attempt: u32, random: f64) -> Duration {
@@ -19,8 +21,9 @@ pub(super) fn backoff(attempt: u32, random: f64) -> Duration {
 /// Where connections come about and end without an answer, the fault is mostly the resource's own.
 const HEAD_ATTEMPTS: u32 = 6;
 
-/// Whether a request that failed with `error` at its `attempt`th try is worth another within the same deadline.
-pub(super) fn is_worthwhile(error: &HttpError, attempt: u32) -> bool {
+/// Whether a request that failed with `error` at its `attempt`th try is worth another within the same deadline;
+/// `waits_for_hosts`: [`super::HttpConfig::waits_for_hosts`].
+pub(super) fn is_worthwhile(error: &HttpError, attempt: u32, waits_for_hosts: bool) -> bool {
     match error {
         // These say that no time is left, or that the host is not to be asked now.
         HttpError::Deadline { .. }
@@ -28,6 +31,7 @@ pub(super) fn is_worthwhile(error: &HttpError, attempt: u32) -> bool {
         | HttpError::CircuitOpen { .. }
         | HttpError::Paused { .. } => false,
         HttpError::Name { .. } => attempt < NAME_ATTEMPTS,
+        HttpError::Connect { .. } if !waits_for_hosts => attempt < CONNECT_ATTEMPTS,
         HttpError::Head { .. } => attempt < HEAD_ATTEMPTS,
         other => other.is_retryable(),
     }
