@@ -241,7 +241,7 @@ fn explore_counts_what_robots_txt_names_in_vain() {
     let (printed, code) = run(&["explore", &source.url()]);
 
     assert_eq!(code, Some(0), "{printed}");
-    assert!(printed.contains("plain sitemaps beside them are left out"), "{printed}");
+    assert!(printed.contains("other plain sitemaps are ignored"), "{printed}");
     assert!(printed.contains("plain.xml") && printed.contains("ftp://x/"), "{printed}");
 }
 
@@ -252,17 +252,17 @@ fn a_format_that_is_not_read_is_named() {
         (
             "oai.xml",
             "<OAI-PMH xmlns=\"http://www.openarchives.org/OAI/2.0/\"><Identify/></OAI-PMH>",
-            "an answer of OAI-PMH",
+            "an OAI-PMH response",
         ),
-        ("bucket.xml", "<ListBucketResult><Name>x</Name></ListBucketResult>", "a listing of S3"),
-        ("oai", "<OAI-PMH/>", "an answer of OAI-PMH"),
+        ("bucket.xml", "<ListBucketResult><Name>x</Name></ListBucketResult>", "an S3 bucket listing"),
+        ("oai", "<OAI-PMH/>", "an OAI-PMH response"),
         ("manifest", "{\"@context\": \"http://iiif.io/api/presentation/3/context.json\"}", "a IIIF manifest"),
         ("page.xml", "<!doctype html><html><body>", "an HTML page"),
     ] {
         source.page(path, Resource { media_type: "application/xml".into(), ..Resource::bare(content) });
         let (printed, code) = run(&["explore", &format!("{}{path}", source.url())]);
         assert_eq!(code, Some(4), "{printed}");
-        assert!(printed.contains(name) && printed.contains("which is not read"), "{printed}");
+        assert!(printed.contains(name) && printed.contains("which is not supported"), "{printed}");
     }
 }
 

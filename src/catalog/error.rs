@@ -24,7 +24,7 @@ pub enum CatalogError {
         cause: std::io::Error,
     },
     /// The store failed.
-    #[error("the catalog's store failed")]
+    #[error("the catalog cannot be read or written")]
     Store(#[from] heed::Error),
     /// A record does not match its checksum or makes no sense: the next baseline must rebuild the store
     /// ([`super::Catalog::distrust`]).
@@ -35,12 +35,12 @@ pub enum CatalogError {
     DamagedBefore(String),
     /// The store is damaged and is to be built again, but deletions are to be held back, whose resources cannot be read in it.
     #[error(
-        "the catalog is damaged, and so many files are no longer listed that it is not built again unasked: if they are gone \
-         from the Source: resyncfs refresh --accept-deletions DIR"
+        "the catalog is damaged, and to rebuild it would delete many files that the Source no longer lists. To confirm \
+         that: resyncfs refresh --accept-deletions DIR"
     )]
     Undecided,
     /// Changes need a baseline before them.
-    #[error("the catalog has no revision yet")]
+    #[error("the catalog is empty")]
     NoRevision,
 }
 

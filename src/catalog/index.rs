@@ -124,7 +124,7 @@ impl Catalog {
         let Some(bytes) = store.wastes(factor, least)? else { return Ok(false) };
         let SpillFolder { path, room } = &self.spill_folder;
         if let Err(short) = room.look(path, bytes) {
-            tracing::info!(folder = %path.display(), "the catalog keeps its holes: {short}");
+            tracing::info!(folder = %path.display(), "the catalog cannot be compacted: {short}");
             return Ok(false);
         }
         let before = self.replace_store(store.compacted(&self.spill_folder)?, |current| current.previous)?;
@@ -160,7 +160,7 @@ impl Catalog {
     /// that find damage call this.
     pub fn distrust(&self) {
         if !self.distrusted.swap(true, Ordering::AcqRel) {
-            tracing::error!("the catalog is damaged; the next refresh builds it again");
+            tracing::error!("the catalog is damaged; the next refresh rebuilds it");
             self.distrust.notify_one();
         }
     }
@@ -169,7 +169,7 @@ impl Catalog {
     pub(super) fn drop_damaged(&self) {
         let folder = self.spill_folder.path.with_file_name(store::DAMAGED);
         if let Err(error) = store::remove_folder(&folder) {
-            tracing::warn!(%error, "a damaged store stays");
+            tracing::warn!(%error, "a damaged store cannot be removed");
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ContentError {
     /// Every place failed; the last failure.
-    #[error("{uri} cannot be fetched")]
+    #[error("{uri} cannot be downloaded")]
     Fetch {
         /// The resource.
         uri: Uri,
@@ -28,7 +28,7 @@ pub enum ContentError {
         what: String,
     },
     /// The bytes are not those the Source published, and newer than its list: it has not announced the change yet.
-    #[error("{uri} has changed at {modified}, after the list was made, which its Source has not announced: {what}")]
+    #[error("{uri} changed at {modified}, and the Source has not announced it: {what}")]
     Unannounced {
         /// The resource.
         uri: Uri,
@@ -46,7 +46,7 @@ pub enum ContentError {
         uri: Uri,
     },
     /// The mount shows the Source as it was, and nothing has the bytes of then.
-    #[error("no memento and no package has {uri} as it was at {at}")]
+    #[error("no archive of the Source has {uri} as it was at {at}")]
     Unarchived {
         /// The resource.
         uri: Uri,
@@ -63,7 +63,7 @@ pub enum ContentError {
         cause: Arc<PackageError>,
     },
     /// No progress in time.
-    #[error("{uri}: no progress in time")]
+    #[error("{uri}: the download has stalled")]
     Stalled {
         /// The resource.
         uri: Uri,

@@ -135,13 +135,13 @@ pub enum Verdict {
 /// Compares a complete body with what is expected. The length is held to as the digest is.
 pub fn judge(expected: &Expected, seen: &Seen) -> Verdict {
     if let Some(length) = expected.length.filter(|length| *length != seen.length) {
-        return Verdict::Wrong(format!("{} bytes came where {length} are published", seen.length));
+        return Verdict::Wrong(format!("the server sent {} bytes, but {length} are published", seen.length));
     }
     if let Some(published) = expected.published {
         return if published == seen.digest {
             Verdict::Right(Verified::Digest(published.algorithm()))
         } else {
-            Verdict::Wrong(format!("its digest is {} where {published} is published", seen.digest))
+            Verdict::Wrong(format!("its digest is {}, but {published} is published", seen.digest))
         };
     }
     if expected.earlier.is_some_and(|earlier| earlier != seen.digest) {

@@ -47,7 +47,7 @@ impl Content {
     /// when they were downloaded. No request, no use in the LRU index. Blocks on the disk, as long as reading does.
     pub fn check(&self, wanted: &FetchSpec) -> Checked {
         if self.is_poisoned(wanted.ino) {
-            return Checked::Corrupt("other bytes were handed out than those that are published".to_owned());
+            return Checked::Corrupt("a program has read bytes that are not the published ones".to_owned());
         }
         let Some(held) = self.peek_local(wanted.ino) else { return Checked::Absent };
         let is_coded = published_coding(wanted).is_some();
@@ -64,7 +64,7 @@ impl Content {
             Ok(Some(seen)) => match judge(&expected, &seen) {
                 Verdict::Right(_) => Checked::Intact(held.length()),
                 Verdict::Wrong(what) => Checked::Corrupt(format!("of the cached copy {what}")),
-                Verdict::Other => Checked::Corrupt("the cached copy is not what was fetched".to_owned()),
+                Verdict::Other => Checked::Corrupt("the cached copy is not what was downloaded".to_owned()),
             },
         }
     }
@@ -94,7 +94,7 @@ pub fn check_object(inventory: &mut Inventory, key: &ObjectKey) -> Checked {
         Ok(object) => object,
     };
     let what = match &object {
-        None => "it is not whole, or no file of the cache".to_owned(),
+        None => "it is incomplete, or not a file of the cache".to_owned(),
         Some(object) => {
             let digest = key.vouching();
             let read = |at| object.read(at, BLOCK as usize).map_err(|damaged| chain(&damaged));

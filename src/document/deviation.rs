@@ -121,7 +121,7 @@ impl Rule {
             Rule::SitemapLine => ("6.3.4", "A Sitemap line of robots.txt is that word, a colon and an absolute URI."),
             Rule::PlainSitemapLeftOut => (
                 "6.3.4",
-                "Where robots.txt names Resource Lists, plain sitemaps beside them are left out: mount them by their own address.",
+                "Where robots.txt names Resource Lists, other plain sitemaps are ignored: mount them by their own address.",
             ),
             Rule::CapabilitySpelling => ("7", "A capability is written as the standard names it."),
             Rule::RepeatedMetadata => ("7", "An entry has one rs:md."),
@@ -137,7 +137,7 @@ impl Rule {
             Rule::TimeSpelling => ("7", "Times are W3C Datetimes to the letter, with T and a zone."),
             Rule::HashUnreadable => ("7", "A hash is a list of digests, each after the name of its algorithm."),
             Rule::HashSpelling => ("7", "A digest is hex-encoded after an algorithm's name such as md5 or sha-256."),
-            Rule::LengthUnreadable => ("7", "length is a number of octets."),
+            Rule::LengthUnreadable => ("7", "length is a number of bytes."),
             Rule::ChangeUnknown => ("7", "change is created, updated or deleted."),
             Rule::ChangeFrequencyUnknown => ("7", "<changefreq> is one of the seven words of the Sitemap protocol."),
             Rule::PriorityUnreadable => ("7", "pri is an integer from 1 to 999,999."),

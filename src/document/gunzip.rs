@@ -38,13 +38,13 @@ impl<R: BufRead> Read for Gunzip<R> {
             if count > 0 || out.is_empty() {
                 self.octets = self.octets.saturating_add(count as u64);
                 if self.octets > self.limit {
-                    return Err(io::Error::other(format!("more than {} octets when unpacked", self.limit)));
+                    return Err(io::Error::other(format!("more than {} bytes when unpacked", self.limit)));
                 }
                 return Ok(count);
             }
             let another = member.get_mut().fill_buf()?.first() == GZIP_MAGIC.first();
             if another && self.members >= MEMBERS.saturating_add(self.octets / OF_A_MEMBER) {
-                return Err(io::Error::other(format!("{} gzip members that hold next to nothing", self.members)));
+                return Err(io::Error::other(format!("{} almost empty gzip members", self.members)));
             }
             self.members += 1;
             self.member = self.member.take().filter(|_| another).map(|member| GzDecoder::new(member.into_inner()));

@@ -139,7 +139,7 @@ pub enum MountError {
     #[error("no notifications can be received")]
     Websub(#[from] WebsubError),
     /// The first baseline failed and there is no earlier revision.
-    #[error("nothing can be shown yet")]
+    #[error("the Source cannot be mounted")]
     FirstBaseline(#[from] SyncError),
     /// Metrics cannot be told as asked for.
     #[error("nothing can listen on {address} for metrics; name another with -o metrics-listen=HOST:PORT")]

@@ -134,7 +134,7 @@ pub enum SourceError {
     },
     /// A document that another names fails for now, or may not be read.
     #[error(
-        "{location}, which {named_by} names, cannot be read now, and a tree is shown whole or not at all; try again later{instead}"
+        "{location}, which {named_by} lists, cannot be read now, and a mount shows the whole Source or nothing; try again later{instead}"
     )]
     Part {
         /// The document.
@@ -149,7 +149,7 @@ pub enum SourceError {
     },
     /// Nothing that can be mounted was found.
     #[error(
-        "{entry}: no Source Description, Capability List, Resource List or sitemap found; tried: {tried}. Paste the address of one of them"
+        "{entry}: no Source Description, Capability List, Resource List or sitemap found; tried: {tried}. Instead of {entry}, give the address of the sitemap or Resource List itself, as in https://HOST/sitemap.xml"
     )]
     NothingFound {
         /// The address that was pasted.
@@ -166,7 +166,7 @@ pub enum SourceError {
         what: String,
     },
     /// `set` names none of the sets there are.
-    #[error("{wanted} is none of the sets offered; there are: {offered}")]
+    #[error("the Source has no set {wanted}; it has: {offered}")]
     NoSuchSet {
         /// What was asked for.
         wanted: Uri,
@@ -184,7 +184,7 @@ pub enum SourceError {
     },
     /// A document leaves too little free on the disk.
     #[error(
-        "{location}: no room for it: {size} bytes of it have come to {folder}, where {free} bytes are free now and {floor} are to stay free. Free some space there, mount with a smaller -o cache-reserve=SIZE, or bound documents by -o max-document=SIZE",
+        "{location}: no space for it in {folder} after {size} bytes: {free} bytes are free, and {floor} are reserved. Free some space there, or set a smaller -o cache-reserve=SIZE or -o max-document=SIZE",
         folder = .folder.display()
     )]
     NoRoom {
@@ -266,7 +266,7 @@ pub(crate) fn another_set(others: &[&str]) -> String {
     if others.len() > SETS_NAMED {
         named += " or another";
     }
-    format!(", or mount another set alone: {named}")
+    format!(", or mount only another set: {named}")
 }
 
 /// Runs long work, and leaves the worker thread it runs on to other tasks.

@@ -63,7 +63,7 @@ impl Guarded {
             tracing::warn!(
                 deletions = verdict.files,
                 held = guard.held().map_or(0, |held| held.files),
-                "deletions are held back, everything else is applied: {}. If they are right: \
+                "unconfirmed deletions are not applied, everything else is: {}. To confirm them: \
                  resyncfs refresh --accept-deletions DIR",
                 verdict.why
             );
@@ -242,7 +242,7 @@ impl Synchronizer {
             let held = catalog.snapshot()?.held_count()?;
             let mut commit = catalog.changes()?;
             let accepted = commit.accept_held()?;
-            tracing::info!(accepted, "deletions that were held back are applied");
+            tracing::info!(accepted, "the unconfirmed deletions are now applied");
             let left = held.saturating_sub(accepted);
             let committed = commit.commit(position.at(), &mut |_| confirmed(&mut position, left))?;
             Ok::<_, SyncError>(Made { committed, position, unknown: 0, forgets: false })

@@ -69,13 +69,13 @@ impl Suspicion {
         let why = match (list.speaks, entries) {
             (true, _) => format!("{location} listed {entries} resources and is empty now"),
             (false, 0) => format!("{location} is missing"),
-            (false, _) => format!("{entries} entries of {location} cannot be understood, and may list what would go"),
+            (false, _) => format!("{entries} entries of {location} cannot be understood and may list the same files"),
         };
         Suspicion { set: list.set, why }
     }
 
     fn of_set(set: SetId, files: u64) -> Suspicion {
-        Suspicion { set: Some(set), why: format!("none of the {files} files of set {} would be left", set.0) }
+        Suspicion { set: Some(set), why: format!("all {files} files of set {} would be deleted", set.0) }
     }
 
     fn of_all(why: String) -> Suspicion {
@@ -172,7 +172,7 @@ impl DeletionGuard {
             return unheard;
         }
         if going >= losses.present + losses.coming {
-            return vec![Suspicion::of_all(format!("none of the {} files would be left", losses.present))];
+            return vec![Suspicion::of_all(format!("all {} files would be deleted", losses.present))];
         }
         let is_emptied =
             |set: &&SetCounts| by_set.get(&set.set).is_some_and(|going| *going >= set.present + set.coming);
@@ -195,7 +195,7 @@ impl DeletionGuard {
         // What is held back is still there. What no document has said does not count.
         let going = gone + held.min(losses.present) + going;
         let files = gone + losses.present;
-        let share = || format!("{going} of {files} files would be gone within 24 hours, and max-delete is {limit}");
+        let share = || format!("{going} of {files} files would be deleted within 24 hours, and max-delete is {limit}");
         limit.is_passed_by(going, files).then(|| Suspicion::of_all(share())).into_iter().collect()
     }
 

@@ -83,7 +83,7 @@ impl SeenDeviations {
     pub fn note_left_out(&self, left_out: BTreeMap<String, u64>, is_baseline: bool) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (path, entries) in left_out.iter().filter(|(path, _)| !inner.left_out.contains_key(*path)) {
-            tracing::warn!(path, entries, "too many URIs share the path: the first are shown");
+            tracing::warn!(path, entries, "too many URIs have the same path; only the first are shown");
         }
         if is_baseline {
             inner.left_out = left_out;

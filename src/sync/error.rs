@@ -16,7 +16,7 @@ pub enum SyncError {
     #[error("the Source cannot be read")]
     Source(#[from] SourceError),
     /// A list broke off or is no list.
-    #[error("{location} cannot be read to its end")]
+    #[error("{location} cannot be read completely")]
     Document {
         /// The list.
         location: DocumentLocation,
@@ -33,7 +33,7 @@ pub enum SyncError {
         why: String,
     },
     /// All parts of the Source are missing for good.
-    #[error("nothing of {entry} can be shown: {location}: {why}{others}")]
+    #[error("{entry} has nothing to show: {location}: {why}{others}")]
     NothingLeft {
         /// The entry point.
         entry: String,
@@ -54,8 +54,8 @@ pub enum SyncError {
     },
     /// The lists served are older than what is shown.
     #[error(
-        "{location} speaks for {at}, and what is shown for {shown} already: a cache on the way may lag behind, and a newer \
-         list is waited for"
+        "{location} is of {at}, older than the list of {shown} that is shown: a cache between may be outdated, and a later \
+         refresh tries again"
     )]
     OlderList {
         /// The list.
@@ -74,7 +74,7 @@ pub enum SyncError {
         earliest: String,
     },
     /// The changes up to the time of `at=` cannot be read for now: the lists alone are of an earlier one.
-    #[error("the Source as of {at} cannot be shown before its changes are read in {location}")]
+    #[error("the Source as of {at} cannot be shown, since its changes in {location} cannot be read")]
     ChangesOfThen {
         /// What was asked for.
         at: Timestamp,
@@ -88,14 +88,14 @@ pub enum SyncError {
     #[error("the catalog cannot be written")]
     Catalog(#[from] CatalogError),
     /// What is collected while lists are chosen from has no room on the disk.
-    #[error("the lists cannot be chosen from: the spool's folder takes no more")]
+    #[error("the lists cannot be filtered: the temporary files cannot be written")]
     Scratch(#[source] std::io::Error),
     /// A package of a dump cannot be read for now.
     #[error("a package cannot be read")]
     Package(#[source] PackageError),
     /// The same, of a dump in place of lists.
     #[error(
-        "a package that {named_by} names cannot be read now, and a tree is shown whole or not at all; try again later"
+        "a package that {named_by} lists cannot be read now, and a mount shows the whole Source or nothing; try again later"
     )]
     PackageOf {
         /// The dump.
@@ -105,10 +105,10 @@ pub enum SyncError {
         cause: PackageError,
     },
     /// A `map=` that cannot be.
-    #[error("these names cannot be given")]
+    #[error("the paths of map= cannot be used")]
     Naming(#[from] MapError),
     /// A thread of this program died.
-    #[error("a worker ended early")]
+    #[error("a thread of resyncfs failed")]
     Worker(#[from] tokio::task::JoinError),
 }
 

@@ -76,8 +76,8 @@ impl Synchronizer {
         }
         if sets.is_empty() {
             let earliest = match search.earliest {
-                Some(earliest) => format!("the earliest time that it lists is {earliest}"),
-                None => "none of its lists says of which time it is".to_owned(),
+                Some(earliest) => format!("its oldest list is of {earliest}"),
+                None => "its lists have no times".to_owned(),
             };
             return Err(SyncError::NothingThatOld { at: as_of, earliest });
         }
@@ -137,7 +137,7 @@ impl Synchronizer {
         };
         let mut read = match read {
             Err(cause) if cause.is_gone() => {
-                tracing::warn!("changes are no longer published: {}", chain(&cause));
+                tracing::warn!("the changes are no longer published: {}", chain(&cause));
                 self.is_stale = true;
                 ReadChanges { is_torn: true, ..ReadChanges::new(set.id, root) }
             }
@@ -165,7 +165,7 @@ impl Synchronizer {
             (Some(lists), _) => (lists.roots.clone(), lists),
             (None, Some(dumps)) => (Vec::new(), dumps),
             (None, None) => {
-                tracing::warn!(set = %set.name, at = %search.as_of, "the set says nothing of that time and is left out");
+                tracing::warn!(set = %set.name, at = %search.as_of, "a set has no list of that time and is ignored");
                 return Ok(None);
             }
         };
@@ -200,7 +200,7 @@ impl Synchronizer {
                 let walked = match self.walk_by_then(&root, search.as_of, progress).await {
                     Ok(walked) => walked,
                     Err(cause) if is_missing(&cause) => {
-                        tracing::warn!("an archived document is passed over: {}", chain(&cause));
+                        tracing::warn!("an archived document is ignored: {}", chain(&cause));
                         continue;
                     }
                     Err(cause) => return Err(cause.into()),

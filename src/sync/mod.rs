@@ -323,9 +323,7 @@ impl Synchronizer {
         match (outcome, failure.or(undiscovered.map(SyncError::Source)).or(unfollowed)) {
             (Some(Outcome::Unchanged), Some(cause)) => Err(SyncError::Behind(cause.into())),
             (outcome, failure) => {
-                failure
-                    .iter()
-                    .for_each(|cause| tracing::warn!("applied without all that is offered: {}", chain(cause)));
+                failure.iter().for_each(|cause| tracing::warn!("the refresh is incomplete: {}", chain(cause)));
                 Ok(outcome)
             }
         }
@@ -369,7 +367,7 @@ impl Synchronizer {
             }
             Err(older) if step.decides_again => return Err(older),
             Err(older) => {
-                tracing::warn!("a Resource List is left: {}", chain(&older));
+                tracing::warn!("a Resource List is ignored: {}", chain(&older));
                 return self.advance(step, changes, progress).await;
             }
         }
@@ -398,7 +396,9 @@ impl Synchronizer {
         // The mount itself says what a first tree lacks.
         if let Some(before) = before {
             let new = made.position.lacking().filter(|it| !before.lacking().any(|before| before == *it));
-            new.for_each(|Missing { location, why, .. }| tracing::warn!("the tree lacks a part: {location}: {why}"));
+            new.for_each(|Missing { location, why, .. }| {
+                tracing::warn!("a part of the Source is missing: {location}: {why}")
+            });
         }
         // The commit may rest on an old discovery: the next refresh discovers again.
         self.is_stale = true;

@@ -286,8 +286,8 @@ async fn renew_all(
         });
         match renewed.await {
             Ok(Ok(invalidations)) => (listeners.invalidate)(invalidations),
-            Ok(Err(cause)) => tracing::error!(count, "files keep their inodes: {}", chain(&cause)),
-            Err(cause) => tracing::error!(count, %cause, "files keep their inodes"),
+            Ok(Err(cause)) => tracing::error!(count, "files keep their old versions: {}", chain(&cause)),
+            Err(cause) => tracing::error!(count, %cause, "files keep their old versions"),
         }
         tokio::time::sleep_until(next).await;
     }

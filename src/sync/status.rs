@@ -289,7 +289,7 @@ fn broken(seen: &SeenDeviations) -> Vec<DeviationStatus> {
         location: location.to_string(),
     });
     let left_out = seen.left_out().into_iter().map(|(path, count)| DeviationStatus {
-        rule: "Few URIs share a path; of too many the first are shown and these entries are left out.".to_owned(),
+        rule: "Only a few URIs have the same path. Of more, only the first are shown.".to_owned(),
         section: String::new(),
         count,
         location: path,

@@ -28,7 +28,7 @@ impl Synchronizer {
         if let Some(settling) = self.settling.take()
             && let Err(cause) = settling.await
         {
-            tracing::warn!(%cause, "the spool is not settled");
+            tracing::warn!(%cause, "the folder of downloaded lists cannot be tidied");
         }
     }
 }
@@ -36,9 +36,9 @@ impl Synchronizer {
 /// Copies the catalog without the holes that replaced revisions left, where these have become many.
 fn compact(catalog: &Catalog) {
     match catalog.compact() {
-        Ok(true) => tracing::info!("the catalog was copied without its holes"),
+        Ok(true) => tracing::info!("the catalog was compacted"),
         Ok(false) => {}
-        Err(cause) => tracing::warn!(%cause, "the catalog keeps its holes"),
+        Err(cause) => tracing::warn!(%cause, "the catalog cannot be compacted"),
     }
 }
 
@@ -48,17 +48,17 @@ fn settle(catalog: &Catalog, spool: &DocumentCache, packages: Option<&Packages>)
     let keep = match catalog.snapshot().and_then(|snapshot| snapshot.position()) {
         Ok(stored) => stored.as_deref().and_then(Position::decode),
         Err(cause) => {
-            tracing::warn!(%cause, "the spool is not settled");
+            tracing::warn!(%cause, "the folder of downloaded lists cannot be tidied");
             return;
         }
     };
     if let (Some(packages), Some(position)) = (packages, &keep)
         && let Err(cause) = packages.retain(&position.packages())
     {
-        tracing::warn!("packages are not settled: {}", chain(&cause));
+        tracing::warn!("the folder of packages cannot be tidied: {}", chain(&cause));
     }
     let keep: Vec<_> = keep.iter().flat_map(Position::locations).collect();
     if let Err(cause) = spool.keep(&keep) {
-        tracing::warn!(%cause, "the spool is not settled");
+        tracing::warn!(%cause, "the folder of downloaded lists cannot be tidied");
     }
 }

@@ -49,7 +49,7 @@ pub fn in_transaction<T>(
     if committed.is_err() {
         catalog.forgotten.lock().unwrap_or_else(PoisonError::into_inner).extend(dropped.iter());
         if has_written && let Err(error) = store.shorten() {
-            tracing::warn!(%error, "the catalog's file stays longer than what is in it");
+            tracing::warn!(%error, "the catalog's file cannot be shortened");
         }
     }
     committed

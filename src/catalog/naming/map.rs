@@ -23,7 +23,7 @@ pub enum MapError {
     },
     /// A path with an empty name, `.`, `..`, a control character, a name over 255 bytes, or a `%` that two hex digits
     /// do not follow.
-    #[error("map={prefix}={path}: not a path below the mount, or it holds a name that resyncfs gives itself")]
+    #[error("map={prefix}={path}: not a path below the mount, or it has a name that resyncfs reserves")]
     Path {
         /// As given.
         prefix: String,

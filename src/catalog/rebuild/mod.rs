@@ -151,7 +151,7 @@ impl<'o> Rebuild<'o> {
         }
         let Some(previous) = self.catalog.current().previous else { return Ok(()) };
         let orphans = previous.orphans(store, old, INodeNo(0), TAKEN_OVER).unwrap_or_else(|error| {
-            tracing::warn!("orphans are lost with the previous store: {}", chain(&error));
+            tracing::warn!("old versions of open files are lost: {}", chain(&error));
             Vec::new()
         });
         let mut row = Vec::new();

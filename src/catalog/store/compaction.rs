@@ -31,7 +31,7 @@ impl Successor {
         let Successor { mut store, mut folder } = self;
         // It is whole, and the next opening tries again.
         if let Err(error) = store.shorten() {
-            tracing::warn!(%error, "the catalog's file stays longer than it need be");
+            tracing::warn!(%error, "the catalog's file cannot be shortened");
         }
         store.env.force_sync()?;
         // SAFETY: no other thread has the environment yet; from here on each commit is durable.
@@ -73,7 +73,7 @@ impl Drop for SuccessorFolder {
         if !self.is_in_place
             && let Err(error) = std::fs::remove_dir_all(&self.path)
         {
-            tracing::warn!(%error, folder = %self.path.display(), "a store that was not finished stays until the next mount");
+            tracing::warn!(%error, folder = %self.path.display(), "an unfinished store cannot be removed before the next mount");
         }
     }
 }

@@ -70,7 +70,7 @@ impl Store {
         match Store::open_checked(&folder, hash_bits) {
             Err(error) if error.is_damage() => {
                 let damaged = catalog.join(DAMAGED);
-                tracing::warn!(%error, moved_to = %damaged.display(), "the catalog is built again");
+                tracing::warn!(%error, moved_to = %damaged.display(), "the catalog is damaged and is rebuilt");
                 remove_folder(&damaged)?;
                 std::fs::rename(&folder, &damaged).map_err(io_error(&folder))?;
                 Store::open_checked(&catalog.join(format!("store-{}", number + 1)), hash_bits)
@@ -88,7 +88,7 @@ impl Store {
         store.check()?;
         // A process that was killed may have left it longer.
         if let Err(error) = store.shorten() {
-            tracing::warn!(%error, "the catalog's file stays longer than what is in it");
+            tracing::warn!(%error, "the catalog's file cannot be shortened");
         }
         store.clear_orphans()?;
         Ok(store)
@@ -159,7 +159,7 @@ impl Store {
         self.readers.let_go();
         // The commit is done: this is no failure of it.
         if let Err(error) = self.lengthen() {
-            tracing::warn!(%error, "the catalog's file stays short");
+            tracing::warn!(%error, "the catalog's file cannot be extended");
         }
         Ok(())
     }

@@ -55,7 +55,7 @@ impl PreviousStore {
         }
         match self.read_orphan(ino, out) {
             Err(error) if error.is_damage() => {
-                tracing::error!(ino, "an orphan is lost with the store that held it: {}", chain(&error));
+                tracing::error!(ino, "an old version of an open file is lost: {}", chain(&error));
                 Ok(false)
             }
             found => found,

@@ -184,7 +184,7 @@ impl Report {
             let _ = writeln!(text, "\nDeviations   none");
             return;
         }
-        let _ = writeln!(text, "\nDeviations   from the standard, which a mount tolerates");
+        let _ = writeln!(text, "\nDeviations   rules that the Source breaks (a mount tolerates this)");
         for (rule, broken) in &self.survey.deviations {
             let (number, sentence) = (thousands(broken.count), rule.sentence());
             let _ = writeln!(text, "  {number:>9}  {sentence} [section {}]", rule.section());

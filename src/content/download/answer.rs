@@ -62,7 +62,7 @@ impl Fetch {
         if !place.is_current() && !is_of_version() {
             let what = match response.memento_datetime {
                 Some(time) => format!("{place} is the version of {time}"),
-                None => format!("{place} does not say its time"),
+                None => format!("{place} has no time"),
             };
             return Err(Stop::Failure(Failure::Refused(ContentError::Mismatch { uri, what })));
         }

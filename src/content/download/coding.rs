@@ -57,7 +57,7 @@ impl Coding {
             };
             decoded += read as u64;
             if decoded > limit {
-                let what = format!("{length} coded bytes grow to more than {limit}");
+                let what = format!("{length} coded bytes decode to more than {limit}");
                 return Err(io::Error::new(io::ErrorKind::InvalidData, what).into());
             }
             sink(&piece[..read])?;

@@ -96,10 +96,10 @@ impl Content {
         let is_changed = matches!(error, ContentError::Changed { .. });
         self.remember_unjudged(ino, download, version.filter(|_| !is_mismatch && !is_changed));
         if is_changed || is_mismatch || matches!(error, ContentError::Unarchived { .. }) {
-            tracing::warn!(ino = ino.0, error = %chain(&error), "an object is not what the Source published");
+            tracing::warn!(ino = ino.0, error = %chain(&error), "a file is not what the Source published");
             self.failures().inode_failed(ino, &error, Instant::now());
         } else {
-            tracing::info!(ino = ino.0, error = %chain(&error), "an object cannot be fetched");
+            tracing::info!(ino = ino.0, error = %chain(&error), "a file cannot be downloaded");
         }
         // A past version may be gone.
         if is_changed && !wanted.is_past() {
@@ -157,7 +157,7 @@ impl Content {
         self.note_contradiction(wanted, &error);
         self.condemn(ino);
         self.served_blocks.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
-        tracing::error!(ino = ino.0, error = %chain(&error), "bytes handed out before the verdict cannot be vouched for");
+        tracing::error!(ino = ino.0, error = %chain(&error), "bytes that were read before the check may be wrong");
         let is_shown = self.count_unannounced(&error);
         // Readers fail first, then the kernel's pages go: in the other order a reader could fill them again.
         self.end(ino, download, Outcome::Failed(error));
@@ -168,7 +168,7 @@ impl Content {
     fn remember_served(&self, ino: INodeNo, served: Served) {
         let unjudged = self.served_blocks.lock().unwrap_or_else(PoisonError::into_inner).keep(ino, served);
         for ino in unjudged {
-            tracing::warn!(ino = ino.0, "too much was handed out without a verdict: nothing more is of this version");
+            tracing::warn!(ino = ino.0, "too much was read without a check; this version can no longer be read");
             self.condemn(ino);
             self.send_event(Event::Poisoned(ino));
         }

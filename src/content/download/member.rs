@@ -56,7 +56,7 @@ impl Content {
         if is_reported {
             tracing::debug!(package = %member.package, %error, "a member cannot be read");
         } else {
-            tracing::warn!(package = %member.package, %error, "a package is at fault; its resources come from their own URIs");
+            tracing::warn!(package = %member.package, %error, "a package cannot be used; its resources are downloaded from their own addresses");
         }
     }
 

@@ -414,6 +414,6 @@ impl Content {
 
 /// What readers of a poisoned inode get.
 fn poisoned(wanted: &FetchSpec) -> ContentError {
-    let what = "bytes handed out earlier were wrong; open the name again".into();
+    let what = "bytes that were read before were wrong; open the file again".into();
     ContentError::Mismatch { uri: wanted.uri.clone(), what }
 }

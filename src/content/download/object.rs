@@ -32,7 +32,7 @@ impl CachedObject {
             CachedObject::Store(object) => object
                 .read(offset, length as usize)
                 .inspect_err(
-                    |damage| tracing::warn!(error = %damage, "a cached object is damaged and is fetched again"),
+                    |damage| tracing::warn!(error = %damage, "a cached file is damaged and is downloaded again"),
                 )
                 .ok(),
             CachedObject::Memory(recent) => recent.read(&range),

@@ -14,7 +14,7 @@ pub(super) fn strong(etag: Option<&str>) -> Option<&str> {
 
 /// The fault of an answer in a content coding that was not requested.
 pub(in crate::content) fn unasked(coding: &str) -> String {
-    format!("its server sends it in the content coding {coding}, which the request did not ask for")
+    format!("the server sends it with the content coding {coding}, which was not requested")
 }
 
 /// Whether a resource is a compressed file, to judge by its name.
@@ -66,7 +66,9 @@ pub(in crate::content) fn soft_failure(
     if vouched || is_page(&published) {
         return None;
     }
-    let what = format!("a {page} came where {published} is published: a login page or a soft 404");
+    let what = format!(
+        "the server sent {page}, but {published} is published: perhaps a login page, or a \"not found\" page with status 200"
+    );
     Some(ContentError::Mismatch { uri: wanted.uri.clone(), what })
 }
 
@@ -160,7 +162,7 @@ impl Head<'_> {
         let shown = shown.filter(|_| form == Form::Plain);
         match (published, shown, self.length) {
             (Some(published), _, Some(announced)) if published != announced => {
-                let what = format!("{announced} bytes are announced where {published} are published");
+                let what = format!("the server announces {announced} bytes, but {published} are published");
                 Err(Disagreement::Wrong(what))
             }
             // A digest decides which of two lengths was wrong.

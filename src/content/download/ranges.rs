@@ -76,9 +76,9 @@ pub(super) struct RangeClient {
 /// Why a range does not arrive.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RangeError {
-    #[error("a range cannot be fetched")]
+    #[error("a range cannot be downloaded")]
     Http(#[source] Arc<HttpError>),
-    #[error("the answer is not the range of the version that was asked for")]
+    #[error("the server sent another range or another version than requested")]
     Other,
     #[error("nothing arrived in time")]
     Silent,

@@ -72,7 +72,7 @@ impl Content {
                 }
             }),
             Finding::Other => {
-                tracing::info!(uri = %wanted.uri, "the Source has other bytes, which no list announced");
+                tracing::info!(uri = %wanted.uri, "a file has changed at the Source, which no list announced");
                 self.send_event(Event::Changed(ino));
             }
             Finding::Compare(_) | Finding::Unclear => {

@@ -34,7 +34,7 @@ impl Fetch {
         if self.sink == Sink::Memory || (is_large && Form::published(&self.wanted) != Form::Plain) {
             return Err(Ended::Failed(self.unkept(error)));
         }
-        tracing::warn!(uri = %self.wanted.uri, %error, "the object is not cached");
+        tracing::warn!(uri = %self.wanted.uri, %error, "a file cannot be cached");
         self.use_memory().await
     }
 

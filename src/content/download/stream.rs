@@ -61,7 +61,7 @@ impl Fetch {
                 let is_only_shown = promise.expected.length.is_none() && self.shown == Some(length);
                 return Err(match is_only_shown {
                     true => self.changed(),
-                    false => self.wrong(format!("more than {length} bytes came")),
+                    false => self.wrong(format!("the server sent more than {length} bytes")),
                 });
             }
             if self.batch.is_full() {
@@ -224,7 +224,7 @@ impl Fetch {
             Judged::Wrong(what) => Err(self.wrong(what)),
             Judged::Other => Err(self.changed()),
             Judged::Poison => {
-                let what = "the bytes handed out before the verdict were wrong".into();
+                let what = "bytes that were read before the check were wrong".into();
                 let error = ContentError::Mismatch { uri: self.wanted.uri.clone(), what };
                 Err(Stop::End(Ended::Poisoned(error)))
             }

@@ -79,7 +79,7 @@ impl Judging {
                 written.discard();
                 return Ok(Judged::Wrong(match self.promise.form {
                     Form::Unasked(_) => {
-                        format!("it came in a content coding that the request did not ask for, and {what}")
+                        format!("it was sent with a content coding that was not requested, and {what}")
                     }
                     _ => what,
                 }));
@@ -94,7 +94,7 @@ impl Judging {
             && !matches!(verified, Verified::Digest(_))
         {
             written.discard();
-            return Ok(Judged::Wrong(format!("no byte came where its server has announced {announced} bytes")));
+            return Ok(Judged::Wrong(format!("the server announced {announced} bytes and sent none")));
         }
         let key = match (verified, self.promise.form) {
             (Verified::Digest(_), Form::Plain | Form::Unasked(_)) => {

@@ -24,13 +24,13 @@ pub(super) enum WriteError {
     #[error("the cache failed")]
     Store(#[from] StoreError),
     /// The object has no place in memory either.
-    #[error("larger than what is held in memory")]
+    #[error("too large for memory")]
     TooLarge,
     /// The coded bytes cannot be decoded.
     #[error("the coded bytes cannot be decoded")]
     Coding(#[from] io::Error),
     /// What is kept cannot be read back.
-    #[error("the bytes that are kept are damaged")]
+    #[error("the partial download is damaged")]
     Damaged(#[source] io::Error),
 }
 

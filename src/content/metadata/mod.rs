@@ -345,7 +345,7 @@ impl Shared {
                 }
             }
             Err(cause) => {
-                tracing::warn!(%cause, "learnt metadata cannot be committed: tried again");
+                tracing::warn!(%cause, "learnt metadata cannot be written; it is tried again");
                 // A full disk must not become full memory too: poison is kept, the rest can be learnt again.
                 if pending.fresh.len() > MOST_PENDING {
                     let is_poison = |known: &Observation| known.verified == Verified::Failed;

@@ -36,7 +36,7 @@ const DEPTH: usize = 256;
 #[derive(Debug, thiserror::Error)]
 pub enum PatchError {
     /// Too long, too many values, too deep, or too much work.
-    #[error("it goes beyond the limits of a patch")]
+    #[error("it exceeds the limits of a patch")]
     Limit,
     /// It is no JSON Patch.
     #[error("it cannot be read")]

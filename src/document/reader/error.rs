@@ -16,20 +16,20 @@ pub enum DocumentError {
     #[error("the document is empty")]
     Empty,
     /// Neither XML nor a text of URLs: another text, or a package.
-    #[error("this is neither XML nor a text with a URL a line; it begins with {seen:?}")]
+    #[error("this is neither XML nor a text with one URL per line; it begins with {seen:?}")]
     NotXml {
         /// How it begins.
         seen: String,
     },
     /// A format of another kind that is no XML.
-    #[error("this is {name}, which is not read: neither a sitemap nor a ResourceSync document")]
+    #[error("this is {name}, which is not supported: neither a sitemap nor a ResourceSync document")]
     OtherFormat {
         /// The format, for a person.
         name: &'static str,
     },
     /// XML or HTML with the root element of no list.
     #[error("this is {}neither a sitemap nor a ResourceSync document; its root element is <{root}>",
-        format_of_root(root).map(|name| format!("{name}, which is not read: ")).unwrap_or_default())]
+        format_of_root(root).map(|name| format!("{name}, which is not supported: ")).unwrap_or_default())]
     NotADocument {
         /// Local name of the root element, as written.
         root: String,
@@ -75,7 +75,8 @@ pub enum DocumentError {
 
 impl DocumentError {
     /// A list of pages where a document of ResourceSync is expected.
-    pub const FEED_OR_TEXT: DocumentError = DocumentError::OtherFormat { name: "a feed, or a text with a URL a line" };
+    pub const FEED_OR_TEXT: DocumentError =
+        DocumentError::OtherFormat { name: "a feed, or a text with one URL per line" };
 
     /// The format of what was found in place of a document, where it has a name and is no web page.
     pub fn format(&self) -> Option<&'static str> {
@@ -101,11 +102,11 @@ const HTML: &str = "an HTML page";
 fn format_of_root(root: &str) -> Option<&'static str> {
     Some(match root.to_ascii_lowercase().as_str() {
         "html" | "head" | "body" | "title" | "h1" | "p" | "div" | "center" | "script" | "br" | "b" | "table" => HTML,
-        "oai-pmh" => "an answer of OAI-PMH",
-        "listbucketresult" | "listallmybucketsresult" => "a listing of S3",
-        "enumerationresults" => "a listing of Azure",
+        "oai-pmh" => "an OAI-PMH response",
+        "listbucketresult" | "listallmybucketsresult" => "an S3 bucket listing",
+        "enumerationresults" => "an Azure container listing",
         "rdf" => "RDF (or a feed of RSS 1.0)",
-        "multistatus" => "an answer of WebDAV",
+        "multistatus" => "a WebDAV response",
         "opml" => "an outline (OPML)",
         "mets" => "a METS document",
         _ => return None,

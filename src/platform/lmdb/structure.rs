@@ -69,7 +69,7 @@ pub fn check(folder: &Path, unclean: bool) -> Checked {
         opened => check_file(&opened?, unclean),
     };
     if let Err(error @ StructureError::Damaged { .. }) = &checked {
-        tracing::warn!(path = %path.display(), %error, "it cannot be trusted");
+        tracing::warn!(path = %path.display(), %error, "a database file is damaged");
     }
     checked
 }

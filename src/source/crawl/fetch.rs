@@ -87,7 +87,7 @@ pub(super) async fn fetch(
         let Some(pause) = pauses.next() else {
             return Err(SourceError::Http { location: location.clone(), cause });
         };
-        tracing::debug!(%location, error = %cause, "document broke off, asking again");
+        tracing::debug!(%location, error = %cause, "the download of a document ended early; it is repeated");
         tokio::time::sleep(pause).await;
         asking.past_caches = true;
     }

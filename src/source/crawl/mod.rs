@@ -314,7 +314,7 @@ impl Crawl<'_> {
                 return off_the_workers(|| self.read(number, document));
             }
             Fetched::Package if number == 0 => {
-                return Err(structure(&node.location, "is a package where a list is expected"));
+                return Err(structure(&node.location, "is a package, but a list is expected"));
             }
             // A later page has no entry of its own.
             Fetched::Package => match node.location.uri().filter(|_| node.in_dump()) {
@@ -322,7 +322,7 @@ impl Crawl<'_> {
                     node.found =
                         Found::Package(node.listed.take().unwrap_or_else(|| Box::new(Entry::new(uri.clone()))));
                 }
-                None => node.found = Found::Missing("it is a package, no list".to_owned()),
+                None => node.found = Found::Missing("it is a package, not a list".to_owned()),
             },
         }
         Ok(())

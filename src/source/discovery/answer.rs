@@ -167,9 +167,9 @@ impl Page {
     /// What was found instead of a document.
     pub fn description(&self) -> String {
         match (self.cause.format(), self.media_type.as_deref()) {
-            (Some(format), _) => format!("{format}, which is not read"),
-            (None, Some(media_type)) => format!("{media_type}, no document"),
-            (None, None) => "no document".to_owned(),
+            (Some(format), _) => format!("{format}, which is not supported"),
+            (None, Some(media_type)) => format!("{media_type}, not a sitemap"),
+            (None, None) => "not a sitemap".to_owned(),
         }
     }
 }

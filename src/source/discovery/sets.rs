@@ -128,7 +128,7 @@ impl Finder {
             }
         };
         if sets.is_empty() {
-            self.tried.push(format!("{place} (lists no set)"));
+            self.tried.push(format!("{place} (has no sets)"));
         }
         Ok(sets)
     }
@@ -173,7 +173,7 @@ impl Finder {
             }
             answer => {
                 let why = answer.document(robots).err();
-                self.tried.push(why.unwrap_or_else(|| format!("{robots} (a document, no robots.txt)")));
+                self.tried.push(why.unwrap_or_else(|| format!("{robots} (a document, not a robots.txt)")));
                 Ok(Vec::new())
             }
         }
@@ -218,7 +218,7 @@ impl Finder {
             sets.push(Set { capability_list: None, described_by: None, documents: plain, channels: Vec::new() });
         } else {
             for (_, sitemap) in &plain {
-                tracing::warn!(%robots, %sitemap, "a plain sitemap next to Resource Lists is left out");
+                tracing::warn!(%robots, %sitemap, "a plain sitemap is ignored, since there are Resource Lists");
                 deviations.add(Rule::PlainSitemapLeftOut, 0, &sitemap.to_string());
             }
         }
@@ -325,7 +325,7 @@ impl Finder {
                     below.extend(self.offered(child, depth + 1, seen).await?);
                 }
                 (Kind::Lists(_), None) if is_feed => {
-                    self.miss(place.clone(), format!("{place} (a feed or a text, not listed as a list)"));
+                    self.miss(place.clone(), format!("{place} (a feed or a text, which is not offered as a list)"));
                 }
                 (Kind::Lists(_), Some(_)) if is_feed => {}
                 (Kind::Lists(capability), Some((hint, _))) => *hint = capability,
@@ -388,11 +388,11 @@ impl Finder {
                     sets => sets.map_err(|error| chain(&error)),
                 }
             }
-            Ok(_) => Err(format!("{place} (a list, no Capability List)")),
+            Ok(_) => Err(format!("{place} (a list, not a Capability List)")),
             Err(why) => Err(why),
         };
         let sets = sets.unwrap_or_else(|why| {
-            tracing::warn!(%why, "a link up leads nowhere");
+            tracing::warn!(%why, "an up link does not lead to a Capability List");
             self.tried.push(why);
             Vec::new()
         });

@@ -22,7 +22,7 @@ pub(super) fn tls(config: &HttpConfig, client_certificate: Option<&[u8]>) -> Res
     let mut roots = rustls::RootCertStore::empty();
     let native = rustls_native_certs::load_native_certs();
     for error in native.errors {
-        tracing::warn!(%error, "a system certificate is left out");
+        tracing::warn!(%error, "a system certificate cannot be used");
     }
     roots.add_parsable_certificates(native.certs);
     let builder = match &config.ca_bundle {

@@ -101,7 +101,7 @@ impl Proxy {
         let variable = &self.variable;
         HttpError::Config {
             what: format!(
-                "{variable}={value:?} in the environment is no proxy that can be used: \
+                "{variable}={value:?} in the environment is not a usable proxy: \
                  http, https, socks5, socks5h, socks4 or socks4a, as in socks5h://HOST:PORT"
             ),
             cause: cause.map(|cause| cause.without_url().into()),

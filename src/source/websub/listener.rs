@@ -123,14 +123,14 @@ fn intended<'a>(
     if mode == "denied" {
         member.subscription.denied(now);
         let reason = field("hub.reason").unwrap_or_default();
-        tracing::warn!(%topic, ?reason, "the hub denies the subscription: changes are polled for");
+        tracing::warn!(%topic, ?reason, "the hub denies the subscription; changes are polled instead");
         return ("denied", Some(""));
     }
     let lease = field("hub.lease_seconds").and_then(|seconds| seconds.parse().ok());
     let confirmed = Mode::parse(mode).zip(field("hub.challenge"));
     match confirmed.filter(|(mode, _)| member.subscription.verify(now, *mode, lease)) {
         Some((_, challenge)) => {
-            tracing::info!(%topic, mode, ?lease, "verified to the hub");
+            tracing::info!(%topic, mode, ?lease, "a request of the hub is confirmed");
             ("verified", Some(challenge))
         }
         None => ("not-asked", None),

@@ -156,7 +156,7 @@ impl Subscriber {
         self.shared.changed();
         let left = changes.wait_for(|()| self.shared.registry().is_over());
         if tokio::time::timeout(LEAVING, left).await.is_err() {
-            tracing::warn!("hubs did not confirm in time that nothing more is to be delivered");
+            tracing::warn!("hubs did not confirm the end of all subscriptions in time");
         }
     }
 

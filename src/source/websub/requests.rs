@@ -30,7 +30,7 @@ pub(super) async fn send_due(shared: Arc<Shared>, state: PathBuf, mut saved: Str
             match written.unwrap_or_else(|cause| Err(cause.into())) {
                 Ok(()) => saved = text,
                 Err(cause) => {
-                    tracing::warn!(file = %state.display(), %cause, "subscriptions will not outlive this mount");
+                    tracing::warn!(file = %state.display(), %cause, "subscriptions cannot be saved for the next mount");
                 }
             }
         }
@@ -76,7 +76,7 @@ async fn send(shared: Arc<Shared>, path: Box<str>, member: Member, mode: Mode) {
     let (is_accepted, retry_after) = match post(&shared.client, hub, &form, has_secret).await {
         Ok(posted) if (200..300).contains(&posted.status) => (true, None),
         Ok(Posted { status, text, retry_after, .. }) => {
-            tracing::warn!(%hub, %topic, mode = mode.as_str(), status, ?text, "the hub refuses");
+            tracing::warn!(%hub, %topic, mode = mode.as_str(), status, ?text, "the hub refuses the request");
             (false, retry_after)
         }
         Err(why) => {

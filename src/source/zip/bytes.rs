@@ -126,7 +126,7 @@ impl PackageBytes {
                     if self.fruitless > RETRIES || !error.is_retryable() {
                         return Err(error);
                     }
-                    tracing::debug!(%error, "a range of a package broke off, asking for the rest");
+                    tracing::debug!(%error, "a range of a package ended early; the rest is requested");
                 }
             }
         }

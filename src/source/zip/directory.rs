@@ -325,7 +325,7 @@ impl Seek for End {
 /// Reads entry by entry, so that memory is bounded by what is there, and by `limit`, not by what is claimed.
 fn parse(package: &Uri, file: impl Read + Seek, limit: u64) -> Result<Parsed, PackageError> {
     let unreadable = |cause: ZipError| {
-        let what = "its directory cannot be read".into();
+        let what = "the directory cannot be read".into();
         PackageError::Damaged { package: package.clone(), what, cause: Some(Arc::new(cause)) }
     };
     let mut zip = ZipIterable::try_new(file, Default::default()).map_err(unreadable)?;

@@ -11,7 +11,7 @@ use zip::result::ZipError;
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum PackageError {
     /// A request failed for good.
-    #[error("{package} cannot be fetched")]
+    #[error("{package} cannot be downloaded")]
     Http {
         /// The package.
         package: Uri,
@@ -20,7 +20,7 @@ pub enum PackageError {
         cause: Arc<HttpError>,
     },
     /// A package of another kind, or no package at all.
-    #[error("{package} is not a ZIP, it is {seen}; resources that are listed too are read from their own URIs")]
+    #[error("{package} is not a ZIP file but {seen}; resources are downloaded from their own addresses")]
     NotZip {
         /// The package.
         package: Uri,
@@ -28,7 +28,7 @@ pub enum PackageError {
         seen: String,
     },
     /// A ZIP that breaks its own rules.
-    #[error("{package} is a ZIP that cannot be trusted: {what}")]
+    #[error("{package} is a damaged ZIP file: {what}")]
     Damaged {
         /// The package.
         package: Uri,
@@ -39,19 +39,19 @@ pub enum PackageError {
         cause: Option<Arc<ZipError>>,
     },
     /// The server has another version than the one whose directory was read.
-    #[error("{package} changed while it was read; the next attempt reads it again")]
+    #[error("{package} has changed while it was read; the next read downloads it again")]
     Changed {
         /// The package.
         package: Uri,
     },
     /// None of the bytes that were waited for came in time.
-    #[error("{package}: its bytes do not come in time")]
+    #[error("{package}: the download has stalled")]
     Stalled {
         /// The package.
         package: Uri,
     },
     /// There is no `manifest.xml` in it.
-    #[error("{package} has no manifest.xml: which resources its members are is unknown")]
+    #[error("{package} has no manifest.xml, so its resources are unknown")]
     NoManifest {
         /// The package.
         package: Uri,
@@ -66,7 +66,7 @@ pub enum PackageError {
         cause: Arc<DocumentError>,
     },
     /// The manifest names a member that the package does not have.
-    #[error("{package} has no member {path:?}, although its manifest names it")]
+    #[error("{package} has no member {path:?}, although its manifest lists it")]
     NoMember {
         /// The package.
         package: Uri,
@@ -74,7 +74,7 @@ pub enum PackageError {
         path: Box<str>,
     },
     /// Several members of different bytes could be meant.
-    #[error("several members of {package} could be {path:?}: none is taken")]
+    #[error("{package} has several members that match {path:?}")]
     Ambiguous {
         /// The package.
         package: Uri,
@@ -92,7 +92,7 @@ pub enum PackageError {
         what: String,
     },
     /// More than the limits allow.
-    #[error("{package}: {what} passes the limit of {limit} bytes")]
+    #[error("{package}: {what} exceeds the limit of {limit} bytes")]
     TooLarge {
         /// The package.
         package: Uri,
@@ -140,7 +140,10 @@ impl PackageError {
     }
 
     pub(super) fn no_directory(package: &Uri) -> PackageError {
-        PackageError::NotZip { package: package.clone(), seen: "a file without a ZIP's directory at its end".into() }
+        PackageError::NotZip {
+            package: package.clone(),
+            seen: "a file without the directory of a ZIP at its end".into(),
+        }
     }
 
     pub(super) fn damaged(package: &Uri, what: impl Into<String>) -> PackageError {

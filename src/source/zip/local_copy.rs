@@ -192,7 +192,7 @@ impl Packages {
             attempts += 1;
             match self.receive_once(remote, body, &reservation).await {
                 Err(error @ PackageError::Http { .. }) if error.is_retryable() && attempts < ATTEMPTS => {
-                    tracing::debug!(%package, %error, "a whole package broke off, asking again");
+                    tracing::debug!(%package, %error, "the download of a package ended early; it is repeated");
                 }
                 outcome => return outcome,
             }

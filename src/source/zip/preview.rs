@@ -157,7 +157,9 @@ impl Packages {
             return Some(manifest);
         }
         let fetched = self.fetch_copy(listed, copy, version).await;
-        fetched.inspect_err(|why| tracing::info!(%package, %copy, why, "the copy of a manifest is of no use")).ok()
+        fetched
+            .inspect_err(|why| tracing::info!(%package, %copy, why, "a published copy of a manifest cannot be used"))
+            .ok()
     }
 
     pub(super) fn opened_stand_in(&self, package: &Uri, stand_in: &StandIn) -> Result<Manifest, PackageError> {
@@ -241,14 +243,14 @@ impl Packages {
         let sum = inside(directory).map_or(confirmed.sum, |(_, sum)| sum);
         let base = directory.version.base(package).to_string();
         self.keep(package, StandIn { base, sum, is_contradicted: true, ..confirmed });
-        tracing::warn!(%package, "a package says other things than what was published of it: its own manifest counts");
+        tracing::warn!(%package, "a package differs from the published copy of its manifest; its own manifest is used");
         self.shared.contradiction.notify_one();
     }
 
     fn keep(&self, package: &Uri, stand_in: StandIn) {
         let folder = &self.shared.config.folder;
         if let Err(error) = folder::replace_json(folder, &folder::file(folder, package, "preview"), &stand_in) {
-            tracing::warn!(%package, error = %chain(&error), "what is known of a package's manifest is lost with this process");
+            tracing::warn!(%package, error = %chain(&error), "the manifest of a package cannot be cached");
         }
         self.stand_ins().insert(package.clone(), stand_in);
     }

@@ -236,7 +236,7 @@ impl Remote {
     /// Offsets in a package mean nothing where a content coding lies over it.
     fn uncoded(&self, response: &Response) -> Result<(), PackageError> {
         let Some(coding) = &response.encoding else { return Ok(()) };
-        let what = format!("it is sent with the content coding {coding:?}, which was not asked for");
+        let what = format!("the server sends it with the content coding {coding:?}, which was not requested");
         Err(PackageError::damaged(&self.package, what))
     }
 

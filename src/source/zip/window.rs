@@ -210,7 +210,7 @@ impl Packages {
         match fill(&remote, window, &mut feed).await {
             Ok(()) => drop(feed),
             Err(error) => {
-                tracing::debug!(package = %remote.package, %error, "a window of a package broke off");
+                tracing::debug!(package = %remote.package, %error, "a range of a package ended early");
                 feed.fail(error);
             }
         }

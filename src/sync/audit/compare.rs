@@ -206,7 +206,7 @@ fn difference(shown: &Resource, listed: &Resource) -> Option<String> {
     ];
     let (what, ours, theirs) = pairs.into_iter().find(|(_, ours, theirs)| ours != theirs)?;
     let value = |value: Option<String>| value.unwrap_or_else(|| "none".to_owned());
-    Some(format!("{what} {} where {} is listed", value(ours), value(theirs)))
+    Some(format!("{what} is {}, but the Source lists {}", value(ours), value(theirs)))
 }
 
 /// The digests that show a difference: of one algorithm and unequal, or the only ones.

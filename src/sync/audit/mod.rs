@@ -66,7 +66,7 @@ pub enum AuditError {
     #[error("the catalog cannot be read")]
     Catalog(#[from] CatalogError),
     /// A thread of this program died.
-    #[error("a worker ended early")]
+    #[error("a thread of resyncfs failed")]
     Worker(#[from] tokio::task::JoinError),
 }
 

@@ -55,7 +55,7 @@ impl Synchronizer {
                 // The tree of an earlier time is whole or not at all.
                 Err(cause) if known.is_of_the_past() && !cause.is_gone() => return Err(cause),
                 Err(cause @ (SyncError::Source(_) | SyncError::Document { .. } | SyncError::Package(_))) => {
-                    tracing::warn!("the archive {archive} is left for now: {}", chain(&cause));
+                    tracing::warn!("the archive {archive} cannot be read now: {}", chain(&cause));
                 }
                 Err(cause) => return Err(cause),
             }
@@ -73,7 +73,7 @@ impl Synchronizer {
         let is_closed = known.is_followed_by(earlier.iter().chain(&read.documents));
         if is_closed || known.is_of_the_past() {
             if !earlier.is_empty() {
-                tracing::info!(set = %set.name, documents = earlier.len(), "archives hold the changes between");
+                tracing::info!(set = %set.name, documents = earlier.len(), "the changes in between are read from archives");
             }
             read.is_torn = !is_closed;
             read.documents.extend(earlier);

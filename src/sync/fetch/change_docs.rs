@@ -98,14 +98,14 @@ impl Synchronizer {
                         read.push(it);
                     }
                     Err(cause) if cause.is_gone() => {
-                        tracing::warn!("changes cannot be followed any more: {}", chain(&cause));
+                        tracing::warn!("changes can no longer be read: {}", chain(&cause));
                         self.unheard.push(Unheard { root: root.clone(), why: chain(&cause) });
                         read.extend(ReadChanges::gone(set.id, root, &known));
                         self.is_stale = true;
                     }
                     // What never was a list is none that fails: the schedule asks again, and status names it.
                     Err(SyncError::Source(cause)) if cause.is_no_list() && known.locations().next().is_none() => {
-                        tracing::warn!("changes are not followed: {}", chain(&cause));
+                        tracing::warn!("changes are not read: {}", chain(&cause));
                         self.unheard.push(Unheard { root: root.clone(), why: chain(&cause) });
                     }
                     Err(
@@ -114,7 +114,7 @@ impl Synchronizer {
                         | SyncError::Package(_)
                         | SyncError::Worker(_)),
                     ) => {
-                        tracing::warn!("changes cannot be followed for now: {}", chain(&cause));
+                        tracing::warn!("changes cannot be read now: {}", chain(&cause));
                         self.unheard.push(Unheard { root: root.clone(), why: chain(&cause) });
                         self.schedule.failed(root, chain(&cause), crate::sync::scheduler::jitter(), Instant::now());
                         self.lacks_packages |= matches!(purpose, Purpose::ChangeDump);
@@ -130,7 +130,7 @@ impl Synchronizer {
     /// Notes that something below `root` fails or cannot be read, where `why` says so; so it was `before` times in a row.
     pub(in crate::sync) fn note_failed(&mut self, root: &DocumentLocation, why: Option<String>, before: u32) {
         if let Some(why) = why {
-            tracing::warn!("some changes cannot be followed for now: {why}");
+            tracing::warn!("some changes cannot be read now: {why}");
             self.unheard.push(Unheard { root: root.clone(), why: why.clone() });
             self.schedule.failed_in_part(root, (why, before), crate::sync::scheduler::jitter(), Instant::now());
         }
@@ -327,7 +327,7 @@ fn lists_changes(leaf: &Leaf) -> bool {
     let is_list = matches!(leaf.capability, None | Some(Capability::ChangeList | Capability::Other(_)));
     if is_list && leaf.has_packages {
         let location = &leaf.document.location;
-        tracing::warn!(%location, "a Change List lists packages and no changes, as a Change Dump does: it is passed over");
+        tracing::warn!(%location, "a Change List lists packages and no changes, as a Change Dump does; it is ignored");
     }
     is_list && !leaf.has_packages
 }

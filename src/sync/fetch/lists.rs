@@ -217,16 +217,18 @@ impl Synchronizer {
     pub fn remarks(&mut self) -> Result<Vec<String>, SyncError> {
         let lacking = self.position()?.map(|position| position.lacking().collect::<Vec<_>>()).unwrap_or_default();
         let remark = |Missing { location, entries, why }: &Missing| match entries {
-            0 => format!("the tree lacks what {location} lists: {why}"),
-            _ => format!("the tree lacks a part of what {location} lists: {why}"),
+            0 => format!("the files of {location} are missing: {why}"),
+            _ => format!("some files of {location} are missing: {why}"),
         };
         let mut remarks: Vec<String> = lacking.iter().take(REMARKS).map(remark).collect();
         if lacking.len() > REMARKS {
-            remarks.push(format!("{} more parts are missing: see resyncfs status", lacking.len() - REMARKS));
+            remarks
+                .push(format!("{} more parts of the Source are missing: see resyncfs status", lacking.len() - REMARKS));
         }
         if self.catalog.revision()?.is_some_and(|revision| revision.totals.files == 0) {
             let entry = &self.config.entry;
-            remarks.push(format!("the tree is empty: the lists of {entry} hold nothing, or nothing that was chosen"));
+            remarks
+                .push(format!("the tree is empty: the lists of {entry} have no resources, or the filters choose none"));
         }
         Ok(remarks)
     }

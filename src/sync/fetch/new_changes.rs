@@ -96,8 +96,7 @@ impl NewChanges {
         if open > 0 {
             tracing::warn!(
                 deletions = open,
-                "undated deletions are not applied: their resources have not answered yet whether they are gone, and are \
-                 asked again"
+                "deletions without a time wait: the server has to confirm that the files are gone, and is asked again"
             );
         }
     }

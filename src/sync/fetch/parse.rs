@@ -133,7 +133,7 @@ impl ListParser {
             let work = self.work.clone();
             match thread::Builder::new().name("list-parser".into()).spawn(move || work.parse_parts()) {
                 Ok(thread) => self.threads.push(thread),
-                Err(cause) => tracing::debug!(%cause, "no further thread parses lists"),
+                Err(cause) => tracing::debug!(%cause, "no more threads can parse lists"),
             }
         }
     }

@@ -50,7 +50,7 @@ pub fn channels(source: &Source, host: Option<&str>) -> Vec<SetChannel> {
     let mut channels: Vec<SetChannel> = source.sets.iter().flat_map(of_set).collect();
     if channels.len() > MOST_CHANNELS {
         let left_out = channels.len() - MOST_CHANNELS;
-        tracing::warn!(left_out, "more channels than are subscribed to; their sets are polled");
+        tracing::warn!(left_out, "too many channels to subscribe to; their sets are polled");
         channels.truncate(MOST_CHANNELS);
     }
     channels

@@ -182,10 +182,10 @@ impl Cache {
     pub(super) fn remove_unexpected(&self, path: &Path) -> io::Result<Removal> {
         let removed = removal::remove(&self.folder, path);
         match &removed {
-            Ok(removal) => tracing::warn!(path = %path.display(), "not a whole file of the cache: {removal}"),
+            Ok(removal) => tracing::warn!(path = %path.display(), "an incomplete file in the cache: {removal}"),
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
             Err(cause) => {
-                tracing::error!(path = %path.display(), %cause, "not a whole file of the cache, and it cannot be removed: remove it by hand");
+                tracing::error!(path = %path.display(), %cause, "an incomplete file in the cache cannot be removed: remove it by hand");
             }
         }
         removed

@@ -257,14 +257,14 @@ fn names_of_html_stand_for_their_characters() {
 #[test]
 fn other_formats_are_named() {
     for (bytes, name) in [
-        ("<OAI-PMH xmlns='http://www.openarchives.org/OAI/2.0/'/>", "an answer of OAI-PMH"),
-        ("<ListBucketResult/>", "a listing of S3"),
+        ("<OAI-PMH xmlns='http://www.openarchives.org/OAI/2.0/'/>", "an OAI-PMH response"),
+        ("<ListBucketResult/>", "an S3 bucket listing"),
         ("{\"@context\":\"http://iiif.io/api/presentation/3/context.json\"}", "a IIIF manifest"),
         ("<!doctype html><html>", "an HTML page"),
         ("<rdf:RDF xmlns:rdf='x'>", "RDF"),
     ] {
         let said = failure(bytes).to_string();
-        assert!(said.contains(name) && said.contains("which is not read"), "{said}");
+        assert!(said.contains(name) && said.contains("which is not supported"), "{said}");
     }
 }
 
