@@ -165,7 +165,7 @@ fn a_catalog_without_room_beside_the_reserve_says_so_and_leaves_nothing() {
     let free = || free_space(disk.path()).unwrap();
     let is_told = |said: &str| {
         let of_disk = said.contains(&disk.path().display().to_string());
-        of_disk && ["no room for it", "cache-reserve=", "bytes are free"].iter().all(|part| said.contains(part))
+        of_disk && ["no space for it", "cache-reserve=", "bytes are free"].iter().all(|part| said.contains(part))
     };
     let mounted = Mounted::prepared_with_cache(&url, &options, disk.path());
 
@@ -393,7 +393,7 @@ fn a_refresh_that_finds_no_room_beside_the_reserve_has_the_cache_make_some() {
 
     eventually("the new tree is shown", || {
         let told = mounted.said();
-        assert!(!told.contains("no room for it"), "{told}");
+        assert!(!told.contains("no space for it"), "{told}");
         fs::read_dir(mounted.join("new")).is_ok_and(|names| names.count() == 20_000)
     });
     assert_eq!(fs::read(mounted.join("old/0")).unwrap(), Random::new(0).bytes(1 << 20));

@@ -2,10 +2,12 @@
 
 mod common;
 
-use common::mounted::Mounted;
+use common::mounted::{Mounted, PROGRAM};
 use common::source::{Fault, Resource, Source, URLSET};
 use std::collections::BTreeSet;
 use std::io::Write as _;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// The files shown, by path below the mount.
 fn files(mounted: &Mounted) -> BTreeSet<String> {
@@ -172,7 +174,7 @@ fn a_list_on_disk_is_known_by_its_whole_path() {
 
         assert_eq!(files(&mounted), set(&[name]));
 
-        let ended = std::process::Command::new(common::mounted::PROGRAM).arg("unmount").arg(mounted.path()).status();
+        let ended = Command::new(PROGRAM).arg("unmount").arg(mounted.path()).status();
         assert!(ended.unwrap().success());
     }
 }
@@ -192,4 +194,69 @@ fn a_mount_can_be_one_type_or_one_collection() {
     assert_eq!(shown("type=image/*"), set(&["b.png", "c.jpg"]));
     assert_eq!(shown("type=application/pdf,type=image/jpeg"), set(&["a.pdf", "c.jpg"]));
     assert_eq!(shown("type=image/*,collection=http://example.org/maps"), set(&["b.png"]));
+}
+
+/// Words of the libraries below, which help nobody.
+const LIBRARY_WORDS: [&str; 5] =
+    ["os error", "error sending request", "client error", "InvalidContentType", "dns error"];
+
+/// A failure within 5 s, in words of its own.
+#[test]
+fn a_wrong_address_is_explained_within_five_seconds() {
+    let source = Source::start();
+    let plain = source.url().replacen("http://", "https://", 1);
+    let closed = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+    let closed = format!("http://{closed}/");
+    for (address, words) in [
+        (closed.as_str(), "connection refused"),
+        (plain.as_str(), "does not speak TLS"),
+        ("http://no-such-host.invalid/", "cannot be resolved"),
+    ] {
+        for command in ["explore", "audit"] {
+            let began = Instant::now();
+            let output = Command::new(PROGRAM).args([command, address]).output().unwrap();
+            let said = String::from_utf8(output.stderr).unwrap();
+
+            assert_eq!(output.status.code(), Some(3), "{command} {address}: {said}");
+            assert!(said.contains(words) && said.contains(address), "{command} {address}: {said}");
+            assert!(!LIBRARY_WORDS.iter().any(|word| said.contains(word)), "{command} {address}: {said}");
+            assert!(began.elapsed() < Duration::from_secs(5), "{command} {address}: {:?}", began.elapsed());
+        }
+    }
+}
+
+#[test]
+fn a_401_names_the_options_for_credentials() {
+    let source = Source::start();
+    source.put("a", Resource::new("one"));
+    source.fault("resourcelist.xml", Fault::Status(401, String::new()), u64::MAX);
+
+    let said = Mounted::prepared(&source.list_url(), "").try_start().unwrap_err();
+
+    assert!(said.contains("netrc=") && said.contains("bearer-file="), "{said}");
+}
+
+/// A list that does not exist will not be there later.
+#[test]
+fn a_404_promises_nothing_for_later() {
+    let source = Source::start();
+    source.fault("resourcelist.xml", Fault::Status(404, String::new()), u64::MAX);
+
+    let said = Mounted::prepared(&source.list_url(), "").try_start().unwrap_err();
+
+    assert!(said.contains("404") && !said.contains("yet") && !said.contains("later"), "{said}");
+}
+
+#[test]
+fn a_site_without_a_list_has_a_reason_for_each_place() {
+    let source = shy_source();
+    source.page("page", html("<p>nothing here".into()));
+    let page = format!("{}page", source.url());
+
+    let said = Mounted::prepared(&page, "").try_start().unwrap_err();
+
+    for reason in ["page (text/html", ".well-known/resourcesync answered 404", "sitemap.xml answered 404"] {
+        assert!(said.contains(reason), "{reason}: {said}");
+    }
+    assert!(said.contains(&format!("Instead of {page}, give the address of the sitemap")), "{said}");
 }

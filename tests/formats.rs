@@ -122,7 +122,7 @@ fn a_readme_is_no_list() {
 
     let said = Mounted::prepared(&format!("{}README.txt", source.url()), "").try_start().unwrap_err();
 
-    assert!(said.contains("README.txt (text/plain, no document)"), "{said}");
+    assert!(said.contains("README.txt (text/plain, not a sitemap)"), "{said}");
 }
 
 #[test]

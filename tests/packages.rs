@@ -176,7 +176,7 @@ fn a_copy_of_a_manifest_that_lies_never_gives_wrong_bytes_and_is_corrected_by_th
     eventually("the manifest inside is taken over", || names(&mounted.path()).iter().eq(right.keys()));
     mounted.try_refresh().unwrap();
     assert!(tree(&mounted.path()) == right);
-    assert!(mounted.said().contains("its own manifest counts"), "{}", mounted.said());
+    assert!(mounted.said().contains("its own manifest is used"), "{}", mounted.said());
 }
 
 /// Lists this package too in the Resource Dump.

@@ -53,7 +53,7 @@ pub fn printable_json(value: &impl Display) -> String {
 }
 
 /// An error and its causes on one line: `message: cause: cause of the cause`. A cause that the message ends with is not repeated, nor is the
-/// beginning of one. Hidden characters are escaped, as a cause may quote what a server sent.
+/// beginning of one, nor the address that it begins with. Hidden characters are escaped, as a cause may quote a server's text.
 pub fn chain(error: &dyn Error) -> String {
     let mut line = error.to_string();
     let mut cause = error.source();
@@ -61,6 +61,9 @@ pub fn chain(error: &dyn Error) -> String {
         let text = inner.to_string();
         let text = text.trim_end();
         let subject = line.rsplit(": ").next().unwrap_or_default();
+        let named =
+            text.split_once(": ").filter(|(place, _)| !place.contains(' ') && line.contains(&format!("{place}: ")));
+        let text = named.map_or(text, |(_, rest)| rest);
         let goes_on = text.strip_prefix(subject).filter(|rest| rest.starts_with([':', ' '])).map(str::to_owned);
         if let Some(rest) = goes_on {
             line.push_str(&rest);
@@ -113,6 +116,10 @@ mod tests {
             "http://h/list.xml: 404 Not Found"
         );
         assert_eq!(line(&["it failed: no route", "no route"]), "it failed: no route");
+        assert_eq!(
+            line(&["not mounted", "http://h/: h gets no requests", "http://h/: cannot connect to h", "no route"]),
+            "not mounted: http://h/: h gets no requests: cannot connect to h: no route"
+        );
     }
 
     #[test]

@@ -155,13 +155,13 @@ impl fmt::Debug for Room {
 impl fmt::Display for Short {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Short { needed, free, floor } = self;
-        f.write_str("no room for it: ")?;
+        f.write_str("no space for it: ")?;
         if *needed > 0 {
-            write!(f, "{needed} bytes more are needed, ")?;
+            write!(f, "{needed} more bytes are needed, ")?;
         }
         write!(
             f,
-            "{free} bytes are free now and {floor} are to stay free. Free some space there, or mount with a smaller \
+            "{free} bytes are free, and {floor} are reserved. Free some space there, or set a smaller \
              -o cache-reserve=SIZE"
         )
     }

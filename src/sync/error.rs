@@ -12,8 +12,8 @@ pub enum SyncError {
     /// All that could be read holds nothing new. The rest is asked for again when it is due.
     #[error(transparent)]
     Behind(Box<SyncError>),
-    /// The Source did not give its documents.
-    #[error("the Source cannot be read")]
+    /// The Source's documents cannot be read.
+    #[error(transparent)]
     Source(#[from] SourceError),
     /// A list broke off or is no list.
     #[error("{location} cannot be read completely")]

@@ -98,7 +98,7 @@ pub enum HttpError {
         cause: ConnectionError,
     },
     /// The host failed so often in a row that it is left alone for a while; nothing was sent.
-    #[error("{uri}: {host} has failed several times in a row and is asked again in {} s", .retry_in.as_secs() + 1)]
+    #[error("{uri}: {host} has failed several times in a row, so it gets no requests for {} s", .retry_in.as_secs() + 1)]
     CircuitOpen {
         /// What was asked.
         uri: Uri,

@@ -119,10 +119,10 @@ async fn where_nothing_is_found_every_place_is_named() {
     let server = Loopback::with(&[("/repo/page", Answer::html("<p>")), ("/robots.txt", Answer::html("<p>"))]).await;
     let error = found(&server, "/repo/page").await.unwrap_err().to_string();
     for message in [
-        "/repo/page (text/html, no document)",
+        "/repo/page (text/html, not a sitemap)",
         "/repo/.well-known/resourcesync answered 404",
         "/.well-known/resourcesync answered 404",
-        "/robots.txt (text/html, no document)",
+        "/robots.txt (text/html, not a sitemap)",
         "/sitemap.xml answered 404",
     ] {
         assert!(error.contains(message), "{message} in {error}");
