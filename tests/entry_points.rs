@@ -196,7 +196,7 @@ fn a_mount_can_be_one_type_or_one_collection() {
     assert_eq!(shown("type=image/*,collection=http://example.org/maps"), set(&["b.png"]));
 }
 
-/// Words of the libraries below, which help nobody.
+/// Words of the libraries below, which do not help a person.
 const LIBRARY_WORDS: [&str; 5] =
     ["os error", "error sending request", "client error", "InvalidContentType", "dns error"];
 

@@ -31,8 +31,8 @@ fn lie(published: &[u8], served: &[u8], etag: Option<&str>) -> Resource {
 }
 
 /// Nothing is published but the length; each byte is the version.
-fn version(version: u8, octets: usize, etag: Option<String>) -> Resource {
-    Resource { md: format!("length=\"{octets}\""), etag, ..Resource::bare(vec![version; octets]) }
+fn version(version: u8, size: usize, etag: Option<String>) -> Resource {
+    Resource { md: format!("length=\"{size}\""), etag, ..Resource::bare(vec![version; size]) }
 }
 
 fn evict(path: &Path) {
@@ -42,38 +42,38 @@ fn evict(path: &Path) {
 
 /// Has the kernel drop the pages of `range`.
 fn drop_pages(file: &File, range: std::ops::Range<usize>) {
-    let (from, octets) = (range.start as i64, (range.end - range.start) as i64);
+    let (from, size) = (range.start as i64, (range.end - range.start) as i64);
     // SAFETY: posix_fadvise(2) takes no memory, and the descriptor is open.
-    unsafe { libc::posix_fadvise(file.as_raw_fd(), from, octets, libc::POSIX_FADV_DONTNEED) };
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), from, size, libc::POSIX_FADV_DONTNEED) };
 }
 
-fn read_at(file: &File, offset: usize, octets: usize) -> std::io::Result<Vec<u8>> {
-    let mut bytes = vec![0; octets];
+fn read_at(file: &File, offset: usize, size: usize) -> std::io::Result<Vec<u8>> {
+    let mut bytes = vec![0; size];
     file.read_exact_at(&mut bytes, offset as u64).map(|()| bytes)
 }
 
 /// The whole through a memory map; what cannot be read is EFAULT to the write that meets it, and kills nothing.
 fn read_by_mmap(path: &Path) -> std::io::Result<Vec<u8>> {
     let file = File::open(path)?;
-    let octets = file.metadata()?.size() as usize;
+    let size = file.metadata()?.size() as usize;
     // SAFETY: a new private mapping, whose address the kernel chooses.
     let map =
-        unsafe { libc::mmap(std::ptr::null_mut(), octets, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd(), 0) };
+        unsafe { libc::mmap(std::ptr::null_mut(), size, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd(), 0) };
     assert_ne!(map, libc::MAP_FAILED);
     let mut copy = tempfile::tempfile()?;
     let mut at = 0;
     let copied = loop {
-        if at == octets {
+        if at == size {
             break Ok(());
         }
         // SAFETY: the rest of the mapping, which write(2) reads by itself: a page that cannot be read is an error to it.
-        match unsafe { libc::write(copy.as_raw_fd(), map.byte_add(at), (octets - at).min(MIB)) } {
+        match unsafe { libc::write(copy.as_raw_fd(), map.byte_add(at), (size - at).min(MIB)) } {
             ..=0 => break Err(std::io::Error::last_os_error()),
             written => at += written as usize,
         }
     };
     // SAFETY: exactly the mapping made above, which nothing refers to any more.
-    unsafe { libc::munmap(map, octets) };
+    unsafe { libc::munmap(map, size) };
     copied?;
     let mut bytes = Vec::new();
     std::io::Seek::rewind(&mut copy)?;
@@ -93,8 +93,8 @@ fn wrong_end_seen_before_is_not_copied() {
     let mounted = Mounted::new(&source.list_url(), &format!("{QUIET},{NO_ROOM}"));
     for name in ["cat", "tail"] {
         let file = File::open(mounted.join(name)).unwrap();
-        for octets in [100, 66_000, 300_000] {
-            let _ = read_at(&file, published.len() - octets, octets);
+        for size in [100, 66_000, 300_000] {
+            let _ = read_at(&file, published.len() - size, size);
         }
     }
 
@@ -121,8 +121,8 @@ fn random_reads_alone_never_give_all_of_a_wrong_file() {
         let file = File::open(mounted.join(name)).unwrap();
 
         let read = |block: &usize| {
-            let octets = BLOCK.min(published.len() - block * BLOCK);
-            read_at(&file, block * BLOCK, octets).is_ok_and(|bytes| bytes != published[block * BLOCK..][..octets])
+            let size = BLOCK.min(published.len() - block * BLOCK);
+            read_at(&file, block * BLOCK, size).is_ok_and(|bytes| bytes != published[block * BLOCK..][..size])
         };
         let wrong = blocks.iter().filter(|block| read(block)).count();
 
@@ -134,8 +134,8 @@ fn random_reads_alone_never_give_all_of_a_wrong_file() {
 #[test]
 fn verified_file_never_gives_other_bytes_after_eviction() {
     let source = Source::start();
-    let octets = 17 * MIB + 5;
-    let (published, other) = (vec![b'A'; octets], vec![b'Z'; octets]);
+    let size = 17 * MIB + 5;
+    let (published, other) = (vec![b'A'; size], vec![b'Z'; size]);
     let kinds = [Some("\"v2\""), Some("\"v1\""), Some("W/\"v1\""), None];
     let name = |kind: usize| format!("file-{kind}");
     for (kind, etag) in kinds.iter().enumerate() {
@@ -149,7 +149,7 @@ fn verified_file_never_gives_other_bytes_after_eviction() {
         assert!(fs::read(&path).unwrap() == published);
         source.put(&name(kind), lie(&published, &other, *etag));
         evict(&path);
-        drop_pages(&file, MIB..octets);
+        drop_pages(&file, MIB..size);
 
         let middle = read_at(&file, 8 * MIB, 4096);
         assert!(middle.as_ref().map_or(true, |bytes| bytes[..] == published[..4096]), "{etag:?}: of another version");
@@ -189,15 +189,15 @@ fn file_that_came_coded_is_right_when_it_comes_plain() {
     assert!(fs::read(mounted.join("right")).unwrap() == published);
 }
 
-/// Promise: never two versions in one open file, also where nothing is published to tell them apart.
+/// Promise: never two versions in one open file, also where nothing is published that differs.
 #[test]
 fn open_file_without_digest_gives_one_version_after_eviction() {
     let source = Source::start();
-    let octets = 17 * MIB + 5;
+    let size = 17 * MIB + 5;
     type Etag = fn(u8) -> Option<String>;
     let kinds: [Etag; 3] = [|v| Some(format!("\"v{v}\"")), |v| Some(format!("W/\"v{v}\"")), |_| None];
     for (kind, etag) in kinds.iter().enumerate() {
-        source.put(&kind.to_string(), version(1, octets, etag(1)));
+        source.put(&kind.to_string(), version(1, size, etag(1)));
     }
     let mounted = Mounted::new(&source.list_url(), &format!("{QUIET},cache-size=1G"));
 
@@ -205,16 +205,16 @@ fn open_file_without_digest_gives_one_version_after_eviction() {
         let path = mounted.join(&kind.to_string());
         let file = File::open(&path).unwrap();
         assert!(fs::read(&path).unwrap().iter().all(|byte| *byte == 1));
-        source.put(&kind.to_string(), version(2, octets, etag(2)));
+        source.put(&kind.to_string(), version(2, size, etag(2)));
         evict(&path);
-        drop_pages(&file, 5 * MIB..octets);
+        drop_pages(&file, 5 * MIB..size);
 
-        for offset in [6 * MIB, 12 * MIB, 0, octets - 10] {
+        for offset in [6 * MIB, 12 * MIB, 0, size - 10] {
             let read = read_at(&file, offset, 10);
             assert!(read.as_ref().map_or(true, |bytes| *bytes == [1; 10]), "kind {kind}: {read:?} at {offset}");
         }
         eventually("the name has the new version", || {
-            fs::read(&path).is_ok_and(|bytes| bytes.len() == octets && bytes.iter().all(|byte| *byte == 2))
+            fs::read(&path).is_ok_and(|bytes| bytes.len() == size && bytes.iter().all(|byte| *byte == 2))
         });
     }
 }
@@ -297,7 +297,7 @@ fn no_sequential_reading_is_wrong_and_ends_well() {
         let files: Vec<(String, Vec<u8>)> = [17 * MIB + 7, 33 * MIB + 100_000]
             .into_iter()
             .enumerate()
-            .map(|(number, octets)| (number.to_string(), Random::new(round * 10 + number as u64).bytes(octets)))
+            .map(|(number, size)| (number.to_string(), Random::new(round * 10 + number as u64).bytes(size)))
             .collect();
         for (name, published) in &files {
             source.put(name, lie(published, published, Some("\"right\"")));
@@ -309,10 +309,10 @@ fn no_sequential_reading_is_wrong_and_ends_well() {
         for step in 0..16 {
             let (name, published) = &files[random.below(files.len() as u64) as usize];
             let path = mounted.join(name);
-            let told = format!("round {round}, step {step}, {room}");
+            let context = format!("round {round}, step {step}, {room}");
             let is_right = |read: std::io::Result<Vec<u8>>| {
                 if let Ok(bytes) = read {
-                    assert!(bytes == *published, "{told}: {} bytes", bytes.len());
+                    assert!(bytes == *published, "{context}: {} bytes", bytes.len());
                 }
             };
             let seed = random.number();
@@ -345,7 +345,7 @@ fn no_sequential_reading_is_wrong_and_ends_well() {
             source.put(name, lie(published, published, Some("\"right\"")));
         }
         for (name, published) in &files {
-            eventually("a Source that tells the truth is read", || {
+            eventually("a Source that serves the published bytes is read", || {
                 mounted.try_refresh().unwrap();
                 fs::read(mounted.join(name)).is_ok_and(|bytes| bytes == *published)
             });
@@ -354,12 +354,12 @@ fn no_sequential_reading_is_wrong_and_ends_well() {
 }
 
 /// Reads of a few bytes: from the end backwards, at odd offsets, here and there.
-fn look_about(path: &Path, octets: usize, seed: u64) {
+fn look_about(path: &Path, size: usize, seed: u64) {
     let mut random = Random::new(seed);
     let Ok(file) = File::open(path) else { return };
     for _ in 0..1 + random.below(12) {
         let length = [1, 3, 4097, BLOCK + 1, 300_001][random.below(5) as usize];
-        let back = octets - length;
+        let back = size - length;
         let offset = match random.below(3) {
             0 => back - random.below(2 * BLOCK as u64) as usize,
             1 => random.below(BLOCK as u64) as usize,
@@ -375,31 +375,31 @@ fn open_file_is_of_one_version_whatever_changes() {
     for round in 0..rounds() {
         let mut random = Random::new(200 + round);
         let source = Source::start();
-        let octets = 17 * MIB + 5;
+        let size = 17 * MIB + 5;
         let etags: [fn(u8) -> Option<String>; 3] =
             [|v| Some(format!("\"v{v}\"")), |v| Some(format!("W/\"v{v}\"")), |_| None];
         let etag = etags[(round % 3) as usize];
         let mut current = 1;
-        source.put("a", version(current, octets, etag(current)));
+        source.put("a", version(current, size, etag(current)));
         let room = ["cache-size=1G", NO_ROOM][(round / 3 % 2) as usize];
         let mounted = Mounted::new(&source.list_url(), &format!("{QUIET},{room}"));
         let path = mounted.join("a");
         let mut open: Vec<(File, Option<u8>)> = Vec::new();
 
         for step in 0..40 {
-            let at = random.below(octets as u64 - 5000) as usize;
+            let at = random.below(size as u64 - 5000) as usize;
             match random.below(8) {
                 0 => {
                     current += 1;
-                    source.put("a", version(current, octets, etag(current)));
+                    source.put("a", version(current, size, etag(current)));
                 }
                 1 => evict(&path),
                 2 if open.len() < 3 => open.extend(File::open(&path).ok().map(|file| (file, None))),
-                3 => open.iter().for_each(|(file, _)| drop_pages(file, at..octets)),
+                3 => open.iter().for_each(|(file, _)| drop_pages(file, at..size)),
                 4 => drop(fs::read(&path)),
                 5 => source.fault("a", Fault::Cut(at), 1),
                 _ => {
-                    let length = [10, 5000, octets - at][random.below(3) as usize];
+                    let length = [10, 5000, size - at][random.below(3) as usize];
                     for (file, seen) in &mut open {
                         let Ok(bytes) = read_at(file, at, length) else { continue };
                         let first = *seen.get_or_insert(bytes[0]);

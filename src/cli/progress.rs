@@ -133,7 +133,7 @@ impl Progress {
                 done: so_far.documents,
                 of: Some(so_far.known),
                 bytes: so_far.bytes,
-                of_bytes: None,
+                of_bytes: so_far.of_bytes,
             },
             Stage::Reading(entries) => {
                 Work { activity: "reading lists", unit: "resource", done: entries, ..Work::default() }

@@ -135,7 +135,7 @@ pub enum Verdict {
 /// Compares a complete body with what is expected. The length is held to as the digest is.
 pub fn judge(expected: &Expected, seen: &Seen) -> Verdict {
     if let Some(length) = expected.length.filter(|length| *length != seen.length) {
-        return Verdict::Wrong(format!("the server sent {} bytes, but {length} are published", seen.length));
+        return Verdict::Wrong(format!("it has {} bytes, but {length} are published", seen.length));
     }
     if let Some(published) = expected.published {
         return if published == seen.digest {

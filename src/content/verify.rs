@@ -63,7 +63,7 @@ impl Content {
             Ok(None) => Checked::Absent,
             Ok(Some(seen)) => match judge(&expected, &seen) {
                 Verdict::Right(_) => Checked::Intact(held.length()),
-                Verdict::Wrong(what) => Checked::Corrupt(format!("of the cached copy {what}")),
+                Verdict::Wrong(what) => Checked::Corrupt(format!("the cached copy is wrong: {what}")),
                 Verdict::Other => Checked::Corrupt("the cached copy is not what was downloaded".to_owned()),
             },
         }

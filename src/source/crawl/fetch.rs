@@ -44,14 +44,23 @@ pub(super) enum Fetched {
     Package,
 }
 
-/// Brings the document of `location` into `cache`, as `asking` says; `received` is called with each count of bytes.
+/// What arrives of a document.
+#[derive(Clone, Copy)]
+pub(super) enum Received {
+    /// The head of the answer, with the length that it announces.
+    Length(Option<u64>),
+    /// So many bytes of the body.
+    Bytes(u64),
+}
+
+/// Brings the document of `location` into `cache`, as `asking` says; `received` is called with all that arrives.
 pub(super) async fn fetch(
     client: &Client,
     cache: &DocumentCache,
     location: &DocumentLocation,
     limits: Limits,
     asking: Asking<'_>,
-    received: &(dyn Fn(u64) + Send + Sync),
+    received: &(dyn Fn(Received) + Send + Sync),
 ) -> Result<Fetched, SourceError> {
     let uri = match location {
         DocumentLocation::Uri(uri) => uri,
@@ -114,9 +123,10 @@ async fn receive(
     location: &DocumentLocation,
     mut response: Response,
     limits: Limits,
-    received: &(dyn Fn(u64) + Send + Sync),
+    received: &(dyn Fn(Received) + Send + Sync),
 ) -> Result<Result<Fetched, HttpError>, SourceError> {
     let mut new = cache.receive(location)?;
+    received(Received::Length(response.content_length));
     let (mut size, mut waiting) = (0, Vec::new());
     loop {
         let bytes = match response.body.chunk().await {
@@ -127,7 +137,7 @@ async fn receive(
         let is_beginning = size < MAGIC_BYTES;
         size += bytes.len() as u64;
         check_size(location, size, limits)?;
-        received(bytes.len() as u64);
+        received(Received::Bytes(bytes.len() as u64));
         waiting.extend_from_slice(&bytes);
         if is_beginning && PACKAGE_MAGIC.iter().any(|magic| waiting.starts_with(magic)) {
             return Ok(Ok(Fetched::Package));
@@ -162,7 +172,7 @@ fn copy(
     cache: &DocumentCache,
     path: &Path,
     limits: Limits,
-    received: &(dyn Fn(u64) + Send + Sync),
+    received: &(dyn Fn(Received) + Send + Sync),
 ) -> Result<Fetched, SourceError> {
     let location = DocumentLocation::File(path.to_owned());
     let failed = |cause: io::Error| SourceError::File { path: path.to_owned(), cause };
@@ -181,7 +191,7 @@ fn copy(
         size += length as u64;
         check_size(&location, size, limits)?;
         new.write(&block[..length])?;
-        received(length as u64);
+        received(Received::Bytes(length as u64));
     }
     let document = new.commit(None, Some(modified.into()), Validators::default())?;
     Ok(Fetched::Document { document, bytes: 0, max_age: None })

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::document::{Capability, Deviations, DocumentError, Entry, Header, Limits};
 pub use crawled::{Crawled, Leaf};
-use fetch::{Fetched, fetch};
+use fetch::{Fetched, Received, fetch};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -81,6 +81,8 @@ pub struct Progress {
     pub known: u64,
     /// Bytes transferred.
     pub bytes: u64,
+    /// The length of the only document that is known of, where its server announces it.
+    pub of_bytes: Option<u64>,
 }
 
 /// Every child, through caches, and none may fail for now.
@@ -114,7 +116,12 @@ pub async fn crawl(
         change(&mut counts);
         progress(*counts);
     };
-    let received = |bytes| count(&|counts| counts.bytes += bytes);
+    let received = |received| {
+        count(&|counts| match received {
+            Received::Length(length) => counts.of_bytes = length.filter(|_| counts.known == 1),
+            Received::Bytes(bytes) => counts.bytes += bytes,
+        });
+    };
     let mut crawl = Crawl {
         cache,
         limits,
@@ -144,7 +151,10 @@ pub async fn crawl(
                 (number, fetch(client, cache, &location, limits, asking, received).await)
             });
         }
-        count(&|counts| counts.known = crawl.nodes.len() as u64);
+        count(&|counts| {
+            counts.known = crawl.nodes.len() as u64;
+            counts.of_bytes = counts.of_bytes.filter(|_| counts.known == 1);
+        });
         let Some((number, fetched)) = in_flight.next().await else { break };
         crawl.arrived(number, fetched)?;
         crawl.advance();

@@ -97,7 +97,11 @@ async fn progress_counts_up_to_everything() {
     let seen = seen.into_inner().unwrap();
     assert!(seen.windows(2).all(|pair| pair[0].documents <= pair[1].documents && pair[0].bytes <= pair[1].bytes));
     let bytes = crawled.documents().map(|document| document.size).sum();
-    assert_eq!(seen.last(), Some(&Progress { documents: 3, known: 3, bytes }));
+    assert_eq!(seen.last(), Some(&Progress { documents: 3, known: 3, bytes, of_bytes: None }));
+    assert!(
+        seen.iter().any(|it| it.known == 1 && it.of_bytes.is_some()),
+        "the length of the first is announced: {seen:?}"
+    );
 }
 
 #[tokio::test]
