@@ -4,6 +4,7 @@ use super::render::{count, duration, printable, printable_value, size, thousands
 use crate::mount::service::stderr_is_journal;
 use crate::sync::Stage;
 use std::io::{IsTerminal, Write};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -93,16 +94,17 @@ impl Progress {
     /// Starts the display. `logs` says that log lines go to standard error too; then the progress has whole lines of its own.
     pub fn start(logs: bool) -> Progress {
         let is_live = !logs && std::io::stderr().is_terminal();
-        let display = Arc::new(Mutex::new(Display::new(is_live, Box::new(std::io::stderr()))));
+        let step = if is_live { LIVE_STEP } else { LINE_STEP };
+        let (stop, stopped) = mpsc::channel();
+        let display = Display { stop: Some(stop), ..Display::new(is_live, Box::new(std::io::stderr())) };
+        let display = Arc::new(Mutex::new(display));
         let drawn = display.clone();
         let draw = move || {
-            loop {
-                std::thread::sleep(if is_live { LIVE_STEP } else { LINE_STEP });
+            while stopped.recv_timeout(step) == Err(RecvTimeoutError::Timeout) {
                 let mut display = lock(&drawn);
-                if display.is_over {
-                    return;
+                if display.stop.is_some() {
+                    display.draw(Instant::now());
                 }
-                display.draw(Instant::now());
             }
         };
         // Without that thread the command does its work all the same.
@@ -180,7 +182,8 @@ struct Display {
     current: Option<(Work, Instant)>,
     /// Whether a live line stands on the terminal.
     is_drawn: bool,
-    is_over: bool,
+    /// Stops the thread that draws when it is dropped.
+    stop: Option<Sender<()>>,
     /// What a person must know of the new tree.
     remarks: Vec<Box<str>>,
 }
@@ -188,7 +191,7 @@ struct Display {
 impl Display {
     fn new(is_live: bool, output: Box<dyn Write + Send>) -> Display {
         let began = Instant::now();
-        Display { is_live, output, began, current: None, is_drawn: false, is_over: false, remarks: Vec::new() }
+        Display { is_live, output, began, current: None, is_drawn: false, stop: None, remarks: Vec::new() }
     }
 
     fn report(&mut self, work: Work, now: Instant) {
@@ -224,7 +227,7 @@ impl Display {
     }
 
     fn end(&mut self) {
-        self.is_over = true;
+        self.stop = None;
         self.clear();
     }
 

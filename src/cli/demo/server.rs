@@ -3,9 +3,9 @@
 use super::collection::{Resource, resources};
 use crate::document::Timestamp;
 use axum::Router;
-use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, Method, Response, StatusCode, Uri, header};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
 use std::fmt::Write as _;
 use std::io;
 use std::net::SocketAddr;
@@ -39,17 +39,11 @@ pub fn start() -> io::Result<SocketAddr> {
     Ok(address)
 }
 
-fn answer(
-    published: &Published,
-    method: &Method,
-    path: &str,
-    request: &HeaderMap,
-    address: SocketAddr,
-) -> Response<Body> {
+fn answer(published: &Published, method: &Method, path: &str, request: &HeaderMap, address: SocketAddr) -> Response {
     let mut published = published.lock().unwrap_or_else(PoisonError::into_inner);
     if method == Method::POST && path == "/publish" {
         published.push(Timestamp::now());
-        return respond(StatusCode::OK, "text/plain", "", b"published\n".to_vec());
+        return "published\n".into_response();
     }
     let collection = resources(&published);
     let base = format!("http://{address}");
@@ -63,26 +57,14 @@ fn answer(
         Some(text) => ("application/xml", text.into_bytes()),
         None => match collection.into_iter().find(|resource| resource.path == path[1..]) {
             Some(resource) => (resource.media_type, resource.bytes),
-            None => return respond(StatusCode::NOT_FOUND, "text/plain", "", b"not found\n".to_vec()),
+            None => return (StatusCode::NOT_FOUND, "not found\n").into_response(),
         },
     };
     let etag = format!("\"{:016x}\"", xxhash_rust::xxh3::xxh3_64(&bytes));
     if request.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == etag.as_bytes()) {
-        return respond(StatusCode::NOT_MODIFIED, media_type, &etag, Vec::new());
+        return (StatusCode::NOT_MODIFIED, [(header::ETAG, etag)]).into_response();
     }
-    respond(StatusCode::OK, media_type, &etag, bytes)
-}
-
-fn respond(status: StatusCode, media_type: &'static str, etag: &str, bytes: Vec<u8>) -> Response<Body> {
-    let mut response = Response::new(Body::from(bytes));
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(media_type));
-    if let Ok(etag) = header::HeaderValue::from_str(etag)
-        && !etag.is_empty()
-    {
-        response.headers_mut().insert(header::ETAG, etag);
-    }
-    response
+    ([(header::CONTENT_TYPE, media_type.to_owned()), (header::ETAG, etag)], bytes).into_response()
 }
 
 const URLSET: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\" \

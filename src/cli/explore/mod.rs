@@ -31,7 +31,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use survey::Survey;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Deadline of each request.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -66,15 +66,16 @@ pub fn run(args: ExploreArgs, verbosity: u8) -> Result<u8, CliError> {
     let client = Client::new(HttpConfig { waits_for_hosts: false, ..http(&options, &entry, TIMEOUT)? })
         .map_err(|cause| CliError::of(Exit::Usage, &cause))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(failed)?;
-    // Before the first file is written, so that no signal leaves one behind.
-    let mut signals = runtime.block_on(async { Signals::new() }).map_err(failed)?;
+    // Before the first file is written, so that the signal leaves none behind.
+    let mut terminate = runtime.block_on(async { signal(SignalKind::terminate()) }).map_err(failed)?;
     let scratch = Scratch::of("explore").map_err(failed)?;
     let spooled_in = scratch.path().to_owned();
     let report = runtime.block_on(async {
         let exploring = tokio::spawn(explore(client, entry, options, spooled_in, progress.clone()));
         tokio::select! {
             explored = exploring => explored.map_err(|cause| CliError::of(Exit::Failure, &cause))?,
-            () = signals.any() => Err(CliError::new(Exit::Interrupted, "interrupted")),
+            _ = tokio::signal::ctrl_c() => Err(CliError::new(Exit::Interrupted, "interrupted")),
+            _ = terminate.recv() => Err(CliError::new(Exit::Interrupted, "interrupted")),
         }
     });
     // Tasks that a signal interrupts must end before their folder is removed.
@@ -85,25 +86,6 @@ pub fn run(args: ExploreArgs, verbosity: u8) -> Result<u8, CliError> {
     let text = if args.json { format!("{}\n", printable_json(&json!(report))) } else { printable(&report.text()) };
     tell(&text).map_err(failed)?;
     Ok(Exit::Success as u8)
-}
-
-/// The signals that interrupt the command.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    fn new() -> std::io::Result<Signals> {
-        Ok(Signals { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
-    }
-
-    async fn any(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
 }
 
 async fn explore(

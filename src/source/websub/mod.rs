@@ -46,7 +46,7 @@ pub struct WebsubConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum WebsubError {
     /// The address cannot be listened on.
-    #[error("nothing can listen on {listen}")]
+    #[error("cannot listen on {listen}")]
     Listen {
         /// As configured.
         listen: Box<str>,
@@ -61,7 +61,7 @@ pub enum WebsubError {
         address: SocketAddr,
     },
     /// The operating system has no random bytes.
-    #[error("no random path can be made")]
+    #[error("this machine has no random numbers")]
     Random {
         /// Its answer.
         cause: getrandom::Error,
