@@ -119,7 +119,7 @@ fn a_list_without_end_does_not_fill_the_disk_of_the_cache() {
     assert!(least >= (24 - 4) << 20, "{least} octets were free");
     let told = String::from_utf8(ended.stderr).unwrap();
     assert_eq!(ended.status.code(), Some(7), "{told}");
-    for part in [&*url, "cache-reserve=", &format!("{} are to stay free", 24 << 20)] {
+    for part in [&*url, "cache-reserve=", &format!("{} are reserved", 24 << 20)] {
         assert!(told.contains(part), "{part}: {told}");
     }
     let left: Vec<_> =

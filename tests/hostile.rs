@@ -229,7 +229,7 @@ fn no_redirect_leads_into_this_machine_or_its_network() {
         assert!(fs::read(mounted.join(&format!("r/{number}"))).is_err(), "{target}");
     }
     let said = mounted.said();
-    let refusals = said.matches("refused to go to ").count() + said.matches("only http and https").count();
+    let refusals = said.matches(" are not allowed: ").count() + said.matches("only http and https").count();
     assert!(refusals >= targets.len(), "each is refused before it is asked: {said}");
 }
 

@@ -61,9 +61,11 @@ pub fn chain(error: &dyn Error) -> String {
         let text = inner.to_string();
         let text = text.trim_end();
         let subject = line.rsplit(": ").next().unwrap_or_default();
-        let named =
-            text.split_once(": ").filter(|(place, _)| !place.contains(' ') && line.contains(&format!("{place}: ")));
-        let text = named.map_or(text, |(_, rest)| rest);
+        let is_named = |place: &str| {
+            let is_address = place.contains('/') && !place.contains(' ');
+            is_address && [": ", " "].iter().any(|after| line.contains(&format!("{place}{after}")))
+        };
+        let text = text.split_once(": ").filter(|(place, _)| is_named(place)).map_or(text, |(_, rest)| rest);
         let goes_on = text.strip_prefix(subject).filter(|rest| rest.starts_with([':', ' '])).map(str::to_owned);
         if let Some(rest) = goes_on {
             line.push_str(&rest);
@@ -119,6 +121,10 @@ mod tests {
         assert_eq!(
             line(&["not mounted", "http://h/: h gets no requests", "http://h/: cannot connect to h", "no route"]),
             "not mounted: http://h/: h gets no requests: cannot connect to h: no route"
+        );
+        assert_eq!(
+            line(&["http://h/a cannot be downloaded", "http://h/a: no route"]),
+            "http://h/a cannot be downloaded: no route"
         );
     }
 

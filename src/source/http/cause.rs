@@ -31,7 +31,13 @@ fn innermost(error: &(dyn Error + 'static)) -> String {
         last = cause;
     }
     let text = last.to_string();
-    text.strip_prefix("failed to lookup address information: ").unwrap_or(&text).to_owned()
+    match text.strip_prefix("failed to lookup address information: ") {
+        Some(reason) => reason.to_owned(),
+        None if text == "tls handshake eof" => {
+            "the server closed the connection instead of speaking TLS; is it an http:// address?".to_owned()
+        }
+        None => text,
+    }
 }
 
 /// Why there is no TLS connection.
