@@ -341,10 +341,10 @@ mod tests {
             ..losses(100, 0)
         };
 
-        assert_eq!(decide(&losses(3, 3)).why, "none of the 3 files would be left");
+        assert_eq!(decide(&losses(3, 3)).why, "all 3 files would be deleted");
         assert_eq!(decide(&losses(3, 3)).held, Held::All);
         assert_eq!(decide(&Losses { coming: 1, ..losses(3, 3) }).held, Held::Nothing);
-        assert_eq!(decide(&of_set(1, true, 1, 0)).why, "none of the 1 files of set 7 would be left");
+        assert_eq!(decide(&of_set(1, true, 1, 0)).why, "all 1 files of set 7 would be deleted");
         assert_eq!(decide(&of_set(1, true, 1, 0)).held, of(&[7]));
         assert_eq!(decide(&of_set(1, true, 1, 1)).held, Held::Nothing);
         assert_eq!(decide(&of_set(2, true, 1, 0)).held, Held::Nothing);
