@@ -156,8 +156,12 @@ impl Report {
             }
             return;
         }
-        let _ = writeln!(text, "\nSpeed        {} per answer (median of {answered})", duration(*median));
-        let _ = write!(text, "  ls -l      about {}", duration(*listing));
+        let _ = writeln!(
+            text,
+            "\nSpeed        {} per answer (median of {answered})",
+            duration((*median).max(Duration::from_millis(1)))
+        );
+        let _ = write!(text, "  ls -l      about {}", estimate(*listing));
         if self.survey.with_length < self.survey.resources && sized < answered {
             let unsized_files = answered - sized;
             let _ = write!(
@@ -165,7 +169,7 @@ impl Report {
                 ", plus the download of each file without a known size ({unsized_files} of {answered} sample files)"
             );
         }
-        let _ = writeln!(text, "\n  grep -r    about {}, plus the time for the downloads", duration(*reading));
+        let _ = writeln!(text, "\n  grep -r    about {}, plus the time for the downloads", estimate(*reading));
         let Validators { strong, other, none } = validators;
         if strong < answered {
             let _ = writeln!(
@@ -211,6 +215,11 @@ impl SetReport {
             let _ = writeln!(text, "             {capability:<22} {topic} by {hub}");
         }
     }
+}
+
+/// An estimate is not exact enough for parts of a second.
+fn estimate(time: Duration) -> String {
+    if time < Duration::from_secs(1) { "a second or less".to_owned() } else { duration(time) }
 }
 
 fn write_values(text: &mut String, title: &str, values: &BTreeMap<String, u64>, option: &str) {
