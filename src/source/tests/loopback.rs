@@ -193,6 +193,7 @@ impl Loopback {
             ca_bundle: None,
             rate: None,
             connections: 16,
+            waits_for_hosts: true,
             connect_timeout: Duration::from_secs(5),
             low_speed_limit: 1,
             low_speed_time: Duration::from_secs(30),
