@@ -210,7 +210,7 @@ mod tests {
         let short = room.take(Path::new("/"), 4 * MIB, 200 * MIB + 1).unwrap_err();
 
         assert_eq!(short, Short { needed: 200 * MIB + 1, free: 300 * MIB, floor: 100 * MIB });
-        for part in ["209715201 bytes more are needed", "314572800", "104857600", "cache-reserve="] {
+        for part in ["209715201 more bytes are needed", "314572800", "104857600", "cache-reserve="] {
             assert!(short.to_string().contains(part), "{short}");
         }
     }

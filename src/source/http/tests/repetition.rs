@@ -105,7 +105,7 @@ async fn a_pause_past_the_deadline_is_reported_at_once() {
 
     client.send(resource("/a")).await.unwrap_err();
     let error = client.send(resource("/b")).await.unwrap_err();
-    assert!(error.to_string().ends_with("asked for a pause of another 60 s"), "{error}");
+    assert!(error.to_string().ends_with("allows no requests for another 60 s"), "{error}");
     assert!(client.send(document("/other")).await.is_ok());
     assert_eq!(server.received().len(), 5);
 
