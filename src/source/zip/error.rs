@@ -20,7 +20,7 @@ pub enum PackageError {
         cause: Arc<HttpError>,
     },
     /// A package of another kind, or no package at all.
-    #[error("{package} is not a ZIP file but {seen}; resources are downloaded from their own addresses")]
+    #[error("{package} is not a ZIP file, it is {seen}; resources are downloaded from their own addresses")]
     NotZip {
         /// The package.
         package: Uri,
@@ -140,10 +140,7 @@ impl PackageError {
     }
 
     pub(super) fn no_directory(package: &Uri) -> PackageError {
-        PackageError::NotZip {
-            package: package.clone(),
-            seen: "a file without the directory of a ZIP at its end".into(),
-        }
+        PackageError::NotZip { package: package.clone(), seen: "a file without a ZIP's directory at its end".into() }
     }
 
     pub(super) fn damaged(package: &Uri, what: impl Into<String>) -> PackageError {
