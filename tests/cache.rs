@@ -302,7 +302,7 @@ fn the_list_tells_what_is_mounted_and_what_each_takes() {
     assert!(of(true)["mounted"].as_str().unwrap().ends_with(&format!("mounted at {}", one.path().display())));
     assert_eq!(of(false)["options"][0], "include=a/1");
     assert_eq!(of(false)["source"], source.url());
-    assert!(of(false)["catalog_octets"].as_u64().unwrap() > 0);
+    assert!(of(false)["catalog_bytes"].as_u64().unwrap() > 0);
     let text = told(&cache(&["list"], one.cache()));
     assert!(text.contains("2 trees; 4 cached files"), "{text}");
 }

@@ -6,7 +6,7 @@ use super::render::{count, size, thousands};
 use super::{CliError, Exit, tell};
 use crate::content::verify::Checked;
 use crate::mount::identity::default_cache;
-use crate::mount::kept::{Cleared, Kept, Listing, Which};
+use crate::mount::kept::{CacheFolder, Cleared, Listing, Which};
 use crate::platform::error_chain::printable_json;
 use serde_json::json;
 use std::fmt::Write as _;
@@ -72,14 +72,14 @@ pub fn run(args: CacheArgs) -> Result<u8, CliError> {
     exit.map(|exit| exit as u8)
 }
 
-fn kept(options: &[String]) -> Result<Kept, CliError> {
+fn kept(options: &[String]) -> Result<CacheFolder, CliError> {
     let cache = Options::parse(options)?.cache.or_else(default_cache).ok_or_else(|| {
         CliError::new(Exit::Cache, "there is no cache folder for this user; name one with -o cache=DIR")
     })?;
-    Ok(Kept::new(cache))
+    Ok(CacheFolder::new(cache))
 }
 
-fn list(kept: &Kept, json: bool) -> Result<Exit, CliError> {
+fn list(kept: &CacheFolder, json: bool) -> Result<Exit, CliError> {
     let listing = kept.list()?;
     say(&if json { format!("{}\n", printable_json(&json!(listing))) } else { text(&listing) })?;
     Ok(Exit::Success)
@@ -93,7 +93,7 @@ fn text(listing: &Listing) -> String {
         if !tree.options.is_empty() {
             let _ = writeln!(text, "  options    {}", printable_value(&tree.options.join(",")));
         }
-        let (catalog, objects) = (size(tree.catalog_octets), size(tree.object_octets));
+        let (catalog, objects) = (size(tree.catalog_bytes), size(tree.object_bytes));
         let _ = writeln!(text, "  takes      {catalog}, and {objects} in {}", count(tree.objects, "cached file"));
         let _ = writeln!(text, "  last used  {}", tree.last_used.as_deref().unwrap_or("not known"));
         let _ = writeln!(text, "  in use     {}\n", printable_value(tree.mounted.as_deref().unwrap_or("no")));
@@ -103,12 +103,12 @@ fn text(listing: &Listing) -> String {
         "{}; {} with {} in all",
         count(listing.trees.len() as u64, "tree"),
         count(listing.objects, "cached file"),
-        size(listing.object_octets)
+        size(listing.object_bytes)
     );
     text
 }
 
-fn verify(kept: &Kept, json: bool) -> Result<Exit, CliError> {
+fn verify(kept: &CacheFolder, json: bool) -> Result<Exit, CliError> {
     let live = std::io::stderr().is_terminal();
     let mut damaged = Vec::new();
     let mut looked = 0;
@@ -135,7 +135,7 @@ fn verify(kept: &Kept, json: bool) -> Result<Exit, CliError> {
         format!(
             "{} intact ({}), {} damaged and removed, {} could not be read\n",
             count(verification.intact, "cached file"),
-            size(verification.octets),
+            size(verification.bytes),
             thousands(verification.damaged),
             thousands(verification.failed)
         )
@@ -147,7 +147,7 @@ fn verify(kept: &Kept, json: bool) -> Result<Exit, CliError> {
     })
 }
 
-fn clear(kept: &Kept, name: Option<String>, unused: bool) -> Result<Exit, CliError> {
+fn clear(kept: &CacheFolder, name: Option<String>, unused: bool) -> Result<Exit, CliError> {
     let which = name.clone().map_or(Which::All, Which::Named);
     let Some(cleared) = kept.clear(&which)? else {
         let name = name.unwrap_or_default();
@@ -178,7 +178,7 @@ fn sentence(cleared: &Cleared) -> String {
         "{} and {} removed ({}){kept}\n",
         count(cleared.trees.len() as u64, "tree"),
         count(cleared.objects, "cached file"),
-        size(cleared.octets)
+        size(cleared.bytes)
     )
 }
 

@@ -1,4 +1,4 @@
-//! What lies in a cache folder, looked at and cleared by whoever mounts nothing from it now: [`super::identity`] draws it.
+//! What a cache folder holds: listed, verified and cleared, also while mounts use it. [`super::identity`] draws the folder.
 
 use super::MountError;
 use crate::catalog::{CatalogError, FolderLock};
@@ -13,32 +13,32 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// What a tree is called that is being removed, before its name and the process.
+/// Prefix of the folder of a tree that is being removed; its name and the process follow.
 const CLEARED: &str = ".cleared-";
 
 /// A cache folder.
-pub struct Kept {
+pub struct CacheFolder {
     cache: PathBuf,
 }
 
 /// One tree: a Source with the options that make it this tree.
 #[derive(Clone, Debug, Serialize)]
 pub struct KeptTree {
-    /// The folder's name: a digest of all that follows.
+    /// The folder's name: a digest of Source and options.
     pub name: String,
     /// What was mounted.
     pub source: String,
     /// The options of its identity.
     pub options: Vec<String>,
-    /// Octets of catalog, lists, packages and log.
-    pub catalog_octets: u64,
+    /// Bytes of catalog, lists, packages and log.
+    pub catalog_bytes: u64,
     /// Cached objects.
     pub objects: u64,
-    /// Their octets; those that other trees have too count in each.
-    pub object_octets: u64,
-    /// When it was mounted last, or something of it read.
+    /// Bytes of these objects. An object of several trees counts in each.
+    pub object_bytes: u64,
+    /// When it was last mounted or read.
     pub last_used: Option<String>,
-    /// Process and mount point, where it is mounted.
+    /// Process and mount point, while it is mounted.
     pub mounted: Option<String>,
 }
 
@@ -49,18 +49,18 @@ pub struct Listing {
     pub trees: Vec<KeptTree>,
     /// Objects on the disk.
     pub objects: u64,
-    /// Octets of the objects, and of what has come of others, each counted once.
-    pub object_octets: u64,
+    /// Bytes of the objects and of partial downloads, each counted once.
+    pub object_bytes: u64,
 }
 
-/// What [`Kept::verify`] came to.
+/// The result of [`CacheFolder::verify`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Verification {
-    /// Objects that are what they must be.
+    /// Objects that pass.
     pub intact: u64,
-    /// Their octets.
-    pub octets: u64,
-    /// Objects that were not, and are removed.
+    /// Bytes of the intact objects.
+    pub bytes: u64,
+    /// Damaged objects, removed.
     pub damaged: u64,
     /// Objects that could not be read.
     pub failed: u64,
@@ -75,26 +75,26 @@ pub enum Which {
     All,
 }
 
-/// What [`Kept::clear`] came to.
+/// The result of [`CacheFolder::clear`].
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Cleared {
-    /// Trees that are gone.
+    /// Removed trees.
     pub trees: Vec<KeptTree>,
-    /// Trees that stay, since they are mounted.
+    /// Chosen trees that stay because they are mounted.
     pub in_use: Vec<KeptTree>,
-    /// Objects and partial ones that are gone.
+    /// Removed objects, partial downloads included.
     pub objects: u64,
-    /// Octets of trees and objects.
-    pub octets: u64,
-    /// Objects that stay, since a running mount has them pinned or writes them.
+    /// Bytes of the removed trees and objects.
+    pub bytes: u64,
+    /// Objects that stay because a running mount has pinned them or writes them.
     pub kept: u64,
 }
 
-/// Which objects some trees have. A hash stands for each: where two meet, an object stays or goes that need not.
+/// The objects of some trees. Keys are compared by their hash; a collision removes or keeps one object too many.
 #[derive(Default)]
 struct References {
     objects: HashSet<u64>,
-    /// What versions without a vouching digest are named after.
+    /// The names that keys of versions without a published digest begin with.
     sources: Vec<String>,
 }
 
@@ -104,41 +104,41 @@ impl References {
     }
 }
 
-impl Kept {
-    /// What lies in `cache`, which need not exist.
-    pub fn new(cache: PathBuf) -> Kept {
-        Kept { cache }
+impl CacheFolder {
+    /// The folder `cache`, which need not exist.
+    pub fn new(cache: PathBuf) -> CacheFolder {
+        CacheFolder { cache }
     }
 
-    /// Every tree and what it takes. Reads what each tree has observed.
+    /// Every tree and its size. Reads the learnt metadata of each tree.
     pub fn list(&self) -> Result<Listing, MountError> {
         let inventory = self.inventory();
         let mut trees = self.trees()?;
         for tree in &mut trees {
             let folder = self.folder(tree);
-            tree.catalog_octets = allocated_below(&folder);
+            tree.catalog_bytes = allocated_below(&folder);
             let mut seen = HashSet::new();
             for instance in instances(&folder) {
                 read_objects(&instance, &mut |key| {
-                    if let (true, Some(octets)) = (seen.insert(key.hash()), inventory.bytes(key)) {
+                    if let (true, Some(bytes)) = (seen.insert(key.hash()), inventory.bytes(key)) {
                         tree.objects += 1;
-                        tree.object_octets += octets;
+                        tree.object_bytes += bytes;
                     }
                 });
             }
         }
         trees.sort_by(|a, b| b.last_used.cmp(&a.last_used).then_with(|| a.name.cmp(&b.name)));
-        let mut listing = Listing { trees, objects: 0, object_octets: 0 };
-        for (_, octets) in inventory.objects() {
+        let mut listing = Listing { trees, objects: 0, object_bytes: 0 };
+        for (_, bytes) in inventory.objects() {
             listing.objects += 1;
-            listing.object_octets += octets;
+            listing.object_bytes += bytes;
         }
-        listing.object_octets += inventory.partials().map(|(_, octets)| octets).sum::<u64>();
+        listing.object_bytes += inventory.partials().map(|(_, bytes)| bytes).sum::<u64>();
         Ok(listing)
     }
 
-    /// Reads every object, mounted or not, and removes those that are damaged; `tell` gets what was found of each. Asks nobody.
-    pub fn verify(&self, tell: &mut dyn FnMut(&ObjectKey, &Checked)) -> Result<Verification, MountError> {
+    /// Reads every object and removes damaged ones; `report` gets the result of each. Uses no network.
+    pub fn verify(&self, report: &mut dyn FnMut(&ObjectKey, &Checked)) -> Result<Verification, MountError> {
         self.entries(&self.cache.join("content"))?;
         let mut inventory = self.inventory();
         let mut verification = Verification::default();
@@ -146,20 +146,20 @@ impl Kept {
             let checked = verify::check_object(&mut inventory, &key);
             match &checked {
                 Checked::Absent => {}
-                Checked::Intact(octets) => {
+                Checked::Intact(bytes) => {
                     verification.intact += 1;
-                    verification.octets += octets;
+                    verification.bytes += bytes;
                 }
                 Checked::Corrupt(_) => verification.damaged += 1,
                 Checked::Failed(_) => verification.failed += 1,
             }
-            tell(&key, &checked);
+            report(&key, &checked);
         }
         Ok(verification)
     }
 
-    /// Removes trees that are not mounted, and the objects that only they have; with [`Which::All`] those that no tree has as
-    /// well. `None` where there is no tree of that name.
+    /// Removes trees that are not mounted, and the objects of these trees alone. With [`Which::All`] objects of no tree go too.
+    /// `None` if no tree has that name.
     pub fn clear(&self, which: &Which) -> Result<Option<Cleared>, MountError> {
         let trees = self.trees()?;
         let is_chosen = |tree: &KeptTree| match which {
@@ -180,14 +180,14 @@ impl Kept {
                     remaining.push(tree.clone());
                     cleared.in_use.push(tree);
                 }
-                // What has no catalog nobody can have open.
+                // A tree without a catalog is not mounted.
                 Err(CatalogError::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => {
-                    cleared.octets += self.move_away(&tree, &mut gone)?;
+                    cleared.bytes += self.move_away(&tree, &mut gone)?;
                     cleared.trees.push(tree);
                 }
                 Err(cause) => return Err(cause.into()),
                 Ok(_lock) => {
-                    cleared.octets += self.move_away(&tree, &mut gone)?;
+                    cleared.bytes += self.move_away(&tree, &mut gone)?;
                     cleared.trees.push(tree);
                 }
             }
@@ -205,9 +205,9 @@ impl Kept {
         let mut count = |removed| match removed {
             Evicted::Absent => {}
             Evicted::Kept => cleared.kept += 1,
-            Evicted::Bytes(octets) => {
+            Evicted::Bytes(bytes) => {
                 cleared.objects += 1;
-                cleared.octets += octets;
+                cleared.bytes += bytes;
             }
         };
         for (key, _) in inventory.objects().chain(inventory.partials()).filter(|(key, _)| goes(key)) {
@@ -216,18 +216,17 @@ impl Kept {
         Ok(())
     }
 
-    /// Takes a tree away under its lock, at once for whoever looks for it; a mount of it that begins now makes another. What
-    /// it took.
+    /// Moves a tree away under its lock, in one step. A mount that starts now makes a new tree. Returns the bytes of the tree.
     fn move_away(&self, tree: &KeptTree, gone: &mut References) -> Result<u64, MountError> {
         let folder = self.folder(tree);
         self.refer(tree, gone);
-        let octets = allocated_below(&folder);
+        let bytes = allocated_below(&folder);
         let away = self.mounts().join(format!("{CLEARED}{}-{}", tree.name, std::process::id()));
         fs::rename(&folder, &away).map_err(self.failed(&folder))?;
-        Ok(octets)
+        Ok(bytes)
     }
 
-    /// Removes what was moved away, by this process or one that was killed over it.
+    /// Removes the folders that this process moved away, or one that was killed before it removed them.
     fn remove_moved(&self) -> Result<(), MountError> {
         for (name, path) in self.entries(&self.mounts())? {
             if name.starts_with(CLEARED) {
@@ -243,7 +242,7 @@ impl Kept {
     fn refer(&self, tree: &KeptTree, references: &mut References) {
         for instance in instances(&self.folder(tree)) {
             let name = instance.file_name().unwrap_or_default().to_string_lossy();
-            // As content names what has no digest.
+            // As content names objects without a digest.
             let source = format!("{} {name}", tree.source);
             references.sources.push(format!("{source} coded"));
             references.sources.push(source);
@@ -253,7 +252,7 @@ impl Kept {
         }
     }
 
-    /// The trees, without what they take.
+    /// The trees, without their sizes.
     fn trees(&self) -> Result<Vec<KeptTree>, MountError> {
         let mut trees = Vec::new();
         for (name, folder) in self.entries(&self.mounts())? {
@@ -262,7 +261,7 @@ impl Kept {
             }
             let identity = folder.join("identity");
             let text = match fs::read_to_string(&identity) {
-                // Its mount is being made, or its making was cut off.
+                // Its first mount has only begun, or was killed.
                 Err(cause) if cause.kind() == io::ErrorKind::NotFound => String::new(),
                 text => text.map_err(self.failed(&identity))?,
             };
@@ -271,9 +270,9 @@ impl Kept {
             trees.push(KeptTree {
                 source: source.strip_prefix("file:").unwrap_or(source).to_owned(),
                 options: options.into_iter().map(str::to_owned).collect(),
-                catalog_octets: 0,
+                catalog_bytes: 0,
                 objects: 0,
-                object_octets: 0,
+                object_bytes: 0,
                 last_used: last_used(&folder).map(|time| Timestamp::from(time).to_string()),
                 mounted: FolderLock::holder(&folder.join("catalog"))?,
                 name,
@@ -313,20 +312,20 @@ impl Kept {
     }
 }
 
-/// The folders of what was observed of a tree's inodes.
+/// The folders of a tree's learnt metadata.
 fn instances(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder.join("observed")).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).collect()
 }
 
-/// Observations that cannot be read name no objects: these are fetched again.
+/// Calls `visit` for each object that learnt metadata names. Unreadable metadata names none: its objects are downloaded again.
 fn read_objects(instance: &Path, visit: &mut dyn FnMut(&ObjectKey)) {
     if let Err(cause) = each_object(instance, visit) {
-        tracing::warn!(%cause, "what was read of a tree is not known");
+        tracing::warn!(%cause, "learnt metadata of a tree cannot be read");
     }
 }
 
-/// The newest of what each mount and each reading writes.
+/// The newest time of the files that each mount and each read write.
 fn last_used(folder: &Path) -> Option<SystemTime> {
     let observed = instances(folder).into_iter().map(|instance| instance.join("data.mdb"));
     let files = [folder.join("identity"), folder.join("catalog/lock")].into_iter().chain(observed);
