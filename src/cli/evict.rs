@@ -1,26 +1,21 @@
-//! `resyncfs evict`
+//! `resyncfs evict`: frees room in the cache.
 
-use super::render::printable_value;
 use super::render::{count, size};
 use super::within::{Within, by_mount};
-use super::{CliError, Exit, tell};
-use crate::control::{PathsOrder, ask_evict};
-use crate::mount::evict::{EvictEvent, EvictSummary};
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use tokio::sync::mpsc;
+use super::{CliError, Exit, ask, tell};
+use crate::control::api::{EvictEvent, EvictRequest, EvictSummary};
+use std::path::PathBuf;
+use tokio::sync::mpsc::Receiver;
 
-/// Events on their way from the mount.
-const EVENTS: usize = 256;
-
-/// Drop what is cached of files and folders of a mount; the mount point stands for all of it
+/// Remove files and folders of a mount from the cache; the folder of the mount stands for all of it
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The files stay where they are and are fetched again when they are read. What belongs to a version that \
-somebody still has open, or is being fetched, stays and is told. For what is not mounted there is: resyncfs cache clear"
+    after_help = "The files stay in the mount, and are downloaded again when they are read. A file that is being downloaded \
+stays in the cache, and so does an earlier version that a program has open. For a Source that is not mounted, use: \
+resyncfs cache clear"
 )]
 pub struct EvictArgs {
-    /// Files and folders of mounts; folders with all below them
+    /// Files and folders in mounts; a folder stands for all below it
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
 }
@@ -29,39 +24,30 @@ pub struct EvictArgs {
 pub fn run(args: EvictArgs) -> Result<u8, CliError> {
     let mut exit = Exit::Success;
     for within in by_mount(&args.paths)? {
-        let summary = evict(&within)?;
+        let request = EvictRequest { paths: ask::below(&within) };
+        let summary = ask::lines(&within.running, &request, async |events| show(&within, events).await)?;
         let kept = if summary.kept == 0 { String::new() } else { format!(", {} kept", count(summary.kept, "file")) };
-        let text = format!("{} dropped ({}){kept}\n", count(summary.files, "file"), size(summary.octets));
+        let text = format!("{} removed ({}){kept}\n", count(summary.files, "file"), size(summary.bytes));
         tell(&text).map_err(|cause| CliError::of(Exit::Failure, &cause))?;
-        if summary.absent > 0 {
+        if summary.missing > 0 {
             exit = Exit::Failure;
         }
     }
     Ok(exit as u8)
 }
 
-fn evict(within: &Within) -> Result<EvictSummary, CliError> {
-    let order = PathsOrder { paths: within.paths.iter().map(|(_, below)| below.clone()).collect() };
-    let shown = within.running.ask(|socket| async {
-        let (sender, events) = mpsc::channel(EVENTS);
-        let (shown, asked) = tokio::join!(show(within.running.directory(), events), ask_evict(socket, &order, sender));
-        asked.map(|()| shown)
-    });
-    shown?
-}
-
-async fn show(directory: &Path, mut events: mpsc::Receiver<EvictEvent>) -> Result<EvictSummary, CliError> {
-    let say = |path: &str, what: &str| {
-        let path = printable_value(&directory.join(path).display().to_string());
-        let _ = writeln!(std::io::stderr(), "resyncfs: {path}: {what}");
-    };
+async fn show(within: &Within, mut events: Receiver<EvictEvent>) -> Result<EvictSummary, CliError> {
+    let directory = within.running.directory();
     while let Some(event) = events.recv().await {
         match event {
-            EvictEvent::Kept(path) => say(&path, "stays: an earlier version of it is open, or it is being fetched"),
-            EvictEvent::Absent(path) => say(&path, "is not in the tree"),
+            EvictEvent::Kept(path) => {
+                let why = "stays in the cache: it is being downloaded, or a program has an earlier version open";
+                ask::complain_in(directory, &path, why);
+            }
+            EvictEvent::Missing(path) => ask::complain_in(directory, &path, "is not in the mount"),
             EvictEvent::Done(summary) => return Ok(summary),
             EvictEvent::Failure(why) => return Err(CliError::new(Exit::Failure, why)),
         }
     }
-    Err(CliError::new(Exit::Failure, format!("{}: the mount ended before all was dropped", directory.display())))
+    Err(CliError::new(Exit::Failure, format!("{}: the mount ended before all was removed", directory.display())))
 }

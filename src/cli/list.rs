@@ -3,7 +3,8 @@
 use super::render::{printable, printable_value};
 use super::running::{Running, nothing_mounted};
 use super::{CliError, Exit, tell};
-use crate::control::{ControlError, ask_status};
+use crate::control::api::StatusRequest;
+use crate::control::{ControlError, call};
 use crate::mount::register::{self, Known, Standing};
 use crate::platform::error_chain::printable_json;
 use serde_json::{Value, json};
@@ -65,10 +66,10 @@ async fn state(known: &Known) -> &'static str {
         Standing::Unknown => "unknown",
         Standing::Living => {
             let Ok(running) = Running::of(known) else { return "silent" };
-            match tokio::time::timeout(PATIENCE, ask_status::<Value>(running.socket())).await {
+            match tokio::time::timeout(PATIENCE, call::<_, Value>(running.socket(), &StatusRequest {})).await {
                 Ok(Ok(_)) => "alive",
                 // Not ours to ask: that its process lives is all that can be told.
-                Ok(Err(ControlError::Forbidden { .. })) => "alive",
+                Ok(Err(ControlError::Forbidden(_))) => "alive",
                 Ok(Err(ControlError::Unreachable { cause, .. }))
                     if cause.kind() == std::io::ErrorKind::PermissionDenied =>
                 {

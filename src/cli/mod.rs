@@ -1,5 +1,6 @@
 //! The command line: what was typed becomes what is needed; a file for each subcommand; every exit code has a name.
 
+mod ask;
 mod assumed;
 mod audit;
 mod cache;

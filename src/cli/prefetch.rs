@@ -3,16 +3,13 @@
 use super::render::printable_value;
 use super::render::{count, size, thousands};
 use super::within::{Within, by_mount};
-use super::{CliError, Exit, tell};
-use crate::control::{ControlError, PathsOrder, ask_prefetch};
-use crate::mount::prefetch::{PrefetchEvent, PrefetchProgress, PrefetchSummary, Stopped};
+use super::{CliError, Exit, ask, tell};
+use crate::control::api::{PrefetchEvent, PrefetchProgress, PrefetchRequest, PrefetchSummary, Stopped};
 use std::io::{IsTerminal, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// Events on their way from the mount.
-const EVENTS: usize = 256;
 /// Cells of the bar.
 const BAR: usize = 20;
 
@@ -45,21 +42,17 @@ pub fn run(args: PrefetchArgs) -> Result<u8, CliError> {
 }
 
 fn prefetch(within: &Within) -> Result<Exit, CliError> {
-    let order = PathsOrder { paths: within.paths.iter().map(|(_, below)| below.clone()).collect() };
-    let shown = within.running.ask(|socket| async {
-        let (sender, events) = mpsc::channel(EVENTS);
-        let asking = ask_prefetch(socket, &order, sender);
-        let work = async { tokio::join!(show(within.running.directory(), events), asking) };
+    let request = PrefetchRequest { paths: ask::below(within), dry_run: false };
+    ask::lines(&within.running, &request, async |events| {
         tokio::select! {
-            (shown, asked) = work => asked.map(|()| shown),
-            // The connection goes with this process, and what the mount does for it with the connection.
-            _ = tokio::signal::ctrl_c() => Ok::<_, ControlError>(Ok(Exit::Interrupted)),
+            shown = show(within.running.directory(), events) => shown,
+            // The connection ends with this process, and the mount's work with the connection.
+            _ = tokio::signal::ctrl_c() => {
+                let _ = writeln!(std::io::stderr(), "\nresyncfs: interrupted; the same command goes on with the rest");
+                Ok(Exit::Interrupted)
+            }
         }
-    })?;
-    if let Ok(Exit::Interrupted) = shown {
-        let _ = writeln!(std::io::stderr(), "\nresyncfs: interrupted; the same command goes on with what is left");
-    }
-    shown
+    })
 }
 
 /// Shows what the mount tells, to the end.
@@ -84,6 +77,7 @@ async fn show(directory: &Path, mut events: mpsc::Receiver<PrefetchEvent>) -> Re
                 }
                 return done(&summary);
             }
+            PrefetchEvent::Counted(_) => {}
             PrefetchEvent::Failure(why) => return Err(CliError::new(Exit::Failure, why)),
         }
     }
@@ -94,7 +88,7 @@ fn done(summary: &PrefetchSummary) -> Result<Exit, CliError> {
     let total = format!(
         "{} fetched ({}), {} in the cache before, {} failed\n",
         count(summary.fetched, "file"),
-        size(summary.octets),
+        size(summary.bytes),
         thousands(summary.here),
         thousands(summary.failed)
     );
@@ -115,19 +109,19 @@ fn done(summary: &PrefetchSummary) -> Result<Exit, CliError> {
 }
 
 fn bar(progress: &PrefetchProgress, elapsed: Duration) -> String {
-    let rate = progress.octets as f64 / 1e6 / elapsed.as_secs_f64().max(0.1);
+    let rate = progress.bytes as f64 / 1e6 / elapsed.as_secs_f64().max(0.1);
     let Some(total) = progress.of else {
-        return format!("{}, {}, {rate:.1} MB/s", count(progress.files, "file"), size(progress.octets));
+        return format!("{}, {}, {rate:.1} MB/s", count(progress.files, "file"), size(progress.bytes));
     };
     let cells = (progress.files.min(total.files) * BAR as u64).checked_div(total.files).unwrap_or(BAR as u64) as usize;
-    let all = if total.unsized_files == 0 { size(total.octets) } else { format!("{} or more", size(total.octets)) };
+    let all = if total.unsized_files == 0 { size(total.bytes) } else { format!("{} or more", size(total.bytes)) };
     format!(
         "[{}{}] {} of {}, {} of {all}, {rate:.1} MB/s",
         "#".repeat(cells),
         " ".repeat(BAR - cells),
         thousands(progress.files),
         count(total.files, "file"),
-        size(progress.octets),
+        size(progress.bytes),
     )
 }
 
@@ -140,12 +134,12 @@ fn say(text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mount::prefetch::PrefetchTotal;
+    use crate::control::api::PrefetchTotal;
 
     #[test]
     fn the_bar_fills_with_the_files_and_tells_what_is_not_known() {
-        let total = PrefetchTotal { files: 4, octets: 8_000_000, unsized_files: 1 };
-        let half = PrefetchProgress { files: 2, octets: 3_000_000, of: Some(total) };
+        let total = PrefetchTotal { files: 4, bytes: 8_000_000, unsized_files: 1, ..PrefetchTotal::default() };
+        let half = PrefetchProgress { files: 2, bytes: 3_000_000, of: Some(total), ..PrefetchProgress::default() };
         let second = Duration::from_secs(1);
 
         assert_eq!(bar(&half, second), "[##########          ] 2 of 4 files, 3.0 MB of 8.0 MB or more, 3.0 MB/s");

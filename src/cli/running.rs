@@ -1,7 +1,8 @@
 //! Reaching a running mount from its folder.
 
 use super::{CliError, Exit, config};
-use crate::control::{ControlError, ask_status, served_by};
+use crate::control::api::StatusRequest;
+use crate::control::{ControlError, call, served_by};
 use crate::mount::point::{self, FILESYSTEM_TYPE};
 use crate::mount::register::{self, Known, Standing};
 use serde::de::IgnoredAny;
@@ -99,7 +100,7 @@ impl Running {
             .build()
             .map_err(|cause| CliError::of(Exit::Failure, &cause))?;
         runtime.block_on(async {
-            self.hear_within(PATIENCE, ask_status::<IgnoredAny>).await?;
+            self.hear_within(PATIENCE, is_alive).await?;
             tokio::select! {
                 heard = self.hear(question) => heard,
                 cause = self.fallen_silent() => Err(cause),
@@ -111,7 +112,7 @@ impl Running {
     async fn fallen_silent(&self) -> CliError {
         loop {
             tokio::time::sleep(PATIENCE).await;
-            if let Err(cause) = self.hear_within(PATIENCE, ask_status::<IgnoredAny>).await {
+            if let Err(cause) = self.hear_within(PATIENCE, is_alive).await {
                 return cause;
             }
         }
@@ -159,10 +160,14 @@ impl Running {
             ControlError::Unreachable { cause, .. } if cause.kind() == io::ErrorKind::PermissionDenied => {
                 CliError::new(Exit::Denied, format!("{shown}: only root and the user who mounted it may ask"))
             }
-            ControlError::Forbidden { said } => CliError::new(Exit::Denied, format!("{shown}: {said}")),
+            ControlError::Forbidden(error) => CliError::new(Exit::Denied, format!("{shown}: {error}")),
             _ => CliError::of(Exit::Failure, cause),
         }
     }
+}
+
+async fn is_alive(socket: &Path) -> Result<IgnoredAny, ControlError> {
+    call(socket, &StatusRequest {}).await
 }
 
 fn died(directory: &Path) -> CliError {

@@ -1,11 +1,9 @@
 //! `GET /metrics`, on the control socket, and where asked for on a loopback port (`metrics-listen=`). There everybody on this
 //! machine may read it, nothing else is answered, and everything is bounded: connections, time, octets.
 
-use super::server::{Answers, failure};
+use super::reply::{failure, text};
 use axum::Router;
-use axum::body::Body;
-use axum::extract::State;
-use axum::http::{HeaderValue, Response, StatusCode, header};
+use axum::http::StatusCode;
 use axum::routing::get;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -46,26 +44,18 @@ pub fn loopback(listen: &str) -> Result<SocketAddr, String> {
     }
 }
 
-pub(super) async fn answer(State(answers): State<Arc<Answers>>) -> Response<Body> {
-    exposed((answers.metrics)())
-}
-
-fn exposed(text: String) -> Response<Body> {
-    let mut response = Response::new(Body::from(text));
-    let media_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    response.headers_mut().insert(header::CONTENT_TYPE, media_type);
-    response
+/// `GET /metrics` alone.
+pub(super) fn router(metrics: Metrics) -> Router {
+    let media_type = "text/plain; version=0.0.4; charset=utf-8";
+    Router::new().route("/metrics", get(async move || text(media_type, metrics())))
 }
 
 /// Answers `GET /metrics` and nothing else on `listener`, until the future is dropped.
 pub async fn serve_metrics(listener: TcpListener, metrics: Metrics) {
-    let expose = async |State(metrics): State<Metrics>| exposed(metrics());
     let nothing = async || failure(StatusCode::NOT_FOUND, "there is GET /metrics");
-    let router = Router::new()
-        .route("/metrics", get(expose))
+    let router = router(metrics)
         .fallback(nothing)
-        .method_not_allowed_fallback(async || failure(StatusCode::METHOD_NOT_ALLOWED, "there is GET /metrics"))
-        .with_state(metrics);
+        .method_not_allowed_fallback(async || failure(StatusCode::METHOD_NOT_ALLOWED, "there is GET /metrics"));
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         // Never closed.

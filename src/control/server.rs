@@ -1,124 +1,124 @@
 //! The mount's side of the socket.
 
-use super::{AuditOrder, OfTree, RefreshOrder, metrics, tree};
-use crate::platform::error_chain::printable_json;
+use super::api::Request;
+use super::metrics::{self, Metrics};
+use super::reply::{self, Lines};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::connect_info::{ConnectInfo, Connected};
-use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{HeaderValue, Response, StatusCode, header};
+use axum::extract::{self, DefaultBodyLimit, State};
+use axum::http::{Response, StatusCode};
 use axum::middleware::{self, Next};
-use axum::routing::{get, post};
+use axum::routing::{MethodFilter, on};
 use axum::serve::IncomingStream;
-use futures_util::{Stream, StreamExt, stream};
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
-use std::convert::Infallible;
-use std::future::Future;
+use futures_util::{StreamExt, stream};
+use serde_json::Value;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-/// Octets that an order may have.
-const LONGEST_ORDER: usize = 64 << 10;
+/// The most bytes of a request whose answer is one value.
+const MAX_REQUEST: usize = 64 << 10;
 
-/// What one is told who asks something else.
-const REQUESTS: &str = "there are GET /status, GET /metrics, GET /files, POST /refresh, POST /audit, POST /prefetch, POST /evict, POST /paths and POST /uris";
+/// The most bytes of a request whose answer is lines: more than a command line can hold.
+const MAX_LONG_REQUEST: usize = 16 << 20;
 
-/// Answers of many lines that are under way at a time: each may take a thread, and files of its own on the disk.
-const LISTENERS: usize = 32;
+/// Answers of many lines at a time: each may need a thread, and files on the disk.
+const MAX_LISTENERS: usize = 32;
 
-/// How long a client may take no line before it is left.
+/// A client that takes no line for this long is disconnected.
 const STALLED: Duration = Duration::from_secs(600);
 
-/// Why a refresh brought nothing.
+/// Why a request has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It failed, because of this.
+    /// It failed, for this reason.
     Failed(String),
     /// The mount ends before.
     Ending,
 }
 
-/// What a refresh that was asked for comes to, once it does.
-pub type Waiting = Pin<Box<dyn Future<Output = Result<Value, Refusal>> + Send>>;
-
-/// What is told bit by bit. Dropped where nobody listens any more.
-pub type Lines = Pin<Box<dyn Stream<Item = Value> + Send>>;
-
-/// What the socket answers, as whoever mounts has it.
-pub struct Answers {
-    /// The mount as it is now. Must not wait.
-    pub status: Box<dyn Fn() -> Value + Send + Sync>,
-    /// The same in numbers.
-    pub metrics: metrics::Metrics,
-    /// Has a refresh done; ready when it is.
-    pub refresh: Box<dyn Fn(RefreshOrder) -> Waiting + Send + Sync>,
-    /// Compares the mount with its Source and tells what is found. Called within a runtime.
-    pub audit: Box<dyn Fn(AuditOrder) -> Lines + Send + Sync>,
-    /// Tells of every file. Called within a runtime.
-    pub files: Box<dyn Fn() -> Lines + Send + Sync>,
-    /// Fetches, drops and finds files.
-    pub tree: OfTree,
+/// The routes of a control socket: how the mount answers each kind of request.
+#[derive(Default)]
+pub struct Routes {
+    values: Router,
+    lines: Router,
+    /// `GET /status`, for the client that asks for another.
+    names: Vec<String>,
 }
 
-/// Answers whoever connects to `listener`, until the future is dropped.
-pub async fn serve(listener: UnixListener, answers: Answers) -> io::Result<()> {
-    let app = Router::new()
-        .route("/audit", post(audit))
-        .route("/files", get(files))
-        .merge(tree::routes())
-        .route_layer(middleware::from_fn_with_state(Arc::new(Semaphore::new(LISTENERS)), bounded))
-        .route("/status", get(status))
-        .route("/metrics", get(metrics::answer))
-        .route("/refresh", post(refresh))
-        .fallback(async || failure(StatusCode::NOT_FOUND, REQUESTS))
-        .method_not_allowed_fallback(async || failure(StatusCode::METHOD_NOT_ALLOWED, REQUESTS))
-        .layer(DefaultBodyLimit::max(LONGEST_ORDER))
-        .layer(middleware::from_fn(only_the_owner))
-        .with_state(Arc::new(answers));
-    axum::serve(listener, app.into_make_service_with_connect_info::<Peer>()).await
-}
+impl Routes {
+    /// Answers `Q` with one value. The function is called within a runtime.
+    pub fn value<Q, F>(mut self, answer: impl Fn(Q) -> F + Clone + Send + Sync + 'static) -> Routes
+    where
+        Q: Request,
+        F: Future<Output = Result<Value, Refusal>> + Send + 'static,
+    {
+        self.names.push(name::<Q>());
+        let handler = async move |body: Bytes| match parsed(&body) {
+            Ok(request) => match answer(request).await {
+                Ok(value) => reply::value(&value),
+                Err(Refusal::Failed(error)) => reply::failure(StatusCode::BAD_GATEWAY, &error),
+                Err(Refusal::Ending) => reply::failure(StatusCode::SERVICE_UNAVAILABLE, "the mount is ending"),
+            },
+            Err(cause) => misunderstood(&cause),
+        };
+        Routes { values: self.values.route(Q::PATH, on(filter::<Q>(), handler)), ..self }
+    }
 
-async fn status(State(answers): State<Arc<Answers>>) -> Response<Body> {
-    answer(StatusCode::OK, (answers.status)())
-}
+    /// Answers `Q` with lines. The function is called within a runtime.
+    pub fn lines<Q: Request>(mut self, answer: impl Fn(Q) -> Lines + Clone + Send + Sync + 'static) -> Routes {
+        self.names.push(name::<Q>());
+        let handler = async move |body: Bytes| match parsed(&body) {
+            Ok(request) => reply::lines(answer(request)),
+            Err(cause) => misunderstood(&cause),
+        };
+        Routes { lines: self.lines.route(Q::PATH, on(filter::<Q>(), handler)), ..self }
+    }
 
-async fn refresh(State(answers): State<Arc<Answers>>, body: Bytes) -> Response<Body> {
-    let order = match order(&body) {
-        Ok(order) => order,
-        Err(response) => return *response,
-    };
-    match (answers.refresh)(order).await {
-        Ok(refreshed) => answer(StatusCode::OK, refreshed),
-        Err(Refusal::Failed(error)) => failure(StatusCode::BAD_GATEWAY, &error),
-        Err(Refusal::Ending) => failure(StatusCode::SERVICE_UNAVAILABLE, "the mount is ending"),
+    fn router(self, metrics: Metrics) -> Router {
+        let listeners = Arc::new(Semaphore::new(MAX_LISTENERS));
+        let lines = self.lines.layer(DefaultBodyLimit::max(MAX_LONG_REQUEST));
+        let names: Arc<str> = format!("the requests are GET /metrics, {}", self.names.join(", ")).into();
+        let unknown = move |status| {
+            let names = names.clone();
+            async move || reply::failure(status, &names)
+        };
+        lines
+            .route_layer(middleware::from_fn_with_state(listeners, bounded))
+            .merge(self.values.layer(DefaultBodyLimit::max(MAX_REQUEST)))
+            .merge(metrics::router(metrics))
+            .fallback(unknown(StatusCode::NOT_FOUND))
+            .method_not_allowed_fallback(unknown(StatusCode::METHOD_NOT_ALLOWED))
+            .layer(middleware::from_fn(only_the_owner))
     }
 }
 
-async fn audit(State(answers): State<Arc<Answers>>, body: Bytes) -> Response<Body> {
-    match order(&body) {
-        Ok(order) => lines((answers.audit)(order)),
-        Err(response) => *response,
-    }
+/// Serves the connections of `listener`, until the future is dropped.
+pub async fn serve(listener: UnixListener, routes: Routes, metrics: Metrics) -> io::Result<()> {
+    axum::serve(listener, routes.router(metrics).into_make_service_with_connect_info::<Peer>()).await
 }
 
-async fn files(State(answers): State<Arc<Answers>>) -> Response<Body> {
-    lines((answers.files)())
+fn name<Q: Request>() -> String {
+    format!("{} {}", Q::METHOD, Q::PATH)
 }
 
-/// What is ordered; without a body the usual.
-pub(super) fn order<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Box<Response<Body>>> {
-    let order = if body.is_empty() { Ok(T::default()) } else { serde_json::from_slice(body) };
-    order.map_err(|cause| {
-        Box::new(failure(StatusCode::BAD_REQUEST, &format!("the order cannot be understood: {cause}")))
-    })
+fn filter<Q: Request>() -> MethodFilter {
+    if Q::METHOD == axum::http::Method::GET { MethodFilter::GET } else { MethodFilter::POST }
 }
 
-/// Who is at the other end, as the kernel says (`SO_PEERCRED`); `None` where it does not.
+/// The request in a body; without a body the default.
+fn parsed<Q: Request>(body: &[u8]) -> serde_json::Result<Q> {
+    if body.is_empty() { Ok(Q::default()) } else { serde_json::from_slice(body) }
+}
+
+fn misunderstood(cause: &serde_json::Error) -> Response<Body> {
+    reply::failure(StatusCode::BAD_REQUEST, &format!("the request cannot be understood: {cause}"))
+}
+
+/// The user at the other end as the kernel reports it (`SO_PEERCRED`); `None` where it reports none.
 #[derive(Clone, Copy, Debug)]
 struct Peer {
     uid: Option<u32>,
@@ -136,32 +136,30 @@ impl Peer {
     }
 }
 
-/// The modes of socket and folder say the same; they are the administrator's to change, this is not.
-async fn only_the_owner(ConnectInfo(peer): ConnectInfo<Peer>, request: Request, next: Next) -> Response<Body> {
-    // SAFETY: geteuid has no preconditions and cannot fail.
-    let owner = unsafe { libc::geteuid() };
-    if peer.may_ask(owner) {
+/// The modes of the socket and its folder forbid others too, but an administrator may change these.
+async fn only_the_owner(ConnectInfo(peer): ConnectInfo<Peer>, request: extract::Request, next: Next) -> Response<Body> {
+    if peer.may_ask(rustix::process::geteuid().as_raw()) {
         return next.run(request).await;
     }
-    failure(StatusCode::FORBIDDEN, "only root and the user of the mount may ask")
+    reply::failure(StatusCode::FORBIDDEN, "only root and the user of the mount may ask")
 }
 
-/// Lets in so many at a time, and ends the answer of a client that does not take it.
-async fn bounded(State(listeners): State<Arc<Semaphore>>, request: Request, next: Next) -> Response<Body> {
+/// Bounds the answers of many lines, and ends the answer of a client that does not take it.
+async fn bounded(State(listeners): State<Arc<Semaphore>>, request: extract::Request, next: Next) -> Response<Body> {
     let Ok(permit) = listeners.try_acquire_owned() else {
         let error =
-            format!("{LISTENERS} audits, listings and the like are under way already; try again when some have ended");
-        return failure(StatusCode::SERVICE_UNAVAILABLE, &error);
+            format!("{MAX_LISTENERS} audits, prefetches and listings run already; try again when some have ended");
+        return reply::failure(StatusCode::SERVICE_UNAVAILABLE, &error);
     };
     match tokio::time::timeout(STALLED, next.run(request)).await {
-        Ok(answer) => answer.map(|body| taken(body, STALLED, permit)),
-        Err(_) => failure(StatusCode::REQUEST_TIMEOUT, "the order has not come whole"),
+        Ok(answer) => answer.map(|body| while_taken(body, STALLED, permit)),
+        Err(_) => reply::failure(StatusCode::REQUEST_TIMEOUT, "the request did not arrive in time"),
     }
 }
 
-/// `body` as long as a client takes of it within `stalled`. What makes it ends with it.
-fn taken(body: Body, stalled: Duration, permit: OwnedSemaphorePermit) -> Body {
-    // `None` is the end: without it the client was left, and is not to take what it has for all.
+/// `body`, for as long as the client takes a piece of it within `stalled`. The work behind it ends with it.
+fn while_taken(body: Body, stalled: Duration, permit: OwnedSemaphorePermit) -> Body {
+    // `None` is the end. Without it the client was disconnected, and must not take the pieces for all.
     let (sender, pieces) = mpsc::channel::<Option<Result<Bytes, axum::Error>>>(1);
     tokio::spawn(async move {
         let _permit = permit;
@@ -187,52 +185,35 @@ fn taken(body: Body, stalled: Duration, permit: OwnedSemaphorePermit) -> Body {
     }))
 }
 
-pub(super) fn failure(status: StatusCode, error: &str) -> Response<Body> {
-    answer(status, json!({ "error": error }))
-}
-
-pub(super) fn lines(lines: Lines) -> Response<Body> {
-    let mut response =
-        Response::new(Body::from_stream(lines.map(|line| Ok::<_, Infallible>(printable_json(&line) + "\n"))));
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
-    response
-}
-
-fn answer(status: StatusCode, value: Value) -> Response<Body> {
-    let mut response = Response::new(Body::from(printable_json(&value) + "\n"));
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::convert::Infallible;
 
     #[tokio::test]
-    async fn a_client_that_takes_nothing_is_left_and_a_slow_one_is_not() {
+    async fn only_a_client_that_takes_nothing_is_disconnected() {
         let listeners = Arc::new(Semaphore::new(1));
         let lines = || Body::from_stream(stream::iter((0..4).map(|it| Ok::<_, Infallible>(format!("{it}\n")))));
         let begin = async |stalled| {
-            taken(lines(), stalled, Arc::clone(&listeners).acquire_owned().await.unwrap()).into_data_stream()
+            while_taken(lines(), stalled, Arc::clone(&listeners).acquire_owned().await.unwrap()).into_data_stream()
         };
 
         let mut stalling = begin(Duration::from_millis(10)).await;
-        // The permit is free again although the answer is still held.
+        // The permit is free again although the client still holds the answer.
         let slow = begin(Duration::from_secs(60)).await;
-        let heard = [stalling.next().await, stalling.next().await];
+        let received = [stalling.next().await, stalling.next().await];
         let all: Vec<_> = slow.then(async |piece| piece.unwrap()).collect().await;
 
-        assert!(heard[0].as_ref().unwrap().is_ok() && heard[1].as_ref().unwrap().is_err(), "{heard:?}");
+        assert!(received[0].as_ref().unwrap().is_ok() && received[1].as_ref().unwrap().is_err(), "{received:?}");
         assert_eq!(all.concat(), b"0\n1\n2\n3\n");
     }
 
     #[test]
-    fn root_and_the_owner_may_ask_and_nobody_else() {
+    fn only_root_and_the_owner_may_ask() {
         let of = |uid| Peer { uid };
 
         assert!(of(Some(1000)).may_ask(1000) && of(Some(0)).may_ask(1000));
         assert!(!of(Some(1001)).may_ask(1000) && !of(Some(1000)).may_ask(0));
-        assert!(!of(None).may_ask(1000), "who cannot be named is nobody");
+        assert!(!of(None).may_ask(1000), "an unknown user may not ask");
     }
 }

@@ -1,4 +1,4 @@
-//! Where the socket lies, whatever the length of its path.
+//! The file of the socket; its path may be longer than a socket address can be.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -7,10 +7,10 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tokio::net::{UnixListener, UnixStream};
 
-/// Octets of a socket's path that Linux can carry, without the NUL behind it (unix(7)).
-const LONGEST_PATH: usize = 107;
+/// The longest path of a socket address in bytes, without the NUL at its end (unix(7)).
+const MAX_PATH: usize = 107;
 
-/// A socket in the file system; taken away when this is dropped.
+/// A socket in the file system; removed when this is dropped.
 #[derive(Debug)]
 pub struct Socket {
     path: PathBuf,
@@ -19,22 +19,22 @@ pub struct Socket {
 impl Socket {
     /// Listens at `path`, for this user alone; the socket of a process that has died is replaced. Within a runtime only.
     ///
-    /// Nobody else may use `path` meanwhile.
+    /// The caller sees to it that no other process uses `path` meanwhile.
     pub fn bind(path: &Path) -> io::Result<(Socket, UnixListener)> {
-        // Under its own name it is seen only when nobody else can connect any more.
-        let beside = path.with_extension("new");
-        match fs::remove_file(&beside) {
+        // It has its own name only after its mode keeps other users out.
+        let unfinished = path.with_extension("new");
+        match fs::remove_file(&unfinished) {
             Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(cause),
             _ => {}
         }
-        let reachable = Reachable::of(&beside)?;
+        let reachable = Reachable::of(&unfinished)?;
         let listener = UnixListener::bind(&reachable.path)?;
-        fs::set_permissions(&beside, Permissions::from_mode(0o600))?;
-        fs::rename(&beside, path)?;
+        fs::set_permissions(&unfinished, Permissions::from_mode(0o600))?;
+        fs::rename(&unfinished, path)?;
         Ok((Socket { path: path.to_owned() }, listener))
     }
 
-    /// Where it lies.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -43,7 +43,7 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         if let Err(cause) = fs::remove_file(&self.path) {
-            tracing::debug!(%cause, socket = %self.path.display(), "the control socket is not there any more");
+            tracing::debug!(%cause, socket = %self.path.display(), "the control socket was removed already");
         }
     }
 }
@@ -57,13 +57,13 @@ pub(super) async fn connect(path: &Path) -> io::Result<UnixStream> {
 /// A path to a socket that is short enough, as long as this value lives.
 struct Reachable {
     path: PathBuf,
-    /// What a path through `/proc` leads by.
+    /// The folder that a path through `/proc` goes through.
     _folder: Option<File>,
 }
 
 impl Reachable {
     fn of(path: &Path) -> io::Result<Reachable> {
-        if path.as_os_str().len() <= LONGEST_PATH {
+        if path.as_os_str().len() <= MAX_PATH {
             return Ok(Reachable { path: path.to_owned(), _folder: None });
         }
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {

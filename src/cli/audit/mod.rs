@@ -1,4 +1,4 @@
-//! `resyncfs audit`: does the tree show what the Source publishes?
+//! `resyncfs audit`: is what is shown what the Source has?
 
 mod manifest;
 mod report;
@@ -6,42 +6,43 @@ mod report;
 use super::log::{LogTarget, start_logging};
 use super::mount::configure;
 use super::options::Options;
-use super::progress::{Progress, Work};
+use super::progress::Progress;
 use super::running::{Running, mounted_at};
 use super::scratch::Scratch;
-use super::{CliError, Exit};
-use crate::control::{AuditOrder, ask_audit, ask_files};
+use super::{CliError, Exit, ask};
+use crate::control::api::{AuditRequest, FilesRequest};
 use crate::fs;
-use crate::source::http::{Client, HttpConfig};
-use crate::sync::audit::{self, Audit, AuditError, Depth, Event, Listed, listed};
+
+use crate::source::http::Client;
+use crate::sync::audit::{Audit, AuditError, Depth, Event, Listed, listed};
 use clap::ValueEnum;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// Events that wait to be printed.
+/// Events on their way from the audit to the person.
 const EVENTS: usize = 256;
 
-/// Check a mount against its Source, or what a Source serves against what it publishes
+/// Compare a mount with its Source, or hold what a Source serves to what it publishes
 #[derive(Debug, clap::Args)]
 pub struct AuditArgs {
-    /// For a Source that is not mounted: options of mount, to choose files and to reach the Source
+    /// Of a Source that is not mounted: the options of mount that say what is looked at and how the Source is asked
     #[arg(short = 'o', value_name = "OPTION[=VALUE],…")]
     options: Vec<String>,
-    /// Also read every cached file and check its digest
+    /// Read every cached object too and hold it to its digest
     #[arg(long)]
     content: bool,
-    /// Also request every file from the Source and check what it serves
+    /// Ask for every resource at the Source too and hold what comes to what is published
     #[arg(long)]
     fetch: bool,
-    /// Print one JSON object instead of text
+    /// One JSON object instead of text
     #[arg(long)]
     json: bool,
-    /// Print the files with their published digests instead, for other tools to check
+    /// No audit: print the tree with its published digests, for others to check
     #[arg(long, value_name = "FORMAT", conflicts_with_all = ["content", "fetch", "json"])]
     manifest: Option<Format>,
-    /// The folder of a mount, or a Source as for mount
+    /// Where a Source is mounted, or what could be mounted
     #[arg(value_name = "DIR|SOURCE")]
     tree: String,
 }
@@ -49,11 +50,11 @@ pub struct AuditArgs {
 /// A form of manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// For sha256sum -c, and for BagIt
+    /// As sha256sum writes it and checks it with -c; BagIt's too
     Sha256sum,
-    /// For md5sum -c
+    /// As md5sum does
     Md5sum,
-    /// One JSON object per line, also for files without a published digest
+    /// A JSON object a line, files without a published digest included
     Jsonl,
 }
 
@@ -63,48 +64,38 @@ pub fn run(args: AuditArgs, verbosity: u8) -> Result<u8, CliError> {
         start_logging(verbosity, LogTarget::StandardError);
     }
     let directory = Path::new(&args.tree);
-    let progress = Progress::start(verbosity > 0);
-    // In this order: `is_dir` hangs where the process of a mount hangs.
-    let exit = match mounted_at(directory).is_ok() || directory.is_dir() {
-        true => of_mount(&args, &progress),
-        false => of_source(&args, &progress),
-    };
+    // In this order: a look at a mount whose process hangs hangs as well.
+    let exit = if mounted_at(directory).is_ok() || directory.is_dir() { of_mount(&args) } else { of_source(&args) };
     exit.map(|exit| exit as u8)
 }
 
-/// Audits a mount in the process that serves it: that has the catalog, the credentials and the cache.
-fn of_mount(args: &AuditArgs, progress: &Progress) -> Result<Exit, CliError> {
+/// Of a mount, by the process that serves it: there are catalog, credentials and cache.
+fn of_mount(args: &AuditArgs) -> Result<Exit, CliError> {
     if !args.options.is_empty() {
         return Err(CliError::new(Exit::Usage, "-o is for a Source that is not mounted; a mount has its own options"));
     }
     let running = Running::at(Path::new(&args.tree))?;
-    let shown = running.ask(|socket| async {
-        let (sender, events) = mpsc::channel(EVENTS);
-        let order = AuditOrder { content: args.content, fetch: args.fetch };
-        let asking = async {
-            match args.manifest {
-                Some(_) => ask_files(socket, sender).await,
-                None => ask_audit(socket, order, sender).await,
-            }
-        };
-        let (shown, asked) = tokio::join!(show(args, progress, events), asking);
-        asked.map(|()| shown)
-    });
-    shown?
+    match args.manifest {
+        Some(_) => ask::lines(&running, &FilesRequest {}, async |events| show(args, events).await),
+        None => {
+            let request = AuditRequest { content: args.content, fetch: args.fetch };
+            ask::lines(&running, &request, async |events| show(args, events).await)
+        }
+    }
 }
 
-/// Audits a Source that is not mounted, by a tree made for this.
-fn of_source(args: &AuditArgs, progress: &Progress) -> Result<Exit, CliError> {
+/// Of a Source that is not mounted, by a tree made for this.
+fn of_source(args: &AuditArgs) -> Result<Exit, CliError> {
     let failed = |cause: io::Error| CliError::of(Exit::Failure, &cause);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(failed)?;
     let scratch = Scratch::of("audit").map_err(failed)?;
     let shown = runtime.block_on(async {
-        let audit = source_tree(args, progress, scratch.path()).await?;
+        let audit = source_tree(args, scratch.path()).await?;
         let depth = Depth { content: false, fetch: args.fetch };
         let listing = args.manifest.is_some();
         let (sender, events) = mpsc::channel(EVENTS);
         tokio::spawn(async move { if listing { audit.list(sender).await } else { audit.run(depth, sender).await } });
-        show(args, progress, events).await
+        show(args, events).await
     });
     // What is still under way when standard output is closed is not waited for.
     runtime.shutdown_background();
@@ -112,20 +103,22 @@ fn of_source(args: &AuditArgs, progress: &Progress) -> Result<Exit, CliError> {
 }
 
 /// The tree that a mount of the Source would show, made in `scratch`.
-async fn source_tree(args: &AuditArgs, progress: &Progress, scratch: &Path) -> Result<Audit, CliError> {
+async fn source_tree(args: &AuditArgs, scratch: &Path) -> Result<Audit, CliError> {
     if args.content {
         return Err(CliError::new(
             Exit::Usage,
-            "--content checks the cache of a mount: name the folder where the Source is mounted",
+            "--content reads what a mount keeps; name the folder where it is mounted",
         ));
     }
     let options = Options::parse(&args.options)?;
     // Neither a mount point nor the cache is used.
     let config = configure(&options, &args.tree, scratch)?;
-    let http = HttpConfig { waits_for_hosts: false, ..config.http };
-    let client = Client::new(http).map_err(|cause| CliError::of(Exit::Usage, &cause))?;
-    let Listed { catalog, packages, .. } = listed(&config.sync, &client, scratch, Arc::new(progress.stages())).await?;
+    let client = Client::new(config.http).map_err(|cause| CliError::of(Exit::Usage, &cause))?;
+    let progress = Progress::new();
+    let listed = listed(&config.sync, &client, scratch, Arc::new(progress.shower())).await;
+    progress.finish();
     let view = config.fs;
+    let Listed { catalog, packages, .. } = listed?;
     Ok(Audit {
         config: None,
         client,
@@ -137,43 +130,32 @@ async fn source_tree(args: &AuditArgs, progress: &Progress, scratch: &Path) -> R
     })
 }
 
-/// Shows the events, until the last one.
-async fn show(args: &AuditArgs, progress: &Progress, mut events: mpsc::Receiver<Event>) -> Result<Exit, CliError> {
-    let mut output = match args.manifest {
-        Some(format) => Output::Manifest(manifest::Manifest::new(format)),
-        None => Output::Report(report::Report::new(args.json)),
+/// Shows what the audit tells, until its end.
+async fn show(args: &AuditArgs, mut events: mpsc::Receiver<Event>) -> Result<Exit, CliError> {
+    let mut shower = match args.manifest {
+        Some(format) => Shower::Manifest(manifest::Manifest::new(format)),
+        None => Shower::Report(report::Report::new(args.json)),
     };
     while let Some(event) = events.recv().await {
-        let printed = match event {
-            Event::Progress(audit::Progress::Lists(stage)) => {
-                progress.stage(stage);
-                Ok(None)
-            }
-            Event::Progress(audit::Progress::Files { compared, of }) => {
-                let (activity, of) = ("comparing", Some(of.max(compared)));
-                progress.report(Work { activity, unit: "file", done: compared, of, ..Work::default() });
-                Ok(None)
-            }
-            event => progress.print(|| match &mut output {
-                Output::Manifest(manifest) => manifest.print(event),
-                Output::Report(report) => report.print(event),
-            }),
+        let told = match &mut shower {
+            Shower::Manifest(manifest) => manifest.tell(event),
+            Shower::Report(report) => report.tell(event),
         };
-        match printed {
+        match told {
             Ok(None) => {}
             Ok(Some(end)) => return end,
-            // A reader that closes the pipe has read enough (`| head`).
+            // Who has read enough of it is no failure.
             Err(cause) if cause.kind() == io::ErrorKind::BrokenPipe => return Ok(Exit::Success),
             Err(cause) => return Err(CliError::of(Exit::Failure, &cause)),
         }
     }
-    Err(CliError::new(Exit::Failure, "the mount ended before the audit was complete"))
+    Err(CliError::new(Exit::Failure, "the audit broke off: the mount has ended"))
 }
 
 /// How the last event ends the program.
 type End = Result<Exit, CliError>;
 
-enum Output {
+enum Shower {
     Manifest(manifest::Manifest),
     Report(report::Report),
 }

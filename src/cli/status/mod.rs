@@ -9,7 +9,8 @@ mod watch;
 
 use super::running::{PATIENCE, Running, nothing_mounted};
 use super::{CliError, Exit, tell};
-use crate::control::ask_status;
+use crate::control::api::StatusRequest;
+use crate::control::call;
 use crate::mount::register::{self, Known, Standing};
 use crate::mount::status::Status;
 use crate::platform::error_chain::printable_json;
@@ -81,7 +82,10 @@ impl Which {
     async fn ask<T: serde::de::DeserializeOwned>(&self) -> Result<Heard<T>, CliError> {
         let Some(directory) = &self.0 else { return ask_all().await };
         let running = Running::at(directory)?;
-        Ok(Heard { told: vec![running.hear_within(PATIENCE, ask_status).await?], silent: Vec::new() })
+        Ok(Heard {
+            told: vec![running.hear_within(PATIENCE, |socket| call(socket, &StatusRequest {})).await?],
+            silent: Vec::new(),
+        })
     }
 }
 
@@ -120,5 +124,5 @@ async fn ask_one<T: serde::de::DeserializeOwned>(known: &Known) -> Result<T, Cli
             format!("{shown}: nothing that you may read tells of its process; try: resyncfs status {shown}"),
         ));
     }
-    Running::of(known)?.hear_within(PATIENCE, ask_status).await
+    Running::of(known)?.hear_within(PATIENCE, |socket| call(socket, &StatusRequest {})).await
 }

@@ -7,24 +7,18 @@ pub use activity::{CacheStatus, ErrorStatus, HostStatus, ProgramStatus};
 pub use metrics::exposition;
 
 use super::MountConfig;
-use super::audit::Auditor;
-use super::tree::Tree;
 use crate::catalog::Catalog;
 use crate::content::Content;
-use crate::control::{Answers, Metrics, Refusal, Waiting};
+use crate::control::Metrics;
 use crate::document::Timestamp;
-use crate::fs::invalidator::Notices;
 use crate::fs::programs::Programs;
 use crate::source::http::Client;
 use crate::source::websub::Subscriber;
-use crate::sync::command::Command;
-use crate::sync::status::{HeldStatus, RefreshOutcome, Refreshed, SharedStatus};
+use crate::sync::status::SharedStatus;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
-use tokio::sync::{mpsc, oneshot};
 
 /// A mount as it is now. Times are W3C datetimes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -138,15 +132,6 @@ pub struct RevisionStatus {
     pub unsized_files: u64,
 }
 
-/// What a refresh that was asked for has done.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RefreshAnswer {
-    /// What it has done.
-    pub refreshed: Refreshed,
-    /// Deletions that are held back now.
-    pub held: Option<HeldStatus>,
-}
-
 /// Where the answers come from.
 pub(super) struct Told {
     source: String,
@@ -160,7 +145,6 @@ pub(super) struct Told {
     denied: Vec<String>,
     metrics: Option<String>,
     subscriber: Option<Subscriber>,
-    notices: Notices,
 }
 
 impl Told {
@@ -172,7 +156,6 @@ impl Told {
         content: Arc<Content>,
         client: Client,
         programs: Arc<Programs>,
-        notices: Notices,
     ) -> Told {
         Told {
             source: config.session.source.clone(),
@@ -186,7 +169,6 @@ impl Told {
             denied: config.denied.iter().map(|name| name.to_string()).collect(),
             metrics: None,
             subscriber: None,
-            notices,
         }
     }
 
@@ -206,23 +188,8 @@ impl Told {
         Arc::new(move || exposition(&told.status()))
     }
 
-    /// The answers of the control socket; refreshes are ordered through `commands`, audits made by `auditor`.
-    pub(super) fn answers(self: &Arc<Self>, commands: mpsc::Sender<Command>, auditor: Auditor, tree: &Tree) -> Answers {
-        let (sync, notices) = (self.sync.clone(), self.notices.clone());
-        let (lister, told) = (auditor.clone(), Arc::clone(self));
-        Answers {
-            metrics: self.metrics(),
-            status: Box::new(move || json!(told.status())),
-            refresh: Box::new(move |order| {
-                refresh(sync.clone(), notices.clone(), commands.clone(), order.accept_deletions)
-            }),
-            audit: Box::new(move |order| auditor.audit(order)),
-            files: Box::new(move || lister.files()),
-            tree: tree.answers(),
-        }
-    }
-
-    fn status(&self) -> Status {
+    /// The mount as it is now. Must not wait.
+    pub(super) fn status(&self) -> Status {
         let revision = self.catalog.revision().unwrap_or_else(|cause| {
             tracing::warn!(%cause, "the status tells of no revision");
             None
@@ -255,21 +222,4 @@ impl Told {
             sync,
         }
     }
-}
-
-/// Has a refresh done; answers when whoever looks into the mount sees what it has done.
-fn refresh(sync: SharedStatus, notices: Notices, commands: mpsc::Sender<Command>, accept_deletions: bool) -> Waiting {
-    Box::pin(async move {
-        let (requester, answer) = oneshot::channel();
-        let asked = commands.send(Command::Refresh { accept_deletions, requester }).await;
-        let refreshed = match asked {
-            Ok(()) => answer.await.map_err(|_| Refusal::Ending)?,
-            Err(_) => return Err(Refusal::Ending),
-        };
-        notices.heard().await;
-        match refreshed.outcome {
-            RefreshOutcome::Failed(why) => Err(Refusal::Failed(why)),
-            _ => Ok(json!(RefreshAnswer { refreshed, held: sync.read().held })),
-        }
-    })
 }

@@ -1,0 +1,282 @@
+//! What a running mount can be asked over its control socket, and what it answers.
+//!
+//! | request | type | answer |
+//! |---|---|---|
+//! | `GET /status` | [`StatusRequest`] | the status of the mount |
+//! | `GET /metrics` | | the same in numbers for Prometheus; the only answer that is no JSON |
+//! | `POST /refresh` | [`RefreshRequest`] | what the refresh did, once it is done; 502 where it failed, 503 where the mount ends |
+//! | `POST /audit` | [`AuditRequest`] | lines: what an audit finds, as it finds it |
+//! | `GET /files` | [`FilesRequest`] | lines: every file |
+//! | `POST /prefetch` | [`PrefetchRequest`] | lines of [`PrefetchEvent`]; the download ends with the connection |
+//! | `POST /evict` | [`EvictRequest`] | lines of [`EvictEvent`] |
+//! | `POST /paths` | [`PathsRequest`] | lines of [`Located`], one for each URI |
+//! | `POST /uris` | [`UrisRequest`] | lines of [`Identified`], one for each path |
+//!
+//! An empty body is the default request. Paths are below the root of the mount, without a leading slash; the empty
+//! path is the root.
+
+use axum::http::Method;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// One kind of request: the JSON of its body, its path and its method.
+pub trait Request: Serialize + DeserializeOwned + Default + Send + Sync + 'static {
+    /// The path of the route.
+    const PATH: &'static str;
+    /// The method of the route.
+    const METHOD: Method = Method::POST;
+}
+
+/// Asks for the status of the mount.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatusRequest {}
+
+/// Asks for every file of the mount.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilesRequest {}
+
+/// Asks the mount to refresh its tree from the Source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RefreshRequest {
+    /// Apply the unconfirmed deletions too.
+    pub accept_deletions: bool,
+}
+
+/// Asks the mount to compare its tree with the Source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AuditRequest {
+    /// Read every cached object too.
+    pub content: bool,
+    /// Download every resource from the Source too.
+    pub fetch: bool,
+}
+
+/// Asks the mount to download files and folders into the cache.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PrefetchRequest {
+    /// Files, and folders with all below them.
+    pub paths: Vec<String>,
+    /// Count what would be downloaded, and download nothing.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// Asks the mount to remove files and folders from the cache.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EvictRequest {
+    /// Files, and folders with all below them.
+    pub paths: Vec<String>,
+}
+
+/// Asks for the paths of resources.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PathsRequest {
+    /// URIs of resources.
+    pub uris: Vec<String>,
+    /// Read the Source's lists again for URIs that are not in the tree.
+    #[serde(default)]
+    pub ask: bool,
+}
+
+/// Asks for the URIs of files and folders.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UrisRequest {
+    /// Files and folders.
+    pub paths: Vec<String>,
+}
+
+impl Request for StatusRequest {
+    const PATH: &'static str = "/status";
+    const METHOD: Method = Method::GET;
+}
+
+impl Request for FilesRequest {
+    const PATH: &'static str = "/files";
+    const METHOD: Method = Method::GET;
+}
+
+impl Request for RefreshRequest {
+    const PATH: &'static str = "/refresh";
+}
+
+impl Request for AuditRequest {
+    const PATH: &'static str = "/audit";
+}
+
+impl Request for PrefetchRequest {
+    const PATH: &'static str = "/prefetch";
+}
+
+impl Request for EvictRequest {
+    const PATH: &'static str = "/evict";
+}
+
+impl Request for PathsRequest {
+    const PATH: &'static str = "/paths";
+}
+
+impl Request for UrisRequest {
+    const PATH: &'static str = "/uris";
+}
+
+/// The body of every answer that is no success.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Failure {
+    /// The reason, for a person.
+    pub(super) error: String,
+}
+
+/// One line of the answer to [`PathsRequest`]: where one URI is in the tree, or why it is not there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Located {
+    /// The URI as requested.
+    pub uri: String,
+    /// Its path; `None` where it is not in the tree.
+    pub path: Option<String>,
+    /// The path that it would have by the rules for names alone.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub would_be: Option<String>,
+    /// Options that leave it out.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub hidden_by: Vec<String>,
+    /// Options that may leave it out: the mount does not know the properties that they select by.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub may_be_hidden_by: Vec<String>,
+    /// Whether the Source lists it, where its lists were read again.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub listed: Option<bool>,
+    /// Why there is no answer.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub error: Option<String>,
+}
+
+/// One line of the answer to [`UrisRequest`]: the resource at one path.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identified {
+    /// The path as requested.
+    pub path: String,
+    /// The URI of a file's resource; of a folder the address below which its files are.
+    pub uri: Option<String>,
+    /// Whether it is a folder.
+    #[serde(default)]
+    pub folder: bool,
+    /// The representation whose bytes are shown in its place (`alternate=`).
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub shown_by: Option<String>,
+    /// Why there is none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub error: Option<String>,
+}
+
+/// One line of the answer to [`EvictRequest`]; the last is `Done` or `Failure`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EvictEvent {
+    /// The bytes of this path stay: an earlier version of it is open, or it is being downloaded.
+    Kept(String),
+    /// There is no such path in the tree.
+    Missing(String),
+    /// All of it is done.
+    Done(EvictSummary),
+    /// The mount could not go on, and why.
+    Failure(String),
+}
+
+/// The result of an eviction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EvictSummary {
+    /// Files of which bytes were removed.
+    pub files: u64,
+    /// Bytes that were removed, in allocated blocks where they were on the disk.
+    pub bytes: u64,
+    /// Files whose bytes stay.
+    pub kept: u64,
+    /// Paths that are not in the tree.
+    pub missing: u64,
+}
+
+/// One line of the answer to [`PrefetchRequest`]; the last is `Counted`, `Done` or `Failure`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PrefetchEvent {
+    /// How much is done.
+    Progress(PrefetchProgress),
+    /// A file that was not downloaded, or a path that is not in the tree.
+    Failed(NotPrefetched),
+    /// The answer to a dry run.
+    Counted(PrefetchTotal),
+    /// All that could be downloaded is here.
+    Done(PrefetchSummary),
+    /// The mount could not go on, and why.
+    Failure(String),
+}
+
+/// How much of a prefetch is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrefetchProgress {
+    /// Files that are done: downloaded, in the cache before, or failed.
+    pub files: u64,
+    /// Bytes that were downloaded, those of running downloads included.
+    pub bytes: u64,
+    /// Bytes of the files that were in the cache before.
+    pub cached_bytes: u64,
+    /// The whole request, once it is counted.
+    pub of: Option<PrefetchTotal>,
+}
+
+/// The size of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrefetchTotal {
+    /// Files.
+    pub files: u64,
+    /// Sum of their sizes as far as they are known.
+    pub bytes: u64,
+    /// Files of unknown size.
+    pub unsized_files: u64,
+    /// Files that are in the cache already.
+    pub cached_files: u64,
+    /// Sum of their sizes.
+    pub cached_bytes: u64,
+}
+
+/// A file that was not downloaded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotPrefetched {
+    /// Its path.
+    pub path: String,
+    /// The URI of its resource; `None` where there is no such path.
+    pub uri: Option<String>,
+    /// The reason, for a person.
+    pub why: String,
+}
+
+/// The result of a prefetch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrefetchSummary {
+    /// Files that were downloaded.
+    pub fetched: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Files that were in the cache before.
+    pub here: u64,
+    /// Files that were not downloaded, and paths that are not in the tree.
+    pub failed: u64,
+    /// Why the prefetch ended before its end, if it did.
+    pub stopped: Option<Stopped>,
+}
+
+/// Why a prefetch ended before its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stopped {
+    /// The cache is full of what this prefetch downloaded and of what was read since it began.
+    Full,
+    /// The Source does not answer.
+    Silent,
+}

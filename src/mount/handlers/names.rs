@@ -1,0 +1,202 @@
+//! `POST /paths` and `POST /uris`: the path of a URI in the tree, the URI of a path, and why there is none.
+//!
+//! A resource that is not chosen is not stored. Of a URI that is not in the tree the mount knows which path rules leave it out
+//! (`include=`, `exclude=`), and which options may leave it out by properties that only the lists hold. With `ask` the
+//! lists are read again, without any choice, and the answer is certain.
+
+use super::audit::Audits;
+use super::tree::Tree;
+use crate::catalog::{Catalog, CatalogError, EntryId, Kind, Naming, Snapshot};
+use crate::control::api::{Identified, Located, PathsRequest, UrisRequest};
+use crate::control::{Lines, lines_of};
+use crate::document::{Entry, Uri};
+use crate::platform::error_chain::chain;
+use crate::sync::SyncConfig;
+use crate::sync::selection::{Globs, Selection};
+use fuser::INodeNo;
+use std::error::Error;
+
+/// Names of one tree and, if they are requested, of everything that the Source lists.
+#[derive(Clone)]
+pub(super) struct Names {
+    tree: Tree,
+    audits: Audits,
+}
+
+impl Names {
+    pub(super) fn new(tree: Tree, audits: Audits) -> Names {
+        Names { tree, audits }
+    }
+
+    pub(super) fn paths(self, request: PathsRequest) -> Lines {
+        lines_of(async move |answers| {
+            let mut everything = None;
+            for uri in request.uris {
+                let mut located = Located { uri, ..Located::default() };
+                let found = self.in_tree(&mut located);
+                failed_to(&mut located.error, found);
+                if request.ask && located.path.is_none() && located.error.is_none() {
+                    if everything.is_none() {
+                        everything = Some(self.audits.everything().await);
+                    }
+                    match &everything {
+                        Some(Ok((catalog, _scratch))) => {
+                            let found = self.in_lists(catalog, &mut located);
+                            failed_to(&mut located.error, found);
+                        }
+                        Some(Err(why)) => located.error = Some(why.clone()),
+                        None => {}
+                    }
+                }
+                let _ = answers.send(located).await;
+            }
+        })
+    }
+
+    /// Completes `located` from the tree and the options of the mount.
+    fn in_tree(&self, located: &mut Located) -> Result<(), Box<dyn Error>> {
+        let uri = Uri::parse(&located.uri)?;
+        let config = self.audits.config();
+        let snapshot = self.tree.catalog.snapshot()?;
+        if let Some(node) = snapshot.locate(&uri)? {
+            located.path = snapshot.path(node.ino)?;
+            return Ok(());
+        }
+        if let Some(naming) = snapshot.naming()? {
+            let path = naming.path(&uri, None).path;
+            located.hidden_by = hiding_path(&config.selection, &path);
+            located.would_be = Some(path.into());
+        }
+        if located.hidden_by.is_empty() {
+            let by_property = by_property(&config.selection);
+            located.may_be_hidden_by =
+                by_property.iter().flat_map(Selection::identity).chain(of_sets(config)).collect();
+        }
+        Ok(())
+    }
+
+    /// Completes `located` from `everything`, a catalog of all that the Source lists now.
+    fn in_lists(&self, everything: &Catalog, located: &mut Located) -> Result<(), Box<dyn Error>> {
+        let uri = Uri::parse(&located.uri)?;
+        let config = self.audits.config();
+        let snapshot = everything.snapshot()?;
+        let node = snapshot.locate(&uri)?;
+        located.listed = Some(node.is_some());
+        located.may_be_hidden_by.clear();
+        let Some(resource) = node.map(|node| snapshot.resource(node.ino)).transpose()?.flatten() else { return Ok(()) };
+        if let Some(naming) = self.tree.catalog.snapshot()?.naming()? {
+            let path = naming.path(&uri, resource.media_type.as_deref()).path;
+            located.hidden_by = hiding_path(&config.selection, &path);
+            located.would_be = Some(path.into());
+        }
+        let entry = Entry { media_type: resource.media_type, links: resource.links, ..Entry::new(uri) };
+        let hiding = by_property(&config.selection).into_iter().filter(|property| !property.chooses(&entry, ""));
+        located.hidden_by.extend(hiding.flat_map(|property| property.identity()));
+        if located.hidden_by.is_empty() {
+            // Every other choice agrees.
+            located.hidden_by.extend(of_sets(config));
+        }
+        Ok(())
+    }
+
+    pub(super) fn uris(self, request: UrisRequest) -> Lines {
+        lines_of(async move |answers| {
+            for path in request.paths {
+                let mut identified = Identified { path, ..Identified::default() };
+                let found = self.identify(&mut identified);
+                failed_to(&mut identified.error, found);
+                let _ = answers.send(identified).await;
+            }
+        })
+    }
+
+    fn identify(&self, identified: &mut Identified) -> Result<(), Box<dyn Error>> {
+        let snapshot = self.tree.catalog.snapshot()?;
+        let naming = snapshot.naming()?;
+        let Some(node) = snapshot.find(&identified.path)? else {
+            let by_rule = naming.and_then(|naming| naming.uri(&identified.path, true));
+            identified.error = Some(match by_rule {
+                Some(uri) => format!("is not in the tree; by its name it would be {uri}, or the same with http:"),
+                None => "is not in the tree".to_owned(),
+            });
+            return Ok(());
+        };
+        if node.kind == Kind::Folder {
+            identified.folder = true;
+            if let Some(naming) = naming {
+                identified.uri = folder_uri(&snapshot, &naming, &identified.path, node.ino)?;
+            }
+            if identified.uri.is_none() {
+                identified.error = Some("is a folder without an address".to_owned());
+            }
+            return Ok(());
+        }
+        identified.uri = snapshot.resource(node.ino)?.map(|resource| resource.uri.to_string());
+        let shown_by = self.tree.wanted(&snapshot, node.ino)?.map(|wanted| wanted.uri.to_string());
+        identified.shown_by = shown_by.filter(|shown| identified.uri.as_ref() != Some(shown));
+        Ok(())
+    }
+}
+
+fn failed_to(error: &mut Option<String>, found: Result<(), Box<dyn Error>>) {
+    if let Err(cause) = found {
+        *error = Some(chain(&*cause));
+    }
+}
+
+/// The address below which the files of a folder are; `None` where no address gives such a path.
+fn folder_uri(
+    snapshot: &Snapshot<'_>,
+    naming: &Naming,
+    path: &str,
+    ino: INodeNo,
+) -> Result<Option<String>, CatalogError> {
+    // A name does not show the scheme; a file below has one.
+    let https = first_below(snapshot, ino)?.is_none_or(|uri| uri.scheme() == "https");
+    let plain: Vec<_> = path.split('/').filter(|name| !name.is_empty()).chain(["%index"]).collect();
+    Ok(naming.uri(&plain.join("/"), https).map(|uri| uri.to_string()))
+}
+
+fn first_below(snapshot: &Snapshot<'_>, mut ino: INodeNo) -> Result<Option<Uri>, CatalogError> {
+    loop {
+        let mut first = None;
+        snapshot.children(ino, EntryId(0), &mut |_, _, node| {
+            first = Some(node);
+            false
+        })?;
+        match first {
+            Some(node) if node.kind == Kind::Folder => ino = node.ino,
+            Some(node) => return Ok(snapshot.resource(node.ino)?.map(|resource| resource.uri)),
+            None => return Ok(None),
+        }
+    }
+}
+
+/// The options that leave out every resource at `path`.
+fn hiding_path(selection: &Selection, path: &str) -> Vec<String> {
+    let mut hiding = Vec::new();
+    if !selection.included.is_empty() && !selection.included.matches(path) {
+        hiding.extend(selection.included.patterns().map(|pattern| format!("include={pattern}")));
+    }
+    let excludes = |pattern: &&str| {
+        let mut alone = Globs::default();
+        alone.add(pattern).is_ok() && alone.matches(path)
+    };
+    hiding.extend(selection.excluded.patterns().filter(excludes).map(|pattern| format!("exclude={pattern}")));
+    hiding
+}
+
+/// The parts of a selection that look at the properties of an entry, each alone.
+fn by_property(selection: &Selection) -> [Selection; 3] {
+    [
+        Selection { types: selection.types.clone(), ..Selection::default() },
+        Selection { collections: selection.collections.clone(), ..Selection::default() },
+        Selection { formats: selection.formats.clone(), ..Selection::default() },
+    ]
+}
+
+/// The options that choose among sets and times.
+fn of_sets(config: &SyncConfig) -> impl Iterator<Item = String> {
+    let set = config.set.iter().map(|set| format!("set={set}"));
+    set.chain(config.as_of.iter().map(|at| format!("at={at}")))
+}

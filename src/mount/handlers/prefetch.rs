@@ -1,0 +1,218 @@
+//! `POST /prefetch`: whole files and folders are downloaded into the cache before they are read.
+
+use super::tree::{File, Found, Tree};
+use crate::catalog::CatalogError;
+use crate::content::ContentError;
+use crate::content::store::Moment;
+use crate::control::api::{
+    NotPrefetched, PrefetchEvent, PrefetchProgress, PrefetchRequest, PrefetchSummary, PrefetchTotal, Stopped,
+};
+use crate::control::{Lines, lines_of};
+use crate::platform::error_chain::chain;
+use fuser::INodeNo;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use std::collections::HashSet;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
+
+/// Downloads at a time, of all hosts. The limiter of `source::http` bounds the requests to one host.
+const AT_ONCE: usize = 64;
+
+/// Time between two reports of progress.
+const STEP: Duration = Duration::from_millis(200);
+
+/// The prefetch ends after this many files in a row for which the Source did not answer.
+const MAX_SILENT: u64 = 100;
+
+/// Downloads that run end with the client.
+pub(super) fn prefetch(tree: Tree, request: PrefetchRequest) -> Lines {
+    lines_of(async move |events| {
+        let ended = match request.dry_run {
+            true => dry_run(tree, request.paths, events.clone()).await,
+            false => Job::new(tree, events.clone()).run(request.paths).await.map(PrefetchEvent::Done),
+        };
+        let last = ended.unwrap_or_else(|cause| PrefetchEvent::Failure(chain(&cause)));
+        // A client that left does not need the last line.
+        let _ = events.send(last).await;
+    })
+}
+
+async fn dry_run(
+    tree: Tree,
+    paths: Vec<String>,
+    events: mpsc::Sender<PrefetchEvent>,
+) -> Result<PrefetchEvent, CatalogError> {
+    let counting = tokio::task::spawn_blocking(move || {
+        let missing = |path| {
+            let _ = events.blocking_send(PrefetchEvent::Failed(missing(path)));
+        };
+        count(&tree, paths, missing, || events.is_closed())
+    });
+    match counting.await {
+        Ok(total) => total.map(PrefetchEvent::Counted),
+        Err(cause) => Ok(PrefetchEvent::Failure(cause.to_string())),
+    }
+}
+
+/// Counts the files below `paths`, until the end or `is_given_up`. Blocks on the disk.
+fn count(
+    tree: &Tree,
+    paths: Vec<String>,
+    mut missing: impl FnMut(String),
+    is_given_up: impl Fn() -> bool,
+) -> Result<PrefetchTotal, CatalogError> {
+    let mut total = PrefetchTotal::default();
+    for found in tree.walk(paths).take_while(|_| !is_given_up()) {
+        let wanted = match found? {
+            Found::File(file) => file.wanted,
+            Found::Missing(path) => {
+                missing(path);
+                continue;
+            }
+        };
+        let size = tree.size(&wanted);
+        total.files += 1;
+        total.bytes += size.unwrap_or(0);
+        total.unsized_files += u64::from(size.is_none());
+        if tree.content.is_here(wanted.ino) {
+            total.cached_files += 1;
+            total.cached_bytes += size.unwrap_or(0);
+        }
+    }
+    Ok(total)
+}
+
+fn missing(path: String) -> NotPrefetched {
+    NotPrefetched { path, uri: None, why: "is not in the tree".to_owned() }
+}
+
+struct Job {
+    tree: Tree,
+    events: mpsc::Sender<PrefetchEvent>,
+    begun: Moment,
+    summary: PrefetchSummary,
+    /// Bytes of files that were in the cache before.
+    cached_bytes: u64,
+    downloading: HashSet<INodeNo>,
+    total: Arc<OnceLock<PrefetchTotal>>,
+    /// Files in a row for which the Source did not answer.
+    silent: u64,
+}
+
+impl Job {
+    fn new(tree: Tree, events: mpsc::Sender<PrefetchEvent>) -> Job {
+        Job {
+            tree,
+            events,
+            begun: Moment::now(),
+            summary: PrefetchSummary::default(),
+            cached_bytes: 0,
+            downloading: HashSet::new(),
+            total: Arc::default(),
+            silent: 0,
+        }
+    }
+
+    async fn run(mut self, paths: Vec<String>) -> Result<PrefetchSummary, CatalogError> {
+        self.count_in_background(paths.clone());
+        let mut walk = walk_in_background(&self.tree, paths);
+        let mut downloads = FuturesUnordered::new();
+        let mut steps = tokio::time::interval(STEP);
+        steps.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        loop {
+            while downloads.len() < AT_ONCE && self.summary.stopped.is_none() {
+                let Some(found) = walk.recv().await else { break };
+                let file = match found? {
+                    Found::File(file) => file,
+                    Found::Missing(path) => {
+                        self.fail(missing(path)).await;
+                        continue;
+                    }
+                };
+                self.downloading.insert(file.wanted.ino);
+                let (content, begun) = (Arc::clone(&self.tree.content), self.begun);
+                downloads.push(async move {
+                    let downloaded = content.prefetch(&file.wanted, begun).await;
+                    (file, downloaded)
+                });
+            }
+            if downloads.is_empty() {
+                return Ok(self.summary);
+            }
+            tokio::select! {
+                Some((file, downloaded)) = downloads.next() => self.ended(file, downloaded).await,
+                _ = steps.tick() => self.progress(),
+            }
+        }
+    }
+
+    fn count_in_background(&self, paths: Vec<String>) {
+        let (tree, total, events) = (self.tree.clone(), Arc::clone(&self.total), self.events.clone());
+        tokio::task::spawn_blocking(move || {
+            // A total that cannot be counted stays unknown.
+            if let Ok(counted) = count(&tree, paths, |_| {}, || events.is_closed()) {
+                let _ = total.set(counted);
+            }
+        });
+    }
+
+    async fn ended(&mut self, file: File, downloaded: Result<Option<u64>, ContentError>) {
+        self.downloading.remove(&file.wanted.ino);
+        let silent = std::mem::take(&mut self.silent);
+        let cause = match downloaded {
+            Ok(None) => {
+                self.summary.here += 1;
+                self.cached_bytes += self.tree.size(&file.wanted).unwrap_or(0);
+                return;
+            }
+            Ok(Some(bytes)) => {
+                self.summary.fetched += 1;
+                self.summary.bytes += bytes;
+                return;
+            }
+            Err(cause) => cause,
+        };
+        let is_too_large = file.wanted.length.is_some_and(|length| length > self.tree.content.quota());
+        if cause.is_full() && !is_too_large {
+            self.summary.stopped = Some(Stopped::Full);
+            return;
+        }
+        if cause.is_retryable() && !cause.is_unsent() {
+            self.silent = silent + 1;
+            if self.silent >= MAX_SILENT {
+                self.summary.stopped = Some(Stopped::Silent);
+            }
+        }
+        let why = if is_too_large { "is larger than the cache may be (cache-size=)".to_owned() } else { chain(&cause) };
+        self.fail(NotPrefetched { path: file.path, uri: Some(file.wanted.uri.to_string()), why }).await;
+    }
+
+    async fn fail(&mut self, failed: NotPrefetched) {
+        self.summary.failed += 1;
+        let _ = self.events.send(PrefetchEvent::Failed(failed)).await;
+    }
+
+    /// Reports the progress, unless there is no room for it now: a later report replaces it.
+    fn progress(&self) {
+        let PrefetchSummary { fetched, bytes, here, failed, .. } = self.summary;
+        let arrived: u64 = self.downloading.iter().map(|ino| self.tree.content.arrived(*ino)).sum();
+        let progress = PrefetchProgress {
+            files: fetched + here + failed,
+            bytes: bytes + arrived,
+            cached_bytes: self.cached_bytes,
+            of: self.total.get().copied(),
+        };
+        let _ = self.events.try_send(PrefetchEvent::Progress(progress));
+    }
+}
+
+/// Walks in a thread of its own, one item ahead of the receiver.
+fn walk_in_background(tree: &Tree, paths: Vec<String>) -> mpsc::Receiver<Result<Found, CatalogError>> {
+    let (sender, receiver) = mpsc::channel(1);
+    let mut walk = tree.walk(paths);
+    tokio::task::spawn_blocking(move || walk.try_for_each(|found| sender.blocking_send(found)));
+    receiver
+}
