@@ -163,9 +163,9 @@ fn the_status_tells_which_programs_read_how_much() {
         let programs = status["programs"].as_array().unwrap();
         programs.iter().find(|program| program["program"] == name).unwrap_or_else(|| panic!("{name}: {status}")).clone()
     };
-    assert!(of("some-reader")["octets"].as_u64().unwrap() >= 200_000, "{status}");
+    assert!(of("some-reader")["bytes"].as_u64().unwrap() >= 200_000, "{status}");
     assert!(of("curious")["denied"].as_u64().unwrap() >= 1, "{status}");
-    assert_eq!(of("curious")["octets"], 0);
+    assert_eq!(of("curious")["bytes"], 0);
     assert_eq!(status["denied"], serde_json::json!(["curious"]));
     eventually("the screen tells it too", || {
         let output = Command::new(PROGRAM).arg("status").arg(mounted.path()).output().unwrap();

@@ -1,4 +1,4 @@
-//! How mounts are found and what they tell of themselves: `status`, `status --watch`, `list` and the metrics.
+//! Finding mounts and showing their state: `status`, `status --watch`, `list` and the metrics.
 
 mod common;
 
@@ -169,7 +169,7 @@ fn a_mount_without_xattrs_is_found_all_the_same() {
 
 /// Each command says what to do when there is no mount, or none that one may ask.
 #[test]
-fn where_nothing_can_be_asked_one_is_told_what_to_do() {
+fn without_a_mount_each_command_says_what_to_do() {
     let none = run_alone(None, None, &["status"]);
     assert_eq!(none.status.code(), Some(5), "{}", said(&none));
     assert!(said(&none).contains("mount a Source with: resyncfs mount SOURCE DIR"), "{}", said(&none));
@@ -212,13 +212,13 @@ fn reads_hosts_and_errors_are_counted() {
 
     let before = status(&mounted);
     let cache = &before["cache"];
-    assert!(cache["misses"].as_u64().unwrap() >= 1 && cache["miss_octets"] == 100_000, "{before}");
+    assert!(cache["misses"].as_u64().unwrap() >= 1 && cache["miss_bytes"] == 100_000, "{before}");
     assert!(cache["failed_reads"].as_u64().unwrap() >= 1 && cache["failed_fetches"].as_u64().unwrap() >= 1, "{before}");
-    assert_eq!((&cache["fetched_octets"], &cache["hits"]), (&100_000.into(), &0.into()), "{before}");
-    assert!(cache["octets"].as_u64().unwrap() >= 100_000 && cache["quota"].as_u64().unwrap() > 0, "{before}");
+    assert_eq!((&cache["fetched_bytes"], &cache["hits"]), (&100_000.into(), &0.into()), "{before}");
+    assert!(cache["bytes"].as_u64().unwrap() >= 100_000 && cache["quota"].as_u64().unwrap() > 0, "{before}");
     let host = &before["hosts"][0];
     assert_eq!(format!("http://{}/", host["host"].as_str().unwrap()), source.url());
-    assert!(host["requests"].as_u64().unwrap() >= 3 && host["octets"].as_u64().unwrap() >= 100_000, "{before}");
+    assert!(host["requests"].as_u64().unwrap() >= 3 && host["bytes"].as_u64().unwrap() >= 100_000, "{before}");
     assert_eq!(before["errors"][0]["uri"], format!("{}b", source.url()));
     assert!(before["errors"][0]["why"].as_str().unwrap().contains("sha-256"), "{before}");
 
@@ -226,11 +226,11 @@ fn reads_hosts_and_errors_are_counted() {
     mounted.remount();
     fs::read(mounted.join("a")).unwrap();
     let after = status(&mounted);
-    assert_eq!((&after["cache"]["hit_octets"], &after["cache"]["misses"]), (&100_000.into(), &0.into()), "{after}");
+    assert_eq!((&after["cache"]["hit_bytes"], &after["cache"]["misses"]), (&100_000.into(), &0.into()), "{after}");
 }
 
 #[test]
-fn a_host_that_does_not_answer_and_a_failed_look_are_told() {
+fn a_failed_refresh_and_its_host_are_shown() {
     let (source, mounted) = one_file("poll=1h");
     source.fault("resourcelist.xml", Fault::Status(404, String::new()), u64::MAX);
     mounted.try_refresh().unwrap_err();
@@ -259,7 +259,7 @@ fn exposition(text: &str) -> BTreeMap<String, f64> {
         } else if let Some(rest) = line.strip_prefix("# TYPE ") {
             let (name, kind) = rest.split_once(' ').unwrap();
             assert_eq!(helped.take().as_deref(), Some(name), "{line}");
-            assert!(["counter", "gauge", "summary"].contains(&kind), "{line}");
+            assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
             assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
             family = Some((name.to_owned(), kind.to_owned()));
         } else {
@@ -268,7 +268,7 @@ fn exposition(text: &str) -> BTreeMap<String, f64> {
             let value: f64 = value.parse().unwrap_or_else(|_| panic!("no number: {line}"));
             assert!(value.is_finite() && (kind == "gauge" || value >= 0.0), "{line}");
             let name = series.split('{').next().unwrap();
-            let suffixes: &[&str] = if kind == "summary" { &["_sum", "_count"] } else { &[""] };
+            let suffixes: &[&str] = if kind == "histogram" { &["_bucket", "_sum", "_count"] } else { &[""] };
             assert!(suffixes.iter().any(|suffix| name == format!("{family}{suffix}")), "{line} in {family}");
             assert!(
                 name.starts_with("resyncfs_") && name.chars().all(|c| c.is_ascii_lowercase() || c == '_'),
@@ -311,7 +311,7 @@ fn curl(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn prometheus_reads_the_metrics_on_the_socket_and_on_a_loopback_port() {
+fn prometheus_reads_metrics_on_the_socket_and_a_loopback_port() {
     let (source, mounted) = one_file("poll=1h,metrics-listen=127.0.0.1:0");
     let of_mount = status(&mounted);
     let url = format!("http://{}/metrics", of_mount["metrics"].as_str().unwrap());
@@ -357,7 +357,7 @@ fn prometheus_reads_the_metrics_on_the_socket_and_on_a_loopback_port() {
 }
 
 #[test]
-fn metrics_are_told_on_loopback_alone() {
+fn metrics_are_served_on_loopback_alone() {
     let source = Source::start();
     let mounted = Mounted::prepared(&source.url(), "metrics-listen=0.0.0.0:9464");
     let refused = mounted.command("--foreground").stderr(Stdio::piped()).output().unwrap();
@@ -446,7 +446,7 @@ fn ended(running: &mut Running) -> i32 {
 }
 
 #[test]
-fn a_watched_screen_follows_the_mount_and_leaves_the_terminal_as_it_was() {
+fn a_watched_screen_follows_the_mount_and_restores_the_terminal() {
     let (_source, mounted) = one_file("poll=1h");
     let mut pty = Pty::new(60);
     let settings = pty.settings();
@@ -456,7 +456,7 @@ fn a_watched_screen_follows_the_mount_and_leaves_the_terminal_as_it_was() {
     assert!(pty.seen().starts_with(ENTER), "{:?}", pty.seen());
     assert!(pty.seen().contains("Now          read "), "rates: {:?}", pty.seen());
     fs::read(mounted.join("a")).unwrap();
-    eventually("what was read is shown", || pty.seen().contains("1 after asking the Source (0.1 MB)"));
+    eventually("what was read is shown", || pty.seen().contains("1 from the Source (100.0 kB)"));
 
     pty.resize(5);
     eventually("the smaller window is filled", || pty.seen().contains("more lines"));
@@ -483,7 +483,7 @@ fn a_watched_screen_ends_with_its_mount() {
 }
 
 #[test]
-fn a_watched_screen_that_goes_elsewhere_has_no_escapes() {
+fn a_watched_screen_in_a_file_has_no_escapes() {
     let (_source, mounted) = one_file("poll=1h");
     let scratch = tempfile::tempdir().unwrap();
     let file: PathBuf = scratch.path().join("screens");

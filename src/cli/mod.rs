@@ -47,6 +47,9 @@ struct CliArgs {
     /// Log more: -v for decisions, -vv for every operation (RESYNCFS_LOG takes tracing's filters)
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     verbose: u8,
+    /// Show times in UTC; without it in the time zone of this machine
+    #[arg(long, global = true)]
+    utc: bool,
     #[command(subcommand)]
     command: Subcommands,
 }
@@ -223,13 +226,13 @@ pub fn main() -> ExitCode {
             return ExitCode::from(if told.use_stderr() { Exit::Usage as u8 } else { Exit::Success as u8 });
         }
     };
-    let verbosity = args.verbose;
+    let (verbosity, utc) = (args.verbose, args.utc);
     let result = match args.command {
         Subcommands::Mount(args) => mount::run(args, verbosity),
         Subcommands::Unmount(args) => unmount::run(args),
         Subcommands::Explore(args) => explore::run(args, verbosity),
-        Subcommands::Refresh(args) => refresh::run(args),
-        Subcommands::Status(args) => status::run(args),
+        Subcommands::Refresh(args) => refresh::run(args, utc),
+        Subcommands::Status(args) => status::run(args, utc),
         Subcommands::List(args) => list::run(args),
         Subcommands::Prefetch(args) => prefetch::run(args),
         Subcommands::Evict(args) => evict::run(args),

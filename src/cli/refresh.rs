@@ -1,32 +1,32 @@
-//! `resyncfs refresh`: updates a mount now.
+//! `resyncfs refresh`
 
-use super::render::{count, printable_value, thousands};
+use super::render::{Clock, count, printable_value};
 use super::running::Running;
 use super::{CliError, Exit, tell};
-use crate::control::api::RefreshRequest;
-use crate::control::call;
-use crate::mount::handlers::RefreshAnswer;
+use crate::control::{RefreshOrder, ask_refresh};
+use crate::mount::status::RefreshAnswer;
 use crate::sync::status::{HeldStatus, RefreshOutcome};
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Update a mount from its Source now, and show what changed
+/// Have a mount look at its Source now, and tell what came of it
 #[derive(Debug, clap::Args)]
 pub struct RefreshArgs {
-    /// Confirm the unconfirmed deletions, so that their files disappear
+    /// Apply the deletions that are held back because there were so many of them
     #[arg(long)]
     accept_deletions: bool,
-    /// The folder of the mount, or the NAME of /etc/resyncfs/NAME.toml
+    /// Where it is mounted, or the NAME of /etc/resyncfs/NAME.toml
     directory: PathBuf,
 }
 
 /// Runs the command.
-pub fn run(args: RefreshArgs) -> Result<u8, CliError> {
+pub fn run(args: RefreshArgs, utc: bool) -> Result<u8, CliError> {
     let running = Running::at(&args.directory)?;
-    let request = RefreshRequest { accept_deletions: args.accept_deletions };
-    let answer: RefreshAnswer = running.ask(|socket| call(socket, &request))?;
+    let order = RefreshOrder { accept_deletions: args.accept_deletions };
+    let answer: RefreshAnswer = running.ask(|socket| ask_refresh(socket, order))?;
     let mut text = format!("{}\n", sentence(&answer.refreshed.outcome));
     if let Some(held) = &answer.held {
-        text += &format!("{}\n", held_sentence(held, running.directory()));
+        let _ = writeln!(text, "{}", held_sentence(held, running.directory(), &Clock::new(utc)));
     }
     tell(&text).map_err(|cause| CliError::of(Exit::Failure, &cause))?;
     Ok(Exit::Success as u8)
@@ -37,23 +37,23 @@ pub fn sentence(outcome: &RefreshOutcome) -> String {
     match outcome {
         RefreshOutcome::Unchanged => "nothing has changed".to_owned(),
         RefreshOutcome::Committed { created, updated, touched, deleted } => format!(
-            "{} new, {} changed, {} with new metadata only, {} deleted",
+            "{} new, {} changed, {} with other metadata, {} gone",
             count(*created, "file"),
-            thousands(*updated),
-            thousands(*touched),
-            thousands(*deleted)
+            updated,
+            touched,
+            deleted
         ),
-        RefreshOutcome::Failed(why) => format!("failed, so the files stay as they were: {}", printable_value(why)),
+        RefreshOutcome::Failed(why) => format!("failed, the tree stays as it is: {}", printable_value(why)),
     }
 }
 
-/// The unconfirmed deletions, why they are, and how to confirm them.
-pub fn held_sentence(held: &HeldStatus, directory: &Path) -> String {
+/// What is held back, why, and how to have it done.
+pub fn held_sentence(held: &HeldStatus, directory: &Path, clock: &Clock) -> String {
     format!(
-        "{} since {}: {}.\nThe files stay until the Source lists them again, or until you confirm that they are gone:\n  \
+        "{} held back since {}: {}.\nThe files stay until the Source lists them again or somebody confirms that they are gone:\n  \
          resyncfs refresh --accept-deletions {}",
-        count(held.files, "unconfirmed deletion"),
-        held.since,
+        count(held.files, "deletion"),
+        clock.time(held.since),
         printable_value(&held.why),
         printable_value(&directory.to_string_lossy())
     )

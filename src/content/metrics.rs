@@ -1,9 +1,9 @@
 //! What was read, downloaded and failed since the mount began.
 
 use super::ContentError;
-use super::store::Usage;
 use crate::document::{Timestamp, Uri};
 use crate::platform::error_chain::chain;
+use serde::{Deserialize, Serialize};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -33,10 +33,17 @@ pub struct Cooling {
     pub left: Duration,
 }
 
-/// What content has done since the mount began, and what the cache holds now.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Reads and downloads since the mount began, and the cache as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Metrics {
-    /// READs of the kernel that were answered from this machine at once.
+    /// Whole objects in the cache folder, for all mounts that use it.
+    pub objects: u64,
+    /// Bytes that the folder takes.
+    pub bytes: u64,
+    /// Bytes that it may take.
+    pub quota: u64,
+    /// READs of the kernel that this machine answered at once.
     pub hits: u64,
     /// Their bytes.
     pub hit_bytes: u64,
@@ -46,25 +53,25 @@ pub struct Metrics {
     pub miss_bytes: u64,
     /// READs that failed.
     pub failed_reads: u64,
-    /// Downloads begun.
+    /// Downloads that began.
     pub fetches: u64,
     /// Downloads that failed.
     pub failed_fetches: u64,
+    /// Bytes of the files that were downloaded whole.
+    pub fetched_bytes: u64,
     /// Sizes that were asked for.
     pub sizes: u64,
     /// Sizes that were not learnt.
     pub failed_sizes: u64,
-    /// Bytes of the objects that were downloaded, as files.
-    pub fetched_bytes: u64,
-    /// The cache folder, all its mounts counted.
-    pub cache: Usage,
     /// Hosts that are asked last.
+    #[serde(skip)]
     pub cooling: Vec<Cooling>,
     /// The latest failures, the newest first.
+    #[serde(skip)]
     pub failures: Vec<Failure>,
 }
 
-/// The metrics as they grow; the lock is held for moments.
+/// The counters behind the metrics; their lock is never held across I/O.
 #[derive(Debug, Default)]
 pub(super) struct Counters(Mutex<Metrics>);
 
@@ -115,7 +122,7 @@ impl Counters {
         }
     }
 
-    /// What was counted. The store and the penalty box know the rest.
+    /// The counters; `Content::metrics` adds the cache and the hosts that are asked last.
     pub(super) fn snapshot(&self) -> Metrics {
         self.metrics().clone()
     }
@@ -126,6 +133,12 @@ impl Counters {
 }
 
 impl Metrics {
+    /// The part of the answered READs that this machine answered at once; `None` before the first.
+    pub fn hit_rate(&self) -> Option<f64> {
+        let answered = self.hits.checked_add(self.misses).filter(|answered| *answered > 0)?;
+        Some(self.hits as f64 / answered as f64)
+    }
+
     fn remember(&mut self, uri: &Uri, error: &ContentError) {
         let mut why = chain(error);
         if why.len() > LONGEST_TEXT {

@@ -315,7 +315,9 @@ impl Content {
         let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let cooling = failures.hosts.iter(now).map(|(host, (), left)| Cooling { host: host.clone(), left }).collect();
         drop(failures);
-        Metrics { cache: self.disk.recorded_usage(), cooling, ..self.counters.snapshot() }
+        let cache = self.disk.recorded_usage();
+        let (objects, bytes, quota) = (cache.objects, cache.bytes, cache.quota);
+        Metrics { objects, bytes, quota, cooling, ..self.counters.snapshot() }
     }
 
     /// The name of the object that holds the bytes, once they were kept: `user.resyncfs.object`.

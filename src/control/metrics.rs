@@ -1,13 +1,16 @@
-//! `GET /metrics`, on the control socket, and where asked for on a loopback port (`metrics-listen=`). There everybody on this
-//! machine may read it, nothing else is answered, and everything is bounded: connections, time, octets.
+//! `GET /metrics`, on the control socket and on a loopback port (`metrics-listen=`). Every user of this machine may read
+//! the port, so it answers nothing else, and its connections, time and memory are bounded.
 
-use super::reply::{failure, text};
+use super::server::{Answers, failure};
 use axum::Router;
-use axum::http::StatusCode;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderValue, Response, StatusCode, header};
 use axum::routing::get;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use prometheus_client::encoding::prometheus_text::CONTENT_TYPE;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,14 +23,13 @@ const CONNECTIONS: usize = 16;
 /// Time for a request and its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A pause after the system refused a connection: asking at once would only spin.
+/// The pause after the system refused a connection: another try at once would only spin.
 const REFUSED: Duration = Duration::from_millis(100);
 
-/// Tells the numbers of a mount in the exposition format. Must not wait.
+/// The metrics of a mount in the text format of Prometheus. Must not wait.
 pub type Metrics = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// The address that `HOST:PORT` stands for, if it is this machine's own: `127.0.0.1`, `[::1]`, `localhost` and their like.
-/// An error is the reason in words.
+/// The address of `HOST:PORT` where HOST is a loopback address: `127.0.0.1`, `[::1]`, `localhost`. An error is the reason.
 pub fn loopback(listen: &str) -> Result<SocketAddr, String> {
     let written = match listen.strip_prefix("localhost:") {
         Some(port) => format!("127.0.0.1:{port}"),
@@ -36,40 +38,47 @@ pub fn loopback(listen: &str) -> Result<SocketAddr, String> {
     match written.parse::<SocketAddr>() {
         Ok(address) if address.ip().is_loopback() => Ok(address),
         Ok(address) => Err(format!(
-            "{} is no loopback address: the metrics tell anybody who reaches the port which hosts are asked and which \
-             programs read; listen on 127.0.0.1 and let a proxy that asks for a password lead there",
+            "{} is no loopback address: the metrics show which hosts are asked and which programs read, to everyone who \
+             reaches the port; listen on 127.0.0.1, and put a proxy with a password before it",
             address.ip()
         )),
         Err(_) => Err(format!("{listen:?} is no HOST:PORT such as 127.0.0.1:9464; HOST is a loopback address")),
     }
 }
 
-/// `GET /metrics` alone.
-pub(super) fn router(metrics: Metrics) -> Router {
-    let media_type = "text/plain; version=0.0.4; charset=utf-8";
-    Router::new().route("/metrics", get(async move || text(media_type, metrics())))
+pub(super) async fn answer(State(answers): State<Arc<Answers>>) -> Response<Body> {
+    exposed((answers.metrics)())
+}
+
+fn exposed(text: String) -> Response<Body> {
+    let mut response = Response::new(Body::from(text));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE));
+    response
 }
 
 /// Answers `GET /metrics` and nothing else on `listener`, until the future is dropped.
 pub async fn serve_metrics(listener: TcpListener, metrics: Metrics) {
+    let expose = async |State(metrics): State<Metrics>| exposed(metrics());
     let nothing = async || failure(StatusCode::NOT_FOUND, "there is GET /metrics");
-    let router = router(metrics)
+    let router = Router::new()
+        .route("/metrics", get(expose))
         .fallback(nothing)
-        .method_not_allowed_fallback(async || failure(StatusCode::METHOD_NOT_ALLOWED, "there is GET /metrics"));
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+        .method_not_allowed_fallback(async || failure(StatusCode::METHOD_NOT_ALLOWED, "there is GET /metrics"))
+        .with_state(metrics);
+    let connections = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         // Never closed.
-        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let Ok(connection) = connections.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
                 let router = router.clone();
                 tokio::spawn(async move {
                     converse(stream, router).await;
-                    drop(place);
+                    drop(connection);
                 });
             }
             Err(cause) => {
-                tracing::debug!(%cause, "no connection for metrics");
+                tracing::debug!(%cause, "a connection for metrics failed");
                 tokio::time::sleep(REFUSED).await;
             }
         }
@@ -83,7 +92,7 @@ async fn converse(stream: TcpStream, router: Router) {
         .header_read_timeout(PATIENCE)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    // Whoever is too slow or talks nonsense is left alone.
+    // A client that is too slow or breaks HTTP gets no answer.
     let _ = tokio::time::timeout(PATIENCE, conversation).await;
 }
 
@@ -93,7 +102,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[test]
-    fn only_loopback_addresses_are_taken_and_others_are_told_why() {
+    fn only_loopback_addresses_are_accepted() {
         for (listen, taken) in [
             ("127.0.0.1:9464", true),
             ("127.1.2.3:0", true),
@@ -109,12 +118,12 @@ mod tests {
             let found = loopback(listen);
 
             assert_eq!(found.is_ok(), taken, "{listen}");
-            assert!(found.err().is_none_or(|said| said.contains("loopback")), "{listen}");
+            assert!(found.err().is_none_or(|reason| reason.contains("loopback")), "{listen}");
         }
     }
 
     #[tokio::test]
-    async fn the_port_tells_the_metrics_and_nothing_else() {
+    async fn the_port_answers_the_metrics_and_nothing_else() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(serve_metrics(listener, Arc::new(|| "x 1\n".to_owned())));

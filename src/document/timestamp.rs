@@ -294,6 +294,15 @@ impl From<SystemTime> for Timestamp {
 }
 
 /// The epoch itself where the machine's clock cannot say it.
+impl From<Timestamp> for jiff::Timestamp {
+    /// The same time; a time outside the years that jiff knows is its first or last.
+    fn from(timestamp: Timestamp) -> jiff::Timestamp {
+        let outside = if timestamp.seconds < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
+        let nanos = i32::try_from(timestamp.nanos).unwrap_or_default();
+        jiff::Timestamp::new(timestamp.seconds, nanos).unwrap_or(outside)
+    }
+}
+
 impl From<Timestamp> for SystemTime {
     fn from(timestamp: Timestamp) -> SystemTime {
         let whole = Duration::from_secs(timestamp.seconds.unsigned_abs());

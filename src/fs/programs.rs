@@ -5,6 +5,7 @@
 //! first of a thread in a while.
 
 use lru::LruCache;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs;
 use std::io;
@@ -57,14 +58,14 @@ const TYPE_CALLS: &[libc::c_long] = &[
 const LOOKS: usize = 8;
 
 /// What a program has read since the mount began. Pages that the kernel has are read without asking and not seen here.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
     /// The name of its process as in `/proc/PID/comm`; `?`: unknown; `others`: all that were seen late.
     pub program: Box<str>,
     /// READs that were answered with bytes.
     pub reads: u64,
     /// These bytes.
-    pub octets: u64,
+    pub bytes: u64,
     /// READs and questions for a size that failed with EACCES because of `deny=`.
     pub denied: u64,
 }
@@ -207,13 +208,13 @@ impl Programs {
             all.push(Reading {
                 program: name.clone(),
                 reads: number(&counted.reads),
-                octets: number(&counted.octets),
+                bytes: number(&counted.octets),
                 denied: number(&counted.denied),
             });
         }
         drop(names);
         all.retain(|reading| reading.reads > 0 || reading.denied > 0);
-        all.sort_by(|a, b| b.octets.cmp(&a.octets).then_with(|| a.program.cmp(&b.program)));
+        all.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.program.cmp(&b.program)));
         all
     }
 }
@@ -283,7 +284,7 @@ mod tests {
 
         let reading = programs.snapshot();
         assert_eq!(reading.len(), 1);
-        assert_eq!((&*reading[0].program, reading[0].reads, reading[0].octets), (&*own_name(), 2, 12));
+        assert_eq!((&*reading[0].program, reading[0].reads, reading[0].bytes), (&*own_name(), 2, 12));
     }
 
     #[test]
@@ -316,7 +317,7 @@ mod tests {
 
         let reading = programs.snapshot();
 
-        assert_eq!((reading.len(), &*reading[0].program, reading[0].octets), (1, "?", 2));
+        assert_eq!((reading.len(), &*reading[0].program, reading[0].bytes), (1, "?", 2));
     }
 
     #[test]
@@ -345,6 +346,6 @@ mod tests {
         let reading = programs.snapshot();
 
         assert_eq!(reading.len(), NAMED - 1);
-        assert_eq!((&*reading[0].program, reading[0].octets), ("others", NAMED as u64 + 2));
+        assert_eq!((&*reading[0].program, reading[0].bytes), ("others", NAMED as u64 + 2));
     }
 }

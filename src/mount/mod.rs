@@ -5,19 +5,23 @@
 //! Stop: the mount point is detached at once, users that still hold files are served for [`LINGER`], then what is
 //! pending is written out.
 
+mod audit;
 pub mod daemon;
 mod descriptors;
+pub mod evict;
 mod forgetting;
-pub mod handlers;
 pub mod identity;
 pub mod kept;
+pub mod names;
 mod notifications;
 pub mod point;
+pub mod prefetch;
 mod privacy;
 pub mod register;
 pub mod server;
 pub mod service;
 pub mod status;
+mod tree;
 
 use crate::catalog::{Catalog, CatalogError, Renewal, SetId};
 use crate::content::store::free_space;
@@ -38,17 +42,18 @@ use crate::source::{SourceError, off_the_workers};
 use crate::sync::command::Command;
 use crate::sync::poller::Listeners;
 use crate::sync::{Outcome, Stage, SyncConfig, SyncError, Synchronizer, poller};
-use handlers::{Audits, Refresher, Tree};
+use audit::Auditor;
 use identity::Folders;
 use register::{Record, Registration};
 use service::Watched;
-use status::Told;
+use status::Reporter;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
+use tree::Tree;
 
 /// How long users that still hold files are served after the mount point is detached.
 pub const LINGER: Duration = Duration::from_secs(10);
@@ -134,7 +139,7 @@ pub enum MountError {
     #[error("no notifications can be received")]
     Websub(#[from] WebsubError),
     /// The first baseline failed and there is no earlier revision.
-    #[error("the Source cannot be mounted")]
+    #[error("nothing can be shown yet")]
     FirstBaseline(#[from] SyncError),
     /// Metrics cannot be told as asked for.
     #[error("nothing can listen on {address} for metrics; name another with -o metrics-listen=HOST:PORT")]
@@ -293,20 +298,22 @@ pub fn run(
     });
     let metrics_at = metrics.as_ref().and_then(|listener| Some(listener.local_addr().ok()?.to_string()));
     let (status, asked) = (synchronizer.status(), client.clone());
-    let told = Told::new(&config, status, catalog.clone(), content.clone(), asked, programs)
+    let reporter = Reporter::new(&config, status, catalog.clone(), content.clone(), asked, programs, notices.clone())
         .with_subscriber(subscriber.clone())
         .with_metrics_at(metrics_at);
-    let told = Arc::new(told);
+    let reporter = Arc::new(reporter);
     if let Some(listener) = metrics {
-        runtime.spawn(control::serve_metrics(listener, told.metrics()));
+        runtime.spawn(control::serve_metrics(listener, reporter.metrics()));
     }
     let socket = control.map(|(socket, listener)| {
-        let tree = Tree { catalog: catalog.clone(), content: content.clone(), view: config.fs.clone() };
-        let audits = Audits::new(config.sync.clone(), client.clone(), tree.clone(), folders.audits);
-        let sync = synchronizer.status();
-        let refresher = Refresher { commands: commands.clone(), notices: notices.clone(), sync };
-        let routes = handlers::routes(told.clone(), refresher, tree, audits);
-        runtime.spawn(control::serve(listener, routes, told.metrics()));
+        let auditor = Auditor::new(&config, client.clone(), catalog.clone(), content.clone(), folders.audits);
+        let tree = Tree {
+            catalog: catalog.clone(),
+            content: content.clone(),
+            view: config.fs.clone(),
+            auditor: auditor.clone(),
+        };
+        runtime.spawn(control::serve(listener, reporter.answers(commands.clone(), auditor, &tree)));
         socket
     });
     let watched = Watched {

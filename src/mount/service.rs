@@ -225,9 +225,9 @@ mod tests {
     fn the_line_tells_revision_sync_poll_and_what_is_held_back() {
         let outcome = RefreshOutcome::Committed { created: 2, updated: 1, touched: 0, deleted: 3 };
         let status = Status {
-            last_refresh: Some(Refreshed { ended: "2024-05-01T10:00:00Z".into(), milliseconds: 5, outcome }),
-            next_poll: Some("2024-05-01T10:05:00Z".into()),
-            held: Some(HeldStatus { files: 7, since: String::new(), why: String::new() }),
+            last_refresh: Some(Refreshed { ended: "2024-05-01T10:00:00Z".parse().unwrap(), milliseconds: 5, outcome }),
+            next_poll: "2024-05-01T10:05:00Z".parse().ok(),
+            held: Some(HeldStatus { files: 7, since: jiff::Timestamp::UNIX_EPOCH, why: String::new() }),
             ..Status::default()
         };
 
@@ -245,11 +245,11 @@ mod tests {
     #[test]
     fn what_a_source_said_is_no_message_of_its_own() {
         let outcome = RefreshOutcome::Failed(format!("it said\nMAINPID=1{}", "x".repeat(5000)));
-        let last_refresh = Some(Refreshed { ended: "now".into(), milliseconds: 0, outcome });
+        let last_refresh = Some(Refreshed { ended: jiff::Timestamp::UNIX_EPOCH, milliseconds: 0, outcome });
 
         let line = line(None, &Status { last_refresh, ..Status::default() });
 
-        assert!(line.starts_with("last sync now: failed (it said MAINPID=1xxx"), "{line}");
+        assert!(line.starts_with("last sync 1970-01-01T00:00:00Z: failed (it said MAINPID=1xxx"), "{line}");
         assert_eq!(line.chars().count(), LINE);
     }
 

@@ -7,10 +7,10 @@ use super::scheduler::{jitter, jittered, retry_pause};
 use super::status::{RefreshOutcome, Refreshed};
 use super::{Outcome, SHORTEST_PAUSE, SyncError, Synchronizer, unwatched};
 use crate::catalog::{Catalog, Committed, Invalidation, Renewal};
-use crate::document::Timestamp;
 use crate::platform::error_chain::chain;
 use crate::source::zip::Packages;
 use fuser::INodeNo;
+use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, oneshot};
@@ -203,7 +203,7 @@ async fn refresh_all(
         }
         let milliseconds = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         for requester in requesters {
-            let ended = Timestamp::now().to_string();
+            let ended = Timestamp::now();
             // One that has gone meanwhile gets no answer.
             let _ = requester.send(Refreshed { ended, milliseconds, outcome: outcome.clone() });
         }

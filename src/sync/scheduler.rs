@@ -97,7 +97,7 @@ impl Schedule {
         plan.interval = interval(fixed, cost);
         plan.asked = Some(now);
         plan.failures = 0;
-        plan.answer = if cost.bytes == 0 { Answer::Unchanged } else { Answer::Whole(cost.bytes) };
+        plan.answer = if cost.bytes == 0 { Answer::Unchanged } else { Answer::Downloaded(cost.bytes) };
         let rarer = if live && fixed.is_none() { LIVE } else { 1 };
         plan.due = now + jittered(plan.interval * rarer, jitter);
     }

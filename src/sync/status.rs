@@ -5,58 +5,50 @@ use super::deviations::SeenDeviations;
 use super::state::{Position, SetPosition};
 use super::{Outcome, SyncError, Synchronizer};
 use crate::catalog::Committed;
-use crate::document::Timestamp;
+use crate::document;
 use crate::platform::error_chain::chain;
 use crate::source::Missing;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// Failed refreshes remembered.
 const FAILURES: usize = 20;
 
-/// The state of a synchronizer as of its last step. Times are W3C datetimes.
+/// The state of a synchronizer after its last step.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Status {
-    /// Number of the revision that is shown; `None` before the first.
-    pub revision: Option<u64>,
-    /// Its files.
-    pub files: u64,
-    /// The time that it speaks for, where the Source states one.
-    pub at: Option<String>,
-    /// Since when a refresh is under way.
-    #[serde(default)]
-    pub looking_since: Option<String>,
+    /// When the refresh that is under way began.
+    pub refreshing_since: Option<Timestamp>,
     /// The last refresh that has ended.
     pub last_refresh: Option<Refreshed>,
-    /// Refreshes that have failed since the last that did not.
+    /// Refreshes that have failed since the last success.
     pub failures: u32,
     /// Refreshes that have ended since the mount began.
-    #[serde(default)]
     pub refreshes: u64,
     /// Those of them that have failed.
-    #[serde(default)]
     pub failed_refreshes: u64,
     /// The latest failed ones, the newest first.
-    #[serde(default)]
+    #[serde(skip)]
     pub recent_failures: Vec<FailedRefresh>,
-    /// When something is due next.
-    pub next_poll: Option<String>,
-    /// Whether every set has a notification channel that is alive, so that polling is rarer.
+    /// When the next refresh is due.
+    pub next_poll: Option<Timestamp>,
+    /// Every set has a notification channel that is alive, so polling is rarer.
     pub channels_live: bool,
-    /// The documents that are followed.
+    /// The documents that are polled.
     pub documents: Vec<DocumentStatus>,
-    /// The sets that are followed.
+    /// The sets of the Source.
     pub sets: Vec<SetStatus>,
-    /// What the tree lacks.
-    #[serde(default)]
+    /// Parts of the Source that the tree lacks.
     pub missing: Vec<MissingStatus>,
     /// Deletions that are held back.
     pub held: Option<HeldStatus>,
-    /// Deletions of what was never here, since the mount began.
+    /// Deletions of resources that were never listed, since the mount began.
     pub unknown_deletions: u64,
-    /// Rules of the standard that documents read since the mount began break, each with how often and where the first was seen.
+    /// Rules of the standard that documents break, since the mount began.
     pub deviations: Vec<DeviationStatus>,
 }
 
@@ -64,7 +56,7 @@ pub struct Status {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refreshed {
     /// When it ended.
-    pub ended: String,
+    pub ended: Timestamp,
     /// How long it took, in milliseconds.
     pub milliseconds: u64,
     /// What it did.
@@ -72,10 +64,10 @@ pub struct Refreshed {
 }
 
 /// A refresh that has failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedRefresh {
     /// When it ended.
-    pub ended: String,
+    pub ended: Timestamp,
     /// Why it failed.
     pub why: String,
 }
@@ -88,13 +80,13 @@ impl Status {
             RefreshOutcome::Failed(why) => {
                 self.failed_refreshes = self.failed_refreshes.saturating_add(1);
                 self.recent_failures.truncate(FAILURES - 1);
-                self.recent_failures.insert(0, FailedRefresh { ended: refreshed.ended.clone(), why: why.clone() });
+                self.recent_failures.insert(0, FailedRefresh { ended: refreshed.ended, why: why.clone() });
                 self.failures.saturating_add(1)
             }
             _ => 0,
         };
         self.last_refresh = Some(refreshed);
-        self.looking_since = None;
+        self.refreshing_since = None;
     }
 }
 
@@ -102,7 +94,7 @@ impl Status {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RefreshOutcome {
-    /// The Source says what the revision shows.
+    /// The tree shows what the Source lists.
     Unchanged,
     /// A new revision, or the same tree with a new position.
     Committed {
@@ -120,7 +112,7 @@ pub enum RefreshOutcome {
 }
 
 impl RefreshOutcome {
-    /// The same after a commit of its own in which so many names went.
+    /// The same outcome after another commit that removed `before` names.
     pub fn after_deleting(self, before: u64) -> RefreshOutcome {
         match self {
             RefreshOutcome::Unchanged if before > 0 => {
@@ -134,18 +126,18 @@ impl RefreshOutcome {
     }
 }
 
-/// A document that is followed.
+/// A document that is polled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DocumentStatus {
-    /// Where it lies.
+    /// Its address.
     pub location: String,
-    /// How often it is asked for, in seconds.
+    /// How often it is polled, in seconds.
     pub interval: u64,
-    /// When it was asked for last.
-    pub asked: Option<String>,
+    /// When it was polled last.
+    pub asked: Option<Timestamp>,
     /// When it is due.
-    pub due: Option<String>,
-    /// What it answered.
+    pub due: Option<Timestamp>,
+    /// How it answered.
     pub answer: Answer,
 }
 
@@ -153,17 +145,17 @@ pub struct DocumentStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// Not asked yet.
+    /// It was not polled.
     None,
-    /// The same as before.
+    /// It has not changed.
     Unchanged,
-    /// It was downloaded: so many bytes, with all below it.
-    Whole(u64),
+    /// It was downloaded: so many bytes, the documents below it included.
+    Downloaded(u64),
     /// It is missing, cannot be reached or cannot be read.
     Failed(String),
 }
 
-/// A set that is followed.
+/// A set of the Source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetStatus {
     /// Its number in the catalog.
@@ -171,14 +163,14 @@ pub struct SetStatus {
     /// Its Capability List; for a list that stands alone, the list.
     pub name: String,
     /// The time that its Resource Lists speak for.
-    pub at: Option<String>,
+    pub at: Option<Timestamp>,
     /// Changes are known up to this time.
-    pub changes_until: Option<String>,
+    pub changes_until: Option<Timestamp>,
     /// Since when changes may be missing that no published document has.
-    pub gap_since: Option<String>,
-    /// Undated deletions that are not applied: their resources have not answered yet whether they are gone, and are asked again.
+    pub gap_since: Option<Timestamp>,
+    /// Undated deletions that are not applied until a request for the resource answers that it is gone.
     #[serde(default)]
-    pub doubts: usize,
+    pub undated_deletions: usize,
 }
 
 /// A part of the Source that the tree lacks.
@@ -198,7 +190,7 @@ pub struct HeldStatus {
     /// How many files.
     pub files: u64,
     /// Since when.
-    pub since: String,
+    pub since: Timestamp,
     /// Why.
     pub why: String,
 }
@@ -212,7 +204,7 @@ pub struct DeviationStatus {
     pub section: String,
     /// How often.
     pub count: u64,
-    /// The document where it was seen first, or the path.
+    /// The document where it was found first, or the path.
     pub location: String,
 }
 
@@ -233,22 +225,22 @@ impl From<&Result<Outcome, SyncError>> for RefreshOutcome {
 pub struct SharedStatus(watch::Sender<Status>);
 
 impl SharedStatus {
-    /// A copy of what there is now.
+    /// A copy of the current state.
     pub fn read(&self) -> Status {
         self.0.borrow().clone()
     }
 
-    /// What there is now and each later state.
+    /// The current state and each later one.
     pub fn changes(&self) -> watch::Receiver<Status> {
         self.0.subscribe()
     }
 
     /// A refresh begins.
     pub(super) fn begun(&self) {
-        self.write(|status| status.looking_since = Some(Timestamp::now().to_string()));
+        self.write(|status| status.refreshing_since = Some(Timestamp::now()));
     }
 
-    /// Changes something.
+    /// Changes the state.
     pub(super) fn write(&self, change: impl FnOnce(&mut Status)) {
         self.0.send_modify(change);
     }
@@ -259,10 +251,10 @@ impl From<&SetPosition> for SetStatus {
         SetStatus {
             id: set.id().0,
             name: set.name().to_owned(),
-            at: set.at().map(|at| at.to_string()),
-            changes_until: set.changes_until().map(|until| until.to_string()),
-            gap_since: set.gap_since().map(|since| since.to_string()),
-            doubts: set.doubts(),
+            at: set.at().map(Timestamp::from),
+            changes_until: set.changes_until().map(Timestamp::from),
+            gap_since: set.gap_since().map(Timestamp::from),
+            undated_deletions: set.doubts(),
         }
     }
 }
@@ -275,8 +267,8 @@ impl From<Missing> for MissingStatus {
 
 impl From<&HeldBack> for HeldStatus {
     fn from(held: &HeldBack) -> HeldStatus {
-        let since = Timestamp { seconds: held.since, nanos: 0 }.to_string();
-        HeldStatus { files: held.files, since, why: held.why.clone() }
+        let since = document::Timestamp { seconds: held.since, nanos: 0 };
+        HeldStatus { files: held.files, since: since.into(), why: held.why.clone() }
     }
 }
 
@@ -298,16 +290,13 @@ fn broken(seen: &SeenDeviations) -> Vec<DeviationStatus> {
 }
 
 impl Synchronizer {
-    /// Writes down how a refresh went.
+    /// Notes the outcome of a refresh and the state after it.
     pub(super) fn report(&self, outcome: &Result<Outcome, SyncError>, took: Duration) {
-        let (now, real_now) = (Instant::now(), SystemTime::now());
-        // Instants are no times of day: their distance from now is.
-        let time = |instant: Instant| {
-            let time = match instant.checked_duration_since(now) {
-                Some(ahead) => real_now + ahead,
-                None => real_now - (now - instant),
-            };
-            Timestamp::from(time).to_string()
+        let (now, real_now) = (Instant::now(), Timestamp::now());
+        // An instant has no time of day, only a distance from now.
+        let time = |instant: Instant| match instant.checked_duration_since(now) {
+            Some(ahead) => real_now.saturating_add(ahead).unwrap_or(Timestamp::MAX),
+            None => real_now.saturating_sub(now - instant).unwrap_or(Timestamp::MIN),
         };
         let documents = self.schedule.documents().map(|(location, plan)| DocumentStatus {
             location: location.to_string(),
@@ -321,12 +310,11 @@ impl Synchronizer {
         let of_source = discovered.clone().map(|it| it.location.clone());
         self.deviations.retain(self.position.iter().flat_map(Position::locations).chain(of_source));
         discovered.for_each(|it| self.deviations.note(&it.location, &it.deviations));
-        let revision = self.catalog.revision().unwrap_or_default();
         let lacking = self.position.iter().flat_map(Position::lacking).map(MissingStatus::from).collect();
         let (sets, held) = match &self.position {
             Some(position) => {
                 let mut guard = position.guard.clone();
-                // The commit of this position may have settled some of those that were held back when it was written.
+                // The commit of this position may have decided some of the deletions that it holds back.
                 match self.catalog.snapshot().and_then(|snapshot| snapshot.held_count()) {
                     Ok(count) => guard.recount(count, 0),
                     Err(cause) => tracing::warn!("deletions that are held back cannot be counted: {}", chain(&cause)),
@@ -336,12 +324,8 @@ impl Synchronizer {
             None => (Vec::new(), None),
         };
         self.status.write(|status| {
-            status.revision = revision.map(|revision| revision.number);
-            status.files = revision.map_or(0, |revision| revision.totals.files);
-            status.at = revision.and_then(|revision| revision.at).map(|at| at.to_string());
-            let ended = Timestamp::from(real_now).to_string();
             let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-            status.ended(Refreshed { ended, milliseconds, outcome: outcome.into() });
+            status.ended(Refreshed { ended: real_now, milliseconds, outcome: outcome.into() });
             status.next_poll = self.schedule.next().map(time);
             status.documents = documents;
             status.sets = sets;

@@ -73,7 +73,7 @@ impl Block {
 /// Whether what was printed is what is shown.
 ///
 /// Words are compared, not the blanks between them, and empty lines do not count. What varies from run to run is compared by its
-/// kind: a time (RFC 3339, or as systemd writes it), a number before `s`, `ms` or `min`, a number after `process` or `PID:`.
+/// kind: a time (RFC 3339, or local to the second), a number before `s`, `ms` or `min`, a number after `process` or `PID:`.
 /// `…` stands for whatever is printed there: alone on a line for any number of lines, else for the part of a line.
 pub fn agrees(shown: &[&str], printed: &str) -> bool {
     let shown: Vec<String> = shown.iter().map(|line| settled(line)).filter(|line| !line.is_empty()).collect();
@@ -106,8 +106,8 @@ fn parts_agree(shown: &str, printed: &str) -> bool {
 
 /// A line with its blanks made one and what varies named by its kind.
 fn settled(line: &str) -> String {
-    // A time that is not long ago is told in words.
-    let line = line.replace("a second or less", "1 s");
+    // A distance below a second is a word.
+    let line = line.replace("a second or less", "1 s").replace("(now)", "(1 s ago)");
     let words: Vec<&str> = line.split_whitespace().collect();
     let mut settled = Vec::new();
     for (place, word) in words.iter().enumerate() {
@@ -116,7 +116,10 @@ fn settled(line: &str) -> String {
         let core = word.trim_matches(|c: char| !c.is_alphanumeric());
         let is_number = !core.is_empty() && core.chars().all(|c| c.is_ascii_digit() || c == '.' || c == ',');
         let unit = after.trim_matches(|c: char| !c.is_alphanumeric());
-        let kind = if is_time(core) {
+        if is_date(core) && is_time_of_day(unit) {
+            continue;
+        }
+        let kind = if is_time(core) || is_time_of_day(core) && is_date(before) {
             Some("TIME")
         } else if is_number && (matches!(unit, "s" | "ms" | "min") || matches!(before, "process" | "PID:")) {
             Some("NUMBER")
@@ -126,6 +129,16 @@ fn settled(line: &str) -> String {
         settled.push(kind.map_or((*word).to_owned(), |kind| word.replace(core, kind)));
     }
     settled.join(" ").replace("NUMBER ms", "NUMBER s").replace("NUMBER min", "NUMBER s")
+}
+
+/// `2026-01-31`
+fn is_date(word: &str) -> bool {
+    word.len() == 10 && word.starts_with("20") && word.as_bytes()[4] == b'-' && word.as_bytes()[7] == b'-'
+}
+
+/// `12:34:56`
+fn is_time_of_day(word: &str) -> bool {
+    word.len() == 8 && word.as_bytes()[2] == b':' && word.as_bytes()[5] == b':'
 }
 
 /// `2026-01-31T12:34:56.789Z`

@@ -5,6 +5,9 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use std::time::{Duration, SystemTime};
 
+/// Shown for a time outside the years that a calendar has.
+const UNKNOWN: &str = "unknown";
+
 /// The time now, and the zone in which times are shown.
 #[derive(Clone, Debug)]
 pub struct Clock {
@@ -20,29 +23,28 @@ impl Clock {
     }
 
     /// A clock that stands at `now`, in UTC.
+    #[cfg(test)]
     pub fn at(now: SystemTime) -> Clock {
         Clock { now, zone: TimeZone::UTC }
     }
 
-    /// The time of this clock.
-    pub fn now(&self) -> SystemTime {
-        self.now
-    }
-
-    /// `2026-01-02 04:59:00`, with ` UTC` behind it where that is the zone. `unknown` outside the years that a calendar has.
-    pub fn time(&self, time: SystemTime) -> String {
-        let Ok(time) = Timestamp::try_from(time) else { return "unknown".to_owned() };
+    /// `2026-01-02 04:59:00`, with ` UTC` behind it where that is the zone.
+    pub fn time(&self, time: impl TryInto<Timestamp>) -> String {
+        let Ok(time) = time.try_into() else { return UNKNOWN.to_owned() };
         let zoned = time.to_zoned_datetime(self.zone.clone());
         let suffix = if self.zone == TimeZone::UTC { " UTC" } else { "" };
         format!("{}{suffix}", zoned.strftime("%Y-%m-%d %H:%M:%S"))
     }
 
     /// The time and how far it is from now: `2026-01-02 04:59:00 (60 s ago)`, `… (in 5 min)`.
-    pub fn when(&self, time: SystemTime) -> String {
-        match self.now.duration_since(time) {
-            Ok(past) if past < Duration::from_secs(1) => format!("{} (now)", self.time(time)),
-            Ok(past) => format!("{} ({} ago)", self.time(time), duration(past)),
-            Err(ahead) => format!("{} (in {})", self.time(time), duration(ahead.duration())),
+    pub fn when(&self, time: impl TryInto<Timestamp>) -> String {
+        let (Ok(time), Ok(now)) = (time.try_into(), Timestamp::try_from(self.now)) else { return UNKNOWN.to_owned() };
+        let distance = now.duration_since(time);
+        let shown = self.time(time);
+        match distance.unsigned_abs() {
+            near if near < Duration::from_secs(1) && !distance.is_negative() => format!("{shown} (now)"),
+            ahead if distance.is_negative() => format!("{shown} (in {})", duration(ahead)),
+            past => format!("{shown} ({} ago)", duration(past)),
         }
     }
 }

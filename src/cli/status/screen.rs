@@ -1,155 +1,165 @@
 //! The status of one mount as a person reads it.
 
-use super::activity;
-use super::watch::Earlier;
+use super::earlier::Earlier;
 use crate::cli::refresh::{held_sentence, sentence};
-use crate::cli::render::printable_value;
-use crate::cli::render::{count, duration, size, thousands};
-use crate::document::Timestamp;
-use crate::mount::status::{Status, SubscriptionStatus};
-use crate::sync::status::{Answer, DocumentStatus, MissingStatus};
-use std::fmt::Write as _;
-use std::time::{Duration, SystemTime};
+use crate::cli::render::{Clock, count, duration, printable_value, size, thousands};
+use crate::content::Metrics;
+use crate::fs::programs::Reading;
+use crate::mount::status::{ErrorStatus, HostStatus, NotificationsStatus, RevisionStatus, Status, SubscriptionStatus};
+use crate::sync::status::{Answer, DeviationStatus, DocumentStatus, MissingStatus, Refreshed, SetStatus};
+use std::fmt::Display;
+use std::time::Duration;
 
-/// Documents and deviations shown of each kind; `--json` has all.
+/// Lines of a list that are shown; `--json` has all.
 const MOST_SHOWN: usize = 20;
-/// Of what hubs do, what is as it should be.
-const HEARD: [&str; 2] = ["delivered", "verified"];
+/// The requests of hubs that are as they should be.
+const EXPECTED: [&str; 2] = ["delivered", "verified"];
 
-/// The status as a person reads it at `now`, with rates over what has happened since `earlier`.
-pub fn screen(status: &Status, now: SystemTime, earlier: Option<&Earlier>) -> String {
-    let mut text = String::new();
-    let Status { source, directory, process, version, mounted, revision, unannounced, sync, notifications, .. } =
-        status;
-    let _ = writeln!(text, "Source       {}", printable_value(source));
-    let _ = writeln!(
-        text,
-        "Mounted at   {} {} by process {process} (resyncfs {})",
-        printable_value(directory),
-        when(mounted, now),
-        printable_value(version)
-    );
-    match revision {
-        Some(revision) => {
-            let _ = writeln!(text, "Revision     {}, made {}", revision.number, when(&revision.committed, now));
-            if let Some(at) = &revision.at {
-                let _ = writeln!(text, "             the Source as of {at}");
-            }
-            let _ = writeln!(
-                text,
-                "             {} in {}, {} and {} of unknown length",
-                count(revision.files, "file"),
-                count(revision.folders, "folder"),
-                size(revision.octets),
-                count(revision.unsized_files, "file")
-            );
-        }
-        None => text.push_str("Revision     none can be read\n"),
+/// The status as a person reads it, with rates where an earlier status is at hand.
+pub fn screen(status: &Status, clock: &Clock, earlier: Option<&Earlier>) -> String {
+    let mut screen = Screen::default();
+    identity(&mut screen, status, clock);
+    refreshes(&mut screen, status, clock);
+    status.sync.sets.iter().for_each(|set| set_lines(&mut screen, set, clock));
+    screen.list("Documents", status.sync.documents.iter().map(|document| document_line(document, clock)));
+    if let Some(notifications) = &status.notifications {
+        channels(&mut screen, notifications, clock);
     }
-    match &sync.last_refresh {
-        Some(last) => {
-            let took = if last.milliseconds < 1000 {
-                format!("{} ms", last.milliseconds)
-            } else {
-                duration(Duration::from_millis(last.milliseconds))
-            };
-            let _ = writeln!(text, "Last look    {}, {took}: {}", when(&last.ended, now), sentence(&last.outcome));
-        }
-        None => text.push_str("Last look    none has ended yet\n"),
+    differences(&mut screen, status, clock);
+    reads(&mut screen, &status.cache);
+    if let Some(earlier) = earlier {
+        screen.line("Now", earlier.totals(status));
     }
-    if sync.failures > 1 {
-        let _ = writeln!(text, "             {} looks in a row have failed", sync.failures);
+    activity(&mut screen, status, earlier);
+    screen.list("Errors", status.errors.iter().map(|error| error_line(error, clock)));
+    if let Some(address) = &status.metrics {
+        screen.line("Metrics", format_args!("http://{}/metrics", printable_value(address)));
     }
-    if let Some(since) = &sync.looking_since {
-        let _ = writeln!(text, "             one is under way since {}", when(since, now));
-    }
-    if let Some(next) = &sync.next_poll {
-        let rarely = if sync.channels_live { ", rarely because notifications arrive" } else { "" };
-        let _ = writeln!(text, "Next look    {}{rarely}", when(next, now));
-    }
-    for set in &sync.sets {
-        let _ = writeln!(text, "Set {:<8} {}", set.id, printable_value(&set.name));
-        if let Some(until) = &set.changes_until {
-            let _ = writeln!(text, "             changes are known up to {until}");
-        }
-        if let Some(since) = &set.gap_since {
-            let _ = writeln!(
-                text,
-                "             GAP: changes since {since} may be missing until there is a newer Resource List"
-            );
-        }
-        if set.doubts > 0 {
-            let deletions = count(set.doubts as u64, "undated deletion");
-            let _ = writeln!(
-                text,
-                "             {deletions} not applied: the resources are asked again whether they are gone"
-            );
-        }
-    }
-    list(&mut text, "Documents", sync.documents.iter().map(|document| document_line(document, now)));
-    if let Some(notifications) = notifications {
-        list(&mut text, "Channels", notifications.channels.iter().map(|channel| channel_line(channel, now)));
-        let ignored =
-            |(name, count): (&String, &u64)| (!HEARD.contains(&name.as_str())).then(|| format!("{name} {count}"));
-        let ignored: Vec<String> = notifications.seen.iter().filter_map(ignored).collect();
-        if !ignored.is_empty() {
-            let _ = writeln!(text, "Ignored      what came to {}: {}", notifications.callback, ignored.join(", "));
-        }
-    }
-    list(&mut text, "Missing", sync.missing.iter().map(missing_line));
-    if let Some(held) = &sync.held {
-        let _ =
-            writeln!(text, "Held back    {}", held_sentence(held, directory.as_ref()).replace('\n', "\n             "));
-    }
-    if sync.unknown_deletions > 0 {
-        let _ = writeln!(text, "Unknown      {} of what was never here", count(sync.unknown_deletions, "deletion"));
-    }
-    if *unannounced > 0 {
-        let _ = writeln!(
-            text,
-            "Unannounced  bytes newer than the list were met {} times; -o unannounced=show shows them",
-            thousands(*unannounced)
-        );
-    }
-    let deviations = sync.deviations.iter().map(|deviation| {
-        let section = match &*deviation.section {
-            "" => String::new(),
-            section => format!(" [section {}]", printable_value(section)),
-        };
-        format!(
-            "{:>9}  {}{section}: {}",
-            thousands(deviation.count),
-            printable_value(&deviation.rule),
-            printable_value(&deviation.location)
-        )
-    });
-    list(&mut text, "Deviations", deviations);
-    if !sync.deviations.is_empty() {
-        text.push_str("             (of documents read since the mount began)\n");
-    }
-    activity::lines(&mut text, status, now, earlier);
-    text
+    screen.0
 }
 
-fn document_line(document: &DocumentStatus, now: SystemTime) -> String {
+/// Lines of two columns: a title and its text.
+#[derive(Default)]
+struct Screen(String);
+
+impl Screen {
+    fn line(&mut self, title: &str, text: impl Display) {
+        self.0 += &format!("{title:<12} {text}\n");
+    }
+
+    /// A further line of the last title.
+    fn more(&mut self, text: impl Display) {
+        self.line("", text);
+    }
+
+    fn list(&mut self, title: &str, lines: impl ExactSizeIterator<Item = String>) {
+        let hidden = lines.len().saturating_sub(MOST_SHOWN);
+        for (index, line) in lines.take(MOST_SHOWN).enumerate() {
+            self.line(if index == 0 { title } else { "" }, line);
+        }
+        if hidden > 0 {
+            self.more(format_args!("and {hidden} more (--json shows all)"));
+        }
+    }
+}
+
+fn identity(screen: &mut Screen, status: &Status, clock: &Clock) {
+    screen.line("Source", printable_value(&status.source));
+    screen.line(
+        "Mounted at",
+        format_args!(
+            "{} since {} by process {} (resyncfs {})",
+            printable_value(&status.directory),
+            clock.when(status.mounted),
+            status.process,
+            printable_value(&status.version)
+        ),
+    );
+    let Some(revision) = &status.revision else {
+        return screen.line("Revision", "unknown: the catalog cannot be read");
+    };
+    screen.line("Revision", format_args!("{}, made {}", revision.number, clock.when(revision.committed)));
+    if let Some(at) = revision.at {
+        screen.more(format_args!("shows the Source as of {}", clock.when(at)));
+    }
+    screen.more(contents(revision));
+}
+
+/// Files, folders and their size as published.
+fn contents(revision: &RevisionStatus) -> String {
+    let unsized_files = count(revision.unsized_files, "file");
+    let size = match revision.unsized_files {
+        0 => size(revision.bytes),
+        all if all == revision.files => "size unknown".to_owned(),
+        _ => format!("{}; the size of {unsized_files} is unknown", size(revision.bytes)),
+    };
+    format!("{} in {}, {size}", count(revision.files, "file"), count(revision.folders, "folder"))
+}
+
+fn refreshes(screen: &mut Screen, status: &Status, clock: &Clock) {
+    let sync = &status.sync;
+    match &sync.last_refresh {
+        Some(Refreshed { ended, milliseconds, outcome }) => {
+            let took = duration(Duration::from_millis(*milliseconds));
+            let ended = clock.when(*ended);
+            screen.line("Last refresh", format_args!("{ended}, took {took}: {}", sentence(outcome)));
+        }
+        None => screen.line("Last refresh", "none since the mount began"),
+    }
+    if sync.failures > 1 {
+        screen.more(format_args!("{} refreshes in a row have failed", thousands(sync.failures.into())));
+    }
+    if let Some(since) = sync.refreshing_since {
+        screen.more(format_args!("a refresh is under way since {}", clock.when(since)));
+    }
+    if let Some(next) = sync.next_poll {
+        let rarely = if sync.channels_live { ", rarely because notifications arrive" } else { "" };
+        screen.line("Next refresh", format_args!("{}{rarely}", clock.when(next)));
+    }
+}
+
+fn set_lines(screen: &mut Screen, set: &SetStatus, clock: &Clock) {
+    screen.line(&format!("Set {}", set.id), printable_value(&set.name));
+    if let Some(until) = set.changes_until {
+        screen.more(format_args!("changes are known up to {}", clock.when(until)));
+    }
+    if let Some(since) = set.gap_since {
+        let since = clock.when(since);
+        screen.more(format_args!("GAP: changes since {since} may be missing until a newer Resource List is published"));
+    }
+    if set.undated_deletions > 0 {
+        let deletions = count(set.undated_deletions as u64, "undated deletion");
+        screen.more(format_args!(
+            "{deletions} not applied yet: the Source is asked again whether the resources are gone"
+        ));
+    }
+}
+
+fn document_line(document: &DocumentStatus, clock: &Clock) -> String {
     let answer = match &document.answer {
-        Answer::None => "not asked yet".to_owned(),
+        Answer::None => "not downloaded since the mount began".to_owned(),
         Answer::Unchanged => "unchanged".to_owned(),
-        Answer::Whole(octets) => format!("came whole ({})", size(*octets)),
+        Answer::Downloaded(bytes) => format!("downloaded ({})", size(*bytes)),
         Answer::Failed(why) => format!("FAILED: {}", printable_value(why)),
     };
-    let due = document.due.as_deref().map(|due| format!(", due {}", when(due, now))).unwrap_or_default();
+    let due = document.due.map(|due| format!(", next check {}", clock.when(due))).unwrap_or_default();
     format!("{}: {answer}{due}", printable_value(&document.location))
 }
 
-fn missing_line(missing: &MissingStatus) -> String {
-    format!("{}: {}", printable_value(&missing.location), printable_value(&missing.why))
+fn channels(screen: &mut Screen, notifications: &NotificationsStatus, clock: &Clock) {
+    screen.list("Channels", notifications.channels.iter().map(|channel| channel_line(channel, clock)));
+    let unexpected = notifications.seen.iter().filter(|(kind, _)| !EXPECTED.contains(&kind.as_str()));
+    let unexpected: Vec<_> =
+        unexpected.map(|(kind, count)| format!("{} {}", thousands(*count), printable_value(kind))).collect();
+    if !unexpected.is_empty() {
+        let callback = printable_value(&notifications.callback);
+        screen.line("Ignored", format_args!("requests to {callback}: {}", unexpected.join(", ")));
+    }
 }
 
-fn channel_line(channel: &SubscriptionStatus, now: SystemTime) -> String {
-    let lease = channel.lease_ends.as_deref().map(|end| format!(" until {}", when(end, now))).unwrap_or_default();
-    let last =
-        channel.last_delivery.as_deref().map(|last| format!(", the last {}", when(last, now))).unwrap_or_default();
+fn channel_line(channel: &SubscriptionStatus, clock: &Clock) -> String {
+    let lease = channel.lease_ends.map(|end| format!(" until {}", clock.when(end))).unwrap_or_default();
+    let last = channel.last_delivery.map(|last| format!(", the last {}", clock.when(last))).unwrap_or_default();
     format!(
         "{}: {}{lease}, {}{last}",
         printable_value(&channel.topic),
@@ -158,33 +168,192 @@ fn channel_line(channel: &SubscriptionStatus, now: SystemTime) -> String {
     )
 }
 
-pub(super) fn list(text: &mut String, title: &str, lines: impl ExactSizeIterator<Item = String>) {
-    let more = lines.len().saturating_sub(MOST_SHOWN);
-    for (index, line) in lines.take(MOST_SHOWN).enumerate() {
-        let _ = writeln!(text, "{:<12} {line}", if index == 0 { title } else { "" });
+/// How the tree differs from what the Source lists, and how the Source differs from the standard.
+fn differences(screen: &mut Screen, status: &Status, clock: &Clock) {
+    let sync = &status.sync;
+    screen.list("Missing", sync.missing.iter().map(missing_line));
+    if let Some(held) = &sync.held {
+        for (index, line) in held_sentence(held, status.directory.as_ref(), clock).lines().enumerate() {
+            screen.line(if index == 0 { "Held back" } else { "" }, line);
+        }
     }
-    if more > 0 {
-        let _ = writeln!(text, "             and {more} more (--json tells all)");
+    if sync.unknown_deletions > 0 {
+        let deletions = count(sync.unknown_deletions, "deletion");
+        screen.line("Unknown", format_args!("{deletions} of resources that were never listed"));
+    }
+    if status.unannounced > 0 {
+        let times = count(status.unannounced, "time");
+        screen.line(
+            "Unannounced",
+            format_args!("files newer than the list were found {times}; -o unannounced=show shows them"),
+        );
+    }
+    screen.list("Deviations", sync.deviations.iter().map(deviation_line));
+    if !sync.deviations.is_empty() {
+        screen.more("(in documents read since the mount began)");
     }
 }
 
-/// A time as told, and how far it is from `now`.
-pub(super) fn when(time: &str, now: SystemTime) -> String {
-    let Some(parsed) = Timestamp::parse(time) else { return printable_value(time) };
-    let instant = SystemTime::from(parsed);
-    match now.duration_since(instant) {
-        Ok(past) => format!("{time} ({} ago)", duration(past)),
-        Err(ahead) => format!("{time} (in {})", duration(ahead.duration())),
+fn missing_line(missing: &MissingStatus) -> String {
+    format!("{}: {}", printable_value(&missing.location), printable_value(&missing.why))
+}
+
+fn deviation_line(deviation: &DeviationStatus) -> String {
+    let section = match &*deviation.section {
+        "" => String::new(),
+        section => format!(" [section {}]", printable_value(section)),
+    };
+    let (rule, location) = (printable_value(&deviation.rule), printable_value(&deviation.location));
+    format!("{:>9}  {rule}{section}: {location}", thousands(deviation.count))
+}
+
+fn reads(screen: &mut Screen, cache: &Metrics) {
+    screen.line(
+        "Cache",
+        format_args!(
+            "{} of {} in {}, for all mounts that use this cache folder",
+            size(cache.bytes),
+            size(cache.quota),
+            count(cache.objects, "file")
+        ),
+    );
+    let hits = cache.hit_rate().map(|rate| format!("; {:.1} % hits", rate * 100.0)).unwrap_or_default();
+    screen.line(
+        "Reads",
+        format_args!(
+            "{} from this machine ({}), {} from the Source ({}), {} failed{hits}",
+            thousands(cache.hits),
+            size(cache.hit_bytes),
+            thousands(cache.misses),
+            size(cache.miss_bytes),
+            thousands(cache.failed_reads)
+        ),
+    );
+    screen.line(
+        "Downloads",
+        format_args!(
+            "{} begun, {} downloaded, {} failed; {} requested, {} failed",
+            thousands(cache.fetches),
+            size(cache.fetched_bytes),
+            thousands(cache.failed_fetches),
+            count(cache.sizes, "size"),
+            thousands(cache.failed_sizes)
+        ),
+    );
+}
+
+fn activity(screen: &mut Screen, status: &Status, earlier: Option<&Earlier>) {
+    screen.list("Hosts", status.hosts.iter().map(|host| host_line(host, earlier)));
+    screen.list("Programs", status.programs.iter().map(|program| program_line(program, earlier)));
+    if !status.programs.is_empty() {
+        screen.more("(reads from the kernel's page cache are not counted)");
     }
+    if !status.denied.is_empty() {
+        let denied: Vec<_> = status.denied.iter().map(|name| printable_value(name)).collect();
+        screen.line("Denied", format_args!("nothing is downloaded for {}", denied.join(", ")));
+    }
+}
+
+fn host_line(host: &HostStatus, earlier: Option<&Earlier>) -> String {
+    let name = host.host.as_deref().map_or_else(|| "all others".to_owned(), printable_value);
+    let latency = host.latency.map_or_else(|| "answer time unknown".to_owned(), |it| format!("{} ms", thousands(it)));
+    let mut parts = vec![
+        count(host.requests, "request"),
+        size(host.bytes),
+        format!("{} failed", thousands(host.failures)),
+        format!("{} refused", thousands(host.refusals)),
+        latency,
+    ];
+    parts.extend(earlier.and_then(|earlier| earlier.of_host(host)));
+    parts.extend(host.is_slow().then(|| "SLOW".to_owned()));
+    if host.is_failing() {
+        parts.push(format!("FAILING {} in a row", count(host.failures_in_a_row.into(), "time")));
+    }
+    for (what, milliseconds) in [
+        ("no requests for", host.opens_in),
+        ("asked for a pause of", host.paused_for.map(|left| left.div_ceil(1000) * 1000)),
+        ("other mirrors first for", host.cools_for),
+    ] {
+        parts.extend(milliseconds.map(|it| format!("{what} {}", duration(Duration::from_millis(it)))));
+    }
+    format!("{name}: {}", parts.join(", "))
+}
+
+fn program_line(program: &Reading, earlier: Option<&Earlier>) -> String {
+    let mut parts = vec![format!("{} in {}", size(program.bytes), count(program.reads, "read"))];
+    parts.extend(earlier.and_then(|earlier| earlier.of_program(program)));
+    if program.denied > 0 {
+        parts.push(format!("{} denied", thousands(program.denied)));
+    }
+    format!("{}: {}", printable_value(&program.program), parts.join(", "))
+}
+
+fn error_line(error: &ErrorStatus, clock: &Clock) -> String {
+    // Most errors name their resource.
+    let uri = error.uri.as_deref().filter(|uri| !error.why.contains(uri));
+    let uri = uri.map(|uri| format!("{}: ", printable_value(uri))).unwrap_or_default();
+    format!("{}: {uri}{}", clock.when(error.time), printable_value(&error.why))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mount::status::{
-        CacheStatus, ErrorStatus, HostStatus, NotificationsStatus, ProgramStatus, RevisionStatus,
-    };
-    use crate::sync::status::{self, HeldStatus, RefreshOutcome, Refreshed, SetStatus};
+    use crate::sync::status::{self, HeldStatus, RefreshOutcome};
+    use jiff::Timestamp;
+
+    /// A time of 2026-01-02 in UTC.
+    fn at(time: &str) -> Timestamp {
+        format!("2026-01-02T{time}Z").parse().unwrap()
+    }
+
+    fn clock() -> Clock {
+        Clock::at(std::time::UNIX_EPOCH + Duration::from_secs(at("04:00:00").as_second() as u64))
+    }
+
+    fn sync() -> status::Status {
+        status::Status {
+            refreshing_since: Some(at("03:59:50")),
+            last_refresh: Some(Refreshed {
+                ended: at("03:59:00"),
+                milliseconds: 90,
+                outcome: RefreshOutcome::Committed { created: 1, updated: 2, touched: 0, deleted: 3 },
+            }),
+            next_poll: Some(at("04:05:00")),
+            documents: vec![DocumentStatus {
+                location: "https://repo.example.org/changes.xml".into(),
+                interval: 300,
+                asked: None,
+                due: Some(at("04:05:00")),
+                answer: Answer::Downloaded(20_000),
+            }],
+            sets: vec![SetStatus {
+                id: 0,
+                name: "https://repo.example.org/capabilitylist.xml".into(),
+                at: None,
+                changes_until: Some(at("03:58:00")),
+                gap_since: Some(at("00:00:00")),
+                undated_deletions: 3,
+            }],
+            held: Some(HeldStatus { files: 9000, since: at("03:59:00"), why: "more than half of the tree".into() }),
+            ..status::Status::default()
+        }
+    }
+
+    fn notifications() -> NotificationsStatus {
+        NotificationsStatus {
+            callback: "http://me.example.net/".into(),
+            channels: vec![SubscriptionStatus {
+                set: None,
+                topic: "https://repo.example.org/framework/".into(),
+                hub: "https://hub.example.org/".into(),
+                standing: "active".into(),
+                lease_ends: Some(at("05:00:00")),
+                deliveries: 3,
+                last_delivery: Some(at("03:59:00")),
+            }],
+            seen: [("delivered", 3), ("forged", 2), ("unknown", 4000)].map(|(name, n)| (name.to_owned(), n)).into(),
+        }
+    }
 
     fn status() -> Status {
         Status {
@@ -192,81 +361,40 @@ mod tests {
             directory: "/mnt/repo".into(),
             process: 42,
             version: "0.1.0".into(),
-            mounted: "2026-01-02T03:00:00Z".into(),
+            mounted: at("03:00:00"),
             revision: Some(RevisionStatus {
                 number: 7,
-                committed: "2026-01-02T03:50:00Z".into(),
-                at: Some("2026-01-02T03:45:00Z".into()),
+                committed: at("03:50:00"),
+                at: Some(at("03:45:00.123456789")),
                 files: 12_345,
                 folders: 67,
-                octets: 1_500_000,
+                bytes: 1_500_000,
                 unsized_files: 1,
             }),
             unannounced: 2,
-            sync: status::Status {
-                last_refresh: Some(Refreshed {
-                    ended: "2026-01-02T03:59:00Z".into(),
-                    milliseconds: 90,
-                    outcome: RefreshOutcome::Committed { created: 1, updated: 2, touched: 0, deleted: 3 },
-                }),
-                next_poll: Some("2026-01-02T04:05:00Z".into()),
-                documents: vec![DocumentStatus {
-                    location: "https://repo.example.org/changes.xml".into(),
-                    interval: 300,
-                    asked: None,
-                    due: Some("2026-01-02T04:05:00Z".into()),
-                    answer: Answer::Unchanged,
-                }],
-                looking_since: Some("2026-01-02T03:59:50Z".into()),
-                sets: vec![SetStatus {
-                    id: 0,
-                    name: "https://repo.example.org/capabilitylist.xml".into(),
-                    at: None,
-                    changes_until: Some("2026-01-02T03:58:00Z".into()),
-                    gap_since: Some("2026-01-01T00:00:00Z".into()),
-                    doubts: 3,
-                }],
-                held: Some(HeldStatus {
-                    files: 9000,
-                    since: "2026-01-02T03:59:00Z".into(),
-                    why: "more than half of the tree".into(),
-                }),
-                ..status::Status::default()
-            },
-            notifications: Some(NotificationsStatus {
-                callback: "http://me.example.net/".into(),
-                channels: vec![SubscriptionStatus {
-                    set: None,
-                    topic: "https://repo.example.org/framework/".into(),
-                    hub: "https://hub.example.org/".into(),
-                    standing: "active".into(),
-                    lease_ends: Some("2026-01-02T05:00:00Z".into()),
-                    deliveries: 3,
-                    last_delivery: Some("2026-01-02T03:59:00Z".into()),
-                }],
-                seen: [("delivered", 3), ("forged", 2), ("unknown", 40)].map(|(name, n)| (name.to_owned(), n)).into(),
-            }),
-            cache: CacheStatus {
+            sync: sync(),
+            notifications: Some(notifications()),
+            cache: Metrics {
                 objects: 3,
-                octets: 2_500_000,
+                bytes: 2_500_000,
                 quota: 10_000_000_000,
                 hits: 3,
-                hit_octets: 1_500_000,
+                hit_bytes: 1_500_000,
                 misses: 1,
-                miss_octets: 500_000,
+                miss_bytes: 500_000,
                 failed_reads: 2,
                 fetches: 3,
                 failed_fetches: 2,
-                fetched_octets: 600_000,
+                fetched_bytes: 600_000,
                 sizes: 1,
-                failed_sizes: 0,
+                ..Metrics::default()
             },
             hosts: vec![
                 HostStatus {
                     host: Some("repo.example.org".into()),
                     requests: 1200,
-                    octets: 4_000_000,
-                    latency: 1500,
+                    bytes: 4_000_000,
+                    latency: Some(1500),
                     refusals: 1,
                     ..HostStatus::default()
                 },
@@ -281,71 +409,108 @@ mod tests {
                 },
             ],
             errors: vec![ErrorStatus {
-                time: "2026-01-02T03:59:00Z".into(),
+                time: at("03:59:00"),
                 uri: Some("https://repo.example.org/a".into()),
                 why: "no progress in time".into(),
             }],
-            programs: vec![ProgramStatus { program: "grep".into(), reads: 4, octets: 2_000_000, denied: 1 }],
+            programs: vec![Reading { program: "grep".into(), reads: 4, bytes: 2_000_000, denied: 1 }],
             denied: vec!["tumblerd".into()],
             metrics: Some("127.0.0.1:9464".into()),
         }
     }
 
-    #[test]
-    fn a_person_reads_what_is_shown_how_old_it_is_and_what_to_do() {
-        let now = Timestamp::parse("2026-01-02T04:00:00Z").map(SystemTime::from).unwrap();
-
-        let text = screen(&status(), now, None);
-
-        for line in [
-            "Source       https://repo.example.org/",
-            "Mounted at   /mnt/repo 2026-01-02T03:00:00Z (60 min ago) by process 42 (resyncfs 0.1.0)",
-            "Revision     7, made 2026-01-02T03:50:00Z (10 min ago)",
-            "             the Source as of 2026-01-02T03:45:00Z",
-            "             12,345 files in 67 folders, 1.5 MB and 1 file of unknown length",
-            "Last look    2026-01-02T03:59:00Z (60 s ago), 90 ms: 1 file new, 2 changed, 0 with other metadata, 3 gone",
-            "             one is under way since 2026-01-02T03:59:50Z (10 s ago)",
-            "Next look    2026-01-02T04:05:00Z (in 5 min)",
-            "Set 0        https://repo.example.org/capabilitylist.xml",
-            "             changes are known up to 2026-01-02T03:58:00Z",
-            "             GAP: changes since 2026-01-01T00:00:00Z may be missing until there is a newer Resource List",
-            "             3 undated deletions not applied: the resources are asked again whether they are gone",
-            "Documents    https://repo.example.org/changes.xml: unchanged, due 2026-01-02T04:05:00Z (in 5 min)",
-            "Channels     https://repo.example.org/framework/: active until 2026-01-02T05:00:00Z (in 60 min), 3 notifications, the last 2026-01-02T03:59:00Z (60 s ago)",
-            "Ignored      what came to http://me.example.net/: forged 2, unknown 40",
-            "Held back    9,000 deletions held back since 2026-01-02T03:59:00Z: more than half of the tree.",
-            "               resyncfs refresh --accept-deletions /mnt/repo",
-            "Unannounced  bytes newer than the list were met 2 times; -o unannounced=show shows them",
-            "Cache        2.5 MB of 10000.0 MB in 3 files, all mounts of the folder count",
-            "Reads        3 answered here (1.5 MB), 1 after asking the Source (0.5 MB), 2 failed: 75.0 % hits",
-            "Fetches      3 begun, 0.6 MB came whole, 2 failed; 1 size asked for, 0 in vain",
-            "Hosts        repo.example.org: 1,200 requests, 4.0 MB, 0 failed, 1 refused, 1,500 ms, SLOW",
-            "             mirror.example.org: 5 requests, 0.0 MB, 5 failed, 0 refused, 0 ms, FAILING 5 times in a row, not asked for 4 s, as a mirror asked last for 30 s",
-            "Programs     grep: 2.0 MB in 4 reads, 1 denied",
-            "             (what the kernel has in its page cache is read without asking, and not count)",
-            "Denied       nothing is fetched for tumblerd",
-            "Errors       2026-01-02T03:59:00Z (60 s ago): https://repo.example.org/a: no progress in time",
-            "Metrics      http://127.0.0.1:9464/metrics",
-        ] {
-            assert!(text.lines().any(|shown| shown == line), "{line:?} is missing in:\n{text}");
+    fn assert_lines(text: &str, lines: &[&str]) {
+        for line in lines {
+            assert!(text.lines().any(|shown| shown == *line), "{line:?} is missing in:\n{text}");
         }
     }
 
     #[test]
-    fn rates_are_of_what_has_happened_since() {
-        let before = status();
-        let mut after = status();
-        after.cache.hit_octets += 3_000_000;
-        after.hosts[0].octets += 1_000_000;
-        after.hosts[0].requests += 5;
-        after.programs[0].octets += 2_000_000;
+    fn the_screen_shows_tree_refreshes_and_deletions() {
+        let text = screen(&status(), &clock(), None);
 
-        let earlier = Earlier { status: before, ago: Duration::from_secs(2) };
-        let text = screen(&after, SystemTime::UNIX_EPOCH, Some(&earlier));
+        assert_lines(
+            &text,
+            &[
+                "Source       https://repo.example.org/",
+                "Mounted at   /mnt/repo since 2026-01-02 03:00:00 UTC (60 min ago) by process 42 (resyncfs 0.1.0)",
+                "Revision     7, made 2026-01-02 03:50:00 UTC (10 min ago)",
+                "             shows the Source as of 2026-01-02 03:45:00 UTC (14 min ago)",
+                "             12,345 files in 67 folders, 1.5 MB; the size of 1 file is unknown",
+                "Last refresh 2026-01-02 03:59:00 UTC (60 s ago), took 90 ms: 1 file new, 2 changed, 0 with other metadata, 3 gone",
+                "             a refresh is under way since 2026-01-02 03:59:50 UTC (10 s ago)",
+                "Next refresh 2026-01-02 04:05:00 UTC (in 5 min)",
+                "Set 0        https://repo.example.org/capabilitylist.xml",
+                "             changes are known up to 2026-01-02 03:58:00 UTC (2 min ago)",
+                "             GAP: changes since 2026-01-02 00:00:00 UTC (4 h ago) may be missing until a newer Resource List is published",
+                "             3 undated deletions not applied yet: the Source is asked again whether the resources are gone",
+                "Documents    https://repo.example.org/changes.xml: downloaded (20.0 kB), next check 2026-01-02 04:05:00 UTC (in 5 min)",
+                "Held back    9,000 deletions held back since 2026-01-02 03:59:00 UTC: more than half of the tree.",
+                "               resyncfs refresh --accept-deletions /mnt/repo",
+                "Unannounced  files newer than the list were found 2 times; -o unannounced=show shows them",
+            ],
+        );
+    }
+
+    #[test]
+    fn the_screen_shows_cache_hosts_programs_and_errors() {
+        let text = screen(&status(), &clock(), None);
+
+        assert_lines(
+            &text,
+            &[
+                "Channels     https://repo.example.org/framework/: active until 2026-01-02 05:00:00 UTC (in 60 min), 3 notifications, the last 2026-01-02 03:59:00 UTC (60 s ago)",
+                "Ignored      requests to http://me.example.net/: 2 forged, 4,000 unknown",
+                "Cache        2.5 MB of 10.0 GB in 3 files, for all mounts that use this cache folder",
+                "Reads        3 from this machine (1.5 MB), 1 from the Source (500.0 kB), 2 failed; 75.0 % hits",
+                "Downloads    3 begun, 600.0 kB downloaded, 2 failed; 1 size requested, 0 failed",
+                "Hosts        repo.example.org: 1,200 requests, 4.0 MB, 0 failed, 1 refused, 1,500 ms, SLOW",
+                "             mirror.example.org: 5 requests, 0 bytes, 5 failed, 0 refused, answer time unknown, FAILING 5 times in a row, no requests for 4 s, other mirrors first for 30 s",
+                "Programs     grep: 2.0 MB in 4 reads, 1 denied",
+                "             (reads from the kernel's page cache are not counted)",
+                "Denied       nothing is downloaded for tumblerd",
+                "Errors       2026-01-02 03:59:00 UTC (60 s ago): https://repo.example.org/a: no progress in time",
+                "Metrics      http://127.0.0.1:9464/metrics",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_size_that_no_list_publishes_is_unknown_and_not_zero() {
+        for (unsized_files, bytes, shown) in [
+            (0, 0, "3 files in 1 folder, 0 bytes"),
+            (0, 30, "3 files in 1 folder, 30 bytes"),
+            (1, 20, "3 files in 1 folder, 20 bytes; the size of 1 file is unknown"),
+            (3, 0, "3 files in 1 folder, size unknown"),
+        ] {
+            let revision = RevisionStatus {
+                number: 1,
+                committed: at("00:00:00"),
+                at: None,
+                files: 3,
+                folders: 1,
+                bytes,
+                unsized_files,
+            };
+
+            assert_eq!(contents(&revision), shown);
+        }
+    }
+
+    #[test]
+    fn rates_are_of_the_growth_since_the_earlier_status() {
+        let mut now = status();
+        now.cache.hit_bytes += 3_000_000;
+        now.hosts[0].bytes += 1_000_000;
+        now.hosts[0].requests += 5;
+        now.programs[0].bytes += 2_000_000;
+
+        let earlier = Earlier { status: status(), ago: Duration::from_secs(2) };
+        let text = screen(&now, &clock(), Some(&earlier));
 
         for part in [
-            "Now          read 1.5 MB/s, received 0.5 MB/s, 2.5 requests/s",
-            "1,205 requests, 5.0 MB, 0 failed, 1 refused, 1,500 ms, 2.5/s, 0.5 MB/s, SLOW",
+            "Now          read 1.5 MB/s, received 500.0 kB/s, 2.5 requests/s",
+            "1,205 requests, 5.0 MB, 0 failed, 1 refused, 1,500 ms, 2.5/s, 500.0 kB/s, SLOW",
             "grep: 4.0 MB in 4 reads, 1.0 MB/s, 1 denied",
         ] {
             assert!(text.contains(part), "{part:?} is missing in:\n{text}");
@@ -353,19 +518,31 @@ mod tests {
     }
 
     #[test]
-    fn what_the_source_says_cannot_pretend_to_be_the_screen() {
+    fn a_text_of_the_source_cannot_imitate_the_screen() {
         let mut status = status();
         let lie = "x\x1b[2J\u{202e}\nHeld back    nothing";
         status.sync.documents[0].answer = Answer::Failed(lie.into());
+        status.sync.held.as_mut().unwrap().why = lie.into();
         status.hosts[0].host = Some(lie.into());
         status.errors[0].why = lie.into();
         status.errors[0].uri = Some(lie.into());
         status.programs[0].program = lie.into();
         status.directory = lie.into();
 
-        let text = screen(&status, SystemTime::UNIX_EPOCH, None);
+        let text = screen(&status, &clock(), None);
 
         assert!(!text.contains("\nHeld back    nothing"), "{text}");
         assert!(!text.contains(['\x1b', '\u{202e}']), "{text:?}");
+    }
+
+    #[test]
+    fn a_status_is_the_same_after_json() {
+        let status = status();
+
+        let json = serde_json::to_string(&status).unwrap();
+
+        assert_eq!(serde_json::from_str::<Status>(&json).unwrap(), status);
+        assert!(json.contains(r#""at":"2026-01-02T03:45:00.123456789Z""#), "{json}");
+        assert!(!json.contains("octets"), "{json}");
     }
 }

@@ -1,48 +1,42 @@
-//! `resyncfs status --watch`: the screen every second, until somebody ends it or the mount ends.
+//! `resyncfs status --watch`: the screen every second, until a signal or the end of the mount.
 
+use super::earlier::Earlier;
 use super::screen::screen;
-use super::{Heard, Which};
-use crate::cli::render::printable;
+use super::{Answers, Which};
+use crate::cli::render::{Clock, printable};
 use crate::cli::{CliError, Exit};
 use crate::mount::status::Status;
+use rustix::process::{getpid, kill_process};
+use rustix::termios::tcgetwinsize;
 use std::collections::HashMap;
 use std::io::{self, IsTerminal, Write};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Between two drawings.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The other screen, no cursor, and lines that are cut at its edge (xterm's control sequences; DEC private modes).
+/// The alternate screen, no cursor, and lines that are cut at its edge (xterm's control sequences; DEC private modes).
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 /// All of that undone.
 const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 /// To the upper left corner.
 const HOME: &str = "\x1b[H";
-/// Away with the rest of the line.
+/// Erases the rest of the line.
 const END_OF_LINE: &str = "\x1b[K";
-/// Away with what is below.
+/// Erases the lines below.
 const END_OF_SCREEN: &str = "\x1b[J";
 
-/// An earlier status, for rates.
-#[derive(Clone, Debug)]
-pub struct Earlier {
-    /// What it was.
-    pub status: Status,
-    /// How long ago.
-    pub ago: Duration,
-}
-
-/// Draws until a signal ends it (success) or nothing is mounted any more (an error that says so).
-pub async fn run(which: &Which) -> Result<u8, CliError> {
+/// Draws until a signal (success) or until no mount answers (an error).
+pub async fn run(which: &Which, utc: bool) -> Result<u8, CliError> {
     let failed = |cause: io::Error| CliError::of(Exit::Failure, &cause);
     let mut signals = Signals::receive().map_err(failed)?;
-    // What is wrong from the first is said as without --watch.
-    let mut heard: Heard<Status> = which.ask().await?;
+    // A failure before the first screen reads as without --watch.
+    let mut answers: Answers<Status> = which.ask().await?;
     let mut before = HashMap::new();
     let mut terminal = Terminal::enter().map_err(failed)?;
     loop {
-        let text = drawn(&heard, &mut before);
+        let text = text(&answers, &Clock::new(utc), &mut before);
         let next = tokio::time::Instant::now() + INTERVAL;
         loop {
             match terminal.draw(&text) {
@@ -59,36 +53,36 @@ pub async fn run(which: &Which) -> Result<u8, CliError> {
                 break;
             }
         }
-        heard = tokio::select! {
-            heard = which.ask() => heard.map_err(ended)?,
+        answers = tokio::select! {
+            answers = which.ask() => answers.map_err(ended)?,
             () = signals.ended() => return Ok(Exit::Success as u8),
         };
     }
 }
 
-/// What a mount's silence means after it has answered once.
-fn ended(silent: CliError) -> CliError {
-    CliError::new(Exit::MountPoint, format!("the mount has ended or does not answer any more: {}", silent.message))
+/// The failure of a mount that has answered before.
+fn ended(failure: CliError) -> CliError {
+    CliError::new(Exit::MountPoint, format!("the mount has ended or does not answer any more: {}", failure.message))
 }
 
-/// Whether nobody reads any more.
+/// Whether the terminal or the reader of the pipe is gone.
 fn is_over(cause: &io::Error) -> bool {
     cause.kind() == io::ErrorKind::BrokenPipe || cause.raw_os_error() == Some(libc::EIO)
 }
 
-/// The text of all screens; what is told now is what was told `before` to the next.
-fn drawn(heard: &Heard<Status>, before: &mut HashMap<(String, u32), (Instant, Status)>) -> String {
-    let (now, clock) = (Instant::now(), SystemTime::now());
+/// The text of all screens, with rates since `before`; `before` becomes these answers.
+fn text(answers: &Answers<Status>, clock: &Clock, before: &mut HashMap<(String, u32), (Instant, Status)>) -> String {
+    let now = Instant::now();
     let mut screens = Vec::new();
     let mut seen = HashMap::new();
-    for status in &heard.told {
+    for status in &answers.statuses {
         let mount = (status.directory.clone(), status.process);
         let earlier = before.remove(&mount).map(|(then, status)| Earlier { status, ago: now.duration_since(then) });
         screens.push(screen(status, clock, earlier.as_ref()));
         seen.insert(mount, (now, status.clone()));
     }
     *before = seen;
-    screens.extend(Some(heard.notes()).filter(|notes| !notes.is_empty()));
+    screens.extend(Some(answers.notes()).filter(|notes| !notes.is_empty()));
     printable(&screens.join("\n"))
 }
 
@@ -138,7 +132,7 @@ impl Signals {
     }
 }
 
-/// Standard output: a terminal's other screen, or a plain stream of screens.
+/// Standard output: the alternate screen of a terminal, or a plain stream of screens.
 struct Terminal {
     is_screen: bool,
 }
@@ -146,12 +140,12 @@ struct Terminal {
 impl Terminal {
     fn enter() -> io::Result<Terminal> {
         let terminal = Terminal { is_screen: io::stdout().is_terminal() };
-        terminal.say(ENTER)?;
+        terminal.control(ENTER)?;
         Ok(terminal)
     }
 
-    /// Writes to a terminal and to nothing else.
-    fn say(&self, sequence: &str) -> io::Result<()> {
+    /// Writes a control sequence where the output is a terminal.
+    fn control(&self, sequence: &str) -> io::Result<()> {
         if !self.is_screen {
             return Ok(());
         }
@@ -160,7 +154,7 @@ impl Terminal {
         output.flush()
     }
 
-    /// Draws over what was there.
+    /// Draws over the last screen.
     fn draw(&mut self, text: &str) -> io::Result<()> {
         let mut output = io::stdout().lock();
         if self.is_screen {
@@ -171,29 +165,28 @@ impl Terminal {
         output.flush()
     }
 
-    /// Wipes what another width has left.
+    /// Erases the screen of the old size.
     fn has_another_size(&self) {
-        // The next drawing finds out whether there still is a terminal.
-        let _ = self.say("\x1b[2J");
+        // Where the terminal is gone, the next drawing fails.
+        let _ = self.control("\x1b[2J");
     }
 
-    /// ^Z: the shell gets its screen, until it wakes us.
+    /// Ctrl-Z: gives the screen to the shell until it continues this process.
     fn stop(&self) -> io::Result<()> {
-        self.say(LEAVE)?;
-        // SAFETY: raise(3) has no memory preconditions.
-        unsafe { libc::raise(libc::SIGSTOP) };
-        self.say(ENTER)
+        self.control(LEAVE)?;
+        kill_process(getpid(), rustix::process::Signal::STOP)?;
+        self.control(ENTER)
     }
 }
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // A terminal that is gone needs nothing undone.
-        let _ = self.say(LEAVE);
+        // A terminal that is gone needs no repair.
+        let _ = self.control(LEAVE);
     }
 }
 
-/// The screen for a terminal of so many rows; what does not fit is told of in the last.
+/// The screen for a terminal of `rows` rows; the last row counts the lines that do not fit.
 fn fitted(text: &str, rows: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let shown = if lines.len() > rows { rows.saturating_sub(1) } else { lines.len() };
@@ -211,13 +204,10 @@ fn fitted(text: &str, rows: usize) -> String {
     drawn
 }
 
-/// Rows of the terminal (tty_ioctl(4)); 24 where it does not tell.
+/// Rows of the terminal; 24 where it has no size.
 fn rows() -> usize {
-    // SAFETY: all zeros is a valid winsize, a plain C struct of numbers.
-    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
-    // SAFETY: `size` is a winsize for TIOCGWINSZ to fill in, living through the call.
-    let told = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &mut size) };
-    if told == 0 && size.ws_row > 0 { usize::from(size.ws_row) } else { 24 }
+    let rows = tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_row);
+    if rows > 0 { usize::from(rows) } else { 24 }
 }
 
 #[cfg(test)]
@@ -225,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_screen_never_scrolls_and_tells_what_does_not_fit() {
+    fn a_screen_never_scrolls_and_counts_hidden_lines() {
         for (lines, rows) in [(3, 24), (24, 24), (25, 24), (100, 24), (5, 1)] {
             let text: String = (0..lines).map(|line| format!("line {line}\n")).collect();
 

@@ -1,220 +1,258 @@
-//! The status in numbers, for Prometheus. Labels are hosts (65 at most), programs (128 at most) and words of this program.
+//! The status as metrics for Prometheus. Labels are hosts (65 at most), programs (128 at most) and words of this program.
 
-use super::Status;
-use crate::control::{Exposition, Kind};
-use crate::document::Timestamp;
+use super::types::{HostStatus, NotificationsStatus, Status};
+use crate::content;
+use crate::fs::programs::Reading;
+use crate::sync;
+use jiff::Timestamp;
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet, prometheus_text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Metric, Registry};
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::fmt;
 
-/// What hosts past the first are called together.
+/// The host label of all hosts past the first 64.
 const OTHER_HOSTS: &str = "others";
 
+/// The metrics of a mount in the text format of Prometheus.
+pub fn text(status: &Status) -> String {
+    let mut registry = Registry::default();
+    mount(&mut registry, status);
+    refreshes(&mut registry, &status.sync);
+    reads(&mut registry, &status.cache);
+    hosts(&mut registry, &status.hosts);
+    programs(&mut registry, &status.programs);
+    if let Some(notifications) = &status.notifications {
+        channels(&mut registry, notifications);
+    }
+    let mut text = String::new();
+    if let Err(cause) = prometheus_text::encode(&mut text, &registry) {
+        tracing::warn!(%cause, "the metrics cannot be written");
+    }
+    text
+}
+
+/// The samples of one family, each with the value of their label.
+#[derive(Debug)]
+struct Family<M> {
+    label: &'static str,
+    samples: Vec<(String, M)>,
+}
+
+impl<M: Metric> Family<M> {
+    fn of<'a, T>(label: &'static str, all: impl IntoIterator<Item = (&'a str, T)>, metric: fn(T) -> M) -> Family<M> {
+        Family { label, samples: all.into_iter().map(|(value, it)| (value.to_owned(), metric(it))).collect() }
+    }
+}
+
+impl<M: EncodeMetric> EncodeMetric for Family<M> {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        for (value, metric) in &self.samples {
+            metric.encode(encoder.encode_family(&[(self.label, value.as_str())])?)?;
+        }
+        Ok(())
+    }
+
+    fn metric_type(&self) -> MetricType {
+        self.samples.first().map_or(MetricType::Unknown, |(_, metric)| metric.metric_type())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.samples.is_empty()
+    }
+}
+
+/// A histogram of one bucket: how many answers, and the seconds of all together.
+#[derive(Debug)]
+struct Latency {
+    answers: u64,
+    seconds: f64,
+}
+
+impl EncodeMetric for Latency {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        encoder.encode_histogram::<NoLabelSet>(self.seconds, self.answers, &[], None)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Histogram
+    }
+}
+
 /// Seconds since the epoch.
-fn seconds(time: &str) -> Option<f64> {
-    let time = SystemTime::from(Timestamp::parse(time)?);
-    Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs_f64())
-}
-
-/// The exposition of a mount as it is now.
-pub fn exposition(status: &Status) -> String {
-    let mut text = Exposition::default();
-    mount(&mut text, status);
-    sync(&mut text, status);
-    reads(&mut text, status);
-    hosts(&mut text, status);
-    programs(&mut text, status);
-    notifications(&mut text, status);
-    text.into_text()
-}
-
-fn optional(text: &mut Exposition, name: &str, help: &str, value: Option<f64>) {
-    if let Some(value) = value {
-        text.single(name, Kind::Gauge, help, value);
+fn time(registry: &mut Registry, name: &str, help: &str, time: Option<Timestamp>) {
+    if let Some(time) = time {
+        registry.register(name, help, ConstGauge::new(time.as_nanosecond() as f64 / 1e9));
     }
 }
 
-fn mount(text: &mut Exposition, status: &Status) {
-    let labels = [("version", &*status.version), ("source", &*status.source), ("directory", &*status.directory)];
-    text.family("resyncfs_info", Kind::Gauge, "What is mounted where, by which resyncfs; always 1.")
-        .sample("", &labels, 1.0);
-    optional(text, "resyncfs_mounted_timestamp_seconds", "When the mount began.", seconds(&status.mounted));
+fn mount(registry: &mut Registry, status: &Status) {
+    let labels = [("version", &status.version), ("source", &status.source), ("directory", &status.directory)];
+    let labels = labels.map(|(name, value)| (name, value.clone()));
+    registry.register(
+        "resyncfs",
+        "The Source, the mount point and the version of resyncfs; always 1",
+        Info::new(labels),
+    );
+    time(registry, "resyncfs_mounted_timestamp_seconds", "When the mount began", Some(status.mounted));
+    let help = "Reads whose bytes were newer than the list and differed from it";
+    registry.register("resyncfs_unannounced", help, ConstCounter::new(status.unannounced));
     let Some(revision) = &status.revision else { return };
-    text.single("resyncfs_revision", Kind::Gauge, "Number of the revision that is shown.", revision.number as f64);
-    optional(
-        text,
-        "resyncfs_revision_committed_timestamp_seconds",
-        "When it was made here.",
-        seconds(&revision.committed),
-    );
-    let at = revision.at.as_deref().and_then(seconds);
-    optional(text, "resyncfs_revision_at_timestamp_seconds", "The time of the Source that it speaks for.", at);
-    text.single("resyncfs_files", Kind::Gauge, "Files that are shown.", revision.files as f64);
-    text.single("resyncfs_folders", Kind::Gauge, "Folders that are shown.", revision.folders as f64);
-    text.single("resyncfs_published_bytes", Kind::Gauge, "Sum of the published lengths.", revision.octets as f64);
-    text.single(
-        "resyncfs_unsized_files",
-        Kind::Gauge,
-        "Files without a published length.",
-        revision.unsized_files as f64,
-    );
+    let committed = Some(revision.committed);
+    time(registry, "resyncfs_revision_committed_timestamp_seconds", "When the revision was made here", committed);
+    let help = "The time of the Source that the revision speaks for";
+    time(registry, "resyncfs_revision_at_timestamp_seconds", help, revision.at);
+    for (name, help, number) in [
+        ("resyncfs_revision", "Number of the revision that is shown", revision.number),
+        ("resyncfs_files", "Files that are shown", revision.files),
+        ("resyncfs_folders", "Folders that are shown", revision.folders),
+        ("resyncfs_published_bytes", "Sum of the published sizes", revision.bytes),
+        ("resyncfs_unsized_files", "Files without a published size", revision.unsized_files),
+    ] {
+        registry.register(name, help, ConstGauge::new(number));
+    }
 }
 
-fn sync(text: &mut Exposition, status: &Status) {
-    let sync = &status.sync;
-    let mut family = text.family(
-        "resyncfs_refreshes_total",
-        Kind::Counter,
-        "Looks at the Source that have ended, by their outcome.",
-    );
-    family.sample("", &[("outcome", "succeeded")], sync.refreshes.saturating_sub(sync.failed_refreshes) as f64);
-    family.sample("", &[("outcome", "failed")], sync.failed_refreshes as f64);
-    text.single(
-        "resyncfs_refresh_failures",
-        Kind::Gauge,
-        "Looks that have failed since the last that did not.",
-        f64::from(sync.failures),
-    );
+fn refreshes(registry: &mut Registry, sync: &sync::status::Status) {
+    let succeeded = sync.refreshes.saturating_sub(sync.failed_refreshes);
+    let outcomes = [("succeeded", succeeded), ("failed", sync.failed_refreshes)];
+    let outcomes = Family::of("outcome", outcomes, ConstCounter::new);
+    registry.register("resyncfs_refreshes", "Refreshes that have ended, by outcome", outcomes);
     if let Some(last) = &sync.last_refresh {
-        optional(text, "resyncfs_last_refresh_timestamp_seconds", "When the last look ended.", seconds(&last.ended));
-        text.single(
-            "resyncfs_last_refresh_duration_seconds",
-            Kind::Gauge,
-            "How long it took.",
-            last.milliseconds as f64 / 1e3,
-        );
+        let ended = Some(last.ended);
+        time(registry, "resyncfs_last_refresh_timestamp_seconds", "When the last refresh ended", ended);
+        let seconds = ConstGauge::new(last.milliseconds as f64 / 1e3);
+        registry.register("resyncfs_last_refresh_duration_seconds", "How long the last refresh took", seconds);
     }
-    let next = sync.next_poll.as_deref().and_then(seconds);
-    optional(text, "resyncfs_next_poll_timestamp_seconds", "When something is due next.", next);
+    time(registry, "resyncfs_next_poll_timestamp_seconds", "When the next refresh is due", sync.next_poll);
+    let help = "Deletions of resources that were never listed";
+    registry.register("resyncfs_unknown_deletions", help, ConstCounter::new(sync.unknown_deletions));
     let held = sync.held.as_ref().map_or(0, |held| held.files);
-    text.single("resyncfs_held_deletions", Kind::Gauge, "Deletions that are held back.", held as f64);
-    let gaps = sync.sets.iter().filter(|set| set.gap_since.is_some()).count();
-    text.single("resyncfs_sets_with_gap", Kind::Gauge, "Sets of which changes may be missing.", gaps as f64);
-    text.single(
-        "resyncfs_unknown_deletions_total",
-        Kind::Counter,
-        "Deletions of what was never here.",
-        sync.unknown_deletions as f64,
-    );
-    text.single(
-        "resyncfs_unannounced_total",
-        Kind::Counter,
-        "Bytes met that are newer than the list and others than it says.",
-        status.unannounced as f64,
-    );
-    let deviations: u64 = sync.deviations.iter().map(|deviation| deviation.count).sum();
-    text.single(
-        "resyncfs_deviations",
-        Kind::Gauge,
-        "Deviations from the standard in documents read since the mount began.",
-        deviations as f64,
-    );
-}
-
-fn reads(text: &mut Exposition, status: &Status) {
-    let cache = &status.cache;
-    let mut family = text.family(
-        "resyncfs_reads_total",
-        Kind::Counter,
-        "READs of the kernel: answered at once, after the Source was asked, failed. What the page cache has is not asked for.",
-    );
-    for (result, count) in [("hit", cache.hits), ("miss", cache.misses), ("failed", cache.failed_reads)] {
-        family.sample("", &[("result", result)], count as f64);
-    }
-    let mut family = text.family("resyncfs_read_bytes_total", Kind::Counter, "Bytes that these READs were given.");
-    for (result, count) in [("hit", cache.hit_octets), ("miss", cache.miss_octets)] {
-        family.sample("", &[("result", result)], count as f64);
-    }
-    for (name, help, count) in [
-        ("resyncfs_fetches_total", "Files whose fetch was begun.", cache.fetches),
-        ("resyncfs_fetch_failures_total", "Fetches that failed.", cache.failed_fetches),
-        ("resyncfs_fetched_bytes_total", "Bytes of the files that were fetched whole.", cache.fetched_octets),
-        ("resyncfs_size_questions_total", "Sizes asked for that were never published.", cache.sizes),
-        ("resyncfs_size_failures_total", "Sizes that could not be had.", cache.failed_sizes),
+    let gaps = sync.sets.iter().filter(|set| set.gap_since.is_some()).count() as u64;
+    let deviations = sync.deviations.iter().map(|deviation| deviation.count).sum();
+    for (name, help, number) in [
+        ("resyncfs_refresh_failures", "Refreshes that have failed since the last success", u64::from(sync.failures)),
+        ("resyncfs_held_deletions", "Deletions that are held back", held),
+        ("resyncfs_sets_with_gap", "Sets of which changes may be missing", gaps),
+        ("resyncfs_deviations", "Deviations from the standard in documents read since the mount began", deviations),
     ] {
-        text.single(name, Kind::Counter, help, count as f64);
+        registry.register(name, help, ConstGauge::new(number));
     }
-    for (name, help, count) in [
-        ("resyncfs_cache_objects", "Whole files in the cache folder, all its mounts counted.", cache.objects),
-        ("resyncfs_cache_bytes", "What the cache folder takes.", cache.octets),
-        ("resyncfs_cache_quota_bytes", "What it may take.", cache.quota),
+}
+
+fn reads(registry: &mut Registry, cache: &content::Metrics) {
+    let reads = [("hit", cache.hits), ("miss", cache.misses), ("failed", cache.failed_reads)];
+    let help = "READs of the kernel: answered from this machine, answered after a request to the Source, or failed. \
+                Reads from the page cache are not counted";
+    registry.register("resyncfs_reads", help, Family::of("result", reads, ConstCounter::new));
+    let bytes = [("hit", cache.hit_bytes), ("miss", cache.miss_bytes)];
+    let bytes = Family::of("result", bytes, ConstCounter::new);
+    registry.register("resyncfs_read_bytes", "Bytes of the answered READs", bytes);
+    for (name, help, number) in [
+        ("resyncfs_fetches", "Downloads of files that have begun", cache.fetches),
+        ("resyncfs_fetch_failures", "Downloads of files that have failed", cache.failed_fetches),
+        ("resyncfs_fetched_bytes", "Bytes of the files that were downloaded whole", cache.fetched_bytes),
+        ("resyncfs_size_questions", "Requests for sizes that are not published", cache.sizes),
+        ("resyncfs_size_failures", "Requests for sizes that have failed", cache.failed_sizes),
     ] {
-        text.single(name, Kind::Gauge, help, count as f64);
+        registry.register(name, help, ConstCounter::new(number));
+    }
+    for (name, help, number) in [
+        ("resyncfs_cache_objects", "Whole files in the cache folder, for all its mounts", cache.objects),
+        ("resyncfs_cache_bytes", "Bytes that the cache folder takes", cache.bytes),
+        ("resyncfs_cache_quota_bytes", "Bytes that the cache folder may take", cache.quota),
+    ] {
+        registry.register(name, help, ConstGauge::new(number));
     }
 }
 
-fn hosts(text: &mut Exposition, status: &Status) {
-    type Number = fn(&super::HostStatus) -> f64;
-    let counters: [(&str, &str, Number); 4] = [
-        ("resyncfs_http_requests_total", "Requests sent to a host.", |host| host.requests as f64),
-        ("resyncfs_http_failures_total", "Requests without an answer.", |host| host.failures as f64),
-        ("resyncfs_http_refusals_total", "Answers with a status of 400 or more.", |host| host.refusals as f64),
-        ("resyncfs_http_received_bytes_total", "Bytes of bodies that came.", |host| host.octets as f64),
+fn hosts(registry: &mut Registry, hosts: &[HostStatus]) {
+    let named = || hosts.iter().map(|host| (host.host.as_deref().unwrap_or(OTHER_HOSTS), host));
+    type Counter = fn(&HostStatus) -> ConstCounter<u64>;
+    let counters: [(&str, &str, Counter); 4] = [
+        ("resyncfs_http_requests", "Requests sent to a host", |host| ConstCounter::new(host.requests)),
+        ("resyncfs_http_failures", "Requests without an answer", |host| ConstCounter::new(host.failures)),
+        ("resyncfs_http_refusals", "Answers with a status of 400 or more", |host| ConstCounter::new(host.refusals)),
+        ("resyncfs_http_received_bytes", "Bytes of the bodies that arrived", |host| ConstCounter::new(host.bytes)),
     ];
-    for (name, help, number) in counters {
-        let mut family = text.family(name, Kind::Counter, help);
-        for host in &status.hosts {
-            family.sample("", &[("host", name_of(host))], number(host));
-        }
+    for (name, help, counter) in counters {
+        registry.register(name, help, Family::of("host", named(), counter));
     }
-    let mut family =
-        text.family("resyncfs_http_latency_seconds", Kind::Summary, "Time from a request to the head of its answer.");
-    for host in &status.hosts {
-        family.sample("_sum", &[("host", name_of(host))], host.waited as f64 / 1e3);
-        family.sample("_count", &[("host", name_of(host))], host.answers as f64);
-    }
-    let gauges: [(&str, &str, Number); 3] = [
-        ("resyncfs_http_breaker_open", "Whether nothing is sent to a host because it does not answer.", |host| {
-            f64::from(u8::from(host.opens_in.is_some()))
-        }),
-        ("resyncfs_http_paused_seconds", "How long a host has asked not to be asked.", |host| {
-            host.paused_for.unwrap_or(0) as f64 / 1e3
-        }),
-        ("resyncfs_http_cooling_seconds", "How long others are asked before a mirror that failed.", |host| {
-            host.cools_for.unwrap_or(0) as f64 / 1e3
-        }),
-    ];
-    for (name, help, number) in gauges {
-        let mut family = text.family(name, Kind::Gauge, help);
-        for host in &status.hosts {
-            family.sample("", &[("host", name_of(host))], number(host));
-        }
-    }
+    let latency = |host: &HostStatus| Latency { answers: host.answers, seconds: host.waited as f64 / 1e3 };
+    let latency = Family::of("host", named(), latency);
+    registry.register("resyncfs_http_latency_seconds", "Time from a request to the head of its answer", latency);
+    let seconds = |milliseconds: Option<u64>| ConstGauge::new(milliseconds.unwrap_or(0) as f64 / 1e3);
+    let open = Family::of("host", named(), |host| ConstGauge::new(u32::from(host.opens_in.is_some())));
+    registry.register("resyncfs_http_breaker_open", "1 while nothing is sent to a host that does not answer", open);
+    let paused = Family::of("host", named().map(|(name, host)| (name, host.paused_for)), seconds);
+    registry.register("resyncfs_http_paused_seconds", "How long a host has asked for a pause", paused);
+    let cooling = Family::of("host", named().map(|(name, host)| (name, host.cools_for)), seconds);
+    let help = "How long other mirrors come before a mirror that has failed";
+    registry.register("resyncfs_http_cooling_seconds", help, cooling);
 }
 
-fn name_of(host: &super::HostStatus) -> &str {
-    host.host.as_deref().unwrap_or(OTHER_HOSTS)
+fn programs(registry: &mut Registry, programs: &[Reading]) {
+    let named = || programs.iter().map(|reading| (&*reading.program, reading));
+    let reads = Family::of("program", named(), |it| ConstCounter::new(it.reads));
+    let help = "READs of a program. Reads from the page cache are not counted";
+    registry.register("resyncfs_program_reads", help, reads);
+    let bytes = Family::of("program", named(), |it| ConstCounter::new(it.bytes));
+    registry.register("resyncfs_program_read_bytes", "Bytes of these READs", bytes);
+    let denied = Family::of("program", named(), |it| ConstCounter::new(it.denied));
+    registry.register("resyncfs_program_denied", "Reads and size requests denied by deny=", denied);
 }
 
-fn programs(text: &mut Exposition, status: &Status) {
-    type Number = fn(&super::ProgramStatus) -> u64;
-    let counters: [(&str, &str, Number); 3] = [
-        ("resyncfs_program_reads_total", "READs of a program; what the page cache has is not asked for.", |it| {
-            it.reads
-        }),
-        ("resyncfs_program_read_bytes_total", "Bytes that these READs were given.", |it| it.octets),
-        ("resyncfs_program_denied_total", "READs and size questions refused because of deny=.", |it| it.denied),
-    ];
-    for (name, help, number) in counters {
-        let mut family = text.family(name, Kind::Counter, help);
-        for program in &status.programs {
-            family.sample("", &[("program", &program.program)], number(program) as f64);
-        }
-    }
-}
-
-fn notifications(text: &mut Exposition, status: &Status) {
-    let Some(notifications) = &status.notifications else { return };
+fn channels(registry: &mut Registry, notifications: &NotificationsStatus) {
     let mut standings: BTreeMap<&str, u64> = BTreeMap::new();
     for channel in &notifications.channels {
         *standings.entry(&channel.standing).or_default() += 1;
     }
-    let mut family = text.family("resyncfs_channels", Kind::Gauge, "Subscriptions at hubs, by how they stand.");
-    for (standing, count) in standings {
-        family.sample("", &[("standing", standing)], count as f64);
+    let standings = Family::of("standing", standings, ConstGauge::new);
+    registry.register("resyncfs_channels", "Subscriptions at hubs, by state", standings);
+    let seen = notifications.seen.iter().map(|(kind, count)| (kind.as_str(), *count));
+    let help = "Requests that the listener for notifications received, by kind";
+    registry.register("resyncfs_websub_requests", help, Family::of("kind", seen, ConstCounter::new));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_of_the_source_stays_within_its_label() {
+        let host = HostStatus {
+            host: Some("h\"\n\\".to_owned()),
+            requests: 2,
+            answers: 1,
+            waited: 1500,
+            ..Default::default()
+        };
+        let mut registry = Registry::default();
+        hosts(&mut registry, &[host]);
+        let mut text = String::new();
+        prometheus_text::encode(&mut text, &registry).unwrap();
+
+        for line in [
+            "# TYPE resyncfs_http_requests_total counter",
+            "resyncfs_http_requests_total{host=\"h\\\"\\n\\\\\"} 2",
+            "# TYPE resyncfs_http_latency_seconds histogram",
+            "resyncfs_http_latency_seconds_sum{host=\"h\\\"\\n\\\\\"} 1.5",
+            "resyncfs_http_latency_seconds_count{host=\"h\\\"\\n\\\\\"} 1",
+        ] {
+            assert!(text.lines().any(|shown| shown == line), "{line:?} is missing in:\n{text}");
+        }
     }
-    let mut family =
-        text.family("resyncfs_websub_requests_total", Kind::Counter, "What came to the listener for notifications.");
-    for (kind, count) in &notifications.seen {
-        family.sample("", &[("kind", kind)], *count as f64);
+
+    #[test]
+    fn a_family_without_samples_is_left_out() {
+        let mut registry = Registry::default();
+        hosts(&mut registry, &[]);
+        let mut text = String::new();
+        prometheus_text::encode(&mut text, &registry).unwrap();
+
+        assert_eq!(text, "");
     }
 }

@@ -313,7 +313,7 @@ async fn undated(all: usize, gone: usize) -> (Loopback, Destination) {
 }
 
 fn doubts(destination: &Destination) -> usize {
-    destination.synchronizer.status().read().sets[0].doubts
+    destination.synchronizer.status().read().sets[0].undated_deletions
 }
 
 #[tokio::test]

@@ -31,7 +31,7 @@ fn index(server: &Loopback, children: &[(&str, u32, Option<u32>)]) -> Answer {
 }
 
 fn gap(destination: &Destination) -> Option<String> {
-    destination.synchronizer.status().read().sets[0].gap_since.clone()
+    destination.synchronizer.status().read().sets[0].gap_since.map(|since| since.to_string())
 }
 
 /// A look at the change documents alone.

@@ -445,7 +445,7 @@ fn status(mounted: &Mounted) -> serde_json::Value {
 }
 
 fn is_looking(mounted: &Mounted) -> bool {
-    !status(mounted)["sync"]["looking_since"].is_null()
+    !status(mounted)["sync"]["refreshing_since"].is_null()
 }
 
 /// How long it took, and how many files it changed.

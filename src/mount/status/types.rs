@@ -1,0 +1,246 @@
+//! The status of a mount: the one structure behind `status`, its JSON and the metrics.
+
+use crate::catalog::Revision;
+use crate::content::{Failure, Metrics};
+use crate::fs::programs::Reading;
+use crate::source::http::HostTraffic;
+use crate::source::websub::{Member, Subscriber};
+use crate::sync::status::{FailedRefresh, HeldStatus, Refreshed};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+/// A mount as it is now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// The Source, without credentials.
+    pub source: String,
+    /// Where it is mounted.
+    pub directory: String,
+    /// The process that serves it.
+    pub process: u32,
+    /// The version of resyncfs that serves it.
+    pub version: String,
+    /// When the mount began.
+    pub mounted: Timestamp,
+    /// The revision that is shown; `None` where the catalog cannot be read.
+    pub revision: Option<RevisionStatus>,
+    /// How often since the mount began bytes arrived that are newer than the list and differ from it.
+    pub unannounced: u64,
+    /// How it is kept in step with its Source.
+    pub sync: crate::sync::status::Status,
+    /// Notifications from hubs, where hubs may deliver.
+    #[serde(default)]
+    pub notifications: Option<NotificationsStatus>,
+    /// Reads and downloads since the mount began, and the cache.
+    #[serde(default)]
+    pub cache: Metrics,
+    /// The hosts that were asked since the mount began, the most requests first.
+    #[serde(default)]
+    pub hosts: Vec<HostStatus>,
+    /// The latest failures, the newest first.
+    #[serde(default)]
+    pub errors: Vec<ErrorStatus>,
+    /// The programs that have read, the most bytes first.
+    #[serde(default)]
+    pub programs: Vec<Reading>,
+    /// Programs for which nothing is downloaded (`deny=`).
+    #[serde(default)]
+    pub denied: Vec<String>,
+    /// The address of the metrics (`metrics-listen=`).
+    #[serde(default)]
+    pub metrics: Option<String>,
+}
+
+/// The revision that is shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RevisionStatus {
+    /// Counts commits from 1.
+    pub number: u64,
+    /// When it was committed here.
+    pub committed: Timestamp,
+    /// The time that it speaks for.
+    pub at: Option<Timestamp>,
+    /// Files.
+    pub files: u64,
+    /// Folders, the root included.
+    pub folders: u64,
+    /// Sum of the published sizes.
+    pub bytes: u64,
+    /// Files without a published size.
+    pub unsized_files: u64,
+}
+
+impl From<Revision> for RevisionStatus {
+    fn from(revision: Revision) -> RevisionStatus {
+        RevisionStatus {
+            number: revision.number,
+            committed: revision.committed.into(),
+            at: revision.at.map(Timestamp::from),
+            files: revision.totals.files,
+            folders: revision.totals.folders,
+            bytes: revision.totals.bytes,
+            unsized_files: revision.totals.unsized_files,
+        }
+    }
+}
+
+/// The subscriptions at hubs, and the requests of hubs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotificationsStatus {
+    /// The URL below which hubs deliver; the paths below it are known to the hubs alone.
+    pub callback: String,
+    /// The subscriptions.
+    pub channels: Vec<SubscriptionStatus>,
+    /// The requests that the listener received since the mount began, by kind.
+    pub seen: BTreeMap<String, u64>,
+}
+
+/// One subscription.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SubscriptionStatus {
+    /// The Capability List of the set.
+    pub set: Option<String>,
+    /// The topic.
+    pub topic: String,
+    /// The hub.
+    pub hub: String,
+    /// `kept`, `asked`, `active`, `failing`, `denied` or `left`.
+    pub standing: String,
+    /// When the hub stops delivering.
+    pub lease_ends: Option<Timestamp>,
+    /// Notifications since the mount began.
+    pub deliveries: u64,
+    /// When the last notification arrived.
+    pub last_delivery: Option<Timestamp>,
+}
+
+impl From<&Subscriber> for NotificationsStatus {
+    fn from(subscriber: &Subscriber) -> NotificationsStatus {
+        NotificationsStatus {
+            callback: subscriber.callback().to_string(),
+            channels: subscriber.channels().into_iter().map(SubscriptionStatus::from).collect(),
+            seen: subscriber.counts().into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
+        }
+    }
+}
+
+impl From<Member> for SubscriptionStatus {
+    fn from(member: Member) -> SubscriptionStatus {
+        let time = |time: SystemTime| Timestamp::try_from(time).ok();
+        SubscriptionStatus {
+            set: member.subject.set.map(|set| set.to_string()),
+            topic: member.subject.topic.to_string(),
+            hub: member.subject.hub.to_string(),
+            standing: member.subscription.standing(SystemTime::now()).as_str().to_owned(),
+            lease_ends: member.subscription.lease_ends().and_then(time),
+            deliveries: member.deliveries,
+            last_delivery: member.last_delivery.and_then(time),
+        }
+    }
+}
+
+/// A host that was asked. Durations are in milliseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostStatus {
+    /// `HOST[:PORT]`; `None`: all hosts together that were asked after the first 64.
+    pub host: Option<String>,
+    /// Requests sent.
+    pub requests: u64,
+    /// Requests without an answer.
+    pub failures: u64,
+    /// Answers with a status of 400 or more.
+    pub refusals: u64,
+    /// Bytes of the bodies that arrived.
+    pub bytes: u64,
+    /// Answers.
+    pub answers: u64,
+    /// Time to the heads of all answers together.
+    pub waited: u64,
+    /// Time to the head of an answer, smoothed over the last ones; `None` before the first.
+    pub latency: Option<u64>,
+    /// Failures since the last answer.
+    pub failures_in_a_row: u32,
+    /// The breaker is open: nothing is sent for this long.
+    pub opens_in: Option<u64>,
+    /// The host asked for a pause that lasts this long.
+    pub paused_for: Option<u64>,
+    /// As a mirror it failed lately; other mirrors come before it for this long.
+    pub cools_for: Option<u64>,
+}
+
+/// The latency of a slow host, in milliseconds.
+const SLOW: u64 = 1000;
+
+impl HostStatus {
+    /// The hosts that were asked, with how long each cools down.
+    pub(super) fn all(traffic: Vec<HostTraffic>, content: &Metrics) -> Vec<HostStatus> {
+        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let cools_for = |host: &str| {
+            let cooling = content.cooling.iter().find(|cooling| &*cooling.host == host);
+            cooling.map(|cooling| milliseconds(cooling.left))
+        };
+        let status = |host: HostTraffic| HostStatus {
+            requests: host.requests,
+            failures: host.failures,
+            refusals: host.refusals,
+            bytes: host.bytes,
+            answers: host.answers,
+            waited: milliseconds(host.waited),
+            latency: (host.answers > 0).then(|| milliseconds(host.latency)),
+            failures_in_a_row: host.failures_in_a_row,
+            opens_in: host.opens_in.map(milliseconds),
+            paused_for: host.paused_for.map(milliseconds),
+            cools_for: host.host.as_deref().and_then(cools_for),
+            host: host.host.map(String::from),
+        };
+        traffic.into_iter().map(status).collect()
+    }
+
+    /// Whether it does not answer now.
+    pub fn is_failing(&self) -> bool {
+        self.failures_in_a_row > 0 || self.opens_in.is_some()
+    }
+
+    /// Whether it answers late.
+    pub fn is_slow(&self) -> bool {
+        self.latency.is_some_and(|latency| latency >= SLOW)
+    }
+}
+
+/// A failure.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorStatus {
+    /// When.
+    pub time: Timestamp,
+    /// The resource; `None`: a refresh.
+    pub uri: Option<String>,
+    /// Why.
+    pub why: String,
+}
+
+impl ErrorStatus {
+    /// The latest failures, the newest first.
+    pub(super) fn all(reads: &[Failure], refreshes: &[FailedRefresh]) -> Vec<ErrorStatus> {
+        let read = |failure: &Failure| ErrorStatus {
+            time: failure.time.into(),
+            uri: Some(failure.uri.to_string()),
+            why: failure.why.clone(),
+        };
+        let refresh = |failed: &FailedRefresh| ErrorStatus { time: failed.ended, uri: None, why: failed.why.clone() };
+        let mut all: Vec<_> = reads.iter().map(read).chain(refreshes.iter().map(refresh)).collect();
+        all.sort_by_key(|error| Reverse(error.time));
+        all
+    }
+}
+
+/// The answer to `POST /refresh`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefreshAnswer {
+    /// What the refresh did.
+    pub refreshed: Refreshed,
+    /// Deletions that are held back now.
+    pub held: Option<HeldStatus>,
+}
