@@ -1,13 +1,104 @@
 //! resyncfs mounts a ResourceSync Source (ANSI/NISO Z39.99) or any sitemap as a read-only folder.
 //!
-//! Three flows run through the modules, each a path of names:
+//! This page is a tour of the code: three flows, each with one real example, then the words, then the map. What users are
+//! promised is in README.md and in `scripts/manual`; `tests/readme.rs` lists which test holds which promise.
 //!
-//! 1. what exists: `source::http -> document::reader -> source (discovery, crawl) -> sync -> catalog`
-//! 2. what is asked: `fs::fuse -> fs -> catalog (metadata) | content -> store | download -> source::http (bytes)`
-//! 3. what changed: `source::websub, timer or signal -> sync -> catalog -> Invalidation -> fs::invalidator -> kernel`
+//! # Flow 1: what exists
 //!
-//! A module names only modules to its right (`tests/layers.rs` holds it):
+//! `resyncfs mount https://repo.example.org/ /mnt/repo`, and the Source's Resource List has the entry
+//! `https://repo.example.org/letters/1851%20Feb.txt`. How does it become the file `letters/1851 Feb.txt`?
+//!
+//! 1. `cli/` turns arguments into a configuration and calls `mount/mod.rs`, which opens the catalog, the content store and the
+//!    HTTP client, and asks `sync/mod.rs` for a first refresh.
+//! 2. `source/discovery/mod.rs` finds the sets behind the address: `/.well-known/resourcesync`, links, robots.txt, a sitemap.
+//!    It requests them with `source/http/client.rs`.
+//! 3. `sync/fetch/lists.rs` reads the lists of each set. `source/crawl/mod.rs` follows their indexes;
+//!    `source/documents/mod.rs` keeps each document on disk with its validators.
+//! 4. `document/reader/mod.rs` reads the list entry by entry. Ours is an `Entry` (`document/mod.rs`): address, length, hash,
+//!    time, links. `sync/selection/mod.rs` decides whether it is mounted.
+//! 5. `sync/commit.rs` adds the entry to a `Baseline` (`catalog/baseline.rs`). `catalog/naming/mod.rs` gives it its path,
+//!    `catalog/ingest.rs` makes rows of it, `catalog/sort/mod.rs` sorts them by depth and path.
+//! 6. `catalog/walk.rs` walks the sorted rows next to the revision that is shown, `catalog/diff.rs` finds what differs, and
+//!    `sync/deletion_guard.rs` decides which deletions are held back.
+//! 7. A first tree is written whole (`catalog/rebuild/mod.rs`), a few changes in place (`catalog/apply/mod.rs`). One
+//!    commit to LMDB (`catalog/store/mod.rs`) has the revision and the position of the synchronizer.
+//! 8. Only now `fs/session.rs` mounts the folder. It appears with the whole tree.
+//!
+//! # Flow 2: what is read
+//!
+//! `cat "/mnt/repo/letters/1851 Feb.txt"`. The bytes are not here yet.
+//!
+//! 1. The kernel sends LOOKUP for both names. `fs/fuse.rs` decodes each request, `fs/attributes.rs` answers it from a
+//!    `Snapshot` of the catalog (`catalog/snapshot.rs`). No network is needed.
+//! 2. The kernel sends READ. `fs/read.rs` first looks in memory and on disk (`content/store/mod.rs`): a miss.
+//! 3. `fs/links.rs` collects where the bytes of this version are: the address, mirrors, packages, mementos. The result is
+//!    a `FetchSpec` (`content/resource.rs`).
+//! 4. `content/download/mod.rs` joins the download of this inode, or starts one. Its state machine is
+//!    `content/download/state.rs`; its task (`content/download/task.rs`) tries the places in the order of
+//!    `content/download/plan.rs`.
+//! 5. `source/http/limiter/mod.rs` decides when the host gets the request: readers first, then prefetches. `source/http/policy.rs`
+//!    checks that the address is permitted.
+//! 6. `content/download/writer.rs` writes and hashes the body. `content/fixity.rs` decides what may be handed out and when;
+//!    `content/download/verify.rs` gives the verdict. A right object moves into the store, under the quota
+//!    (`content/store/cache/quota.rs`).
+//! 7. The reply goes out. An error becomes an errno in `fs/error.rs` and nowhere else.
+//! 8. Meanwhile `fs/prefetch/mod.rs` has noticed that `cat` or `grep` walks through the folder, and downloads what comes next.
+//!
+//! # Flow 3: what has changed
+//!
+//! The Source publishes a Change List in which `letters/1851%20Feb.txt` is `updated`. A program has the old version open.
+//!
+//! 1. `sync/scheduler.rs` says that the Change List is due; or a hub delivers a notification to `source/websub/mod.rs`, which
+//!    `sync/push/mod.rs` turns into a reason to look. `sync/poller.rs` starts the refresh.
+//! 2. `sync/fetch/change_docs.rs` requests the document conditionally and reads it. `sync/changes/mod.rs` decides which entries
+//!    are new, in which order they happened, and whether a change may be missing. If so, flow 1 runs again.
+//! 3. `sync/commit.rs` applies them (`catalog/changes.rs`): new content at a path is a new inode. The old inode becomes an
+//!    orphan, so the open file keeps its bytes. `catalog/journal.rs` remembers the change, so that an older list cannot undo it.
+//! 4. The commit sends an `Invalidation` through a channel. `fs/invalidator/mod.rs`, a thread of its own, makes the kernel drop
+//!    the name. The next `open` sees the new version.
+//!
+//! # Words
+//!
+//! | word | meaning |
+//! |---|---|
+//! | Source | the site that publishes, by its lists |
+//! | set | one collection of a Source: a Capability List with its documents |
+//! | list | a Resource List, a sitemap, or the manifest of a dump: what exists |
+//! | Change List | what was created, updated and deleted, and when |
+//! | entry | one `<url>` of a list: address and metadata of a resource |
+//! | refresh | one check of the documents that are due, up to its commit |
+//! | baseline | a refresh by the complete lists; the other kind is incremental, by changes |
+//! | position | up to which document and time a set was read; part of each commit |
+//! | revision | one state of the whole tree, shown whole or not at all |
+//! | version | one content of a resource; it never changes, and has an inode of its own |
+//! | orphan | an inode without a name, kept while the kernel may have it open |
+//! | held back | a deletion that the guard does not apply until a person confirms it |
+//! | gap | changes that may be missing, until a newer list covers them |
+//! | object | the bytes of one version in the cache folder |
+//! | partial | an object that is being written |
+//! | verdict | whether a complete object is what was published |
+//! | poisoned | bytes were handed out that a verdict found wrong; every reader gets an error |
+//! | place | one source of a version's bytes: address, mirror, package member, memento |
+//! | priority | reader, prefetch or background: who is sent first |
+//! | deviation | a breach of the standard in a document that is read all the same |
+//!
+//! # Map
+//!
+//! A module names only modules to its right, and no files name each other in a circle (`tests/layers.rs`):
 //! `main > cli > mount > {control | fs | sync} > {catalog | content} > source > document > platform`.
+//!
+//! | folder | what is there |
+//! |---|---|
+//! | `cli/` | commands, options, what is printed, exit codes |
+//! | `mount/` | one running mount: what starts and stops in which order, and how other processes find it |
+//! | `control/` | the Unix socket by which commands speak to a running mount |
+//! | `fs/` | the filesystem: requests of the kernel answered, the kernel notified, reading ahead |
+//! | `sync/` | keeping in step with the Source; the only writer of the catalog |
+//! | `catalog/` | which names exist: from address to path, the tree on disk, revisions |
+//! | `content/` | the bytes: cache, downloads, verification |
+//! | `source/` | the network: discovery, crawling, HTTP and its limiter, packages, notifications |
+//! | `document/` | the values of the documents and the reader that makes them; no I/O |
+//! | `platform/` | what the machine gives: LMDB, free space, memory, scheduling |
 
 #![warn(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 

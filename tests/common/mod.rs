@@ -1,4 +1,31 @@
 //! What the tests of the whole program share: a Source that can lie, and the real mount of it.
+//!
+//! # Which file holds what
+//!
+//! The promises one by one, with each test by its name: `HELD` in `tests/readme.rs`. By file:
+//!
+//! | promise | files |
+//! |---|---|
+//! | never a wrong byte | verdict, faults, model, telling, large_files, links, packages |
+//! | never an accidental emptiness | partial_trees, guard, kill, faults, mount |
+//! | never a stuck process | silence, hosts, sizes, hostile, crowds |
+//! | never stale longer than announced | kernel_sees, invalidation, motion, real_changes, simulator, websub, archives |
+//! | never a surprise on the disk | disk, damage, memory, allocations, cache |
+//! | speed: reading ahead, connections | reading_ahead, connections, programs |
+//! | any Source is understood | entry_points, formats, real_source, selection |
+//! | commands and messages | cli, config, control, status, names, audit, edges, first_hour, readme |
+//! | the system around it | access, mount_helper, mount_units, units, package, desktop |
+//! | the code's own order | layers |
+//!
+//! # How to run one
+//!
+//! `scripts/test` installs what the tests need and runs all. They mount, so they run as root.
+//!
+//! - `cargo test --test mount` runs one file, `cargo test --test mount a_restart` the tests whose names contain this.
+//! - `cargo test --lib catalog::` runs the unit tests of a module.
+//! - `ROUNDS=100 cargo test --test kill` repeats what is random more often.
+//! - `scripts/test-kernels bullseye` runs a selection under Linux 5.10 in QEMU.
+//! - `scripts/bench first-mount` measures one row of figures.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 pub mod changing;
