@@ -119,7 +119,7 @@ fn located(folder: &Path, configuration: &Path) -> Vec<String> {
 }
 
 #[test]
-fn the_database_of_locate_passes_a_mount_over_as_readme_says() {
+fn the_database_of_locate_skips_a_mount_as_the_manual_says() {
     let source = letters(".txt");
     let mounted = Mounted::new(&source.list_url(), "poll=1h");
     let parent = mounted.path().parent().unwrap().to_owned();
@@ -129,9 +129,9 @@ fn the_database_of_locate_passes_a_mount_over_as_readme_says() {
     fs::write(&local, "").unwrap();
     let before = located(&parent, &configuration);
 
-    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let manual = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/manual/programs.md")).unwrap();
     let block =
-        blocks(&readme).into_iter().find(|block| block.text.contains("PRUNEFS")).expect("README tells of PRUNEFS");
+        blocks(&manual).into_iter().find(|block| block.text.contains("PRUNEFS")).expect("the manual names PRUNEFS");
     told(Command::new("sh").args(["-c", &block.text.replace("/etc/updatedb.conf", configuration.to_str().unwrap())]));
     let after = located(&parent, &configuration);
 

@@ -1,5 +1,5 @@
-//! README as somebody follows it who is new to the program: on a fresh machine, with only what README says, from its first
-//! line to its last. Each block of commands must succeed, and print what README shows.
+//! README and the manual as a newcomer follows them: on a fresh machine, README from its first line to its last, then each topic.
+//! Each block of commands must succeed, and print what is shown.
 //!
 //! The machine is an overlay of this one with a systemd of its own, with the program as its package installs it. For
 //! `https://repo.example.org/` stands the Source of `resyncfs demo` at its address on loopback, for `https://odd.example.org/` the
@@ -11,6 +11,7 @@ use common::mounted::PROGRAM;
 use common::source::{Resource, Source, URLSET};
 use common::systemd::Machine;
 use common::transcript::{Block, agrees, blocks};
+use resyncfs::cli::help::TOPICS;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -19,9 +20,11 @@ use std::process::{Child, Command, Stdio};
 
 /// Blocks that are not run, by their first lines, with the reason.
 const NOT_RUN: &[(&str, &str)] = &[
-    ("scripts/demo ", "builds, and passes all tests, this one among them"),
-    ("apt install ./resyncfs_*.deb", "tests/package.rs installs the package on a clean root"),
-    ("cargo install --path . --root /usr/local", "builds the program and names it: all that is there already"),
+    ("scripts/demo", "builds the program; what it runs is run here"),
+    (
+        "apt install ./resyncfs_*.deb",
+        "tests/package.rs installs the package on a clean root; building it is all that is left",
+    ),
     ("https://repo.example.org/data/2024/report 1.pdf", "an address and a path"),
 ];
 
@@ -44,10 +47,10 @@ impl Demo {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let mut told = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut told).unwrap();
-        let address = told.split_whitespace().find(|word| word.starts_with("http://"));
-        let address = address.unwrap_or_else(|| panic!("the demo says: {told}")).to_owned();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.split_whitespace().find(|word| word.starts_with("http://"));
+        let address = address.unwrap_or_else(|| panic!("the demo printed: {line}")).to_owned();
         Demo { process, address, _scratch: scratch }
     }
 }
@@ -59,7 +62,7 @@ impl Drop for Demo {
     }
 }
 
-/// A Source as they are found: a Resource List without `at`, with times, hashes and lengths that the standard does not know.
+/// A Source as many are: a Resource List without `at`, with times, hashes and lengths that the standard does not know.
 fn odd_source() -> Source {
     let source = Source::start();
     let base = source.url();
@@ -101,7 +104,7 @@ fn host(address: &str) -> &str {
     address.split("://").nth(1).unwrap_or(address).trim_end_matches('/')
 }
 
-/// Runs a line or several as somebody at a terminal does who has just logged in; what came on both outputs, and whether it failed.
+/// Runs commands as at a terminal after login: what they print on both outputs, and whether they succeed.
 fn run(machine: &Machine, commands: &str) -> (String, bool) {
     let mut command = machine.command(&["env", "-i", "HOME=/root", "LANG=C.UTF-8", "TZ=UTC", "TERM=dumb"]);
     command.args(["PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "bash", "-euo", "pipefail", "-c"]);
@@ -109,18 +112,18 @@ fn run(machine: &Machine, commands: &str) -> (String, bool) {
     (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.success())
 }
 
-/// What is wrong with a block; empty where nothing is.
-fn follow(machine: &Machine, addresses: &Addresses, block: &Block) -> String {
+/// What is wrong with a block of `path`; empty where nothing is.
+fn follow(machine: &Machine, addresses: &Addresses, path: &str, block: &Block) -> String {
     let mut wrong = String::new();
-    if let Some((path, text)) = block.file() {
-        machine.write(path, &addresses.real(text));
+    if let Some((file, text)) = block.file() {
+        machine.write(file, &addresses.real(text));
         return wrong;
     }
     match block.kind.as_str() {
         "sh" => {
             let (printed, is_well) = run(machine, &addresses.real(&block.text));
             if !is_well {
-                let _ = writeln!(wrong, "README.md:{}: failed:\n{}{printed}", block.line, block.text);
+                let _ = writeln!(wrong, "{path}:{}: failed:\n{}{printed}", block.line, block.text);
             }
         }
         "console" => {
@@ -128,40 +131,48 @@ fn follow(machine: &Machine, addresses: &Addresses, block: &Block) -> String {
                 let (printed, _) = run(machine, &addresses.real(exchange.command));
                 let printed = addresses.shown(&printed);
                 if !agrees(&exchange.shown, &printed) {
-                    let _ = writeln!(wrong, "README.md:{}: $ {}\n{printed}", block.line, exchange.command);
+                    let _ = writeln!(wrong, "{path}:{}: $ {}\n{printed}", block.line, exchange.command);
                 }
             }
         }
         other => {
-            let _ = writeln!(wrong, "README.md:{}: nobody knows what to do with a block of {other:?}", block.line);
+            let _ = writeln!(wrong, "{path}:{}: a block of {other:?} cannot be run", block.line);
         }
     }
     wrong
 }
 
+/// README and every topic of the manual, each by its path below the project's folder.
+fn texts() -> Vec<(String, String)> {
+    let topics = TOPICS.iter().map(|topic| format!("scripts/manual/{}.md", topic.name));
+    let paths = ["README.md".to_owned()].into_iter().chain(topics);
+    let read = |path: &String| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
+    paths.map(|path| (path.clone(), read(&path))).collect()
+}
+
 #[test]
-fn every_command_of_readme_succeeds_in_its_order_and_prints_what_is_shown() {
-    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
-    let blocks = blocks(&readme);
+fn every_command_succeeds_and_prints_what_is_shown() {
     let (demo, odd) = (Demo::start(), odd_source());
     let addresses =
         Addresses(vec![("https://repo.example.org/", demo.address.clone()), ("https://odd.example.org/", odd.url())]);
     let machine = Machine::boot();
 
     let mut wrong = String::new();
-    for block in &blocks {
-        if NOT_RUN.iter().any(|(first, _)| block.text.starts_with(first)) {
-            continue;
+    let mut left: Vec<&str> = NOT_RUN.iter().map(|(first, _)| *first).collect();
+    for (path, text) in texts() {
+        for block in blocks(&text) {
+            if let Some((first, _)) = NOT_RUN.iter().find(|(first, _)| block.text.starts_with(first)) {
+                left.retain(|it| it != first);
+                continue;
+            }
+            let found = follow(&machine, &addresses, &path, &block);
+            eprint!("{found}");
+            wrong += &found;
         }
-        let found = follow(&machine, &addresses, block);
-        eprint!("{found}");
-        wrong += &found;
     }
 
     assert!(wrong.is_empty(), "{wrong}");
-    for (first, _) in NOT_RUN {
-        assert!(blocks.iter().any(|block| block.text.starts_with(first)), "no block begins with {first:?} any more");
-    }
+    assert!(left.is_empty(), "no block begins with {left:?} any more");
 }
 
 #[test]

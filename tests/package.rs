@@ -29,7 +29,7 @@ there dpkg -i /tmp/resyncfs.deb >/dev/null
 step installed
 there dpkg -V resyncfs
 there resyncfs --version
-for page in man1/resyncfs.1 man1/resyncfs-mount.1 man5/resyncfs.conf.5 man8/mount.resyncfs.8 man8/mount.fuse.resyncfs.8; do
+for page in man1/resyncfs.1 man1/resyncfs-mount.1 man5/resyncfs.conf.5 man7/resyncfs-semantics.7 man7/resyncfs-messages.7 man7/resyncfs-metrics.7 man8/mount.resyncfs.8 man8/mount.fuse.resyncfs.8; do
   there gzip -dc "/usr/share/man/$page.gz" | grep -q '^\.TH'
 done
 step manual pages
@@ -88,6 +88,9 @@ fn the_package_holds_program_helpers_units_manual_and_completions() {
         "./usr/lib/systemd/system/resyncfs@.service",
         "./usr/share/man/man1/resyncfs.1.gz",
         "./usr/share/man/man5/resyncfs.conf.5.gz",
+        "./usr/share/man/man7/resyncfs-semantics.7.gz",
+        "./usr/share/man/man7/resyncfs-messages.7.gz",
+        "./usr/share/man/man7/resyncfs-metrics.7.gz",
         "./usr/share/man/man8/mount.resyncfs.8.gz",
         "./usr/share/bash-completion/completions/resyncfs",
         "./usr/share/zsh/vendor-completions/_resyncfs",

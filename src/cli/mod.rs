@@ -4,11 +4,13 @@ mod ask;
 mod assumed;
 mod audit;
 mod cache;
+mod completions;
 pub mod config;
 mod demo;
 mod evict;
 mod explore;
 mod given;
+pub mod help;
 mod journal;
 mod list;
 mod log;
@@ -42,7 +44,7 @@ use std::process::ExitCode;
 
 /// Mount a ResourceSync Source, or any site with a sitemap, as a read-only folder.
 #[derive(Debug, Parser)]
-#[command(name = "resyncfs", version, max_term_width = 100, after_help = Exit::TABLE)]
+#[command(name = "resyncfs", version, max_term_width = 100, after_help = Exit::TABLE, disable_help_subcommand = true)]
 struct CliArgs {
     /// Log more: -v for decisions, -vv for every operation (RESYNCFS_LOG takes tracing's filters)
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
@@ -69,6 +71,8 @@ enum Subcommands {
     Path(path::PathArgs),
     Uri(uri::UriArgs),
     Cache(cache::CacheArgs),
+    Completions(completions::CompletionsArgs),
+    Help(help::HelpArgs),
 }
 
 /// How the program ends.
@@ -241,6 +245,8 @@ pub fn main() -> ExitCode {
         Subcommands::Cache(args) => cache::run(args),
         Subcommands::Audit(args) => audit::run(args, verbosity),
         Subcommands::Demo(args) => demo::run(args, verbosity),
+        Subcommands::Completions(args) => completions::run(args),
+        Subcommands::Help(args) => help::run(args),
     };
     match result {
         Ok(exit) => ExitCode::from(exit),
