@@ -170,7 +170,7 @@ fn the_status_tells_which_programs_read_how_much() {
     eventually("the screen tells it too", || {
         let output = Command::new(PROGRAM).arg("status").arg(mounted.path()).output().unwrap();
         let screen = String::from_utf8_lossy(&output.stdout).into_owned();
-        ["some-reader: 0.2 MB", "page cache is read without asking", "nothing is fetched for curious"]
+        ["some-reader: 200.0 kB", "page cache are not counted", "nothing is downloaded for curious"]
             .iter()
             .all(|part| screen.contains(part))
     });

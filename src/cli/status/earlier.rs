@@ -6,15 +6,15 @@ use crate::mount::status::{HostStatus, Status};
 use std::time::Duration;
 
 /// An earlier status of the same mount.
-#[derive(Clone, Debug)]
-pub struct Earlier {
+#[derive(Clone, Copy, Debug)]
+pub struct Earlier<'a> {
     /// The status.
-    pub status: Status,
+    pub status: &'a Status,
     /// How long ago it was.
     pub ago: Duration,
 }
 
-impl Earlier {
+impl Earlier<'_> {
     /// The rates of all reads, downloads and requests together.
     pub fn totals(&self, now: &Status) -> String {
         let read = |status: &Status| status.cache.hit_bytes + status.cache.miss_bytes;
@@ -22,9 +22,9 @@ impl Earlier {
         let requests = |status: &Status| status.hosts.iter().map(|host| host.requests).sum();
         format!(
             "read {}, received {}, {:.1} requests/s",
-            self.bytes(read(&self.status), read(now)),
-            self.bytes(received(&self.status), received(now)),
-            self.rate(requests(&self.status), requests(now))
+            self.bytes(read(self.status), read(now)),
+            self.bytes(received(self.status), received(now)),
+            self.rate(requests(self.status), requests(now))
         )
     }
 

@@ -16,7 +16,7 @@ const MOST_SHOWN: usize = 20;
 const EXPECTED: [&str; 2] = ["delivered", "verified"];
 
 /// The status as a person reads it, with rates where an earlier status is at hand.
-pub fn screen(status: &Status, clock: &Clock, earlier: Option<&Earlier>) -> String {
+pub fn screen(status: &Status, clock: &Clock, earlier: Option<Earlier<'_>>) -> String {
     let mut screen = Screen::default();
     identity(&mut screen, status, clock);
     refreshes(&mut screen, status, clock);
@@ -33,7 +33,7 @@ pub fn screen(status: &Status, clock: &Clock, earlier: Option<&Earlier>) -> Stri
     activity(&mut screen, status, earlier);
     screen.list("Errors", status.errors.iter().map(|error| error_line(error, clock)));
     if let Some(address) = &status.metrics {
-        screen.line("Metrics", format_args!("http://{}/metrics", printable_value(address)));
+        screen.line("Metrics", format!("http://{}/metrics", printable_value(address)));
     }
     screen.0
 }
@@ -58,29 +58,22 @@ impl Screen {
             self.line(if index == 0 { title } else { "" }, line);
         }
         if hidden > 0 {
-            self.more(format_args!("and {hidden} more (--json shows all)"));
+            self.more(format!("and {hidden} more (--json shows all)"));
         }
     }
 }
 
 fn identity(screen: &mut Screen, status: &Status, clock: &Clock) {
     screen.line("Source", printable_value(&status.source));
-    screen.line(
-        "Mounted at",
-        format_args!(
-            "{} since {} by process {} (resyncfs {})",
-            printable_value(&status.directory),
-            clock.when(status.mounted),
-            status.process,
-            printable_value(&status.version)
-        ),
-    );
+    let (directory, version) = (printable_value(&status.directory), printable_value(&status.version));
+    let (mounted, process) = (clock.when(status.mounted), status.process);
+    screen.line("Mounted at", format!("{directory} since {mounted} by process {process} (resyncfs {version})"));
     let Some(revision) = &status.revision else {
         return screen.line("Revision", "unknown: the catalog cannot be read");
     };
-    screen.line("Revision", format_args!("{}, made {}", revision.number, clock.when(revision.committed)));
+    screen.line("Revision", format!("{}, made {}", revision.number, clock.when(revision.committed)));
     if let Some(at) = revision.at {
-        screen.more(format_args!("shows the Source as of {}", clock.when(at)));
+        screen.more(format!("shows the Source as of {}", clock.when(at)));
     }
     screen.more(contents(revision));
 }
@@ -102,36 +95,34 @@ fn refreshes(screen: &mut Screen, status: &Status, clock: &Clock) {
         Some(Refreshed { ended, milliseconds, outcome }) => {
             let took = duration(Duration::from_millis(*milliseconds));
             let ended = clock.when(*ended);
-            screen.line("Last refresh", format_args!("{ended}, took {took}: {}", sentence(outcome)));
+            screen.line("Last refresh", format!("{ended}, took {took}: {}", sentence(outcome)));
         }
         None => screen.line("Last refresh", "none since the mount began"),
     }
     if sync.failures > 1 {
-        screen.more(format_args!("{} refreshes in a row have failed", thousands(sync.failures.into())));
+        screen.more(format!("{} refreshes in a row have failed", thousands(sync.failures.into())));
     }
     if let Some(since) = sync.refreshing_since {
-        screen.more(format_args!("a refresh is under way since {}", clock.when(since)));
+        screen.more(format!("a refresh is under way since {}", clock.when(since)));
     }
     if let Some(next) = sync.next_poll {
         let rarely = if sync.channels_live { ", rarely because notifications arrive" } else { "" };
-        screen.line("Next refresh", format_args!("{}{rarely}", clock.when(next)));
+        screen.line("Next refresh", format!("{}{rarely}", clock.when(next)));
     }
 }
 
 fn set_lines(screen: &mut Screen, set: &SetStatus, clock: &Clock) {
     screen.line(&format!("Set {}", set.id), printable_value(&set.name));
     if let Some(until) = set.changes_until {
-        screen.more(format_args!("changes are known up to {}", clock.when(until)));
+        screen.more(format!("changes are known up to {}", clock.when(until)));
     }
     if let Some(since) = set.gap_since {
         let since = clock.when(since);
-        screen.more(format_args!("GAP: changes since {since} may be missing until a newer Resource List is published"));
+        screen.more(format!("GAP: changes since {since} may be missing until a newer Resource List is published"));
     }
     if set.undated_deletions > 0 {
         let deletions = count(set.undated_deletions as u64, "undated deletion");
-        screen.more(format_args!(
-            "{deletions} not applied yet: the Source is asked again whether the resources are gone"
-        ));
+        screen.more(format!("{deletions} not applied yet: the Source is asked again whether the resources are gone"));
     }
 }
 
@@ -153,19 +144,15 @@ fn channels(screen: &mut Screen, notifications: &NotificationsStatus, clock: &Cl
         unexpected.map(|(kind, count)| format!("{} {}", thousands(*count), printable_value(kind))).collect();
     if !unexpected.is_empty() {
         let callback = printable_value(&notifications.callback);
-        screen.line("Ignored", format_args!("requests to {callback}: {}", unexpected.join(", ")));
+        screen.line("Ignored", format!("requests to {callback}: {}", unexpected.join(", ")));
     }
 }
 
 fn channel_line(channel: &SubscriptionStatus, clock: &Clock) -> String {
     let lease = channel.lease_ends.map(|end| format!(" until {}", clock.when(end))).unwrap_or_default();
     let last = channel.last_delivery.map(|last| format!(", the last {}", clock.when(last))).unwrap_or_default();
-    format!(
-        "{}: {}{lease}, {}{last}",
-        printable_value(&channel.topic),
-        printable_value(&channel.standing),
-        count(channel.deliveries, "notification")
-    )
+    let (topic, standing) = (printable_value(&channel.topic), printable_value(&channel.standing));
+    format!("{topic}: {standing}{lease}, {}{last}", count(channel.deliveries, "notification"))
 }
 
 /// How the tree differs from what the Source lists, and how the Source differs from the standard.
@@ -179,13 +166,13 @@ fn differences(screen: &mut Screen, status: &Status, clock: &Clock) {
     }
     if sync.unknown_deletions > 0 {
         let deletions = count(sync.unknown_deletions, "deletion");
-        screen.line("Unknown", format_args!("{deletions} of resources that were never listed"));
+        screen.line("Unknown", format!("{deletions} of resources that were never listed"));
     }
     if status.unannounced > 0 {
         let times = count(status.unannounced, "time");
         screen.line(
             "Unannounced",
-            format_args!("files newer than the list were found {times}; -o unannounced=show shows them"),
+            format!("files newer than the list were found {times}; -o unannounced=show shows them"),
         );
     }
     screen.list("Deviations", sync.deviations.iter().map(deviation_line));
@@ -208,41 +195,19 @@ fn deviation_line(deviation: &DeviationStatus) -> String {
 }
 
 fn reads(screen: &mut Screen, cache: &Metrics) {
-    screen.line(
-        "Cache",
-        format_args!(
-            "{} of {} in {}, for all mounts that use this cache folder",
-            size(cache.bytes),
-            size(cache.quota),
-            count(cache.objects, "file")
-        ),
-    );
+    let (used, quota, files) = (size(cache.bytes), size(cache.quota), count(cache.objects, "file"));
+    screen.line("Cache", format!("{used} of {quota} in {files}, for all mounts that use this cache folder"));
+    let here = format!("{} from this machine ({})", thousands(cache.hits), size(cache.hit_bytes));
+    let asked = format!("{} from the Source ({})", thousands(cache.misses), size(cache.miss_bytes));
     let hits = cache.hit_rate().map(|rate| format!("; {:.1} % hits", rate * 100.0)).unwrap_or_default();
-    screen.line(
-        "Reads",
-        format_args!(
-            "{} from this machine ({}), {} from the Source ({}), {} failed{hits}",
-            thousands(cache.hits),
-            size(cache.hit_bytes),
-            thousands(cache.misses),
-            size(cache.miss_bytes),
-            thousands(cache.failed_reads)
-        ),
-    );
-    screen.line(
-        "Downloads",
-        format_args!(
-            "{} begun, {} downloaded, {} failed; {} requested, {} failed",
-            thousands(cache.fetches),
-            size(cache.fetched_bytes),
-            thousands(cache.failed_fetches),
-            count(cache.sizes, "size"),
-            thousands(cache.failed_sizes)
-        ),
-    );
+    screen.line("Reads", format!("{here}, {asked}, {} failed{hits}", thousands(cache.failed_reads)));
+    let (begun, failed) = (thousands(cache.fetches), thousands(cache.failed_fetches));
+    let downloads = format!("{begun} begun, {} downloaded, {failed} failed", size(cache.fetched_bytes));
+    let sizes = format!("{} requested, {} failed", count(cache.sizes, "size"), thousands(cache.failed_sizes));
+    screen.line("Downloads", format!("{downloads}; {sizes}"));
 }
 
-fn activity(screen: &mut Screen, status: &Status, earlier: Option<&Earlier>) {
+fn activity(screen: &mut Screen, status: &Status, earlier: Option<Earlier<'_>>) {
     screen.list("Hosts", status.hosts.iter().map(|host| host_line(host, earlier)));
     screen.list("Programs", status.programs.iter().map(|program| program_line(program, earlier)));
     if !status.programs.is_empty() {
@@ -250,11 +215,11 @@ fn activity(screen: &mut Screen, status: &Status, earlier: Option<&Earlier>) {
     }
     if !status.denied.is_empty() {
         let denied: Vec<_> = status.denied.iter().map(|name| printable_value(name)).collect();
-        screen.line("Denied", format_args!("nothing is downloaded for {}", denied.join(", ")));
+        screen.line("Denied", format!("nothing is downloaded for {}", denied.join(", ")));
     }
 }
 
-fn host_line(host: &HostStatus, earlier: Option<&Earlier>) -> String {
+fn host_line(host: &HostStatus, earlier: Option<Earlier<'_>>) -> String {
     let name = host.host.as_deref().map_or_else(|| "all others".to_owned(), printable_value);
     let latency = host.latency.map_or_else(|| "answer time unknown".to_owned(), |it| format!("{} ms", thousands(it)));
     let mut parts = vec![
@@ -279,7 +244,7 @@ fn host_line(host: &HostStatus, earlier: Option<&Earlier>) -> String {
     format!("{name}: {}", parts.join(", "))
 }
 
-fn program_line(program: &Reading, earlier: Option<&Earlier>) -> String {
+fn program_line(program: &Reading, earlier: Option<Earlier<'_>>) -> String {
     let mut parts = vec![format!("{} in {}", size(program.bytes), count(program.reads, "read"))];
     parts.extend(earlier.and_then(|earlier| earlier.of_program(program)));
     if program.denied > 0 {
@@ -505,8 +470,9 @@ mod tests {
         now.hosts[0].requests += 5;
         now.programs[0].bytes += 2_000_000;
 
-        let earlier = Earlier { status: status(), ago: Duration::from_secs(2) };
-        let text = screen(&now, &clock(), Some(&earlier));
+        let before = status();
+        let earlier = Earlier { status: &before, ago: Duration::from_secs(2) };
+        let text = screen(&now, &clock(), Some(earlier));
 
         for part in [
             "Now          read 1.5 MB/s, received 500.0 kB/s, 2.5 requests/s",

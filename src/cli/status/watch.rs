@@ -6,10 +6,12 @@ use super::{Answers, Which};
 use crate::cli::render::{Clock, printable};
 use crate::cli::{CliError, Exit};
 use crate::mount::status::Status;
+use futures_util::{StreamExt, stream};
 use rustix::process::{getpid, kill_process};
 use rustix::termios::tcgetwinsize;
 use std::collections::HashMap;
 use std::io::{self, IsTerminal, Write};
+use std::pin::pin;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -30,33 +32,36 @@ const END_OF_SCREEN: &str = "\x1b[J";
 /// Draws until a signal (success) or until no mount answers (an error).
 pub async fn run(which: &Which, utc: bool) -> Result<u8, CliError> {
     let failed = |cause: io::Error| CliError::of(Exit::Failure, &cause);
-    let mut signals = Signals::receive().map_err(failed)?;
+    let mut end = End::receive().map_err(failed)?;
+    let mut resized = signal(SignalKind::window_change()).map_err(failed)?;
+    let mut stopped = signal(SignalKind::from_raw(libc::SIGTSTP)).map_err(failed)?;
+    let mut rates = Rates::default();
     // A failure before the first screen reads as without --watch.
-    let mut answers: Answers<Status> = which.ask().await?;
-    let mut before = HashMap::new();
-    let mut terminal = Terminal::enter().map_err(failed)?;
+    let mut text = rates.text(&which.ask().await?, &Clock::new(utc));
+    let terminal = Terminal::enter().map_err(failed)?;
+    let mut polls = pin!(stream::unfold((), async |()| {
+        tokio::time::sleep(INTERVAL).await;
+        Some((which.ask().await, ()))
+    }));
+    let mut is_drawn = false;
     loop {
-        let text = text(&answers, &Clock::new(utc), &mut before);
-        let next = tokio::time::Instant::now() + INTERVAL;
-        loop {
+        // A stream has no size, so each text goes into it once.
+        if terminal.is_screen || !is_drawn {
             match terminal.draw(&text) {
                 Err(cause) if is_over(&cause) => return Ok(Exit::Success as u8),
                 drawn => drawn.map_err(failed)?,
             }
-            match signals.next_until(next).await {
-                Happened::Time => break,
-                Happened::Resized => terminal.has_another_size(),
-                Happened::Stopped => terminal.stop().map_err(failed)?,
-                Happened::Ended => return Ok(Exit::Success as u8),
-            }
-            if !terminal.is_screen {
-                break;
-            }
         }
-        answers = tokio::select! {
-            answers = which.ask() => answers.map_err(ended)?,
-            () = signals.ended() => return Ok(Exit::Success as u8),
-        };
+        is_drawn = true;
+        tokio::select! {
+            Some(answers) = polls.next() => {
+                text = rates.text(&answers.map_err(ended)?, &Clock::new(utc));
+                is_drawn = false;
+            }
+            Some(()) = resized.recv() => terminal.erase(),
+            Some(()) = stopped.recv() => terminal.stop().map_err(failed)?,
+            () = end.come() => return Ok(Exit::Success as u8),
+        }
     }
 }
 
@@ -70,64 +75,43 @@ fn is_over(cause: &io::Error) -> bool {
     cause.kind() == io::ErrorKind::BrokenPipe || cause.raw_os_error() == Some(libc::EIO)
 }
 
-/// The text of all screens, with rates since `before`; `before` becomes these answers.
-fn text(answers: &Answers<Status>, clock: &Clock, before: &mut HashMap<(String, u32), (Instant, Status)>) -> String {
-    let now = Instant::now();
-    let mut screens = Vec::new();
-    let mut seen = HashMap::new();
-    for status in &answers.statuses {
-        let mount = (status.directory.clone(), status.process);
-        let earlier = before.remove(&mount).map(|(then, status)| Earlier { status, ago: now.duration_since(then) });
-        screens.push(screen(status, clock, earlier.as_ref()));
-        seen.insert(mount, (now, status.clone()));
-    }
-    *before = seen;
-    screens.extend(Some(answers.notes()).filter(|notes| !notes.is_empty()));
-    printable(&screens.join("\n"))
-}
+/// The last status of each mount, by its folder and process, and when it arrived.
+#[derive(Default)]
+struct Rates(HashMap<(String, u32), (Instant, Status)>);
 
-enum Happened {
-    Time,
-    Resized,
-    Stopped,
-    Ended,
-}
-
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    hangup: Signal,
-    resized: Signal,
-    stop: Signal,
-}
-
-impl Signals {
-    fn receive() -> io::Result<Signals> {
-        Ok(Signals {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hangup: signal(SignalKind::hangup())?,
-            resized: signal(SignalKind::window_change())?,
-            stop: signal(SignalKind::from_raw(libc::SIGTSTP))?,
-        })
-    }
-
-    async fn next_until(&mut self, time: tokio::time::Instant) -> Happened {
-        tokio::select! {
-            _ = self.interrupt.recv() => Happened::Ended,
-            _ = self.terminate.recv() => Happened::Ended,
-            _ = self.hangup.recv() => Happened::Ended,
-            _ = self.resized.recv() => Happened::Resized,
-            _ = self.stop.recv() => Happened::Stopped,
-            () = tokio::time::sleep_until(time) => Happened::Time,
+impl Rates {
+    /// The text of all screens, with the rates since the last call.
+    fn text(&mut self, answers: &Answers<Status>, clock: &Clock) -> String {
+        let now = Instant::now();
+        let before = std::mem::take(&mut self.0);
+        let mut screens = Vec::new();
+        for status in &answers.statuses {
+            let mount = (status.directory.clone(), status.process);
+            let earlier = before.get(&mount);
+            let earlier = earlier.map(|(then, status)| Earlier { status, ago: now.duration_since(*then) });
+            screens.push(screen(status, clock, earlier));
+            self.0.insert(mount, (now, status.clone()));
         }
+        screens.extend(Some(answers.notes()).filter(|notes| !notes.is_empty()));
+        printable(&screens.join("\n"))
+    }
+}
+
+/// The signals that end the program.
+struct End([Signal; 3]);
+
+impl End {
+    fn receive() -> io::Result<End> {
+        let [interrupt, terminate, hangup] = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+        Ok(End([signal(interrupt)?, signal(terminate)?, signal(hangup)?]))
     }
 
-    async fn ended(&mut self) {
+    async fn come(&mut self) {
+        let [interrupt, terminate, hangup] = &mut self.0;
         tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-            _ = self.hangup.recv() => {}
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
         }
     }
 }
@@ -155,7 +139,7 @@ impl Terminal {
     }
 
     /// Draws over the last screen.
-    fn draw(&mut self, text: &str) -> io::Result<()> {
+    fn draw(&self, text: &str) -> io::Result<()> {
         let mut output = io::stdout().lock();
         if self.is_screen {
             output.write_all(fitted(text, rows()).as_bytes())?;
@@ -166,7 +150,7 @@ impl Terminal {
     }
 
     /// Erases the screen of the old size.
-    fn has_another_size(&self) {
+    fn erase(&self) {
         // Where the terminal is gone, the next drawing fails.
         let _ = self.control("\x1b[2J");
     }

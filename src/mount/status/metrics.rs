@@ -1,33 +1,20 @@
 //! The status as metrics for Prometheus. Labels are hosts (65 at most), programs (128 at most) and words of this program.
 
-use super::types::{HostStatus, NotificationsStatus, Status};
-use crate::content;
+use super::types::{HostStatus, RevisionStatus, Status};
 use crate::fs::programs::Reading;
-use crate::sync;
+use Value::{Latency, Number, Seconds};
 use jiff::Timestamp;
-use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet, prometheus_text};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::{Metric, Registry};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, prometheus_text};
+use prometheus_client::metrics::MetricType::{self, Counter, Gauge, Histogram};
+use prometheus_client::registry::Registry;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The host label of all hosts past the first 64.
-const OTHER_HOSTS: &str = "others";
-
 /// The metrics of a mount in the text format of Prometheus.
-pub fn text(status: &Status) -> String {
-    let mut registry = Registry::default();
-    mount(&mut registry, status);
-    refreshes(&mut registry, &status.sync);
-    reads(&mut registry, &status.cache);
-    hosts(&mut registry, &status.hosts);
-    programs(&mut registry, &status.programs);
-    if let Some(notifications) = &status.notifications {
-        channels(&mut registry, notifications);
-    }
+pub fn text(status: Status) -> String {
+    let mut registry = Registry::with_prefix("resyncfs");
+    registry.register_collector(Box::new(Exported(status)));
     let mut text = String::new();
     if let Err(cause) = prometheus_text::encode(&mut text, &registry) {
         tracing::warn!(%cause, "the metrics cannot be written");
@@ -35,224 +22,230 @@ pub fn text(status: &Status) -> String {
     text
 }
 
-/// The samples of one family, each with the value of their label.
+type Labels = Vec<(&'static str, String)>;
+type Samples = Vec<(Labels, Value)>;
+
+/// The value of a sample.
+enum Value {
+    Number(u64),
+    Seconds(f64),
+    /// A histogram without buckets: the number of answers and their seconds together.
+    Latency(u64, f64),
+}
+
+/// A metric: its kind, its name (with `resyncfs_` before it, and `_total` behind a counter's), its help, and its samples; without samples it is left out.
+type Metric = (MetricType, &'static str, &'static str, fn(&Status) -> Samples);
+
+const METRICS: &[Metric] = &[
+    (Gauge, "info", "The Source, the mount point and the version of resyncfs; always 1.", info),
+    (Gauge, "mounted_timestamp_seconds", "When the mount began.", |it| time(Some(it.mounted))),
+    (Gauge, "revision", "Number of the revision that is shown.", |it| revision(it, |it| it.number)),
+    (Gauge, "revision_committed_timestamp_seconds", "When the revision was made here.", |it| {
+        time(it.revision.as_ref().map(|revision| revision.committed))
+    }),
+    (Gauge, "revision_at_timestamp_seconds", "The time of the Source that the revision speaks for.", |it| {
+        time(it.revision.as_ref().and_then(|revision| revision.at))
+    }),
+    (Gauge, "files", "Files that are shown.", |it| revision(it, |it| it.files)),
+    (Gauge, "folders", "Folders that are shown.", |it| revision(it, |it| it.folders)),
+    (Gauge, "published_bytes", "Sum of the published sizes.", |it| revision(it, |it| it.bytes)),
+    (Gauge, "unsized_files", "Files without a published size.", |it| revision(it, |it| it.unsized_files)),
+    (Counter, "refreshes", "Refreshes that have ended, by outcome.", |it| {
+        let succeeded = it.sync.refreshes.saturating_sub(it.sync.failed_refreshes);
+        by("outcome", [("succeeded", succeeded), ("failed", it.sync.failed_refreshes)])
+    }),
+    (Gauge, "refresh_failures", "Refreshes that have failed since the last success.", |it| {
+        one(it.sync.failures.into())
+    }),
+    (Gauge, "last_refresh_timestamp_seconds", "When the last refresh ended.", |it| {
+        time(it.sync.last_refresh.as_ref().map(|last| last.ended))
+    }),
+    (Gauge, "last_refresh_duration_seconds", "How long the last refresh took.", |it| {
+        it.sync.last_refresh.iter().map(|last| (Labels::new(), seconds(last.milliseconds))).collect()
+    }),
+    (Gauge, "next_poll_timestamp_seconds", "When the next refresh is due.", |it| time(it.sync.next_poll)),
+    (Gauge, "held_deletions", "Deletions that are held back.", |it| {
+        one(it.sync.held.as_ref().map_or(0, |held| held.files))
+    }),
+    (Gauge, "sets_with_gap", "Sets of which changes may be missing.", |it| {
+        one(it.sync.sets.iter().filter(|set| set.gap_since.is_some()).count() as u64)
+    }),
+    (Counter, "unknown_deletions", "Deletions of resources that were never listed.", |it| {
+        one(it.sync.unknown_deletions)
+    }),
+    (Counter, "unannounced", "Files found that were newer than the list and differed from it.", |it| {
+        one(it.unannounced)
+    }),
+    (Gauge, "deviations", "Deviations from the standard in documents read since the mount began.", |it| {
+        one(it.sync.deviations.iter().map(|deviation| deviation.count).sum())
+    }),
+    (Counter, "reads", "READs of the kernel, by result; reads from the page cache are not counted.", |it| {
+        by("result", [("hit", it.cache.hits), ("miss", it.cache.misses), ("failed", it.cache.failed_reads)])
+    }),
+    (Counter, "read_bytes", "Bytes of the answered READs.", |it| {
+        by("result", [("hit", it.cache.hit_bytes), ("miss", it.cache.miss_bytes)])
+    }),
+    (Counter, "fetches", "Downloads of files that have begun.", |it| one(it.cache.fetches)),
+    (Counter, "fetch_failures", "Downloads of files that have failed.", |it| one(it.cache.failed_fetches)),
+    (Counter, "fetched_bytes", "Bytes of the files that were downloaded whole.", |it| one(it.cache.fetched_bytes)),
+    (Counter, "size_questions", "Requests for sizes that are not published.", |it| one(it.cache.sizes)),
+    (Counter, "size_failures", "Requests for sizes that have failed.", |it| one(it.cache.failed_sizes)),
+    (Gauge, "cache_objects", "Whole files in the cache folder, for all its mounts.", |it| one(it.cache.objects)),
+    (Gauge, "cache_bytes", "Bytes that the cache folder takes.", |it| one(it.cache.bytes)),
+    (Gauge, "cache_quota_bytes", "Bytes that the cache folder may take.", |it| one(it.cache.quota)),
+    (Counter, "http_requests", "Requests sent to a host.", |it| hosts(it, |it| Number(it.requests))),
+    (Counter, "http_failures", "Requests without an answer.", |it| hosts(it, |it| Number(it.failures))),
+    (Counter, "http_refusals", "Answers with a status of 400 or more.", |it| hosts(it, |it| Number(it.refusals))),
+    (Counter, "http_received_bytes", "Bytes of the bodies that arrived.", |it| hosts(it, |it| Number(it.bytes))),
+    (Histogram, "http_latency_seconds", "Time from a request to the head of its answer.", |it| {
+        hosts(it, |it| Latency(it.answers, it.waited as f64 / 1e3))
+    }),
+    (Gauge, "http_breaker_open", "1 while nothing is sent to a host that does not answer.", |it| {
+        hosts(it, |it| Number(it.opens_in.is_some().into()))
+    }),
+    (Gauge, "http_paused_seconds", "How long a host has asked for a pause.", |it| {
+        hosts(it, |it| seconds(it.paused_for.unwrap_or(0)))
+    }),
+    (Gauge, "http_cooling_seconds", "How long other mirrors come before a mirror that has failed.", |it| {
+        hosts(it, |it| seconds(it.cools_for.unwrap_or(0)))
+    }),
+    (Counter, "program_reads", "READs of a program; reads from the page cache are not counted.", |it| {
+        programs(it, |it| it.reads)
+    }),
+    (Counter, "program_read_bytes", "Bytes of these READs.", |it| programs(it, |it| it.bytes)),
+    (Counter, "program_denied", "Reads and size requests denied by deny=.", |it| programs(it, |it| it.denied)),
+    (Gauge, "channels", "Subscriptions at hubs, by state.", |it| {
+        let mut states = BTreeMap::<&str, u64>::new();
+        let channels = it.notifications.iter().flat_map(|it| &it.channels);
+        channels.for_each(|channel| *states.entry(&channel.standing).or_default() += 1);
+        by("standing", states)
+    }),
+    (Counter, "websub_requests", "Requests that the listener for notifications received, by kind.", |it| {
+        by("kind", it.notifications.iter().flat_map(|it| &it.seen).map(|(kind, count)| (kind.as_str(), *count)))
+    }),
+];
+
+fn info(status: &Status) -> Samples {
+    let labels = [("version", &status.version), ("source", &status.source), ("directory", &status.directory)];
+    vec![(labels.map(|(name, value)| (name, value.clone())).into(), Number(1))]
+}
+
+fn one(number: u64) -> Samples {
+    vec![(Labels::new(), Number(number))]
+}
+
+/// In seconds since the epoch.
+fn time(time: Option<Timestamp>) -> Samples {
+    let value = |time: Timestamp| Seconds(time.as_nanosecond() as f64 / 1e9);
+    time.into_iter().map(|time| (Labels::new(), value(time))).collect()
+}
+
+fn seconds(milliseconds: u64) -> Value {
+    Seconds(milliseconds as f64 / 1e3)
+}
+
+fn by<'a>(label: &'static str, numbers: impl IntoIterator<Item = (&'a str, u64)>) -> Samples {
+    numbers.into_iter().map(|(value, number)| (vec![(label, value.to_owned())], Number(number))).collect()
+}
+
+fn revision(status: &Status, number: fn(&RevisionStatus) -> u64) -> Samples {
+    status.revision.as_ref().map_or_else(Vec::new, |revision| one(number(revision)))
+}
+
+fn hosts(status: &Status, value: fn(&HostStatus) -> Value) -> Samples {
+    let name = |host: &HostStatus| host.host.clone().unwrap_or_else(|| "others".to_owned());
+    status.hosts.iter().map(|host| (vec![("host", name(host))], value(host))).collect()
+}
+
+fn programs(status: &Status, number: fn(&Reading) -> u64) -> Samples {
+    by("program", status.programs.iter().map(|program| (&*program.program, number(program))))
+}
+
 #[derive(Debug)]
-struct Family<M> {
-    label: &'static str,
-    samples: Vec<(String, M)>,
-}
+struct Exported(Status);
 
-impl<M: Metric> Family<M> {
-    fn of<'a, T>(label: &'static str, all: impl IntoIterator<Item = (&'a str, T)>, metric: fn(T) -> M) -> Family<M> {
-        Family { label, samples: all.into_iter().map(|(value, it)| (value.to_owned(), metric(it))).collect() }
-    }
-}
-
-impl<M: EncodeMetric> EncodeMetric for Family<M> {
-    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        for (value, metric) in &self.samples {
-            metric.encode(encoder.encode_family(&[(self.label, value.as_str())])?)?;
+impl Collector for Exported {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        for (kind, name, help, samples) in METRICS {
+            let samples = samples(&self.0);
+            if samples.is_empty() {
+                continue;
+            }
+            let mut family = encoder.encode_descriptor(name, help, None, *kind)?;
+            for (labels, value) in samples {
+                value.encode(*kind, family.encode_family(&labels)?)?;
+            }
         }
         Ok(())
     }
-
-    fn metric_type(&self) -> MetricType {
-        self.samples.first().map_or(MetricType::Unknown, |(_, metric)| metric.metric_type())
-    }
-
-    fn is_empty(&self) -> bool {
-        self.samples.is_empty()
-    }
 }
 
-/// A histogram of one bucket: how many answers, and the seconds of all together.
-#[derive(Debug)]
-struct Latency {
-    answers: u64,
-    seconds: f64,
-}
-
-impl EncodeMetric for Latency {
-    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        encoder.encode_histogram::<NoLabelSet>(self.seconds, self.answers, &[], None)
+impl Value {
+    fn encode(self, kind: MetricType, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        match (self, kind) {
+            (Number(number), Counter) => encoder.encode_counter::<NoLabelSet, _, u64>(&number, None),
+            (Number(number), _) => encoder.encode_gauge(&number),
+            (Seconds(seconds), _) => encoder.encode_gauge(&seconds),
+            (Latency(answers, seconds), _) => encoder.encode_histogram::<NoLabelSet>(seconds, answers, &[], None),
+        }
     }
-
-    fn metric_type(&self) -> MetricType {
-        MetricType::Histogram
-    }
-}
-
-/// Seconds since the epoch.
-fn time(registry: &mut Registry, name: &str, help: &str, time: Option<Timestamp>) {
-    if let Some(time) = time {
-        registry.register(name, help, ConstGauge::new(time.as_nanosecond() as f64 / 1e9));
-    }
-}
-
-fn mount(registry: &mut Registry, status: &Status) {
-    let labels = [("version", &status.version), ("source", &status.source), ("directory", &status.directory)];
-    let labels = labels.map(|(name, value)| (name, value.clone()));
-    registry.register(
-        "resyncfs",
-        "The Source, the mount point and the version of resyncfs; always 1",
-        Info::new(labels),
-    );
-    time(registry, "resyncfs_mounted_timestamp_seconds", "When the mount began", Some(status.mounted));
-    let help = "Reads whose bytes were newer than the list and differed from it";
-    registry.register("resyncfs_unannounced", help, ConstCounter::new(status.unannounced));
-    let Some(revision) = &status.revision else { return };
-    let committed = Some(revision.committed);
-    time(registry, "resyncfs_revision_committed_timestamp_seconds", "When the revision was made here", committed);
-    let help = "The time of the Source that the revision speaks for";
-    time(registry, "resyncfs_revision_at_timestamp_seconds", help, revision.at);
-    for (name, help, number) in [
-        ("resyncfs_revision", "Number of the revision that is shown", revision.number),
-        ("resyncfs_files", "Files that are shown", revision.files),
-        ("resyncfs_folders", "Folders that are shown", revision.folders),
-        ("resyncfs_published_bytes", "Sum of the published sizes", revision.bytes),
-        ("resyncfs_unsized_files", "Files without a published size", revision.unsized_files),
-    ] {
-        registry.register(name, help, ConstGauge::new(number));
-    }
-}
-
-fn refreshes(registry: &mut Registry, sync: &sync::status::Status) {
-    let succeeded = sync.refreshes.saturating_sub(sync.failed_refreshes);
-    let outcomes = [("succeeded", succeeded), ("failed", sync.failed_refreshes)];
-    let outcomes = Family::of("outcome", outcomes, ConstCounter::new);
-    registry.register("resyncfs_refreshes", "Refreshes that have ended, by outcome", outcomes);
-    if let Some(last) = &sync.last_refresh {
-        let ended = Some(last.ended);
-        time(registry, "resyncfs_last_refresh_timestamp_seconds", "When the last refresh ended", ended);
-        let seconds = ConstGauge::new(last.milliseconds as f64 / 1e3);
-        registry.register("resyncfs_last_refresh_duration_seconds", "How long the last refresh took", seconds);
-    }
-    time(registry, "resyncfs_next_poll_timestamp_seconds", "When the next refresh is due", sync.next_poll);
-    let help = "Deletions of resources that were never listed";
-    registry.register("resyncfs_unknown_deletions", help, ConstCounter::new(sync.unknown_deletions));
-    let held = sync.held.as_ref().map_or(0, |held| held.files);
-    let gaps = sync.sets.iter().filter(|set| set.gap_since.is_some()).count() as u64;
-    let deviations = sync.deviations.iter().map(|deviation| deviation.count).sum();
-    for (name, help, number) in [
-        ("resyncfs_refresh_failures", "Refreshes that have failed since the last success", u64::from(sync.failures)),
-        ("resyncfs_held_deletions", "Deletions that are held back", held),
-        ("resyncfs_sets_with_gap", "Sets of which changes may be missing", gaps),
-        ("resyncfs_deviations", "Deviations from the standard in documents read since the mount began", deviations),
-    ] {
-        registry.register(name, help, ConstGauge::new(number));
-    }
-}
-
-fn reads(registry: &mut Registry, cache: &content::Metrics) {
-    let reads = [("hit", cache.hits), ("miss", cache.misses), ("failed", cache.failed_reads)];
-    let help = "READs of the kernel: answered from this machine, answered after a request to the Source, or failed. \
-                Reads from the page cache are not counted";
-    registry.register("resyncfs_reads", help, Family::of("result", reads, ConstCounter::new));
-    let bytes = [("hit", cache.hit_bytes), ("miss", cache.miss_bytes)];
-    let bytes = Family::of("result", bytes, ConstCounter::new);
-    registry.register("resyncfs_read_bytes", "Bytes of the answered READs", bytes);
-    for (name, help, number) in [
-        ("resyncfs_fetches", "Downloads of files that have begun", cache.fetches),
-        ("resyncfs_fetch_failures", "Downloads of files that have failed", cache.failed_fetches),
-        ("resyncfs_fetched_bytes", "Bytes of the files that were downloaded whole", cache.fetched_bytes),
-        ("resyncfs_size_questions", "Requests for sizes that are not published", cache.sizes),
-        ("resyncfs_size_failures", "Requests for sizes that have failed", cache.failed_sizes),
-    ] {
-        registry.register(name, help, ConstCounter::new(number));
-    }
-    for (name, help, number) in [
-        ("resyncfs_cache_objects", "Whole files in the cache folder, for all its mounts", cache.objects),
-        ("resyncfs_cache_bytes", "Bytes that the cache folder takes", cache.bytes),
-        ("resyncfs_cache_quota_bytes", "Bytes that the cache folder may take", cache.quota),
-    ] {
-        registry.register(name, help, ConstGauge::new(number));
-    }
-}
-
-fn hosts(registry: &mut Registry, hosts: &[HostStatus]) {
-    let named = || hosts.iter().map(|host| (host.host.as_deref().unwrap_or(OTHER_HOSTS), host));
-    type Counter = fn(&HostStatus) -> ConstCounter<u64>;
-    let counters: [(&str, &str, Counter); 4] = [
-        ("resyncfs_http_requests", "Requests sent to a host", |host| ConstCounter::new(host.requests)),
-        ("resyncfs_http_failures", "Requests without an answer", |host| ConstCounter::new(host.failures)),
-        ("resyncfs_http_refusals", "Answers with a status of 400 or more", |host| ConstCounter::new(host.refusals)),
-        ("resyncfs_http_received_bytes", "Bytes of the bodies that arrived", |host| ConstCounter::new(host.bytes)),
-    ];
-    for (name, help, counter) in counters {
-        registry.register(name, help, Family::of("host", named(), counter));
-    }
-    let latency = |host: &HostStatus| Latency { answers: host.answers, seconds: host.waited as f64 / 1e3 };
-    let latency = Family::of("host", named(), latency);
-    registry.register("resyncfs_http_latency_seconds", "Time from a request to the head of its answer", latency);
-    let seconds = |milliseconds: Option<u64>| ConstGauge::new(milliseconds.unwrap_or(0) as f64 / 1e3);
-    let open = Family::of("host", named(), |host| ConstGauge::new(u32::from(host.opens_in.is_some())));
-    registry.register("resyncfs_http_breaker_open", "1 while nothing is sent to a host that does not answer", open);
-    let paused = Family::of("host", named().map(|(name, host)| (name, host.paused_for)), seconds);
-    registry.register("resyncfs_http_paused_seconds", "How long a host has asked for a pause", paused);
-    let cooling = Family::of("host", named().map(|(name, host)| (name, host.cools_for)), seconds);
-    let help = "How long other mirrors come before a mirror that has failed";
-    registry.register("resyncfs_http_cooling_seconds", help, cooling);
-}
-
-fn programs(registry: &mut Registry, programs: &[Reading]) {
-    let named = || programs.iter().map(|reading| (&*reading.program, reading));
-    let reads = Family::of("program", named(), |it| ConstCounter::new(it.reads));
-    let help = "READs of a program. Reads from the page cache are not counted";
-    registry.register("resyncfs_program_reads", help, reads);
-    let bytes = Family::of("program", named(), |it| ConstCounter::new(it.bytes));
-    registry.register("resyncfs_program_read_bytes", "Bytes of these READs", bytes);
-    let denied = Family::of("program", named(), |it| ConstCounter::new(it.denied));
-    registry.register("resyncfs_program_denied", "Reads and size requests denied by deny=", denied);
-}
-
-fn channels(registry: &mut Registry, notifications: &NotificationsStatus) {
-    let mut standings: BTreeMap<&str, u64> = BTreeMap::new();
-    for channel in &notifications.channels {
-        *standings.entry(&channel.standing).or_default() += 1;
-    }
-    let standings = Family::of("standing", standings, ConstGauge::new);
-    registry.register("resyncfs_channels", "Subscriptions at hubs, by state", standings);
-    let seen = notifications.seen.iter().map(|(kind, count)| (kind.as_str(), *count));
-    let help = "Requests that the listener for notifications received, by kind";
-    registry.register("resyncfs_websub_requests", help, Family::of("kind", seen, ConstCounter::new));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_text_of_the_source_stays_within_its_label() {
-        let host = HostStatus {
-            host: Some("h\"\n\\".to_owned()),
+    fn status() -> Status {
+        let host = |host: Option<&str>| HostStatus {
+            host: host.map(str::to_owned),
             requests: 2,
             answers: 1,
             waited: 1500,
-            ..Default::default()
+            ..HostStatus::default()
         };
-        let mut registry = Registry::default();
-        hosts(&mut registry, &[host]);
-        let mut text = String::new();
-        prometheus_text::encode(&mut text, &registry).unwrap();
+        Status {
+            source: "http://h/".to_owned(),
+            directory: "/mnt/a\"\n\\".to_owned(),
+            process: 1,
+            version: "1.0".to_owned(),
+            mounted: "2026-01-02T03:04:05.5Z".parse().unwrap(),
+            revision: None,
+            unannounced: 0,
+            sync: crate::sync::status::Status::default(),
+            notifications: None,
+            cache: crate::content::Metrics::default(),
+            hosts: vec![host(Some("h")), host(None)],
+            errors: Vec::new(),
+            programs: Vec::new(),
+            denied: Vec::new(),
+            metrics: None,
+        }
+    }
+
+    #[test]
+    fn a_text_of_the_source_stays_within_its_label() {
+        let text = text(status());
 
         for line in [
+            "resyncfs_info{version=\"1.0\",source=\"http://h/\",directory=\"/mnt/a\\\"\\n\\\\\"} 1",
+            "resyncfs_mounted_timestamp_seconds 1767323045.5",
             "# TYPE resyncfs_http_requests_total counter",
-            "resyncfs_http_requests_total{host=\"h\\\"\\n\\\\\"} 2",
+            "resyncfs_http_requests_total{host=\"h\"} 2",
+            "resyncfs_http_requests_total{host=\"others\"} 2",
             "# TYPE resyncfs_http_latency_seconds histogram",
-            "resyncfs_http_latency_seconds_sum{host=\"h\\\"\\n\\\\\"} 1.5",
-            "resyncfs_http_latency_seconds_count{host=\"h\\\"\\n\\\\\"} 1",
+            "resyncfs_http_latency_seconds_sum{host=\"h\"} 1.5",
+            "resyncfs_http_latency_seconds_count{host=\"h\"} 1",
         ] {
             assert!(text.lines().any(|shown| shown == line), "{line:?} is missing in:\n{text}");
         }
     }
 
     #[test]
-    fn a_family_without_samples_is_left_out() {
-        let mut registry = Registry::default();
-        hosts(&mut registry, &[]);
-        let mut text = String::new();
-        prometheus_text::encode(&mut text, &registry).unwrap();
+    fn a_metric_without_a_known_value_is_left_out() {
+        let text = text(status());
 
-        assert_eq!(text, "");
+        for name in ["resyncfs_files", "resyncfs_last_refresh", "resyncfs_next_poll", "resyncfs_program_reads"] {
+            assert!(!text.contains(name), "{name} in:\n{text}");
+        }
     }
 }

@@ -80,7 +80,7 @@ impl Reporter {
     /// The status in the text format of Prometheus.
     pub(super) fn metrics(self: &Arc<Self>) -> Metrics {
         let reporter = Arc::clone(self);
-        Arc::new(move || metrics::text(&reporter.status()))
+        Arc::new(move || metrics::text(reporter.status()))
     }
 
     /// The answers of the control socket; refreshes are ordered through `commands`, audits made by `auditor`.
