@@ -64,8 +64,8 @@ fn what_was_prefetched_is_read_when_the_source_is_gone() {
     let first = run(&["prefetch"], &[mounted.join("a"), mounted.join("a/3")]);
     let again = run(&["prefetch"], &[mounted.join("a")]);
 
-    assert_eq!(told(&first), "13 files fetched (1.2 MB), 0 in the cache before, 0 failed\n", "{}", said(&first));
-    assert_eq!(told(&again), "0 files fetched (0.0 MB), 13 in the cache before, 0 failed\n");
+    assert_eq!(told(&first), "13 files downloaded (1.2 MB), 0 in the cache before, 0 failed\n", "{}", said(&first));
+    assert_eq!(told(&again), "0 files downloaded (0 bytes), 13 in the cache before, 0 failed\n");
     assert!(first.status.success() && again.status.success());
     assert!(source.requests_of("other/0").is_empty());
     for path in ["a/0", "a/11", "a/deep/er/b%20c"] {
@@ -89,7 +89,7 @@ fn a_prefetch_of_more_than_one_look_at_the_tree_takes_goes_on_to_its_end() {
 
     let all = run(&["prefetch"], &[&absent[..], &[mounted.join("a")]].concat());
 
-    assert!(told(&all).starts_with("600 files fetched"), "{}", told(&all));
+    assert!(told(&all).starts_with("600 files downloaded"), "{}", told(&all));
     assert!(told(&all).ends_with("0 in the cache before, 300 failed\n"), "{}", told(&all));
     assert_eq!(all.status.code(), Some(1));
 }
@@ -105,17 +105,17 @@ fn what_cannot_be_prefetched_is_named_with_its_reason_and_comes_the_next_time() 
     let some = run(&["prefetch"], &[mounted.join("a"), mounted.join("absent")]);
 
     assert_eq!(some.status.code(), Some(1), "{}", said(&some));
-    assert_eq!(told(&some), "4 files fetched (0.4 MB), 0 in the cache before, 3 failed\n");
+    assert_eq!(told(&some), "4 files downloaded (400.0 kB), 0 in the cache before, 3 failed\n");
     let lines = said(&some);
     let line = |path: &Path| lines.lines().find(|line| line.contains(&format!("{}: ", path.display()))).unwrap_or("");
     assert!(line(&mounted.join("a/2")).contains("404"), "{lines}");
     assert!(!line(&mounted.join("a/4")).is_empty(), "{lines}");
-    assert!(line(&mounted.join("absent")).contains("is not in the tree"), "{lines}");
+    assert!(line(&mounted.join("absent")).contains("is not in the mount"), "{lines}");
 
     source.mend();
     mounted.try_refresh().unwrap();
     let rest = run(&["prefetch"], &[mounted.join("a")]);
-    assert_eq!(told(&rest), "2 files fetched (0.2 MB), 4 in the cache before, 0 failed\n", "{}", said(&rest));
+    assert_eq!(told(&rest), "2 files downloaded (200.0 kB), 4 in the cache before, 0 failed\n", "{}", said(&rest));
 }
 
 /// Promise: a prefetch ends at the quota and never drops what it brought itself.
@@ -257,8 +257,8 @@ fn what_is_evicted_is_fetched_again_and_what_is_open_in_an_earlier_version_stays
     let some = run(&["evict"], &[mounted.join("a/0"), mounted.join("a/1"), mounted.join("absent")]);
 
     assert_eq!(some.status.code(), Some(1));
-    assert!(told(&some).starts_with("2 files dropped (0.2 MB)"), "{}", told(&some));
-    assert!(said(&some).contains("is not in the tree"), "{}", said(&some));
+    assert!(told(&some).starts_with("2 files removed ("), "{}", told(&some));
+    assert!(said(&some).contains("is not in the mount"), "{}", said(&some));
     assert_eq!(objects(mounted.cache()).len(), 3);
     source.take_log();
     assert_eq!(fs::read(mounted.join("a/0")).unwrap(), source.published()["a/0"]);

@@ -45,7 +45,7 @@ fn a_refresh_answers_when_the_change_can_be_seen() {
 
     let refreshed = told(&run(&["refresh"], &mounted.path()));
 
-    assert_eq!(refreshed, "1 file new, 0 changed, 0 with other metadata, 0 gone\n");
+    assert_eq!(refreshed, "1 file new, 0 changed, 0 with new metadata only, 0 deleted\n");
     assert_eq!(fs::read(mounted.join("b")).unwrap(), b"more");
     assert_eq!(told(&run(&["refresh"], &mounted.path())), "nothing has changed\n");
 }

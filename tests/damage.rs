@@ -143,7 +143,7 @@ fn a_mount_lives_with_an_address_space_of_2_gb() {
 
     assert_eq!(tree(&mounted.path()), source_tree(&source));
     source.put("more", Resource::new("more"));
-    assert_eq!(refreshed(&mounted), "1 file new, 0 changed, 0 with other metadata, 0 gone\n");
+    assert_eq!(refreshed(&mounted), "1 file new, 0 changed, 0 with new metadata only, 0 deleted\n");
     mounted.remount();
     assert_eq!(tree(&mounted.path()), source_tree(&source));
 }
@@ -252,9 +252,9 @@ fn a_refresh_counts_files_and_no_folders() {
     let mounted = Mounted::new(&source.url(), "poll=1h");
 
     source.put("d1/d2/d3/b", Resource::new("b"));
-    assert_eq!(refreshed(&mounted), "1 file new, 0 changed, 0 with other metadata, 0 gone\n");
+    assert_eq!(refreshed(&mounted), "1 file new, 0 changed, 0 with new metadata only, 0 deleted\n");
 
     source.remove("d1/d2/d3/b");
     source.put("c", Resource::new("c"));
-    assert_eq!(refreshed(&mounted), "1 file new, 0 changed, 0 with other metadata, 1 gone\n");
+    assert_eq!(refreshed(&mounted), "1 file new, 0 changed, 0 with new metadata only, 1 deleted\n");
 }

@@ -40,18 +40,18 @@ fn too_many_deletions_are_held_back_until_somebody_accepts_them() {
     let refreshed = command(&["refresh"], &mounted);
 
     assert_eq!(shown(&mounted), FILES + 1, "what is new is there, and what is gone too");
-    assert!(refreshed.contains("15 deletions held back"), "{refreshed}");
+    assert!(refreshed.contains("15 unconfirmed deletions"), "{refreshed}");
     assert!(refreshed.contains("resyncfs refresh --accept-deletions"), "{refreshed}");
 
     mounted.remount();
-    assert!(command(&["refresh"], &mounted).contains("15 deletions held back"));
-    assert!(command(&["status"], &mounted).contains("15 deletions held back"));
+    assert!(command(&["refresh"], &mounted).contains("15 unconfirmed deletions"));
+    assert!(command(&["status"], &mounted).contains("15 unconfirmed deletions"));
     assert_eq!(shown(&mounted), FILES + 1);
 
     let accepted = command(&["refresh", "--accept-deletions"], &mounted);
     assert!(accepted.contains("15 gone"), "{accepted}");
     assert_eq!(shown(&mounted), FILES + 1 - 15);
-    assert!(!command(&["status"], &mounted).contains("held back"));
+    assert!(!command(&["status"], &mounted).contains("unconfirmed"));
 }
 
 /// What the Source takes back before anybody has accepted it never happened.
@@ -73,7 +73,7 @@ fn a_deletion_that_is_held_back_ends_when_the_resource_is_there_again() {
     source.publish();
     let refreshed = command(&["refresh"], &mounted);
 
-    assert!(!refreshed.contains("held back"), "{refreshed}");
+    assert!(!refreshed.contains("unconfirmed"), "{refreshed}");
     assert_eq!(std::fs::read_to_string(mounted.join("f/3")).unwrap(), "again 3");
     assert_eq!(shown(&mounted), FILES);
 }
@@ -92,7 +92,7 @@ fn a_resource_list_that_is_suddenly_short_takes_nothing_away() {
     let refreshed = command(&["refresh"], &mounted);
 
     assert_eq!(shown(&mounted), FILES);
-    assert!(refreshed.contains("15 deletions held back"), "{refreshed}");
+    assert!(refreshed.contains("15 unconfirmed deletions"), "{refreshed}");
     command(&["refresh", "--accept-deletions"], &mounted);
     assert_eq!(shown(&mounted), FILES - 15);
 }

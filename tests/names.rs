@@ -69,7 +69,7 @@ fn a_folder_has_the_address_below_which_its_files_lie() {
     let url = source.url();
     assert_eq!(told(&folders), format!("{url}\n{url}a%20b/\n{url}a%20b/c/\n"), "{}", said(&folders));
     assert_eq!(absent.status.code(), Some(1));
-    assert!(said(&absent).contains("is not in the tree"), "{}", said(&absent));
+    assert!(said(&absent).contains("is not in the mount"), "{}", said(&absent));
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn what_is_left_out_is_told_by_path_and_the_rest_when_the_lists_are_asked() {
     assert_eq!(relative.status.code(), Some(2));
     assert!(said(&relative).contains("is no address such as"), "{}", said(&relative));
     let address = run(&["uri", &of("docs/b.txt")]);
-    assert!(said(&address).contains("where it lies tells: resyncfs path http"), "{}", said(&address));
+    assert!(said(&address).contains("for its path, use: resyncfs path http"), "{}", said(&address));
 
     let json = path(&mounted.path(), &["--json"], &[&of("docs/a.txt"), &of("docs/c.tmp")]);
     let lines: Vec<serde_json::Value> = told(&json).lines().map(|line| serde_json::from_str(line).unwrap()).collect();

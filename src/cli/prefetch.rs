@@ -1,27 +1,25 @@
-//! `resyncfs prefetch`
+//! `resyncfs prefetch`: fills the cache before files are read.
 
-use super::render::printable_value;
+use super::progress::{Progress, Work};
 use super::render::{count, size, thousands};
 use super::within::{Within, by_mount};
 use super::{CliError, Exit, ask, tell};
-use crate::control::api::{PrefetchEvent, PrefetchProgress, PrefetchRequest, PrefetchSummary, Stopped};
-use std::io::{IsTerminal, Write as _};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-use tokio::sync::mpsc;
+use crate::control::api::{PrefetchEvent, PrefetchProgress, PrefetchRequest, PrefetchSummary, PrefetchTotal, Stopped};
+use std::path::PathBuf;
+use tokio::sync::mpsc::Receiver;
 
-/// Cells of the bar.
-const BAR: usize = 20;
-
-/// Fetch files and folders of a mount into its cache, so that reading them waits for nobody
+/// Download files and folders of a mount into its cache, so that later reads do not wait
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "What is in the cache already is passed over, so a prefetch that was ended goes on where it was. It ends when \
-the cache folder has no more room beside what it brought itself (exit code 10); older files give way. Reads go before it. \
-Ctrl-C ends it."
+    after_help = "Files that are in the cache already are not downloaded again: after an interruption the same command goes \
+on with the rest. Older files give way in a full cache. The prefetch ends when the cache is full of its own files (exit code \
+10). Downloads for readers go first. Ctrl-C ends it."
 )]
 pub struct PrefetchArgs {
-    /// Files and folders of mounts; folders with all below them
+    /// Only show how many files and bytes would be downloaded
+    #[arg(long)]
+    dry_run: bool,
+    /// Files and folders in mounts; a folder stands for all below it
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
 }
@@ -30,121 +28,148 @@ pub struct PrefetchArgs {
 pub fn run(args: PrefetchArgs) -> Result<u8, CliError> {
     let mut exit = Exit::Success;
     for within in by_mount(&args.paths)? {
-        let ended = prefetch(&within)?;
-        if ended == Exit::Interrupted {
-            return Ok(ended as u8);
-        }
-        if exit == Exit::Success {
-            exit = ended;
+        match prefetch(&within, args.dry_run)? {
+            Exit::Interrupted => return Ok(Exit::Interrupted as u8),
+            ended if exit == Exit::Success => exit = ended,
+            _ => {}
         }
     }
     Ok(exit as u8)
 }
 
-fn prefetch(within: &Within) -> Result<Exit, CliError> {
-    let request = PrefetchRequest { paths: ask::below(within), dry_run: false };
+fn prefetch(within: &Within, dry_run: bool) -> Result<Exit, CliError> {
+    let request = PrefetchRequest { paths: ask::below(within), dry_run };
+    let progress = Progress::start(false);
     ask::lines(&within.running, &request, async |events| {
         tokio::select! {
-            shown = show(within.running.directory(), events) => shown,
+            shown = show(within, &progress, events) => shown,
             // The connection ends with this process, and the mount's work with the connection.
             _ = tokio::signal::ctrl_c() => {
-                let _ = writeln!(std::io::stderr(), "\nresyncfs: interrupted; the same command goes on with the rest");
+                progress.message("interrupted; the same command goes on with the rest");
                 Ok(Exit::Interrupted)
             }
         }
     })
 }
 
-/// Shows what the mount tells, to the end.
-async fn show(directory: &Path, mut events: mpsc::Receiver<PrefetchEvent>) -> Result<Exit, CliError> {
-    let began = Instant::now();
-    let live = std::io::stderr().is_terminal();
+/// Shows the events, until the last one.
+async fn show(within: &Within, progress: &Progress, mut events: Receiver<PrefetchEvent>) -> Result<Exit, CliError> {
+    let directory = within.running.directory();
+    let mut exit = Exit::Success;
     while let Some(event) = events.recv().await {
         match event {
-            PrefetchEvent::Progress(progress) => {
-                if live {
-                    say(&format!("\r\x1b[K{}", bar(&progress, began.elapsed())));
-                }
-            }
+            PrefetchEvent::Progress(so_far) => progress.report(work(&so_far)),
             PrefetchEvent::Failed(failed) => {
-                let clear = if live { "\r\x1b[K" } else { "" };
-                let path = printable_value(&directory.join(&failed.path).display().to_string());
-                say(&format!("{clear}resyncfs: {path}: {}\n", printable_value(&failed.why)));
+                exit = Exit::Failure;
+                progress.print(|| ask::complain_in(directory, &failed.path, &failed.why));
+            }
+            PrefetchEvent::Counted(total) => {
+                print(progress, &counted(&total))?;
+                return Ok(exit);
             }
             PrefetchEvent::Done(summary) => {
-                if live {
-                    say("\r\x1b[K");
-                }
-                return done(&summary);
+                print(progress, &done(&summary))?;
+                return summary.stopped.map_or(Ok(exit), |stopped| Err(ended_early(stopped)));
             }
-            PrefetchEvent::Counted(_) => {}
             PrefetchEvent::Failure(why) => return Err(CliError::new(Exit::Failure, why)),
         }
     }
-    Err(CliError::new(Exit::Failure, format!("{}: the mount ended before all was fetched", directory.display())))
+    Err(CliError::new(Exit::Failure, format!("{}: the mount ended before all was downloaded", directory.display())))
 }
 
-fn done(summary: &PrefetchSummary) -> Result<Exit, CliError> {
-    let total = format!(
-        "{} fetched ({}), {} in the cache before, {} failed\n",
+fn print(progress: &Progress, line: &str) -> Result<(), CliError> {
+    progress.finish();
+    tell(&format!("{line}\n")).map_err(|cause| CliError::of(Exit::Failure, &cause))
+}
+
+/// What would be downloaded.
+fn counted(total: &PrefetchTotal) -> String {
+    let (files, bytes) = (total.files - total.cached_files, total.bytes - total.cached_bytes);
+    let unknown = match total.unsized_files {
+        0 => String::new(),
+        unsized_files => format!(", and {} of unknown size", count(unsized_files, "file")),
+    };
+    format!(
+        "{} to download ({}{unknown}), {} in the cache already ({})",
+        count(files, "file"),
+        size(bytes),
+        thousands(total.cached_files),
+        size(total.cached_bytes)
+    )
+}
+
+/// What was downloaded.
+fn done(summary: &PrefetchSummary) -> String {
+    format!(
+        "{} downloaded ({}), {} in the cache before, {} failed",
         count(summary.fetched, "file"),
         size(summary.bytes),
         thousands(summary.here),
         thousands(summary.failed)
-    );
-    tell(&total).map_err(|cause| CliError::of(Exit::Failure, &cause))?;
-    match summary.stopped {
-        Some(Stopped::Full) => Err(CliError::new(
-            Exit::Full,
-            "the cache is full: the rest was not fetched, as that would drop what was; make it larger with -o cache-size=SIZE \
-             (or free disk space, of which cache-reserve= is left), or drop something with: resyncfs evict PATH",
-        )),
-        Some(Stopped::Silent) => Err(CliError::new(
-            Exit::Unreachable,
-            "the Source does not answer: the rest was not asked for; try again later",
-        )),
-        None if summary.failed > 0 => Ok(Exit::Failure),
-        None => Ok(Exit::Success),
-    }
-}
-
-fn bar(progress: &PrefetchProgress, elapsed: Duration) -> String {
-    let rate = progress.bytes as f64 / 1e6 / elapsed.as_secs_f64().max(0.1);
-    let Some(total) = progress.of else {
-        return format!("{}, {}, {rate:.1} MB/s", count(progress.files, "file"), size(progress.bytes));
-    };
-    let cells = (progress.files.min(total.files) * BAR as u64).checked_div(total.files).unwrap_or(BAR as u64) as usize;
-    let all = if total.unsized_files == 0 { size(total.bytes) } else { format!("{} or more", size(total.bytes)) };
-    format!(
-        "[{}{}] {} of {}, {} of {all}, {rate:.1} MB/s",
-        "#".repeat(cells),
-        " ".repeat(BAR - cells),
-        thousands(progress.files),
-        count(total.files, "file"),
-        size(progress.bytes),
     )
 }
 
-/// Who has closed standard error does not want to know.
-fn say(text: &str) {
-    let mut output = std::io::stderr().lock();
-    let _ = output.write_all(text.as_bytes()).and_then(|()| output.flush());
+fn ended_early(stopped: Stopped) -> CliError {
+    match stopped {
+        Stopped::Full => CliError::new(
+            Exit::Full,
+            "the cache is full, so the rest was not downloaded: that would remove files of this prefetch; enlarge the cache \
+             with -o cache-size=SIZE, free disk space (-o cache-reserve=SIZE of it stays free), or remove files from the cache \
+             with: resyncfs evict PATH",
+        ),
+        Stopped::Silent => CliError::new(
+            Exit::Unreachable,
+            "the Source does not answer, so the rest was not requested; try again later",
+        ),
+    }
+}
+
+/// The progress without the bytes of files that were in the cache before: these cost no time.
+fn work(so_far: &PrefetchProgress) -> Work {
+    let of_bytes = so_far.of.filter(|total| total.unsized_files == 0).map(|total| total.bytes - so_far.cached_bytes);
+    Work {
+        activity: "downloading",
+        unit: "file",
+        done: so_far.files,
+        // A path that is not in the mount is done, but was not counted.
+        of: so_far.of.map(|total| total.files.max(so_far.files)),
+        bytes: so_far.bytes,
+        of_bytes: of_bytes.map(|of| of.max(so_far.bytes)),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::api::PrefetchTotal;
+
+    const TOTAL: PrefetchTotal =
+        PrefetchTotal { files: 14, bytes: 9_000_000, unsized_files: 0, cached_files: 4, cached_bytes: 1_000_000 };
 
     #[test]
-    fn the_bar_fills_with_the_files_and_tells_what_is_not_known() {
-        let total = PrefetchTotal { files: 4, bytes: 8_000_000, unsized_files: 1, ..PrefetchTotal::default() };
-        let half = PrefetchProgress { files: 2, bytes: 3_000_000, of: Some(total), ..PrefetchProgress::default() };
-        let second = Duration::from_secs(1);
+    fn a_dry_run_shows_files_bytes_and_unknown_sizes() {
+        let some_unknown = PrefetchTotal { unsized_files: 2, ..TOTAL };
 
-        assert_eq!(bar(&half, second), "[##########          ] 2 of 4 files, 3.0 MB of 8.0 MB or more, 3.0 MB/s");
-        assert_eq!(bar(&PrefetchProgress { of: None, ..half }, second), "2 files, 3.0 MB, 3.0 MB/s");
-        let nothing = PrefetchProgress { of: Some(PrefetchTotal::default()), ..PrefetchProgress::default() };
-        assert!(bar(&nothing, second).starts_with("[####################] 0 of 0 files"));
+        assert_eq!(counted(&TOTAL), "10 files to download (8.0 MB), 4 in the cache already (1.0 MB)");
+        assert_eq!(
+            counted(&some_unknown),
+            "10 files to download (8.0 MB, and 2 files of unknown size), 4 in the cache already (1.0 MB)"
+        );
+    }
+
+    #[test]
+    fn progress_counts_downloaded_bytes_and_known_totals() {
+        let so_far = PrefetchProgress { files: 7, bytes: 2_000_000, cached_bytes: 1_000_000, of: Some(TOTAL) };
+        let some_unknown = PrefetchProgress { of: Some(PrefetchTotal { unsized_files: 1, ..TOTAL }), ..so_far };
+        let not_counted = PrefetchProgress { of: None, ..so_far };
+        let missing = PrefetchProgress { files: 20, ..so_far };
+
+        let shown = |so_far: &PrefetchProgress| {
+            let work = work(so_far);
+            (work.done, work.of, work.bytes, work.of_bytes)
+        };
+        assert_eq!(shown(&so_far), (7, Some(14), 2_000_000, Some(8_000_000)));
+        assert_eq!(shown(&some_unknown), (7, Some(14), 2_000_000, None));
+        assert_eq!(shown(&not_counted), (7, None, 2_000_000, None));
+        assert_eq!(shown(&missing), (20, Some(20), 2_000_000, Some(8_000_000)));
     }
 }

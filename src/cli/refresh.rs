@@ -1,32 +1,32 @@
-//! `resyncfs refresh`
+//! `resyncfs refresh`: updates a mount now.
 
-use super::render::{Clock, count, printable_value};
+use super::render::{Clock, count, printable_value, thousands};
 use super::running::Running;
 use super::{CliError, Exit, tell};
-use crate::control::{RefreshOrder, ask_refresh};
+use crate::control::api::RefreshRequest;
+use crate::control::call;
 use crate::mount::status::RefreshAnswer;
 use crate::sync::status::{HeldStatus, RefreshOutcome};
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Have a mount look at its Source now, and tell what came of it
+/// Update a mount from its Source now, and show what changed
 #[derive(Debug, clap::Args)]
 pub struct RefreshArgs {
-    /// Apply the deletions that are held back because there were so many of them
+    /// Confirm the unconfirmed deletions, so that their files disappear
     #[arg(long)]
     accept_deletions: bool,
-    /// Where it is mounted, or the NAME of /etc/resyncfs/NAME.toml
+    /// The folder of the mount, or the NAME of /etc/resyncfs/NAME.toml
     directory: PathBuf,
 }
 
 /// Runs the command.
 pub fn run(args: RefreshArgs, utc: bool) -> Result<u8, CliError> {
     let running = Running::at(&args.directory)?;
-    let order = RefreshOrder { accept_deletions: args.accept_deletions };
-    let answer: RefreshAnswer = running.ask(|socket| ask_refresh(socket, order))?;
+    let request = RefreshRequest { accept_deletions: args.accept_deletions };
+    let answer: RefreshAnswer = running.ask(|socket| call(socket, &request))?;
     let mut text = format!("{}\n", sentence(&answer.refreshed.outcome));
     if let Some(held) = &answer.held {
-        let _ = writeln!(text, "{}", held_sentence(held, running.directory(), &Clock::new(utc)));
+        text += &format!("{}\n", held_sentence(held, running.directory(), &Clock::new(utc)));
     }
     tell(&text).map_err(|cause| CliError::of(Exit::Failure, &cause))?;
     Ok(Exit::Success as u8)
@@ -37,22 +37,22 @@ pub fn sentence(outcome: &RefreshOutcome) -> String {
     match outcome {
         RefreshOutcome::Unchanged => "nothing has changed".to_owned(),
         RefreshOutcome::Committed { created, updated, touched, deleted } => format!(
-            "{} new, {} changed, {} with other metadata, {} gone",
+            "{} new, {} changed, {} with new metadata only, {} deleted",
             count(*created, "file"),
-            updated,
-            touched,
-            deleted
+            thousands(*updated),
+            thousands(*touched),
+            thousands(*deleted)
         ),
-        RefreshOutcome::Failed(why) => format!("failed, the tree stays as it is: {}", printable_value(why)),
+        RefreshOutcome::Failed(why) => format!("failed, so the files stay as they were: {}", printable_value(why)),
     }
 }
 
-/// What is held back, why, and how to have it done.
+/// The unconfirmed deletions, why they are, and how to confirm them.
 pub fn held_sentence(held: &HeldStatus, directory: &Path, clock: &Clock) -> String {
     format!(
-        "{} held back since {}: {}.\nThe files stay until the Source lists them again or somebody confirms that they are gone:\n  \
+        "{} since {}: {}.\nThe files stay until the Source lists them again, or until you confirm that they are gone:\n  \
          resyncfs refresh --accept-deletions {}",
-        count(held.files, "deletion"),
+        count(held.files, "unconfirmed deletion"),
         clock.time(held.since),
         printable_value(&held.why),
         printable_value(&directory.to_string_lossy())

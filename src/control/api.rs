@@ -237,7 +237,7 @@ pub struct PrefetchTotal {
     pub files: u64,
     /// Sum of their sizes as far as they are known.
     pub bytes: u64,
-    /// Files of unknown size.
+    /// Files of unknown size that are not in the cache.
     pub unsized_files: u64,
     /// Files that are in the cache already.
     pub cached_files: u64,

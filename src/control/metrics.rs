@@ -1,11 +1,9 @@
 //! `GET /metrics`, on the control socket and on a loopback port (`metrics-listen=`). Every user of this machine may read
 //! the port, so it answers nothing else, and its connections, time and memory are bounded.
 
-use super::server::{Answers, failure};
+use super::reply::{failure, text};
 use axum::Router;
-use axum::body::Body;
-use axum::extract::State;
-use axum::http::{HeaderValue, Response, StatusCode, header};
+use axum::http::StatusCode;
 use axum::routing::get;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -46,25 +44,17 @@ pub fn loopback(listen: &str) -> Result<SocketAddr, String> {
     }
 }
 
-pub(super) async fn answer(State(answers): State<Arc<Answers>>) -> Response<Body> {
-    exposed((answers.metrics)())
-}
-
-fn exposed(text: String) -> Response<Body> {
-    let mut response = Response::new(Body::from(text));
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE));
-    response
+/// `GET /metrics` alone.
+pub(super) fn router(metrics: Metrics) -> Router {
+    Router::new().route("/metrics", get(async move || text(CONTENT_TYPE, metrics())))
 }
 
 /// Answers `GET /metrics` and nothing else on `listener`, until the future is dropped.
 pub async fn serve_metrics(listener: TcpListener, metrics: Metrics) {
-    let expose = async |State(metrics): State<Metrics>| exposed(metrics());
     let nothing = async || failure(StatusCode::NOT_FOUND, "there is GET /metrics");
-    let router = Router::new()
-        .route("/metrics", get(expose))
+    let router = router(metrics)
         .fallback(nothing)
-        .method_not_allowed_fallback(async || failure(StatusCode::METHOD_NOT_ALLOWED, "there is GET /metrics"))
-        .with_state(metrics);
+        .method_not_allowed_fallback(async || failure(StatusCode::METHOD_NOT_ALLOWED, "there is GET /metrics"));
     let connections = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         // Never closed.

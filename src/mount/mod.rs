@@ -5,23 +5,19 @@
 //! Stop: the mount point is detached at once, users that still hold files are served for [`LINGER`], then what is
 //! pending is written out.
 
-mod audit;
 pub mod daemon;
 mod descriptors;
-pub mod evict;
 mod forgetting;
+mod handlers;
 pub mod identity;
 pub mod kept;
-pub mod names;
 mod notifications;
 pub mod point;
-pub mod prefetch;
 mod privacy;
 pub mod register;
 pub mod server;
 pub mod service;
 pub mod status;
-mod tree;
 
 use crate::catalog::{Catalog, CatalogError, Renewal, SetId};
 use crate::content::store::free_space;
@@ -42,7 +38,7 @@ use crate::source::{SourceError, off_the_workers};
 use crate::sync::command::Command;
 use crate::sync::poller::Listeners;
 use crate::sync::{Outcome, Stage, SyncConfig, SyncError, Synchronizer, poller};
-use audit::Auditor;
+use handlers::{Audits, Refresher, Tree};
 use identity::Folders;
 use register::{Record, Registration};
 use service::Watched;
@@ -53,7 +49,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
-use tree::Tree;
 
 /// How long users that still hold files are served after the mount point is detached.
 pub const LINGER: Duration = Duration::from_secs(10);
@@ -139,7 +134,7 @@ pub enum MountError {
     #[error("no notifications can be received")]
     Websub(#[from] WebsubError),
     /// The first baseline failed and there is no earlier revision.
-    #[error("nothing can be shown yet")]
+    #[error("the Source cannot be mounted")]
     FirstBaseline(#[from] SyncError),
     /// Metrics cannot be told as asked for.
     #[error("nothing can listen on {address} for metrics; name another with -o metrics-listen=HOST:PORT")]
@@ -298,7 +293,7 @@ pub fn run(
     });
     let metrics_at = metrics.as_ref().and_then(|listener| Some(listener.local_addr().ok()?.to_string()));
     let (status, asked) = (synchronizer.status(), client.clone());
-    let reporter = Reporter::new(&config, status, catalog.clone(), content.clone(), asked, programs, notices.clone())
+    let reporter = Reporter::new(&config, status, catalog.clone(), content.clone(), asked, programs)
         .with_subscriber(subscriber.clone())
         .with_metrics_at(metrics_at);
     let reporter = Arc::new(reporter);
@@ -306,14 +301,12 @@ pub fn run(
         runtime.spawn(control::serve_metrics(listener, reporter.metrics()));
     }
     let socket = control.map(|(socket, listener)| {
-        let auditor = Auditor::new(&config, client.clone(), catalog.clone(), content.clone(), folders.audits);
-        let tree = Tree {
-            catalog: catalog.clone(),
-            content: content.clone(),
-            view: config.fs.clone(),
-            auditor: auditor.clone(),
-        };
-        runtime.spawn(control::serve(listener, reporter.answers(commands.clone(), auditor, &tree)));
+        let tree = Tree { catalog: catalog.clone(), content: content.clone(), view: config.fs.clone() };
+        let audits = Audits::new(config.sync.clone(), client.clone(), tree.clone(), folders.audits);
+        let sync = synchronizer.status();
+        let refresher = Refresher { commands: commands.clone(), notices: notices.clone(), sync };
+        let routes = handlers::routes(reporter.clone(), refresher, tree, audits);
+        runtime.spawn(control::serve(listener, routes, reporter.metrics()));
         socket
     });
     let watched = Watched {

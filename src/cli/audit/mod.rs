@@ -76,10 +76,10 @@ fn of_mount(args: &AuditArgs) -> Result<Exit, CliError> {
     }
     let running = Running::at(Path::new(&args.tree))?;
     match args.manifest {
-        Some(_) => ask::lines(&running, &FilesRequest {}, async |events| show(args, events).await),
+        Some(_) => ask::lines(&running, &FilesRequest {}, async |events| show(args, progress, events).await),
         None => {
             let request = AuditRequest { content: args.content, fetch: args.fetch };
-            ask::lines(&running, &request, async |events| show(args, events).await)
+            ask::lines(&running, &request, async |events| show(args, progress, events).await)
         }
     }
 }

@@ -161,7 +161,7 @@ fn differences(screen: &mut Screen, status: &Status, clock: &Clock) {
     screen.list("Missing", sync.missing.iter().map(missing_line));
     if let Some(held) = &sync.held {
         for (index, line) in held_sentence(held, status.directory.as_ref(), clock).lines().enumerate() {
-            screen.line(if index == 0 { "Held back" } else { "" }, line);
+            screen.line(if index == 0 { "Deletions" } else { "" }, line);
         }
     }
     if sync.unknown_deletions > 0 {
@@ -402,7 +402,7 @@ mod tests {
                 "Revision     7, made 2026-01-02 03:50:00 UTC (10 min ago)",
                 "             shows the Source as of 2026-01-02 03:45:00 UTC (14 min ago)",
                 "             12,345 files in 67 folders, 1.5 MB; the size of 1 file is unknown",
-                "Last refresh 2026-01-02 03:59:00 UTC (60 s ago), took 90 ms: 1 file new, 2 changed, 0 with other metadata, 3 gone",
+                "Last refresh 2026-01-02 03:59:00 UTC (60 s ago), took 90 ms: 1 file new, 2 changed, 0 with new metadata only, 3 deleted",
                 "             a refresh is under way since 2026-01-02 03:59:50 UTC (10 s ago)",
                 "Next refresh 2026-01-02 04:05:00 UTC (in 5 min)",
                 "Set 0        https://repo.example.org/capabilitylist.xml",
@@ -410,7 +410,7 @@ mod tests {
                 "             GAP: changes since 2026-01-02 00:00:00 UTC (4 h ago) may be missing until a newer Resource List is published",
                 "             3 undated deletions not applied yet: the Source is asked again whether the resources are gone",
                 "Documents    https://repo.example.org/changes.xml: downloaded (20.0 kB), next check 2026-01-02 04:05:00 UTC (in 5 min)",
-                "Held back    9,000 deletions held back since 2026-01-02 03:59:00 UTC: more than half of the tree.",
+                "Deletions    9,000 unconfirmed deletions since 2026-01-02 03:59:00 UTC: more than half of the tree.",
                 "               resyncfs refresh --accept-deletions /mnt/repo",
                 "Unannounced  files newer than the list were found 2 times; -o unannounced=show shows them",
             ],

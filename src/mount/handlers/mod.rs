@@ -9,26 +9,16 @@ mod tree;
 pub(super) use audit::Audits;
 pub(super) use tree::Tree;
 
-use super::status::Told;
+use super::status::{RefreshAnswer, Reporter};
 use crate::control::api::{AuditRequest, FilesRequest, RefreshRequest, StatusRequest};
 use crate::control::{Refusal, Routes};
 use crate::fs::invalidator::Notices;
 use crate::sync::command::Command;
-use crate::sync::status::{HeldStatus, RefreshOutcome, Refreshed, SharedStatus};
+use crate::sync::status::{RefreshOutcome, SharedStatus};
 use names::Names;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
-
-/// The answer to [`RefreshRequest`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RefreshAnswer {
-    /// What the refresh did.
-    pub refreshed: Refreshed,
-    /// The deletions that are unconfirmed now.
-    pub held: Option<HeldStatus>,
-}
 
 /// What a refresh needs.
 #[derive(Clone)]
@@ -39,11 +29,11 @@ pub(super) struct Refresher {
 }
 
 /// The routes of the control socket.
-pub(super) fn routes(status: Arc<Told>, refresher: Refresher, tree: Tree, audits: Audits) -> Routes {
+pub(super) fn routes(reporter: Arc<Reporter>, refresher: Refresher, tree: Tree, audits: Audits) -> Routes {
     let names = Names::new(tree.clone(), audits.clone());
     let (files, located, evicted) = (audits.clone(), names.clone(), tree.clone());
     Routes::default()
-        .value(move |StatusRequest {}| std::future::ready(Ok(json!(status.status()))))
+        .value(move |StatusRequest {}| std::future::ready(Ok(json!(reporter.status()))))
         .value(move |request: RefreshRequest| refresher.clone().refresh(request))
         .lines(move |request: AuditRequest| audits.audit(request))
         .lines(move |FilesRequest {}| files.files())

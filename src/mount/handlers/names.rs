@@ -116,8 +116,8 @@ impl Names {
         let Some(node) = snapshot.find(&identified.path)? else {
             let by_rule = naming.and_then(|naming| naming.uri(&identified.path, true));
             identified.error = Some(match by_rule {
-                Some(uri) => format!("is not in the tree; by its name it would be {uri}, or the same with http:"),
-                None => "is not in the tree".to_owned(),
+                Some(uri) => format!("is not in the mount; by its name it would be {uri}, or the same with http:"),
+                None => "is not in the mount".to_owned(),
             });
             return Ok(());
         };

@@ -76,17 +76,18 @@ fn count(
         let size = tree.size(&wanted);
         total.files += 1;
         total.bytes += size.unwrap_or(0);
-        total.unsized_files += u64::from(size.is_none());
         if tree.content.is_here(wanted.ino) {
             total.cached_files += 1;
             total.cached_bytes += size.unwrap_or(0);
+        } else if size.is_none() {
+            total.unsized_files += 1;
         }
     }
     Ok(total)
 }
 
 fn missing(path: String) -> NotPrefetched {
-    NotPrefetched { path, uri: None, why: "is not in the tree".to_owned() }
+    NotPrefetched { path, uri: None, why: "is not in the mount".to_owned() }
 }
 
 struct Job {

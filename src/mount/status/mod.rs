@@ -8,21 +8,15 @@ pub use types::{
 };
 
 use super::MountConfig;
-use super::audit::Auditor;
-use super::tree::Tree;
 use crate::catalog::Catalog;
 use crate::content::Content;
-use crate::control::{Answers, Metrics, Refusal, Waiting};
-use crate::fs::invalidator::Notices;
+use crate::control::Metrics;
 use crate::fs::programs::Programs;
 use crate::source::http::Client;
 use crate::source::websub::Subscriber;
-use crate::sync::command::Command;
-use crate::sync::status::{RefreshOutcome, SharedStatus};
+use crate::sync::status::SharedStatus;
 use jiff::Timestamp;
-use serde_json::json;
 use std::sync::Arc;
-use tokio::sync::{mpsc, oneshot};
 
 /// Reports the status of a running mount.
 pub(super) struct Reporter {
@@ -37,7 +31,6 @@ pub(super) struct Reporter {
     denied: Vec<String>,
     metrics: Option<String>,
     subscriber: Option<Subscriber>,
-    notices: Notices,
 }
 
 impl Reporter {
@@ -49,7 +42,6 @@ impl Reporter {
         content: Arc<Content>,
         client: Client,
         programs: Arc<Programs>,
-        notices: Notices,
     ) -> Reporter {
         Reporter {
             source: config.session.source.clone(),
@@ -63,7 +55,6 @@ impl Reporter {
             denied: config.denied.iter().map(|name| name.to_string()).collect(),
             metrics: None,
             subscriber: None,
-            notices,
         }
     }
 
@@ -83,23 +74,8 @@ impl Reporter {
         Arc::new(move || metrics::text(reporter.status()))
     }
 
-    /// The answers of the control socket; refreshes are ordered through `commands`, audits made by `auditor`.
-    pub(super) fn answers(self: &Arc<Self>, commands: mpsc::Sender<Command>, auditor: Auditor, tree: &Tree) -> Answers {
-        let (sync, notices) = (self.sync.clone(), self.notices.clone());
-        let (lister, reporter) = (auditor.clone(), Arc::clone(self));
-        Answers {
-            metrics: self.metrics(),
-            status: Box::new(move || json!(reporter.status())),
-            refresh: Box::new(move |order| {
-                refresh(sync.clone(), notices.clone(), commands.clone(), order.accept_deletions)
-            }),
-            audit: Box::new(move |order| auditor.audit(order)),
-            files: Box::new(move || lister.files()),
-            tree: tree.answers(),
-        }
-    }
-
-    fn status(&self) -> Status {
+    /// The mount as it is now. Must not wait.
+    pub(super) fn status(&self) -> Status {
         let revision = self.catalog.revision().unwrap_or_else(|cause| {
             tracing::warn!(%cause, "the status shows no revision");
             None
@@ -123,21 +99,4 @@ impl Reporter {
             sync,
         }
     }
-}
-
-/// Requests a refresh; ready when its changes can be seen in the mount.
-fn refresh(sync: SharedStatus, notices: Notices, commands: mpsc::Sender<Command>, accept_deletions: bool) -> Waiting {
-    Box::pin(async move {
-        let (requester, answer) = oneshot::channel();
-        let asked = commands.send(Command::Refresh { accept_deletions, requester }).await;
-        let refreshed = match asked {
-            Ok(()) => answer.await.map_err(|_| Refusal::Ending)?,
-            Err(_) => return Err(Refusal::Ending),
-        };
-        notices.heard().await;
-        match refreshed.outcome {
-            RefreshOutcome::Failed(why) => Err(Refusal::Failed(why)),
-            _ => Ok(json!(RefreshAnswer { refreshed, held: sync.read().held })),
-        }
-    })
 }
