@@ -79,7 +79,29 @@ fn what_was_prefetched_is_read_when_the_source_is_gone() {
 }
 
 #[test]
-fn a_prefetch_of_more_than_one_look_at_the_tree_takes_goes_on_to_its_end() {
+fn a_dry_run_counts_files_and_bytes_and_downloads_nothing() {
+    let source = Source::start();
+    put(&source, "a", 4);
+    put(&source, "other", 1);
+    source.put("a/deep/unsized", Resource::bare("of no known length"));
+    let mounted = Mounted::new(&source.url(), "poll=1h");
+    assert!(run(&["prefetch"], &[mounted.join("a/0")]).status.success());
+    source.take_log();
+
+    let some = run(&["prefetch", "--dry-run"], &[mounted.join("a"), mounted.join("absent")]);
+    let all = run(&["prefetch", "--dry-run"], &[mounted.join("other")]);
+
+    let expected = "4 files to download (300.0 kB, and 1 file of unknown size), 1 in the cache already (100.0 kB)\n";
+    assert_eq!((told(&some).as_str(), some.status.code()), (expected, Some(1)), "{}", said(&some));
+    assert!(said(&some).contains("absent: is not in the mount"), "{}", said(&some));
+    assert_eq!(told(&all), "1 file to download (100.0 kB), 0 in the cache already (0 bytes)\n");
+    assert!(all.status.success(), "{}", said(&all));
+    let log = source.log();
+    assert!(log.iter().all(|logged| !logged.path.contains("/a/") && !logged.path.contains("/other/")), "{log:?}");
+}
+
+#[test]
+fn a_prefetch_of_more_than_one_batch_goes_on_to_its_end() {
     let source = Source::start();
     for number in 0..600 {
         source.put(&format!("a/{number:04}"), Resource::new(format!("file {number}")));

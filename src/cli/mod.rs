@@ -242,7 +242,7 @@ pub fn main() -> ExitCode {
         Subcommands::Evict(args) => evict::run(args),
         Subcommands::Path(args) => path::run(args),
         Subcommands::Uri(args) => uri::run(args),
-        Subcommands::Cache(args) => cache::run(args),
+        Subcommands::Cache(args) => cache::run(args, utc),
         Subcommands::Audit(args) => audit::run(args, verbosity),
         Subcommands::Demo(args) => demo::run(args, verbosity),
         Subcommands::Completions(args) => completions::run(args),

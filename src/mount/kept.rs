@@ -5,7 +5,7 @@ use crate::catalog::{CatalogError, FolderLock};
 use crate::content::metadata::each_object;
 use crate::content::store::{Evicted, Inventory, ObjectKey, allocated_below};
 use crate::content::verify::{self, Checked};
-use crate::document::Timestamp;
+use jiff::Timestamp;
 use serde::Serialize;
 use std::collections::HashSet;
 use std::fs;
@@ -37,7 +37,7 @@ pub struct KeptTree {
     /// Bytes of these objects. An object of several trees counts in each.
     pub object_bytes: u64,
     /// When it was last mounted or read.
-    pub last_used: Option<String>,
+    pub last_used: Option<Timestamp>,
     /// Process and mount point, while it is mounted.
     pub mounted: Option<String>,
 }
@@ -273,7 +273,7 @@ impl CacheFolder {
                 catalog_bytes: 0,
                 objects: 0,
                 object_bytes: 0,
-                last_used: last_used(&folder).map(|time| Timestamp::from(time).to_string()),
+                last_used: last_used(&folder).and_then(|time| Timestamp::try_from(time).ok()),
                 mounted: FolderLock::holder(&folder.join("catalog"))?,
                 name,
             });
