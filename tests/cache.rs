@@ -1,4 +1,4 @@
-//! The cache by command: filled ahead, emptied, listed, verified, cleared; also when the Source, the disk or the mount goes.
+//! The commands of the cache: prefetch, evict, list, verify, clear; also when the Source, the disk or the mount fails.
 
 mod common;
 
@@ -19,11 +19,11 @@ fn run(arguments: &[&str], paths: &[PathBuf]) -> Output {
     Command::new(PROGRAM).args(arguments).args(paths).output().unwrap()
 }
 
-fn said(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-fn told(output: &Output) -> String {
+fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -35,7 +35,7 @@ fn cache(command: &[&str], folder: &Path) -> Output {
 
 fn listing(folder: &Path) -> serde_json::Value {
     let output = cache(&["list", "--json"], folder);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
@@ -45,7 +45,7 @@ fn objects(folder: &Path) -> Vec<PathBuf> {
     if !below.exists() { Vec::new() } else { tree(&below).into_keys().map(|path| below.join(path)).collect() }
 }
 
-/// `count` resources of 100,000 octets below `folder`.
+/// `count` resources of 100,000 bytes below `folder`.
 fn put(source: &Source, folder: &str, count: u64) {
     for number in 0..count {
         let seed = folder.len() as u64 * 1000 + number;
@@ -64,8 +64,8 @@ fn what_was_prefetched_is_read_when_the_source_is_gone() {
     let first = run(&["prefetch"], &[mounted.join("a"), mounted.join("a/3")]);
     let again = run(&["prefetch"], &[mounted.join("a")]);
 
-    assert_eq!(told(&first), "13 files downloaded (1.2 MB), 0 in the cache before, 0 failed\n", "{}", said(&first));
-    assert_eq!(told(&again), "0 files downloaded (0 bytes), 13 in the cache before, 0 failed\n");
+    assert_eq!(stdout(&first), "13 files downloaded (1.2 MB), 0 in the cache before, 0 failed\n", "{}", stderr(&first));
+    assert_eq!(stdout(&again), "0 files downloaded (0 bytes), 13 in the cache before, 0 failed\n");
     assert!(first.status.success() && again.status.success());
     assert!(source.requests_of("other/0").is_empty());
     for path in ["a/0", "a/11", "a/deep/er/b%20c"] {
@@ -92,10 +92,10 @@ fn a_dry_run_counts_files_and_bytes_and_downloads_nothing() {
     let all = run(&["prefetch", "--dry-run"], &[mounted.join("other")]);
 
     let expected = "4 files to download (300.0 kB, and 1 file of unknown size), 1 in the cache already (100.0 kB)\n";
-    assert_eq!((told(&some).as_str(), some.status.code()), (expected, Some(1)), "{}", said(&some));
-    assert!(said(&some).contains("absent: is not in the mount"), "{}", said(&some));
-    assert_eq!(told(&all), "1 file to download (100.0 kB), 0 in the cache already (0 bytes)\n");
-    assert!(all.status.success(), "{}", said(&all));
+    assert_eq!((stdout(&some).as_str(), some.status.code()), (expected, Some(1)), "{}", stderr(&some));
+    assert!(stderr(&some).contains("absent: is not in the mount"), "{}", stderr(&some));
+    assert_eq!(stdout(&all), "1 file to download (100.0 kB), 0 in the cache already (0 bytes)\n");
+    assert!(all.status.success(), "{}", stderr(&all));
     let log = source.log();
     assert!(log.iter().all(|logged| !logged.path.contains("/a/") && !logged.path.contains("/other/")), "{log:?}");
 }
@@ -111,13 +111,13 @@ fn a_prefetch_of_more_than_one_batch_goes_on_to_its_end() {
 
     let all = run(&["prefetch"], &[&absent[..], &[mounted.join("a")]].concat());
 
-    assert!(told(&all).starts_with("600 files downloaded"), "{}", told(&all));
-    assert!(told(&all).ends_with("0 in the cache before, 300 failed\n"), "{}", told(&all));
+    assert!(stdout(&all).starts_with("600 files downloaded"), "{}", stdout(&all));
+    assert!(stdout(&all).ends_with("0 in the cache before, 300 failed\n"), "{}", stdout(&all));
     assert_eq!(all.status.code(), Some(1));
 }
 
 #[test]
-fn what_cannot_be_prefetched_is_named_with_its_reason_and_comes_the_next_time() {
+fn a_failed_file_is_named_and_downloaded_the_next_time() {
     let source = Source::start();
     put(&source, "a", 6);
     let mounted = Mounted::new(&source.url(), "poll=1h,timeout=3s");
@@ -126,9 +126,9 @@ fn what_cannot_be_prefetched_is_named_with_its_reason_and_comes_the_next_time() 
 
     let some = run(&["prefetch"], &[mounted.join("a"), mounted.join("absent")]);
 
-    assert_eq!(some.status.code(), Some(1), "{}", said(&some));
-    assert_eq!(told(&some), "4 files downloaded (400.0 kB), 0 in the cache before, 3 failed\n");
-    let lines = said(&some);
+    assert_eq!(some.status.code(), Some(1), "{}", stderr(&some));
+    assert_eq!(stdout(&some), "4 files downloaded (400.0 kB), 0 in the cache before, 3 failed\n");
+    let lines = stderr(&some);
     let line = |path: &Path| lines.lines().find(|line| line.contains(&format!("{}: ", path.display()))).unwrap_or("");
     assert!(line(&mounted.join("a/2")).contains("404"), "{lines}");
     assert!(!line(&mounted.join("a/4")).is_empty(), "{lines}");
@@ -137,7 +137,7 @@ fn what_cannot_be_prefetched_is_named_with_its_reason_and_comes_the_next_time() 
     source.mend();
     mounted.try_refresh().unwrap();
     let rest = run(&["prefetch"], &[mounted.join("a")]);
-    assert_eq!(told(&rest), "2 files downloaded (200.0 kB), 4 in the cache before, 0 failed\n", "{}", said(&rest));
+    assert_eq!(stdout(&rest), "2 files downloaded (200.0 kB), 4 in the cache before, 0 failed\n", "{}", stderr(&rest));
 }
 
 /// Promise: a prefetch ends at the quota and never drops what it brought itself.
@@ -146,16 +146,16 @@ fn a_prefetch_stops_where_the_cache_is_full_and_keeps_what_it_brought() {
     let source = Source::start();
     put(&source, "old", 20);
     put(&source, "new", 120);
-    // Beside the catalogs, which take their part of it.
+    // The catalogs take a part of it.
     let mounted = Mounted::new(&source.url(), "poll=1h,cache-size=9M");
     let old = run(&["prefetch"], &[mounted.join("old")]);
-    assert!(old.status.success(), "{}", said(&old));
+    assert!(old.status.success(), "{}", stderr(&old));
 
     let full = run(&["prefetch"], &[mounted.join("new")]);
 
-    assert_eq!(full.status.code(), Some(10), "{}{}", told(&full), said(&full));
-    assert!(said(&full).contains("cache-size=SIZE"), "{}", said(&full));
-    let fetched: usize = told(&full).split(' ').next().unwrap().parse().unwrap();
+    assert_eq!(full.status.code(), Some(10), "{}{}", stdout(&full), stderr(&full));
+    assert!(stderr(&full).contains("cache-size=SIZE"), "{}", stderr(&full));
+    let fetched: usize = stdout(&full).split(' ').next().unwrap().parse().unwrap();
     assert!((10..120).contains(&fetched), "{fetched}");
     source.take_log();
     let here = (0..120).filter(|number| {
@@ -176,7 +176,7 @@ fn a_prefetch_onto_a_full_disk_says_so_and_reads_go_on() {
 
     let full = run(&["prefetch"], &[mounted.path()]);
 
-    assert_eq!(full.status.code(), Some(10), "{}{}", told(&full), said(&full));
+    assert_eq!(full.status.code(), Some(10), "{}{}", stdout(&full), stderr(&full));
     assert_eq!(fs::read(mounted.join("a/299")).unwrap(), source.published()["a/299"]);
 }
 
@@ -197,9 +197,9 @@ fn ctrl_c_ends_a_prefetch_on_the_side_of_the_mount_too() {
     unsafe { libc::kill(prefetch.id() as i32, libc::SIGINT) };
 
     assert_eq!(prefetch.wait().unwrap().code(), Some(130));
-    let mut said = String::new();
-    prefetch.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert!(said.contains("interrupted"), "{said}");
+    let mut messages = String::new();
+    prefetch.stderr.take().unwrap().read_to_string(&mut messages).unwrap();
+    assert!(messages.contains("interrupted"), "{messages}");
     source.mend();
     source.wait_for_quiet();
     let asked: Vec<_> = (0..40).filter(|number| !source.requests_of(&format!("a/{number}")).is_empty()).collect();
@@ -228,7 +228,7 @@ fn a_prefetch_leaves_connections_to_readers() {
 }
 
 #[test]
-fn a_mount_that_is_killed_in_a_prefetch_says_so_and_the_next_goes_on() {
+fn a_prefetch_of_a_killed_mount_fails_and_the_next_goes_on() {
     let source = Source::start();
     put(&source, "a", 20);
     let mounted = Mounted::new(&source.url(), "poll=1h");
@@ -241,16 +241,16 @@ fn a_mount_that_is_killed_in_a_prefetch_says_so_and_the_next_goes_on() {
     mounted.kill();
 
     let ended = prefetch.wait_with_output().unwrap();
-    assert_eq!(ended.status.code(), Some(1), "{}", said(&ended));
-    assert!(said(&ended).contains("the mount"), "{}", said(&ended));
+    assert_eq!(ended.status.code(), Some(1), "{}", stderr(&ended));
+    assert!(stderr(&ended).contains("the mount"), "{}", stderr(&ended));
     let dead = run(&["prefetch"], &[mounted.path()]);
-    assert_eq!(dead.status.code(), Some(5), "{}", said(&dead));
+    assert_eq!(dead.status.code(), Some(5), "{}", stderr(&dead));
     source.mend();
     mounted.start();
     let rest = run(&["prefetch"], &[mounted.path()]);
-    assert!(rest.status.success(), "{}", said(&rest));
-    let before: u64 = told(&rest).split("), ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
-    assert!(before > 0, "{}", told(&rest));
+    assert!(rest.status.success(), "{}", stderr(&rest));
+    let before: u64 = stdout(&rest).split("), ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    assert!(before > 0, "{}", stdout(&rest));
 }
 
 #[test]
@@ -264,8 +264,8 @@ fn a_source_that_is_down_ends_a_prefetch() {
 
     let silent = run(&["prefetch"], &[mounted.path()]);
 
-    assert_eq!(silent.status.code(), Some(3), "{}{}", told(&silent), said(&silent));
-    assert!(said(&silent).contains("the Source does not answer"), "{}", said(&silent));
+    assert_eq!(silent.status.code(), Some(3), "{}{}", stdout(&silent), stderr(&silent));
+    assert!(stderr(&silent).contains("the Source does not answer"), "{}", stderr(&silent));
 }
 
 #[test]
@@ -279,8 +279,8 @@ fn what_is_evicted_is_fetched_again_and_what_is_open_in_an_earlier_version_stays
     let some = run(&["evict"], &[mounted.join("a/0"), mounted.join("a/1"), mounted.join("absent")]);
 
     assert_eq!(some.status.code(), Some(1));
-    assert!(told(&some).starts_with("2 files removed ("), "{}", told(&some));
-    assert!(said(&some).contains("is not in the mount"), "{}", said(&some));
+    assert!(stdout(&some).starts_with("2 files removed ("), "{}", stdout(&some));
+    assert!(stderr(&some).contains("is not in the mount"), "{}", stderr(&some));
     assert_eq!(objects(mounted.cache()).len(), 3);
     source.take_log();
     assert_eq!(fs::read(mounted.join("a/0")).unwrap(), source.published()["a/0"]);
@@ -295,8 +295,8 @@ fn what_is_evicted_is_fetched_again_and_what_is_open_in_an_earlier_version_stays
     eventually("the earlier version is pinned", || !tree(&mounted.cache().join("content/pins")).is_empty());
     let all = run(&["evict"], &[mounted.path()]);
 
-    assert!(all.status.success(), "{}", said(&all));
-    assert!(said(&all).contains("copy: stays"), "{}{}", told(&all), said(&all));
+    assert!(all.status.success(), "{}", stderr(&all));
+    assert!(stderr(&all).contains("copy: stays"), "{}{}", stdout(&all), stderr(&all));
     assert_eq!(objects(mounted.cache()).len(), 1);
     let mut read = Vec::new();
     (&open).read_to_end(&mut read).unwrap();
@@ -325,7 +325,7 @@ fn the_list_tells_what_is_mounted_and_what_each_takes() {
     assert_eq!(of(false)["options"][0], "include=a/1");
     assert_eq!(of(false)["source"], source.url());
     assert!(of(false)["catalog_bytes"].as_u64().unwrap() > 0);
-    let text = told(&cache(&["list"], one.cache()));
+    let text = stdout(&cache(&["list"], one.cache()));
     assert!(text.contains("2 trees; 4 cached files"), "{text}");
 }
 
@@ -346,11 +346,11 @@ fn a_damaged_object_is_found_removed_and_fetched_again() {
 
     let damaged = cache(&["verify"], mounted.cache());
 
-    assert_eq!(damaged.status.code(), Some(9), "{}", said(&damaged));
-    assert!(told(&damaged).contains("2 cached files intact"), "{}", told(&damaged));
-    assert!(told(&damaged).contains("2 damaged and removed"), "{}", told(&damaged));
+    assert_eq!(damaged.status.code(), Some(9), "{}", stderr(&damaged));
+    assert!(stdout(&damaged).contains("2 cached files intact"), "{}", stdout(&damaged));
+    assert!(stdout(&damaged).contains("2 damaged and removed"), "{}", stdout(&damaged));
     for path in [&flipped, &cut] {
-        assert!(said(&damaged).contains(path.file_name().unwrap().to_str().unwrap()), "{}", said(&damaged));
+        assert!(stderr(&damaged).contains(path.file_name().unwrap().to_str().unwrap()), "{}", stderr(&damaged));
         assert!(!path.exists());
     }
     assert_eq!(cache(&["verify"], mounted.cache()).status.code(), Some(0));
@@ -395,7 +395,7 @@ fn readers_of_a_damaged_object_get_its_bytes_again() {
     }
 }
 
-/// Whatever somebody put where an object lay: the file is fetched again, the log tells what became of it, and nobody's data go.
+/// A folder in the place of an object is moved, not removed; the log names it, and the file is downloaded again.
 #[test]
 fn a_folder_where_an_object_lay_goes_aside_and_the_file_is_fetched_again() {
     let source = Source::start();
@@ -420,7 +420,7 @@ fn a_folder_where_an_object_lay_goes_aside_and_the_file_is_fetched_again() {
     }
     let kept = || tree(&aside).values().filter(|bytes| *bytes == b"not saved elsewhere").count();
     assert_eq!(kept(), 4);
-    let log = mounted.said();
+    let log = mounted.stderr();
     assert!(log.contains(aside.to_str().unwrap()) && !log.contains("removed from the cache"), "{log}");
     assert_eq!(cache(&["verify"], mounted.cache()).status.code(), Some(0));
 
@@ -428,9 +428,9 @@ fn a_folder_where_an_object_lay_goes_aside_and_the_file_is_fetched_again() {
     fs::remove_file(&stored[1]).unwrap();
     std::os::unix::fs::symlink("/etc/passwd", &stored[1]).unwrap();
     let verified = cache(&["verify"], mounted.cache());
-    assert_eq!(verified.status.code(), Some(9), "{}", said(&verified));
-    assert!(told(&verified).contains("2 damaged and removed, 0 could not be read"), "{}", told(&verified));
-    assert!(said(&verified).contains(aside.to_str().unwrap()), "{}", said(&verified));
+    assert_eq!(verified.status.code(), Some(9), "{}", stderr(&verified));
+    assert!(stdout(&verified).contains("2 damaged and removed, 0 could not be read"), "{}", stdout(&verified));
+    assert!(stderr(&verified).contains(aside.to_str().unwrap()), "{}", stderr(&verified));
     assert_eq!(kept(), 5);
     assert_eq!(cache(&["verify"], mounted.cache()).status.code(), Some(0));
 }
@@ -447,8 +447,8 @@ fn what_is_mounted_is_never_cleared_and_what_it_shares_stays() {
     });
 
     let busy = cache(&["clear", &source.url()], one.cache());
-    assert_eq!(busy.status.code(), Some(6), "{}", said(&busy));
-    assert!(said(&busy).contains("resyncfs unmount"), "{}", said(&busy));
+    assert_eq!(busy.status.code(), Some(6), "{}", stderr(&busy));
+    assert!(stderr(&busy).contains("resyncfs unmount"), "{}", stderr(&busy));
     assert_eq!(objects(one.cache()).len(), 4);
     other.unmount();
     let unknown = cache(&["clear", "http://127.0.0.1:1/"], one.cache());
@@ -456,8 +456,8 @@ fn what_is_mounted_is_never_cleared_and_what_it_shares_stays() {
 
     let unused = cache(&["clear", "--unused"], one.cache());
 
-    assert_eq!(unused.status.code(), Some(0), "{}", said(&unused));
-    assert!(told(&unused).starts_with("1 tree and 2 cached files removed"), "{}", told(&unused));
+    assert_eq!(unused.status.code(), Some(0), "{}", stderr(&unused));
+    assert!(stdout(&unused).starts_with("1 tree and 2 cached files removed"), "{}", stdout(&unused));
     assert_eq!(objects(one.cache()).len(), 2);
     assert_eq!(listing(one.cache())["trees"].as_array().unwrap().len(), 1);
     source.take_log();
@@ -469,7 +469,7 @@ fn what_is_mounted_is_never_cleared_and_what_it_shares_stays() {
     one.unmount();
     other.kill();
     let all = cache(&["clear", "--all"], one.cache());
-    assert_eq!(all.status.code(), Some(0), "{}", said(&all));
+    assert_eq!(all.status.code(), Some(0), "{}", stderr(&all));
     assert!(objects(one.cache()).is_empty());
     assert!(fs::read_dir(one.cache().join("mounts")).unwrap().next().is_none());
     one.start();
@@ -489,12 +489,12 @@ fn a_clearing_that_was_killed_is_finished_by_the_next() {
     let name = listing(mounted.cache())["trees"][0]["name"].as_str().unwrap()[..8].to_owned();
     let cleared = cache(&["clear", &name], mounted.cache());
 
-    assert!(cleared.status.success(), "{}", said(&cleared));
+    assert!(cleared.status.success(), "{}", stderr(&cleared));
     assert!(!left.exists());
     assert_eq!(cache(&["list"], Path::new("/nonexistent/cache")).status.code(), Some(0));
 }
 
-/// Each command says what to do when there is no such mount, or it is somebody else's.
+/// Each command says what to do when there is no such mount, or it is another user's.
 #[test]
 fn commands_on_paths_say_what_to_do_where_nothing_is_mounted() {
     let source = Source::start();
@@ -502,10 +502,10 @@ fn commands_on_paths_say_what_to_do_where_nothing_is_mounted() {
     let mounted = Mounted::new(&source.url(), "poll=1h");
     for command in ["prefetch", "evict", "uri"] {
         let none = run(&[command], &[PathBuf::from("/tmp")]);
-        assert_eq!(none.status.code(), Some(5), "{command}: {}", said(&none));
-        assert!(said(&none).contains("nothing of resyncfs is mounted there; mounted are: "), "{}", said(&none));
+        assert_eq!(none.status.code(), Some(5), "{command}: {}", stderr(&none));
+        assert!(stderr(&none).contains("nothing of resyncfs is mounted there; mounted are: "), "{}", stderr(&none));
     }
-    // The folder around the mount is this test's own: somebody else must be able to come as far as the mount.
+    // The folder around the mount is private to this test: let another user reach the mount.
     let around = mounted.path().parent().unwrap().to_owned();
     fs::set_permissions(&around, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let program = around.join("resyncfs");
@@ -517,10 +517,10 @@ fn commands_on_paths_say_what_to_do_where_nothing_is_mounted() {
     };
     for command in ["prefetch", "evict", "uri"] {
         let refused = stranger(&[command], &mounted.join("a/0"));
-        assert_eq!(refused.status.code(), Some(8), "{command}: {}", said(&refused));
+        assert_eq!(refused.status.code(), Some(8), "{command}: {}", stderr(&refused));
     }
     let foreign = stranger(&["cache", "verify", "-o"], Path::new(&format!("cache={}", mounted.cache().display())));
-    assert_eq!(foreign.status.code(), Some(7), "{}", said(&foreign));
+    assert_eq!(foreign.status.code(), Some(7), "{}", stderr(&foreign));
 }
 
 /// System calls of a process and all its threads while `work` runs, by name (strace(1)).
@@ -544,22 +544,21 @@ fn system_calls(pid: u32, work: impl FnOnce()) -> BTreeMap<String, u64> {
     work();
     // SAFETY: the tracer is a child that has not been waited for.
     assert_eq!(unsafe { libc::kill(tracer.id() as i32, libc::SIGINT) }, 0);
-    let mut told = String::new();
-    tracer.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    let mut table = String::new();
+    tracer.stderr.take().unwrap().read_to_string(&mut table).unwrap();
     tracer.wait().unwrap();
     let row = |line: &str| {
         let (calls, name) = line.trim().split_once(char::is_whitespace)?;
         Some((name.trim().to_owned(), calls.parse().ok()?))
     };
-    let mut calls: BTreeMap<String, u64> = told.lines().filter_map(row).collect();
+    let mut calls: BTreeMap<String, u64> = table.lines().filter_map(row).collect();
     calls.remove("total");
-    assert!(!calls.is_empty(), "{told}");
+    assert!(!calls.is_empty(), "{table}");
     calls
 }
 
 #[test]
-fn who_opens_and_reads_what_is_cached_asks_once_which_takes_the_request_the_bytes_and_the_answer_and_no_other_system_call()
- {
+fn a_cached_read_costs_three_system_calls() {
     const FILES: u64 = 200;
     let source = Source::start();
     for number in 0..FILES {
@@ -571,12 +570,12 @@ fn who_opens_and_reads_what_is_cached_asks_once_which_takes_the_request_the_byte
             let file = fs::File::open(mounted.join(&format!("a/{number}"))).unwrap();
             assert_eq!(file.metadata().unwrap().len(), 3000);
             assert_eq!(file.read_at(&mut [0; 4096], 0).unwrap(), 3000);
-            // The kernel has nothing of its bytes any more, and asks again.
+            // Without its pages the kernel reads again.
             // SAFETY: the descriptor is open.
             assert_eq!(unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) }, 0);
         }
     };
-    // Fetched, and kept open.
+    // Downloads the files, and leaves them open in the mount.
     read_all();
     read_all();
 
@@ -584,11 +583,11 @@ fn who_opens_and_reads_what_is_cached_asks_once_which_takes_the_request_the_byte
 
     let of = |name: &str| calls.get(name).copied().unwrap_or_default();
     assert!(["read", "pread64", "writev"].into_iter().all(|name| of(name) >= FILES), "{calls:?}");
-    // Not all of them are kept open: what displaces another is opened and looked at, and its octets come with its footer.
+    // The mount keeps some of them open. To open another takes two more calls.
     let opened = of("openat");
     assert!(opened < FILES / 2, "{calls:?}");
-    // Where the standard library checks itself it looks at what it closes.
+    // A debug build of the standard library checks what it closes.
     let all = calls.values().sum::<u64>() - of("fcntl");
-    // Other threads begin anew to wait when they are watched, and tick.
+    // Other threads restart their waits when a tracer attaches.
     assert!(all < 3 * FILES + 3 * opened + FILES / 2, "{calls:?}");
 }

@@ -1,4 +1,4 @@
-//! A running mount is asked how it stands, and told to look: by its own commands and by curl.
+//! A running mount answers requests for its status and for a refresh: from its own commands and from curl.
 
 mod common;
 
@@ -14,26 +14,26 @@ fn run(arguments: &[&str], directory: &Path) -> Output {
     Command::new(PROGRAM).args(arguments).arg(directory).output().unwrap()
 }
 
-fn told(output: &Output) -> String {
-    assert!(output.status.success(), "{}", said(output));
+fn stdout(output: &Output) -> String {
+    assert!(output.status.success(), "{}", stderr(output));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn said(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 fn socket(mounted: &Mounted) -> PathBuf {
-    let told = Command::new("getfattr")
+    let value = Command::new("getfattr")
         .args(["--absolute-names", "--only-values", "-n", "user.resyncfs.control"])
         .arg(mounted.path())
         .output()
         .unwrap();
-    PathBuf::from(String::from_utf8(told.stdout).unwrap())
+    PathBuf::from(String::from_utf8(value.stdout).unwrap())
 }
 
 fn status(mounted: &Mounted) -> serde_json::Value {
-    serde_json::from_str(&told(&run(&["status", "--json"], &mounted.path()))).unwrap()
+    serde_json::from_str(&stdout(&run(&["status", "--json"], &mounted.path()))).unwrap()
 }
 
 #[test]
@@ -43,16 +43,16 @@ fn a_refresh_answers_when_the_change_can_be_seen() {
     let mounted = Mounted::new(&source.url(), "poll=1h");
     source.put("b", Resource::new("more"));
 
-    let refreshed = told(&run(&["refresh"], &mounted.path()));
+    let refreshed = stdout(&run(&["refresh"], &mounted.path()));
 
     assert_eq!(refreshed, "1 file new, 0 changed, 0 with new metadata only, 0 deleted\n");
     assert_eq!(fs::read(mounted.join("b")).unwrap(), b"more");
-    assert_eq!(told(&run(&["refresh"], &mounted.path())), "nothing has changed\n");
+    assert_eq!(stdout(&run(&["refresh"], &mounted.path())), "nothing has changed\n");
 }
 
 /// Promise: never a stuck process. Who waits for what a mount was asked learns that it hangs.
 #[test]
-fn a_mount_that_stops_in_the_middle_of_what_it_was_asked_is_told_of() {
+fn a_mount_that_stops_during_a_request_is_reported() {
     let source = Source::start();
     source.put("a", Resource::new("bytes"));
     let mounted = Mounted::new(&source.url(), "poll=1h");
@@ -69,8 +69,8 @@ fn a_mount_that_stops_in_the_middle_of_what_it_was_asked_is_told_of() {
         let output = asking.wait_with_output().unwrap();
         mounted.signal(libc::SIGCONT);
 
-        assert_eq!(output.status.code(), Some(1), "{command}: {}", said(&output));
-        assert!(said(&output).contains("does not answer"), "{command}: {}", said(&output));
+        assert_eq!(output.status.code(), Some(1), "{command}: {}", stderr(&output));
+        assert!(stderr(&output).contains("does not answer"), "{command}: {}", stderr(&output));
         source.mend();
         assert!(run(&["refresh"], &mounted.path()).status.success());
     }
@@ -86,19 +86,19 @@ fn a_refresh_that_fails_says_why_and_exits_with_1() {
     let output = run(&["refresh"], &mounted.path());
 
     assert_eq!(output.status.code(), Some(1));
-    assert!(said(&output).contains("resourcelist.xml") && said(&output).contains("404"), "{}", said(&output));
+    assert!(stderr(&output).contains("resourcelist.xml") && stderr(&output).contains("404"), "{}", stderr(&output));
     assert_eq!(fs::read(mounted.join("a")).unwrap(), b"bytes");
 }
 
 #[test]
-fn the_status_tells_what_is_shown_and_what_came_of_the_last_look() {
+fn the_status_shows_the_tree_and_the_last_refresh() {
     let source = Source::start();
     source.put("a", Resource::new("bytes"));
     let mounted = Mounted::new(&source.url(), "poll=1h");
     source.put("b", Resource::new("more"));
-    told(&run(&["refresh"], &mounted.path()));
+    stdout(&run(&["refresh"], &mounted.path()));
 
-    let screen = told(&run(&["status"], &mounted.path()));
+    let screen = stdout(&run(&["status"], &mounted.path()));
     let json = status(&mounted);
 
     for part in [&format!("Source       {}", source.url()), "2 files", "1 file new", mounted.path().to_str().unwrap()] {
@@ -130,7 +130,7 @@ fn curl_can_ask_too() {
 }
 
 #[test]
-fn the_socket_is_its_owners_replaces_a_dead_one_and_goes_with_the_mount() {
+fn the_socket_is_private_and_goes_with_the_mount() {
     let source = Source::start();
     source.put("a", Resource::new("bytes"));
     let mounted = Mounted::new(&source.url(), "");
@@ -150,7 +150,7 @@ fn the_socket_is_its_owners_replaces_a_dead_one_and_goes_with_the_mount() {
 }
 
 #[test]
-fn a_cache_folder_deeper_than_a_sockets_path_can_be_is_no_hindrance() {
+fn a_cache_folder_deeper_than_a_socket_address_works() {
     let source = Source::start();
     source.put("a", Resource::new("bytes"));
     let scratch = tempfile::tempdir().unwrap();
@@ -161,18 +161,18 @@ fn a_cache_folder_deeper_than_a_sockets_path_can_be_is_no_hindrance() {
     assert_eq!(status(&mounted)["revision"]["files"], 1);
 }
 
-/// Each command says what to do when there is no such mount, a dead one, or one that belongs to somebody else.
+/// Each command says what to do when there is no such mount, a dead one, or one of another user.
 #[test]
-fn what_cannot_be_asked_says_what_to_do() {
+fn a_request_that_cannot_be_made_says_what_to_do() {
     let source = Source::start();
     source.put("a", Resource::new("bytes"));
     let mounted = Mounted::new(&source.url(), "");
 
     let none = run(&["status"], Path::new("/"));
     assert_eq!(none.status.code(), Some(5));
-    assert!(said(&none).contains("nothing of resyncfs is mounted there; mounted are: "), "{}", said(&none));
+    assert!(stderr(&none).contains("nothing of resyncfs is mounted there; mounted are: "), "{}", stderr(&none));
 
-    // The folder around the mount is this test's own: somebody else must be able to come as far as the mount.
+    // The folder around the mount is private to this test: let another user reach the mount.
     let around = mounted.path().parent().unwrap().to_owned();
     fs::set_permissions(&around, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let program = around.join("resyncfs");
@@ -184,15 +184,15 @@ fn what_cannot_be_asked_says_what_to_do() {
         .arg(mounted.path())
         .output()
         .unwrap();
-    assert_eq!(stranger.status.code(), Some(8), "{}", said(&stranger));
-    assert!(said(&stranger).contains("only root and the user who mounted it may ask"), "{}", said(&stranger));
+    assert_eq!(stranger.status.code(), Some(8), "{}", stderr(&stranger));
+    assert!(stderr(&stranger).contains("only root and the user who mounted it may ask"), "{}", stderr(&stranger));
 
     mounted.signal(libc::SIGKILL);
     let mut dead = run(&["refresh"], &mounted.path());
     eventually("the process has died", || {
         dead = run(&["refresh"], &mounted.path());
-        said(&dead).contains("has died")
+        stderr(&dead).contains("has died")
     });
     assert_eq!(dead.status.code(), Some(5));
-    assert!(said(&dead).contains("resyncfs unmount"), "{}", said(&dead));
+    assert!(stderr(&dead).contains("resyncfs unmount"), "{}", stderr(&dead));
 }

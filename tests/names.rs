@@ -11,11 +11,11 @@ fn run(arguments: &[&str]) -> Output {
     Command::new(PROGRAM).args(arguments).output().unwrap()
 }
 
-fn said(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-fn told(output: &Output) -> String {
+fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -44,8 +44,8 @@ fn every_address_leads_to_its_path_and_every_path_to_its_address() {
 
     let located = path(&mounted.path(), &[], &uris.iter().map(String::as_str).collect::<Vec<_>>());
 
-    assert!(located.status.success(), "{}", said(&located));
-    let paths: Vec<PathBuf> = told(&located).lines().map(PathBuf::from).collect();
+    assert!(located.status.success(), "{}", stderr(&located));
+    let paths: Vec<PathBuf> = stdout(&located).lines().map(PathBuf::from).collect();
     assert_eq!(paths.len(), uris.len());
     for expected in ["plain", "a b/c", "d/%index", "both%file", "both/below", "a/%/b", "café", "s%2Fl", "elsewhere/x/y"]
     {
@@ -53,8 +53,8 @@ fn every_address_leads_to_its_path_and_every_path_to_its_address() {
     }
     assert!(paths.iter().all(|path| path.is_file()));
     let identified = uri(&paths);
-    assert!(identified.status.success(), "{}", said(&identified));
-    assert_eq!(told(&identified).lines().collect::<Vec<_>>(), uris);
+    assert!(identified.status.success(), "{}", stderr(&identified));
+    assert_eq!(stdout(&identified).lines().collect::<Vec<_>>(), uris);
 }
 
 #[test]
@@ -67,13 +67,13 @@ fn a_folder_has_the_address_below_which_its_files_lie() {
     let absent = uri(&[mounted.join("a b/none")]);
 
     let url = source.url();
-    assert_eq!(told(&folders), format!("{url}\n{url}a%20b/\n{url}a%20b/c/\n"), "{}", said(&folders));
+    assert_eq!(stdout(&folders), format!("{url}\n{url}a%20b/\n{url}a%20b/c/\n"), "{}", stderr(&folders));
     assert_eq!(absent.status.code(), Some(1));
-    assert!(said(&absent).contains("is not in the mount"), "{}", said(&absent));
+    assert!(stderr(&absent).contains("is not in the mount"), "{}", stderr(&absent));
 }
 
 #[test]
-fn what_is_left_out_is_told_by_path_and_the_rest_when_the_lists_are_asked() {
+fn the_option_that_leaves_a_resource_out_is_named() {
     let source = Source::start();
     let typed = |text: &str, media_type: &str| {
         let resource = Resource::new(text);
@@ -87,8 +87,8 @@ fn what_is_left_out_is_told_by_path_and_the_rest_when_the_lists_are_asked() {
     let of = |name: &str| format!("{}{name}", source.url());
     let why = |options: &[&str], name: &str| {
         let output = path(&mounted.path(), options, &[&of(name)]);
-        assert_eq!((output.status.code(), told(&output)), (Some(1), String::new()), "{name}");
-        said(&output)
+        assert_eq!((output.status.code(), stdout(&output)), (Some(1), String::new()), "{name}");
+        stderr(&output)
     };
 
     assert!(path(&mounted.path(), &[], &[&of("docs/a.txt")]).status.success());
@@ -101,12 +101,12 @@ fn what_is_left_out_is_told_by_path_and_the_rest_when_the_lists_are_asked() {
     assert!(why(&["--ask"], "docs/new.txt").contains("resyncfs refresh"));
     let relative = path(&mounted.path(), &[], &["docs/a.txt"]);
     assert_eq!(relative.status.code(), Some(2));
-    assert!(said(&relative).contains("is no address such as"), "{}", said(&relative));
+    assert!(stderr(&relative).contains("is no address such as"), "{}", stderr(&relative));
     let address = run(&["uri", &of("docs/b.txt")]);
-    assert!(said(&address).contains("for its path, use: resyncfs path http"), "{}", said(&address));
+    assert!(stderr(&address).contains("for its path, use: resyncfs path http"), "{}", stderr(&address));
 
     let json = path(&mounted.path(), &["--json"], &[&of("docs/a.txt"), &of("docs/c.tmp")]);
-    let lines: Vec<serde_json::Value> = told(&json).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<serde_json::Value> = stdout(&json).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(json.status.code(), Some(1));
     assert_eq!(lines[0]["path"], mounted.join("docs/a.txt").to_str().unwrap());
     assert_eq!((&lines[1]["path"], &lines[1]["hidden_by"][0]), (&serde_json::Value::Null, &"exclude=*.tmp".into()));
@@ -122,8 +122,8 @@ fn without_a_folder_all_mounts_are_looked_through() {
 
     let found = run(&["path", &format!("{}only/here", source.url())]);
 
-    assert!(found.status.success(), "{}", said(&found));
-    assert_eq!(told(&found), format!("{}\n", mounts[0].join("only/here").display()));
+    assert!(found.status.success(), "{}", stderr(&found));
+    assert_eq!(stdout(&found), format!("{}\n", mounts[0].join("only/here").display()));
     let here = uri(&[mounts[1].join("b"), mounts[0].join("only/here"), mounts[1].join("b")]);
-    assert_eq!(told(&here), format!("{0}b\n{1}only/here\n{0}b\n", other.url(), source.url()));
+    assert_eq!(stdout(&here), format!("{0}b\n{1}only/here\n{0}b\n", other.url(), source.url()));
 }
