@@ -266,25 +266,27 @@ fn every_listed_attribute_can_be_copied() {
     assert!(all.status.success() && all.stderr.is_empty(), "{}", all_said(&all));
 }
 
-/// What another user writes down of their mounts never makes the table unreadable.
+/// A record of another user never makes the table unreadable.
 #[test]
 fn a_long_source_of_another_user_does_not_break_list() {
-    let folder = std::path::PathBuf::from("/tmp/resyncfs-54321");
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir(&folder).unwrap();
-    let file = fs::File::create(folder.join("mount-long")).unwrap();
+    let runtime = std::path::PathBuf::from("/run/user/54321");
+    let _ = fs::remove_dir_all(&runtime);
+    let folder = runtime.join("resyncfs");
+    fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("starting-1.json");
+    let file = fs::File::create(&path).unwrap();
     let source = "http://example.org/".to_owned() + &"long/".repeat(12_000);
-    let record = serde_json::json!({ "source": source, "directory": "/mnt/long", "process": 1, "socket": "/none", "device": null });
-    fs::write(folder.join("mount-long"), format!("{record}\n")).unwrap();
+    let record = serde_json::json!({ "source": source, "directory": "/mnt/long", "process": 1, "socket": "/none" });
+    fs::write(&path, record.to_string()).unwrap();
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
-    for path in [folder.clone(), folder.join("mount-long")] {
+    for path in [folder, path] {
         std::os::unix::fs::chown(path, Some(54321), Some(54321)).unwrap();
     }
     // SAFETY: the descriptor is open. As a mount holds its own while it lives.
     assert_eq!(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) }, 0);
 
     let listed = Command::new(PROGRAM).arg("list").stdin(Stdio::null()).output().unwrap();
-    let _ = fs::remove_dir_all(&folder);
+    let _ = fs::remove_dir_all(&runtime);
 
     let text = String::from_utf8_lossy(&listed.stdout).into_owned();
     assert!(listed.status.success() && text.contains("http://example.org/long/long/"), "{}", all_said(&listed));

@@ -75,7 +75,7 @@ fn a_started_service_shows_the_whole_tree_tells_its_state_and_leaves_nothing_whe
     assert_eq!(machine.tree("/mnt/repo"), published(&source));
     eventually("one line tells the state", || {
         let line = status_line(&machine);
-        line.starts_with("revision 1, 2 files; last sync 20") && line.contains("; next poll 20")
+        line.starts_with("revision 1, 2 files; last refresh 20") && line.contains("; next refresh 20")
     });
     println!("status: {}", status_line(&machine));
     eventually("the unit lets threads say who waits for whom", || {
@@ -154,7 +154,7 @@ fn a_long_first_tree_is_given_time_as_long_as_it_makes_progress() {
 
     eventually("the line tells of progress", || {
         let line = status_line(&machine);
-        line.starts_with("first tree: fetching documents") && !line.ends_with(" 0 octets")
+        line.starts_with("first tree: downloading documents") && !line.ends_with(" 0.0 MB")
     });
     println!("status: {}", status_line(&machine));
     assert!(start.wait().unwrap().success());
@@ -253,7 +253,7 @@ fn log_lines_come_to_the_journal_with_priority_name_and_fields() {
     assert_eq!(text(&mounted, "PRIORITY"), "6");
     assert_eq!(text(&mounted, "RESYNCFS_SOURCE"), source.list_url());
     assert_eq!(text(&mounted, "RESYNCFS_DIRECTORY"), "/mnt/repo");
-    assert_eq!(text(&mounted, "TARGET"), "resyncfs::mount");
+    assert_eq!(text(&mounted, "TARGET"), "resyncfs::mount::lifecycle");
     let failed = find("read: ");
     println!("journal: {}", serde_json::to_string(&failed).unwrap());
     assert_eq!(text(&failed, "PRIORITY"), "4");

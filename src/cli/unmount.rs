@@ -1,39 +1,38 @@
 //! `resyncfs unmount`
 
-use super::running::{Running, mounted_at};
+use super::running::mounted_at;
 use super::{CliError, Exit, config};
-use crate::mount::server::Server;
-use crate::mount::{ENDING, point};
+use crate::mount::register::{self, Standing};
+use crate::mount::{LONGEST_END, point};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// A mount in use is tried again for so long. A process that is being started holds the open files of the process that starts it until
-/// it runs its program, although that one has closed them: some 40 ms, and longer on a machine that is loaded.
+/// How long a mount in use is tried again. A process that is being started holds the open files of the process that starts it until
+/// it runs its program, although that one has closed them: some 40 ms, and longer on a machine under load.
 const BRIEF_USE: Duration = Duration::from_secs(2);
 
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A mount that is asked where its socket lies answers within this time, or is left alone.
-const PATIENCE: Duration = Duration::from_secs(2);
-
 /// End mounts
 #[derive(Debug, clap::Args)]
 pub struct UnmountArgs {
-    /// Take it out of the tree at once although it is in use; who has files open keeps them
+    /// Take it out of the tree at once, even if it is in use; open files stay open
     #[arg(short, long)]
     lazy: bool,
-    /// Only detach what a process that has died left mounted; where there is no such thing nothing happens
+    /// Only detach mounts whose process has died; if there is none, do nothing
     #[arg(long, conflicts_with = "lazy")]
     dead: bool,
-    /// Where they are mounted, or NAMEs of /etc/resyncfs/NAME.toml
+    /// Mount points, or NAMEs of /etc/resyncfs/NAME.toml
     #[arg(required = true, value_name = "DIR|NAME")]
     directories: Vec<PathBuf>,
 }
 
-/// Runs the command; it returns when the process that served the mount has ended, unless that goes on for others.
+/// Runs the command; it returns when the process that served the mount has ended, unless another mount shows the same tree.
 pub fn run(args: UnmountArgs) -> Result<u8, CliError> {
     let mut last = None;
     for directory in &args.directories {
@@ -48,34 +47,33 @@ pub fn run(args: UnmountArgs) -> Result<u8, CliError> {
 }
 
 fn detach_dead(directory: &Path) -> Result<(), CliError> {
-    let shown = directory.display();
-    point::detach_dead(&config::directory(directory)?)
-        .map_err(|cause| CliError::new(Exit::MountPoint, format!("{shown}: {cause}")))
+    let detached = match point::resolve(&config::directory(directory)?) {
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(()),
+        resolved => resolved.and_then(|absolute| point::detach_dead(&absolute)),
+    };
+    detached.map_err(|cause| CliError::new(Exit::MountPoint, format!("{}: {cause}", directory.display())))
 }
 
 fn unmount(directory: &Path, lazy: bool) -> Result<(), CliError> {
     let shown = directory.display();
-    let absolute = mounted_at(directory)?;
-    let server = if lazy { None } else { server(&absolute)? };
-    unmount_when_unused(&absolute, lazy).map_err(|cause| match cause.kind() {
+    let failed = |cause: io::Error| match cause.kind() {
         io::ErrorKind::ResourceBusy => CliError::new(
             Exit::MountPoint,
-            format!("{shown}: is in use (fuser -vm {shown} tells by whom); --lazy detaches it all the same"),
+            format!("{shown}: is in use (fuser -vm {shown} shows by which processes); --lazy detaches it all the same"),
         ),
         io::ErrorKind::PermissionDenied => {
             CliError::new(Exit::Denied, format!("{shown}: only root and who mounted it may unmount it ({cause})"))
         }
         _ => CliError::new(Exit::MountPoint, format!("{shown}: {cause}")),
-    })?;
-    if let Some(server) = server
-        && !server.wait(ENDING).map_err(|cause| CliError::of(Exit::Failure, &cause))?
+    };
+    let absolute = mounted_at(directory)?;
+    let process = if lazy { None } else { process(&absolute).map_err(failed)? };
+    unmount_when_unused(&absolute, lazy).map_err(failed)?;
+    if let Some((process, handle)) = process
+        && !ends_within(&handle, LONGEST_END).map_err(failed)?
     {
-        // It is unmounted, which is what was asked for.
-        let process = server.process();
-        let _ = writeln!(
-            io::stderr(),
-            "resyncfs: {shown}: unmounted; process {process}, which served it, has not ended yet"
-        );
+        // It is unmounted, as requested.
+        let _ = writeln!(io::stderr(), "resyncfs: {shown}: unmounted; its process {process} has not ended yet");
     }
     Ok(())
 }
@@ -92,22 +90,23 @@ fn unmount_when_unused(directory: &Path, lazy: bool) -> io::Result<()> {
     }
 }
 
-/// The process that will end with the mount at `directory`: none where the same tree is mounted elsewhere as well, or where
-/// nobody tells.
-fn server(directory: &Path) -> Result<Option<Server>, CliError> {
-    let ours = point::ours().map_err(|cause| CliError::of(Exit::Failure, &cause))?;
-    let Some(mounted) = ours.iter().rev().find(|mounted| mounted.directory == directory) else { return Ok(None) };
-    if ours.iter().filter(|other| other.device == mounted.device).count() > 1 {
+/// The process that will end with the mount at `directory`: none if the same tree is mounted elsewhere as well, or if no record
+/// names it. Its handle (pidfd) never stands for a later process with the same ID.
+fn process(directory: &Path) -> io::Result<Option<(u32, OwnedFd)>> {
+    let ours = point::ours()?;
+    let device = ours.iter().rev().find(|mounted| mounted.directory == directory).map(|mounted| &mounted.device);
+    if ours.iter().filter(|mounted| Some(&mounted.device) == device).count() > 1 {
         return Ok(None);
     }
-    Ok(Server::of(mounted).or_else(|| {
-        let (answer, answered) = mpsc::channel();
-        let directory = directory.to_owned();
-        std::thread::spawn(move || {
-            let server = Running::at(&directory).ok().and_then(|running| Server::listening_at(running.socket()).ok());
-            // Who has lost patience does not listen.
-            let _ = answer.send(server);
-        });
-        answered.recv_timeout(PATIENCE).ok().flatten()
-    }))
+    let known = register::mount_at(directory)?.filter(|known| known.standing == Standing::Living);
+    let Some(process) = known.and_then(|known| known.process) else { return Ok(None) };
+    let handle = Pid::from_raw(process.cast_signed()).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    Ok(handle.map(|handle| (process, handle)))
+}
+
+/// Whether the process ends within `patience`.
+fn ends_within(process: &OwnedFd, patience: Duration) -> io::Result<bool> {
+    let timeout = Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: 0 };
+    let mut polled = [PollFd::new(process, PollFlags::IN)];
+    Ok(rustix::io::retry_on_intr(|| poll(&mut polled, Some(&timeout)))? > 0)
 }

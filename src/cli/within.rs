@@ -1,4 +1,4 @@
-//! Which mount a path lies in, told without looking into the mount.
+//! Which mount a path lies in, found without access to the mount.
 
 use super::running::{Running, not_mounted};
 use super::{CliError, Exit};
@@ -15,23 +15,20 @@ const MOST_LINKS: usize = 40;
 pub struct Within {
     /// The mount.
     pub running: Running,
-    /// As they were given, and below the root of the mount, without a leading slash.
+    /// As given, and below the root of the mount without a leading slash.
     pub paths: Vec<(PathBuf, String)>,
 }
 
-/// Sorts paths by the mounts that they lie in.
+/// Groups paths by their mounts.
 pub fn by_mount(paths: &[PathBuf]) -> Result<Vec<Within>, CliError> {
-    let failed = |cause: io::Error| CliError::of(Exit::Failure, &cause);
-    let mounts: Vec<_> = point::ours().map_err(failed)?.into_iter().map(|mounted| mounted.directory).collect();
+    let ours = point::ours().map_err(|cause| CliError::of(Exit::Failure, &cause))?;
+    let mounts: Vec<_> = ours.into_iter().map(|mounted| mounted.directory).collect();
     let mut sorted: Vec<Within> = Vec::new();
     for path in paths {
-        let shown = path.display();
-        let found =
-            find(path, &mounts).map_err(|cause| CliError::new(Exit::MountPoint, format!("{shown}: {cause}")))?;
+        let failed = |what: &str| CliError::new(Exit::MountPoint, format!("{}: {what}", path.display()));
+        let found = find(path, &mounts).map_err(|cause| failed(&cause.to_string()))?;
         let Some((directory, below)) = found else { return Err(not_mounted(path)) };
-        let below = below.into_string().map_err(|_| {
-            CliError::new(Exit::MountPoint, format!("{shown}: is not in the mount: names there are UTF-8"))
-        })?;
+        let below = below.into_string().map_err(|_| failed("is not in the mount: names there are UTF-8"))?;
         match sorted.iter_mut().find(|within| within.running.directory() == directory) {
             Some(within) => within.paths.push((path.clone(), below)),
             None => sorted.push(Within { running: Running::at(&directory)?, paths: vec![(path.clone(), below)] }),
@@ -40,8 +37,8 @@ pub fn by_mount(paths: &[PathBuf]) -> Result<Vec<Within>, CliError> {
     Ok(sorted)
 }
 
-/// The mount among `mounts` that `path` leads into, and the way on from its root. Links before it are followed as the kernel does;
-/// in a mount there are none.
+/// The mount among `mounts` that `path` leads into, and the path from its root. Links before the mount are followed as the kernel
+/// does; a mount has none.
 fn find(path: &Path, mounts: &[PathBuf]) -> io::Result<Option<(PathBuf, OsString)>> {
     let mut ahead: VecDeque<OsString> = names(&std::path::absolute(path)?);
     let mut resolved = PathBuf::from("/");
@@ -57,7 +54,7 @@ fn find(path: &Path, mounts: &[PathBuf]) -> io::Result<Option<(PathBuf, OsString
             continue;
         }
         resolved.push(name);
-        // A mount, even one that has died, is no link.
+        // A mount point is not accessed, and is no link.
         if is_mount(&resolved) {
             continue;
         }
@@ -65,7 +62,7 @@ fn find(path: &Path, mounts: &[PathBuf]) -> io::Result<Option<(PathBuf, OsString
             Ok(target) => {
                 links += 1;
                 if links > MOST_LINKS {
-                    return Err(io::Error::from_raw_os_error(libc::ELOOP));
+                    return Err(rustix::io::Errno::LOOP.into());
                 }
                 resolved.pop();
                 if target.is_absolute() {
@@ -75,13 +72,14 @@ fn find(path: &Path, mounts: &[PathBuf]) -> io::Result<Option<(PathBuf, OsString
                     ahead.push_front(name);
                 }
             }
-            Err(cause) if cause.raw_os_error() == Some(libc::EINVAL) => {}
+            // No link.
+            Err(cause) if cause.kind() == io::ErrorKind::InvalidInput => {}
             Err(cause) => return Err(cause),
         }
     }
 }
 
-/// Resolves the `..` of what lies ahead; those that lead out of the mount are left to its root, as at the root of all.
+/// Resolves the `..` in the rest of a path; the root of the mount is its own parent.
 fn below(root: PathBuf, ahead: VecDeque<OsString>) -> (PathBuf, OsString) {
     let mut way: Vec<OsString> = Vec::new();
     for name in ahead {
@@ -109,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_followed_to_its_mount_and_no_further() {
+    fn a_path_is_followed_to_its_mount() {
         let scratch = tempfile::tempdir().unwrap();
         let root = scratch.path().canonicalize().unwrap();
         std::fs::create_dir_all(root.join("mnt/repo")).unwrap();

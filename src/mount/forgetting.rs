@@ -1,5 +1,4 @@
-//! What was learnt of inodes that the catalog knows no more is dropped now and then, so that a tree that changes all the time
-//! does not leave more behind than a day's changes.
+//! Drops learnt metadata of inodes that are gone, so that a tree with constant changes leaves at most a day's of it behind.
 
 use crate::catalog::{Catalog, CatalogError};
 use crate::content::Content;
@@ -8,28 +7,28 @@ use fuser::INodeNo;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The first time; who mounts for a moment need not wait for it.
+/// The first time after the mount; a short mount does without.
 const FIRST: Duration = Duration::from_secs(10 * 60);
 
-/// How often from then on.
-const AGAIN: Duration = Duration::from_secs(24 * 3600);
+/// The interval from then on.
+const INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
 /// Runs as long as the mount does.
 pub(super) async fn run(catalog: Arc<Catalog>, content: Arc<Content>) {
-    let mut due = tokio::time::interval_at(tokio::time::Instant::now() + FIRST, AGAIN);
+    let mut due = tokio::time::interval_at(tokio::time::Instant::now() + FIRST, INTERVAL);
     loop {
         due.tick().await;
         let (catalog, content) = (Arc::clone(&catalog), Arc::clone(&content));
-        let forgotten = tokio::task::spawn_blocking(move || content.forget_gone(|known| gone(&catalog, known)));
-        match forgotten.await {
-            Ok(Ok(0)) | Err(_) => {}
-            Ok(Ok(forgotten)) => tracing::debug!(forgotten, "what was learnt of inodes that are gone is dropped"),
-            Ok(Err(cause)) => tracing::warn!("what was learnt of inodes that are gone stays: {}", chain(&cause)),
+        let dropped = tokio::task::spawn_blocking(move || content.forget_gone(|known| gone(&catalog, known)));
+        match dropped.await {
+            Ok(Ok(dropped)) => tracing::debug!(dropped, "learnt metadata of inodes that are gone"),
+            Ok(Err(cause)) => tracing::warn!("learnt metadata of inodes that are gone stays: {}", chain(&cause)),
+            Err(_) => {}
         }
     }
 }
 
-/// Those of `known` that are neither in the tree nor open: an inode's number never comes back.
+/// Those of `known` that are neither in the tree nor open: an inode's number is never used again.
 fn gone(catalog: &Catalog, known: &[INodeNo]) -> Result<Vec<INodeNo>, CatalogError> {
     let snapshot = catalog.snapshot()?;
     let mut gone = Vec::new();

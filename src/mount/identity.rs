@@ -10,17 +10,17 @@
 //!     websub.json                paths and secrets of subscriptions, 0600
 //!     control                    the socket of the mount that runs
 //!     audits/                    a folder for each audit under way
-//!     observed/INSTANCE/         what reading taught of the inodes of one instance of the catalog; other folders of
-//!                                mounts with `fixity=off`
+//!     observed/INSTANCE/         learnt metadata of the inodes of one instance of the catalog; mounts with `fixity=off` have
+//!                                folders of their own
 //! ```
 
 use super::point;
-use super::privacy::check_cache;
 use super::{MountConfig, MountError};
 use crate::source::EntryPoint;
 use sha2::{Digest, Sha256};
+use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// The folders of one mount.
@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 pub struct Folders {
     /// The catalog.
     pub catalog: PathBuf,
-    /// What reading taught; a folder for each instance of the catalog.
+    /// Learnt metadata; a folder for each instance of the catalog.
     pub observed: PathBuf,
     /// Spooled documents.
     pub spool: PathBuf,
@@ -36,15 +36,15 @@ pub struct Folders {
     pub packages: PathBuf,
     /// Objects, shared with other mounts.
     pub content: PathBuf,
-    /// What all mounts keep beside the objects, this one's folders among them.
+    /// The folders of all mounts, of this one too; objects lie elsewhere.
     pub mounts: PathBuf,
     /// Where a daemon writes its log.
     pub log: PathBuf,
-    /// What subscriptions need to outlive the process.
+    /// Subscriptions, kept after the process ends.
     pub websub: PathBuf,
     /// The control socket.
     pub control: PathBuf,
-    /// What audits under way need.
+    /// A folder for each audit under way.
     pub audits: PathBuf,
 }
 
@@ -71,31 +71,29 @@ impl Folders {
     pub fn prepare(config: &MountConfig) -> Result<Folders, MountError> {
         let folders = Folders::of(config);
         check_place(&config.cache, &config.directory)?;
-        check_cache(&config.cache)?;
+        check_owner(&config.cache)?;
         for folder in [&folders.catalog, &folders.observed, &folders.spool, &folders.packages, &folders.content] {
             make(folder).map_err(|cause| MountError::Cache { folder: folder.clone(), cause })?;
         }
         if let Some(own) = folders.log.parent() {
             let file = own.join("identity");
-            std::fs::write(&file, text(config)).map_err(|cause| MountError::Cache { folder: file, cause })?;
+            fs::write(&file, text(config)).map_err(|cause| MountError::Cache { folder: file, cause })?;
         }
         Ok(folders)
     }
-}
 
-impl Folders {
-    /// The folder for what is observed of the inodes of this instance of the catalog. What was observed of earlier ones is
-    /// dropped: their inodes stand for other resources now.
+    /// The folder for learnt metadata of this instance of the catalog. That of earlier instances is removed: their inodes stand
+    /// for other resources now.
     pub fn observed_of(&self, instance: &str) -> Result<PathBuf, MountError> {
         let failed = |folder: &Path| {
             let folder = folder.to_owned();
             move |cause| MountError::Cache { folder, cause }
         };
-        for entry in std::fs::read_dir(&self.observed).map_err(failed(&self.observed))? {
+        for entry in fs::read_dir(&self.observed).map_err(failed(&self.observed))? {
             let entry = entry.map_err(failed(&self.observed))?;
             if entry.file_name() != instance {
                 let path = entry.path();
-                std::fs::remove_dir_all(&path).map_err(failed(&path))?;
+                fs::remove_dir_all(&path).map_err(failed(&path))?;
             }
         }
         let folder = self.observed.join(instance);
@@ -104,7 +102,7 @@ impl Folders {
     }
 }
 
-/// Everything that makes one tree another tree, a line each.
+/// Everything that identifies a tree, a line each.
 fn text(config: &MountConfig) -> String {
     let sync = &config.sync;
     let entry = match &sync.entry {
@@ -123,7 +121,7 @@ fn text(config: &MountConfig) -> String {
 }
 
 fn name(config: &MountConfig) -> String {
-    Sha256::digest(text(config)).iter().take(16).map(|octet| format!("{octet:02x}")).collect()
+    Sha256::digest(text(config)).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A mount hides what lies at and below its mount point: its own cache must not.
@@ -136,7 +134,7 @@ fn check_place(cache: &Path, directory: &Path) -> Result<(), MountError> {
         ),
     };
     let failed = |cause| MountError::Cache { folder: cache.to_owned(), cause };
-    // First by the names alone: below an automount nothing may be looked at from here.
+    // First by the names alone: what lies below an automount must not be accessed from here.
     let named: PathBuf = std::path::absolute(cache).map_err(failed)?.components().collect();
     let at: PathBuf = std::path::absolute(directory).map_err(failed)?.components().collect();
     if named.starts_with(&at) {
@@ -151,18 +149,65 @@ fn check_place(cache: &Path, directory: &Path) -> Result<(), MountError> {
     if really.starts_with(at) { Err(refused()) } else { Ok(()) }
 }
 
+/// Refuses a cache folder in which another user could change what is shown. A missing folder is fine.
+fn check_owner(folder: &Path) -> Result<(), MountError> {
+    let failed = |cause| MountError::Cache { folder: folder.to_owned(), cause };
+    let found = match fs::metadata(folder) {
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(()),
+        found => found.map_err(failed)?,
+    };
+    let (own, owner, shown) = (rustix::process::geteuid().as_raw(), found.uid(), folder.display());
+    let what = if owner != own && owner != 0 {
+        format!(
+            "it belongs to user {owner}, who could change what is shown; make it yours (chown {own} {shown}) or name another"
+        )
+    } else if found.mode() & 0o022 != 0 {
+        format!("others can write to it and change what is shown; forbid it with: chmod go-w {shown}, or name another")
+    } else {
+        return Ok(());
+    };
+    Err(failed(io::Error::new(io::ErrorKind::PermissionDenied, what)))
+}
+
 fn make(folder: &Path) -> io::Result<()> {
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
 /// The cache folder of this user: systemd's, the system's for root, else the user's own.
 pub fn default_cache() -> Option<PathBuf> {
-    // SAFETY: geteuid has no preconditions and cannot fail.
-    let root = unsafe { libc::geteuid() } == 0;
+    let root = rustix::process::geteuid().is_root();
     let named = |variable: &str| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
     named("CACHE_DIRECTORY")
         .or_else(|| root.then(|| PathBuf::from("/var/cache/resyncfs")))
         .or_else(|| named("XDG_CACHE_HOME").map(|cache| cache.join("resyncfs")))
         // mount(8) leaves its helper no HOME; the user database knows it too.
         .or_else(|| std::env::home_dir().filter(|home| home.is_absolute()).map(|home| home.join(".cache/resyncfs")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_cache_folder_that_others_can_write_to_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        for (mode, is_good) in [(0o700, true), (0o755, true), (0o775, false), (0o702, false), (0o1777, false)] {
+            fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
+
+            let checked = check_owner(folder.path());
+
+            assert_eq!(checked.is_ok(), is_good, "{mode:o}");
+            if let Err(MountError::Cache { cause, .. }) = checked {
+                assert!(cause.to_string().contains("chmod go-w"), "{cause}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_missing_cache_folder_is_fine() {
+        let folder = tempfile::tempdir().unwrap();
+
+        assert!(check_owner(&folder.path().join("new")).is_ok());
+    }
 }

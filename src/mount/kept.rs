@@ -158,8 +158,7 @@ impl CacheFolder {
         Ok(verification)
     }
 
-    /// Removes trees that are not mounted, and the objects of these trees alone. With [`Which::All`] objects of no tree go too.
-    /// `None` if no tree has that name.
+    /// Removes trees that are not mounted, and all objects that no other tree needs. `None` if no tree has that name.
     pub fn clear(&self, which: &Which) -> Result<Option<Cleared>, MountError> {
         let trees = self.trees()?;
         let is_chosen = |tree: &KeptTree| match which {
@@ -171,59 +170,44 @@ impl CacheFolder {
             return Ok(None);
         }
         let mut cleared = Cleared::default();
-        let mut gone = References::default();
         for tree in chosen {
             let folder = self.folder(&tree);
-            match FolderLock::take(&folder.join("catalog"), "resyncfs cache clear") {
+            let _lock = match FolderLock::take(&folder.join("catalog"), "resyncfs cache clear") {
                 Err(CatalogError::Busy { holder, .. }) => {
                     let tree = KeptTree { mounted: Some(holder), ..tree };
                     remaining.push(tree.clone());
                     cleared.in_use.push(tree);
+                    continue;
                 }
                 // A tree without a catalog is not mounted.
-                Err(CatalogError::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => {
-                    cleared.bytes += self.move_away(&tree, &mut gone)?;
-                    cleared.trees.push(tree);
-                }
-                Err(cause) => return Err(cause.into()),
-                Ok(_lock) => {
-                    cleared.bytes += self.move_away(&tree, &mut gone)?;
-                    cleared.trees.push(tree);
-                }
-            }
+                Err(CatalogError::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => None,
+                lock => Some(lock?),
+            };
+            cleared.bytes += allocated_below(&folder);
+            // In one step, under the lock: a mount that starts now makes a new tree.
+            let away = self.mounts().join(format!("{CLEARED}{}-{}", tree.name, std::process::id()));
+            fs::rename(&folder, &away).map_err(self.failed(&folder))?;
+            cleared.trees.push(tree);
         }
-        let mut staying = References::default();
-        remaining.iter().for_each(|tree| self.refer(tree, &mut staying));
-        let goes = |key: &ObjectKey| !staying.has(key) && (*which == Which::All || gone.has(key));
-        self.remove_objects(goes, &mut cleared)?;
+        self.remove_objects(&self.references(&remaining), &mut cleared)?;
         self.remove_moved()?;
         Ok(Some(cleared))
     }
 
-    fn remove_objects(&self, goes: impl Fn(&ObjectKey) -> bool, cleared: &mut Cleared) -> Result<(), MountError> {
+    /// Removes the objects and partial downloads that no tree needs.
+    fn remove_objects(&self, needed: &References, cleared: &mut Cleared) -> Result<(), MountError> {
         let mut inventory = self.inventory();
-        let mut count = |removed| match removed {
-            Evicted::Absent => {}
-            Evicted::Kept => cleared.kept += 1,
-            Evicted::Bytes(bytes) => {
-                cleared.objects += 1;
-                cleared.bytes += bytes;
+        for (key, _) in inventory.objects().chain(inventory.partials()).filter(|(key, _)| !needed.has(key)) {
+            match inventory.remove(&key).map_err(self.failed(&self.cache.join("content")))? {
+                Evicted::Absent => {}
+                Evicted::Kept => cleared.kept += 1,
+                Evicted::Bytes(bytes) => {
+                    cleared.objects += 1;
+                    cleared.bytes += bytes;
+                }
             }
-        };
-        for (key, _) in inventory.objects().chain(inventory.partials()).filter(|(key, _)| goes(key)) {
-            count(inventory.remove(&key).map_err(self.failed(&self.cache.join("content")))?);
         }
         Ok(())
-    }
-
-    /// Moves a tree away under its lock, in one step. A mount that starts now makes a new tree. Returns the bytes of the tree.
-    fn move_away(&self, tree: &KeptTree, gone: &mut References) -> Result<u64, MountError> {
-        let folder = self.folder(tree);
-        self.refer(tree, gone);
-        let bytes = allocated_below(&folder);
-        let away = self.mounts().join(format!("{CLEARED}{}-{}", tree.name, std::process::id()));
-        fs::rename(&folder, &away).map_err(self.failed(&folder))?;
-        Ok(bytes)
     }
 
     /// Removes the folders that this process moved away, or one that was killed before it removed them.
@@ -239,17 +223,19 @@ impl CacheFolder {
         Ok(())
     }
 
-    fn refer(&self, tree: &KeptTree, references: &mut References) {
-        for instance in instances(&self.folder(tree)) {
+    fn references(&self, trees: &[KeptTree]) -> References {
+        let mut references = References::default();
+        for (tree, instance) in
+            trees.iter().flat_map(|tree| instances(&self.folder(tree)).into_iter().map(move |it| (tree, it)))
+        {
             let name = instance.file_name().unwrap_or_default().to_string_lossy();
             // As content names objects without a digest.
             let source = format!("{} {name}", tree.source);
             references.sources.push(format!("{source} coded"));
             references.sources.push(source);
-            read_objects(&instance, &mut |key| {
-                references.objects.insert(key.hash());
-            });
+            read_objects(&instance, &mut |key| _ = references.objects.insert(key.hash()));
         }
+        references
     }
 
     /// The trees, without their sizes.

@@ -1,4 +1,4 @@
-//! From deliveries of hubs to the synchronizer: follows the channels that discovery finds, and says whether they live.
+//! From deliveries of hubs to the synchronizer: subscribes to the channels that discovery finds, and reports whether they are alive.
 
 use crate::platform::error_chain::chain;
 use crate::source::http::Client;
@@ -9,12 +9,12 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 use tokio::sync::{mpsc, watch};
 
-/// A set whose channels have been silent for so long is polled as if it had none.
+/// A set whose channels have been silent for so long is polled like one without channels.
 const SILENCE: Duration = Duration::from_secs(24 * 3600);
-/// How often channels are looked at that nothing happens on: leases end.
+/// How often the state of silent channels is computed again: leases end.
 const LEASES: Duration = Duration::from_secs(60);
 
-/// Starts to answer hubs on `listener`, and to subscribe to what `channels` says from time to time.
+/// Starts to answer hubs on `listener`, and to subscribe to `channels`, whenever they change. Within a runtime.
 pub(super) fn start(
     listener: Listener,
     state: PathBuf,
@@ -37,34 +37,31 @@ async fn pass_on(
 ) {
     let mut inbox = Inbox::default();
     let mut changes = subscriber.changes();
-    let mut told_live = false;
+    let mut reported = false;
     channels.mark_changed();
     loop {
-        let live =
-            are_live(channels.borrow().as_deref().unwrap_or_default(), &subscriber.channels(), SystemTime::now());
-        if live != told_live && commands.send(Command::Channels(live)).await.is_ok() {
-            told_live = live;
+        let known = channels.borrow().clone().unwrap_or_default();
+        let live = are_live(&known, &subscriber.channels(), SystemTime::now());
+        if live != reported && commands.send(Command::Channels(live)).await.is_ok() {
+            reported = live;
         }
         tokio::select! {
             changed = channels.changed() => {
                 if changed.is_err() {
                     return;
                 }
-                // Until discovery has said what there is, subscriptions of an earlier mount are kept as they are.
+                // Until discovery has found channels, subscriptions of an earlier mount stay as they are.
                 if let Some(channels) = &*channels.borrow_and_update() {
                     follow(&subscriber, channels);
                 }
             }
-            delivery = deliveries.recv() => match delivery {
-                Some(delivery) => {
-                    let announced =
-                        take(&subscriber, &mut inbox, channels.borrow().as_deref().unwrap_or_default(), &delivery);
-                    if !announced.is_empty() && commands.send(Command::Announced(announced)).await.is_err() {
-                        return;
-                    }
+            delivery = deliveries.recv() => {
+                let Some(delivery) = delivery else { return };
+                let announced = take(&subscriber, &mut inbox, &known, &delivery);
+                if !announced.is_empty() && commands.send(Command::Announced(announced)).await.is_err() {
+                    return;
                 }
-                None => return,
-            },
+            }
             () = tokio::time::sleep(LEASES) => {}
             changed = changes.changed() => if changed.is_err() { return },
         }
@@ -82,16 +79,16 @@ fn follow(subscriber: &Subscriber, channels: &[SetChannel]) {
     }
 }
 
-/// What a delivery announces that is new.
+/// The new announcements of a delivery.
 fn take(subscriber: &Subscriber, inbox: &mut Inbox, channels: &[SetChannel], delivery: &Delivery) -> Vec<Announcement> {
-    // Of an earlier mount, and not found again by now: the discovery under way asks for everything anyway.
+    // A channel of an earlier mount that is not found again yet: the discovery under way reads everything anyway.
     let Some(channel) = channels.iter().find(|channel| subject(channel) == delivery.subject) else { return Vec::new() };
     match inbox.take(&delivery.body, channel) {
         Ok(announced) => {
-            match announced.is_empty() {
-                true => _ = subscriber.count("replayed"),
-                false => tracing::debug!(?announced, "a delivery"),
+            if announced.is_empty() {
+                subscriber.count("replayed");
             }
+            tracing::debug!(?announced, "a delivery");
             announced
         }
         Err(cause) => {

@@ -1,14 +1,16 @@
-//! The mount point: checked before, found after, detached in the end; never a mount that is not ours.
+//! The mount point: checked before the mount, found after it, detached at the end. Never a mount of another program.
 
 use super::MountError;
-use std::ffi::CString;
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The type that `/proc/mounts` shows for our mounts.
+/// The type of our mounts in `/proc/mounts`.
 pub const FILESYSTEM_TYPE: &str = "fuse.resyncfs";
 
 /// One line of `/proc/self/mountinfo` (proc(5)).
@@ -16,14 +18,21 @@ pub const FILESYSTEM_TYPE: &str = "fuse.resyncfs";
 pub struct Mounted {
     /// `MAJOR:MINOR` of the mount's device.
     pub device: String,
-    /// Where.
+    /// The mount point.
     pub directory: PathBuf,
-    /// `fuse.resyncfs` for ours.
+    /// [`FILESYSTEM_TYPE`] for ours.
     pub filesystem: String,
-    /// What is mounted.
+    /// The Source, for ours.
     pub source: String,
-    /// Whose mount it is (`user_id=` of FUSE).
+    /// The user who mounted it (`user_id=` of FUSE).
     pub user: Option<u32>,
+}
+
+impl Mounted {
+    /// Whether it is a mount of resyncfs.
+    pub fn is_ours(&self) -> bool {
+        self.filesystem == FILESYSTEM_TYPE
+    }
 }
 
 /// A mount of this process.
@@ -34,12 +43,14 @@ pub struct MountPoint {
 }
 
 impl MountPoint {
-    /// Finds the mount just made at `directory` without asking the mount itself.
+    /// Finds the mount just made at `directory`, without a request to it.
     pub fn find(directory: &Path) -> Result<MountPoint, MountError> {
-        let wrong = |what: &str| MountError::Directory { directory: directory.to_owned(), what: what.to_owned() };
-        match topmost(directory).map_err(|cause| wrong(&format!("/proc/self/mountinfo: {cause}")))? {
+        let wrong = |what: String| MountError::Directory { directory: directory.to_owned(), what };
+        match topmost(directory).map_err(|cause| wrong(format!("/proc/self/mountinfo: {cause}")))? {
             Some(mounted) => Ok(MountPoint { directory: mounted.directory, device: mounted.device }),
-            None => Err(wrong("the mount is not visible here; does this unit have a mount namespace of its own?")),
+            None => Err(wrong(
+                "the mount is not visible here; does this unit have a mount namespace of its own?".to_owned(),
+            )),
         }
     }
 
@@ -48,7 +59,7 @@ impl MountPoint {
         &self.device
     }
 
-    /// Takes the mount out of the tree at once; whoever has files open keeps them. Nothing happens where the mount is gone already.
+    /// Takes the mount out of the tree at once; open files stay open. Does nothing if the mount is gone.
     pub fn detach(&self) -> io::Result<()> {
         match topmost(&self.directory)? {
             Some(mounted) if mounted.device == self.device => unmount(&self.directory, true),
@@ -57,190 +68,133 @@ impl MountPoint {
     }
 }
 
-/// The mounts of this machine that are ours.
+/// The mounts of resyncfs on this machine.
 pub fn ours() -> io::Result<Vec<Mounted>> {
     let mut mounts = all()?;
-    mounts.retain(|mounted| mounted.filesystem == FILESYSTEM_TYPE);
+    mounts.retain(Mounted::is_ours);
     Ok(mounts)
 }
 
-/// `directory` as `/proc/self/mountinfo` writes it: absolute, without links and `..`. The last component is looked into
-/// only where it is a link, because an automount must not be touched from within; it need not exist, nor answer.
-pub fn resolve(directory: &Path) -> io::Result<PathBuf> {
-    let absolute = std::path::absolute(directory)?;
-    // Without the trailing slash that would follow a link.
-    let plain: PathBuf = absolute.components().collect();
-    match (plain.parent(), plain.file_name()) {
-        (Some(parent), Some(name)) if !fs::symlink_metadata(&plain).is_ok_and(|found| found.is_symlink()) => {
-            Ok(fs::canonicalize(parent)?.join(name))
-        }
-        _ => fs::canonicalize(&plain),
-    }
-}
-
-/// The same without looking at `directory` itself, whatever it is: its process may hang.
-pub fn resolve_untouched(directory: &Path) -> io::Result<PathBuf> {
-    let plain: PathBuf = std::path::absolute(directory)?.components().collect();
-    match (plain.parent(), plain.file_name()) {
-        (Some(parent), Some(name)) => Ok(fs::canonicalize(parent)?.join(name)),
-        _ => Ok(plain),
-    }
-}
-
-/// What is at a folder that can be mounted on.
-enum Usable {
-    Free(PathBuf),
-    /// A mount of ours whose process has died.
-    Dead(PathBuf),
-}
-
-/// Checks that `directory` can be mounted on and changes nothing.
-pub fn check(directory: &Path) -> Result<(), MountError> {
-    look(directory).map(|_| ())
-}
-
-/// Checks that `directory` can be mounted on; a dead mount of ours there is detached first. Returns it [resolved](resolve).
-pub fn prepare(directory: &Path) -> Result<PathBuf, MountError> {
-    match look(directory)? {
-        Usable::Free(absolute) => Ok(absolute),
-        Usable::Dead(absolute) => {
-            tracing::warn!(directory = %absolute.display(), "detaching what a dead process left mounted");
-            unmount(&absolute, true).map_err(|cause| MountError::Directory {
-                directory: directory.to_owned(),
-                what: format!("a dead mount cannot be detached: {cause}"),
-            })?;
-            // Below it another may lie.
-            match look(directory)? {
-                Usable::Free(absolute) => Ok(absolute),
-                Usable::Dead(_) => Err(MountError::Directory {
-                    directory: directory.to_owned(),
-                    what: format!(
-                        "several dead mounts lie over each other; detach them with: umount -l {}",
-                        directory.display()
-                    ),
-                }),
-            }
-        }
-    }
-}
-
-fn look(directory: &Path) -> Result<Usable, MountError> {
-    let wrong = |what: String| MountError::Directory { directory: directory.to_owned(), what };
-    let absent = || wrong(format!("there is no such folder; make it with: mkdir -p {}", directory.display()));
-    let absolute = match resolve(directory) {
-        Ok(absolute) => absolute,
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Err(absent()),
-        Err(cause) => return Err(wrong(cause.to_string())),
-    };
-    match fs::metadata(&absolute) {
-        Ok(metadata) if metadata.is_dir() => {}
-        Ok(_) => return Err(wrong("is not a folder".to_owned())),
-        Err(cause) if cause.raw_os_error() == Some(libc::ENOTCONN) => {
-            let dead = topmost(&absolute).map_err(|cause| wrong(cause.to_string()))?;
-            if dead.is_none_or(|mounted| mounted.filesystem != FILESYSTEM_TYPE) {
-                return Err(wrong(format!("{cause}; it is no mount of resyncfs: unmount it first")));
-            }
-            return Ok(Usable::Dead(absolute));
-        }
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Err(absent()),
-        Err(cause) => return Err(wrong(cause.to_string())),
-    }
-    if let Ok(Some(mounted)) = topmost(&absolute)
-        && mounted.filesystem == FILESYSTEM_TYPE
-    {
-        return Err(wrong(format!(
-            "{} is mounted here already; unmount it with: resyncfs unmount {}",
-            mounted.source,
-            directory.display()
-        )));
-    }
-    Ok(Usable::Free(absolute))
-}
-
-/// Detaches what a dead process of ours left mounted at `directory`; nothing else is touched, a live mount neither.
-pub fn detach_dead(directory: &Path) -> io::Result<()> {
-    let absolute = match resolve(directory) {
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(()),
-        resolved => resolved?,
-    };
-    let is_dead = || fs::metadata(&absolute).is_err_and(|cause| cause.raw_os_error() == Some(libc::ENOTCONN));
-    // Each start over a dead mount can have left one more.
-    while topmost(&absolute)?.is_some_and(|mounted| mounted.filesystem == FILESYSTEM_TYPE) && is_dead() {
-        unmount(&absolute, true)?;
-    }
-    Ok(())
-}
-
-/// Unmounts `directory`, as root by umount2(2), else by the setuid helper of fuse3. `lazy` detaches a busy mount.
-pub fn unmount(directory: &Path, lazy: bool) -> io::Result<()> {
-    let path = CString::new(directory.as_os_str().as_bytes())?;
-    let flags = if lazy { libc::MNT_DETACH } else { 0 } | libc::UMOUNT_NOFOLLOW;
-    // SAFETY: `path` is a NUL-terminated string that outlives the call.
-    if unsafe { libc::umount2(path.as_ptr(), flags) } == 0 {
-        return Ok(());
-    }
-    let refused = io::Error::last_os_error();
-    if refused.raw_os_error() != Some(libc::EPERM) {
-        return Err(refused);
-    }
-    let mut helper = Command::new("fusermount3");
-    helper.arg("-u").args(lazy.then_some("-z")).arg("--").arg(directory).stdin(Stdio::null());
-    super::descriptors::give_back(&mut helper);
-    let output = helper.output()?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let kind = if said.contains("busy") { io::ErrorKind::ResourceBusy } else { io::ErrorKind::PermissionDenied };
-    Err(io::Error::new(kind, said.trim().to_owned()))
-}
-
-/// The mount that one sees at `directory`: the last one made there.
+/// The mount that is seen at `directory`: the last one made there.
 pub fn topmost(directory: &Path) -> io::Result<Option<Mounted>> {
     Ok(all()?.into_iter().rev().find(|mounted| mounted.directory == directory))
 }
 
+/// `directory` as `/proc/self/mountinfo` writes it: absolute, without links and `..`. It need not exist. A mount point is not
+/// accessed: its process may hang, and a process below an automount would wait for itself.
+pub fn resolve(directory: &Path) -> io::Result<PathBuf> {
+    // Without the trailing slash that would follow a link.
+    let plain: PathBuf = std::path::absolute(directory)?.components().collect();
+    let (Some(parent), Some(name)) = (plain.parent(), plain.file_name()) else { return fs::canonicalize(&plain) };
+    let resolved = fs::canonicalize(parent)?.join(name);
+    let is_link = || fs::symlink_metadata(&resolved).is_ok_and(|found| found.is_symlink());
+    if topmost(&resolved)?.is_none() && is_link() { fs::canonicalize(&resolved) } else { Ok(resolved) }
+}
+
+/// Checks that `directory` can be mounted on, and detaches dead mounts of ours there. Returns it [resolved](resolve).
+pub fn prepare(directory: &Path) -> Result<PathBuf, MountError> {
+    if let Ok(absolute) = resolve(directory) {
+        detach_dead(&absolute).map_err(|cause| MountError::Directory {
+            directory: directory.to_owned(),
+            what: format!("a dead mount cannot be detached: {cause}"),
+        })?;
+    }
+    check(directory)
+}
+
+/// Checks that `directory` can be mounted on, and changes nothing. Returns it [resolved](resolve).
+pub fn check(directory: &Path) -> Result<PathBuf, MountError> {
+    let shown = directory.display();
+    let wrong = |what: String| MountError::Directory { directory: directory.to_owned(), what };
+    let unusable = |cause: io::Error| match cause.kind() {
+        io::ErrorKind::NotFound => wrong(format!("there is no such folder; make it with: mkdir -p {shown}")),
+        _ => wrong(cause.to_string()),
+    };
+    let absolute = resolve(directory).map_err(unusable)?;
+    let mounted = topmost(&absolute).map_err(unusable)?;
+    let is_ours = mounted.as_ref().is_some_and(Mounted::is_ours);
+    match fs::metadata(&absolute) {
+        Ok(metadata) if !metadata.is_dir() => Err(wrong("is not a folder".to_owned())),
+        Ok(_) => match mounted.filter(Mounted::is_ours) {
+            Some(mounted) => Err(wrong(format!(
+                "{} is mounted here already; unmount it with: resyncfs unmount {shown}",
+                mounted.source
+            ))),
+            None => Ok(absolute),
+        },
+        Err(cause) if is_dead(&cause) && is_ours => Ok(absolute),
+        Err(cause) if is_dead(&cause) => {
+            Err(wrong(format!("{cause}; it is no mount of resyncfs: unmount it first with: umount -l {shown}")))
+        }
+        Err(cause) => Err(unusable(cause)),
+    }
+}
+
+/// Whether an access failed because the process of a FUSE mount has died.
+fn is_dead(cause: &io::Error) -> bool {
+    Errno::from_io_error(cause) == Some(Errno::NOTCONN)
+}
+
+/// Detaches the mounts of ours at `directory` whose processes have died; touches no other mount.
+pub fn detach_dead(directory: &Path) -> io::Result<()> {
+    // Each start over a dead mount can have left one more.
+    while topmost(directory)?.is_some_and(|it| it.is_ours()) && fs::metadata(directory).is_err_and(|it| is_dead(&it)) {
+        tracing::warn!(directory = %directory.display(), "the mount of a dead process is detached");
+        unmount(directory, true)?;
+    }
+    Ok(())
+}
+
+/// Unmounts `directory`, as root by umount2(2), else by the setuid helper of fuse3. `lazy` detaches a mount in use.
+pub fn unmount(directory: &Path, lazy: bool) -> io::Result<()> {
+    let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    match rustix::mount::unmount(directory, flags | UnmountFlags::NOFOLLOW) {
+        Err(Errno::PERM) => {}
+        result => return Ok(result?),
+    }
+    let mut helper = Command::new("fusermount3");
+    helper.arg("-u").args(lazy.then_some("-z")).arg("--").arg(directory).stdin(Stdio::null());
+    let output = helper.output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let message = String::from_utf8_lossy(&output.stderr);
+    let kind = if message.contains("busy") { io::ErrorKind::ResourceBusy } else { io::ErrorKind::PermissionDenied };
+    Err(io::Error::new(kind, message.trim().to_owned()))
+}
+
 fn all() -> io::Result<Vec<Mounted>> {
-    Ok(fs::read("/proc/self/mountinfo")?.split(|octet| *octet == b'\n').filter_map(parse).collect())
+    Ok(fs::read("/proc/self/mountinfo")?.split(|byte| *byte == b'\n').filter_map(parse).collect())
 }
 
 /// `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`
+///
+/// As bytes: one name that is no UTF-8, of any mount of the machine, must not hide ours.
 fn parse(line: &[u8]) -> Option<Mounted> {
-    let mut fields = line.split(|octet| *octet == b' ');
+    let mut fields = line.split(|byte| *byte == b' ');
     let device = fields.nth(2)?;
     let directory = fields.nth(1)?;
-    let mut after_separator = fields.skip_while(|field| *field != b"-").skip(1);
-    let filesystem = after_separator.next()?;
-    let source = after_separator.next()?;
-    let options = after_separator.next().unwrap_or_default().split(|octet| *octet == b',');
-    let user = options.filter_map(|option| option.strip_prefix(b"user_id=")).next();
+    let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
+    let (filesystem, source, options) = (fields.next()?, fields.next()?, fields.next().unwrap_or_default());
+    let user = options.split(|byte| *byte == b',').find_map(|option| option.strip_prefix(b"user_id="));
+    let text = |field: Vec<u8>| String::from_utf8_lossy(&field).into_owned();
     Some(Mounted {
-        device: String::from_utf8_lossy(device).into_owned(),
-        directory: PathBuf::from(std::ffi::OsString::from_vec(unescape(directory))),
-        filesystem: String::from_utf8_lossy(filesystem).into_owned(),
-        source: String::from_utf8_lossy(&unescape(source)).into_owned(),
-        user: user.and_then(|user| std::str::from_utf8(user).ok()?.parse().ok()),
+        device: text(device.to_owned()),
+        directory: OsString::from_vec(unescape(directory)).into(),
+        filesystem: text(filesystem.to_owned()),
+        source: text(unescape(source)),
+        user: user.and_then(|user| str::from_utf8(user).ok()?.parse().ok()),
     })
 }
 
 /// Undoes the kernel's `\040` for blank, tab, newline and backslash.
 fn unescape(field: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let [first, tail @ ..] = rest {
-        let octal = tail.get(..3).filter(|_| *first == b'\\').and_then(|digits| {
-            digits.iter().try_fold(0u32, |value, digit| (*digit as char).to_digit(8).map(|digit| value * 8 + digit))
-        });
-        match octal {
-            Some(value) => {
-                plain.push(value as u8);
-                rest = &tail[3..];
-            }
-            None => {
-                plain.push(*first);
-                rest = tail;
-            }
-        }
+    let mut parts = field.split(|byte| *byte == b'\\');
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (digits, rest) = part.split_at(part.len().min(3));
+        plain.extend(str::from_utf8(digits).ok().and_then(|digits| u8::from_str_radix(digits, 8).ok()));
+        plain.extend_from_slice(rest);
     }
     plain
 }
@@ -269,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_not_there_says_how_to_make_it() {
+    fn a_missing_folder_is_reported_with_mkdir() {
         let parent = tempfile::tempdir().unwrap();
         let absent = parent.path().join("absent");
 

@@ -1,119 +1,116 @@
-//! What each mount of this machine writes down about itself, so that it is found without being touched: whoever looks at
-//! the mount point of a process that hangs, hangs with it.
+//! Which mounts run: one locked file for each. A mount is found without touching its mount point, where the caller would
+//! hang if its process hangs.
 //!
 //! ```text
-//! /run/resyncfs/              of mounts that root made; everybody may read it
-//! $XDG_RUNTIME_DIR/resyncfs/  of a user's, else /run/user/UID/resyncfs/, else /tmp/resyncfs-UID/
-//!   mount-…                   one mount: a JSON object a line, the last one counts; flock'ed by its process while it lives
+//! /run/resyncfs/           mounts of root; readable by all users
+//! /run/user/UID/resyncfs/  mounts of a user; /tmp/resyncfs-UID/ if that cannot be used
+//!   starting-PID.json      a mount whose first tree is being made
+//!   MAJOR:MINOR.json       a mount, by the number of its device
 //! ```
 //!
-//! A folder is believed about the mounts of its owner alone. What a process that was killed leaves behind is swept away by
-//! the next one.
+//! A file holds a [`Record`]. Its process keeps an flock(2) on it, so an unlocked file is of a process that was killed: the
+//! next mount of this user removes it. A folder is believed about the mounts of its owner alone.
 
 use super::point::{self, Mounted};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::fd::AsRawFd;
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Where root's mounts are written down.
-const OF_ROOT: &str = "/run/resyncfs";
+/// How the name of a file begins before the mount is there.
+const STARTING: &str = "starting-";
 
-/// How the files' names begin, once they are locked and whole.
-const PREFIX: &str = "mount-";
-
-/// Octets of a file that are read.
+/// Bytes of a file that are read.
 const LONGEST: u64 = 64 << 10;
 
-/// Files of one folder that are looked at: another user may make as many as they like.
+/// Entries of one folder that are read: another user may make any number.
 const MOST: usize = 4096;
 
-/// What a process writes down of its mount.
+/// What a process records of its mount.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// The Source, without credentials.
     pub source: String,
-    /// Where it is, or will be, mounted.
+    /// The mount point.
     pub directory: PathBuf,
     /// The process.
     pub process: u32,
     /// The control socket.
     pub socket: PathBuf,
-    /// `MAJOR:MINOR` of the mount's device; `None` before it is mounted.
-    pub device: Option<String>,
 }
 
-/// The file of a mount; taken away when this is dropped.
+/// The record of a mount of this process, removed when it is dropped.
 #[derive(Debug)]
 pub struct Registration {
     file: File,
+    folder: PathBuf,
     path: PathBuf,
-    record: Record,
 }
 
 impl Registration {
-    /// Writes `record` down for this user.
-    pub fn new(record: Record) -> io::Result<Registration> {
-        let mut refused = None;
-        for folder in own_folders() {
-            match Registration::within(&folder, record.clone()) {
-                Ok(registration) => return Ok(registration),
-                Err(cause) => refused = Some(cause),
-            }
-        }
-        Err(refused.unwrap_or_else(|| io::Error::from(io::ErrorKind::NotFound)))
+    /// Records a mount of this user that is being started.
+    pub fn starting(record: &Record) -> io::Result<Registration> {
+        let [usual, other] = folders(user());
+        Registration::within(&usual, record).or_else(|_| Registration::within(&other, record))
     }
 
-    fn within(folder: &Path, record: Record) -> io::Result<Registration> {
+    fn within(folder: &Path, record: &Record) -> io::Result<Registration> {
         make(folder)?;
-        sweep(folder);
-        let mut beside = tempfile::Builder::new().prefix(".").tempfile_in(folder)?;
-        beside.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
-        if !lock(beside.as_file(), libc::LOCK_EX) {
-            return Err(io::Error::last_os_error());
-        }
-        write_line(beside.as_file_mut(), &record)?;
-        let name = beside.path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let path = folder.join(format!("{PREFIX}{}", name.trim_start_matches('.')));
-        let file = beside.persist_noclobber(&path).map_err(|refused| refused.error)?;
-        Ok(Registration { file, path, record })
+        let _turn = turn(folder)?;
+        remove_dead(folder)?;
+        let path = folder.join(format!("{STARTING}{}.json", record.process));
+        // Nobody else can open it, and lock it, before it is locked here.
+        let file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
+        let registration = Registration { file, folder: folder.to_owned(), path };
+        flock(&registration.file, FlockOperation::LockExclusive)?;
+        serde_json::to_writer(&registration.file, record)?;
+        registration.file.set_permissions(Permissions::from_mode(0o644))?;
+        Ok(registration)
     }
 
-    /// It is mounted now.
+    /// The mount is there, with this device (`MAJOR:MINOR`). Replaces the record of an earlier mount with the same device.
     pub fn mounted(&mut self, device: &str) -> io::Result<()> {
-        self.record.device = Some(device.to_owned());
-        write_line(&mut self.file, &self.record)
+        let _turn = turn(&self.folder)?;
+        let path = self.folder.join(format!("{device}.json"));
+        fs::rename(&self.path, &path)?;
+        self.path = path;
+        Ok(())
+    }
+
+    fn remove(&self) -> io::Result<()> {
+        let _turn = turn(&self.folder)?;
+        // The kernel may have given the device to a later mount, which has replaced this record by its own.
+        if fs::metadata(&self.path)?.ino() == self.file.metadata()?.ino() {
+            fs::remove_file(&self.path)
+        } else {
+            Ok(())
+        }
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        if let Err(cause) = fs::remove_file(&self.path) {
-            tracing::debug!(%cause, file = %self.path.display(), "this mount is not written down any more");
+        if let Err(cause) = self.remove() {
+            tracing::debug!(%cause, file = %self.path.display(), "the record of this mount is not removed");
         }
     }
 }
 
-fn write_line(file: &mut File, record: &Record) -> io::Result<()> {
-    let mut line = serde_json::to_vec(record)?;
-    line.push(b'\n');
-    file.write_all(&line)
-}
-
-/// How a mount stands, as far as can be told without asking it anything.
+/// The state of a mount, as it can be seen without asking its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// Its process makes the first tree.
     Starting,
     /// Mounted, and its process lives.
     Living,
-    /// Mounted, and its process has died: whoever looks gets ENOTCONN.
+    /// Mounted, and its process has died: every access fails with ENOTCONN.
     Dead,
-    /// Out of the tree, or in another mount namespace; its process lives.
+    /// No longer in the tree, or in another mount namespace; its process lives.
     Detached,
-    /// Mounted; nothing that may be read here tells of its process.
+    /// Mounted; no record that this user may read shows its process.
     Unknown,
 }
 
@@ -122,73 +119,72 @@ pub enum Standing {
 pub struct Known {
     /// The Source, without credentials.
     pub source: String,
-    /// Where.
+    /// The mount point.
     pub directory: PathBuf,
-    /// Whose.
+    /// The user who mounted it.
     pub user: Option<u32>,
     /// The process that serves it, or did.
     pub process: Option<u32>,
     /// Its control socket.
     pub socket: Option<PathBuf>,
-    /// How it stands.
+    /// Its state.
     pub standing: Standing,
 }
 
-/// Every mount of ours that this process can see or finds written down, in the order of their directories.
+impl Known {
+    fn new(mounted: &Mounted, recorded: Option<&Recorded>) -> Known {
+        Known {
+            source: mounted.source.clone(),
+            directory: mounted.directory.clone(),
+            user: mounted.user,
+            process: recorded.map(|it| it.record.process),
+            socket: recorded.map(|it| it.record.socket.clone()),
+            standing: match recorded {
+                Some(recorded) if recorded.lives => Standing::Living,
+                Some(_) => Standing::Dead,
+                None => Standing::Unknown,
+            },
+        }
+    }
+}
+
+/// Every mount of ours that this process sees, or of which it finds a record, sorted by mount point.
 pub fn mounts() -> io::Result<Vec<Known>> {
-    let written = folders().iter().flat_map(|folder| read(folder)).collect();
     let mounted = point::ours()?;
-    Ok(known(mounted.clone(), &mounted, written))
+    let recorded = recorded(&mounted);
+    Ok(known(&mounted, recorded))
 }
 
 /// The mount that is seen at `directory`, as `/proc/self/mountinfo` writes it.
 pub fn mount_at(directory: &Path) -> io::Result<Option<Known>> {
-    let written = folders().iter().flat_map(|folder| read(folder)).collect();
-    let mounted = point::topmost(directory)?.filter(|mounted| mounted.filesystem == point::FILESYSTEM_TYPE);
-    let Some(mounted) = mounted else { return Ok(None) };
-    let found = known(vec![mounted], &point::ours()?, written);
-    Ok(found.into_iter().find(|known| matches!(known.standing, Standing::Living | Standing::Dead | Standing::Unknown)))
+    let Some(mounted) = point::topmost(directory)?.filter(Mounted::is_ours) else { return Ok(None) };
+    let all = point::ours()?;
+    let recorded = recorded(&all);
+    Ok(Some(Known::new(&mounted, record_of(&mounted, &all, &recorded))))
 }
 
-/// A file of a register.
+/// A record as it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Written {
+struct Recorded {
     record: Record,
+    /// `None` before it is mounted.
+    device: Option<String>,
     user: u32,
     lives: bool,
 }
 
-/// What is `mounted`, with what is written down of it; `all` that is mounted of ours.
-fn known(mounted: Vec<Mounted>, all: &[Mounted], written: Vec<Written>) -> Vec<Known> {
-    let mut known: Vec<Known> = mounted
-        .into_iter()
-        .map(|mounted| {
-            let told = told_of(&mounted, all, &written);
-            Known {
-                user: mounted.user,
-                process: told.map(|told| told.record.process),
-                socket: told.map(|told| told.record.socket.clone()),
-                standing: match told {
-                    Some(told) if told.lives => Standing::Living,
-                    Some(_) => Standing::Dead,
-                    None => Standing::Unknown,
-                },
-                source: mounted.source,
-                directory: mounted.directory,
-            }
-        })
-        .collect();
-    for Written { record, user, .. } in written.into_iter().filter(|written| written.lives) {
-        let standing = if record.device.is_some() { Standing::Detached } else { Standing::Starting };
-        let is_told = |known: &Known| known.process == Some(record.process) && known.user.is_none_or(|of| of == user);
-        if !known.iter().any(is_told) {
+fn known(mounted: &[Mounted], recorded: Vec<Recorded>) -> Vec<Known> {
+    let mut known: Vec<Known> = mounted.iter().map(|it| Known::new(it, record_of(it, mounted, &recorded))).collect();
+    for Recorded { record, device, user, .. } in recorded.into_iter().filter(|recorded| recorded.lives) {
+        let is_same = |known: &Known| known.process == Some(record.process) && known.user.is_none_or(|of| of == user);
+        if !known.iter().any(is_same) {
             known.push(Known {
                 source: record.source,
                 directory: record.directory,
                 user: Some(user),
                 process: Some(record.process),
                 socket: Some(record.socket),
-                standing,
+                standing: if device.is_some() { Standing::Detached } else { Standing::Starting },
             });
         }
     }
@@ -196,126 +192,111 @@ fn known(mounted: Vec<Mounted>, all: &[Mounted], written: Vec<Written>) -> Vec<K
     known
 }
 
-/// What is written down of this mount, where that is certain. Numbers of devices are given again: to another directory while the
-/// process that had it before is still ending, and to the same one before its new process has written it down.
-///
-/// Of a mount that was moved (`mount --move`, or a folder above it renamed) nothing is certain: it looks as one of the same Source
-/// does that was given the device of a process that is still ending, and that nothing is written down of. A command to the one
-/// must not reach the other, so neither is told.
-fn told_of<'w>(mounted: &Mounted, all: &[Mounted], written: &'w [Written]) -> Option<&'w Written> {
-    let of_user = |it: &&Written| mounted.user.is_none_or(|user| user == it.user);
-    let has_device = |it: &&Written| it.record.device.as_ref() == Some(&mounted.device);
-    let is_here = |it: &&Written| it.record.directory == mounted.directory;
-    let is_where_it_says =
-        |it: &&Written| all.iter().any(|one| one.device == mounted.device && one.directory == it.record.directory);
-    let living = || written.iter().filter(of_user).filter(|it| it.lives);
-    let here = living().find(|it| has_device(it) && is_here(it));
-    // A directory shows it that is bound to it.
-    let bound = || living().find(|it| has_device(it) && is_where_it_says(it));
-    let begins = living().any(|it| it.record.device.is_none() && is_here(&it));
-    let dead = || written.iter().filter(of_user).find(|it| !it.lives && has_device(it) && is_here(it) && !begins);
-    here.or_else(bound).or_else(dead)
+/// The record of this mount, if that is certain: a command to one mount must not reach another. The kernel gives the device of a
+/// mount to another one while the first process is still ending, so the mount point counts too. A mount that was moved
+/// (`mount --move`) therefore has no record.
+fn record_of<'r>(mounted: &Mounted, all: &[Mounted], recorded: &'r [Recorded]) -> Option<&'r Recorded> {
+    let has_device = |it: &Recorded| it.device.as_ref() == Some(&mounted.device);
+    let is_here = |it: &Recorded| it.record.directory == mounted.directory;
+    // Also where another folder is bound to the mount point.
+    let shows_device =
+        |it: &Recorded| all.iter().any(|one| one.device == mounted.device && one.directory == it.record.directory);
+    let find = |matches: &dyn Fn(&Recorded) -> bool| {
+        recorded.iter().find(|it| mounted.user.is_none_or(|user| user == it.user) && matches(it))
+    };
+    find(&|it| it.lives && has_device(it) && shows_device(it))
+        // It was mounted a moment ago.
+        .or_else(|| find(&|it| it.lives && it.device.is_none() && is_here(it)))
+        .or_else(|| find(&|it| !it.lives && has_device(it) && is_here(it)))
 }
 
-/// What is written down in a folder; nothing where it cannot be read.
-fn read(folder: &Path) -> Vec<Written> {
-    let Ok(user) = owner(folder) else { return Vec::new() };
-    files(folder).into_iter().filter_map(|path| read_file(&path, user)).collect()
+/// The records of root, of this user, of the users who mounted `mounted`, and of those who are logged in.
+fn recorded(mounted: &[Mounted]) -> Vec<Recorded> {
+    let logged_in = fs::read_dir("/run/user").into_iter().flatten().flatten();
+    let logged_in = logged_in.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let users: BTreeSet<u32> = mounted.iter().filter_map(|it| it.user).chain(logged_in).chain([0, user()]).collect();
+    users.into_iter().flat_map(|user| folders(user).map(|folder| read(&folder, user))).flatten().collect()
 }
 
-fn files(folder: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    let ours = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with(PREFIX);
-    entries.flatten().filter(ours).take(MOST).map(|entry| entry.path()).collect()
+/// The folders where mounts of `user` are recorded; the first that can be used is.
+fn folders(user: u32) -> [PathBuf; 2] {
+    let runtime = if user == 0 { "/run/resyncfs".to_owned() } else { format!("/run/user/{user}/resyncfs") };
+    [runtime.into(), format!("/tmp/resyncfs-{user}").into()]
 }
 
-fn read_file(path: &Path, user: u32) -> Option<Written> {
-    let file = File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).ok()?;
+fn user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// The records in a folder of `user`; none if it cannot be read or believed.
+fn read(folder: &Path, user: u32) -> Vec<Recorded> {
+    if check(folder, user).is_err() {
+        return Vec::new();
+    }
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().take(MOST);
+    entries.filter_map(|entry| read_file(&entry.path(), user)).collect()
+}
+
+fn read_file(path: &Path, user: u32) -> Option<Recorded> {
+    let name = path.file_name()?.to_str()?.strip_suffix(".json")?;
+    let file = open(path).ok()?;
     let metadata = file.metadata().ok()?;
     if !metadata.is_file() || metadata.uid() != user {
         return None;
     }
     let mut text = Vec::new();
-    io::Read::read_to_end(&mut io::Read::take(&file, LONGEST), &mut text).ok()?;
-    let mut lines = text.split(|octet| *octet == b'\n').rev();
-    let record = lines.find_map(|line| serde_json::from_slice(line).ok())?;
-    Some(Written { record, user, lives: !lock(&file, libc::LOCK_SH) })
+    (&file).take(LONGEST).read_to_end(&mut text).ok()?;
+    let device = (!name.starts_with(STARTING)).then(|| name.to_owned());
+    Some(Recorded { record: serde_json::from_slice(&text).ok()?, device, user, lives: is_locked(&file) })
 }
 
-/// Takes away what processes that were killed have left behind, once their mounts are gone too.
-fn sweep(folder: &Path) {
-    let Ok(mounted) = point::ours() else { return };
-    let Ok(user) = owner(folder) else { return };
-    for path in files(folder) {
-        let is_mounted =
-            |written: &Written| mounted.iter().any(|mounted| Some(&mounted.device) == written.record.device.as_ref());
-        if read_file(&path, user).is_some_and(|written| !written.lives && !is_mounted(&written)) {
-            let _ = fs::remove_file(&path);
+fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)
+}
+
+/// Whether a process holds the lock of a record. Must be asked by a descriptor that does not hold it.
+fn is_locked(file: &File) -> bool {
+    flock(file, FlockOperation::NonBlockingLockShared).is_err()
+}
+
+/// Removes what killed processes have left behind, unless their mounts are still there.
+fn remove_dead(folder: &Path) -> io::Result<()> {
+    let mounted = point::ours()?;
+    for entry in fs::read_dir(folder)?.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(device) = name.strip_suffix(".json") else { continue };
+        let is_left = || open(&entry.path()).is_ok_and(|file| !is_locked(&file));
+        if !mounted.iter().any(|mounted| mounted.device == device) && is_left() {
+            let _ = fs::remove_file(entry.path());
         }
     }
+    Ok(())
 }
 
-/// Where this user's mounts may be written down, the best place first.
-fn own_folders() -> Vec<PathBuf> {
-    // SAFETY: geteuid has no preconditions and cannot fail.
-    let user = unsafe { libc::geteuid() };
-    let named = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
-    let of_login = PathBuf::from(format!("/run/user/{user}"));
-    let mut folders = Vec::new();
-    if user == 0 {
-        folders.push(PathBuf::from(OF_ROOT));
-    } else {
-        folders.extend(named.map(|folder| folder.join("resyncfs")));
-        folders.push(of_login.join("resyncfs"));
-    }
-    folders.push(PathBuf::from(format!("/tmp/resyncfs-{user}")));
-    folders.dedup();
-    folders
+/// One mount of this user at a time starts, ends, or takes its name. Only this user can open the lock.
+fn turn(folder: &Path) -> io::Result<File> {
+    let lock = File::options().write(true).create(true).truncate(false).mode(0o600).open(folder.join(".lock"))?;
+    flock(&lock, FlockOperation::LockExclusive)?;
+    Ok(lock)
 }
 
-/// Where mounts are written down that this user may know of.
-fn folders() -> Vec<PathBuf> {
-    let mut folders = own_folders();
-    folders.push(PathBuf::from(OF_ROOT));
-    let below = |folder: &str| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    // Those of others can be read by root alone.
-    folders.extend(below("/run/user").map(|user| user.join("resyncfs")));
-    let is_register =
-        |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("resyncfs-"));
-    folders.extend(below("/tmp").filter(is_register));
-    folders.sort();
-    folders.dedup();
-    folders
-}
-
-/// Makes a folder that nobody else can write to, or finds that it is one.
+/// Makes a folder of this user, or checks that it is one.
 fn make(folder: &Path) -> io::Result<()> {
-    let mode = if folder == Path::new(OF_ROOT) { 0o755 } else { 0o700 };
-    match fs::DirBuilder::new().mode(mode).create(folder) {
-        Err(cause) if cause.kind() != io::ErrorKind::AlreadyExists => return Err(cause),
-        _ => {}
+    let mode = if folder.starts_with("/run/resyncfs") { 0o755 } else { 0o700 };
+    match DirBuilder::new().mode(mode).create(folder) {
+        Err(cause) if cause.kind() != io::ErrorKind::AlreadyExists => Err(cause),
+        _ => check(folder, user()),
     }
-    // SAFETY: geteuid has no preconditions and cannot fail.
-    let user = unsafe { libc::geteuid() };
-    if owner(folder)? == user { Ok(()) } else { Err(io::Error::from(io::ErrorKind::PermissionDenied)) }
 }
 
-/// Whose folder it is; an error where it is none, or others may write to it.
-fn owner(folder: &Path) -> io::Result<u32> {
+/// An error unless this is a folder of `user` to which no other user can write.
+fn check(folder: &Path, user: u32) -> io::Result<()> {
     let metadata = fs::symlink_metadata(folder)?;
-    if !metadata.is_dir() {
-        return Err(io::Error::from(io::ErrorKind::NotADirectory));
+    match metadata.is_dir() && metadata.uid() == user && metadata.mode() & 0o022 == 0 {
+        true => Ok(()),
+        false => Err(io::Error::from(io::ErrorKind::PermissionDenied)),
     }
-    if metadata.mode() & 0o022 != 0 {
-        return Err(io::Error::from(io::ErrorKind::PermissionDenied));
-    }
-    Ok(metadata.uid())
-}
-
-/// Whether the lock could be had. It ends with the descriptor.
-fn lock(file: &File, kind: libc::c_int) -> bool {
-    // SAFETY: the descriptor is open; the call touches no memory of ours.
-    unsafe { libc::flock(file.as_raw_fd(), kind | libc::LOCK_NB) == 0 }
 }
 
 #[cfg(test)]
@@ -324,18 +305,17 @@ mod tests {
 
     const USER: u32 = 7;
 
-    fn record(process: u32, device: Option<&str>) -> Record {
+    fn record(process: u32) -> Record {
         Record {
             source: "http://h/".into(),
             directory: format!("/mnt/{process}").into(),
             process,
             socket: "/cache/control".into(),
-            device: device.map(str::to_owned),
         }
     }
 
-    fn written(process: u32, device: Option<&str>, lives: bool) -> Written {
-        Written { record: record(process, device), user: USER, lives }
+    fn found(process: u32, device: Option<&str>, lives: bool) -> Recorded {
+        Recorded { record: record(process), device: device.map(str::to_owned), user: USER, lives }
     }
 
     fn mounted(device: &str, directory: &str) -> Mounted {
@@ -348,124 +328,132 @@ mod tests {
         }
     }
 
-    fn standings(mounted: Vec<Mounted>, written: Vec<Written>) -> Vec<(String, Standing)> {
-        let shown = |known: Known| (known.directory.display().to_string(), known.standing);
-        let all = mounted.clone();
-        known(mounted, &all, written).into_iter().map(shown).collect()
+    fn shown(mounted: &[Mounted], recorded: Vec<Recorded>) -> Vec<(String, Standing)> {
+        let all = known(mounted, recorded).into_iter();
+        all.map(|known| (known.directory.display().to_string(), known.standing)).collect()
+    }
+
+    fn expected<const N: usize>(all: [(&str, Standing); N]) -> Vec<(String, Standing)> {
+        all.map(|(directory, standing)| (directory.to_owned(), standing)).into()
     }
 
     #[test]
-    fn a_mount_stands_as_its_process_does() {
-        let all = standings(
-            vec![mounted("0:1", "/mnt/1"), mounted("0:2", "/mnt/2"), mounted("0:3", "/mnt/3")],
+    fn a_mount_has_the_state_of_its_process() {
+        let all = shown(
+            &[mounted("0:1", "/mnt/1"), mounted("0:2", "/mnt/2"), mounted("0:3", "/mnt/3")],
             vec![
-                written(1, Some("0:1"), true),
-                written(2, Some("0:2"), false),
-                written(4, None, true),
-                written(5, Some("0:5"), true),
-                written(6, None, false),
+                found(1, Some("0:1"), true),
+                found(2, Some("0:2"), false),
+                found(4, None, true),
+                found(5, Some("0:5"), true),
+                found(6, None, false),
             ],
         );
 
-        let expected = [
-            ("/mnt/1", Standing::Living),
-            ("/mnt/2", Standing::Dead),
-            ("/mnt/3", Standing::Unknown),
-            ("/mnt/4", Standing::Starting),
-            ("/mnt/5", Standing::Detached),
-        ];
-        assert_eq!(all, expected.map(|(directory, standing)| (directory.to_owned(), standing)));
-    }
-
-    #[test]
-    fn a_device_that_was_given_again_is_its_new_mounts() {
-        let all = standings(
-            vec![mounted("0:1", "/mnt/2")],
-            vec![written(1, Some("0:1"), false), written(2, Some("0:1"), true)],
+        assert_eq!(
+            all,
+            expected([
+                ("/mnt/1", Standing::Living),
+                ("/mnt/2", Standing::Dead),
+                ("/mnt/3", Standing::Unknown),
+                ("/mnt/4", Standing::Starting),
+                ("/mnt/5", Standing::Detached),
+            ])
         );
-
-        assert_eq!(all, [("/mnt/2".to_owned(), Standing::Living)]);
     }
 
     #[test]
-    fn a_device_that_was_given_again_is_not_the_mount_of_a_process_that_is_still_ending() {
-        let ending = written(1, Some("0:1"), true);
-        let mount = mounted("0:1", "/mnt/2");
+    fn a_mount_is_found_before_its_record_has_its_device() {
+        // Also over a mount whose process was killed.
+        for others in [vec![], vec![found(1, Some("0:1"), false)]] {
+            let all = shown(&[mounted("0:1", "/mnt/1")], [others, vec![found(1, None, true)]].concat());
 
-        for others in [vec![written(2, Some("0:1"), true)], vec![]] {
-            let has_written = !others.is_empty();
-            let written = [vec![ending.clone()], others].concat();
-            let found = known(vec![mount.clone()], std::slice::from_ref(&mount), written).remove(1);
-
-            assert_eq!(found.directory, PathBuf::from("/mnt/2"));
-            assert_eq!(found.process, has_written.then_some(2));
-            assert_eq!(found.standing, if has_written { Standing::Living } else { Standing::Unknown });
+            assert_eq!(all, expected([("/mnt/1", Standing::Living)]));
         }
     }
 
     #[test]
-    fn a_mount_over_one_whose_process_was_killed_is_not_dead_before_it_is_written_down() {
-        let (killed, next) = (written(1, Some("0:1"), false), written(1, None, true));
+    fn a_reused_device_is_not_the_mount_of_the_process_before() {
+        let ending = found(1, Some("0:1"), true);
 
-        let all = standings(vec![mounted("0:1", "/mnt/1")], vec![killed, next]);
+        let all = shown(&[mounted("0:1", "/mnt/2")], vec![ending.clone()]);
+        assert_eq!(all, expected([("/mnt/1", Standing::Detached), ("/mnt/2", Standing::Unknown)]));
 
-        let expected = [Standing::Unknown, Standing::Starting];
-        assert_eq!(all, expected.map(|standing| ("/mnt/1".to_owned(), standing)));
+        let all = shown(&[mounted("0:1", "/mnt/2")], vec![ending, found(2, Some("0:1"), true)]);
+        assert_eq!(all, expected([("/mnt/1", Standing::Detached), ("/mnt/2", Standing::Living)]));
     }
 
     #[test]
-    fn a_directory_that_is_bound_to_a_mount_is_served_by_its_process() {
-        let all = standings(
-            vec![mounted("0:1", "/mnt/1"), mounted("0:1", "/srv/bound")],
-            vec![written(1, Some("0:1"), true)],
-        );
+    fn a_directory_bound_to_a_mount_is_served_by_its_process() {
+        let all = shown(&[mounted("0:1", "/mnt/1"), mounted("0:1", "/srv/bound")], vec![found(1, Some("0:1"), true)]);
 
-        assert_eq!(all, ["/mnt/1", "/srv/bound"].map(|directory| (directory.to_owned(), Standing::Living)));
+        assert_eq!(all, expected([("/mnt/1", Standing::Living), ("/srv/bound", Standing::Living)]));
     }
 
     #[test]
-    fn nobody_is_believed_about_the_mounts_of_others() {
-        let lie = Written { user: USER + 1, ..written(1, Some("0:1"), true) };
+    fn a_record_of_another_user_is_not_believed() {
+        let lie = Recorded { user: USER + 1, ..found(1, Some("0:1"), true) };
 
-        let mount = mounted("0:1", "/mnt/1");
-        let all = known(vec![mount.clone()], &[mount], vec![lie]);
+        let all = known(&[mounted("0:1", "/mnt/1")], vec![lie]);
 
         assert_eq!((all[0].standing, &all[0].socket), (Standing::Unknown, &None));
     }
 
-    #[test]
-    fn what_is_written_down_lives_as_long_as_its_process_and_is_swept_away() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut registration = Registration::within(folder.path(), record(1, None)).unwrap();
-        assert_eq!(read(folder.path())[0].record.device, None);
-
-        registration.mounted("0:999999").unwrap();
-
-        let read_now = read(folder.path());
-        assert_eq!(read_now.len(), 1);
-        assert_eq!((read_now[0].record.device.as_deref(), read_now[0].lives), (Some("0:999999"), true));
-
-        // As a process that is killed: the lock goes, the file stays.
-        let (file, path) = (registration.file.try_clone().unwrap(), registration.path.clone());
-        let kept = fs::read(&path).unwrap();
-        drop((registration, file));
-        fs::write(&path, kept).unwrap();
-        assert!(!read(folder.path())[0].lives);
-
-        let next = Registration::within(folder.path(), record(2, None)).unwrap();
-        assert_eq!(read(folder.path()).len(), 1, "what was left behind is gone");
-        drop(next);
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    fn names(folder: &Path) -> Vec<String> {
+        let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name != ".lock").collect()
     }
 
     #[test]
-    fn a_folder_that_others_may_write_to_is_not_believed() {
+    fn a_record_lives_as_long_as_its_process() {
         let folder = tempfile::tempdir().unwrap();
-        let _registration = Registration::within(folder.path(), record(1, None)).unwrap();
+        let mut registration = Registration::within(folder.path(), &record(1)).unwrap();
+        let starting = read(folder.path(), user());
+        assert_eq!((&starting[0].record, &starting[0].device, starting[0].lives), (&record(1), &None, true));
 
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        registration.mounted("0:999999").unwrap();
 
-        assert_eq!(read(folder.path()), []);
-        assert!(Registration::within(folder.path(), record(2, None)).is_err());
+        assert_eq!(names(folder.path()), ["0:999999.json"]);
+        let mounted = read(folder.path(), user());
+        assert_eq!((mounted[0].device.as_deref(), mounted[0].lives), (Some("0:999999"), true));
+        drop(registration);
+        assert_eq!(names(folder.path()), [""; 0]);
+    }
+
+    #[test]
+    fn the_record_of_a_killed_process_is_removed_by_the_next() {
+        let folder = tempfile::tempdir().unwrap();
+        for killed in ["0:999999.json", "starting-1.json"] {
+            fs::write(folder.path().join(killed), serde_json::to_vec(&record(1)).unwrap()).unwrap();
+        }
+        assert!(read(folder.path(), user()).iter().all(|recorded| !recorded.lives));
+
+        let _next = Registration::within(folder.path(), &record(2)).unwrap();
+
+        assert_eq!(names(folder.path()), ["starting-2.json"]);
+    }
+
+    #[test]
+    fn an_ending_mount_leaves_the_record_of_a_later_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut ending = Registration::within(folder.path(), &record(1)).unwrap();
+        let mut later = Registration::within(folder.path(), &record(2)).unwrap();
+        ending.mounted("0:999999").unwrap();
+        later.mounted("0:999999").unwrap();
+
+        drop(ending);
+
+        assert_eq!(read(folder.path(), user())[0].record, record(2));
+    }
+
+    #[test]
+    fn a_folder_that_others_may_write_to_is_not_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let _registration = Registration::within(folder.path(), &record(1)).unwrap();
+
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
+
+        assert_eq!(read(folder.path(), user()), []);
+        assert!(Registration::within(folder.path(), &record(2)).is_err());
     }
 }

@@ -1,65 +1,61 @@
-//! What a service manager is told of this mount (sd_notify(3)), where one listens.
+//! Messages to a service manager (sd_notify(3)), if one listens.
 //!
-//! While the first tree is made: its progress, and more time as long as there is some. Then that the tree is there, one
-//! line about it whenever it changes, and a sign of life as often as the manager wants one, which is not given when
-//! a FUSE thread hangs, the runtime does not come to it, or the synchronizer is gone.
+//! During the first tree: progress, and more time while there is some. Then that the mount is ready, one line about it at each
+//! change, and a sign of life as often as the manager wants one. There is no sign of life if a FUSE thread hangs, the runtime
+//! does not run, or the synchronizer has ended.
 
 use crate::catalog::Catalog;
 use crate::fs::heartbeat::Heartbeat;
+use crate::fs::invalidator::Notices;
 use crate::sync::Stage;
 use crate::sync::command::Command;
 use crate::sync::status::{RefreshOutcome, Status};
 use sd_notify::NotifyState;
+use std::mem::discriminant;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Interval, MissedTickBehavior};
 
 /// Between two lines about a first tree.
 const STEP: Duration = Duration::from_secs(1);
 
-/// A first tree of which no more has come or been read for so long hangs. Each request has a much earlier deadline.
+/// A first tree without progress for so long hangs. Each request has a much earlier deadline.
 const WITHOUT_PROGRESS: Duration = Duration::from_secs(120);
 
-/// Writing the catalog tells nothing until it is done, and takes minutes for many millions of entries.
+/// A commit reports no progress, and takes minutes for many millions of entries.
 const WITHOUT_COMMIT: Duration = Duration::from_secs(1800);
 
 /// The most characters of a line about the mount.
 const LINE: usize = 500;
 
-/// Whether standard error leads into the journal (systemd.exec(5), `JOURNAL_STREAM`), not merely that of a parent's did.
+/// Whether standard error of this process, not only of a parent, leads into the journal (systemd.exec(5), `JOURNAL_STREAM`).
 pub fn stderr_is_journal() -> bool {
-    let Some(stream) = std::env::var("JOURNAL_STREAM").ok() else { return false };
-    let known = std::fs::metadata("/proc/self/fd/2").ok();
-    known.is_some_and(|known| stream == format!("{}:{}", known.dev(), known.ino()))
+    let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
+    std::fs::metadata("/proc/self/fd/2").is_ok_and(|file| stream == format!("{}:{}", file.dev(), file.ino()))
 }
 
-/// `progress`, of which a service manager hears as well.
+/// `progress` that reports to the service manager too.
 pub fn watched_progress(progress: Arc<dyn Fn(Stage) + Send + Sync>) -> Arc<dyn Fn(Stage) + Send + Sync> {
-    if !is_heard() {
+    if !is_managed() {
         return progress;
     }
-    let told = Mutex::new(None::<(Stage, Instant)>);
+    let last = Mutex::new(None::<(Stage, Instant)>);
     Arc::new(move |stage| {
         progress(stage.clone());
-        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((before, when)) = &*told {
-            let same_kind = std::mem::discriminant(before) == std::mem::discriminant(&stage);
-            if *before == stage || (same_kind && when.elapsed() < STEP) {
-                return;
-            }
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_early = last.as_ref().is_some_and(|(before, when)| {
+            *before == stage || (discriminant(before) == discriminant(&stage) && when.elapsed() < STEP)
+        });
+        if is_early {
+            return;
         }
-        let line = first_tree(&stage);
-        let time = more_time(&stage);
-        *told = Some((stage, Instant::now()));
-        match time {
-            Some(time) => {
-                let microseconds = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
-                tell(&[NotifyState::Status(&line), NotifyState::ExtendTimeoutUsec(microseconds)]);
-            }
-            None => tell(&[NotifyState::Status(&line)]),
+        notify(&[NotifyState::Status(&first_tree(&stage))]);
+        if let Some(time) = more_time(&stage) {
+            notify(&[NotifyState::ExtendTimeoutUsec(u32::try_from(time.as_micros()).unwrap_or(u32::MAX))]);
         }
+        *last = Some((stage, Instant::now()));
     })
 }
 
@@ -77,17 +73,20 @@ fn more_time(stage: &Stage) -> Option<Duration> {
 fn first_tree(stage: &Stage) -> String {
     match stage {
         Stage::Discovering => "first tree: looking for the Source's documents".to_owned(),
-        Stage::Unanswered(why) => format!("first tree: {why}; it is asked again"),
+        Stage::Unanswered(why) => format!("first tree: {why}; trying again"),
         Stage::Remark(remark) => remark.to_string(),
-        Stage::Fetching(so_far) => {
-            format!("first tree: fetching documents, {} of {}, {} octets", so_far.documents, so_far.known, so_far.bytes)
-        }
+        Stage::Fetching(so_far) => format!(
+            "first tree: downloading documents, {} of {}, {:.1} MB",
+            so_far.documents,
+            so_far.known,
+            so_far.bytes as f64 / 1e6
+        ),
         Stage::Reading(entries) => format!("first tree: reading lists, {entries} entries"),
         Stage::Committing => "first tree: writing the catalog".to_owned(),
     }
 }
 
-/// What is looked at before a sign of life is given, and what the line about the mount is made of.
+/// What a sign of life depends on, and what the line about the mount says.
 pub(super) struct Watched {
     pub heartbeat: Arc<Heartbeat>,
     pub status: watch::Receiver<Status>,
@@ -96,53 +95,44 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// The tree can be used. From now on the manager hears of changes, and that this process lives. Within a runtime.
+    /// The tree can be used. From now on the manager gets changes and signs of life. Within a runtime.
     pub(super) fn ready(self) {
-        if !is_heard() {
-            return;
+        if is_managed() {
+            notify(&[NotifyState::Ready, NotifyState::Status(&self.line())]);
+            tokio::spawn(self.keep());
         }
-        tell(&[NotifyState::Ready, NotifyState::Status(&self.line())]);
-        tokio::spawn(self.keep());
     }
 
     async fn keep(mut self) {
-        let wanted = sd_notify::watchdog_enabled().filter(|interval| !interval.is_zero());
         // sd_watchdog_enabled(3): twice as often as wanted.
-        let beat = wanted.map(|interval| interval / 2);
-        let mut last_line = String::new();
-        let mut ticks = beat.map(|beat| {
-            let mut ticks = tokio::time::interval(beat);
+        let beat = sd_notify::watchdog_enabled().map(|wanted| wanted / 2).filter(|beat| !beat.is_zero());
+        let mut ticks = beat.map(tokio::time::interval);
+        if let Some(ticks) = &mut ticks {
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            ticks
-        });
+        }
+        let mut last_line = String::new();
         loop {
             let line = self.line();
             if line != last_line {
-                tell(&[NotifyState::Status(&line)]);
+                notify(&[NotifyState::Status(&line)]);
                 last_line = line;
             }
-            let tick = async {
-                match &mut ticks {
-                    Some(ticks) => ticks.tick().await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
-                _ = tick => self.live(beat.unwrap_or_default()),
+                () = tick(&mut ticks) => self.live(beat.unwrap_or_default()),
                 changed = self.status.changed() => if changed.is_err() { return },
             }
         }
     }
 
-    /// One sign of life, if there is life.
+    /// One sign of life, unless something hangs.
     fn live(&self, patience: Duration) {
         let busy = self.heartbeat.longest(Instant::now());
         if self.commands.is_closed() {
-            tracing::error!("no sign of life is given: the synchronizer has ended");
+            tracing::error!("no sign of life: the synchronizer has ended");
         } else if busy > patience {
-            tracing::error!(?busy, "no sign of life is given: the kernel waits for an answer");
+            tracing::error!(?busy, "no sign of life: the kernel waits for an answer");
         } else {
-            tell(&[NotifyState::Watchdog]);
+            notify(&[NotifyState::Watchdog]);
         }
     }
 
@@ -153,16 +143,23 @@ impl Watched {
     }
 }
 
-/// One line: the revision (its number and its files), the last refresh, the next, and what is held back.
+async fn tick(ticks: &mut Option<Interval>) {
+    match ticks {
+        Some(ticks) => _ = ticks.tick().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// One line: the revision (its number and its files), the last refresh, the next, and unconfirmed deletions.
 fn line(revision: Option<(u64, u64)>, status: &Status) -> String {
     let mut parts = Vec::new();
     parts.extend(revision.map(|(number, files)| format!("revision {number}, {files} files")));
     parts.push(match &status.last_refresh {
-        Some(last) => format!("last sync {}: {}", last.ended, outcome(&last.outcome)),
-        None => "not looked at the Source yet since the mount".to_owned(),
+        Some(last) => format!("last refresh {}: {}", last.ended, outcome(&last.outcome)),
+        None => "no refresh since the mount".to_owned(),
     });
-    parts.extend(status.next_poll.as_ref().map(|next| format!("next poll {next}")));
-    parts.extend(status.held.as_ref().map(|held| format!("{} deletions held back", held.files)));
+    parts.extend(status.next_poll.as_ref().map(|next| format!("next refresh {next}")));
+    parts.extend(status.held.as_ref().map(|held| format!("{} unconfirmed deletions", held.files)));
     one_line(&parts.join("; "))
 }
 
@@ -176,15 +173,15 @@ fn outcome(outcome: &RefreshOutcome) -> String {
     }
 }
 
-/// Each line of a message to a service manager is an assignment; what a Source said must not become one.
+/// Each line of a message to a service manager is an assignment; text of a Source must not become one.
 fn one_line(text: &str) -> String {
     text.chars().take(LINE).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// SIGHUP: has a refresh done, and the manager told when it begins and when it has ended. Within a runtime.
-pub(super) fn reload(commands: &mpsc::Sender<Command>, heard: impl Future<Output = ()> + Send + 'static) {
+/// SIGHUP: starts a refresh, and notifies the manager when it begins and when readers see its changes. Within a runtime.
+pub(super) fn reload(commands: &mpsc::Sender<Command>, notices: Notices) {
     match NotifyState::monotonic_usec_now() {
-        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        Ok(now) => notify(&[NotifyState::Reloading, now]),
         Err(cause) => tracing::debug!(%cause, "the time since boot is not known"),
     }
     let (requester, ended) = oneshot::channel();
@@ -192,26 +189,26 @@ pub(super) fn reload(commands: &mpsc::Sender<Command>, heard: impl Future<Output
     let asked = commands.try_send(Command::Refresh { accept_deletions: false, requester });
     tokio::spawn(async move {
         if asked.is_ok() {
-            // With the synchronizer gone there is nothing to wait for, and no sign of life either.
+            // Without a synchronizer there is nothing to wait for, and no sign of life either.
             let _ = ended.await;
-            heard.await;
+            notices.heard().await;
         }
-        tell(&[NotifyState::Ready]);
+        notify(&[NotifyState::Ready]);
     });
 }
 
 /// The mount ends.
 pub(super) fn stopping() {
-    tell(&[NotifyState::Stopping, NotifyState::Status("detached; serving whoever has files open")]);
+    notify(&[NotifyState::Stopping, NotifyState::Status("detached; files that are still open are served")]);
 }
 
-fn is_heard() -> bool {
+fn is_managed() -> bool {
     std::env::var_os("NOTIFY_SOCKET").is_some()
 }
 
-fn tell(states: &[NotifyState<'_>]) {
+fn notify(states: &[NotifyState<'_>]) {
     if let Err(cause) = sd_notify::notify(states) {
-        tracing::debug!(%cause, "the service manager does not hear");
+        tracing::debug!(%cause, "the service manager gets no messages");
     }
 }
 
@@ -222,34 +219,31 @@ mod tests {
     use crate::sync::status::{HeldStatus, Refreshed};
 
     #[test]
-    fn the_line_tells_revision_sync_poll_and_what_is_held_back() {
+    fn the_line_shows_revision_refreshes_and_unconfirmed_deletions() {
         let outcome = RefreshOutcome::Committed { created: 2, updated: 1, touched: 0, deleted: 3 };
         let status = Status {
-            last_refresh: Some(Refreshed { ended: "2024-05-01T10:00:00Z".parse().unwrap(), milliseconds: 5, outcome }),
-            next_poll: "2024-05-01T10:05:00Z".parse().ok(),
-            held: Some(HeldStatus { files: 7, since: jiff::Timestamp::UNIX_EPOCH, why: String::new() }),
+            last_refresh: Some(Refreshed { ended: "2024-05-01T10:00:00Z".into(), milliseconds: 5, outcome }),
+            next_poll: Some("2024-05-01T10:05:00Z".into()),
+            held: Some(HeldStatus { files: 7, since: String::new(), why: String::new() }),
             ..Status::default()
         };
 
         assert_eq!(
             line(Some((4, 1200)), &status),
-            "revision 4, 1200 files; last sync 2024-05-01T10:00:00Z: 2 new, 1 changed, 0 with other metadata, 3 gone; \
-             next poll 2024-05-01T10:05:00Z; 7 deletions held back"
+            "revision 4, 1200 files; last refresh 2024-05-01T10:00:00Z: 2 new, 1 changed, 0 with other metadata, 3 gone; \
+             next refresh 2024-05-01T10:05:00Z; 7 unconfirmed deletions"
         );
-        assert_eq!(
-            line(Some((1, 5)), &Status::default()),
-            "revision 1, 5 files; not looked at the Source yet since the mount"
-        );
+        assert_eq!(line(Some((1, 5)), &Status::default()), "revision 1, 5 files; no refresh since the mount");
     }
 
     #[test]
-    fn what_a_source_said_is_no_message_of_its_own() {
+    fn text_of_a_source_is_no_message_of_its_own() {
         let outcome = RefreshOutcome::Failed(format!("it said\nMAINPID=1{}", "x".repeat(5000)));
-        let last_refresh = Some(Refreshed { ended: jiff::Timestamp::UNIX_EPOCH, milliseconds: 0, outcome });
+        let last_refresh = Some(Refreshed { ended: "now".into(), milliseconds: 0, outcome });
 
         let line = line(None, &Status { last_refresh, ..Status::default() });
 
-        assert!(line.starts_with("last sync 1970-01-01T00:00:00Z: failed (it said MAINPID=1xxx"), "{line}");
+        assert!(line.starts_with("last refresh now: failed (it said MAINPID=1xxx"), "{line}");
         assert_eq!(line.chars().count(), LINE);
     }
 

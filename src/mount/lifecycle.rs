@@ -1,0 +1,212 @@
+//! Starts and stops a mount, in order.
+//!
+//! Start: catalog and content are opened, and a first tree is made if there is none. Only then is the session mounted, so the
+//! mount appears with a whole tree or not at all. Then the threads start, and the caller learns that the mount is ready.
+//! Stop: the mount point is detached at once, open files are served a while, then pending state is written out.
+
+use super::audit::Auditor;
+use super::identity::Folders;
+use super::parts::Parts;
+use super::point::MountPoint;
+use super::register::{Record, Registration};
+use super::serving::{Signals, serve};
+use super::status::Told;
+use super::tree::Tree;
+use super::{MountConfig, MountError, events, first_tree, forgetting, limits, notifications, point, service};
+use crate::catalog::SetId;
+use crate::control::{self, Socket};
+use crate::fs::Filesystem;
+use crate::fs::fuse::Adapter;
+use crate::fs::invalidator::{self, Effects, Invalidator};
+use crate::fs::programs::Programs;
+use crate::fs::session::{mount_options, raise_readahead};
+use crate::platform::{allocator, scheduling};
+use crate::source::websub::Listener;
+use crate::sync::{Stage, poller};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc;
+
+/// How far the kernel reads ahead in a file, if root can set it: a READ is 1 MiB then instead of 128 KiB.
+const READ_AHEAD_KILOBYTES: u32 = 4096;
+
+/// Worker threads of the runtime: downloads and sync wait, they do not compute.
+const RUNTIME_THREADS: usize = 2;
+
+/// The most bytes that are downloaded ahead by default.
+const AHEAD: u64 = 256 << 20;
+
+/// Mounts and serves until the mount ends. `ready` is called once the tree can be used; progress of a first tree goes to
+/// `progress`.
+pub fn run(
+    mut config: MountConfig,
+    progress: Arc<dyn Fn(Stage) + Send + Sync>,
+    ready: impl FnOnce() -> io::Result<()>,
+) -> Result<(), MountError> {
+    limits::protect_memory();
+    limits::raise_open_files();
+    allocator::bound_arenas();
+    config.directory = point::prepare(&config.directory)?;
+    let folders = Folders::prepare(&config)?;
+    let mut registration = register(&config, &folders.control);
+    let system = |what| move |cause| MountError::System { what, cause };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(RUNTIME_THREADS)
+        .enable_all()
+        .build()
+        .map_err(system("no threads"))?;
+    let parts = Parts::open(&config, &folders, runtime.handle())?;
+    let Parts { catalog, content, client, mut synchronizer, events } = parts;
+    let listener = config.websub.as_ref().map(|websub| runtime.block_on(Listener::bind(websub))).transpose()?;
+    let metrics = config.metrics.map(|address| runtime.block_on(listen_for_metrics(address))).transpose()?;
+    // Before the mount can be seen: a reader of it may send a signal at once, and by default each signal ends the process.
+    let mut signals = runtime.block_on(async { Signals::receive() }).map_err(system("signals cannot be received"))?;
+
+    let from_earlier = catalog.revision()?.is_some();
+    if !from_earlier {
+        let progress = service::watched_progress(progress.clone());
+        runtime.block_on(first_tree::make(&mut synchronizer, &client, progress, &mut signals))?;
+    }
+    for remark in synchronizer.remarks()? {
+        tracing::warn!("{remark}");
+        progress(Stage::Remark(remark.into()));
+    }
+
+    let (notices, inbox) = invalidator::channel();
+    let status = synchronizer.status();
+    let set_names = move || status.read().sets.into_iter().map(|set| (SetId(set.id), set.name)).collect();
+    let programs = Arc::new(Programs::new(config.denied.iter().map(|name| &**name)));
+    let mut filesystem = Filesystem::new(catalog.clone(), content.clone(), config.fs.clone(), runtime.handle().clone())
+        .with_set_names(set_names)
+        .with_programs(programs.clone())
+        .with_prefetch(ahead(config.readahead, content.quota()));
+    let control = control_socket(&runtime, &folders.control);
+    if let Some((socket, _)) = &control {
+        filesystem = filesystem.with_control_socket(socket.path().to_owned());
+    }
+    let adapter = Adapter::new(Arc::new(filesystem), notices.clone());
+    let heartbeat = adapter.heartbeat();
+    let session = mount(&config, adapter)?;
+    let device = session.as_fd().try_clone_to_owned().map_err(system("the kernel's device cannot be shared"))?;
+    let effects = Effects::new(device, catalog.clone(), content.clone(), runtime.handle());
+    let invalidator = Invalidator::spawn(inbox, effects).map_err(system("the invalidator cannot start"))?;
+    let point = MountPoint::find(&config.directory)?;
+    if let Some(Err(cause)) = registration.as_mut().map(|registration| registration.mounted(point.device())) {
+        tracing::warn!(%cause, "commands cannot find this mount");
+    }
+    if let Err(cause) = raise_readahead(point.device(), READ_AHEAD_KILOBYTES) {
+        tracing::debug!(%cause, "the kernel reads ahead by its default");
+    }
+    let session = scheduling::in_short_slices(|| session.spawn()).map_err(system("no threads"))?;
+
+    let context = runtime.enter();
+    let (commands, command_receiver) = mpsc::channel(64);
+    let subscriber = listener.map(|listener| {
+        let channels = synchronizer.channels();
+        notifications::start(listener, folders.websub, client.clone(), channels, commands.clone())
+    });
+    let metrics_at = metrics.as_ref().and_then(|listener| Some(listener.local_addr().ok()?.to_string()));
+    let (status, asked) = (synchronizer.status(), client.clone());
+    let told = Told::new(&config, status, catalog.clone(), content.clone(), asked, programs, notices.clone())
+        .with_subscriber(subscriber.clone())
+        .with_metrics_at(metrics_at);
+    let told = Arc::new(told);
+    if let Some(listener) = metrics {
+        runtime.spawn(control::serve_metrics(listener, told.metrics()));
+    }
+    let socket = control.map(|(socket, listener)| {
+        let auditor = Auditor::new(&config, client.clone(), catalog.clone(), content.clone(), folders.audits);
+        let tree = Tree {
+            catalog: catalog.clone(),
+            content: content.clone(),
+            view: config.fs.clone(),
+            auditor: auditor.clone(),
+        };
+        runtime.spawn(control::serve(listener, told.answers(commands.clone(), auditor, &tree)));
+        socket
+    });
+    let watched = service::Watched {
+        heartbeat,
+        status: synchronizer.status().changes(),
+        catalog: catalog.clone(),
+        commands: commands.clone(),
+    };
+    let listeners = events::listeners(notices.clone(), content.clone());
+    let polling = runtime.spawn(poller::run(synchronizer, command_receiver, listeners, from_earlier)).abort_handle();
+    runtime.spawn(events::forward(events, commands.clone(), notices.clone()));
+    runtime.spawn(forgetting::run(catalog, content.clone()));
+    tracing::info!(source = config.session.source, directory = %config.directory.display(), "mounted");
+    ready().map_err(system("the caller cannot be notified"))?;
+    watched.ready();
+
+    // A refresh ends with the mount, even if it waits for its Source; it must not subscribe again while hubs are left.
+    let leave = async move {
+        polling.abort();
+        if let Some(subscriber) = subscriber {
+            subscriber.leave().await;
+        }
+    };
+    let result = runtime.block_on(serve(session, point, commands, signals, leave, &notices));
+    // The record goes first: a mount that is found answers at its socket.
+    drop(registration);
+    drop(socket);
+    notices.stop();
+    if invalidator.join().is_err() {
+        tracing::error!("the invalidator panicked");
+    }
+    runtime.block_on(content.close());
+    drop(context);
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    result
+}
+
+/// Bytes that may be downloaded ahead and not read yet, by option and by the cache's quota: what is read next must not displace
+/// what was read just now.
+fn ahead(option: Option<u64>, quota: u64) -> u64 {
+    option.map_or(AHEAD.min(quota / 8), |option| option.min(quota / 2))
+}
+
+/// Records that this mount starts. A mount without a record is not found by commands, and a mount all the same.
+fn register(config: &MountConfig, socket: &Path) -> Option<Registration> {
+    let record = Record {
+        source: config.session.source.clone(),
+        directory: config.directory.clone(),
+        process: std::process::id(),
+        socket: socket.to_owned(),
+    };
+    Registration::starting(&record).inspect_err(|cause| tracing::warn!(%cause, "commands cannot find this mount")).ok()
+}
+
+async fn listen_for_metrics(address: SocketAddr) -> Result<TcpListener, MountError> {
+    TcpListener::bind(address).await.map_err(|cause| MountError::Metrics { address, cause })
+}
+
+/// The control socket, if the file system of the cache folder has sockets. The catalog's lock ensures that no other process uses it.
+fn control_socket(runtime: &Runtime, path: &Path) -> Option<(Socket, UnixListener)> {
+    let _context = runtime.enter();
+    Socket::bind(path)
+        .inspect_err(
+            |cause| tracing::warn!(%cause, socket = %path.display(), "status, refresh and other commands will fail"),
+        )
+        .ok()
+}
+
+fn mount(config: &MountConfig, adapter: Adapter) -> Result<fuser::Session<Adapter>, MountError> {
+    fuser::Session::new(adapter, &config.directory, &mount_options(&config.session)).map_err(|cause| {
+        let hint = match cause.kind() {
+            io::ErrorKind::PermissionDenied if config.session.acl == fuser::SessionACL::All => {
+                ": allow_other needs the line user_allow_other in /etc/fuse.conf"
+            }
+            io::ErrorKind::PermissionDenied => ": is /dev/fuse writable for you?",
+            io::ErrorKind::NotFound => ": is the package fuse3 installed and /dev/fuse there?",
+            _ => "",
+        };
+        MountError::Kernel { directory: config.directory.clone(), hint, cause }
+    })
+}
