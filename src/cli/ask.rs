@@ -16,9 +16,9 @@ use tokio::sync::mpsc::{self, Receiver};
 const LINES: usize = 256;
 
 /// Sends `request`, and hands the lines of the answer to `receive`. Ends when `receive` does; the mount's work ends with it.
-pub fn lines<Q: Request, T: DeserializeOwned, R>(
+pub fn lines<T: DeserializeOwned, R>(
     running: &Running,
-    request: &Q,
+    request: &Request,
     receive: impl AsyncFnOnce(Receiver<T>) -> Result<R, CliError>,
 ) -> Result<R, CliError> {
     running.ask(|socket| async {
@@ -35,7 +35,7 @@ pub fn lines<Q: Request, T: DeserializeOwned, R>(
 }
 
 /// Sends `request`, and returns all lines of the answer.
-pub fn all<Q: Request, T: DeserializeOwned>(running: &Running, request: &Q) -> Result<Vec<T>, CliError> {
+pub fn all<T: DeserializeOwned>(running: &Running, request: &Request) -> Result<Vec<T>, CliError> {
     lines(running, request, async |mut lines| {
         let mut all = Vec::new();
         while let Some(line) = lines.recv().await {

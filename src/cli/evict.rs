@@ -3,7 +3,7 @@
 use super::render::{count, size};
 use super::within::{Within, by_mount};
 use super::{CliError, Exit, ask, tell};
-use crate::control::api::{EvictEvent, EvictRequest, EvictSummary};
+use crate::control::api::{EvictEvent, EvictSummary, Request};
 use std::path::PathBuf;
 use tokio::sync::mpsc::Receiver;
 
@@ -24,7 +24,7 @@ pub struct EvictArgs {
 pub fn run(args: EvictArgs) -> Result<u8, CliError> {
     let mut exit = Exit::Success;
     for within in by_mount(&args.paths)? {
-        let request = EvictRequest { paths: ask::below(&within) };
+        let request = Request::Evict { paths: ask::below(&within) };
         let summary = ask::lines(&within.running, &request, async |events| show(&within, events).await)?;
         let kept = if summary.kept == 0 { String::new() } else { format!(", {} kept", count(summary.kept, "file")) };
         let text = format!("{} removed ({}){kept}\n", count(summary.files, "file"), size(summary.bytes));

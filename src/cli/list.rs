@@ -3,20 +3,21 @@
 use super::render::{printable, printable_value};
 use super::running::{Running, nothing_mounted};
 use super::{CliError, Exit, tell};
-use crate::control::{ControlError, ask_status};
+use crate::control::api::Request;
+use crate::control::{ControlError, call};
 use crate::mount::register::{self, Known, Standing};
 use crate::platform::error_chain::printable_json;
 use serde_json::{Value, json};
-use std::io::{self, Write as _};
+use std::fmt::Write as _;
 use std::time::Duration;
 
-/// A process that does not answer within this is shown as silent.
+/// A process that does not answer within this is told as silent.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Characters of a directory or a Source that are shown.
 const WIDEST: usize = 200;
 
-/// Show every mount of this machine, without access to it
+/// Tell every mount of this machine, without touching it
 #[derive(Debug, clap::Args)]
 #[command(after_help = STATES)]
 pub struct ListArgs {
@@ -28,14 +29,14 @@ pub struct ListArgs {
 const STATES: &str = "States:\n  \
     alive     it is served\n  \
     silent    its process lives and does not answer\n  \
-    starting  its first tree is being made\n  \
+    starting  the first tree is being made\n  \
     dead      its process has died: mount it again, or detach it with resyncfs unmount\n  \
-    detached  unmounted, or in another mount namespace; its process still serves open files\n  \
-    unknown   no record of its process that you may read; ask as root or the user who mounted it";
+    detached  no longer in the tree (or in another one); who has files open is still served\n  \
+    unknown   somebody else's, or of a resyncfs that tells nothing of itself; ask as root";
 
 /// Runs the command.
 pub fn run(args: ListArgs) -> Result<u8, CliError> {
-    let failed = |cause: io::Error| CliError::of(Exit::Failure, &cause);
+    let failed = |cause: std::io::Error| CliError::of(Exit::Failure, &cause);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let known = register::mounts().map_err(failed)?;
     let states = runtime.block_on(futures_util::future::join_all(known.iter().map(state)));
@@ -44,12 +45,17 @@ pub fn run(args: ListArgs) -> Result<u8, CliError> {
         let all: Vec<Value> = mounts.iter().map(|(known, state)| object(known, state)).collect();
         tell(&format!("{}\n", printable_json(&Value::Array(all)))).map_err(failed)?;
     } else if mounts.is_empty() {
-        // No mount is no failure, and nothing on standard output.
-        let _ = writeln!(std::io::stderr(), "resyncfs: {}", nothing_mounted().message);
+        // Nothing to tell is no failure, and nothing on standard output.
+        eprint_line(&nothing_mounted().message);
     } else {
         tell(&printable(&table(&mounts))).map_err(failed)?;
     }
     Ok(Exit::Success as u8)
+}
+
+fn eprint_line(line: &str) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr(), "resyncfs: {line}");
 }
 
 async fn state(known: &Known) -> &'static str {
@@ -60,13 +66,16 @@ async fn state(known: &Known) -> &'static str {
         Standing::Unknown => "unknown",
         Standing::Living => {
             let Ok(running) = Running::of(known) else { return "silent" };
-            match tokio::time::timeout(PATIENCE, ask_status::<Value>(running.socket())).await {
-                // This user may not ask: only that the process lives is known.
-                Ok(Ok(_) | Err(ControlError::Forbidden { .. })) => "alive",
-                Ok(Err(ControlError::Unreachable { cause, .. })) if cause.kind() == io::ErrorKind::PermissionDenied => {
+            match tokio::time::timeout(PATIENCE, call::<Value>(running.socket(), &Request::Status {})).await {
+                Ok(Ok(_)) => "alive",
+                // Not ours to ask: that its process lives is all that can be told.
+                Ok(Err(ControlError::Forbidden(_))) => "alive",
+                Ok(Err(ControlError::Unreachable { cause, .. }))
+                    if cause.kind() == std::io::ErrorKind::PermissionDenied =>
+                {
                     "alive"
                 }
-                _ => "silent",
+                Ok(Err(_)) | Err(_) => "silent",
             }
         }
     }
@@ -97,15 +106,19 @@ fn table(mounts: &[(&Known, &str)]) -> String {
     };
     let head = ["DIR", "SOURCE", "USER", "PID", "STATE"].map(str::to_owned);
     let rows: Vec<[String; 5]> = std::iter::once(head).chain(mounts.iter().map(row)).collect();
-    let [a, b, c, d, _]: [usize; 5] =
-        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
-    let line = |[dir, source, user, pid, state]: &[String; 5]| {
-        format!("{dir:<a$}  {source:<b$}  {user:<c$}  {pid:<d$}  {state}\n")
-    };
-    rows.iter().map(line).collect()
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; 5] = std::array::from_fn(width);
+    let mut text = String::new();
+    for row in &rows {
+        for (cell, width) in row[..4].iter().zip(widths) {
+            let _ = write!(text, "{cell:<width$}  ");
+        }
+        let _ = writeln!(text, "{}", row[4]);
+    }
+    text
 }
 
-/// Text of a record, short enough for a terminal; --json has all of it.
+/// What a mount writes down of itself, of a length that a terminal bears; --json has all of it.
 fn cell(value: &str) -> String {
     let shown = printable_value(value);
     match shown.char_indices().nth(WIDEST) {
@@ -118,11 +131,11 @@ fn cell(value: &str) -> String {
 fn user_name(uid: u32) -> String {
     let users = std::fs::read("/etc/passwd").unwrap_or_default();
     let named = |line: &[u8]| {
-        let mut fields = line.split(|byte| *byte == b':');
+        let mut fields = line.split(|octet| *octet == b':');
         let (name, number) = (fields.next()?, fields.nth(1)?);
         (std::str::from_utf8(number).ok()?.parse() == Ok(uid)).then(|| String::from_utf8_lossy(name).into_owned())
     };
-    users.split(|byte| *byte == b'\n').find_map(named).unwrap_or_else(|| uid.to_string())
+    users.split(|octet| *octet == b'\n').find_map(named).unwrap_or_else(|| uid.to_string())
 }
 
 #[cfg(test)]
@@ -130,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_source_is_cut() {
+    fn a_source_without_end_is_cut() {
         let known = Known {
             source: "https://h/".to_owned() + &"ä".repeat(100_000),
             directory: "/mnt/a".into(),
@@ -147,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_line_up_and_a_name_is_never_two_lines() {
+    fn columns_line_up_and_no_name_pretends_to_be_a_line() {
         let known = Known {
             source: "https://h/".into(),
             directory: "/mnt/a\nb".into(),

@@ -3,7 +3,7 @@
 use super::render::printable_value;
 use super::running::{Running, nothing_mounted};
 use super::{CliError, Exit, ask, tell};
-use crate::control::api::{Located, PathsRequest};
+use crate::control::api::{Located, Request};
 use crate::document::{Uri, without_userinfo};
 use crate::mount::point;
 use crate::platform::error_chain::printable_json;
@@ -65,7 +65,7 @@ pub fn run(args: PathArgs) -> Result<u8, CliError> {
 /// The answers of each mount, in the order of the URIs. Without `--in` a mount that does not answer is left out, unless
 /// none answers: it may be another user's.
 fn answers(args: &PathArgs) -> Result<Vec<(PathBuf, Vec<Located>)>, CliError> {
-    let request = PathsRequest { uris: args.uris.clone(), ask: args.ask };
+    let request = Request::Paths { uris: args.uris.clone(), ask: args.ask };
     let ask = |directory: &Path| {
         let running = Running::at(directory)?;
         Ok((running.directory().to_owned(), ask::all(&running, &request)?))

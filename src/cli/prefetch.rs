@@ -4,7 +4,7 @@ use super::progress::{Progress, Work};
 use super::render::{count, size, thousands};
 use super::within::{Within, by_mount};
 use super::{CliError, Exit, ask, tell};
-use crate::control::api::{PrefetchEvent, PrefetchProgress, PrefetchRequest, PrefetchSummary, PrefetchTotal, Stopped};
+use crate::control::api::{PrefetchEvent, PrefetchProgress, PrefetchSummary, PrefetchTotal, Request, Stopped};
 use std::path::PathBuf;
 use tokio::sync::mpsc::Receiver;
 
@@ -38,7 +38,7 @@ pub fn run(args: PrefetchArgs) -> Result<u8, CliError> {
 }
 
 fn prefetch(within: &Within, dry_run: bool) -> Result<Exit, CliError> {
-    let request = PrefetchRequest { paths: ask::below(within), dry_run };
+    let request = Request::Prefetch { paths: ask::below(within), dry_run };
     let progress = Progress::start(false);
     ask::lines(&within.running, &request, async |events| {
         tokio::select! {

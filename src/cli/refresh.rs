@@ -3,7 +3,7 @@
 use super::render::{Clock, count, printable_value, thousands};
 use super::running::Running;
 use super::{CliError, Exit, tell};
-use crate::control::api::RefreshRequest;
+use crate::control::api::Request;
 use crate::control::call;
 use crate::mount::status::RefreshAnswer;
 use crate::sync::status::{HeldStatus, RefreshOutcome};
@@ -22,7 +22,7 @@ pub struct RefreshArgs {
 /// Runs the command.
 pub fn run(args: RefreshArgs, utc: bool) -> Result<u8, CliError> {
     let running = Running::at(&args.directory)?;
-    let request = RefreshRequest { accept_deletions: args.accept_deletions };
+    let request = Request::Refresh { accept_deletions: args.accept_deletions };
     let answer: RefreshAnswer = running.ask(|socket| call(socket, &request))?;
     let mut text = format!("{}\n", sentence(&answer.refreshed.outcome));
     if let Some(held) = &answer.held {

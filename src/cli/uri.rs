@@ -2,7 +2,7 @@
 
 use super::within::by_mount;
 use super::{CliError, Exit, ask, tell};
-use crate::control::api::{Identified, UrisRequest};
+use crate::control::api::{Identified, Request};
 use crate::platform::error_chain::printable_json;
 use crate::source::EntryPoint;
 use serde_json::json;
@@ -29,7 +29,7 @@ pub fn run(args: UriArgs) -> Result<u8, CliError> {
     args.paths.iter().try_for_each(|path| is_path(path))?;
     let mut answers: HashMap<PathBuf, Identified> = HashMap::new();
     for within in by_mount(&args.paths)? {
-        let request = UrisRequest { paths: ask::below(&within) };
+        let request = Request::Uris { paths: ask::below(&within) };
         let identified: Vec<Identified> = ask::all(&within.running, &request)?;
         answers.extend(within.paths.into_iter().map(|(given, _)| given).zip(identified));
     }

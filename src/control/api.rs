@@ -1,128 +1,98 @@
 //! What a running mount can be asked over its control socket, and what it answers.
 //!
-//! | request | type | answer |
-//! |---|---|---|
-//! | `GET /status` | [`StatusRequest`] | the status of the mount |
-//! | `GET /metrics` | | the same in numbers for Prometheus; the only answer that is no JSON |
-//! | `POST /refresh` | [`RefreshRequest`] | what the refresh did, once it is done; 502 where it failed, 503 where the mount ends |
-//! | `POST /audit` | [`AuditRequest`] | lines: what an audit finds, as it finds it |
-//! | `GET /files` | [`FilesRequest`] | lines: every file |
-//! | `POST /prefetch` | [`PrefetchRequest`] | lines of [`PrefetchEvent`]; the download ends with the connection |
-//! | `POST /evict` | [`EvictRequest`] | lines of [`EvictEvent`] |
-//! | `POST /paths` | [`PathsRequest`] | lines of [`Located`], one for each URI |
-//! | `POST /uris` | [`UrisRequest`] | lines of [`Identified`], one for each path |
+//! | request | answer |
+//! |---|---|
+//! | `GET /status` | the status of the mount |
+//! | `GET /metrics` | the same in numbers for Prometheus; the only answer that is no JSON |
+//! | `GET /files` | lines: every file |
+//! | `POST /refresh` | what the refresh did, once it is done; 502 where it failed, 503 where the mount ends |
+//! | `POST /audit` | lines: what an audit finds, as it finds it |
+//! | `POST /prefetch` | lines of [`PrefetchEvent`]; the download ends with the connection |
+//! | `POST /evict` | lines of [`EvictEvent`] |
+//! | `POST /paths` | lines of [`Located`], one for each URI |
+//! | `POST /uris` | lines of [`Identified`], one for each path |
 //!
-//! An empty body is the default request. Paths are below the root of the mount, without a leading slash; the empty
-//! path is the root.
+//! The fields of a [`Request`] are the JSON object in the body. An empty body is an empty object.
 
 use axum::http::Method;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 
-/// One kind of request: the JSON of its body, its path and its method.
-pub trait Request: Serialize + DeserializeOwned + Default + Send + Sync + 'static {
-    /// The path of the route.
-    const PATH: &'static str;
-    /// The method of the route.
-    const METHOD: Method = Method::POST;
+/// A request to a running mount; the name of the variant is its path. Paths of files are below the root of the mount,
+/// without a leading slash; the empty path is the root.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum Request {
+    /// The status of the mount.
+    Status {},
+    /// The status in the text format of Prometheus.
+    Metrics {},
+    /// Every file of the mount.
+    Files {},
+    /// Refresh the tree from the Source.
+    Refresh {
+        /// Apply the unconfirmed deletions too.
+        #[serde(default)]
+        accept_deletions: bool,
+    },
+    /// Compare the tree with the Source.
+    Audit {
+        /// Read every cached object too.
+        #[serde(default)]
+        content: bool,
+        /// Download every resource from the Source too.
+        #[serde(default)]
+        fetch: bool,
+    },
+    /// Download files, and folders with all below them, into the cache.
+    Prefetch {
+        /// Files and folders.
+        paths: Vec<String>,
+        /// Count what would be downloaded, and download nothing.
+        #[serde(default)]
+        dry_run: bool,
+    },
+    /// Remove files, and folders with all below them, from the cache.
+    Evict {
+        /// Files and folders.
+        paths: Vec<String>,
+    },
+    /// The paths of resources.
+    Paths {
+        /// URIs of resources.
+        uris: Vec<String>,
+        /// Read the Source's lists again for URIs that are not in the tree.
+        #[serde(default)]
+        ask: bool,
+    },
+    /// The URIs of files and folders.
+    Uris {
+        /// Files and folders.
+        paths: Vec<String>,
+    },
 }
 
-/// Asks for the status of the mount.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StatusRequest {}
-
-/// Asks for every file of the mount.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FilesRequest {}
-
-/// Asks the mount to refresh its tree from the Source.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct RefreshRequest {
-    /// Apply the unconfirmed deletions too.
-    pub accept_deletions: bool,
+/// The names of all requests that are made with this method.
+pub(super) fn names(method: &Method) -> &'static [&'static str] {
+    match *method {
+        Method::GET => &["status", "metrics", "files"],
+        Method::POST => &["refresh", "audit", "prefetch", "evict", "paths", "uris"],
+        _ => &[],
+    }
 }
 
-/// Asks the mount to compare its tree with the Source.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct AuditRequest {
-    /// Read every cached object too.
-    pub content: bool,
-    /// Download every resource from the Source too.
-    pub fetch: bool,
-}
+impl Request {
+    /// The request with this name and the fields in `body`.
+    pub(super) fn parse(name: &str, body: &[u8]) -> serde_json::Result<Request> {
+        let fields = if body.is_empty() { json!({}) } else { serde_json::from_slice(body)? };
+        serde_json::from_value(json!({ name: fields }))
+    }
 
-/// Asks the mount to download files and folders into the cache.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PrefetchRequest {
-    /// Files, and folders with all below them.
-    pub paths: Vec<String>,
-    /// Count what would be downloaded, and download nothing.
-    #[serde(default)]
-    pub dry_run: bool,
-}
-
-/// Asks the mount to remove files and folders from the cache.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct EvictRequest {
-    /// Files, and folders with all below them.
-    pub paths: Vec<String>,
-}
-
-/// Asks for the paths of resources.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PathsRequest {
-    /// URIs of resources.
-    pub uris: Vec<String>,
-    /// Read the Source's lists again for URIs that are not in the tree.
-    #[serde(default)]
-    pub ask: bool,
-}
-
-/// Asks for the URIs of files and folders.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct UrisRequest {
-    /// Files and folders.
-    pub paths: Vec<String>,
-}
-
-impl Request for StatusRequest {
-    const PATH: &'static str = "/status";
-    const METHOD: Method = Method::GET;
-}
-
-impl Request for FilesRequest {
-    const PATH: &'static str = "/files";
-    const METHOD: Method = Method::GET;
-}
-
-impl Request for RefreshRequest {
-    const PATH: &'static str = "/refresh";
-}
-
-impl Request for AuditRequest {
-    const PATH: &'static str = "/audit";
-}
-
-impl Request for PrefetchRequest {
-    const PATH: &'static str = "/prefetch";
-}
-
-impl Request for EvictRequest {
-    const PATH: &'static str = "/evict";
-}
-
-impl Request for PathsRequest {
-    const PATH: &'static str = "/paths";
-}
-
-impl Request for UrisRequest {
-    const PATH: &'static str = "/uris";
+    /// Its name and its fields.
+    pub(super) fn parts(&self) -> serde_json::Result<(String, Value)> {
+        let named: Map<String, Value> = serde_json::from_value(serde_json::to_value(self)?)?;
+        Ok(named.into_iter().next().unwrap_or_default())
+    }
 }
 
 /// The body of every answer that is no success.
@@ -132,7 +102,7 @@ pub(super) struct Failure {
     pub(super) error: String,
 }
 
-/// One line of the answer to [`PathsRequest`]: where one URI is in the tree, or why it is not there.
+/// One line of the answer to [`Request::Paths`]: where one URI is in the tree, or why it is not there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Located {
     /// The URI as requested.
@@ -156,7 +126,7 @@ pub struct Located {
     pub error: Option<String>,
 }
 
-/// One line of the answer to [`UrisRequest`]: the resource at one path.
+/// One line of the answer to [`Request::Uris`]: the resource at one path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identified {
     /// The path as requested.
@@ -174,7 +144,7 @@ pub struct Identified {
     pub error: Option<String>,
 }
 
-/// One line of the answer to [`EvictRequest`]; the last is `Done` or `Failure`.
+/// One line of the answer to [`Request::Evict`]; the last is `Done` or `Failure`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EvictEvent {
@@ -201,7 +171,7 @@ pub struct EvictSummary {
     pub missing: u64,
 }
 
-/// One line of the answer to [`PrefetchRequest`]; the last is `Counted`, `Done` or `Failure`.
+/// One line of the answer to [`Request::Prefetch`]; the last is `Counted`, `Done` or `Failure`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PrefetchEvent {

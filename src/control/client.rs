@@ -1,9 +1,9 @@
 //! The commands' side of the socket.
 
-use super::api::{Failure, Request};
+use super::api::{Failure, Request, names};
 use super::socket;
 use axum::body::Body;
-use axum::http::{self, StatusCode, header};
+use axum::http::{self, Method, StatusCode, header};
 use futures_util::StreamExt;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -57,7 +57,7 @@ pub async fn served_by(socket: &Path) -> Result<u32, ControlError> {
 }
 
 /// Sends a request and returns its answer. Within a runtime only.
-pub async fn call<Q: Request, T: DeserializeOwned>(socket: &Path, request: &Q) -> Result<T, ControlError> {
+pub async fn call<T: DeserializeOwned>(socket: &Path, request: &Request) -> Result<T, ControlError> {
     let (connection, answer) = send(socket, request).await?;
     let answer = axum::body::to_bytes(Body::new(answer), MAX_ANSWER).await?;
     connection.abort();
@@ -66,9 +66,9 @@ pub async fn call<Q: Request, T: DeserializeOwned>(socket: &Path, request: &Q) -
 
 /// Sends a request and passes on each line of its answer. Ends with the answer, or when the receiver is dropped; then the
 /// mount's work ends too. Within a runtime only.
-pub async fn call_lines<Q: Request, T: DeserializeOwned>(
+pub async fn call_lines<T: DeserializeOwned>(
     socket: &Path,
-    request: &Q,
+    request: &Request,
     lines: mpsc::Sender<T>,
 ) -> Result<(), ControlError> {
     let (connection, answer) = send(socket, request).await?;
@@ -90,16 +90,18 @@ pub async fn call_lines<Q: Request, T: DeserializeOwned>(
 }
 
 /// Sends a request; the body of a successful answer, and the connection that it comes over.
-async fn send<Q: Request>(socket: &Path, request: &Q) -> Result<(AbortHandle, Incoming), ControlError> {
+async fn send(socket: &Path, request: &Request) -> Result<(AbortHandle, Incoming), ControlError> {
     let unreachable = |cause| ControlError::Unreachable { socket: socket.to_owned(), cause };
     let stream = socket::connect(socket).await.map_err(unreachable)?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let (name, fields) = request.parts()?;
+    let is_get = names(&Method::GET).contains(&name.as_str());
     let request = http::Request::builder()
-        .method(Q::METHOD)
-        .uri(Q::PATH)
+        .method(if is_get { Method::GET } else { Method::POST })
+        .uri(format!("/{name}"))
         .header(header::HOST, "localhost")
         .header(header::CONTENT_TYPE, "application/json")
-        .body(Body::from(serde_json::to_vec(request)?))?;
+        .body(Body::from(fields.to_string()))?;
     let connection = tokio::spawn(connection).abort_handle();
     let response = sender.send_request(request).await?;
     let status = response.status();

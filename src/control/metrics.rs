@@ -1,14 +1,13 @@
 //! `GET /metrics`, on the control socket and on a loopback port (`metrics-listen=`). Every user of this machine may read
 //! the port, so it answers nothing else, and its connections, time and memory are bounded.
 
-use super::reply::{failure, text};
+use super::reply::{self, failure};
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use prometheus_client::encoding::prometheus_text::CONTENT_TYPE;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,15 +43,11 @@ pub fn loopback(listen: &str) -> Result<SocketAddr, String> {
     }
 }
 
-/// `GET /metrics` alone.
-pub(super) fn router(metrics: Metrics) -> Router {
-    Router::new().route("/metrics", get(async move || text(CONTENT_TYPE, metrics())))
-}
-
 /// Answers `GET /metrics` and nothing else on `listener`, until the future is dropped.
 pub async fn serve_metrics(listener: TcpListener, metrics: Metrics) {
     let nothing = async || failure(StatusCode::NOT_FOUND, "there is GET /metrics");
-    let router = router(metrics)
+    let router = Router::new()
+        .route("/metrics", get(async move || reply::metrics(metrics())))
         .fallback(nothing)
         .method_not_allowed_fallback(async || failure(StatusCode::METHOD_NOT_ALLOWED, "there is GET /metrics"));
     let connections = Arc::new(Semaphore::new(CONNECTIONS));

@@ -17,5 +17,5 @@ mod tests;
 pub use client::{ControlError, call, call_lines, served_by};
 pub use metrics::{Metrics, loopback, serve_metrics};
 pub use reply::{Lines, lines_of};
-pub use server::{Refusal, Routes, serve};
+pub use server::{Answer, serve};
 pub use socket::Socket;

@@ -5,6 +5,7 @@ use crate::platform::error_chain::printable_json;
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode, header};
 use futures_util::{Stream, StreamExt, stream};
+use prometheus_client::encoding::prometheus_text::CONTENT_TYPE;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::convert::Infallible;
@@ -47,8 +48,8 @@ pub(super) fn failure(status: StatusCode, error: &str) -> Response<Body> {
     json_reply(status, &json!(Failure { error: error.to_owned() }))
 }
 
-pub(super) fn text(media_type: &'static str, text: String) -> Response<Body> {
-    reply(StatusCode::OK, media_type, Body::from(text))
+pub(super) fn metrics(text: String) -> Response<Body> {
+    reply(StatusCode::OK, CONTENT_TYPE, Body::from(text))
 }
 
 fn json_reply(status: StatusCode, value: &Value) -> Response<Body> {

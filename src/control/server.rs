@@ -1,15 +1,13 @@
 //! The mount's side of the socket.
 
-use super::api::Request;
-use super::metrics::{self, Metrics};
+use super::api::{Request, names};
 use super::reply::{self, Lines};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::connect_info::{ConnectInfo, Connected};
-use axum::extract::{self, DefaultBodyLimit, State};
-use axum::http::{Response, StatusCode};
+use axum::extract::{self, DefaultBodyLimit};
+use axum::http::{Method, Response, StatusCode, Uri};
 use axum::middleware::{self, Next};
-use axum::routing::{MethodFilter, on};
 use axum::serve::IncomingStream;
 use futures_util::{StreamExt, stream};
 use serde_json::Value;
@@ -19,11 +17,8 @@ use std::time::Duration;
 use tokio::net::UnixListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-/// The most bytes of a request whose answer is one value.
-const MAX_REQUEST: usize = 64 << 10;
-
-/// The most bytes of a request whose answer is lines: more than a command line can hold.
-const MAX_LONG_REQUEST: usize = 16 << 20;
+/// The most bytes of a request: more than a command line can hold.
+const MAX_REQUEST: usize = 16 << 20;
 
 /// Answers of many lines at a time: each may need a thread, and files on the disk.
 const MAX_LISTENERS: usize = 32;
@@ -31,91 +26,70 @@ const MAX_LISTENERS: usize = 32;
 /// A client that takes no line for this long is disconnected.
 const STALLED: Duration = Duration::from_secs(600);
 
-/// Why a request has no answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
+/// How a mount answers a request.
+pub enum Answer {
+    /// One JSON value.
+    Value(Value),
+    /// Metrics for Prometheus.
+    Metrics(String),
+    /// JSON lines, as they come.
+    Lines(Lines),
     /// It failed, for this reason.
     Failed(String),
     /// The mount ends before.
     Ending,
 }
 
-/// The routes of a control socket: how the mount answers each kind of request.
-#[derive(Default)]
-pub struct Routes {
-    values: Router,
-    lines: Router,
-    /// `GET /status`, for the client that asks for another.
-    names: Vec<String>,
+/// Serves the connections of `listener` by `answer`, until the future is dropped.
+pub async fn serve<F>(
+    listener: UnixListener,
+    answer: impl Fn(Request) -> F + Clone + Send + Sync + 'static,
+) -> io::Result<()>
+where
+    F: Future<Output = Answer> + Send + 'static,
+{
+    let listeners = Arc::new(Semaphore::new(MAX_LISTENERS));
+    let respond = async move |method: Method, uri: Uri, body: Bytes| match request(&method, &uri, &body) {
+        Ok(request) => response(answer(request).await, listeners),
+        Err(refusal) => *refusal,
+    };
+    let router = Router::new()
+        .fallback(respond)
+        .layer(DefaultBodyLimit::max(MAX_REQUEST))
+        .layer(middleware::from_fn(only_the_owner));
+    axum::serve(listener, router.into_make_service_with_connect_info::<Peer>()).await
 }
 
-impl Routes {
-    /// Answers `Q` with one value. The function is called within a runtime.
-    pub fn value<Q, F>(mut self, answer: impl Fn(Q) -> F + Clone + Send + Sync + 'static) -> Routes
-    where
-        Q: Request,
-        F: Future<Output = Result<Value, Refusal>> + Send + 'static,
-    {
-        self.names.push(name::<Q>());
-        let handler = async move |body: Bytes| match parsed(&body) {
-            Ok(request) => match answer(request).await {
-                Ok(value) => reply::value(&value),
-                Err(Refusal::Failed(error)) => reply::failure(StatusCode::BAD_GATEWAY, &error),
-                Err(Refusal::Ending) => reply::failure(StatusCode::SERVICE_UNAVAILABLE, "the mount is ending"),
-            },
-            Err(cause) => misunderstood(&cause),
-        };
-        Routes { values: self.values.route(Q::PATH, on(filter::<Q>(), handler)), ..self }
+fn request(method: &Method, uri: &Uri, body: &[u8]) -> Result<Request, Box<Response<Body>>> {
+    let name = uri.path().trim_start_matches('/');
+    if names(method).contains(&name) {
+        return Request::parse(name, body).map_err(|cause| {
+            let error = format!("the request cannot be understood: {cause}");
+            Box::new(reply::failure(StatusCode::BAD_REQUEST, &error))
+        });
     }
+    let is_known = [Method::GET, Method::POST].iter().any(|method| names(method).contains(&name));
+    let status = if is_known { StatusCode::METHOD_NOT_ALLOWED } else { StatusCode::NOT_FOUND };
+    let known = [Method::GET, Method::POST].map(|method| format!("{method} /{}", names(&method).join(", /")));
+    Err(Box::new(reply::failure(status, &format!("the requests are {}", known.join("; ")))))
+}
 
-    /// Answers `Q` with lines. The function is called within a runtime.
-    pub fn lines<Q: Request>(mut self, answer: impl Fn(Q) -> Lines + Clone + Send + Sync + 'static) -> Routes {
-        self.names.push(name::<Q>());
-        let handler = async move |body: Bytes| match parsed(&body) {
-            Ok(request) => reply::lines(answer(request)),
-            Err(cause) => misunderstood(&cause),
-        };
-        Routes { lines: self.lines.route(Q::PATH, on(filter::<Q>(), handler)), ..self }
+fn response(answer: Answer, listeners: Arc<Semaphore>) -> Response<Body> {
+    match answer {
+        Answer::Value(value) => reply::value(&value),
+        Answer::Metrics(text) => reply::metrics(text),
+        Answer::Lines(lines) => match listeners.try_acquire_owned() {
+            Ok(permit) => reply::lines(lines).map(|body| while_taken(body, STALLED, permit)),
+            Err(_) => {
+                let error = format!(
+                    "{MAX_LISTENERS} audits, prefetches and listings run already; try again when some have ended"
+                );
+                reply::failure(StatusCode::SERVICE_UNAVAILABLE, &error)
+            }
+        },
+        Answer::Failed(error) => reply::failure(StatusCode::BAD_GATEWAY, &error),
+        Answer::Ending => reply::failure(StatusCode::SERVICE_UNAVAILABLE, "the mount is ending"),
     }
-
-    fn router(self, metrics: Metrics) -> Router {
-        let listeners = Arc::new(Semaphore::new(MAX_LISTENERS));
-        let lines = self.lines.layer(DefaultBodyLimit::max(MAX_LONG_REQUEST));
-        let names: Arc<str> = format!("the requests are GET /metrics, {}", self.names.join(", ")).into();
-        let unknown = move |status| {
-            let names = names.clone();
-            async move || reply::failure(status, &names)
-        };
-        lines
-            .route_layer(middleware::from_fn_with_state(listeners, bounded))
-            .merge(self.values.layer(DefaultBodyLimit::max(MAX_REQUEST)))
-            .merge(metrics::router(metrics))
-            .fallback(unknown(StatusCode::NOT_FOUND))
-            .method_not_allowed_fallback(unknown(StatusCode::METHOD_NOT_ALLOWED))
-            .layer(middleware::from_fn(only_the_owner))
-    }
-}
-
-/// Serves the connections of `listener`, until the future is dropped.
-pub async fn serve(listener: UnixListener, routes: Routes, metrics: Metrics) -> io::Result<()> {
-    axum::serve(listener, routes.router(metrics).into_make_service_with_connect_info::<Peer>()).await
-}
-
-fn name<Q: Request>() -> String {
-    format!("{} {}", Q::METHOD, Q::PATH)
-}
-
-fn filter<Q: Request>() -> MethodFilter {
-    if Q::METHOD == axum::http::Method::GET { MethodFilter::GET } else { MethodFilter::POST }
-}
-
-/// The request in a body; without a body the default.
-fn parsed<Q: Request>(body: &[u8]) -> serde_json::Result<Q> {
-    if body.is_empty() { Ok(Q::default()) } else { serde_json::from_slice(body) }
-}
-
-fn misunderstood(cause: &serde_json::Error) -> Response<Body> {
-    reply::failure(StatusCode::BAD_REQUEST, &format!("the request cannot be understood: {cause}"))
 }
 
 /// The user at the other end as the kernel reports it (`SO_PEERCRED`); `None` where it reports none.
@@ -142,19 +116,6 @@ async fn only_the_owner(ConnectInfo(peer): ConnectInfo<Peer>, request: extract::
         return next.run(request).await;
     }
     reply::failure(StatusCode::FORBIDDEN, "only root and the user of the mount may ask")
-}
-
-/// Bounds the answers of many lines, and ends the answer of a client that does not take it.
-async fn bounded(State(listeners): State<Arc<Semaphore>>, request: extract::Request, next: Next) -> Response<Body> {
-    let Ok(permit) = listeners.try_acquire_owned() else {
-        let error =
-            format!("{MAX_LISTENERS} audits, prefetches and listings run already; try again when some have ended");
-        return reply::failure(StatusCode::SERVICE_UNAVAILABLE, &error);
-    };
-    match tokio::time::timeout(STALLED, next.run(request)).await {
-        Ok(answer) => answer.map(|body| while_taken(body, STALLED, permit)),
-        Err(_) => reply::failure(StatusCode::REQUEST_TIMEOUT, "the request did not arrive in time"),
-    }
 }
 
 /// `body`, for as long as the client takes a piece of it within `stalled`. The work behind it ends with it.

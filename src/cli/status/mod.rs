@@ -7,7 +7,7 @@ mod watch;
 use super::render::{Clock, printable};
 use super::running::{PATIENCE, Running, nothing_mounted};
 use super::{CliError, Exit, tell};
-use crate::control::api::StatusRequest;
+use crate::control::api::Request;
 use crate::control::call;
 use crate::mount::register::{self, Known, Standing};
 use crate::mount::status::Status;
@@ -80,7 +80,7 @@ impl Which {
     async fn ask<T: DeserializeOwned>(&self) -> Result<Answers<T>, CliError> {
         let Some(directory) = &self.0 else { return ask_all().await };
         let running = Running::at(directory)?;
-        let status = running.hear_within(PATIENCE, |socket| call(socket, &StatusRequest {})).await?;
+        let status = running.hear_within(PATIENCE, |socket| call(socket, &Request::Status {})).await?;
         Ok(Answers { statuses: vec![status], failures: Vec::new() })
     }
 }
@@ -114,5 +114,5 @@ async fn ask_one<T: DeserializeOwned>(known: &Known) -> Result<T, CliError> {
         let message = format!("{shown}: you may not read which process serves it; try: resyncfs status {shown}");
         return Err(CliError::new(Exit::MountPoint, message));
     }
-    Running::of(known)?.hear_within(PATIENCE, |socket| call(socket, &StatusRequest {})).await
+    Running::of(known)?.hear_within(PATIENCE, |socket| call(socket, &Request::Status {})).await
 }

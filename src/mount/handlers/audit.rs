@@ -2,7 +2,6 @@
 
 use super::tree::Tree;
 use crate::catalog::Catalog;
-use crate::control::api::AuditRequest;
 use crate::control::{Lines, lines_of};
 use crate::fs;
 use crate::platform::error_chain::chain;
@@ -46,8 +45,7 @@ impl Audits {
     }
 
     /// Compares the tree with the Source.
-    pub(super) fn audit(&self, request: AuditRequest) -> Lines {
-        let depth = Depth { content: request.content, fetch: request.fetch };
+    pub(super) fn audit(&self, depth: Depth) -> Lines {
         self.run(async move |audit, events| audit.run(depth, events).await)
     }
 

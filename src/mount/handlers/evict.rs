@@ -3,15 +3,15 @@
 use super::tree::{Found, Tree};
 use crate::catalog::CatalogError;
 use crate::content::store::Evicted;
-use crate::control::api::{EvictEvent, EvictRequest, EvictSummary};
+use crate::control::api::{EvictEvent, EvictSummary};
 use crate::control::{Lines, lines_of};
 use crate::platform::error_chain::chain;
 use tokio::sync::mpsc;
 
-pub(super) fn evict(tree: Tree, request: EvictRequest) -> Lines {
+pub(super) fn evict(tree: Tree, paths: Vec<String>) -> Lines {
     lines_of(async move |events| {
         let last = events.clone();
-        let evicted = tokio::task::spawn_blocking(move || evict_below(&tree, request.paths, &events)).await;
+        let evicted = tokio::task::spawn_blocking(move || evict_below(&tree, paths, &events)).await;
         let event = match evicted {
             Ok(Ok(summary)) => EvictEvent::Done(summary),
             Ok(Err(cause)) => EvictEvent::Failure(chain(&cause)),

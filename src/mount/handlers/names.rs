@@ -7,7 +7,7 @@
 use super::audit::Audits;
 use super::tree::Tree;
 use crate::catalog::{Catalog, CatalogError, EntryId, Kind, Naming, Snapshot};
-use crate::control::api::{Identified, Located, PathsRequest, UrisRequest};
+use crate::control::api::{Identified, Located};
 use crate::control::{Lines, lines_of};
 use crate::document::{Entry, Uri};
 use crate::platform::error_chain::chain;
@@ -16,47 +16,56 @@ use crate::sync::selection::{Globs, Selection};
 use fuser::INodeNo;
 use std::error::Error;
 
-/// Names of one tree and, if they are requested, of everything that the Source lists.
-#[derive(Clone)]
-pub(super) struct Names {
+/// Locates each URI. With `ask` the Source's lists are read again for those that are not in the tree.
+pub(super) fn paths(tree: Tree, audits: Audits, uris: Vec<String>, ask: bool) -> Lines {
+    let names = Names { tree, config: audits.config().clone() };
+    lines_of(async move |answers| {
+        let mut everything = None;
+        for uri in uris {
+            let mut located = Located { uri, ..Located::default() };
+            let found = names.in_tree(&mut located);
+            failed_to(&mut located.error, found);
+            if ask && located.path.is_none() && located.error.is_none() {
+                if everything.is_none() {
+                    everything = Some(audits.everything().await);
+                }
+                match &everything {
+                    Some(Ok((catalog, _scratch))) => {
+                        let found = names.in_lists(catalog, &mut located);
+                        failed_to(&mut located.error, found);
+                    }
+                    Some(Err(why)) => located.error = Some(why.clone()),
+                    None => {}
+                }
+            }
+            let _ = answers.send(located).await;
+        }
+    })
+}
+
+/// Identifies the file or folder at each path.
+pub(super) fn uris(tree: Tree, paths: Vec<String>) -> Lines {
+    lines_of(async move |answers| {
+        for path in paths {
+            let mut identified = Identified { path, ..Identified::default() };
+            let found = identify(&tree, &mut identified);
+            failed_to(&mut identified.error, found);
+            let _ = answers.send(identified).await;
+        }
+    })
+}
+
+/// The tree and the options that it was made with.
+struct Names {
     tree: Tree,
-    audits: Audits,
+    config: SyncConfig,
 }
 
 impl Names {
-    pub(super) fn new(tree: Tree, audits: Audits) -> Names {
-        Names { tree, audits }
-    }
-
-    pub(super) fn paths(self, request: PathsRequest) -> Lines {
-        lines_of(async move |answers| {
-            let mut everything = None;
-            for uri in request.uris {
-                let mut located = Located { uri, ..Located::default() };
-                let found = self.in_tree(&mut located);
-                failed_to(&mut located.error, found);
-                if request.ask && located.path.is_none() && located.error.is_none() {
-                    if everything.is_none() {
-                        everything = Some(self.audits.everything().await);
-                    }
-                    match &everything {
-                        Some(Ok((catalog, _scratch))) => {
-                            let found = self.in_lists(catalog, &mut located);
-                            failed_to(&mut located.error, found);
-                        }
-                        Some(Err(why)) => located.error = Some(why.clone()),
-                        None => {}
-                    }
-                }
-                let _ = answers.send(located).await;
-            }
-        })
-    }
-
     /// Completes `located` from the tree and the options of the mount.
     fn in_tree(&self, located: &mut Located) -> Result<(), Box<dyn Error>> {
         let uri = Uri::parse(&located.uri)?;
-        let config = self.audits.config();
+        let config = &self.config;
         let snapshot = self.tree.catalog.snapshot()?;
         if let Some(node) = snapshot.locate(&uri)? {
             located.path = snapshot.path(node.ino)?;
@@ -78,7 +87,7 @@ impl Names {
     /// Completes `located` from `everything`, a catalog of all that the Source lists now.
     fn in_lists(&self, everything: &Catalog, located: &mut Located) -> Result<(), Box<dyn Error>> {
         let uri = Uri::parse(&located.uri)?;
-        let config = self.audits.config();
+        let config = &self.config;
         let snapshot = everything.snapshot()?;
         let node = snapshot.locate(&uri)?;
         located.listed = Some(node.is_some());
@@ -98,44 +107,33 @@ impl Names {
         }
         Ok(())
     }
+}
 
-    pub(super) fn uris(self, request: UrisRequest) -> Lines {
-        lines_of(async move |answers| {
-            for path in request.paths {
-                let mut identified = Identified { path, ..Identified::default() };
-                let found = self.identify(&mut identified);
-                failed_to(&mut identified.error, found);
-                let _ = answers.send(identified).await;
-            }
-        })
-    }
-
-    fn identify(&self, identified: &mut Identified) -> Result<(), Box<dyn Error>> {
-        let snapshot = self.tree.catalog.snapshot()?;
-        let naming = snapshot.naming()?;
-        let Some(node) = snapshot.find(&identified.path)? else {
-            let by_rule = naming.and_then(|naming| naming.uri(&identified.path, true));
-            identified.error = Some(match by_rule {
-                Some(uri) => format!("is not in the mount; by its name it would be {uri}, or the same with http:"),
-                None => "is not in the mount".to_owned(),
-            });
-            return Ok(());
-        };
-        if node.kind == Kind::Folder {
-            identified.folder = true;
-            if let Some(naming) = naming {
-                identified.uri = folder_uri(&snapshot, &naming, &identified.path, node.ino)?;
-            }
-            if identified.uri.is_none() {
-                identified.error = Some("is a folder without an address".to_owned());
-            }
-            return Ok(());
+fn identify(tree: &Tree, identified: &mut Identified) -> Result<(), Box<dyn Error>> {
+    let snapshot = tree.catalog.snapshot()?;
+    let naming = snapshot.naming()?;
+    let Some(node) = snapshot.find(&identified.path)? else {
+        let by_rule = naming.and_then(|naming| naming.uri(&identified.path, true));
+        identified.error = Some(match by_rule {
+            Some(uri) => format!("is not in the mount; by its name it would be {uri}, or the same with http:"),
+            None => "is not in the mount".to_owned(),
+        });
+        return Ok(());
+    };
+    if node.kind == Kind::Folder {
+        identified.folder = true;
+        if let Some(naming) = naming {
+            identified.uri = folder_uri(&snapshot, &naming, &identified.path, node.ino)?;
         }
-        identified.uri = snapshot.resource(node.ino)?.map(|resource| resource.uri.to_string());
-        let shown_by = self.tree.wanted(&snapshot, node.ino)?.map(|wanted| wanted.uri.to_string());
-        identified.shown_by = shown_by.filter(|shown| identified.uri.as_ref() != Some(shown));
-        Ok(())
+        if identified.uri.is_none() {
+            identified.error = Some("is a folder without an address".to_owned());
+        }
+        return Ok(());
     }
+    identified.uri = snapshot.resource(node.ino)?.map(|resource| resource.uri.to_string());
+    let shown_by = tree.wanted(&snapshot, node.ino)?.map(|wanted| wanted.uri.to_string());
+    identified.shown_by = shown_by.filter(|shown| identified.uri.as_ref() != Some(shown));
+    Ok(())
 }
 
 fn failed_to(error: &mut Option<String>, found: Result<(), Box<dyn Error>>) {

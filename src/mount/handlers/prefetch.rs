@@ -4,9 +4,7 @@ use super::tree::{File, Found, Tree};
 use crate::catalog::CatalogError;
 use crate::content::ContentError;
 use crate::content::store::Moment;
-use crate::control::api::{
-    NotPrefetched, PrefetchEvent, PrefetchProgress, PrefetchRequest, PrefetchSummary, PrefetchTotal, Stopped,
-};
+use crate::control::api::{NotPrefetched, PrefetchEvent, PrefetchProgress, PrefetchSummary, PrefetchTotal, Stopped};
 use crate::control::{Lines, lines_of};
 use crate::platform::error_chain::chain;
 use fuser::INodeNo;
@@ -28,11 +26,11 @@ const STEP: Duration = Duration::from_millis(200);
 const MAX_SILENT: u64 = 100;
 
 /// Downloads that run end with the client.
-pub(super) fn prefetch(tree: Tree, request: PrefetchRequest) -> Lines {
+pub(super) fn prefetch(tree: Tree, paths: Vec<String>, dry_run: bool) -> Lines {
     lines_of(async move |events| {
-        let ended = match request.dry_run {
-            true => dry_run(tree, request.paths, events.clone()).await,
-            false => Job::new(tree, events.clone()).run(request.paths).await.map(PrefetchEvent::Done),
+        let ended = match dry_run {
+            true => counted(tree, paths, events.clone()).await,
+            false => Job::new(tree, events.clone()).run(paths).await.map(PrefetchEvent::Done),
         };
         let last = ended.unwrap_or_else(|cause| PrefetchEvent::Failure(chain(&cause)));
         // A client that left does not need the last line.
@@ -40,7 +38,7 @@ pub(super) fn prefetch(tree: Tree, request: PrefetchRequest) -> Lines {
     })
 }
 
-async fn dry_run(
+async fn counted(
     tree: Tree,
     paths: Vec<String>,
     events: mpsc::Sender<PrefetchEvent>,
