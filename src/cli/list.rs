@@ -3,21 +3,21 @@
 use super::render::{printable, printable_value};
 use super::running::{Running, nothing_mounted};
 use super::{CliError, Exit, tell};
-use crate::control::api::Request;
+use crate::control::api::StatusRequest;
 use crate::control::{ControlError, call};
-use crate::mount::register::{self, Known, Standing};
+use crate::mount::registry::{self, Mount, MountState};
 use crate::platform::error_chain::printable_json;
 use serde_json::{Value, json};
-use std::fmt::Write as _;
+use std::io::{self, Write as _};
 use std::time::Duration;
 
-/// A process that does not answer within this is told as silent.
+/// A process that does not answer within this is shown as silent.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Characters of a directory or a Source that are shown.
 const WIDEST: usize = 200;
 
-/// Tell every mount of this machine, without touching it
+/// Show every mount of this machine, without access to it
 #[derive(Debug, clap::Args)]
 #[command(after_help = STATES)]
 pub struct ListArgs {
@@ -29,59 +29,51 @@ pub struct ListArgs {
 const STATES: &str = "States:\n  \
     alive     it is served\n  \
     silent    its process lives and does not answer\n  \
-    starting  the first tree is being made\n  \
+    starting  its first tree is being made\n  \
     dead      its process has died: mount it again, or detach it with resyncfs unmount\n  \
-    detached  no longer in the tree (or in another one); who has files open is still served\n  \
-    unknown   somebody else's, or of a resyncfs that tells nothing of itself; ask as root";
+    detached  unmounted, or in another mount namespace; its process still serves open files\n  \
+    unknown   no record of its process that you may read; ask as root or the user who mounted it";
 
 /// Runs the command.
 pub fn run(args: ListArgs) -> Result<u8, CliError> {
-    let failed = |cause: std::io::Error| CliError::of(Exit::Failure, &cause);
+    let failed = |cause: io::Error| CliError::of(Exit::Failure, &cause);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-    let known = register::mounts().map_err(failed)?;
+    let known = registry::mounts().map_err(failed)?;
     let states = runtime.block_on(futures_util::future::join_all(known.iter().map(state)));
     let mounts: Vec<_> = known.iter().zip(states).collect();
     if args.json {
         let all: Vec<Value> = mounts.iter().map(|(known, state)| object(known, state)).collect();
         tell(&format!("{}\n", printable_json(&Value::Array(all)))).map_err(failed)?;
     } else if mounts.is_empty() {
-        // Nothing to tell is no failure, and nothing on standard output.
-        eprint_line(&nothing_mounted().message);
+        // No mount is no failure, and nothing on standard output.
+        let _ = writeln!(std::io::stderr(), "resyncfs: {}", nothing_mounted().message);
     } else {
         tell(&printable(&table(&mounts))).map_err(failed)?;
     }
     Ok(Exit::Success as u8)
 }
 
-fn eprint_line(line: &str) {
-    use std::io::Write as _;
-    let _ = writeln!(std::io::stderr(), "resyncfs: {line}");
-}
-
-async fn state(known: &Known) -> &'static str {
-    match known.standing {
-        Standing::Starting => "starting",
-        Standing::Dead => "dead",
-        Standing::Detached => "detached",
-        Standing::Unknown => "unknown",
-        Standing::Living => {
+async fn state(known: &Mount) -> &'static str {
+    match known.state {
+        MountState::Starting => "starting",
+        MountState::Dead => "dead",
+        MountState::Detached => "detached",
+        MountState::Unknown => "unknown",
+        MountState::Living => {
             let Ok(running) = Running::of(known) else { return "silent" };
-            match tokio::time::timeout(PATIENCE, call::<Value>(running.socket(), &Request::Status {})).await {
-                Ok(Ok(_)) => "alive",
-                // Not ours to ask: that its process lives is all that can be told.
-                Ok(Err(ControlError::Forbidden(_))) => "alive",
-                Ok(Err(ControlError::Unreachable { cause, .. }))
-                    if cause.kind() == std::io::ErrorKind::PermissionDenied =>
-                {
+            match tokio::time::timeout(PATIENCE, call::<_, Value>(running.socket(), &StatusRequest {})).await {
+                // This user may not ask: only that the process lives is known.
+                Ok(Ok(_) | Err(ControlError::Forbidden(_))) => "alive",
+                Ok(Err(ControlError::Unreachable { cause, .. })) if cause.kind() == io::ErrorKind::PermissionDenied => {
                     "alive"
                 }
-                Ok(Err(_)) | Err(_) => "silent",
+                _ => "silent",
             }
         }
     }
 }
 
-fn object(known: &Known, state: &str) -> Value {
+fn object(known: &Mount, state: &str) -> Value {
     json!({
         "source": known.source,
         "directory": known.directory.to_string_lossy(),
@@ -93,8 +85,8 @@ fn object(known: &Known, state: &str) -> Value {
 }
 
 /// Columns as wide as what is in them.
-fn table(mounts: &[(&Known, &str)]) -> String {
-    let row = |(known, state): &(&Known, &str)| {
+fn table(mounts: &[(&Mount, &str)]) -> String {
+    let row = |(known, state): &(&Mount, &str)| {
         let optional = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
         [
             cell(&known.directory.to_string_lossy()),
@@ -106,19 +98,15 @@ fn table(mounts: &[(&Known, &str)]) -> String {
     };
     let head = ["DIR", "SOURCE", "USER", "PID", "STATE"].map(str::to_owned);
     let rows: Vec<[String; 5]> = std::iter::once(head).chain(mounts.iter().map(row)).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 5] = std::array::from_fn(width);
-    let mut text = String::new();
-    for row in &rows {
-        for (cell, width) in row[..4].iter().zip(widths) {
-            let _ = write!(text, "{cell:<width$}  ");
-        }
-        let _ = writeln!(text, "{}", row[4]);
-    }
-    text
+    let [a, b, c, d, _]: [usize; 5] =
+        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
+    let line = |[dir, source, user, pid, state]: &[String; 5]| {
+        format!("{dir:<a$}  {source:<b$}  {user:<c$}  {pid:<d$}  {state}\n")
+    };
+    rows.iter().map(line).collect()
 }
 
-/// What a mount writes down of itself, of a length that a terminal bears; --json has all of it.
+/// Text of a record, short enough for a terminal; --json has all of it.
 fn cell(value: &str) -> String {
     let shown = printable_value(value);
     match shown.char_indices().nth(WIDEST) {
@@ -131,11 +119,11 @@ fn cell(value: &str) -> String {
 fn user_name(uid: u32) -> String {
     let users = std::fs::read("/etc/passwd").unwrap_or_default();
     let named = |line: &[u8]| {
-        let mut fields = line.split(|octet| *octet == b':');
+        let mut fields = line.split(|byte| *byte == b':');
         let (name, number) = (fields.next()?, fields.nth(1)?);
         (std::str::from_utf8(number).ok()?.parse() == Ok(uid)).then(|| String::from_utf8_lossy(name).into_owned())
     };
-    users.split(|octet| *octet == b'\n').find_map(named).unwrap_or_else(|| uid.to_string())
+    users.split(|byte| *byte == b'\n').find_map(named).unwrap_or_else(|| uid.to_string())
 }
 
 #[cfg(test)]
@@ -143,14 +131,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_without_end_is_cut() {
-        let known = Known {
+    fn a_long_source_is_cut() {
+        let known = Mount {
             source: "https://h/".to_owned() + &"ä".repeat(100_000),
             directory: "/mnt/a".into(),
             user: None,
             process: None,
             socket: None,
-            standing: Standing::Unknown,
+            state: MountState::Unknown,
         };
 
         let text = table(&[(&known, "unknown")]);
@@ -160,14 +148,14 @@ mod tests {
     }
 
     #[test]
-    fn columns_line_up_and_no_name_pretends_to_be_a_line() {
-        let known = Known {
+    fn columns_line_up_and_a_name_is_never_two_lines() {
+        let known = Mount {
             source: "https://h/".into(),
             directory: "/mnt/a\nb".into(),
             user: Some(0),
             process: None,
             socket: None,
-            standing: Standing::Unknown,
+            state: MountState::Unknown,
         };
 
         let text = table(&[(&known, "unknown")]);

@@ -4,7 +4,7 @@ use super::journal::Journal;
 use super::log_file::LogFile;
 use super::render::printable;
 use crate::document::without_userinfo;
-use crate::mount::service::stderr_is_journal;
+use crate::mount::systemd::stderr_is_journal;
 use jiff::tz::TimeZone;
 use std::io::{self, IsTerminal, Write as _};
 use tracing_subscriber::EnvFilter;

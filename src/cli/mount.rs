@@ -10,9 +10,9 @@ use super::{CliError, Exit, given};
 use crate::content::ContentConfig;
 use crate::fs::FsOptions;
 use crate::fs::session::SessionOptions;
-use crate::mount::daemon::{self, Side};
+use crate::mount::daemonize::{self, Side};
 use crate::mount::identity::{Folders, default_cache};
-use crate::mount::service::stderr_is_journal;
+use crate::mount::systemd::stderr_is_journal;
 use crate::mount::{self, MountConfig};
 use crate::source::EntryPoint;
 use crate::source::http::{Credentials, HttpConfig};
@@ -78,7 +78,7 @@ pub fn run(args: MountArgs, verbosity: u8) -> Result<u8, CliError> {
 /// Checks everything that can be known without asking the Source or changing anything.
 pub fn check(wanted: &FetchSpec) -> Result<(), CliError> {
     let config = configure(&wanted.options, &wanted.source, &wanted.directory)?;
-    mount::point::check(&config.directory)?;
+    mount::mountpoint::check(&config.directory)?;
     Ok(())
 }
 
@@ -90,7 +90,7 @@ pub fn start(wanted: &FetchSpec, background: Background, verbosity: u8) -> Resul
     // SAFETY: umask cannot fail and touches no memory; no other thread runs yet that could make a file in between.
     unsafe { libc::umask(libc::umask(0o077) | 0o022) };
     // A mount point that cannot be used is known before the Source is asked anything.
-    mount::point::prepare(&config.directory)?;
+    mount::mountpoint::prepare(&config.directory)?;
 
     if background == Background::No {
         start_logging(verbosity, LogTarget::StandardError);
@@ -104,7 +104,7 @@ pub fn start(wanted: &FetchSpec, background: Background, verbosity: u8) -> Resul
             .map_err(|cause| CliError::from(cause).assuming(&wanted.source))?;
         return Ok(Exit::Success as u8);
     }
-    match daemon::fork().map_err(|cause| CliError::of(Exit::Failure, &cause))? {
+    match daemonize::fork().map_err(|cause| CliError::of(Exit::Failure, &cause))? {
         Side::Parent(exit) => Ok(exit),
         Side::Child(waiting) => {
             start_logging(verbosity, log_target(options, &config)?);

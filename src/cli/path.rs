@@ -5,7 +5,7 @@ use super::running::{Running, nothing_mounted};
 use super::{CliError, Exit, ask, tell};
 use crate::control::api::{Located, Request};
 use crate::document::{Uri, without_userinfo};
-use crate::mount::point;
+use crate::mount::mountpoint;
 use crate::platform::error_chain::printable_json;
 use crate::source::EntryPoint;
 use serde_json::json;
@@ -73,7 +73,7 @@ fn answers(args: &PathArgs) -> Result<Vec<(PathBuf, Vec<Located>)>, CliError> {
     if let Some(directory) = &args.directory {
         return Ok(vec![ask(directory)?]);
     }
-    let mounts = point::ours().map_err(|cause| CliError::of(Exit::Failure, &cause))?;
+    let mounts = mountpoint::ours().map_err(|cause| CliError::of(Exit::Failure, &cause))?;
     let (mut answers, mut failure) = (Vec::new(), nothing_mounted());
     for mounted in mounts {
         match ask(&mounted.directory) {

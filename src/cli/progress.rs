@@ -1,7 +1,7 @@
 //! The progress of a long command on standard error: one live line on a terminal, otherwise a line every 30 seconds.
 
 use super::render::{count, duration, printable, printable_value, size, thousands};
-use crate::mount::service::stderr_is_journal;
+use crate::mount::systemd::stderr_is_journal;
 use crate::sync::Stage;
 use std::io::{IsTerminal, Write};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};

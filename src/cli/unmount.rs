@@ -2,8 +2,8 @@
 
 use super::running::mounted_at;
 use super::{CliError, Exit, config};
-use crate::mount::register::{self, Standing};
-use crate::mount::{LONGEST_END, point};
+use crate::mount::registry::{self, MountState};
+use crate::mount::{LONGEST_END, mountpoint};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -47,9 +47,9 @@ pub fn run(args: UnmountArgs) -> Result<u8, CliError> {
 }
 
 fn detach_dead(directory: &Path) -> Result<(), CliError> {
-    let detached = match point::resolve(&config::directory(directory)?) {
+    let detached = match mountpoint::resolve(&config::directory(directory)?) {
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(()),
-        resolved => resolved.and_then(|absolute| point::detach_dead(&absolute)),
+        resolved => resolved.and_then(|absolute| mountpoint::detach_dead(&absolute)),
     };
     detached.map_err(|cause| CliError::new(Exit::MountPoint, format!("{}: {cause}", directory.display())))
 }
@@ -81,7 +81,7 @@ fn unmount(directory: &Path, lazy: bool) -> Result<(), CliError> {
 fn unmount_when_unused(directory: &Path, lazy: bool) -> io::Result<()> {
     let begun = Instant::now();
     loop {
-        match point::unmount(directory, lazy) {
+        match mountpoint::unmount(directory, lazy) {
             Err(cause) if cause.kind() == io::ErrorKind::ResourceBusy && begun.elapsed() < BRIEF_USE => {
                 std::thread::sleep(PAUSE);
             }
@@ -93,12 +93,12 @@ fn unmount_when_unused(directory: &Path, lazy: bool) -> io::Result<()> {
 /// The process that will end with the mount at `directory`: none if the same tree is mounted elsewhere as well, or if no record
 /// names it. Its handle (pidfd) never stands for a later process with the same ID.
 fn process(directory: &Path) -> io::Result<Option<(u32, OwnedFd)>> {
-    let ours = point::ours()?;
+    let ours = mountpoint::ours()?;
     let device = ours.iter().rev().find(|mounted| mounted.directory == directory).map(|mounted| &mounted.device);
     if ours.iter().filter(|mounted| Some(&mounted.device) == device).count() > 1 {
         return Ok(None);
     }
-    let known = register::mount_at(directory)?.filter(|known| known.standing == Standing::Living);
+    let known = registry::mount_at(directory)?.filter(|known| known.state == MountState::Living);
     let Some(process) = known.and_then(|known| known.process) else { return Ok(None) };
     let handle = Pid::from_raw(process.cast_signed()).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
     Ok(handle.map(|handle| (process, handle)))

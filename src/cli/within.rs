@@ -2,7 +2,7 @@
 
 use super::running::{Running, not_mounted};
 use super::{CliError, Exit};
-use crate::mount::point;
+use crate::mount::mountpoint;
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io;
@@ -21,7 +21,7 @@ pub struct Within {
 
 /// Groups paths by their mounts.
 pub fn by_mount(paths: &[PathBuf]) -> Result<Vec<Within>, CliError> {
-    let ours = point::ours().map_err(|cause| CliError::of(Exit::Failure, &cause))?;
+    let ours = mountpoint::ours().map_err(|cause| CliError::of(Exit::Failure, &cause))?;
     let mounts: Vec<_> = ours.into_iter().map(|mounted| mounted.directory).collect();
     let mut sorted: Vec<Within> = Vec::new();
     for path in paths {

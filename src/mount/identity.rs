@@ -14,7 +14,7 @@
 //!                                folders of their own
 //! ```
 
-use super::point;
+use super::mountpoint;
 use super::{MountConfig, MountError};
 use crate::source::EntryPoint;
 use sha2::{Digest, Sha256};
@@ -140,7 +140,7 @@ fn check_place(cache: &Path, directory: &Path) -> Result<(), MountError> {
     if named.starts_with(&at) {
         return Err(refused());
     }
-    let at = point::resolve(directory).map_err(failed)?;
+    let at = mountpoint::resolve(directory).map_err(failed)?;
     let exists = named.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
     let really = exists.map_or(named.clone(), |(above, real)| match named.strip_prefix(above) {
         Ok(below) => real.join(below),

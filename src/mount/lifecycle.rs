@@ -4,15 +4,14 @@
 //! mount appears with a whole tree or not at all. Then the threads start, and the caller learns that the mount is ready.
 //! Stop: the mount point is detached at once, open files are served a while, then pending state is written out.
 
-use super::audit::Auditor;
+use super::handlers::{self, Audits, Refresher, Tree};
 use super::identity::Folders;
+use super::mountpoint::MountPoint;
 use super::parts::Parts;
-use super::point::MountPoint;
-use super::register::{Record, Registration};
+use super::registry::{Record, Registration};
 use super::serving::{Signals, serve};
-use super::status::Told;
-use super::tree::Tree;
-use super::{MountConfig, MountError, events, first_tree, forgetting, limits, notifications, point, service};
+use super::status::Reporter;
+use super::{MountConfig, MountError, events, first_tree, gc, limits, mountpoint, notifications, systemd};
 use crate::catalog::SetId;
 use crate::control::{self, Socket};
 use crate::fs::Filesystem;
@@ -52,7 +51,7 @@ pub fn run(
     limits::protect_memory();
     limits::raise_open_files();
     allocator::bound_arenas();
-    config.directory = point::prepare(&config.directory)?;
+    config.directory = mountpoint::prepare(&config.directory)?;
     let folders = Folders::prepare(&config)?;
     let mut registration = register(&config, &folders.control);
     let system = |what| move |cause| MountError::System { what, cause };
@@ -70,7 +69,7 @@ pub fn run(
 
     let from_earlier = catalog.revision()?.is_some();
     if !from_earlier {
-        let progress = service::watched_progress(progress.clone());
+        let progress = systemd::watched_progress(progress.clone());
         runtime.block_on(first_tree::make(&mut synchronizer, &client, progress, &mut signals))?;
     }
     for remark in synchronizer.remarks()? {
@@ -113,25 +112,23 @@ pub fn run(
     });
     let metrics_at = metrics.as_ref().and_then(|listener| Some(listener.local_addr().ok()?.to_string()));
     let (status, asked) = (synchronizer.status(), client.clone());
-    let told = Told::new(&config, status, catalog.clone(), content.clone(), asked, programs, notices.clone())
+    let reporter = Reporter::new(&config, status, catalog.clone(), content.clone(), asked, programs)
         .with_subscriber(subscriber.clone())
         .with_metrics_at(metrics_at);
-    let told = Arc::new(told);
+    let reporter = Arc::new(reporter);
     if let Some(listener) = metrics {
-        runtime.spawn(control::serve_metrics(listener, told.metrics()));
+        runtime.spawn(control::serve_metrics(listener, reporter.metrics()));
     }
     let socket = control.map(|(socket, listener)| {
-        let auditor = Auditor::new(&config, client.clone(), catalog.clone(), content.clone(), folders.audits);
-        let tree = Tree {
-            catalog: catalog.clone(),
-            content: content.clone(),
-            view: config.fs.clone(),
-            auditor: auditor.clone(),
-        };
-        runtime.spawn(control::serve(listener, told.answers(commands.clone(), auditor, &tree)));
+        let tree = Tree { catalog: catalog.clone(), content: content.clone(), view: config.fs.clone() };
+        let audits = Audits::new(config.sync.clone(), client.clone(), tree.clone(), folders.audits);
+        let sync = synchronizer.status();
+        let refresher = Refresher { commands: commands.clone(), notices: notices.clone(), sync };
+        let routes = handlers::routes(reporter.clone(), refresher, tree, audits);
+        runtime.spawn(control::serve(listener, routes, reporter.metrics()));
         socket
     });
-    let watched = service::Watched {
+    let watched = systemd::Watched {
         heartbeat,
         status: synchronizer.status().changes(),
         catalog: catalog.clone(),
@@ -140,7 +137,7 @@ pub fn run(
     let listeners = events::listeners(notices.clone(), content.clone());
     let polling = runtime.spawn(poller::run(synchronizer, command_receiver, listeners, from_earlier)).abort_handle();
     runtime.spawn(events::forward(events, commands.clone(), notices.clone()));
-    runtime.spawn(forgetting::run(catalog, content.clone()));
+    runtime.spawn(gc::run(catalog, content.clone()));
     tracing::info!(source = config.session.source, directory = %config.directory.display(), "mounted");
     ready().map_err(system("the caller cannot be notified"))?;
     watched.ready();

@@ -2,7 +2,7 @@
 
 use super::identity::Folders;
 use super::serving::LONGEST_END;
-use super::{MountConfig, MountError, point};
+use super::{MountConfig, MountError, mountpoint};
 use crate::catalog::{Catalog, CatalogError};
 use crate::content::store::free_space;
 use crate::content::{Content, ContentConfig, Event, Fixity};
@@ -72,7 +72,7 @@ fn open_catalog(folder: &Path, directory: &Path) -> Result<Catalog, MountError> 
             opened => return Ok(opened?),
         };
         let system = |cause| MountError::System { what: "the mounts of this machine cannot be read", cause };
-        if point::ours().map_err(system)?.iter().any(|ours| holder.ends_with(&mounted_at(&ours.directory))) {
+        if mountpoint::ours().map_err(system)?.iter().any(|ours| holder.ends_with(&mounted_at(&ours.directory))) {
             return Ok(Catalog::open(folder, &mounted_at(directory))?);
         }
         tracing::debug!(holder, "waiting for an earlier mount to end");

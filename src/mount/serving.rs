@@ -1,8 +1,8 @@
 //! Serves a mount until it is unmounted or a signal ends it.
 
 use super::MountError;
-use super::point::MountPoint;
-use super::service;
+use super::mountpoint::MountPoint;
+use super::systemd;
 use crate::fs::invalidator::Notices;
 use crate::source::websub;
 use crate::sync::command::Command;
@@ -60,17 +60,17 @@ pub(super) async fn serve(
     loop {
         tokio::select! {
             joined = &mut ended => {
-                service::stopping();
+                systemd::stopping();
                 leave.await;
                 return result(joined);
             }
             _ = signals.terminate.recv() => break,
             _ = signals.interrupt.recv() => break,
-            _ = signals.hangup.recv() => service::reload(&commands, notices.clone()),
+            _ = signals.hangup.recv() => systemd::reload(&commands, notices.clone()),
         }
     }
     tracing::info!("detaching");
-    service::stopping();
+    systemd::stopping();
     let leaving = tokio::spawn(leave);
     let detached = tokio::task::spawn_blocking(move || point.detach()).await;
     if let Ok(Err(cause)) = detached {

@@ -9,7 +9,7 @@ use super::running::{PATIENCE, Running, nothing_mounted};
 use super::{CliError, Exit, tell};
 use crate::control::api::Request;
 use crate::control::call;
-use crate::mount::register::{self, Known, Standing};
+use crate::mount::registry::{self, Mount, MountState};
 use crate::mount::status::Status;
 use crate::platform::error_chain::printable_json;
 use serde::de::DeserializeOwned;
@@ -86,9 +86,9 @@ impl Which {
 }
 
 async fn ask_all<T: DeserializeOwned>() -> Result<Answers<T>, CliError> {
-    let mut known = register::mounts().map_err(|cause| CliError::of(Exit::Failure, &cause))?;
+    let mut known = registry::mounts().map_err(|cause| CliError::of(Exit::Failure, &cause))?;
     // A detached mount is no longer in the tree.
-    known.retain(|known| known.standing != Standing::Detached);
+    known.retain(|known| known.state != MountState::Detached);
     if known.is_empty() {
         return Err(nothing_mounted());
     }
@@ -107,8 +107,8 @@ async fn ask_all<T: DeserializeOwned>() -> Result<Answers<T>, CliError> {
     Ok(answers)
 }
 
-async fn ask_one<T: DeserializeOwned>(known: &Known) -> Result<T, CliError> {
-    if known.standing == Standing::Unknown {
+async fn ask_one<T: DeserializeOwned>(known: &Mount) -> Result<T, CliError> {
+    if known.state == MountState::Unknown {
         // Only the mount's root names its socket, and a look at the root may hang.
         let shown = known.directory.display();
         let message = format!("{shown}: you may not read which process serves it; try: resyncfs status {shown}");

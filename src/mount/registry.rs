@@ -11,7 +11,7 @@
 //! A file holds a [`Record`]. Its process keeps an flock(2) on it, so an unlocked file is of a process that was killed: the
 //! next mount of this user removes it. A folder is believed about the mounts of its owner alone.
 
-use super::point::{self, Mounted};
+use super::mountpoint::{self, Mounted};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -101,7 +101,7 @@ impl Drop for Registration {
 
 /// The state of a mount, as it can be seen without asking its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum MountState {
     /// Its process makes the first tree.
     Starting,
     /// Mounted, and its process lives.
@@ -116,7 +116,7 @@ pub enum Standing {
 
 /// A mount of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct Mount {
     /// The Source, without credentials.
     pub source: String,
     /// The mount point.
@@ -128,39 +128,39 @@ pub struct Known {
     /// Its control socket.
     pub socket: Option<PathBuf>,
     /// Its state.
-    pub standing: Standing,
+    pub state: MountState,
 }
 
-impl Known {
-    fn new(mounted: &Mounted, recorded: Option<&Recorded>) -> Known {
-        Known {
+impl Mount {
+    fn new(mounted: &Mounted, recorded: Option<&Recorded>) -> Mount {
+        Mount {
             source: mounted.source.clone(),
             directory: mounted.directory.clone(),
             user: mounted.user,
             process: recorded.map(|it| it.record.process),
             socket: recorded.map(|it| it.record.socket.clone()),
-            standing: match recorded {
-                Some(recorded) if recorded.lives => Standing::Living,
-                Some(_) => Standing::Dead,
-                None => Standing::Unknown,
+            state: match recorded {
+                Some(recorded) if recorded.lives => MountState::Living,
+                Some(_) => MountState::Dead,
+                None => MountState::Unknown,
             },
         }
     }
 }
 
 /// Every mount of ours that this process sees, or of which it finds a record, sorted by mount point.
-pub fn mounts() -> io::Result<Vec<Known>> {
-    let mounted = point::ours()?;
+pub fn mounts() -> io::Result<Vec<Mount>> {
+    let mounted = mountpoint::ours()?;
     let recorded = recorded(&mounted);
     Ok(known(&mounted, recorded))
 }
 
 /// The mount that is seen at `directory`, as `/proc/self/mountinfo` writes it.
-pub fn mount_at(directory: &Path) -> io::Result<Option<Known>> {
-    let Some(mounted) = point::topmost(directory)?.filter(Mounted::is_ours) else { return Ok(None) };
-    let all = point::ours()?;
+pub fn mount_at(directory: &Path) -> io::Result<Option<Mount>> {
+    let Some(mounted) = mountpoint::topmost(directory)?.filter(Mounted::is_ours) else { return Ok(None) };
+    let all = mountpoint::ours()?;
     let recorded = recorded(&all);
-    Ok(Some(Known::new(&mounted, record_of(&mounted, &all, &recorded))))
+    Ok(Some(Mount::new(&mounted, record_of(&mounted, &all, &recorded))))
 }
 
 /// A record as it was found.
@@ -173,18 +173,18 @@ struct Recorded {
     lives: bool,
 }
 
-fn known(mounted: &[Mounted], recorded: Vec<Recorded>) -> Vec<Known> {
-    let mut known: Vec<Known> = mounted.iter().map(|it| Known::new(it, record_of(it, mounted, &recorded))).collect();
+fn known(mounted: &[Mounted], recorded: Vec<Recorded>) -> Vec<Mount> {
+    let mut known: Vec<Mount> = mounted.iter().map(|it| Mount::new(it, record_of(it, mounted, &recorded))).collect();
     for Recorded { record, device, user, .. } in recorded.into_iter().filter(|recorded| recorded.lives) {
-        let is_same = |known: &Known| known.process == Some(record.process) && known.user.is_none_or(|of| of == user);
+        let is_same = |known: &Mount| known.process == Some(record.process) && known.user.is_none_or(|of| of == user);
         if !known.iter().any(is_same) {
-            known.push(Known {
+            known.push(Mount {
                 source: record.source,
                 directory: record.directory,
                 user: Some(user),
                 process: Some(record.process),
                 socket: Some(record.socket),
-                standing: if device.is_some() { Standing::Detached } else { Standing::Starting },
+                state: if device.is_some() { MountState::Detached } else { MountState::Starting },
             });
         }
     }
@@ -262,7 +262,7 @@ fn is_locked(file: &File) -> bool {
 
 /// Removes what killed processes have left behind, unless their mounts are still there.
 fn remove_dead(folder: &Path) -> io::Result<()> {
-    let mounted = point::ours()?;
+    let mounted = mountpoint::ours()?;
     for entry in fs::read_dir(folder)?.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let Some(device) = name.strip_suffix(".json") else { continue };
@@ -322,19 +322,19 @@ mod tests {
         Mounted {
             device: device.into(),
             directory: directory.into(),
-            filesystem: point::FILESYSTEM_TYPE.into(),
+            filesystem: mountpoint::FILESYSTEM_TYPE.into(),
             source: "http://h/".into(),
             user: Some(USER),
         }
     }
 
-    fn shown(mounted: &[Mounted], recorded: Vec<Recorded>) -> Vec<(String, Standing)> {
+    fn shown(mounted: &[Mounted], recorded: Vec<Recorded>) -> Vec<(String, MountState)> {
         let all = known(mounted, recorded).into_iter();
-        all.map(|known| (known.directory.display().to_string(), known.standing)).collect()
+        all.map(|known| (known.directory.display().to_string(), known.state)).collect()
     }
 
-    fn expected<const N: usize>(all: [(&str, Standing); N]) -> Vec<(String, Standing)> {
-        all.map(|(directory, standing)| (directory.to_owned(), standing)).into()
+    fn expected<const N: usize>(all: [(&str, MountState); N]) -> Vec<(String, MountState)> {
+        all.map(|(directory, state)| (directory.to_owned(), state)).into()
     }
 
     #[test]
@@ -353,11 +353,11 @@ mod tests {
         assert_eq!(
             all,
             expected([
-                ("/mnt/1", Standing::Living),
-                ("/mnt/2", Standing::Dead),
-                ("/mnt/3", Standing::Unknown),
-                ("/mnt/4", Standing::Starting),
-                ("/mnt/5", Standing::Detached),
+                ("/mnt/1", MountState::Living),
+                ("/mnt/2", MountState::Dead),
+                ("/mnt/3", MountState::Unknown),
+                ("/mnt/4", MountState::Starting),
+                ("/mnt/5", MountState::Detached),
             ])
         );
     }
@@ -368,7 +368,7 @@ mod tests {
         for others in [vec![], vec![found(1, Some("0:1"), false)]] {
             let all = shown(&[mounted("0:1", "/mnt/1")], [others, vec![found(1, None, true)]].concat());
 
-            assert_eq!(all, expected([("/mnt/1", Standing::Living)]));
+            assert_eq!(all, expected([("/mnt/1", MountState::Living)]));
         }
     }
 
@@ -377,17 +377,17 @@ mod tests {
         let ending = found(1, Some("0:1"), true);
 
         let all = shown(&[mounted("0:1", "/mnt/2")], vec![ending.clone()]);
-        assert_eq!(all, expected([("/mnt/1", Standing::Detached), ("/mnt/2", Standing::Unknown)]));
+        assert_eq!(all, expected([("/mnt/1", MountState::Detached), ("/mnt/2", MountState::Unknown)]));
 
         let all = shown(&[mounted("0:1", "/mnt/2")], vec![ending, found(2, Some("0:1"), true)]);
-        assert_eq!(all, expected([("/mnt/1", Standing::Detached), ("/mnt/2", Standing::Living)]));
+        assert_eq!(all, expected([("/mnt/1", MountState::Detached), ("/mnt/2", MountState::Living)]));
     }
 
     #[test]
     fn a_directory_bound_to_a_mount_is_served_by_its_process() {
         let all = shown(&[mounted("0:1", "/mnt/1"), mounted("0:1", "/srv/bound")], vec![found(1, Some("0:1"), true)]);
 
-        assert_eq!(all, expected([("/mnt/1", Standing::Living), ("/srv/bound", Standing::Living)]));
+        assert_eq!(all, expected([("/mnt/1", MountState::Living), ("/srv/bound", MountState::Living)]));
     }
 
     #[test]
@@ -396,7 +396,7 @@ mod tests {
 
         let all = known(&[mounted("0:1", "/mnt/1")], vec![lie]);
 
-        assert_eq!((all[0].standing, &all[0].socket), (Standing::Unknown, &None));
+        assert_eq!((all[0].state, &all[0].socket), (MountState::Unknown, &None));
     }
 
     fn names(folder: &Path) -> Vec<String> {

@@ -4,7 +4,7 @@
 //! leaves the session and process group. Under an automount the mounting process must be in systemd's group until the mount
 //! is made; otherwise its own access to the mount point waits for itself.
 
-use super::service::stderr_is_journal;
+use super::systemd::stderr_is_journal;
 use rustix::process::{Pid, WaitOptions, setsid, waitpid};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use std::fs::File;

@@ -10,6 +10,8 @@ use crate::fs::invalidator::Notices;
 use crate::sync::Stage;
 use crate::sync::command::Command;
 use crate::sync::status::{RefreshOutcome, Status};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use sd_notify::NotifyState;
 use std::mem::discriminant;
 use std::os::unix::fs::MetadataExt;
@@ -139,7 +141,7 @@ impl Watched {
     fn line(&self) -> String {
         let revision = self.catalog.revision().ok().flatten();
         let shown = revision.map(|revision| (revision.number, revision.totals.files));
-        line(shown, &self.status.borrow())
+        line(shown, &self.status.borrow(), &TimeZone::system())
     }
 }
 
@@ -151,14 +153,15 @@ async fn tick(ticks: &mut Option<Interval>) {
 }
 
 /// One line: the revision (its number and its files), the last refresh, the next, and unconfirmed deletions.
-fn line(revision: Option<(u64, u64)>, status: &Status) -> String {
+fn line(revision: Option<(u64, u64)>, status: &Status, zone: &TimeZone) -> String {
+    let time = |time: Timestamp| time.to_zoned_datetime(zone.clone()).strftime("%F %T");
     let mut parts = Vec::new();
     parts.extend(revision.map(|(number, files)| format!("revision {number}, {files} files")));
     parts.push(match &status.last_refresh {
-        Some(last) => format!("last refresh {}: {}", last.ended, outcome(&last.outcome)),
+        Some(last) => format!("last refresh {}: {}", time(last.ended), outcome(&last.outcome)),
         None => "no refresh since the mount".to_owned(),
     });
-    parts.extend(status.next_poll.as_ref().map(|next| format!("next refresh {next}")));
+    parts.extend(status.next_poll.map(|next| format!("next refresh {}", time(next))));
     parts.extend(status.held.as_ref().map(|held| format!("{} unconfirmed deletions", held.files)));
     one_line(&parts.join("; "))
 }
@@ -222,28 +225,29 @@ mod tests {
     fn the_line_shows_revision_refreshes_and_unconfirmed_deletions() {
         let outcome = RefreshOutcome::Committed { created: 2, updated: 1, touched: 0, deleted: 3 };
         let status = Status {
-            last_refresh: Some(Refreshed { ended: "2024-05-01T10:00:00Z".into(), milliseconds: 5, outcome }),
-            next_poll: Some("2024-05-01T10:05:00Z".into()),
-            held: Some(HeldStatus { files: 7, since: String::new(), why: String::new() }),
+            last_refresh: Some(Refreshed { ended: "2024-05-01T10:00:00Z".parse().unwrap(), milliseconds: 5, outcome }),
+            next_poll: "2024-05-01T10:05:00Z".parse().ok(),
+            held: Some(HeldStatus { files: 7, since: Timestamp::UNIX_EPOCH, why: String::new() }),
             ..Status::default()
         };
 
+        let zone = TimeZone::fixed(jiff::tz::offset(2));
         assert_eq!(
-            line(Some((4, 1200)), &status),
-            "revision 4, 1200 files; last refresh 2024-05-01T10:00:00Z: 2 new, 1 changed, 0 with other metadata, 3 gone; \
-             next refresh 2024-05-01T10:05:00Z; 7 unconfirmed deletions"
+            line(Some((4, 1200)), &status, &zone),
+            "revision 4, 1200 files; last refresh 2024-05-01 12:00:00: 2 new, 1 changed, 0 with other metadata, 3 gone; \
+             next refresh 2024-05-01 12:05:00; 7 unconfirmed deletions"
         );
-        assert_eq!(line(Some((1, 5)), &Status::default()), "revision 1, 5 files; no refresh since the mount");
+        assert_eq!(line(Some((1, 5)), &Status::default(), &zone), "revision 1, 5 files; no refresh since the mount");
     }
 
     #[test]
     fn text_of_a_source_is_no_message_of_its_own() {
         let outcome = RefreshOutcome::Failed(format!("it said\nMAINPID=1{}", "x".repeat(5000)));
-        let last_refresh = Some(Refreshed { ended: "now".into(), milliseconds: 0, outcome });
+        let last_refresh = Some(Refreshed { ended: Timestamp::UNIX_EPOCH, milliseconds: 0, outcome });
 
-        let line = line(None, &Status { last_refresh, ..Status::default() });
+        let line = line(None, &Status { last_refresh, ..Status::default() }, &TimeZone::UTC);
 
-        assert!(line.starts_with("last refresh now: failed (it said MAINPID=1xxx"), "{line}");
+        assert!(line.starts_with("last refresh 1970-01-01 00:00:00: failed (it said MAINPID=1xxx"), "{line}");
         assert_eq!(line.chars().count(), LINE);
     }
 
