@@ -420,7 +420,7 @@ fn a_folder_where_an_object_lay_goes_aside_and_the_file_is_fetched_again() {
     }
     let kept = || tree(&aside).values().filter(|bytes| *bytes == b"not saved elsewhere").count();
     assert_eq!(kept(), 4);
-    let log = mounted.stderr();
+    let log = mounted.said();
     assert!(log.contains(aside.to_str().unwrap()) && !log.contains("removed from the cache"), "{log}");
     assert_eq!(cache(&["verify"], mounted.cache()).status.code(), Some(0));
 
