@@ -49,7 +49,7 @@ fn too_many_deletions_are_held_back_until_somebody_accepts_them() {
     assert_eq!(shown(&mounted), FILES + 1);
 
     let accepted = command(&["refresh", "--accept-deletions"], &mounted);
-    assert!(accepted.contains("15 gone"), "{accepted}");
+    assert!(accepted.contains("15 deleted"), "{accepted}");
     assert_eq!(shown(&mounted), FILES + 1 - 15);
     assert!(!command(&["status"], &mounted).contains("unconfirmed"));
 }
@@ -108,6 +108,6 @@ fn who_believes_every_deletion_says_so() {
     }
     source.publish();
 
-    assert!(command(&["refresh"], &mounted).contains("19 gone"));
+    assert!(command(&["refresh"], &mounted).contains("19 deleted"));
     assert_eq!(shown(&mounted), 1);
 }
