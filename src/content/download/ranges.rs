@@ -1,7 +1,7 @@
 //! A large body in parallel ranges, handed on in order.
 //!
-//! A connection brings at most its window in a round trip, so several bring several times as much of a line that one does not fill. How
-//! many are worth it is measured at the beginning of the body that was asked for first ([`width`]), and again while ranges arrive: where
+//! A connection brings at most its window in a round trip, so several bring several times as much of a line that one does not fill.
+//! Whether one fills it shows at the beginning of the body that was asked for first ([`is_growing`]), and again while ranges arrive: where
 //! they fill the line, fewer are enough. The body goes on until the range behind it arrives; a server that refuses a range loses nothing
 //! by that, the body goes on alone.
 //!
@@ -27,8 +27,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-/// Bytes of a range.
+/// Bytes of a range, at most.
 pub(super) const RANGE: u64 = 4 << 20;
+
+/// Bytes of one of the first ranges, at least.
+const SHORT_RANGE: u64 = 1 << 20;
 
 /// Ranges of one body under way at once, at most. Their connections begin together: one that begins later grows while all wait for it.
 const MOST: usize = 14;
@@ -38,11 +41,10 @@ const MOST: usize = 14;
 const MOST_OF_A_FULL_LINE: usize = 8;
 const MOSTLY_AT_WORK: u32 = 4;
 
-/// Fewer bring little more than the body alone.
-const WORTH_IT: u128 = 4;
-
-/// Bytes of the body that are measured. Over a connection that still grows they take eight round trips.
-const MEASURED: u64 = 1 << 20;
+/// Bytes of the body that are measured, and the round trips that they may take. A connection that grows brings them in six, one that is
+/// held to 64 KiB a round trip in nine, and a line that brings less gains nothing by several.
+const MEASURED: u64 = 512 << 10;
+const ROUND_TRIPS: u32 = 10;
 
 /// Where a round trip takes less, one connection fills the line.
 const NEAR: Duration = Duration::from_millis(3);
@@ -54,11 +56,9 @@ const MEANWHILE: u64 = 2 * RANGE;
 /// all wait while that one grows.
 const BACK: Duration = Duration::from_millis(2);
 
-/// How many ranges to ask for at once, where the first [`MEASURED`] bytes `took` so long, a `round_trip` included: the fewer, the longer
-/// they took in round trips, for then the line is filled.
-fn width(round_trip: Duration, took: Duration) -> usize {
-    let wanted = 128 * round_trip.as_micros() / took.as_micros().max(1);
-    if round_trip <= NEAR || wanted < WORTH_IT { 1 } else { (wanted as usize).min(MOST) }
+/// Whether a line brings more by several connections than by one: its first [`MEASURED`] bytes `took` so long, a `round_trip` included.
+fn is_growing(round_trip: Duration, took: Duration) -> bool {
+    round_trip > NEAR && took < ROUND_TRIPS * round_trip
 }
 
 /// Asks for ranges of one version.
@@ -124,17 +124,16 @@ impl RangeClient {
 
 type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, RangeError>> + Send>>;
 
-/// One range on its way. Where it was cut it is asked for a second time, from there on.
+/// The bytes of one range, over a connection of its own.
 struct Fetching {
     client: Arc<RangeClient>,
     left: Range<u64>,
     body: Option<Body>,
-    has_failed: bool,
 }
 
 impl Fetching {
     fn chunks(client: &Arc<RangeClient>, left: Range<u64>) -> Chunks {
-        let fetching = Fetching { client: Arc::clone(client), left, body: None, has_failed: false };
+        let fetching = Fetching { client: Arc::clone(client), left, body: None };
         let next = |mut fetching: Fetching| async move {
             let chunk = fetching.chunk().await?;
             Ok(chunk.map(|chunk| (chunk, fetching)))
@@ -143,45 +142,36 @@ impl Fetching {
     }
 
     async fn chunk(&mut self) -> Result<Option<Bytes>, RangeError> {
-        while !self.left.is_empty() {
-            match self.try_chunk().await {
-                Ok(chunk) => {
-                    self.left.start += chunk.len() as u64;
-                    return Ok(Some(chunk));
-                }
-                Err(error) if self.has_failed => return Err(error),
-                Err(error) => {
-                    tracing::debug!(place = %self.client.origin.place, %error, left = ?self.left, "a range failed");
-                    (self.has_failed, self.body) = (true, None);
-                }
-            }
-        }
-        if let Some(mut body) = self.body.take() {
-            // All bytes are here: an error behind them changes nothing.
-            let _ = timeout(self.client.silence, body.chunk()).await;
-            sleep(BACK).await;
-        }
-        Ok(None)
-    }
-
-    async fn try_chunk(&mut self) -> Result<Bytes, RangeError> {
         let body = match &mut self.body {
             Some(body) => body,
             none => none.insert(self.client.ask(&self.left, true).await?),
         };
-        match timeout(self.client.silence, body.chunk()).await {
+        let chunk = timeout(self.client.silence, body.chunk()).await;
+        if self.left.is_empty() {
+            // All bytes are here: an error behind them changes nothing.
+            sleep(BACK).await;
+            return Ok(None);
+        }
+        match chunk {
             Err(_) => Err(RangeError::Silent),
             Ok(Err(error)) => Err(error.into()),
-            Ok(Ok(Some(chunk))) if chunk.len() as u64 <= self.left.end - self.left.start => Ok(chunk),
+            Ok(Ok(Some(chunk))) if chunk.len() as u64 <= self.left.end - self.left.start => {
+                self.left.start += chunk.len() as u64;
+                Ok(Some(chunk))
+            }
             Ok(Ok(_)) => Err(RangeError::Other),
         }
     }
 }
 
-/// One range, and what arrived of it.
+/// One range, and what arrived of it. Where it was cut it is asked for a second time, from there on.
 struct InFlight {
+    client: Arc<RangeClient>,
     /// Not handed on yet.
     left: Range<u64>,
+    /// The first byte that has not arrived.
+    next: u64,
+    is_repeated: bool,
     chunks: Chunks,
     /// Each holds its reservation. An error is the last.
     arrived: VecDeque<Result<Bytes, RangeError>>,
@@ -195,9 +185,39 @@ struct InFlight {
 
 impl InFlight {
     fn new(client: &Arc<RangeClient>, left: Range<u64>) -> InFlight {
-        let chunks = Fetching::chunks(client, left.clone());
-        let (arrived, uncharged) = (VecDeque::new(), None);
-        InFlight { left, chunks, arrived, uncharged, begun: Instant::now(), started: None, has_ended: false }
+        InFlight {
+            client: Arc::clone(client),
+            next: left.start,
+            is_repeated: false,
+            chunks: Fetching::chunks(client, left.clone()),
+            left,
+            arrived: VecDeque::new(),
+            uncharged: None,
+            begun: Instant::now(),
+            started: None,
+            has_ended: false,
+        }
+    }
+
+    /// The next chunk of the host. `is_extra`: the body can do without this range, so that it is not asked for twice where it is refused.
+    fn poll_chunk(&mut self, cx: &mut Context, is_extra: bool) -> Poll<Option<Result<Bytes, RangeError>>> {
+        loop {
+            let chunk = ready!(self.chunks.poll_next_unpin(cx));
+            match chunk {
+                Some(Ok(chunk)) => {
+                    self.started.get_or_insert_with(Instant::now);
+                    self.next += chunk.len() as u64;
+                    return Poll::Ready(Some(Ok(chunk)));
+                }
+                Some(Err(error)) if !self.is_repeated && (self.started.is_some() || !is_extra) => {
+                    let place = &self.client.origin.place;
+                    tracing::debug!(%place, %error, next = self.next, left = ?self.left, "a range failed");
+                    self.is_repeated = true;
+                    self.chunks = Fetching::chunks(&self.client, self.next..self.left.end);
+                }
+                end => return Poll::Ready(end),
+            }
+        }
     }
 
     fn has_failed(&self) -> bool {
@@ -205,7 +225,7 @@ impl InFlight {
     }
 
     /// Takes in the chunks that are here, while the budget has room. Where they are the last: how long it was silent, and under way.
-    fn fill(&mut self, cx: &mut Context, budget: &Budget) -> Option<(Duration, Duration)> {
+    fn fill(&mut self, cx: &mut Context, budget: &Budget, is_extra: bool) -> Option<(Duration, Duration)> {
         while !self.has_ended {
             if let Some(chunk) = self.uncharged.take() {
                 match budget.try_reserve(chunk.len()) {
@@ -216,12 +236,9 @@ impl InFlight {
                     }
                 }
             }
-            match self.chunks.poll_next_unpin(cx) {
+            match self.poll_chunk(cx, is_extra) {
                 Poll::Pending => return None,
-                Poll::Ready(Some(Ok(chunk))) => {
-                    self.started.get_or_insert_with(Instant::now);
-                    self.uncharged = Some(chunk);
-                }
+                Poll::Ready(Some(Ok(chunk))) => self.uncharged = Some(chunk),
                 Poll::Ready(end) => {
                     self.has_ended = true;
                     self.arrived.extend(end);
@@ -237,9 +254,8 @@ impl InFlight {
         loop {
             let mut chunk = match self.arrived.pop_front().or_else(|| self.uncharged.take().map(Ok)) {
                 Some(chunk) => chunk?,
-                None => ready!(self.chunks.poll_next_unpin(cx)).unwrap_or(Err(RangeError::Other))?,
+                None => ready!(self.poll_chunk(cx, false)).unwrap_or(Err(RangeError::Other))?,
             };
-            self.started.get_or_insert_with(Instant::now);
             let known = at.saturating_sub(self.left.start).min(chunk.len() as u64);
             self.left.start += chunk.len() as u64;
             // At most the chunk's length.
@@ -338,9 +354,10 @@ impl Ranges {
         if self.width.is_none() {
             self.measured = (self.measured.0 + bytes, self.measured.1 + took);
             if self.measured.0 >= MEASURED {
+                let is_growing = is_growing(self.round_trip, self.measured.1);
                 // One connection fewer than the host may have: one of an earlier range may still be open.
-                let most = self.client.client.connections().saturating_sub(1).max(1);
-                self.width = Some(width(self.round_trip, self.measured.1).min(most));
+                let most = self.client.client.connections().saturating_sub(1).clamp(1, MOST);
+                self.width = Some(if is_growing { most } else { 1 });
                 self.asked = (self.at + MEANWHILE).next_multiple_of(BLOCK);
                 tracing::debug!(place = %self.client.origin.place, width = ?self.width, "parallel ranges");
             }
@@ -361,10 +378,21 @@ impl Ranges {
             self.asked = self.at;
         }
         while self.asked < wanted && (self.is_needed() || self.has_room(width)) {
-            let end = (self.asked + RANGE).min(self.client.origin.length);
+            let end = (self.asked + self.range_length(width, wanted)).min(self.client.origin.length);
             let range = InFlight::new(&self.client, self.asked..end);
             self.ranges.push_back(range);
             self.asked = end;
+        }
+    }
+
+    /// The first ranges share what is wanted, so that all their connections grow together.
+    fn range_length(&self, width: usize, wanted: u64) -> u64 {
+        match self.body {
+            Some(_) => {
+                let share = (wanted - self.asked) / (width - self.under_way()) as u64;
+                share.next_multiple_of(BLOCK).clamp(SHORT_RANGE, RANGE)
+            }
+            None => RANGE,
         }
     }
 
@@ -382,20 +410,24 @@ impl Ranges {
         self.body.is_none() && self.ranges.is_empty()
     }
 
-    /// Whether one more range may be under way. A host that does not answer is asked for few.
+    fn under_way(&self) -> usize {
+        self.ranges.iter().filter(|range| !range.has_ended).count() + self.handed_on.len()
+    }
+
+    /// Whether one more range may be under way. A host that does not answer is asked for few; where the body arrives it does.
     fn has_room(&self, width: usize) -> bool {
         let answered = self.ranges.iter().filter(|range| range.started.is_some()).count();
-        let under_way = self.ranges.iter().filter(|range| !range.has_ended).count() + self.handed_on.len();
         let is_full = self.pace.is_some_and(|(silent, whole)| silent * MOSTLY_AT_WORK < whole);
         let width = if is_full { width.min(MOST_OF_A_FULL_LINE) } else { width };
-        let is_answering = self.ranges.len() - answered < 2 + 2 * answered;
-        under_way < width && is_answering && self.budget.has_room(RANGE as usize)
+        let is_answering = self.body.is_some() || self.ranges.len() - answered < 2 + 2 * answered;
+        self.under_way() < width && is_answering && self.budget.has_room(RANGE as usize)
     }
 
     fn poll_next(&mut self, cx: &mut Context) -> Poll<Result<Bytes, RangeError>> {
         self.handed_on.retain_mut(|chunks| chunks.poll_next_unpin(cx).is_pending());
-        for range in self.ranges.iter_mut().skip(usize::from(self.body.is_none())) {
-            if let Some((silent, whole)) = range.fill(cx, &self.budget) {
+        let has_body = self.body.is_some();
+        for range in self.ranges.iter_mut().skip(usize::from(!has_body)) {
+            if let Some((silent, whole)) = range.fill(cx, &self.budget, has_body) {
                 let (mean_silent, mean_whole) = self.pace.unwrap_or((silent, whole));
                 self.pace = Some(((3 * mean_silent + silent) / 4, (3 * mean_whole + whole) / 4));
             }
@@ -432,10 +464,11 @@ mod tests {
 
     #[test]
     fn a_near_or_slow_line_is_filled_by_one_body() {
-        let width = |round_trip, took| width(Duration::from_millis(round_trip), Duration::from_millis(took));
-        assert_eq!([width(40, 360), width(150, 1400)], [14, 13], "its connection still grows");
-        assert_eq!((width(40, 900), width(40, 1300)), (5, 1));
-        assert_eq!(width(2, 20), 1, "near");
-        assert_eq!(width(2000, 2100), MOST, "a server that takes long before each answer");
+        let grows = |round_trip, took| is_growing(Duration::from_millis(round_trip), Duration::from_millis(took));
+        assert!(grows(40, 240) && grows(150, 1000), "its connection grows");
+        assert!(grows(40, 380), "its window is 64 KiB");
+        assert!(!grows(40, 450), "10 Mbit/s");
+        assert!(!grows(2, 12), "near");
+        assert!(grows(2000, 2100), "a server that takes long before each answer");
     }
 }

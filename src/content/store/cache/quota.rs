@@ -40,11 +40,25 @@ impl Pending {
     }
 }
 
-/// Bytes removed that the file system did not show as free at once: descriptors of other processes hold them until their
-/// next tick, and some file systems free in the background. Without them one shortage would empty the cache.
+/// Bytes removed that the file system does not show as free yet: descriptors of other processes hold them until their next tick, and some
+/// file systems free in the background. Without them one shortage would empty the cache.
 pub(super) struct Released {
-    pub(super) bytes: u64,
-    pub(super) since: Instant,
+    bytes: u64,
+    since: Instant,
+    /// Bytes that were free when they were asked last.
+    free: u64,
+}
+
+impl Released {
+    pub(super) fn nothing() -> Released {
+        Released { bytes: 0, since: Instant::now(), free: 0 }
+    }
+
+    /// So many bytes are free now: those that are more than before were counted here, and are not any more.
+    fn shown(&mut self, free: u64) {
+        self.bytes = self.bytes.saturating_sub(free.saturating_sub(self.free));
+        self.free = free;
+    }
 }
 
 impl Cache {
@@ -143,13 +157,15 @@ impl Cache {
         if needed > self.quota {
             return Err(self.full());
         }
-        if self.excess(needed, 0) == 0 {
+        if self.excess(needed, self.free()) == 0 {
             return Ok(());
         }
         let mut released = self.evicting();
         loop {
             // Another thread may have evicted while this one waited.
-            match self.excess(needed, released.bytes) {
+            let free = self.free();
+            released.shown(free);
+            match self.excess(needed, free.saturating_add(released.bytes)) {
                 0 => return Ok(()),
                 excess if self.evict(&mut released, excess, policy) == 0 => return Err(self.full()),
                 _ => {}
@@ -165,10 +181,9 @@ impl Cache {
         if self.sums().bytes < bytes { 0 } else { self.evict(&mut released, bytes, EvictionPolicy::Any) }
     }
 
-    /// Bytes that must go before `needed` more fit; `released`: those that will be free soon.
-    fn excess(&self, needed: u64, released: u64) -> u64 {
+    /// Bytes that must go before `needed` more fit; `free`: those that are free, or will be soon.
+    fn excess(&self, needed: u64, free: u64) -> u64 {
         let over_quota = self.bytes().saturating_add(needed).saturating_sub(self.quota);
-        let free = self.free().saturating_add(released);
         over_quota.max(self.reserve.saturating_add(needed).saturating_sub(free))
     }
 
@@ -180,7 +195,7 @@ impl Cache {
     fn evicting(&self) -> MutexGuard<'_, Released> {
         let mut released = lock(&self.evicting);
         if released.since.elapsed() > 2 * TICK {
-            *released = Released { bytes: 0, since: Instant::now() };
+            *released = Released::nothing();
         }
         released
     }
@@ -190,14 +205,14 @@ impl Cache {
     fn evict(&self, released: &mut Released, bytes: u64, policy: EvictionPolicy) -> u64 {
         // What is pending decides too which are the oldest.
         self.flush();
-        let free = self.free();
+        released.shown(self.free());
         // On a full disk the commit may fail although the files are gone: the second round finds them gone and has room.
         for _ in 0..2 {
             let target = |all: u64| all.saturating_sub(bytes) / 10 * 9;
             match self.index.evict(target, policy.spared_since(), |name| self.evict_file(name) != Evicted::Kept) {
                 Ok(gone) => {
-                    let shown = self.free().saturating_sub(free);
-                    released.bytes = released.bytes.saturating_add(gone.saturating_sub(shown));
+                    released.bytes = released.bytes.saturating_add(gone);
+                    released.shown(self.free());
                     return gone;
                 }
                 Err(cause) => tracing::warn!(%cause, "an eviction cannot be recorded"),

@@ -110,6 +110,29 @@ fn a_shortage_that_ends_late_evicts_only_what_is_short() {
     assert!((16..20).contains(&left), "{left}");
 }
 
+/// Promise 5: the reserve stays free. Bytes that are free some time after their eviction are not counted a second time.
+#[test]
+fn bytes_that_are_free_late_count_once() {
+    let folder = folder();
+    let free = Arc::new(AtomicU64::new(PLENTY));
+    let asked = Arc::clone(&free);
+    let ask: FreeSpace = Box::new(move || Ok(asked.load(Ordering::Relaxed)));
+    let disk = Store::open_on(folder.path(), Some(PLENTY), 10 * MIB, ask, PATIENCE).unwrap();
+    for number in 0..20 {
+        put(&disk, &key(number), &bytes(number, MIB));
+    }
+    free.store(10 * MIB, Ordering::Relaxed);
+    disk.cache.make_room(MIB, ANY).unwrap();
+    let gone = 20 - recorded(&disk).objects;
+    assert!(gone > 0);
+
+    free.store(10 * MIB + gone * MIB, Ordering::Relaxed);
+    disk.cache.make_room(gone * MIB, ANY).unwrap();
+    assert_eq!(20 - recorded(&disk).objects, gone, "all that was evicted is free");
+    disk.cache.make_room((gone + 1) * MIB, ANY).unwrap();
+    assert!(20 - recorded(&disk).objects > gone, "no more is");
+}
+
 #[test]
 fn a_full_file_system_evicts_and_the_write_is_repeated() {
     let folder = folder();
