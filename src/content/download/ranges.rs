@@ -171,6 +171,8 @@ struct InFlight {
     left: Range<u64>,
     /// The first byte that has not arrived.
     next: u64,
+    /// Asked for while the body arrives: how long its connection, which grows, is at work says nothing of the line.
+    is_early: bool,
     is_repeated: bool,
     chunks: Chunks,
     /// Each holds its reservation. An error is the last.
@@ -184,10 +186,11 @@ struct InFlight {
 }
 
 impl InFlight {
-    fn new(client: &Arc<RangeClient>, left: Range<u64>) -> InFlight {
+    fn new(client: &Arc<RangeClient>, left: Range<u64>, is_early: bool) -> InFlight {
         InFlight {
             client: Arc::clone(client),
             next: left.start,
+            is_early,
             is_repeated: false,
             chunks: Fetching::chunks(client, left.clone()),
             left,
@@ -224,7 +227,8 @@ impl InFlight {
         self.arrived.back().is_some_and(Result::is_err)
     }
 
-    /// Takes in the chunks that are here, while the budget has room. Where they are the last: how long it was silent, and under way.
+    /// Takes in the chunks that are here, while the budget has room. Where they are the last of a grown connection: how long it was
+    /// silent, and under way.
     fn fill(&mut self, cx: &mut Context, budget: &Budget, is_extra: bool) -> Option<(Duration, Duration)> {
         while !self.has_ended {
             if let Some(chunk) = self.uncharged.take() {
@@ -242,7 +246,8 @@ impl InFlight {
                 Poll::Ready(end) => {
                     self.has_ended = true;
                     self.arrived.extend(end);
-                    return self.started.map(|started| (started - self.begun, self.begun.elapsed()));
+                    let started = self.started.filter(|_| !self.is_early)?;
+                    return Some((started - self.begun, self.begun.elapsed()));
                 }
             }
         }
@@ -379,7 +384,7 @@ impl Ranges {
         }
         while self.asked < wanted && (self.is_needed() || self.has_room(width)) {
             let end = (self.asked + self.range_length(width, wanted)).min(self.client.origin.length);
-            let range = InFlight::new(&self.client, self.asked..end);
+            let range = InFlight::new(&self.client, self.asked..end, self.body.is_some());
             self.ranges.push_back(range);
             self.asked = end;
         }
@@ -400,7 +405,7 @@ impl Ranges {
     fn replace_body(&mut self) {
         self.body = None;
         if let Some(first) = self.ranges.front().filter(|first| first.left.start > self.at) {
-            let range = InFlight::new(&self.client, self.at..first.left.start);
+            let range = InFlight::new(&self.client, self.at..first.left.start, false);
             self.ranges.push_front(range);
         }
     }

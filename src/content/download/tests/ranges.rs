@@ -330,6 +330,32 @@ async fn a_host_that_is_silent_keeps_no_memory_and_few_requests() {
     let read = fetched.read(HUGE - 10 * MIB).await.unwrap();
     assert!(read == body[..read.len()]);
     assert_eq!(fetched.budget.free(), 256 * MIB);
-    assert!(ranges_of(&server).len() <= 16, "{} ranges", ranges_of(&server).len());
+    assert!(ranges_of(&server).len() <= 14, "{} ranges", ranges_of(&server).len());
+    gate.open();
+}
+
+/// A connection that begins later grows while all wait for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_ranges_begin_together_within_the_demand() {
+    let body = bytes(HUGE, 216);
+    let (whole, gate) = (body.clone(), Gate::default());
+    let held = gate.clone();
+    let server = Server::start(move |request| {
+        let reply = honest(request, &whole, Some(ETAG));
+        let arrives = if request.field("range").is_none() { 6 * MIB } else { 0 };
+        reply.gated_at(arrives, &held)
+    });
+    let client = RangeClient { silence: HANG, ..client(&server) };
+    let wanted = 26 * MIB;
+    let mut fetched = Fetched::start(client, 256 * MIB, wanted as u64, FAR).await;
+
+    let waiting = async { while let Ok(Some(_)) = fetched.ranges.next().await {} };
+    tokio::select! {
+        () = waiting => panic!("the body is held"),
+        // One connection of eight stays free.
+        () = until(|| ranges_of(&server).len() == 7) => {}
+    }
+    let asked = ranges_of(&server).iter().map(|request| request.range(HUGE).unwrap()).collect::<Vec<_>>();
+    assert!(asked.iter().all(|range| range.start < wanted && range.len() < 3 * MIB), "{asked:?}");
     gate.open();
 }
