@@ -168,7 +168,7 @@ impl Subject {
             let offset = bytes.len() as u64;
             let piece = match self.filesystem.read_in_memory(ino, offset, 64 << 10) {
                 LocalRead::Bytes(piece) => piece,
-                _ => self.runtime.block_on(self.filesystem.read(ino, offset, 64 << 10, 0)).map_err(said)?,
+                _ => self.runtime.block_on(self.filesystem.read(ino, offset, 64 << 10, 0, false)).map_err(said)?,
             };
             assert!(!piece.is_empty(), "a read within the size returned nothing");
             bytes.extend_from_slice(&piece);

@@ -11,6 +11,7 @@
 use super::error::FsError;
 use super::links::wanted;
 use super::prefetch::Consumer;
+use super::programs::asks_for_xattr;
 use super::{Filesystem, FsOptions, NAME_MAX};
 use crate::catalog::{Freshness, Kind, Node};
 use crate::content::FetchSpec;
@@ -103,9 +104,7 @@ impl Filesystem {
         match (size, wanted) {
             // The kernel asks for the mode of a file whose extended attribute is asked for, and sees the size as well: that is no time
             // to wait for it. No reader sees it, for it is good for no longer than this one answer.
-            (None, Some(_)) if self.programs.asks_for_xattr(thread) => {
-                Ok(Attributes::Known(self.shown_with_size(&node, None)))
-            }
+            (None, Some(_)) if asks_for_xattr(thread) => Ok(Attributes::Known(self.shown_with_size(&node, None))),
             (None, Some(mut wanted)) => {
                 if let Some(denial) = self.denial(thread) {
                     let size = self.content.size_present(&wanted).ok_or(denial)?;
@@ -150,6 +149,17 @@ impl Filesystem {
             }
         };
         Ok(self.shown_with_size(&file.node, Some(size)))
+    }
+
+    /// The attributes of inode 0, which stands for a name that does not exist.
+    pub fn no_attributes(&self) -> FileAttr {
+        let never = Timestamp { seconds: 0, nanos: 0 };
+        let (kind, freshness) = (Kind::File, Freshness::Listed);
+        file_attributes(
+            &Node { ino: INodeNo(0), kind, size: None, mtime: never, ctime: never, freshness },
+            0,
+            &self.options,
+        )
     }
 
     /// How `node` is shown with what is known here.

@@ -1,12 +1,12 @@
-//! The one road from an error to an errno.
+//! The one map from an error to an errno.
 //!
-//! The `match` of an errno names each variant, so that a new way to fail does not compile before its errno is decided. What a caller
-//! can do about it decides the errno:
+//! The `match` names each variant, so that a new error does not compile before its errno is decided. What a caller can do about the
+//! error decides the errno:
 //!
 //! | errno | meaning |
 //! |---|---|
 //! | `EACCES` | the Source refuses our credentials (401, 403), or nothing is fetched for this program (`deny=`): the administrator can change that |
-//! | `ESTALE` | the inode is no more, or its version is no longer served: look the name up again |
+//! | `ESTALE` | the inode does not exist any more, or its version is no longer served: look the name up again |
 //! | `EAGAIN` | the kernel reads too far ahead; it asks again for what a program needs |
 //! | `EIO` | everything else that failed on the way to the right bytes: 404, 410, timeouts, wrong bytes, the cache |
 
@@ -14,6 +14,7 @@ use crate::catalog::CatalogError;
 use crate::content::ContentError;
 use crate::document::Uri;
 use fuser::{Errno, INodeNo};
+use std::sync::Arc;
 use tracing::Level;
 
 /// Why an operation of the filesystem fails.
@@ -22,17 +23,17 @@ pub enum FsError {
     /// The catalog could not answer.
     #[error("the catalog failed")]
     Catalog(#[from] CatalogError),
-    /// The bytes or their number are missing.
+    /// The bytes or the size of a file are missing.
     #[error("the content failed")]
     Content(#[from] ContentError),
-    /// The inode is known neither as current nor as an orphan.
-    #[error("inode {0} is no more")]
+    /// The inode is neither current nor an orphan.
+    #[error("inode {0} does not exist any more")]
     Gone(INodeNo),
-    /// It would have to be fetched, and nothing is for this program (`deny=`).
+    /// The bytes or the size must be fetched, and nothing is fetched for this program (`deny=`).
     #[error("nothing is fetched for {0}, because of deny=")]
-    Denied(String),
-    /// So much of it is asked for ahead that other files would have to wait; no program sees this.
-    #[error("too much of inode {0} is asked for ahead")]
+    Denied(Arc<str>),
+    /// The kernel reads so far ahead in this file that other files would have to wait; no program sees this.
+    #[error("the kernel reads too far ahead in inode {0}")]
     TooFarAhead(INodeNo),
     /// A folder was needed.
     #[error("inode {0} is not a folder")]
@@ -41,7 +42,7 @@ pub enum FsError {
     #[error("inode {0} is a folder")]
     IsAFolder(INodeNo),
     /// A name longer than [`super::NAME_MAX`] bytes.
-    #[error("a name of {0} bytes")]
+    #[error("a name of {0} bytes is too long")]
     NameTooLong(usize),
     /// Content answered fewer bytes than the file has there; the kernel would take the file to end early, for all readers.
     #[error("inode {ino}: {got} bytes at {offset} instead of {wanted}")]
@@ -70,7 +71,7 @@ pub enum FsError {
     /// The operation is not offered; the kernel stops asking or does it alone.
     #[error("not offered")]
     NotOffered,
-    /// A handler panicked: a fault of ours that costs one reply, not the mount.
+    /// A handler panicked: a bug of this program that costs one reply, not the mount.
     #[error("the handler panicked: {0}")]
     Panic(String),
 }
@@ -86,70 +87,57 @@ impl FsError {
 
     /// What the process gets.
     pub fn errno(&self) -> Errno {
-        match self {
-            FsError::Catalog(_) | FsError::Short { .. } | FsError::Panic(_) => Errno::EIO,
-            FsError::Content(cause) => content_errno(cause),
-            FsError::Denied(_) => Errno::EACCES,
-            FsError::Gone(_) => Errno::ESTALE,
-            FsError::TooFarAhead(_) => Errno::EAGAIN,
-            FsError::NotAFolder(_) => Errno::ENOTDIR,
-            FsError::IsAFolder(_) => Errno::EISDIR,
-            FsError::NameTooLong(_) => Errno::ENAMETOOLONG,
-            FsError::NoAttribute => Errno::NO_XATTR,
-            FsError::NoSuchNamespace => Errno::EOPNOTSUPP,
-            FsError::Range(_) => Errno::ERANGE,
-            FsError::AttributeTooLong(_) => Errno::E2BIG,
-            FsError::NotOffered => Errno::ENOSYS,
-        }
+        self.outcome().0
     }
 
     /// How loudly it is logged: faults of this program and machine are errors, those of the Source warnings, and
-    /// what happens in every healthy tree (an attribute that is not there, a write) is debug.
+    /// what happens in every healthy tree (an attribute that is not there) is debug.
     pub fn level(&self) -> Level {
+        self.outcome().1
+    }
+
+    fn outcome(&self) -> (Errno, Level) {
         match self {
-            FsError::Catalog(_) | FsError::Short { .. } | FsError::Panic(_) => Level::ERROR,
-            FsError::Content(ContentError::Cache { .. }) => Level::ERROR,
-            FsError::Content(_) => Level::WARN,
-            FsError::Denied(_)
-            | FsError::Gone(_)
-            | FsError::TooFarAhead(_)
-            | FsError::NotAFolder(_)
-            | FsError::IsAFolder(_)
-            | FsError::NameTooLong(_)
-            | FsError::NoAttribute
-            | FsError::NoSuchNamespace
-            | FsError::Range(_)
-            | FsError::AttributeTooLong(_)
-            | FsError::NotOffered => Level::DEBUG,
+            FsError::Catalog(_) | FsError::Short { .. } | FsError::Panic(_) => (Errno::EIO, Level::ERROR),
+            FsError::Content(cause) => content_outcome(cause),
+            FsError::Denied(_) => (Errno::EACCES, Level::DEBUG),
+            FsError::Gone(_) => (Errno::ESTALE, Level::DEBUG),
+            FsError::TooFarAhead(_) => (Errno::EAGAIN, Level::DEBUG),
+            FsError::NotAFolder(_) => (Errno::ENOTDIR, Level::DEBUG),
+            FsError::IsAFolder(_) => (Errno::EISDIR, Level::DEBUG),
+            FsError::NameTooLong(_) => (Errno::ENAMETOOLONG, Level::DEBUG),
+            FsError::NoAttribute => (Errno::NO_XATTR, Level::DEBUG),
+            FsError::NoSuchNamespace => (Errno::EOPNOTSUPP, Level::DEBUG),
+            FsError::Range(_) => (Errno::ERANGE, Level::DEBUG),
+            FsError::AttributeTooLong(_) => (Errno::E2BIG, Level::DEBUG),
+            FsError::NotOffered => (Errno::ENOSYS, Level::DEBUG),
         }
     }
 }
 
-fn content_errno(error: &ContentError) -> Errno {
+fn content_outcome(error: &ContentError) -> (Errno, Level) {
     match error {
+        ContentError::Cache { .. } => (Errno::EIO, Level::ERROR),
         ContentError::Fetch { cause, .. } => match cause.status() {
-            Some(401 | 403) => Errno::EACCES,
+            Some(401 | 403) => (Errno::EACCES, Level::WARN),
             // 404 and 410 too: the name is listed, so ENOENT would make a copy believe in a deletion.
-            Some(_) | None => Errno::EIO,
+            Some(_) | None => (Errno::EIO, Level::WARN),
         },
+        // The name, opened again, has the new bytes.
+        ContentError::Changed { .. } | ContentError::Unannounced { shown: true, .. } => (Errno::ESTALE, Level::WARN),
         ContentError::Mismatch { .. }
         | ContentError::Unarchived { .. }
         | ContentError::Package { .. }
         | ContentError::Stalled { .. }
-        | ContentError::Cache { .. } => Errno::EIO,
-        // The name, opened again, has the new bytes.
-        ContentError::Changed { .. } | ContentError::Unannounced { shown: true, .. } => Errno::ESTALE,
-        ContentError::Unannounced { shown: false, .. } => Errno::EIO,
+        | ContentError::Unannounced { shown: false, .. } => (Errno::EIO, Level::WARN),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::document::Uri;
     use crate::source::http::HttpError;
     use std::path::PathBuf;
-    use std::sync::Arc;
 
     fn uri() -> Uri {
         Uri::parse("https://example.org/a").unwrap()

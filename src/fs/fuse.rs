@@ -1,8 +1,10 @@
 //! The adapter to fuser: decode, delegate, reply; nothing else.
 //!
 //! A FUSE thread answers what this machine knows. What must wait for the Source takes its reply along into a task, so
-//! that no FUSE thread ever waits on the network. A handler that panics costs one EIO. What would change the tree the kernel
-//! refuses itself (EROFS), because the mount is read-only. fuser answers ENOSYS, or EPERM, for all that is not here.
+//! that no FUSE thread ever waits on the network. A handler that panics costs one EIO.
+//!
+//! Handlers that are not here have fuser's default, ENOSYS: the kernel remembers it for FLUSH and LSEEK, takes it for ENOTTY of an IOCTL,
+//! and refuses by itself (EROFS) what would change the tree. READDIR is not asked where READDIRPLUS is always offered.
 
 use super::Filesystem;
 use super::attributes::{Attributes, Shown};
@@ -14,13 +16,11 @@ use super::prefetch::Consumer;
 use super::statistics::BLOCK_SIZE;
 use super::waiting::Waiting;
 use super::xattr::XattrReply;
-use crate::catalog::Kind;
 use crate::content::LocalRead;
 use crate::platform::error_chain::chain;
 use fuser::{
-    Errno, FileHandle, FileType, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags,
-    ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyXattr, Request,
+    Errno, FileHandle, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr,
+    ReplyData, ReplyDirectoryPlus, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyXattr, Request,
 };
 use futures_util::FutureExt;
 use std::any::Any;
@@ -29,14 +29,13 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
 use tracing::{Instrument, Level, trace_span};
 
 /// Background requests under way at a time. Reads through the page cache are background requests: with the usual few,
-/// readers that wait for a dead host would keep those of cached files from being asked at all.
+/// readers that wait for a dead host would stop reads of cached files.
 const MAX_BACKGROUND: u16 = 4096;
 
-/// An inode number is never given twice, so it needs no generation.
+/// An inode number is never used twice, so it needs no generation.
 const GENERATION: Generation = Generation(0);
 
 /// A [`Filesystem`] as fuser calls it.
@@ -116,28 +115,6 @@ fn failed(operation: &'static str, ino: INodeNo, error: &FsError) -> Errno {
     error.errno()
 }
 
-/// What the kernel keeps for a name that does not exist: inode 0 and a time to live.
-fn no_such_name(reply: ReplyEntry, ttl: &Duration) {
-    let attributes = fuser::FileAttr {
-        ino: INodeNo(0),
-        size: 0,
-        blocks: 0,
-        atime: UNIX_EPOCH,
-        mtime: UNIX_EPOCH,
-        ctime: UNIX_EPOCH,
-        crtime: UNIX_EPOCH,
-        kind: FileType::RegularFile,
-        perm: 0,
-        nlink: 0,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        blksize: 0,
-        flags: 0,
-    };
-    reply.entry(ttl, &attributes, GENERATION);
-}
-
 fn reply_attributes(reply: ReplyAttr, ino: INodeNo, result: Result<Shown, FsError>) {
     match result {
         Ok(shown) => reply.attr(&shown.attributes_ttl, &shown.attributes),
@@ -150,13 +127,6 @@ fn reply_xattr(operation: &'static str, reply: ReplyXattr, ino: INodeNo, result:
         Ok(XattrReply::Size(size)) => reply.size(size),
         Ok(XattrReply::Value(value)) => reply.data(&value),
         Err(error) => reply.error(failed(operation, ino, &error)),
-    }
-}
-
-fn reply_data(reply: ReplyData, ino: INodeNo, result: Result<bytes::Bytes, FsError>) {
-    match result {
-        Ok(bytes) => reply.data(&bytes),
-        Err(error) => reply.error(failed("read", ino, &error)),
     }
 }
 
@@ -188,7 +158,7 @@ impl fuser::Filesystem for Adapter {
             }
             Ok(None) => {
                 tracing::debug!(parent = parent.0, ?name, "no such name");
-                no_such_name(reply, &self.fs.options().negative_ttl);
+                reply.entry(&self.fs.options().negative_ttl, &self.fs.no_attributes(), GENERATION);
             }
             Err(error) => reply.error(failed("lookup", parent, &error)),
         }
@@ -209,7 +179,7 @@ impl fuser::Filesystem for Adapter {
             }
             Err(error) => {
                 if matches!(error, FsError::Denied(_)) {
-                    self.fs.programs().refused(req.pid());
+                    self.fs.programs().refused(&self.fs.programs().of(req.pid()));
                 }
                 reply_attributes(reply, ino, Err(error));
             }
@@ -239,66 +209,40 @@ impl fuser::Filesystem for Adapter {
         let thread = req.pid();
         let program = self.fs.programs().of(thread);
         let is_on_disk = match self.guarded(|| Ok(self.fs.read_in_memory(ino, offset, size))) {
+            Ok(LocalRead::Absent) => false,
+            Ok(LocalRead::OnDisk) => true,
             Ok(LocalRead::Bytes(bytes)) => {
-                self.fs.programs().read(program, bytes.len());
-                reply_data(reply, ino, Ok(bytes));
+                self.fs.programs().read(&program, bytes.len());
+                reply.data(&bytes);
                 if offset == 0 {
                     self.fs.was_here(Consumer::Bytes, ino, thread);
                 }
                 return;
             }
-            Ok(LocalRead::OnDisk) => true,
-            Ok(LocalRead::Absent) => false,
-            Err(error) => return reply_data(reply, ino, Err(error)),
+            Err(error) => return reply.error(failed("read", ino, &error)),
         };
         let waits = if is_on_disk { None } else { self.waiting.begin(ino, size) };
         // Past the page cache nothing is read ahead.
         if !is_on_disk && waits.is_none() && flags.0 & libc::O_DIRECT == 0 {
             return reply.error(FsError::TooFarAhead(ino).errno());
         }
-        let (fs, denial) = (Arc::clone(&self.fs), self.fs.denial(thread));
-        let counting = Arc::clone(&self.fs);
+        let (fs, counting) = (Arc::clone(&self.fs), Arc::clone(&self.fs));
         let read = async move {
             let _waits = waits;
-            if is_on_disk && let Some(bytes) = fs.read_on_disk(ino, offset, size).await {
-                if offset == 0 {
-                    fs.was_here(Consumer::Bytes, ino, thread);
-                }
-                return Ok(bytes);
-            }
-            match denial {
-                None => fs.read(ino, offset, size, thread).await,
-                Some(denial) => fs.read_present(ino, offset, size, denial).await,
-            }
+            fs.read(ino, offset, size, thread, is_on_disk).await
         };
-        self.wait(read, move |result| {
-            match &result {
-                Ok(bytes) => counting.programs().read(program, bytes.len()),
-                Err(FsError::Denied(_)) => counting.programs().refused(thread),
-                Err(_) => {}
+        self.wait(read, move |result| match result {
+            Ok(bytes) => {
+                counting.programs().read(&program, bytes.len());
+                reply.data(&bytes);
             }
-            reply_data(reply, ino, result);
+            Err(error) => {
+                if matches!(error, FsError::Denied(_)) {
+                    counting.programs().refused(&program);
+                }
+                reply.error(failed("read", ino, &error));
+            }
         });
-    }
-
-    fn readdir(&self, req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let _span = trace_span!("readdir", ino = ino.0, offset).entered();
-        if offset == 0 {
-            self.fs.begins_to_list(ino, req.pid());
-        }
-        let read = self.guarded(|| {
-            self.fs.read_folder(ino, Cookie(offset), &mut |entry| {
-                let kind = match entry.node.kind {
-                    Kind::Folder => FileType::Directory,
-                    Kind::File => FileType::RegularFile,
-                };
-                !reply.add(entry.node.ino, entry.cookie.0, kind, OsStr::from_bytes(entry.name))
-            })
-        });
-        match read {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(failed("readdir", ino, &error)),
-        }
     }
 
     fn readdirplus(&self, req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
@@ -339,16 +283,6 @@ impl fuser::Filesystem for Adapter {
         let _span = trace_span!("listxattr", ino = ino.0, size).entered();
         reply_xattr("listxattr", reply, ino, self.guarded(|| self.fs.xattr_names(ino, size)));
     }
-
-    // Asked once by the first close(2) and the first search for holes: the kernel does both alone from then on.
-
-    fn flush(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn lseek(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _offset: i64, _whence: i32, reply: ReplyLseek) {
-        reply.error(Errno::ENOSYS);
-    }
 }
 
 #[cfg(test)]
@@ -367,13 +301,13 @@ mod tests {
         };
         for (message, text) in [(Some("formatted"), "formatted"), (None, "plain")] {
             let error = panicking(message).unwrap_err();
-            assert!(matches!(&error, FsError::Panic(said) if said == text), "{error:?}");
+            assert!(matches!(&error, FsError::Panic(message) if message == text), "{error:?}");
             assert_eq!(error.errno(), Errno::EIO);
         }
     }
 
     #[test]
-    fn what_does_not_panic_is_untouched() {
+    fn results_without_a_panic_stay_as_they_are() {
         assert_eq!(guarded(|| Ok(5)).unwrap(), 5);
         assert!(matches!(guarded(|| Err::<(), _>(FsError::NoAttribute)), Err(FsError::NoAttribute)));
     }

@@ -1,5 +1,5 @@
-//! What the links of a resource mean for its bytes (section 14 of the standard): where else they may be had, and whose
-//! bytes are shown.
+//! What the links of a resource mean for its bytes (section 14 of the standard): from which other places they can be fetched, and
+//! which representation is shown.
 
 use super::{Filesystem, FsOptions};
 use crate::catalog::{CatalogError, Journaled, Kind, Node, Resource, Snapshot};
@@ -28,11 +28,12 @@ const TIMEGATE: &str = "timegate";
 /// What content must know of the version behind `ino`; `None` where there is no such file.
 pub fn wanted(snapshot: &Snapshot<'_>, ino: INodeNo, options: &FsOptions) -> Result<Option<FetchSpec>, CatalogError> {
     let Some(resource) = snapshot.resource(ino)? else { return Ok(None) };
-    let resource = match alternate(&resource, options) {
-        // Its other links belong to the generic resource.
-        Some(link) => Resource { links: Vec::new(), member: None, ..represented(resource.clone(), link) },
-        None => resource,
-    };
+    let is_alternate = alternate(&resource, options).is_some();
+    let mut resource = represented(resource, options);
+    if is_alternate {
+        // These belong to the generic resource.
+        (resource.links, resource.member) = (Vec::new(), None);
+    }
     let mut wanted = linked(&resource, ino);
     wanted.listed_at = snapshot.at()?;
     wanted.as_of = options.as_of;
@@ -70,34 +71,17 @@ impl Filesystem {
         }
         let resource = snapshot.resource(node.ino)?;
         let shown = resource.as_ref().and_then(|resource| alternate(resource, &self.options));
-        Ok(match shown {
-            Some(link) => {
-                // As in the catalog: the length of coded bytes is not the size.
-                let published = believed_length(link.length, &link.hashes).filter(|_| link.encoding.is_none());
-                // The catalog distinguishes versions by the entry alone. Where the alternate has changed and the entry has not, the
-                // inode stays what was read of it, until it gets a successor.
-                Node { size: self.content.known_size(node.ino).or(published), ..node }
-            }
-            None => node,
-        })
-    }
-
-    /// The resource behind a file as it is shown; `None` for folders.
-    pub(super) fn viewed_resource(
-        &self,
-        snapshot: &Snapshot<'_>,
-        ino: INodeNo,
-    ) -> Result<Option<Resource>, CatalogError> {
-        let Some(resource) = snapshot.resource(ino)? else { return Ok(None) };
-        Ok(Some(match alternate(&resource, &self.options) {
-            Some(link) => represented(resource.clone(), link),
-            None => resource,
-        }))
+        let Some(link) = shown else { return Ok(node) };
+        // As in the catalog: the length of coded bytes is not the size.
+        let published = believed_length(link.length, &link.hashes).filter(|_| link.encoding.is_none());
+        // The catalog distinguishes versions by the entry alone. Where the alternate has changed and the entry has not, the
+        // inode keeps the size that was read until it gets a successor.
+        Ok(Node { size: self.content.known_size(node.ino).or(published), ..node })
     }
 }
 
-/// The representation that is shown in place of `resource` itself: its alternate of the type that was asked for, the
-/// first by `pri`; `None` where it has none, or is of that type already.
+/// The representation that is shown in place of `resource` itself: its alternate of the chosen type, the first by `pri`. `None`
+/// where it has none, or is of that type already.
 fn alternate<'r>(resource: &'r Resource, options: &FsOptions) -> Option<&'r Link> {
     let wanted = options.alternate.as_deref()?;
     let is_wanted = |media_type: Option<&str>| media_type.is_some_and(|it| essence(it).eq_ignore_ascii_case(wanted));
@@ -108,15 +92,16 @@ fn alternate<'r>(resource: &'r Resource, options: &FsOptions) -> Option<&'r Link
     alternates.filter(|link| is_wanted(link.media_type.as_deref())).min_by_key(|link| link.pri)
 }
 
-/// `resource` with the bytes of the representation that `link` leads to.
-fn represented(resource: Resource, link: &Link) -> Resource {
+/// `resource` as it is shown: with the bytes of its alternate where that is shown.
+pub(super) fn represented(resource: Resource, options: &FsOptions) -> Resource {
+    let Some(link) = alternate(&resource, options).cloned() else { return resource };
     Resource {
         uri: link.uri().cloned().unwrap_or(resource.uri),
         lastmod: link.modified.or(resource.lastmod),
         length: link.length,
-        hashes: link.hashes.clone(),
-        media_type: link.media_type.clone(),
-        encoding: link.encoding.clone(),
+        hashes: link.hashes,
+        media_type: link.media_type,
+        encoding: link.encoding,
         ..resource
     }
 }
@@ -126,7 +111,7 @@ fn essence(media_type: &str) -> &str {
     media_type.split(';').next().unwrap_or_default().trim()
 }
 
-/// What the entry and its links say of where its bytes may be had.
+/// Where the bytes of a resource can be fetched, by its entry and its links.
 fn linked(resource: &Resource, ino: INodeNo) -> FetchSpec {
     let of = |relation: &'static str| resource.links.iter().filter(move |link| &*link.rel == relation);
     let first = |relation| of(relation).find_map(Link::uri).cloned();
@@ -148,8 +133,8 @@ fn linked(resource: &Resource, ino: INodeNo) -> FetchSpec {
     }
 }
 
-/// The mementos that may be this very version, those that say so before those that say another time: the standard's own
-/// example has one.
+/// The mementos that may be this very version. Those of its time come first, those of another time last: the standard's own
+/// example has one of these.
 fn mementos(resource: &Resource) -> Vec<Uri> {
     let contradicts = |link: &Link| {
         link.hashes
@@ -199,8 +184,8 @@ mod tests {
         }
     }
 
-    fn digest(octet: u8) -> Digest {
-        Digest::new(Algorithm::Md5, &[octet; 16]).unwrap()
+    fn digest(byte: u8) -> Digest {
+        Digest::new(Algorithm::Md5, &[byte; 16]).unwrap()
     }
 
     fn options(alternate: &str) -> FsOptions {
@@ -244,9 +229,9 @@ mod tests {
     /// Example 29.
     #[test]
     fn links_to_versions_are_distinguished() {
-        let memento = |href: &str, modified: &str, octet| Link {
+        let memento = |href: &str, modified: &str, byte| Link {
             modified: Timestamp::parse(modified),
-            hashes: vec![digest(octet)],
+            hashes: vec![digest(byte)],
             ..link("memento", href)
         };
         let wanted = linked(
@@ -294,8 +279,7 @@ mod tests {
             ])
         };
 
-        let pdf = alternate(&generic, &options("application/pdf")).unwrap();
-        let shown = represented(generic.clone(), pdf);
+        let shown = represented(generic.clone(), &options("application/pdf"));
         assert_eq!((shown.uri.as_str(), shown.length), ("http://example.com/res1.pdf", Some(5)));
         assert_eq!((shown.hashes, shown.lastmod), (Vec::new(), generic.lastmod));
         assert_eq!(alternate(&generic, &options("image/png")), None);

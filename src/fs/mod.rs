@@ -130,7 +130,7 @@ impl Filesystem {
         &self.programs
     }
 
-    /// Why nothing may be fetched for this thread (`deny=`); `None`: it may.
+    /// Why nothing may be fetched for this thread (`deny=`); `None`: fetching is allowed.
     pub fn denial(&self, thread: u32) -> Option<FsError> {
         self.programs.denied(thread).map(FsError::Denied)
     }

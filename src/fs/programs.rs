@@ -1,30 +1,26 @@
-//! Who reads: the programs behind the kernel's requests, by the thread that it names with each (`fuse_in_header.pid`,
-//! fuse(4)), and those that may not have anything fetched (`deny=`).
+//! The programs behind the kernel's requests, by the thread that the kernel names with each (`fuse_in_header.pid`, fuse(4)), and
+//! those for which nothing is fetched (`deny=`).
 //!
-//! The program of a thread is remembered for [`REMEMBERED`]. So a READ that this machine answers makes no system call for it, but for the
-//! first of a thread in a while.
+//! The program of a thread is remembered for [`REMEMBERED`], so most READs that this machine answers make no system call for it.
 
 use lru::LruCache;
-use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs;
-use std::io;
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Bytes of a name as the kernel keeps it (`TASK_COMM_LEN` without its NUL, proc(5)).
 const LONGEST_NAME: usize = 15;
 
-/// Programs counted by name, the two invented ones included.
-const NAMED: usize = 127;
+/// Programs counted by name.
+const NAMED: usize = 126;
 
-/// Readers that cannot be named: of another PID namespace, or gone.
-const UNKNOWN: usize = 0;
+/// Readers without a name: of another PID namespace, or gone.
+const UNKNOWN: &str = "?";
 
 /// All programs that were first seen when [`NAMED`] were known.
-const OTHERS: usize = 1;
+const OTHERS: &str = "others";
 
 /// Threads whose program is remembered.
 const THREADS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
@@ -35,7 +31,7 @@ const REMEMBERED: Duration = Duration::from_secs(1);
 /// Programs that show extended attributes of files and nothing else of them.
 const XATTR_PROGRAMS: [&[u8]; 2] = [b"getfattr", b"attr"];
 
-/// System calls for extended attributes, and those for the type of a file.
+/// System calls for extended attributes.
 const XATTR_CALLS: [libc::c_long; 6] = [
     libc::SYS_getxattr,
     libc::SYS_lgetxattr,
@@ -44,24 +40,15 @@ const XATTR_CALLS: [libc::c_long; 6] = [
     libc::SYS_llistxattr,
     libc::SYS_flistxattr,
 ];
-const TYPE_CALLS: &[libc::c_long] = &[
-    libc::SYS_statx,
-    #[cfg(target_pointer_width = "64")]
-    libc::SYS_newfstatat,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_stat,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_lstat,
-];
 
-/// So often it is looked which system call a thread waits in: it may not have begun to wait.
-const LOOKS: usize = 8;
+/// How often the system call of a thread is looked up: the thread may still be on its way into it.
+const TRIES: usize = 8;
 
 /// What a program has read since the mount began. Pages that the kernel has are read without asking and not seen here.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
     /// The name of its process as in `/proc/PID/comm`; `?`: unknown; `others`: all that were seen late.
-    pub program: Box<str>,
+    pub program: Arc<str>,
     /// READs that were answered with bytes.
     pub reads: u64,
     /// These bytes.
@@ -71,152 +58,109 @@ pub struct Reading {
 }
 
 /// The reader of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// By its name; `None`: its process is known and it has not read.
-    number: Option<usize>,
+    /// The name of its process.
+    name: Arc<str>,
+    /// The name for which nothing is fetched: that of its thread or its process.
+    denied: Option<Arc<str>>,
     /// 0: unknown.
     process: u32,
-}
-
-#[derive(Debug, Default)]
-struct Counted {
-    reads: AtomicU64,
-    octets: AtomicU64,
-    denied: AtomicU64,
 }
 
 /// The programs seen since the mount began, and those for which nothing is fetched.
 #[derive(Debug)]
 pub struct Programs {
     denied: Vec<Box<[u8]>>,
-    /// Programs of threads, and since when each is known. Held for a few instructions.
-    threads: Mutex<LruCache<u32, (Program, Instant)>>,
-    /// Taken for a thread not seen in a while, never while a request waits.
-    names: Mutex<HashMap<Box<str>, usize>>,
-    counted: Box<[Counted]>,
+    /// Held for a few instructions.
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    /// Programs of threads, and since when each is known.
+    threads: LruCache<u32, (Program, Instant)>,
+    readings: HashMap<Arc<str>, Reading>,
 }
 
 impl Programs {
     /// None seen yet. `denied`: names as typed; the kernel keeps 15 bytes of each.
     pub fn new<'a>(denied: impl IntoIterator<Item = &'a str>) -> Programs {
         let kept = |name: &str| name.as_bytes()[..name.len().min(LONGEST_NAME)].into();
-        let names = [("?".into(), UNKNOWN), ("others".into(), OTHERS)];
-        Programs {
-            denied: denied.into_iter().map(kept).collect(),
-            threads: Mutex::new(LruCache::new(THREADS)),
-            names: Mutex::new(names.into()),
-            counted: (0..NAMED).map(|_| Counted::default()).collect(),
-        }
+        let seen = Seen { threads: LruCache::new(THREADS), readings: HashMap::new() };
+        Programs { denied: denied.into_iter().map(kept).collect(), seen: Mutex::new(seen) }
     }
 
-    /// The program of a thread.
+    /// The program of a thread (0: unknown).
     pub fn of(&self, thread: u32) -> Program {
-        self.remembered(thread, true)
-    }
-
-    /// The process of a thread; 0: unknown. Unlike [`Programs::of`] it makes no program one of those that read.
-    pub fn process(&self, thread: u32) -> u32 {
-        self.remembered(thread, false).process
-    }
-
-    /// What is remembered of a thread, else what is found now. `is_named`: with the number of its name.
-    fn remembered(&self, thread: u32, is_named: bool) -> Program {
-        if thread == 0 {
-            return Program { number: Some(UNKNOWN), process: 0 };
-        }
         let now = Instant::now();
-        if let Some((program, since)) = self.threads().get(&thread).copied()
-            && now.saturating_duration_since(since) < REMEMBERED
-            && (program.number.is_some() || !is_named)
+        if let Some((program, since)) = self.seen().threads.get(&thread)
+            && now.saturating_duration_since(*since) < REMEMBERED
         {
-            return program;
+            return program.clone();
         }
-        let program = match names_of(thread) {
-            Some(names) => Program { number: is_named.then(|| self.number(&names.process)), process: names.leader },
-            None => Program { number: Some(UNKNOWN), process: 0 },
-        };
-        self.threads().put(thread, (program, now));
+        let program = self.find(thread);
+        self.seen().threads.put(thread, (program.clone(), now));
         program
     }
 
-    fn threads(&self) -> MutexGuard<'_, LruCache<u32, (Program, Instant)>> {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The process of a thread; 0: unknown.
+    pub fn process(&self, thread: u32) -> u32 {
+        self.of(thread).process
+    }
+
+    /// The name because of which nothing may be fetched for a thread: its own or that of its process. `None`: fetching is allowed; also
+    /// where neither is known, because `deny=` is no protection.
+    pub fn denied(&self, thread: u32) -> Option<Arc<str>> {
+        if self.denied.is_empty() { None } else { self.of(thread).denied }
     }
 
     /// `program` was given bytes.
-    pub fn read(&self, program: Program, bytes: usize) {
-        let Some(counted) = program.number.and_then(|number| self.counted.get(number)) else { return };
-        counted.reads.fetch_add(1, Ordering::Relaxed);
-        counted.octets.fetch_add(bytes as u64, Ordering::Relaxed);
+    pub fn read(&self, program: &Program, bytes: usize) {
+        self.count(program, |reading| {
+            reading.reads += 1;
+            reading.bytes += bytes as u64;
+        });
     }
 
-    /// The name because of which nothing may be fetched for a thread: its own or that of its process. `None`: it may; also
-    /// where neither is known, for this is no protection.
-    pub fn denied(&self, thread: u32) -> Option<String> {
-        if self.denied.is_empty() || thread == 0 {
-            return None;
-        }
-        let names = names_of(thread)?;
-        let is_denied = |name: &[u8]| self.denied.iter().any(|denied| **denied == *name);
-        let name = [&names.thread, &names.process].into_iter().find(|name| is_denied(name))?;
-        Some(String::from_utf8_lossy(name).into_owned())
+    /// `program` was refused something.
+    pub fn refused(&self, program: &Program) {
+        self.count(program, |reading| reading.denied += 1);
     }
 
-    /// Whether a thread asks for an extended attribute, or for the type of a file in a program that looks at nothing else. Where its
-    /// system call is unknown (proc(5), `syscall`, needs the right to trace it) that program alone decides.
-    pub fn asks_for_xattr(&self, thread: u32) -> bool {
-        if thread == 0 {
-            return false;
-        }
-        let is_of_xattr_program = || comm(thread).is_some_and(|name| XATTR_PROGRAMS.contains(&&name[..]));
-        match call_of(thread) {
-            Ok(call) if call.is_some_and(|call| XATTR_CALLS.contains(&call)) => true,
-            Ok(call) => call.is_some_and(|call| TYPE_CALLS.contains(&call)) && is_of_xattr_program(),
-            Err(_) => is_of_xattr_program(),
-        }
-    }
-
-    /// A thread was refused something.
-    pub fn refused(&self, thread: u32) {
-        if let Some(counted) = self.of(thread).number.and_then(|number| self.counted.get(number)) {
-            counted.denied.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    fn number(&self, name: &[u8]) -> usize {
-        let name = String::from_utf8_lossy(name);
-        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        match names.get(&*name) {
-            Some(number) => *number,
-            None if names.len() >= NAMED => OTHERS,
-            None => {
-                let number = names.len();
-                names.insert(name.as_ref().into(), number);
-                number
-            }
-        }
-    }
-
-    /// What each program has read, the most first; those that were neither given nor refused anything are left out.
+    /// What each program has read or was refused, the most bytes first.
     pub fn snapshot(&self) -> Vec<Reading> {
-        let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut all = Vec::with_capacity(names.len());
-        for (name, place) in names.iter() {
-            let Some(counted) = self.counted.get(*place) else { continue };
-            all.push(Reading {
-                program: name.clone(),
-                reads: number(&counted.reads),
-                bytes: number(&counted.octets),
-                denied: number(&counted.denied),
-            });
-        }
-        drop(names);
-        all.retain(|reading| reading.reads > 0 || reading.denied > 0);
+        let mut all: Vec<_> = self.seen().readings.values().cloned().collect();
         all.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.program.cmp(&b.program)));
         all
     }
+
+    fn count(&self, program: &Program, add: impl FnOnce(&mut Reading)) {
+        let readings = &mut self.seen().readings;
+        let has_own = readings.len() < NAMED || readings.contains_key(&program.name);
+        let name = if has_own { Arc::clone(&program.name) } else { OTHERS.into() };
+        let none = || Reading { program: Arc::clone(&name), reads: 0, bytes: 0, denied: 0 };
+        add(readings.entry(Arc::clone(&name)).or_insert_with(none));
+    }
+
+    fn find(&self, thread: u32) -> Program {
+        let Some(names) = names_of(thread) else { return Program { name: UNKNOWN.into(), denied: None, process: 0 } };
+        let text = |name: &[u8]| String::from_utf8_lossy(name).into();
+        let is_denied = |name: &&Vec<u8>| self.denied.iter().any(|denied| **denied == ***name);
+        let denied = [&names.thread, &names.process].into_iter().find(is_denied);
+        Program { name: text(&names.process), denied: denied.map(|name| text(name)), process: names.leader }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a thread asks for an extended attribute, or belongs to a program that shows nothing else. Where the system call is
+/// unknown (proc(5), `syscall`, needs the right to trace the thread) the program alone decides.
+pub fn asks_for_xattr(thread: u32) -> bool {
+    call_of(thread).is_some_and(|call| XATTR_CALLS.contains(&call))
+        || comm(thread).is_some_and(|name| XATTR_PROGRAMS.contains(&&name[..]))
 }
 
 struct Names {
@@ -236,16 +180,16 @@ fn names_of(thread: u32) -> Option<Names> {
     Some(Names { thread: own, process, leader })
 }
 
-/// The system call that a thread waits in; `None`: it waits in none.
-fn call_of(thread: u32) -> io::Result<Option<libc::c_long>> {
-    for _ in 0..LOOKS {
-        let call = fs::read_to_string(format!("/proc/{thread}/syscall"))?;
+/// The system call that a thread waits in; `None`: none, or unknown.
+fn call_of(thread: u32) -> Option<libc::c_long> {
+    for _ in 0..TRIES {
+        let call = fs::read_to_string(format!("/proc/{thread}/syscall")).ok()?;
         if let Some(number) = call.split_ascii_whitespace().next().and_then(|number| number.parse().ok()) {
-            return Ok(Some(number));
+            return Some(number);
         }
         std::thread::yield_now();
     }
-    Ok(None)
+    None
 }
 
 fn comm(process: u32) -> Option<Vec<u8>> {
@@ -260,8 +204,7 @@ mod tests {
 
     /// Runs `look` in a thread named `name`, with that thread's number.
     fn in_thread<T: Send + 'static>(name: &str, look: impl FnOnce(u32) -> T + Send + 'static) -> T {
-        // SAFETY: gettid has no preconditions and cannot fail.
-        let run = move || look(unsafe { libc::gettid() } as u32);
+        let run = move || look(rustix::thread::gettid().as_raw_nonzero().get() as u32);
         std::thread::Builder::new().name(name.into()).spawn(run).unwrap().join().unwrap()
     }
 
@@ -275,10 +218,10 @@ mod tests {
 
         let programs = in_thread("some-worker", move |thread| {
             let program = programs.of(thread);
-            programs.read(program, 5);
+            programs.read(&program, 5);
             assert_eq!(programs.of(thread), program, "as it is remembered");
             assert_eq!(programs.process(thread), std::process::id(), "whichever of its threads reads");
-            programs.read(programs.of(thread), 7);
+            programs.read(&programs.of(thread), 7);
             programs
         });
 
@@ -311,7 +254,7 @@ mod tests {
         let programs = Programs::new(["?"]);
         // Past the highest number that Linux gives.
         for thread in [0, 1 << 23] {
-            programs.read(programs.of(thread), 1);
+            programs.read(&programs.of(thread), 1);
             assert_eq!(programs.denied(thread), None);
         }
 
@@ -321,31 +264,46 @@ mod tests {
     }
 
     #[test]
-    fn a_program_whose_process_was_asked_for_is_named_when_it_reads() {
+    fn only_programs_that_read_are_counted() {
         let programs = Programs::new([]);
 
         let programs = in_thread("some-worker", move |thread| {
             assert_eq!(programs.process(thread), std::process::id());
-            assert_eq!(programs.names.lock().unwrap().len(), 2, "it has not read");
-            programs.read(programs.of(thread), 5);
-            assert_eq!(programs.process(thread), std::process::id());
+            assert_eq!(programs.snapshot(), [], "it has not read");
+            programs.read(&programs.of(thread), 5);
+            programs.refused(&programs.of(thread));
             programs
         });
 
-        assert_eq!(*programs.snapshot()[0].program, *own_name());
+        let [reading] = &programs.snapshot()[..] else { panic!() };
+        assert_eq!((&*reading.program, reading.bytes, reading.denied), (&*own_name(), 5, 1));
     }
 
     #[test]
     fn too_many_programs_are_counted_together() {
         let programs = Programs::new([]);
         for number in 0..2 * NAMED {
-            let number = programs.number(format!("p{number}").as_bytes());
-            programs.read(Program { number: Some(number), process: 0 }, 1);
+            programs.read(&Program { name: format!("p{number}").into(), denied: None, process: 0 }, 1);
         }
 
         let reading = programs.snapshot();
 
-        assert_eq!(reading.len(), NAMED - 1);
-        assert_eq!((&*reading[0].program, reading[0].bytes), ("others", NAMED as u64 + 2));
+        assert_eq!(reading.len(), NAMED + 1);
+        assert_eq!((&*reading[0].program, reading[0].bytes), ("others", NAMED as u64));
+    }
+
+    #[test]
+    fn questions_for_extended_attributes_are_recognised() {
+        let (names, named) = std::sync::mpsc::channel();
+        let waiting = std::thread::Builder::new().name("getfattr".into()).spawn(move || {
+            names.send(rustix::thread::gettid().as_raw_nonzero().get() as u32).unwrap();
+            std::thread::park();
+        });
+        let waiting = waiting.unwrap();
+
+        assert!(asks_for_xattr(named.recv().unwrap()));
+        assert!(!asks_for_xattr(0) && !in_thread("some-worker", asks_for_xattr));
+        waiting.thread().unpark();
+        waiting.join().unwrap();
     }
 }

@@ -5,7 +5,7 @@ use super::error::FsError;
 use super::links::wanted;
 use super::prefetch::{Consumer, Reader};
 use crate::catalog::{Kind, Node};
-use crate::content::{FetchSpec, LocalRead};
+use crate::content::{ContentError, FetchSpec, LocalRead};
 use crate::source::http::Requester;
 use bytes::Bytes;
 use fuser::INodeNo;
@@ -15,56 +15,75 @@ use std::sync::Arc;
 use std::task::Poll;
 
 impl Filesystem {
-    /// READ from the memory of this machine alone: `length` bytes at `offset`, fewer only at the end of the file. Where the disk
-    /// has them: [`Filesystem::read_on_disk`]; where the Source must be asked: [`Filesystem::read`].
+    /// READ from the memory of this machine alone: `length` bytes at `offset`, fewer only at the end of the file. For all else:
+    /// [`Filesystem::read`].
     pub fn read_in_memory(&self, ino: INodeNo, offset: u64, length: u32) -> LocalRead {
         self.content.read_in_memory(ino, offset, length)
     }
 
-    /// READ from the disk of this machine, while the FUSE threads answer others. `None`: the bytes are damaged.
-    pub async fn read_on_disk(&self, ino: INodeNo, offset: u64, length: u32) -> Option<Bytes> {
+    /// READ by `thread` (0: unknown) of bytes that are not in memory: from the disk of this machine where it has them, else from
+    /// the Source unless that is denied.
+    pub async fn read(
+        &self,
+        ino: INodeNo,
+        offset: u64,
+        length: u32,
+        thread: u32,
+        is_on_disk: bool,
+    ) -> Result<Bytes, FsError> {
+        if is_on_disk && let Some(bytes) = self.read_on_disk(ino, offset, length).await {
+            if offset == 0 {
+                self.was_here(Consumer::Bytes, ino, thread);
+            }
+            return Ok(bytes);
+        }
+        let (node, wanted) = self.readable(ino)?;
+        let bytes = match self.denial(thread) {
+            None => self.fetch(&node, wanted, offset, length, thread).await?,
+            Some(denial) => self.content.read_present(&wanted, offset, length).await.ok_or(denial)?,
+        };
+        match node.size.or_else(|| self.content.known_size(ino)) {
+            Some(size) => whole(ino, size, offset, length, bytes),
+            None => Ok(bytes),
+        }
+    }
+
+    /// While the FUSE threads answer others. `None`: the bytes are damaged.
+    pub(super) async fn read_on_disk(&self, ino: INodeNo, offset: u64, length: u32) -> Option<Bytes> {
         let content = Arc::clone(&self.content);
         let read = self.runtime.spawn_blocking(move || content.read_local(ino, offset, length));
         read.await.ok().flatten()
     }
 
-    /// The first bytes of a file, or its learnt size, were given to `thread` by this machine: what follows may have to be fetched now.
+    /// This machine had the first bytes of a file, or its learnt size, for `thread`: what follows may have to be fetched now.
     pub fn was_here(&self, consumer: Consumer, ino: INodeNo, thread: u32) {
         if self.prefetch.has_walks() && self.denial(thread).is_none() {
             self.prefetch.read((consumer, ino), self.reader(thread), None, true);
         }
     }
 
-    /// READ by a program for which nothing may be fetched: what is here, else `denial`.
-    pub async fn read_present(
+    /// Waits while the download makes progress. Content answers a repeated READ of a failed block at once.
+    async fn fetch(
         &self,
-        ino: INodeNo,
+        node: &Node,
+        mut wanted: FetchSpec,
         offset: u64,
         length: u32,
-        denial: FsError,
-    ) -> Result<Bytes, FsError> {
-        let (node, wanted) = self.readable(ino)?;
-        let bytes = self.content.read_present(&wanted, offset, length).await.ok_or(denial)?;
-        self.checked(&node, offset, length, bytes)
-    }
-
-    /// READ by `thread` (0: unknown): waits while the download makes progress. A repeated READ of what failed is answered by content at once.
-    pub async fn read(&self, ino: INodeNo, offset: u64, length: u32, thread: u32) -> Result<Bytes, FsError> {
-        let (node, mut wanted) = self.readable(ino)?;
+        thread: u32,
+    ) -> Result<Bytes, ContentError> {
         let reader = self.reader(thread);
         wanted.requester = Requester(reader.process);
         let mut bytes = pin!(self.content.read(&wanted, offset, length));
-        // Begun before anything is fetched ahead of it: a connection that is open is for the reader that waits.
+        // Begun before anything is fetched ahead: an open connection is for the reader that waits.
         let begun = poll_fn(|context| Poll::Ready(bytes.as_mut().poll(context))).await;
         if offset == 0 {
-            let size = node.size.or_else(|| self.content.known_size(ino));
-            self.prefetch.read((Consumer::Bytes, ino), reader, size, false);
+            let size = node.size.or_else(|| self.content.known_size(node.ino));
+            self.prefetch.read((Consumer::Bytes, node.ino), reader, size, false);
         }
-        let bytes = match begun {
-            Poll::Ready(bytes) => bytes?,
-            Poll::Pending => bytes.await?,
-        };
-        self.checked(&node, offset, length, bytes)
+        match begun {
+            Poll::Ready(bytes) => bytes,
+            Poll::Pending => bytes.await,
+        }
     }
 
     pub(super) fn reader(&self, thread: u32) -> Reader {
@@ -80,13 +99,6 @@ impl Filesystem {
         }
         let node = self.viewed(&snapshot, node)?;
         Ok((node, wanted(&snapshot, ino, &self.options)?.ok_or(FsError::Gone(ino))?))
-    }
-
-    fn checked(&self, node: &Node, offset: u64, length: u32, bytes: Bytes) -> Result<Bytes, FsError> {
-        match node.size.or_else(|| self.content.known_size(node.ino)) {
-            Some(size) => whole(node.ino, size, offset, length, bytes),
-            None => Ok(bytes),
-        }
     }
 }
 

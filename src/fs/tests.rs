@@ -174,11 +174,12 @@ impl Mounted {
     }
 
     fn read(&self, ino: INodeNo, offset: u64, length: u32) -> Result<bytes::Bytes, FsError> {
-        match self.fs.read_in_memory(ino, offset, length) {
-            LocalRead::Bytes(bytes) => Ok(bytes),
-            LocalRead::OnDisk => Ok(self.runtime.block_on(self.fs.read_on_disk(ino, offset, length)).unwrap()),
-            LocalRead::Absent => self.runtime.block_on(self.fs.read(ino, offset, length, 0)),
-        }
+        let is_on_disk = match self.fs.read_in_memory(ino, offset, length) {
+            LocalRead::Bytes(bytes) => return Ok(bytes),
+            LocalRead::OnDisk => true,
+            LocalRead::Absent => false,
+        };
+        self.runtime.block_on(self.fs.read(ino, offset, length, 0, is_on_disk))
     }
 
     /// A listing in pieces of `piece` entries; before each but the first, `between` is called.
@@ -425,7 +426,7 @@ fn a_files_first_walk_enters_a_folder_behind_many_files() {
     mounted.publish(files.map(|path| mounted.entry(&path, Some(5))).collect::<Vec<_>>());
 
     for path in &read {
-        mounted.runtime.block_on(mounted.fs.read(mounted.ino(path), 0, 5, 7)).unwrap();
+        mounted.runtime.block_on(mounted.fs.read(mounted.ino(path), 0, 5, 7, false)).unwrap();
     }
 
     assert!(mounted.fs.prefetch.expects(mounted.ino("walk/m/x000")));
@@ -450,7 +451,7 @@ fn a_warm_reader_takes_no_lock_of_downloads_and_sizes() {
         mounted.getattr(mounted.ino(&walk(number))).unwrap();
     }
     for number in 0..5 {
-        mounted.runtime.block_on(mounted.fs.read(mounted.ino(&walk(number)), 0, 5, 7)).unwrap();
+        mounted.runtime.block_on(mounted.fs.read(mounted.ino(&walk(number)), 0, 5, 7, false)).unwrap();
     }
     assert!(mounted.fs.prefetch.expects(mounted.ino(&walk(6))));
     let held = mounted.fs.content.locked(&inodes);

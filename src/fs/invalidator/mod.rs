@@ -1,12 +1,12 @@
 //! The only caller of the kernel's notify interface, holding no lock that a handler needs.
 //!
 //! One thread sends what concerns names and attributes. Such a notification waits in the kernel for the lookups of its folder to
-//! end. From a handler, or under a lock that a handler wants, it would wait for itself for ever: all others only leave a
+//! end. Sent from a handler, or under a lock that a handler wants, it would wait for itself for ever: all others only queue a
 //! [`Notice`]. Names never wait for pages: those are dropped on threads of their own ([`pages`]).
 //!
 //! Orphans (inodes replaced or deleted while the kernel knows them) are settled here as well. There is no count of
-//! lookups: the kernel is asked whether it still knows the inode by a notification that changes nothing, after the
-//! name is gone and again after each FORGET of it. Once it does not, the record and the pinned object go.
+//! lookups: a notification that changes nothing asks the kernel whether it still knows the inode, after the
+//! name is gone and again after each FORGET. Once it does not, the record and the pinned object are dropped.
 
 mod effects;
 mod notification;
@@ -26,62 +26,55 @@ use fuser::INodeNo;
 use pages::Pages;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use tokio::sync::watch;
+use tokio::sync::oneshot;
 
-/// Orphans that are let go together though more notices wait.
+/// So many settled orphans are dropped together although more notices wait.
 const SETTLED: usize = 50_000;
 
-/// What the invalidator is left to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A message to the invalidator.
+#[derive(Debug)]
 pub enum Notice {
     /// The catalog has changed, and its commit is done.
     Changed(Invalidation),
     /// The kernel has sent a FORGET of this orphan.
     Forgotten(INodeNo),
+    /// All notices before this one are handled when the receiver hears of it.
+    Flush(oneshot::Sender<()>),
     /// The mount ends.
     Stop,
 }
 
-/// The way to the invalidator; clone it. Leaving a notice never waits.
+/// The sending end of the invalidator's queues; clone it. Queueing a notice never waits.
 #[derive(Clone, Debug)]
 pub struct Notices {
     sender: Sender<Notice>,
     pages: Sender<Pages>,
     orphans: Arc<Orphans>,
-    /// How many notices were left, counted before they are.
-    left: Arc<AtomicU64>,
-    /// How many are done with.
-    done: watch::Receiver<u64>,
 }
 
-/// The invalidator's end of its channel.
+/// The invalidator's end of its queues.
 #[derive(Debug)]
 pub struct Inbox {
     receiver: Receiver<Notice>,
     pages: Receiver<Pages>,
     orphans: Arc<Orphans>,
-    done: watch::Sender<u64>,
 }
 
-/// A new channel: what handlers and `sync` leave, [`Invalidator::spawn`] takes.
+/// New queues: handlers and `sync` fill them, [`Invalidator::spawn`] takes the other end.
 pub fn channel() -> (Notices, Inbox) {
-    let (sender, receiver) = mpsc::channel();
-    let (leave_pages, pages) = mpsc::channel();
+    let ((sender, receiver), (page_sender, pages)) = (mpsc::channel(), mpsc::channel());
     let orphans = Arc::<Orphans>::default();
-    let (done, watched) = watch::channel(0);
-    let (left, waiting) = (Arc::default(), Arc::clone(&orphans));
-    let notices = Notices { sender, pages: leave_pages, orphans: waiting, left, done: watched };
-    (notices, Inbox { receiver, pages, orphans, done })
+    let notices = Notices { sender, pages: page_sender, orphans: Arc::clone(&orphans) };
+    (notices, Inbox { receiver, pages, orphans })
 }
 
 impl Notices {
     /// After a commit: what it means for the kernel.
     pub fn changed(&self, invalidations: impl IntoIterator<Item = Invalidation>) {
-        invalidations.into_iter().for_each(|invalidation| self.leave(Notice::Changed(invalidation)));
+        invalidations.into_iter().for_each(|invalidation| self.queue(Notice::Changed(invalidation)));
     }
 
     /// What content has found out.
@@ -89,66 +82,51 @@ impl Notices {
         let pages = match event {
             Event::Poisoned(ino) | Event::Unannounced(ino) => (*ino, 0..u64::MAX),
             Event::Recheck(ino, range) => (*ino, range.clone()),
-            // The kernel was given no time to live with the unknown size: it asks anyway. And of a version that only
-            // the Source has, the kernel is notified when it is in the catalog.
+            // The kernel keeps no unknown size: it asks anyway. And of a version that only the Source has, the kernel is notified
+            // when it is in the catalog.
             Event::Sized(..) | Event::Changed(_) => return,
         };
         // With the other end gone the mount is gone, and its pages are.
         let _ = self.pages.send(pages);
     }
 
-    /// At each FORGET: a comparison of two numbers where no orphan waits.
+    /// At each FORGET.
     pub fn forgotten(&self, ino: INodeNo) {
         if self.orphans.is_waiting(ino) {
-            self.leave(Notice::Forgotten(ino));
+            self.queue(Notice::Forgotten(ino));
         }
     }
 
-    /// Waits until the kernel has heard of every change that was left before.
-    pub async fn heard(&self) {
-        let left = self.left.load(Ordering::Acquire);
+    /// Waits until the kernel is notified of every change that was queued before.
+    pub async fn flushed(&self) {
+        let (sender, receiver) = oneshot::channel();
+        self.queue(Notice::Flush(sender));
         // With the invalidator gone the mount is gone.
-        let _ = self.done.clone().wait_for(|done| *done >= left).await;
+        let _ = receiver.await;
     }
 
-    /// Ends the invalidator once it has done what was left before.
+    /// Ends the invalidator once it has handled what was queued before.
     pub fn stop(&self) {
-        self.leave(Notice::Stop);
+        self.queue(Notice::Stop);
     }
 
-    /// With the invalidator gone the mount is gone.
-    fn leave(&self, notice: Notice) {
-        self.left.fetch_add(1, Ordering::AcqRel);
+    fn queue(&self, notice: Notice) {
+        // With the invalidator gone the mount is gone.
         let _ = self.sender.send(notice);
     }
 }
 
 /// Orphans that the kernel knew when it was asked last. The lock is held for one look-up only.
 #[derive(Debug, Default)]
-struct Orphans {
-    /// How many there are, to be read at each FORGET without the lock.
-    count: AtomicUsize,
-    waiting: Mutex<InodeSet>,
-}
+struct Orphans(Mutex<InodeSet>);
 
 impl Orphans {
     fn is_waiting(&self, ino: INodeNo) -> bool {
-        self.count.load(Ordering::Acquire) != 0 && self.with(|waiting| waiting.contains(ino))
+        self.waiting().contains(ino)
     }
 
-    fn insert(&self, ino: INodeNo) {
-        self.with(|waiting| waiting.insert(ino));
-    }
-
-    fn remove(&self, ino: INodeNo) {
-        self.with(|waiting| waiting.remove(ino));
-    }
-
-    fn with<T>(&self, operation: impl FnOnce(&mut InodeSet) -> T) -> T {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let result = operation(&mut waiting);
-        self.count.store(waiting.len(), Ordering::Release);
-        result
+    fn waiting(&self) -> MutexGuard<'_, InodeSet> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -156,9 +134,9 @@ impl Orphans {
 pub struct Invalidator {
     inbox: Inbox,
     effects: Effects,
-    /// Orphans that the kernel does not know, to be let go together.
+    /// Orphans that the kernel does not know, to be dropped together.
     settled: Vec<INodeNo>,
-    /// The kernel has no epoch, and was not asked yet about all orphans whose names may be left in it.
+    /// The kernel has no epoch, and was not asked yet about all orphans whose names it may still have.
     names_stay: bool,
     /// The catalog did not name all orphans, or kept the store that is there for them: the kernel is to be asked about them
     /// again.
@@ -166,13 +144,13 @@ pub struct Invalidator {
 }
 
 impl Invalidator {
-    /// Starts the threads. The one that is returned ends after [`Notices::stop`]; it and the others when all [`Notices`] are gone.
+    /// Starts the threads. The returned one ends after [`Notices::stop`]; it and the others when all [`Notices`] are gone.
     pub fn spawn(mut inbox: Inbox, effects: Effects) -> io::Result<JoinHandle<()>> {
         let (_, none) = mpsc::channel();
         pages::spawn(std::mem::replace(&mut inbox.pages, none), Arc::clone(&effects.drop_pages))?;
         let invalidator = Invalidator::new(inbox, effects);
         let thread = thread::Builder::new().name("invalidator".into());
-        // After a great change it has a million orphans to ask about, while other threads answer lookups.
+        // After a great change it asks about a million orphans, while other threads answer lookups.
         scheduling::in_short_slices(|| thread.spawn(move || invalidator.run()))
     }
 
@@ -182,25 +160,31 @@ impl Invalidator {
 
     fn run(mut self) {
         while let Some(notice) = self.next() {
-            if notice == Notice::Stop {
-                break;
+            match notice {
+                Notice::Stop => break,
+                // One that waits no longer needs no answer.
+                Notice::Flush(sender) => drop(sender.send(())),
+                Notice::Forgotten(ino) => self.guarded(|this| this.ask(ino)),
+                Notice::Changed(change) => self.guarded(|this| this.changed(&change)),
             }
-            // A notice that fails must not keep the kernel from the next.
-            if catch_unwind(AssertUnwindSafe(|| self.handle(&notice))).is_err() {
-                tracing::error!("the kernel was not told of {notice:?}: the invalidator panicked");
-            }
-            self.inbox.done.send_modify(|done| *done += 1);
         }
-        self.let_settled_go();
+        self.release_settled();
     }
 
-    /// The next notice. Orphans are asked about again and let go when there is nothing more urgent.
+    /// A panic over one notice must not keep the kernel from the next.
+    fn guarded(&mut self, operation: impl FnOnce(&mut Invalidator)) {
+        if catch_unwind(AssertUnwindSafe(|| operation(self))).is_err() {
+            tracing::error!("the kernel may show an old state: the invalidator panicked");
+        }
+    }
+
+    /// The next notice. Orphans are asked about again and dropped when there is nothing more urgent.
     fn next(&mut self) -> Option<Notice> {
         match self.inbox.receiver.try_recv() {
             Ok(notice) => Some(notice),
             Err(TryRecvError::Disconnected) => None,
             Err(TryRecvError::Empty) => {
-                self.let_settled_go();
+                self.release_settled();
                 self.ask_again();
                 self.inbox.receiver.recv().ok()
             }
@@ -209,52 +193,41 @@ impl Invalidator {
 
     /// Once after some notices, not for ever: another commit may make known what the catalog does not know now.
     fn ask_again(&mut self) {
-        if !std::mem::take(&mut self.asks_again) {
-            return;
+        if std::mem::take(&mut self.asks_again) {
+            self.guarded(Invalidator::ask_about_all);
+            self.release_settled();
         }
-        if catch_unwind(AssertUnwindSafe(|| self.ask_about_all())).is_err() {
-            tracing::error!("the kernel was not asked about all orphans: the invalidator panicked");
-        }
-        self.let_settled_go();
     }
 
-    fn let_settled_go(&mut self) {
+    fn release_settled(&mut self) {
         if !self.settled.is_empty() {
             (self.effects.release)(std::mem::take(&mut self.settled));
         }
     }
 
-    fn handle(&mut self, notice: &Notice) {
-        if matches!(notice, Notice::Changed(_)) {
-            self.asks_again |= (self.effects.was_kept)();
-        }
-        match notice {
-            Notice::Changed(Invalidation::Name { parent, name, orphan }) => {
+    fn changed(&mut self, change: &Invalidation) {
+        self.asks_again |= (self.effects.was_kept)();
+        match change {
+            Invalidation::Name { parent, name, orphan } => {
                 self.notify(&Notification::Entry { parent: *parent, name });
-                if let Some(ino) = orphan {
-                    self.orphaned(*ino);
-                }
+                orphan.iter().for_each(|ino| self.orphaned(*ino));
             }
-            Notice::Changed(Invalidation::Folder(ino)) => self.notify(&Notification::Inode(*ino)),
-            Notice::Changed(Invalidation::Folders(folders)) => {
-                folders.iter().for_each(|ino| self.notify(&Notification::Inode(ino)));
-            }
-            Notice::Changed(Invalidation::Attributes(ino)) => self.notify(&Notification::Attributes(*ino)),
-            Notice::Changed(Invalidation::Everything(folders)) => self.everything(folders),
-            Notice::Changed(Invalidation::Orphans) => self.ask_about_all(),
-            Notice::Forgotten(ino) => self.ask(*ino),
-            Notice::Stop => {}
+            Invalidation::Folder(ino) => self.notify(&Notification::Inode(*ino)),
+            Invalidation::Folders(folders) => folders.iter().for_each(|ino| self.notify(&Notification::Inode(ino))),
+            Invalidation::Attributes(ino) => self.notify(&Notification::Attributes(*ino)),
+            Invalidation::Everything(folders) => self.everything(folders),
+            Invalidation::Orphans => self.ask_about_all(),
         }
     }
 
     /// An inode has lost its name: is it still in use?
     fn orphaned(&mut self, ino: INodeNo) {
         // Before the kernel is asked, so that a FORGET after its answer finds the orphan waiting.
-        self.inbox.orphans.insert(ino);
+        self.inbox.orphans.waiting().insert(ino);
         self.ask(ino);
         if self.names_stay
             && self.inbox.orphans.is_waiting(ino)
-            && let Some((parent, name)) = (self.effects.former_place)(ino)
+            && let Some((parent, name)) = (self.effects.place)(ino)
         {
             self.notify(&Notification::Entry { parent, name: &name });
             self.ask(ino);
@@ -266,22 +239,22 @@ impl Invalidator {
 
     /// Settles an orphan if the kernel does not know it.
     fn ask(&mut self, ino: INodeNo) {
-        if let Err(error) = (self.effects.notify)(&Notification::Attributes(ino)) {
-            if is_unknown(&error) {
-                self.inbox.orphans.remove(ino);
+        match (self.effects.notify)(&Notification::Attributes(ino)) {
+            Ok(()) => {}
+            Err(error) if is_unknown(&error) => {
+                self.inbox.orphans.waiting().remove(ino);
                 self.settled.push(ino);
                 if self.settled.len() >= SETTLED {
-                    self.let_settled_go();
+                    self.release_settled();
                 }
-            } else {
-                // It is kept until the mount ends: wasteful, never wrong.
-                tracing::warn!(ino = ino.0, "the kernel cannot be asked about an orphan: {error}");
             }
+            // It is kept until the mount ends: wasteful, never wrong.
+            Err(error) => tracing::warn!(ino = ino.0, "the kernel cannot be asked about an orphan: {error}"),
         }
     }
 
-    /// Kernels before Linux 6.16 have no epoch. There the name of each changed folder is dropped, and with it all names below. That leaves
-    /// names which went from the root itself, and those that are in use: they are dropped one by one, as their inodes are orphans.
+    /// Kernels before Linux 6.16 have no epoch. There the name of each changed folder is dropped, and with it all names below. Names
+    /// that went from the root itself, and those in use, are dropped one by one, as their inodes are orphans.
     fn everything(&mut self, folders: &InodeSet) {
         if let Err(error) = (self.effects.notify)(&Notification::Epoch) {
             tracing::debug!("no epoch ({error}): changed folders are dropped one by one");
@@ -299,15 +272,15 @@ impl Invalidator {
 
     fn ask_about_all(&mut self) {
         let previous = (self.effects.previous)();
-        let mut behind = INodeNo(0);
+        let mut after = INodeNo(0);
         loop {
-            let Some(orphans) = (self.effects.orphans)(behind) else {
+            let Some(orphans) = (self.effects.orphans)(after) else {
                 // The store of those that were not asked about must stay.
                 self.asks_again = true;
                 return;
             };
             let Some(last) = orphans.last() else { break };
-            behind = *last;
+            after = *last;
             for ino in orphans {
                 if !self.inbox.orphans.is_waiting(ino) {
                     self.orphaned(ino);
@@ -316,7 +289,7 @@ impl Invalidator {
         }
         self.names_stay = false;
         if let Some(previous) = previous {
-            let known = self.inbox.orphans.with(|waiting| waiting.clone());
+            let known = self.inbox.orphans.waiting().clone();
             (self.effects.settle)(previous, known);
         }
     }
@@ -342,7 +315,7 @@ impl Invalidator {
             Ok(()) => {}
             // It never knew, or has dropped it by itself.
             Err(error) if is_unknown(&error) => {}
-            Err(error) => tracing::warn!("the kernel was not told of {notification}: {error}"),
+            Err(error) => tracing::warn!("the kernel was not notified of {notification}: {error}"),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Pages of files leave the kernel's page cache on threads of their own.
 //!
-//! A page that a READ fills is locked until the READ is answered, and the kernel waits for it before the page is dropped. That READ may
-//! wait for a slow Source. So each drop has a thread: one that waits holds up no name, no refresh and no other drop.
+//! A page that a READ fills is locked until the READ is answered, and the kernel waits for it before it drops the page. That READ may
+//! wait for a slow Source. So each drop has a thread: one that waits blocks no name, no refresh and no other drop.
 
 use crate::platform::scheduling;
 use fuser::INodeNo;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-/// Drops that may wait in the kernel at a time; those that follow are made when one of them is done.
+/// Drops that may wait in the kernel at a time; later ones wait until one of them is done.
 const MOST: usize = 64;
 
 /// Has the kernel drop pages.
@@ -20,7 +20,7 @@ pub type DropPages = dyn Fn(INodeNo, &Range<u64>) -> io::Result<()> + Send + Syn
 /// The bytes of a file whose pages are to go.
 pub(super) type Pages = (INodeNo, Range<u64>);
 
-/// Starts to drop what is left in `pages`, until its other end is gone.
+/// Starts to drop what is sent to `pages`, until its other end is gone.
 pub(super) fn spawn(pages: Receiver<Pages>, drop_pages: Arc<DropPages>) -> io::Result<()> {
     let thread = thread::Builder::new().name("pages".into());
     scheduling::in_short_slices(|| thread.spawn(move || each_on_a_thread(&pages, &drop_pages))).map(drop)
@@ -53,7 +53,7 @@ fn drop_range(ino: INodeNo, range: &Range<u64>, drop_pages: &Arc<DropPages>) {
     }
 }
 
-/// Given back when dropped.
+/// Returned when dropped.
 struct Permit(Sender<()>);
 
 impl Drop for Permit {
@@ -69,8 +69,8 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_drop_that_waits_holds_up_no_other() {
-        let (leave, pages) = channel();
+    fn a_drop_that_waits_blocks_no_other() {
+        let (sender, pages) = channel();
         let (answer_reads, answered) = channel::<()>();
         let answered = Mutex::new(answered);
         let (dropped, drops) = channel();
@@ -86,7 +86,7 @@ mod tests {
         spawn(pages, Arc::new(kernel)).unwrap();
 
         for drop in [(INodeNo(7), 0..4096), (INodeNo(8), 4096..8192)] {
-            leave.send(drop).unwrap();
+            sender.send(drop).unwrap();
         }
 
         let next = || drops.recv_timeout(Duration::from_secs(9)).unwrap();

@@ -2,7 +2,7 @@
 
 use super::*;
 use std::collections::HashSet;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const ROOT: INodeNo = INodeNo::ROOT;
 
@@ -62,7 +62,7 @@ impl World {
                 self.did(Done::Attributes(ino.0));
                 known(*ino)
             }
-            Notification::Pages(ino, range) => unreachable!("{range:?} of {ino} left by a way of its own"),
+            Notification::Pages(ino, range) => unreachable!("{range:?} of {ino}: pages have threads of their own"),
             Notification::Epoch => {
                 self.did(Done::Epoch);
                 if self.has_epoch { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EINVAL)) }
@@ -81,8 +81,11 @@ impl World {
         Effects {
             notify: Box::new(move |notification| notify.notify(notification)),
             drop_pages: Arc::new(|_, _| Ok(())),
-            place: Box::new(|ino| (ino.0 == 5).then(|| (ROOT, (*b"five").into()))),
-            former_place: Box::new(|ino| (ino.0 == 7).then(|| (INodeNo(5), (*b"seven").into()))),
+            place: Box::new(|ino| match ino.0 {
+                5 => Some((ROOT, (*b"five").into())),
+                7 => Some((INodeNo(5), (*b"seven").into())),
+                _ => None,
+            }),
             names: Box::new(move |_, after| names.iter().find(|(id, _)| *id > after).cloned().into_iter().collect()),
             orphans: Box::new(move |behind| {
                 let fails = fails_behind.lock().unwrap().take_if(|at| *at == behind).is_some();
@@ -101,10 +104,18 @@ impl World {
     /// Runs an invalidator over `notices` until it ends, and returns what it did.
     fn after(&self, notices: impl IntoIterator<Item = Notice>) -> Vec<Done> {
         let (sender, inbox) = channel();
-        notices.into_iter().for_each(|notice| sender.leave(notice));
+        notices.into_iter().for_each(|notice| sender.queue(notice));
         sender.stop();
         Invalidator::spawn(inbox, self.effects()).unwrap().join().unwrap();
         self.done.lock().unwrap().clone()
+    }
+}
+
+fn handle(invalidator: &mut Invalidator, notice: Notice) {
+    match notice {
+        Notice::Changed(change) => invalidator.changed(&change),
+        Notice::Forgotten(ino) => invalidator.ask(ino),
+        Notice::Flush(_) | Notice::Stop => unreachable!("these change nothing"),
     }
 }
 
@@ -137,7 +148,7 @@ fn every_change_has_its_notification() {
 }
 
 #[test]
-fn an_orphan_unknown_to_the_kernel_goes_after_its_name() {
+fn an_orphan_unknown_to_the_kernel_is_dropped() {
     let world = World::new(&[1], true);
     let done = world.after([name(1, "a", Some(7)), name(1, "b", Some(8))]);
     assert_eq!(
@@ -158,13 +169,13 @@ fn an_orphan_in_use_is_pinned_until_the_kernel_forgets_it() {
     let world = World::new(&[1, 7], true);
     let (notices, inbox) = channel();
     let mut invalidator = Invalidator::new(inbox, world.effects());
-    invalidator.handle(&name(1, "a", Some(7)));
+    handle(&mut invalidator, name(1, "a", Some(7)));
     assert_eq!(*world.done.lock().unwrap(), [Done::Entry(1, "a".into()), Done::Attributes(7), Done::Pin(7)]);
     // One of two references is forgotten, another inode as well.
     notices.forgotten(INodeNo(7));
     notices.forgotten(INodeNo(99));
-    assert_eq!(invalidator.next(), Some(Notice::Forgotten(INodeNo(7))));
-    invalidator.handle(&Notice::Forgotten(INodeNo(7)));
+    assert!(matches!(invalidator.next(), Some(Notice::Forgotten(INodeNo(7)))));
+    handle(&mut invalidator, Notice::Forgotten(INodeNo(7)));
     assert!(invalidator.settled.is_empty());
     world.known.lock().unwrap().remove(&7);
     notices.forgotten(INodeNo(7));
@@ -213,8 +224,8 @@ fn names_are_dropped_although_orphans_could_not_be_listed() {
     let (_notices, inbox) = channel();
     let mut invalidator = Invalidator::new(inbox, world.effects());
 
-    invalidator.handle(&everything(&[]));
-    invalidator.handle(&Notice::Forgotten(INodeNo(9)));
+    handle(&mut invalidator, everything(&[]));
+    handle(&mut invalidator, Notice::Forgotten(INodeNo(9)));
     invalidator.ask_again();
 
     let seven = [Done::Attributes(7), Done::Entry(5, "seven".into()), Done::Attributes(7), Done::Pin(7)];
@@ -224,7 +235,7 @@ fn names_are_dropped_although_orphans_could_not_be_listed() {
 }
 
 #[test]
-fn very_many_folders_are_told_of_together() {
+fn very_many_folders_come_in_one_notice() {
     let folders: InodeSet = [INodeNo(5), ROOT].into_iter().collect();
     let world = World::new(&[1, 5], false);
     let done = world.after([Notice::Changed(Invalidation::Folders(folders))]);
@@ -254,7 +265,7 @@ fn the_thread_ends_when_all_notices_handles_are_gone() {
 }
 
 #[test]
-fn content_events_reach_the_kernel_only_where_pages_are_wrong() {
+fn content_events_drop_pages_only_where_they_are_wrong() {
     let (notices, inbox) = channel();
     notices.content(&Event::Sized(INodeNo(3), 10));
     notices.content(&Event::Changed(INodeNo(3)));
@@ -263,22 +274,22 @@ fn content_events_reach_the_kernel_only_where_pages_are_wrong() {
     assert_eq!(inbox.pages.try_recv(), Ok((INodeNo(3), 0..u64::MAX)));
     assert_eq!(inbox.pages.try_recv(), Ok((INodeNo(4), 4096..8192)));
     assert_eq!(inbox.pages.try_recv(), Err(TryRecvError::Empty));
-    assert_eq!(inbox.receiver.try_recv(), Err(TryRecvError::Empty), "no name waits for pages");
+    assert!(matches!(inbox.receiver.try_recv(), Err(TryRecvError::Empty)), "no name waits for pages");
 }
 
 #[tokio::test]
-async fn a_waiter_is_answered_when_all_earlier_notices_are_sent() {
+async fn flush_waits_for_all_earlier_notices() {
     let world = World::new(&[1, 2], true);
     let (notices, inbox) = channel();
     let thread = Invalidator::spawn(inbox, world.effects()).unwrap();
 
     notices.changed([Invalidation::Attributes(INodeNo(2)), Invalidation::Folder(ROOT)]);
-    notices.heard().await;
+    notices.flushed().await;
 
     assert_eq!(*world.done.lock().unwrap(), [Done::Attributes(2), Done::Inode(1)]);
     notices.stop();
     thread.join().unwrap();
-    notices.heard().await;
+    notices.flushed().await;
 }
 
 #[test]
@@ -303,7 +314,7 @@ fn a_store_for_orphans_stays_until_the_catalog_names_all() {
     let (notices, inbox) = channel();
     let mut invalidator = Invalidator::new(inbox, world.effects());
 
-    invalidator.handle(&Notice::Changed(Invalidation::Orphans));
+    handle(&mut invalidator, Notice::Changed(Invalidation::Orphans));
     assert_eq!(*world.done.lock().unwrap(), [Done::Attributes(3)], "the next is not known");
 
     notices.stop();
@@ -327,14 +338,14 @@ fn a_store_that_had_to_stay_is_tried_again_after_a_change() {
     world.previous = Some(2);
     let (notices, inbox) = channel();
     let mut invalidator = Invalidator::new(inbox, world.effects());
-    invalidator.handle(&Notice::Changed(Invalidation::Orphans));
+    handle(&mut invalidator, Notice::Changed(Invalidation::Orphans));
     let first = [Done::Attributes(9), Done::Pin(9), Done::Settle(2, vec![9])];
     assert_eq!(*world.done.lock().unwrap(), first);
     world.was_kept.store(true, Ordering::Release);
 
-    invalidator.handle(&Notice::Forgotten(INodeNo(9)));
-    assert!(!invalidator.asks_again, "no room has come of that");
-    invalidator.handle(&folder(1));
+    handle(&mut invalidator, Notice::Forgotten(INodeNo(9)));
+    assert!(!invalidator.asks_again, "a FORGET frees no room");
+    handle(&mut invalidator, folder(1));
     invalidator.ask_again();
 
     assert_eq!(world.done.lock().unwrap().last(), Some(&Done::Settle(2, vec![9])));

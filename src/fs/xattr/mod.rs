@@ -14,71 +14,60 @@
 //! | `user.resyncfs.object` | no | the name of the object in the cache folder that holds the bytes |
 //! | `user.resyncfs.entry` | no | the whole entry as JSON |
 //!
-//! A file that shows an alternate of its resource (`alternate=`) describes that; `entry` and the links are as published.
+//! On the root:
 //!
-//! On the root: `user.resyncfs.{source,at,revision,committed,files,folders,octets,unsized}` and, not listed, `unannounced`: how
-//! often since the mount bytes were met that are newer than the list and others than it says; `sets`: number and Capability
-//! List of each set that is followed, a line each; `control`: where the mount's
-//! control socket lies. What is not listed is
-//! what changes without the resource changing: `rsync -X` and `cp -a` copy all that is listed. A value beyond 64 KiB, which Linux
-//! cannot carry, ends with its last line that fits; of `entry` alone the answer is an error.
+//! | name | listed | value |
+//! |---|---|---|
+//! | `user.resyncfs.{source,at,revision,committed,files,folders,bytes,unsized}` | yes | of the tree as it is shown |
+//! | `user.resyncfs.sets` | no | number and Capability List of each set, a line each |
+//! | `user.resyncfs.unannounced` | no | how often bytes were found that are newer than the list and differ from it |
+//! | `user.resyncfs.control` | no | the path of the mount's control socket |
+//!
+//! Listed is only what changes together with the resource, because `rsync -X` and `cp -a` copy all that is listed. A value
+//! beyond 64 KiB, which Linux cannot carry, ends with its last line that fits. An `entry` of that length is an error.
 
 mod entry;
-mod names;
 mod published;
 
 use super::Filesystem;
 use super::error::FsError;
-use super::links::last_change;
+use super::links::{last_change, represented};
 use crate::catalog::{Revision, SetId};
 use crate::content::{State, Verified};
 use crate::platform::error_chain::printable_json;
 use entry::entry;
 use fuser::INodeNo;
-use names::{Key, Names, OWN, VALUE_MAX};
-use published::{list, value};
-use std::borrow::Cow;
+use published::{OWN, published, set_numbers};
+use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
+
+/// Bytes of a value and of a list of names that Linux can carry (`XATTR_SIZE_MAX`, `XATTR_LIST_MAX`).
+const VALUE_MAX: usize = 65_536;
+
+/// Bytes of an attribute's name that Linux can carry (`XATTR_NAME_MAX`).
+const NAME_MAX: usize = 255;
 
 /// An answer of GETXATTR or LISTXATTR.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum XattrReply {
-    /// The caller only asked how much room it needs.
+    /// The caller only asked for the size of its buffer.
     Size(u32),
     /// The value, or the names each followed by NUL.
     Value(Vec<u8>),
 }
 
+/// Listed attributes: names and values.
+type Listed = BTreeMap<String, String>;
+
 impl Filesystem {
     /// GETXATTR: the value of `name`, or its size where the caller's buffer `room` is 0.
     pub fn xattr(&self, ino: INodeNo, name: &[u8], room: u32) -> Result<XattrReply, FsError> {
-        let key = self.key(name)?;
-        if let (INodeNo::ROOT, Key::Own("control"), Some(socket)) = (ino, key, &self.control_socket) {
-            return fit(socket.as_os_str().as_bytes().to_vec(), room);
+        if !self.options.xattr {
+            return Err(FsError::NotOffered);
         }
-        let value = if ino == INodeNo::ROOT {
-            let revision = self.catalog.revision()?;
-            match key {
-                Key::Own("unannounced") => Some(self.content.unannounced().to_string()),
-                Key::Own("sets") => self.set_names.as_ref().and_then(|names| set_lines(&names())),
-                key => root_value(&self.options.source, revision.as_ref(), key).map(Cow::into_owned),
-            }
-        } else {
-            let snapshot = self.catalog.snapshot()?;
-            if key == Key::Own("entry") {
-                let Some(resource) = snapshot.resource(ino)? else { return Err(FsError::NoAttribute) };
-                let changed = last_change(&snapshot, ino, &resource)?;
-                return fit(printable_json(&entry(&resource, changed.as_ref())).into_bytes(), room);
-            }
-            let resource = self.viewed_resource(&snapshot, ino)?;
-            drop(snapshot);
-            resource
-                .and_then(|resource| self.state_value(ino, key).or_else(|| value(&resource, key).map(Cow::into_owned)))
-        };
-        let mut value = value.ok_or(FsError::NoAttribute)?;
-        // All but an entry, of which half would be no JSON, has to be copied by programs that copy attributes.
-        cut(&mut value);
-        fit(value.into_bytes(), room)
+        let name = known_namespace(name)?;
+        let value = if ino == INodeNo::ROOT { self.root_value(name)? } else { self.file_value(ino, name)? };
+        fit(value.ok_or(FsError::NoAttribute)?, room)
     }
 
     /// LISTXATTR: the names to be listed, each followed by NUL, or their size where the caller's buffer `room` is 0.
@@ -86,57 +75,68 @@ impl Filesystem {
         if !self.options.xattr {
             return Err(FsError::NotOffered);
         }
-        let mut names = Names::default();
-        if ino == INodeNo::ROOT {
-            let revision = self.catalog.revision()?;
-            for key in ROOT_KEYS {
-                if root_value(&self.options.source, revision.as_ref(), Key::Own(key)).is_some() {
-                    names.push(&[OWN, key]);
-                }
+        let listed = if ino == INodeNo::ROOT {
+            of_root(&self.options.source, self.catalog.revision()?.as_ref())
+        } else {
+            let resource = self.catalog.snapshot()?.resource(ino)?;
+            resource.map(|resource| published(&represented(resource, &self.options))).unwrap_or_default()
+        };
+        fit(names(&listed), room)
+    }
+
+    fn file_value(&self, ino: INodeNo, name: &str) -> Result<Option<Vec<u8>>, FsError> {
+        let snapshot = self.catalog.snapshot()?;
+        let Some(resource) = snapshot.resource(ino)? else { return Ok(None) };
+        let value = match name.strip_prefix(OWN).unwrap_or_default() {
+            "state" => Some(state_text(self.content.state(ino).0)),
+            "verified" => Some(verified_text(self.content.state(ino).1).to_owned()),
+            "object" => self.content.object(ino).map(|key| key.as_str().to_owned()),
+            "sets" => set_numbers(&resource),
+            "member" => resource.member.as_ref().map(|member| format!("{} {}", member.package, member.path)),
+            // Half of an entry is no JSON, so it is never cut. Programs that copy attributes do not see it.
+            "entry" => {
+                let entry = entry(&resource, last_change(&snapshot, ino, &resource)?.as_ref());
+                return Ok(Some(printable_json(&entry).into_bytes()));
             }
-        } else if let Some(resource) = self.viewed_resource(&self.catalog.snapshot()?, ino)? {
-            list(&resource, &mut names);
-        }
-        fit(names.bytes, room)
+            _ => published(&represented(resource, &self.options)).remove(name),
+        };
+        Ok(value.map(cut))
     }
 
-    /// Which attribute is asked for. Everything that is not ours is answered here, before the catalog is asked.
-    fn key<'n>(&self, name: &'n [u8]) -> Result<Key<'n>, FsError> {
-        if !self.options.xattr {
-            return Err(FsError::NotOffered);
-        }
-        parsed(name)
-    }
-
-    fn state_value(&self, ino: INodeNo, key: Key<'_>) -> Option<String> {
-        match key {
-            Key::Own("state") => Some(state_text(self.content.state(ino).0)),
-            Key::Own("object") => self.content.object(ino).map(|key| key.as_str().to_owned()),
-            Key::Own("verified") => Some(verified_text(self.content.state(ino).1).to_owned()),
-            _ => None,
-        }
+    fn root_value(&self, name: &str) -> Result<Option<Vec<u8>>, FsError> {
+        let value = match name.strip_prefix(OWN).unwrap_or_default() {
+            "control" => return Ok(self.control_socket.as_ref().map(|path| path.as_os_str().as_bytes().to_vec())),
+            "unannounced" => Some(self.content.unannounced().to_string()),
+            "sets" => self.set_names.as_ref().and_then(|names| set_lines(&names())),
+            _ => of_root(&self.options.source, self.catalog.revision()?.as_ref()).remove(name),
+        };
+        Ok(value.map(cut))
     }
 }
 
-const ROOT_KEYS: [&str; 8] = ["source", "at", "revision", "committed", "files", "folders", "octets", "unsized"];
-
-fn root_value<'s>(source: &'s str, revision: Option<&Revision>, key: Key<'_>) -> Option<Cow<'s, str>> {
-    let Key::Own(key) = key else { return None };
-    if key == "source" {
-        return Some(source.into());
+/// `name`, where attributes of its kind exist. For others the catalog is not asked. Labels and ACLs (`security.selinux`,
+/// `system.posix_acl_access`) are not merely absent: `ls -l` then asks once (getxattr(2), ENOTSUP), and otherwise twice for each name.
+fn known_namespace(name: &[u8]) -> Result<&str, FsError> {
+    if !name.starts_with(b"user.") {
+        return Err(FsError::NoSuchNamespace);
     }
-    let revision = revision?;
-    let value = match key {
-        "at" => revision.at?.to_string(),
-        "revision" => revision.number.to_string(),
-        "committed" => revision.committed.to_string(),
-        "files" => revision.totals.files.to_string(),
-        "folders" => revision.totals.folders.to_string(),
-        "octets" => revision.totals.bytes.to_string(),
-        "unsized" => revision.totals.unsized_files.to_string(),
-        _ => return None,
-    };
-    Some(value.into())
+    std::str::from_utf8(name).map_err(|_| FsError::NoAttribute)
+}
+
+fn of_root(source: &str, revision: Option<&Revision>) -> Listed {
+    let mut listed = vec![("source", source.to_owned())];
+    if let Some(revision) = revision {
+        listed.extend(revision.at.map(|at| ("at", at.to_string())));
+        listed.extend([
+            ("revision", revision.number.to_string()),
+            ("committed", revision.committed.to_string()),
+            ("files", revision.totals.files.to_string()),
+            ("folders", revision.totals.folders.to_string()),
+            ("bytes", revision.totals.bytes.to_string()),
+            ("unsized", revision.totals.unsized_files.to_string()),
+        ]);
+    }
+    listed.into_iter().map(|(key, value)| (format!("{OWN}{key}"), value)).collect()
 }
 
 /// The number of each set, a blank, and its name: a line each.
@@ -164,39 +164,39 @@ fn verified_text(verified: Verified) -> &'static str {
     }
 }
 
-/// Cuts a value that Linux cannot carry behind its last whole line, or character.
-fn cut(value: &mut String) {
+/// The names, each followed by NUL, without those that Linux cannot carry: a relation is as long as its publisher likes.
+fn names(listed: &Listed) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for name in listed.keys() {
+        let fits = name.len() <= NAME_MAX && bytes.len() + name.len() < VALUE_MAX;
+        if fits && !name.contains('\0') {
+            bytes.extend_from_slice(name.as_bytes());
+            bytes.push(0);
+        }
+    }
+    bytes
+}
+
+/// A value that Linux cannot carry ends behind its last whole line, or character.
+fn cut(mut value: String) -> Vec<u8> {
     if value.len() > VALUE_MAX {
         let end = value.as_bytes()[..=VALUE_MAX].iter().rposition(|byte| *byte == b'\n');
-        let end = end.or_else(|| (0..=VALUE_MAX).rev().find(|end| value.is_char_boundary(*end)));
-        value.truncate(end.unwrap_or_default());
+        value.truncate(end.unwrap_or_else(|| value.floor_char_boundary(VALUE_MAX)));
     }
+    value.into_bytes()
 }
 
 /// The answer to a caller with a buffer of `room` bytes; 0 asks for the size alone.
 fn fit(value: Vec<u8>, room: u32) -> Result<XattrReply, FsError> {
     let length = value.len();
     match u32::try_from(length) {
-        Ok(size) if length <= VALUE_MAX => {
-            if room == 0 {
-                Ok(XattrReply::Size(size))
-            } else if size > room {
-                Err(FsError::Range(length))
-            } else {
-                Ok(XattrReply::Value(value))
-            }
-        }
+        Ok(size) if length <= VALUE_MAX => match room {
+            0 => Ok(XattrReply::Size(size)),
+            room if room < size => Err(FsError::Range(length)),
+            _ => Ok(XattrReply::Value(value)),
+        },
         _ => Err(FsError::AttributeTooLong(length)),
     }
-}
-
-/// The attribute of a name. Labels and ACLs (`security.selinux`, `system.posix_acl_access`) are not merely absent: where it knows that
-/// there are none of their kind (getxattr(2), ENOTSUP) `ls -l` asks once, and otherwise twice for each name.
-fn parsed(name: &[u8]) -> Result<Key<'_>, FsError> {
-    if !name.starts_with(b"user.") {
-        return Err(FsError::NoSuchNamespace);
-    }
-    std::str::from_utf8(name).ok().and_then(Key::parse).ok_or(FsError::NoAttribute)
 }
 
 #[cfg(test)]
@@ -208,38 +208,31 @@ mod tests {
     #[test]
     fn labels_and_acls_are_answered_as_not_offered() {
         for name in ["security.selinux", "security.capability", "system.posix_acl_access", "trusted.x", "user"] {
-            assert!(matches!(parsed(name.as_bytes()), Err(FsError::NoSuchNamespace)), "{name}");
+            assert!(matches!(known_namespace(name.as_bytes()), Err(FsError::NoSuchNamespace)), "{name}");
         }
-        for name in [&b"user.other"[..], b"user.resyncfs.\xff"] {
-            assert!(matches!(parsed(name), Err(FsError::NoAttribute)));
-        }
-        assert!(parsed(b"user.mime_type").is_ok());
+        assert!(matches!(known_namespace(b"user.resyncfs.\xff"), Err(FsError::NoAttribute)));
+        assert!(known_namespace(b"user.mime_type").is_ok());
     }
 
     #[test]
     fn the_root_shows_the_source_even_before_a_revision() {
-        assert_eq!(root_value("https://e.example/", None, Key::Own("source")).unwrap(), "https://e.example/");
-        assert_eq!(root_value("https://e.example/", None, Key::Own("revision")), None);
+        let before = of_root("https://e.example/", None);
+        assert_eq!(before, Listed::from([("user.resyncfs.source".into(), "https://e.example/".into())]));
         let revision = Revision {
             number: 7,
             committed: Timestamp { seconds: 0, nanos: 0 },
             at: None,
             totals: Totals { files: 3, folders: 1, bytes: 10, unsized_files: 2 },
         };
-        let text = |key| root_value("s", Some(&revision), Key::Own(key));
-        assert_eq!(text("revision").unwrap(), "7");
-        assert_eq!(text("files").unwrap(), "3");
-        assert_eq!(text("unsized").unwrap(), "2");
-        assert_eq!(text("at"), None);
-        assert_eq!(text("entry"), None);
+        let listed = of_root("s", Some(&revision));
+        let text = |key| listed.get(&format!("{OWN}{key}")).map(String::as_str);
+        assert_eq!((text("revision"), text("files"), text("bytes")), (Some("7"), Some("3"), Some("10")));
+        assert_eq!((text("unsized"), text("at"), text("entry")), (Some("2"), None, None));
     }
 
     #[test]
     fn a_value_that_linux_cannot_carry_ends_with_a_whole_line() {
-        let cut = |mut value: String| {
-            super::cut(&mut value);
-            value
-        };
+        let cut = |value| String::from_utf8(cut(value)).unwrap();
         let line = "x".repeat(999);
         let lines = vec![line.as_str(); 100].join("\n");
 
@@ -264,6 +257,15 @@ mod tests {
         let sets = [(SetId(0), "https://e.example/one.xml".into()), (SetId(3), "https://e.example/two.xml".into())];
         assert_eq!(set_lines(&sets).unwrap(), "0 https://e.example/one.xml\n3 https://e.example/two.xml");
         assert_eq!(set_lines(&[]), None);
+    }
+
+    #[test]
+    fn names_that_linux_cannot_carry_are_not_listed() {
+        let listed = |names: &mut dyn Iterator<Item = String>| names.map(|name| (name, String::new())).collect();
+        let three: Listed = listed(&mut ["a".repeat(300), "b\0c".into(), "d".into()].into_iter());
+        assert_eq!(names(&three), b"d\0");
+        let many: Listed = listed(&mut (0..1000).map(|number| format!("{number}{}", "x".repeat(200))));
+        assert!((65_000..=VALUE_MAX).contains(&names(&many).len()));
     }
 
     #[test]
