@@ -157,7 +157,7 @@ impl Subject {
 
     fn read(&self, ino: INodeNo) -> Result<Vec<u8>, String> {
         let said = |cause: resyncfs::fs::error::FsError| cause.to_string();
-        let size = match self.filesystem.attributes(ino).map_err(said)? {
+        let size = match self.filesystem.attributes(ino, 0).map_err(said)? {
             Attributes::Known(shown) => shown.attributes.size,
             Attributes::Unsized(file) => {
                 self.runtime.block_on(self.filesystem.sized(&file)).map_err(said)?.attributes.size

@@ -1,12 +1,12 @@
 //! Names and inodes: LOOKUP and GETATTR.
 //!
-//! A size that is shown is true. A file whose size is neither published nor learnt is given to the kernel as empty
-//! only together with an attribute time to live of nothing, so that the kernel asks GETATTR before a program sees the
-//! size (`default_permissions` makes open(2) ask as well); GETATTR alone waits for the Source.
+//! A size that is shown is true. The kernel gets size 0 for a file whose size is neither published nor learnt, but may not keep the
+//! attributes. So it asks GETATTR before a program sees the size (`default_permissions` makes open(2) ask as well). Only GETATTR
+//! waits for the Source.
 //!
-//! A file whose changes no list announces has its attributes for as long as its bytes are current. So the first
-//! stat or open(2) after that is a GETATTR, which is answered at once and has the Source asked behind it; a READ alone
-//! need not ask, for an open file keeps its version.
+//! Where no list announces the changes of a file, its attributes live as long as its bytes are current. The first stat or
+//! open(2) after that is a GETATTR: it is answered at once, and the Source is asked in the background. A READ need not ask, because an
+//! open file keeps its version.
 
 use super::error::FsError;
 use super::links::wanted;
@@ -20,7 +20,7 @@ use crate::source::http::Requester;
 use fuser::{FileAttr, FileType, INodeNo};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// While the Source is asked whether a file's bytes are current, the kernel may use its attributes for so long.
+/// How long the kernel may use the attributes of a file while the Source is asked whether its bytes are current.
 const WHILE_ASKED: Duration = Duration::from_secs(5);
 
 /// Unit of `st_blocks`; `st_blksize` does not count.
@@ -29,7 +29,7 @@ const BLOCK: u64 = 512;
 /// An inode as the kernel sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// Its attributes; the size is 0 where `attributes_ttl` is nothing.
+    /// Its attributes; the size is 0 where `attributes_ttl` is zero and the size is unknown.
     pub attributes: FileAttr,
     /// How long the kernel may use the attributes without asking.
     pub attributes_ttl: Duration,
@@ -55,7 +55,7 @@ pub enum Attributes {
 }
 
 /// A file whose size must be asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Unsized {
     /// The file.
     pub node: Node,
@@ -78,60 +78,51 @@ impl Filesystem {
         Ok(Some(self.shown(&self.viewed(&snapshot, node)?)))
     }
 
-    /// The part of GETATTR that needs no waiting.
-    pub fn attributes(&self, ino: INodeNo) -> Result<Attributes, FsError> {
-        self.attributes_for(ino, 0)
+    /// The part of GETATTR by `thread` (0: unknown) that needs no waiting.
+    pub fn attributes(&self, ino: INodeNo, thread: u32) -> Result<Attributes, FsError> {
+        let snapshot = self.catalog.snapshot()?;
+        let node = self.viewed(&snapshot, snapshot.attributes(ino)?.ok_or(FsError::Gone(ino))?)?;
+        let wanted = || wanted(&snapshot, ino, &self.options)?.ok_or(FsError::Gone(ino));
+        if node.kind == Kind::File && self.options.alternate.is_some() {
+            self.content.hold_to_published(&wanted()?);
+        }
+        let Some(size) = self.known_size(&node) else {
+            let wanted = wanted()?;
+            drop(snapshot);
+            return self.attributes_of_unsized(node, wanted, thread);
+        };
+        let mut shown = self.shown_with_size(&node, Some(size));
+        if self.current_for(&node, Some(size)) == Some(Duration::ZERO)
+            && let Freshness::Asked(changefreq) = self.freshness(&node, Some(size))
+        {
+            if self.denial(thread).is_none() {
+                self.content.revalidate(wanted()?, changefreq);
+            }
+            shown.attributes_ttl = WHILE_ASKED.min(self.options.entry_ttl);
+        }
+        drop(snapshot);
+        self.was_here(Consumer::Sizes, ino, thread);
+        Ok(Attributes::Known(shown))
     }
 
-    /// The same for one thread (0: unknown): one for which nothing may be fetched has the Source asked for nothing.
-    pub fn attributes_for(&self, ino: INodeNo, thread: u32) -> Result<Attributes, FsError> {
-        let (node, size, wanted) = {
-            let snapshot = self.catalog.snapshot()?;
-            let node = snapshot.attributes(ino)?.ok_or(FsError::Gone(ino))?;
-            let node = self.viewed(&snapshot, node)?;
-            let size = self.known_size(&node);
-            if node.kind == Kind::File
-                && self.options.alternate.is_some()
-                && let Some(wanted) = wanted(&snapshot, ino, &self.options)?
-            {
-                self.content.hold_to_published(&wanted);
-            }
-            match size.is_some() && self.current_for(&node, size) != Some(Duration::ZERO) {
-                true => (node, size, None),
-                false => (node, size, Some(wanted(&snapshot, ino, &self.options)?.ok_or(FsError::Gone(ino))?)),
-            }
-        };
-        match (size, wanted) {
-            // The kernel asks for the mode of a file whose extended attribute is asked for, and sees the size as well: that is no time
-            // to wait for it. No reader sees it, for it is good for no longer than this one answer.
-            (None, Some(_)) if asks_for_xattr(thread) => Ok(Attributes::Known(self.shown_with_size(&node, None))),
-            (None, Some(mut wanted)) => {
-                if let Some(denial) = self.denial(thread) {
-                    let size = self.content.size_present(&wanted).ok_or(denial)?;
-                    return Ok(Attributes::Known(self.shown_with_size(&node, Some(size))));
-                }
-                // A reader of the file before will read this one too: its size comes with its bytes.
-                let is_to_be_read = self.prefetch.expects(ino);
-                let reader = self.reader(thread);
-                if !is_to_be_read {
-                    self.prefetch.read((Consumer::Sizes, ino), reader, None, false);
-                }
-                wanted.requester = Requester(reader.process);
-                Ok(Attributes::Unsized(Box::new(Unsized { node, wanted, is_to_be_read, thread })))
-            }
-            (_, overdue) => {
-                let asks_nothing = overdue.is_some() && self.denial(thread).is_some();
-                self.was_here(Consumer::Sizes, ino, thread);
-                let mut shown = self.shown_with_size(&node, size);
-                if let (Freshness::Asked(changefreq), Some(wanted)) = (self.freshness(&node, size), overdue) {
-                    if !asks_nothing {
-                        self.content.revalidate(wanted, changefreq);
-                    }
-                    shown.attributes_ttl = WHILE_ASKED.min(self.options.entry_ttl);
-                }
-                Ok(Attributes::Known(shown))
-            }
+    fn attributes_of_unsized(&self, node: Node, mut wanted: FetchSpec, thread: u32) -> Result<Attributes, FsError> {
+        // For an extended attribute the kernel asks for the mode, and gets the size as well: that is no time to wait for it.
+        // No reader sees this size, for the kernel does not keep it.
+        if asks_for_xattr(thread) {
+            return Ok(Attributes::Known(self.shown_with_size(&node, None)));
         }
+        if let Some(denial) = self.denial(thread) {
+            let size = self.content.size_present(&wanted).ok_or(denial)?;
+            return Ok(Attributes::Known(self.shown_with_size(&node, Some(size))));
+        }
+        // A walk that reads its files gets sizes with their bytes.
+        let is_to_be_read = self.prefetch.expects(node.ino);
+        let reader = self.reader(thread);
+        if !is_to_be_read {
+            self.prefetch.read((Consumer::Sizes, node.ino), reader, None, false);
+        }
+        wanted.requester = Requester(reader.process);
+        Ok(Attributes::Unsized(Box::new(Unsized { node, wanted, is_to_be_read, thread })))
     }
 
     /// GETATTR of a file never sized: waits for the Source, within content's deadline.
@@ -141,7 +132,7 @@ impl Filesystem {
         let size = match tokio::time::timeout(self.content.long_question(), &mut size).await {
             Ok(size) => size?,
             Err(_) => {
-                // Its neighbours are likely to take as long: a program that asks for theirs next finds them asked for.
+                // Its neighbours are likely to take as long, so they are asked for as well.
                 if !file.is_to_be_read {
                     self.prefetch.size_takes_long(file.node.ino, self.reader(file.thread));
                 }
@@ -175,7 +166,7 @@ impl Filesystem {
         }
     }
 
-    /// How its changes become known. An empty file that no digest vouches for may have been a fault of its server: it is asked again.
+    /// How its changes become known. An empty file without a digest may have been a fault of its server, so it is asked again.
     fn freshness(&self, node: &Node, size: Option<u64>) -> Freshness {
         match node.freshness {
             Freshness::Listed if size == Some(0) && node.size.is_none() && self.content.is_doubtful(node.ino) => {
@@ -185,11 +176,11 @@ impl Filesystem {
         }
     }
 
-    /// How long what is known of the file is current; `None`: until something else is known.
+    /// How long the size and the bytes of the file are current; `None`: until a list announces a change.
     fn current_for(&self, node: &Node, size: Option<u64>) -> Option<Duration> {
         match self.freshness(node, size) {
             Freshness::Listed => None,
-            // What the Source serves now says nothing of what it served then.
+            // What the Source serves now is no news of an earlier time.
             Freshness::Asked(_) if self.options.as_of.is_some() => None,
             Freshness::Asked(changefreq) => self.content.current_for(node.ino, changefreq),
         }
@@ -219,7 +210,7 @@ fn file_attributes(node: &Node, size: u64, options: &FsOptions) -> FileAttr {
         ino: node.ino,
         size,
         blocks: size.div_ceil(BLOCK),
-        // Reads are not recorded, and a time that moved would be a change for backups.
+        // Reads are not recorded, and backups would take a new time for a change.
         atime: mtime,
         mtime,
         ctime,
@@ -284,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn times_before_the_epoch_and_beyond_this_machine_are_survived() {
+    fn times_beyond_this_machine_do_not_panic() {
         let before = system_time(Timestamp { seconds: -1, nanos: 250_000_000 });
         assert_eq!(UNIX_EPOCH.duration_since(before).unwrap(), Duration::from_millis(750));
         assert_eq!(system_time(Timestamp { seconds: i64::MIN, nanos: 0 }).max(UNIX_EPOCH), UNIX_EPOCH);

@@ -171,7 +171,7 @@ impl fuser::Filesystem for Adapter {
 
     fn getattr(&self, req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         let _span = trace_span!("getattr", ino = ino.0).entered();
-        match self.guarded(|| self.fs.attributes_for(ino, req.pid())) {
+        match self.guarded(|| self.fs.attributes(ino, req.pid())) {
             Ok(Attributes::Known(shown)) => reply_attributes(reply, ino, Ok(shown)),
             Ok(Attributes::Unsized(file)) => {
                 let fs = Arc::clone(&self.fs);

@@ -42,7 +42,7 @@ static LARGE: LazyLock<String> = LazyLock::new(|| (0..400_000).map(|number| form
 fn answer(path: &str) -> (&'static str, &'static str) {
     match path {
         "/a/sized.txt" => ("200 OK", "hello"),
-        "/a/unsized.txt" => ("200 OK", "not told"),
+        "/a/unsized.txt" => ("200 OK", "8 bytes."),
         "/a/large" => ("200 OK", &LARGE),
         "/a/secret" => ("403 Forbidden", ""),
         _ if path.starts_with("/walk/") => ("200 OK", "hello"),
@@ -167,7 +167,7 @@ impl Mounted {
 
     /// GETATTR, waiting where it must.
     fn getattr(&self, ino: INodeNo) -> Result<Shown, FsError> {
-        match self.fs.attributes(ino)? {
+        match self.fs.attributes(ino, 0)? {
             Attributes::Known(shown) => Ok(shown),
             Attributes::Unsized(file) => self.runtime.block_on(self.fs.sized(&file)),
         }
@@ -230,7 +230,7 @@ fn a_name_is_its_inode_and_no_name_is_none() {
     assert_eq!(mounted.getattr(shown.attributes.ino).unwrap(), shown);
     assert_eq!(mounted.fs.lookup(INodeNo::ROOT, b"nothing").unwrap(), None);
     assert_eq!(errno(mounted.fs.lookup(INodeNo::ROOT, &[b'x'; 256])), Errno::ENAMETOOLONG);
-    assert_eq!(errno(mounted.fs.attributes(INodeNo(1 << 40))), Errno::ESTALE);
+    assert_eq!(errno(mounted.fs.attributes(INodeNo(1 << 40), 0)), Errno::ESTALE);
 }
 
 /// A size that is shown is true: an unknown one is never kept by the kernel, and GETATTR waits for it.
@@ -287,11 +287,11 @@ fn bytes_outside_the_page_cache_are_read_by_another_thread() {
     fadvise(&file, 0, None, Advice::DontNeed).unwrap();
     let now = preadv2(&file, &mut [IoSliceMut::new(&mut [0; 16])], middle, ReadWriteFlags::NOWAIT);
     // overlayfs does not say what is in the page cache.
-    let says = now == Err(IoError::AGAIN);
+    let is_absent = now == Err(IoError::AGAIN);
 
     let first = mounted.fs.read_in_memory(ino, middle, 4096);
-    assert_eq!(matches!(first, LocalRead::OnDisk), says, "{now:?}");
-    assert_eq!(matches!(first, LocalRead::Bytes(_)), !says, "{now:?}");
+    assert_eq!(matches!(first, LocalRead::OnDisk), is_absent, "{now:?}");
+    assert_eq!(matches!(first, LocalRead::Bytes(_)), !is_absent, "{now:?}");
     let bytes = mounted.runtime.block_on(mounted.fs.read_on_disk(ino, middle, 4096)).unwrap();
     assert_eq!(bytes, LARGE.as_bytes()[middle as usize..][..4096]);
     let LocalRead::Bytes(again) = mounted.fs.read_in_memory(ino, middle, 4096) else { panic!("it was read") };
@@ -409,7 +409,7 @@ fn attributes_hold_as_long_as_bytes_are_known_to_be_current() {
     mounted.publish([entry("dated", Always), undated("always", Always), undated("never", Never)]);
     let seconds = |shown: Shown| (shown.attributes_ttl.as_secs(), shown.entry_ttl.as_secs());
 
-    assert_eq!(seconds(mounted.find("dated")), (3600, 3600), "the list tells of its changes");
+    assert_eq!(seconds(mounted.find("dated")), (3600, 3600), "lists announce its changes");
     assert_eq!(seconds(mounted.find("never")), (3600, 3600));
     assert_eq!(seconds(mounted.find("always")), (300, 3600));
     let ino = mounted.ino("always");
@@ -465,7 +465,7 @@ fn a_warm_reader_takes_no_lock_of_downloads_and_sizes() {
             fs.begins_to_list(folder, thread);
             fs.read_folder(folder, Cookie::START, &mut |_| true).unwrap();
             for (ino, size) in inodes.into_iter().zip([5, 8]) {
-                let Attributes::Known(shown) = fs.attributes_for(ino, thread).unwrap() else { panic!("it was read") };
+                let Attributes::Known(shown) = fs.attributes(ino, thread).unwrap() else { panic!("it was read") };
                 seen += shown.attributes.size;
                 let LocalRead::Bytes(bytes) = fs.read_in_memory(ino, 0, 100) else { panic!("it was read") };
                 assert_eq!(bytes.len() as u64, size);
