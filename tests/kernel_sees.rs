@@ -1,4 +1,4 @@
-//! What processes see that are there already when a Change List tells of changes: each its own view, none a mixture.
+//! What running processes see of the changes of a Change List: each its own view, none a mixture.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn mounted(resources: &[(&str, &str)]) -> (ChangingSource, Mounted) {
     (source, mounted)
 }
 
-/// Publishes what was changed and has the mount look. Only the change document may be read: no list tells of it.
+/// Publishes the changes and refreshes. Only the change document may be read: no list has them.
 fn publish(source: &mut ChangingSource, mounted: &Mounted) {
     source.publish();
     mounted.try_refresh().unwrap();
@@ -56,7 +56,7 @@ fn an_open_file_keeps_its_bytes_and_a_new_open_has_the_new_ones() {
 }
 
 #[test]
-fn who_answers_the_kernel_and_who_tells_it_of_changes_keep_nobody_waiting() {
+fn fuse_threads_and_the_invalidator_have_short_slices() {
     let (_source, mounted) = mounted(&[("a", "bytes")]);
 
     for name in ["fuser-0", "fuser-1", "invalidator"] {
@@ -64,9 +64,9 @@ fn who_answers_the_kernel_and_who_tells_it_of_changes_keep_nobody_waiting() {
     }
 }
 
-/// A file that somebody has open and nobody has read: its old bytes are nowhere any more.
+/// A file that is open and was never read: its old bytes do not exist any more.
 #[test]
-fn an_open_file_whose_bytes_are_gone_is_stale_and_never_another_version() {
+fn an_open_file_without_its_bytes_is_stale() {
     let (mut source, mounted) = mounted(&[("a", "old bytes")]);
     let mut open = fs::File::open(mounted.join("a")).unwrap();
 
@@ -96,14 +96,14 @@ impl Mapped {
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: the mapping is `length` octets long, readable, and lives as long as `self`.
+        // SAFETY: the mapping is `length` bytes long, readable, and lives as long as `self`.
         unsafe { std::slice::from_raw_parts(self.address.cast(), self.length) }
     }
 }
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: address and length are those of the mapping, which nobody uses any more.
+        // SAFETY: address and length are those of the mapping, which nothing uses any more.
         unsafe { libc::munmap(self.address, self.length) };
     }
 }
@@ -183,8 +183,8 @@ fn a_process_in_a_folder_sees_it_change() {
     publish(&mut source, &mounted);
 
     shell.stdin.take().unwrap().write_all(b"ls; cat b; exit\n").unwrap();
-    let told = shell.wait_with_output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&told.stdout), "b\nb");
+    let output = shell.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "b\nb");
     assert_eq!(names(std::path::Path::new(&format!("/proc/self/fd/{}", open.as_raw_fd()))), ["b"]);
 }
 
@@ -265,7 +265,7 @@ fn a_file_that_becomes_a_prefix_of_others_is_renamed_and_back() {
     assert_eq!(fs::read_to_string(mounted.join("x")).unwrap(), "the file");
 }
 
-/// `ls -l` asks for a label and an ACL of each name. Told that there are none of their kind it asks once, and not twice for each of
+/// `ls -l` asks for a label and an ACL of each name. If there are none of their kind, it asks once, and not twice for each of
 /// a million names.
 #[test]
 fn labels_and_acls_are_not_merely_absent() {
@@ -276,7 +276,7 @@ fn labels_and_acls_are_not_merely_absent() {
     let resources = names.iter().map(|name| (name.clone(), Resource::new("bytes")));
     let source =
         ChangingSource::start(Style::Rolling(1000), resources.chain([("a".to_owned(), Resource::new("bytes"))]));
-    // It tells of each attribute that is refused.
+    // The log has each refused attribute.
     let mounted = Mounted::prepared(&source.source().url(), "poll=1h")
         .with_environment("RESYNCFS_LOG", "info,resyncfs::fs=debug");
     mounted.start();

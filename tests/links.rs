@@ -1,4 +1,4 @@
-//! What a Source links beside its resources (section 14): mirrors, versions by time, patches; by the real mount.
+//! Links of resources (section 14): mirrors, versions by time, patches; through a real mount.
 
 mod common;
 
@@ -42,7 +42,7 @@ fn republish(source: &Source, mounted: &Mounted, path: &str, resource: Resource)
 
 /// Mirrors come first, by `pri`; one that fails is followed by the next and asked last from then on.
 #[test]
-fn a_mirror_that_fails_is_followed_by_the_next_and_asked_last_from_then_on() {
+fn a_mirror_that_fails_is_asked_last_from_then_on() {
     let (source, dead, alive) = (Source::start(), Source::start(), Source::start());
     for name in ["one", "two"] {
         let bytes = Random::new(name.len() as u64 + u64::from(name.as_bytes()[0])).bytes(50_000);
@@ -65,7 +65,7 @@ fn a_mirror_that_fails_is_followed_by_the_next_and_asked_last_from_then_on() {
 
 /// `memento` serves the listed version when the resource has changed again.
 #[test]
-fn a_version_that_the_resource_no_longer_has_comes_from_its_memento_or_timegate() {
+fn an_older_version_comes_from_its_memento_or_timegate() {
     let source = Source::start();
     let (listed, now) = (Random::new(1).bytes(40_000), Random::new(2).bytes(40_000));
     let versions = link("memento", &source, "versions/1", "");
@@ -93,7 +93,7 @@ fn a_version_that_the_resource_no_longer_has_comes_from_its_memento_or_timegate(
 
 /// Promise: an open file keeps its bytes or gets ESTALE, never others.
 #[test]
-fn an_open_file_whose_resource_was_replaced_before_it_was_read_is_served_by_its_memento_or_is_stale() {
+fn a_replaced_version_comes_from_its_memento_or_is_stale() {
     let source = Source::start();
     let old = Random::new(1).bytes(30_000);
     let bare = |bytes: &[u8]| Resource { md: format!("length=\"{}\"", bytes.len()), ..Resource::new(bytes.to_vec()) };
@@ -186,7 +186,7 @@ fn a_new_version_comes_by_its_patch_where_it_can() {
 
 /// A page that stays the same, and the paper it is about, which does not.
 #[test]
-fn an_alternate_that_changes_under_an_unchanged_entry_is_a_new_version_all_the_same() {
+fn a_changed_alternate_of_an_unchanged_entry_is_a_new_version() {
     let source = Source::start();
     let about = |paper: &[u8], day: u32| {
         let digest = hex(&Sha256::digest(paper));
@@ -211,9 +211,9 @@ fn an_alternate_that_changes_under_an_unchanged_entry_is_a_new_version_all_the_s
     assert_eq!(bytes, b"%PDF first", "an open file keeps its bytes");
 }
 
-/// Every link of the standard is told, also one that is a name and cannot be asked.
+/// Every link of the standard is shown, also a name that cannot be fetched.
 #[test]
-fn links_are_told_by_extended_attributes() {
+fn links_are_shown_by_extended_attributes() {
     let source = Source::start();
     let links = [
         ("describedby", "http://example.com/about.xml"),

@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Longer than the 15 octets that the kernel keeps of it.
+/// Longer than the 15 bytes that the kernel keeps of it.
 const THUMBNAILER: &str = "thumbnail-maker-of-some-desktop";
 
 /// `cat` under another name, in a folder of its own.
@@ -33,8 +33,8 @@ impl Program {
 
     fn is_refused(&self, file: &Path) {
         let output = self.reads(file);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains("Permission denied"), "{}: {said}", file.display());
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains("Permission denied"), "{}: {error}", file.display());
         assert_eq!(output.stdout, b"");
     }
 
@@ -59,11 +59,11 @@ fn in_thread<T: Send>(name: &str, look: impl FnOnce() -> T + Send) -> T {
 }
 
 #[test]
-fn nothing_is_fetched_for_a_denied_program_and_what_is_cached_stays_readable() {
+fn a_denied_program_reads_cached_files_only() {
     let source = Source::start();
     let bytes = vec![7; 300_000];
     source.put("sized", Resource::new(bytes.clone()));
-    source.put("bare", Resource::bare("nobody says how long"));
+    source.put("bare", Resource::bare("of unknown length"));
     let mounted = Mounted::new(&source.url(), &format!("poll=1h,deny={THUMBNAILER},deny=other"));
     let thumbnailer = Program::named(THUMBNAILER);
     source.wait_for_quiet();
@@ -74,19 +74,19 @@ fn nothing_is_fetched_for_a_denied_program_and_what_is_cached_stays_readable() {
     thumbnailer.is_refused(&mounted.join("bare"));
     assert_eq!(source.log(), [], "nothing was asked for");
 
-    // A refusal is remembered for nobody else.
+    // Others are not refused.
     assert_eq!(fs::read(mounted.join("sized")).unwrap(), bytes);
-    assert_eq!(fs::read(mounted.join("bare")).unwrap(), b"nobody says how long");
+    assert_eq!(fs::read(mounted.join("bare")).unwrap(), b"of unknown length");
 
     thumbnailer.is_given(&mounted.join("sized"), &bytes);
     // Without the kernel's pages.
     mounted.remount();
     thumbnailer.is_given(&mounted.join("sized"), &bytes);
-    thumbnailer.is_given(&mounted.join("bare"), b"nobody says how long");
+    thumbnailer.is_given(&mounted.join("bare"), b"of unknown length");
 }
 
 #[test]
-fn a_denied_programs_questions_for_sizes_have_no_neighbours_sized() {
+fn a_denied_program_has_no_sizes_asked_for() {
     let source = Source::start();
     for number in 0..20 {
         source.put(&format!("f{number:02}"), Resource::bare(format!("bytes {number}")));
@@ -118,9 +118,9 @@ fn a_thread_is_denied_by_its_own_name_too() {
     assert_eq!(given.unwrap(), b"bytes");
 }
 
-/// Readers of the same pages at the same time: a refusal fails pages that the others wait for, who must get them all the same.
+/// Readers of the same pages at the same time: a refusal fails pages that the others wait for, and they get them all the same.
 #[test]
-fn a_refusal_disturbs_nobody_who_reads_the_same_file_meanwhile() {
+fn a_refusal_disturbs_no_other_reader_of_the_file() {
     let source = Source::start();
     let mounted = Mounted::new(&source.url(), "poll=1h,deny=thumb-worker");
     for round in 0..rounds() {
@@ -137,7 +137,7 @@ fn a_refusal_disturbs_nobody_who_reads_the_same_file_meanwhile() {
                 let read = move || match fs::read(file) {
                     Ok(read) => assert!(read == *bytes, "wrong bytes"),
                     Err(cause) => {
-                        assert!(is_denied, "who may read fails: {cause}");
+                        assert!(is_denied, "an allowed reader fails: {cause}");
                         assert_eq!(cause.kind(), io::ErrorKind::PermissionDenied);
                     }
                 };
@@ -148,7 +148,7 @@ fn a_refusal_disturbs_nobody_who_reads_the_same_file_meanwhile() {
 }
 
 #[test]
-fn the_status_tells_which_programs_read_how_much() {
+fn status_shows_which_programs_read_how_much() {
     let source = Source::start();
     source.put("a", Resource::new(vec![1; 200_000]));
     source.put("b", Resource::new("b"));
@@ -167,7 +167,7 @@ fn the_status_tells_which_programs_read_how_much() {
     assert!(of("curious")["denied"].as_u64().unwrap() >= 1, "{status}");
     assert_eq!(of("curious")["bytes"], 0);
     assert_eq!(status["denied"], serde_json::json!(["curious"]));
-    eventually("the screen tells it too", || {
+    eventually("the screen shows it too", || {
         let output = Command::new(PROGRAM).arg("status").arg(mounted.path()).output().unwrap();
         let screen = String::from_utf8_lossy(&output.stdout).into_owned();
         ["some-reader: 200.0 kB", "page cache are not counted", "nothing is downloaded for curious"]

@@ -1,4 +1,4 @@
-//! Files fetched ahead of whoever reads one after the other, as the Source sees it.
+//! Files fetched ahead of programs that read one after the other, as the Source sees it.
 
 mod common;
 
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What comes back of each request takes so long, as it does over a network.
+/// Each response takes so long, as over a network.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// `files` in each of `folders` folders.
@@ -44,7 +44,7 @@ fn run(program: &str, arguments: &[&str], mounted: &Mounted) -> String {
 }
 
 #[test]
-fn grep_through_a_tree_has_many_files_fetched_at_once_and_each_once() {
+fn grep_fetches_many_files_at_once_and_each_once() {
     let source = collection(10, 30, Resource::new);
     let mounted = Mounted::new(&source.list_url(), "");
     source.pause(PAUSE);
@@ -65,7 +65,7 @@ fn grep_through_a_tree_has_many_files_fetched_at_once_and_each_once() {
 }
 
 #[test]
-fn rsync_too_which_reads_a_folders_files_before_its_folders() {
+fn rsync_fetches_many_files_at_once_and_each_once() {
     let source = collection(6, 40, Resource::new);
     for number in 0..40 {
         source.put(&format!("top/e{number:02}.txt"), Resource::new(format!("{number}")));
@@ -85,7 +85,7 @@ fn rsync_too_which_reads_a_folders_files_before_its_folders() {
 }
 
 #[test]
-fn files_of_unknown_length_come_with_one_request_each_where_they_are_read() {
+fn files_of_unknown_length_take_one_get_each() {
     let source = collection(1, 100, |text| Resource { etag: None, ..Resource::bare(text) });
     let mounted = Mounted::new(&source.list_url(), "");
     source.pause(PAUSE);
@@ -127,7 +127,7 @@ fn asked_by(tool: &str, source: &Source) -> (BTreeMap<(String, String), usize>, 
 }
 
 #[test]
-fn whatever_goes_through_a_cold_tree_takes_one_request_a_file_and_several_at_once() {
+fn a_walk_through_a_cold_tree_takes_one_request_a_file() {
     let source = collection(6, 20, Resource::new);
     for tool in TOOLS {
         let (seen, most) = asked_by(tool, &source);
@@ -139,9 +139,9 @@ fn whatever_goes_through_a_cold_tree_takes_one_request_a_file_and_several_at_onc
 }
 
 #[test]
-fn it_does_so_where_lengths_are_unknown_unless_all_of_them_are_asked_for_first() {
+fn a_cold_walk_takes_one_get_a_file_where_lengths_are_unknown() {
     let source = collection(6, 20, |text| Resource { etag: None, ..Resource::bare(text) });
-    // rsync wants to know all of a folder's before it reads any.
+    // rsync asks for all sizes of a folder before it reads a file.
     for tool in TOOLS.into_iter().filter(|tool| !tool.starts_with("rsync")) {
         let (seen, most) = asked_by(tool, &source);
 
@@ -154,7 +154,7 @@ fn it_does_so_where_lengths_are_unknown_unless_all_of_them_are_asked_for_first()
 }
 
 #[test]
-fn programs_that_read_a_file_each_are_read_ahead_for_in_folders_of_one_file() {
+fn programs_of_one_file_each_count_as_one_walk() {
     let source = collection(60, 1, Resource::new);
 
     let (seen, most) = asked_by("find top -type f -exec cat {} \\; > /dev/null", &source);
@@ -202,7 +202,7 @@ fn one_folder_read_through_leaves_its_neighbours_alone() {
 }
 
 #[test]
-fn programs_that_are_run_folder_by_folder_leave_the_others_alone() {
+fn programs_run_folder_by_folder_prefetch_no_other_folder() {
     let source = collection(6, 30, Resource::new);
     let mounted = Mounted::new(&source.list_url(), "");
     source.take_log();
@@ -216,7 +216,7 @@ fn programs_that_are_run_folder_by_folder_leave_the_others_alone() {
 }
 
 #[test]
-fn a_reader_gets_its_file_although_much_is_fetched_ahead_of_another() {
+fn a_reader_comes_before_files_prefetched_for_another() {
     let source = collection(2, 400, |text| Resource::new(text.repeat(100)));
     source.put("top/wanted.txt", Resource::new("wanted"));
     let mounted = Mounted::new(&source.list_url(), "connections=4");
@@ -228,15 +228,15 @@ fn a_reader_gets_its_file_although_much_is_fetched_ahead_of_another() {
     let bytes = fs::read(mounted.join("top/wanted.txt")).unwrap();
 
     assert_eq!(bytes, b"wanted");
-    // One place of four is kept free of what is fetched ahead.
+    // One permit of four is kept free of prefetching.
     let between = source.log().len() - begun;
-    assert!(between <= 12, "{between} requests went before or beside it");
+    assert!(between <= 12, "{between} requests were sent before it ended");
     walk.kill().unwrap();
     walk.wait().unwrap();
 }
 
 #[test]
-fn what_cannot_be_had_ahead_fails_only_who_reads_it() {
+fn a_failed_prefetch_fails_no_other_read() {
     let source = collection(1, 60, Resource::new);
     for number in (10..60).step_by(7) {
         source.fault(&format!("top/d00/f{number:03}.txt"), Fault::Status(404, String::new()), u64::MAX);
@@ -255,7 +255,7 @@ fn what_cannot_be_had_ahead_fails_only_who_reads_it() {
 }
 
 #[test]
-fn files_are_fetched_ahead_again_once_a_host_that_refused_has_recovered() {
+fn prefetching_begins_again_once_a_host_has_recovered() {
     let source = collection(2, 200, Resource::new);
     for number in 4..200 {
         source.fault(&format!("top/d00/f{number:03}.txt"), Fault::Status(429, String::new()), u64::MAX);
@@ -277,7 +277,7 @@ fn files_are_fetched_ahead_again_once_a_host_that_refused_has_recovered() {
 }
 
 #[test]
-fn where_it_is_switched_off_only_what_is_read_is_fetched() {
+fn without_readahead_only_read_files_are_fetched() {
     let source = collection(1, 60, Resource::new);
     let mounted = Mounted::new(&source.list_url(), "readahead=0");
     source.take_log();
@@ -291,7 +291,7 @@ fn where_it_is_switched_off_only_what_is_read_is_fetched() {
 }
 
 #[test]
-fn a_tree_that_its_reader_has_listed_is_known_by_its_first_files() {
+fn the_first_files_of_a_listed_tree_begin_a_walk() {
     let source = collection(3, 20, Resource::new);
     let mounted = Mounted::new(&source.list_url(), "");
     source.take_log();
@@ -310,7 +310,7 @@ fn a_tree_that_its_reader_has_listed_is_known_by_its_first_files() {
 }
 
 #[test]
-fn a_walk_that_goes_through_folders_has_the_next_folders_files_fetched() {
+fn a_walk_through_folders_prefetches_the_next_folder() {
     let source = collection(40, 3, Resource::new);
     let mounted = Mounted::new(&source.list_url(), "");
     let listed = |path: &str| -> Vec<String> {
@@ -335,7 +335,7 @@ fn a_walk_that_goes_through_folders_has_the_next_folders_files_fetched() {
 }
 
 #[test]
-fn what_is_fetched_ahead_keeps_to_an_eighth_of_the_cache_that_the_disk_has_room_for() {
+fn prefetched_files_take_an_eighth_of_the_cache() {
     const FILE: usize = 128 << 10;
     const DISK: usize = 64 << 20;
     let disk = SmallDisk::of(DISK as u64);
@@ -349,11 +349,11 @@ fn what_is_fetched_ahead_keeps_to_an_eighth_of_the_cache_that_the_disk_has_room_
 
     source.wait_for_quiet();
     let ahead = requests(&source).len() - 3;
-    assert!(ahead > 0 && ahead * FILE <= DISK / 10 / 8, "{ahead} files of {FILE} octets");
+    assert!(ahead > 0 && ahead * FILE <= DISK / 10 / 8, "{ahead} files of {FILE} bytes");
 }
 
 #[test]
-fn walks_through_a_cache_that_is_small_and_full_starve_nobody_and_find_what_was_fetched_ahead() {
+fn walks_through_a_small_full_cache_use_prefetched_files() {
     const EACH: usize = 120;
     let disk = SmallDisk::of(64 << 20);
     let source = collection(3, EACH, |text| Resource::new(text.repeat(1500)));
@@ -372,13 +372,13 @@ fn walks_through_a_cache_that_is_small_and_full_starve_nobody_and_find_what_was_
     assert!(walk.wait().unwrap().success());
     let seen = requests(&source);
     assert_eq!(seen.len(), 2 * EACH + 40);
-    // Where the first have no room nothing more is fetched ahead for some seconds, and those are asked for again when they are read.
+    // Where the first have no room, prefetching stops for some seconds, and these files are asked for again when they are read.
     let tried = 1 + begun.elapsed().as_secs() as usize / 2;
     let twice: Vec<_> = seen.iter().filter(|(_, times)| **times > 1).collect();
     assert!(twice.len() <= 16 * tried && twice.iter().all(|(_, times)| **times == 2), "{twice:?}");
 }
 
-/// A program that is not waited for.
+/// A program that is killed, not waited for.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -388,8 +388,8 @@ impl Drop for Killed {
     }
 }
 
-/// A mount of all that `alive` has and of `late` resources of another host, which answers for the first three of them alone; and where
-/// these lie.
+/// A mount of the resources of `alive` and of `late` resources of another host, which answers for the first three alone; and
+/// the folder of these.
 fn beside_a_silent_host(alive: &Source, late: usize, make: fn(String) -> Resource) -> (Source, Mounted, PathBuf) {
     let silent = Source::start();
     let mut list = format!("{URLSET}<rs:md capability=\"resourcelist\" at=\"2026-01-02T03:04:05Z\"/>\n");
@@ -415,11 +415,11 @@ fn beside_a_silent_host(alive: &Source, late: usize, make: fn(String) -> Resourc
 }
 
 #[test]
-fn a_host_that_does_not_answer_holds_up_nobody_elses_files() {
+fn a_silent_host_delays_no_files_of_another() {
     let alive = collection(1, 120, Resource::new);
     let (silent, mounted, slow) = beside_a_silent_host(&alive, 60, Resource::new);
     (0..3).for_each(|number| drop(fs::read(slow.join(format!("f{number:03}.txt"))).unwrap()));
-    eventually("as much as may be is asked of the host that does not answer", || silent.log().len() >= 9);
+    eventually("all permits of the silent host are used", || silent.log().len() >= 9);
     alive.pause(PAUSE);
     alive.take_most_at_once();
 
@@ -430,11 +430,11 @@ fn a_host_that_does_not_answer_holds_up_nobody_elses_files() {
 }
 
 #[test]
-fn sizes_are_asked_for_ahead_of_a_host_although_another_does_not_answer() {
+fn a_silent_host_delays_no_sizes_of_another() {
     let alive = collection(1, 120, Resource::bare);
     let (silent, mounted, slow) = beside_a_silent_host(&alive, 200, Resource::bare);
     let _waiting = Killed(Command::new("ls").arg("-l").arg(slow).stdout(Stdio::null()).spawn().unwrap());
-    eventually("as much as may be is asked of the host that does not answer", || silent.log().len() >= 3 + 8);
+    eventually("all permits of the silent host are used", || silent.log().len() >= 3 + 8);
     alive.pause(PAUSE);
     alive.take_most_at_once();
 
@@ -445,7 +445,7 @@ fn sizes_are_asked_for_ahead_of_a_host_although_another_does_not_answer() {
     assert_eq!(listed.lines().filter(|line| line.ends_with(".txt")).count(), 120);
 }
 
-/// What is queued for a program that was killed is not asked of the host.
+/// The host gets no queued request of a program that was killed.
 #[test]
 fn what_is_fetched_ahead_of_a_process_ends_with_it() {
     let source = collection(1, 120, Resource::new);
@@ -495,13 +495,13 @@ fn two_walks_and_a_reader_that_jumps_all_get_on() {
     for mut walk in walks {
         assert!(walk.wait().unwrap().success());
     }
-    // Demand before what is fetched ahead: no read waits for more than what was under way, and what went beside it.
+    // Readers come before prefetching: no read waits for more than the requests under way and those sent meanwhile.
     waited.sort_unstable();
-    assert!(waited[10] <= 16, "requests told between the beginning and the end of a read: {waited:?}");
+    assert!(waited[10] <= 16, "requests between the beginning and the end of a read: {waited:?}");
     let log = source.log();
     let of = |folder: &str| log.iter().map(|it| it.path.starts_with(folder)).collect::<Vec<_>>();
     let (first, second) = (of("/top/d00"), of("/top/d01"));
-    // Neither walk starves: where one has come to its middle the other has had a quarter of that at least.
+    // Neither walk starves: when one is at its middle, the other has a quarter of that at least.
     for (one, other) in [(&first, &second), (&second, &first)] {
         let middle = (0..log.len()).filter(|place| one[*place]).nth(EACH / 2).unwrap();
         let had = other[..middle].iter().filter(|it| **it).count();

@@ -1,15 +1,15 @@
-//! Folders: READDIR and READDIRPLUS, with cookies that stay right while the tree changes.
+//! Folders: READDIRPLUS, with cookies that stay right while the tree changes.
 //!
-//! A cookie names the entry after which a listing goes on. A child's cookie is made of its entry id, which it keeps
-//! through all its versions and which is never given to another, so a listing that is continued after a change
-//! neither repeats nor skips a name that was there all the time. Nothing is kept between two calls.
+//! A cookie names the entry after which a listing continues. A child's cookie is made of its entry id. The child keeps this
+//! id through all its versions, and no other ever gets it. So a listing that continues after a change neither repeats nor skips a
+//! name that was there all the time. Nothing is kept between two calls.
 
 use super::Filesystem;
 use super::error::FsError;
 use crate::catalog::{EntryId, Inode, Kind, Node};
 use fuser::INodeNo;
 
-/// Where to go on in a listing: what the kernel calls the offset. The start is 0.
+/// Where a listing continues: what the kernel calls the offset. The start is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cookie(pub u64);
 
@@ -24,7 +24,7 @@ impl Cookie {
         Cookie(Cookie::DOT_DOT.0.saturating_add(id.0))
     }
 
-    /// The child after which to go on; before the first where the dots are still to come.
+    /// The child after which the listing continues; none where the dots are still to come.
     fn child(self) -> EntryId {
         EntryId(self.0.saturating_sub(Cookie::DOT_DOT.0))
     }
@@ -33,7 +33,7 @@ impl Cookie {
 /// One entry of a listing.
 #[derive(Debug)]
 pub struct DirEntry<'a> {
-    /// Where the listing goes on after it.
+    /// Where the listing continues after it.
     pub cookie: Cookie,
     /// Its name.
     pub name: &'a [u8],
@@ -42,12 +42,12 @@ pub struct DirEntry<'a> {
 }
 
 impl Filesystem {
-    /// `thread` begins to list `folder`: what it reads there next is known for a walk sooner.
+    /// `thread` begins to list `folder`: a walk that begins there next is known sooner.
     pub fn begins_to_list(&self, folder: INodeNo, thread: u32) {
         self.prefetch.listed(folder, thread);
     }
 
-    /// READDIR: the entries of `folder` after `from`, `.` and `..` first, until `visit` answers `false` (the buffer is
+    /// READDIRPLUS: the entries of `folder` after `from`, `.` and `..` first, until `visit` answers `false` (the buffer is
     /// full, and this entry is not in it). Never waits.
     pub fn read_folder(
         &self,

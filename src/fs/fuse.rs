@@ -61,7 +61,7 @@ impl Adapter {
         Arc::clone(&self.heartbeat)
     }
 
-    /// The result of `operation`, an error where it panics; the heartbeat shows how long it takes.
+    /// The result of `operation`, or an error where it panics. The heartbeat shows how long it takes.
     fn guarded<T>(&self, operation: impl FnOnce() -> Result<T, FsError>) -> Result<T, FsError> {
         let _busy = self.heartbeat.busy();
         guarded(operation)
@@ -80,8 +80,8 @@ impl Adapter {
         self.fs.runtime().spawn(task.in_current_span());
     }
 
-    /// ENOSYS is remembered by the kernel: it opens without asking from then on and keeps its pages, because an
-    /// inode's bytes never change. A kernel that cannot is asked to keep them at each open.
+    /// The kernel remembers ENOSYS: it then opens without asking and keeps its pages, because an inode's bytes never change. A
+    /// kernel that cannot do so keeps its pages by the flags of each open.
     fn open_alone(&self, reply: ReplyOpen, keep: FopenFlags) {
         if self.opens_alone {
             reply.error(Errno::ENOSYS);
@@ -91,7 +91,7 @@ impl Adapter {
     }
 }
 
-/// The result of `operation`, an error where it panics.
+/// The result of `operation`, or an error where it panics.
 fn guarded<T>(operation: impl FnOnce() -> Result<T, FsError>) -> Result<T, FsError> {
     catch_unwind(AssertUnwindSafe(operation)).unwrap_or_else(|panic| Err(FsError::Panic(panic_text(&*panic))))
 }
@@ -133,7 +133,7 @@ fn reply_xattr(operation: &'static str, reply: ReplyXattr, ino: INodeNo, result:
 impl fuser::Filesystem for Adapter {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let offered = config.capabilities();
-        // Not READDIRPLUS_AUTO: it stops after the first buffer for programs that read all names before they look at one.
+        // Not READDIRPLUS_AUTO: it ends after the first buffer for programs that read all names before they stat one.
         for wanted in
             [InitFlags::FUSE_DO_READDIRPLUS, InitFlags::FUSE_PARALLEL_DIROPS, InitFlags::FUSE_NO_EXPORT_SUPPORT]
         {

@@ -1,8 +1,8 @@
-//! Whether the FUSE threads answer: since when each is at what it does.
+//! Whether the FUSE threads answer: how long each has been busy with its operation.
 //!
-//! A FUSE thread waits for the kernel or runs one operation, and no operation waits on the network; so one that is under
-//! way for long hangs. Looking into the mount from within its own process would prove the same, but a look that is never
-//! answered could not even be killed, nor this process with it.
+//! A FUSE thread waits for the kernel or runs one operation, and no operation waits on the network. So an operation that takes
+//! long hangs. A stat of the mount by its own process would prove the same, but without an answer neither the call nor the process
+//! could be killed.
 
 use super::session::THREADS;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 /// Nothing is under way.
 const IDLE: u64 = 0;
 
-/// What the FUSE threads of one mount are at.
+/// The operations of the FUSE threads of one mount.
 #[derive(Debug)]
 pub struct Heartbeat {
     epoch: Instant,
-    /// When operations that are under way began: milliseconds since `epoch`, plus 1; a place for each thread.
+    /// When the operations under way began: milliseconds since `epoch`, plus 1; one place a thread.
     under_way: [AtomicU64; THREADS],
 }
 
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn oldest_operation_under_way_is_shown_and_ended_ones_are_not() {
+    fn the_oldest_operation_under_way_counts() {
         let heartbeat = Heartbeat::default();
         let later = |seconds| Instant::now() + Duration::from_secs(seconds);
         assert_eq!(heartbeat.longest(later(50)), Duration::ZERO);

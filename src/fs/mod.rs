@@ -3,7 +3,7 @@
 //! | file | what it answers |
 //! |---|---|
 //! | [`attributes`] | LOOKUP, GETATTR |
-//! | [`directory`] | READDIR, READDIRPLUS |
+//! | [`directory`] | READDIRPLUS |
 //! | [`read`] | READ |
 //! | [`xattr`] | GETXATTR, LISTXATTR |
 //! | [`statistics`] | STATFS |
@@ -11,7 +11,8 @@
 //! | `links` | which bytes are shown, and from which other places they can be fetched |
 //! | [`programs`] | which programs read, and those for which nothing is fetched |
 //! | [`fuse`] | the adapter to fuser: decode, delegate, reply |
-//! | [`session`] | with which options the kernel mounts it |
+//! | [`session`] | the mount options |
+//! | [`heartbeat`], `waiting` | how long the FUSE threads are busy, how many READs wait |
 //! | [`invalidator`] | which changes the kernel is notified of |
 //! | [`error`] | the errno of every failure |
 //!
@@ -46,7 +47,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes in one name: the catalog makes none longer, and Linux's own filesystems have none longer.
+/// Bytes in one name: the longest of the catalog and of Linux's own filesystems.
 pub const NAME_MAX: usize = 255;
 
 /// How the tree is shown.
@@ -62,13 +63,13 @@ pub struct FsOptions {
     pub xattr: bool,
     /// How long the kernel may keep a name (push invalidation makes it shorter).
     pub entry_ttl: Duration,
-    /// How long the kernel may keep that a name does not exist.
+    /// How long the kernel may remember that a name does not exist.
     pub negative_ttl: Duration,
     /// The Source, as shown in the root's xattrs (no credentials).
     pub source: String,
-    /// The tree is the Source's as it was then (`at=`).
+    /// The tree shows the Source as it was at this time (`at=`).
     pub as_of: Option<Timestamp>,
-    /// `alternate=`: a resource with an alternate of this media type is shown with that one's bytes.
+    /// `alternate=`: a resource with an alternate of this media type is shown by the bytes of the alternate.
     pub alternate: Option<Box<str>>,
 }
 
@@ -80,9 +81,9 @@ pub struct Filesystem {
     catalog: Arc<Catalog>,
     content: Arc<Content>,
     options: FsOptions,
-    /// What the root's `user.resyncfs.control` has.
+    /// The value of the root's `user.resyncfs.control`.
     control_socket: Option<PathBuf>,
-    /// What the root's `user.resyncfs.sets` has.
+    /// For the root's `user.resyncfs.sets`.
     set_names: Option<Box<SetNames>>,
     runtime: tokio::runtime::Handle,
     programs: Arc<Programs>,
@@ -90,7 +91,7 @@ pub struct Filesystem {
 }
 
 impl Filesystem {
-    /// A filesystem over `catalog` and `content`; what waits runs on `runtime`.
+    /// A filesystem over `catalog` and `content`; operations that wait run on `runtime`.
     pub fn new(
         catalog: Arc<Catalog>,
         content: Arc<Content>,
@@ -115,12 +116,12 @@ impl Filesystem {
         Filesystem { control_socket: Some(path), ..self }
     }
 
-    /// The same, whose root shows what the numbers of the Source's sets stand for.
+    /// The same, whose root names the Source's sets by their numbers.
     pub fn with_set_names(self, names: impl Fn() -> Vec<(SetId, String)> + Send + Sync + 'static) -> Filesystem {
         Filesystem { set_names: Some(Box::new(names)), ..self }
     }
 
-    /// The same, counting what is read by `programs`, for some of which nothing is fetched.
+    /// The same, with reads counted by `programs`, for some of which nothing is fetched.
     pub fn with_programs(self, programs: Arc<Programs>) -> Filesystem {
         Filesystem { programs, ..self }
     }
@@ -147,7 +148,7 @@ impl Filesystem {
         &self.options
     }
 
-    /// Where what waits runs.
+    /// Where operations that wait run.
     pub fn runtime(&self) -> &tokio::runtime::Handle {
         &self.runtime
     }

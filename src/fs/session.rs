@@ -1,24 +1,24 @@
-//! With which options the kernel mounts the tree, and what can be tuned once it is mounted.
+//! The options of the mount, and its readahead.
 
 use fuser::{Config, MountOption, SessionACL};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use std::io;
 
-/// The type in /proc/mounts is `fuse.` and this.
+/// The type in /proc/mounts is `fuse.resyncfs`.
 pub const SUBTYPE: &str = "resyncfs";
 
-/// FUSE threads: measured, more gain nothing on two processors, one loses half of a stat storm.
+/// FUSE threads. Measured on two processors: more gain nothing, and one answers half as many stats.
 pub(super) const THREADS: usize = 2;
 
-/// What would end the source column of the mount table early or become an option of its own (`fusermount3 -o`).
+/// Characters that would end the source column of the mount table, or begin another option (`fusermount3 -o`).
 const NOT_IN_A_SOURCE: &AsciiSet = &CONTROLS.add(b',').add(b'\\').add(b' ');
 
-/// What a person may choose of a mount.
+/// What the user may choose of a mount.
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
     /// The Source, for the first column of the mount table; credentials in it are removed.
     pub source: String,
-    /// Who may look: `Owner`, or `All` (`allow_other`).
+    /// The users who may enter: `Owner`, or `All` (`allow_other`).
     pub acl: SessionACL,
     /// Whether files may be executed where their mode allowed it.
     pub exec: bool,
@@ -34,7 +34,7 @@ pub fn mount_options(options: &SessionOptions) -> Config {
         // The kernel checks modes, and with that open(2) asks GETATTR for a size that is not known yet.
         MountOption::DefaultPermissions,
         MountOption::FSName(shown_source(&options.source)),
-        // `MountOption::Subtype` does not arrive where root mounts without the help of fusermount3.
+        // `MountOption::Subtype` is lost where root mounts without fusermount3.
         MountOption::CUSTOM(format!("subtype={SUBTYPE}")),
     ];
     if !options.exec {
@@ -45,7 +45,7 @@ pub fn mount_options(options: &SessionOptions) -> Config {
     config
 }
 
-/// `source` without user and password, with nothing in it that a mount table or an option list would stumble over.
+/// `source` without user and password, escaped for the mount table and for a list of options.
 fn shown_source(source: &str) -> String {
     let without_credentials = match source.split_once("://") {
         Some((scheme, rest)) => {

@@ -17,7 +17,7 @@ pub struct Statistics {
 }
 
 impl Filesystem {
-    /// STATFS. The sums are kept with the revision, so it takes the same short time for any tree.
+    /// STATFS. The revision has the sums, so the time does not depend on the size of the tree.
     pub fn statistics(&self) -> Result<Statistics, FsError> {
         let revision = self.catalog.revision()?;
         Ok(revision.map(|revision| statistics(&revision.totals)).unwrap_or_default())

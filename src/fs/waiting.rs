@@ -1,13 +1,13 @@
-//! READs that wait for the Source: those of one file are bounded, so that those of others are asked for.
+//! READs that wait for the Source: those of one file are bounded, so that the kernel sends those of other files.
 //!
-//! The kernel has a bounded number of background requests under way: its readahead, and reads of what the page cache has not.
-//! A program that asks for gigabytes ahead (`posix_fadvise`) of a silent host would take them all.
+//! The kernel has a bounded number of background requests under way: readahead, and reads of pages that it does not have.
+//! A program that asks for gigabytes ahead (`posix_fadvise`) from a silent host would use them all.
 
 use fuser::INodeNo;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The READs of a file may take one part in so many of what the others leave. A sequential reader has about eight.
+/// The READs of a file may use one part in so many of what is free. A sequential reader has about eight READs.
 const PART: usize = 16;
 
 /// The READs of one mount that wait.
@@ -15,7 +15,7 @@ const PART: usize = 16;
 pub struct Waiting {
     /// Background requests that the kernel has under way at most.
     most: usize,
-    /// Bytes of a page. The kernel asks for one where readahead has failed and a program needs the bytes: no background request.
+    /// Bytes of a page. Where readahead has failed and a program needs the bytes, the kernel asks for one page: no background request.
     page: u32,
     by_file: Mutex<ByFile>,
 }
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answered_read_counts_no_more() {
+    fn an_answered_read_does_not_count() {
         let waiting = Arc::new(Waiting::new(64, 4096));
         let all: Vec<_> = (0..9).map_while(|_| waiting.begin(INodeNo(1), 1 << 20)).collect();
         assert_eq!(all.len(), 3);

@@ -1,6 +1,6 @@
 //! Messages to the kernel, byte by byte (`linux/fuse.h`).
 //!
-//! They are not sent through `fuser::Notifier`, which takes the kernel's "unknown inode" for success and has no epoch.
+//! `fuser::Notifier` is not used: it takes the kernel's "unknown inode" for success, and has no epoch.
 
 use fuser::INodeNo;
 use std::ops::Range;
@@ -17,7 +17,7 @@ pub enum Notification<'a> {
     },
     /// Forget the attributes, and all pages or the cached listing.
     Inode(INodeNo),
-    /// Forget the attributes, and the pages of these bytes. A page that is being read is waited for: the fewer the better.
+    /// Forget the attributes, and the pages of these bytes. The kernel waits for pages that are being read: the fewer the better.
     Pages(INodeNo, &'a Range<u64>),
     /// Forget the attributes alone. Where the inode is not known it fails with ENOENT.
     Attributes(INodeNo),
@@ -53,7 +53,7 @@ impl Notification<'_> {
         let (code, body) = match self {
             Notification::Entry { parent, name } => {
                 let mut body = parent.0.to_ne_bytes().to_vec();
-                // A name has at most 255 bytes; longer ones the kernel refuses itself.
+                // The kernel refuses names of more than 255 bytes.
                 body.extend_from_slice(&u32::try_from(name.len()).unwrap_or(u32::MAX).to_ne_bytes());
                 body.extend_from_slice(&0_u32.to_ne_bytes());
                 body.extend_from_slice(name);

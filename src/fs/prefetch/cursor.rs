@@ -7,7 +7,7 @@
 use crate::catalog::{CatalogError, EntryId, Kind, Node, Snapshot};
 use fuser::INodeNo;
 
-/// Names searched at a time: a bound for folders where nearly all that follows is here. The next search begins behind them.
+/// Names searched at a time: a bound for folders whose files are nearly all here. The next search begins behind them.
 const SEARCHED: usize = 256;
 
 /// The order of files and folders within a folder.
@@ -38,7 +38,7 @@ pub(super) struct Cursor {
 pub(super) enum Stopped {
     /// No more was asked for.
     Enough,
-    /// Enough names were searched: what follows lies behind this.
+    /// Enough names were searched: the next files lie behind this.
     Further(Cursor),
     /// Nothing follows.
     End,

@@ -1,13 +1,13 @@
-//! How much of what was fetched ahead was read.
+//! Which part of the prefetched bytes was read.
 
-/// Beyond this the past counts half, so that an abandoned walk is not counted for ever.
+/// Beyond this both sums are halved, so that an abandoned walk does not count for ever.
 const REMEMBERED: u64 = 256 << 20;
 
 /// Bytes that may be wasted before any were used: the first walks of a mount.
 const ALLOWANCE: u64 = 1 << 20;
 
-/// Prefetching is careful once one part in so many of what is used is wasted. The aim is less than a tenth: what is under way may be
-/// wasted too.
+/// Prefetching is careful once the wasted bytes are one part in so many of the used ones. The aim is less than a tenth, and files under
+/// way may be wasted too.
 const CAREFUL: u64 = 16;
 
 /// Bytes fetched ahead of readers, the older ones counted less.
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waste_makes_careful_and_use_makes_up_for_it() {
+    fn waste_makes_careful_until_enough_is_used() {
         let mut ledger = Ledger::default();
         ledger.wasted(ALLOWANCE);
         assert!(!ledger.is_careful(0) && ledger.is_careful(1));

@@ -1,4 +1,4 @@
-//! Which thread has listed which folder lately: a program that goes through files lists their folder first (`grep -r`, `rsync`, `tar`),
+//! Which thread has listed which folder lately: a program that goes through files (`grep -r`, `rsync`, `tar`) lists their folder first,
 //! and then reads them in that order.
 
 use fuser::INodeNo;

@@ -1,15 +1,15 @@
-//! Files fetched before they are read, and sizes before they are asked for: drives the [`Tracker`] over the catalog and content.
+//! Fetches files before they are read, and sizes before they are asked for: drives the [`Tracker`] over the catalog and content.
 //!
-//! | file | what it has |
+//! | file | contents |
 //! |---|---|
 //! | `tracker` | which files to fetch, and how many: a pure state machine over all walks |
 //! | `walk` | one walk, and its window |
-//! | `ledger` | how much of what was fetched ahead was used |
+//! | `ledger` | which part of the prefetched bytes was used |
 //! | `cursor` | the order in which programs go through the tree |
 //! | `listings` | which thread has listed which folder |
 //!
-//! The tracker sees READs of a file's first bytes and GETATTRs that wait and, while there are walks, those that this machine answers.
-//! What is ordered is fetched in tasks of low priority, which the tracker bounds and the limiter of the source orders.
+//! The tracker sees READs of a file's first bytes and GETATTRs that wait. While there are walks it also sees those that this machine
+//! answers. Ordered files are fetched by tasks: the tracker bounds their number, and the Source's limiter decides their order.
 
 mod cursor;
 mod ledger;
@@ -48,10 +48,10 @@ const UNKNOWN_AMONG: u64 = 1 << 20;
 /// Bytes that may be fetched ahead where only sizes are.
 const FOR_SIZES: u64 = 1 << 20;
 
-/// Folders above a file that are looked at.
+/// Folders above a file that are searched.
 const DEEP: usize = 64;
 
-/// So often walks are ended whose readers are gone.
+/// How often walks are ended whose readers are gone.
 const SWEEP: Duration = Duration::from_secs(1);
 
 /// Fetches ahead of readers.
@@ -96,7 +96,7 @@ impl Prefetch {
         }
     }
 
-    /// Whether any walk could go on: the one thing that a reader pays for while nothing is fetched.
+    /// Whether there are walks: the only cost for a reader while nothing is fetched.
     pub(super) fn has_walks(&self) -> bool {
         self.has_walks.load(Ordering::Acquire)
     }
@@ -108,10 +108,10 @@ impl Prefetch {
         }
     }
 
-    /// The first bytes of a file are to be read, or its size is asked for. `is_here`: this machine answers, which begins no walk.
+    /// A program reads the first bytes of a file, or asks for its size. `is_here`: this machine answers, which begins no walk.
     pub(super) fn read(self: &Arc<Self>, (consumer, ino): Key, reader: Reader, bytes: Option<u64>, is_here: bool) {
         let mut state = self.state();
-        // A learnt size may have come with the bytes: only one that was ordered shows that its reader goes on.
+        // A learnt size may have come with the bytes: only an ordered one shows that its reader continues.
         if is_here && consumer == Consumer::Sizes && !state.tracker.is_ordered((consumer, ino)) {
             return;
         }
@@ -129,7 +129,7 @@ impl Prefetch {
         report(ino, followed);
     }
 
-    /// A size is asked for and does not come: the next ones are asked for at once, in order or not.
+    /// A size takes long: the next ones are asked for at once, in order or not.
     pub(super) fn size_takes_long(self: &Arc<Self>, ino: INodeNo, reader: Reader) {
         report(ino, self.begin(Consumer::Sizes, ino, reader, Evidence::LongWait));
     }
@@ -188,7 +188,7 @@ impl Prefetch {
         Ok(top)
     }
 
-    /// Supplies a walk with what follows, and fetches what it orders.
+    /// Supplies a walk with the files that follow, and fetches those that it orders.
     fn supply(self: &Arc<Self>, wish: &Wish<Cursor>) -> Result<(), CatalogError> {
         let snapshot = self.catalog.snapshot()?;
         let mut candidates: Vec<Candidate<Cursor>> = Vec::with_capacity(wish.files);
@@ -215,7 +215,7 @@ impl Prefetch {
             })?;
             match stopped {
                 Stopped::Enough => {}
-                // What was passed over is not searched again, so that each search comes further.
+                // The next search begins behind this one.
                 Stopped::Further(at) if !wish.from.leads_further(&at) => front = at,
                 Stopped::Further(_) | Stopped::End => is_end = true,
             }
@@ -238,9 +238,9 @@ impl Prefetch {
         for ino in state.tracker.supply(wish, candidates, expected, front, is_end) {
             let fetching = Arc::clone(self).fetch(wish.consumer, ino, Requester(wish.process));
             let task = self.runtime.spawn(fetching).abort_handle();
-            // A question for a size may have been joined by a reader, who must get its answer.
+            // A reader may wait for the same answer to a question for a size, so that is never aborted.
             if wish.consumer == Consumer::Bytes {
-                // What was ordered before has ended, or nearly: its end removes only its own handle.
+                // An earlier task of the same file has ended, or nearly.
                 if let Some(ended) = state.tasks.insert(ino, task) {
                     ended.abort();
                 }
@@ -310,7 +310,7 @@ impl Prefetch {
                 tokio::time::sleep(SWEEP).await;
                 let State { tracker, tasks } = &mut *this.state();
                 let is_left = tracker.sweep(Instant::now(), is_gone);
-                // What was read goes on: its reader waits for it.
+                // Files that were read are ordered no more, but their reader waits for them.
                 for (_, task) in tasks.extract_if(|ino, _| !tracker.is_ordered((Consumer::Bytes, *ino))) {
                     task.abort();
                 }
@@ -329,7 +329,7 @@ fn report(ino: INodeNo, followed: Result<(), CatalogError>) {
     }
 }
 
-/// Whether a process has ended; of an unknown one that is not known.
+/// Whether a process has ended. An unknown one (0) counts as running.
 fn is_gone(process: u32) -> bool {
     process != 0 && !Path::new(&format!("/proc/{process}")).exists()
 }

@@ -2,17 +2,17 @@
 //! (`grep -r`, `rsync`, `tar`, `ls -l`).
 //!
 //! A pure state machine: it knows inodes, sizes and an opaque cursor `C` into the order of the tree, never the tree itself, the network
-//! or a clock. Its driver reports what is read ([`Tracker::read`]), supplies what follows a cursor where the answer asks for it
-//! ([`Tracker::supply`]), and fetches what that returns. The source's limiter decides in which order.
+//! or a clock. Its driver reports reads ([`Tracker::read`]), supplies the files that follow a cursor where the answer asks for them
+//! ([`Tracker::supply`]), and fetches those that are returned.
 //!
 //! - A walk has two kinds of [`Consumer`], which differ in what is fetched: the bytes of files, or their sizes alone.
-//! - A walk is known once a few files were read that each were among those expected after the one before. A reader that jumps begins
+//! - A walk is known once a few files were read, each of them among those expected after the one before. A reader that jumps begins
 //!   walks that are never known, and nothing is fetched for them.
 //! - A known walk has a window: files ordered and not read yet. It grows with every file that is read, in files and in bytes.
 //!   So an abandoned walk wastes no more than in proportion to what it has used.
-//! - The [`Ledger`] counts what was used and what was wasted. Before a tenth is wasted, walks are known later and their windows are
-//!   a small part of what they have read.
-//! - What is outstanding is bounded for all walks together. A walk takes half of what the others leave.
+//! - The [`Ledger`] counts used and wasted bytes. Before a tenth is wasted, walks are known later, and their windows are a small
+//!   part of the files that they have read.
+//! - All walks together have a bounded number of files ordered. A walk takes half of what the others leave.
 
 use super::ledger::Ledger;
 use super::walk::{Candidate, Consumer, Evidence, Reader, Walk};
@@ -20,14 +20,14 @@ use fuser::INodeNo;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Files expected after the last one read: readers leave out what they have, and some sort by inode.
+/// Files expected after the last one read: readers skip files that they have, and some sort by inode.
 pub(super) const EXPECTED: usize = 8;
 
 /// Files that all walks together may have ordered and not read.
 const OUTSTANDING: usize = 1024;
 
-/// Walks remembered, and of those that are not known as many of one process. A process that jumps begins one with each file, and must
-/// not make the walks of others forgotten.
+/// Walks remembered, and the unknown ones of one process among them. A process that jumps begins one with each file, which must
+/// not push out the walks of others.
 const WALKS: usize = 64;
 const UNKNOWN_OF_ONE: usize = 16;
 
@@ -40,13 +40,13 @@ const ENDED_IF_GONE: Duration = Duration::from_secs(2);
 /// A walk that reads nothing for so long may have ended.
 const SILENT: Duration = Duration::from_secs(5);
 
-/// Where the cache has no room, nothing is ordered for so long. What was read within this time is not evicted for a prefetch.
+/// Where the cache has no room, nothing is ordered for so long. Objects read within this time are not evicted for a prefetch.
 pub(super) const NO_ROOM: Duration = Duration::from_secs(5);
 
-/// What a size costs, as bytes: a request and the head of its response.
+/// The cost of a size in bytes: a request and the head of its response.
 pub(super) const SIZE_BYTES: u64 = 1 << 10;
 
-/// What the driver is to do about a file that is read.
+/// What the driver does about a file that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen<C> {
     /// Nothing: it was fetched ahead, and enough is under way.
@@ -57,7 +57,7 @@ pub(super) enum Seen<C> {
     Follows(Wish<C>),
 }
 
-/// What a walk is to be supplied with.
+/// The files that a walk wants to be supplied with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wish<C> {
     /// Its number.
@@ -67,9 +67,9 @@ pub(super) struct Wish<C> {
     pub(super) process: u32,
     /// Behind the last file that was read or ordered.
     pub(super) from: C,
-    /// So many files are to be ordered; none while the walk is not known.
+    /// Files to order; none while the walk is not known.
     pub(super) files: usize,
-    /// And so many bytes; the first file may be larger.
+    /// Bytes to order; the first file may be larger.
     pub(super) bytes: u64,
     /// The cost of a file whose size is not known.
     pub(super) usual_bytes: u64,
@@ -130,13 +130,13 @@ impl<C: Copy> Tracker<C> {
         let left_out = walk.leave_out(number);
         match key.0 {
             Consumer::Bytes => self.ledger.wasted(left_out),
-            // A learnt size is often shown with a listing, which is not seen here.
+            // A learnt size often goes out with a listing, which is not seen here.
             Consumer::Sizes => self.ledger.used(left_out),
         }
         match self.wish(now) {
             Some(wish) => Seen::Follows(Wish { is_another_readers, ..wish }),
             None if is_ordered => Seen::Enough,
-            // What is expected behind it is not known yet.
+            // The files behind it are not known.
             None => Seen::Follows(Wish { is_another_readers, ..self.expectations() }),
         }
     }
@@ -158,8 +158,8 @@ impl<C: Copy> Tracker<C> {
         self.wish(now).unwrap_or_else(|| self.expectations())
     }
 
-    /// What follows, as `wish` asks for: `candidates` are to be fetched, behind them one of `expected` comes next.
-    /// `front` is behind all that was looked at; at the end of the tree nothing follows there. Returns the files to fetch now.
+    /// The files that `wish` asks for: `candidates` are to be fetched, and one of `expected` is likely to be read after them.
+    /// `front` is behind all files that were searched; `is_end`: nothing follows there. Returns the files to fetch now.
     pub(super) fn supply(
         &mut self,
         wish: &Wish<C>,
@@ -202,7 +202,7 @@ impl<C: Copy> Tracker<C> {
         self.no_room_until = now.checked_add(NO_ROOM);
     }
 
-    /// Walks that have ended are forgotten, and what was fetched for them is wasted. `false`: none is left.
+    /// Forgets walks that have ended; their unread files are wasted. `false`: none is left.
     pub(super) fn sweep(&mut self, now: Instant, is_gone: impl Fn(u32) -> bool) -> bool {
         for place in (0..self.walks.len()).rev() {
             let walk = &self.walks[place];
@@ -225,7 +225,7 @@ impl<C: Copy> Tracker<C> {
         self.walks.iter().position(|walk| walk.consumer == key.0 && walk.has_ordered(key.1))
     }
 
-    /// What the first walk wants to have fetched, if that is worth a search of the tree.
+    /// The files that the first walk wants, if they are worth a search of the tree.
     fn wish(&mut self, now: Instant) -> Option<Wish<C>> {
         if self.no_room_until.is_some_and(|until| now < until) {
             return None;
@@ -241,7 +241,7 @@ impl<C: Copy> Tracker<C> {
         Some(Wish { files, bytes, ..self.expectations() })
     }
 
-    /// The first walk only wants to know what comes next.
+    /// The first walk only wants to know which files come next.
     fn expectations(&self) -> Wish<C> {
         let walk = &self.walks[0];
         Wish {
@@ -262,7 +262,7 @@ impl<C: Copy> Tracker<C> {
         self.walks.iter().skip(1).filter(is_silent).map(|walk| walk.outstanding().1).sum()
     }
 
-    /// The place of a walk that is to be forgotten before one of `process` begins.
+    /// The place of a walk that makes room for a new one of `process`.
     fn superfluous(&self, process: u32) -> Option<usize> {
         let is_unknown = |walk: &Walk<C>| !walk.is_known();
         let is_its_own = |walk: &Walk<C>| is_unknown(walk) && walk.reader.process == process;
@@ -273,7 +273,7 @@ impl<C: Copy> Tracker<C> {
         is_full.then(|| self.walks.iter().rposition(is_unknown).unwrap_or(self.walks.len() - 1))
     }
 
-    /// A walk has ended: what it has ordered is wasted.
+    /// A walk has ended: its ordered files are wasted.
     fn end(&mut self, place: usize) {
         if let Some(walk) = self.walks.remove(place) {
             self.ledger.wasted(walk.outstanding().1);

@@ -15,14 +15,14 @@ const FIRST_CAREFUL: usize = 4;
 /// Files that a window grows by for each of its files that is read: it doubles each time it is read through.
 const GROWTH: usize = 2;
 
-/// Files of the largest window: a host is asked for 64 at a time, and as many may have come and not been read.
+/// Files of the largest window: 64 may be under way from a host, and as many here and not read.
 const LARGEST: usize = 128;
 
 /// Bytes that a window may always hold, and at most.
 const BYTES_FIRST: u64 = 2 << 20;
 const BYTES_LARGEST: u64 = 64 << 20;
 
-/// A window may hold so many times the bytes that its walk has read.
+/// A window may hold this multiple of the bytes that its walk has read.
 const BYTES_GROWTH: u64 = 2;
 
 /// The assumed size of a file of unknown size, until others of its walk were read.
@@ -34,10 +34,10 @@ const REFILL: usize = 4;
 /// While too much is wasted a window holds one part in so many of what its walk has read.
 const PART_CAREFUL: u32 = 16;
 
-/// So many files behind its reader a file is taken to be left out: some read several at a time, or in another order.
+/// A file so many places behind its reader counts as skipped: some programs read several at a time, or in another order.
 const LEFT_OUT: u64 = 64;
 
-/// What is fetched ahead for a walk.
+/// What a walk has fetched ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Consumer {
     /// The bytes of files that are read.
@@ -55,14 +55,14 @@ pub struct Reader {
     pub process: u32,
 }
 
-/// What is known of a reader before its walk begins.
+/// What a reader did before its walk began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Evidence {
     /// Nothing.
     None,
     /// It has just listed the folder, and reads the first file of it.
     FirstListed,
-    /// It waits for so long that the next files are likely to take as long.
+    /// It waits so long for one that the next are likely to take as long.
     LongWait,
 }
 
@@ -100,7 +100,7 @@ pub(super) struct Walk<C> {
     expected: Vec<Candidate<C>>,
     /// By number.
     ordered: VecDeque<Ordered>,
-    /// Files read, and what the evidence before the first of them counts for.
+    /// Files read, and how many the evidence before the first counts for.
     read: u32,
     credit: u32,
     read_bytes: u64,
@@ -146,9 +146,8 @@ impl<C: Copy> Walk<C> {
         }
     }
 
-    /// `reader` has read a file. `false`: the walk is another reader's from here on.
-    ///
-    /// Programs that read one file each and are run one after the other count as one reader.
+    /// `reader` has read a file. `false`: another reader has taken up the walk. Programs that read one file each, one after the
+    /// other, count as one reader.
     pub(super) fn read_by(&mut self, reader: Reader, bytes: Option<u64>) -> bool {
         self.read_bytes = self.read_bytes.saturating_add(bytes.unwrap_or_else(|| self.usual_bytes()));
         self.read = self.read.saturating_add(1);
@@ -189,7 +188,7 @@ impl<C: Copy> Walk<C> {
         self.ordered.iter_mut().filter(|ordered| ordered.ino == ino).for_each(|ordered| ordered.bytes = bytes);
     }
 
-    /// File `number` is read: those ordered well before it are not read any more. Returns their bytes.
+    /// File `number` is read: those ordered well before it are skipped. Returns their bytes.
     pub(super) fn leave_out(&mut self, number: u64) -> u64 {
         let before = match self.consumer {
             Consumer::Bytes => number.saturating_sub(LEFT_OUT),

@@ -4,7 +4,7 @@ use crate::catalog::{Journaled, Resource};
 use crate::document::{ChangeFrequency, Digest, LOWEST_PRIORITY, Link};
 use serde_json::{Map, Value, json};
 
-/// The entry as it was published, in the names of the standard (section 7); `changed` by a Change List.
+/// The entry as it was published, with the names of the standard (section 7); `changed`: its last change in a Change List.
 pub(super) fn entry(resource: &Resource, changed: Option<&Journaled>) -> Value {
     let mut entry = Map::new();
     entry.insert("loc".into(), json!(resource.uri.as_str()));
