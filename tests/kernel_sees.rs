@@ -9,7 +9,7 @@ use common::slices::{shortest_slice, slices_of};
 use common::source::Resource;
 use std::ffi::{CString, c_void};
 use std::fs;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, IsTerminal, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
@@ -53,6 +53,22 @@ fn an_open_file_keeps_its_bytes_and_a_new_open_has_the_new_ones() {
     assert_eq!(open.metadata().unwrap().len(), 9);
     assert_eq!(fs::read_to_string(mounted.join("a")).unwrap(), "new, and longer");
     assert_eq!(fs::metadata(mounted.join("a")).unwrap().len(), 15);
+}
+
+/// The log warns of no request that common programs make.
+#[test]
+fn requests_of_common_programs_all_have_handlers() {
+    let (_source, mounted) = mounted(&[("d/a", "bytes")]);
+    assert_eq!(names(&mounted.join("d")), ["a"]);
+    let file = fs::File::open(mounted.join("d/a")).unwrap();
+
+    // As Python does at each open.
+    assert!(!file.is_terminal());
+    assert_eq!(io::Error::last_os_error().raw_os_error(), Some(libc::ENOTTY));
+    rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(0)).unwrap();
+    drop(file);
+
+    assert!(!mounted.said().contains("Not Implemented"), "{}", mounted.said());
 }
 
 #[test]

@@ -3,8 +3,8 @@
 //! A FUSE thread answers what this machine knows. What must wait for the Source takes its reply along into a task, so
 //! that no FUSE thread ever waits on the network. A handler that panics costs one EIO.
 //!
-//! Handlers that are not here have fuser's default, ENOSYS: the kernel remembers it for FLUSH and LSEEK, takes it for ENOTTY of an IOCTL,
-//! and refuses by itself (EROFS) what would change the tree. READDIR is not asked where READDIRPLUS is always offered.
+//! The kernel refuses by itself (EROFS) what would change the tree, because the mount is read-only. It asks READDIR only where
+//! READDIRPLUS is not offered. These and all other handlers that are not here have fuser's defaults.
 
 use super::Filesystem;
 use super::attributes::{Attributes, Shown};
@@ -19,8 +19,9 @@ use super::xattr::XattrReply;
 use crate::content::LocalRead;
 use crate::platform::error_chain::chain;
 use fuser::{
-    Errno, FileHandle, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr,
-    ReplyData, ReplyDirectoryPlus, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyXattr, Request,
+    Errno, FileHandle, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags,
+    ReplyAttr, ReplyData, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyXattr, Request,
 };
 use futures_util::FutureExt;
 use std::any::Any;
@@ -282,6 +283,30 @@ impl fuser::Filesystem for Adapter {
     fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
         let _span = trace_span!("listxattr", ino = ino.0, size).entered();
         reply_xattr("listxattr", reply, ino, self.guarded(|| self.fs.xattr_names(ino, size)));
+    }
+
+    // The kernel remembers this answer to FLUSH and LSEEK, and not to IOCTL, which Python sends at each open.
+
+    fn flush(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn lseek(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _offset: i64, _whence: i32, reply: ReplyLseek) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn ioctl(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _flags: IoctlFlags,
+        _command: u32,
+        _input: &[u8],
+        _output_size: u32,
+        reply: ReplyIoctl,
+    ) {
+        reply.error(Errno::ENOTTY);
     }
 }
 
