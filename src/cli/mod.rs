@@ -1,31 +1,27 @@
 //! The command line: what was typed becomes what is needed; a file for each subcommand; every exit code has a name.
 
-mod ask;
-mod assumed;
+pub mod args;
 mod audit;
 mod cache;
-mod completions;
-pub mod config;
+mod config;
 mod demo;
 mod evict;
 mod explore;
-mod given;
-pub mod help;
 mod journal;
 mod list;
 mod log;
 mod log_file;
 mod mount;
 mod mount_helper;
-pub mod options;
+mod option_files;
 mod path;
 mod prefetch;
 mod progress;
 mod refresh;
 mod render;
 mod running;
+mod scheme_hint;
 mod scratch;
-mod secret;
 mod status;
 mod unmount;
 mod uri;
@@ -44,14 +40,11 @@ use std::process::ExitCode;
 
 /// Mount a ResourceSync Source, or any site with a sitemap, as a read-only folder.
 #[derive(Debug, Parser)]
-#[command(name = "resyncfs", version, max_term_width = 100, after_help = Exit::TABLE, disable_help_subcommand = true)]
+#[command(name = "resyncfs", version, max_term_width = 100, after_help = Exit::TABLE)]
 struct CliArgs {
     /// Log more: -v for decisions, -vv for every operation (RESYNCFS_LOG takes tracing's filters)
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     verbose: u8,
-    /// Show times in UTC; without it in the time zone of this machine
-    #[arg(long, global = true)]
-    utc: bool,
     #[command(subcommand)]
     command: Subcommands,
 }
@@ -59,6 +52,7 @@ struct CliArgs {
 #[derive(Debug, Subcommand)]
 enum Subcommands {
     Mount(mount::MountArgs),
+    #[command(visible_alias = "umount")]
     Unmount(unmount::UnmountArgs),
     Explore(explore::ExploreArgs),
     Audit(audit::AuditArgs),
@@ -71,8 +65,6 @@ enum Subcommands {
     Path(path::PathArgs),
     Uri(uri::UriArgs),
     Cache(cache::CacheArgs),
-    Completions(completions::CompletionsArgs),
-    Help(help::HelpArgs),
 }
 
 /// How the program ends.
@@ -230,23 +222,21 @@ pub fn main() -> ExitCode {
             return ExitCode::from(if told.use_stderr() { Exit::Usage as u8 } else { Exit::Success as u8 });
         }
     };
-    let (verbosity, utc) = (args.verbose, args.utc);
+    let verbosity = args.verbose;
     let result = match args.command {
         Subcommands::Mount(args) => mount::run(args, verbosity),
         Subcommands::Unmount(args) => unmount::run(args),
         Subcommands::Explore(args) => explore::run(args, verbosity),
-        Subcommands::Refresh(args) => refresh::run(args, utc),
-        Subcommands::Status(args) => status::run(args, utc),
+        Subcommands::Refresh(args) => refresh::run(args),
+        Subcommands::Status(args) => status::run(args),
         Subcommands::List(args) => list::run(args),
         Subcommands::Prefetch(args) => prefetch::run(args),
         Subcommands::Evict(args) => evict::run(args),
         Subcommands::Path(args) => path::run(args),
         Subcommands::Uri(args) => uri::run(args),
-        Subcommands::Cache(args) => cache::run(args, utc),
+        Subcommands::Cache(args) => cache::run(args),
         Subcommands::Audit(args) => audit::run(args, verbosity),
         Subcommands::Demo(args) => demo::run(args, verbosity),
-        Subcommands::Completions(args) => completions::run(args),
-        Subcommands::Help(args) => help::run(args),
     };
     match result {
         Ok(exit) => ExitCode::from(exit),

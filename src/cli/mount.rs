@@ -1,49 +1,43 @@
 //! `resyncfs mount`
 
-use super::config::FetchSpec;
+use super::args::{CommandLine, CredentialOptions, Options};
+use super::config::MountRequest;
 use super::log::{LogTarget, start_logging};
 use super::log_file::LogFile;
-use super::options::{Given, Options};
+use super::option_files::{Access, read, read_text};
 use super::progress::Progress;
-use super::secret::{read_key, read_secret};
-use super::{CliError, Exit, given};
+use super::{CliError, Exit};
 use crate::content::ContentConfig;
 use crate::fs::FsOptions;
 use crate::fs::session::SessionOptions;
-use crate::mount::daemonize::{self, Side};
+use crate::mount::daemon::{self, Side};
 use crate::mount::identity::{Folders, default_cache};
-use crate::mount::systemd::stderr_is_journal;
+use crate::mount::service::stderr_is_journal;
 use crate::mount::{self, MountConfig};
 use crate::source::EntryPoint;
 use crate::source::http::{Credentials, HttpConfig};
 use crate::source::websub::WebsubConfig;
 use crate::sync::SyncConfig;
 use fuser::SessionACL;
+use rustix::fs::Mode;
+use rustix::process::{getegid, geteuid, umask};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A name that the Source listed may be kept by the kernel so long; changes are pushed.
+/// The kernel keeps a name that the Source listed for this time; changes are pushed to it.
 const ENTRY_TTL: Duration = Duration::from_secs(3600);
-/// A name that the Source did not list may be kept by the kernel so long; new names are pushed.
+/// The kernel keeps the absence of a name for this time; new names are pushed to it.
 const NEGATIVE_TTL: Duration = Duration::from_secs(60);
-/// Default of `timeout=`.
-const TIMEOUT: Duration = Duration::from_secs(30);
-/// Default of `connect-timeout=`.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Default of `connections=`.
-const CONNECTIONS: usize = 64;
-/// Default of `cache-reserve=`.
-pub const CACHE_RESERVE: u64 = 1 << 30;
-/// A body slower than this many octets a second for `timeout=` has failed.
+/// A body with fewer bytes a second than this, for `timeout=`, has failed.
 const LOW_SPEED_LIMIT: u64 = 64;
-/// Bytes of a log file; one more of them, the one before, is kept.
+/// Bytes of a log file; the file before it is kept too.
 const LOG_LIMIT: u64 = 16 << 20;
 
 /// Mount a Source as a read-only folder
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Each option can be given as a flag, by -o, and as a key of /etc/resyncfs/NAME.toml; flags and -o count before the file."
+    after_help = "Each option works as a flag, in -o, and as a key of /etc/resyncfs/NAME.toml; flags and -o override the file."
 )]
 pub struct MountArgs {
     /// Stay in the foreground and log to standard error
@@ -53,17 +47,17 @@ pub struct MountArgs {
     /// /etc/resyncfs/NAME.toml
     #[arg(value_name = "SOURCE|NAME")]
     source: String,
-    /// The folder to mount on; for a NAME its file may tell it
+    /// The folder to mount on; the file of a NAME may hold it
     #[arg(value_name = "DIR")]
     directory: Option<PathBuf>,
     #[command(flatten)]
-    given: Given,
+    options: CommandLine,
 }
 
-/// Whether the command returns when the tree is there.
+/// Whether the command returns when the tree is mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Background {
-    /// A process of its own goes on.
+    /// A process of its own serves the mount.
     Yes,
     /// This process serves the mount until it ends.
     No,
@@ -71,48 +65,40 @@ pub enum Background {
 
 /// Runs the command.
 pub fn run(args: MountArgs, verbosity: u8) -> Result<u8, CliError> {
-    let wanted = FetchSpec::find(&args.source, args.directory, args.given.settings()?)?;
+    let wanted = MountRequest::new(&args.source, args.directory, args.options.words()?)?;
     start(&wanted, if args.foreground { Background::No } else { Background::Yes }, verbosity)
 }
 
-/// Checks everything that can be known without asking the Source or changing anything.
-pub fn check(wanted: &FetchSpec) -> Result<(), CliError> {
+/// Checks everything that needs no request to the Source and changes nothing.
+pub fn check(wanted: &MountRequest) -> Result<(), CliError> {
     let config = configure(&wanted.options, &wanted.source, &wanted.directory)?;
-    mount::mountpoint::check(&config.directory)?;
+    mount::point::check(&config.directory)?;
     Ok(())
 }
 
 /// Mounts.
-pub fn start(wanted: &FetchSpec, background: Background, verbosity: u8) -> Result<u8, CliError> {
+pub fn start(wanted: &MountRequest, background: Background, verbosity: u8) -> Result<u8, CliError> {
     let options = &wanted.options;
     let config = configure(options, &wanted.source, &wanted.directory)?;
-    // Whatever the umask of who mounts is, nothing that is written from here on is for others to change.
-    // SAFETY: umask cannot fail and touches no memory; no other thread runs yet that could make a file in between.
-    unsafe { libc::umask(libc::umask(0o077) | 0o022) };
-    // A mount point that cannot be used is known before the Source is asked anything.
-    mount::mountpoint::prepare(&config.directory)?;
+    // Other users change none of the files that are written from here on. No other thread runs yet that makes a file.
+    umask(umask(Mode::RWXG | Mode::RWXO) | Mode::WGRP | Mode::WOTH);
+    // A mount point that cannot be used is reported before the first request.
+    mount::point::prepare(&config.directory)?;
 
     if background == Background::No {
         start_logging(verbosity, LogTarget::StandardError);
-        let progress = Progress::start(true);
-        let done = progress.clone();
-        let ready = move || {
-            done.finish();
-            Ok(())
-        };
-        mount::run(config, Arc::new(progress.stages()), ready)
+        mount::run(config, Arc::new(Progress::new().shower()), || Ok(()))
             .map_err(|cause| CliError::from(cause).assuming(&wanted.source))?;
         return Ok(Exit::Success as u8);
     }
-    match daemonize::fork().map_err(|cause| CliError::of(Exit::Failure, &cause))? {
+    match daemon::fork().map_err(|cause| CliError::of(Exit::Failure, &cause))? {
         Side::Parent(exit) => Ok(exit),
         Side::Child(waiting) => {
             start_logging(verbosity, log_target(options, &config)?);
-            let progress = Progress::start(false);
+            let progress = Progress::new();
             let done = progress.clone();
-            mount::run(config, Arc::new(progress.stages()), move || {
+            mount::run(config, Arc::new(progress.shower()), move || {
                 done.finish();
-                done.print_remarks();
                 waiting.ready()
             })
             .map_err(|cause| CliError::from(cause).assuming(&wanted.source))?;
@@ -125,8 +111,8 @@ fn log_target(options: &Options, config: &MountConfig) -> Result<LogTarget, CliE
     if stderr_is_journal() {
         return Ok(LogTarget::StandardError);
     }
-    let file = options.log.clone().unwrap_or_else(|| Folders::of(config).log);
-    let unusable = |cause: std::io::Error| match &options.log {
+    let file = options.program.log.clone().unwrap_or_else(|| Folders::of(config).log);
+    let unusable = |cause: std::io::Error| match &options.program.log {
         Some(log) => {
             let shown = log.display();
             CliError::new(
@@ -140,121 +126,119 @@ fn log_target(options: &Options, config: &MountConfig) -> Result<LogTarget, CliE
     LogFile::open(&file, LOG_LIMIT).map(LogTarget::File).map_err(unusable)
 }
 
-/// From what was typed to what is needed.
+/// The configuration of a mount, from its options.
 pub fn configure(options: &Options, source: &str, directory: &Path) -> Result<MountConfig, CliError> {
+    let Options { tree, cache, refresh, network, files, .. } = options;
+    let usage = |reason: &str| CliError::new(Exit::Usage, reason);
     let entry = EntryPoint::parse(source).map_err(|cause| CliError::of(Exit::Usage, &cause))?;
-    let cache = options.cache.clone().or_else(default_cache).ok_or_else(|| {
+    if refresh.websub_callback.is_some() && refresh.websub_listen.is_none() {
+        return Err(usage("-o websub-callback=URL: needs websub-listen=HOST:PORT too"));
+    }
+    if tree.at.is_some() && refresh.websub_listen.is_some() {
+        return Err(usage("-o at=DATETIME: the past does not change; leave out websub-listen"));
+    }
+    let folder = cache.folder.clone().or_else(default_cache).ok_or_else(|| {
         CliError::new(Exit::Cache, "there is no cache folder for this user; name one with -o cache=DIR")
     })?;
-    // SAFETY: geteuid and getegid have no preconditions and cannot fail.
-    let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
-    let timeout = options.timeout.unwrap_or(TIMEOUT);
     let source_name = entry.to_string();
-    if options.websub_callback.is_some() && options.websub_listen.is_none() {
-        return Err(CliError::new(
-            Exit::Usage,
-            "-o websub-callback=URL: needs websub-listen=HOST:PORT, which it leads to",
-        ));
-    }
-    if options.at.is_some() && options.websub_listen.is_some() {
-        return Err(CliError::new(Exit::Usage, "-o at=DATETIME: what was does not change; leave websub-listen out"));
-    }
     Ok(MountConfig {
         directory: directory.to_owned(),
-        cache,
-        http: http(options, &entry, timeout)?,
-        readahead: options.readahead,
+        cache: folder,
+        http: http(options, &entry)?,
+        readahead: cache.readahead,
         sync: SyncConfig {
             entry,
-            set: options.set.clone(),
-            host: options.host.clone(),
-            maps: options.maps.clone(),
-            extension_by_type: options.extension_by_type,
-            selection: options.selection.clone(),
-            limits: options.limits,
-            poll: options.poll,
-            max_delete: options.max_delete,
-            as_of: options.at,
-            reserve: options.cache_reserve.unwrap_or(CACHE_RESERVE),
+            set: tree.set.clone(),
+            host: tree.host.clone(),
+            maps: tree.map.clone(),
+            extension_by_type: tree.extension.is_some(),
+            selection: tree.selection().map_err(|cause| CliError::of(Exit::Usage, &cause))?,
+            limits: options.limits.limits(),
+            poll: refresh.poll,
+            max_delete: refresh.max_delete,
+            as_of: tree.at,
+            reserve: cache.reserve,
         },
         content: ContentConfig {
             folder: PathBuf::new(),
             observed_folder: PathBuf::new(),
             counted_folder: None,
             source: source_name.clone(),
-            quota: options.cache_size,
-            reserve: options.cache_reserve.unwrap_or(CACHE_RESERVE),
-            fixity: options.fixity,
-            mirrors: options.mirrors,
-            revalidate: options.revalidate,
-            unannounced: options.unannounced,
-            stall: timeout,
-            size_deadline: timeout,
+            quota: cache.size,
+            reserve: cache.reserve,
+            fixity: refresh.fixity,
+            mirrors: refresh.mirrors,
+            revalidate: refresh.revalidate.unwrap_or_default(),
+            unannounced: refresh.unannounced,
+            stall: network.timeout,
+            size_deadline: network.timeout,
         },
         fs: FsOptions {
-            uid: options.uid.unwrap_or(uid),
-            gid: options.gid.unwrap_or(gid),
-            umask: options.umask.unwrap_or(0),
-            xattr: !options.noxattr,
+            uid: files.uid.unwrap_or_else(|| geteuid().as_raw()),
+            gid: files.gid.unwrap_or_else(|| getegid().as_raw()),
+            umask: files.umask,
+            xattr: !files.noxattr.unwrap_or_default(),
             entry_ttl: ENTRY_TTL,
             negative_ttl: NEGATIVE_TTL,
             source: source_name.clone(),
-            as_of: options.at,
-            alternate: options.alternate.clone(),
+            as_of: tree.at,
+            alternate: tree.alternate.clone(),
         },
-        websub: options
+        websub: refresh
             .websub_listen
             .clone()
-            .map(|listen| WebsubConfig { listen, callback: options.websub_callback.clone() }),
+            .map(|listen| WebsubConfig { listen, callback: refresh.websub_callback.clone() }),
         session: SessionOptions {
             source: source_name,
-            acl: if options.allow_other || uid == 0 { SessionACL::All } else { SessionACL::Owner },
-            exec: options.exec,
+            acl: if files.allow_other.unwrap_or(geteuid().is_root()) { SessionACL::All } else { SessionACL::Owner },
+            exec: files.exec.unwrap_or_default(),
         },
-        denied: options.denied.clone(),
-        metrics: options.metrics_listen,
+        denied: files.deny.clone(),
+        metrics: options.program.metrics_listen,
     })
 }
 
-/// The HTTP client's settings; credentials are read from their files here, once.
-pub fn http(options: &Options, entry: &EntryPoint, timeout: Duration) -> Result<HttpConfig, CliError> {
+/// The settings of the HTTP client. Files with credentials are read here, once.
+pub fn http(options: &Options, entry: &EntryPoint) -> Result<HttpConfig, CliError> {
+    let Options { network, credentials, .. } = options;
+    let own_authority = match entry {
+        EntryPoint::Uri(uri) => Some(format!("{}://{}", uri.scheme(), uri.authority()).into()),
+        EntryPoint::File(_) => None,
+    };
+    let secret = |file: &Path| read_text(file, Access::OwnerReads);
+    Ok(HttpConfig {
+        own_authority,
+        allowed_hosts: network.allow_host.clone(),
+        rewrites: network.rewrite.clone(),
+        credentials: Credentials {
+            headers: headers(credentials)?,
+            netrc: credentials.netrc.as_deref().map(secret).transpose()?.map(Into::into),
+            client_certificate: credentials.cert.as_deref().map(|file| read(file, Access::OwnerReads)).transpose()?,
+            contact: network.contact.clone(),
+        },
+        ca_bundle: credentials.ca.as_deref().map(|file| read(file, Access::Public)).transpose()?,
+        rate: network.rate,
+        connections: network.connections,
+        connect_timeout: network.connect_timeout.min(network.timeout),
+        low_speed_limit: LOW_SPEED_LIMIT,
+        low_speed_time: network.timeout,
+    })
+}
+
+/// The header fields of `header-file=` and `bearer-file=`.
+fn headers(credentials: &CredentialOptions) -> Result<Vec<(Box<str>, Box<str>)>, CliError> {
     let mut headers = Vec::new();
-    if let Some(file) = &options.header_file {
-        for line in read_secret(file)?.lines().filter(|line| !line.trim().is_empty()) {
+    if let Some(file) = &credentials.header_file {
+        for line in read_text(file, Access::OwnerReads)?.lines().filter(|line| !line.trim().is_empty()) {
             let (name, value) = line
                 .split_once(':')
                 .ok_or_else(|| CliError::new(Exit::Usage, format!("{}: a line is not NAME: VALUE", file.display())))?;
             headers.push((name.trim().into(), value.trim().into()));
         }
     }
-    if let Some(file) = &options.bearer_file {
-        headers.push(("authorization".into(), format!("Bearer {}", read_secret(file)?.trim()).into()));
+    if let Some(file) = &credentials.bearer_file {
+        let token = read_text(file, Access::OwnerReads)?;
+        headers.push(("authorization".into(), format!("Bearer {}", token.trim()).into()));
     }
-    let own_authority = match entry {
-        EntryPoint::Uri(uri) => Some(format!("{}://{}", uri.scheme(), uri.authority()).into()),
-        EntryPoint::File(_) => None,
-    };
-    Ok(HttpConfig {
-        own_authority,
-        allowed_hosts: options.allowed_hosts.clone(),
-        rewrites: options.rewrites.clone(),
-        credentials: Credentials {
-            headers,
-            netrc: options.netrc.as_deref().map(read_secret).transpose()?.map(Into::into),
-            client_certificate: options.client_certificate.as_deref().map(read_key).transpose()?,
-            contact: options.contact.clone(),
-        },
-        ca_bundle: options.ca_bundle.as_deref().map(read).transpose()?,
-        rate: options.rate,
-        connections: options.connections.unwrap_or(CONNECTIONS),
-        waits_for_hosts: true,
-        connect_timeout: options.connect_timeout.unwrap_or(CONNECT_TIMEOUT).min(timeout),
-        low_speed_limit: LOW_SPEED_LIMIT,
-        low_speed_time: timeout,
-    })
-}
-
-fn read(file: &Path) -> Result<Vec<u8>, CliError> {
-    let opened = given::open(file).map_err(|cause| cause.to_string());
-    opened.and_then(given::read).map_err(|what| CliError::new(Exit::Usage, format!("{}: {what}", file.display())))
+    Ok(headers)
 }

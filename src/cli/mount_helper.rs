@@ -1,13 +1,15 @@
 //! `mount.resyncfs` and `mount.fuse.resyncfs`: this program under the name by which mount(8) calls it for a filesystem type,
 //! with the arguments and exit codes that mount(8) lays down.
 
-use super::config::FetchSpec;
+use super::args::{Caller, Words};
+use super::config::MountRequest;
 use super::mount::{self, Background};
-use super::options::{Dialect, Settings};
-use super::{CliError, Exit, given};
+use super::option_files::open;
+use super::{CliError, Exit};
 use clap::{ArgAction, Parser};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::ffi::{OsStr, OsString};
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 /// The names by which mount(8) calls this program.
@@ -29,10 +31,10 @@ pub struct MountHelperArgs {
     /// Check everything that can be checked here, and mount nothing
     #[arg(short = 'f')]
     fake: bool,
-    /// Nothing: no /etc/mtab is written anyway
+    /// Accepted and without effect: /etc/mtab is never written
     #[arg(short = 'n')]
     no_mtab: bool,
-    /// Pass over options that do not exist
+    /// Ignore options that do not exist
     #[arg(short = 's')]
     sloppy: bool,
     /// Log more
@@ -59,29 +61,29 @@ pub fn is_called_as(program: Option<&OsStr>) -> bool {
     name.is_some_and(|name| NAMES.iter().any(|known| name == *known))
 }
 
-/// Runs the program on this process's arguments; what it exits with, and what went wrong.
+/// Runs the program on this process's arguments: the exit code, and the message of a failure.
 pub fn main() -> (u8, Option<String>) {
     match MountHelperArgs::try_parse() {
         Ok(args) => match run(args) {
             Ok(exit) => (exit, None),
             Err(CliError { exit, message }) => (exit_code(exit), Some(message)),
         },
-        Err(told) => {
-            let _ = super::log::say_refusal("mount.resyncfs", &told);
-            (if told.use_stderr() { exit_code(Exit::Usage) } else { 0 }, None)
+        Err(refusal) => {
+            let _ = super::log::say_refusal("mount.resyncfs", &refusal);
+            (if refusal.use_stderr() { exit_code(Exit::Usage) } else { 0 }, None)
         }
     }
 }
 
 fn run(args: MountHelperArgs) -> Result<u8, CliError> {
-    let mut settings = Settings::default();
+    let mut words = Words::default();
     for options in &args.options {
-        settings.push_mount_options(options, Dialect::Mount8 { sloppy: args.sloppy })?;
+        words.push_mount_options(options, Caller::Mount8 { sloppy: args.sloppy })?;
     }
     if let Some(namespace) = &args.namespace {
         enter(namespace)?;
     }
-    let wanted = FetchSpec::find(&args.source, Some(args.directory), settings)?;
+    let wanted = MountRequest::new(&args.source, Some(args.directory), words)?;
     if args.fake {
         mount::check(&wanted)?;
         return Ok(Exit::Success as u8);
@@ -89,17 +91,13 @@ fn run(args: MountHelperArgs) -> Result<u8, CliError> {
     mount::start(&wanted, Background::Yes, args.verbose)
 }
 
-/// Goes into another mount namespace. The process has one thread still.
+/// Enters another mount namespace. The process has one thread still.
 fn enter(namespace: &OsStr) -> Result<(), CliError> {
     let is_process = namespace.to_str().is_some_and(|text| text.parse::<u32>().is_ok());
     let file = if is_process { Path::new("/proc").join(namespace).join("ns/mnt") } else { PathBuf::from(namespace) };
-    let refused = |cause: std::io::Error| CliError::new(Exit::Usage, format!("-N {}: {cause}", namespace.display()));
-    let opened = given::open(&file).map_err(refused)?;
-    // SAFETY: the descriptor is open for the length of the call.
-    match unsafe { libc::setns(opened.as_raw_fd(), libc::CLONE_NEWNS) } {
-        0 => Ok(()),
-        _ => Err(refused(std::io::Error::last_os_error())),
-    }
+    let entered =
+        open(&file).and_then(|opened| Ok(move_into_link_name_space(opened.as_fd(), Some(LinkNameSpaceType::Mount))?));
+    entered.map_err(|cause| CliError::new(Exit::Usage, format!("-N {}: {cause}", namespace.display())))
 }
 
 /// mount(8), EXIT STATUS.

@@ -3,9 +3,9 @@
 mod manifest;
 mod report;
 
+use super::args::Options;
 use super::log::{LogTarget, start_logging};
 use super::mount::configure;
-use super::options::Options;
 use super::progress::Progress;
 use super::running::{Running, mounted_at};
 use super::scratch::Scratch;

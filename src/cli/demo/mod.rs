@@ -1,24 +1,24 @@
-//! `resyncfs demo`: a built-in Source, served on loopback and mounted.
+//! `resyncfs demo`: a Source that this program carries, served on loopback and mounted.
 
 mod collection;
 mod server;
 
+use super::args::Options;
 use super::log::{LogTarget, start_logging};
 use super::mount::configure;
-use super::options::Options;
 use super::{CliError, Exit, tell};
 use crate::mount;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Mount a small built-in Source to try things out
+/// Mount a small Source that this program carries, to try things on
 #[derive(Debug, clap::Args)]
 pub struct DemoArgs {
-    /// Where to mount it (default: a new temporary folder)
+    /// Where to mount it (default: a new folder below the system's temporary one)
     directory: Option<PathBuf>,
 }
 
-/// Serves and mounts the Source until the command is interrupted or the folder is unmounted.
+/// Runs the command until it is interrupted or the folder is unmounted.
 pub fn run(args: DemoArgs, verbosity: u8) -> Result<u8, CliError> {
     start_logging(verbosity, LogTarget::StandardError);
     let failed = |cause: std::io::Error| CliError::of(Exit::Failure, &cause);
@@ -28,22 +28,20 @@ pub fn run(args: DemoArgs, verbosity: u8) -> Result<u8, CliError> {
     let address = server::start().map_err(failed)?;
 
     let source = format!("http://{address}/");
-    let options = Options {
-        cache: Some(scratch.path().join("cache")),
-        // A new letter is visible a second after its publication.
-        poll: Some(std::time::Duration::from_secs(1)),
-        ..Options::default()
-    };
+    let mut options = Options::parse(&[])?;
+    options.cache.folder = Some(scratch.path().join("cache"));
+    // The demo's Source is edited by hand, and changes should show at once.
+    options.refresh.poll = Some(std::time::Duration::from_secs(1));
     let config = configure(&options, &source, &directory)?;
     let shown = directory.display().to_string();
     mount::run(config, Arc::new(|_| ()), move || {
         tell(&format!(
-            "A Source is published at {source} and mounted at {shown}. In another terminal, try:\n\n  \
+            "A Source is published at {source} and mounted at {shown}. Try, in another terminal:\n\n  \
              ls -lR {shown}\n  \
              grep -r storm {shown}\n  \
              getfattr -d {shown}/letters/1851-02-14.txt\n  \
-             curl -X POST {source}publish     # publishes a new letter, which is visible a second later\n\n\
-             To end the demo, press Ctrl-C here or run: resyncfs unmount {shown}\n"
+             curl -X POST {source}publish     # the Source publishes a new letter; a second later it is there\n\n\
+             Ctrl-C or `resyncfs unmount {shown}` ends it.\n"
         ))
     })?;
     Ok(Exit::Success as u8)

@@ -1,0 +1,78 @@
+//! The configuration file with every option, commented out, from the definitions of the options.
+
+use super::keys::{Kind, is_repeatable};
+use super::words::{options, placeholder};
+use clap::Arg;
+
+/// The text of `scripts/package.d/example.toml`.
+pub fn example() -> String {
+    let mut text = String::from(
+        "# A mount by name: as /etc/resyncfs/NAME.toml this file is used by `resyncfs mount NAME` and `systemctl start resyncfs@NAME`.\n\
+         # Only the source is required. The command line overrides this file.\n\
+         # SIZE is \"500M\", \"10G\" or a number of bytes; TIME is \"30s\", \"5m\", \"1h\" or a number of seconds.\n\
+         # Write no secret here: name a file that only its owner can read (chmod 600), or give the service a credential.\n\
+         \n\
+         # A site, a page, a Source Description, a Capability List, a list, a sitemap, or the path of a list on this machine.\n\
+         source = \"https://repo.example.org/\"\n\n\
+         # The folder to mount on, unless the command line names one.\n\
+         #directory = \"/mnt/repo\"\n",
+    );
+    let mut heading = String::new();
+    for arg in options() {
+        let its_heading = arg.get_help_heading().unwrap_or_default();
+        if its_heading != heading {
+            heading = its_heading.to_owned();
+            text.push_str(&format!("\n\n# {heading}\n"));
+        }
+        text.push_str(&format!("\n# {}: {}\n#{}\n", placeholder(&arg), help(&arg), line(&arg)));
+    }
+    text
+}
+
+/// The help of an option with its default.
+pub fn help(arg: &Arg) -> String {
+    let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+    match arg.get_default_values() {
+        [default] => format!("{help} (default: {})", default.display()),
+        _ => help,
+    }
+}
+
+/// `key = value`, as TOML writes the value of this option.
+pub(super) fn line(arg: &Arg) -> String {
+    let value = value(arg);
+    let written = match Kind::of(arg) {
+        Kind::Switch | Kind::DateTime => value,
+        Kind::Number if value.parse::<f64>().is_ok() => value,
+        Kind::Octal => format!("0o{value}"),
+        _ if is_repeatable(arg) => format!("[\"{value}\"]"),
+        _ => format!("\"{value}\""),
+    };
+    format!("{} = {written}", arg.get_long().unwrap_or_default())
+}
+
+/// A value that the option takes.
+pub(super) fn value(arg: &Arg) -> String {
+    let value = match placeholder(arg) {
+        "true|false" => "true",
+        "NUMBER" => "16",
+        "PERCENT" => "20",
+        "SIZE" => "2G",
+        "TIME" | "TIME|never" => "15m",
+        "OCTAL" => "027",
+        "DATETIME" => "2024-05-01T10:00:00Z",
+        "FILE" => "/etc/resyncfs/example.secret",
+        "DIR" => "/srv/cache",
+        "GLOB" => "docs/**",
+        "TYPE" => "application/pdf",
+        "HOST[:PORT]" => "files.example.org:8080",
+        "HOST:PORT" => "127.0.0.1:8090",
+        "URI" | "URL" => "https://repo.example.org/name",
+        "URI_PREFIX=PATH" => "https://repo.example.org/long/way/=short",
+        "FROM=TO" => "http://localhost:8080/=https://repo.example.org/",
+        "CONTACT" => "mailto:ann@example.org",
+        "NAME" => "tumblerd",
+        choices => choices.rsplit('|').next().unwrap_or_default(),
+    };
+    value.to_owned()
+}

@@ -1,0 +1,33 @@
+//! The options of a mount: one definition ([`Options`]) for every way to give them.
+//!
+//! `-o name=value,name` as mount(8) passes it, `--name value`, and `name = value` in a configuration file become [`Words`]
+//! such as `--name=value`. clap reads these words.
+
+mod example;
+mod flags;
+mod keys;
+mod mount_options;
+mod options;
+mod values;
+mod words;
+
+#[cfg(test)]
+mod tests;
+
+pub use example::{example, help};
+pub use flags::CommandLine;
+pub use keys::{absolute, string};
+pub use mount_options::Caller;
+pub use options::{CredentialOptions, Options};
+pub use words::{Words, options, placeholder};
+
+use super::CliError;
+
+impl Options {
+    /// Reads the texts of all `-o` of a person.
+    pub fn parse(texts: &[String]) -> Result<Options, CliError> {
+        let mut words = Words::default();
+        texts.iter().try_for_each(|text| words.push_mount_options(text, Caller::Person))?;
+        words.parse()
+    }
+}

@@ -1,0 +1,264 @@
+//! The definition of each option of a mount. Flags, `-o` and the keys of a configuration file are all read by it.
+
+use super::values::{
+    Extension, With, callback, connections, contact, depth, document_size, from_and_to, glob, host, listen, max_delete,
+    media_type, number, octal, path, prefix_and_path, program, rate, revalidate, set, size, text_size, time, timestamp,
+};
+use crate::content::{Fixity, Mirrors, Revalidate, Unannounced};
+use crate::control::loopback;
+use crate::document::{Href, Limits, Timestamp, Uri};
+use crate::sync::deletion_guard::MaxDelete;
+use crate::sync::selection::{GlobError, Selection};
+use clap::Args;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Every option of a mount.
+#[derive(Clone, Debug, Args)]
+#[command(args_override_self = true)]
+pub struct Options {
+    /// Which resources are mounted, and under which names.
+    #[command(flatten, next_help_heading = "What is mounted")]
+    pub tree: TreeOptions,
+    /// Where downloaded bytes are kept, and how many.
+    #[command(flatten, next_help_heading = "The cache")]
+    pub cache: CacheOptions,
+    /// How far bytes are trusted, and how often the Source is asked for changes.
+    #[command(flatten, next_help_heading = "Verification and refreshes")]
+    pub refresh: RefreshOptions,
+    /// How hosts are reached.
+    #[command(flatten, next_help_heading = "The network")]
+    pub network: NetworkOptions,
+    /// Files with secrets and certificates.
+    #[command(flatten, next_help_heading = "Credentials and certificates")]
+    pub credentials: CredentialOptions,
+    /// What a list may ask of this machine.
+    #[command(flatten, next_help_heading = "Limits on lists")]
+    pub limits: LimitOptions,
+    /// Owner, modes and who may read.
+    #[command(flatten, next_help_heading = "How files are shown")]
+    pub files: FileOptions,
+    /// What the program reports.
+    #[command(flatten, next_help_heading = "The program")]
+    pub program: ProgramOptions,
+}
+
+/// Which resources are mounted, and under which names.
+#[derive(Clone, Debug, Args)]
+pub struct TreeOptions {
+    /// Mount only this set, named by its Capability List or by a page that describes it
+    #[arg(long, value_name = "URI", value_parser = set)]
+    pub set: Option<Uri>,
+    /// Host whose resources are shown at the root of the tree (default: the Source's own host)
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = host)]
+    pub host: Option<Box<str>>,
+    /// Show resources whose URI begins with URI_PREFIX below PATH; may be repeated
+    #[arg(long, value_name = "URI_PREFIX=PATH", value_parser = prefix_and_path)]
+    pub map: Vec<(Box<str>, Box<str>)>,
+    /// Add the extension of the published media type to names without an extension
+    #[arg(long, value_name = "type", hide_possible_values = true)]
+    pub extension: Option<Extension>,
+    /// Mount the Source as it was at this time, such as 2024-05-01T10:00:00Z; the tree then stays as it is
+    #[arg(long, value_name = "DATETIME", value_parser = timestamp)]
+    pub at: Option<Timestamp>,
+    /// Mount only paths that match, such as docs/** or *.pdf; may be repeated
+    #[arg(long, value_name = "GLOB", value_parser = glob)]
+    pub include: Vec<Box<str>>,
+    /// Leave out paths that match, even when another option selects them; may be repeated
+    #[arg(long, value_name = "GLOB", value_parser = glob)]
+    pub exclude: Vec<Box<str>>,
+    /// Mount only resources of this media type, such as application/pdf or image/*; may be repeated
+    #[arg(long = "type", value_name = "TYPE", value_parser = media_type)]
+    pub media_type: Vec<Box<str>>,
+    /// Mount only members of this collection; may be repeated
+    #[arg(long, value_name = "URI", value_parser = Href::parse)]
+    pub collection: Vec<Href>,
+    /// Mount only metadata records of this format and the resources they describe; may be repeated
+    #[arg(long, value_name = "URI", value_parser = Href::parse)]
+    pub conforms: Vec<Href>,
+    /// Also mount the resources that the selected records describe
+    #[arg(long, value_name = "describes", hide_possible_values = true)]
+    pub with: Option<With>,
+    /// Show the alternate of this media type in place of a resource that has one
+    #[arg(long, value_name = "TYPE", value_parser = media_type)]
+    pub alternate: Option<Box<str>>,
+}
+
+impl TreeOptions {
+    /// The resources that these options select.
+    pub fn selection(&self) -> Result<Selection, GlobError> {
+        let mut selection = Selection {
+            types: self.media_type.clone(),
+            collections: self.collection.clone(),
+            formats: self.conforms.clone(),
+            with_described: self.with.is_some(),
+            ..Selection::default()
+        };
+        self.include.iter().try_for_each(|pattern| selection.included.add(pattern))?;
+        self.exclude.iter().try_for_each(|pattern| selection.excluded.add(pattern))?;
+        Ok(selection)
+    }
+}
+
+/// Where downloaded bytes are kept, and how many.
+#[derive(Clone, Debug, Args)]
+pub struct CacheOptions {
+    /// Folder of the catalog and of downloaded files (default: the cache folder of the user or the system)
+    #[arg(long = "cache", value_name = "DIR", value_parser = path)]
+    pub folder: Option<PathBuf>,
+    /// Bytes that the cache may use, with K, M, G or T (default: 10G or a tenth of the free space)
+    #[arg(long = "cache-size", value_name = "SIZE", value_parser = size)]
+    pub size: Option<u64>,
+    /// Free space that the cache leaves on its filesystem
+    #[arg(long = "cache-reserve", value_name = "SIZE", value_parser = size, default_value = "1G")]
+    pub reserve: u64,
+    /// Bytes to download ahead of programs that read one file after the other; 0 turns it off (default: 256M or an eighth of the cache)
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub readahead: Option<u64>,
+}
+
+/// How far bytes are trusted, and how often the Source is asked for changes.
+#[derive(Clone, Debug, Args)]
+pub struct RefreshOptions {
+    /// Verify each file before its first byte is read (strict), large files while they are read (stream), or ignore published hashes (off)
+    #[arg(long, value_name = "strict|stream|off", hide_possible_values = true, default_value = "stream")]
+    pub fixity: Fixity,
+    /// When to use mirrors: first, last, never (off), or first only for files with a published hash (auto)
+    #[arg(long, value_name = "auto|first|last|off", hide_possible_values = true, default_value = "auto")]
+    pub mirrors: Mirrors,
+    /// How often to check a file that is listed without date and hash (default: by its changefreq, or else every hour)
+    #[arg(long, value_name = "TIME|never", value_parser = revalidate)]
+    pub revalidate: Option<Revalidate>,
+    /// What reading does when the server has a newer file than the list: fail (error), or show it unverified (show)
+    #[arg(long, value_name = "error|show", hide_possible_values = true, default_value = "error")]
+    pub unannounced: Unannounced,
+    /// How often to look for changes, with s, m, h or d (default: by the size of the lists, at least 5m)
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub poll: Option<Duration>,
+    /// Wait for confirmation when more than this part of the tree would be deleted within a day
+    #[arg(long, value_name = "PERCENT", value_parser = max_delete, default_value = "50")]
+    pub max_delete: MaxDelete,
+    /// Address where hubs deliver notifications, so that changes show at once; port 0 takes any free port (default: none)
+    #[arg(long, value_name = "HOST:PORT", value_parser = listen)]
+    pub websub_listen: Option<Box<str>>,
+    /// URL by which hubs reach websub-listen, for example through a proxy (default: http://HOST:PORT/)
+    #[arg(long, value_name = "URL", value_parser = callback)]
+    pub websub_callback: Option<Uri>,
+}
+
+/// How hosts are reached.
+#[derive(Clone, Debug, Args)]
+pub struct NetworkOptions {
+    /// Fail a read after this time without progress
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "30s")]
+    pub timeout: Duration,
+    /// Longest time for name lookup, connection and TLS
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "10s")]
+    pub connect_timeout: Duration,
+    /// Contact for the operators of a host, added to the User-Agent of each request
+    #[arg(long = "user-agent", value_name = "CONTACT", value_parser = contact)]
+    pub contact: Option<Box<str>>,
+    /// Request URIs that begin with FROM at TO, for a Source that lists http://localhost:8080/; may be repeated
+    #[arg(long, value_name = "FROM=TO", value_parser = from_and_to)]
+    pub rewrite: Vec<(Box<str>, Box<str>)>,
+    /// Connect to this host although its address is private; may be repeated
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = host)]
+    pub allow_host: Vec<Box<str>>,
+    /// Most requests a second to one host (default: no limit)
+    #[arg(long, value_name = "NUMBER", value_parser = rate)]
+    pub rate: Option<f64>,
+    /// Most requests at a time to one host; fewer are made when it answers slowly
+    #[arg(long, value_name = "NUMBER", value_parser = connections, default_value = "64")]
+    pub connections: usize,
+}
+
+/// Files with secrets and certificates.
+#[derive(Clone, Debug, Args)]
+pub struct CredentialOptions {
+    /// File with user names and passwords by host, in the format of curl
+    #[arg(long, value_name = "FILE", value_parser = path)]
+    pub netrc: Option<PathBuf>,
+    /// File with HTTP header fields for the Source's host, one in each line
+    #[arg(long, value_name = "FILE", value_parser = path)]
+    pub header_file: Option<PathBuf>,
+    /// File with a bearer token for the Source's host
+    #[arg(long, value_name = "FILE", value_parser = path)]
+    pub bearer_file: Option<PathBuf>,
+    /// File with further trusted certificates, PEM
+    #[arg(long, value_name = "FILE", value_parser = path)]
+    pub ca: Option<PathBuf>,
+    /// File with a client certificate and its key, PEM
+    #[arg(long, value_name = "FILE", value_parser = path)]
+    pub cert: Option<PathBuf>,
+}
+
+/// What a list may ask of this machine.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct LimitOptions {
+    /// Most bytes of one list, decompressed
+    #[arg(long, value_name = "SIZE", value_parser = document_size, default_value = "16G")]
+    pub max_document: u64,
+    /// Most bytes of one text or attribute in a list
+    #[arg(long, value_name = "SIZE", value_parser = text_size, default_value = "64K")]
+    pub max_text: u64,
+    /// Deepest nesting of elements in a list
+    #[arg(long, value_name = "NUMBER", value_parser = depth, default_value = "64")]
+    pub max_depth: u32,
+    /// Most links of one entry in a list
+    #[arg(long, value_name = "NUMBER", value_parser = number, default_value = "1000")]
+    pub max_links: u32,
+}
+
+impl LimitOptions {
+    /// The limits as the reader of lists takes them.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            document: self.max_document,
+            text: usize::try_from(self.max_text).unwrap_or(usize::MAX),
+            depth: self.max_depth as usize,
+            links: self.max_links as usize,
+        }
+    }
+}
+
+/// Owner, modes and who may read.
+#[derive(Clone, Debug, Args)]
+pub struct FileOptions {
+    /// Owner of all files (default: you)
+    #[arg(long, value_name = "NUMBER", value_parser = number)]
+    pub uid: Option<u32>,
+    /// Group of all files (default: yours)
+    #[arg(long, value_name = "NUMBER", value_parser = number)]
+    pub gid: Option<u32>,
+    /// Bits to take from the modes 0444 of files and 0555 of folders
+    #[arg(long, value_name = "OCTAL", value_parser = octal, default_value = "0")]
+    pub umask: u16,
+    /// Let other users read too (default for root)
+    #[arg(long, alias = "allow_other", value_name = "true|false", hide_possible_values = true)]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub allow_other: Option<bool>,
+    // mount(8) keeps `exec` for itself, so that a mount helper sees only the other name.
+    /// Let programs in the mount be run
+    #[arg(long, alias = "allow-exec", value_name = "true|false", hide_possible_values = true)]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub exec: Option<bool>,
+    /// Show no extended attributes; ls -l is then five times faster in huge folders
+    #[arg(long, value_name = "true|false", hide_possible_values = true)]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub noxattr: Option<bool>,
+    /// Download nothing for programs of this name, such as thumbnailers (see /proc/PID/comm); may be repeated
+    #[arg(long, value_name = "NAME", value_parser = program)]
+    pub deny: Vec<Box<str>>,
+}
+
+/// What the program reports.
+#[derive(Clone, Debug, Args)]
+pub struct ProgramOptions {
+    /// Serve Prometheus metrics at this loopback address too, such as 127.0.0.1:9464; port 0 takes any free port
+    #[arg(long, value_name = "HOST:PORT", value_parser = loopback)]
+    pub metrics_listen: Option<SocketAddr>,
+    /// File for the log of a mount in the background (default: a file in its cache folder)
+    #[arg(long, value_name = "FILE", value_parser = path)]
+    pub log: Option<PathBuf>,
+}
