@@ -1,4 +1,4 @@
-//! The command line as a person meets it: messages, exit codes, what is left behind.
+//! The command line: messages, exit codes, and the files that a command leaves.
 
 mod common;
 
@@ -13,12 +13,12 @@ fn run(arguments: &[&str]) -> Output {
     Command::new(PROGRAM).args(arguments).output().unwrap()
 }
 
-fn said(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 #[test]
-fn mount_returns_when_the_tree_is_there_and_unmount_ends_the_process() {
+fn mount_returns_with_the_tree_and_unmount_ends_the_process() {
     let source = Source::start();
     source.put("a", Resource::new("bytes"));
     let mounted = Mounted::prepared(&source.url(), "");
@@ -26,7 +26,7 @@ fn mount_returns_when_the_tree_is_there_and_unmount_ends_the_process() {
     // Standard output is a pipe here: a daemon that kept it would make this wait for ever.
     let output = mounted.command("-v").stdout(std::process::Stdio::piped()).output().unwrap();
 
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(fs::read(mounted.join("a")).unwrap(), b"bytes");
     let mounts = fs::read_to_string("/proc/mounts").unwrap();
     let line = mounts.lines().find(|line| line.contains(mounted.path().to_str().unwrap())).unwrap();
@@ -34,7 +34,7 @@ fn mount_returns_when_the_tree_is_there_and_unmount_ends_the_process() {
     assert!(line.contains(" fuse.resyncfs ro,nosuid,nodev,noexec"), "{line}");
 
     let output = run(&["unmount", mounted.path().to_str().unwrap()]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     let marker = mounted.path().to_str().unwrap().to_owned();
     let found = Command::new("pgrep").args(["-f", &marker]).output().unwrap();
     assert!(found.stdout.is_empty(), "the daemon has ended when the command returns");
@@ -42,9 +42,13 @@ fn mount_returns_when_the_tree_is_there_and_unmount_ends_the_process() {
 
 #[test]
 fn a_wrong_command_line_is_named_and_exits_with_2() {
-    for (arguments, says) in [
+    for (arguments, message) in [
         (&["mount"][..], "SOURCE"),
         (&["mount", "-o", "cachesize=1G", "http://h/", "/tmp"], "did you mean cache-size?"),
+        (&["mount", "--cachesize", "1G", "http://h/", "/tmp"], "--cache-size"),
+        (&["mount", "--poll", "soon", "http://h/", "/tmp"], "30s, 5m or 1h"),
+        (&["mount", "-o", "poll", "http://h/", "/tmp"], "needs a value: poll=TIME"),
+        (&["mount", "-o", "fixity=maybe", "http://h/", "/tmp"], "strict, stream, off"),
         (&["mount", "-o", "rw", "http://h/", "/tmp"], "read-only"),
         (&["mount", "-o", "type=pdf", "http://h/", "/tmp"], "no media type such as application/pdf"),
         (&["mount", "-o", "host=", "http://h/", "/tmp"], "no HOST or HOST:PORT"),
@@ -57,22 +61,22 @@ fn a_wrong_command_line_is_named_and_exits_with_2() {
     ] {
         let output = run(arguments);
 
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", said(&output));
-        assert!(said(&output).contains(says), "{arguments:?}: {}", said(&output));
-        assert!(!said(&output).contains("secret"), "a password is not repeated: {}", said(&output));
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(message), "{arguments:?}: {}", stderr(&output));
+        assert!(!stderr(&output).contains("secret"), "a password is not repeated: {}", stderr(&output));
     }
 }
 
 #[test]
-fn a_mount_point_that_cannot_be_used_exits_with_5_and_says_what_to_do() {
+fn an_unusable_mount_point_exits_with_5_and_a_remedy() {
     let output = run(&["mount", "http://127.0.0.1:1/", "/no/such/folder"]);
 
     assert_eq!(output.status.code(), Some(5));
-    assert!(said(&output).contains("mkdir -p"), "{}", said(&output));
+    assert!(stderr(&output).contains("mkdir -p"), "{}", stderr(&output));
 
     let output = run(&["unmount", "/"]);
     assert_eq!(output.status.code(), Some(5));
-    assert!(said(&output).contains("nothing of resyncfs is mounted there"), "{}", said(&output));
+    assert!(stderr(&output).contains("nothing of resyncfs is mounted there"), "{}", stderr(&output));
 }
 
 #[test]
@@ -85,12 +89,24 @@ fn a_busy_mount_says_so_and_lazy_detaches_it() {
 
     let refused = run(&["unmount", &directory]);
     assert_eq!(refused.status.code(), Some(5));
-    assert!(said(&refused).contains("--lazy"), "{}", said(&refused));
+    assert!(stderr(&refused).contains("--lazy"), "{}", stderr(&refused));
     let detached = run(&["unmount", "--lazy", &directory]);
 
-    assert!(detached.status.success(), "{}", said(&detached));
+    assert!(detached.status.success(), "{}", stderr(&detached));
     assert!(!mounted.is_mounted());
     drop(open);
+}
+
+#[test]
+fn umount_is_another_name_of_unmount() {
+    let source = Source::start();
+    source.put("a", Resource::new("bytes"));
+    let mounted = Mounted::new(&source.url(), "");
+
+    let output = run(&["umount", mounted.path().to_str().unwrap()]);
+
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(!mounted.is_mounted());
 }
 
 /// A process that is being started holds the open files of its parent for a moment.
@@ -107,7 +123,7 @@ fn a_mount_that_is_in_use_for_a_moment_is_unmounted() {
 
     let output = run(&["unmount", mounted.path().to_str().unwrap()]);
 
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     closes.join().unwrap();
 }
 
@@ -123,16 +139,16 @@ fn a_source_that_is_down_or_none_has_its_own_exit_code() {
     let mount = |source: &str| run(&["mount", "-o", &options, source, directory.path().to_str().unwrap()]);
 
     let none = mount(&source.url());
-    assert_eq!(none.status.code(), Some(4), "{}", said(&none));
-    assert!(said(&none).contains("robots.txt"), "every place looked at is named: {}", said(&none));
+    assert_eq!(none.status.code(), Some(4), "{}", stderr(&none));
+    assert!(stderr(&none).contains("robots.txt"), "every place looked at is named: {}", stderr(&none));
 
     let down = mount("http://127.0.0.1:1/");
-    assert_eq!(down.status.code(), Some(3), "{}", said(&down));
+    assert_eq!(down.status.code(), Some(3), "{}", stderr(&down));
 }
 
 /// A server that speaks no TLS, and a port where nothing listens.
 #[test]
-fn an_address_without_a_scheme_that_does_not_answer_is_told_what_was_assumed_of_it() {
+fn a_failure_without_a_scheme_names_the_assumed_https() {
     let source = Source::start();
     let directory = tempfile::tempdir().unwrap();
     let cache = tempfile::tempdir().unwrap();
@@ -142,14 +158,14 @@ fn an_address_without_a_scheme_that_does_not_answer_is_told_what_was_assumed_of_
         [(authority.clone(), format!("http://{authority}/")), ("127.0.0.1:1".into(), "http://127.0.0.1:1/".into())]
     {
         let mounting = run(&["mount", "-o", &options, &address, directory.path().to_str().unwrap()]);
-        assert_eq!(mounting.status.code(), Some(3), "{}", said(&mounting));
-        assert!(said(&mounting).contains("https was assumed"), "{}", said(&mounting));
-        assert!(said(&mounting).trim_end().ends_with(&format!("for http write {write}")), "{}", said(&mounting));
+        assert_eq!(mounting.status.code(), Some(3), "{}", stderr(&mounting));
+        assert!(stderr(&mounting).contains("https was assumed"), "{}", stderr(&mounting));
+        assert!(stderr(&mounting).trim_end().ends_with(&format!("for http write {write}")), "{}", stderr(&mounting));
     }
     let exploring = run(&["explore", "-o", "timeout=2s,connect-timeout=1s", &authority]);
-    assert!(said(&exploring).contains("https was assumed"), "{}", said(&exploring));
-    let told = run(&["mount", "-o", &options, &format!("https://{authority}/"), directory.path().to_str().unwrap()]);
-    assert!(!said(&told).contains("assumed"), "{}", said(&told));
+    assert!(stderr(&exploring).contains("https was assumed"), "{}", stderr(&exploring));
+    let refused = run(&["mount", "-o", &options, &format!("https://{authority}/"), directory.path().to_str().unwrap()]);
+    assert!(!stderr(&refused).contains("assumed"), "{}", stderr(&refused));
 }
 
 #[test]
@@ -174,7 +190,7 @@ fn credentials_that_others_can_read_are_refused_and_never_shown() {
 }
 
 #[test]
-fn explore_tells_what_a_source_offers_and_what_is_odd() {
+fn explore_prints_the_offer_and_the_deviations() {
     let source = Source::start();
     source.put("a.pdf", Resource { md: Resource::new("x").md + " type=\"application/pdf\"", ..Resource::new("x") });
     source.put("b", Resource::bare("y"));
@@ -183,7 +199,7 @@ fn explore_tells_what_a_source_offers_and_what_is_odd() {
     let text = run(&["explore", &source.url()]);
     let json = run(&["explore", "--json", &source.url()]);
 
-    assert!(text.status.success(), "{}", said(&text));
+    assert!(text.status.success(), "{}", stderr(&text));
     let text = String::from_utf8(text.stdout).unwrap();
     for part in [
         "Resources    3 in 1 list",
@@ -203,30 +219,30 @@ fn explore_tells_what_a_source_offers_and_what_is_odd() {
 
 /// `resyncfs explore … | head -1`, and a terminal that was closed.
 #[test]
-fn who_has_read_enough_is_no_failure() {
+fn a_closed_pipe_is_no_failure() {
     let source = Source::start();
     source.put("a", Resource::new("bytes"));
     let mounted = Mounted::prepared(&source.url(), "");
-    let deaf = || {
+    let closed = || {
         let (reading, writing) = std::io::pipe().unwrap();
         drop(reading);
         std::process::Stdio::from(writing)
     };
 
-    let explored = Command::new(PROGRAM).args(["explore", &source.url()]).stdout(deaf()).output().unwrap();
-    assert_eq!((explored.status.code(), said(&explored)), (Some(0), String::new()));
+    let explored = Command::new(PROGRAM).args(["explore", &source.url()]).stdout(closed()).output().unwrap();
+    assert_eq!((explored.status.code(), stderr(&explored)), (Some(0), String::new()));
 
-    let refused = Command::new(PROGRAM).args(["mount", "ftp://h/", "/tmp"]).stderr(deaf()).status().unwrap();
+    let refused = Command::new(PROGRAM).args(["mount", "ftp://h/", "/tmp"]).stderr(closed()).status().unwrap();
     assert_eq!(refused.code(), Some(2));
 
-    let told = mounted.command("-v").stdout(deaf()).stderr(deaf()).status().unwrap();
-    assert!(told.success());
+    let mounting = mounted.command("-v").stdout(closed()).stderr(closed()).status().unwrap();
+    assert!(mounting.success());
     assert_eq!(fs::read(mounted.join("a")).unwrap(), b"bytes");
     assert!(run(&["unmount", mounted.path().to_str().unwrap()]).status.success());
 }
 
 #[test]
-fn a_list_on_this_machines_disk_is_mounted_with_its_resources_over_http() {
+fn a_list_on_disk_is_mounted_with_its_resources_over_http() {
     let source = Source::start();
     source.put("f/a", Resource::new("bytes"));
     let scratch = tempfile::tempdir().unwrap();
@@ -240,7 +256,7 @@ fn a_list_on_this_machines_disk_is_mounted_with_its_resources_over_http() {
 }
 
 #[test]
-fn a_source_published_as_localhost_is_mended_by_rewrite() {
+fn rewrite_corrects_a_source_published_as_localhost() {
     let source = Source::start();
     source.put("f/a", Resource::new("bytes"));
     let wrong = "http://localhost:8080/";
@@ -286,7 +302,7 @@ fn the_demo_publishes_mounts_and_shows_a_change() {
 }
 
 #[test]
-fn whatever_the_umask_nothing_that_a_mount_writes_is_for_others_to_change() {
+fn others_change_no_file_of_a_mount_under_any_umask() {
     use std::os::unix::process::CommandExt;
     let source = Source::start();
     source.put("a", Resource::new("bytes"));
@@ -304,7 +320,7 @@ fn whatever_the_umask_nothing_that_a_mount_writes_is_for_others_to_change() {
 
     let output = command.output().unwrap();
 
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(fs::read(mounted.join("a")).unwrap(), b"bytes");
     let mut folders = vec![mounted.cache().to_owned()];
     let mut files = vec![log];
@@ -322,7 +338,7 @@ fn whatever_the_umask_nothing_that_a_mount_writes_is_for_others_to_change() {
 }
 
 #[test]
-fn a_log_that_cannot_be_written_is_named_as_what_it_is() {
+fn a_log_that_cannot_be_written_is_named() {
     let source = Source::start();
     source.put("a", Resource::new("bytes"));
 
@@ -331,5 +347,5 @@ fn a_log_that_cannot_be_written_is_named_as_what_it_is() {
     let refused = mounted.command("-v").output().unwrap();
 
     assert_eq!(refused.status.code(), Some(1));
-    assert!(said(&refused).contains("the log /no/such/folder/log cannot be written"), "{}", said(&refused));
+    assert!(stderr(&refused).contains("the log /no/such/folder/log cannot be written"), "{}", stderr(&refused));
 }

@@ -1,4 +1,4 @@
-//! Mounts that have a name, their files, and where credentials come from.
+//! Named mounts, their configuration files, and the files of credentials.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
-fn described(folder: &Path, name: &str, text: &str) {
+fn configure(folder: &Path, name: &str, text: &str) {
     fs::write(folder.join(format!("{name}.toml")), text).unwrap();
 }
 
@@ -26,7 +26,7 @@ fn a_name_is_mounted_as_its_file_says_and_the_command_line_counts_before_it() {
     source.put("a.pdf", Resource::new("bytes"));
     source.put("b.txt", Resource::new("text"));
     let text = format!("source = \"{}\"\numask = 0o077\nuid = 7\ninclude = [\"*.pdf\", \"*.doc\"]\n", source.url());
-    described(folder.path(), "repo", &text);
+    configure(folder.path(), "repo", &text);
 
     let mounted =
         Mounted::prepared("repo", "uid=8").with_environment("CONFIGURATION_DIRECTORY", folder.path().to_str().unwrap());
@@ -38,13 +38,13 @@ fn a_name_is_mounted_as_its_file_says_and_the_command_line_counts_before_it() {
 }
 
 #[test]
-fn a_file_tells_the_folder_and_flags_are_options_too() {
+fn a_file_names_the_folder_and_flags_are_options_too() {
     let (source, folder) = (Source::start(), tempfile::tempdir().unwrap());
     source.put("a", Resource::new("bytes"));
     let directory = folder.path().join("mnt");
     fs::create_dir(&directory).unwrap();
     let text = format!("source = \"{}\"\ndirectory = \"{}\"\n", source.url(), directory.display());
-    described(folder.path(), "repo", &text);
+    configure(folder.path(), "repo", &text);
 
     let mounted = Command::new(PROGRAM)
         .args(["mount", "repo", "--umask", "027", "--cache"])
@@ -60,18 +60,43 @@ fn a_file_tells_the_folder_and_flags_are_options_too() {
 }
 
 #[test]
-fn what_is_wrong_with_a_name_or_its_file_is_said() {
+fn a_flag_switches_off_an_option_of_the_file() {
+    let (source, folder) = (Source::start(), tempfile::tempdir().unwrap());
+    source.put("a", Resource::new("bytes"));
+    configure(folder.path(), "repo", &format!("source = \"{}\"\nexec = true\n", source.url()));
+    let directory = folder.path().join("mnt");
+    fs::create_dir(&directory).unwrap();
+    for (flags, is_noexec) in [(&[][..], false), (&["--exec=false"][..], true), (&["-o", "noexec"][..], true)] {
+        let mounted = Command::new(PROGRAM)
+            .args(["mount", "repo", "--cache"])
+            .arg(folder.path().join("cache"))
+            .args(flags)
+            .arg(&directory)
+            .env("CONFIGURATION_DIRECTORY", folder.path())
+            .output()
+            .unwrap();
+        let mounts = fs::read_to_string("/proc/mounts").unwrap();
+        let line = mounts.lines().find(|line| line.contains(directory.to_str().unwrap())).unwrap_or_default();
+        let unmounted = Command::new(PROGRAM).arg("unmount").arg(&directory).status().unwrap();
+
+        assert!(mounted.status.success() && unmounted.success(), "{}", String::from_utf8_lossy(&mounted.stderr));
+        assert_eq!(line.contains("noexec"), is_noexec, "{flags:?}: {line}");
+    }
+}
+
+#[test]
+fn an_error_in_a_name_or_its_file_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let refused = refusal(folder, &["repo", "/tmp"]);
     assert!(refused.contains("neither an address nor a path") && refused.contains("repo.toml"), "{refused}");
 
-    described(folder, "repo", "source = \"https://h/\"\n\ncachesize = \"1G\"\n");
+    configure(folder, "repo", "source = \"https://h/\"\n\ncachesize = \"1G\"\n");
     let refused = refusal(folder, &["repo", "/tmp"]);
     assert!(refused.contains("repo.toml:3: cachesize: ") && refused.contains("did you mean cache-size?"), "{refused}");
 
-    described(folder, "repo", "source = \"https://h/\"\n");
-    assert!(refusal(folder, &["repo"]).contains("where shall it be mounted?"));
+    configure(folder, "repo", "source = \"https://h/\"\n");
+    assert!(refusal(folder, &["repo"]).contains("resyncfs mount repo /mnt/repo"));
 
     fs::set_permissions(folder.join("repo.toml"), Permissions::from_mode(0o666)).unwrap();
     assert!(refusal(folder, &["repo", "/tmp"]).contains("chmod o-w"));

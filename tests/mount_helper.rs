@@ -19,14 +19,14 @@ struct Namespace {
 
 const SETUP: &str = r#"
     set -e
-    # What others have mounted must end when they unmount it, not when this namespace ends.
+    # The mounts of other tests end when they are unmounted, not when this namespace ends.
     umount --lazy --all --types fuse.resyncfs || true
     sbin=$(readlink -f /sbin)
     mkdir "$1/over" && mount -t tmpfs tmpfs "$1/over" && mkdir "$1/over/upper" "$1/over/work"
     mount -t overlay overlay -o "lowerdir=$sbin,upperdir=$1/over/upper,workdir=$1/over/work" "$sbin"
     ln -s "$2" "$sbin/mount.resyncfs"
     ln -s "$2" "$sbin/mount.fuse.resyncfs"
-    # Open to everybody, as most systems have it.
+    # Open to every user, as on most systems.
     mknod "$1/over/fuse" c 10 229 && chmod 666 "$1/over/fuse" && mount --bind "$1/over/fuse" /dev/fuse
     echo ready
     exec cat
@@ -43,9 +43,9 @@ impl Namespace {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut told = String::new();
-        BufReader::new(keeper.stdout.take().unwrap()).read_line(&mut told).unwrap();
-        assert_eq!(told, "ready\n", "no namespace could be made: these tests run as root");
+        let mut line = String::new();
+        BufReader::new(keeper.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n", "no namespace could be made: these tests run as root");
         Namespace { scratch, keeper }
     }
 
@@ -58,10 +58,10 @@ impl Namespace {
             .unwrap()
     }
 
-    /// Runs it and says what it wrote; fails the test where it fails.
+    /// Runs a program that must succeed, and returns its output.
     fn succeeds(&self, program: &str, arguments: &[&str]) -> String {
         let output = self.runs(program, arguments);
-        assert!(output.status.success(), "{program} {arguments:?}: {}", said(&output));
+        assert!(output.status.success(), "{program} {arguments:?}: {}", stderr(&output));
         String::from_utf8(output.stdout).unwrap()
     }
 
@@ -94,7 +94,7 @@ impl Drop for Namespace {
     }
 }
 
-fn said(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -148,9 +148,9 @@ fn rw_that_mount_8_says_by_itself_is_no_error_and_the_mount_is_read_only() {
     let line = namespace.mounted().unwrap();
     assert!(line.contains(" fuse.resyncfs ro,"), "{line}");
     let refused = namespace.runs("touch", &[&format!("{directory}/b")]);
-    assert!(said(&refused).contains("Read-only file system"), "{}", said(&refused));
+    assert!(stderr(&refused).contains("Read-only file system"), "{}", stderr(&refused));
     let refused = namespace.runs("mount", &["-o", "remount,noatime", &directory]);
-    assert!(!refused.status.success() && said(&refused).contains("mount it again"), "{}", said(&refused));
+    assert!(!refused.status.success() && stderr(&refused).contains("mount it again"), "{}", stderr(&refused));
 }
 
 #[test]
@@ -193,20 +193,20 @@ fn a_wrong_option_is_named_and_exit_codes_are_those_of_mount_8() {
     ] {
         let refused = namespace.runs("mount", &["-t", "resyncfs", source, &directory, "-o", options]);
 
-        assert_eq!(refused.status.code(), Some(exit), "{options}: {}", said(&refused));
-        let told = said(&refused);
-        let line = told.lines().find(|line| line.starts_with("mount.resyncfs: ")).unwrap_or_default();
-        assert!(line.contains(says) && !told.contains("s3cr3t"), "{options}: {told}");
+        assert_eq!(refused.status.code(), Some(exit), "{options}: {}", stderr(&refused));
+        let message = stderr(&refused);
+        let line = message.lines().find(|line| line.starts_with("mount.resyncfs: ")).unwrap_or_default();
+        assert!(line.contains(says) && !message.contains("s3cr3t"), "{options}: {message}");
         assert_eq!(namespace.mounted(), None);
     }
     let absent = namespace.runs("/sbin/mount.resyncfs", &[&url, "/no/such/folder", "-o", "rw"]);
-    assert_eq!(absent.status.code(), Some(32), "{}", said(&absent));
+    assert_eq!(absent.status.code(), Some(32), "{}", stderr(&absent));
     let nothing = namespace.runs("/sbin/mount.fuse.resyncfs", &[]);
-    assert_eq!(nothing.status.code(), Some(1), "{}", said(&nothing));
+    assert_eq!(nothing.status.code(), Some(1), "{}", stderr(&nothing));
 }
 
 #[test]
-fn fake_checks_and_mounts_nothing_and_sloppy_passes_over_what_is_unknown() {
+fn fake_mounts_nothing_and_sloppy_ignores_unknown_options() {
     let source = Source::start();
     source.put("a", Resource::new("bytes"));
     let namespace = Namespace::new();
@@ -218,12 +218,12 @@ fn fake_checks_and_mounts_nothing_and_sloppy_passes_over_what_is_unknown() {
 
     assert_eq!(mount("-fnv", &options).status.code(), Some(1));
     let fake = mount("-fnvs", &options);
-    assert!(fake.status.success(), "{}", said(&fake));
+    assert!(fake.status.success(), "{}", stderr(&fake));
     assert_eq!(namespace.mounted(), None);
     assert!(!namespace.scratch.path().join("cache").exists() && source.take_log().is_empty());
 
     let sloppy = mount("-snv", &options);
-    assert!(sloppy.status.success(), "{}", said(&sloppy));
+    assert!(sloppy.status.success(), "{}", stderr(&sloppy));
     assert!(namespace.mounted().is_some());
 }
 
@@ -250,8 +250,8 @@ fn a_line_of_fstab_for_users_is_mounted_and_unmounted_by_one() {
         namespace.succeeds("setpriv", &ids)
     };
 
-    let told = nobody(&format!("mount {directory} && cat {directory}/a && grep {directory} /proc/self/mounts"));
-    let (bytes, line) = told.split_at(5);
+    let output = nobody(&format!("mount {directory} && cat {directory}/a && grep {directory} /proc/self/mounts"));
+    let (bytes, line) = output.split_at(5);
     assert_eq!(bytes, "bytes");
     assert!(line.contains(" fuse.resyncfs ro,nosuid,nodev,noexec") && line.contains("user_id=65534"), "{line}");
 
@@ -274,7 +274,7 @@ fn another_mount_namespace_is_entered() {
     let options = namespace.options("");
     let output = Command::new(&link).args([&source.url(), &directory, "-N", &keeper, "-o", &options]).output().unwrap();
 
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     assert!(namespace.mounted().is_some());
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 0, "here nothing is mounted");
 }

@@ -36,7 +36,10 @@ impl MountRequest {
             }
         };
         let directory = directory.ok_or_else(|| {
-            CliError::new(Exit::Usage, format!("{word}: where shall it be mounted? Give the folder after it, as in: resyncfs mount {word} /mnt/repo"))
+            CliError::new(
+                Exit::Usage,
+                format!("{word}: the folder to mount on is missing; give it as in: resyncfs mount {word} /mnt/repo"),
+            )
         })?;
         let mut options = words.parse()?;
         take_credentials_of_service(&mut options.credentials);

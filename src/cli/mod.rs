@@ -1,4 +1,4 @@
-//! The command line: what was typed becomes what is needed; a file for each subcommand; every exit code has a name.
+//! The command line: a file for each subcommand, and a name for each exit code.
 
 pub mod args;
 mod audit;
@@ -70,9 +70,9 @@ enum Subcommands {
 /// How the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// All is well.
+    /// The command did what was asked.
     Success = 0,
-    /// Anything not named below.
+    /// A failure not named below.
     Failure = 1,
     /// The command line is wrong.
     Usage = 2,
@@ -86,13 +86,13 @@ pub enum Exit {
     Busy = 6,
     /// The cache folder cannot be used.
     Cache = 7,
-    /// Only somebody else may ask this of the mount.
+    /// Only another user may do this with the mount.
     Denied = 8,
-    /// An audit found differences, or a check of the cache damage.
+    /// An audit found differences, or a check of the cache found damage.
     OutOfSync = 9,
-    /// The cache has no more room.
+    /// The cache is full.
     Full = 10,
-    /// An audit cannot tell, for the Source does not say enough now.
+    /// An audit has no result: a part of the Source is missing now.
     Unjudged = 11,
     /// Interrupted.
     Interrupted = 130,
@@ -100,7 +100,7 @@ pub enum Exit {
 
 impl Exit {
     const TABLE: &str = "Exit codes:\n   \
-        0  all is well\n   \
+        0  success\n   \
         1  a failure not named below\n   \
         2  the command line is wrong\n   \
         3  the Source does not answer\n   \
@@ -108,14 +108,14 @@ impl Exit {
         5  the mount point cannot be used, or nothing is mounted there\n   \
         6  the same Source is mounted already with the same cache folder\n   \
         7  the cache folder cannot be used\n   \
-        8  only somebody else may ask this of the mount\n   \
-        9  an audit found differences, or a check of the cache damage\n  \
-        10  the cache has no more room for what is to be fetched ahead\n  \
-        11  an audit cannot tell, since part of what the Source says cannot be had now\n \
+        8  only another user may do this with the mount\n   \
+        9  an audit found differences, or a check of the cache found damage\n  \
+        10  the cache is too full for the files to prefetch\n  \
+        11  an audit has no result, because a part of the Source is missing now\n \
         130  interrupted";
 }
 
-/// A failure as a person sees it: message and causes, and the exit code.
+/// The failure of a command: its message with all causes, and the exit code.
 #[derive(Debug)]
 pub struct CliError {
     exit: Exit,
@@ -133,8 +133,8 @@ impl CliError {
         CliError { exit, message: chain(cause) }
     }
 
-    /// Says it on standard error. Where nobody listens any more the exit code still tells.
-    fn say(&self) {
+    /// Prints the message to standard error. A closed standard error leaves the exit code.
+    fn print(&self) {
         let _ = log::say_failure("resyncfs", &self.message);
     }
 }
@@ -204,22 +204,22 @@ pub fn mount_helper_command() -> clap::Command {
     mount_helper::MountHelperArgs::command()
 }
 
-/// Runs the program on this process's arguments, under the name it was called by.
+/// Runs the program with the arguments of this process, under the name by which it was called.
 pub fn main() -> ExitCode {
     if mount_helper::is_called_as(std::env::args_os().next().as_deref()) {
         let (exit, message) = mount_helper::main();
         if let Some(message) = message {
-            // Where nobody listens any more the exit code still tells.
+            // A closed standard error leaves the exit code.
             let _ = log::say_failure("mount.resyncfs", &message);
         }
         return ExitCode::from(exit);
     }
     let args = match CliArgs::try_parse() {
         Ok(args) => args,
-        Err(told) => {
-            // Help and version go to standard output and are no failure; clap knows which is which.
-            let _ = log::say_refusal("resyncfs", &told);
-            return ExitCode::from(if told.use_stderr() { Exit::Usage as u8 } else { Exit::Success as u8 });
+        Err(refusal) => {
+            // Help and version go to standard output and are no failure; clap distinguishes them.
+            let _ = log::say_refusal("resyncfs", &refusal);
+            return ExitCode::from(if refusal.use_stderr() { Exit::Usage as u8 } else { Exit::Success as u8 });
         }
     };
     let verbosity = args.verbose;
@@ -241,18 +241,18 @@ pub fn main() -> ExitCode {
     match result {
         Ok(exit) => ExitCode::from(exit),
         Err(failure) => {
-            failure.say();
+            failure.print();
             ExitCode::from(failure.exit as u8)
         }
     }
 }
 
-/// Writes to standard output; who has read enough of it (`| head`) is no failure.
+/// Writes to standard output; a reader that stops early (`| head`) is no failure.
 fn tell(text: &str) -> std::io::Result<()> {
     let mut output = std::io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
         Err(cause) if cause.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        told => told,
+        written => written,
     }
 }
 

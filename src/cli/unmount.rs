@@ -40,7 +40,7 @@ pub fn run(args: UnmountArgs) -> Result<u8, CliError> {
         if let Err(cause) = ended
             && let Some(earlier) = last.replace(cause)
         {
-            earlier.say();
+            earlier.print();
         }
     }
     last.map_or(Ok(Exit::Success as u8), Err)
