@@ -1,8 +1,9 @@
 //! The configuration file with every option, commented out, from the definitions of the options.
 
-use super::keys::{Kind, is_repeatable};
+use super::keys::is_repeatable;
 use super::words::{options, placeholder};
 use clap::Arg;
+use toml::de::DeTable;
 
 /// The text of `scripts/package.d/example.toml`.
 pub fn example() -> String {
@@ -38,17 +39,15 @@ pub fn help(arg: &Arg) -> String {
     }
 }
 
-/// `key = value`, as TOML writes the value of this option.
+/// `key = value`; in quotes what TOML has no type for.
 pub(super) fn line(arg: &Arg) -> String {
-    let value = value(arg);
-    let written = match Kind::of(arg) {
-        Kind::Switch | Kind::DateTime => value,
-        Kind::Number if value.parse::<f64>().is_ok() => value,
-        Kind::Octal => format!("0o{value}"),
-        _ if is_repeatable(arg) => format!("[\"{value}\"]"),
-        _ => format!("\"{value}\""),
-    };
-    format!("{} = {written}", arg.get_long().unwrap_or_default())
+    let (key, value) = (arg.get_long().unwrap_or_default(), value(arg));
+    let bare = format!("{key} = {value}");
+    match DeTable::parse(&bare) {
+        _ if is_repeatable(arg) => format!("{key} = [\"{value}\"]"),
+        Ok(_) => bare,
+        Err(_) => format!("{key} = \"{value}\""),
+    }
 }
 
 /// A value that the option takes.
@@ -59,7 +58,7 @@ pub(super) fn value(arg: &Arg) -> String {
         "PERCENT" => "20",
         "SIZE" => "2G",
         "TIME" | "TIME|never" => "15m",
-        "OCTAL" => "027",
+        "OCTAL" => "0o027",
         "DATETIME" => "2024-05-01T10:00:00Z",
         "FILE" => "/etc/resyncfs/example.secret",
         "DIR" => "/srv/cache",

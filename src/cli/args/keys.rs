@@ -1,63 +1,11 @@
-//! Options as keys of a configuration file, with the types that TOML has for their values.
+//! Options as keys of a configuration file, with values of the types of TOML.
 
 use super::mount_options::secret_refusal;
 use super::options::Options;
 use super::words::{Words, find, placeholder, suggestion};
-use crate::content::Revalidate;
-use crate::document::Timestamp;
-use crate::sync::deletion_guard::MaxDelete;
-use clap::{Arg, ArgAction, Args, Command};
-use std::any::TypeId;
-use std::path::PathBuf;
-use std::time::Duration;
+use clap::{Arg, ArgAction, Args, Command, ValueHint};
 use toml::Spanned;
-use toml::de::{DeInteger, DeValue};
-
-/// What TOML writes for the value of an option.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// `true` or `false`
-    Switch,
-    /// A number, or a string with a unit.
-    Number,
-    /// A number in octal digits, or a string.
-    Octal,
-    /// A date and time, or a string.
-    DateTime,
-    /// The string of an absolute path.
-    Path,
-    /// A string.
-    Text,
-}
-
-impl Kind {
-    /// By the type of the option's value.
-    pub(super) fn of(arg: &Arg) -> Kind {
-        let value = arg.get_value_parser().type_id();
-        let numbers = [
-            TypeId::of::<u64>(),
-            TypeId::of::<u32>(),
-            TypeId::of::<usize>(),
-            TypeId::of::<f64>(),
-            TypeId::of::<Duration>(),
-            TypeId::of::<Revalidate>(),
-            TypeId::of::<MaxDelete>(),
-        ];
-        if value == TypeId::of::<bool>() {
-            Kind::Switch
-        } else if numbers.iter().any(|number| value == *number) {
-            Kind::Number
-        } else if value == TypeId::of::<u16>() {
-            Kind::Octal
-        } else if value == TypeId::of::<Timestamp>() {
-            Kind::DateTime
-        } else if value == TypeId::of::<PathBuf>() {
-            Kind::Path
-        } else {
-            Kind::Text
-        }
-    }
-}
+use toml::de::DeValue;
 
 /// Whether the option may be given several times; a list in a file.
 pub(super) fn is_repeatable(arg: &Arg) -> bool {
@@ -74,7 +22,6 @@ impl Words {
             DeValue::Array(list) if is_repeatable(&arg) => {
                 list.iter().map(Spanned::get_ref).map(|value| text(&arg, value)).collect::<Result<Vec<_>, _>>()?
             }
-            DeValue::Array(_) => return Err("takes one value, no list".to_owned()),
             value => vec![text(&arg, value)?],
         };
         values.into_iter().for_each(|value| self.push(key, Some(value), origin.to_owned()));
@@ -89,29 +36,24 @@ fn unknown(key: &str) -> String {
     format!("there is no such key{}", near.unwrap_or_default())
 }
 
-/// The value as a command line has it.
+/// The value in the notation of a command line.
 fn text(arg: &Arg, value: &DeValue<'_>) -> Result<String, String> {
-    match (Kind::of(arg), value) {
-        (Kind::Switch, DeValue::Boolean(on)) => Ok(on.to_string()),
-        (Kind::Switch, _) => Err("is true or false, without quotes".to_owned()),
-        (Kind::Path, value) => Ok(absolute(string(value)?)?.to_owned()),
-        (_, DeValue::String(text)) => Ok(text.clone().into_owned()),
-        (Kind::Octal, DeValue::Integer(number)) if number.radix() == 8 || whole(number) == Some(0) => {
-            Ok(number.as_str().to_owned())
+    match value {
+        DeValue::String(path) if arg.get_value_hint() == ValueHint::AnyPath => Ok(absolute(path)?.to_owned()),
+        DeValue::String(text) => Ok(text.clone().into_owned()),
+        DeValue::Boolean(on) => Ok(on.to_string()),
+        DeValue::Datetime(time) => Ok(time.to_string()),
+        DeValue::Float(number) => Ok(number.as_str().to_owned()),
+        DeValue::Integer(number) if number.radix() == 8 => Ok(format!("0o{}", number.as_str())),
+        DeValue::Integer(number) if placeholder(arg) == "OCTAL" && number.as_str() != "0" => {
+            Err("is written in octal digits, as in 0o027 or \"027\"".to_owned())
         }
-        (Kind::Octal, _) => Err("is written in octal digits, as in 0o027 or \"027\"".to_owned()),
-        (Kind::Number, DeValue::Integer(number)) => {
-            whole(number).map(|number| number.to_string()).ok_or_else(|| format!("{number} is too big"))
-        }
-        (Kind::Number, DeValue::Float(number)) => Ok(number.as_str().to_owned()),
-        (Kind::DateTime, DeValue::Datetime(time)) => Ok(time.to_string()),
-        (_, DeValue::Table(_)) => Err("takes no table".to_owned()),
-        _ => Err(format!("must be in quotes: {} = \"{}\"", arg.get_long().unwrap_or_default(), placeholder(arg))),
+        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
+            .map(|number| number.to_string())
+            .map_err(|_| format!("{number} is too big")),
+        DeValue::Array(_) => Err("takes one value, no list".to_owned()),
+        DeValue::Table(_) => Err("takes no table".to_owned()),
     }
-}
-
-fn whole(number: &DeInteger<'_>) -> Option<i64> {
-    i64::from_str_radix(number.as_str(), number.radix()).ok()
 }
 
 /// The text of a TOML string.

@@ -33,22 +33,13 @@ const IGNORED: &[&str] = &[
     "loud",
     "quiet",
     "user_xattr",
-    "context",
-    "fscontext",
-    "defcontext",
-    "rootcontext",
     "seclabel",
-    "smackfsdef",
-    "smackfsroot",
-    "smackfshat",
-    "smackfsfloor",
-    "smackfstransmute",
     "nonempty",
     "default_permissions",
 ];
 
 /// The same, each also with `no` in front.
-const IGNORED_EITHER_WAY: &[&str] = &[
+const IGNORED_WITH_NO: &[&str] = &[
     "suid",
     "dev",
     "fail",
@@ -67,6 +58,12 @@ const IGNORED_EITHER_WAY: &[&str] = &[
     "symfollow",
     "acl",
 ];
+
+/// Beginnings of further such options: those for other programs, and labels of Smack.
+const IGNORED_PREFIXES: &[&str] = &["x-", "X-", "smackfs"];
+
+/// The end of further such options: `context`, `fscontext` and the other labels of SELinux.
+const IGNORED_SUFFIX: &str = "context";
 
 /// What fstab(5) writes as an octal number: blank, tab, newline, `#`, comma, backslash.
 const OCTAL: &[(&str, char)] = &[("040", ' '), ("011", '\t'), ("012", '\n'), ("043", '#'), ("054", ','), ("134", '\\')];
@@ -96,16 +93,15 @@ impl Words {
 }
 
 fn is_ignored(name: &str, caller: Caller) -> bool {
-    let either_way = name.strip_prefix("no").filter(|rest| IGNORED_EITHER_WAY.contains(rest)).unwrap_or(name);
-    let by_caller = match caller {
+    let ignored_by_caller = match caller {
         Caller::Person => false,
         Caller::Mount8 { sloppy } => name == "rw" || sloppy && find(name).is_none() && refusal(name).is_none(),
     };
     IGNORED.contains(&name)
-        || IGNORED_EITHER_WAY.contains(&either_way)
-        || name.starts_with("x-")
-        || name.starts_with("X-")
-        || by_caller
+        || IGNORED_WITH_NO.contains(&name.strip_prefix("no").unwrap_or(name))
+        || IGNORED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        || name.ends_with(IGNORED_SUFFIX)
+        || ignored_by_caller
 }
 
 /// Why an option that other filesystems have is refused here.

@@ -1,8 +1,9 @@
 //! The definition of each option of a mount. Flags, `-o` and the keys of a configuration file are all read by it.
 
 use super::values::{
-    Extension, With, callback, connections, contact, depth, document_size, from_and_to, glob, host, listen, max_delete,
-    media_type, number, octal, path, prefix_and_path, program, rate, revalidate, set, size, text_size, time, timestamp,
+    Extension, With, callback, choice, connections, contact, depth, document_size, from_and_to, glob, host, listen,
+    max_delete, media_type, number, octal, path, prefix_and_path, program, rate, revalidate, set, size, text_size,
+    time, timestamp,
 };
 use crate::content::{Fixity, Mirrors, Revalidate, Unannounced};
 use crate::control::loopback;
@@ -13,6 +14,10 @@ use clap::Args;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// Values of `mirrors=`.
+const MIRRORS: &[(&str, Mirrors)] =
+    &[("auto", Mirrors::Auto), ("first", Mirrors::First), ("last", Mirrors::Last), ("off", Mirrors::Off)];
 
 /// Every option of a mount.
 #[derive(Clone, Debug, Args)]
@@ -53,7 +58,7 @@ pub struct TreeOptions {
     /// Host whose resources are shown at the root of the tree (default: the Source's own host)
     #[arg(long, value_name = "HOST[:PORT]", value_parser = host)]
     pub host: Option<Box<str>>,
-    /// Show resources whose URI begins with URI_PREFIX below PATH; may be repeated
+    /// Show resources whose URI begins with URI_PREFIX in the folder PATH; may be repeated
     #[arg(long, value_name = "URI_PREFIX=PATH", value_parser = prefix_and_path)]
     pub map: Vec<(Box<str>, Box<str>)>,
     /// Add the extension of the published media type to names without an extension
@@ -123,15 +128,18 @@ pub struct CacheOptions {
 pub struct RefreshOptions {
     /// Verify each file before its first byte is read (strict), large files while they are read (stream), or ignore published hashes (off)
     #[arg(long, value_name = "strict|stream|off", hide_possible_values = true, default_value = "stream")]
+    #[arg(value_parser = choice(&[("strict", Fixity::Strict), ("stream", Fixity::Stream), ("off", Fixity::Off)]))]
     pub fixity: Fixity,
     /// When to use mirrors: first, last, never (off), or first only for files with a published hash (auto)
     #[arg(long, value_name = "auto|first|last|off", hide_possible_values = true, default_value = "auto")]
+    #[arg(value_parser = choice(MIRRORS))]
     pub mirrors: Mirrors,
     /// How often to check a file that is listed without date and hash (default: by its changefreq, or else every hour)
     #[arg(long, value_name = "TIME|never", value_parser = revalidate)]
     pub revalidate: Option<Revalidate>,
     /// What reading does when the server has a newer file than the list: fail (error), or show it unverified (show)
     #[arg(long, value_name = "error|show", hide_possible_values = true, default_value = "error")]
+    #[arg(value_parser = choice(&[("error", Unannounced::Error), ("show", Unannounced::Show)]))]
     pub unannounced: Unannounced,
     /// How often to look for changes, with s, m, h or d (default: by the size of the lists, at least 5m)
     #[arg(long, value_name = "TIME", value_parser = time)]
@@ -159,7 +167,7 @@ pub struct NetworkOptions {
     /// Contact for the operators of a host, added to the User-Agent of each request
     #[arg(long = "user-agent", value_name = "CONTACT", value_parser = contact)]
     pub contact: Option<Box<str>>,
-    /// Request URIs that begin with FROM at TO, for a Source that lists http://localhost:8080/; may be repeated
+    /// Download URIs that begin with FROM from TO, for a Source that lists http://localhost:8080/; may be repeated
     #[arg(long, value_name = "FROM=TO", value_parser = from_and_to)]
     pub rewrite: Vec<(Box<str>, Box<str>)>,
     /// Connect to this host although its address is private; may be repeated
@@ -234,12 +242,12 @@ pub struct FileOptions {
     /// Bits to take from the modes 0444 of files and 0555 of folders
     #[arg(long, value_name = "OCTAL", value_parser = octal, default_value = "0")]
     pub umask: u16,
-    /// Let other users read too (default for root)
+    /// Allow other users to read too (default for root)
     #[arg(long, alias = "allow_other", value_name = "true|false", hide_possible_values = true)]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub allow_other: Option<bool>,
     // mount(8) keeps `exec` for itself, so that a mount helper sees only the other name.
-    /// Let programs in the mount be run
+    /// Allow programs in the mount to be run
     #[arg(long, alias = "allow-exec", value_name = "true|false", hide_possible_values = true)]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub exec: Option<bool>,

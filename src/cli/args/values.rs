@@ -1,12 +1,12 @@
 //! How the value of an option is read; an error says what a right value looks like.
 
-use crate::content::{Fixity, Mirrors, Revalidate, Unannounced};
+use crate::content::Revalidate;
 use crate::document::{Timestamp, Uri};
 use crate::platform::error_chain::chain;
 use crate::sync::deletion_guard::MaxDelete;
 use crate::sync::selection::Globs;
 use clap::ValueEnum;
-use clap::builder::PossibleValue;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -31,46 +31,13 @@ pub enum With {
     Describes,
 }
 
-impl ValueEnum for Fixity {
-    fn value_variants<'a>() -> &'a [Fixity] {
-        &[Fixity::Strict, Fixity::Stream, Fixity::Off]
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(PossibleValue::new(match self {
-            Fixity::Strict => "strict",
-            Fixity::Stream => "stream",
-            Fixity::Off => "off",
-        }))
-    }
-}
-
-impl ValueEnum for Mirrors {
-    fn value_variants<'a>() -> &'a [Mirrors] {
-        &[Mirrors::Auto, Mirrors::First, Mirrors::Last, Mirrors::Off]
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(PossibleValue::new(match self {
-            Mirrors::Auto => "auto",
-            Mirrors::First => "first",
-            Mirrors::Last => "last",
-            Mirrors::Off => "off",
-        }))
-    }
-}
-
-impl ValueEnum for Unannounced {
-    fn value_variants<'a>() -> &'a [Unannounced] {
-        &[Unannounced::Error, Unannounced::Show]
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(PossibleValue::new(match self {
-            Unannounced::Error => "error",
-            Unannounced::Show => "show",
-        }))
-    }
+/// One of some words, which clap lists in help and completions.
+pub fn choice<T: Copy + Send + Sync + 'static>(
+    choices: &'static [(&'static str, T)],
+) -> impl TypedValueParser<Value = T> {
+    let words = PossibleValuesParser::new(choices.iter().map(|(word, _)| *word));
+    words
+        .try_map(|given| choices.iter().find(|(word, _)| *word == given).map(|(_, value)| *value).ok_or("is no choice"))
 }
 
 pub fn set(value: &str) -> Result<Uri, String> {
@@ -235,9 +202,9 @@ pub fn connections(value: &str) -> Result<usize, String> {
     }
 }
 
-/// Bits of a file's mode.
+/// Bits of a file's mode: `027` or `0o027`.
 pub fn octal(value: &str) -> Result<u16, String> {
-    let bits = u16::from_str_radix(value, 8).ok().filter(|bits| *bits <= 0o777);
+    let bits = u16::from_str_radix(value.trim_start_matches("0o"), 8).ok().filter(|bits| *bits <= 0o777);
     bits.ok_or_else(|| format!("{value:?} is no octal number up to 777"))
 }
 
