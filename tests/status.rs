@@ -20,22 +20,22 @@ fn run(arguments: &[&str]) -> Output {
     Command::new(PROGRAM).args(arguments).output().unwrap()
 }
 
-fn told(output: &Output) -> String {
-    assert!(output.status.success(), "{}", said(output));
+fn stdout(output: &Output) -> String {
+    assert!(output.status.success(), "{}", stderr(output));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn said(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 fn status(mounted: &Mounted) -> serde_json::Value {
-    serde_json::from_str(&told(&run(&["status", "--json", mounted.path().to_str().unwrap()]))).unwrap()
+    serde_json::from_str(&stdout(&run(&["status", "--json", mounted.path().to_str().unwrap()]))).unwrap()
 }
 
-/// What `list --json` tells of the mount at `directory`.
+/// The entry of the mount at `directory` in `list --json`.
 fn listed(directory: &Path) -> Option<serde_json::Value> {
-    let all: Vec<serde_json::Value> = serde_json::from_str(&told(&run(&["list", "--json"]))).unwrap();
+    let all: Vec<serde_json::Value> = serde_json::from_str(&stdout(&run(&["list", "--json"]))).unwrap();
     all.into_iter().find(|mount| mount["directory"] == directory.to_str().unwrap())
 }
 
@@ -88,8 +88,8 @@ fn without_a_folder_every_mount_is_told() {
     let (_first_source, first) = one_file("poll=1h");
     let (_second_source, second) = one_file("poll=1h");
 
-    let screens = told(&run(&["status"]));
-    let all: Vec<serde_json::Value> = serde_json::from_str(&told(&run(&["status", "--json"]))).unwrap();
+    let screens = stdout(&run(&["status"]));
+    let all: Vec<serde_json::Value> = serde_json::from_str(&stdout(&run(&["status", "--json"]))).unwrap();
 
     for mounted in [&first, &second] {
         let directory = mounted.path().to_str().unwrap().to_owned();
@@ -106,14 +106,14 @@ fn a_mount_is_listed_alive_silent_and_dead_and_no_look_hangs() {
     let alive = listed(&directory).unwrap();
     assert_eq!((&alive["state"], &alive["process"]), (&"alive".into(), &mounted.pid().into()));
     assert_eq!((&alive["source"], &alive["user"], &alive["uid"]), (&source.url().into(), &"root".into(), &0.into()));
-    let table = told(&run(&["list"]));
+    let table = stdout(&run(&["list"]));
     let line = table.lines().find(|line| line.contains(directory.to_str().unwrap())).unwrap();
     assert!(line.contains(&source.url()) && line.contains("root") && line.ends_with("alive"), "{line}");
 
     mounted.signal(libc::SIGSTOP);
-    eventually("it is told as silent", || is_in_state(&directory, "silent"));
+    eventually("it is listed as silent", || is_in_state(&directory, "silent"));
     let hanging = run(&["status", directory.to_str().unwrap()]);
-    assert!(said(&hanging).contains("does not answer"), "{}", said(&hanging));
+    assert!(stderr(&hanging).contains("does not answer"), "{}", stderr(&hanging));
     let (shown, file) = (directory.to_str().unwrap(), directory.join("a").display().to_string());
     let uri = format!("{}a", source.url());
     let orders: [&[&str]; 6] = [
@@ -128,18 +128,18 @@ fn a_mount_is_listed_alive_silent_and_dead_and_no_look_hangs() {
         for order in orders {
             scope.spawn(move || {
                 let hanging = run(order);
-                assert!(said(&hanging).contains("does not answer"), "{order:?}: {}", said(&hanging));
+                assert!(stderr(&hanging).contains("does not answer"), "{order:?}: {}", stderr(&hanging));
             });
         }
     });
     mounted.signal(libc::SIGCONT);
-    eventually("it is told as alive again", || is_in_state(&directory, "alive"));
+    eventually("it is listed as alive again", || is_in_state(&directory, "alive"));
 
     mounted.signal(libc::SIGKILL);
-    eventually("it is told as dead", || is_in_state(&directory, "dead"));
+    eventually("it is listed as dead", || is_in_state(&directory, "dead"));
     let dead = run(&["status", directory.to_str().unwrap()]);
     assert_eq!(dead.status.code(), Some(5));
-    assert!(said(&dead).contains("has died") && said(&dead).contains("resyncfs unmount"), "{}", said(&dead));
+    assert!(stderr(&dead).contains("has died") && stderr(&dead).contains("resyncfs unmount"), "{}", stderr(&dead));
 
     mounted.kill();
     assert_eq!(listed(&directory), None);
@@ -153,7 +153,7 @@ fn a_mount_that_makes_its_first_tree_is_listed_as_starting() {
     let mounted = Mounted::prepared(&source.list_url(), "poll=1h");
     let starting = Running(mounted.command("--foreground").stderr(Stdio::null()).spawn().unwrap());
 
-    eventually("it is told as starting", || is_in_state(&mounted.path(), "starting"));
+    eventually("it is listed as starting", || is_in_state(&mounted.path(), "starting"));
 
     assert_eq!(listed(&mounted.path()).unwrap()["process"], starting.0.id());
     drop(starting);
@@ -171,32 +171,32 @@ fn a_mount_without_xattrs_is_found_all_the_same() {
 #[test]
 fn without_a_mount_each_command_says_what_to_do() {
     let none = run_alone(None, None, &["status"]);
-    assert_eq!(none.status.code(), Some(5), "{}", said(&none));
-    assert!(said(&none).contains("mount a Source with: resyncfs mount SOURCE DIR"), "{}", said(&none));
+    assert_eq!(none.status.code(), Some(5), "{}", stderr(&none));
+    assert!(stderr(&none).contains("mount a Source with: resyncfs mount SOURCE DIR"), "{}", stderr(&none));
 
     for command in ["status", "refresh", "unmount"] {
         let nowhere = run_alone(None, None, &[command, "/"]);
-        assert_eq!(nowhere.status.code(), Some(5), "{command}: {}", said(&nowhere));
-        assert!(said(&nowhere).contains("resyncfs mount SOURCE DIR"), "{command}: {}", said(&nowhere));
+        assert_eq!(nowhere.status.code(), Some(5), "{command}: {}", stderr(&nowhere));
+        assert!(stderr(&nowhere).contains("resyncfs mount SOURCE DIR"), "{command}: {}", stderr(&nowhere));
     }
     let empty = run_alone(None, None, &["list"]);
-    assert_eq!(told(&empty), "");
-    assert!(said(&empty).contains("resyncfs mount SOURCE DIR"), "{}", said(&empty));
+    assert_eq!(stdout(&empty), "");
+    assert!(stderr(&empty).contains("resyncfs mount SOURCE DIR"), "{}", stderr(&empty));
 
     let (_source, mounted) = one_file("poll=1h");
     let around = mounted.path().parent().unwrap().to_owned();
     fs::set_permissions(&around, fs::Permissions::from_mode(0o755)).unwrap();
     for arguments in [vec!["status"], vec!["status", "--watch"], vec!["status", mounted.path().to_str().unwrap()]] {
         let stranger = run_alone(Some(&mounted), Some(65534), &arguments);
-        assert_eq!(stranger.status.code(), Some(8), "{arguments:?}: {}", said(&stranger));
-        assert!(said(&stranger).contains("only root and the user who mounted it may ask"), "{}", said(&stranger));
+        assert_eq!(stranger.status.code(), Some(8), "{arguments:?}: {}", stderr(&stranger));
+        assert!(stderr(&stranger).contains("only root and the user who mounted it may ask"), "{}", stderr(&stranger));
         assert_eq!(stranger.stdout, b"", "{arguments:?}");
     }
     let unmount = run_alone(Some(&mounted), Some(65534), &["unmount", mounted.path().to_str().unwrap()]);
-    assert_eq!(unmount.status.code(), Some(8), "{}", said(&unmount));
-    assert!(said(&unmount).contains("only root and who mounted it may unmount it"), "{}", said(&unmount));
+    assert_eq!(unmount.status.code(), Some(8), "{}", stderr(&unmount));
+    assert!(stderr(&unmount).contains("only root and who mounted it may unmount it"), "{}", stderr(&unmount));
     let listing = run_alone(Some(&mounted), Some(65534), &["list"]);
-    assert!(told(&listing).contains(mounted.path().to_str().unwrap()), "{}", told(&listing));
+    assert!(stdout(&listing).contains(mounted.path().to_str().unwrap()), "{}", stdout(&listing));
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn check_labels(labels: &str) {
 }
 
 fn curl(arguments: &[&str]) -> String {
-    told(&Command::new("curl").args(["-sS", "--fail-with-body"]).args(arguments).output().unwrap())
+    stdout(&Command::new("curl").args(["-sS", "--fail-with-body"]).args(arguments).output().unwrap())
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn prometheus_reads_metrics_on_the_socket_and_a_loopback_port() {
     let status_url = url.replace("metrics", "status");
     let other =
         Command::new("curl").args(["-sS", "-o", "/dev/null", "-w", "%{http_code}", &status_url]).output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&other.stdout), "404", "the port tells nothing else");
+    assert_eq!(String::from_utf8_lossy(&other.stdout), "404", "the port answers nothing else");
 }
 
 #[test]
@@ -362,13 +362,13 @@ fn metrics_are_served_on_loopback_alone() {
     let mounted = Mounted::prepared(&source.url(), "metrics-listen=0.0.0.0:9464");
     let refused = mounted.command("--foreground").stderr(Stdio::piped()).output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
-    assert!(said(&refused).contains("no loopback address"), "{}", said(&refused));
+    assert!(stderr(&refused).contains("no loopback address"), "{}", stderr(&refused));
 
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mounted = Mounted::prepared(&source.url(), &format!("metrics-listen={}", taken.local_addr().unwrap()));
     let refused = mounted.command("--foreground").stderr(Stdio::piped()).output().unwrap();
     assert_eq!(refused.status.code(), Some(1));
-    assert!(said(&refused).contains("-o metrics-listen=HOST:PORT"), "{}", said(&refused));
+    assert!(stderr(&refused).contains("-o metrics-listen=HOST:PORT"), "{}", stderr(&refused));
 }
 
 /// A terminal, seen from the outside.
@@ -384,7 +384,7 @@ impl Pty {
         let (name, settings, size) = (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: both are ints for openpty(3) to fill in; the other three may be null.
         assert_eq!(unsafe { libc::openpty(&mut outside, &mut inside, name, settings, size) }, 0);
-        // SAFETY: openpty has just made both descriptors, and nobody else owns them.
+        // SAFETY: openpty has just made both descriptors, and nothing else owns them.
         let (outside, inside) = unsafe { (File::from_raw_fd(outside), OwnedFd::from_raw_fd(inside)) };
         let seen = Arc::new(Mutex::new(Vec::new()));
         let (mut reading, collecting) = (outside.try_clone().unwrap(), seen.clone());

@@ -33,7 +33,8 @@ enum Value {
     Latency(u64, f64),
 }
 
-/// A metric: its kind, its name (with `resyncfs_` before it, and `_total` behind a counter's), its help, and its samples; without samples it is left out.
+/// A metric: its kind, name, help and samples. Its full name begins with `resyncfs_`, a counter's ends in `_total`. Without
+/// samples it is left out.
 type Metric = (MetricType, &'static str, &'static str, fn(&Status) -> Samples);
 
 const METRICS: &[Metric] = &[
