@@ -1,9 +1,14 @@
 //! README says what is so: each promise names tests that exist, each option stands in its table.
 
+mod common;
+
+use common::mounted::Mounted;
+use common::source::{Resource, Source};
 use resyncfs::cli;
 use resyncfs::cli::args;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 fn readme() -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap()
@@ -110,6 +115,49 @@ fn each_message_that_is_quoted_is_one_of_the_program() {
             let part = part.strip_prefix("answered").map_or(part, |_| "answered");
             assert!(sources.contains(part), "the program never says {part:?} (of `{message}`)");
         }
+    }
+}
+
+#[test]
+fn each_option_that_a_message_names_is_one_of_the_program() {
+    let (sources, known) = (sources(), options());
+    let names = sources.split("-o ").skip(1).filter_map(|rest| rest.split_once('=')).filter(|(name, value)| {
+        name.chars().all(|c| c.is_ascii_lowercase() || c == '-' || c == '_')
+            && value.starts_with(|c: char| c.is_ascii_uppercase() || c == '{')
+    });
+
+    assert!(names.clone().count() > 3);
+    for (name, _) in names {
+        assert!(known.contains(name), "a message names -o {name}=, which is no option");
+    }
+}
+
+/// What a program prints on standard output.
+fn printed(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{program} {arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn each_metric_is_explained() {
+    let source = Source::start();
+    source.put("a", Resource::new("Sir, the beacon stands.\n"));
+    let mounted = Mounted::new(&source.list_url(), "poll=1h");
+    fs::read(mounted.join("a")).unwrap();
+    let folder = mounted.path();
+    let attribute = ["--absolute-names", "--only-values", "-n", "user.resyncfs.control", folder.to_str().unwrap()];
+    let socket = printed("getfattr", &attribute);
+
+    let metrics = printed("curl", &["-sS", "--unix-socket", &socket, "http://localhost/metrics"]);
+
+    let named = quoted(&file("scripts/manual/metrics.md"));
+    let bare = |name: &str| name.trim_end_matches("_total").to_owned();
+    let explained: BTreeSet<String> = named.iter().map(|name| bare(name)).collect();
+    let families = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+    assert!(families.clone().count() > 20, "{metrics}");
+    for family in families {
+        assert!(explained.contains(&bare(family)), "scripts/manual/metrics.md does not explain {family}");
     }
 }
 
