@@ -182,6 +182,8 @@ fn a_session_is_held_to_its_words_and_to_the_kind_of_what_varies() {
     let printed = "Mounted 2026-11-21T19:57:14.9Z (a second or less ago) by process 4711\n\nmore\nfiles a b c of 12\n";
     assert!(agrees(&shown, printed));
     assert!(!agrees(&shown, "Mounted 2026-11-21T19:57:14.9Z (2 s ago) by process 4711\nfiles a b c of 13\n"));
+    assert!(agrees(&["at 2026-01-01 00:00:00 (3 s ago), so"], "at 2026-11-21 19:57:14 UTC (now), so\n"));
+    assert!(!agrees(&["at 2026-01-01 00:00:00"], "at 2026-11-21 other\n"));
     assert!(!agrees(&["a", "b"], "a\n"));
     assert!(!agrees(&["a"], "a\nb\n"));
 }

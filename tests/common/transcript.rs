@@ -116,7 +116,7 @@ fn settled(line: &str) -> String {
         let core = word.trim_matches(|c: char| !c.is_alphanumeric());
         let is_number = !core.is_empty() && core.chars().all(|c| c.is_ascii_digit() || c == '.' || c == ',');
         let unit = after.trim_matches(|c: char| !c.is_alphanumeric());
-        if is_date(core) && is_time_of_day(unit) {
+        if is_date(core) && is_time_of_day(unit) || core == "UTC" && is_time_of_day(before) {
             continue;
         }
         let kind = if is_time(core) || is_time_of_day(core) && is_date(before) {
