@@ -1,88 +1,85 @@
-//! Writes the manual pages and the completions of shells: `cargo run --example manual -- FOLDER`.
+//! Writes the manual pages: `cargo run --example manual -- FOLDER`.
 //!
-//! Commands and options come from the command line itself and its table of options; the prose is README.md's, by its headings.
+//! Commands and options come from the command line itself, the prose from the topics of `resyncfs help`.
 
 mod markdown;
 
-use clap_complete::Shell;
 use clap_mangen::roff::{Roff, bold, roman};
-use markdown::{roff, section};
-use resyncfs::cli;
-use resyncfs::cli::args::{example, help, options, placeholder};
+use markdown::roff;
+use resyncfs::cli::help::TOPICS;
+use resyncfs::cli::{self, args};
 use std::error::Error;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-const README: &str = include_str!("../../README.md");
+/// Topics that each page explains, by their names.
+const COMMAND: &[&str] = &["overview", "exploring", "programs", "caching"];
+const CONFIGURATION: &[&str] = &["configuration"];
+const MOUNTING: &[&str] = &["mounting"];
+const SEMANTICS: &[&str] = &["promises", "keeping-in-step", "reading", "names", "xattrs", "limits"];
+const MESSAGES: &[&str] = &["errors"];
+const METRICS: &[&str] = &["metrics"];
 
-/// Sections of resyncfs(1): title, and the heading of README.md below which its text stands.
-const ABOUT: &[(&str, &str)] = &[
-    ("WHAT IT IS ABOUT", "What this is about"),
-    ("SEMANTICS", "What you can rely on"),
-    ("CHANGES", "How it keeps in step"),
-    ("NAMES", "Names"),
-    ("EXTENDED ATTRIBUTES", "Extended attributes"),
-    ("DIAGNOSTICS", "When it does not work"),
-    ("LIMITS", "Limits, said plainly"),
+/// The pages that this program writes, those of single commands left out.
+const PAGES: [&str; 6] = [
+    "resyncfs(1)",
+    "resyncfs.conf(5)",
+    "resyncfs-semantics(7)",
+    "resyncfs-messages(7)",
+    "resyncfs-metrics(7)",
+    "mount.resyncfs(8)",
 ];
 
-/// The same for resyncfs.conf(5), before the options.
-const CONFIGURATION: &[(&str, &str)] = &[("DESCRIPTION", "Configuration files")];
+/// The configuration file that is installed as an example.
+const EXAMPLE: &str = include_str!("../package.d/example.toml");
 
-/// The same for mount.resyncfs(8).
-const MOUNTING: &[(&str, &str)] = &[("DESCRIPTION", "mount(8) and /etc/fstab"), ("SYSTEMD", "Make it permanent")];
-
-/// How clap_mangen begins what stands behind a command's help.
+/// How clap_mangen begins the notes that follow a command's help.
 const EXTRA: &str = ".SH EXTRA";
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let folder: PathBuf = std::env::args_os().nth(1).ok_or("where to: manual FOLDER")?.into();
-    let (man, completions) = (folder.join("man"), folder.join("completions"));
-    fs::create_dir_all(&man)?;
-    fs::create_dir_all(&completions)?;
+    let folder: PathBuf = std::env::args_os().nth(1).ok_or("usage: manual FOLDER")?.into();
+    fs::create_dir_all(&folder)?;
+    let write = |name: &str, page: String| fs::write(folder.join(name), page);
 
-    clap_mangen::generate_to(cli::command(), &man)?;
-    for page in fs::read_dir(&man)? {
+    clap_mangen::generate_to(cli::command(), &folder)?;
+    for page in fs::read_dir(&folder)? {
         name_notes(&page?.path())?;
     }
-    append(&man.join("resyncfs.1"), &prose(ABOUT)?)?;
-    append(&man.join("resyncfs.1"), &see_also(&["resyncfs.conf(5)", "mount.resyncfs(8)", "fusermount3(1)"]))?;
-    let mut page = title("resyncfs.conf", "5", "a mount of resyncfs by name");
-    page += &prose(CONFIGURATION)?;
-    page += &option_section("OPTIONS");
-    page += &example_section();
-    page += &see_also(&["resyncfs(1)", "mount.resyncfs(8)"]);
-    fs::write(man.join("resyncfs.conf.5"), page)?;
-    let mut page = title("mount.resyncfs", "8", "mount a ResourceSync Source by mount(8)");
+    let mut page = fs::File::options().append(true).open(folder.join("resyncfs.1"))?;
+    page.write_all((prose(COMMAND)? + &see_also("resyncfs(1)")).as_bytes())?;
+
+    let name = "resyncfs.conf";
+    let page = title(name, "5", "configuration files and mount options of resyncfs") + &prose(CONFIGURATION)?;
+    write("resyncfs.conf.5", page + &options("OPTIONS") + &example() + &see_also("resyncfs.conf(5)"))?;
+
+    for (name, about, topics) in [
+        ("resyncfs-semantics", "what a mount of resyncfs promises, and how it keeps in step", SEMANTICS),
+        ("resyncfs-messages", "messages of resyncfs, what they mean, and what to do", MESSAGES),
+        ("resyncfs-metrics", "status and metrics of a mount of resyncfs", METRICS),
+    ] {
+        let page = title(name, "7", about) + &prose(topics)? + &see_also(&format!("{name}(7)"));
+        write(&format!("{name}.7"), page)?;
+    }
+
     let helper = clap_mangen::Man::new(cli::mount_helper_command());
     let (mut synopsis, mut arguments) = (Vec::new(), Vec::new());
     helper.render_synopsis_section(&mut synopsis)?;
     helper.render_options_section(&mut arguments)?;
     helper.render_extra_section(&mut arguments)?;
+    let mut page = title("mount.resyncfs", "8", "mount a ResourceSync Source by mount(8) or at boot");
     page += &String::from_utf8(synopsis)?;
     page += &prose(MOUNTING)?;
     page += &String::from_utf8(arguments)?.replace(EXTRA, ".SH \"EXIT STATUS\"");
-    page += &option_section("MOUNT OPTIONS");
-    page += &see_also(&["resyncfs(1)", "resyncfs.conf(5)", "mount(8)", "fstab(5)", "systemd.mount(5)"]);
-    fs::write(man.join("mount.resyncfs.8"), page)?;
-
-    for (shell, name) in [(Shell::Bash, "resyncfs"), (Shell::Zsh, "_resyncfs"), (Shell::Fish, "resyncfs.fish")] {
-        let mut file = fs::File::create(completions.join(name))?;
-        clap_complete::generate(shell, &mut cli::command(), "resyncfs", &mut file);
-    }
+    write("mount.resyncfs.8", page + &options("MOUNT OPTIONS") + &see_also("mount.resyncfs(8)"))?;
     Ok(())
 }
 
-/// What stands behind a command's help are notes, of resyncfs(1) the exit codes.
+/// The notes of resyncfs(1) are its exit codes.
 fn name_notes(page: &Path) -> std::io::Result<()> {
     let title = if page.ends_with("resyncfs.1") { "EXIT STATUS" } else { "NOTES" };
     let text = fs::read_to_string(page)?;
     fs::write(page, text.replace(EXTRA, &format!(".SH \"{title}\"")))
-}
-
-fn append(page: &Path, text: &str) -> std::io::Result<()> {
-    fs::File::options().append(true).open(page)?.write_all(text.as_bytes())
 }
 
 fn title(name: &str, number: &str, about: &str) -> String {
@@ -93,42 +90,51 @@ fn title(name: &str, number: &str, about: &str) -> String {
     page.render()
 }
 
-/// Sections of README.md under other titles.
-fn prose(sections: &[(&str, &str)]) -> Result<String, String> {
+/// A section for each topic.
+fn prose(names: &[&str]) -> Result<String, String> {
     let mut page = String::new();
-    for (title, heading) in sections {
-        let text = section(README, heading).ok_or_else(|| format!("README.md has no section {heading:?}"))?;
-        page += &format!(".SH \"{title}\"\n{}", roff(&text));
+    for name in names {
+        let topic = TOPICS.iter().find(|topic| topic.name == *name).ok_or_else(|| format!("no topic {name:?}"))?;
+        page += &format!(".SH \"{}\"\n{}", topic.title.to_uppercase(), roff(topic.text));
     }
     Ok(page)
 }
 
-fn option_section(heading: &str) -> String {
+/// Every option of a mount, as `resyncfs mount --help` describes it.
+fn options(heading: &str) -> String {
     let mut page = Roff::new();
     page.control("SH", [heading]);
-    for option in options() {
+    let mut group = None;
+    for option in args::options() {
+        let its_group = option.get_help_heading().map(str::to_owned);
+        if group != its_group {
+            page.control("SS", its_group.as_deref());
+            group = its_group;
+        }
         page.control("TP", []);
-        page.text([bold(option.get_long().unwrap_or_default()), roman(format!("={}", placeholder(&option)))]);
-        page.text([roman(help(&option))]);
+        let name = option.get_long().unwrap_or_default();
+        page.text([bold(name), roman(format!("={}", args::placeholder(&option)))]);
+        page.text([roman(args::help(&option))]);
     }
     page.to_roff()
 }
 
-/// The configuration file that is installed as an example.
-fn example_section() -> String {
+fn example() -> String {
     let mut page = Roff::new();
     page.control("SH", ["EXAMPLE"]);
     page.control("nf", []);
-    for line in example().lines() {
+    for line in EXAMPLE.lines() {
         page.text([roman(line)]);
     }
     page.control("fi", []);
     page.to_roff()
 }
 
-fn see_also(pages: &[&str]) -> String {
+/// All pages but the one they stand in, and those of others that a reader may want.
+fn see_also(this: &str) -> String {
+    let others = PAGES.into_iter().filter(|page| *page != this).chain(["mount(8)", "fstab(5)", "fusermount3(1)"]);
     let mut page = Roff::new();
     page.control("SH", ["SEE ALSO"]);
-    page.text([roman(pages.join(", "))]);
+    page.text([roman(others.collect::<Vec<_>>().join(", "))]);
     page.to_roff()
 }

@@ -1,12 +1,15 @@
 //! The command line: a file for each subcommand, and a name for each exit code.
 
 pub mod args;
+mod ask;
 mod audit;
 mod cache;
+mod completions;
 mod config;
 mod demo;
 mod evict;
 mod explore;
+pub mod help;
 mod journal;
 mod list;
 mod log;
@@ -40,11 +43,14 @@ use std::process::ExitCode;
 
 /// Mount a ResourceSync Source, or any site with a sitemap, as a read-only folder.
 #[derive(Debug, Parser)]
-#[command(name = "resyncfs", version, max_term_width = 100, after_help = Exit::TABLE)]
+#[command(name = "resyncfs", version, max_term_width = 100, after_help = Exit::TABLE, disable_help_subcommand = true)]
 struct CliArgs {
     /// Log more: -v for decisions, -vv for every operation (RESYNCFS_LOG takes tracing's filters)
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     verbose: u8,
+    /// Show times in UTC; without it in the time zone of this machine
+    #[arg(long, global = true)]
+    utc: bool,
     #[command(subcommand)]
     command: Subcommands,
 }
@@ -65,6 +71,8 @@ enum Subcommands {
     Path(path::PathArgs),
     Uri(uri::UriArgs),
     Cache(cache::CacheArgs),
+    Completions(completions::CompletionsArgs),
+    Help(help::HelpArgs),
 }
 
 /// How the program ends.
@@ -222,21 +230,23 @@ pub fn main() -> ExitCode {
             return ExitCode::from(if refusal.use_stderr() { Exit::Usage as u8 } else { Exit::Success as u8 });
         }
     };
-    let verbosity = args.verbose;
+    let (verbosity, utc) = (args.verbose, args.utc);
     let result = match args.command {
         Subcommands::Mount(args) => mount::run(args, verbosity),
         Subcommands::Unmount(args) => unmount::run(args),
         Subcommands::Explore(args) => explore::run(args, verbosity),
-        Subcommands::Refresh(args) => refresh::run(args),
-        Subcommands::Status(args) => status::run(args),
+        Subcommands::Refresh(args) => refresh::run(args, utc),
+        Subcommands::Status(args) => status::run(args, utc),
         Subcommands::List(args) => list::run(args),
         Subcommands::Prefetch(args) => prefetch::run(args),
         Subcommands::Evict(args) => evict::run(args),
         Subcommands::Path(args) => path::run(args),
         Subcommands::Uri(args) => uri::run(args),
-        Subcommands::Cache(args) => cache::run(args),
+        Subcommands::Cache(args) => cache::run(args, utc),
         Subcommands::Audit(args) => audit::run(args, verbosity),
         Subcommands::Demo(args) => demo::run(args, verbosity),
+        Subcommands::Completions(args) => completions::run(args),
+        Subcommands::Help(args) => help::run(args),
     };
     match result {
         Ok(exit) => ExitCode::from(exit),

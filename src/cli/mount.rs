@@ -219,6 +219,7 @@ pub fn http(options: &Options, entry: &EntryPoint) -> Result<HttpConfig, CliErro
         ca_bundle: credentials.ca.as_deref().map(|file| read(file, Access::Public)).transpose()?,
         rate: network.rate,
         connections: network.connections,
+        waits_for_hosts: true,
         connect_timeout: network.connect_timeout.min(network.timeout),
         low_speed_limit: LOW_SPEED_LIMIT,
         low_speed_time: network.timeout,

@@ -194,7 +194,7 @@ pub(super) fn reload(commands: &mpsc::Sender<Command>, notices: Notices) {
         if asked.is_ok() {
             // Without a synchronizer there is nothing to wait for, and no sign of life either.
             let _ = ended.await;
-            notices.heard().await;
+            notices.flushed().await;
         }
         notify(&[NotifyState::Ready]);
     });

@@ -30,7 +30,7 @@ pub fn run(args: DemoArgs, verbosity: u8) -> Result<u8, CliError> {
     let source = format!("http://{address}/");
     let mut options = Options::parse(&[])?;
     options.cache.folder = Some(scratch.path().join("cache"));
-    // The demo's Source is edited by hand, and changes should show at once.
+    // A new letter is visible a second after its publication.
     options.refresh.poll = Some(std::time::Duration::from_secs(1));
     let config = configure(&options, &source, &directory)?;
     let shown = directory.display().to_string();

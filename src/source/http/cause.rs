@@ -54,7 +54,7 @@ impl From<&rustls::Error> for TlsError {
                 "the server offers no TLS version or cipher that is accepted here".to_owned()
             }
             AlertReceived(AlertDescription::CertificateRequired) => {
-                "the server requires a client certificate: -o client-certificate=FILE".to_owned()
+                "the server requires a client certificate: -o cert=FILE".to_owned()
             }
             AlertReceived(alert) => format!("the server refuses the connection (TLS alert {alert:?})"),
             InvalidCertificate(fault) => certificate_fault(fault),
@@ -112,7 +112,7 @@ mod tests {
             (rustls::Error::InvalidCertificate(CertificateError::Expired), "certificate has expired"),
             (rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer), "-o ca=FILE"),
             (rustls::Error::InvalidCertificate(CertificateError::NotValidForName), "another host name"),
-            (rustls::Error::AlertReceived(AlertDescription::CertificateRequired), "-o client-certificate=FILE"),
+            (rustls::Error::AlertReceived(AlertDescription::CertificateRequired), "-o cert=FILE"),
         ];
         for (error, expected) in faults {
             let shown = text(error);
