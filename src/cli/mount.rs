@@ -226,9 +226,12 @@ pub fn http(options: &Options, entry: &EntryPoint) -> Result<HttpConfig, CliErro
     })
 }
 
+/// Names and values of header fields.
+type Headers = Vec<(Box<str>, Box<str>)>;
+
 /// The header fields of `header-file=` and `bearer-file=`.
-fn headers(credentials: &CredentialOptions) -> Result<Vec<(Box<str>, Box<str>)>, CliError> {
-    let mut headers = Vec::new();
+fn headers(credentials: &CredentialOptions) -> Result<Headers, CliError> {
+    let mut headers = Headers::new();
     if let Some(file) = &credentials.header_file {
         for line in read_text(file, Access::OwnerReads)?.lines().filter(|line| !line.trim().is_empty()) {
             let (name, value) = line
