@@ -3,7 +3,7 @@
 use super::render::{printable, printable_value};
 use super::running::{Running, nothing_mounted};
 use super::{CliError, Exit, tell};
-use crate::control::api::StatusRequest;
+use crate::control::api::Request;
 use crate::control::{ControlError, call};
 use crate::mount::registry::{self, Mount, MountState};
 use crate::platform::error_chain::printable_json;
@@ -61,7 +61,7 @@ async fn state(known: &Mount) -> &'static str {
         MountState::Unknown => "unknown",
         MountState::Living => {
             let Ok(running) = Running::of(known) else { return "silent" };
-            match tokio::time::timeout(PATIENCE, call::<_, Value>(running.socket(), &StatusRequest {})).await {
+            match tokio::time::timeout(PATIENCE, call::<Value>(running.socket(), &Request::Status {})).await {
                 // This user may not ask: only that the process lives is known.
                 Ok(Ok(_) | Err(ControlError::Forbidden(_))) => "alive",
                 Ok(Err(ControlError::Unreachable { cause, .. })) if cause.kind() == io::ErrorKind::PermissionDenied => {

@@ -10,9 +10,9 @@ use super::{CliError, Exit};
 use crate::content::ContentConfig;
 use crate::fs::FsOptions;
 use crate::fs::session::SessionOptions;
-use crate::mount::daemon::{self, Side};
+use crate::mount::daemonize::{self, Side};
 use crate::mount::identity::{Folders, default_cache};
-use crate::mount::service::stderr_is_journal;
+use crate::mount::systemd::stderr_is_journal;
 use crate::mount::{self, MountConfig};
 use crate::source::EntryPoint;
 use crate::source::http::{Credentials, HttpConfig};
@@ -72,7 +72,7 @@ pub fn run(args: MountArgs, verbosity: u8) -> Result<u8, CliError> {
 /// Checks everything that needs no request to the Source and changes nothing.
 pub fn check(wanted: &MountRequest) -> Result<(), CliError> {
     let config = configure(&wanted.options, &wanted.source, &wanted.directory)?;
-    mount::point::check(&config.directory)?;
+    mount::mountpoint::check(&config.directory)?;
     Ok(())
 }
 
@@ -83,22 +83,29 @@ pub fn start(wanted: &MountRequest, background: Background, verbosity: u8) -> Re
     // Other users change none of the files that are written from here on. No other thread runs yet that makes a file.
     umask(umask(Mode::RWXG | Mode::RWXO) | Mode::WGRP | Mode::WOTH);
     // A mount point that cannot be used is reported before the first request.
-    mount::point::prepare(&config.directory)?;
+    mount::mountpoint::prepare(&config.directory)?;
 
     if background == Background::No {
         start_logging(verbosity, LogTarget::StandardError);
-        mount::run(config, Arc::new(Progress::new().shower()), || Ok(()))
+        let progress = Progress::start(true);
+        let done = progress.clone();
+        let ready = move || {
+            done.finish();
+            Ok(())
+        };
+        mount::run(config, Arc::new(progress.stages()), ready)
             .map_err(|cause| CliError::from(cause).assuming(&wanted.source))?;
         return Ok(Exit::Success as u8);
     }
-    match daemon::fork().map_err(|cause| CliError::of(Exit::Failure, &cause))? {
+    match daemonize::fork().map_err(|cause| CliError::of(Exit::Failure, &cause))? {
         Side::Parent(exit) => Ok(exit),
         Side::Child(waiting) => {
             start_logging(verbosity, log_target(options, &config)?);
-            let progress = Progress::new();
+            let progress = Progress::start(false);
             let done = progress.clone();
-            mount::run(config, Arc::new(progress.shower()), move || {
+            mount::run(config, Arc::new(progress.stages()), move || {
                 done.finish();
+                done.print_remarks();
                 waiting.ready()
             })
             .map_err(|cause| CliError::from(cause).assuming(&wanted.source))?;

@@ -1,7 +1,7 @@
 //! A running mount, found by its mount point and asked at its control socket.
 
 use super::{CliError, Exit, config};
-use crate::control::api::StatusRequest;
+use crate::control::api::Request;
 use crate::control::{ControlError, call, served_by};
 use crate::mount::mountpoint::{self, Mounted};
 use crate::mount::registry::{self, Mount, MountState};
@@ -136,7 +136,7 @@ impl Running {
 }
 
 async fn is_alive(socket: &Path) -> Result<IgnoredAny, ControlError> {
-    call(socket, &StatusRequest {}).await
+    call(socket, &Request::Status {}).await
 }
 
 /// The failure of a command on all mounts if there is none.

@@ -4,6 +4,7 @@
 //! The program of a thread is remembered for [`REMEMBERED`], so most READs that this machine answers make no system call for it.
 
 use lru::LruCache;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs;
 use std::num::NonZeroUsize;
@@ -45,7 +46,7 @@ const XATTR_CALLS: [libc::c_long; 6] = [
 const TRIES: usize = 8;
 
 /// What a program has read since the mount began. Pages that the kernel has are read without asking and not seen here.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
     /// The name of its process as in `/proc/PID/comm`; `?`: unknown; `others`: all that were seen late.
     pub program: Arc<str>,

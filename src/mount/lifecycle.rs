@@ -4,7 +4,7 @@
 //! mount appears with a whole tree or not at all. Then the threads start, and the caller learns that the mount is ready.
 //! Stop: the mount point is detached at once, open files are served a while, then pending state is written out.
 
-use super::handlers::{self, Audits, Refresher, Tree};
+use super::handlers::{Audits, Handlers, Tree};
 use super::identity::Folders;
 use super::mountpoint::MountPoint;
 use super::parts::Parts;
@@ -122,10 +122,9 @@ pub fn run(
     let socket = control.map(|(socket, listener)| {
         let tree = Tree { catalog: catalog.clone(), content: content.clone(), view: config.fs.clone() };
         let audits = Audits::new(config.sync.clone(), client.clone(), tree.clone(), folders.audits);
-        let sync = synchronizer.status();
-        let refresher = Refresher { commands: commands.clone(), notices: notices.clone(), sync };
-        let routes = handlers::routes(reporter.clone(), refresher, tree, audits);
-        runtime.spawn(control::serve(listener, routes, reporter.metrics()));
+        let (reporter, commands, notices) = (reporter.clone(), commands.clone(), notices.clone());
+        let handlers = Handlers { reporter, commands, notices, sync: synchronizer.status(), tree, audits };
+        runtime.spawn(control::serve(listener, move |request| handlers.clone().answer(request)));
         socket
     });
     let watched = systemd::Watched {

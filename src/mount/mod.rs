@@ -1,24 +1,24 @@
 //! Mounts: from a checked configuration to a process that serves a folder.
 //!
 //! [`lifecycle`] starts and stops everything in order. `parts` opens what outlives a process (catalog, cached content), `first_tree`
-//! makes the first revision, `serving` runs until the mount ends. [`register`] records which mounts run.
+//! makes the first revision, `serving` runs until the mount ends. [`registry`] records which mounts run.
 
-pub mod daemon;
+pub mod cache_inventory;
+pub mod daemonize;
 mod events;
 mod first_tree;
-mod forgetting;
+mod gc;
 mod handlers;
 pub mod identity;
-pub mod kept;
 pub mod lifecycle;
 mod limits;
+pub mod mountpoint;
 mod notifications;
 mod parts;
-pub mod point;
-pub mod register;
-pub mod service;
+pub mod registry;
 mod serving;
 pub mod status;
+pub mod systemd;
 
 pub use lifecycle::run;
 pub use serving::LONGEST_END;

@@ -10,7 +10,7 @@ use super::progress::{Progress, Work};
 use super::running::{Running, mounted_at};
 use super::scratch::Scratch;
 use super::{CliError, Exit, ask};
-use crate::control::api::{AuditRequest, FilesRequest};
+use crate::control::api::Request;
 use crate::fs;
 use crate::source::http::{Client, HttpConfig};
 use crate::sync::audit::{self, Audit, AuditError, Depth, Event, Listed, listed};
@@ -78,13 +78,11 @@ fn of_mount(args: &AuditArgs, progress: &Progress) -> Result<Exit, CliError> {
         return Err(CliError::new(Exit::Usage, "-o is for a Source that is not mounted; a mount has its own options"));
     }
     let running = Running::at(Path::new(&args.tree))?;
-    match args.manifest {
-        Some(_) => ask::lines(&running, &FilesRequest {}, async |events| show(args, progress, events).await),
-        None => {
-            let request = AuditRequest { content: args.content, fetch: args.fetch };
-            ask::lines(&running, &request, async |events| show(args, progress, events).await)
-        }
-    }
+    let request = match args.manifest {
+        Some(_) => Request::Files {},
+        None => Request::Audit { content: args.content, fetch: args.fetch },
+    };
+    ask::lines(&running, &request, async |events| show(args, progress, events).await)
 }
 
 /// Audits a Source that is not mounted, by a tree made for this.

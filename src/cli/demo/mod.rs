@@ -1,4 +1,4 @@
-//! `resyncfs demo`: a Source that this program carries, served on loopback and mounted.
+//! `resyncfs demo`: a built-in Source, served on loopback and mounted.
 
 mod collection;
 mod server;
@@ -11,14 +11,14 @@ use crate::mount;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Mount a small Source that this program carries, to try things on
+/// Mount a small built-in Source to try things out
 #[derive(Debug, clap::Args)]
 pub struct DemoArgs {
-    /// Where to mount it (default: a new folder below the system's temporary one)
+    /// Where to mount it (default: a new temporary folder)
     directory: Option<PathBuf>,
 }
 
-/// Runs the command until it is interrupted or the folder is unmounted.
+/// Serves and mounts the Source until the command is interrupted or the folder is unmounted.
 pub fn run(args: DemoArgs, verbosity: u8) -> Result<u8, CliError> {
     start_logging(verbosity, LogTarget::StandardError);
     let failed = |cause: std::io::Error| CliError::of(Exit::Failure, &cause);
@@ -36,12 +36,12 @@ pub fn run(args: DemoArgs, verbosity: u8) -> Result<u8, CliError> {
     let shown = directory.display().to_string();
     mount::run(config, Arc::new(|_| ()), move || {
         tell(&format!(
-            "A Source is published at {source} and mounted at {shown}. Try, in another terminal:\n\n  \
+            "A Source is published at {source} and mounted at {shown}. In another terminal, try:\n\n  \
              ls -lR {shown}\n  \
              grep -r storm {shown}\n  \
              getfattr -d {shown}/letters/1851-02-14.txt\n  \
-             curl -X POST {source}publish     # the Source publishes a new letter; a second later it is there\n\n\
-             Ctrl-C or `resyncfs unmount {shown}` ends it.\n"
+             curl -X POST {source}publish     # publishes a new letter, which is visible a second later\n\n\
+             To end the demo, press Ctrl-C here or run: resyncfs unmount {shown}\n"
         ))
     })?;
     Ok(Exit::Success as u8)

@@ -181,7 +181,9 @@ fn names(listed: &Listed) -> Vec<u8> {
 fn cut(mut value: String) -> Vec<u8> {
     if value.len() > VALUE_MAX {
         let end = value.as_bytes()[..=VALUE_MAX].iter().rposition(|byte| *byte == b'\n');
-        value.truncate(end.unwrap_or_else(|| value.floor_char_boundary(VALUE_MAX)));
+        let whole = |end: &usize| value.is_char_boundary(*end);
+        let end = end.or_else(|| (0..=VALUE_MAX).rev().find(whole)).unwrap_or_default();
+        value.truncate(end);
     }
     value.into_bytes()
 }

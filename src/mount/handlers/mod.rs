@@ -10,50 +10,51 @@ pub(super) use audit::Audits;
 pub(super) use tree::Tree;
 
 use super::status::{RefreshAnswer, Reporter};
-use crate::control::api::{AuditRequest, FilesRequest, RefreshRequest, StatusRequest};
-use crate::control::{Refusal, Routes};
+use crate::control::Answer;
+use crate::control::api::Request;
 use crate::fs::invalidator::Notices;
+use crate::sync::audit::Depth;
 use crate::sync::command::Command;
 use crate::sync::status::{RefreshOutcome, SharedStatus};
-use names::Names;
 use serde_json::json;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
-/// What a refresh needs.
+/// Answers the requests to one mount; clones share it.
 #[derive(Clone)]
-pub(super) struct Refresher {
+pub(super) struct Handlers {
+    pub(super) reporter: Arc<Reporter>,
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) notices: Notices,
     pub(super) sync: SharedStatus,
+    pub(super) tree: Tree,
+    pub(super) audits: Audits,
 }
 
-/// The routes of the control socket.
-pub(super) fn routes(reporter: Arc<Reporter>, refresher: Refresher, tree: Tree, audits: Audits) -> Routes {
-    let names = Names::new(tree.clone(), audits.clone());
-    let (files, located, evicted) = (audits.clone(), names.clone(), tree.clone());
-    Routes::default()
-        .value(move |StatusRequest {}| std::future::ready(Ok(json!(reporter.status()))))
-        .value(move |request: RefreshRequest| refresher.clone().refresh(request))
-        .lines(move |request: AuditRequest| audits.audit(request))
-        .lines(move |FilesRequest {}| files.files())
-        .lines(move |request| prefetch::prefetch(tree.clone(), request))
-        .lines(move |request| evict::evict(evicted.clone(), request))
-        .lines(move |request| located.clone().paths(request))
-        .lines(move |request| names.clone().uris(request))
-}
-
-impl Refresher {
-    /// Refreshes the tree; answers when a reader of the mount sees the changes.
-    async fn refresh(self, request: RefreshRequest) -> Result<serde_json::Value, Refusal> {
-        let (requester, answer) = oneshot::channel();
-        let command = Command::Refresh { accept_deletions: request.accept_deletions, requester };
-        self.commands.send(command).await.map_err(|_| Refusal::Ending)?;
-        let refreshed = answer.await.map_err(|_| Refusal::Ending)?;
-        self.notices.flushed().await;
-        match refreshed.outcome {
-            RefreshOutcome::Failed(why) => Err(Refusal::Failed(why)),
-            _ => Ok(json!(RefreshAnswer { refreshed, held: self.sync.read().held })),
+impl Handlers {
+    pub(super) async fn answer(self, request: Request) -> Answer {
+        match request {
+            Request::Status {} => Answer::Value(json!(self.reporter.status())),
+            Request::Metrics {} => Answer::Metrics(self.reporter.metrics()()),
+            Request::Files {} => Answer::Lines(self.audits.files()),
+            Request::Refresh { accept_deletions } => self.refresh(accept_deletions).await.unwrap_or(Answer::Ending),
+            Request::Audit { content, fetch } => Answer::Lines(self.audits.audit(Depth { content, fetch })),
+            Request::Prefetch { paths, dry_run } => Answer::Lines(prefetch::prefetch(self.tree, paths, dry_run)),
+            Request::Evict { paths } => Answer::Lines(evict::evict(self.tree, paths)),
+            Request::Paths { uris, ask } => Answer::Lines(names::paths(self.tree, self.audits, uris, ask)),
+            Request::Uris { paths } => Answer::Lines(names::uris(self.tree, paths)),
         }
+    }
+
+    /// Refreshes the tree; answers when a reader of the mount sees the changes. `None` where the mount ends before.
+    async fn refresh(self, accept_deletions: bool) -> Option<Answer> {
+        let (requester, answer) = oneshot::channel();
+        self.commands.send(Command::Refresh { accept_deletions, requester }).await.ok()?;
+        let refreshed = answer.await.ok()?;
+        self.notices.flushed().await;
+        Some(match refreshed.outcome {
+            RefreshOutcome::Failed(why) => Answer::Failed(why),
+            _ => Answer::Value(json!(RefreshAnswer { refreshed, held: self.sync.read().held })),
+        })
     }
 }

@@ -135,7 +135,7 @@ impl Job {
                 let (content, begun) = (Arc::clone(&self.tree.content), self.begun);
                 downloads.push(async move {
                     let downloaded = content.prefetch(&file.wanted, begun).await;
-                    (file, downloaded)
+                    (*file, downloaded)
                 });
             }
             if downloads.is_empty() {
@@ -212,6 +212,6 @@ impl Job {
 fn walk_in_background(tree: &Tree, paths: Vec<String>) -> mpsc::Receiver<Result<Found, CatalogError>> {
     let (sender, receiver) = mpsc::channel(1);
     let mut walk = tree.walk(paths);
-    tokio::task::spawn_blocking(move || walk.try_for_each(|found| sender.blocking_send(found)));
+    tokio::task::spawn_blocking(move || walk.all(|found| sender.blocking_send(found).is_ok()));
     receiver
 }

@@ -30,7 +30,7 @@ pub(super) struct File {
 /// What a walk finds at or below a requested path.
 #[derive(Debug)]
 pub(super) enum Found {
-    File(File),
+    File(Box<File>),
     /// This requested path is not in the tree.
     Missing(String),
 }
@@ -138,7 +138,7 @@ impl Walk {
 
     fn push(&mut self, snapshot: &Snapshot<'_>, path: String, ino: INodeNo) -> Result<(), CatalogError> {
         if let Some(wanted) = self.tree.wanted(snapshot, ino)? {
-            self.found.push_back(Found::File(File { path, wanted }));
+            self.found.push_back(Found::File(Box::new(File { path, wanted })));
         }
         Ok(())
     }

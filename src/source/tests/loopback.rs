@@ -197,7 +197,6 @@ impl Loopback {
             connect_timeout: Duration::from_secs(5),
             low_speed_limit: 1,
             low_speed_time: Duration::from_secs(30),
-            waits_for_hosts: true,
         })
         .unwrap()
     }
