@@ -1,16 +1,12 @@
 //! The elements `rs:md` and `rs:ln`: their attributes, read tolerantly.
 
 use super::namespace::{Bindings, Namespace};
-use super::reference::unescape;
+use super::reference::{UndefinedEntity, unescape};
 use super::{Limits, Notes, plain};
 use crate::document::hash::PublishedHashes;
 use crate::document::uri::Flaws;
 use crate::document::{Capability, Change, Digest, Href, LOWEST_PRIORITY, Link, Rule, Timestamp, Uri, UriError};
 use quick_xml::events::BytesStart;
-
-/// A reference to an entity that XML does not define: what contains it cannot be understood.
-#[derive(Debug)]
-pub(super) struct UndefinedEntity;
 
 /// The tag of an `rs:md` or `rs:ln`.
 #[derive(Clone, Copy)]

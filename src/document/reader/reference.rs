@@ -1,7 +1,6 @@
 //! References in text and attributes: `&amp;`, `&#233;`, `&eacute;`. Nothing that a DTD defines is ever expanded.
 
 use super::Notes;
-use super::element::UndefinedEntity;
 use crate::document::Rule;
 use quick_xml::escape::resolve_html5_entity;
 use quick_xml::events::Event;
@@ -9,6 +8,10 @@ use std::borrow::Cow;
 
 /// Longest name between `&` and `;` that is looked at.
 const LONGEST_NAME: usize = 64;
+
+/// A reference to an entity that XML does not define: what contains it cannot be understood.
+#[derive(Debug)]
+pub(super) struct UndefinedEntity;
 
 /// What stands between `&` and `;`.
 pub(super) enum Reference {
