@@ -35,10 +35,10 @@ unsafe impl GlobalAlloc for Counting {
         unsafe { System.dealloc(memory, layout) }
     }
 
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, octets: usize) -> *mut u8 {
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         ASKED.set(ASKED.get() + 1);
         // SAFETY: the caller's word is passed on.
-        unsafe { System.realloc(memory, layout, octets) }
+        unsafe { System.realloc(memory, layout, bytes) }
     }
 }
 
@@ -51,15 +51,15 @@ fn listed(catalog: &Catalog, folder: &str) -> (u64, u64) {
     let folder = snapshot.find(folder).unwrap().unwrap();
     assert_eq!(folder.kind, Kind::Folder);
     let before = ASKED.get();
-    let (mut names, mut octets) = (0, 0);
+    let (mut names, mut bytes) = (0, 0);
     snapshot
         .children(folder.ino, EntryId(0), &mut |_, name, node| {
             names += 1;
-            octets += name.len() as u64 + node.size.unwrap_or(0);
+            bytes += name.len() as u64 + node.size.unwrap_or(0);
             true
         })
         .unwrap();
-    assert!(octets > 0);
+    assert!(bytes > 0);
     (ASKED.get() - before, names)
 }
 

@@ -101,7 +101,7 @@ fn a_thousand_readers_at_once_get_their_bytes_and_take_bounded_threads_descripto
     let (threads, files) = (threads.into_inner(), files.into_inner());
     // The runtime has 512 threads at most for work that waits for the disk.
     assert!(threads <= 600 && files <= 1000, "{threads} threads, {files} descriptors");
-    assert!(rss_anon(mounted.pid()) <= 256 << 20, "{} octets", rss_anon(mounted.pid()));
+    assert!(rss_anon(mounted.pid()) <= 256 << 20, "{} bytes", rss_anon(mounted.pid()));
     let resources = source.log().into_iter().filter(|logged| logged.method == "GET" && !logged.path.ends_with(".xml"));
     let paths: Vec<String> = resources.map(|logged| logged.path).collect();
     let once: BTreeSet<&String> = paths.iter().collect();
@@ -325,7 +325,7 @@ fn thousands_of_objects_are_evicted_by_last_use_after_a_restart_and_lie_in_many_
     (OBJECTS..OBJECTS + 100).for_each(|number| put(&disk, number));
 
     let left = disk.usage();
-    assert!(left.bytes <= quota, "{} octets of {quota}", left.bytes);
+    assert!(left.bytes <= quota, "{} bytes of {quota}", left.bytes);
     assert!(left.objects >= OBJECTS / 4, "no more went than had to: {} are left", left.objects);
     assert!(used.iter().all(|number| disk.get(&key(*number)).is_some()), "what was used last stays");
     assert!((OBJECTS..OBJECTS + 100).all(|number| disk.get(&key(number)).is_some()), "and so does what came last");

@@ -116,7 +116,7 @@ fn a_list_without_end_does_not_fill_the_disk_of_the_cache() {
 
     println!("{} KiB free at least", least >> 10);
     // Room is looked for once for each 4 MiB that are written.
-    assert!(least >= (24 - 4) << 20, "{least} octets were free");
+    assert!(least >= (24 - 4) << 20, "{least} bytes were free");
     let told = String::from_utf8(ended.stderr).unwrap();
     assert_eq!(ended.status.code(), Some(7), "{told}");
     for part in [&*url, "cache-reserve=", &format!("{} are reserved", 24 << 20)] {
@@ -211,7 +211,7 @@ fn a_full_disk_costs_speed_and_never_a_byte() {
         disk.fill(left);
         for (path, bytes) in &all {
             let got = fs::read(mounted.path().join(path));
-            assert!(got.is_ok_and(|got| got == *bytes), "{} with {left} octets left", path.display());
+            assert!(got.is_ok_and(|got| got == *bytes), "{} with {left} bytes left", path.display());
         }
         disk.free();
     }
@@ -275,7 +275,7 @@ fn a_first_mount_on_a_full_disk_says_so() {
     first_mounts(2000, &[300_000, 400_000, 450_000, 500_000, 550_000, 600_000, 700_000, 1_000_000, 1_700_000]);
 }
 
-/// Mounts a Source of so many files with so many octets left: all is shown, or it is said that there is no room for it.
+/// Mounts a Source of so many files with so many bytes left: all is shown, or it is said that there is no room for it.
 fn first_mounts(files: usize, left: &[u64]) {
     let disk = SmallDisk::of(4 << 20);
     let source = Source::start();
@@ -285,8 +285,8 @@ fn first_mounts(files: usize, left: &[u64]) {
         disk.fill(left);
         let mounted = Mounted::prepared_with_cache(&source.url(), UNBOUNDED, disk.path());
         match mounted.try_start() {
-            Ok(()) => assert_eq!(fs::read(mounted.join("a")).unwrap(), b"a", "with {left} octets left"),
-            Err(said) => assert!(said.contains("space"), "with {left} octets left: {said}"),
+            Ok(()) => assert_eq!(fs::read(mounted.join("a")).unwrap(), b"a", "with {left} bytes left"),
+            Err(said) => assert!(said.contains("space"), "with {left} bytes left: {said}"),
         }
         drop(mounted);
         disk.free();
@@ -315,7 +315,7 @@ fn a_refresh_without_room_changes_nothing_of_what_is_shown() {
         mounted.refresh();
         eventually("the refresh fails", || failures() > earlier);
 
-        assert!(tree(&mounted.path()) == before, "another tree with {left} octets left");
+        assert!(tree(&mounted.path()) == before, "another tree with {left} bytes left");
         disk.free();
     }
     mounted.kill();
@@ -383,7 +383,7 @@ fn a_refresh_that_finds_no_room_beside_the_reserve_has_the_cache_make_some() {
         assert_eq!(fs::read(mounted.join(&format!("old/{number}"))).unwrap(), Random::new(number).bytes(1 << 20));
     }
     let free = free_space(disk.path()).unwrap();
-    assert!(free < (26 << 20), "the cache has left {free} octets");
+    assert!(free < (26 << 20), "the cache has left {free} bytes");
     let name = "n".repeat(230);
     for number in 0..20_000 {
         source.put(&format!("new/{number}-{name}"), Resource::new("new"));

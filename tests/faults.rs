@@ -181,7 +181,7 @@ fn a_wrong_last_block_is_an_error_to_every_reader() {
                 loop {
                     match file.read(&mut piece) {
                         Ok(0) => panic!("the end was reached"),
-                        Ok(octets) => got += octets,
+                        Ok(bytes) => got += bytes,
                         Err(cause) => return cause.raw_os_error(),
                     }
                     if got == SHOWN {
@@ -413,9 +413,9 @@ fn damaged_objects_are_fetched_again() {
         let objects = objects(&mounted);
         assert!(!objects.is_empty(), "no object lies in the cache");
         for object in objects {
-            let mut octets = fs::read(&object).unwrap();
-            octets[damage] ^= 0x10;
-            fs::write(&object, octets).unwrap();
+            let mut bytes = fs::read(&object).unwrap();
+            bytes[damage] ^= 0x10;
+            fs::write(&object, bytes).unwrap();
         }
         mounted.start();
 

@@ -165,13 +165,13 @@ fn lists_that_never_end_and_bombs_are_refused_at_the_limit() {
     let start = format!("{URLSET}<rs:md capability=\"resourcelist\"/>");
     let entries = std::iter::repeat_n(entry.repeat(10_000).into_bytes(), 50);
     let blanks = std::iter::repeat_n(vec![b' '; 1 << 20], 200);
-    for (name, octets) in [
+    for (name, bytes) in [
         ("entries.xml.gz", gzip(std::iter::once(start.clone().into_bytes()).chain(entries))),
         ("blanks.xml.gz", gzip(std::iter::once(start.clone().into_bytes()).chain(blanks))),
         ("twice.xml.gz", gzip(std::iter::once(gzip(std::iter::repeat_n(vec![b' '; 1 << 20], 200))))),
         ("attribute.xml", format!("{start}<url><loc x=\"{}\"/></url></urlset>", "y".repeat(20 << 20)).into_bytes()),
     ] {
-        source.document(name, octets);
+        source.document(name, bytes);
         let refused = Mounted::prepared(&format!("{}{name}", source.url()), "max-document=8M").try_start();
 
         let told = refused.expect_err("nothing is mounted");
@@ -192,7 +192,7 @@ fn a_resource_that_inflates_without_end_is_refused() {
 
     let read = fs::read(mounted.join("bomb"));
 
-    assert!(read.is_err(), "{} octets", read.unwrap().len());
+    assert!(read.is_err(), "{} bytes", read.unwrap().len());
     assert_eq!(fs::read(mounted.join("ok")).unwrap(), b"bytes");
     let taken = Command::new("du").args(["-sm", mounted.cache().to_str().unwrap()]).output().unwrap();
     let taken: u64 = String::from_utf8_lossy(&taken.stdout).split('\t').next().unwrap().parse().unwrap();

@@ -226,6 +226,6 @@ fn during_eviction() {
         .arg(mounted.cache().join("content"))
         .output()
         .unwrap();
-    let octets: u64 = String::from_utf8_lossy(&usage.stdout).split_ascii_whitespace().next().unwrap().parse().unwrap();
-    assert!(octets < 9_000_000, "the cache of 6 MB takes {octets} octets");
+    let bytes: u64 = String::from_utf8_lossy(&usage.stdout).split_ascii_whitespace().next().unwrap().parse().unwrap();
+    assert!(bytes < 9_000_000, "the cache of 6 MB takes {bytes} bytes");
 }

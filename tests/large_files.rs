@@ -22,9 +22,9 @@ fn rss_anon(pid: u32) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
-/// `octets` of `base` that no other number has.
-fn numbered(base: &[u8], number: usize, octets: usize) -> Vec<u8> {
-    let mut bytes = base[..octets].to_vec();
+/// `bytes` of `base` that no other number has.
+fn numbered(base: &[u8], number: usize, bytes: usize) -> Vec<u8> {
+    let mut bytes = base[..bytes].to_vec();
     bytes.iter_mut().step_by(100_000).for_each(|octet| *octet = number as u8);
     bytes
 }
@@ -39,9 +39,9 @@ fn thirty_two_large_files_read_at_once_are_right_and_take_bounded_memory() {
     let source = Source::start();
     source.pause(FAR);
     // Whole in one body, and in ranges.
-    let octets = |number: usize| if number % 5 == 4 { 33 * MIB + number } else { 17 * MIB + number };
+    let bytes = |number: usize| if number % 5 == 4 { 33 * MIB + number } else { 17 * MIB + number };
     for number in 0..32 {
-        source.put(&number.to_string(), Resource::new(numbered(&base, number, octets(number))));
+        source.put(&number.to_string(), Resource::new(numbered(&base, number, bytes(number))));
     }
     let mounted = Mounted::new(&source.list_url(), "poll=1h,cache-size=4G,cache-reserve=0");
     let (is_over, most) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -55,7 +55,7 @@ fn thirty_two_large_files_read_at_once_are_right_and_take_bounded_memory() {
         });
         let readers = (0..32).map(|number| {
             let (base, path) = (&base, mounted.join(&number.to_string()));
-            scope.spawn(move || fs::read(path).is_ok_and(|read| read == numbered(base, number, octets(number))))
+            scope.spawn(move || fs::read(path).is_ok_and(|read| read == numbered(base, number, bytes(number))))
         });
         let readers: Vec<_> = readers.collect();
         let right = readers.into_iter().filter_map(|reader| reader.join().ok()).filter(|is_right| *is_right).count();
@@ -65,7 +65,7 @@ fn thirty_two_large_files_read_at_once_are_right_and_take_bounded_memory() {
 
     let most = most.into_inner();
     println!("{} MiB of {} at most", most >> 20, MOST >> 20);
-    assert!(most <= MOST, "{most} octets of memory");
+    assert!(most <= MOST, "{most} bytes of memory");
     let ranges = source.log().into_iter().filter(|asked| asked.range.is_some()).count();
     assert!(ranges > 6, "{ranges} ranges: none of them came in several");
 }

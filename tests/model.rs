@@ -269,17 +269,17 @@ fn corrupt(folder: &Path, random: &mut Random) {
         return;
     }
     let object = &objects[random.below(objects.len() as u64) as usize];
-    let mut octets = std::fs::read(object).unwrap();
-    if octets.is_empty() {
+    let mut bytes = std::fs::read(object).unwrap();
+    if bytes.is_empty() {
         return;
     }
-    let place = random.below(octets.len() as u64) as usize;
+    let place = random.below(bytes.len() as u64) as usize;
     if random.below(2) == 0 {
-        octets[place] ^= 1 << random.below(8);
+        bytes[place] ^= 1 << random.below(8);
     } else {
-        octets.truncate(place);
+        bytes.truncate(place);
     }
-    std::fs::write(object, octets).unwrap();
+    std::fs::write(object, bytes).unwrap();
 }
 
 fn history(seed: u64) {

@@ -38,13 +38,13 @@ async fn read_all(packages: &Packages, package: &Uri, root: &str) -> BTreeMap<Pa
         packages.want(&wanted);
         let mut member = packages.member(package, &wanted.path).await.unwrap();
         assert_eq!(Some(member.length()), entry.length);
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         while let Some(chunk) = member.chunk().await.unwrap() {
-            octets.extend_from_slice(&chunk);
+            bytes.extend_from_slice(&chunk);
         }
         let path = entry.loc.as_str().strip_prefix(root).unwrap();
         let path = percent_encoding::percent_decode_str(path).decode_utf8().unwrap();
-        resources.insert(PathBuf::from(&*path), octets);
+        resources.insert(PathBuf::from(&*path), bytes);
     }
     resources
 }
@@ -120,7 +120,7 @@ fn names(folder: &Path) -> BTreeSet<PathBuf> {
     names
 }
 
-/// The lines of the access log with which a package's octets came, or began to come.
+/// The lines of the access log with which a package's bytes came, or began to come.
 fn fetched(nginx: &Nginx, before: usize) -> Vec<String> {
     let log = nginx.access_log().split_off(before);
     log.into_iter()
@@ -169,8 +169,8 @@ fn a_copy_of_a_manifest_that_lies_never_gives_wrong_bytes_and_is_corrected_by_th
     let mounted = Mounted::new(&nginx.url(), "poll=1h");
 
     for name in names(&mounted.path()) {
-        if let (Ok(octets), Some(expected)) = (fs::read(mounted.join(name.to_str().unwrap())), right.get(&name)) {
-            assert!(octets == *expected, "{}", name.display());
+        if let (Ok(bytes), Some(expected)) = (fs::read(mounted.join(name.to_str().unwrap())), right.get(&name)) {
+            assert!(bytes == *expected, "{}", name.display());
         }
     }
     eventually("the manifest inside is taken over", || names(&mounted.path()).iter().eq(right.keys()));
@@ -180,8 +180,8 @@ fn a_copy_of_a_manifest_that_lies_never_gives_wrong_bytes_and_is_corrected_by_th
 }
 
 /// Lists this package too in the Resource Dump.
-fn add_package(nginx: &Nginx, name: &str, octets: &[u8]) {
-    fs::write(nginx.documents().join(name), octets).unwrap();
+fn add_package(nginx: &Nginx, name: &str, bytes: &[u8]) {
+    fs::write(nginx.documents().join(name), bytes).unwrap();
     let dump = nginx.documents().join("resourcedump.xml");
     let entry = format!("<url><loc>{}documents/{name}</loc></url></urlset>", nginx.url());
     fs::write(&dump, fs::read_to_string(&dump).unwrap().replace("</urlset>", &entry)).unwrap();
@@ -311,7 +311,7 @@ fn of_a_dump_with_an_unreadable_package_the_rest_is_shown_and_stays() {
     let all = tree(&nginx.files());
     let shown = tree(&mounted.path());
     assert_eq!(shown.len(), 200);
-    assert!(shown.iter().all(|(path, octets)| all.get(path) == Some(octets)));
+    assert!(shown.iter().all(|(path, bytes)| all.get(path) == Some(bytes)));
     for unreadable in ["package00001.zip", "more.tar.xz"] {
         assert!(mounted.said().contains(unreadable), "{}", mounted.said());
     }
@@ -339,7 +339,7 @@ fn a_walk_through_a_package_takes_few_requests_and_at_most_twice_its_bytes() {
     let package = package
         .filter(|path| path.extension().is_some_and(|it| it == "zip"))
         .map(|path| path.metadata().unwrap().len());
-    let octets: u64 = package.sum();
+    let bytes: u64 = package.sum();
     let mounted = Mounted::new(&format!("{}documents/capabilitylist.xml", nginx.url()), "");
     let before = nginx.access_log().len();
 
@@ -351,5 +351,5 @@ fn a_walk_through_a_package_takes_few_requests_and_at_most_twice_its_bytes() {
     let fetched: u64 = asked.iter().filter_map(told).sum();
     assert!(asked.len() <= 16, "{} requests", asked.len());
     // Its folders lie in another order than they are read in: after some ranges the whole is cheaper.
-    assert!(fetched <= 2 * octets + octets / 8, "{fetched} fetched of {octets}: {asked:?}");
+    assert!(fetched <= 2 * bytes + bytes / 8, "{fetched} fetched of {bytes}: {asked:?}");
 }

@@ -427,7 +427,7 @@ mod tests {
             let mut shown = Vec::new();
             for resource in &path.resources {
                 let record = ResourceRecord::decode(&resource.record).unwrap();
-                assert_eq!(record.digests().unwrap()[0].octets(), [2; 16], "the last statement counts");
+                assert_eq!(record.digests().unwrap()[0].bytes(), [2; 16], "the last statement counts");
                 assert!(!record.member.is_empty());
                 shown.push(path.uri(&record, &naming()).unwrap().as_str().to_owned());
             }

@@ -6,28 +6,28 @@ use std::io::{self, BufRead, Read};
 /// What a gzip file begins with.
 pub const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// Members of one file, whatever they hold. Each costs the making of a decoder, and one that holds nothing is 20 octets, which
+/// Members of one file, whatever they hold. Each costs the making of a decoder, and one that holds nothing is 20 bytes, which
 /// another layer of compression makes into none.
 const MEMBERS: u64 = 100_000;
 
-/// Octets that each further member has to hold in the mean: those of tools that work in blocks hold sixteen times that.
+/// Bytes that each further member has to hold in the mean: those of tools that work in blocks hold sixteen times that.
 const OF_A_MEMBER: u64 = 4 << 10;
 
-/// Every member of a gzip file, one after the other. Octets behind the last that are no member are ignored.
+/// Every member of a gzip file, one after the other. Bytes behind the last that are no member are ignored.
 pub struct Gunzip<R> {
     /// `None` behind the last member.
     member: Option<GzDecoder<R>>,
     members: u64,
-    /// Octets handed out.
-    octets: u64,
+    /// Bytes handed out.
+    bytes: u64,
     /// Of those, at most.
     limit: u64,
 }
 
 impl<R: BufRead> Gunzip<R> {
-    /// What `octets` hold, up to `limit` octets of it: what passes that is an error.
-    pub fn new(octets: R, limit: u64) -> Gunzip<R> {
-        Gunzip { member: Some(GzDecoder::new(octets)), members: 1, octets: 0, limit }
+    /// What `bytes` hold, up to `limit` bytes of it: what passes that is an error.
+    pub fn new(bytes: R, limit: u64) -> Gunzip<R> {
+        Gunzip { member: Some(GzDecoder::new(bytes)), members: 1, bytes: 0, limit }
     }
 }
 
@@ -36,14 +36,14 @@ impl<R: BufRead> Read for Gunzip<R> {
         while let Some(member) = &mut self.member {
             let count = member.read(out)?;
             if count > 0 || out.is_empty() {
-                self.octets = self.octets.saturating_add(count as u64);
-                if self.octets > self.limit {
+                self.bytes = self.bytes.saturating_add(count as u64);
+                if self.bytes > self.limit {
                     return Err(io::Error::other(format!("more than {} bytes when unpacked", self.limit)));
                 }
                 return Ok(count);
             }
             let another = member.get_mut().fill_buf()?.first() == GZIP_MAGIC.first();
-            if another && self.members >= MEMBERS.saturating_add(self.octets / OF_A_MEMBER) {
+            if another && self.members >= MEMBERS.saturating_add(self.bytes / OF_A_MEMBER) {
                 return Err(io::Error::other(format!("{} almost empty gzip members", self.members)));
             }
             self.members += 1;
@@ -59,22 +59,22 @@ mod tests {
     use flate2::{Compression, write::GzEncoder};
     use std::io::Write as _;
 
-    fn gzip(octets: &[u8]) -> Vec<u8> {
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-        encoder.write_all(octets).unwrap();
+        encoder.write_all(bytes).unwrap();
         encoder.finish().unwrap()
     }
 
-    fn unpacked(octets: &[u8], limit: u64) -> io::Result<Vec<u8>> {
+    fn unpacked(bytes: &[u8], limit: u64) -> io::Result<Vec<u8>> {
         let mut unpacked = Vec::new();
-        Gunzip::new(octets, limit).read_to_end(&mut unpacked).map(|_| unpacked)
+        Gunzip::new(bytes, limit).read_to_end(&mut unpacked).map(|_| unpacked)
     }
 
     #[test]
     fn members_follow_each_other_and_what_is_none_is_ignored() {
-        let octets = [gzip(b"one"), gzip(b""), gzip(b"two"), b"\0\0".to_vec()].concat();
-        assert_eq!(unpacked(&octets, 6).unwrap(), b"onetwo");
-        assert!(unpacked(&octets, 5).is_err());
+        let bytes = [gzip(b"one"), gzip(b""), gzip(b"two"), b"\0\0".to_vec()].concat();
+        assert_eq!(unpacked(&bytes, 6).unwrap(), b"onetwo");
+        assert!(unpacked(&bytes, 5).is_err());
     }
 
     #[test]

@@ -19,12 +19,12 @@ pub enum Algorithm {
 #[serde(into = "(Algorithm, Vec<u8>)", try_from = "(Algorithm, Vec<u8>)")]
 pub struct Digest {
     algorithm: Algorithm,
-    octets: [u8; Algorithm::LONGEST],
+    bytes: [u8; Algorithm::LONGEST],
 }
 
 impl From<Digest> for (Algorithm, Vec<u8>) {
     fn from(digest: Digest) -> Self {
-        (digest.algorithm, digest.octets().to_vec())
+        (digest.algorithm, digest.bytes().to_vec())
     }
 }
 
@@ -50,13 +50,13 @@ impl Algorithm {
         Algorithm::ALL.into_iter().find(|algorithm| algorithm.number() == number)
     }
 
-    /// Octets of the longest digest.
+    /// Bytes of the longest digest.
     const LONGEST: usize = 64;
 
     /// The algorithm of a name, in any letter case, with or without hyphen.
     fn named(name: &[u8]) -> Option<Algorithm> {
         fn plain(name: &[u8]) -> impl Iterator<Item = u8> + '_ {
-            name.iter().filter(|octet| !matches!(octet, b'-' | b'_')).map(u8::to_ascii_lowercase)
+            name.iter().filter(|byte| !matches!(byte, b'-' | b'_')).map(u8::to_ascii_lowercase)
         }
         match name {
             b"md5" => Some(Algorithm::Md5),
@@ -77,7 +77,7 @@ impl Algorithm {
         }
     }
 
-    /// Length of the digest in octets.
+    /// Length of the digest in bytes.
     pub fn digest_length(self) -> usize {
         match self {
             Algorithm::Md5 => 16,
@@ -91,14 +91,14 @@ impl Algorithm {
 }
 
 impl Digest {
-    /// A digest from its octets; `None` where their number is not the algorithm's.
+    /// A digest from its bytes; `None` where their number is not the algorithm's.
     pub fn new(algorithm: Algorithm, digest: &[u8]) -> Option<Digest> {
         if digest.len() != algorithm.digest_length() {
             return None;
         }
-        let mut octets = [0; Algorithm::LONGEST];
-        octets[..digest.len()].copy_from_slice(digest);
-        Some(Digest { algorithm, octets })
+        let mut bytes = [0; Algorithm::LONGEST];
+        bytes[..digest.len()].copy_from_slice(digest);
+        Some(Digest { algorithm, bytes })
     }
 
     /// The algorithm.
@@ -106,9 +106,9 @@ impl Digest {
         self.algorithm
     }
 
-    /// The digest's octets.
-    pub fn octets(&self) -> &[u8] {
-        &self.octets[..self.algorithm.digest_length()]
+    /// The digest's bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.algorithm.digest_length()]
     }
 
     /// Whether it is the digest of no bytes at all.
@@ -162,7 +162,7 @@ impl PublishedHashes {
         let mut published = PublishedHashes::default();
         let mut contradicted = Vec::new();
         let mut rest = attribute.as_bytes();
-        while let Some(start) = rest.iter().position(|octet| !separates(*octet)) {
+        while let Some(start) = rest.iter().position(|byte| !separates(*byte)) {
             rest = rest.get(start..).unwrap_or_default();
             let digest = match split_usual(rest) {
                 Some((digest, behind)) => {
@@ -170,7 +170,7 @@ impl PublishedHashes {
                     digest
                 }
                 None => {
-                    let end = rest.iter().position(|octet| separates(*octet)).unwrap_or(rest.len());
+                    let end = rest.iter().position(|byte| separates(*byte)).unwrap_or(rest.len());
                     let token;
                     (token, rest) = rest.split_at(end);
                     let Some((digest, well_spelt)) = parse_one(token) else {
@@ -195,8 +195,8 @@ impl PublishedHashes {
 }
 
 /// Whether it stands between two digests.
-fn separates(octet: u8) -> bool {
-    octet.is_ascii_whitespace() || octet == b','
+fn separates(byte: u8) -> bool {
+    byte.is_ascii_whitespace() || byte == b','
 }
 
 /// The digest that `text` begins with, spelt as nearly all are, and what follows: its algorithm tells where it ends.
@@ -208,86 +208,86 @@ fn split_usual(text: &[u8]) -> Option<(Digest, &[u8])> {
         _ => return None,
     };
     let (digits, behind) = value.split_at_checked(2 * algorithm.digest_length())?;
-    let mut octets = [0; Algorithm::LONGEST];
-    let is_whole = behind.first().is_none_or(|octet| separates(*octet));
-    (is_whole && decode_eights(digits, &mut octets)).then_some((Digest { algorithm, octets }, behind))
+    let mut bytes = [0; Algorithm::LONGEST];
+    let is_whole = behind.first().is_none_or(|byte| separates(*byte));
+    (is_whole && decode_eights(digits, &mut bytes)).then_some((Digest { algorithm, bytes }, behind))
 }
 
 /// One digest and whether it is spelt as the standard spells it.
 fn parse_one(token: &[u8]) -> Option<(Digest, bool)> {
-    let mut octets = [0; Algorithm::LONGEST];
-    match token.iter().position(|octet| *octet == b':') {
+    let mut bytes = [0; Algorithm::LONGEST];
+    match token.iter().position(|byte| *byte == b':') {
         Some(colon) => {
             let (name, value) = (token.get(..colon)?, token.get(colon + 1..)?);
             let algorithm = Algorithm::named(name)?;
-            let (length, hex) = decode(value, &mut octets)?;
-            let digest = Digest::new(algorithm, octets.get(..length)?)?;
+            let (length, hex) = decode(value, &mut bytes)?;
+            let digest = Digest::new(algorithm, bytes.get(..length)?)?;
             Some((digest, hex && name == algorithm.name().as_bytes()))
         }
         None => {
-            let (length, _) = decode(token, &mut octets)?;
+            let (length, _) = decode(token, &mut bytes)?;
             let algorithm = Algorithm::ALL.into_iter().find(|algorithm| algorithm.digest_length() == length)?;
-            Some((Digest::new(algorithm, octets.get(..length)?)?, false))
+            Some((Digest::new(algorithm, bytes.get(..length)?)?, false))
         }
     }
 }
 
-/// Decodes hex or base64 into `octets`: how many there are, and whether it was hex. What is all hex digits is hex: no
+/// Decodes hex or base64 into `bytes`: how many there are, and whether it was hex. What is all hex digits is hex: no
 /// base64 of a digest is that by chance.
-fn decode(text: &[u8], octets: &mut [u8; Algorithm::LONGEST]) -> Option<(usize, bool)> {
+fn decode(text: &[u8], bytes: &mut [u8; Algorithm::LONGEST]) -> Option<(usize, bool)> {
     let (pairs, odd) = text.as_chunks::<2>();
     // Beyond four bits where a digit was none of hex.
     let mut all = odd.first().map_or(0, |digit| hex_value(*digit));
-    for (octet, [high, low]) in octets.iter_mut().zip(pairs) {
+    for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
         let (high, low) = (hex_value(*high), hex_value(*low));
         all |= high | low;
-        *octet = high << 4 | low;
+        *byte = high << 4 | low;
     }
-    all |= pairs.iter().skip(octets.len()).flatten().fold(0, |all, digit| all | hex_value(*digit));
+    all |= pairs.iter().skip(bytes.len()).flatten().fold(0, |all, digit| all | hex_value(*digit));
     if all < 16 {
-        return (odd.is_empty() && pairs.len() <= octets.len()).then_some((pairs.len(), true));
+        return (odd.is_empty() && pairs.len() <= bytes.len()).then_some((pairs.len(), true));
     }
     let padding = text.iter().rev().take_while(|b| **b == b'=').count();
     let digits = text.split_at(text.len() - padding).0;
     let length = digits.len() * 6 / 8;
-    if padding > 2 || digits.len() % 4 == 1 || length > octets.len() {
+    if padding > 2 || digits.len() % 4 == 1 || length > bytes.len() {
         return None;
     }
-    for (octets, digits) in octets.chunks_mut(3).zip(digits.chunks(4)) {
+    for (bytes, digits) in bytes.chunks_mut(3).zip(digits.chunks(4)) {
         let mut group = 0;
         for position in 0..4 {
             group = group << 6 | digits.get(position).map_or(Some(0), |digit| base64_value(*digit))?;
         }
-        for (octet, value) in octets.iter_mut().zip(&group.to_be_bytes()[1..]) {
-            *octet = *value;
+        for (byte, value) in bytes.iter_mut().zip(&group.to_be_bytes()[1..]) {
+            *byte = *value;
         }
     }
     Some((length, false))
 }
 
 /// Decodes `digits`, eight at a time; whether that is all of them, and all are hex.
-fn decode_eights(digits: &[u8], octets: &mut [u8; Algorithm::LONGEST]) -> bool {
+fn decode_eights(digits: &[u8], bytes: &mut [u8; Algorithm::LONGEST]) -> bool {
     let (eights, odd) = digits.as_chunks::<8>();
-    let pairs = eights.iter().zip(octets.as_chunks_mut::<4>().0);
+    let pairs = eights.iter().zip(bytes.as_chunks_mut::<4>().0);
     odd.is_empty() && pairs.fold(true, |all, (digits, four)| decode_eight(*digits, four) & all)
 }
 
-/// Decodes eight hex digits at once, where all are; each octet of a number is treated alike.
+/// Decodes eight hex digits at once, where all are; each byte of a number is treated alike.
 #[inline]
-fn decode_eight(digits: [u8; 8], octets: &mut [u8; 4]) -> bool {
+fn decode_eight(digits: [u8; 8], bytes: &mut [u8; 4]) -> bool {
     const ALL: u64 = u64::from_ne_bytes([1; 8]);
     const HIGHEST: u64 = ALL << 7;
     let digits = u64::from_le_bytes(digits);
     let (ascii, small) = (digits & !HIGHEST, (digits & !HIGHEST) | (ALL * 0x20));
-    // The highest bit of each octet above `limit`; nothing is carried, for all are below 128.
-    let above = |octets: u64, limit: u8| octets + ALL * u64::from(127 - limit);
+    // The highest bit of each byte above `limit`; nothing is carried, for all are below 128.
+    let above = |bytes: u64, limit: u8| bytes + ALL * u64::from(127 - limit);
     let is_number = above(ascii, b'0' - 1) & !above(ascii, b'9');
     let is_letter = above(small, b'a' - 1) & !above(small, b'f') & HIGHEST;
     let values = (digits & (ALL * 0x0f)) + (is_letter >> 7) * 9;
-    // The first of two digits is the higher half of an octet.
+    // The first of two digits is the higher half of an byte.
     let pairs = (values << 4 | values >> 8) & 0x00ff_00ff_00ff_00ff;
     let fours = (pairs | pairs >> 8) & 0x0000_ffff_0000_ffff;
-    *octets = ((fours | fours >> 16) as u32).to_le_bytes();
+    *bytes = ((fours | fours >> 16) as u32).to_le_bytes();
     (is_number | is_letter) & !digits & HIGHEST == HIGHEST
 }
 
@@ -331,7 +331,7 @@ impl std::fmt::Debug for Digest {
 impl std::fmt::Display for Digest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:", self.algorithm.name())?;
-        self.octets().iter().try_for_each(|b| write!(f, "{b:02x}"))
+        self.bytes().iter().try_for_each(|b| write!(f, "{b:02x}"))
     }
 }
 
@@ -355,16 +355,16 @@ mod tests {
     #[test]
     fn eight_digits_at_once_are_read_as_each_by_itself() {
         for place in 0..8 {
-            for octet in 0..=u8::MAX {
+            for byte in 0..=u8::MAX {
                 let mut digits = *b"09aFfA72";
-                digits[place] = octet;
+                digits[place] = byte;
                 let values = digits.map(hex_value);
                 let (pairs, _) = values.as_chunks::<2>();
-                let mut octets = [0; 4];
-                let all = decode_eight(digits, &mut octets);
+                let mut bytes = [0; 4];
+                let all = decode_eight(digits, &mut bytes);
                 assert_eq!(all, values.iter().all(|value| *value < 16), "{digits:?}");
                 if all {
-                    assert_eq!(octets.to_vec(), pairs.iter().map(|[high, low]| high << 4 | low).collect::<Vec<_>>());
+                    assert_eq!(bytes.to_vec(), pairs.iter().map(|[high, low]| high << 4 | low).collect::<Vec<_>>());
                 }
             }
         }
@@ -484,9 +484,9 @@ mod tests {
         #![proptest_config(crate::document::fixed_cases(500))]
 
         #[test]
-        fn what_is_written_is_read_back(octets in prop::collection::vec(any::<u8>(), 64), which in 0usize..6) {
+        fn what_is_written_is_read_back(bytes in prop::collection::vec(any::<u8>(), 64), which in 0usize..6) {
             let algorithm = Algorithm::ALL[which];
-            let digest = Digest::new(algorithm, &octets[..algorithm.digest_length()]).unwrap();
+            let digest = Digest::new(algorithm, &bytes[..algorithm.digest_length()]).unwrap();
             prop_assert_eq!(Digest::parse_list(&digest.to_string()), (vec![digest], false));
         }
 

@@ -137,7 +137,7 @@ pub struct Entry {
     pub datetime: Option<Timestamp>,
     /// Every digest of `hash` that could be understood, strongest first.
     pub hashes: Vec<Digest>,
-    /// `length` in octets, as transferred (coded, where `encoding` is given).
+    /// `length` in bytes, as transferred (coded, where `encoding` is given).
     pub length: Option<u64>,
     /// `type`: the media type.
     pub media_type: Option<Box<str>>,

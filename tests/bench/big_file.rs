@@ -14,17 +14,17 @@ const SIZE: usize = 2 << 30;
 fn speed(path: &Path) -> f64 {
     let mut file = File::open(path).unwrap();
     let mut buffer = vec![0; 1 << 20];
-    let (took, octets) = time(|| {
-        let mut octets = 0;
+    let (took, bytes) = time(|| {
+        let mut bytes = 0;
         loop {
             match file.read(&mut buffer).unwrap() {
-                0 => return octets,
-                read => octets += read,
+                0 => return bytes,
+                read => bytes += read,
             }
         }
     });
-    assert_eq!(octets, SIZE);
-    octets as f64 / 1e9 / took.as_secs_f64()
+    assert_eq!(bytes, SIZE);
+    bytes as f64 / 1e9 / took.as_secs_f64()
 }
 
 /// Writes a file so that the page cache holds each page of it by itself.

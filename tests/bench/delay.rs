@@ -4,7 +4,7 @@
 //! checksum is a sum, so it stays right when addresses change places. Works as root, in a network namespace of its own.
 //! A [`Line`] may have a rate: then packets wait in a queue, and what finds it full is lost.
 //!
-//! Segments are as long as on an Ethernet: with longer ones a connection begins with ten times as many octets as elsewhere,
+//! Segments are as long as on an Ethernet: with longer ones a connection begins with ten times as many bytes as elsewhere,
 //! and then waits for a receive window that holds one of them, or two, so that the same transfer takes 0.5 s or 1.6 s. So that
 //! many of them cost no more than a few, the device takes what a network card with segmentation offload takes
 //! (`Documentation/networking/tuntap.rst`): up to 64 KiB at a time, behind a header that says how they are cut.
@@ -46,17 +46,17 @@ struct InterfaceRequest {
 #[derive(Clone, Copy)]
 pub struct Line {
     pub round_trip: Duration,
-    /// Octets a second, of both directions together; `None`: as many as the processors move.
+    /// Bytes a second, of both directions together; `None`: as many as the processors move.
     pub rate: Option<u64>,
 }
 
 impl Line {
-    /// When a packet of so many octets has left a line that is free from `from` on.
-    fn left(self, from: Instant, octets: usize) -> Instant {
-        self.rate.map_or(from, |rate| from + Duration::from_secs_f64(octets as f64 / rate as f64))
+    /// When a packet of so many bytes has left a line that is free from `from` on.
+    fn left(self, from: Instant, bytes: usize) -> Instant {
+        self.rate.map_or(from, |rate| from + Duration::from_secs_f64(bytes as f64 / rate as f64))
     }
 
-    /// Octets that wait for a line at most: what it moves in two round trips, twice what it needs to be kept busy.
+    /// Bytes that wait for a line at most: what it moves in two round trips, twice what it needs to be kept busy.
     fn most_waiting(self) -> usize {
         self.rate.map_or(usize::MAX, |rate| (2.0 * rate as f64 * self.round_trip.as_secs_f64()) as usize)
     }
@@ -68,7 +68,7 @@ const SMALL: usize = 4 << 10;
 /// A packet is what the memory that it was read into begins with.
 struct Packet {
     memory: Vec<u8>,
-    octets: usize,
+    bytes: usize,
 }
 
 /// Packets on their way, with the moment at which each is there.
@@ -150,9 +150,9 @@ fn ip(arguments: &[&str]) -> io::Result<()> {
 
 fn take_in(mut device: File, queue: &Queue, line: Line) {
     let mut packet = vec![0; AT_ONCE];
-    while let Ok(octets) = device.read(&mut packet) {
+    while let Ok(bytes) = device.read(&mut packet) {
         // An IPv4 header holds the source at 12 and the destination at 16.
-        if octets < HEAD + 20 || packet[HEAD] >> 4 != 4 {
+        if bytes < HEAD + 20 || packet[HEAD] >> 4 != 4 {
             continue;
         }
         let (head, tail) = packet.split_at_mut(HEAD + 16);
@@ -163,10 +163,10 @@ fn take_in(mut device: File, queue: &Queue, line: Line) {
         if line.left(now, line.most_waiting()) < free {
             continue;
         }
-        let left = line.left(free, octets);
+        let left = line.left(free, bytes);
         on_the_way.free = Some(left);
-        let memory = match octets <= SMALL {
-            true => packet[..octets].to_vec(),
+        let memory = match bytes <= SMALL {
+            true => packet[..bytes].to_vec(),
             false => {
                 let spare = on_the_way.spare.pop().unwrap_or_else(|| vec![0; AT_ONCE]);
                 std::mem::replace(&mut packet, spare)
@@ -175,7 +175,7 @@ fn take_in(mut device: File, queue: &Queue, line: Line) {
         if on_the_way.packets.is_empty() {
             queue.1.notify_one();
         }
-        on_the_way.packets.push_back((left + line.round_trip / 2, Packet { memory, octets }));
+        on_the_way.packets.push_back((left + line.round_trip / 2, Packet { memory, bytes }));
     }
 }
 
@@ -195,7 +195,7 @@ fn give_back(mut device: File, queue: &Queue) {
         drop(waiting);
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         // A packet that the device does not take is lost, as packets are.
-        let _ = device.write_all(&packet.memory[..packet.octets]);
+        let _ = device.write_all(&packet.memory[..packet.bytes]);
         there = packet.memory;
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 /// As many as one real national repository lists in one document.
 const FLAT_ENTRIES: u64 = 654_832;
 
-/// A list of `entries` pages in one folder: `lastmod` and nothing else, 134 octets an entry.
+/// A list of `entries` pages in one folder: `lastmod` and nothing else, 134 bytes an entry.
 fn flat_document(base: &str, entries: u64) -> String {
     let mut list = format!("{URLSET}<rs:md capability=\"resourcelist\" at=\"2026-01-02T03:04:05Z\"/>\n");
     for number in 0..entries {
@@ -48,7 +48,7 @@ fn bare_read(document: &[u8]) -> u64 {
 const LISTS: u64 = 20;
 const ENTRIES_OF_A_LIST: u64 = 50_000;
 
-/// List number `list` of an index: resources in folders by day, with digest, length and type, 280 octets an entry.
+/// List number `list` of an index: resources in folders by day, with digest, length and type, 280 bytes an entry.
 fn list_of_an_index(base: &str, list: u64) -> String {
     let mut document = format!("{URLSET}<rs:md capability=\"resourcelist\" at=\"2026-01-02T03:04:05Z\"/>\n");
     for number in list * ENTRIES_OF_A_LIST..(list + 1) * ENTRIES_OF_A_LIST {
@@ -87,7 +87,7 @@ pub fn lists_of_an_index() -> Vec<Row> {
     }
     index.push_str("</sitemapindex>\n");
     source.document("resourcelist.xml", index);
-    let octets = documents.iter().map(|document| document.len() as u64).sum();
+    let bytes = documents.iter().map(|document| document.len() as u64).sum();
 
     let (mut bare, mut first, mut peak) = (Vec::new(), Vec::new(), 0);
     for _ in 0..ROUNDS {
@@ -103,7 +103,7 @@ pub fn lists_of_an_index() -> Vec<Row> {
             work: format!(
                 "first mount of {} entries in {LISTS} lists ({})",
                 LISTS * ENTRIES_OF_A_LIST,
-                megabytes(octets)
+                megabytes(bytes)
             ),
             measured: format!("{first:.2} s"),
             peer: format!("bare quick-xml {bare:.3} s"),
@@ -119,7 +119,7 @@ pub fn lists_of_an_index() -> Vec<Row> {
 pub fn flat_list() -> Vec<Row> {
     let source = Source::start();
     let document = flat_document(&source.url(), FLAT_ENTRIES);
-    let octets = document.len() as u64;
+    let bytes = document.len() as u64;
     source.document("resourcelist.xml", document.as_str());
 
     let (mut bare, mut first, mut peak) = (Vec::new(), Vec::new(), 0);
@@ -137,7 +137,7 @@ pub fn flat_list() -> Vec<Row> {
     let (bare, first) = (percentile(&mut bare, 50).as_secs_f64(), percentile(&mut first, 50).as_secs_f64());
     let mut rows = vec![
         Row {
-            work: format!("first mount of {FLAT_ENTRIES} entries in one list ({})", megabytes(octets)),
+            work: format!("first mount of {FLAT_ENTRIES} entries in one list ({})", megabytes(bytes)),
             measured: format!("{first:.2} s"),
             peer: format!("bare quick-xml {bare:.3} s"),
             ratio: format!("{:.1}", first / bare),

@@ -80,7 +80,7 @@ fn cat_beside(nginx: &Nginx, network: &str, peer: &str, ranges: impl Fn() -> Dur
 fn cat_with(options: &str, nginx: &Nginx, network: &str, peer: &str, ranges: impl Fn() -> Duration) -> Row {
     let work = |mounted: &Mounted| cat(&mounted.join("large.bin"));
     let (ours, theirs, asked) = in_turns_with(options, nginx, "resourcelist.xml", "/large", work, ranges);
-    let work = format!("`cat` of a file of 512 MiB, cold, {network}, {} sent", megabytes(asked.octets));
+    let work = format!("`cat` of a file of 512 MiB, cold, {network}, {} sent", megabytes(asked.bytes));
     Row::speeds(&work, "MB", megabytes_a_second(ours), peer, megabytes_a_second(theirs), 0.9)
 }
 
@@ -138,13 +138,13 @@ pub fn large_file_nearby() -> Vec<Row> {
     })
 }
 
-/// Octets of each file of [`everything_at_once`], its files that are read from end to end, and those that are looked into.
+/// Bytes of each file of [`everything_at_once`], its files that are read from end to end, and those that are looked into.
 const LONG: u64 = 128 << 20;
 const FOLLOWED: usize = 6;
 const LOOKED_INTO: usize = 2;
 
 /// Several large files from their first octet to their last, of which the cache has room for one, others where their readers jump, and
-/// a walk through hundreds of small ones, all at the same time: everything that holds octets in memory holds them.
+/// a walk through hundreds of small ones, all at the same time: everything that holds bytes in memory holds them.
 pub fn everything_at_once() -> Vec<Row> {
     let work =
         "six files of 128 MiB, two at places of chance, `grep -r` of 726, all at once, RTT 40 ms, a cache of 200 MB";
@@ -249,10 +249,10 @@ pub fn archive_directory() -> Vec<Row> {
                 "{:.2} s, {round_trips:.1} round trips, {} requests, {}",
                 took.as_secs_f64(),
                 asked.requests,
-                megabytes(asked.octets)
+                megabytes(asked.bytes)
             ),
             "<= 6 round trips (and what the programs themselves take, <= 1), <= 4 MB",
-            asked.requests <= 6 && round_trips <= 7.0 && asked.octets <= 4_000_000,
+            asked.requests <= 6 && round_trips <= 7.0 && asked.bytes <= 4_000_000,
         )]
     })
 }

@@ -47,12 +47,12 @@ pub fn mixed_work() -> Vec<Row> {
         wait_for_the_last_connection();
         let asked = Asked::so_far(&nginx, "/d").since(before);
         let used: u64 = read.iter().map(|path| nginx.files().join(path).metadata().unwrap().len()).sum();
-        let wasted = asked.octets.saturating_sub(used) as f64 / used as f64;
+        let wasted = asked.bytes.saturating_sub(used) as f64 / used as f64;
         vec![Row {
             work: work.into(),
             measured: format!(
                 "{} fetched, {} requests, {:.1} s",
-                megabytes(asked.octets),
+                megabytes(asked.bytes),
                 asked.requests,
                 took.as_secs_f64()
             ),
@@ -99,7 +99,7 @@ fn do_mixed_work(mounted: &Mounted) -> BTreeSet<PathBuf> {
 }
 
 fn copy(nginx: &Nginx) -> Row {
-    let (octets, uris) = published(nginx, "deep");
+    let (bytes, uris) = published(nginx, "deep");
     let list = list_for_curl(&uris);
     let work = |mounted: &Mounted| {
         let copy = tempfile::tempdir().unwrap();
@@ -109,7 +109,7 @@ fn copy(nginx: &Nginx) -> Row {
         took
     };
     let (ours, theirs, asked) = in_turns(nginx, "resourcelist.xml", "/deep/", work, || curl(nginx, list.path(), &[]));
-    let work = format!("`rsync -a`, {} files, {}, cold, RTT 40 ms", uris.len(), megabytes(octets));
+    let work = format!("`rsync -a`, {} files, {}, cold, RTT 40 ms", uris.len(), megabytes(bytes));
     beside(&work, ours, asked, "curl with 64 GETs at once", theirs, 1.5)
 }
 
@@ -142,18 +142,18 @@ fn read_at_random(nginx: &Nginx) -> Row {
     let before = Asked::so_far(nginx, "/deep/");
     let paths = files(&mounted.join("deep"));
     let mut random = Random::new(100);
-    let mut octets = 0;
+    let mut bytes = 0;
     for _ in 0..READ {
-        octets += fs::read(&paths[random.below(paths.len() as u64) as usize]).unwrap().len() as u64;
+        bytes += fs::read(&paths[random.below(paths.len() as u64) as usize]).unwrap().len() as u64;
     }
     mounted.unmount();
     wait_for_the_last_connection();
     let asked = Asked::so_far(nginx, "/deep/").since(before);
-    let ratio = asked.octets as f64 / octets as f64;
+    let ratio = asked.bytes as f64 / bytes as f64;
     Row {
         work: format!("a reader of {READ} random files of {}, RTT 40 ms", paths.len()),
-        measured: format!("{} fetched, {} requests", megabytes(asked.octets), asked.requests),
-        peer: format!("{} read", megabytes(octets)),
+        measured: format!("{} fetched, {} requests", megabytes(asked.bytes), asked.requests),
+        peer: format!("{} read", megabytes(bytes)),
         ratio: format!("{ratio:.2}"),
         bar: "<= 1.1".into(),
         holds: ratio <= 1.1,

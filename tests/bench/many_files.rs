@@ -114,7 +114,7 @@ pub fn warm_grep() -> Vec<Row> {
     let (ours, theirs) = in_turns(|| grep(&mounted.path()), || grep(plain.path()));
     let requests = source.take_log().len();
 
-    // The cache's own octets, of which the kernel knows nothing.
+    // The cache's own bytes, of which the kernel knows nothing.
     mounted.remount();
     let (first, ()) = time(|| grep(&mounted.path()));
     vec![

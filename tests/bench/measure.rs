@@ -194,7 +194,7 @@ pub fn in_turns(mut ours: impl FnMut(), mut theirs: impl FnMut()) -> (f64, f64) 
     (percentile(&mut our_times, 50).as_secs_f64(), percentile(&mut their_times, 50).as_secs_f64())
 }
 
-/// RssAnon of a process in octets (proc_pid_status(5)).
+/// RssAnon of a process in bytes (proc_pid_status(5)).
 pub fn rss_anon(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
@@ -217,8 +217,8 @@ impl MemoryWatch {
             while !stopped.load(Ordering::Relaxed) {
                 pid = pid.or_else(|| process_with(&marker.to_string_lossy()));
                 match pid.and_then(rss_anon) {
-                    Some(octets) => {
-                        seen.fetch_max(octets, Ordering::Relaxed);
+                    Some(bytes) => {
+                        seen.fetch_max(bytes, Ordering::Relaxed);
                     }
                     None => pid = None,
                 }
@@ -228,7 +228,7 @@ impl MemoryWatch {
         MemoryWatch { peak, stop }
     }
 
-    /// The peak so far, in octets.
+    /// The peak so far, in bytes.
     pub fn peak(&self) -> u64 {
         self.peak.load(Ordering::Relaxed)
     }
@@ -249,8 +249,8 @@ fn process_with(marker: &str) -> Option<u32> {
 }
 
 /// `12.3 MB`
-pub fn megabytes(octets: u64) -> String {
-    format!("{:.1} MB", octets as f64 / 1e6)
+pub fn megabytes(bytes: u64) -> String {
+    format!("{:.1} MB", bytes as f64 / 1e6)
 }
 
 /// Walks `folder`: every name, and `lstat` of each. How many files there were.

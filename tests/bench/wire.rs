@@ -26,7 +26,7 @@ pub fn far_away(work: &str, programs: &[&str], rows: impl FnOnce() -> Vec<Row> +
     behind(Line { round_trip: ROUND_TRIP, rate: None }, work, programs, rows)
 }
 
-/// The same behind a line of so many octets a second.
+/// The same behind a line of so many bytes a second.
 pub fn far_away_at(
     rate: u64,
     work: &str,
@@ -92,35 +92,35 @@ fn is_tls(nginx: &Nginx) -> bool {
     nginx.url().starts_with("https:")
 }
 
-/// `octets` of lines of small letters.
-fn text(random: &mut Random, octets: u64) -> Vec<u8> {
-    let mut bytes = random.bytes(octets as usize);
+/// `bytes` of lines of small letters.
+fn text(random: &mut Random, bytes: u64) -> Vec<u8> {
+    let mut bytes = random.bytes(bytes as usize);
     for byte in &mut bytes {
         *byte = if *byte % 61 == 0 { b'\n' } else { b'a' + *byte % 26 };
     }
     bytes
 }
 
-/// `count` files of `usual` octets in the mean, in folders of `in_folder`.
+/// `count` files of `usual` bytes in the mean, in folders of `in_folder`.
 pub fn make_files(root: &Path, count: u64, in_folder: u64, usual: u64) {
     let mut random = Random::new(count);
     for number in 0..count {
         let folder = root.join(format!("d{:03}", number / in_folder));
         fs::create_dir_all(&folder).unwrap();
-        let octets = usual / 4 + random.below(usual * 3 / 2);
-        fs::write(folder.join(format!("file-{number:05}.txt")), text(&mut random, octets)).unwrap();
+        let bytes = usual / 4 + random.below(usual * 3 / 2);
+        fs::write(folder.join(format!("file-{number:05}.txt")), text(&mut random, bytes)).unwrap();
     }
 }
 
-/// The octets and URIs of the published files below `folder`.
+/// The bytes and URIs of the published files below `folder`.
 pub fn published(nginx: &Nginx, folder: &str) -> (u64, Vec<String>) {
-    let (root, mut octets) = (nginx.files(), 0);
+    let (root, mut bytes) = (nginx.files(), 0);
     let mut uris = Vec::new();
     for file in files(&root.join(folder)) {
-        octets += file.metadata().unwrap().len();
+        bytes += file.metadata().unwrap().len();
         uris.push(format!("{}{}", nginx.url(), file.strip_prefix(&root).unwrap().display()));
     }
-    (octets, uris)
+    (bytes, uris)
 }
 
 /// What curl is told: these URIs, all to nowhere.
@@ -153,11 +153,11 @@ pub fn grep(folder: &Path) -> (Duration, usize) {
     (took, counts.lines().filter(|line| !line.ends_with(":0")).count())
 }
 
-/// What this program has asked of the Source, once all of it is told: requests, and octets of their bodies.
+/// What this program has asked of the Source, once all of it is told: requests, and bytes of their bodies.
 #[derive(Clone, Copy, Default)]
 pub struct Asked {
     pub requests: u64,
-    pub octets: u64,
+    pub bytes: u64,
 }
 
 impl Asked {
@@ -176,14 +176,14 @@ impl Asked {
                 let is_range = told.next() == Some("206");
                 assert!(is_range || request.ends_with(protocol), "{request} should have come over {protocol}");
                 asked.requests += 1;
-                asked.octets += told.next().and_then(|octets| octets.parse::<u64>().ok()).unwrap_or_default();
+                asked.bytes += told.next().and_then(|bytes| bytes.parse::<u64>().ok()).unwrap_or_default();
             }
         }
         asked
     }
 
     pub fn since(self, before: Asked) -> Asked {
-        Asked { requests: self.requests - before.requests, octets: self.octets - before.octets }
+        Asked { requests: self.requests - before.requests, bytes: self.bytes - before.bytes }
     }
 }
 
@@ -228,11 +228,11 @@ pub fn in_turns_with(
         keep(mounted);
         wait_for_the_last_connection();
         let now = Asked::so_far(nginx, below).since(before);
-        asked = Asked { requests: asked.requests + now.requests, octets: asked.octets + now.octets };
+        asked = Asked { requests: asked.requests + now.requests, bytes: asked.bytes + now.bytes };
         settle();
         theirs.push(peer());
     }
-    let asked = Asked { requests: asked.requests / ROUNDS as u64, octets: asked.octets / ROUNDS as u64 };
+    let asked = Asked { requests: asked.requests / ROUNDS as u64, bytes: asked.bytes / ROUNDS as u64 };
     (percentile(&mut ours, 50).as_secs_f64(), percentile(&mut theirs, 50).as_secs_f64(), asked)
 }
 
@@ -241,7 +241,7 @@ pub fn beside(work: &str, ours: f64, asked: Asked, peer: &str, theirs: f64, most
     let ratio = ours / theirs;
     Row {
         work: work.into(),
-        measured: format!("{ours:.2} s, {} requests, {}", asked.requests, megabytes(asked.octets)),
+        measured: format!("{ours:.2} s, {} requests, {}", asked.requests, megabytes(asked.bytes)),
         peer: format!("{peer} {theirs:.2} s"),
         ratio: format!("{ratio:.2}"),
         bar: format!("<= {most}"),
@@ -298,11 +298,11 @@ pub fn grep_over_http2() -> Vec<Row> {
 
 /// How many seconds `grep -r` takes, and its row.
 fn grep_beside_curl(nginx: &Nginx, network: &str) -> (f64, Row) {
-    let (octets, uris) = published(nginx, "");
+    let (bytes, uris) = published(nginx, "");
     let list = list_for_curl(&uris);
     let work = |mounted: &Mounted| grep_all(&mounted.path());
     let (ours, theirs, asked) = in_turns(nginx, "resourcelist.xml", "/d", work, || curl(nginx, list.path(), &[]));
-    let work = format!("`grep -r`, {} files, {}, cold, {network}", uris.len(), megabytes(octets));
+    let work = format!("`grep -r`, {} files, {}, cold, {network}", uris.len(), megabytes(bytes));
     (ours, beside(&work, ours, asked, "curl with 64 GETs at once", theirs, 1.5))
 }
 
@@ -315,9 +315,9 @@ pub fn grep_through_a_dump() -> Vec<Row> {
         let work = |mounted: &Mounted| grep_all(&mounted.path());
         let get = || run(curl_from(&nginx).args(["-o", "/dev/null", &uri])).0;
         let (ours, theirs, asked) = in_turns(&nginx, "capabilitylist.xml", "/", work, get);
-        let octets = megabytes(package.metadata().unwrap().len());
+        let bytes = megabytes(package.metadata().unwrap().len());
         keep(nginx);
-        let work = format!("`grep -r`, {FILES} files of a Resource Dump, one package of {octets}, cold, RTT 40 ms");
+        let work = format!("`grep -r`, {FILES} files of a Resource Dump, one package of {bytes}, cold, RTT 40 ms");
         vec![beside(&work, ours, asked, "GET of the package", theirs, 1.15)]
     })
 }

@@ -74,9 +74,9 @@ fn one_way(mut from: TcpStream, mut to: TcpStream, late: Duration) {
         }
         let _ = to.shutdown(Shutdown::Both);
     });
-    let mut octets = vec![0; 64 << 10];
-    while let Ok(count @ 1..) = from.read(&mut octets) {
-        if sender.send((Instant::now() + late, octets[..count].to_vec())).is_err() {
+    let mut bytes = vec![0; 64 << 10];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        if sender.send((Instant::now() + late, bytes[..count].to_vec())).is_err() {
             break;
         }
     }

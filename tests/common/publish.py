@@ -129,9 +129,9 @@ def changedump(order):
                 if told.path is not None:
                     inside = "resources/" + change.get("inside", change["path"])
                     if "text" in change:
-                        octets = change["text"].encode()
-                        packed.writestr(inside, octets)
-                        told.length, told.md5 = len(octets), md5(octets).hexdigest()
+                        data = change["text"].encode()
+                        packed.writestr(inside, data)
+                        told.length, told.md5 = len(data), md5(data).hexdigest()
                     else:
                         packed.write(told.path, inside)
                     told.path = "/" + inside

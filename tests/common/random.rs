@@ -22,7 +22,7 @@ impl Random {
         self.number() % bound
     }
 
-    /// `length` random octets.
+    /// `length` random bytes.
     pub fn bytes(&mut self, length: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(length + 8);
         while bytes.len() < length {

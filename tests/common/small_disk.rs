@@ -6,17 +6,17 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// A tmpfs of few octets, unmounted whatever a test does. Declare it before the mount that uses it.
+/// A tmpfs of few bytes, unmounted whatever a test does. Declare it before the mount that uses it.
 pub struct SmallDisk {
     folder: tempfile::TempDir,
 }
 
 impl SmallDisk {
-    /// An empty disk of so many octets.
-    pub fn of(octets: u64) -> SmallDisk {
+    /// An empty disk of so many bytes.
+    pub fn of(bytes: u64) -> SmallDisk {
         let folder = tempfile::Builder::new().prefix("resyncfs-disk-").tempdir().unwrap();
         let target = c_path(folder.path());
-        let options = CString::new(format!("size={octets},mode=700")).unwrap();
+        let options = CString::new(format!("size={bytes},mode=700")).unwrap();
         // SAFETY: all strings are NUL-terminated and outlive the call.
         let mounted =
             unsafe { libc::mount(c"tmpfs".as_ptr(), target.as_ptr(), c"tmpfs".as_ptr(), 0, options.as_ptr().cast()) };
@@ -29,7 +29,7 @@ impl SmallDisk {
         self.folder.path()
     }
 
-    /// Takes all room but `left` octets.
+    /// Takes all room but `left` bytes.
     pub fn fill(&self, left: u64) {
         let mut filler = File::create(self.filler()).unwrap();
         while filler.write_all(&[0x55; 4096]).is_ok() {}
@@ -42,7 +42,7 @@ impl SmallDisk {
         std::fs::remove_file(self.filler()).unwrap();
     }
 
-    /// Octets that are free now.
+    /// Bytes that are free now.
     pub fn free_space(&self) -> u64 {
         let path = c_path(self.path());
         // SAFETY: all zeros is a valid value of this plain structure.

@@ -1,6 +1,6 @@
 //! A Source on loopback that publishes what a test puts there, and lies when told to.
 //!
-//! Octets are written by hand on purpose: no HTTP library would send what broken servers send.
+//! Bytes are written by hand on purpose: no HTTP library would send what broken servers send.
 
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
@@ -57,11 +57,11 @@ impl Resource {
 pub enum Fault {
     /// This status, with these header lines (each ended by CRLF) and no body.
     Status(u16, String),
-    /// The body ends after so many octets and the connection is cut.
+    /// The body ends after so many bytes and the connection is cut.
     Cut(usize),
-    /// The whole answer says that the body has so many octets, and sends those of the real one, cut or padded.
+    /// The whole answer says that the body has so many bytes, and sends those of the real one, cut or padded.
     Length(usize),
-    /// These octets in place of the body, with a matching Content-Length.
+    /// These bytes in place of the body, with a matching Content-Length.
     Body(Vec<u8>),
     /// Ranges are ignored: 200 and the whole.
     NoRanges,
@@ -69,13 +69,13 @@ pub enum Fault {
     WrongRange,
     /// Another ETag than before.
     Etag(String),
-    /// `Content-Encoding: gzip` and gzip octets, asked for or not.
+    /// `Content-Encoding: gzip` and gzip bytes, asked for or not.
     Gzip,
     /// Nothing is sent for so long, then the connection is cut.
     StallHead(Duration),
-    /// So many octets of the body are sent, then nothing for so long, then the connection is cut.
+    /// So many bytes of the body are sent, then nothing for so long, then the connection is cut.
     StallBody(usize, Duration),
-    /// So many octets of the resource are sent, the rest when all is mended.
+    /// So many bytes of the resource are sent, the rest when all is mended.
     Held(usize),
     /// Each 16 KiB of the body takes so long.
     Slow(Duration),
@@ -359,7 +359,7 @@ impl Source {
                 format!("HTTP/1.1 416 Range Not Satisfiable\r\nContent-Range: bytes */{}\r\n", resource.bytes.len());
             return send(stream, &format!("{head}Content-Length: 0\r\n\r\n"), &[]);
         }
-        let (status, octets) = match range {
+        let (status, bytes) = match range {
             Some((first, last)) => {
                 let (told_first, told_last) =
                     if fault == Some(Fault::WrongRange) { (first + 1, last + 1) } else { (first, last) };
@@ -368,7 +368,7 @@ impl Source {
             }
             None => (200, 0..resource.bytes.len()),
         };
-        let mut body = Cow::Borrowed(&resource.bytes[octets]);
+        let mut body = Cow::Borrowed(&resource.bytes[bytes]);
         let told_length = match &fault {
             Some(Fault::Length(length)) => {
                 body.to_mut().resize(*length, b'!');
@@ -563,6 +563,6 @@ fn send(stream: &mut TcpStream, head: &str, body: &[u8]) -> Option<()> {
 }
 
 /// Lower-case hexadecimal.
-pub fn hex(octets: &[u8]) -> String {
-    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|octet| format!("{octet:02x}")).collect()
 }

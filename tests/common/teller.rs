@@ -191,7 +191,7 @@ pub struct Teller {
     from: Time,
     /// (from, until) of each closed list.
     closed: Vec<(Time, Time)>,
-    /// Names and octets of a Resource List that is not served yet.
+    /// Names and bytes of a Resource List that is not served yet.
     draft: Option<Vec<(String, String, Time)>>,
     /// Changes of `told` that somebody has certainly read.
     read: usize,
@@ -502,7 +502,7 @@ impl Teller {
         self.source.page(name, Resource { etag, headers, media_type, ..Resource::bare(document.into_bytes()) });
     }
 
-    /// The Resource List, or its parts and their index: name, octets and when it was written.
+    /// The Resource List, or its parts and their index: name, bytes and when it was written.
     fn resource_lists(&self, now: Time) -> Vec<(String, String, Time)> {
         let (base, parts) = (self.source.url(), self.telling.parts);
         let at = if self.telling.has_at { format!(" at=\"{}\"", self.spell(now)) } else { String::new() };

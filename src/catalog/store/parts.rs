@@ -8,7 +8,7 @@ pub fn push_digests(out: &mut Vec<u8>, digests: &[Digest]) {
     push_varint(out, digests.len() as u64);
     for digest in digests {
         out.push(digest.algorithm().number());
-        out.extend_from_slice(digest.octets());
+        out.extend_from_slice(digest.bytes());
     }
 }
 

@@ -36,7 +36,7 @@ impl ObjectKey {
                 text.push('-');
             }
         }
-        push_hex(&mut text, digest.octets());
+        push_hex(&mut text, digest.bytes());
         ObjectKey(text.into())
     }
 

@@ -18,11 +18,11 @@ pub(super) enum Tag<'t, 'x> {
 }
 
 impl<'t> Tag<'t, '_> {
-    /// Octets of name and attributes.
+    /// Bytes of name and attributes.
     pub fn len(self) -> usize {
         match self {
             Tag::Xml(element) => element.len(),
-            Tag::Plain(octets) => octets.len(),
+            Tag::Plain(bytes) => bytes.len(),
         }
     }
 
@@ -30,7 +30,7 @@ impl<'t> Tag<'t, '_> {
     pub fn attributes(self) -> &'t str {
         match self {
             Tag::Xml(element) => element.attributes_raw(),
-            Tag::Plain(octets) => octets.get(plain::NAME..).unwrap_or_default(),
+            Tag::Plain(bytes) => bytes.get(plain::NAME..).unwrap_or_default(),
         }
     }
 }
@@ -318,7 +318,7 @@ pub(super) fn read_uri(base: Option<&Uri>, raw: &str, notes: &mut Notes<'_>) -> 
     }
     let uri = Uri::resolve(base, raw)?;
     if uri.as_str() != raw {
-        // What ill-formed octets were replaced in is not the URI that was meant.
+        // What ill-formed bytes were replaced in is not the URI that was meant.
         if raw.contains('\u{fffd}') {
             return Err(UriError::Malformed(raw.to_owned()));
         }

@@ -9,10 +9,10 @@ const QUOTED: usize = 80;
 /// Why a document cannot be read (to its end).
 #[derive(Debug, thiserror::Error)]
 pub enum DocumentError {
-    /// Reading the octets failed, or they are damaged gzip.
+    /// Reading the bytes failed, or they are damaged gzip.
     #[error("reading the document failed")]
     Io(#[from] io::Error),
-    /// Not an octet, or nothing but blanks.
+    /// Not an byte, or nothing but blanks.
     #[error("the document is empty")]
     Empty,
     /// Neither XML nor a text of URLs: another text, or a package.
@@ -37,13 +37,13 @@ pub enum DocumentError {
     /// It ends before its root element does.
     #[error("the document is cut off at byte {position}")]
     Truncated {
-        /// Octets there are, after decompression.
+        /// Bytes there are, after decompression.
         position: u64,
     },
     /// Not well-formed.
     #[error("the document is not well-formed XML at byte {position}")]
     Syntax {
-        /// Octets before the fault, after decompression.
+        /// Bytes before the fault, after decompression.
         position: u64,
         /// The rule of XML.
         #[source]
@@ -58,7 +58,7 @@ pub enum DocumentError {
     /// One tag, text or comment is longer than the reader may hold.
     #[error("a tag or text at byte {position} is longer than {limit} bytes")]
     MarkupTooLong {
-        /// Octets before it, after decompression.
+        /// Bytes before it, after decompression.
         position: u64,
         /// The limit.
         limit: u64,
@@ -66,7 +66,7 @@ pub enum DocumentError {
     /// Elements nested deeper than `Limits::depth`.
     #[error("elements at byte {position} are nested more than {limit} deep")]
     TooDeep {
-        /// Octets before the innermost, after decompression.
+        /// Bytes before the innermost, after decompression.
         position: u64,
         /// The limit.
         limit: usize,

@@ -37,10 +37,10 @@ pub(super) enum Behind {
 }
 
 impl<R: BufRead> Events<R> {
-    /// Judges by the first octets whether this is XML, so that a package or a log file is not searched for a tag.
-    pub(super) fn new(octets: R, limits: Limits) -> Result<Events<R>, DocumentError> {
+    /// Judges by the first bytes whether this is XML, so that a package or a log file is not searched for a tag.
+    pub(super) fn new(bytes: R, limits: Limits) -> Result<Events<R>, DocumentError> {
         let of_input = |error| DocumentError::of_input(error, 0);
-        let mut input = Input::new(octets, limits.document).map_err(of_input)?;
+        let mut input = Input::new(bytes, limits.document).map_err(of_input)?;
         let front = input.fill_buf().map_err(of_input)?;
         let text = front.trim_ascii_start();
         if front.is_empty() {
@@ -88,7 +88,7 @@ impl<R: BufRead> Events<R> {
         }
     }
 
-    /// The next event within the root element, or before it. The end of the octets is an error.
+    /// The next event within the root element, or before it. The end of the bytes is an error.
     #[inline]
     pub(super) fn next(&mut self) -> Result<Event<'_>, DocumentError> {
         self.begin();
@@ -142,19 +142,19 @@ impl<R: BufRead> Events<R> {
         self.xml.get_ref().window()
     }
 
-    /// So many octets of the window, where they begin with a character and end with one of ASCII.
+    /// So many bytes of the window, where they begin with a character and end with one of ASCII.
     #[inline]
-    pub(super) fn text(&self, octets: usize) -> Option<&str> {
-        self.xml.get_ref().text(octets)
+    pub(super) fn text(&self, bytes: usize) -> Option<&str> {
+        self.xml.get_ref().text(bytes)
     }
 
-    /// Passes by so many octets of the window: whole elements, behind an end tag.
+    /// Passes by so many bytes of the window: whole elements, behind an end tag.
     #[inline]
-    pub(super) fn pass_by(&mut self, octets: usize) {
-        self.xml.stream().consume(octets);
+    pub(super) fn pass_by(&mut self, bytes: usize) {
+        self.xml.stream().consume(bytes);
     }
 
-    /// Octets read so far, after decompression.
+    /// Bytes read so far, after decompression.
     pub(super) fn position(&self) -> u64 {
         self.xml.buffer_position()
     }
@@ -169,7 +169,7 @@ impl<R: BufRead> Events<R> {
         self.xml.get_ref().unknown_encoding()
     }
 
-    /// How many ill-formed sequences of octets have been read as U+FFFD.
+    /// How many ill-formed sequences of bytes have been read as U+FFFD.
     pub(super) fn replaced(&self) -> u64 {
         self.xml.get_ref().replaced()
     }
@@ -198,7 +198,7 @@ fn document_error<R: BufRead>(
         (None, XmlError::Io(error)) => {
             DocumentError::of_input(io::Error::new(error.kind(), error), xml.buffer_position())
         }
-        // Markup that is not closed is found at the end of the octets alone.
+        // Markup that is not closed is found at the end of the bytes alone.
         (None, XmlError::Syntax(_)) if xml.get_mut().fill_buf().is_ok_and(<[u8]>::is_empty) => {
             DocumentError::Truncated { position: xml.buffer_position() }
         }

@@ -1,37 +1,37 @@
-//! Octets as they come to well-formed UTF-8: decompression, encodings, mending, and the bounds on both.
+//! Bytes as they come to well-formed UTF-8: decompression, encodings, mending, and the bounds on both.
 
 use crate::document::gunzip::{GZIP_MAGIC, Gunzip};
 use encoding_rs::{BIG5, EUC_KR, Encoding, GBK, REPLACEMENT as UNREADABLE, SHIFT_JIS, UTF_8, UTF_16BE, UTF_16LE};
 use encoding_rs_io::{DecodeReaderBytes, DecodeReaderBytesBuilder};
 use std::io::{self, BufRead, Chain, Cursor, Read};
 
-/// Octets looked at to tell compression and encoding: the longest XML declaration with room to spare.
+/// Bytes looked at to tell compression and encoding: the longest XML declaration with room to spare.
 const SNIFFED: usize = 512;
 
-/// Octets of text in the buffer.
+/// Bytes of text in the buffer.
 const CAPACITY: usize = 64 * 1024;
 
 const REPLACEMENT: &[u8] = "\u{fffd}".as_bytes();
 
-/// A reader whose first octets have been looked at and are handed out again.
+/// A reader whose first bytes have been looked at and are handed out again.
 type Sniffed<R> = Chain<Cursor<Vec<u8>>, R>;
 
 /// Which bound the input met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exceeded {
-    /// Octets of the whole document.
+    /// Bytes of the whole document.
     Document,
-    /// Octets between two events of the XML reader.
+    /// Bytes between two events of the XML reader.
     Markup,
 }
 
-/// Well-formed UTF-8 without BOM, whatever the octets were.
+/// Well-formed UTF-8 without BOM, whatever the bytes were.
 ///
 /// Its buffer is handed out in windows `start..end` that are known to be UTF-8, so that between two refills an event of
 /// the XML reader costs no more than an index.
 pub(super) struct Input<R> {
-    octets: Decoded<R>,
-    /// U+FFFD, which is handed out in place of what is ill-formed, then `CAPACITY` octets of text.
+    bytes: Decoded<R>,
+    /// U+FFFD, which is handed out in place of what is ill-formed, then `CAPACITY` bytes of text.
     buffer: Vec<u8>,
     start: usize,
     end: usize,
@@ -40,7 +40,7 @@ pub(super) struct Input<R> {
     filled: usize,
     /// There is nothing more to read.
     ended: bool,
-    /// Octets in all windows so far, the present one included.
+    /// Bytes in all windows so far, the present one included.
     handed_out: u64,
     /// `handed_out` never passes it.
     document_end: u64,
@@ -62,14 +62,14 @@ enum Inflated<R> {
 }
 
 impl<R: BufRead> Input<R> {
-    /// `document` bounds the octets after decompression.
-    pub(super) fn new(octets: R, document: u64) -> io::Result<Input<R>> {
-        let octets = sniff(octets)?;
-        let inflated = if octets.get_ref().0.get_ref().starts_with(&GZIP_MAGIC) {
+    /// `document` bounds the bytes after decompression.
+    pub(super) fn new(bytes: R, document: u64) -> io::Result<Input<R>> {
+        let bytes = sniff(bytes)?;
+        let inflated = if bytes.get_ref().0.get_ref().starts_with(&GZIP_MAGIC) {
             // What it holds is bounded where it is handed out.
-            Inflated::Gzip(Gunzip::new(octets, u64::MAX))
+            Inflated::Gzip(Gunzip::new(bytes, u64::MAX))
         } else {
-            Inflated::Plain(octets)
+            Inflated::Plain(bytes)
         };
         let mut text = sniff(inflated)?;
         let front = text.get_ref().0.get_ref();
@@ -77,7 +77,7 @@ impl<R: BufRead> Input<R> {
         let unknown = declared_encoding(front).filter(|label| encoding_of_label(label).is_none());
         let unknown_encoding = unknown.map(|label| String::from_utf8_lossy(label).into());
         text.get_mut().0.set_position(bom_length as u64);
-        let octets = if encoding == UTF_8 {
+        let bytes = if encoding == UTF_8 {
             Decoded::Utf8(text)
         } else {
             let decoder = DecodeReaderBytesBuilder::new()
@@ -90,7 +90,7 @@ impl<R: BufRead> Input<R> {
         let mut buffer = vec![0; REPLACEMENT.len() + CAPACITY];
         buffer[..REPLACEMENT.len()].copy_from_slice(REPLACEMENT);
         Ok(Input {
-            octets,
+            bytes,
             buffer,
             start: 0,
             end: 0,
@@ -108,7 +108,7 @@ impl<R: BufRead> Input<R> {
 }
 
 impl<R> Input<R> {
-    /// From here on `limit` octets, and no more than a buffer beyond, may be read before the next call.
+    /// From here on `limit` bytes, and no more than a buffer beyond, may be read before the next call.
     #[inline]
     pub(super) fn begin_markup(&mut self, limit: u64) {
         self.markup_end = self.handed_out.saturating_add(limit);
@@ -120,15 +120,15 @@ impl<R> Input<R> {
         self.buffer.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// So many octets of the window, where they begin with a character and end with one of ASCII.
+    /// So many bytes of the window, where they begin with a character and end with one of ASCII.
     #[inline]
-    pub(super) fn text(&self, octets: usize) -> Option<&str> {
-        let text = self.window().get(..octets)?;
+    pub(super) fn text(&self, bytes: usize) -> Option<&str> {
+        let text = self.window().get(..bytes)?;
         // A bound of the document may cut the window's last character.
         if text.first()? & 0xc0 == 0x80 || !text.last()?.is_ascii() {
             return None;
         }
-        // SAFETY: windows are parts of UTF-8 (`refill`), and this one begins with the first octet of a character and ends with one that is all of it.
+        // SAFETY: windows are parts of UTF-8 (`refill`), and this one begins with the first byte of a character and ends with one that is all of it.
         Some(unsafe { std::str::from_utf8_unchecked(text) })
     }
 
@@ -148,11 +148,11 @@ impl<R> Input<R> {
     }
 }
 
-/// Looks at the first octets, however few the reader gives at a time.
-fn sniff<R: Read>(mut octets: R) -> io::Result<Sniffed<R>> {
+/// Looks at the first bytes, however few the reader gives at a time.
+fn sniff<R: Read>(mut bytes: R) -> io::Result<Sniffed<R>> {
     let mut front = Vec::with_capacity(SNIFFED);
-    octets.by_ref().take(SNIFFED as u64).read_to_end(&mut front)?;
-    Ok(Cursor::new(front).chain(octets))
+    bytes.by_ref().take(SNIFFED as u64).read_to_end(&mut front)?;
+    Ok(Cursor::new(front).chain(bytes))
 }
 
 /// The encoding that the first bytes of a document show (XML 1.0, appendix F), and the length of the BOM.
@@ -165,7 +165,7 @@ fn encoding_of(front: &[u8]) -> (&'static Encoding, usize) {
         [0, first, 0, second, ..] if *first != 0 && *second != 0 => (UTF_16BE, 0),
         _ => {
             let declared = declared_encoding(front).and_then(encoding_of_label);
-            // What declares itself in single octets is not UTF-16, whatever it declares.
+            // What declares itself in single bytes is not UTF-16, whatever it declares.
             (declared.filter(|encoding| ![UTF_16LE, UTF_16BE].contains(encoding)).unwrap_or(UTF_8), 0)
         }
     }
@@ -219,13 +219,13 @@ impl<R: BufRead> Input<R> {
             self.buffer.copy_within(self.next..self.filled, REPLACEMENT.len());
             self.filled -= self.next - REPLACEMENT.len();
             self.next = REPLACEMENT.len();
-            let count = self.octets.read(&mut self.buffer[self.filled..])?;
+            let count = self.bytes.read(&mut self.buffer[self.filled..])?;
             self.filled += count;
             self.ended = count == 0;
         }
     }
 
-    /// Makes `length` octets from `start` the window, or as many as the bounds leave room for.
+    /// Makes `length` bytes from `start` the window, or as many as the bounds leave room for.
     fn hand_out(&mut self, start: usize, length: usize) -> io::Result<()> {
         let room = usize::try_from(self.document_end - self.handed_out).unwrap_or(usize::MAX);
         self.exceeded = if room == 0 {
@@ -276,8 +276,8 @@ impl<R: BufRead> Read for Input<R> {
 impl<R: BufRead> Read for Decoded<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         match self {
-            Decoded::Utf8(octets) => octets.read(out),
-            Decoded::Other(octets) => octets.read(out),
+            Decoded::Utf8(bytes) => bytes.read(out),
+            Decoded::Other(bytes) => bytes.read(out),
         }
     }
 }
@@ -285,8 +285,8 @@ impl<R: BufRead> Read for Decoded<R> {
 impl<R: BufRead> Read for Inflated<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         match self {
-            Inflated::Plain(octets) => octets.read(out),
-            Inflated::Gzip(octets) => octets.read(out),
+            Inflated::Plain(bytes) => bytes.read(out),
+            Inflated::Gzip(bytes) => bytes.read(out),
         }
     }
 }
@@ -295,8 +295,8 @@ impl<R: BufRead> Read for Inflated<R> {
 mod tests {
     use super::*;
 
-    fn filled(octets: &[u8], bound: u64) -> Input<&[u8]> {
-        let mut input = Input::new(octets, bound).unwrap();
+    fn filled(bytes: &[u8], bound: u64) -> Input<&[u8]> {
+        let mut input = Input::new(bytes, bound).unwrap();
         input.fill_buf().unwrap();
         input
     }
@@ -307,7 +307,7 @@ mod tests {
 
         assert_eq!(input.text(4), Some("aé>"));
         assert_eq!(input.text(1), Some("a"));
-        assert_eq!([0, 2, 3, 5].map(|octets| input.text(octets)), [None; 4]);
+        assert_eq!([0, 2, 3, 5].map(|bytes| input.text(bytes)), [None; 4]);
         input.consume(1);
         assert_eq!(input.text(3), Some("é>"));
         input.consume(1);

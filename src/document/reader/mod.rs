@@ -43,9 +43,9 @@ const LINKS_PER_TEXT: u64 = 16;
 /// Bounds on what a document may ask of this machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Octets after decompression.
+    /// Bytes after decompression.
     pub document: u64,
-    /// Octets of one element's text or one attribute.
+    /// Bytes of one element's text or one attribute.
     pub text: usize,
     /// Depth of nested elements.
     pub depth: usize,
@@ -68,7 +68,7 @@ impl Limits {
         (self.text as u64).saturating_mul(LINKS_PER_TEXT)
     }
 
-    /// Octets of one tag, comment or text.
+    /// Bytes of one tag, comment or text.
     fn markup(&self) -> u64 {
         (self.text as u64).saturating_mul(MARKUP_PER_TEXT)
     }
@@ -121,8 +121,8 @@ pub struct Reader<R> {
     bindings: Bindings,
     header: Header,
     header_metadata: Metadata,
-    /// Octets of the tags of the header's links.
-    header_link_octets: u64,
+    /// Bytes of the tags of the header's links.
+    header_link_bytes: u64,
     rules: DocumentRules,
     deviations: Deviations,
     /// Whether the prefixes stand for what [`plain`] takes them for.
@@ -164,7 +164,7 @@ impl<R: BufRead> Reader<R> {
             bindings: Bindings::default(),
             header,
             header_metadata: Metadata::default(),
-            header_link_octets: 0,
+            header_link_bytes: 0,
             rules: DocumentRules::default(),
             deviations: Deviations::default(),
             is_plain: false,
@@ -359,7 +359,7 @@ impl<R: BufRead> Reader<R> {
                         Context { base: self.base.as_ref(), bindings: &self.bindings, limits: &self.limits, notes };
                     if kind == Kind::Link {
                         let tag = Tag::Xml(&element);
-                        add_link(&mut self.header.links, &mut self.header_link_octets, tag, &mut context);
+                        add_link(&mut self.header.links, &mut self.header_link_bytes, tag, &mut context);
                     } else {
                         // What was not understood has been noted; the rest stays.
                         let _ = self.header_metadata.read(Tag::Xml(&element), &mut context);

@@ -2,7 +2,7 @@
 //!
 //! Plain is a `<url>` whose elements have no prefix but `rs`, declare nothing, are closed as they were opened and hold
 //! neither references nor comments, and whose attributes stand in double quotes. An entry that is anything else, or of which
-//! the end is not in memory yet, is left to the XML reader from its first octet on. So both read every entry the same.
+//! the end is not in memory yet, is left to the XML reader from its first byte on. So both read every entry the same.
 
 use super::namespace::Kind;
 use memchr::{memchr, memchr2};
@@ -19,11 +19,11 @@ pub(super) struct Part {
     pub place: Range<usize>,
 }
 
-/// Octets of `rs:md` and `rs:ln`.
+/// Bytes of `rs:md` and `rs:ln`.
 pub(super) const NAME: usize = 5;
 
 /// Finds the elements of the plain entry that `window` begins with, after blanks, and answers where it ends. No text or
-/// attribute has more than `limit` octets.
+/// attribute has more than `limit` bytes.
 pub(super) fn find(window: &[u8], limit: usize, parts: &mut Vec<Part>) -> Option<usize> {
     parts.clear();
     let mut at = behind(window, behind_blanks(window, 0), b"<url>")?;
@@ -71,13 +71,13 @@ fn behind(window: &[u8], at: usize, expected: &[u8]) -> Option<usize> {
 }
 
 #[inline]
-fn is_blank(octet: u8) -> bool {
-    matches!(octet, b' ' | b'\n' | b'\r' | b'\t')
+fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\n' | b'\r' | b'\t')
 }
 
 #[inline]
 fn behind_blanks(window: &[u8], mut at: usize) -> usize {
-    while window.get(at).is_some_and(|octet| is_blank(*octet)) {
+    while window.get(at).is_some_and(|byte| is_blank(*byte)) {
         at += 1;
     }
     at
@@ -109,12 +109,12 @@ fn end_of_attributes(window: &[u8], mut at: usize, limit: usize) -> Option<usize
 }
 
 /// Names and values of attributes that [`find`] has found plain.
-pub(super) fn attributes(mut octets: &str) -> impl Iterator<Item = (&str, &str)> {
+pub(super) fn attributes(mut bytes: &str) -> impl Iterator<Item = (&str, &str)> {
     std::iter::from_fn(move || {
-        let opened = memchr(b'"', octets.as_bytes())?;
-        let (name, rest) = (octets.get(..opened)?, octets.get(opened + 1..)?);
+        let opened = memchr(b'"', bytes.as_bytes())?;
+        let (name, rest) = (bytes.get(..opened)?, bytes.get(opened + 1..)?);
         let closed = memchr(b'"', rest.as_bytes())?;
-        octets = rest.get(closed + 1..)?;
+        bytes = rest.get(closed + 1..)?;
         Some((name.strip_suffix('=')?.trim_ascii_start(), rest.get(..closed)?))
     })
 }

@@ -6,7 +6,7 @@ mod tests;
 use super::without_userinfo;
 
 /// An absolute `http` or `https` URI, normalised (RFC 3986 6.2.2 and 6.2.3: lower-case scheme and host, default port
-/// dropped, dot segments removed, escapes upper-case, unreserved octets unescaped, forbidden octets escaped), without
+/// dropped, dot segments removed, escapes upper-case, unreserved bytes unescaped, forbidden bytes escaped), without
 /// fragment and userinfo. Hosts are written as clients look them up: IDNA in ASCII, IPv4 in four decimal numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Uri(Box<str>);
@@ -101,7 +101,7 @@ impl std::fmt::Display for Uri {
 pub(super) struct Flaws {
     /// It has no scheme.
     pub relative: bool,
-    /// Octets that RFC 3986 wants percent-encoded are not: blanks, non-ASCII, brackets, quotes.
+    /// Bytes that RFC 3986 wants percent-encoded are not: blanks, non-ASCII, brackets, quotes.
     pub unescaped: bool,
     /// A `%` that two hex digits do not follow.
     pub bad_escape: bool,
@@ -133,18 +133,18 @@ const RESERVED: u8 = 2;
 /// Stands unescaped in a query alone, or divides segments: `/` and `?`.
 const QUERY: u8 = 3;
 
-/// What RFC 3986 says of each octet in paths and queries.
+/// What RFC 3986 says of each byte in paths and queries.
 static CLASSES: [u8; 256] = {
     let mut classes = [FORBIDDEN; 256];
-    let mut octet = 0;
-    while octet < 256 {
-        classes[octet] = match octet as u8 {
+    let mut byte = 0;
+    while byte < 256 {
+        classes[byte] = match byte as u8 {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => UNRESERVED,
             b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' | b':' | b'@' => RESERVED,
             b'/' | b'?' => QUERY,
             _ => FORBIDDEN,
         };
-        octet += 1;
+        byte += 1;
     }
     classes
 };
@@ -152,19 +152,19 @@ static CLASSES: [u8; 256] = {
 /// What needs no second look in a path or query of normal form.
 static PLAIN: [bool; 256] = {
     let mut plain = [false; 256];
-    let mut octet = 0;
-    while octet < 256 {
-        plain[octet] = CLASSES[octet] != FORBIDDEN && octet as u8 != b'.' && octet as u8 != b'?';
-        octet += 1;
+    let mut byte = 0;
+    while byte < 256 {
+        plain[byte] = CLASSES[byte] != FORBIDDEN && byte as u8 != b'.' && byte as u8 != b'?';
+        byte += 1;
     }
     plain
 };
 
-fn class(octet: u8) -> u8 {
-    CLASSES[usize::from(octet)]
+fn class(byte: u8) -> u8 {
+    CLASSES[usize::from(byte)]
 }
 
-/// The octet that an escape at the front of `text` stands for.
+/// The byte that an escape at the front of `text` stands for.
 fn escaped(text: &[u8]) -> Option<u8> {
     match text {
         [b'%', high, low, ..] => {
@@ -237,18 +237,18 @@ fn is_ipv4(host: &[u8]) -> bool {
 fn is_plain_host(host: &[u8]) -> bool {
     let mut before = b'.';
     let mut numeric_label = true;
-    for &octet in host {
-        match octet {
+    for &byte in host {
+        match byte {
             b'.' => {}
             // Two hyphens may be those of `xn--`.
-            b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' if octet != b'-' || before != b'-' => {
+            b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' if byte != b'-' || before != b'-' => {
                 if before == b'.' {
-                    numeric_label = octet.is_ascii_digit();
+                    numeric_label = byte.is_ascii_digit();
                 }
             }
             _ => return false,
         }
-        before = octet;
+        before = byte;
     }
     !numeric_label
 }
@@ -258,11 +258,11 @@ fn is_normal_path(path: &[u8]) -> bool {
     let mut in_query = false;
     let mut rest = path;
     let mut before = b'/';
-    while let Some(special) = rest.iter().position(|octet| !PLAIN[usize::from(*octet)]) {
-        let octet = rest[special];
+    while let Some(special) = rest.iter().position(|byte| !PLAIN[usize::from(*byte)]) {
+        let byte = rest[special];
         before = if special > 0 { rest[special - 1] } else { before };
         rest = &rest[special..];
-        let length = match octet {
+        let length = match byte {
             b'.' if before == b'/' && !in_query => return false,
             b'.' => 1,
             b'?' => {
@@ -271,14 +271,14 @@ fn is_normal_path(path: &[u8]) -> bool {
             }
             _ => {
                 let upper_case = rest.iter().take(3).all(|b| !b.is_ascii_lowercase());
-                let reserved = escaped(rest).is_some_and(|octet| class(octet) != UNRESERVED);
+                let reserved = escaped(rest).is_some_and(|byte| class(byte) != UNRESERVED);
                 if !upper_case || !reserved {
                     return false;
                 }
                 3
             }
         };
-        before = octet;
+        before = byte;
         rest = &rest[length..];
     }
     true
@@ -409,35 +409,35 @@ fn push_query(out: &mut String, query: Option<&str>) {
     }
 }
 
-/// Appends `raw` with escapes in normal form and every octet beyond class `widest` escaped.
+/// Appends `raw` with escapes in normal form and every byte beyond class `widest` escaped.
 fn push_escaped(out: &mut String, raw: &str, widest: u8) {
     let raw = raw.as_bytes();
     let mut position = 0;
-    while let Some(&octet) = raw.get(position) {
+    while let Some(&byte) = raw.get(position) {
         position += 1;
-        let class_of_octet = class(octet);
-        if class_of_octet != FORBIDDEN && class_of_octet <= widest {
-            out.push(char::from(octet));
+        let class_of_byte = class(byte);
+        if class_of_byte != FORBIDDEN && class_of_byte <= widest {
+            out.push(char::from(byte));
             continue;
         }
         match escaped(&raw[position - 1..]) {
-            Some(octet) => {
+            Some(byte) => {
                 position += 2;
-                if class(octet) == UNRESERVED {
-                    out.push(char::from(octet));
+                if class(byte) == UNRESERVED {
+                    out.push(char::from(byte));
                 } else {
-                    push_escape(out, octet);
+                    push_escape(out, byte);
                 }
             }
             // A `%` that escapes nothing stands for itself.
-            None => push_escape(out, octet),
+            None => push_escape(out, byte),
         }
     }
 }
 
-fn push_escape(out: &mut String, octet: u8) {
+fn push_escape(out: &mut String, byte: u8) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     out.push('%');
-    out.push(char::from(DIGITS[usize::from(octet >> 4)]));
-    out.push(char::from(DIGITS[usize::from(octet & 15)]));
+    out.push(char::from(DIGITS[usize::from(byte >> 4)]));
+    out.push(char::from(DIGITS[usize::from(byte & 15)]));
 }

@@ -68,7 +68,7 @@ fn name_of_links(relation: &str) -> String {
 }
 
 fn hex(digest: &Digest) -> String {
-    digest.octets().iter().map(|byte| format!("{byte:02x}")).collect()
+    digest.bytes().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

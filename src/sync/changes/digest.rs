@@ -53,6 +53,6 @@ fn push_hashes(bytes: &mut Vec<u8>, hashes: &[Digest]) {
     push_number(bytes, Some(hashes.len() as u64));
     for hash in hashes {
         push_text(bytes, Some(hash.algorithm().name()));
-        bytes.extend_from_slice(hash.octets());
+        bytes.extend_from_slice(hash.bytes());
     }
 }

@@ -200,7 +200,7 @@ pub fn thousand_readers() -> Vec<Row> {
 
 const OBJECTS: u64 = 1_000_000;
 
-/// Octets of each object.
+/// Bytes of each object.
 const SIZE: u64 = 100;
 
 fn object(number: u64) -> Vec<u8> {
@@ -246,7 +246,7 @@ pub fn million_objects() -> Vec<Row> {
     let (took, filled) = time(|| fill(&disk, 0..objects));
     if filled > 0 {
         rows.push(Row::bound(
-            &format!("{filled} objects of {SIZE} octets kept"),
+            &format!("{filled} objects of {SIZE} bytes kept"),
             format!("{:.0} us each", took.as_secs_f64() * 1e6 / filled as f64),
             "<= 1 ms each",
             took.as_secs_f64() / filled as f64 <= 0.001,
@@ -263,12 +263,12 @@ pub fn million_objects() -> Vec<Row> {
     rows.push(Row::bound(
         &format!("the index of {} objects", usage.objects),
         format!(
-            "{:.0} octets each on disk, {} of memory in all, {shards} folders of {} objects",
+            "{:.0} bytes each on disk, {} of memory in all, {shards} folders of {} objects",
             index as f64 / usage.objects as f64,
             megabytes(grown),
             usage.objects / shards.max(1) as u64
         ),
-        "<= 600 octets each on disk, <= 32 MB of memory",
+        "<= 600 bytes each on disk, <= 32 MB of memory",
         index <= 600 * usage.objects && grown <= 32 << 20,
     ));
 

@@ -152,20 +152,20 @@ impl Scene {
         mounted
     }
 
-    /// Octets of the catalog: (of all pages that are in use, allocated on disk).
-    fn catalog_octets(&self) -> (u64, u64) {
+    /// Bytes of the catalog: (of all pages that are in use, allocated on disk).
+    fn catalog_bytes(&self) -> (u64, u64) {
         let (mut live, mut on_disk) = (0, 0);
         for file in catalog_files(&self.cache) {
             on_disk += file.metadata().map_or(0, |metadata| metadata.blocks() * 512);
             if file.ends_with("data.mdb") && !file.to_string_lossy().contains("/catalog/tmp/") {
-                live += live_octets(file.parent().unwrap());
+                live += live_bytes(file.parent().unwrap());
             }
         }
         (live, on_disk)
     }
 
-    fn each(&self, octets: u64) -> f64 {
-        octets as f64 / self.resources as f64
+    fn each(&self, bytes: u64) -> f64 {
+        bytes as f64 / self.resources as f64
     }
 }
 
@@ -183,13 +183,13 @@ fn catalog_files(cache: &Path) -> Vec<PathBuf> {
     catalogs.flat_map(|catalog| std::panic::catch_unwind(|| files(&catalog)).unwrap_or_default()).collect()
 }
 
-/// Octets of the pages that hold tables.
-fn live_octets(environment: &Path) -> u64 {
+/// Bytes of the pages that hold tables.
+fn live_bytes(environment: &Path) -> u64 {
     let mut options = heed::EnvOpenOptions::new().read_txn_without_tls();
     options.map_size(1 << 38).max_dbs(16);
     // SAFETY: it is read alone, and by LMDB's own locks.
     let env = unsafe { options.flags(heed::EnvFlags::READ_ONLY).open(environment) }.unwrap();
-    let mut octets = 0;
+    let mut bytes = 0;
     for table in ["entries", "names", "inodes", "orphans", "displaced", "journal", "held", "meta"] {
         let txn = env.read_txn().unwrap();
         let opened = env.open_databases_and_commit(txn, |opener, txn| {
@@ -198,10 +198,10 @@ fn live_octets(environment: &Path) -> u64 {
         });
         if let Some(table) = opened.unwrap().commit().flatten() {
             let stat = table.stat(&env.read_txn().unwrap()).unwrap();
-            octets += (stat.branch_pages + stat.leaf_pages + stat.overflow_pages) as u64 * u64::from(stat.page_size);
+            bytes += (stat.branch_pages + stat.leaf_pages + stat.overflow_pages) as u64 * u64::from(stat.page_size);
         }
     }
-    octets
+    bytes
 }
 
 /// Every event of every document, from the disk (the page cache) as it comes: the limit of what any program must do.
@@ -224,7 +224,7 @@ const LOADS: usize = 3;
 
 fn load(scene: &Scene) -> Vec<Row> {
     let documents = scene.source.documents();
-    let octets: u64 = documents.iter().map(|document| document.metadata().unwrap().len()).sum();
+    let bytes: u64 = documents.iter().map(|document| document.metadata().unwrap().len()).sum();
     let (mut bare, mut first, mut peak) = (Vec::new(), Vec::new(), 0);
     let mounted = scene.prepared();
     for round in 0..LOADS {
@@ -241,7 +241,7 @@ fn load(scene: &Scene) -> Vec<Row> {
         peak = peak.max(watch.peak());
     }
     let tidied = tidied(&mounted);
-    let (live, on_disk) = scene.catalog_octets();
+    let (live, on_disk) = scene.catalog_bytes();
     let slowest = percentile(&mut first, 100).as_secs_f64();
     let (bare, first) = (percentile(&mut bare, 50), percentile(&mut first, 50));
     scene.note("first mount, a resource", first, scene.resources);
@@ -252,7 +252,7 @@ fn load(scene: &Scene) -> Vec<Row> {
                 "first mount of {} resources in {} documents ({})",
                 scene.resources,
                 documents.len(),
-                megabytes(octets)
+                megabytes(bytes)
             ),
             measured: format!("{first:.1} s, slowest {slowest:.1} s"),
             peer: format!("bare quick-xml {bare:.1} s"),
@@ -398,7 +398,7 @@ struct Refreshed {
     peak: u64,
     /// Of lookups of names that are not there.
     lookups: Vec<Duration>,
-    /// The most octets that the catalog's files took.
+    /// The most bytes that the catalog's files took.
     disk: u64,
 }
 
@@ -422,11 +422,11 @@ fn refreshed(scene: &Scene, mounted: &Mounted) -> Refreshed {
         });
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                let octets = catalog_files(&scene.cache)
+                let bytes = catalog_files(&scene.cache)
                     .iter()
                     .map(|file| file.metadata().map_or(0, |metadata| metadata.blocks() * 512))
                     .sum();
-                disk.fetch_max(octets, Ordering::Relaxed);
+                disk.fetch_max(bytes, Ordering::Relaxed);
                 std::thread::sleep(Duration::from_millis(100));
             }
         });
@@ -581,7 +581,7 @@ fn killed(scene: &Scene) -> Vec<Row> {
 
 fn everything(scene: &Scene) -> Vec<Row> {
     let mounted = scene.mounted();
-    let (_, before) = scene.catalog_octets();
+    let (_, before) = scene.catalog_bytes();
     scene.source.change_everything();
     let (bare, _) = time(|| bare_read(&scene.source.documents()));
     let mut refreshed = refreshed(scene, &mounted);
@@ -596,7 +596,7 @@ fn everything(scene: &Scene) -> Vec<Row> {
 
     let watch = MemoryWatch::of_process_with(&mounted.path());
     let tidied = tidied(&mounted);
-    let (live, on_disk) = scene.catalog_octets();
+    let (live, on_disk) = scene.catalog_bytes();
     let revision = || mounted.said().matches("copied without its holes").count();
     let (took, bare) = (refreshed.took.as_secs_f64(), bare.as_secs_f64());
     scene.note("a refresh that changes everything, a resource", refreshed.took, scene.resources);

@@ -32,9 +32,9 @@ impl Document {
     }
 }
 
-fn read_with(octets: &[u8], limits: Limits) -> Result<Document, DocumentError> {
+fn read_with(bytes: &[u8], limits: Limits) -> Result<Document, DocumentError> {
     let base = Uri::parse("http://example.com/dataset1/list.xml").unwrap();
-    let mut reader = Reader::new(octets, Some(base), limits)?;
+    let mut reader = Reader::new(bytes, Some(base), limits)?;
     let mut entries = Vec::new();
     while let Some(entry) = reader.next_entry()? {
         entries.push(entry);
@@ -43,12 +43,12 @@ fn read_with(octets: &[u8], limits: Limits) -> Result<Document, DocumentError> {
     Ok(Document { header: reader.header().clone(), entries, deviations: reader.deviations().clone() })
 }
 
-fn read(octets: impl AsRef<[u8]>) -> Document {
-    read_with(octets.as_ref(), Limits::default()).unwrap()
+fn read(bytes: impl AsRef<[u8]>) -> Document {
+    read_with(bytes.as_ref(), Limits::default()).unwrap()
 }
 
-fn failure(octets: impl AsRef<[u8]>) -> DocumentError {
-    read_with(octets.as_ref(), Limits::default()).unwrap_err()
+fn failure(bytes: impl AsRef<[u8]>) -> DocumentError {
+    read_with(bytes.as_ref(), Limits::default()).unwrap_err()
 }
 
 /// A `<urlset>` with the usual prefixes around `content`.
@@ -65,9 +65,9 @@ fn time(raw: &str) -> Option<Timestamp> {
     Some(Timestamp::parse(raw).unwrap())
 }
 
-fn gzip(octets: &[u8]) -> Vec<u8> {
+fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    encoder.write_all(octets).unwrap();
+    encoder.write_all(bytes).unwrap();
     encoder.finish().unwrap()
 }
 

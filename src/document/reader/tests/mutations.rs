@@ -1,21 +1,21 @@
-//! Octets that nobody meant to publish: an answer or an error, never a panic.
+//! Bytes that nobody meant to publish: an answer or an error, never a panic.
 
 use super::*;
 use proptest::prelude::*;
 
-/// Reads octets that may be anything under tight limits, in one piece and in small ones: the answer is the same.
-fn survive(octets: &[u8]) {
-    let in_pieces = std::io::BufReader::with_capacity(7, octets);
-    assert_eq!(outcome(octets), outcome(in_pieces));
+/// Reads bytes that may be anything under tight limits, in one piece and in small ones: the answer is the same.
+fn survive(bytes: &[u8]) {
+    let in_pieces = std::io::BufReader::with_capacity(7, bytes);
+    assert_eq!(outcome(bytes), outcome(in_pieces));
 }
 
 /// The entries read, and the error if one ended it.
-fn outcome(octets: impl std::io::BufRead) -> (Vec<Entry>, Option<String>) {
+fn outcome(bytes: impl std::io::BufRead) -> (Vec<Entry>, Option<String>) {
     let limits = Limits { document: 1 << 16, text: 256, depth: 8, links: 4 };
     let base = Uri::parse("http://example.com/").unwrap();
     let mut entries = Vec::new();
     let read = || {
-        let mut reader = Reader::new(octets, Some(base), limits)?;
+        let mut reader = Reader::new(bytes, Some(base), limits)?;
         while let Some(entry) = reader.next_entry()? {
             assert!(entry.links.len() <= limits.links);
             assert_eq!(Uri::parse(entry.loc.as_str()).as_ref(), Ok(&entry.loc));
@@ -42,10 +42,10 @@ proptest! {
     #![proptest_config(crate::document::fixed_cases(500))]
 
     #[test]
-    fn arbitrary_octets(octets in prop::collection::vec(any::<u8>(), 0..400)) {
-        survive(&octets);
-        survive(&gzip(&octets));
-        survive(&[b"<urlset><url><loc>", &octets[..]].concat());
+    fn arbitrary_bytes(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        survive(&bytes);
+        survive(&gzip(&bytes));
+        survive(&[b"<urlset><url><loc>", &bytes[..]].concat());
     }
 
     #[test]
@@ -54,17 +54,17 @@ proptest! {
         cut in any::<prop::sample::Index>(),
         copied in any::<prop::sample::Index>(),
     ) {
-        let mut octets = rich();
-        for (place, octet) in changes {
-            let place = place.index(octets.len());
-            octets[place] = octet;
+        let mut bytes = rich();
+        for (place, byte) in changes {
+            let place = place.index(bytes.len());
+            bytes[place] = byte;
         }
-        survive(&octets);
-        let (cut, copied) = (cut.index(octets.len()), copied.index(octets.len()));
-        let mut spliced = octets[..cut].to_vec();
-        spliced.extend_from_slice(&octets[copied..]);
+        survive(&bytes);
+        let (cut, copied) = (cut.index(bytes.len()), copied.index(bytes.len()));
+        let mut spliced = bytes[..cut].to_vec();
+        spliced.extend_from_slice(&bytes[copied..]);
         survive(&spliced);
-        survive(&gzip(&octets)[..cut.min(60)]);
+        survive(&gzip(&bytes)[..cut.min(60)]);
     }
 }
 
@@ -128,12 +128,12 @@ proptest! {
     fn plain_entries_are_read_as_by_the_xml_reader(entries in entries(), change in any::<bool>()) {
         let header = if change { r#"<rs:md capability="changelist" from="2013-01-02T00:00:00Z"/>"# } else { "" };
         // What is sniffed at comes in one piece: everything of interest stands behind it.
-        let octets = urlset(&format!("<!--{}-->{header}{entries}", " ".repeat(600)));
+        let bytes = urlset(&format!("<!--{}-->{header}{entries}", " ".repeat(600)));
         let limits = Limits { text: 60, ..Limits::default() };
-        let all = |octets: &mut dyn std::io::BufRead| {
+        let all = |bytes: &mut dyn std::io::BufRead| {
             let base = Uri::parse("http://example.com/").unwrap();
             let mut entries = Vec::new();
-            let mut reader = Reader::new(octets, Some(base), limits).map_err(|error| format!("{error:?}"))?;
+            let mut reader = Reader::new(bytes, Some(base), limits).map_err(|error| format!("{error:?}"))?;
             let error = loop {
                 match reader.next_entry() {
                     Ok(Some(entry)) => entries.push(entry),
@@ -145,7 +145,7 @@ proptest! {
             Ok::<_, String>((entries, error, begun, skipped, format!("{:?}", reader.deviations()), reader.events.position()))
         };
         // No entry is whole in memory: nothing is plain.
-        let slowly = all(&mut std::io::BufReader::with_capacity(3, octets.as_bytes()));
-        prop_assert_eq!(all(&mut octets.as_bytes()), slowly);
+        let slowly = all(&mut std::io::BufReader::with_capacity(3, bytes.as_bytes()));
+        prop_assert_eq!(all(&mut bytes.as_bytes()), slowly);
     }
 }

@@ -199,11 +199,11 @@ fn bom_and_utf16_and_iso_8859_1() {
     let xml = |encoding: &str| {
         format!(r#"<?xml version="1.0" encoding="{encoding}"?><urlset xmlns="{SITEMAP}">{}</urlset>"#, url("é"))
     };
-    let utf16 = |to_octets: fn(u16) -> [u8; 2], bom: &str| -> Vec<u8> {
-        (bom.to_owned() + &xml("UTF-16")).encode_utf16().flat_map(to_octets).collect()
+    let utf16 = |to_bytes: fn(u16) -> [u8; 2], bom: &str| -> Vec<u8> {
+        (bom.to_owned() + &xml("UTF-16")).encode_utf16().flat_map(to_bytes).collect()
     };
     let latin1: Vec<u8> = xml("ISO-8859-1").chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect();
-    for octets in [
+    for bytes in [
         xml("UTF-8").into_bytes(),
         xml("utf-16").into_bytes(),
         xml("no-such-encoding").into_bytes(),
@@ -214,8 +214,8 @@ fn bom_and_utf16_and_iso_8859_1() {
         utf16(u16::to_be_bytes, ""),
         latin1,
     ] {
-        let document = read(&octets);
-        assert_eq!(document.locs(), ["http://example.com/%C3%A9"], "{:?}", &octets[..60]);
+        let document = read(&bytes);
+        assert_eq!(document.locs(), ["http://example.com/%C3%A9"], "{:?}", &bytes[..60]);
     }
 }
 
@@ -418,8 +418,8 @@ fn web_pages_and_others_are_known_by_their_root() {
 
 #[test]
 fn what_is_not_xml_is_quoted() {
-    for (octets, expected) in [(&b"{\"error\": 1}"[..], "{\"error\": 1}"), (b"PK\x03\x04", "PK\u{3}\u{4}")] {
-        let DocumentError::NotXml { seen } = failure(octets) else { panic!("{octets:?}") };
+    for (bytes, expected) in [(&b"{\"error\": 1}"[..], "{\"error\": 1}"), (b"PK\x03\x04", "PK\u{3}\u{4}")] {
+        let DocumentError::NotXml { seen } = failure(bytes) else { panic!("{bytes:?}") };
         assert_eq!(seen, expected);
     }
     assert!(matches!(failure(vec![0xff; 1 << 20]), DocumentError::NotXml { .. }));
@@ -427,20 +427,20 @@ fn what_is_not_xml_is_quoted() {
 
 #[test]
 fn empty_bodies_are_called_empty() {
-    for octets in ["", "  \n", "\u{feff}", "\u{feff} "] {
-        assert!(matches!(failure(octets), DocumentError::Empty), "{octets:?}");
+    for bytes in ["", "  \n", "\u{feff}", "\u{feff} "] {
+        assert!(matches!(failure(bytes), DocumentError::Empty), "{bytes:?}");
     }
     assert!(matches!(failure(gzip(b"")), DocumentError::Empty));
 }
 
 #[test]
 fn ill_formed_utf8_costs_its_entry_alone() {
-    let mut octets = urlset(&url("a")).into_bytes();
-    let end = octets.len() - "</urlset>".len();
+    let mut bytes = urlset(&url("a")).into_bytes();
+    let end = bytes.len() - "</urlset>".len();
     let bad =
         b"<url><loc>http://example.com/\xe9t\xe9</loc></url><url><loc>http://example.com/b</loc><x>\xff</x></url>";
-    octets.splice(end..end, bad.iter().copied());
-    let document = read(octets);
+    bytes.splice(end..end, bad.iter().copied());
+    let document = read(bytes);
     assert_eq!(document.locs(), ["http://example.com/a", "http://example.com/b"]);
     assert_eq!(document.deviations.count(Rule::IllFormedEncoding), 2);
     assert_eq!(document.deviations.count(Rule::LocMalformed), 1);
@@ -487,8 +487,8 @@ fn a_failing_input_is_an_error() {
         }
     }
     let front = urlset(&url("a"));
-    let octets = std::io::Read::chain(&front.as_bytes()[..front.len() - 9], Broken);
-    let error = Reader::new(std::io::BufReader::new(octets), None, Limits::default())
+    let bytes = std::io::Read::chain(&front.as_bytes()[..front.len() - 9], Broken);
+    let error = Reader::new(std::io::BufReader::new(bytes), None, Limits::default())
         .and_then(|mut reader| reader.next_entry().and_then(|_| reader.next_entry()))
         .unwrap_err();
     assert!(matches!(error, DocumentError::Io(_)));
