@@ -81,7 +81,7 @@ pub(super) fn losses(
     Losses { present, coming: new, sets: coming.into_iter().map(counts).collect(), departures }
 }
 
-/// Combinations of sets that are told apart.
+/// Combinations of sets that are counted separately.
 const MOST_COMBINATIONS: usize = 4096;
 
 /// Counts what leaves the same sets together. Past [`MOST_COMBINATIONS`] it counts set by set: the loss of each set is exact still, and that
@@ -126,19 +126,19 @@ mod tests {
         }
         let losses = Losses { present: 100, departures: departures.into_vec(), ..Losses::default() };
         let of = |sets: &[u32]| losses.holding(&Held::Of(sets.iter().copied().map(set).collect()));
-        let told = |losses: &Losses| {
+        let counts = |losses: &Losses| {
             let by_set: Vec<_> = losses.going_by_set().into_iter().map(|(set, files)| (set.0, files)).collect();
             (losses.going(), by_set)
         };
 
-        assert_eq!(told(&losses), (8, vec![(1, 14), (2, 26), (3, 11)]));
-        assert_eq!(told(&of(&[1])), (5, vec![(2, 26), (3, 11)]));
-        assert_eq!(told(&of(&[2])), (0, vec![(1, 14), (3, 11)]));
-        assert_eq!(told(&of(&[1]).holding(&Held::Of([set(2)].into()))), (0, vec![(3, 11)]));
+        assert_eq!(counts(&losses), (8, vec![(1, 14), (2, 26), (3, 11)]));
+        assert_eq!(counts(&of(&[1])), (5, vec![(2, 26), (3, 11)]));
+        assert_eq!(counts(&of(&[2])), (0, vec![(1, 14), (3, 11)]));
+        assert_eq!(counts(&of(&[1]).holding(&Held::Of([set(2)].into()))), (0, vec![(3, 11)]));
         assert_eq!(of(&[1, 2]), of(&[1]).holding(&Held::Of([set(2)].into())));
         assert_eq!(of(&[4]), losses);
         assert_eq!(losses.holding(&Held::Nothing), losses);
-        assert_eq!(told(&losses.holding(&Held::All)), (0, vec![]));
+        assert_eq!(counts(&losses.holding(&Held::All)), (0, vec![]));
     }
 
     #[test]

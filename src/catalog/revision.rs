@@ -44,7 +44,7 @@ impl<'o> Before<'o> {
         naming: &Naming,
     ) -> Result<bool, CatalogError> {
         if self.has_naming(naming) && known.uri.is_none() == new.uri.is_none() {
-            // One name and one naming: where the path gives the URI, it is one path, so the scheme tells.
+            // One name and one naming: where the path gives the URI, it is one path, so the scheme decides.
             return Ok((known.https, known.uri) == (new.https, new.uri));
         }
         let sense = || damaged("resource", path);

@@ -3,7 +3,7 @@
 use super::args::Options;
 use super::progress::{Progress, Work};
 use super::render::{Clock, count, printable_value, size, thousands};
-use super::{CliError, Exit, ask, tell};
+use super::{CliError, Exit, ask, write_stdout};
 use crate::content::verify::Checked;
 use crate::mount::cache_inventory::{CacheFolder, Cleared, Listing, Which};
 use crate::mount::identity::default_cache;
@@ -176,5 +176,5 @@ fn sentence(cleared: &Cleared) -> String {
 }
 
 fn print(text: &str) -> Result<(), CliError> {
-    tell(&format!("{text}\n")).map_err(|cause| CliError::of(Exit::Failure, &cause))
+    write_stdout(&format!("{text}\n")).map_err(|cause| CliError::of(Exit::Failure, &cause))
 }

@@ -1,6 +1,6 @@
 //! `resyncfs completions`: the script by which a shell completes commands and options.
 
-use super::{CliError, Exit, command, tell};
+use super::{CliError, Exit, command, write_stdout};
 use clap_complete::Shell;
 
 /// Print the completions of a shell, such as: resyncfs completions bash > ~/.local/share/bash-completion/completions/resyncfs
@@ -14,6 +14,6 @@ pub struct CompletionsArgs {
 pub fn run(args: CompletionsArgs) -> Result<u8, CliError> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command(), "resyncfs", &mut script);
-    tell(&String::from_utf8_lossy(&script)).map_err(|cause| CliError::of(Exit::Failure, &cause))?;
+    write_stdout(&String::from_utf8_lossy(&script)).map_err(|cause| CliError::of(Exit::Failure, &cause))?;
     Ok(Exit::Success as u8)
 }

@@ -2,7 +2,7 @@
 
 use super::render::{count, size};
 use super::within::{Within, by_mount};
-use super::{CliError, Exit, ask, tell};
+use super::{CliError, Exit, ask, write_stdout};
 use crate::control::api::{EvictEvent, EvictSummary, Request};
 use std::path::PathBuf;
 use tokio::sync::mpsc::Receiver;
@@ -28,7 +28,7 @@ pub fn run(args: EvictArgs) -> Result<u8, CliError> {
         let summary = ask::lines(&within.running, &request, async |events| show(&within, events).await)?;
         let kept = if summary.kept == 0 { String::new() } else { format!(", {} kept", count(summary.kept, "file")) };
         let text = format!("{} removed ({}){kept}\n", count(summary.files, "file"), size(summary.bytes));
-        tell(&text).map_err(|cause| CliError::of(Exit::Failure, &cause))?;
+        write_stdout(&text).map_err(|cause| CliError::of(Exit::Failure, &cause))?;
         if summary.missing > 0 {
             exit = Exit::Failure;
         }

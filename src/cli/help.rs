@@ -1,6 +1,6 @@
 //! `resyncfs help`: what commands and topics are about. The manual pages are made from the same texts.
 
-use super::{CliError, Exit, command, tell};
+use super::{CliError, Exit, command, write_stdout};
 use std::fmt::Write as _;
 
 /// A text of the manual.
@@ -53,7 +53,7 @@ pub fn run(args: HelpArgs) -> Result<u8, CliError> {
         let words = args.words.join(" ");
         CliError::new(Exit::Usage, format!("there is no topic or command {words:?}; list them with: resyncfs help"))
     })?;
-    tell(&text).map_err(|cause| CliError::of(Exit::Failure, &cause))?;
+    write_stdout(&text).map_err(|cause| CliError::of(Exit::Failure, &cause))?;
     Ok(Exit::Success as u8)
 }
 

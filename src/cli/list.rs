@@ -2,7 +2,7 @@
 
 use super::render::{printable, printable_value};
 use super::running::{Running, nothing_mounted};
-use super::{CliError, Exit, tell};
+use super::{CliError, Exit, write_stdout};
 use crate::control::api::Request;
 use crate::control::{ControlError, call};
 use crate::mount::registry::{self, Mount, MountState};
@@ -43,12 +43,12 @@ pub fn run(args: ListArgs) -> Result<u8, CliError> {
     let mounts: Vec<_> = known.iter().zip(states).collect();
     if args.json {
         let all: Vec<Value> = mounts.iter().map(|(known, state)| object(known, state)).collect();
-        tell(&format!("{}\n", printable_json(&Value::Array(all)))).map_err(failed)?;
+        write_stdout(&format!("{}\n", printable_json(&Value::Array(all)))).map_err(failed)?;
     } else if mounts.is_empty() {
         // No mount is no failure, and nothing on standard output.
         let _ = writeln!(std::io::stderr(), "resyncfs: {}", nothing_mounted().message);
     } else {
-        tell(&printable(&table(&mounts))).map_err(failed)?;
+        write_stdout(&printable(&table(&mounts))).map_err(failed)?;
     }
     Ok(Exit::Success as u8)
 }

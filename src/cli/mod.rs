@@ -258,7 +258,7 @@ pub fn main() -> ExitCode {
 }
 
 /// Writes to standard output; a reader that stops early (`| head`) is no failure.
-fn tell(text: &str) -> std::io::Result<()> {
+fn write_stdout(text: &str) -> std::io::Result<()> {
     let mut output = std::io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
         Err(cause) if cause.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),

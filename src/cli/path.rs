@@ -2,7 +2,7 @@
 
 use super::render::printable_value;
 use super::running::{Running, nothing_mounted};
-use super::{CliError, Exit, ask, tell};
+use super::{CliError, Exit, ask, write_stdout};
 use crate::control::api::{Located, Request};
 use crate::document::{Uri, without_userinfo};
 use crate::mount::mountpoint;
@@ -58,7 +58,7 @@ pub fn run(args: PathArgs) -> Result<u8, CliError> {
             }
         }
     }
-    tell(&output).map_err(|cause| CliError::of(Exit::Failure, &cause))?;
+    write_stdout(&output).map_err(|cause| CliError::of(Exit::Failure, &cause))?;
     Ok(exit as u8)
 }
 
@@ -106,7 +106,7 @@ fn no_address(given: &str) -> String {
     }
 }
 
-/// Why a resource is not in the mount at `directory`, as far as the mount knows, and what to do. `asked` says that the lists
+/// Why a resource is not in the mount at `directory`, by what the mount knows, and what to do. `asked` says that the lists
 /// were read again.
 fn why(directory: &Path, located: &Located, asked: bool) -> String {
     let shown = directory.display();

@@ -3,7 +3,7 @@
 use super::progress::{Progress, Work};
 use super::render::{count, size, thousands};
 use super::within::{Within, by_mount};
-use super::{CliError, Exit, ask, tell};
+use super::{CliError, Exit, ask, write_stdout};
 use crate::control::api::{PrefetchEvent, PrefetchProgress, PrefetchSummary, PrefetchTotal, Request, Stopped};
 use std::path::PathBuf;
 use tokio::sync::mpsc::Receiver;
@@ -79,7 +79,7 @@ async fn show(within: &Within, progress: &Progress, mut events: Receiver<Prefetc
 
 fn print(progress: &Progress, line: &str) -> Result<(), CliError> {
     progress.finish();
-    tell(&format!("{line}\n")).map_err(|cause| CliError::of(Exit::Failure, &cause))
+    write_stdout(&format!("{line}\n")).map_err(|cause| CliError::of(Exit::Failure, &cause))
 }
 
 /// What would be downloaded.

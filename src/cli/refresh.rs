@@ -2,7 +2,7 @@
 
 use super::render::{Clock, count, printable_value, thousands};
 use super::running::Running;
-use super::{CliError, Exit, tell};
+use super::{CliError, Exit, write_stdout};
 use crate::control::api::Request;
 use crate::control::call;
 use crate::mount::status::RefreshAnswer;
@@ -28,7 +28,7 @@ pub fn run(args: RefreshArgs, utc: bool) -> Result<u8, CliError> {
     if let Some(held) = &answer.held {
         text += &format!("{}\n", held_sentence(held, running.directory(), &Clock::new(utc)));
     }
-    tell(&text).map_err(|cause| CliError::of(Exit::Failure, &cause))?;
+    write_stdout(&text).map_err(|cause| CliError::of(Exit::Failure, &cause))?;
     Ok(Exit::Success as u8)
 }
 

@@ -1,7 +1,7 @@
 //! `resyncfs uri`: the addresses of files and folders.
 
 use super::within::by_mount;
-use super::{CliError, Exit, ask, tell};
+use super::{CliError, Exit, ask, write_stdout};
 use crate::control::api::{Identified, Request};
 use crate::platform::error_chain::printable_json;
 use crate::source::EntryPoint;
@@ -50,7 +50,7 @@ pub fn run(args: UriArgs) -> Result<u8, CliError> {
             ask::complain(&shown, identified.error.as_deref().unwrap_or("has no address"));
         }
     }
-    tell(&output).map_err(|cause| CliError::of(Exit::Failure, &cause))?;
+    write_stdout(&output).map_err(|cause| CliError::of(Exit::Failure, &cause))?;
     Ok(exit as u8)
 }
 

@@ -205,7 +205,7 @@ pub struct PrefetchProgress {
 pub struct PrefetchTotal {
     /// Files.
     pub files: u64,
-    /// Sum of their sizes as far as they are known.
+    /// Sum of the sizes that are known.
     pub bytes: u64,
     /// Files of unknown size that are not in the cache.
     pub unsized_files: u64,

@@ -6,7 +6,7 @@ use std::io::{self, BufRead, Read};
 /// What a gzip file begins with.
 pub const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// Members of one file, whatever they hold. Each costs the making of a decoder, and one that holds nothing is 20 bytes, which
+/// Members of one file, empty ones too. Each costs the making of a decoder, and one that holds nothing is 20 bytes, which
 /// another layer of compression makes into none.
 const MEMBERS: u64 = 100_000;
 

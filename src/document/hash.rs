@@ -133,14 +133,14 @@ impl Digest {
     ///
     /// Digests are separated by blanks. Besides `sha-256:` and lower-case hex, understood are names spelt `sha256` or
     /// `SHA-256`, upper-case hex, base64 and base64url with or without padding, and a digest with no name, whose length
-    /// tells the algorithm. Two different digests of one algorithm contradict each other: neither is believed.
+    /// shows the algorithm. Two different digests of one algorithm contradict each other: neither is believed.
     pub fn parse_list(attribute: &str) -> (Vec<Digest>, bool) {
         let published = PublishedHashes::parse(attribute);
         (published.digests, published.unknown)
     }
 }
 
-/// The published length as far as it is a size. Publishers write 0 where they do not know it: 0 does not count with a
+/// The published length where it is a size. Publishers write 0 where they do not know it: 0 does not count with a
 /// digest that is not that of no bytes.
 pub fn believed_length(length: Option<u64>, digests: &[Digest]) -> Option<u64> {
     length.filter(|length| *length > 0 || digests.iter().all(Digest::is_of_nothing))
@@ -199,7 +199,7 @@ fn separates(byte: u8) -> bool {
     byte.is_ascii_whitespace() || byte == b','
 }
 
-/// The digest that `text` begins with, spelt as nearly all are, and what follows: its algorithm tells where it ends.
+/// The digest that `text` begins with, spelt as nearly all are, and what follows: its algorithm gives its length.
 fn split_usual(text: &[u8]) -> Option<(Digest, &[u8])> {
     let (algorithm, value) = match text {
         [b'm', b'd', b'5', b':', value @ ..] => (Algorithm::Md5, value),

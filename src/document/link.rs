@@ -75,7 +75,7 @@ impl Href {
         }
     }
 
-    /// The URI, of whatever scheme.
+    /// The URI, of any scheme.
     pub fn as_str(&self) -> &str {
         match self {
             Href::Web(uri) => uri.as_str(),

@@ -287,7 +287,7 @@ impl Synchronizer {
         }
 
         let changes = self.read_changes(&sets, &position, &scope, progress).await?;
-        // What is lost is told, and asked for on; the lists may say at once what it would have told, and need be asked once.
+        // A change document that cannot be read is reported and asked for again. The lists may have its changes already.
         let is_torn = changes.iter().any(|it| {
             let known = position.known(it.set, &it.root);
             !it.goes_on(&known) || known.loses(&it.lost)

@@ -6,7 +6,7 @@ mod server;
 use super::args::Options;
 use super::log::{LogTarget, start_logging};
 use super::mount::configure;
-use super::{CliError, Exit, tell};
+use super::{CliError, Exit, write_stdout};
 use crate::mount;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub fn run(args: DemoArgs, verbosity: u8) -> Result<u8, CliError> {
     let config = configure(&options, &source, &directory)?;
     let shown = directory.display().to_string();
     mount::run(config, Arc::new(|_| ()), move || {
-        tell(&format!(
+        write_stdout(&format!(
             "A Source is published at {source} and mounted at {shown}. In another terminal, try:\n\n  \
              ls -lR {shown}\n  \
              grep -r storm {shown}\n  \

@@ -10,7 +10,7 @@ use super::mount::http;
 use super::progress::{Progress, Work};
 use super::render::printable;
 use super::scratch::Scratch;
-use super::{CliError, Exit, tell};
+use super::{CliError, Exit, write_stdout};
 use crate::content::store::free_space;
 use crate::document::Capability;
 use crate::mount::MountError;
@@ -82,7 +82,7 @@ pub fn run(args: ExploreArgs, verbosity: u8) -> Result<u8, CliError> {
     let report = report.map_err(|cause| cause.assuming(&args.source))?;
     progress.finish();
     let text = if args.json { format!("{}\n", printable_json(&json!(report))) } else { printable(&report.text()) };
-    tell(&text).map_err(failed)?;
+    write_stdout(&text).map_err(failed)?;
     Ok(Exit::Success as u8)
 }
 

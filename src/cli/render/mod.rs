@@ -32,7 +32,7 @@ pub fn size(bytes: u64) -> String {
     format!("{value:.1} {unit}")
 }
 
-/// A duration in its largest unit that tells enough: `90 ms`, `119 s`, `3 min`, `5 h`, `4 days`.
+/// A duration in the largest unit that is exact enough: `90 ms`, `119 s`, `3 min`, `5 h`, `4 days`.
 pub fn duration(time: Duration) -> String {
     match time.as_secs() {
         0 => format!("{} ms", time.as_millis()),

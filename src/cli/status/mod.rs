@@ -6,7 +6,7 @@ mod watch;
 
 use super::render::{Clock, printable};
 use super::running::{PATIENCE, Running, nothing_mounted};
-use super::{CliError, Exit, tell};
+use super::{CliError, Exit, write_stdout};
 use crate::control::api::Request;
 use crate::control::call;
 use crate::mount::registry::{self, Mount, MountState};
@@ -54,7 +54,7 @@ pub fn run(args: StatusArgs, utc: bool) -> Result<u8, CliError> {
         screens.extend(Some(answers.notes()).filter(|notes| !notes.is_empty()));
         printable(&screens.join("\n"))
     };
-    tell(&text).map_err(failed)?;
+    write_stdout(&text).map_err(failed)?;
     Ok(Exit::Success as u8)
 }
 

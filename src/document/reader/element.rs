@@ -293,7 +293,7 @@ fn read_hashes(value: &str, notes: &mut Notes<'_>) -> Vec<Digest> {
     published.digests
 }
 
-/// No file is longer than `off_t` can tell.
+/// The greatest length that `off_t` can hold.
 pub(super) fn read_length(value: &str, notes: &mut Notes<'_>) -> Option<u64> {
     let length = value.trim().parse().ok().filter(|length| !value.contains('+') && *length <= i64::MAX as u64);
     if length.is_none() {

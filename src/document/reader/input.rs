@@ -5,7 +5,7 @@ use encoding_rs::{BIG5, EUC_KR, Encoding, GBK, REPLACEMENT as UNREADABLE, SHIFT_
 use encoding_rs_io::{DecodeReaderBytes, DecodeReaderBytesBuilder};
 use std::io::{self, BufRead, Chain, Cursor, Read};
 
-/// Bytes looked at to tell compression and encoding: the longest XML declaration with room to spare.
+/// Bytes in which compression and encoding are looked for: the longest XML declaration with room to spare.
 const SNIFFED: usize = 512;
 
 /// Bytes of text in the buffer.
@@ -25,7 +25,7 @@ pub(super) enum Exceeded {
     Markup,
 }
 
-/// Well-formed UTF-8 without BOM, whatever the bytes were.
+/// Well-formed UTF-8 without BOM, also where the bytes were not.
 ///
 /// Its buffer is handed out in windows `start..end` that are known to be UTF-8, so that between two refills an event of
 /// the XML reader costs no more than an index.
@@ -165,7 +165,7 @@ fn encoding_of(front: &[u8]) -> (&'static Encoding, usize) {
         [0, first, 0, second, ..] if *first != 0 && *second != 0 => (UTF_16BE, 0),
         _ => {
             let declared = declared_encoding(front).and_then(encoding_of_label);
-            // What declares itself in single bytes is not UTF-16, whatever it declares.
+            // What declares itself in single bytes is not UTF-16, also where it declares that.
             (declared.filter(|encoding| ![UTF_16LE, UTF_16BE].contains(encoding)).unwrap_or(UTF_8), 0)
         }
     }

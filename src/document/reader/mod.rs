@@ -34,7 +34,7 @@ use std::collections::VecDeque;
 use std::io::BufRead;
 
 /// One tag, comment or text may be so many times longer than `Limits::text` before the document fails: attributes that
-/// are too long can be skipped, and a long comment harms nobody.
+/// are too long can be skipped, and a long comment does no harm.
 const MARKUP_PER_TEXT: u64 = 256;
 
 /// The links of one entry may together be so many times longer: entries are held some hundred at a time.
@@ -227,13 +227,13 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    /// What stands below the root, as far as read: complete when `next_entry` has returned `None`
+    /// What stands below the root, of what was read: complete when `next_entry` has returned `None`
     /// (normally complete before the first entry).
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Where the document broke rules, as far as read.
+    /// Where the document broke rules, in what was read.
     pub fn deviations(&self) -> &Deviations {
         &self.deviations
     }

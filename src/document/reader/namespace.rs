@@ -7,7 +7,7 @@ use quick_xml::events::BytesStart;
 /// Bindings kept at a time. Documents have five or so; more would only make every lookup slow.
 const BINDINGS: usize = 64;
 
-/// What the reader tells apart.
+/// The namespaces that the reader distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Namespace {
     Sitemap,
@@ -138,7 +138,7 @@ pub(super) struct Bindings {
 }
 
 impl Bindings {
-    /// Declares the namespaces of the root element and tells what it is, or else its local name. Whatever its own
+    /// Declares the namespaces of the root element and returns what it is, or else its local name. Whatever its own
     /// namespace, it is taken for that of Sitemaps.
     pub fn open_root<'a>(&mut self, element: &'a BytesStart<'_>, notes: &mut Notes<'_>) -> Result<Root, &'a str> {
         let (name, prefix) = split(element);
@@ -164,7 +164,7 @@ impl Bindings {
         Ok(root)
     }
 
-    /// Declares the namespaces of an element at `depth` and tells what it is.
+    /// Declares the namespaces of an element at `depth` and returns what it is.
     #[inline]
     pub fn open(&mut self, element: &BytesStart<'_>, depth: usize, notes: &mut Notes<'_>) -> Kind {
         self.declare_all(element, depth, notes);
@@ -186,7 +186,7 @@ impl Bindings {
                 if forgotten == "md" { Kind::Metadata } else { Kind::Link }
             }
             (Kind::Unknown, _) => {
-                // What an entry is and where its resource lies is not guessed: XML tells capitals from small letters.
+                // What an entry is and where its resource lies is not guessed: XML is case-sensitive.
                 let meant = match Kind::of(namespace, &name.to_ascii_lowercase()) {
                     Kind::Entry(_) | Kind::Loc => Kind::Unknown,
                     meant => meant,

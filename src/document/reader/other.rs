@@ -12,7 +12,7 @@ use crate::document::{Entry, Root, Rule, Uri};
 use quick_xml::events::BytesStart;
 use std::io::BufRead;
 
-/// Lines of a text that are looked at to tell whether it is a list.
+/// Lines of a text that decide whether it is a list.
 const FIRST_LINES: usize = 8;
 
 /// What a line of a text is.

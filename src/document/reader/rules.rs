@@ -1,4 +1,4 @@
-//! The rules of the standard that concern a document as a whole or one entry beside another.
+//! The rules of the standard that concern a document as a whole or the order of its entries.
 
 use super::Notes;
 use super::element::Metadata;

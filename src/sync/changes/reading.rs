@@ -78,7 +78,7 @@ impl ChangeDocument {
         ChangeDocument { meets_known: true, ..self }
     }
 
-    /// Whether it holds all changes since `time`, as far as can be seen.
+    /// Whether it holds all changes since `time`, by what can be seen.
     pub(super) fn reaches_back_to(&self, time: Timestamp) -> bool {
         let is_before = |mark: &Mark| mark.datetime().is_some_and(|datetime| datetime <= time);
         self.from().is_none_or(|from| from <= time) || self.marks.iter().any(is_before)
