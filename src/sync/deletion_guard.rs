@@ -298,7 +298,7 @@ mod tests {
         let decide = |going| guard.decide(HALF, &losses(100, going), &[], hours(0));
 
         assert_eq!(decide(50), Verdict { held: Held::Nothing, files: 0, why: String::new() });
-        let why = "51 of 100 files would be gone within 24 hours, and max-delete is 50 %".to_string();
+        let why = "51 of 100 files would be deleted within 24 hours, and max-delete is 50 %".to_string();
         assert_eq!(decide(51), Verdict { held: Held::All, files: 51, why });
     }
 

@@ -348,8 +348,8 @@ mod tests {
 
         assert_eq!(other(|_| ()), None);
         assert_eq!(other(|it| it.media_type = Some("a/b".into())), None, "the content is the same");
-        assert_eq!(other(|it| it.length = None).unwrap(), "length 5 where none is listed");
-        assert!(other(|it| it.hashes.clear()).unwrap().ends_with("where none is listed"));
+        assert_eq!(other(|it| it.length = None).unwrap(), "length is 5, but the Source lists none");
+        assert!(other(|it| it.hashes.clear()).unwrap().ends_with("but the Source lists none"));
         let rehashed = Resource { hashes: vec![digest(Algorithm::Sha256, 2)], ..resource.clone() };
         assert!(difference(&resource, &rehashed).unwrap().contains("0202"));
         let both =
