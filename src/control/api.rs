@@ -88,6 +88,11 @@ impl Request {
         serde_json::from_value(json!({ name: fields }))
     }
 
+    /// Whether the answer is JSON lines, whose work goes on while the client reads them.
+    pub(super) fn is_answered_in_lines(&self) -> bool {
+        !matches!(self, Request::Status {} | Request::Metrics {} | Request::Refresh { .. })
+    }
+
     /// Its name and its fields.
     pub(super) fn parts(&self) -> serde_json::Result<(String, Value)> {
         let named: Map<String, Value> = serde_json::from_value(serde_json::to_value(self)?)?;

@@ -49,9 +49,24 @@ where
     F: Future<Output = Answer> + Send + 'static,
 {
     let listeners = Arc::new(Semaphore::new(MAX_LISTENERS));
-    let respond = async move |method: Method, uri: Uri, body: Bytes| match request(&method, &uri, &body) {
-        Ok(request) => response(answer(request).await, listeners),
-        Err(refusal) => *refusal,
+    let respond = async move |method: Method, uri: Uri, body: Bytes| {
+        let request = match request(&method, &uri, &body) {
+            Ok(request) => request,
+            Err(refusal) => return *refusal,
+        };
+        if !request.is_answered_in_lines() {
+            return response(answer(request).await, None);
+        }
+        // Before the work begins: a refused request takes no thread, and removes nothing.
+        match listeners.try_acquire_owned() {
+            Ok(permit) => response(answer(request).await, Some(permit)),
+            Err(_) => {
+                let error = format!(
+                    "{MAX_LISTENERS} audits, prefetches and listings run already; try again when some have ended"
+                );
+                reply::failure(StatusCode::SERVICE_UNAVAILABLE, &error)
+            }
+        }
     };
     let router = Router::new()
         .fallback(respond)
@@ -74,19 +89,12 @@ fn request(method: &Method, uri: &Uri, body: &[u8]) -> Result<Request, Box<Respo
     Err(Box::new(reply::failure(status, &format!("the requests are {}", known.join("; ")))))
 }
 
-fn response(answer: Answer, listeners: Arc<Semaphore>) -> Response<Body> {
+/// `permit` is held until the last line is taken.
+fn response(answer: Answer, permit: Option<OwnedSemaphorePermit>) -> Response<Body> {
     match answer {
         Answer::Value(value) => reply::value(&value),
         Answer::Metrics(text) => reply::metrics(text),
-        Answer::Lines(lines) => match listeners.try_acquire_owned() {
-            Ok(permit) => reply::lines(lines).map(|body| while_taken(body, STALLED, permit)),
-            Err(_) => {
-                let error = format!(
-                    "{MAX_LISTENERS} audits, prefetches and listings run already; try again when some have ended"
-                );
-                reply::failure(StatusCode::SERVICE_UNAVAILABLE, &error)
-            }
-        },
+        Answer::Lines(lines) => reply::lines(lines).map(|body| while_taken(body, STALLED, permit)),
         Answer::Failed(error) => reply::failure(StatusCode::BAD_GATEWAY, &error),
         Answer::Ending => reply::failure(StatusCode::SERVICE_UNAVAILABLE, "the mount is ending"),
     }
@@ -119,7 +127,7 @@ async fn only_the_owner(ConnectInfo(peer): ConnectInfo<Peer>, request: extract::
 }
 
 /// `body`, for as long as the client takes a piece of it within `stalled`. The work behind it ends with it.
-fn while_taken(body: Body, stalled: Duration, permit: OwnedSemaphorePermit) -> Body {
+fn while_taken(body: Body, stalled: Duration, permit: Option<OwnedSemaphorePermit>) -> Body {
     // `None` is the end. Without it the client was disconnected, and must not take the pieces for all.
     let (sender, pieces) = mpsc::channel::<Option<Result<Bytes, axum::Error>>>(1);
     tokio::spawn(async move {
@@ -156,7 +164,7 @@ mod tests {
         let listeners = Arc::new(Semaphore::new(1));
         let lines = || Body::from_stream(stream::iter((0..4).map(|it| Ok::<_, Infallible>(format!("{it}\n")))));
         let begin = async |stalled| {
-            while_taken(lines(), stalled, Arc::clone(&listeners).acquire_owned().await.unwrap()).into_data_stream()
+            while_taken(lines(), stalled, Arc::clone(&listeners).acquire_owned().await.ok()).into_data_stream()
         };
 
         let mut stalling = begin(Duration::from_millis(10)).await;

@@ -147,6 +147,28 @@ async fn raw(socket: &Path, request: &str) -> String {
 }
 
 #[tokio::test]
+async fn one_answer_in_lines_too_many_does_no_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, requests) = listen(&folder.path().join("control"), committed);
+    let (mut stalled, get) = (Vec::new(), b"GET /files HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    for _ in 0..32 {
+        let mut stream = super::socket::connect(socket.path()).await.unwrap();
+        stream.write_all(get).await.unwrap();
+        stream.read_exact(&mut [0; 12]).await.unwrap();
+        stalled.push(stream);
+    }
+    requests.lock().unwrap().clear();
+
+    let evict = Request::Evict { paths: vec![String::new()] };
+    let refused = call_lines(socket.path(), &evict, mpsc::channel::<Value>(1).0).await.unwrap_err();
+    let refreshed: Result<Value, _> = call(socket.path(), &Request::Refresh { accept_deletions: false }).await;
+
+    assert!(refused.to_string().contains("try again"), "{refused}");
+    assert!(refreshed.is_ok(), "requests for one value have no such limit");
+    assert_eq!(*requests.lock().unwrap(), [Request::Refresh { accept_deletions: false }]);
+}
+
+#[tokio::test]
 async fn a_wrong_request_is_refused_and_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (socket, requests) = listen(&folder.path().join("control"), committed);
