@@ -31,9 +31,9 @@ impl WriteBudget {
         WriteBudget { folder: folder.clone(), uncommitted: 0, most: u64::MAX, unchecked: 0 }
     }
 
-    /// Of `store`: LMDB writes each page that is touched to another place. A small file may grow by more pages than it has.
+    /// Of `store`: LMDB writes each page that is touched to another place, and no more pages than there are.
     pub(super) fn of(store: &Store, folder: &SpillFolder) -> Result<WriteBudget, CatalogError> {
-        let most = store.env.real_disk_size()?.max(HELD);
+        let most = store.env.real_disk_size()?.max(PAGE);
         Ok(WriteBudget { most, ..WriteBudget::of_empty(folder) })
     }
 

@@ -1,15 +1,15 @@
 //! A folder for one run of a command, removed at its end, or by a later run if the process was killed.
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::Duration;
 use tempfile::TempDir;
 
-/// A folder younger than this may not be locked yet.
-const NEW: Duration = Duration::from_secs(60);
+/// A new folder is removed by another run before it is locked at most this often.
+const ATTEMPTS: usize = 100;
 
 /// A folder that lives at most as long as its process.
 pub struct Scratch {
@@ -27,11 +27,13 @@ impl Scratch {
     fn below(parent: &Path, command: &str) -> io::Result<Scratch> {
         let prefix = format!("resyncfs-{command}-");
         remove_left(parent, &prefix);
-        let folder = tempfile::Builder::new().prefix(&prefix).tempdir_in(parent)?;
-        let lock = File::open(folder.path())?;
-        // Without a lock the folder is used all the same: where it cannot be locked, no other run removes it.
-        let _ = flock(&lock, FlockOperation::NonBlockingLockExclusive);
-        Ok(Scratch { folder, _lock: lock })
+        for _ in 0..ATTEMPTS {
+            let folder = tempfile::Builder::new().prefix(&prefix).tempdir_in(parent)?;
+            if let Some(lock) = locked(folder.path())? {
+                return Ok(Scratch { folder, _lock: lock });
+            }
+        }
+        Err(io::Error::other(format!("other runs remove each new folder in {}", parent.display())))
     }
 
     /// Where it is.
@@ -40,14 +42,25 @@ impl Scratch {
     }
 }
 
+/// The lock of a new folder; `None` where another run takes it for one that a killed process has left.
+fn locked(folder: &Path) -> io::Result<Option<File>> {
+    let lock = match File::open(folder) {
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(None),
+        lock => lock?,
+    };
+    // Where folders cannot be locked no other run removes it either.
+    if flock(&lock, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+        return Ok(None);
+    }
+    let is_there = fs::metadata(folder).is_ok_and(|there| lock.metadata().is_ok_and(|it| it.ino() == there.ino()));
+    Ok(is_there.then_some(lock))
+}
+
 /// Removes the folders of killed processes. A folder that cannot be opened, locked or removed stays.
 fn remove_left(parent: &Path, prefix: &str) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let is_ours = entry.file_name().to_string_lossy().starts_with(prefix)
-            && entry.metadata().is_ok_and(|found| {
-                let is_new = found.modified().ok().and_then(|time| time.elapsed().ok()).is_none_or(|age| age < NEW);
-                found.is_dir() && found.uid() == rustix::process::geteuid().as_raw() && !is_new
-            });
+            && entry.metadata().is_ok_and(|it| it.is_dir() && it.uid() == rustix::process::geteuid().as_raw());
         if let (true, Ok(lock)) = (is_ours, File::open(entry.path()))
             && flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
         {
@@ -60,14 +73,13 @@ fn remove_left(parent: &Path, prefix: &str) {
 mod tests {
     use super::*;
     use std::path::PathBuf;
-    use std::time::SystemTime;
+    use std::thread;
 
-    /// A folder of a run that began an hour ago.
+    /// A folder that a run has left.
     fn folder(parent: &Path, name: &str) -> PathBuf {
         let folder = parent.join(name);
         fs::create_dir(&folder).unwrap();
         fs::write(folder.join("0.tmp"), b"half a list").unwrap();
-        File::open(&folder).unwrap().set_modified(SystemTime::now() - Duration::from_secs(3600)).unwrap();
         folder
     }
 
@@ -80,15 +92,29 @@ mod tests {
         let used = folder(parent, "resyncfs-explore-used");
         let lock = File::open(&used).unwrap();
         flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
-        let new = parent.join("resyncfs-explore-new");
-        fs::create_dir(&new).unwrap();
 
         let scratch = Scratch::below(parent, "explore").unwrap();
 
         assert!(killed.iter().all(|folder| !folder.exists()));
-        assert!(used.exists() && new.exists() && other.exists() && scratch.path().exists());
+        assert!(used.exists() && other.exists() && scratch.path().exists());
         drop(scratch);
-        assert_eq!(fs::read_dir(parent).unwrap().count(), 3);
+        assert_eq!(fs::read_dir(parent).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn runs_that_begin_together_each_keep_their_folder() {
+        let parent = tempfile::tempdir().unwrap();
+        let run = || Scratch::below(parent.path(), "explore").unwrap();
+
+        for _ in 0..50 {
+            let scratches = thread::scope(|scope| {
+                let runs: Vec<_> = (0..4).map(|_| scope.spawn(run)).collect();
+                runs.into_iter().map(|run| run.join().unwrap()).collect::<Vec<_>>()
+            });
+            assert!(scratches.iter().all(|scratch| scratch.path().is_dir()));
+        }
+
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
     }
 
     #[test]
