@@ -59,16 +59,22 @@ impl Registration {
 
     fn within(folder: &Path, record: &Record) -> io::Result<Registration> {
         make(folder)?;
-        let _turn = turn(folder)?;
+        let turn = turn(folder)?;
         remove_dead(folder)?;
         let path = folder.join(format!("{STARTING}{}.json", record.process));
         // Nobody else can open it, and lock it, before it is locked here.
         let file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
         let registration = Registration { file, folder: folder.to_owned(), path };
-        flock(&registration.file, FlockOperation::LockExclusive)?;
-        serde_json::to_writer(&registration.file, record)?;
-        registration.file.set_permissions(Permissions::from_mode(0o644))?;
-        Ok(registration)
+        let written = registration.write(record);
+        // A record that cannot be written is removed, which takes a turn of its own.
+        drop(turn);
+        written.map(|()| registration)
+    }
+
+    fn write(&self, record: &Record) -> io::Result<()> {
+        flock(&self.file, FlockOperation::LockExclusive)?;
+        serde_json::to_writer(&self.file, record)?;
+        self.file.set_permissions(Permissions::from_mode(0o644))
     }
 
     /// The mount is there, with this device (`MAJOR:MINOR`). Replaces the record of an earlier mount with the same device.
@@ -210,11 +216,14 @@ fn record_of<'r>(mounted: &Mounted, all: &[Mounted], recorded: &'r [Recorded]) -
         .or_else(|| find(&|it| !it.lives && has_device(it) && is_here(it)))
 }
 
-/// The records of root, of this user, of the users who mounted `mounted`, and of those who are logged in.
+/// The records of root, of this user, of the users who mounted `mounted`, and of those who have a folder for them.
 fn recorded(mounted: &[Mounted]) -> Vec<Recorded> {
-    let logged_in = fs::read_dir("/run/user").into_iter().flatten().flatten();
-    let logged_in = logged_in.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let users: BTreeSet<u32> = mounted.iter().filter_map(|it| it.user).chain(logged_in).chain([0, user()]).collect();
+    let named = |parent: &str, prefix: &'static str| {
+        let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+        entries.filter_map(move |entry| entry.file_name().to_str()?.strip_prefix(prefix)?.parse().ok())
+    };
+    let with_folder = named("/run/user", "").chain(named("/tmp", "resyncfs-").take(MOST));
+    let users: BTreeSet<u32> = mounted.iter().filter_map(|it| it.user).chain(with_folder).chain([0, user()]).collect();
     users.into_iter().flat_map(|user| folders(user).map(|folder| read(&folder, user))).flatten().collect()
 }
 
@@ -285,9 +294,12 @@ fn turn(folder: &Path) -> io::Result<File> {
 fn make(folder: &Path) -> io::Result<()> {
     let mode = if folder.starts_with("/run/resyncfs") { 0o755 } else { 0o700 };
     match DirBuilder::new().mode(mode).create(folder) {
-        Err(cause) if cause.kind() != io::ErrorKind::AlreadyExists => Err(cause),
-        _ => check(folder, user()),
+        // The umask must not take the right of others to read.
+        Ok(()) => fs::set_permissions(folder, Permissions::from_mode(mode))?,
+        Err(cause) if cause.kind() != io::ErrorKind::AlreadyExists => return Err(cause),
+        Err(_) => {}
     }
+    check(folder, user())
 }
 
 /// An error unless this is a folder of `user` to which no other user can write.
@@ -417,6 +429,19 @@ mod tests {
         let mounted = read(folder.path(), user());
         assert_eq!((mounted[0].device.as_deref(), mounted[0].lives), (Some("0:999999"), true));
         drop(registration);
+        assert_eq!(names(folder.path()), [""; 0]);
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_written_is_removed() {
+        use std::os::unix::ffi::OsStringExt;
+        let folder = tempfile::tempdir().unwrap();
+        // JSON has no such path; a full disk fails here too.
+        let directory = std::ffi::OsString::from_vec(b"/mnt/\xff".to_vec()).into();
+
+        let refused = Registration::within(folder.path(), &Record { directory, ..record(1) });
+
+        assert!(refused.is_err());
         assert_eq!(names(folder.path()), [""; 0]);
     }
 
