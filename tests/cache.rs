@@ -476,6 +476,24 @@ fn what_is_mounted_is_never_cleared_and_what_it_shares_stays() {
     assert_eq!(tree(&one.path()).len(), 2);
 }
 
+/// A tree does not record its partial downloads: another tree's name must not remove them.
+#[test]
+fn clearing_one_tree_leaves_the_partial_downloads_of_others() {
+    let source = Source::start();
+    put(&source, "a", 1);
+    let mounted = Mounted::new(&source.url(), "poll=1h");
+    mounted.unmount();
+    let partial = mounted.cache().join(format!("content/tmp/sha-256-{}", "ab".repeat(32)));
+    fs::create_dir_all(partial.parent().unwrap()).unwrap();
+    fs::write(&partial, [1; 8192]).unwrap();
+
+    assert!(cache(&["clear", &source.url()], mounted.cache()).status.success());
+    assert!(partial.exists());
+
+    assert!(cache(&["clear", "--all"], mounted.cache()).status.success());
+    assert!(!partial.exists());
+}
+
 #[test]
 fn a_clearing_that_was_killed_is_finished_by_the_next() {
     let source = Source::start();

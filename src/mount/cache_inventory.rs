@@ -158,7 +158,8 @@ impl CacheFolder {
         Ok(verification)
     }
 
-    /// Removes trees that are not mounted, and all objects that no other tree needs. `None` if no tree has that name.
+    /// Removes trees that are not mounted, and their objects that no other tree needs; with [`Which::All`] every object that no tree
+    /// needs. `None` if no tree has that name.
     pub fn clear(&self, which: &Which) -> Result<Option<Cleared>, MountError> {
         let trees = self.trees()?;
         let is_chosen = |tree: &KeptTree| match which {
@@ -170,6 +171,7 @@ impl CacheFolder {
             return Ok(None);
         }
         let mut cleared = Cleared::default();
+        let mut gone = References::default();
         for tree in chosen {
             let folder = self.folder(&tree);
             let _lock = match FolderLock::take(&folder.join("catalog"), "resyncfs cache clear") {
@@ -183,21 +185,26 @@ impl CacheFolder {
                 Err(CatalogError::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => None,
                 lock => Some(lock?),
             };
+            self.refer(&tree, &mut gone);
             cleared.bytes += allocated_below(&folder);
             // In one step, under the lock: a mount that starts now makes a new tree.
             let away = self.mounts().join(format!("{CLEARED}{}-{}", tree.name, std::process::id()));
             fs::rename(&folder, &away).map_err(self.failed(&folder))?;
             cleared.trees.push(tree);
         }
-        self.remove_objects(&self.references(&remaining), &mut cleared)?;
+        let mut needed = References::default();
+        remaining.iter().for_each(|tree| self.refer(tree, &mut needed));
+        // A tree does not know its partial downloads, and not yet what was read a moment ago: what is of no chosen tree stays.
+        let goes = |key: &ObjectKey| !needed.has(key) && (*which == Which::All || gone.has(key));
+        self.remove_objects(goes, &mut cleared)?;
         self.remove_moved()?;
         Ok(Some(cleared))
     }
 
-    /// Removes the objects and partial downloads that no tree needs.
-    fn remove_objects(&self, needed: &References, cleared: &mut Cleared) -> Result<(), MountError> {
+    /// Removes the objects and partial downloads that `goes` is true of.
+    fn remove_objects(&self, goes: impl Fn(&ObjectKey) -> bool, cleared: &mut Cleared) -> Result<(), MountError> {
         let mut inventory = self.inventory();
-        for (key, _) in inventory.objects().chain(inventory.partials()).filter(|(key, _)| !needed.has(key)) {
+        for (key, _) in inventory.objects().chain(inventory.partials()).filter(|(key, _)| goes(key)) {
             match inventory.remove(&key).map_err(self.failed(&self.cache.join("content")))? {
                 Evicted::Absent => {}
                 Evicted::Kept => cleared.kept += 1,
@@ -223,11 +230,9 @@ impl CacheFolder {
         Ok(())
     }
 
-    fn references(&self, trees: &[KeptTree]) -> References {
-        let mut references = References::default();
-        for (tree, instance) in
-            trees.iter().flat_map(|tree| instances(&self.folder(tree)).into_iter().map(move |it| (tree, it)))
-        {
+    /// Adds the objects of `tree`.
+    fn refer(&self, tree: &KeptTree, references: &mut References) {
+        for instance in instances(&self.folder(tree)) {
             let name = instance.file_name().unwrap_or_default().to_string_lossy();
             // As content names objects without a digest.
             let source = format!("{} {name}", tree.source);
@@ -235,7 +240,6 @@ impl CacheFolder {
             references.sources.push(source);
             read_objects(&instance, &mut |key| _ = references.objects.insert(key.hash()));
         }
-        references
     }
 
     /// The trees, without their sizes.
