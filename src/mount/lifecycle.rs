@@ -194,6 +194,8 @@ fn control_socket(runtime: &Runtime, path: &Path) -> Option<(Socket, UnixListene
 }
 
 fn mount(config: &MountConfig, adapter: Adapter) -> Result<fuser::Session<Adapter>, MountError> {
+    // A first tree takes long; another mount may have been made here meanwhile.
+    mountpoint::check_free(&config.directory, &config.directory)?;
     fuser::Session::new(adapter, &config.directory, &mount_options(&config.session)).map_err(|cause| {
         let hint = match cause.kind() {
             io::ErrorKind::PermissionDenied if config.session.acl == fuser::SessionACL::All => {

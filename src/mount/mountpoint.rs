@@ -115,18 +115,24 @@ pub fn check(directory: &Path) -> Result<PathBuf, MountError> {
     let is_ours = mounted.as_ref().is_some_and(Mounted::is_ours);
     match fs::metadata(&absolute) {
         Ok(metadata) if !metadata.is_dir() => Err(wrong("is not a folder".to_owned())),
-        Ok(_) => match mounted.filter(Mounted::is_ours) {
-            Some(mounted) => Err(wrong(format!(
-                "{} is mounted here already; unmount it with: resyncfs unmount {shown}",
-                mounted.source
-            ))),
-            None => Ok(absolute),
-        },
+        Ok(_) => check_free(&absolute, directory).map(|()| absolute),
         Err(cause) if is_dead(&cause) && is_ours => Ok(absolute),
         Err(cause) if is_dead(&cause) => {
             Err(wrong(format!("{cause}; it is no mount of resyncfs: unmount it first with: umount -l {shown}")))
         }
         Err(cause) => Err(unusable(cause)),
+    }
+}
+
+/// An error if a mount of ours is at `absolute`, which the user calls `directory`. The mount point is not accessed.
+pub fn check_free(absolute: &Path, directory: &Path) -> Result<(), MountError> {
+    let wrong = |what: String| MountError::Directory { directory: directory.to_owned(), what };
+    match topmost(absolute).map_err(|cause| wrong(cause.to_string()))?.filter(Mounted::is_ours) {
+        Some(Mounted { source, .. }) => Err(wrong(format!(
+            "{source} is mounted here already; unmount it with: resyncfs unmount {}",
+            directory.display()
+        ))),
+        None => Ok(()),
     }
 }
 
