@@ -126,7 +126,8 @@ fn ended_early(stopped: Stopped) -> CliError {
 
 /// The progress without the bytes of files that were in the cache before: these cost no time.
 fn work(so_far: &PrefetchProgress) -> Work {
-    let of_bytes = so_far.of.filter(|total| total.unsized_files == 0).map(|total| total.bytes - so_far.cached_bytes);
+    let of_bytes =
+        so_far.of.filter(|total| total.unsized_files == 0).map(|total| total.bytes.saturating_sub(so_far.cached_bytes));
     Work {
         activity: "downloading",
         unit: "file",
@@ -162,6 +163,8 @@ mod tests {
         let some_unknown = PrefetchProgress { of: Some(PrefetchTotal { unsized_files: 1, ..TOTAL }), ..so_far };
         let not_counted = PrefetchProgress { of: None, ..so_far };
         let missing = PrefetchProgress { files: 20, ..so_far };
+        // Sizes were learnt, or files added, after the count.
+        let grown = PrefetchProgress { cached_bytes: 9_000_001, ..so_far };
 
         let shown = |so_far: &PrefetchProgress| {
             let work = work(so_far);
@@ -171,5 +174,6 @@ mod tests {
         assert_eq!(shown(&some_unknown), (7, Some(14), 2_000_000, None));
         assert_eq!(shown(&not_counted), (7, None, 2_000_000, None));
         assert_eq!(shown(&missing), (20, Some(20), 2_000_000, Some(8_000_000)));
+        assert_eq!(shown(&grown), (7, Some(14), 2_000_000, Some(2_000_000)));
     }
 }

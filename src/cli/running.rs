@@ -43,9 +43,11 @@ impl Running {
             (MountState::Dead, _) => format!(
                 "the process that served this mount has died; mount it again, or detach it with: resyncfs unmount {shown}"
             ),
-            _ => "no record that you may read names its process; ask as root or the user who mounted it \
-                  (/proc/mounts shows user_id=), where and as it was mounted"
-                .to_owned(),
+            _ if is_own(known) => format!(
+                "nothing shows which process serves it: it was moved after it was mounted, or its record was lost; mount it \
+                 again after: resyncfs unmount {shown}"
+            ),
+            _ => "only root and the user who mounted it may ask (/proc/mounts shows user_id=)".to_owned(),
         };
         Err(CliError::new(Exit::MountPoint, format!("{shown}: {problem}")))
     }
@@ -133,6 +135,12 @@ impl Running {
             _ => CliError::of(Exit::Failure, cause),
         }
     }
+}
+
+/// Whether this user may read the record of a mount, if there is one.
+fn is_own(known: &Mount) -> bool {
+    let requester = rustix::process::geteuid();
+    requester.is_root() || known.user == Some(requester.as_raw())
 }
 
 async fn is_alive(socket: &Path) -> Result<IgnoredAny, ControlError> {

@@ -46,7 +46,7 @@ fn find(path: &Path, mounts: &[PathBuf]) -> io::Result<Option<(PathBuf, OsString
     let is_mount = |folder: &Path| mounts.iter().any(|mounted| mounted == folder);
     loop {
         if is_mount(&resolved) && ahead.front().is_none_or(|name| name != "..") {
-            return Ok(Some(below(resolved, ahead)));
+            return Ok(Some(below(resolved, ahead, is_mount)));
         }
         let Some(name) = ahead.pop_front() else { return Ok(None) };
         if name == ".." {
@@ -79,8 +79,9 @@ fn find(path: &Path, mounts: &[PathBuf]) -> io::Result<Option<(PathBuf, OsString
     }
 }
 
-/// Resolves the `..` in the rest of a path; the root of the mount is its own parent.
-fn below(root: PathBuf, ahead: VecDeque<OsString>) -> (PathBuf, OsString) {
+/// The innermost mount on the way: one may be in another. Resolves the `..` in the rest of a path; the root of the mount is its own
+/// parent.
+fn below(root: PathBuf, ahead: VecDeque<OsString>, is_mount: impl Fn(&Path) -> bool) -> (PathBuf, OsString) {
     let mut way: Vec<OsString> = Vec::new();
     for name in ahead {
         if name == ".." {
@@ -89,7 +90,11 @@ fn below(root: PathBuf, ahead: VecDeque<OsString>) -> (PathBuf, OsString) {
             way.push(name);
         }
     }
-    (root, way.join("/".as_ref()))
+    let mut path = root.clone();
+    path.extend(way);
+    let mount = path.ancestors().find(|above| is_mount(above)).unwrap_or(&root);
+    let below = path.strip_prefix(mount).map(|below| below.as_os_str().to_owned()).unwrap_or_default();
+    (mount.to_owned(), below)
 }
 
 fn names(path: &Path) -> VecDeque<OsString> {
@@ -130,5 +135,15 @@ mod tests {
         }
         assert_eq!(find("mnt"), None);
         assert_eq!(find("mnt/repo/.."), None);
+    }
+
+    #[test]
+    fn of_a_mount_in_another_the_inner_one_is_found() {
+        let mounts = ["/mnt/outer".into(), "/mnt/outer/in".into()];
+        let find = |path: &str| find(Path::new(path), &mounts).unwrap();
+
+        assert_eq!(find("/mnt/outer/in/a"), Some((mounts[1].clone(), "a".into())));
+        assert_eq!(find("/mnt/outer/in"), Some((mounts[1].clone(), OsString::new())));
+        assert_eq!(find("/mnt/outer/inside"), Some((mounts[0].clone(), "inside".into())));
     }
 }
