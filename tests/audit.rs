@@ -102,7 +102,7 @@ fn a_mount_in_step_is_in_sync_and_asks_for_nothing_but_lists() {
     let output = audit(&[directory.to_str().unwrap()]);
 
     assert_eq!(output.status.code(), Some(IN_SYNC), "{output:?}");
-    assert!(text(&output).starts_with("4 of 4 files are in sync; the Source's lists are of 2024-05-01T"), "{output:?}");
+    assert!(text(&output).starts_with("4 of 4 files are in sync; the Source's lists are of 2024-05-01 "), "{output:?}");
     let resources = ["a/one", "a/two", "b%5Cc", "bare"];
     assert!(resources.iter().all(|resource| source.requests_of(resource).is_empty()), "{:?}", source.log());
     let audits: Vec<_> = fs::read_dir(mounted.cache().join("mounts")).unwrap().collect();

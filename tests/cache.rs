@@ -279,7 +279,7 @@ fn what_is_evicted_is_fetched_again_and_what_is_open_in_an_earlier_version_stays
     let some = run(&["evict"], &[mounted.join("a/0"), mounted.join("a/1"), mounted.join("absent")]);
 
     assert_eq!(some.status.code(), Some(1));
-    assert!(stdout(&some).starts_with("2 files removed ("), "{}", stdout(&some));
+    assert!(stdout(&some).starts_with("2 files removed from the cache ("), "{}", stdout(&some));
     assert!(stderr(&some).contains("is not in the mount"), "{}", stderr(&some));
     assert_eq!(objects(mounted.cache()).len(), 3);
     source.take_log();

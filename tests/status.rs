@@ -194,7 +194,7 @@ fn without_a_mount_each_command_says_what_to_do() {
     }
     let unmount = run_alone(Some(&mounted), Some(65534), &["unmount", mounted.path().to_str().unwrap()]);
     assert_eq!(unmount.status.code(), Some(8), "{}", stderr(&unmount));
-    assert!(stderr(&unmount).contains("only root and who mounted it may unmount it"), "{}", stderr(&unmount));
+    assert!(stderr(&unmount).contains("only root and the user who mounted it may unmount it"), "{}", stderr(&unmount));
     let listing = run_alone(Some(&mounted), Some(65534), &["list"]);
     assert!(stdout(&listing).contains(mounted.path().to_str().unwrap()), "{}", stdout(&listing));
 }

@@ -154,7 +154,7 @@ fn a_long_first_tree_is_given_time_as_long_as_it_makes_progress() {
 
     eventually("the line tells of progress", || {
         let line = status_line(&machine);
-        line.starts_with("first tree: downloading documents") && !line.ends_with(" 0.0 MB")
+        line.starts_with("first tree: downloading documents") && !line.ends_with(" 0.0 kB")
     });
     println!("status: {}", status_line(&machine));
     assert!(start.wait().unwrap().success());

@@ -10,8 +10,9 @@ use crate::mount::identity::default_cache;
 use crate::platform::error_chain::printable_json;
 use serde_json::json;
 use std::fmt::Write as _;
+use std::path::Path;
 
-/// Show, check or clear the cache folder
+/// Show, check or clear the cache folder; a tree there is what one mount keeps: a Source with its options
 #[derive(Debug, clap::Args)]
 pub struct CacheArgs {
     #[command(subcommand)]
@@ -43,10 +44,10 @@ enum CacheCommand {
     Clear {
         #[command(flatten)]
         folder: Folder,
-        /// Remove everything; a tree that is mounted stays, which is exit code 6
+        /// Remove all trees; exit code 6 if some stay because they are mounted
         #[arg(long, group = "which")]
         all: bool,
-        /// Remove everything that is not mounted now
+        /// Remove all trees that are not mounted; those that are mounted are no failure
         #[arg(long, group = "which")]
         unused: bool,
         /// A name that `list` shows, or its beginning, or the address of a Source: all its trees
@@ -83,11 +84,11 @@ impl Folder {
 
 fn list(cache: &CacheFolder, json: bool, clock: &Clock) -> Result<Exit, CliError> {
     let listing = cache.list()?;
-    print(&if json { printable_json(&json!(listing)) } else { text(&listing, clock) })?;
+    print(&if json { printable_json(&json!(listing)) } else { text(&listing, cache.path(), clock) })?;
     Ok(Exit::Success)
 }
 
-fn text(listing: &Listing, clock: &Clock) -> String {
+fn text(listing: &Listing, folder: &Path, clock: &Clock) -> String {
     let mut text = String::new();
     for tree in &listing.trees {
         let (catalog, objects) = (size(tree.catalog_bytes), size(tree.object_bytes));
@@ -102,7 +103,8 @@ fn text(listing: &Listing, clock: &Clock) -> String {
         let _ = writeln!(text, "  in use     {}\n", printable_value(tree.mounted.as_deref().unwrap_or("no")));
     }
     let (trees, objects) = (count(listing.trees.len() as u64, "tree"), count(listing.objects, "cached file"));
-    text + &format!("{trees}; {objects} with {} in all", size(listing.object_bytes))
+    let folder = printable_value(&folder.to_string_lossy());
+    text + &format!("{trees}; {objects} ({}) in {folder}", size(listing.object_bytes))
 }
 
 fn verify(cache: &CacheFolder, json: bool) -> Result<Exit, CliError> {

@@ -123,7 +123,7 @@ fn source_of(value: &DeValue<'_>) -> Result<String, &'static str> {
     let authority = text.split_once("://").map(|(_, rest)| rest.split(['/', '?', '#']).next().unwrap_or_default());
     if authority.is_some_and(|authority| authority.contains('@')) {
         return Err(
-            "others can read a user name and a password here; put them into a file (chmod 600) and name the file: netrc",
+            "others can read a user name and a password here; put them into a file (chmod 600) and name the file: netrc = \"FILE\"",
         );
     }
     if text.starts_with("./") || text.starts_with("../") {

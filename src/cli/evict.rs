@@ -27,7 +27,7 @@ pub fn run(args: EvictArgs) -> Result<u8, CliError> {
         let request = Request::Evict { paths: ask::below(&within) };
         let summary = ask::lines(&within.running, &request, async |events| show(&within, events).await)?;
         let kept = if summary.kept == 0 { String::new() } else { format!(", {} kept", count(summary.kept, "file")) };
-        let text = format!("{} removed ({}){kept}\n", count(summary.files, "file"), size(summary.bytes));
+        let text = format!("{} removed from the cache ({}){kept}\n", count(summary.files, "file"), size(summary.bytes));
         write_stdout(&text).map_err(|cause| CliError::of(Exit::Failure, &cause))?;
         if summary.missing > 0 {
             exit = Exit::Failure;

@@ -29,7 +29,7 @@ pub struct ListArgs {
 const STATES: &str = "States:\n  \
     alive     it is served\n  \
     silent    its process lives and does not answer\n  \
-    starting  its first tree is being made\n  \
+    starting  it reads the lists of the Source for the first time\n  \
     dead      its process has died: mount it again, or detach it with resyncfs unmount\n  \
     detached  unmounted, or in another mount namespace; its process still serves open files\n  \
     unknown   no record of its process that you may read; ask as root or the user who mounted it";

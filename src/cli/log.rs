@@ -67,6 +67,10 @@ pub fn say_refusal(name: &str, refusal: &clap::Error) -> io::Result<()> {
         return refusal.print();
     }
     let message = refusal.render().to_string();
+    if refusal.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        // The help is no message of a failure.
+        return write!(io::stderr(), "{message}");
+    }
     // clap quotes the arguments, and begins with this word instead of the program's name.
     say_failure(name, message.strip_prefix("error: ").unwrap_or(&message).trim_end())
 }

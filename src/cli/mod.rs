@@ -149,10 +149,15 @@ impl CliError {
 
 impl From<MountError> for CliError {
     fn from(cause: MountError) -> CliError {
+        if let MountError::Catalog(busy @ CatalogError::Busy { .. }) = &cause {
+            let why = chain(busy);
+            let message =
+                format!("this Source is mounted already; use that mount, or another folder: -o cache=DIR: {why}");
+            return CliError::new(Exit::Busy, message);
+        }
         let exit = match &cause {
             MountError::Directory { .. } | MountError::Kernel { .. } => Exit::MountPoint,
             MountError::Cache { .. } => Exit::Cache,
-            MountError::Catalog(CatalogError::Busy { .. }) => Exit::Busy,
             MountError::Catalog(_) | MountError::Content(_) | MountError::DocumentCache(_) => Exit::Cache,
             MountError::FirstBaseline(inner) => sync_exit(inner),
             MountError::Http(_) => Exit::Usage,
@@ -243,7 +248,7 @@ pub fn main() -> ExitCode {
         Subcommands::Path(args) => path::run(args),
         Subcommands::Uri(args) => uri::run(args),
         Subcommands::Cache(args) => cache::run(args, utc),
-        Subcommands::Audit(args) => audit::run(args, verbosity),
+        Subcommands::Audit(args) => audit::run(args, verbosity, utc),
         Subcommands::Demo(args) => demo::run(args, verbosity),
         Subcommands::Completions(args) => completions::run(args),
         Subcommands::Help(args) => help::run(args),
@@ -273,6 +278,17 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         command().debug_assert();
+    }
+
+    #[test]
+    fn a_second_mount_of_a_source_names_the_first() {
+        let busy = CatalogError::Busy { folder: "/c/catalog".into(), holder: "process 1, mounted at /mnt/a".into() };
+
+        let failure = CliError::from(MountError::from(busy));
+
+        assert_eq!(failure.exit, Exit::Busy);
+        assert!(failure.message.starts_with("this Source is mounted already; use that mount"), "{}", failure.message);
+        assert!(failure.message.ends_with("is in use by process 1, mounted at /mnt/a"), "{}", failure.message);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use super::args::CredentialOptions;
 use super::{CliError, Exit};
+use crate::platform::error_chain::chain;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use std::fs::File;
@@ -50,7 +51,7 @@ impl Access {
 /// Reads a file, unless others may access it.
 pub fn read(file: &Path, access: Access) -> Result<Vec<u8>, CliError> {
     let read = || {
-        let opened = open(file).map_err(|cause| cause.to_string())?;
+        let opened = open(file).map_err(|cause| format!("cannot be read: {}", chain(&cause)))?;
         access.check(file, opened.metadata().map_err(|cause| cause.to_string())?.permissions().mode())?;
         read_within(opened, LONGEST, PATIENCE)
     };

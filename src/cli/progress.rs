@@ -126,7 +126,7 @@ impl Progress {
     /// Shows a stage of a refresh.
     pub fn stage(&self, stage: Stage) {
         self.report(match stage {
-            Stage::Unanswered(why) => return self.message(&format!("{why}; it is asked again")),
+            Stage::Unanswered(why) => return self.message(&format!("{why}; trying again")),
             Stage::Remark(remark) => return lock(&self.0.0).remarks.push(remark),
             Stage::Discovering => Work::of("looking for the Source's documents"),
             Stage::Fetching(so_far) => Work {

@@ -16,6 +16,7 @@ pub struct RefreshArgs {
     #[arg(long)]
     accept_deletions: bool,
     /// The folder of the mount, or the NAME of /etc/resyncfs/NAME.toml
+    #[arg(value_name = "DIR|NAME")]
     directory: PathBuf,
 }
 

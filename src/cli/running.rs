@@ -39,7 +39,9 @@ impl Running {
             (MountState::Living | MountState::Detached, Some(socket)) => {
                 return Ok(Running { directory: known.directory.clone(), socket: socket.clone(), user: known.user });
             }
-            (MountState::Starting, _) => "is not mounted yet: its first tree is being made; try again later".to_owned(),
+            (MountState::Starting, _) => {
+                "is not mounted yet: it reads the lists of the Source for the first time; try again later".to_owned()
+            }
             (MountState::Dead, _) => format!(
                 "the process that served this mount has died; mount it again, or detach it with: resyncfs unmount {shown}"
             ),

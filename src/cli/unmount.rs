@@ -61,9 +61,10 @@ fn unmount(directory: &Path, lazy: bool) -> Result<(), CliError> {
             Exit::MountPoint,
             format!("{shown}: is in use (fuser -vm {shown} shows by which processes); --lazy detaches it all the same"),
         ),
-        io::ErrorKind::PermissionDenied => {
-            CliError::new(Exit::Denied, format!("{shown}: only root and who mounted it may unmount it ({cause})"))
-        }
+        io::ErrorKind::PermissionDenied => CliError::new(
+            Exit::Denied,
+            format!("{shown}: only root and the user who mounted it may unmount it ({cause})"),
+        ),
         _ => CliError::new(Exit::MountPoint, format!("{shown}: {cause}")),
     };
     let absolute = mounted_at(directory)?;

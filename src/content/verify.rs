@@ -196,7 +196,7 @@ async fn asked_by_uri(
     Ok(compared(expected, verifier, || match (response.modified, wanted.lastmod) {
         // HTTP has whole seconds.
         (Some(modified), Some(lastmod)) if modified.seconds > lastmod.seconds => {
-            Asked::Changed(format!("it was modified at {modified}"))
+            Asked::Changed(format!("its server has a version of {modified}, later than the published time"))
         }
         _ if expected.length.is_some() || expected.earlier.is_some() => Asked::Same,
         _ => Asked::There,

@@ -110,6 +110,11 @@ impl CacheFolder {
         CacheFolder { cache }
     }
 
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.cache
+    }
+
     /// Every tree and its size. Reads the learnt metadata of each tree.
     pub fn list(&self) -> Result<Listing, MountError> {
         let inventory = self.inventory();

@@ -77,12 +77,15 @@ fn first_tree(stage: &Stage) -> String {
         Stage::Discovering => "first tree: looking for the Source's documents".to_owned(),
         Stage::Unanswered(why) => format!("first tree: {why}; trying again"),
         Stage::Remark(remark) => remark.to_string(),
-        Stage::Fetching(so_far) => format!(
-            "first tree: downloading documents, {} of {}, {:.1} MB",
-            so_far.documents,
-            so_far.known,
-            so_far.bytes as f64 / 1e6
-        ),
+        Stage::Fetching(so_far) => {
+            let (unit, name) = match so_far.bytes {
+                0..1_000_000 => (1e3, "kB"),
+                1_000_000..1_000_000_000 => (1e6, "MB"),
+                _ => (1e9, "GB"),
+            };
+            let size = so_far.bytes as f64 / unit;
+            format!("first tree: downloading documents, {} of {}, {size:.1} {name}", so_far.documents, so_far.known)
+        }
         Stage::Reading(entries) => format!("first tree: reading lists, {entries} entries"),
         Stage::Committing => "first tree: writing the catalog".to_owned(),
     }

@@ -53,13 +53,14 @@ pub fn printable_json(value: &impl Display) -> String {
 }
 
 /// An error and its causes on one line: `message: cause: cause of the cause`. A cause that the message ends with is not repeated, nor is the
-/// beginning of one, nor the address that it begins with. Hidden characters are escaped, as a cause may quote a server's text.
+/// beginning of one, nor the address that it begins with; the number of a system error is left out. Hidden characters are escaped, as
+/// a cause may quote a server's text.
 pub fn chain(error: &dyn Error) -> String {
-    let mut line = error.to_string();
+    let mut line = without_number(&error.to_string()).to_owned();
     let mut cause = error.source();
     while let Some(inner) = cause {
         let text = inner.to_string();
-        let text = text.trim_end();
+        let text = without_number(text.trim_end());
         let subject = line.rsplit(": ").next().unwrap_or_default();
         let is_named = |place: &str| {
             let is_address = place.contains('/') && !place.contains(' ');
@@ -89,9 +90,20 @@ pub fn chain(error: &dyn Error) -> String {
     printable
 }
 
+/// Without the ` (os error 2)` at the end of what std calls an error of the system.
+fn without_number(text: &str) -> &str {
+    text.rsplit_once(" (os error ").filter(|(_, number)| number.ends_with(')')).map_or(text, |(words, _)| words)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_system_error_is_shown_without_its_number() {
+        assert_eq!(chain(&std::io::Error::from_raw_os_error(2)), "No such file or directory");
+        assert_eq!(without_number("a (os error 2) b"), "a (os error 2) b");
+    }
 
     #[derive(Debug, thiserror::Error)]
     #[error("{text}")]

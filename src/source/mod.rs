@@ -124,7 +124,7 @@ pub enum SourceError {
         cause: http::HttpError,
     },
     /// The answer is no document.
-    #[error("{location} is not a ResourceSync document or sitemap")]
+    #[error("{location} cannot be read as a ResourceSync document or sitemap")]
     Document {
         /// The document.
         location: DocumentLocation,
@@ -149,7 +149,8 @@ pub enum SourceError {
     },
     /// Nothing that can be mounted was found.
     #[error(
-        "{entry}: no Source Description, Capability List, Resource List or sitemap found; tried: {tried}. Instead of {entry}, give the address of the sitemap or Resource List itself, as in https://HOST/sitemap.xml"
+        "{entry}: no Source Description, Capability List, Resource List or sitemap found; tried: {tried}. {}",
+        next_step(.entry, .tried)
     )]
     NothingFound {
         /// The address that was pasted.
@@ -210,6 +211,16 @@ pub enum SourceError {
     },
 }
 
+/// What a person can do where nothing was found: a wrong address, or a missing password.
+fn next_step(entry: &str, tried: &str) -> String {
+    if tried.contains(" answered 401") {
+        return format!("If {entry} is right, give the password or token with one of these options");
+    }
+    format!(
+        "Instead of {entry}, give the address of the sitemap or Resource List itself, as in https://HOST/sitemap.xml"
+    )
+}
+
 impl SourceError {
     /// Whether its server answers that a document is gone: 404 or 410.
     pub fn is_gone(&self) -> bool {
@@ -231,6 +242,10 @@ impl SourceError {
     pub fn why(&self) -> String {
         match self {
             SourceError::Document { cause, .. } => chain(cause),
+            SourceError::Http { location, cause } => {
+                let why = chain(cause);
+                why.strip_prefix(&format!("{location} ")).map(str::to_owned).unwrap_or(why)
+            }
             _ => chain(self),
         }
     }

@@ -41,6 +41,7 @@ impl NotUnderstood {
         let NotUnderstood { entries, skipped } = self;
         let example = example.map(|example| format!(": {example}")).unwrap_or_default();
         let (entries, why) = match self.is_all() {
+            true if entries == 1 => (0, format!("its only entry cannot be understood{example}")),
             true => (0, format!("none of its {entries} entries can be understood{example}")),
             false => (skipped, format!("{skipped} of its {entries} entries cannot be understood{example}")),
         };

@@ -317,7 +317,7 @@ impl Synchronizer {
                 // The commit of this position may have decided some of the deletions that it holds back.
                 match self.catalog.snapshot().and_then(|snapshot| snapshot.held_count()) {
                     Ok(count) => guard.recount(count, 0),
-                    Err(cause) => tracing::warn!("deletions that are held back cannot be counted: {}", chain(&cause)),
+                    Err(cause) => tracing::warn!("the unconfirmed deletions cannot be counted: {}", chain(&cause)),
                 }
                 (position.sets().map(SetStatus::from).collect(), guard.held().map(HeldStatus::from))
             }

@@ -125,7 +125,7 @@ pub fn secret_refusal(name: &str) -> Option<String> {
         _ => return None,
     };
     Some(format!(
-        "others can read what stands here; put the secret into a file (chmod 600) and name the file: {option}"
+        "others can read what stands here; put the secret into a file (chmod 600) and name the file: {option}=FILE"
     ))
 }
 

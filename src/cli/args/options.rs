@@ -112,7 +112,7 @@ pub struct CacheOptions {
     /// Folder of the catalog and of downloaded files (default: the cache folder of the user or the system)
     #[arg(long = "cache", value_name = "DIR", value_parser = path)]
     pub folder: Option<PathBuf>,
-    /// Bytes that the cache may use, with K, M, G or T (default: 10G or a tenth of the free space)
+    /// Bytes that the cache may use, with K, M, G or T (default: 10G or a tenth of the free space, the smaller)
     #[arg(long = "cache-size", value_name = "SIZE", value_parser = size)]
     pub size: Option<u64>,
     /// Free space that the cache leaves on its filesystem
@@ -141,7 +141,7 @@ pub struct RefreshOptions {
     #[arg(long, value_name = "error|show", hide_possible_values = true, default_value = "error")]
     #[arg(value_parser = choice(&[("error", Unannounced::Error), ("show", Unannounced::Show)]))]
     pub unannounced: Unannounced,
-    /// How often to look for changes, with s, m, h or d (default: by the size of the lists, at least 5m)
+    /// How often to check for changes, with s, m, h or d (default: at least 5m, longer where the lists take long)
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub poll: Option<Duration>,
     /// Wait for confirmation when more than this part of the tree would be deleted within a day

@@ -7,6 +7,7 @@ use super::args::Options;
 use super::log::{LogTarget, start_logging};
 use super::mount::configure;
 use super::progress::{Progress, Work};
+use super::render::Clock;
 use super::running::{Running, mounted_at};
 use super::scratch::Scratch;
 use super::{CliError, Exit, ask};
@@ -58,22 +59,23 @@ enum Format {
 }
 
 /// Runs the command.
-pub fn run(args: AuditArgs, verbosity: u8) -> Result<u8, CliError> {
+pub fn run(args: AuditArgs, verbosity: u8, utc: bool) -> Result<u8, CliError> {
     if verbosity > 0 {
         start_logging(verbosity, LogTarget::StandardError);
     }
     let directory = Path::new(&args.tree);
     let progress = Progress::start(verbosity > 0);
+    let clock = Clock::new(utc);
     // In this order: `is_dir` hangs where the process of a mount hangs.
     let exit = match mounted_at(directory).is_ok() || directory.is_dir() {
-        true => of_mount(&args, &progress),
-        false => of_source(&args, &progress),
+        true => of_mount(&args, &progress, &clock),
+        false => of_source(&args, &progress, &clock),
     };
     exit.map(|exit| exit as u8)
 }
 
 /// Audits a mount in the process that serves it: that has the catalog, the credentials and the cache.
-fn of_mount(args: &AuditArgs, progress: &Progress) -> Result<Exit, CliError> {
+fn of_mount(args: &AuditArgs, progress: &Progress, clock: &Clock) -> Result<Exit, CliError> {
     if !args.options.is_empty() {
         return Err(CliError::new(Exit::Usage, "-o is for a Source that is not mounted; a mount has its own options"));
     }
@@ -82,11 +84,11 @@ fn of_mount(args: &AuditArgs, progress: &Progress) -> Result<Exit, CliError> {
         Some(_) => Request::Files {},
         None => Request::Audit { content: args.content, fetch: args.fetch },
     };
-    ask::lines(&running, &request, async |events| show(args, progress, events).await)
+    ask::lines(&running, &request, async |events| show(args, progress, clock, events).await)
 }
 
 /// Audits a Source that is not mounted, by a tree made for this.
-fn of_source(args: &AuditArgs, progress: &Progress) -> Result<Exit, CliError> {
+fn of_source(args: &AuditArgs, progress: &Progress, clock: &Clock) -> Result<Exit, CliError> {
     let failed = |cause: io::Error| CliError::of(Exit::Failure, &cause);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(failed)?;
     let scratch = Scratch::of("audit").map_err(failed)?;
@@ -96,7 +98,7 @@ fn of_source(args: &AuditArgs, progress: &Progress) -> Result<Exit, CliError> {
         let listing = args.manifest.is_some();
         let (sender, events) = mpsc::channel(EVENTS);
         tokio::spawn(async move { if listing { audit.list(sender).await } else { audit.run(depth, sender).await } });
-        show(args, progress, events).await
+        show(args, progress, clock, events).await
     });
     // What is still under way when standard output is closed is not waited for.
     runtime.shutdown_background();
@@ -130,10 +132,15 @@ async fn source_tree(args: &AuditArgs, progress: &Progress, scratch: &Path) -> R
 }
 
 /// Shows the events, until the last one.
-async fn show(args: &AuditArgs, progress: &Progress, mut events: mpsc::Receiver<Event>) -> Result<Exit, CliError> {
+async fn show(
+    args: &AuditArgs,
+    progress: &Progress,
+    clock: &Clock,
+    mut events: mpsc::Receiver<Event>,
+) -> Result<Exit, CliError> {
     let mut output = match args.manifest {
         Some(format) => Output::Manifest(manifest::Manifest::new(format)),
-        None => Output::Report(report::Report::new(args.json)),
+        None => Output::Report(report::Report::new(args.json, clock.clone())),
     };
     while let Some(event) = events.recv().await {
         let printed = match event {

@@ -1,11 +1,12 @@
 //! The findings of an audit as text or as JSON, printed as they arrive.
 
 use super::End;
-use crate::cli::render::{count, printable, printable_value, thousands};
+use crate::cli::render::{Clock, count, printable, printable_value, thousands};
 use crate::cli::{CliError, Exit};
 use crate::platform::error_chain::printable_json;
 use crate::sync::audit::{Event, Finding, Summary};
 use crate::sync::status::MissingStatus;
+use jiff::Timestamp;
 use serde_json::json;
 use std::fmt::Write as _;
 use std::io::{self, BufWriter, Stdout, Write};
@@ -16,15 +17,16 @@ use std::io::{self, BufWriter, Stdout, Write};
 /// where the audit failed.
 pub struct Report {
     json: bool,
+    clock: Clock,
     output: BufWriter<Stdout>,
     /// Differences printed.
     printed: u64,
 }
 
 impl Report {
-    /// A report as JSON or as text.
-    pub fn new(json: bool) -> Report {
-        Report { json, output: BufWriter::new(io::stdout()), printed: 0 }
+    /// A report as JSON, or as text with the times of `clock`.
+    pub fn new(json: bool, clock: Clock) -> Report {
+        Report { json, clock, output: BufWriter::new(io::stdout()), printed: 0 }
     }
 
     /// Prints an event. The last event ends the program.
@@ -33,7 +35,7 @@ impl Report {
             Event::File(_) | Event::Progress(_) => return Ok(None),
             Event::Finding(finding) => return self.print_finding(&finding).map(|()| None),
             Event::Summary(summary) => {
-                self.print_end(&json!({ "summary": summary }), &text(&summary))?;
+                self.print_end(&json!({ "summary": summary }), &text(&summary, &self.clock))?;
                 match (summary.proven(), summary.unread.first()) {
                     (0, None) => Ok(Exit::Success),
                     (0, Some(MissingStatus { location, why, .. })) => {
@@ -82,7 +84,7 @@ impl Report {
     }
 }
 
-fn text(summary: &Summary) -> String {
+fn text(summary: &Summary, clock: &Clock) -> String {
     let mut text = format!("{} of {} are in sync", thousands(summary.in_sync), count(summary.files, "file"));
     let counts = [
         (summary.missing, "missing"),
@@ -96,6 +98,7 @@ fn text(summary: &Summary) -> String {
         let _ = write!(text, ", {} {what}", thousands(count));
     }
     if let Some(at) = &summary.at {
+        let at = at.parse().map_or_else(|_| at.clone(), |at: Timestamp| clock.when(at));
         let _ = write!(text, "; the Source's lists are of {at}");
     }
     text.push('\n');
@@ -119,6 +122,7 @@ fn text(summary: &Summary) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::{Duration, UNIX_EPOCH};
 
     #[test]
     fn the_text_names_only_what_there_is() {
@@ -130,14 +134,15 @@ mod tests {
             corrupt: 1,
             requested: 2,
             unverifiable: 1,
-            at: Some("2024-01-01T00:00:00Z".to_owned()),
+            at: Some("2024-01-01T00:00:00.123456Z".to_owned()),
             ..Summary::default()
         };
 
-        assert_eq!(text(&in_sync), "3 of 3 files are in sync\n");
+        let clock = Clock::at(UNIX_EPOCH + Duration::from_secs(1_704_067_501));
+        assert_eq!(text(&in_sync, &clock), "3 of 3 files are in sync\n");
         assert_eq!(
-            text(&differs),
-            "1 of 4 files are in sync, 2 missing, 1 corrupt; the Source's lists are of 2024-01-01T00:00:00Z\n\
+            text(&differs, &clock),
+            "1 of 4 files are in sync, 2 missing, 1 corrupt; the Source's lists are of 2024-01-01 00:00:00 UTC (5 min ago)\n\
              Requested 2 files from the Source; 1 could not be checked: the Source publishes neither digest nor length\n"
         );
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Values shown of each kind.
 const MOST_SHOWN: usize = 10;
-/// Requests under way at once in the estimates: as a mount does by default.
+/// Requests under way at once in the estimates: with so many a mount begins.
 const CONNECTIONS: u32 = 16;
 
 /// Everything that `explore` found.
@@ -188,7 +188,7 @@ impl Report {
             let _ = writeln!(text, "\nDeviations   none");
             return;
         }
-        let _ = writeln!(text, "\nDeviations   rules that the Source breaks (a mount tolerates this)");
+        let _ = writeln!(text, "\nDeviations   rules that the Source breaks (a mount shows what it can understand)");
         for (rule, broken) in &self.survey.deviations {
             let (number, sentence) = (thousands(broken.count), rule.sentence());
             let _ = writeln!(text, "  {number:>9}  {sentence} [section {}]", rule.section());

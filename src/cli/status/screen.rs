@@ -122,7 +122,9 @@ fn set_lines(screen: &mut Screen, set: &SetStatus, clock: &Clock) {
     }
     if set.undated_deletions > 0 {
         let deletions = count(set.undated_deletions as u64, "undated deletion");
-        screen.more(format!("{deletions} not applied yet: the Source is asked again whether the resources are gone"));
+        screen.more(format!(
+            "{deletions} not applied yet: each refresh asks the Source again whether the files are gone"
+        ));
     }
 }
 
@@ -177,7 +179,7 @@ fn differences(screen: &mut Screen, status: &Status, clock: &Clock) {
     }
     screen.list("Deviations", sync.deviations.iter().map(deviation_line));
     if !sync.deviations.is_empty() {
-        screen.more("(in documents read since the mount began)");
+        screen.more("(rules that the Source breaks, in documents read since the mount began)");
     }
 }
 
@@ -196,7 +198,7 @@ fn deviation_line(deviation: &DeviationStatus) -> String {
 
 fn reads(screen: &mut Screen, cache: &Metrics) {
     let (used, quota, files) = (size(cache.bytes), size(cache.quota), count(cache.objects, "file"));
-    screen.line("Cache", format!("{used} of {quota} in {files}, for all mounts that use this cache folder"));
+    screen.line("Cache", format!("{used} of {quota} used, {files}; shared by all mounts with this cache folder"));
     let here = format!("{} from this machine ({})", thousands(cache.hits), size(cache.hit_bytes));
     let asked = format!("{} from the Source ({})", thousands(cache.misses), size(cache.miss_bytes));
     let hits = cache.hit_rate().map(|rate| format!("; {:.1} % hits", rate * 100.0)).unwrap_or_default();
@@ -221,12 +223,16 @@ fn activity(screen: &mut Screen, status: &Status, earlier: Option<Earlier<'_>>) 
 
 fn host_line(host: &HostStatus, earlier: Option<Earlier<'_>>) -> String {
     let name = host.host.as_deref().map_or_else(|| "all others".to_owned(), printable_value);
-    let latency = host.latency.map_or_else(|| "answer time unknown".to_owned(), |it| format!("{} ms", thousands(it)));
+    let latency = match host.latency {
+        None => "answer time unknown".to_owned(),
+        Some(0) => "under 1 ms per answer".to_owned(),
+        Some(milliseconds) => format!("{} ms per answer", thousands(milliseconds)),
+    };
     let mut parts = vec![
         count(host.requests, "request"),
         size(host.bytes),
-        format!("{} failed", thousands(host.failures)),
-        format!("{} refused", thousands(host.refusals)),
+        format!("{} without an answer", thousands(host.failures)),
+        format!("{} answered with an error", thousands(host.refusals)),
         latency,
     ];
     parts.extend(earlier.and_then(|earlier| earlier.of_host(host)));
@@ -408,7 +414,7 @@ mod tests {
                 "Set 0        https://repo.example.org/capabilitylist.xml",
                 "             changes are known up to 2026-01-02 03:58:00 UTC (2 min ago)",
                 "             GAP: changes since 2026-01-02 00:00:00 UTC (4 h ago) may be missing until a newer Resource List is published",
-                "             3 undated deletions not applied yet: the Source is asked again whether the resources are gone",
+                "             3 undated deletions not applied yet: each refresh asks the Source again whether the files are gone",
                 "Documents    https://repo.example.org/changes.xml: downloaded (20.0 kB), next check 2026-01-02 04:05:00 UTC (in 5 min)",
                 "Deletions    9,000 unconfirmed deletions since 2026-01-02 03:59:00 UTC: more than half of the tree.",
                 "               resyncfs refresh --accept-deletions /mnt/repo",
@@ -426,11 +432,11 @@ mod tests {
             &[
                 "Channels     https://repo.example.org/framework/: active until 2026-01-02 05:00:00 UTC (in 60 min), 3 notifications, the last 2026-01-02 03:59:00 UTC (60 s ago)",
                 "Ignored      requests to http://me.example.net/: 2 forged, 4,000 unknown",
-                "Cache        2.5 MB of 10.0 GB in 3 files, for all mounts that use this cache folder",
+                "Cache        2.5 MB of 10.0 GB used, 3 files; shared by all mounts with this cache folder",
                 "Reads        3 from this machine (1.5 MB), 1 from the Source (500.0 kB), 2 failed; 75.0 % hits",
                 "Downloads    3 begun, 600.0 kB downloaded, 2 failed; 1 size requested, 0 failed",
-                "Hosts        repo.example.org: 1,200 requests, 4.0 MB, 0 failed, 1 refused, 1,500 ms, SLOW",
-                "             mirror.example.org: 5 requests, 0 bytes, 5 failed, 0 refused, answer time unknown, FAILING 5 times in a row, no requests for 4 s, other mirrors first for 30 s",
+                "Hosts        repo.example.org: 1,200 requests, 4.0 MB, 0 without an answer, 1 answered with an error, 1,500 ms per answer, SLOW",
+                "             mirror.example.org: 5 requests, 0 bytes, 5 without an answer, 0 answered with an error, answer time unknown, FAILING 5 times in a row, no requests for 4 s, other mirrors first for 30 s",
                 "Programs     grep: 2.0 MB in 4 reads, 1 denied",
                 "             (reads from the kernel's page cache are not counted)",
                 "Denied       nothing is downloaded for tumblerd",
@@ -476,7 +482,7 @@ mod tests {
 
         for part in [
             "Now          read 1.5 MB/s, received 500.0 kB/s, 2.5 requests/s",
-            "1,205 requests, 5.0 MB, 0 failed, 1 refused, 1,500 ms, 2.5/s, 500.0 kB/s, SLOW",
+            "1,205 requests, 5.0 MB, 0 without an answer, 1 answered with an error, 1,500 ms per answer, 2.5/s, 500.0 kB/s, SLOW",
             "grep: 4.0 MB in 4 reads, 1.0 MB/s, 1 denied",
         ] {
             assert!(text.contains(part), "{part:?} is missing in:\n{text}");

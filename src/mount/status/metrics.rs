@@ -65,7 +65,7 @@ const METRICS: &[Metric] = &[
         it.sync.last_refresh.iter().map(|last| (Labels::new(), seconds(last.milliseconds))).collect()
     }),
     (Gauge, "next_poll_timestamp_seconds", "When the next refresh is due.", |it| time(it.sync.next_poll)),
-    (Gauge, "held_deletions", "Deletions that are held back.", |it| {
+    (Gauge, "held_deletions", "Deletions that wait for confirmation.", |it| {
         one(it.sync.held.as_ref().map_or(0, |held| held.files))
     }),
     (Gauge, "sets_with_gap", "Sets of which changes may be missing.", |it| {

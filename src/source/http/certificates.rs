@@ -28,7 +28,7 @@ pub(super) fn tls(config: &HttpConfig, client_certificate: Option<&[u8]>) -> Res
     let builder = match &config.ca_bundle {
         None => builder.with_root_certificates(roots),
         Some(pem) => {
-            let what = "the CA bundle is not PEM with certificates in it";
+            let what = "the file of ca= is not PEM with certificates in it";
             let named = certificates(pem, what)?;
             for certificate in &named {
                 roots.add(certificate.clone()).map_err(|cause| failed(what, cause.into()))?;
@@ -42,7 +42,7 @@ pub(super) fn tls(config: &HttpConfig, client_certificate: Option<&[u8]>) -> Res
     let mut tls = match client_certificate {
         None => builder.with_no_client_auth(),
         Some(pem) => {
-            let what = "the client certificate is not PEM with a certificate and its key";
+            let what = "the file of cert= is not PEM with a certificate and its key";
             let key = PrivateKeyDer::from_pem_slice(pem).map_err(|cause| failed(what, cause.into()))?;
             builder.with_client_auth_cert(certificates(pem, what)?, key).map_err(|cause| failed(what, cause.into()))?
         }
