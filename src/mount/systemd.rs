@@ -7,6 +7,7 @@
 use crate::catalog::Catalog;
 use crate::fs::heartbeat::Heartbeat;
 use crate::fs::invalidator::Notices;
+use crate::platform::units::size;
 use crate::sync::Stage;
 use crate::sync::command::Command;
 use crate::sync::status::{RefreshOutcome, Status};
@@ -78,13 +79,8 @@ fn first_tree(stage: &Stage) -> String {
         Stage::Unanswered(why) => format!("first tree: {why}; trying again"),
         Stage::Remark(remark) => remark.to_string(),
         Stage::Fetching(so_far) => {
-            let (unit, name) = match so_far.bytes {
-                0..1_000_000 => (1e3, "kB"),
-                1_000_000..1_000_000_000 => (1e6, "MB"),
-                _ => (1e9, "GB"),
-            };
-            let size = so_far.bytes as f64 / unit;
-            format!("first tree: downloading documents, {} of {}, {size:.1} {name}", so_far.documents, so_far.known)
+            let (documents, known, size) = (so_far.documents, so_far.known, size(so_far.bytes));
+            format!("first tree: downloading documents, {documents} of {known}, {size}")
         }
         Stage::Reading(entries) => format!("first tree: reading lists, {entries} entries"),
         Stage::Committing => "first tree: writing the catalog".to_owned(),
@@ -173,7 +169,7 @@ fn outcome(outcome: &RefreshOutcome) -> String {
     match outcome {
         RefreshOutcome::Unchanged => "unchanged".to_owned(),
         RefreshOutcome::Committed { created, updated, touched, deleted } => {
-            format!("{created} new, {updated} changed, {touched} with other metadata, {deleted} gone")
+            format!("{created} new, {updated} changed, {touched} with new metadata only, {deleted} deleted")
         }
         RefreshOutcome::Failed(why) => format!("failed ({why})"),
     }
@@ -237,7 +233,7 @@ mod tests {
         let zone = TimeZone::fixed(jiff::tz::offset(2));
         assert_eq!(
             line(Some((4, 1200)), &status, &zone),
-            "revision 4, 1200 files; last refresh 2024-05-01 12:00:00: 2 new, 1 changed, 0 with other metadata, 3 gone; \
+            "revision 4, 1200 files; last refresh 2024-05-01 12:00:00: 2 new, 1 changed, 0 with new metadata only, 3 deleted; \
              next refresh 2024-05-01 12:05:00; 7 unconfirmed deletions"
         );
         assert_eq!(line(Some((1, 5)), &Status::default(), &zone), "revision 1, 5 files; no refresh since the mount");

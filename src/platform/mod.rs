@@ -8,3 +8,4 @@ pub mod inode_set;
 pub mod lmdb;
 pub(crate) mod memory_budget;
 pub(crate) mod scheduling;
+pub mod units;
