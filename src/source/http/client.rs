@@ -269,8 +269,9 @@ impl Client {
                     HttpError::Deadline { .. } => (round_trip >= self.shared.connect_timeout).then_some(true),
                     _ => None,
                 };
-                // That a host takes no further connection says nothing of those that it has.
-                let is_connected = is_connected.filter(|_| way == Way::Shared);
+                // That a host takes no further connection says nothing of those that it has. Parallel ranges fail together as well: the
+                // download that they are for could not wait until the host is back.
+                let is_connected = is_connected.filter(|_| way == Way::Shared && request.way == Way::Shared);
                 permit.failed(uri, is_connected.map(|is_connected| (is_connected, chain(error).to_string())));
             }
         }

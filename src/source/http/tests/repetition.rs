@@ -173,6 +173,22 @@ async fn a_dead_host_is_soon_answered_for_at_once() {
     assert!(matches!(last, HttpError::CircuitOpen { .. }), "{last:?}");
 }
 
+/// A host that restarts: the ranges of one download fail together, and what goes on with it waits for the host.
+#[tokio::test]
+async fn parallel_ranges_do_not_open_the_breaker() {
+    let gone = TestServer::start(|_| ok(b""));
+    let config = config(&gone);
+    let uri = gone.uri("/");
+    drop(gone);
+    let client = client(config);
+    for _ in 0..20 {
+        let usual = Request::get(uri.clone(), Duration::from_millis(100));
+        let range = Request { range: Some((0, Some(9))), way: Way::Ranges, repeats: false, ..usual };
+        let error = client.send(range).await.unwrap_err();
+        assert!(!matches!(error, HttpError::CircuitOpen { .. }), "{error:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_silent_host_counts_as_dead_although_each_caller_gave_up() {
     let silent = TestServer::start(|_| vec![Act::Hang]);
