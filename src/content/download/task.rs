@@ -109,6 +109,7 @@ impl Fetch {
                     self.batch.clear();
                     self.find_room(error).await?;
                     self.begin_again(false).await;
+                    self.download.state().count_again();
                     continue;
                 }
                 Stop::Again => {
