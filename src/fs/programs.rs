@@ -113,7 +113,12 @@ impl Programs {
     /// The name because of which nothing may be fetched for a thread: its own or that of its process. `None`: fetching is allowed; also
     /// where neither is known, because `deny=` is no protection.
     pub fn denied(&self, thread: u32) -> Option<Arc<str>> {
-        if self.denied.is_empty() { None } else { self.of(thread).denied }
+        if self.denied.is_empty() {
+            return None;
+        }
+        // The program that is remembered may have executed another since. Of a thread that is gone nothing else is known.
+        let found = self.find(thread);
+        if found.process == 0 { self.of(thread).denied } else { found.denied }
     }
 
     /// `program` was given bytes.
@@ -211,6 +216,20 @@ mod tests {
 
     fn own_name() -> String {
         fs::read_to_string("/proc/self/comm").unwrap().trim_end_matches('\n').to_owned()
+    }
+
+    #[test]
+    fn a_program_is_denied_as_soon_as_it_has_its_name() {
+        in_thread("shell", |thread| {
+            let programs = Programs::new(["thumbnailer"]);
+            let before = programs.of(thread);
+            assert_eq!((programs.denied(thread), before.denied), (None, None));
+
+            // As execve(2) does.
+            fs::write("/proc/thread-self/comm", "thumbnailer").unwrap();
+
+            assert_eq!(programs.denied(thread).as_deref(), Some("thumbnailer"));
+        });
     }
 
     #[test]
