@@ -64,6 +64,11 @@ impl Work {
         if parts.is_empty() { self.activity.to_owned() } else { format!("{}: {}", self.activity, parts.join(", ")) }
     }
 
+    /// Whether the same activity began again since `before`, as with the next list. A file that fails takes its bytes back, and counts.
+    fn begins_again(&self, before: &Work) -> bool {
+        self.done < before.done && self.bytes < before.bytes
+    }
+
     /// By bytes where their sum is known, else by the things counted. Not for less than a second.
     fn time_left(&self, elapsed: Duration) -> Option<Duration> {
         let (done, of) = match (self.of_bytes, self.of) {
@@ -196,7 +201,7 @@ impl Display {
 
     fn report(&mut self, work: Work, now: Instant) {
         let since = match &self.current {
-            Some((before, since)) if before.activity == work.activity => *since,
+            Some((before, since)) if before.activity == work.activity && !work.begins_again(before) => *since,
             _ => now,
         };
         self.current = Some((work, since));
@@ -296,6 +301,24 @@ mod tests {
         display.draw(at(60));
 
         assert_eq!(screen.text(), "resyncfs: looking (after 30 s)\nresyncfs: reading: 30 lists, 3/s (after 60 s)\n");
+    }
+
+    #[test]
+    fn the_next_list_has_a_rate_of_its_own() {
+        let screen = Screen::default();
+        let mut display = Display::new(false, Box::new(screen.clone()));
+        let began = display.began;
+        let at = |seconds| began + Duration::from_secs(seconds);
+        let list = |done, bytes| Work { activity: "list", done, bytes, of_bytes: Some(4_000_000), ..Work::default() };
+
+        display.report(list(0, 0), at(0));
+        display.report(list(1, 4_000_000), at(90));
+        display.report(list(0, 0), at(90));
+        display.report(list(0, 1_000_000), at(100));
+        display.draw(at(100));
+
+        let text = screen.text();
+        assert!(text.starts_with("resyncfs: list: 1.0 MB of 4.0 MB, 100.0 kB/s, about 30 s left ("), "{text}");
     }
 
     #[test]

@@ -36,23 +36,26 @@ fn unknown(key: &str) -> String {
     format!("there is no such key{}", near.unwrap_or_default())
 }
 
-/// The value in the notation of a command line.
+/// The value in the notation of a command line. What TOML has no type for must be in quotes.
 fn text(arg: &Arg, value: &DeValue<'_>) -> Result<String, String> {
+    let form = placeholder(arg);
+    let is_number = matches!(form, "NUMBER" | "PERCENT" | "SIZE" | "TIME" | "TIME|never");
     match value {
         DeValue::String(path) if arg.get_value_hint() == ValueHint::AnyPath => Ok(absolute(path)?.to_owned()),
         DeValue::String(text) => Ok(text.clone().into_owned()),
-        DeValue::Boolean(on) => Ok(on.to_string()),
-        DeValue::Datetime(time) => Ok(time.to_string()),
-        DeValue::Float(number) => Ok(number.as_str().to_owned()),
-        DeValue::Integer(number) if number.radix() == 8 => Ok(format!("0o{}", number.as_str())),
-        DeValue::Integer(number) if placeholder(arg) == "OCTAL" && number.as_str() != "0" => {
-            Err("is written in octal digits, as in 0o027 or \"027\"".to_owned())
-        }
-        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
+        DeValue::Boolean(on) if form == "true|false" => Ok(on.to_string()),
+        DeValue::Datetime(time) if form == "DATETIME" => Ok(time.to_string()),
+        DeValue::Float(number) if is_number => Ok(number.as_str().to_owned()),
+        DeValue::Integer(number) if form == "OCTAL" && number.radix() == 8 => Ok(format!("0o{}", number.as_str())),
+        DeValue::Integer(number) if form == "OCTAL" && number.as_str() == "0" => Ok("0".to_owned()),
+        DeValue::Integer(_) if form == "OCTAL" => Err("is written in octal digits, as in 0o027 or \"027\"".to_owned()),
+        DeValue::Integer(number) if is_number => i64::from_str_radix(number.as_str(), number.radix())
             .map(|number| number.to_string())
             .map_err(|_| format!("{number} is too big")),
         DeValue::Array(_) => Err("takes one value, no list".to_owned()),
         DeValue::Table(_) => Err("takes no table".to_owned()),
+        _ if form == "true|false" => Err("is true or false, without quotes".to_owned()),
+        _ => Err(format!("must be in quotes: {} = \"{form}\"", arg.get_long().unwrap_or_default())),
     }
 }
 
