@@ -182,7 +182,7 @@ Limits
   tests/sizes.rs: ls_l_takes_sizes_from_heads_whatever_their_validator,
     files_of_which_no_size_comes_cost_one_wait_together, a_head_that_the_body_contradicts_costs_one_read,
     an_empty_file_without_digest_is_asked_again_by_the_next_mount
-  src/catalog/sort/tests.rs: more_runs_than_can_be_open_are_an_error
+  src/catalog/sort/tests.rs: more_runs_than_may_be_open_are_merged
   src/catalog/tests/many.rs: many_changed_folders_are_reported_together_in_place
   src/catalog/tests/whole.rs: kill_while_a_tree_is_rebuilt_leaves_the_old_one
   tests/crowds.rs: a_thousand_readers_at_once_get_their_bytes_and_take_bounded_threads_descriptors_and_memory,
