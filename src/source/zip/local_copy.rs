@@ -248,11 +248,20 @@ impl Packages {
     }
 
     /// Gives a whole package its name, and reads its directory.
-    async fn complete(&self, package: &Uri, version: Version, copy: Unnamed) -> Result<Directory, PackageError> {
+    pub(super) async fn complete(
+        &self,
+        package: &Uri,
+        version: Version,
+        copy: Unnamed,
+    ) -> Result<Directory, PackageError> {
         let folder = &self.shared.config.folder;
         let whole = file(folder, package, "whole");
         folder::remove(&whole);
         describe(folder, package, &version)?;
+        // From now on the file counts, not its reservation. Counted twice it could be removed to make space for another.
+        if let Some(own) = self.shared.copies.under_way().get_mut(package) {
+            own.bytes = 0;
+        }
         copy.name(&whole)?;
         let read = self.read_local(package, version).await;
         if read.as_ref().is_err_and(|error| !error.is_retryable()) {
@@ -289,7 +298,7 @@ impl Packages {
 
     /// Removes the least recently used copies until those on their way have their space, within the limit and the reserve; one of
     /// them has `here` bytes on the disk already.
-    fn make_space(&self, here: u64) -> Result<(), PackageError> {
+    pub(super) fn make_space(&self, here: u64) -> Result<(), PackageError> {
         let config = &self.shared.config;
         let mut copies = Vec::new();
         for path in folder::files(&config.folder)? {

@@ -148,6 +148,25 @@ async fn a_package_waits_for_those_on_their_way_that_leave_it_no_room() {
     assert_eq!((first.unwrap().len(), second.unwrap().len()), (3, 3));
 }
 
+/// While its directory is read its reservation is held too.
+#[tokio::test]
+async fn a_copy_that_is_complete_counts_once() {
+    let limit = 4 << 20;
+    let stage = Stage::with(package(1).0, Ranges::Right).await;
+    let packages = Packages::open(stage.server.client(), PackageConfig { whole: limit, ..stage.config() }).unwrap();
+    let version = copied(&packages, &stage.uri()).await.unwrap().version.clone();
+    let (length, path) = (version.length, super::super::folder::file(stage.folder.path(), &stage.uri(), "whole"));
+    let mut file = super::super::folder::Unnamed::new(stage.folder.path()).unwrap();
+    file.write(&fs::read(&path).unwrap()).unwrap();
+    let _own = packages.reserve(&stage.uri(), length, None).unwrap();
+
+    packages.complete(&stage.uri(), version, file).await.unwrap();
+    let _other = packages.reserve(&stage.server.uri("/other.zip"), limit - length, None).unwrap();
+    packages.make_space(0).unwrap();
+
+    assert!(path.exists(), "there is space for both");
+}
+
 /// A refresh asks for the directory while a reader has the whole brought here.
 #[tokio::test]
 async fn a_directory_is_had_while_the_whole_is_on_its_way() {
