@@ -103,7 +103,7 @@ fn a_port_where_nothing_listens_is_told_at_once_and_a_server_that_comes_later_is
         let starting = scope.spawn(|| mounted.try_start());
         eventually("it is told why nothing comes", || mounted.said().contains("refused"));
         assert!(!starting.is_finished(), "{}", mounted.said());
-        assert!(mounted.said().contains("it is asked again"), "{}", mounted.said());
+        assert!(mounted.said().contains("trying again"), "{}", mounted.said());
         let port = port.into_raw_fd();
         // SAFETY: takes no pointers; the socket is open, and nobody else's from here on.
         let listener = unsafe {
@@ -116,7 +116,7 @@ fn a_port_where_nothing_listens_is_told_at_once_and_a_server_that_comes_later_is
     });
 
     assert_eq!(fs::read(mounted.join("a")).unwrap(), b"bytes");
-    assert_eq!(mounted.said().matches("it is asked again").count(), 1, "once: {}", mounted.said());
+    assert_eq!(mounted.said().matches("trying again").count(), 1, "once: {}", mounted.said());
 }
 
 /// A reader of each of 80 files of a dead host; what it ends with.
