@@ -1,6 +1,6 @@
 //! Baseline: a complete statement of what exists, with what changed since.
 
-use super::apply::{Beside, PutRow, apply};
+use super::apply::{CommittedWith, PutRow, apply};
 use super::diff::{Diff, FewChanges};
 use super::held;
 use super::ingest::{Rows, Share, Shared};
@@ -248,7 +248,7 @@ impl<'c> Baseline<'c> {
             kept.iter().try_for_each(|(key, row)| put(TableId::Held, key, Some(row)))?;
             journal_rows(before, &mut news, listing.speaking, false, put)
         };
-        let mut committed = apply(catalog, before, resources, Beside { rows, at, state, sets: diff.sets })?;
+        let mut committed = apply(catalog, before, resources, CommittedWith { rows, at, state, sets: diff.sets })?;
         for (path, count) in left_out {
             *committed.left_out.entry(path).or_default() += count;
         }

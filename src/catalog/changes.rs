@@ -3,7 +3,7 @@
 //! Every applied change is written to the journal, in the same commit: a later baseline whose list speaks for an earlier
 //! time keeps the change (DESIGN, Sync). That baseline drops the rows that its lists supersede.
 
-use super::apply::{Beside, PutRow, UriChange, apply};
+use super::apply::{CommittedWith, PutRow, UriChange, apply};
 use super::journal::Row;
 use super::losses::{Departures, losses};
 use super::naming::locate::locate;
@@ -196,7 +196,7 @@ impl Changes<'_> {
         }
         sets.keep(|record| record.files > 0 || before.sets.get(record.set).is_some());
         let rows = &mut |put: &mut PutRow<'_>| resolved.iter().try_for_each(|resource| resource.put_rows(put));
-        apply(catalog, &before, changes, Beside { rows, at, state, sets })
+        apply(catalog, &before, changes, CommittedWith { rows, at, state, sets })
     }
 }
 

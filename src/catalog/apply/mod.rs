@@ -44,8 +44,8 @@ pub(super) struct UriChange {
 /// Writes a row of the journal or of what is held back; `None` removes it.
 pub(super) type PutRow<'p> = dyn FnMut(TableId, &[u8], Option<&[u8]>) -> Result<(), CatalogError> + 'p;
 
-/// What a commit writes besides the tree.
-pub(super) struct Beside<'r> {
+/// What a commit writes in addition to the tree.
+pub(super) struct CommittedWith<'r> {
     /// Called once, to write the rows of the journal and of what is held back. They stream: a journal may be as long as a list.
     pub rows: &'r mut dyn FnMut(&mut PutRow<'_>) -> Result<(), CatalogError>,
     /// What the revision speaks for.
@@ -65,12 +65,12 @@ pub(super) fn apply(
     catalog: &Catalog,
     before: &Before<'_>,
     changes: BTreeMap<Uri, UriChange>,
-    beside: Beside<'_>,
+    with: CommittedWith<'_>,
 ) -> Result<Committed, CatalogError> {
     let (Some(revision), Some(naming)) = (&before.revision, &before.naming) else {
         return Err(CatalogError::NoRevision);
     };
-    let Beside { rows, at, state, mut sets } = beside;
+    let CommittedWith { rows, at, state, mut sets } = with;
     in_transaction(catalog, before.store, |transaction| {
         rows(&mut |table, key, row| match row {
             Some(row) => transaction.put(table, key, |out| out.extend_from_slice(row)),

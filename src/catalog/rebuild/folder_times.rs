@@ -6,7 +6,7 @@ use super::super::store::codec::{Decoder, damaged, push_time};
 use super::super::store::keys::ino_key;
 use crate::document::Timestamp;
 
-/// Beside the store's dirty pages; 20 bytes a folder.
+/// In addition to the store's dirty pages; 20 bytes a folder.
 const LIMITS: RunLimits = RunLimits { bytes: 4 << 20, pairs: 1 << 17, resident: 4 << 20 };
 
 /// What happened to one folder.

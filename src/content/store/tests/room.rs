@@ -93,8 +93,8 @@ fn the_free_space_reserve_evicts_and_then_is_full() {
     partial.commit(&key(2), MIB, ANY).unwrap();
 }
 
-#[test]
-fn a_shortage_that_ends_late_evicts_only_what_is_short() {
+/// A store of 20 objects of a MiB, on a disk that has as much free space now as is reserved.
+fn short_of_space() -> (tempfile::TempDir, Arc<AtomicU64>, Arc<Store>) {
     let folder = folder();
     let free = Arc::new(AtomicU64::new(PLENTY));
     let asked = Arc::clone(&free);
@@ -104,6 +104,12 @@ fn a_shortage_that_ends_late_evicts_only_what_is_short() {
         put(&disk, &key(number), &bytes(number, MIB));
     }
     free.store(10 * MIB, Ordering::Relaxed);
+    (folder, free, disk)
+}
+
+#[test]
+fn a_shortage_that_ends_late_evicts_only_what_is_short() {
+    let (_folder, _free, disk) = short_of_space();
     disk.cache.make_room(MIB, ANY).unwrap();
     disk.cache.make_room(MIB, ANY).unwrap();
     let left = recorded(&disk).objects;
@@ -113,15 +119,7 @@ fn a_shortage_that_ends_late_evicts_only_what_is_short() {
 /// Promise 5: the reserve stays free. Bytes that are free some time after their eviction are not counted a second time.
 #[test]
 fn bytes_that_are_free_late_count_once() {
-    let folder = folder();
-    let free = Arc::new(AtomicU64::new(PLENTY));
-    let asked = Arc::clone(&free);
-    let ask: FreeSpace = Box::new(move || Ok(asked.load(Ordering::Relaxed)));
-    let disk = Store::open_on(folder.path(), Some(PLENTY), 10 * MIB, ask, PATIENCE).unwrap();
-    for number in 0..20 {
-        put(&disk, &key(number), &bytes(number, MIB));
-    }
-    free.store(10 * MIB, Ordering::Relaxed);
+    let (_folder, free, disk) = short_of_space();
     disk.cache.make_room(MIB, ANY).unwrap();
     let gone = 20 - recorded(&disk).objects;
     assert!(gone > 0);
