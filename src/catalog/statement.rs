@@ -74,11 +74,12 @@ impl SortedStatement {
     /// Reads the next path at which anything is; `false` at the end.
     pub(super) fn next(&mut self, path: &mut PathStatement, listing: Listing<'_>) -> Result<bool, CatalogError> {
         while self.read_path(path, listing)? {
-            if path.folder.is_some()
-                && let Some(candidates) = &mut self.candidates
-                && candidates.is_empty(&path.key)?
-            {
-                path.folder = None;
+            if path.folder.is_some() {
+                if let Some(candidates) = &mut self.candidates {
+                    if candidates.is_empty(&path.key)? {
+                        path.folder = None;
+                    }
+                }
             }
             if path.folder.is_some() || !path.resources.is_empty() {
                 return Ok(true);
@@ -91,9 +92,10 @@ impl SortedStatement {
         let Some((key, value)) = self.rows.next()? else { return Ok(false) };
         path.begin(key);
         path.take(value, listing)?;
-        while let Some((key, value)) = self.rows.peek()?
-            && key == path.key
-        {
+        while let Some((key, value)) = self.rows.peek()? {
+            if key != path.key {
+                break;
+            }
             path.take(value, listing)?;
             self.rows.next()?;
         }

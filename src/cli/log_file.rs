@@ -57,9 +57,8 @@ impl LogFile {
 
     fn take(&mut self, line: &str, now: Instant) -> io::Result<()> {
         let is_over = |written: &Written| now.saturating_duration_since(written.since) >= REPEATED_FOR;
-        while self.written.front().is_some_and(is_over)
-            && let Some(over) = self.written.pop_front()
-        {
+        while self.written.front().is_some_and(is_over) {
+            let Some(over) = self.written.pop_front() else { break };
             self.write_count(&over)?;
         }
         if let Some(written) = self.written.iter_mut().find(|written| written.is_repeated_by(line)) {
@@ -67,10 +66,10 @@ impl LogFile {
             line.clone_into(&mut written.line);
             return Ok(());
         }
-        if self.written.len() == REMEMBERED
-            && let Some(oldest) = self.written.pop_front()
-        {
-            self.write_count(&oldest)?;
+        if self.written.len() == REMEMBERED {
+            if let Some(oldest) = self.written.pop_front() {
+                self.write_count(&oldest)?;
+            }
         }
         self.written.push_back(Written { since: now, line: line.to_owned(), repetitions: 0 });
         self.append(&format!("{line}\n"))

@@ -97,7 +97,7 @@ fn enter(namespace: &OsStr) -> Result<(), CliError> {
     let file = if is_process { Path::new("/proc").join(namespace).join("ns/mnt") } else { PathBuf::from(namespace) };
     let entered =
         open(&file).and_then(|opened| Ok(move_into_link_name_space(opened.as_fd(), Some(LinkNameSpaceType::Mount))?));
-    entered.map_err(|cause| CliError::new(Exit::Usage, format!("-N {}: {cause}", namespace.display())))
+    entered.map_err(|cause| CliError::new(Exit::Usage, format!("-N {}: {cause}", namespace.to_string_lossy())))
 }
 
 /// mount(8), EXIT STATUS.

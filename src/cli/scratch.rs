@@ -61,10 +61,10 @@ fn remove_left(parent: &Path, prefix: &str) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let is_ours = entry.file_name().to_string_lossy().starts_with(prefix)
             && entry.metadata().is_ok_and(|it| it.is_dir() && it.uid() == rustix::process::geteuid().as_raw());
-        if let (true, Ok(lock)) = (is_ours, File::open(entry.path()))
-            && flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
-        {
-            let _ = fs::remove_dir_all(entry.path());
+        if let (true, Ok(lock)) = (is_ours, File::open(entry.path())) {
+            if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                let _ = fs::remove_dir_all(entry.path());
+            }
         }
     }
 }

@@ -37,10 +37,10 @@ pub fn run(args: UnmountArgs) -> Result<u8, CliError> {
     let mut last = None;
     for directory in &args.directories {
         let ended = if args.dead { detach_dead(directory) } else { unmount(directory, args.lazy) };
-        if let Err(cause) = ended
-            && let Some(earlier) = last.replace(cause)
-        {
-            earlier.print();
+        if let Err(cause) = ended {
+            if let Some(earlier) = last.replace(cause) {
+                earlier.print();
+            }
         }
     }
     last.map_or(Ok(Exit::Success as u8), Err)
@@ -70,11 +70,11 @@ fn unmount(directory: &Path, lazy: bool) -> Result<(), CliError> {
     let absolute = mounted_at(directory)?;
     let process = if lazy { None } else { process(&absolute).map_err(failed)? };
     unmount_when_unused(&absolute, lazy).map_err(failed)?;
-    if let Some((process, handle)) = process
-        && !ends_within(&handle, LONGEST_END).map_err(failed)?
-    {
-        // It is unmounted, as requested.
-        let _ = writeln!(io::stderr(), "resyncfs: {shown}: unmounted; its process {process} has not ended yet");
+    if let Some((process, handle)) = process {
+        if !ends_within(&handle, LONGEST_END).map_err(failed)? {
+            // It is unmounted, as requested.
+            let _ = writeln!(io::stderr(), "resyncfs: {shown}: unmounted; its process {process} has not ended yet");
+        }
     }
     Ok(())
 }
@@ -101,13 +101,13 @@ fn process(directory: &Path) -> io::Result<Option<(u32, OwnedFd)>> {
     }
     let known = registry::mount_at(directory)?.filter(|known| known.state == MountState::Living);
     let Some(process) = known.and_then(|known| known.process) else { return Ok(None) };
-    let handle = Pid::from_raw(process.cast_signed()).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    let handle = Pid::from_raw(process as i32).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
     Ok(handle.map(|handle| (process, handle)))
 }
 
 /// Whether the process ends within `patience`.
 fn ends_within(process: &OwnedFd, patience: Duration) -> io::Result<bool> {
-    let timeout = Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: 0 };
+    let timeout = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: 0 };
     let mut polled = [PollFd::new(process, PollFlags::IN)];
     Ok(rustix::io::retry_on_intr(|| poll(&mut polled, Some(&timeout)))? > 0)
 }

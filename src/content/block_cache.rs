@@ -166,9 +166,8 @@ impl Blocks {
     /// Drops entries of at least so many bytes.
     fn give_up(&mut self, bytes: usize) {
         let mut left = bytes;
-        while left > 0
-            && let dropped @ 1.. = self.drop_least()
-        {
+        while left > 0 {
+            let dropped @ 1.. = self.drop_least() else { break };
             left = left.saturating_sub(dropped - OVERHEAD);
         }
     }

@@ -237,11 +237,11 @@ impl BlockDigests {
     pub fn put(&mut self, block: u64, digest: u128, folder: &Path) {
         self.end = self.end.max(block + 1);
         self.in_memory.insert(block, digest);
-        if self.in_memory.len() > IN_MEMORY
-            && let Err(error) = self.spill(folder)
-        {
-            // They stay in memory: to forget one would let other bytes be handed out in its place.
-            tracing::warn!(%error, folder = %folder.display(), "digests of blocks cannot be written to the cache folder");
+        if self.in_memory.len() > IN_MEMORY {
+            if let Err(error) = self.spill(folder) {
+                // They stay in memory: to forget one would let other bytes be handed out in its place.
+                tracing::warn!(%error, folder = %folder.display(), "digests of blocks cannot be written to the cache folder");
+            }
         }
     }
 

@@ -67,7 +67,7 @@ impl Reachable {
             return Ok(Reachable { path: path.to_owned(), _folder: None });
         }
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(io::Error::from(io::ErrorKind::InvalidFilename));
+            return Err(io::Error::from(rustix::io::Errno::NAMETOOLONG));
         };
         let folder = File::options().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(parent)?;
         let by_descriptor = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);

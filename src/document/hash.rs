@@ -235,15 +235,16 @@ fn parse_one(token: &[u8]) -> Option<(Digest, bool)> {
 /// Decodes hex or base64 into `bytes`: how many there are, and whether it was hex. What is all hex digits is hex: no
 /// base64 of a digest is that by chance.
 fn decode(text: &[u8], bytes: &mut [u8; Algorithm::LONGEST]) -> Option<(usize, bool)> {
-    let (pairs, odd) = text.as_chunks::<2>();
+    let pairs = text.chunks_exact(2);
+    let odd = pairs.remainder();
     // Beyond four bits where a digit was none of hex.
     let mut all = odd.first().map_or(0, |digit| hex_value(*digit));
-    for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
-        let (high, low) = (hex_value(*high), hex_value(*low));
+    for (byte, pair) in bytes.iter_mut().zip(pairs.clone()) {
+        let (high, low) = (hex_value(pair[0]), hex_value(pair[1]));
         all |= high | low;
         *byte = high << 4 | low;
     }
-    all |= pairs.iter().skip(bytes.len()).flatten().fold(0, |all, digit| all | hex_value(*digit));
+    all |= pairs.clone().skip(bytes.len()).flatten().fold(0, |all, digit| all | hex_value(*digit));
     if all < 16 {
         return (odd.is_empty() && pairs.len() <= bytes.len()).then_some((pairs.len(), true));
     }
@@ -267,17 +268,18 @@ fn decode(text: &[u8], bytes: &mut [u8; Algorithm::LONGEST]) -> Option<(usize, b
 
 /// Decodes `digits`, eight at a time; whether that is all of them, and all are hex.
 fn decode_eights(digits: &[u8], bytes: &mut [u8; Algorithm::LONGEST]) -> bool {
-    let (eights, odd) = digits.as_chunks::<8>();
-    let pairs = eights.iter().zip(bytes.as_chunks_mut::<4>().0);
-    odd.is_empty() && pairs.fold(true, |all, (digits, four)| decode_eight(*digits, four) & all)
+    let eights = digits.chunks_exact(8);
+    let is_whole = eights.remainder().is_empty();
+    let pairs = eights.zip(bytes.chunks_exact_mut(4));
+    is_whole && pairs.fold(true, |all, (digits, four)| decode_eight(digits, four) & all)
 }
 
 /// Decodes eight hex digits at once, where all are; each byte of a number is treated alike.
 #[inline]
-fn decode_eight(digits: [u8; 8], bytes: &mut [u8; 4]) -> bool {
+fn decode_eight(digits: &[u8], bytes: &mut [u8]) -> bool {
     const ALL: u64 = u64::from_ne_bytes([1; 8]);
     const HIGHEST: u64 = ALL << 7;
-    let digits = u64::from_le_bytes(digits);
+    let digits = u64::from_le_bytes(digits.try_into().unwrap_or_default());
     let (ascii, small) = (digits & !HIGHEST, (digits & !HIGHEST) | (ALL * 0x20));
     // The highest bit of each byte above `limit`; nothing is carried, for all are below 128.
     let above = |bytes: u64, limit: u8| bytes + ALL * u64::from(127 - limit);
@@ -287,7 +289,7 @@ fn decode_eight(digits: [u8; 8], bytes: &mut [u8; 4]) -> bool {
     // The first of two digits is the higher half of an byte.
     let pairs = (values << 4 | values >> 8) & 0x00ff_00ff_00ff_00ff;
     let fours = (pairs | pairs >> 8) & 0x0000_ffff_0000_ffff;
-    *bytes = ((fours | fours >> 16) as u32).to_le_bytes();
+    bytes.copy_from_slice(&((fours | fours >> 16) as u32).to_le_bytes());
     (is_number | is_letter) & !digits & HIGHEST == HIGHEST
 }
 
@@ -361,7 +363,7 @@ mod tests {
                 let values = digits.map(hex_value);
                 let (pairs, _) = values.as_chunks::<2>();
                 let mut bytes = [0; 4];
-                let all = decode_eight(digits, &mut bytes);
+                let all = decode_eight(&digits, &mut bytes);
                 assert_eq!(all, values.iter().all(|value| *value < 16), "{digits:?}");
                 if all {
                     assert_eq!(bytes.to_vec(), pairs.iter().map(|[high, low]| high << 4 | low).collect::<Vec<_>>());

@@ -13,13 +13,14 @@ pub fn without_userinfo(text: &str) -> Cow<'_, str> {
     if text.contains('@') {
         let mut before = Before::default();
         for (at, c) in text.char_indices() {
-            if c == '@'
-                && let Some(mut start) = before.userinfo(text, at)
-            {
-                while let Some(earlier) = hidden.pop_if(|earlier| earlier.end >= start) {
-                    start = start.min(earlier.start);
+            if c == '@' {
+                if let Some(mut start) = before.userinfo(text, at) {
+                    while let Some(earlier) = hidden.last().filter(|earlier| earlier.end >= start) {
+                        start = start.min(earlier.start);
+                        hidden.pop();
+                    }
+                    hidden.push(start..at);
                 }
-                hidden.push(start..at);
             }
             before.pass(text, at, c);
         }

@@ -92,13 +92,13 @@ impl Filesystem {
             return self.attributes_of_unsized(node, wanted, thread);
         };
         let mut shown = self.shown_with_size(&node, Some(size));
-        if self.current_for(&node, Some(size)) == Some(Duration::ZERO)
-            && let Freshness::Asked(changefreq) = self.freshness(&node, Some(size))
-        {
-            if self.denial(thread).is_none() {
-                self.content.revalidate(wanted()?, changefreq);
+        if self.current_for(&node, Some(size)) == Some(Duration::ZERO) {
+            if let Freshness::Asked(changefreq) = self.freshness(&node, Some(size)) {
+                if self.denial(thread).is_none() {
+                    self.content.revalidate(wanted()?, changefreq);
+                }
+                shown.attributes_ttl = WHILE_ASKED.min(self.options.entry_ttl);
             }
-            shown.attributes_ttl = WHILE_ASKED.min(self.options.entry_ttl);
         }
         drop(snapshot);
         self.was_here(Consumer::Sizes, ino, thread);

@@ -95,10 +95,10 @@ impl Programs {
     /// The program of a thread (0: unknown).
     pub fn of(&self, thread: u32) -> Program {
         let now = Instant::now();
-        if let Some((program, since)) = self.seen().threads.get(&thread)
-            && now.saturating_duration_since(*since) < REMEMBERED
-        {
-            return program.clone();
+        if let Some((program, since)) = self.seen().threads.get(&thread) {
+            if now.saturating_duration_since(*since) < REMEMBERED {
+                return program.clone();
+            }
         }
         let program = self.find(thread);
         self.seen().threads.put(thread, (program.clone(), now));
@@ -200,7 +200,9 @@ fn call_of(thread: u32) -> Option<libc::c_long> {
 
 fn comm(process: u32) -> Option<Vec<u8>> {
     let mut name = fs::read(format!("/proc/{process}/comm")).ok()?;
-    name.pop_if(|last| *last == b'\n');
+    if name.last() == Some(&b'\n') {
+        name.pop();
+    }
     Some(name)
 }
 

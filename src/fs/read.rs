@@ -31,11 +31,13 @@ impl Filesystem {
         thread: u32,
         is_on_disk: bool,
     ) -> Result<Bytes, FsError> {
-        if is_on_disk && let Some(bytes) = self.read_on_disk(ino, offset, length).await {
-            if offset == 0 {
-                self.was_here(Consumer::Bytes, ino, thread);
+        if is_on_disk {
+            if let Some(bytes) = self.read_on_disk(ino, offset, length).await {
+                if offset == 0 {
+                    self.was_here(Consumer::Bytes, ino, thread);
+                }
+                return Ok(bytes);
             }
-            return Ok(bytes);
         }
         let (node, wanted) = self.readable(ino)?;
         let bytes = match self.denial(thread) {

@@ -5,10 +5,11 @@
 //! is made; otherwise its own access to the mount point waits for itself.
 
 use super::systemd::stderr_is_journal;
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, WaitOptions, setsid, waitpid};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use std::fs::File;
-use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::io::{self, Read, Write};
 
 /// Which side of the fork this is.
 pub enum Side {
@@ -20,25 +21,25 @@ pub enum Side {
 
 /// The child's end of the pipe on which its parent waits.
 pub struct Waiting {
-    pipe: PipeWriter,
+    pipe: File,
 }
 
 /// Forks. Must be called while the process has one thread and nothing open that a child must not share.
 pub fn fork() -> io::Result<Side> {
-    let (reader, writer) = io::pipe()?;
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
     // SAFETY: the process has a single thread (precondition), so the child may run any code.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
-        0 => Ok(Side::Child(Waiting { pipe: writer })),
+        0 => Ok(Side::Child(Waiting { pipe: writer.into() })),
         child => {
             drop(writer);
-            Ok(Side::Parent(wait(reader, child)?))
+            Ok(Side::Parent(wait(reader.into(), child)?))
         }
     }
 }
 
 /// Waits for the child's byte, else for its exit.
-fn wait(mut pipe: PipeReader, child: libc::pid_t) -> io::Result<u8> {
+fn wait(mut pipe: File, child: libc::pid_t) -> io::Result<u8> {
     if pipe.read(&mut [0; 1])? == 1 {
         return Ok(0);
     }

@@ -189,7 +189,7 @@ fn parse(line: &[u8]) -> Option<Mounted> {
         directory: OsString::from_vec(unescape(directory)).into(),
         filesystem: text(filesystem.to_owned()),
         source: text(unescape(source)),
-        user: user.and_then(|user| str::from_utf8(user).ok()?.parse().ok()),
+        user: user.and_then(|user| std::str::from_utf8(user).ok()?.parse().ok()),
     })
 }
 
@@ -199,7 +199,7 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     let mut plain = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let (digits, rest) = part.split_at(part.len().min(3));
-        plain.extend(str::from_utf8(digits).ok().and_then(|digits| u8::from_str_radix(digits, 8).ok()));
+        plain.extend(std::str::from_utf8(digits).ok().and_then(|digits| u8::from_str_radix(digits, 8).ok()));
         plain.extend_from_slice(rest);
     }
     plain

@@ -261,7 +261,7 @@ fn read_file(path: &Path, user: u32) -> Option<Recorded> {
 
 fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)
+    File::options().read(true).custom_flags(flags.bits() as i32).open(path)
 }
 
 /// Whether a process holds the lock of a record. Must be asked by a descriptor that does not hold it.

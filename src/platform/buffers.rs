@@ -21,7 +21,7 @@ fn spares() -> MutexGuard<'static, Vec<Vec<u8>>> {
 }
 
 fn is_used_again(length: usize) -> bool {
-    (STEP..=ROOM).contains(&length) && length.is_multiple_of(STEP)
+    (STEP..=ROOM).contains(&length) && length % STEP == 0
 }
 
 /// Memory to write into before it is frozen. What it holds at first is of no meaning.

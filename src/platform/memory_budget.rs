@@ -82,10 +82,10 @@ impl Budget {
 
     fn reclaim(&self, bytes: usize) {
         let missing = bytes.saturating_sub(self.free());
-        if missing > 0
-            && let Some(reclaim) = self.shared.reclaim.get()
-        {
-            reclaim(missing);
+        if missing > 0 {
+            if let Some(reclaim) = self.shared.reclaim.get() {
+                reclaim(missing);
+            }
         }
     }
 }

@@ -13,11 +13,10 @@ impl Synchronizer {
     /// The Source as it was discovered, or discovers it again. Where that fails, the Source as it was, and why. `hurried`: discovery for
     /// safety's sake alone waits for the next poll.
     pub(super) async fn source(&mut self, hurried: bool) -> Result<(Source, Option<SourceError>), SourceError> {
-        if let Some((source, since)) = &self.discovered
-            && since.elapsed() < DISCOVERY_LIFETIME
-            && (hurried || !self.is_stale)
-        {
-            return Ok((source.clone(), None));
+        if let Some((source, since)) = &self.discovered {
+            if since.elapsed() < DISCOVERY_LIFETIME && (hurried || !self.is_stale) {
+                return Ok((source.clone(), None));
+            }
         }
         let (entry, set) = (&self.config.entry, self.config.set.as_ref());
         let source = match (discover(&self.client, entry, set, self.config.limits).await, &self.discovered) {

@@ -379,11 +379,10 @@ impl Synchronizer {
             let known = base.known(it.set, &it.root);
             let was_read = known.locations().next().is_some();
             // Of an earlier time the archives have been asked for all that there is.
-            if let Some(set) = step.sets.iter().find(|set| set.id == it.set)
-                && !known.is_of_the_past()
-                && !(was_read && it.goes_on(&known))
-            {
-                self.close_gap(set, it, &ChangeState::since(at(it.set)), progress).await?;
+            if let Some(set) = step.sets.iter().find(|set| set.id == it.set) {
+                if !(known.is_of_the_past() || was_read && it.goes_on(&known)) {
+                    self.close_gap(set, it, &ChangeState::since(at(it.set)), progress).await?;
+                }
             }
             base.note(it.set, &it.root, it.over(base.known(it.set, &it.root), at(it.set), now));
         }

@@ -25,10 +25,10 @@ impl Synchronizer {
 
     /// Waits until the spool is settled. A document fetched meanwhile belongs to no position yet and would be dropped.
     pub(super) async fn settled(&mut self) {
-        if let Some(settling) = self.settling.take()
-            && let Err(cause) = settling.await
-        {
-            tracing::warn!(%cause, "the folder of downloaded lists cannot be tidied");
+        if let Some(settling) = self.settling.take() {
+            if let Err(cause) = settling.await {
+                tracing::warn!(%cause, "the folder of downloaded lists cannot be tidied");
+            }
         }
     }
 }
@@ -52,10 +52,10 @@ fn settle(catalog: &Catalog, spool: &DocumentCache, packages: Option<&Packages>)
             return;
         }
     };
-    if let (Some(packages), Some(position)) = (packages, &keep)
-        && let Err(cause) = packages.retain(&position.packages())
-    {
-        tracing::warn!("the folder of packages cannot be tidied: {}", chain(&cause));
+    if let (Some(packages), Some(position)) = (packages, &keep) {
+        if let Err(cause) = packages.retain(&position.packages()) {
+            tracing::warn!("the folder of packages cannot be tidied: {}", chain(&cause));
+        }
     }
     let keep: Vec<_> = keep.iter().flat_map(Position::locations).collect();
     if let Err(cause) = spool.keep(&keep) {

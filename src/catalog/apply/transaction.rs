@@ -48,8 +48,10 @@ pub fn in_transaction<T>(
     });
     if committed.is_err() {
         catalog.forgotten.lock().unwrap_or_else(PoisonError::into_inner).extend(dropped.iter());
-        if has_written && let Err(error) = store.shorten() {
-            tracing::warn!(%error, "the catalog's file cannot be shortened");
+        if has_written {
+            if let Err(error) = store.shorten() {
+                tracing::warn!(%error, "the catalog's file cannot be shortened");
+            }
         }
     }
     committed

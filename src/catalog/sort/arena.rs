@@ -6,10 +6,10 @@ use super::super::store::codec::Decoder;
 #[inline]
 pub(super) fn pair(arena: &[u8], start: u32) -> (&[u8], &[u8]) {
     let bytes = &arena[start as usize..];
-    if let [key @ 0..=0x7f, value @ 0..=0x7f, rest @ ..] = bytes
-        && let Some((key, rest)) = rest.split_at_checked(usize::from(*key))
-    {
-        return (key, rest.get(..usize::from(*value)).unwrap_or_default());
+    if let [key @ 0..=0x7f, value @ 0..=0x7f, rest @ ..] = bytes {
+        if let Some((key, rest)) = rest.split_at_checked(usize::from(*key)) {
+            return (key, rest.get(..usize::from(*value)).unwrap_or_default());
+        }
     }
     let mut bytes = Decoder(bytes);
     let (key, value) = (bytes.count().unwrap_or(0), bytes.count().unwrap_or(0));
@@ -62,8 +62,8 @@ fn eight_bytes(bytes: &[u8]) -> u64 {
 
 /// How many bytes both begin with.
 pub(super) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    let (a_eights, _) = a.as_chunks::<8>();
-    let (b_eights, _) = b.as_chunks::<8>();
-    let equal = 8 * a_eights.iter().zip(b_eights).take_while(|(a, b)| a == b).count();
+    let eights =
+        |bytes| <[u8]>::chunks_exact(bytes, 8).map(|eight| u64::from_ne_bytes(eight.try_into().unwrap_or_default()));
+    let equal = 8 * eights(a).zip(eights(b)).take_while(|(a, b)| a == b).count();
     equal + a[equal..].iter().zip(&b[equal..]).take_while(|(a, b)| a == b).count()
 }

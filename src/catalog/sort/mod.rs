@@ -321,11 +321,12 @@ impl Sorted {
     }
 
     fn leave_used(&mut self) -> Result<(), CatalogError> {
-        if std::mem::replace(&mut self.used, false)
-            && let Some(mut top) = self.heads.peek_mut()
-            && !top.advance().map_err(io_error(&self.folder.path))?
-        {
-            self.ended.push(*PeekMut::pop(top));
+        if std::mem::replace(&mut self.used, false) {
+            if let Some(mut top) = self.heads.peek_mut() {
+                if !top.advance().map_err(io_error(&self.folder.path))? {
+                    self.ended.push(*PeekMut::pop(top));
+                }
+            }
         }
         Ok(())
     }
@@ -348,18 +349,17 @@ impl Run {
             return Ok(false);
         }
         // Nearly every pair is short, and in the buffer as a whole.
-        if let [shared @ 0..=0x7f, rest @ 0..=0x7f, value @ 0..=0x7f, bytes @ ..] = buffered
-            && let (shared, rest) = (usize::from(*shared), usize::from(*rest))
-            && let Some((key, bytes)) = bytes.split_at_checked(rest)
-            && let Some(value) = bytes.get(..usize::from(*value))
-        {
-            self.key.resize(shared, 0);
-            self.key.extend_from_slice(key);
-            self.value.clear();
-            self.value.extend_from_slice(value);
-            let length = 3 + rest + value.len();
-            reader.consume(length);
-            return Ok(true);
+        if let [shared @ 0..=0x7f, rest @ 0..=0x7f, value @ 0..=0x7f, bytes @ ..] = buffered {
+            let (shared, rest, value) = (usize::from(*shared), usize::from(*rest), usize::from(*value));
+            if let Some((key, value)) = bytes.get(..rest + value).map(|pair| pair.split_at(rest)) {
+                self.key.resize(shared, 0);
+                self.key.extend_from_slice(key);
+                self.value.clear();
+                self.value.extend_from_slice(value);
+                let length = 3 + rest + value.len();
+                reader.consume(length);
+                return Ok(true);
+            }
         }
         let (shared, rest, value) = (varint(reader)?, varint(reader)?, varint(reader)?);
         self.key.resize(shared + rest, 0);

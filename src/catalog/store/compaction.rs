@@ -70,10 +70,10 @@ impl SuccessorFolder {
 
 impl Drop for SuccessorFolder {
     fn drop(&mut self) {
-        if !self.is_in_place
-            && let Err(error) = std::fs::remove_dir_all(&self.path)
-        {
-            tracing::warn!(%error, folder = %self.path.display(), "an unfinished store cannot be removed before the next mount");
+        if !self.is_in_place {
+            if let Err(error) = std::fs::remove_dir_all(&self.path) {
+                tracing::warn!(%error, folder = %self.path.display(), "an unfinished store cannot be removed before the next mount");
+            }
         }
     }
 }

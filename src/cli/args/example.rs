@@ -34,7 +34,7 @@ pub fn example() -> String {
 pub fn help(arg: &Arg) -> String {
     let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
     match arg.get_default_values() {
-        [default] => format!("{help} (default: {})", default.display()),
+        [default] => format!("{help} (default: {})", default.to_string_lossy()),
         _ => help,
     }
 }

@@ -118,7 +118,7 @@ impl Survey {
                 if size.is_some() {
                     self.take_sample(&entry.loc);
                 }
-                if self.resources.is_multiple_of(PROGRESS_STEP) {
+                if self.resources % PROGRESS_STEP == 0 {
                     progress(Stage::Reading(self.resources));
                 }
             }

@@ -171,8 +171,10 @@ impl Content {
     /// looked for again: a download leaves the table only after its object can be found.
     fn join(self: &Arc<Self>, wanted: &FetchSpec, joining: Joining) -> Result<Joined, ContentError> {
         let is_under_way = self.download_of(wanted.ino).is_some();
-        if !is_under_way && let Some(object) = self.find(wanted) {
-            return Ok(Joined::Here(object));
+        if !is_under_way {
+            if let Some(object) = self.find(wanted) {
+                return Ok(Joined::Here(object));
+            }
         }
         if let Joining::Read(offset, length) = joining {
             let (failures, now) = (self.failures(), Instant::now());
@@ -195,8 +197,10 @@ impl Content {
             Joining::Read(offset, length) => Some(download.await_range(offset, length)),
             Joining::Size | Joining::Ahead(..) => None,
         };
-        if is_new && let Some(outcome) = self.start(wanted, &download) {
-            self.end(wanted.ino, &download, outcome);
+        if is_new {
+            if let Some(outcome) = self.start(wanted, &download) {
+                self.end(wanted.ino, &download, outcome);
+            }
         }
         Ok(Joined::UnderWay(download, waiting))
     }

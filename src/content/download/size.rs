@@ -45,10 +45,10 @@ impl Content {
 
     async fn ask_size(self: &Arc<Self>, wanted: &FetchSpec, is_to_be_read: bool) -> Result<u64, ContentError> {
         // One request brings the size and the bytes.
-        if (is_to_be_read || self.download_of(wanted.ino).is_some())
-            && let Some(size) = self.size_of_body(wanted, false).await?
-        {
-            return Ok(size);
+        if is_to_be_read || self.download_of(wanted.ino).is_some() {
+            if let Some(size) = self.size_of_body(wanted, false).await? {
+                return Ok(size);
+            }
         }
         if let Some(size) = self.question(wanted, Some(wanted.requester)).await? {
             return Ok(size);
@@ -104,12 +104,10 @@ impl Content {
                 let begun = Instant::now();
                 let answer = self.question(wanted, None).await;
                 // The next question would wait as long for the same silence. A failure at once fails only this question.
-                if let Err(error) = &answer
-                    && error.is_retryable()
-                    && !error.is_unsent()
-                    && begun.elapsed() >= self.config.size_deadline / 2
-                {
-                    self.failures().inode_failed(wanted.ino, error, Instant::now());
+                if let Err(error) = &answer {
+                    if error.is_retryable() && !error.is_unsent() && begun.elapsed() >= self.config.size_deadline / 2 {
+                        self.failures().inode_failed(wanted.ino, error, Instant::now());
+                    }
                 }
                 if answer?.is_some() {
                     return Ok(());

@@ -462,11 +462,11 @@ impl DownloadState {
             return wait;
         }
         let is_behind = range.start < self.kept_from();
-        if refused != Some(self.attempt.number)
-            && let Some(here) = self.here(&range, whole)
-        {
-            self.follow(range.end);
-            return Look::Here(here);
+        if refused != Some(self.attempt.number) {
+            if let Some(here) = self.here(&range, whole) {
+                self.follow(range.end);
+                return Look::Here(here);
+            }
         }
         if let Some(jump) = self.jump(&range, is_behind).filter(|_| may_jump) {
             if !is_behind {

@@ -93,10 +93,10 @@ impl Inventory {
     /// What cannot be recorded is found gone by the next eviction.
     fn record(&mut self) {
         let gone = std::mem::take(&mut self.gone);
-        if let Some(index) = self.index.as_ref().filter(|_| !gone.is_empty())
-            && let Err(cause) = index.apply(&gone)
-        {
-            tracing::warn!(%cause, "the LRU index cannot be written");
+        if let Some(index) = self.index.as_ref().filter(|_| !gone.is_empty()) {
+            if let Err(cause) = index.apply(&gone) {
+                tracing::warn!(%cause, "the LRU index cannot be written");
+            }
         }
     }
 }

@@ -66,10 +66,10 @@ fn reconcile(folder: &Path, index: &LruIndex, prefix: &str, is_ours: impl Fn(&Pa
     // A folder that is missing has no files.
     for entry in std::fs::read_dir(folder.join(prefix)).into_iter().flatten().flatten() {
         let (path, name) = (entry.path(), entry.file_name());
-        if let Some(name) = name.to_str().filter(|name| is_ours(&path, name))
-            && let Some(record) = measure(&path)
-        {
-            found.insert(format!("{prefix}{name}"), record);
+        if let Some(name) = name.to_str().filter(|name| is_ours(&path, name)) {
+            if let Some(record) = measure(&path) {
+                found.insert(format!("{prefix}{name}"), record);
+            }
         }
     }
     let reconciled = index.reconcile(prefix, &found, |name| allocated(&folder.join(name)).is_some());

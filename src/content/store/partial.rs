@@ -269,7 +269,7 @@ impl Partial {
         if present != length {
             return Err(StoreError::Incomplete { key: key.clone(), present, length });
         }
-        if !length.is_multiple_of(BLOCK) {
+        if length % BLOCK != 0 {
             checks.push(writer.unfinished);
         }
         let footer = encode_footer(key, length, &checks);
@@ -393,7 +393,7 @@ impl Writer {
         for piece in std::iter::once(first).chain(rest.chunks(BLOCK as usize)).filter(|piece| !piece.is_empty()) {
             self.unfinished = crc32c::crc32c_append(self.unfinished, piece);
             end += piece.len() as u64;
-            if end.is_multiple_of(BLOCK) {
+            if end % BLOCK == 0 {
                 checks.push(std::mem::take(&mut self.unfinished));
             }
         }

@@ -61,10 +61,10 @@ impl PinFolder {
 
     /// Ends all pins. A folder left behind would mean to the next open that this process died.
     pub(super) fn close(&self) {
-        if let Err(cause) = std::fs::remove_dir_all(&self.folder)
-            && cause.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!(path = %self.folder.display(), %cause, "pins cannot be removed");
+        if let Err(cause) = std::fs::remove_dir_all(&self.folder) {
+            if cause.kind() != io::ErrorKind::NotFound {
+                tracing::warn!(path = %self.folder.display(), %cause, "pins cannot be removed");
+            }
         }
     }
 }

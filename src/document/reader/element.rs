@@ -1,5 +1,6 @@
 //! The elements `rs:md` and `rs:ln`: their attributes, read tolerantly.
 
+use super::events::utf8;
 use super::namespace::{Bindings, Namespace};
 use super::reference::{UndefinedEntity, unescape};
 use super::{Limits, Notes, plain};
@@ -29,7 +30,7 @@ impl<'t> Tag<'t, '_> {
     /// The attributes as they stand there.
     pub fn attributes(self) -> &'t str {
         match self {
-            Tag::Xml(element) => element.attributes_raw(),
+            Tag::Xml(element) => utf8(element.attributes_raw()),
             Tag::Plain(bytes) => bytes.get(plain::NAME..).unwrap_or_default(),
         }
     }
@@ -163,25 +164,26 @@ impl Context<'_> {
                 }
             };
             let (name, prefix) = attribute.key.decompose();
-            let name = name.into_inner();
+            let name = utf8(name.into_inner());
             if let Some(prefix) = prefix {
-                let namespace = match self.bindings.resolve(prefix.into_inner()) {
-                    Namespace::Undeclared => Namespace::customary(prefix.into_inner()),
+                let prefix = utf8(prefix.into_inner());
+                let namespace = match self.bindings.resolve(prefix) {
+                    Namespace::Undeclared => Namespace::customary(prefix),
                     declared => Some(declared),
                 };
                 if namespace != Some(Namespace::ResourceSync) {
                     continue;
                 }
-                self.notes.add(Rule::PrefixedAttribute, attribute.key.into_inner());
+                self.notes.add(Rule::PrefixedAttribute, utf8(attribute.key.into_inner()));
             }
             if !self.is_first(name, &mut seen) {
                 continue;
             }
             if attribute.value.len() > self.limits.text {
-                self.notes.add(Rule::TextTooLong, &attribute.value);
+                self.notes.add(Rule::TextTooLong, utf8(&attribute.value));
                 continue;
             }
-            let value = unescape(&attribute.value, self.bindings.declares_entities, &mut self.notes)?;
+            let value = unescape(utf8(&attribute.value), self.bindings.declares_entities, &mut self.notes)?;
             each(self, name, &value);
         }
         Ok(())

@@ -47,8 +47,10 @@ impl<R: BufRead> Events<R> {
             return Err(DocumentError::Empty);
         }
         let is_text = !text.is_empty() && !text.starts_with(b"<");
-        if is_text && let Some(name) = format_of_text(text) {
-            return Err(DocumentError::OtherFormat { name });
+        if is_text {
+            if let Some(name) = format_of_text(text) {
+                return Err(DocumentError::OtherFormat { name });
+            }
         }
         if is_text && text.contains(&0) {
             return Err(DocumentError::NotXml { seen: quoted(text) });
@@ -106,10 +108,10 @@ impl<R: BufRead> Events<R> {
             let found = match self.xml.read_event_into(&mut self.buffer) {
                 Ok(Event::Eof) => return Ok(None),
                 Ok(Event::Comment(_) | Event::PI(_) | Event::Decl(_) | Event::DocType(_)) => continue,
-                Ok(Event::Text(text)) if text.trim().is_empty() => continue,
+                Ok(Event::Text(text)) if utf8(&text).trim().is_empty() => continue,
                 Ok(Event::Start(element)) => Behind::Element(element.into_owned(), false),
                 Ok(Event::Empty(element)) => Behind::Element(element.into_owned(), true),
-                Ok(event) => Behind::Stray(quoted(event.as_bytes())),
+                Ok(event) => Behind::Stray(quoted(&event)),
                 Err(error @ XmlError::Io(_)) => return Err(document_error(&mut self.xml, error, &self.limits)),
                 // It may be the root of one more list.
                 Err(XmlError::Syntax(
@@ -183,6 +185,17 @@ impl<R: BufRead> Events<R> {
         }
         self.xml.get_mut().begin_markup(self.limits.markup());
     }
+}
+
+/// A part of an event as text: it is UTF-8 because [`Input`] is, and because events and their parts end at characters of ASCII.
+#[inline]
+pub(super) fn utf8(part: &[u8]) -> &str {
+    std::str::from_utf8(part).unwrap_or_default()
+}
+
+/// The name of an element as it stands there, prefix included.
+pub(super) fn name<'a>(element: &'a BytesStart<'_>) -> &'a str {
+    utf8(element.name().into_inner())
 }
 
 #[cold]

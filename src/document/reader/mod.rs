@@ -24,7 +24,7 @@ use super::{Deviations, Entry, Header, Link, Root, Rule, Uri};
 use draft::{Draft, add_link};
 use element::{Context, Metadata, Tag};
 use error::quoted;
-use events::{Behind, Events};
+use events::{Behind, Events, name, utf8};
 use namespace::{Bindings, Kind};
 use other::FeedLink;
 use quick_xml::events::Event;
@@ -255,10 +255,10 @@ impl<R: BufRead> Reader<R> {
             let (root, empty) = match self.events.next() {
                 Ok(Event::Start(root)) => (root, false),
                 Ok(Event::Empty(root)) => (root, true),
-                Ok(Event::Text(text)) if text.trim().is_empty() => continue,
-                Ok(Event::Text(text)) => return Err(DocumentError::NotXml { seen: quoted(text.as_bytes()) }),
+                Ok(Event::Text(text)) if utf8(&text).trim().is_empty() => continue,
+                Ok(Event::Text(text)) => return Err(DocumentError::NotXml { seen: quoted(&text) }),
                 Ok(event) => {
-                    let declares = matches!(&event, Event::DocType(declared) if declared.contains("<!ENTITY"));
+                    let declares = matches!(&event, Event::DocType(declared) if utf8(declared).contains("<!ENTITY"));
                     self.bindings.declares_entities |= declares;
                     blank = false;
                     continue;
@@ -309,7 +309,7 @@ impl<R: BufRead> Reader<R> {
             match kind {
                 Kind::Nested => {
                     if self.header.root != Root::Rss {
-                        notes.add(Rule::EntryElement, element.name().into_inner());
+                        notes.add(Rule::EntryElement, name(&element));
                     }
                     if !empty {
                         self.enter()?;
@@ -319,7 +319,7 @@ impl<R: BufRead> Reader<R> {
                 }
                 // No element is around it: it is an entry that says nothing else.
                 Kind::Loc => {
-                    notes.add(Rule::EntryElement, element.name().into_inner());
+                    notes.add(Rule::EntryElement, name(&element));
                     self.entries += 1;
                     let mut draft = Draft::default();
                     self.read_text_into(kind, empty, &mut draft)?;
@@ -332,17 +332,17 @@ impl<R: BufRead> Reader<R> {
                     let mut context =
                         Context { base: self.base.as_ref(), bindings: &self.bindings, limits: &self.limits, notes };
                     let link = FeedLink::read(&element, &mut context);
-                    if let (Some("next"), Some(next)) = (link.rel.as_deref(), link.target)
-                        && self.header.links.is_empty()
-                    {
-                        self.header.links.push(Link::new("next", next));
+                    if let (Some("next"), Some(next)) = (link.rel.as_deref(), link.target) {
+                        if self.header.links.is_empty() {
+                            self.header.links.push(Link::new("next", next));
+                        }
                     }
                 }
                 Kind::Entry(root) => {
                     self.entries += 1;
                     let mut notes = Notes { deviations: &mut self.deviations, entry: self.entries };
                     if root != self.header.root {
-                        notes.add(Rule::EntryElement, element.name().into_inner());
+                        notes.add(Rule::EntryElement, name(&element));
                     }
                     if !empty {
                         self.depth += 1;
@@ -353,7 +353,7 @@ impl<R: BufRead> Reader<R> {
                 }
                 Kind::Metadata | Kind::Link => {
                     if self.entries > 0 {
-                        notes.add(Rule::HeaderAfterEntries, element.name().into_inner());
+                        notes.add(Rule::HeaderAfterEntries, name(&element));
                     }
                     let mut context =
                         Context { base: self.base.as_ref(), bindings: &self.bindings, limits: &self.limits, notes };
@@ -455,7 +455,7 @@ impl<R: BufRead> Reader<R> {
                     if kind == Kind::MediaGroup {
                         group = group.or(Some(self.depth + 1));
                     } else {
-                        notes.add(Rule::EntryElement, element.name().into_inner());
+                        notes.add(Rule::EntryElement, name(&element));
                     }
                     self.enter()?;
                     continue;
@@ -560,7 +560,7 @@ impl<R: BufRead> Reader<R> {
             let mut notes = Notes { deviations: &mut self.deviations, entry: 0 };
             let is_empty = match behind {
                 Behind::Element(root, is_empty) => {
-                    notes.add(Rule::ContentAfterRoot, root.name().into_inner());
+                    notes.add(Rule::ContentAfterRoot, name(&root));
                     let is_list =
                         matches!(self.bindings.open_root(&root, &mut notes), Ok(root) if !root.is_feed_or_text());
                     (is_list && !self.header.root.is_feed_or_text()).then_some(is_empty)

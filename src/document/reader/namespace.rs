@@ -1,6 +1,7 @@
 //! What an element is: its name, and the namespace that its prefix stands for.
 
 use super::Notes;
+use super::events::{self, utf8};
 use crate::document::{Root, Rule};
 use quick_xml::events::BytesStart;
 
@@ -157,7 +158,7 @@ impl Bindings {
         self.declare_all(element, 1, notes);
         if self.resolve(prefix) != own {
             if root != Root::Rss {
-                notes.add(Rule::RootNamespace, element.attributes_raw().trim());
+                notes.add(Rule::RootNamespace, utf8(element.attributes_raw()).trim());
             }
             self.declare(prefix, own, 1);
         }
@@ -170,11 +171,11 @@ impl Bindings {
         self.declare_all(element, depth, notes);
         let (name, prefix) = split(element);
         let mut namespace = self.resolve(prefix);
-        if namespace == Namespace::Undeclared
-            && let Some(meant) = Namespace::customary(prefix)
-        {
-            notes.add(Rule::UndeclaredPrefix, element.name().into_inner());
-            namespace = meant;
+        if namespace == Namespace::Undeclared {
+            if let Some(meant) = Namespace::customary(prefix) {
+                notes.add(Rule::UndeclaredPrefix, events::name(element));
+                namespace = meant;
+            }
         }
         if namespace == Namespace::Feed && !self.is_feed {
             return Kind::Foreign;
@@ -200,19 +201,20 @@ impl Bindings {
 
     #[inline]
     fn declare_all(&mut self, element: &BytesStart<'_>, depth: usize, notes: &mut Notes<'_>) {
-        let attributes = element.attributes_raw();
+        let attributes = utf8(element.attributes_raw());
         if !attributes.match_indices('x').any(|(start, _)| attributes[start..].starts_with("xmlns")) {
             return;
         }
         for attribute in element.attributes().with_checks(false).flatten() {
-            let prefix = match attribute.key.into_inner().strip_prefix("xmlns") {
+            let value = utf8(&attribute.value);
+            let prefix = match utf8(attribute.key.into_inner()).strip_prefix("xmlns") {
                 Some("") => "",
                 Some(prefix) if prefix.starts_with(':') => &prefix[1..],
                 _ => continue,
             };
-            let (namespace, well_spelt) = Namespace::of(&attribute.value);
+            let (namespace, well_spelt) = Namespace::of(value);
             if !well_spelt {
-                notes.add(Rule::NamespaceSpelling, &attribute.value);
+                notes.add(Rule::NamespaceSpelling, value);
             }
             self.declare(prefix, namespace, depth);
         }
@@ -254,5 +256,5 @@ impl Bindings {
 #[inline]
 fn split<'a>(element: &'a BytesStart<'_>) -> (&'a str, &'a str) {
     let (name, prefix) = element.name().decompose();
-    (name.into_inner(), prefix.map_or("", |prefix| prefix.into_inner()))
+    (utf8(name.into_inner()), prefix.map_or("", |prefix| utf8(prefix.into_inner())))
 }

@@ -5,6 +5,7 @@
 use super::draft::Draft;
 use super::element::{Context, read_length, read_uri};
 use super::error::quoted;
+use super::events::utf8;
 use super::namespace::Kind;
 use super::reference::unescape;
 use super::{DocumentError, Notes, Phase, Reader};
@@ -130,16 +131,16 @@ impl FeedLink {
     pub fn read(element: &BytesStart<'_>, context: &mut Context<'_>) -> FeedLink {
         let mut link = FeedLink::default();
         for attribute in element.attributes().with_checks(false).flatten() {
-            let name = attribute.key.into_inner();
+            let (name, value) = (utf8(attribute.key.into_inner()), utf8(&attribute.value));
             if !matches!(name, "href" | "url" | "rel" | "type" | "isPermaLink") {
                 continue;
             }
-            if attribute.value.len() > context.limits.text {
-                context.notes.add(Rule::TextTooLong, &attribute.value);
+            if value.len() > context.limits.text {
+                context.notes.add(Rule::TextTooLong, value);
                 continue;
             }
             let is_own = context.bindings.declares_entities;
-            let Ok(value) = unescape(&attribute.value, is_own, &mut context.notes) else { continue };
+            let Ok(value) = unescape(value, is_own, &mut context.notes) else { continue };
             match name {
                 "rel" => link.rel = Some(value.trim().to_ascii_lowercase()),
                 "type" => link.media_type = Some(value.trim()).filter(|it| it.contains('/')).map(Box::from),

@@ -1,6 +1,7 @@
 //! References in text and attributes: `&amp;`, `&#233;`, `&eacute;`. Nothing that a DTD defines is ever expanded.
 
 use super::Notes;
+use super::events::utf8;
 use crate::document::Rule;
 use quick_xml::escape::resolve_html5_entity;
 use quick_xml::events::Event;
@@ -40,9 +41,11 @@ impl Reference {
             && name.chars().skip(1).all(|c| c.is_alphanumeric() || matches!(c, '_' | ':' | '-' | '.'));
         match character {
             Some(character) => Reference::Character(character),
-            None if !is_own && let Some(characters) = resolve_html5_entity(name) => Reference::Html(characters),
-            None if is_name => Reference::Undefined,
-            None => Reference::Text,
+            None => match resolve_html5_entity(name).filter(|_| !is_own) {
+                Some(characters) => Reference::Html(characters),
+                None if is_name => Reference::Undefined,
+                None => Reference::Text,
+            },
         }
     }
 }
@@ -108,28 +111,32 @@ pub(super) fn push_text(
     let before = text.len();
     match event {
         Event::Text(addition) => {
+            let addition = utf8(addition);
             // References are events of their own: where text begins with an ampersand, that begins none.
             if addition.starts_with('&') {
                 notes.add(Rule::RawAmpersand, addition);
             }
             text.push_str(addition);
         }
-        Event::CData(addition) => text.push_str(addition),
-        Event::GeneralRef(name) => match Reference::of(name, is_own) {
-            Reference::Character(addition) => text.push(addition),
-            Reference::Html(addition) => {
-                notes.add(Rule::HtmlEntity, name);
-                text.push_str(addition);
+        Event::CData(addition) => text.push_str(utf8(addition)),
+        Event::GeneralRef(reference) => {
+            let name = utf8(reference);
+            match Reference::of(name, is_own) {
+                Reference::Character(addition) => text.push(addition),
+                Reference::Html(addition) => {
+                    notes.add(Rule::HtmlEntity, name);
+                    text.push_str(addition);
+                }
+                Reference::Text => {
+                    notes.add(Rule::RawAmpersand, name);
+                    text.extend(["&", name, ";"]);
+                }
+                Reference::Undefined => {
+                    notes.add(Rule::UndefinedEntity, name);
+                    return false;
+                }
             }
-            Reference::Text => {
-                notes.add(Rule::RawAmpersand, name);
-                text.extend(["&", name, ";"]);
-            }
-            Reference::Undefined => {
-                notes.add(Rule::UndefinedEntity, name);
-                return false;
-            }
-        },
+        }
         _ => {}
     }
     if text.len() > limit {

@@ -167,10 +167,10 @@ impl DocumentRules {
             _ => {}
         }
         for (start, end) in [(header.from, header.until), (header.at, header.completed)] {
-            if let (Some(start), Some(end)) = (start, end)
-                && end < start
-            {
-                notes.add(Rule::IntervalReversed, &end.to_string());
+            if let (Some(start), Some(end)) = (start, end) {
+                if end < start {
+                    notes.add(Rule::IntervalReversed, &end.to_string());
+                }
             }
         }
     }

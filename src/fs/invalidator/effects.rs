@@ -153,8 +153,10 @@ async fn drop_orphans(mut batches: UnboundedReceiver<Vec<INodeNo>>, catalog: Arc
                 return;
             }
             orphans.iter().for_each(|ino| content.forget(*ino));
-            if leaves_holes && let Err(error) = scheduling::low_priority(|| catalog.compact()) {
-                tracing::warn!("the catalog is not compacted: {}", chain(&error));
+            if leaves_holes {
+                if let Err(error) = scheduling::low_priority(|| catalog.compact()) {
+                    tracing::warn!("the catalog is not compacted: {}", chain(&error));
+                }
             }
         });
         if let Err(error) = batch.await {

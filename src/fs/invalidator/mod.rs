@@ -225,12 +225,11 @@ impl Invalidator {
         // Before the kernel is asked, so that a FORGET after its answer finds the orphan waiting.
         self.inbox.orphans.waiting().insert(ino);
         self.ask(ino);
-        if self.names_stay
-            && self.inbox.orphans.is_waiting(ino)
-            && let Some((parent, name)) = (self.effects.place)(ino)
-        {
-            self.notify(&Notification::Entry { parent, name: &name });
-            self.ask(ino);
+        if self.names_stay && self.inbox.orphans.is_waiting(ino) {
+            if let Some((parent, name)) = (self.effects.place)(ino) {
+                self.notify(&Notification::Entry { parent, name: &name });
+                self.ask(ino);
+            }
         }
         if self.inbox.orphans.is_waiting(ino) {
             (self.effects.pin)(ino);

@@ -311,9 +311,13 @@ impl Prefetch {
                 let State { tracker, tasks } = &mut *this.state();
                 let is_left = tracker.sweep(Instant::now(), is_gone);
                 // Files that were read are ordered no more, but their reader waits for them.
-                for (_, task) in tasks.extract_if(|ino, _| !tracker.is_ordered((Consumer::Bytes, *ino))) {
-                    task.abort();
-                }
+                tasks.retain(|ino, task| {
+                    let is_ordered = tracker.is_ordered((Consumer::Bytes, *ino));
+                    if !is_ordered {
+                        task.abort();
+                    }
+                    is_ordered
+                });
                 if !is_left {
                     this.has_walks.store(false, Ordering::Release);
                     return;

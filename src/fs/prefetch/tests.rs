@@ -365,9 +365,8 @@ fn in_mixed_work_less_than_a_tenth_is_wasted() {
         let mut row = Row { of_own_size: true, ..Row::of(0, 0) };
         let (mut under_way, mut last, mut bytes_read) = (Vec::new(), 0, 0);
         while !readers.is_empty() || !under_way.is_empty() {
-            while under_way.len() < 3
-                && let Some((files, is_finished)) = readers.pop()
-            {
+            while under_way.len() < 3 {
+                let Some((files, is_finished)) = readers.pop() else { break };
                 last += APART;
                 let evidence = [Evidence::None, Evidence::None, Evidence::FirstListed][random.within(0..3) as usize];
                 let end = last + if is_finished { files } else { APART / 2 };

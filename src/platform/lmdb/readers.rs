@@ -37,11 +37,10 @@ impl Readers {
     /// Keeps one in which nothing failed.
     pub fn give_back(&self, env: &Env<WithoutTls>, reading: Reading) {
         // Checked under the lock: a commit becomes current before it ends those that wait.
-        if let Ok(mut waiting) = self.place().0.try_lock()
-            && waiting.is_none()
-            && is_current(env, &reading)
-        {
-            *waiting = Some(reading);
+        if let Ok(mut waiting) = self.place().0.try_lock() {
+            if waiting.is_none() && is_current(env, &reading) {
+                *waiting = Some(reading);
+            }
         }
     }
 

@@ -322,15 +322,14 @@ impl Walk<'_> {
 
     /// The pages that a commit freed: how many, and their numbers from the greatest.
     fn free(&mut self, key: &[u8], data: &[u8], by: u64) -> Checked {
-        let numbers = data.as_chunks::<8>().0;
-        let numbers = numbers
-            .split_first()
-            .and_then(|(count, numbers)| numbers.get(..usize::try_from(u64::from_ne_bytes(*count)).ok()?));
+        let count = data.first_chunk().and_then(|count| usize::try_from(u64::from_ne_bytes(*count)).ok());
+        let numbers = count.and_then(|count| data.get(8..)?.get(..count.checked_mul(8)?));
         let Some(numbers) = numbers.filter(|_| key.len() == 8) else { return Err(damaged(by, "a list of free pages")) };
-        if !numbers.is_sorted_by(|a, b| u64::from_ne_bytes(*a) > u64::from_ne_bytes(*b)) {
+        let mut numbers = numbers.chunks_exact(8).map(|number| u64_at(number, 0));
+        if !numbers.clone().is_sorted_by(|a, b| a > b) {
             return Err(damaged(by, "a list of free pages"));
         }
-        numbers.iter().try_for_each(|number| self.claim(u64::from_ne_bytes(*number), by))
+        numbers.try_for_each(|number| self.claim(number, by))
     }
 }
 
@@ -366,8 +365,8 @@ fn nodes(page: &[u8], is_leaf: bool) -> Option<Vec<Node<'_>>> {
     }
     let mut nodes = Vec::with_capacity((lower - HEADER) / 2);
     let mut places = Vec::with_capacity(nodes.capacity());
-    for at in page[HEADER..lower].as_chunks::<2>().0 {
-        let at = usize::from(u16::from_ne_bytes(*at));
+    for at in page[HEADER..lower].chunks_exact(2) {
+        let at = usize::from(u16_at(at, 0));
         let node = page.get(at..).filter(|node| node.len() >= NODE && at >= upper)?;
         let length = usize::from(u16_at(node, 0)) | usize::from(u16_at(node, 2)) << 16;
         let (flags, key) = (u16_at(node, 4), usize::from(u16_at(node, 6)));

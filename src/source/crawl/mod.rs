@@ -138,9 +138,8 @@ pub async fn crawl(
     crawl.add(Node::root(root.clone()))?;
     let mut in_flight = FuturesUnordered::new();
     loop {
-        while in_flight.len() < CONCURRENCY
-            && let Some(node) = crawl.nodes.get(crawl.begun)
-        {
+        while in_flight.len() < CONCURRENCY {
+            let Some(node) = crawl.nodes.get(crawl.begun) else { break };
             let (number, location, is_kept) = (crawl.begun, node.location.clone(), node.is_kept);
             let received = &received;
             crawl.begun += 1;

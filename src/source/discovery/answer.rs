@@ -204,15 +204,10 @@ impl Places {
     pub async fn ask(&self, uri: &Uri) -> Result<Answer, SourceError> {
         let mut pauses = body_retries();
         loop {
-            match self.ask_once(uri).await {
-                Err(SourceError::Http { cause, .. })
-                    if is_of_the_body(&cause)
-                        && let Some(pause) = pauses.next() =>
-                {
-                    tokio::time::sleep(pause).await;
-                }
-                answer => return answer,
-            }
+            let answer = self.ask_once(uri).await;
+            let is_broken = matches!(&answer, Err(SourceError::Http { cause, .. }) if is_of_the_body(cause));
+            let Some(pause) = pauses.next().filter(|_| is_broken) else { return answer };
+            tokio::time::sleep(pause).await;
         }
     }
 

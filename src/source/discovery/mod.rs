@@ -141,10 +141,10 @@ async fn of_site(
     if sets.is_empty() {
         sets = finder.of_first(above).await?;
     }
-    if sets.is_empty()
-        && let Ok(robots) = Uri::resolve(Some(answered_by), "/robots.txt")
-    {
-        sets = finder.of_robots(&robots).await?;
+    if sets.is_empty() {
+        if let Ok(robots) = Uri::resolve(Some(answered_by), "/robots.txt") {
+            sets = finder.of_robots(&robots).await?;
+        }
     }
     if sets.is_empty() {
         sets = finder.of_first(Uri::resolve(Some(answered_by), "/sitemap.xml")).await?;

@@ -74,11 +74,12 @@ impl Body {
         };
         match &checked {
             Ok(piece) => {
-                if let State::Open(_, permit) = &mut self.state
-                    && (piece.is_none() || self.expected == Some(self.got))
-                    && let Some(permit) = permit.take()
-                {
-                    permit.finished();
+                if let State::Open(_, permit) = &mut self.state {
+                    if piece.is_none() || self.expected == Some(self.got) {
+                        if let Some(permit) = permit.take() {
+                            permit.finished();
+                        }
+                    }
                 }
                 if piece.is_none() {
                     self.state = State::Ended;

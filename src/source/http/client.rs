@@ -175,9 +175,8 @@ impl Client {
                 .and_then(|location| Uri::resolve(Some(&target), &location).ok());
             let retry_after = head::retry_after(answer.headers(), SystemTime::now());
             let mut text = Vec::new();
-            while text.len() < FORM_ANSWER
-                && let Ok(Some(chunk)) = answer.chunk().await
-            {
+            while text.len() < FORM_ANSWER {
+                let Ok(Some(chunk)) = answer.chunk().await else { break };
                 text.extend_from_slice(&chunk);
             }
             text.truncate(FORM_ANSWER);

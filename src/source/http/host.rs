@@ -134,11 +134,11 @@ impl Host {
                 match state.limiter.next(now) {
                     Next::Grant(grant, waiter) => granted.push((grant, waiter)),
                     Next::At(at) => {
-                        if state.timer.is_none_or(|timer| at < timer)
-                            && let Some(runtime) = self.runtime.get()
-                        {
-                            state.timer = Some(at);
-                            runtime.spawn(Arc::clone(self).grant_at(at));
+                        if state.timer.is_none_or(|timer| at < timer) {
+                            if let Some(runtime) = self.runtime.get() {
+                                state.timer = Some(at);
+                                runtime.spawn(Arc::clone(self).grant_at(at));
+                            }
                         }
                         break;
                     }

@@ -218,12 +218,11 @@ async fn serve(stream: TcpStream, shared: Arc<Mutex<Shared>>) {
             is_head = text.starts_with("HEAD ");
         } else if text.is_empty() {
             break;
-        } else if let Some((name, value)) = text.split_once(": ")
-            && ["if-none-match", "if-modified-since"].contains(&name.to_ascii_lowercase().as_str())
-        {
-            condition.get_or_insert(value.to_owned());
         } else if let Some((name, value)) = text.split_once(": ") {
             match name.to_ascii_lowercase().as_str() {
+                "if-none-match" | "if-modified-since" => {
+                    condition.get_or_insert(value.to_owned());
+                }
                 "range" => range = Some(value.to_owned()),
                 "if-range" => if_range = Some(value.to_owned()),
                 _ => {}

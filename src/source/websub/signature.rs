@@ -28,7 +28,7 @@ fn agrees<M: Mac + KeyInit>(secret: &str, body: &[u8], claimed: &[u8]) -> bool {
 /// The bytes that hexadecimal digits of either case stand for.
 fn bytes(digits: &str) -> Option<Vec<u8>> {
     let digits = digits.trim().as_bytes();
-    if !digits.len().is_multiple_of(2) {
+    if digits.len() % 2 != 0 {
         return None;
     }
     let value = |digit: u8| char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok());

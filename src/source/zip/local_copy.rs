@@ -303,10 +303,10 @@ impl Packages {
         let mut copies = Vec::new();
         for path in folder::files(&config.folder)? {
             // A file that was removed meanwhile takes no space.
-            if path.extension().is_some_and(|kind| kind == "whole")
-                && let Ok(metadata) = fs::metadata(&path)
-            {
-                copies.push((metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH), metadata.len(), path));
+            if path.extension().is_some_and(|kind| kind == "whole") {
+                if let Ok(metadata) = fs::metadata(&path) {
+                    copies.push((metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH), metadata.len(), path));
+                }
             }
         }
         copies.sort();

@@ -48,7 +48,10 @@ impl LocalHeader {
         let is_alike = self.method == record.method && (self.flags ^ record.flags) & ENCRYPTED == 0;
 
         let wide = field(extra, ZIP64);
-        let mut wide_sizes = wide.unwrap_or_default().as_chunks::<8>().0.iter().map(|size| u64::from_le_bytes(*size));
+        let mut wide_sizes = wide
+            .unwrap_or_default()
+            .chunks_exact(8)
+            .map(|size| u64::from_le_bytes(size.try_into().unwrap_or_default()));
         let mut size = |narrow: u32| match narrow {
             u32::MAX if wide.is_some() => wide_sizes.next(),
             narrow => Some(narrow.into()),

@@ -300,22 +300,20 @@ impl Packages {
         let mut known = self.lock();
         known.failures.forgive(&(package.clone(), Piece::Directory));
         // The local copy of this version came while the server was asked for it.
-        if directory.is_read_in_place()
-            && let Some(copy) = known.directories.get(package)
-            && copy.version == directory.version
-            && !copy.is_read_in_place()
-        {
-            return Ok(Arc::clone(copy));
+        if directory.is_read_in_place() {
+            if let Some(copy) = known.directories.get(package) {
+                if copy.version == directory.version && !copy.is_read_in_place() {
+                    return Ok(Arc::clone(copy));
+                }
+            }
         }
         known.bytes += directory.bytes();
         if let Some(before) = known.directories.put(package.clone(), Arc::clone(&directory)) {
             known.bytes = known.bytes.saturating_sub(before.bytes());
         }
         // The newest stays, however large it is: it is about to be used.
-        while known.bytes > self.shared.config.memory
-            && known.directories.len() > 1
-            && let Some((_, evicted)) = known.directories.pop_lru()
-        {
+        while known.bytes > self.shared.config.memory && known.directories.len() > 1 {
+            let Some((_, evicted)) = known.directories.pop_lru() else { break };
             known.bytes = known.bytes.saturating_sub(evicted.bytes());
         }
         Ok(directory)

@@ -83,12 +83,12 @@ impl Packages {
     /// # Errors
     /// See [`Packages::manifest`].
     pub async fn stated(&self, listed: &Listed) -> Result<Manifest, PackageError> {
-        if let Some(copy) = &listed.copy
-            && let Some(manifest) = self.stand_in(listed, copy).await
+        if let Some(copy) = &listed.copy {
+            let manifest = self.stand_in(listed, copy).await;
             // A package that has come meanwhile was compared with an earlier copy at most.
-            && self.known(&listed.package).is_none()
-        {
-            return Ok(manifest);
+            if let Some(manifest) = manifest.filter(|_| self.known(&listed.package).is_none()) {
+                return Ok(manifest);
+            }
         }
         self.manifest(&listed.package).await
     }

@@ -197,9 +197,8 @@ impl Remote {
     /// The first bytes of a body: enough to see what kind of file it is.
     pub async fn beginning(&self, body: &mut Body) -> Result<Vec<u8>, PackageError> {
         let mut first = Vec::new();
-        while first.len() < BEGINNING
-            && let Some(bytes) = self.chunk(body).await?
-        {
+        while first.len() < BEGINNING {
+            let Some(bytes) = self.chunk(body).await? else { break };
             first.extend_from_slice(&bytes);
         }
         Ok(first)

@@ -226,9 +226,8 @@ impl Packages {
 async fn fill(remote: &Remote, window: Arc<Arriving>, feed: &mut Feed) -> Result<(), PackageError> {
     let mut body = remote.range(&window.version, window.range.clone(), window.priority()).await?;
     drop(window);
-    while feed.is_wanted()
-        && let Some(piece) = remote.chunk(&mut body).await?
-    {
+    while feed.is_wanted() {
+        let Some(piece) = remote.chunk(&mut body).await? else { break };
         feed.add(piece);
     }
     Ok(())

@@ -76,9 +76,8 @@ impl Walk {
         let listed = listed.as_ref().map(|listed| listed.snapshot()).transpose()?;
         let trees = Trees { shown: shown.snapshot()?, listed, versions, began: self.began };
         let (mut batch, mut read) = (Vec::new(), 0);
-        while read < BATCH
-            && let Some(folder) = self.open.pop()
-        {
+        while read < BATCH {
+            let Some(folder) = self.open.pop() else { break };
             read += 1 + self.read(&trees, folder, &mut batch)?;
         }
         Ok(Some(batch))
@@ -153,10 +152,10 @@ impl Trees<'_> {
 
     fn find_difference(&self, node: &Node, ino: Option<INodeNo>, path: &str) -> Result<Option<Finding>, CatalogError> {
         let Some(listed) = self.listed.as_ref().filter(|_| !self.is_later(node)) else { return Ok(None) };
-        if let Some(ino) = ino
-            && self.shown.says_the_same(node.ino, listed, ino)?
-        {
-            return Ok(None);
+        if let Some(ino) = ino {
+            if self.shown.says_the_same(node.ino, listed, ino)? {
+                return Ok(None);
+            }
         }
         let Some(shown) = self.shown.resource_at(node.ino, path)? else { return Ok(None) };
         let listed = ino.map(|ino| listed.resource_at(ino, path)).transpose()?.flatten();

@@ -190,10 +190,10 @@ impl Reading<'_> {
 /// How many entries `now` begins with that were there `before`, of which these are the last.
 fn overlap(before: &[u64], now: &[u64]) -> usize {
     // What stood before them did not stay: `now` may begin with that.
-    if before.len() == MOST_UNDATED
-        && let Some(place) = now.windows(before.len()).rposition(|window| window == before)
-    {
-        return place + before.len();
+    if before.len() == MOST_UNDATED {
+        if let Some(place) = now.windows(before.len()).rposition(|window| window == before) {
+            return place + before.len();
+        }
     }
     let most = before.len().min(now.len());
     (0..=most).rev().find(|count| before[before.len() - count..] == now[..*count]).unwrap_or(0)

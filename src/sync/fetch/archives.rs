@@ -41,10 +41,10 @@ impl Synchronizer {
                 Ok(archived) => {
                     // Fetched again with other bytes: the places of its entries are those of the later ones.
                     for (location, later) in &archived.origins {
-                        if let (Some(Origin::List(before)), Origin::List(later)) = (read.origins.get(location), later)
-                            && before.digest != later.digest
-                        {
-                            replaced.insert(location.clone());
+                        if let (Some(Origin::List(before)), Origin::List(later)) = (read.origins.get(location), later) {
+                            if before.digest != later.digest {
+                                replaced.insert(location.clone());
+                            }
                         }
                     }
                     read.is_beyond |= archived.is_beyond;

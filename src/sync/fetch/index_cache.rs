@@ -27,10 +27,10 @@ impl IndexCache {
     /// Notes a crawl that chose by [`IndexCache::choose`] at `now`.
     pub fn note(&mut self, walked: &Crawled, now: Instant) {
         for entry in walked.leaves.iter().filter_map(|leaf| leaf.listed.as_deref()) {
-            if let Some(digest) = digest(entry)
-                && self.choose(entry, now) == Child::Ask
-            {
-                self.0.insert(entry.loc.clone(), (digest, now));
+            if let Some(digest) = digest(entry) {
+                if self.choose(entry, now) == Child::Ask {
+                    self.0.insert(entry.loc.clone(), (digest, now));
+                }
             }
         }
     }

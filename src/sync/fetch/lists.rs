@@ -43,10 +43,10 @@ impl Synchronizer {
             read.push(self.read_set(set, sets, scope, before, naming, progress).await?);
         }
         read.sort_by_key(|it| sets.iter().position(|set| set.id == it.id));
-        if read.iter().flat_map(|it| &it.walks).all(|walked| walked.documents().next().is_none())
-            && let Some(cause) = read.iter_mut().find_map(|it| it.refused.take())
-        {
-            return Err(cause.into());
+        if read.iter().flat_map(|it| &it.walks).all(|walked| walked.documents().next().is_none()) {
+            if let Some(cause) = read.iter_mut().find_map(|it| it.refused.take()) {
+                return Err(cause.into());
+            }
         }
         Ok(Some(read))
     }

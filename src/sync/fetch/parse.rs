@@ -231,7 +231,7 @@ impl Work {
             let mut resources = 0;
             let read = for_each_resource(cache, list, *limits, &mut |entry| {
                 entries += 1;
-                if entries.is_multiple_of(STEP) {
+                if entries % STEP == 0 {
                     self.report();
                     if self.is_stopped() {
                         return Ok(ControlFlow::Break(()));

@@ -38,10 +38,10 @@ impl Inbox {
             return false;
         }
         self.remembered.push_back(digest);
-        if self.remembered.len() > MOST_REMEMBERED
-            && let Some(oldest) = self.remembered.pop_front()
-        {
-            self.known.remove(&oldest);
+        if self.remembered.len() > MOST_REMEMBERED {
+            if let Some(oldest) = self.remembered.pop_front() {
+                self.known.remove(&oldest);
+            }
         }
         true
     }

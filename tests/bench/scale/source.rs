@@ -282,7 +282,7 @@ fn resource_list(base: &str, numbers: std::ops::Range<u64>, resources: u64, edit
     for number in numbers {
         let path = path(number, resources);
         let chance = scattered(number);
-        let stamp = if edition.is_multiple_of(2) { chance >> 8 } else { chance >> 16 };
+        let stamp = if edition % 2 == 0 { chance >> 8 } else { chance >> 16 };
         let _ = write!(
             list,
             "<url><loc>{base}{path}</loc><lastmod>20{:02}-{:02}-{:02}T{:02}:{:02}:{:02}Z</lastmod><rs:md",

@@ -57,9 +57,8 @@ impl Fetched {
     /// Until so many bytes are here, or the end.
     async fn read(&mut self, bytes: usize) -> Result<Vec<u8>, RangeError> {
         let mut read = Vec::new();
-        while read.len() < bytes
-            && let Some(chunk) = self.next().await?
-        {
+        while read.len() < bytes {
+            let Some(chunk) = self.next().await? else { break };
             read.extend_from_slice(&chunk);
         }
         Ok(read)

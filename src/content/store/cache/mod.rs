@@ -273,28 +273,33 @@ impl Cache {
     fn evict_file(&self, name: &str) -> Evicted {
         // One that cannot be removed stays.
         let evicted = removal::evict_file(&self.folder, name).unwrap_or(Evicted::Kept);
-        if evicted != Evicted::Kept
-            && let Some(key) = name.rsplit('/').next().filter(|_| name.starts_with(OBJECTS)).and_then(ObjectKey::parse)
-        {
-            self.close_object(&key);
+        if evicted != Evicted::Kept {
+            if let Some(key) = name.rsplit('/').next().filter(|_| name.starts_with(OBJECTS)).and_then(ObjectKey::parse)
+            {
+                self.close_object(&key);
+            }
         }
         evicted
     }
 
     pub(super) fn unlink(&self, name: &str) {
         let path = self.path(name);
-        if let Err(cause) = std::fs::remove_file(&path)
-            && cause.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!(path = %path.display(), %cause, "cannot be removed from the cache");
+        if let Err(cause) = std::fs::remove_file(&path) {
+            if cause.kind() != io::ErrorKind::NotFound {
+                tracing::warn!(path = %path.display(), %cause, "cannot be removed from the cache");
+            }
         }
     }
 
     /// Closes an object whose file goes and need not be synced any more: its blocks are free when no reader has it open.
     fn close_object(&self, key: &ObjectKey) {
         self.open.pop(key, |_| true);
-        let unsynced: Vec<_> = lock(&self.unsynced).extract_if(.., |object| object.key() == key).collect();
+        let mut unsynced = lock(&self.unsynced);
+        let (gone, left) = std::mem::take(&mut *unsynced).into_iter().partition(|object| object.key() == key);
+        *unsynced = left;
+        // Closed without the lock.
         drop(unsynced);
+        drop::<Vec<_>>(gone);
     }
 
     /// Syncs, records and makes room, until stopped.

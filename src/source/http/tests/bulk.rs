@@ -88,24 +88,25 @@ impl Host {
                     if open > manner.most && manner.is_silent {
                         let mut stream = stream;
                         let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
-                    } else if open <= manner.most
-                        && let Ok(stream) = tls.accept(stream).await
-                    {
-                        let is_shared = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-                        let service = service_fn(|asking| answer(asking, connection, &seen, &together, manner.status));
-                        // A client that leaves ends the conversation, not the test.
-                        let _ = if is_shared {
-                            let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-                            let shared = (Arc::clone(&seen), Arc::clone(&together), manner.status);
-                            let service = service_fn(move |asking| {
-                                let (seen, together, status) = shared.clone();
-                                async move { answer(asking, connection, &seen, &together, status).await }
-                            });
-                            server.serve_connection(TokioIo::new(stream), service).await
-                        } else {
-                            let server = hyper::server::conn::http1::Builder::new();
-                            server.serve_connection(TokioIo::new(stream), service).await
-                        };
+                    } else if open <= manner.most {
+                        if let Ok(stream) = tls.accept(stream).await {
+                            let is_shared = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                            let service =
+                                service_fn(|asking| answer(asking, connection, &seen, &together, manner.status));
+                            // A client that leaves ends the conversation, not the test.
+                            let _ = if is_shared {
+                                let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                                let shared = (Arc::clone(&seen), Arc::clone(&together), manner.status);
+                                let service = service_fn(move |asking| {
+                                    let (seen, together, status) = shared.clone();
+                                    async move { answer(asking, connection, &seen, &together, status).await }
+                                });
+                                server.serve_connection(TokioIo::new(stream), service).await
+                            } else {
+                                let server = hyper::server::conn::http1::Builder::new();
+                                server.serve_connection(TokioIo::new(stream), service).await
+                            };
+                        }
                     }
                     seen.open.fetch_sub(1, Ordering::SeqCst);
                 });
