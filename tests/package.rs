@@ -1,4 +1,4 @@
-//! The Debian package: built, checked by lintian, installed, used and removed in a root of its own.
+//! The packages of Debian and RPM: built, checked by lintian, installed, used and removed in a root of their own.
 
 mod common;
 
@@ -21,13 +21,18 @@ mount --rbind /dev "$root/dev"
 mount -t proc proc "$root/proc"
 mount -t sysfs sysfs "$root/sys"
 for folder in tmp run; do mount -t tmpfs tmpfs "$root/$folder"; done
-cp "$PACKAGE" "$root/tmp/resyncfs.deb"
+cp "$PACKAGE" "$root/tmp/"
 there() { chroot "$root" env PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root "$@"; }
 step() { echo "ok: $*"; }
 
-there dpkg -i /tmp/resyncfs.deb >/dev/null
+case $PACKAGE in
+# As on a machine of RPM, which has its own database and no packages of Debian.
+*.rpm) install="rpm -i --nodeps --dbpath /tmp/rpm" check="rpm -V --nodeps --dbpath /tmp/rpm" remove="rpm -e --dbpath /tmp/rpm" ;;
+*.deb) install="dpkg -i" check="dpkg -V" remove="dpkg -P" ;;
+esac
+there $install "/tmp/${PACKAGE##*/}" >/dev/null
 step installed
-there dpkg -V resyncfs
+there $check resyncfs
 there resyncfs --version
 for page in man1/resyncfs.1 man1/resyncfs-mount.1 man5/resyncfs.conf.5 man7/resyncfs-semantics.7 man7/resyncfs-messages.7 man7/resyncfs-metrics.7 man8/mount.resyncfs.8 man8/mount.fuse.resyncfs.8; do
   there gzip -dc "/usr/share/man/$page.gz" | grep -q '^\.TH'
@@ -52,7 +57,9 @@ step mounted
 there stat -c '%a %U' /var/cache/resyncfs | grep -qx '700 root'
 step cache
 
-there dpkg -P resyncfs >/dev/null
+there $remove resyncfs >/dev/null
+# RPM has no purge: what was cached stays.
+case $PACKAGE in *.rpm) rm -r "$scratch/upper/var/cache/resyncfs" ;; esac
 left=$(cd "$scratch/upper" && find . -path '*resyncfs*' -not -type c -not -path './var/log/*' -not -path './var/cache/man/*' -not -path './var/lib/dpkg/*')
 [ -z "$left" ] || { echo "left behind: $left"; exit 1; }
 step purged
@@ -65,16 +72,20 @@ fn program(name: &str, arguments: &[&str]) -> String {
     said
 }
 
-/// The package of the program under test, built once.
-fn package() -> &'static Path {
-    static BUILT: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
-    let (_, package) = BUILT.get_or_init(|| {
+/// The packages of the program under test, built once: Debian's, and the RPM.
+fn packages() -> &'static [PathBuf; 2] {
+    static BUILT: OnceLock<(tempfile::TempDir, [PathBuf; 2])> = OnceLock::new();
+    let (_, packages) = BUILT.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
-        let said = program("scripts/package", &["--debug", folder.path().to_str().unwrap()]);
-        let path = said.lines().rfind(|line| line.ends_with(".deb")).unwrap_or_else(|| panic!("{said}")).into();
-        (folder, path)
+        let said = program("scripts/package", &["--debug", "--rpm", folder.path().to_str().unwrap()]);
+        let path = |kind| said.lines().rfind(|line| line.ends_with(kind)).unwrap_or_else(|| panic!("{said}")).into();
+        (folder, [".deb", ".rpm"].map(path))
     });
-    package
+    packages
+}
+
+fn package() -> &'static Path {
+    &packages()[0]
 }
 
 #[test]
@@ -97,6 +108,8 @@ fn the_package_holds_program_helpers_units_manual_and_completions() {
         "./usr/share/fish/vendor_completions.d/resyncfs.fish",
         "./usr/share/doc/resyncfs/examples/",
         "./usr/share/doc/resyncfs/copyright",
+        "./usr/share/doc/resyncfs/changelog.gz",
+        "./usr/share/doc/resyncfs/licences.gz",
     ] {
         assert!(listed.lines().any(|line| line.ends_with(path)), "{path} is missing from\n{listed}");
     }
@@ -112,7 +125,35 @@ fn lintian_finds_no_error() {
 }
 
 #[test]
-fn it_is_installed_used_and_purged_without_leaving_anything() {
+fn the_licence_of_each_linked_crate_is_there() {
+    let root = tempfile::tempdir().unwrap();
+    program("dpkg-deb", &["--extract", package().to_str().unwrap(), root.path().to_str().unwrap()]);
+
+    let licences = program("gzip", &["-dc", root.path().join("usr/share/doc/resyncfs/licences.gz").to_str().unwrap()]);
+
+    // Crates of each kind: with a text, with C sources and theirs, with none but a name; and one that only tests link.
+    for (text, is_there) in [
+        ("\ntokio 1.", true),
+        ("OpenLDAP Public License", true),
+        ("\nheed 0.", true),
+        ("Copyright (c) Kerollmops", true),
+        ("\nproptest ", false),
+    ] {
+        assert_eq!(licences.contains(text), is_there, "{text:?}");
+    }
+}
+
+#[test]
+fn the_deb_is_installed_used_and_purged_without_leaving_anything() {
+    is_installed_used_and_removed(&packages()[0]);
+}
+
+#[test]
+fn the_rpm_is_installed_used_and_removed_without_leaving_anything() {
+    is_installed_used_and_removed(&packages()[1]);
+}
+
+fn is_installed_used_and_removed(package: &Path) {
     let source = Source::start();
     source.put("a/letter.txt", Resource::new("Sir, the beacon stands.\n"));
 
@@ -121,7 +162,7 @@ fn it_is_installed_used_and_purged_without_leaving_anything() {
     let output = Command::new("unshare")
         .args(["--mount", "bash", "-c", INSTALLED])
         .env("SCRATCH", scratch.path())
-        .env("PACKAGE", package())
+        .env("PACKAGE", package)
         .env("SOURCE", source.list_url())
         .output()
         .unwrap();

@@ -4,7 +4,7 @@ mod common;
 
 use common::deadline::{FAST, errno, read};
 use common::eventually;
-use common::mounted::Mounted;
+use common::mounted::{Mounted, PROGRAM};
 use common::source::{Fault, Resource, Source, URLSET};
 use std::fs;
 use std::io::Read;
@@ -249,7 +249,7 @@ fn explore_says_what_ls_l_would_download() {
     }
     source.fault("a", Fault::NoLength, ALWAYS);
 
-    let explored = Command::new(env!("CARGO_BIN_EXE_resyncfs")).args(["explore", &source.url()]).output().unwrap();
+    let explored = Command::new(PROGRAM).args(["explore", &source.url()]).output().unwrap();
 
     let text = String::from_utf8_lossy(&explored.stdout).into_owned();
     assert!(text.contains("without a known size (1 of 2 sample files)"), "{text}");

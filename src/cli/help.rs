@@ -37,6 +37,8 @@ pub const TOPICS: &[Topic] = &[
     topic!("errors", "Messages, what they mean, and what to do"),
     topic!("metrics", "What a mount is doing, in words and numbers"),
     topic!("limits", "What does not work, and how far the rest goes"),
+    topic!("stable", "What later versions keep"),
+    topic!("changelog", "What each version changed"),
 ];
 
 /// Explain a topic (such as names, xattrs, errors, metrics, keeping-in-step) or a command

@@ -353,7 +353,7 @@ fn a_store_whose_last_pages_are_free_is_no_damage() {
         txn.commit().unwrap();
         store.readers.let_go();
     }
-    let page = u64::from(store.env.unnamed_database_stat().page_size);
+    let page = u64::from(store.meta.stat(&store.env.read_txn().unwrap()).unwrap().page_size);
     assert!(store.env.real_disk_size().unwrap() < store.env.info().last_page_number as u64 * page, "it is not short");
     drop((catalog, store));
 
