@@ -27,7 +27,7 @@ step() { echo "ok: $*"; }
 
 case $PACKAGE in
 # As on a machine of RPM, which has its own database and no packages of Debian.
-*.rpm) install="rpm -i --nodeps --dbpath /tmp/rpm" check="rpm -V --nodeps --dbpath /tmp/rpm" remove="rpm -e --dbpath /tmp/rpm" ;;
+*.rpm) install="rpm -i --force-debian --nodeps --dbpath /tmp/rpm" check="rpm -V --nodeps --dbpath /tmp/rpm" remove="rpm -e --force-debian --dbpath /tmp/rpm" ;;
 *.deb) install="dpkg -i" check="dpkg -V" remove="dpkg -P" ;;
 esac
 there $install "/tmp/${PACKAGE##*/}" >/dev/null
