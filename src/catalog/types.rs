@@ -94,7 +94,7 @@ pub struct Name {
 pub struct EntryId(pub u64);
 
 /// One of the sets of resources of the Source (section 6.1), by the number that `sync` has given it for good.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct SetId(pub u32);
 
 /// All that the Source published of the resource behind a file.

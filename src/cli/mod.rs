@@ -179,15 +179,12 @@ fn sync_exit(cause: &SyncError) -> Exit {
     match cause {
         SyncError::Source(cause) => source_exit(cause),
         SyncError::Behind(cause) | SyncError::ChangesOfThen { cause, .. } => sync_exit(cause),
-        SyncError::NoResourceList { .. }
-        | SyncError::NothingUnderstood { .. }
-        | SyncError::NothingLeft { .. }
-        | SyncError::NothingThatOld { .. }
+        SyncError::NothingToShow(_)
         | SyncError::OlderList { .. }
         | SyncError::Document { .. }
         | SyncError::Package(_) => Exit::NoSource,
         SyncError::PackageOf { .. } => Exit::Unreachable,
-        SyncError::Catalog(_) | SyncError::Scratch(_) => Exit::Cache,
+        SyncError::Catalog(_) => Exit::Cache,
         SyncError::Naming(_) => Exit::Usage,
         SyncError::Worker(_) => Exit::Failure,
     }

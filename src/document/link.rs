@@ -6,7 +6,7 @@ use super::{Digest, Timestamp, Uri, UriError};
 pub const LOWEST_PRIORITY: u32 = 999_999;
 
 /// One `rs:ln` (section 7, section 14).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Link {
     /// `rel`, ASCII-lowercased where it is a registered relation (no `:`).
     pub rel: Box<str>,

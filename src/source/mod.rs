@@ -19,6 +19,7 @@ pub use head::is_resource;
 
 use crate::document::{Capability, Deviations, DocumentError, Uri};
 use crate::platform::error_chain::chain;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ use std::time::Duration;
 const ACCEPT: &str = "application/xml, text/xml;q=0.9, */*;q=0.5";
 
 /// What discovery found: the sets that this entry point names.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Source {
     /// The entry point after redirects; `None` for a list on disk.
     pub entry: Option<Uri>,
@@ -46,7 +47,7 @@ pub struct Source {
 }
 
 /// What keeps absence from proving that something is gone.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missing {
     /// A document that is gone for good or is none (a dead Capability List, a dead `Sitemap:` line), or some of whose entries
     /// cannot be understood.
@@ -54,11 +55,12 @@ pub struct Missing {
     /// How many entries cannot be understood; 0 where the document itself is missing.
     pub entries: u64,
     /// The answer, for a person.
+    #[serde(default)]
     pub why: String,
 }
 
 /// One set of resources: what its Capability List offers (section 9).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Set {
     /// The Capability List; `None` where a Resource List or plain sitemap stands alone.
     pub capability_list: Option<Uri>,
@@ -84,7 +86,8 @@ pub struct Channel {
 }
 
 /// Where a document lies.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum DocumentLocation {
     /// At the Source.
     Uri(Uri),

@@ -4,34 +4,18 @@ use super::changes::NewChange;
 use super::deletion_guard::{DeletionGuard, ListLoss, MaxDelete};
 use super::deviations::SeenDeviations;
 use super::fetch::dumps;
-use super::fetch::new_changes::{NewChanges, News};
-use super::fetch::parse::{ParseJob, chooser};
+use super::fetch::new_changes::NewChanges;
+use super::fetch::parse::{at_low_priority, chooser};
 use super::read_set::ReadSet;
 use super::selection::Selection;
-use super::selection::changes::{Judge, Verdict, entry_of};
-use super::selection::plan::Plan;
+use super::selection::plan::{Plan, path};
 use super::state::Position;
-use super::{Progressing, Stage, SyncError, Synchronizer};
-use crate::catalog::{Applied, Catalog, CatalogError, Committed, Held, Losses, Naming, SetId, Statement};
-use crate::document::{Change, Entry, Timestamp, Uri};
-use crate::platform::scheduling;
+use super::{Stage, SyncError, Synchronizer};
+use crate::catalog::{Applied, Catalog, CatalogError, Committed, Held, Losses, Naming, Resource, SetId, Statement};
+use crate::document::{Change, Entry, Timestamp};
 use crate::source::{DocumentLocation, Missing};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-
-/// What a baseline is made of.
-pub struct Reading {
-    /// Under which names.
-    pub naming: Naming,
-    /// The lists of every set.
-    pub read: Vec<ReadSet>,
-    /// What is offered and missing.
-    pub missing: Vec<Missing>,
-    /// The position before.
-    pub position: Position,
-    /// The changes since the lists.
-    pub news: NewChanges,
-}
 
 /// How a commit went.
 pub struct Made {
@@ -40,13 +24,11 @@ pub struct Made {
     pub position: Position,
     /// Deletions of what is not there.
     pub unknown: u64,
-    /// Whether the changes of a set that has gone are not known any more.
-    pub forgets: bool,
 }
 
-/// A position on its way into a commit, for which the guard decides.
-struct Guarded {
-    position: Position,
+/// What the guard is to know of a commit beside what it takes away.
+#[derive(Default)]
+struct Circumstances {
     limit: MaxDelete,
     /// What lists do not list any more.
     lists: Vec<ListLoss>,
@@ -54,9 +36,10 @@ struct Guarded {
     unheard: BTreeSet<SetId>,
 }
 
-impl Guarded {
-    fn decide(&mut self, losses: &Losses) -> (Held, Vec<u8>) {
-        let (now, guard) = (Timestamp::now(), &mut self.position.guard);
+impl Circumstances {
+    /// What is held back of a commit, and the `position` that is stored with it.
+    fn decide(&self, position: &mut Position, losses: &Losses) -> (Held, Vec<u8>) {
+        let (now, guard) = (Timestamp::now(), &mut position.guard);
         let verdict = guard.decide(self.limit, losses, &self.lists, now);
         guard.after(&verdict, losses, &self.unheard, now);
         if verdict.held != Held::Nothing {
@@ -68,168 +51,160 @@ impl Guarded {
                 verdict.why
             );
         }
-        (verdict.held, self.position.encode())
+        (verdict.held, position.encode())
     }
 }
 
 /// A person has confirmed what goes; so many held deletions are `left` for a further commit.
 fn confirmed(position: &mut Position, left: u64) -> (Held, Vec<u8>) {
     match left {
-        0 => position.guard.confirm(),
+        0 => position.guard = DeletionGuard::default(),
         _ => position.guard.recount(left, 0),
     }
     (Held::Nothing, position.encode())
 }
 
-/// Does `work` at low priority, with all threads that it starts, where a tree is shown; else on the caller's thread.
-fn at_low_priority<T: Send>(
-    catalog: &Catalog,
-    work: impl FnOnce() -> Result<T, SyncError> + Send,
-) -> Result<T, SyncError> {
-    match catalog.revision().is_ok_and(|revision| revision.is_some()) {
-        true => scheduling::low_priority(work),
-        false => work(),
-    }
-}
-
 /// Counts what is held back; of the sets that are `decided` again nothing is.
 fn recount(catalog: &Catalog, guard: &mut DeletionGuard, decided: &BTreeSet<SetId>) -> Result<(), CatalogError> {
     let snapshot = catalog.snapshot()?;
-    let count = |sets: Vec<SetId>| sets.into_iter().map(|set| snapshot.held_of(set)).sum::<Result<u64, _>>();
-    let files = snapshot.held_count()?.saturating_sub(count(decided.iter().copied().collect())?);
-    guard.recount(files, count(guard.unheard().collect())?);
+    let count = |sets: &BTreeSet<SetId>| sets.iter().map(|set| snapshot.held_of(*set)).sum::<Result<u64, _>>();
+    let files = snapshot.held_count()?.saturating_sub(count(decided)?);
+    let unheard = count(guard.unheard())?;
+    guard.recount(files, unheard);
     Ok(())
 }
 
 impl Synchronizer {
-    /// Makes one revision of all that was read.
-    pub(super) async fn merge(&self, reading: Reading, progress: Progressing) -> Result<Made, SyncError> {
-        let (catalog, spool, limits) = (self.catalog.clone(), self.spool.clone(), self.config.limits);
-        let (selection, limit) = (self.config.selection.clone(), self.config.max_delete);
-        let (broken, least_part) = (self.deviations.clone(), self.tuning.least_part);
+    /// Makes one revision of the lists of every set that were `read`, with what is offered and `missing`, and of the changes since.
+    pub(super) async fn merge(
+        &self,
+        naming: Naming,
+        mut read: Vec<ReadSet>,
+        mut missing: Vec<Missing>,
+        position: Position,
+        mut news: NewChanges,
+    ) -> Result<Made, SyncError> {
+        let (catalog, spool, progress) = (self.catalog.clone(), self.spool.clone(), self.progress.clone());
+        let limit = self.config.max_delete;
+        let mut plan = Plan::new(&self.config.selection, &naming);
+        let choose = move || {
+            if plan.reads_lists() {
+                news.each(&spool, &mut |set, new| {
+                    plan.change(set, new.change, &new.entry);
+                    Ok(())
+                })?;
+                add_applied(&catalog, &read, &mut plan)?;
+            }
+            let chooser = Arc::new(chooser(plan, &spool, &read)?);
+            Ok::<_, SyncError>((read, news, chooser))
+        };
+        let chooser;
+        (read, news, chooser) = self.behind_readers(choose).await?;
+        for it in &mut read {
+            let lists = it.list_documents();
+            if it.parsed.as_ref().is_none_or(|parsed| parsed.documents != lists) {
+                let mut parser = self.list_parser(it.id, &naming, chooser.clone());
+                lists.into_iter().for_each(|list| parser.take(list));
+                it.parsed = Some(parser.finish(&progress).await?);
+            }
+        }
         // What is held back cannot be read in a damaged catalog: it goes with the rest.
         let is_confirmed = self.confirms_rebuilding && self.catalog.is_distrusted();
         let writer = self.writing.clone().lock_owned().await;
-        let merge = move |catalog: &Arc<Catalog>| {
+        let (catalog, spool) = (self.catalog.clone(), self.spool.clone());
+        let merge = move || {
             let _writer = writer;
-            let Reading { naming, mut read, mut missing, position, news } = reading;
-            let scratch = |bytes| spool.scratch(bytes);
-            let mut plan = Plan::new(&selection, &naming, &scratch);
-            if plan.reads_lists() {
-                news.each(&spool, limits, &mut |set, new| {
-                    plan.change(set, new.change, &new.entry).map_err(SyncError::Scratch)
-                })?;
-                add_applied(catalog, &read, &mut plan)?;
-            }
-            let chooser = Arc::new(chooser(plan, &spool, &read, limits)?);
             let mut baseline = catalog.baseline(naming.clone())?;
             for it in &mut read {
                 baseline.list(it.id, it.at());
-                let lists = it.list_documents();
-                let has_lists = !lists.is_empty();
-                let parsed = match it.parsed.take().filter(|parsed| parsed.documents == lists) {
-                    Some(parsed) => parsed,
-                    None => {
-                        let job = ParseJob {
-                            catalog: catalog.clone(),
-                            documents: spool.clone(),
-                            set: it.id,
-                            naming: naming.clone(),
-                            chooser: chooser.clone(),
-                            limits,
-                            deviations: broken.clone(),
-                            least_part,
-                        };
-                        job.parse(lists, &progress)?
-                    }
-                };
+                let parsed = it.parsed.take().unwrap_or_default();
                 it.counts = parsed.counts;
                 parsed.entered.into_iter().try_for_each(|part| baseline.join(part))?;
-                let chooses = |entry: &Entry| chooser.chooses(entry).map_err(SyncError::Scratch);
+                let has_lists = !parsed.documents.is_empty();
                 for manifest in &it.manifests {
-                    dumps::enter(&mut baseline, manifest, has_lists, &chooses, &broken)?;
+                    dumps::enter(&mut baseline, manifest, has_lists, &chooser, &spool)?;
                 }
             }
-            missing.extend(not_understood(&read, &broken)?);
-            news.each(&spool, limits, &mut |set, new| {
-                let is_chosen =
-                    new.change == Change::Deleted || chooser.chooses(&new.entry).map_err(SyncError::Scratch)?;
-                let change = if is_chosen { new.change } else { Change::Deleted };
-                Ok(baseline.apply(statement(set, change, new))?)
+            missing.extend(not_understood(&read, &spool.deviations)?);
+            news.each(&spool, &mut |set, new| {
+                let is_chosen = new.change == Change::Deleted || chooser.chooses(&new.entry);
+                Ok(baseline.apply(statement(set, new, is_chosen))?)
             })?;
             progress(Stage::Committing);
-            let mut next = position.after(&read, &missing, &naming);
+            let mut next = position.after(&read, missing, &naming);
             let unheard = next.unheard(&read);
-            let heard: BTreeSet<SetId> = next.guard.unheard().filter(|set| !unheard.contains(set)).collect();
+            let heard: BTreeSet<SetId> = next.guard.unheard().difference(&unheard).copied().collect();
             for set in &heard {
                 next.guard.hear(*set);
                 baseline.decide_again(*set);
             }
             // A set of which nothing is held back has gone; until then it may only be out of reach.
-            let mut forgets = false;
-            for set in position.absent(&read) {
+            // A damaged catalog has no count.
+            for set in position.absent(&read).filter(|_| !catalog.is_distrusted()) {
                 if catalog.snapshot()?.held_of(set)? == 0 {
                     next.forget(set);
                     baseline.forget(set);
-                    forgets = true;
                 }
             }
-            recount(catalog, &mut next.guard, &heard)?;
-            for (set, root, state) in news.states() {
-                next.note(*set, root, state.clone());
-            }
-            // A damaged catalog has no count.
-            let holds = |set| Ok(catalog.is_distrusted() || catalog.snapshot()?.held_of(set)? > 0);
-            next.drop_gone(&position, &read, holds)?;
-            let (at, lists) = (next.at(), position.losses(&next));
+            recount(&catalog, &mut next.guard, &heard)?;
+            news.states.into_iter().for_each(|(set, root, state)| next.note(set, &root, state));
+            let lists = position.losses(&next);
             // What lacked before is not in the tree, or held back already.
             let lacks_more = |set: &SetId| lists.iter().any(|list| !list.speaks && list.set == Some(*set));
             let is_read = |set: &SetId| read.iter().any(|it| it.id == *set);
             let unheard = unheard.into_iter().filter(|set| !is_read(set) || lacks_more(set)).collect();
-            let mut guarded = Guarded { position: next, limit, lists, unheard };
-            let committed = baseline.commit_guarded(at, &mut |losses| match is_confirmed {
-                true => confirmed(&mut guarded.position, 0),
-                false => guarded.decide(losses),
+            let circumstances = Circumstances { limit, lists, unheard };
+            let committed = baseline.commit_guarded(next.at(), &mut |losses| match is_confirmed {
+                true => confirmed(&mut next, 0),
+                false => circumstances.decide(&mut next, losses),
             })?;
-            Ok::<_, SyncError>(Made { committed, position: guarded.position, unknown: 0, forgets })
+            Ok::<_, SyncError>(Made { committed, position: next, unknown: 0 })
         };
-        let made = tokio::task::spawn_blocking(move || at_low_priority(&catalog, || merge(&catalog))).await??;
+        let made = self.behind_readers(merge).await?;
         self.deviations.note_left_out(made.committed.left_out.clone(), true);
         report(&made.committed);
         Ok(made)
     }
 
-    /// Makes one revision of changes alone, over the one there is; `None` where what is chosen is known with the lists alone.
-    pub(super) async fn apply(&self, news: News, position: Position) -> Result<Option<Made>, SyncError> {
+    /// Does `work` on a thread of its own, which makes way for readers where a tree is shown.
+    async fn behind_readers<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, SyncError> + Send + 'static,
+    ) -> Result<T, SyncError> {
+        let catalog = self.catalog.clone();
+        tokio::task::spawn_blocking(move || at_low_priority(&catalog, work)).await?
+    }
+
+    /// Makes one revision of changes alone, over the one there is: of each resource of each set the last, in order of time. `position` is
+    /// what is known with them.
+    pub(super) async fn apply(
+        &self,
+        changes: Vec<(SetId, NewChange)>,
+        mut position: Position,
+    ) -> Result<Made, SyncError> {
         let (catalog, selection) = (self.catalog.clone(), self.config.selection.clone());
-        let limit = self.config.max_delete;
+        let circumstances = Circumstances { limit: self.config.max_delete, ..Circumstances::default() };
         let writer = self.writing.clone().lock_owned().await;
         let made = tokio::task::spawn_blocking(move || {
             let _writer = writer;
-            let Some(changes) = chosen(&catalog, &selection, &news.changes)? else { return Ok(None) };
             let mut unknown = 0;
+            let chosen = chosen(&catalog, &selection, &changes)?;
             let mut commit = catalog.changes()?;
-            for (set, change, new) in changes {
-                if commit.apply(statement(set, change, new))? == Applied::Unknown && new.change == Change::Deleted {
+            for ((set, new), is_chosen) in changes.iter().zip(chosen) {
+                let applied = commit.apply(statement(*set, new, is_chosen))?;
+                if applied == Applied::Unknown && new.change == Change::Deleted {
                     tracing::debug!(uri = %new.entry.loc, "deleted, and never listed");
                     unknown += 1;
                 }
             }
-            let mut next = position;
-            recount(&catalog, &mut next.guard, &BTreeSet::new())?;
-            for (set, root, state) in news.states {
-                next.note(set, &root, state);
-            }
-            let at = next.at();
-            let mut guarded = Guarded { position: next, limit, lists: Vec::new(), unheard: BTreeSet::new() };
-            let committed = commit.commit(at, &mut |losses| guarded.decide(losses))?;
-            Ok::<_, SyncError>(Some(Made { committed, position: guarded.position, unknown, forgets: false }))
+            recount(&catalog, &mut position.guard, &BTreeSet::new())?;
+            let at = position.at();
+            let committed = commit.commit(at, &mut |losses| circumstances.decide(&mut position, losses))?;
+            Ok::<_, SyncError>(Made { committed, position, unknown })
         })
         .await??;
-        if let Some(made) = &made {
-            self.deviations.note_left_out(made.committed.left_out.clone(), false);
-            report(&made.committed);
-        }
+        self.deviations.note_left_out(made.committed.left_out.clone(), false);
+        report(&made.committed);
         Ok(made)
     }
 
@@ -245,7 +220,7 @@ impl Synchronizer {
             tracing::info!(accepted, "the unconfirmed deletions are now applied");
             let left = held.saturating_sub(accepted);
             let committed = commit.commit(position.at(), &mut |_| confirmed(&mut position, left))?;
-            Ok::<_, SyncError>(Made { committed, position, unknown: 0, forgets: false })
+            Ok::<_, SyncError>(Made { committed, position, unknown: 0 })
         })
         .await??;
         report(&made.committed);
@@ -271,48 +246,33 @@ fn not_understood(read: &[ReadSet], broken: &SeenDeviations) -> Result<Vec<Missi
     }
     match hidden.first() {
         Some(Missing { location, why, .. }) if is_nothing => {
-            Err(SyncError::NothingUnderstood { location: location.clone(), why: why.clone() })
+            Err(SyncError::NothingToShow(format!("{location} cannot be used: {why}")))
         }
         _ => Ok(hidden),
     }
 }
 
-fn statement(set: SetId, change: Change, new: &NewChange) -> Statement<'_> {
+/// What a change does to the tree: what is not chosen, or not any more, goes, which does nothing where it is not in the tree.
+fn statement(set: SetId, new: &NewChange, is_chosen: bool) -> Statement<'_> {
+    let change = if is_chosen { new.change } else { Change::Deleted };
     Statement { set, change, time: new.time, entry: &new.entry, member: new.member.as_ref() }
 }
 
-/// What happens to the tree by changes where not everything is chosen: (set, what happens, the change). `None` where that cannot be
-/// known from them alone.
-#[allow(clippy::type_complexity)]
-fn chosen<'n>(
-    catalog: &Catalog,
-    selection: &Selection,
-    changes: &'n [(SetId, NewChange)],
-) -> Result<Option<Vec<(SetId, Change, &'n NewChange)>>, CatalogError> {
-    if *selection == Selection::default() {
-        return Ok(Some(changes.iter().map(|(set, new)| (*set, new.change, new)).collect()));
-    }
+/// Which changes concern the tree by themselves. Where the links of other entries choose too, what is in the tree stays.
+fn chosen(catalog: &Catalog, selection: &Selection, changes: &[(SetId, NewChange)]) -> Result<Vec<bool>, CatalogError> {
     let snapshot = catalog.snapshot()?;
-    let Some(naming) = snapshot.naming()? else { return Ok(None) };
-    let tree = |uri: &Uri| match snapshot.locate(uri)? {
-        Some(node) => snapshot.resource(node.ino),
-        None => Ok(None),
+    let naming = snapshot.naming()?.filter(|_| selection.judges_paths());
+    let is_chosen = |(_, NewChange { change, entry, .. }): &(SetId, NewChange)| {
+        let path = naming.as_ref().map(|naming| path(selection, naming, entry)).unwrap_or_default();
+        Ok(*change == Change::Deleted
+            || selection.chooses(entry, &path)
+            || selection.follows_links() && snapshot.locate(&entry.loc)?.is_some())
     };
-    let mut judge = Judge::new(selection, &naming, &tree);
-    changes.iter().for_each(|(_, new)| judge.change(new.change, &new.entry));
-    let mut chosen = Vec::with_capacity(changes.len());
-    for (set, new) in changes {
-        match judge.judge(new.change, &new.entry)? {
-            Verdict::Applies => chosen.push((*set, new.change, new)),
-            Verdict::Ceases => chosen.push((*set, Change::Deleted, new)),
-            Verdict::NeedsBaseline => return Ok(None),
-        }
-    }
-    Ok(Some(chosen))
+    changes.iter().map(is_chosen).collect()
 }
 
 /// Adds to `plan` the changes of the catalog's journal that count with the lists of `read`. The plan keeps a later one that it has.
-fn add_applied(catalog: &Catalog, read: &[ReadSet], plan: &mut Plan<'_>) -> Result<(), SyncError> {
+fn add_applied(catalog: &Catalog, read: &[ReadSet], plan: &mut Plan) -> Result<(), CatalogError> {
     let mut failed = None;
     let at: HashMap<SetId, Option<Timestamp>> = read.iter().map(|it| (it.id, it.at())).collect();
     let snapshot = catalog.snapshot()?;
@@ -328,10 +288,11 @@ fn add_applied(catalog: &Catalog, read: &[ReadSet], plan: &mut Plan<'_>) -> Resu
         });
         failed = match in_tree {
             Ok(in_tree) => {
-                let entry = entry_of(in_tree.unwrap_or(resource));
-                plan.applied(set, journaled.change, &entry).map_err(SyncError::Scratch).err()
+                let Resource { uri, media_type, links, .. } = in_tree.unwrap_or(resource);
+                plan.applied(set, journaled.change, &Entry { media_type, links, ..Entry::new(uri) });
+                None
             }
-            Err(cause) => Some(cause.into()),
+            Err(cause) => Some(cause),
         };
         failed.is_none()
     })?;
@@ -347,22 +308,4 @@ fn report(committed: &Committed) {
         deleted = committed.deleted,
         "committed"
     );
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::thread;
-
-    #[test]
-    fn work_on_a_tree_that_is_shown_has_a_thread_of_its_own() {
-        let folder = tempfile::tempdir().unwrap();
-        let catalog = Catalog::open(folder.path(), "a test").unwrap();
-        let whose = || at_low_priority(&catalog, || Ok(thread::current().id())).unwrap();
-        assert_eq!(whose(), thread::current().id(), "no reader is slowed down");
-
-        catalog.baseline(Naming::default()).unwrap().commit(None, b"").unwrap();
-
-        assert_ne!(whose(), thread::current().id());
-    }
 }

@@ -55,32 +55,17 @@ pub struct ListLoss {
     pub set: Option<SetId>,
 }
 
-/// Why deletions are not believed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Suspicion {
-    /// The set whose deletions are not believed; `None` where that is all of them.
-    set: Option<SetId>,
-    why: String,
-}
+/// The set whose deletions are not believed, `None` where that is all of them, and why.
+type Suspicion = (Option<SetId>, String);
 
-impl Suspicion {
-    fn of_list(list: &ListLoss) -> Suspicion {
-        let ListLoss { location, entries, .. } = list;
-        let why = match (list.speaks, entries) {
-            (true, _) => format!("{location} listed {entries} resources and is empty now"),
-            (false, 0) => format!("{location} is missing"),
-            (false, _) => format!("{entries} entries of {location} cannot be understood and may list the same files"),
-        };
-        Suspicion { set: list.set, why }
-    }
-
-    fn of_set(set: SetId, files: u64) -> Suspicion {
-        Suspicion { set: Some(set), why: format!("all {files} files of set {} would be deleted", set.0) }
-    }
-
-    fn of_all(why: String) -> Suspicion {
-        Suspicion { set: None, why }
-    }
+fn of_list(list: &ListLoss) -> Suspicion {
+    let ListLoss { location, entries, .. } = list;
+    let why = match (list.speaks, entries) {
+        (true, _) => format!("{location} listed {entries} resources and is empty now"),
+        (false, 0) => format!("{location} is missing"),
+        (false, _) => format!("{entries} entries of {location} cannot be understood and may list the same files"),
+    };
+    (list.set, why)
 }
 
 /// What is decided of the deletions of a commit.
@@ -103,7 +88,7 @@ pub struct DeletionGuard {
     /// Numbers of the sets of which deletions are held back because they, or a part of them, could not be read. No document says that
     /// these resources are gone, so the deletions are decided again once the set can be read.
     #[serde(default)]
-    unheard: BTreeSet<u32>,
+    unheard: BTreeSet<SetId>,
 }
 
 /// Deletions that are held back.
@@ -126,11 +111,11 @@ impl DeletionGuard {
         let (mut held, mut why, mut left) = (BTreeSet::new(), Vec::new(), losses.clone());
         let held = loop {
             let suspicions = self.suspects(limit, &left, lists, now);
-            why.extend(suspicions.iter().map(|suspicion| suspicion.why.clone()));
+            why.extend(suspicions.iter().map(|(_, why)| why.clone()));
             if suspicions.is_empty() {
                 break if held.is_empty() { Held::Nothing } else { Held::Of(held) };
             }
-            match suspicions.into_iter().map(|suspicion| suspicion.set).collect::<Option<BTreeSet<_>>>() {
+            match suspicions.into_iter().map(|(set, _)| set).collect::<Option<BTreeSet<_>>>() {
                 Some(sets) if !sets.is_subset(&held) => held.extend(sets),
                 _ => break Held::All,
             }
@@ -146,9 +131,9 @@ impl DeletionGuard {
             Held::Nothing => {}
             Held::All => {
                 let losing = losses.going_by_set().into_keys();
-                self.unheard.extend(losing.filter(|set| unheard.contains(set)).map(|set| set.0));
+                self.unheard.extend(losing.filter(|set| unheard.contains(set)));
             }
-            Held::Of(sets) => self.unheard.extend(sets.intersection(unheard).map(|set| set.0)),
+            Held::Of(sets) => self.unheard.extend(sets.intersection(unheard)),
         }
         if verdict.held != Held::Nothing {
             self.hold(verdict.files, &verdict.why, now);
@@ -167,24 +152,25 @@ impl DeletionGuard {
         // What a set cannot say no other document says: it is judged before the others.
         let mut named = BTreeSet::new();
         let unheard = lists.iter().filter(|list| !list.speaks && list.set.is_some_and(|set| named.insert(set)));
-        let unheard: Vec<_> = unheard.filter(loses).map(Suspicion::of_list).collect();
+        let unheard: Vec<_> = unheard.filter(loses).map(of_list).collect();
         if !unheard.is_empty() {
             return unheard;
         }
         if going >= losses.present + losses.coming {
-            return vec![Suspicion::of_all(format!("all {} files would be deleted", losses.present))];
+            return vec![(None, format!("all {} files would be deleted", losses.present))];
         }
         let is_emptied =
             |set: &&SetCounts| by_set.get(&set.set).is_some_and(|going| *going >= set.present + set.coming);
         let emptied = losses.sets.iter().filter(is_emptied);
-        let emptied: Vec<_> = emptied.map(|set| Suspicion::of_set(set.set, set.present)).collect();
+        let why = |set: &SetCounts| format!("all {} files of set {} would be deleted", set.present, set.set.0);
+        let emptied: Vec<_> = emptied.map(|set| (Some(set.set), why(set))).collect();
         if !emptied.is_empty() {
             return emptied;
         }
         // Where less goes than half of what it listed, the rest is listed elsewhere now.
         let is_emptied = |list: &&ListLoss| list.entries > FEW_ENTRIES && going >= list.entries.div_ceil(2);
         if let Some(list) = lists.iter().find(|list| loses(list) && (!list.speaks || is_emptied(list))) {
-            return vec![Suspicion::of_list(list)];
+            return vec![of_list(list)];
         }
         let gone: u64 = self.deleted.iter().filter(|(hour, _)| is_recent(*hour, now)).map(|(_, files)| files).sum();
         let held = self
@@ -196,7 +182,7 @@ impl DeletionGuard {
         let going = gone + held.min(losses.present) + going;
         let files = gone + losses.present;
         let share = || format!("{going} of {files} files would be deleted within 24 hours, and max-delete is {limit}");
-        limit.is_passed_by(going, files).then(|| Suspicion::of_all(share())).into_iter().collect()
+        limit.is_passed_by(going, files).then(|| (None, share())).into_iter().collect()
     }
 
     /// Notes that so many files have been deleted.
@@ -227,18 +213,13 @@ impl DeletionGuard {
     }
 
     /// The sets of which deletions are held back that no document says.
-    pub fn unheard(&self) -> impl Iterator<Item = SetId> {
-        self.unheard.iter().map(|set| SetId(*set))
+    pub fn unheard(&self) -> &BTreeSet<SetId> {
+        &self.unheard
     }
 
     /// Notes that this set can be read again: its deletions are decided again.
     pub fn hear(&mut self, set: SetId) {
-        self.unheard.remove(&set.0);
-    }
-
-    /// Notes that a person has confirmed the tree as it is: earlier deletions do not count any more.
-    pub fn confirm(&mut self) {
-        *self = DeletionGuard::default();
+        self.unheard.remove(&set);
     }
 
     /// What is held back.
@@ -376,7 +357,7 @@ mod tests {
 
         guard.after(&verdict, &losses, &BTreeSet::from([SetId(3), SetId(4)]), hours(0));
         assert_eq!(guard.held().unwrap().files, 20);
-        assert_eq!(guard.unheard().collect::<Vec<_>>(), [SetId(3)]);
+        assert_eq!(guard.unheard(), &BTreeSet::from([SetId(3)]));
         assert_eq!(guard.deleted, [(hour_of(hours(0).seconds), 2)], "what was not suspicious goes");
     }
 
@@ -391,7 +372,7 @@ mod tests {
             let mut guard = DeletionGuard::default();
             let verdict = guard.decide(MaxDelete(20), &losses, &lists, hours(0));
             guard.after(&verdict, &losses, &BTreeSet::from([SetId(1), SetId(2), SetId(3)]), hours(0));
-            (verdict.held, verdict.files, guard.unheard().map(|set| set.0).collect::<Vec<_>>())
+            (verdict.held, verdict.files, guard.unheard().iter().map(|set| set.0).collect::<Vec<_>>())
         };
 
         assert_eq!(judged(22, 10), (of(&[1]), 40, vec![1]), "the other set keeps nothing of what they share");
@@ -420,7 +401,7 @@ mod tests {
         guard.let_go(50, hours(0));
         assert_eq!(guard.decide(HALF, &losses(50, 20), &[], hours(1)).held, Held::All);
 
-        guard.confirm();
+        guard = DeletionGuard::default();
 
         assert_eq!(guard.decide(HALF, &losses(50, 20), &[], hours(1)).held, Held::Nothing);
     }

@@ -4,7 +4,7 @@
 use crate::document::{Deviation, Deviations, Rule};
 use crate::source::{DocumentLocation, Missing};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What was seen, shared with the threads that read documents.
 #[derive(Clone, Debug, Default)]
@@ -12,13 +12,20 @@ pub struct SeenDeviations(Arc<Mutex<Inner>>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Documents that break rules, numbered in the order in which they were first seen.
-    documents: HashMap<DocumentLocation, (u64, Deviations)>,
+    /// Documents that break rules, or of which some entries cannot be understood.
+    documents: HashMap<DocumentLocation, Seen>,
     next: u64,
-    /// Lists of which some entries, or all, cannot be understood.
-    not_understood: HashMap<DocumentLocation, NotUnderstood>,
     /// Entries that are not shown, by path: too many URIs share it.
     left_out: BTreeMap<String, u64>,
+}
+
+/// What was seen in a document.
+#[derive(Debug, Default)]
+struct Seen {
+    /// In the order in which documents were first seen.
+    number: u64,
+    deviations: Deviations,
+    entries: NotUnderstood,
 }
 
 /// Entries of one list that cannot be understood.
@@ -50,39 +57,41 @@ impl NotUnderstood {
 }
 
 impl SeenDeviations {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn update(&self, location: &DocumentLocation, update: impl FnOnce(&mut Seen)) {
+        let mut inner = self.lock();
+        inner.next += 1;
+        let number = inner.next;
+        let seen = inner.documents.entry(location.clone()).or_insert_with(|| Seen { number, ..Seen::default() });
+        update(seen);
+        if seen.deviations.is_empty() && seen.entries.skipped == 0 {
+            inner.documents.remove(location);
+        }
+    }
+
     /// Notes what a document breaks now that it was read to its end.
     pub fn note(&self, location: &DocumentLocation, deviations: &Deviations) {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if deviations.is_empty() {
-            inner.documents.remove(location);
-            return;
-        }
-        let next = inner.next;
-        inner.next += 1;
-        let (_, before) = inner.documents.entry(location.clone()).or_insert((next, Deviations::default()));
-        *before = deviations.clone();
+        self.update(location, |seen| seen.deviations = deviations.clone());
     }
 
     /// Notes how much of a list cannot be understood now that it was read to its end.
     pub fn note_entries(&self, location: &DocumentLocation, entries: NotUnderstood) {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match entries.skipped {
-            0 => drop(inner.not_understood.remove(location)),
-            _ => drop(inner.not_understood.insert(location.clone(), entries)),
-        }
+        self.update(location, |seen| seen.entries = entries);
     }
 
     /// How much of a list cannot be understood, with a rule that it breaks; `None` where all of it can.
     pub fn not_understood(&self, location: &DocumentLocation) -> Option<(NotUnderstood, Option<String>)> {
-        let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let entries = *inner.not_understood.get(location)?;
-        let examples = inner.documents.get(location).map(|(_, deviations)| deviations.examples());
-        Some((entries, examples.and_then(unusable)))
+        let inner = self.lock();
+        let seen = inner.documents.get(location).filter(|seen| seen.entries.skipped > 0)?;
+        Some((seen.entries, unusable(seen.deviations.examples())))
     }
 
     /// Notes how many entries of each path are not shown: of all paths after a baseline, else of those that changes concern.
     pub fn note_left_out(&self, left_out: BTreeMap<String, u64>, is_baseline: bool) {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.lock();
         for (path, entries) in left_out.iter().filter(|(path, _)| !inner.left_out.contains_key(*path)) {
             tracing::warn!(path, entries, "too many URIs have the same path; only the first are shown");
         }
@@ -98,22 +107,21 @@ impl SeenDeviations {
 
     /// Forgets all other documents than these.
     pub fn retain(&self, locations: impl IntoIterator<Item = DocumentLocation>) {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !inner.documents.is_empty() || !inner.not_understood.is_empty() {
+        let mut inner = self.lock();
+        if !inner.documents.is_empty() {
             let kept: HashSet<DocumentLocation> = locations.into_iter().collect();
             inner.documents.retain(|location, _| kept.contains(location));
-            inner.not_understood.retain(|location, _| kept.contains(location));
         }
     }
 
     /// Each rule that is broken, in the rules' order: how often, and the document where it was seen first.
     pub fn rules(&self) -> BTreeMap<Rule, (u64, DocumentLocation)> {
-        let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.lock();
         let mut documents: Vec<_> = inner.documents.iter().collect();
-        documents.sort_unstable_by_key(|(_, (number, _))| *number);
+        documents.sort_unstable_by_key(|(_, seen)| seen.number);
         let mut rules: BTreeMap<Rule, (u64, DocumentLocation)> = BTreeMap::new();
-        for (location, (_, deviations)) in documents {
-            for (rule, count) in deviations.counts() {
+        for (location, seen) in documents {
+            for (rule, count) in seen.deviations.counts() {
                 rules.entry(rule).or_insert_with(|| (0, location.clone())).0 += count;
             }
         }
@@ -122,7 +130,7 @@ impl SeenDeviations {
 
     /// How many entries of each path are not shown: too many URIs share it.
     pub fn left_out(&self) -> BTreeMap<String, u64> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).left_out.clone()
+        self.lock().left_out.clone()
     }
 }
 

@@ -36,14 +36,4 @@ impl Synchronizer {
         self.is_stale = false;
         Ok((source, None))
     }
-
-    /// Whether the Source was discovered last so long ago.
-    pub(super) fn is_discovered_before(&self, interval: Duration) -> bool {
-        self.discovered.as_ref().is_none_or(|(_, since)| since.elapsed() >= interval)
-    }
-
-    /// Has the next refresh read Source Description and Capability Lists again: a person asks what there is now.
-    pub(super) fn distrust_discovery(&mut self) {
-        self.is_stale = true;
-    }
 }

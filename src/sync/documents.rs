@@ -3,6 +3,7 @@
 use crate::catalog::SetId;
 use crate::document::Capability;
 use crate::source::{DocumentLocation, Set, Source};
+use std::collections::HashSet;
 
 /// The documents of one set, by what they are followed for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,106 +16,75 @@ pub struct FollowedSet {
     pub lists: Vec<DocumentLocation>,
     /// Resource Dumps and their indexes.
     pub dumps: Vec<DocumentLocation>,
-    /// Change Lists and their indexes; where there is none, the Change List Archives.
+    /// Archives of Resource Lists.
+    pub archived_lists: Vec<DocumentLocation>,
+    /// Archives of Resource Dumps.
+    pub archived_dumps: Vec<DocumentLocation>,
+    /// Where the statements of what has changed come from: Change Lists and their indexes, and only where there are none Change
+    /// Dumps; of either the archives where there is no current document.
     pub changes: Vec<DocumentLocation>,
-    /// Change Dumps and their indexes; where there is none, the Change Dump Archives.
-    pub change_dumps: Vec<DocumentLocation>,
-    /// What was published earlier.
-    pub archives: Archives,
-}
-
-/// The archives of one set, by what they list.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Archives {
-    /// Of Resource Lists.
-    pub lists: Vec<DocumentLocation>,
-    /// Of Resource Dumps.
-    pub dumps: Vec<DocumentLocation>,
-    /// Of Change Lists.
-    pub changes: Vec<DocumentLocation>,
-    /// Of Change Dumps.
-    pub change_dumps: Vec<DocumentLocation>,
-}
-
-/// Why a document is followed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// It says what exists.
-    List,
-    /// It holds what exists, packed.
-    Dump,
-    /// It says what has changed.
-    Changes,
-    /// It holds what has changed, packed.
-    ChangeDump,
+    /// Whether these are Change Dumps.
+    pub are_packed: bool,
+    /// The archives of their kind that are not among them.
+    pub earlier_changes: Vec<DocumentLocation>,
 }
 
 impl FollowedSet {
     /// Where the statements of what exists come from: the lists, and only where there are none the dumps.
-    pub fn baseline(&self) -> (Purpose, &[DocumentLocation]) {
-        if self.lists.is_empty() { (Purpose::Dump, &self.dumps) } else { (Purpose::List, &self.lists) }
-    }
-
-    /// Where the statements of what has changed come from: the lists, and only where there are none the dumps.
-    pub fn incremental(&self) -> (Purpose, &[DocumentLocation]) {
-        if self.changes.is_empty() {
-            (Purpose::ChangeDump, &self.change_dumps)
-        } else {
-            (Purpose::Changes, &self.changes)
-        }
+    pub fn baseline(&self) -> &[DocumentLocation] {
+        if self.lists.is_empty() { &self.dumps } else { &self.lists }
     }
 
     /// Whether anything in it says what exists, or what once existed.
     pub fn offers_what_exists(&self) -> bool {
-        [&self.lists, &self.dumps, &self.archives.lists, &self.archives.dumps].iter().any(|it| !it.is_empty())
-    }
-
-    /// The archives of what [`FollowedSet::incremental`] names that are not followed themselves.
-    pub fn earlier_changes(&self) -> impl Iterator<Item = &DocumentLocation> {
-        let (purpose, roots) = self.incremental();
-        let archives = match purpose {
-            Purpose::ChangeDump => &self.archives.change_dumps,
-            _ => &self.archives.changes,
-        };
-        archives.iter().filter(|archive| !roots.contains(archive))
+        [&self.lists, &self.dumps, &self.archived_lists, &self.archived_dumps].iter().any(|it| !it.is_empty())
     }
 
     /// Everything that is asked for regularly.
     pub fn documents(&self) -> impl Iterator<Item = &DocumentLocation> {
-        self.baseline().1.iter().chain(self.incremental().1)
+        self.baseline().iter().chain(&self.changes)
     }
+}
+
+/// The change documents of `sets`, each with its set.
+pub fn change_roots(sets: &[FollowedSet]) -> Vec<(&FollowedSet, &DocumentLocation)> {
+    sets.iter().flat_map(|set| set.changes.iter().map(move |root| (set, root))).collect()
 }
 
 /// The sets of `source`, each with the number that `number` gives to its name. A document that several sets name is followed
 /// for the first: its content is the same for all.
 pub fn followed(source: &Source, number: &mut dyn FnMut(&str) -> SetId) -> Vec<FollowedSet> {
-    let mut taken: Vec<&DocumentLocation> = Vec::new();
+    let mut taken: HashSet<&DocumentLocation> = HashSet::new();
     let mut sets = Vec::with_capacity(source.sets.len());
     for set in &source.sets {
         let Some(name) = name(set) else { continue };
-        let id = number(&name);
         let mut of = |wanted: Capability| -> Vec<DocumentLocation> {
-            let mut found = Vec::new();
-            for (_, location) in set.documents.iter().filter(|(capability, _)| *capability == wanted) {
-                if !taken.contains(&location) {
-                    taken.push(location);
-                    found.push(location.clone());
-                }
-            }
-            found
+            let documents = set.documents.iter().filter(|(capability, _)| *capability == wanted);
+            documents.filter(|(_, location)| taken.insert(location)).map(|(_, location)| location.clone()).collect()
         };
-        let lists = of(Capability::ResourceList);
-        let dumps = of(Capability::ResourceDump);
-        let archives = Archives {
-            lists: of(Capability::ResourceListArchive),
-            dumps: of(Capability::ResourceDumpArchive),
-            changes: of(Capability::ChangeListArchive),
-            change_dumps: of(Capability::ChangeDumpArchive),
+        let [lists, dumps] = [Capability::ResourceList, Capability::ResourceDump].map(&mut of);
+        let [archived_lists, archived_dumps] =
+            [Capability::ResourceListArchive, Capability::ResourceDumpArchive].map(&mut of);
+        let mut current_or_archived = |current, archive| match (of(current), of(archive)) {
+            (current, archives) if current.is_empty() => (archives, current),
+            both => both,
         };
-        let or_archive = |current: Vec<_>, archive: &Vec<_>| if current.is_empty() { archive.clone() } else { current };
-        let changes = or_archive(of(Capability::ChangeList), &archives.changes);
-        let change_dumps = or_archive(of(Capability::ChangeDump), &archives.change_dumps);
-        sets.push(FollowedSet { id, name, lists, dumps, changes, change_dumps, archives });
+        let listed = current_or_archived(Capability::ChangeList, Capability::ChangeListArchive);
+        let packed = current_or_archived(Capability::ChangeDump, Capability::ChangeDumpArchive);
+        let are_packed = listed.0.is_empty();
+        let (changes, earlier_changes) = if are_packed { packed } else { listed };
+        let id = number(&name);
+        sets.push(FollowedSet {
+            id,
+            name,
+            lists,
+            dumps,
+            archived_lists,
+            archived_dumps,
+            changes,
+            are_packed,
+            earlier_changes,
+        });
     }
     sets
 }
@@ -139,22 +109,13 @@ mod tests {
     fn set(name: &str, documents: &[(Capability, &str)]) -> Set {
         Set {
             capability_list: Some(Uri::parse(&format!("http://example.org/{name}")).unwrap()),
-            described_by: None,
             documents: documents.iter().map(|(capability, path)| (capability.clone(), at(path))).collect(),
-            channels: Vec::new(),
+            ..Set::default()
         }
     }
 
     fn source(sets: Vec<Set>) -> Source {
-        Source {
-            entry: None,
-            own_authority: None,
-            moved_to: None,
-            description: None,
-            sets,
-            missing: Vec::new(),
-            deviations: Vec::new(),
-        }
+        Source { sets, ..Source::default() }
     }
 
     #[test]
@@ -164,9 +125,13 @@ mod tests {
 
         let sets = followed(&source(vec![both]), &mut |_| SetId(0));
 
-        assert_eq!(sets[0].changes, [at("new")]);
-        assert_eq!(sets[0].incremental(), (Purpose::Changes, &[at("new")][..]));
-        assert_eq!(sets[0].change_dumps, [at("dumps")]);
+        assert_eq!((&sets[0].changes, &sets[0].earlier_changes), (&vec![at("new")], &vec![at("old")]));
+        let archived = set("a", &[(ChangeListArchive, "old"), (ChangeDumpArchive, "dumps")]);
+        let sets = followed(&source(vec![archived]), &mut |_| SetId(0));
+        assert_eq!((&sets[0].changes, &sets[0].earlier_changes), (&vec![at("old")], &vec![]));
+        let packed = set("a", &[(ChangeDumpArchive, "dumps")]);
+        let sets = followed(&source(vec![packed]), &mut |_| SetId(0));
+        assert!(sets[0].are_packed && sets[0].changes == [at("dumps")]);
     }
 
     #[test]

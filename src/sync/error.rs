@@ -24,34 +24,9 @@ pub enum SyncError {
         #[source]
         cause: DocumentError,
     },
-    /// Nothing of a list can be understood, and there is no other.
-    #[error("{location} cannot be used: {why}")]
-    NothingUnderstood {
-        /// The list.
-        location: DocumentLocation,
-        /// How many entries, and what is wrong with one of them.
-        why: String,
-    },
-    /// All parts of the Source are missing for good.
-    #[error("{entry} has nothing to show: {location}: {why}{others}")]
-    NothingLeft {
-        /// The entry point.
-        entry: String,
-        /// The first part that is missing.
-        location: DocumentLocation,
-        /// Why.
-        why: String,
-        /// How many others are missing, for a person.
-        others: String,
-    },
-    /// The Source has no Resource List.
-    #[error("{entry} offers no Resource List, only: {offers}")]
-    NoResourceList {
-        /// The entry point.
-        entry: String,
-        /// The capabilities there are.
-        offers: String,
-    },
+    /// There is nothing to show: no list, none that can be understood, or none as old as is wanted. Why, for a person.
+    #[error("{0}")]
+    NothingToShow(String),
     /// The lists served are older than what is shown.
     #[error(
         "{location} is of {at}, older than the list of {shown} that is shown: a cache between may be outdated, and a later \
@@ -64,14 +39,6 @@ pub enum SyncError {
         at: Timestamp,
         /// What the tree was made of spoke for.
         shown: Timestamp,
-    },
-    /// Nothing that is published reaches back to the time of `at=`.
-    #[error("the Source has no list as old as {at}: {earliest}")]
-    NothingThatOld {
-        /// What was asked for.
-        at: Timestamp,
-        /// How far it reaches back, for a person.
-        earliest: String,
     },
     /// The changes up to the time of `at=` cannot be read for now: the lists alone are of an earlier one.
     #[error("the Source as of {at} cannot be shown, since its changes in {location} cannot be read")]
@@ -87,9 +54,6 @@ pub enum SyncError {
     /// The catalog failed.
     #[error("the catalog cannot be written")]
     Catalog(#[from] CatalogError),
-    /// What is collected while lists are chosen from has no room on the disk.
-    #[error("the lists cannot be filtered: the temporary files cannot be written")]
-    Scratch(#[source] std::io::Error),
     /// A package of a dump cannot be read for now.
     #[error("a package cannot be read")]
     Package(#[source] PackageError),
@@ -123,22 +87,16 @@ impl SyncError {
             SyncError::Package(cause) | SyncError::PackageOf { cause, .. } => {
                 !matches!(cause, PackageError::Folder { .. })
             }
-            SyncError::Document { .. }
-            | SyncError::NothingUnderstood { .. }
-            | SyncError::NothingLeft { .. }
-            | SyncError::NoResourceList { .. }
-            | SyncError::OlderList { .. }
-            | SyncError::NothingThatOld { .. } => true,
-            SyncError::Catalog(_) | SyncError::Scratch(_) | SyncError::Naming(_) | SyncError::Worker(_) => false,
+            SyncError::Document { .. } | SyncError::NothingToShow(_) | SyncError::OlderList { .. } => true,
+            SyncError::Catalog(_) | SyncError::Naming(_) | SyncError::Worker(_) => false,
         }
     }
 
     /// Whether a list or a package breaks off, or nothing of it can be used: what change documents say does not rest on it.
     pub(super) fn is_of_a_list(&self) -> bool {
-        use SyncError::*;
         match self {
-            Document { .. } | NothingUnderstood { .. } | NothingLeft { .. } | NoResourceList { .. } => true,
-            Package(_) | PackageOf { .. } => self.is_of_source(),
+            SyncError::Document { .. } | SyncError::NothingToShow(_) => true,
+            SyncError::Package(_) | SyncError::PackageOf { .. } => self.is_of_source(),
             _ => false,
         }
     }
@@ -161,6 +119,5 @@ mod tests {
 
         assert!(SyncError::Behind(Box::new(SyncError::Source(nothing))).is_of_source());
         assert!(!spool().is_of_source() && !SyncError::Behind(Box::new(spool())).is_of_source());
-        assert!(!SyncError::Scratch(full()).is_of_source());
     }
 }

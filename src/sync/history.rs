@@ -7,12 +7,12 @@
 //! There is one baseline. It is made again while that time lies in the future, and until the change documents reach beyond it.
 
 use super::changes::ChangeState;
-use super::documents::{FollowedSet, Purpose, followed};
-use super::fetch::read_changes::ReadChanges;
+use super::documents::{FollowedSet, change_roots};
+use super::fetch::new_changes::ReadChanges;
 use super::read_set::ReadSet;
 use super::scheduler::jitter;
 use super::state::Position;
-use super::{Outcome, Progressing, Scope, Stage, Step, SyncError, Synchronizer, no_resource_list};
+use super::{Outcome, Scope, Stage, Step, SyncError, Synchronizer, no_resource_list, offers};
 use crate::document::{Entry, Header, Root, Timestamp};
 use crate::platform::error_chain::chain;
 use crate::source::crawl::{Asking, Child, Crawled, EVERYTHING, Leaf};
@@ -43,7 +43,7 @@ impl Search {
 
 impl Synchronizer {
     /// Brings the catalog to the state of the Source at `as_of`.
-    pub(super) async fn look_back(&mut self, as_of: Timestamp, progress: &Progressing) -> Result<Outcome, SyncError> {
+    pub(super) async fn look_back(&mut self, as_of: Timestamp) -> Result<Outcome, SyncError> {
         let stored = self.position()?;
         let is_first_tree = self.catalog.revision()?.is_none();
         let shown = stored.as_ref().filter(|_| !is_first_tree && !self.catalog.is_distrusted());
@@ -51,24 +51,22 @@ impl Synchronizer {
             return Ok(Outcome::Unchanged);
         }
         let began = Timestamp::now();
-        progress(Stage::Discovering);
+        (self.progress)(Stage::Discovering);
         let (source, failed) = self.source(false).await?;
         if let Some(cause) = failed {
             return Err(cause.into());
         }
-        let offered = followed(&source, &mut Position::numbers(stored.as_ref()));
+        let mut position = stored.clone().unwrap_or_default();
+        let offered = position.follow(&source);
         if !offered.iter().any(FollowedSet::offers_what_exists) {
-            return Err(no_resource_list(&source, &self.config.entry));
+            return Err(no_resource_list(&self.config.entry, &offers(&source)));
         }
         self.schedule.follow(offered.iter().flat_map(FollowedSet::documents), Instant::now());
-        let mut position = stored.clone().unwrap_or_else(|| Position::of_sets(&offered));
-        position.follow(&offered);
-
         let mut search = Search { as_of, earliest: None };
         let (mut sets, mut read) = (Vec::with_capacity(offered.len()), Vec::with_capacity(offered.len()));
         for set in offered {
-            let Some((set, statement)) = self.set_by_then(set, &mut search, progress).await? else { continue };
-            for root in set.incremental().1 {
+            let Some((set, statement)) = self.set_by_then(set, &mut search).await? else { continue };
+            for root in &set.changes {
                 position.note(set.id, root, ChangeState::since(Some(statement.at)).up_to(as_of));
             }
             read.push(ReadSet::of(set.id, statement.walks));
@@ -79,18 +77,20 @@ impl Synchronizer {
                 Some(earliest) => format!("its oldest list is of {earliest}"),
                 None => "its lists have no times".to_owned(),
             };
-            return Err(SyncError::NothingThatOld { at: as_of, earliest });
+            return Err(SyncError::NothingToShow(format!("the Source has no list as old as {as_of}: {earliest}")));
         }
-        let changes = self.changes_by_then(&sets, &position, as_of, progress).await?;
+        let changes = self.changes_by_then(&sets, &position, as_of).await?;
         position.is_final = as_of < began && sets.iter().all(|set| is_complete(set, &changes, as_of));
         let is_same = shown
             .is_some_and(|shown| shown.is_final == position.is_final && read.iter().all(|it| shown.is_made_of(it)));
-        let mut digests = changes.iter().flat_map(|it| &it.digests);
-        if is_same && digests.all(|(location, digest)| self.applied.get(location) == Some(digest)) {
+        let documents = changes.iter().flat_map(|it| &it.documents);
+        let documents: Vec<_> = documents.map(|document| (document.location.clone(), document.digest)).collect();
+        if is_same && self.looked_back == documents {
             return Ok(Outcome::Unchanged);
         }
         let step = Step { source, sets, is_first_tree, decides_again: true, position };
-        let outcome = self.rebase(step, read, changes, progress).await?;
+        let outcome = self.rebase(&step, read, changes).await?;
+        self.looked_back = documents;
         Ok(outcome.unwrap_or(Outcome::Unchanged))
     }
 
@@ -101,49 +101,20 @@ impl Synchronizer {
         sets: &[FollowedSet],
         position: &Position,
         as_of: Timestamp,
-        progress: &Progressing,
     ) -> Result<Vec<ReadChanges>, SyncError> {
         let mut read = Vec::new();
-        for set in sets {
-            for root in set.incremental().1 {
-                match self.changes_below(set, root, &position.known(set.id, root), progress).await {
-                    Ok(changes) => read.push(changes),
-                    Err(cause @ (SyncError::Catalog(_) | SyncError::Worker(_))) => {
-                        return Err(cause);
-                    }
-                    Err(cause) => {
-                        self.schedule.failed(root, chain(&cause), jitter(), Instant::now());
-                        let (location, cause) = (root.clone(), Box::new(cause));
-                        return Err(SyncError::ChangesOfThen { at: as_of, location, cause });
-                    }
+        for (set, root) in change_roots(sets) {
+            let known = position.known(set.id, root);
+            match self.read_root_and_archives(set, root, &known, &Scope::Everything).await {
+                Ok(changes) => read.push(changes),
+                Err(cause @ (SyncError::Catalog(_) | SyncError::Worker(_))) => return Err(cause),
+                Err(cause) => {
+                    self.schedule.failed(root, chain(&cause), jitter(), Instant::now());
+                    let (location, cause) = (root.clone(), Box::new(cause));
+                    return Err(SyncError::ChangesOfThen { at: as_of, location, cause });
                 }
             }
         }
-        Ok(read)
-    }
-
-    /// Reads one of the change documents of `set`, and its archives where it begins too late or is gone.
-    async fn changes_below(
-        &mut self,
-        set: &FollowedSet,
-        root: &DocumentLocation,
-        known: &ChangeState,
-        progress: &Progressing,
-    ) -> Result<ReadChanges, SyncError> {
-        let (purpose, roots) = set.incremental();
-        let read = match purpose {
-            Purpose::ChangeDump => self.read_change_dump(set.id, root, known, &Scope::Everything, progress).await,
-            _ => self.read_root(set.id, (root, roots), known, &Scope::Everything, progress).await,
-        };
-        let mut read = match read {
-            Err(cause) if cause.is_gone() => {
-                tracing::warn!("the changes are no longer published: {}", chain(&cause));
-                self.is_stale = true;
-                ReadChanges { is_torn: true, ..ReadChanges::new(set.id, root) }
-            }
-            read => read?,
-        };
-        self.close_gap(set, &mut read, known, progress).await?;
         Ok(read)
     }
 
@@ -152,11 +123,10 @@ impl Synchronizer {
         &mut self,
         set: FollowedSet,
         search: &mut Search,
-        progress: &Progressing,
     ) -> Result<Option<(FollowedSet, Statement)>, SyncError> {
-        let lists = self.last_statement(&set.lists, &set.archives.lists, search, progress).await?;
+        let lists = self.last_statement(&set.lists, &set.archived_lists, search).await?;
         let dumps = match self.packages {
-            Some(_) => self.last_statement(&set.dumps, &set.archives.dumps, search, progress).await?,
+            Some(_) => self.last_statement(&set.dumps, &set.archived_dumps, search).await?,
             None => None,
         };
         let dump_roots = dumps.as_ref().map(|dumps| dumps.roots.clone()).unwrap_or_default();
@@ -178,11 +148,10 @@ impl Synchronizer {
         current: &[DocumentLocation],
         archives: &[DocumentLocation],
         search: &mut Search,
-        progress: &Progressing,
     ) -> Result<Option<Statement>, SyncError> {
         let mut walks = Vec::with_capacity(current.len());
         for root in current {
-            walks.push(self.walk_by_then(root, search.as_of, progress).await?);
+            walks.push(self.walk_by_then(root, search.as_of).await?);
         }
         let times = walks.iter().map(|walked| own_time(walked).or_else(|| modified(walked)));
         let at = times.collect::<Option<Vec<_>>>().and_then(|times| times.into_iter().max());
@@ -191,13 +160,13 @@ impl Synchronizer {
         }
         let mut last: Option<Statement> = None;
         for archive in archives {
-            for entry in self.archived(archive, progress).await? {
+            for entry in self.archived(archive).await? {
                 let is_later = |at: &Timestamp| last.as_ref().is_none_or(|last| last.at < *at);
                 if entry.at.is_some_and(|at| !search.admits(at) || !is_later(&at)) {
                     continue;
                 }
                 let root = DocumentLocation::Uri(entry.loc.clone());
-                let walked = match self.walk_by_then(&root, search.as_of, progress).await {
+                let walked = match self.walk_by_then(&root, search.as_of).await {
                     Ok(walked) => walked,
                     Err(cause) if is_missing(&cause) => {
                         tracing::warn!("an archived document is ignored: {}", chain(&cause));
@@ -215,7 +184,7 @@ impl Synchronizer {
     }
 
     /// What an archive lists, latest first. Entries without a time are last: only their documents can state one.
-    async fn archived(&mut self, archive: &DocumentLocation, progress: &Progressing) -> Result<Vec<Entry>, SyncError> {
+    async fn archived(&mut self, archive: &DocumentLocation) -> Result<Vec<Entry>, SyncError> {
         let listed = Mutex::new(Vec::new());
         let choice = |header: &Header, entry: &Entry| {
             // An index of archives says nothing of its parts.
@@ -225,7 +194,7 @@ impl Synchronizer {
             listed.lock().unwrap_or_else(PoisonError::into_inner).push(entry.clone());
             Child::Leave
         };
-        let walked = self.walk(archive, Asking { choice: &choice, ..EVERYTHING }, progress).await?;
+        let walked = self.walk(archive, Asking { choice: &choice, ..EVERYTHING }).await?;
         let mut listed = listed.into_inner().unwrap_or_else(PoisonError::into_inner);
         listed.extend(walked.leaves.into_iter().filter_map(|leaf| leaf.listed).map(|entry| *entry));
         listed.sort_by_key(|entry| std::cmp::Reverse(entry.at));
@@ -233,14 +202,9 @@ impl Synchronizer {
     }
 
     /// Fetches a statement, but no part of one that is too late.
-    async fn walk_by_then(
-        &mut self,
-        root: &DocumentLocation,
-        as_of: Timestamp,
-        progress: &Progressing,
-    ) -> Result<Crawled, SourceError> {
+    async fn walk_by_then(&mut self, root: &DocumentLocation, as_of: Timestamp) -> Result<Crawled, SourceError> {
         let choice = |header: &Header, _: &Entry| if header.at > Some(as_of) { Child::Leave } else { Child::Ask };
-        self.walk(root, Asking { choice: &choice, ..EVERYTHING }, progress).await
+        self.walk(root, Asking { choice: &choice, ..EVERYTHING }).await
     }
 }
 
@@ -276,9 +240,10 @@ fn is_missing(cause: &SourceError) -> bool {
 
 /// Whether all changes of `set` up to `as_of` were read: no later document can add one.
 fn is_complete(set: &FollowedSet, changes: &[ReadChanges], as_of: Timestamp) -> bool {
-    let roots = set.incremental().1;
-    roots.iter().all(|root| {
+    set.changes.iter().all(|root| {
         let mut read = changes.iter().filter(|it| it.set == set.id && it.root == *root);
-        read.any(|it| !it.is_torn && (it.is_beyond || it.documents.iter().any(|document| document.tells_beyond(as_of))))
+        read.any(|it| {
+            !it.is_torn && (it.is_beyond || it.documents.iter().any(|document| document.reaches_beyond(as_of)))
+        })
     })
 }

@@ -8,6 +8,7 @@
 //! Either way there is one commit (`commit`), which holds the [`state::Position`] too; the guard decides what may go. A failure before
 //! it changes nothing, and what was committed is never applied again. The kernel is notified afterwards.
 
+mod ask;
 pub mod audit;
 pub mod changes;
 pub mod command;
@@ -32,7 +33,7 @@ pub mod status;
 mod tests;
 mod tidy;
 
-use crate::catalog::{Catalog, CatalogError, Committed, SetId};
+use crate::catalog::{Catalog, CatalogError, Committed};
 use crate::document::{Capability, Timestamp, Uri};
 use crate::platform::error_chain::chain;
 use crate::source::crawl::Progress;
@@ -42,16 +43,16 @@ use crate::source::zip::Packages;
 use crate::source::{DocumentLocation, EntryPoint, Missing, Source};
 use changes::ChangeState;
 use command::Scope;
-use commit::{Made, Reading};
+use commit::Made;
 pub use config::SyncConfig;
 use config::Tuning;
 use deviations::SeenDeviations;
-use documents::{FollowedSet, followed};
+use documents::FollowedSet;
 pub use error::SyncError;
 use fetch::index_cache::IndexCache;
 use fetch::lists::missing;
-use fetch::new_changes::NewChanges;
-use fetch::read_changes::ReadChanges;
+use fetch::new_changes::{NewChanges, ReadChanges};
+use fetch::spool::Spool;
 use push::SetChannel;
 use read_set::ReadSet;
 use scheduler::Schedule;
@@ -65,9 +66,6 @@ use std::time::Duration;
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-
-/// Applied documents that are remembered.
-const MANY_APPLIED: usize = 10_000;
 
 /// The shortest pause between two polls.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
@@ -104,7 +102,7 @@ pub struct Synchronizer {
     config: SyncConfig,
     client: Client,
     catalog: Arc<Catalog>,
-    spool: Arc<DocumentCache>,
+    spool: Spool,
     discovered: Option<(Source, Instant)>,
     /// Whether the next refresh discovers the Source again.
     is_stale: bool,
@@ -117,18 +115,20 @@ pub struct Synchronizer {
     stale_lists: StaleLists,
     /// The followed document above each list that was reached.
     below: HashMap<Uri, DocumentLocation>,
-    /// Digests of the change documents all of whose entries are in the position.
-    applied: HashMap<DocumentLocation, u64>,
+    /// The change documents, with their digests, that the state of an earlier time was made of last.
+    looked_back: Vec<(String, u64)>,
     deviations: SeenDeviations,
     /// Held by the writer of the catalog: a commit, or a new inode given between two.
     writing: Arc<Mutex<()>>,
     /// Batches that are committed and not yet in any [`Outcome`].
     batches: Option<Committed>,
     tuning: Tuning,
+    /// Shows how far the refresh is that is under way.
+    progress: Progressing,
     /// Why some change document could not be read at the refresh that is under way.
     unfollowed: Option<SyncError>,
-    /// All of which that is so.
-    unheard: Vec<Unheard>,
+    /// All documents of which that is so, each with why, for a person.
+    unheard: Vec<(DocumentLocation, String)>,
     /// Whether packages may be offered that this refresh could not reach.
     lacks_packages: bool,
     /// Whether a person has confirmed what goes where a damaged catalog is built again.
@@ -151,15 +151,6 @@ struct Step {
     position: Position,
 }
 
-/// Changes that could not be read.
-#[derive(Clone, Debug)]
-pub(crate) struct Unheard {
-    /// The document that they are offered by.
-    pub root: DocumentLocation,
-    /// Why, for a person.
-    pub why: String,
-}
-
 /// Shows progress.
 pub type Progressing = Arc<dyn Fn(Stage) + Send + Sync>;
 
@@ -171,25 +162,26 @@ fn unwatched() -> Progressing {
 impl Synchronizer {
     /// A synchronizer that spools documents in `spool` and writes `catalog`, on one disk.
     pub fn new(config: SyncConfig, client: Client, catalog: Arc<Catalog>, spool: DocumentCache) -> Synchronizer {
-        let schedule = Schedule::new(config.poll);
+        let spool = Spool::new(Arc::new(spool.leaving(catalog.room())), config.limits);
         Synchronizer {
+            deviations: spool.deviations.clone(),
+            spool,
+            schedule: Schedule::new(config.poll),
             config,
             client,
-            spool: Arc::new(spool.leaving(catalog.room())),
             catalog,
             discovered: None,
             is_stale: false,
-            schedule,
             children: IndexCache::default(),
             packages: None,
             position: None,
             stale_lists: StaleLists::default(),
             below: HashMap::new(),
-            applied: HashMap::new(),
-            deviations: SeenDeviations::default(),
+            looked_back: Vec::new(),
             writing: Arc::default(),
             batches: None,
             tuning: Tuning::default(),
+            progress: unwatched(),
             unfollowed: None,
             unheard: Vec::new(),
             lacks_packages: false,
@@ -218,14 +210,15 @@ impl Synchronizer {
     /// As [`Synchronizer::refresh`], asking only for what `scope` says. A first tree is made of everything.
     pub async fn refresh_of(&mut self, scope: Scope, progress: Progressing) -> Result<Outcome, SyncError> {
         self.settled().await;
-        self.status.begun();
+        self.progress = progress;
+        self.status.write(|status| status.refreshing_since = Some(jiff::Timestamp::now()));
         self.lacks_packages = false;
         let began = Instant::now();
         let contradicted = self.contradicted();
         let scope = if contradicted.is_empty() { scope } else { Scope::Everything };
-        let outcome = match self.try_refresh(scope, false, &progress).await {
+        let outcome = match self.try_refresh(scope, false).await {
             // No transfer but of what has changed: the documents are here.
-            Ok(None) => self.try_refresh(Scope::Everything, true, &progress).await,
+            Ok(None) => self.try_refresh(Scope::Everything, true).await,
             outcome => outcome,
         };
         let outcome = match (outcome, self.batches.take()) {
@@ -241,52 +234,49 @@ impl Synchronizer {
         };
         match &outcome {
             // What fails may be offered elsewhere by now; but it may fail for long.
-            Err(SyncError::Behind(_)) => self.is_stale |= self.is_discovered_before(self.usual_interval()),
+            Err(SyncError::Behind(_)) => {
+                let interval = self.usual_interval();
+                self.is_stale |= self.discovered.as_ref().is_none_or(|(_, since)| since.elapsed() >= interval);
+            }
             Err(_) => self.is_stale = true,
             Ok(_) => {}
         }
         if matches!(outcome, Ok(_) | Err(SyncError::Behind(_))) && !self.lacks_packages {
-            self.corrected(&contradicted);
+            self.packages.iter().for_each(|packages| packages.corrected(&contradicted));
         }
         // It was given for this refresh: one that fails leaves it to no later one.
         self.confirms_rebuilding = false;
+        self.progress = unwatched();
         self.report(&outcome, began.elapsed());
         outcome
     }
 
     /// `None` where what is chosen is known with a baseline alone, which `decides_again` asks for.
-    async fn try_refresh(
-        &mut self,
-        scope: Scope,
-        decides_again: bool,
-        progress: &Progressing,
-    ) -> Result<Option<Outcome>, SyncError> {
+    async fn try_refresh(&mut self, scope: Scope, decides_again: bool) -> Result<Option<Outcome>, SyncError> {
         if let Some(as_of) = self.config.as_of {
-            return self.look_back(as_of, progress).await.map(Some);
+            return self.look_back(as_of).await.map(Some);
         }
-        progress(Stage::Discovering);
+        (self.progress)(Stage::Discovering);
         let (source, undiscovered) = self.source(matches!(scope, Scope::Announced(_))).await?;
         let is_first_tree = self.catalog.revision()?.is_none();
         let stored = self.position()?;
-        let sets = followed(&source, &mut Position::numbers(stored.as_ref()));
+        let mut position = stored.clone().unwrap_or_default();
+        let sets = position.follow(&source);
         let reads_dumps = self.packages.is_some();
         if sets.iter().all(|set| set.lists.is_empty() && (set.dumps.is_empty() || !reads_dumps)) {
-            return Err(no_resource_list(&source, &self.config.entry));
+            return Err(no_resource_list(&self.config.entry, &offers(&source)));
         }
         self.schedule.follow(sets.iter().flat_map(FollowedSet::documents), Instant::now());
         // A damaged catalog is built again from the same documents.
         let is_first = is_first_tree || stored.is_none() || self.catalog.is_distrusted();
         let decides_again = decides_again || is_first;
         let scope = if is_first { Scope::Everything } else { scope };
-        let mut position = stored.clone().unwrap_or_else(|| Position::of_sets(&sets));
-        position.follow(&sets);
         if self.catalog.is_distrusted() {
             // Its journal may be lost in part: which changes are applied is not known.
             position.forget_documents();
-            self.applied.clear();
         }
 
-        let changes = self.read_changes(&sets, &position, &scope, progress).await?;
+        let changes = self.read_changes(&sets, &position, &scope).await?;
         // A change document that cannot be read is reported and asked for again. The lists may have its changes already.
         let is_torn = changes.iter().any(|it| {
             let known = position.known(it.set, &it.root);
@@ -295,29 +285,35 @@ impl Synchronizer {
         // What the changes do not say the lists may.
         let of_lists = if is_torn || decides_again { Scope::Everything } else { scope.clone() };
         let early = if is_first_tree && !self.catalog.is_distrusted() { self.known_naming(&source)? } else { None };
-        let (read, mut failure) =
-            match self.read_lists(&sets, &of_lists, stored.as_ref(), early.as_ref(), progress).await {
-                Ok(read) => (read, None),
-                // Without the lists these changes cannot be applied.
-                Err(cause) if decides_again => return Err(cause),
-                // Changes are followed all the same.
-                Err(cause) => {
-                    self.lacks_packages = true;
-                    // They may have moved.
-                    self.is_stale = true;
-                    (None, Some(cause))
-                }
-            };
+        let (read, mut failure) = match self.read_lists(&sets, &of_lists, stored.as_ref(), early.as_ref()).await {
+            Ok(read) => (read, None),
+            // Without the lists these changes cannot be applied.
+            Err(cause) if decides_again => return Err(cause),
+            // Changes are followed all the same.
+            Err(cause) => {
+                self.lacks_packages = true;
+                // They may have moved.
+                self.is_stale = true;
+                (None, Some(cause))
+            }
+        };
         let step = Step { source, sets, is_first_tree, decides_again, position };
         let outcome = match read {
-            Some(read) => match self.rebase(step, read, changes, progress).await {
+            Some(read) => match self.rebase(&step, read, changes).await {
+                // Read a moment ago, the lists are of no use. The changes are followed all the same.
                 Err(cause) if cause.is_of_a_list() && !decides_again && !is_torn => {
                     failure = Some(cause);
-                    self.advance_without_lists(&scope, progress).await?
+                    (self.lacks_packages, self.is_stale) = (true, true);
+                    let mut position = self.position()?.unwrap_or_default();
+                    let sets = position.follow(&step.source);
+                    // What was due has just been asked for, so it is due no more.
+                    let scope = if scope == Scope::Due { Scope::Everything } else { scope };
+                    let changes = self.read_changes(&sets, &position, &scope).await?;
+                    self.advance(&sets, position, changes).await?
                 }
                 outcome => outcome?,
             },
-            None => self.advance(step, changes, progress).await?,
+            None => self.advance(&step.sets, step.position, changes).await?,
         };
         let unfollowed = self.unfollowed.take();
         match (outcome, failure.or(undiscovered.map(SyncError::Source)).or(unfollowed)) {
@@ -332,15 +328,14 @@ impl Synchronizer {
     /// Goes on from lists and changes: where the lists are others than before a new baseline is made.
     async fn rebase(
         &mut self,
-        mut step: Step,
+        step: &Step,
         mut read: Vec<ReadSet>,
         mut changes: Vec<ReadChanges>,
-        progress: &Progressing,
     ) -> Result<Option<Outcome>, SyncError> {
         let is_new = step.decides_again
             || !self.contradicted().is_empty()
             || !read.iter().all(|it| step.position.is_made_of(it));
-        self.read_dumps(&step.sets, &mut read, is_new, progress).await?;
+        self.read_dumps(&step.sets, &mut read, is_new).await?;
         let missing = missing(&step.source, &step.sets, &read);
         let leaf = read.iter().flat_map(|it| &it.walks).flat_map(|walked| &walked.leaves).next();
         let is_nothing = read.iter().all(|it| it.lists().next().is_none() && it.manifests.is_empty());
@@ -350,48 +345,43 @@ impl Synchronizer {
         if let Some(leaf) = leaf.filter(|_| is_nothing) {
             // By its Capability List's word a Resource List, by its own another document: no tree is made of that.
             let offers = leaf.capability.as_ref().map_or("nothing", Capability::as_str);
-            let offers = format!("{offers} ({})", leaf.document.location);
-            return Err(SyncError::NoResourceList { entry: self.config.entry.to_string(), offers });
+            return Err(no_resource_list(&self.config.entry, &format!("{offers} ({})", leaf.document.location)));
         }
         let naming = self.naming(&step.source, &read).await?;
-        let believed = self.stale_lists(&step, &read);
-        if !step.decides_again && step.position.is_of(&read, &missing, &naming) {
-            return self.advance(step, changes, progress).await;
-        }
-        match believed {
-            Ok(believed) if believed.is_empty() => {}
-            Ok(believed) => {
-                believed.into_iter().for_each(|(set, at)| step.position.go_back(set, at));
-                // What has been seen between then and what is shown is in neither the lists nor the catalog's journal.
-                changes = self.read_changes(&step.sets, &step.position, &Scope::Everything, progress).await?;
-            }
+        let believed = self.stale_lists(step, &read);
+        let mut base = step.position.clone();
+        let is_same = !step.decides_again && base.is_of(&read, &missing, &naming);
+        let believed = match believed {
+            Ok(believed) if !is_same => believed,
             Err(older) if step.decides_again => return Err(older),
-            Err(older) => {
-                tracing::warn!("a Resource List is ignored: {}", chain(&older));
-                return self.advance(step, changes, progress).await;
+            believed => {
+                if let Some(older) = believed.err().filter(|_| !is_same) {
+                    tracing::warn!("a Resource List is ignored: {}", chain(&older));
+                }
+                return self.advance(&step.sets, base, changes).await;
             }
+        };
+        if !believed.is_empty() {
+            believed.into_iter().for_each(|(set, at)| base.go_back(set, at));
+            // What has been seen between then and what is shown is in neither the lists nor the catalog's journal.
+            changes = self.read_changes(&step.sets, &base, &Scope::Everything).await?;
         }
         self.date_lists(&step.sets, &mut read).await?;
         let now = Timestamp::now();
         let at = |set| read.iter().find(|it| it.id == set).and_then(ReadSet::at);
-        let mut base = step.position;
         for it in &mut changes {
             let known = base.known(it.set, &it.root);
-            let was_read = known.locations().next().is_some();
             // Of an earlier time the archives have been asked for all that there is.
-            if let Some(set) = step.sets.iter().find(|set| set.id == it.set) {
-                if !(known.is_of_the_past() || was_read && it.goes_on(&known)) {
-                    self.close_gap(set, it, &ChangeState::since(at(it.set)), progress).await?;
-                }
+            let is_closed = known.is_of_the_past() || known.has_read() && it.goes_on(&known);
+            if let Some(set) = step.sets.iter().find(|set| set.id == it.set).filter(|_| !is_closed) {
+                self.close_gap(set, it, &ChangeState::since(at(it.set))).await?;
             }
-            base.note(it.set, &it.root, it.over(base.known(it.set, &it.root), at(it.set), now));
+            base.note(it.set, &it.root, it.over(known, at(it.set), now));
         }
-        let mut news = self.news(changes, &|set, root| base.known(set, root), now).await?;
-        let digests = std::mem::take(&mut news.digests);
-        let mut position = base;
-        position.retain(&step.sets);
-        let before = (!step.is_first_tree).then(|| position.clone());
-        let made = self.merge(Reading { naming, read, missing, position, news }, progress.clone()).await?;
+        let news = self.news(changes, &|set, root| base.known(set, root), now).await?;
+        base.retain(&step.sets);
+        let before = (!step.is_first_tree).then(|| base.clone());
+        let made = self.merge(naming, read, missing, base, news).await?;
         // The mount itself says what a first tree lacks.
         if let Some(before) = before {
             let new = made.position.lacking().filter(|it| !before.lacking().any(|before| before == *it));
@@ -402,18 +392,17 @@ impl Synchronizer {
         // The commit may rest on an old discovery: the next refresh discovers again.
         self.is_stale = true;
         self.children.tidy(Instant::now());
-        Ok(Some(self.take(made, digests)))
+        Ok(Some(Outcome::Committed(self.take(made))))
     }
 
     /// Goes on from changes alone.
     async fn advance(
         &mut self,
-        step: Step,
+        sets: &[FollowedSet],
+        before: Position,
         changes: Vec<ReadChanges>,
-        progress: &Progressing,
     ) -> Result<Option<Outcome>, SyncError> {
         let now = Timestamp::now();
-        let Step { sets, position: before, .. } = step;
         let mut position = before.clone();
         for it in &changes {
             let mut known = before.known(it.set, &it.root);
@@ -423,72 +412,56 @@ impl Synchronizer {
             }
             position.note(it.set, &it.root, known);
         }
-        position.retain(&sets);
-        let mut new = self.news(changes, &|set, root| position.known(set, root), now).await?;
-        let digests = std::mem::take(&mut new.digests);
-        let is_known = |(set, root, state): &(SetId, DocumentLocation, ChangeState)| {
-            state.knows_the_same(&before.known(*set, root))
-        };
-        if new.is_empty() && new.states().iter().all(is_known) {
-            self.remember_applied(digests);
+        position.retain(sets);
+        let new = self.news(changes, &|set, root| position.known(set, root), now).await?;
+        if new.is_empty() && new.states.iter().all(|(set, root, it)| it.knows_the_same(&before.known(*set, root))) {
+            // That the bytes are others is worth no commit.
+            new.states.into_iter().for_each(|(set, root, state)| position.note(set, &root, state));
+            self.position = Some(position);
             return Ok(Some(Outcome::Unchanged));
         }
-        progress(Stage::Committing);
-        let roots: Vec<_> = new.states().iter().map(|(_, root, _)| root.clone()).collect();
-        let applied = self.apply_batches(new, position, digests).await;
+        if !new.is_empty() && self.config.selection.follows_links() {
+            return Ok(None);
+        }
+        (self.progress)(Stage::Committing);
+        let roots: Vec<_> = new.states.iter().map(|(_, root, _)| root.clone()).collect();
+        let applied = self.apply_batches(new, position).await;
         if let Some(cause) = applied.as_ref().err().filter(|_| self.batches.is_some()) {
             // The refresh counts as one that has committed: what is left is asked for soon all the same.
             let why = chain(cause);
-            roots.iter().for_each(|root| self.note_failed(root, Some(why.clone()), 0));
+            roots.iter().for_each(|root| self.note_failed(root, Some(why.clone())));
         }
-        applied
+        applied.map(Some)
     }
 
-    /// Applies what is new, a batch a commit. `None` where what is chosen is known with the lists alone.
-    async fn apply_batches(
-        &mut self,
-        mut new: NewChanges,
-        mut position: Position,
-        digests: Vec<(DocumentLocation, u64)>,
-    ) -> Result<Option<Outcome>, SyncError> {
+    /// Applies what is new, a batch a commit.
+    async fn apply_batches(&mut self, mut new: NewChanges, mut position: Position) -> Result<Outcome, SyncError> {
         loop {
-            let (spool, limits, most) = (self.spool.clone(), self.config.limits, self.tuning.in_batch);
-            let next = move || new.next_batch(most, &spool, limits).map(|news| (new, news));
-            let news;
-            (new, news) = tokio::task::spawn_blocking(next).await??;
-            let is_last = news.is_last;
-            let Some(made) = self.apply(news, position).await? else { return Ok(None) };
-            position = made.position.clone();
-            if is_last {
-                return Ok(Some(self.take(made, digests)));
+            let (spool, most) = (self.spool.clone(), self.tuning.in_batch);
+            let next = move || new.next_batch(most, &spool).map(|changes| (new, changes));
+            let changes;
+            (new, changes) = tokio::task::spawn_blocking(next).await??;
+            if !new.is_empty() {
+                let made = self.apply(changes, position).await?;
+                position = made.position.clone();
+                let committed = self.take(made);
+                self.batches = Some(committed);
+                continue;
             }
-            self.batches = match self.take(made, Vec::new()) {
-                Outcome::Committed(committed) => Some(committed),
-                Outcome::Unchanged => None,
-            };
+            new.states.into_iter().for_each(|(set, root, state)| position.note(set, &root, state));
+            let made = self.apply(changes, position).await?;
+            return Ok(Outcome::Committed(self.take(made)));
         }
     }
 
-    /// Remembers what was committed.
-    fn take(&mut self, made: Made, digests: Vec<(DocumentLocation, u64)>) -> Outcome {
-        if made.forgets {
-            self.applied.clear();
-        }
-        self.remember_applied(digests);
+    /// Remembers what was committed, with the batches before it.
+    fn take(&mut self, made: Made) -> Committed {
         self.status.write(|status| status.unknown_deletions += made.unknown);
         self.position = Some(made.position);
-        Outcome::Committed(match self.batches.take() {
+        match self.batches.take() {
             Some(before) => before.and(made.committed),
             None => made.committed,
-        })
-    }
-
-    /// Notes that these documents are applied as a whole. Where there are too many, those before are forgotten: each is read once more.
-    fn remember_applied(&mut self, digests: Vec<(DocumentLocation, u64)>) {
-        if self.applied.len() + digests.len() > MANY_APPLIED {
-            self.applied.clear();
         }
-        self.applied.extend(digests);
     }
 
     /// The position of the current revision.
@@ -514,7 +487,7 @@ impl Synchronizer {
         }
         let Some(position) = self.position()? else { return Ok(Outcome::Unchanged) };
         let made = self.accept(position).await?;
-        let outcome = Ok(self.take(made, Vec::new()));
+        let outcome = Ok(Outcome::Committed(self.take(made)));
         self.report(&outcome, began.elapsed());
         outcome
     }
@@ -522,12 +495,6 @@ impl Synchronizer {
     /// Whether deletions are held back that can be accepted.
     pub fn holds_deletions(&self) -> Result<bool, CatalogError> {
         Ok(!self.catalog.is_distrusted() && self.catalog.snapshot()?.held_count()? > 0)
-    }
-
-    /// Whether every set has a notification channel that is alive.
-    fn set_live(&mut self, live: bool) {
-        self.schedule.set_live(live);
-        self.status.write(|status| status.channels_live = live);
     }
 
     /// How long until a document is due.
@@ -542,8 +509,13 @@ impl Synchronizer {
     }
 }
 
-/// The error of a Source without lists: what it offers.
-fn no_resource_list(source: &Source, entry: &EntryPoint) -> SyncError {
+/// The error of a Source without lists, which `offers` other documents.
+fn no_resource_list(entry: &EntryPoint, offers: &str) -> SyncError {
+    SyncError::NothingToShow(format!("{entry} offers no Resource List, only: {offers}"))
+}
+
+/// What a Source offers, for a person.
+fn offers(source: &Source) -> String {
     let documents = source.sets.iter().flat_map(|set| &set.documents);
     let mut offers: Vec<String> =
         documents.map(|(capability, location)| format!("{} ({location})", capability.as_str())).collect();
@@ -551,5 +523,5 @@ fn no_resource_list(source: &Source, entry: &EntryPoint) -> SyncError {
         offers.push("nothing".to_owned());
     }
     offers.extend(source.missing.iter().map(|Missing { location, why, .. }| format!("missing is {location}: {why}")));
-    SyncError::NoResourceList { entry: entry.to_string(), offers: offers.join(", ") }
+    offers.join(", ")
 }

@@ -45,10 +45,9 @@ struct Asked {
 
 /// What is to be done next.
 enum Task {
-    /// Ask for everything, the Source Description too; first apply what is held back, where that is confirmed.
+    /// Ask for everything, the Source Description too, on demand or as something known has proved wrong; first apply what is held
+    /// back, where that is confirmed.
     Refresh(Asked),
-    /// Ask for everything, as something known has proved wrong.
-    Mend,
     /// Ask for what was announced.
     Check(Pending),
     /// Ask for what is due.
@@ -127,7 +126,8 @@ async fn refresh_all(
             waiting.take(command);
         }
         if let Some(live) = waiting.live.take() {
-            synchronizer.set_live(live);
+            synchronizer.schedule.set_live(live);
+            synchronizer.status.write(|status| status.channels_live = live);
             due = due.min(Instant::now() + synchronizer.pause());
         }
         let wake = waiting.announced.due().map_or(due, |announced| announced.min(due));
@@ -141,8 +141,8 @@ async fn refresh_all(
                         continue;
                     }
                 },
-                () = catalog.damage_found() => Task::Mend,
-                () = contradiction_found(packages.as_ref()) => Task::Mend,
+                () = catalog.damage_found() => Task::Refresh(Asked::default()),
+                () = contradiction_found(packages.as_ref()) => Task::Refresh(Asked::default()),
                 () = tokio::time::sleep_until(wake) => continue,
             },
         };
@@ -160,22 +160,18 @@ async fn refresh_all(
             }
         };
         let (is_check, mut requesters) = (matches!(task, Task::Check(_)), Vec::new());
-        let done = match task {
+        match task {
             Task::Check(pending) => {
-                let (done, unseen, rest) = match done {
-                    Ok(Checked { outcome, unseen, rest }) => (Ok(outcome), unseen, rest),
-                    Err(cause) => (Err(cause), Some(pending.announcement.clone()), None),
+                let (unseen, rest) = match &done {
+                    Ok(Checked { unseen, rest, .. }) => (unseen.clone(), rest.clone()),
+                    Err(_) => (Some(pending.announcement.clone()), None),
                 };
                 waiting.announced.checked(pending, unseen, rest, Instant::now());
-                done
             }
-            task => {
-                if let Task::Refresh(asked) = task {
-                    requesters = asked.requesters;
-                }
-                done.map(|checked| checked.outcome)
-            }
-        };
+            Task::Refresh(asked) => requesters = asked.requesters,
+            Task::Poll => {}
+        }
+        let done = done.map(|checked| checked.outcome);
         let outcome = RefreshOutcome::from(&done).after_deleting(accepted);
         match done {
             Ok(outcome) => {
@@ -220,14 +216,14 @@ async fn perform(
     let outcome = match task {
         Task::Check(pending) => return synchronizer.check(&pending.announcement, pending.is_retry()).await,
         Task::Refresh(asked) => {
-            synchronizer.distrust_discovery();
+            // What there is now is asked for.
+            synchronizer.is_stale = true;
             synchronizer.client.end_pauses();
             if asked.accept_deletions {
                 accept(synchronizer, listeners, accepted).await?;
             }
             synchronizer.refresh(unwatched()).await
         }
-        Task::Mend => synchronizer.refresh(unwatched()).await,
         Task::Poll => synchronizer.refresh_of(Scope::Due, unwatched()).await,
     };
     outcome.map(|outcome| Checked { outcome, unseen: None, rest: None })

@@ -9,7 +9,7 @@ use crate::source::zip::Manifest;
 use crate::source::{DocumentLocation, Missing, SourceError};
 
 /// What was read of one set for a baseline.
-#[derive(Debug)]
+#[derive(Default)]
 pub struct ReadSet {
     /// The set.
     pub id: SetId,
@@ -45,17 +45,7 @@ pub struct ParsedLists {
 impl ReadSet {
     /// What these walks found.
     pub fn of(id: SetId, walks: Vec<Crawled>) -> ReadSet {
-        ReadSet {
-            id,
-            walks,
-            refused: None,
-            packages: None,
-            manifests: Vec::new(),
-            missing: Vec::new(),
-            counts: Vec::new(),
-            newest: None,
-            parsed: None,
-        }
+        ReadSet { id, walks, ..ReadSet::default() }
     }
 
     /// The time that its lists speak for: as they state it, else their newest `lastmod`, else their server's Last-Modified.
@@ -112,12 +102,6 @@ impl ReadSet {
     /// The lists of resources among what the walks reached.
     pub fn lists(&self) -> impl Iterator<Item = &Leaf> {
         self.walks.iter().flat_map(|walked| &walked.leaves).filter(|leaf| leaf.lists_resources())
-    }
-}
-
-impl std::fmt::Debug for ParsedLists {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ParsedLists").field("counts", &self.counts).finish_non_exhaustive()
     }
 }
 

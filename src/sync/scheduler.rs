@@ -50,6 +50,8 @@ pub struct Plan {
     /// What it answered.
     pub answer: Answer,
     failures: u32,
+    /// How many there had been before the last answer.
+    failures_before: u32,
 }
 
 impl Schedule {
@@ -67,6 +69,7 @@ impl Schedule {
                 asked: None,
                 due: now,
                 failures: 0,
+                failures_before: 0,
                 answer: Answer::None,
             };
             let plan = before.remove(location).unwrap_or_else(new);
@@ -96,7 +99,7 @@ impl Schedule {
         let Some(plan) = self.documents.get_mut(location) else { return };
         plan.interval = interval(fixed, cost);
         plan.asked = Some(now);
-        plan.failures = 0;
+        plan.failures_before = std::mem::take(&mut plan.failures);
         plan.answer = if cost.bytes == 0 { Answer::Unchanged } else { Answer::Downloaded(cost.bytes) };
         let rarer = if live && fixed.is_none() { LIVE } else { 1 };
         plan.due = now + jittered(plan.interval * rarer, jitter);
@@ -111,20 +114,11 @@ impl Schedule {
         plan.due = now + jittered(retry_pause(plan.failures, plan.interval), jitter);
     }
 
-    /// How often in a row the document, or what it leads to, could not be read.
-    pub fn failures(&self, location: &DocumentLocation) -> u32 {
-        self.documents.get(location).map_or(0, |plan| plan.failures)
-    }
-
-    /// The document has answered, but not all that it leads to can be read; so it was `before` times in a row.
-    pub fn failed_in_part(
-        &mut self,
-        location: &DocumentLocation,
-        (why, before): (String, u32),
-        jitter: f64,
-        now: Instant,
-    ) {
-        self.documents.entry(location.clone()).and_modify(|plan| plan.failures = before);
+    /// The document has answered, but not all that it leads to can be read.
+    pub fn failed_in_part(&mut self, location: &DocumentLocation, why: String, jitter: f64, now: Instant) {
+        if let Some(plan) = self.documents.get_mut(location) {
+            plan.failures = plan.failures_before;
+        }
         self.failed(location, why, jitter, now);
     }
 
@@ -152,10 +146,7 @@ impl Schedule {
 /// The pause before the next poll: `fixed` where `poll=` gives it, else by the cost of the last one and by how long the server lets the
 /// answer be kept.
 fn interval(fixed: Option<Duration>, cost: Cost) -> Duration {
-    match fixed {
-        Some(fixed) => fixed,
-        None => (cost.took * DUTY).max(cost.max_age.unwrap_or_default()).clamp(SHORTEST, LONGEST),
-    }
+    fixed.unwrap_or_else(|| (cost.took * DUTY).max(cost.max_age.unwrap_or_default()).clamp(SHORTEST, LONGEST))
 }
 
 /// The pause after `failures` in a row.

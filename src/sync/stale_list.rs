@@ -12,25 +12,17 @@ use tokio::time::Instant;
 /// No cache is stale for longer: lists served all that time are what the Source publishes.
 pub(super) const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// The sets whose lists are older than what is shown of them. Pure: time is passed in, of a monotonic clock.
+/// The sets whose lists are older than what is shown of them: what these speak for, and since when they have been served without a
+/// break. Pure: time is passed in, of a monotonic clock.
 #[derive(Debug, Default)]
-pub(super) struct StaleLists(HashMap<SetId, Older>);
-
-/// Lists that are older than what is shown.
-#[derive(Debug)]
-struct Older {
-    /// What they speak for.
-    at: Timestamp,
-    /// Since when they have been served without a break.
-    since: Instant,
-}
+pub(super) struct StaleLists(HashMap<SetId, (Timestamp, Instant)>);
 
 impl StaleLists {
     /// The lists of all sets were read: these are `older`, each with what they speak for, and those of no other set.
     fn read(&mut self, older: impl Iterator<Item = (SetId, Timestamp)>, now: Instant) {
         let before = std::mem::take(&mut self.0);
-        let since = |set, at| before.get(&set).filter(|it| it.at == at).map_or(now, |it| it.since);
-        self.0 = older.map(|(set, at)| (set, Older { at, since: since(set, at) })).collect();
+        let since = |set, at| before.get(&set).filter(|(before, _)| *before == at).map_or(now, |(_, since)| *since);
+        self.0 = older.map(|(set, at)| (set, (at, since(set, at)))).collect();
     }
 
     /// The lists of this set are not older than what is shown.
@@ -40,13 +32,13 @@ impl StaleLists {
 
     /// Whether the lists of this set, read last at `now`, are what the Source publishes.
     fn is_believed(&self, set: SetId, now: Instant) -> bool {
-        self.0.get(&set).is_some_and(|it| now.saturating_duration_since(it.since) >= LONGEST)
+        self.0.get(&set).is_some_and(|(_, since)| now.saturating_duration_since(*since) >= LONGEST)
     }
 
     /// As if this much time had gone by.
     #[cfg(test)]
     pub fn age(&mut self, by: Duration) {
-        self.0.values_mut().for_each(|it| it.since -= by);
+        self.0.values_mut().for_each(|(_, since)| *since -= by);
     }
 }
 

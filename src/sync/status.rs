@@ -1,6 +1,5 @@
 //! The state of a running synchronizer: plain values, for `resyncfs status` and the control socket.
 
-use super::deletion_guard::HeldBack;
 use super::deviations::SeenDeviations;
 use super::state::{Position, SetPosition};
 use super::{Outcome, SyncError, Synchronizer};
@@ -235,11 +234,6 @@ impl SharedStatus {
         self.0.subscribe()
     }
 
-    /// A refresh begins.
-    pub(super) fn begun(&self) {
-        self.write(|status| status.refreshing_since = Some(Timestamp::now()));
-    }
-
     /// Changes the state.
     pub(super) fn write(&self, change: impl FnOnce(&mut Status)) {
         self.0.send_modify(change);
@@ -249,9 +243,9 @@ impl SharedStatus {
 impl From<&SetPosition> for SetStatus {
     fn from(set: &SetPosition) -> SetStatus {
         SetStatus {
-            id: set.id().0,
-            name: set.name().to_owned(),
-            at: set.at().map(Timestamp::from),
+            id: set.id.0,
+            name: set.name.clone(),
+            at: set.at.map(Timestamp::from),
             changes_until: set.changes_until().map(Timestamp::from),
             gap_since: set.gap_since().map(Timestamp::from),
             undated_deletions: set.doubts(),
@@ -262,13 +256,6 @@ impl From<&SetPosition> for SetStatus {
 impl From<Missing> for MissingStatus {
     fn from(missing: Missing) -> MissingStatus {
         MissingStatus { location: missing.location.to_string(), entries: missing.entries, why: missing.why }
-    }
-}
-
-impl From<&HeldBack> for HeldStatus {
-    fn from(held: &HeldBack) -> HeldStatus {
-        let since = document::Timestamp { seconds: held.since, nanos: 0 };
-        HeldStatus { files: held.files, since: since.into(), why: held.why.clone() }
     }
 }
 
@@ -310,7 +297,7 @@ impl Synchronizer {
         let of_source = discovered.clone().map(|it| it.location.clone());
         self.deviations.retain(self.position.iter().flat_map(Position::locations).chain(of_source));
         discovered.for_each(|it| self.deviations.note(&it.location, &it.deviations));
-        let lacking = self.position.iter().flat_map(Position::lacking).map(MissingStatus::from).collect();
+        let lacking = self.position.iter().flat_map(Position::lacking).cloned().map(MissingStatus::from).collect();
         let (sets, held) = match &self.position {
             Some(position) => {
                 let mut guard = position.guard.clone();
@@ -319,7 +306,13 @@ impl Synchronizer {
                     Ok(count) => guard.recount(count, 0),
                     Err(cause) => tracing::warn!("the unconfirmed deletions cannot be counted: {}", chain(&cause)),
                 }
-                (position.sets().map(SetStatus::from).collect(), guard.held().map(HeldStatus::from))
+                (
+                    position.sets().map(SetStatus::from).collect(),
+                    guard.held().map(|held| {
+                        let since = document::Timestamp { seconds: held.since, nanos: 0 }.into();
+                        HeldStatus { files: held.files, since, why: held.why.clone() }
+                    }),
+                )
             }
             None => (Vec::new(), None),
         };

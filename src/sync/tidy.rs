@@ -18,7 +18,7 @@ impl Synchronizer {
             scheduling::low_priority(|| compact(&catalog));
             crate::platform::allocator::release_free();
         });
-        let (catalog, spool, packages) = (self.catalog.clone(), self.spool.clone(), self.packages.clone());
+        let (catalog, spool, packages) = (self.catalog.clone(), self.spool.cache.clone(), self.packages.clone());
         let settle = move || settle(&catalog, &spool, packages.as_ref());
         self.settling = Some(tokio::task::spawn_blocking(|| scheduling::low_priority(settle)));
     }

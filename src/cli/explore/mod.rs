@@ -24,6 +24,7 @@ use crate::source::zip::{PackageConfig, Packages};
 use crate::source::{DocumentLocation, EntryPoint, Missing, Set, SourceError};
 use crate::sync::Stage;
 use crate::sync::fetch::dumps::{ReadDump, read_dump};
+use crate::sync::fetch::spool::Spool;
 use pace::Pace;
 use report::Report;
 use serde_json::json;
@@ -128,7 +129,9 @@ async fn explore(
             Err(cause) => return Err(spooling(cause)),
         };
         let dump = match is_dump {
-            true => read_dump(&packages, &spool, limits, &walked, true).await.map_err(MountError::FirstBaseline)?,
+            true => read_dump(&packages, &Spool::new(spool.clone(), limits), &walked, true)
+                .await
+                .map_err(MountError::FirstBaseline)?,
             false => ReadDump::default(),
         };
         survey.add_missing(walked.lacking(location).into_iter().chain(dump.missing));

@@ -4,11 +4,13 @@
 mod tests;
 
 use super::without_userinfo;
+use serde::{Deserialize, Serialize};
 
 /// An absolute `http` or `https` URI, normalised (RFC 3986 6.2.2 and 6.2.3: lower-case scheme and host, default port
 /// dropped, dot segments removed, escapes upper-case, unreserved bytes unescaped, forbidden bytes escaped), without
 /// fragment and userinfo. Hosts are written as clients look them up: IDNA in ASCII, IPv4 in four decimal numbers.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Uri(Box<str>);
 
 /// Why a string is not a URI that a Source can list; said without user and password.
@@ -23,6 +25,14 @@ pub enum UriError {
     /// No host, a bad port, or an empty string.
     #[error("{:?} is not a URI", without_userinfo(.0))]
     Malformed(String),
+}
+
+impl TryFrom<String> for Uri {
+    type Error = UriError;
+
+    fn try_from(raw: String) -> Result<Uri, UriError> {
+        Uri::parse(&raw)
+    }
 }
 
 impl Uri {

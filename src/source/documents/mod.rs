@@ -165,13 +165,6 @@ impl DocumentCache {
         content.map_or(Ok(()), |content| self.remove(&content))
     }
 
-    /// An empty file without a name on the same disk, for so many bytes: it ends with this process.
-    pub fn scratch(&self, bytes: u64) -> io::Result<File> {
-        fs::create_dir_all(&self.folder)?;
-        self.room.take(&self.folder, bytes, bytes)?;
-        tempfile::tempfile_in(&self.folder)
-    }
-
     /// The server answered that the bytes are the same, and they come from `base` now. The time at which it says that they were
     /// `written`, and the validator of that time, hold from now on (RFC 9111, section 4.3.4).
     pub(super) fn confirm(

@@ -14,13 +14,14 @@ pub use event::{Difference, Event, Finding, Progress, Shown, Summary};
 
 use super::state::Position;
 use super::status::MissingStatus;
-use super::{Stage, SyncConfig, SyncError, Synchronizer, Unheard};
+use super::{Stage, SyncConfig, SyncError, Synchronizer};
 use crate::catalog::{Catalog, CatalogError, Snapshot};
 use crate::content::store::free_space;
 use crate::content::verify::{self, Asked, Checked};
 use crate::content::{Content, FetchSpec};
 use crate::platform::error_chain::chain;
 use crate::platform::free_space::Room;
+use crate::source::DocumentLocation;
 use crate::source::documents::DocumentCache;
 use crate::source::http::Client;
 use crate::source::zip::{PackageConfig, Packages};
@@ -88,7 +89,7 @@ pub struct Listed {
     /// The packages that its dumps were read from.
     pub packages: Option<Packages>,
     /// Changes that could not be read.
-    unheard: Vec<Unheard>,
+    unheard: Vec<(DocumentLocation, String)>,
 }
 
 /// One tree to be audited.
@@ -219,12 +220,18 @@ impl Audit {
         {
             let shown = self.catalog.snapshot()?;
             let of_lists = listed.as_ref().map(|listed| listed.catalog.snapshot()).transpose()?;
-            if let (Some(listed), Some(Listed { unheard, .. })) = (&of_lists, &listed) {
-                is_comparable(&shown, listed, unheard)?;
+            let position =
+                |tree: &Snapshot<'_>| Ok::<_, CatalogError>(tree.position()?.as_deref().and_then(Position::decode));
+            let mut newest = position(&shown)?;
+            if let (Some(of_lists), Some(Listed { unheard, .. })) = (&of_lists, &listed) {
+                let listed = position(of_lists)?;
+                if let (Some(shown), Some(listed)) = (&newest, &listed) {
+                    is_comparable(shown, listed, unheard)?;
+                }
+                newest = listed;
             }
-            let newest = of_lists.as_ref().unwrap_or(&shown);
-            summary.at = newest.at()?.map(|at| at.to_string());
-            summary.unread = unread(newest)?;
+            summary.at = of_lists.as_ref().unwrap_or(&shown).at()?.map(|at| at.to_string());
+            summary.unread = newest.iter().flat_map(Position::lacking).cloned().map(MissingStatus::from).collect();
             for tree in [Some(&shown), of_lists.as_ref()].into_iter().flatten() {
                 files = files.max(tree.revision()?.map_or(0, |revision| revision.totals.files));
             }
@@ -315,22 +322,17 @@ fn progress(events: &Events, progress: Progress) {
     let _ = events.try_send(Event::Progress(progress));
 }
 
-/// The parts of the Source that a tree was made without.
-fn unread(tree: &Snapshot<'_>) -> Result<Vec<MissingStatus>, AuditError> {
-    let position = tree.position()?.as_deref().and_then(Position::decode);
-    Ok(position.iter().flat_map(Position::lacking).map(MissingStatus::from).collect())
-}
-
 /// Fails unless `listed` holds all that `shown` was made of.
-fn is_comparable(shown: &Snapshot<'_>, listed: &Snapshot<'_>, unheard: &[Unheard]) -> Result<(), AuditError> {
-    let position = |stored: Option<Box<[u8]>>| stored.as_deref().and_then(Position::decode);
-    let (shown, listed) = (position(shown.position()?), position(listed.position()?));
-    let (Some(shown), Some(listed)) = (shown, listed) else { return Ok(()) };
-    if let Some(location) = listed.lacks_beyond(&shown) {
+fn is_comparable(
+    shown: &Position,
+    listed: &Position,
+    unheard: &[(DocumentLocation, String)],
+) -> Result<(), AuditError> {
+    if let Some(location) = listed.lacks_beyond(shown) {
         let why = format!("{location} cannot be read now: it is unknown whether the files that it lists are gone");
         return Err(AuditError::Incomparable(why));
     }
-    if let Some(Unheard { why, .. }) = unheard.iter().find(|it| shown.has_heard(&it.root)) {
+    if let Some((_, why)) = unheard.iter().find(|(root, _)| shown.has_heard(root)) {
         let what = "the tree holds changes that its lists do not, and the Source's changes cannot be read now";
         return Err(AuditError::Incomparable(format!("{what}: {why}")));
     }

@@ -1,16 +1,21 @@
 //! What stays in memory of an entry of a change document.
 
-use super::doubts::resource_digest;
-use crate::document::{Change, Entry, Timestamp};
+use crate::document::{Change, Entry, PackageMember, Timestamp, Uri};
 use std::cmp::Ordering;
+use std::hash::{Hash, Hasher};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// What stays of every entry of a change document: a million entries in 64 MB.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
-    /// Hash of the URI.
+    /// [`resource_digest`] of the URI.
     pub uri: u64,
     /// Digest of the entry.
     pub digest: u64,
+    /// The time that the entry bears, by which it may have happened.
+    pub time: Option<Timestamp>,
+    /// Whether that is its `datetime`, rather than its `lastmod`.
+    is_datetime: bool,
     /// Whether it was not known at the last look.
     pub is_new: bool,
     /// Whether it is a deletion.
@@ -21,52 +26,34 @@ pub struct Mark {
     pub is_distinct: bool,
     /// How the last change of the resource that the journal holds stands to this one.
     pub journaled: Option<Ordering>,
-    time: Timestamp,
-    kind: TimeKind,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TimeKind {
-    Datetime,
-    LastMod,
-    None,
 }
 
 impl Mark {
-    /// The mark of a new entry; no time behind `latest` is believed.
-    pub fn of(entry: &Entry, digest: u64, latest: Timestamp) -> Mark {
+    /// The mark of a new entry; no time behind `latest` is believed. `scratch` is for reuse.
+    pub fn of(entry: &Entry, member: Option<&PackageMember>, latest: Timestamp, scratch: &mut Bytes) -> Mark {
         let possible = |time: Option<Timestamp>| time.filter(|time| *time <= latest);
-        let (time, kind) = match (possible(entry.datetime), possible(entry.lastmod)) {
-            (Some(time), _) => (time, TimeKind::Datetime),
-            (None, Some(time)) => (time, TimeKind::LastMod),
-            (None, None) => (Timestamp { seconds: 0, nanos: 0 }, TimeKind::None),
-        };
+        let datetime = possible(entry.datetime);
         Mark {
             uri: resource_digest(&entry.loc),
-            digest,
+            digest: digest(entry, member, scratch),
+            time: datetime.or_else(|| possible(entry.lastmod)),
+            is_datetime: datetime.is_some(),
             is_new: true,
             is_deletion: entry.change == Some(Change::Deleted),
             is_doubted: false,
             is_distinct: entry.lastmod.is_some() || !entry.hashes.is_empty() || entry.length.is_some(),
             journaled: None,
-            time,
-            kind,
         }
-    }
-
-    /// The time that the entry bears, by which it may have happened.
-    pub fn time(&self) -> Option<Timestamp> {
-        (self.kind != TimeKind::None).then_some(self.time)
     }
 
     /// The entry's `datetime`.
     pub fn datetime(&self) -> Option<Timestamp> {
-        (self.kind == TimeKind::Datetime).then_some(self.time)
+        self.time.filter(|_| self.is_datetime)
     }
 
     /// Its `lastmod`, where it has no `datetime`.
     pub fn lastmod(&self) -> Option<Timestamp> {
-        (self.kind == TimeKind::LastMod).then_some(self.time)
+        self.time.filter(|_| !self.is_datetime)
     }
 
     /// Whether the journal holds this change, or a later one of its resource, where changes are known up to `until`.
@@ -74,8 +61,35 @@ impl Mark {
         match self.journaled {
             Some(Ordering::Equal) => true,
             // What no earlier look can have seen is new, even where a place has settled a later time for another change.
-            Some(Ordering::Greater) => Some(self.time) <= until,
+            Some(Ordering::Greater) => self.time <= until,
             _ => false,
         }
+    }
+}
+
+/// What a resource is known by among those that were asked.
+pub fn resource_digest(uri: &Uri) -> u64 {
+    xxh3_64(uri.as_str().as_bytes())
+}
+
+/// XXH3 over everything that an entry says of its change.
+fn digest(entry: &Entry, member: Option<&PackageMember>, scratch: &mut Bytes) -> u64 {
+    scratch.0.clear();
+    (&entry.loc, entry.change, entry.datetime, entry.lastmod, &entry.hashes, entry.length).hash(scratch);
+    (&entry.media_type, &entry.encoding, &entry.path, member, &entry.links).hash(scratch);
+    scratch.finish()
+}
+
+/// The bytes that values hash.
+#[derive(Default)]
+pub struct Bytes(Vec<u8>);
+
+impl Hasher for Bytes {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn finish(&self) -> u64 {
+        xxh3_64(&self.0)
     }
 }

@@ -3,7 +3,7 @@
 //! A root is a Change List, a Change List Index or a Change List Archive that the Source offers (section 12), or a Change Dump
 //! whose manifests are read (section 13). For each there is one [`ChangeState`], stored with the revision. A look at a root:
 //!
-//! 1. [`ChangeState::wanted`] says which children of an index are asked for; the others count as unread. Those that fail are
+//! 1. [`ChangeState::children`] says which children of an index are asked for; the others count as unread. Those that fail are
 //!    [lost](ChangeState::lacking) and asked for again.
 //! 2. [`ChangeState::read_document`] for each list: a [`ChangeDocument`], which holds a mark of each entry.
 //! 3. [`ChangeState::is_joined_by`]: `false` is a gap, which a new baseline closes. One that it does not close is marked by
@@ -30,18 +30,15 @@
 //! the journal holds, or by undated entries that go on in the order they had. Without `from`, and with nothing seen before, no
 //! gap can be seen.
 
-mod digest;
-mod doubts;
-mod lost;
+mod children;
 mod mark;
 mod order;
 mod reading;
 #[cfg(test)]
 mod tests;
-mod wanted;
 
-pub use doubts::{MOST_ASKED, resource_digest, some};
-pub use lost::{Absent, Asked, Lost};
+pub use children::{Asked, Lost};
+pub use mark::resource_digest;
 pub use reading::{ChangeDocument, DocumentHead, Journal, Visit, is_change};
 
 use crate::document::{Change, Entry, PackageMember, Timestamp};
@@ -49,6 +46,10 @@ use mark::Mark;
 use order::{Frame, Moment, ambiguous, own_times, settle};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet, hash_map};
+use std::hash::{BuildHasher, RandomState};
+
+/// Resources that one look asks whether they are gone.
+pub const MOST_ASKED: usize = 10_000;
 
 /// Digests of undated entries that are kept of all documents of a root but the newest.
 const MOST_OF_ROOT: usize = 100_000;
@@ -57,40 +58,40 @@ const MOST_OF_ROOT: usize = 100_000;
 /// outlast every change that is still to come.
 const CLOCKS_DIFFER: i64 = 24 * 3600;
 
-/// Seconds and nanoseconds since the epoch, as stored.
-type Stored = (i64, u32);
-
 /// Which changes of one root are applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeState {
     /// The time that the baseline speaks for.
-    at: Option<Stored>,
+    at: Option<Timestamp>,
     /// Changes are known up to here.
-    until: Option<Stored>,
+    pub until: Option<Timestamp>,
     /// The latest time that a place alone has settled.
-    by_place: Option<Stored>,
+    by_place: Option<Timestamp>,
     /// See [`Frame::begun`].
     #[serde(default)]
-    begun: Option<Stored>,
+    begun: Option<Timestamp>,
     /// What happened later does not count, where the state of an earlier time is wanted.
     #[serde(default)]
-    ends: Option<Stored>,
+    ends: Option<Timestamp>,
     /// The change documents read, oldest first.
     documents: Vec<DocumentState>,
     /// Those that failed when they were asked for last.
     #[serde(default)]
     lost: Vec<Lost>,
     /// Since when changes may be missing that nothing published contains.
-    pub gap_since: Option<Stored>,
+    pub gap_since: Option<Timestamp>,
 }
 
 /// What was read of one change document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct DocumentState {
     location: String,
+    /// Of its bytes, or of the dump that lists it.
+    #[serde(default)]
+    digest: u64,
     /// Start of its interval.
     #[serde(default)]
-    from: Option<Stored>,
+    from: Option<Timestamp>,
     /// All its entries.
     #[serde(default)]
     prefix: Prefix,
@@ -99,11 +100,11 @@ struct DocumentState {
     #[serde(default)]
     undated: Vec<u64>,
     /// End of its interval, where it is closed.
-    until: Option<Stored>,
+    until: Option<Timestamp>,
     /// `lastmod` of the entry of its index, where that is all it says of the end.
-    listed: Option<Stored>,
+    listed: Option<Timestamp>,
     /// What is not here came later: its Last-Modified, else, where none of its entries bears a time, when it was read.
-    read: Option<Stored>,
+    read: Option<Timestamp>,
     /// Those of its entries, ascending, that are doubtful deletions of resources that have not answered.
     #[serde(default)]
     open_deletions: Vec<u64>,
@@ -169,22 +170,16 @@ pub struct SettledChange {
     pub is_doubtful: bool,
 }
 
-/// The last statement about a resource so far.
-struct Last {
-    change: SettledChange,
-    is_new: bool,
-}
-
 impl ChangeState {
     /// Nothing is known but a baseline that speaks for `at`; `None` where no time is known that it could speak for.
     pub fn since(at: Option<Timestamp>) -> ChangeState {
-        ChangeState { at: at.map(stored), until: at.map(stored), ..ChangeState::default() }
+        ChangeState { at, until: at, ..ChangeState::default() }
     }
 
     /// Other documents of the set hold its changes up to `until`: what begins there goes on from them, though all that it
     /// holds itself is still to be applied.
     pub fn known_until(mut self, until: Option<Timestamp>) -> ChangeState {
-        self.until = self.until.max(until.map(stored));
+        self.until = self.until.max(until);
         self
     }
 
@@ -193,24 +188,18 @@ impl ChangeState {
     pub fn brought_to(&self, is_final: bool) -> Option<Timestamp> {
         let ends = self.ends?;
         let reached = if is_final { ends } else { self.until.map_or(ends, |until| until.min(ends)) };
-        let reached = loaded(reached);
         Some(self.missing_since().map_or(reached, |gap| gap.min(reached)))
     }
 
     /// The same for changes up to `ends` alone, that moment included.
     pub fn up_to(mut self, ends: Timestamp) -> ChangeState {
-        self.ends = Some(stored(ends));
+        self.ends = Some(ends);
         self
-    }
-
-    /// The time up to which changes are known.
-    pub fn until(&self) -> Option<Timestamp> {
-        self.until.map(loaded)
     }
 
     /// A baseline was made that speaks for `at`: what was known of changes stays known.
     pub fn rebased(mut self, at: Option<Timestamp>) -> ChangeState {
-        self.at = self.at.max(at.map(stored));
+        self.at = self.at.max(at);
         self.until = self.until.max(self.at);
         self.forget_covered();
         self
@@ -227,13 +216,13 @@ impl ChangeState {
     /// that is wanted does not count.
     pub fn is_followed_by<'d>(&self, documents: impl Iterator<Item = &'d ChangeDocument>) -> bool {
         let Some(mut reached) = self.until else { return true };
-        let interval = |it: &ChangeDocument| (it.from().map(stored), it.until().map_or((i64::MAX, 0), stored));
-        let mut intervals: Vec<_> = documents.filter(|it| !self.is_beyond(it.from())).map(interval).collect();
+        let is_within = |it: &&ChangeDocument| !self.is_beyond(it.from);
+        let mut intervals: Vec<_> = documents.filter(is_within).map(|it| (it.from, it.until)).collect();
         intervals.sort_unstable();
         !intervals.is_empty()
             && intervals.into_iter().all(|(from, until)| {
                 let goes_on = from.is_some_and(|from| from <= reached);
-                reached = reached.max(until);
+                reached = reached.max(until.unwrap_or(Timestamp { seconds: i64::MAX, nanos: 0 }));
                 goes_on
             })
     }
@@ -245,16 +234,16 @@ impl ChangeState {
 
     /// Whether all changes of a document whose interval begins at `from` happened after the wanted time.
     pub fn is_beyond(&self, from: Option<Timestamp>) -> bool {
-        self.ends.is_some_and(|ends| from.map(stored) > Some(ends))
+        self.ends.is_some_and(|ends| from > Some(ends))
     }
 
     /// Whether a document goes on where the last look ended: it holds an entry that is known, or begins before.
     fn joins(&self, document: &ChangeDocument) -> bool {
-        let is_unknown = || self.document(document.location()).is_none_or(|read| read.prefix.entries == 0);
-        match document.from() {
+        let is_unknown = || self.document(&document.location).is_none_or(|read| read.prefix.entries == 0);
+        match document.from {
             // Nothing is known from any time on that could be missed.
             _ if self.until.is_none() && self.documents.is_empty() => true,
-            Some(from) if Some(stored(from)) <= self.until => true,
+            Some(from) if Some(from) <= self.until => true,
             None if is_unknown() => true,
             _ => document.meets_known,
         }
@@ -264,14 +253,14 @@ impl ChangeState {
     /// ended proves nothing of the time before it.
     pub fn reaches_back_to(&self, at: Option<Timestamp>, documents: &[ChangeDocument], unread: &[String]) -> bool {
         let Some(at) = at else { return true };
-        let is_unread = |location: &String| self.document(location).is_some_and(|read| read.from <= Some(stored(at)));
+        let is_unread = |location: &String| self.document(location).is_some_and(|read| read.from <= Some(at));
         let is_nothing = documents.is_empty() && unread.is_empty();
         is_nothing || documents.iter().any(|it| it.reaches_back_to(at)) || unread.iter().any(is_unread)
     }
 
     /// Whether only a baseline that is newer than the document settles what became of some resource.
     fn is_disordered(&self, document: &ChangeDocument) -> bool {
-        let is_covered = document.written.is_some_and(|written| Some(stored(written)) <= self.at);
+        let is_covered = document.written.is_some_and(|written| Some(written) <= self.at);
         document.is_ambiguous && !is_covered
     }
 
@@ -279,57 +268,55 @@ impl ChangeState {
     /// is the time of the look.
     pub fn settle(&self, mut documents: Vec<ChangeDocument>, unread: &[String], now: Timestamp) -> Settled {
         // The open list last: it holds the newest, and it is the one that goes on growing.
-        documents.sort_by_key(|document| (document.until().is_none(), document.until(), document.from()));
+        documents.sort_by_key(|document| (document.until.is_none(), document.until, document.from));
         let mut state = ChangeState { documents: Vec::with_capacity(documents.len()), ..self.clone() };
         let (unread, lost): (HashSet<&str>, _) = (unread.iter().map(String::as_str).collect(), self.lost_before());
         state.documents.extend(self.documents.iter().filter(|read| unread.contains(read.location.as_str())).cloned());
         let (mut last, mut locations, mut has_found) = (HashMap::new(), Vec::new(), false);
         for (number, document) in documents.into_iter().enumerate() {
-            let location = document.location().to_owned();
             // What an older list says by its places is older than what the next one says so. One that was lost may be the
             // oldest of all.
-            let is_found = lost.contains_key(location.as_str());
+            let is_found = lost.contains_key(document.location.as_str());
             let by_place = state.by_place.filter(|_| !is_found);
-            let (floor, by_place) = (self.floor(&document, by_place), by_place.map(loaded));
-            let frame = Frame { floor, by_place, ..self.frame(&document, now) };
+            let interval = (document.from, document.until);
+            let frame = self.frame(&document.location, interval, document.modified, now);
+            let frame = Frame { floor: self.floor(&document.location, by_place), by_place, ..frame };
             let moments = self.moments(&document, &frame);
             let (_, times) = own_times(&document.marks, &frame);
-            state.reach(document.until(), now);
+            state.reach(document.until, now);
             times.iter().for_each(|time| state.reach(*time, now));
             if frame.is_first_look && self.at.is_none() {
-                state.begun = state.begun.max(times.iter().copied().max().flatten().map(stored));
+                state.begun = state.begun.max(times.iter().copied().max().flatten());
             }
             let new = || document.marks.iter().zip(&moments).filter(|(mark, _)| mark.is_new);
-            let by_place = new().filter_map(|(_, moment)| (*moment)?.by_place.map(stored)).max();
-            state.by_place = state.by_place.max(by_place);
+            state.by_place = state.by_place.max(new().filter_map(|(_, moment)| (*moment)?.by_place).max());
             let is_asked = |(mark, moment): &(&Mark, &Option<Moment>)| {
                 mark.is_deletion && moment.is_some_and(|moment| moment.is_doubtful)
             };
             let asked = new().filter(is_asked).map(|(mark, _)| (mark.uri, mark.digest)).collect();
             note_last(&mut last, number, &document.marks, &moments);
-            let (until, modified) = (document.until(), document.head.modified.map(|time| time.min(now)));
-            let listed = document.head.listed.as_deref().filter(|entry| entry.until.is_none());
             let is_undated = times.iter().all(Option::is_none);
             state.documents.push(DocumentState {
-                location: location.clone(),
-                from: document.from().map(stored),
-                prefix: document.prefix,
                 open_deletions: self.remaining_doubts(&document),
+                location: document.location.clone(),
+                digest: document.digest,
+                from: document.from,
+                prefix: document.prefix,
                 undated: document.undated,
-                until: until.map(stored),
-                listed: listed.and_then(|entry| entry.lastmod).map(stored),
-                read: modified.or(is_undated.then_some(now)).map(stored),
+                until: document.until,
+                listed: document.listed,
+                read: document.modified.map(|time| time.min(now)).or(is_undated.then_some(now)),
                 asked,
             });
             has_found |= is_found;
-            locations.push(location);
+            locations.push(document.location);
         }
         if has_found {
             // Read last, it is not the newest.
             state.documents.sort_by_key(|read| (read.until.is_none(), read.until));
         }
         state.shorten();
-        let changes = last.into_values().filter(|last| last.is_new).map(|last| last.change).collect();
+        let changes = last.into_values().filter_map(|(change, is_new)| is_new.then_some(change)).collect();
         Settled { documents: locations, changes, state }
     }
 
@@ -339,7 +326,7 @@ impl ChangeState {
         let mut moments = settle(&document.marks, frame);
         for (mark, moment) in document.marks.iter().zip(&mut moments) {
             // What is ambiguous the baseline decides: that one is needed has been reported as a gap.
-            let is_wanted = |moment: &Moment| self.ends.is_none_or(|ends| stored(moment.time) <= ends);
+            let is_wanted = |moment: &Moment| self.ends.is_none_or(|ends| moment.time <= ends);
             *moment = moment.filter(is_wanted).filter(|_| !ambiguous.contains(&mark.uri));
             if mark.is_doubted {
                 *moment = moment.map(|it| Moment { is_doubtful: true, ..it }).filter(|_| mark.is_deletion);
@@ -350,7 +337,7 @@ impl ChangeState {
 
     /// The open doubts about a document that this look does not ask about.
     fn remaining_doubts(&self, document: &ChangeDocument) -> Vec<u64> {
-        let open = self.document(document.location()).map_or(&[][..], |read| &read.open_deletions[..]);
+        let open = self.document(&document.location).map_or(&[][..], |read| &read.open_deletions[..]);
         let stays = |mark: &&Mark| !mark.is_doubted && open.binary_search(&mark.digest).is_ok();
         let mut doubts: Vec<u64> = document.marks.iter().filter(stays).map(|mark| mark.digest).collect();
         doubts.sort_unstable();
@@ -360,35 +347,44 @@ impl ChangeState {
 
     /// The open doubts about a document that this look asks about, ascending.
     fn asked_doubts(&self, location: &str) -> Vec<u64> {
-        let open = self.documents.iter().filter(|read| read.is_open()).count();
-        self.document(location).map(|read| doubts::asked(&read.open_deletions, open)).unwrap_or_default()
+        let Some(read) = self.document(location) else { return Vec::new() };
+        let documents = self.documents.iter().filter(|read| read.is_open()).count();
+        let most = MOST_ASKED.div_ceil(documents.max(1));
+        let mut asked = some(read.open_deletions.clone(), most, |digest| *digest);
+        asked.sort_unstable();
+        asked
     }
 
-    fn frame(&self, document: &ChangeDocument, now: Timestamp) -> Frame {
+    fn frame(
+        &self,
+        location: &str,
+        (from, until): (Option<Timestamp>, Option<Timestamp>),
+        modified: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Frame {
         Frame {
-            from: document.from(),
-            until: document.until(),
-            at: self.at.map(loaded),
+            from,
+            until,
+            at: self.at,
             is_first_look: self.documents.is_empty(),
-            is_unread: self.document(document.location()).is_none(),
-            begun: self.begun.map(loaded),
-            floor: self.floor(document, self.by_place),
-            by_place: self.by_place.map(loaded),
-            modified: document.head.modified,
+            is_unread: self.document(location).is_none(),
+            begun: self.begun,
+            floor: self.floor(location, self.by_place),
+            by_place: self.by_place,
+            modified,
             now,
         }
     }
 
-    /// What is new in `document` and bears no time came after this.
-    fn floor(&self, document: &ChangeDocument, by_place: Option<Stored>) -> Option<Timestamp> {
-        let read = self.document(document.location()).and_then(|before| before.read);
-        read.max(self.at).max(by_place).map(loaded)
+    /// What is new in the document at `location` and bears no time came after this.
+    fn floor(&self, location: &str, by_place: Option<Timestamp>) -> Option<Timestamp> {
+        self.document(location).and_then(|before| before.read).max(self.at).max(by_place)
     }
 
     /// Changes up to `time` are known; a time that is yet to come is none.
     fn reach(&mut self, time: Option<Timestamp>, now: Timestamp) {
-        let ends = self.ends.map_or(now, |ends| now.min(loaded(ends)));
-        self.until = self.until.max(time.map(|time| stored(time.min(ends))));
+        let ends = self.ends.map_or(now, |ends| now.min(ends));
+        self.until = self.until.max(time.map(|time| time.min(ends)));
     }
 
     /// Drops what does not change any more: lists that their index will never have asked for again, but for the two newest. Of
@@ -442,6 +438,11 @@ impl ChangeState {
         self.documents.iter().map(|read| read.location.as_str())
     }
 
+    /// Whether any was.
+    pub fn has_read(&self) -> bool {
+        !self.documents.is_empty()
+    }
+
     /// Forgets what was read of the documents: they are read as at a first look.
     pub fn forget_documents(&mut self) {
         self.documents.clear();
@@ -449,22 +450,25 @@ impl ChangeState {
 
     /// Marks that changes after what is known may be missing, unless an earlier mark stands.
     pub fn tear(&mut self, now: Timestamp) {
-        self.gap_since = self.gap_since.or(self.until).or(Some(stored(now)));
+        self.gap_since = self.gap_since.or(self.until).or(Some(now));
     }
 }
 
-/// Notes what a document says last of each resource that it says something new of, or a document before it did.
-fn note_last(last: &mut HashMap<u64, Last>, document: usize, marks: &[Mark], moments: &[Option<Moment>]) {
+/// Notes what a document says last of each resource that it says something new of, or a document before it did; and whether it is new.
+fn note_last(
+    last: &mut HashMap<u64, (SettledChange, bool)>,
+    document: usize,
+    marks: &[Mark],
+    moments: &[Option<Moment>],
+) {
     let counted =
         || marks.iter().zip(moments).enumerate().filter_map(|(place, (mark, it))| Some((place, mark, (*it)?)));
     let new: HashSet<u64> = counted().filter(|(_, mark, _)| mark.is_new).map(|(_, mark, _)| mark.uri).collect();
     let mut here: HashMap<u64, (usize, &Mark, Moment)> = HashMap::new();
-    for (place, mark, moment) in
-        counted().filter(|(_, mark, _)| new.contains(&mark.uri) || last.contains_key(&mark.uri))
-    {
-        let before = here.entry(mark.uri).or_insert((place, mark, moment));
-        if (before.2.in_document, before.2.place) <= (moment.in_document, moment.place) {
-            *before = (place, mark, moment);
+    for it in counted().filter(|(_, mark, _)| new.contains(&mark.uri) || last.contains_key(&mark.uri)) {
+        let before = here.entry(it.1.uri).or_insert(it);
+        if (before.2.in_document, before.2.place) <= (it.2.in_document, it.2.place) {
+            *before = it;
         }
     }
     for (resource, (place, mark, moment)) in here {
@@ -476,26 +480,24 @@ fn note_last(last: &mut HashMap<u64, Last>, document: usize, marks: &[Mark], mom
         let is_doubtful = is_doubtful && mark.is_deletion;
         let change = SettledChange { time, document, place, rank, resource, is_doubtful };
         let order = |it: &SettledChange| (it.time, it.document, it.rank);
-        let is_new = mark.is_new;
         match last.entry(resource) {
-            hash_map::Entry::Vacant(vacant) => _ = vacant.insert(Last { change, is_new }),
-            hash_map::Entry::Occupied(mut occupied) if order(&occupied.get().change) <= order(&change) => {
-                occupied.insert(Last { change, is_new });
-            }
-            hash_map::Entry::Occupied(_) => {}
+            hash_map::Entry::Occupied(known) if order(&known.get().0) > order(&change) => {}
+            entry => _ = entry.insert_entry((change, mark.is_new)),
         }
     }
+}
+
+/// No more of `all` than `most`, others each time: those that stay silent hold up no other.
+pub fn some<T, K: std::hash::Hash>(mut all: Vec<T>, most: usize, key: impl Fn(&T) -> K) -> Vec<T> {
+    if all.len() > most {
+        let random = RandomState::new();
+        all.sort_by_cached_key(|it| random.hash_one(key(it)));
+        all.truncate(most);
+    }
+    all
 }
 
 /// No time behind this is believed where it is `now`.
 pub fn latest_believed(now: Timestamp) -> Timestamp {
     Timestamp { seconds: now.seconds.saturating_add(CLOCKS_DIFFER), ..now }
-}
-
-fn stored(time: Timestamp) -> Stored {
-    (time.seconds, time.nanos)
-}
-
-fn loaded((seconds, nanos): Stored) -> Timestamp {
-    Timestamp { seconds, nanos }
 }

@@ -155,10 +155,10 @@ pub fn settle(marks: &[Mark], frame: &Frame) -> Vec<Option<Moment>> {
     // with a time can come to be mistaken for an earlier one.
     let is_timeless = times.iter().all(Option::is_none);
     // Taken for earlier than it was it would be undone by a list that was drawn up in the same second before it.
-    let written = frame.written_by().map_or(frame.now, |end| frame.now.min(earlier(end, marks.len() as u32)));
+    let written = frame.written_by().map_or(frame.now, |end| frame.now.min(later(end, -(marks.len() as i64))));
     let now = written.max(frame.floor.unwrap_or(written));
     // Behind the end of the document nothing in it has happened: then they lie at its end, one before the other.
-    let last = frame.until.map(|until| earlier(until, marks.len() as u32));
+    let last = frame.until.map(|until| later(until, -(marks.len() as i64)));
     let floors = [Some(last.map_or(now, |last| now.min(last))).filter(|_| is_timeless), frame.floor];
     let mut before = frame.from;
     // The latest time that something up to there bears.
@@ -182,7 +182,7 @@ pub fn settle(marks: &[Mark], frame: &Frame) -> Vec<Option<Moment>> {
             None => {
                 // An end that is yet to come, or a clock that runs ahead, means nothing.
                 let right_before =
-                    following[place].map(|(next, away)| earlier(next, away)).filter(|time| *time <= written);
+                    following[place].map(|(next, away)| later(next, -away)).filter(|time| *time <= written);
                 let next: Option<Timestamp> = following[place].map(|(next, _)| next);
                 let is_older = next.is_some_and(|next| frame.is_unread && frame.is_in_baseline(next))
                     || [frame.until, frame.written_by()].into_iter().flatten().any(|end| frame.is_in_baseline(end));
@@ -209,7 +209,7 @@ fn raise(moments: &mut [Option<Moment>], reached: Timestamp) {
     raised.sort_by_key(|moment| (moment.time, moment.place));
     let mut before = reached;
     for moment in raised {
-        before = successor(before);
+        before = later(before, 1);
         (moment.time, moment.by_place) = (before, Some(before));
     }
 }
@@ -222,27 +222,16 @@ fn between(
     now: Timestamp,
 ) -> Timestamp {
     let is_before_next = |time: &Timestamp| next.is_none_or(|next| *time <= next);
-    let behind = floors.into_iter().flatten().map(|floor| successor(before.map_or(floor, |before| before.max(floor))));
-    let wanted = behind.chain(before.map(successor)).find(is_before_next);
+    let behind = floors.into_iter().flatten().map(|floor| later(before.map_or(floor, |before| before.max(floor)), 1));
+    let wanted = behind.chain(before.map(|before| later(before, 1))).find(is_before_next);
     wanted.or(next).unwrap_or(now)
 }
 
-/// So many nanoseconds before `time`.
-fn earlier(time: Timestamp, nanos: u32) -> Timestamp {
-    match time.nanos.checked_sub(nanos) {
-        Some(nanos) => Timestamp { nanos, ..time },
-        None => Timestamp {
-            seconds: time.seconds.saturating_sub(1),
-            nanos: (time.nanos + 1_000_000_000).saturating_sub(nanos),
-        },
-    }
-}
-
-fn successor(time: Timestamp) -> Timestamp {
-    match time.nanos {
-        999_999_999 => Timestamp { seconds: time.seconds.saturating_add(1), nanos: 0 },
-        nanos => Timestamp { seconds: time.seconds, nanos: nanos + 1 },
-    }
+/// So many nanoseconds after `time`.
+fn later(time: Timestamp, nanos: i64) -> Timestamp {
+    let sum = i64::from(time.nanos) + nanos;
+    let seconds = time.seconds.saturating_add(sum.div_euclid(1_000_000_000));
+    Timestamp { seconds, nanos: sum.rem_euclid(1_000_000_000) as u32 }
 }
 
 /// Resources whose statements have no order, so that it is unknown what became of them: hashes of their URIs.

@@ -1,7 +1,6 @@
 //! Reading one change document: a mark of each entry stays in memory; at the end it is known which entries are new.
 
-use super::digest::digest;
-use super::mark::Mark;
+use super::mark::{Bytes, Mark};
 use super::order::{ambiguous, own_times};
 use super::{ChangeState, Prefix, latest_believed};
 use crate::catalog::CatalogError;
@@ -27,6 +26,8 @@ pub type Visit<'v, E> = &'v mut dyn FnMut(&Entry, Option<&PackageMember>) -> Res
 pub struct DocumentHead {
     /// Where it was asked for.
     pub location: String,
+    /// Of its bytes, or of the dump that lists it.
+    pub digest: u64,
     /// What stands before its first entry, or more.
     pub header: Header,
     /// What an index says of it.
@@ -38,9 +39,18 @@ pub struct DocumentHead {
 /// A change document that was read, with a mark of each entry.
 #[derive(Debug)]
 pub struct ChangeDocument {
-    pub(super) head: DocumentHead,
-    /// No time behind this is believed.
-    latest: Timestamp,
+    /// Where it was asked for.
+    pub location: String,
+    /// Of its bytes, or of the dump that lists it.
+    pub digest: u64,
+    /// Start of its interval, by its own account, else by that of its index.
+    pub from: Option<Timestamp>,
+    /// End of its interval.
+    pub until: Option<Timestamp>,
+    /// `lastmod` of the entry of its index, where that is all it says of the end.
+    pub(super) listed: Option<Timestamp>,
+    /// `Last-Modified` of the response.
+    pub(super) modified: Option<Timestamp>,
     /// Every entry, in document order.
     pub(super) marks: Vec<Mark>,
     /// All entries.
@@ -56,38 +66,15 @@ pub struct ChangeDocument {
 }
 
 impl ChangeDocument {
-    /// Where it was asked for.
-    pub fn location(&self) -> &str {
-        &self.head.location
-    }
-
-    /// Start of its interval, by its own account, else by that of its index.
-    pub fn from(&self) -> Option<Timestamp> {
-        self.head.from(self.latest)
-    }
-
-    /// End of its interval. Where it says anything of its interval itself, an index above is not asked: it may be older.
-    pub fn until(&self) -> Option<Timestamp> {
-        let DocumentHead { header, listed, .. } = &self.head;
-        let is_silent = header.from.is_none() && header.until.is_none();
-        header.until.or(listed.as_deref().filter(|_| is_silent).and_then(|entry| entry.until))
-    }
-
-    /// Its bytes are those of the last look: it goes on from there.
-    pub fn unchanged(self) -> ChangeDocument {
-        ChangeDocument { meets_known: true, ..self }
-    }
-
     /// Whether it holds all changes since `time`, by what can be seen.
     pub(super) fn reaches_back_to(&self, time: Timestamp) -> bool {
         let is_before = |mark: &Mark| mark.datetime().is_some_and(|datetime| datetime <= time);
-        self.from().is_none_or(|from| from <= time) || self.marks.iter().any(is_before)
+        self.from.is_none_or(|from| from <= time) || self.marks.iter().any(is_before)
     }
 
     /// Whether it reaches beyond `time`: what it lacks of earlier changes will not be published any more.
-    pub fn tells_beyond(&self, time: Timestamp) -> bool {
-        self.until().max(self.from()) >= Some(time)
-            || self.marks.iter().any(|mark| mark.time().is_some_and(|own| own > time))
+    pub fn reaches_beyond(&self, time: Timestamp) -> bool {
+        self.until.max(self.from) >= Some(time) || self.marks.iter().any(|mark| mark.time > Some(time))
     }
 }
 
@@ -98,99 +85,10 @@ impl DocumentHead {
     }
 }
 
-/// A change document while it is read.
-struct Reading<'k> {
-    state: &'k ChangeState,
-    document: ChangeDocument,
-    /// What the last look saw of it; its entries are known without the journal as long as they may be these.
-    before: Prefix,
-    hash: Xxh3,
-    /// Doubtful deletions that count as new although they are known, ascending.
-    doubts: Vec<u64>,
-    /// Whether the document does not begin with the entries of the last look.
-    is_other: bool,
-    scratch: Vec<u8>,
-}
-
-impl Reading<'_> {
-    fn new(state: &ChangeState, head: DocumentHead, now: Timestamp, before: Prefix) -> Reading<'_> {
-        let doubts = state.asked_doubts(&head.location);
-        let document = ChangeDocument {
-            head,
-            latest: latest_believed(now),
-            marks: Vec::new(),
-            prefix: Prefix::default(),
-            undated: Vec::new(),
-            meets_known: false,
-            is_ambiguous: false,
-            written: None,
-        };
-        let (hash, scratch) = (Xxh3::new(), Vec::new());
-        Reading { state, document, before, hash, doubts, is_other: false, scratch }
-    }
-
-    /// Takes the next entry. One that points to a document of a known capability is no change and is passed over.
-    fn see(&mut self, entry: &Entry, member: Option<&PackageMember>, journal: Journal<'_>) -> Result<(), CatalogError> {
-        if self.is_other || !is_change(entry) {
-            return Ok(());
-        }
-        let document = &mut self.document;
-        let digest = digest(entry, member, &mut self.scratch);
-        let mut mark = Mark::of(entry, digest, document.latest);
-        mark.is_doubted = self.doubts.binary_search(&digest).is_ok();
-        let seen = document.marks.len() as u64;
-        if let Some(time) = mark.time().filter(|_| seen >= self.before.entries) {
-            mark.journaled = journal(entry, member, time)?;
-        }
-        document.marks.push(mark);
-        self.hash.update(&digest.to_le_bytes());
-        if seen + 1 == self.before.entries {
-            self.is_other = self.hash.digest() != self.before.hash;
-        }
-        Ok(())
-    }
-
-    /// Whether the document begins with the entries of the last look.
-    fn begins_as_before(&self) -> bool {
-        !self.is_other && self.document.marks.len() as u64 >= self.before.entries
-    }
-
-    /// Ends the document; `header` is all that stands below its root, `undated` what the last look kept of its undated entries.
-    fn end(self, header: Header, now: Timestamp, undated: &[u64]) -> ChangeDocument {
-        let Reading { state, mut document, before, hash, .. } = self;
-        document.head.header = header;
-        document.prefix = Prefix { entries: document.marks.len() as u64, hash: hash.digest() };
-        let frame = state.frame(&document, now);
-        let (_, times) = own_times(&document.marks, &frame);
-        let all: Vec<u64> =
-            document.marks.iter().zip(&times).filter(|(_, time)| time.is_none()).map(|(mark, _)| mark.digest).collect();
-        // Behind the entries of the last look everything is new that the journal does not hold.
-        let repeated = if before.entries > 0 { 0 } else { overlap(undated, &all) };
-        let (mut rank, mut is_distinct) = (0, false);
-        for (place, (mark, time)) in document.marks.iter_mut().zip(&times).enumerate() {
-            rank += usize::from(time.is_none());
-            let is_repeated = (place as u64) < before.entries || time.is_none() && rank <= repeated;
-            is_distinct |= is_repeated && (time.is_some() || mark.is_distinct);
-            let is_known = is_repeated || time.is_some() && mark.is_applied(state.until());
-            mark.is_new = mark.is_doubted || !is_known;
-        }
-        let was_seen = |mark: &Mark| {
-            let is_applied = mark.journaled == Some(Ordering::Equal);
-            mark.datetime().or(mark.time().filter(|_| is_applied)).is_some_and(|time| Some(time) <= state.until())
-        };
-        let is_no_accident = is_distinct || before.entries.max(repeated as u64) >= NO_ACCIDENT;
-        document.meets_known = is_no_accident || document.marks.iter().any(was_seen);
-        document.is_ambiguous = !ambiguous(&document.marks, &frame).is_empty();
-        document.written = frame.written_by().or(times.into_iter().flatten().max());
-        document.undated = all[all.len().saturating_sub(MOST_UNDATED)..].to_vec();
-        document
-    }
-}
-
 /// How many entries `now` begins with that were there `before`, of which these are the last.
 fn overlap(before: &[u64], now: &[u64]) -> usize {
-    // What stood before them did not stay: `now` may begin with that.
     if before.len() == MOST_UNDATED {
+        // What stood before them did not stay: `now` may begin with that.
         if let Some(place) = now.windows(before.len()).rposition(|window| window == before) {
             return place + before.len();
         }
@@ -201,25 +99,94 @@ fn overlap(before: &[u64], now: &[u64]) -> usize {
 
 impl ChangeState {
     /// Reads a document. `read` goes through its entries, twice where the document does not begin as it did at the last look, and
-    /// returns its whole header; `now` is the time of the look.
+    /// returns its whole header; `now` is the time of the look. An entry that points to a document of a known capability is passed over.
     pub fn read_document<E: From<CatalogError>>(
         &self,
-        head: DocumentHead,
+        mut head: DocumentHead,
         now: Timestamp,
         journal: Journal<'_>,
         read: &mut dyn FnMut(Visit<'_, E>) -> Result<Header, E>,
     ) -> Result<ChangeDocument, E> {
+        let latest = latest_believed(now);
         // One that begins behind all that is known is another document in the old one's place.
-        let is_another = head.from(latest_believed(now)) > self.until() && self.until.is_some();
+        let is_another = head.from(latest) > self.until && self.until.is_some();
         let known = self.document(&head.location).filter(|_| !is_another);
-        let (before, undated) = known.map_or((Prefix::default(), &[][..]), |it| (it.prefix, &it.undated[..]));
-        let mut reading = Reading::new(self, head.clone(), now, before);
-        let mut header = read(&mut |entry, member| Ok(reading.see(entry, member, journal)?))?;
-        if !reading.begins_as_before() {
-            reading = Reading::new(self, head, now, Prefix::default());
-            header = read(&mut |entry, member| Ok(reading.see(entry, member, journal)?))?;
+        // The entries of the last look are known without the journal as long as they may be these.
+        let (mut before, undated) = known.map_or((Prefix::default(), &[][..]), |it| (it.prefix, &it.undated[..]));
+        let (doubts, mut scratch) = (self.asked_doubts(&head.location), Bytes::default());
+        loop {
+            let (mut marks, mut hash, mut is_other) = (Vec::new(), Xxh3::new(), false);
+            head.header = read(&mut |entry, member| {
+                if is_other || !is_change(entry) {
+                    return Ok(());
+                }
+                let mut mark = Mark::of(entry, member, latest, &mut scratch);
+                mark.is_doubted = doubts.binary_search(&mark.digest).is_ok();
+                let seen = marks.len() as u64;
+                if let Some(time) = mark.time.filter(|_| seen >= before.entries) {
+                    mark.journaled = journal(entry, member, time)?;
+                }
+                marks.push(mark);
+                hash.update(&mark.digest.to_le_bytes());
+                is_other = seen + 1 == before.entries && hash.digest() != before.hash;
+                Ok(())
+            })?;
+            let prefix = Prefix { entries: marks.len() as u64, hash: hash.digest() };
+            if !is_other && prefix.entries >= before.entries {
+                return Ok(self.judged(head, marks, prefix, (before, undated), now));
+            }
+            before = Prefix::default();
         }
-        Ok(reading.end(header, now, undated))
+    }
+
+    /// The document of these entries. The last look saw the first of them as `before`, and kept what was `undated`.
+    fn judged(
+        &self,
+        head: DocumentHead,
+        mut marks: Vec<Mark>,
+        prefix: Prefix,
+        (before, undated): (Prefix, &[u64]),
+        now: Timestamp,
+    ) -> ChangeDocument {
+        let from = head.from(latest_believed(now));
+        let DocumentHead { location, digest, header, listed, modified } = head;
+        // Where it says anything of its interval itself, an index above is not asked: it may be older.
+        let is_silent = header.from.is_none() && header.until.is_none();
+        let until = header.until.or(listed.as_deref().filter(|_| is_silent).and_then(|entry| entry.until));
+        let frame = self.frame(&location, (from, until), modified, now);
+        let (_, times) = own_times(&marks, &frame);
+        let all: Vec<u64> =
+            marks.iter().zip(&times).filter(|(_, time)| time.is_none()).map(|(mark, _)| mark.digest).collect();
+        // Behind the entries of the last look everything is new that the journal does not hold.
+        let repeated = if before.entries > 0 { 0 } else { overlap(undated, &all) };
+        let (mut rank, mut is_distinct) = (0, false);
+        for (place, (mark, time)) in marks.iter_mut().zip(&times).enumerate() {
+            rank += usize::from(time.is_none());
+            let is_repeated = (place as u64) < before.entries || time.is_none() && rank <= repeated;
+            is_distinct |= is_repeated && (time.is_some() || mark.is_distinct);
+            let is_known = is_repeated || time.is_some() && mark.is_applied(self.until);
+            mark.is_new = mark.is_doubted || !is_known;
+        }
+        let was_seen = |mark: &Mark| {
+            let is_applied = mark.journaled == Some(Ordering::Equal);
+            mark.datetime().or(mark.time.filter(|_| is_applied)).is_some_and(|time| Some(time) <= self.until)
+        };
+        let is_same = self.document(&location).is_some_and(|read| read.digest == digest);
+        let is_no_accident = is_distinct || before.entries.max(repeated as u64) >= NO_ACCIDENT;
+        ChangeDocument {
+            location,
+            digest,
+            from,
+            until,
+            listed: listed.filter(|entry| entry.until.is_none()).and_then(|entry| entry.lastmod),
+            modified,
+            prefix,
+            undated: all[all.len().saturating_sub(MOST_UNDATED)..].to_vec(),
+            meets_known: is_same || is_no_accident || marks.iter().any(was_seen),
+            is_ambiguous: !ambiguous(&marks, &frame).is_empty(),
+            written: frame.written_by().or(times.into_iter().flatten().max()),
+            marks,
+        }
     }
 }
 

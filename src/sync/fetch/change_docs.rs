@@ -1,74 +1,43 @@
 //! Incremental synchronization: what the change documents of the sets say that is new.
 
-use super::new_changes::NewChanges;
-use super::read_changes::{Origin, ReadChanges, read_document};
+use super::new_changes::{NewChanges, Origin, ReadChanges};
 use crate::catalog::SetId;
-use crate::document::{Capability, Entry, Header, Timestamp, Uri};
+use crate::document::{Capability, Entry, Header, Timestamp};
 use crate::platform::error_chain::chain;
-use crate::source::crawl::{Asking, Child, EVERYTHING, Leaf, crawl};
-use crate::source::http::{Client, Request};
+use crate::source::crawl::{Asking, Child, Crawled, EVERYTHING, Leaf, crawl};
 use crate::source::{DocumentLocation, Missing};
-use crate::sync::changes::{Absent, Asked, ChangeDocument, ChangeState, DocumentHead, resource_digest, some};
-use crate::sync::documents::{FollowedSet, Purpose, followed};
+use crate::sync::changes::{Asked, ChangeState, DocumentHead, resource_digest, some};
+use crate::sync::documents::{FollowedSet, change_roots};
+use crate::sync::scheduler::jitter;
 use crate::sync::state::Position;
-use crate::sync::{Outcome, Progressing, Scope, Step, SyncError, Synchronizer, Unheard};
-use futures_util::{FutureExt, StreamExt, stream};
-use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Scope, SyncError, Synchronizer};
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 use tokio::time::Instant;
 
-/// Resources asked at once whether they are gone.
-const ASKED_AT_ONCE: usize = 8;
-
-/// How long a resource has to say whether it is gone.
-const ANSWER_DUE: Duration = Duration::from_secs(30);
-
-/// What resources have answered that were asked whether they are gone, by their digests.
+/// What was chosen of an index.
 #[derive(Debug, Default)]
-struct Answers {
-    gone: HashSet<u64>,
-    unanswered: HashSet<u64>,
-}
-
-/// What was left out of an index.
-#[derive(Debug, Default)]
-struct Left {
-    locations: Vec<String>,
-    /// The one that ended last.
+struct Chosen {
+    asked: Asked,
+    /// What was left out because it holds nothing new.
+    unread: Vec<String>,
+    /// The one of these that ended last.
     newest: Option<Entry>,
+    /// Whether something was left out because it begins after the time that is wanted.
+    is_beyond: bool,
 }
 
-impl Left {
-    fn note(&mut self, entry: &Entry) {
+impl Chosen {
+    fn leave(&mut self, entry: &Entry) {
         let end = |entry: &Entry| entry.until.or(entry.lastmod);
         if self.newest.as_ref().is_none_or(|newest| end(newest) <= end(entry)) {
             self.newest = Some(entry.clone());
         }
-        self.locations.push(entry.loc.as_str().to_owned());
+        self.unread.push(entry.loc.as_str().to_owned());
     }
 }
 
 impl Synchronizer {
-    /// Follows the changes of a tree whose lists, read a moment ago, are of no use.
-    pub(in crate::sync) async fn advance_without_lists(
-        &mut self,
-        scope: &Scope,
-        progress: &Progressing,
-    ) -> Result<Option<Outcome>, SyncError> {
-        (self.lacks_packages, self.is_stale) = (true, true);
-        let Some(mut position) = self.position()? else { return Ok(Some(Outcome::Unchanged)) };
-        let source = self.source(true).await?.0;
-        let sets = followed(&source, &mut Position::numbers(Some(&position)));
-        position.follow(&sets);
-        // What was due has just been asked for, so it is due no more.
-        let scope = if *scope == Scope::Due { &Scope::Everything } else { scope };
-        let changes = self.read_changes(&sets, &position, scope, progress).await?;
-        let step = Step { source, sets, is_first_tree: false, decides_again: false, position };
-        self.advance(step, changes, progress).await
-    }
-
     /// Fetches the change documents of `sets` that `scope` asks for. One that fails or cannot be read is left for later: it
     /// never keeps another from being read. Why the first of these failed is in `unfollowed`.
     pub(in crate::sync) async fn read_changes(
@@ -76,88 +45,163 @@ impl Synchronizer {
         sets: &[FollowedSet],
         position: &Position,
         scope: &Scope,
-        progress: &Progressing,
     ) -> Result<Vec<ReadChanges>, SyncError> {
         let mut read = Vec::new();
         self.unfollowed = None;
         self.unheard.clear();
-        for set in sets {
-            let (purpose, roots) = set.incremental();
-            for root in roots {
-                if !scope.wants(root, &self.schedule) {
+        for (set, root) in change_roots(sets) {
+            if !scope.wants(root, &self.schedule) {
+                continue;
+            }
+            let known = position.known(set.id, root);
+            let cause = match self.read_root_and_archives(set, root, &known, scope).await {
+                Ok(it) => {
+                    read.push(it);
                     continue;
                 }
-                let known = position.known(set.id, root);
-                let it = match purpose {
-                    Purpose::ChangeDump => self.read_change_dump(set.id, root, &known, scope, progress).await,
-                    _ => self.read_root(set.id, (root, roots), &known, scope, progress).await,
-                };
-                match it {
-                    Ok(mut it) => {
-                        self.close_gap(set, &mut it, &known, progress).await?;
-                        read.push(it);
-                    }
-                    Err(cause) if cause.is_gone() => {
-                        tracing::warn!("changes can no longer be read: {}", chain(&cause));
-                        self.unheard.push(Unheard { root: root.clone(), why: chain(&cause) });
-                        read.extend(ReadChanges::gone(set.id, root, &known));
-                        self.is_stale = true;
-                    }
-                    // What never was a list is none that fails: the schedule asks again, and status names it.
-                    Err(SyncError::Source(cause)) if cause.is_no_list() && known.locations().next().is_none() => {
-                        tracing::warn!("changes are not read: {}", chain(&cause));
-                        self.unheard.push(Unheard { root: root.clone(), why: chain(&cause) });
-                    }
-                    Err(
-                        cause @ (SyncError::Source(_)
-                        | SyncError::Document { .. }
-                        | SyncError::Package(_)
-                        | SyncError::Worker(_)),
-                    ) => {
-                        tracing::warn!("changes cannot be read now: {}", chain(&cause));
-                        self.unheard.push(Unheard { root: root.clone(), why: chain(&cause) });
-                        self.schedule.failed(root, chain(&cause), crate::sync::scheduler::jitter(), Instant::now());
-                        self.lacks_packages |= matches!(purpose, Purpose::ChangeDump);
-                        self.unfollowed.get_or_insert(cause);
-                    }
-                    Err(cause) => return Err(cause),
-                }
+                Err(cause @ SyncError::Catalog(_)) => return Err(cause),
+                Err(cause) => cause,
+            };
+            tracing::warn!("changes cannot be read: {}", chain(&cause));
+            self.unheard.push((root.clone(), chain(&cause)));
+            if cause.is_gone() {
+                read.extend(ReadChanges::gone(set.id, root, &known));
+                self.is_stale = true;
+                continue;
+            }
+            // What never was a list is none that fails: the schedule asks again, and status names it.
+            let never_was = |cause: &SyncError| matches!(cause, SyncError::Source(cause) if cause.is_no_list());
+            if known.has_read() || !never_was(&cause) {
+                self.schedule.failed(root, chain(&cause), jitter(), Instant::now());
+                self.lacks_packages |= set.are_packed;
+                self.unfollowed.get_or_insert(cause);
             }
         }
         Ok(read)
     }
 
-    /// Notes that something below `root` fails or cannot be read, where `why` says so; so it was `before` times in a row.
-    pub(in crate::sync) fn note_failed(&mut self, root: &DocumentLocation, why: Option<String>, before: u32) {
+    /// Notes that something below `root` fails or cannot be read, where `why` says so.
+    pub(in crate::sync) fn note_failed(&mut self, root: &DocumentLocation, why: Option<String>) {
         if let Some(why) = why {
             tracing::warn!("some changes cannot be read now: {why}");
-            self.unheard.push(Unheard { root: root.clone(), why: why.clone() });
-            self.schedule.failed_in_part(root, (why, before), crate::sync::scheduler::jitter(), Instant::now());
+            self.unheard.push((root.clone(), why.clone()));
+            self.schedule.failed_in_part(root, why, jitter(), Instant::now());
         }
     }
 
-    /// Reads `root`, one of the `roots` of its set, or an archive of theirs.
-    pub(in crate::sync) async fn read_root(
+    /// What a root of the change documents of `set` says that may be new. Where it does not go on from what is known, what archives hold
+    /// of the time between is read too.
+    pub(in crate::sync) async fn read_root_and_archives(
         &mut self,
-        set: SetId,
-        (root, roots): (&DocumentLocation, &[DocumentLocation]),
+        set: &FollowedSet,
+        root: &DocumentLocation,
         known: &ChangeState,
         scope: &Scope,
-        progress: &Progressing,
     ) -> Result<ReadChanges, SyncError> {
-        let left = Mutex::new(Left::default());
-        let is_beyond = AtomicBool::new(false);
-        let (wanted, asked) = (known.wanted(), Mutex::new(Vec::new()));
+        let mut read = match self.read_root(set, root, known, scope).await {
+            // Of an earlier time the archives may have all of it.
+            Err(cause) if cause.is_gone() && known.is_of_the_past() => {
+                tracing::warn!("the changes are no longer published: {}", chain(&cause));
+                self.is_stale = true;
+                ReadChanges { is_torn: true, ..ReadChanges::new(set.id, root) }
+            }
+            read => read?,
+        };
+        self.close_gap(set, &mut read, known).await?;
+        Ok(read)
+    }
+
+    /// Where `read` does not go on from what is known: adds to it what the archives of `set`, and those that its documents name,
+    /// hold of the time between. What does not close the gap is left; only where an earlier time is wanted
+    /// it is applied all the same, and the gap stays marked.
+    pub(in crate::sync) async fn close_gap(
+        &mut self,
+        set: &FollowedSet,
+        read: &mut ReadChanges,
+        known: &ChangeState,
+    ) -> Result<(), SyncError> {
+        if read.goes_on(known) {
+            return Ok(());
+        }
+        let archives: Vec<_> = set.earlier_changes.iter().chain(&read.archives).cloned().collect();
+        let (mut earlier, mut replaced) = (Vec::new(), HashSet::new());
+        let mut met = HashSet::from([read.root.clone()]);
+        for archive in archives {
+            if !met.insert(archive.clone()) {
+                continue;
+            }
+            let archived = match self.read_root(set, &archive, known, &Scope::Everything).await {
+                // The tree of an earlier time is whole or not at all.
+                Err(cause) if known.is_of_the_past() && !cause.is_gone() => return Err(cause),
+                Err(cause @ (SyncError::Source(_) | SyncError::Document { .. } | SyncError::Package(_))) => {
+                    tracing::warn!("the archive {archive} cannot be read now: {}", chain(&cause));
+                    continue;
+                }
+                archived => archived?,
+            };
+            // Fetched again with other bytes: the places of its entries are those of the later ones.
+            let is_other = |location: &String, later: &Origin| match (read.origins.get(location), later) {
+                (Some(Origin::List(before)), Origin::List(later)) => before.digest != later.digest,
+                _ => false,
+            };
+            let others = archived.origins.iter().filter(|(location, later)| is_other(location, later));
+            replaced.extend(others.map(|(location, _)| location.clone()));
+            read.is_beyond |= archived.is_beyond;
+            read.origins.extend(archived.origins);
+            earlier.extend(archived.documents);
+        }
+        for place in (0..earlier.len()).rev() {
+            let Some(before) = read.documents.iter_mut().find(|it| it.location == earlier[place].location) else {
+                continue;
+            };
+            let archived = earlier.remove(place);
+            if replaced.contains(&archived.location) {
+                *before = archived;
+            }
+        }
+        let is_closed = known.is_followed_by(earlier.iter().chain(&read.documents));
+        if is_closed || known.is_of_the_past() {
+            if !earlier.is_empty() {
+                tracing::info!(set = %set.name, documents = earlier.len(), "the changes in between are read from archives");
+            }
+            read.is_torn = !is_closed;
+            read.documents.extend(earlier);
+        }
+        Ok(())
+    }
+
+    /// Reads `root`, one of the change documents of `set`, or an archive of theirs.
+    async fn read_root(
+        &mut self,
+        set: &FollowedSet,
+        root: &DocumentLocation,
+        known: &ChangeState,
+        scope: &Scope,
+    ) -> Result<ReadChanges, SyncError> {
+        match set.are_packed {
+            true => self.read_change_dump(set.id, root, known, scope).await,
+            false => self.read_change_lists(set, root, known, scope).await,
+        }
+    }
+
+    async fn read_change_lists(
+        &mut self,
+        set: &FollowedSet,
+        root: &DocumentLocation,
+        known: &ChangeState,
+        scope: &Scope,
+    ) -> Result<ReadChanges, SyncError> {
+        let (children, chosen) = (known.children(), Mutex::new(Chosen::default()));
         let choice = |_: &Header, entry: &Entry| {
-            if wanted.contains(entry) || matches!(scope, Scope::Announced(_)) && scope.names(&entry.loc) {
-                asked.lock().unwrap_or_else(PoisonError::into_inner).push(Asked::from(entry));
+            let mut chosen = chosen.lock().unwrap_or_else(PoisonError::into_inner);
+            if children.wants(entry) || matches!(scope, Scope::Announced(_)) && scope.names(&entry.loc) {
+                chosen.asked.entries.push(entry.clone());
                 return Child::Ask;
             }
-            if known.is_beyond(entry.from) {
-                is_beyond.store(true, Ordering::Relaxed);
-                return Child::Leave;
+            match known.is_beyond(entry.from) {
+                true => chosen.is_beyond = true,
+                false => chosen.leave(entry),
             }
-            left.lock().unwrap_or_else(PoisonError::into_inner).note(entry);
             Child::Leave
         };
         // The schedule asks again: no requester of a refresh waits for a server that fails. But the tree of an
@@ -166,88 +210,81 @@ impl Synchronizer {
         let is_patient = needs_all && self.catalog.revision()?.is_none();
         let past_caches = scope.is_past_caches();
         let asking = Asking { choice: &choice, tolerates_failure: !needs_all, past_caches, is_patient, ..EVERYTHING };
-        let failures = self.schedule.failures(root);
-        let walked = self.walk(root, asking, progress).await?;
-        let is_incomplete = !walked.missing.is_empty();
-        let (mut leaves, mut failed) = (walked.leaves, walked.failed);
-        let locations = |missing: Vec<Missing>| missing.into_iter().map(|it| it.location.to_string());
-        let mut gone: HashSet<String> = locations(walked.missing).collect();
+        let mut walked = self.walk(root, asking).await?;
+        let mut read = ReadChanges::new(set.id, root);
+        read.is_torn = needs_all && !walked.missing.is_empty();
+        let is_alone = walked.indexes.is_empty();
         // A closed list leads on by its index (section 12.1).
-        let closed = leaves.iter().find(|leaf| walked.indexes.is_empty() && leaf.header.until.is_some());
+        let closed = walked.leaves.iter().find(|leaf| is_alone && leaf.header.until.is_some());
         let index = closed.and_then(|leaf| leaf.header.link("index")).map(|index| DocumentLocation::Uri(index.clone()));
-        if let Some(index) = index.filter(|index| !roots.contains(index)) {
+        if let Some(index) = index.filter(|index| !set.changes.contains(index)) {
             // Fetched again, the root would be another document where its end is the time of the request.
-            let others = |header: &Header, entry: &Entry| match DocumentLocation::Uri(entry.loc.clone()) == *root {
+            let others = |header: &Header, entry: &Entry| match Some(&entry.loc) == root.uri() {
                 true => Child::Leave,
                 false => choice(header, entry),
             };
-            let asking = Asking { choice: &others, ..asking };
-            match crawl(&self.client, &self.spool, &index, self.config.limits, asking, &|_| ()).await {
-                Ok(above) => {
-                    let is_new = |leaf: &Leaf| leaf.document.location != *root;
-                    leaves.extend(above.leaves.into_iter().filter(is_new));
-                    failed.extend(above.failed);
-                    gone.extend(locations(above.missing));
-                }
-                Err(cause) if needs_all && !cause.is_gone() => return Err(cause.into()),
-                Err(cause) => tracing::warn!("a closed list leads to an index that cannot be read: {}", chain(&cause)),
-            }
+            let above = self.lead_on(&index, Asking { choice: &others, ..asking }).await?;
+            walked.leaves.extend(above.leaves.into_iter().filter(|leaf| leaf.document.location != *root));
+            walked.failed.extend(above.failed);
+            walked.missing.extend(above.missing);
         }
-        let left = std::mem::take(&mut *left.lock().unwrap_or_else(PoisonError::into_inner));
-        let Left { locations: mut unread, newest } = left;
-        if let Some(newest) = newest.filter(|_| leaves.is_empty()) {
+        let newest = chosen.lock().unwrap_or_else(PoisonError::into_inner).newest.take();
+        let newest = newest.filter(|_| walked.leaves.is_empty());
+        if let Some(newest) = &newest {
             // Nothing was read yet, and all that is listed ended before: the newest says what comes next.
-            let child = DocumentLocation::Uri(newest.loc.clone());
-            match crawl(&self.client, &self.spool, &child, self.config.limits, asking, &|_| ()).await {
-                Ok(below) => {
-                    unread.retain(|location| location != newest.loc.as_str());
-                    let listed = |leaf| Leaf { listed: Some(Box::new(newest.clone())), ..leaf };
-                    leaves.extend(below.leaves.into_iter().map(listed));
-                }
-                Err(cause) if needs_all && !cause.is_gone() => return Err(cause.into()),
-                Err(cause) => tracing::warn!("the newest list of an index cannot be read: {}", chain(&cause)),
-            }
+            let below = self.lead_on(&DocumentLocation::Uri(newest.loc.clone()), asking).await?;
+            let listed = |leaf| Leaf { listed: Some(Box::new(newest.clone())), ..leaf };
+            walked.leaves.extend(below.leaves.into_iter().map(listed));
         }
-        let mut read = ReadChanges { unread, is_beyond: is_beyond.into_inner(), ..ReadChanges::new(set, root) };
-        read.is_torn = needs_all && is_incomplete;
-        let headers = walked.index_headers.iter().chain(leaves.iter().map(|leaf| &leaf.header));
+        let mut chosen = std::mem::take(&mut *chosen.lock().unwrap_or_else(PoisonError::into_inner));
+        if !walked.leaves.is_empty() {
+            chosen.unread.retain(|location| newest.as_ref().is_none_or(|newest| newest.loc.as_str() != location));
+        }
+        let Chosen { mut asked, unread, is_beyond, .. } = chosen;
+        (read.unread, read.is_beyond) = (unread, is_beyond);
+        let headers = walked.index_headers.iter().chain(walked.leaves.iter().map(|leaf| &leaf.header));
         // What the list before said at its end stands in the index of all, where the one read is the next (section 12.1).
         let earlier = headers.flat_map(|it| [it.link("archives"), it.link("index")]).flatten();
         read.archives = earlier.cloned().map(DocumentLocation::Uri).collect();
-        let has_stopped = |leaf: &Leaf| {
-            let is_same = self.applied.get(&leaf.document.location) == Some(&leaf.document.digest);
-            leaf.header.until.is_some() && is_same
-        };
-        if walked.indexes.is_empty() && leaves.iter().any(has_stopped) {
+        let is_same = |leaf: &Leaf| children.has_read_same(&leaf.document.location.to_string(), leaf.document.digest);
+        if is_alone && walked.leaves.iter().any(|leaf| leaf.header.until.is_some() && is_same(leaf)) {
             // The Capability List names the next. A list whose end moves at each request goes on itself.
             self.is_stale = true;
         }
         let state = Arc::new(known.clone());
-        for leaf in leaves.into_iter().filter(lists_changes) {
+        for leaf in walked.leaves.into_iter().filter(lists_changes) {
             let Leaf { document, header, listed, .. } = leaf;
-            let location = document.location.clone();
-            read.digests.push((location.clone(), document.digest));
-            let is_same = self.applied.get(&location) == Some(&document.digest);
-            if is_same && wanted.knows(&location.to_string()) {
-                read.unread.push(location.to_string());
+            let (location, digest) = (document.location.to_string(), document.digest);
+            if children.is_settled(&location, digest) {
+                read.unread.push(location);
                 continue;
             }
-            let goes_on = is_same && wanted.has_read(&location.to_string());
-            let head = DocumentHead { location: location.to_string(), header, listed, modified: document.modified };
-            match self.read_document(set, &state, head, Origin::List(document), goes_on, &mut read).await {
+            let head = DocumentHead { location, digest, header, listed, modified: document.modified };
+            match self.read_document(set.id, &state, head, Origin::List(document), &mut read).await {
                 Err(SyncError::Document { location, cause }) if location != *root && !needs_all => {
-                    read.digests.pop();
                     let why = chain(&SyncError::Document { location: location.clone(), cause });
-                    failed.push(Missing { location, entries: 0, why });
+                    walked.failed.push(Missing { location, entries: 0, why });
                 }
                 it => it?,
             }
         }
-        let absent = Absent { gone, failed: failed.iter().map(|it| it.location.to_string()).collect() };
-        let asked = std::mem::take(&mut *asked.lock().unwrap_or_else(PoisonError::into_inner));
-        read.lost = known.lost_beside(&root.to_string(), &asked, &absent, Timestamp::now());
-        self.note_failed(root, failed.into_iter().next().map(|it| it.why), failures);
+        asked.gone = locations(&walked.missing);
+        asked.failed = locations(&walked.failed);
+        read.lost = known.lost_beside(&root.to_string(), &asked, Timestamp::now());
+        self.note_failed(root, walked.failed.into_iter().next().map(|it| it.why));
         Ok(read)
+    }
+
+    /// Follows changes on to the document at `location`, which another leads to; to nothing where it cannot be read for now.
+    async fn lead_on(&self, location: &DocumentLocation, asking: Asking<'_>) -> Result<Crawled, SyncError> {
+        match crawl(&self.client, &self.spool.cache, location, self.config.limits, asking, &|_| ()).await {
+            Ok(crawled) => Ok(crawled),
+            Err(cause) if !asking.tolerates_failure && !cause.is_gone() => Err(cause.into()),
+            Err(cause) => {
+                tracing::warn!("a change document leads to {location}, which cannot be read: {}", chain(&cause));
+                Ok(Crawled::default())
+            }
+        }
     }
 
     /// Adds a change document to `read`.
@@ -257,15 +294,13 @@ impl Synchronizer {
         state: &Arc<ChangeState>,
         head: DocumentHead,
         origin: Origin,
-        is_unchanged: bool,
         read: &mut ReadChanges,
     ) -> Result<(), SyncError> {
-        let (catalog, spool, limits) = (self.catalog.clone(), self.spool.clone(), self.config.limits);
-        let (state, deviations, source) = (state.clone(), self.deviations.clone(), origin.clone());
-        let reading = move || read_document(&source, head, (set, &state), &catalog, (&spool, limits), &deviations);
-        let document: ChangeDocument = tokio::task::spawn_blocking(reading).await??;
-        read.origins.insert(document.location().to_owned(), origin);
-        read.documents.push(if is_unchanged { document.unchanged() } else { document });
+        let (catalog, spool, state, source) = (self.catalog.clone(), self.spool.clone(), state.clone(), origin.clone());
+        let reading = move || source.read(head, (set, &state), &catalog, &spool);
+        let document = tokio::task::spawn_blocking(reading).await??;
+        read.origins.insert(document.location.clone(), origin);
+        read.documents.push(document);
         Ok(())
     }
 
@@ -278,48 +313,29 @@ impl Synchronizer {
     ) -> Result<NewChanges, SyncError> {
         let read = read.into_iter().map(|it| (state(it.set, &it.root), it)).collect();
         let mut new = tokio::task::spawn_blocking(move || NewChanges::of(read, now)).await?;
-        let doubtful = new.doubtful();
-        let mut answers = Answers::default();
+        let mut answers = HashMap::new();
+        let doubtful = some(new.doubtful(), self.tuning.asked, |change| change.resource);
         if !doubtful.is_empty() {
-            answers.unanswered.extend(doubtful.iter().map(|change| change.resource));
-            let asked = some(doubtful, self.tuning.asked, |change| change.resource);
-            let (spool, limits) = (self.spool.clone(), self.config.limits);
-            let resources = move || new.resources(&asked, &spool, limits).map(|uris| (new, uris));
+            let spool = self.spool.clone();
+            let resources = move || new.resources(&doubtful, &spool).map(|uris| (new, uris));
             let uris;
             (new, uris) = tokio::task::spawn_blocking(resources).await??;
-            self.ask_whether_gone(uris, &mut answers).await;
+            // Any other answer than 404 or 410 is none of a deletion; one that fails may answer later.
+            let asked = self.ask(uris, |answer| match answer {
+                Err(cause) if cause.is_retryable() => None,
+                answer => Some(answer.is_err_and(|cause| cause.is_gone())),
+            });
+            let asked = asked.await;
+            answers = asked.into_iter().filter_map(|(uri, is_gone)| Some((resource_digest(&uri), is_gone?))).collect();
         }
-        new.answered(&answers.gone, &answers.unanswered);
+        new.answered(&answers);
         Ok(new)
-    }
-
-    /// Asks resources whether they are gone.
-    async fn ask_whether_gone(&self, resources: Vec<Uri>, answers: &mut Answers) {
-        let ask = |uri: Uri| {
-            let client = self.client.clone();
-            async move { (is_gone(&client, &uri).await, resource_digest(&uri)) }.boxed()
-        };
-        let asked = stream::iter(resources.into_iter().map(ask).collect::<Vec<_>>()).buffer_unordered(ASKED_AT_ONCE);
-        let mut answered = std::pin::pin!(asked.take_until(tokio::time::sleep(self.tuning.answers_due)));
-        while let Some((is_gone, resource)) = answered.next().await {
-            let Some(is_gone) = is_gone else { continue };
-            answers.unanswered.remove(&resource);
-            if is_gone {
-                answers.gone.insert(resource);
-            }
-        }
     }
 }
 
-/// Whether a resource says itself that it is gone: 404 or 410. Any other answer is none of a deletion; `None` where it may
-/// answer later.
-async fn is_gone(client: &Client, uri: &Uri) -> Option<bool> {
-    let mut request = Request::head(uri.clone(), ANSWER_DUE);
-    request.no_cache = true;
-    match client.send(request).await {
-        Err(cause) if cause.is_retryable() => None,
-        answer => Some(answer.is_err_and(|cause| cause.is_gone())),
-    }
+/// Where what is missing lies.
+pub(super) fn locations(missing: &[Missing]) -> HashSet<String> {
+    missing.iter().map(|it| it.location.to_string()).collect()
 }
 
 /// Whether the entries of a leaf are changes.

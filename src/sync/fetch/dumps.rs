@@ -1,23 +1,25 @@
 //! The manifests of packages in dumps (sections 11 and 13). They state what exists where there is no Resource List, what has changed
 //! where there is no Change List, and next to lists where the bytes of a resource lie too.
 
-use super::parse::broken_document;
-use super::read_changes::{Origin, ReadChanges};
+use super::change_docs::locations;
+use super::new_changes::{Origin, ReadChanges};
+use super::spool::Spool;
 use crate::catalog::{Baseline, SetId};
-use crate::document::{Capability, Change, Entry, Header, Limits, Timestamp, Uri};
+use crate::document::{Capability, Change, Entry, Header, Timestamp, Uri};
 use crate::platform::error_chain::chain;
 use crate::source::crawl::{Asking, Child, Crawled, EVERYTHING};
-use crate::source::documents::{CachedDocument, DocumentCache};
 use crate::source::zip::{Listed, Manifest, PackageError, Packages};
 use crate::source::{DocumentLocation, Missing};
-use crate::sync::changes::{Absent, Asked, ChangeState, DocumentHead};
+use crate::sync::changes::{Asked, ChangeState, DocumentHead};
 use crate::sync::command::Scope;
-use crate::sync::deviations::{NotUnderstood, SeenDeviations};
+use crate::sync::deviations::NotUnderstood;
 use crate::sync::documents::FollowedSet;
 use crate::sync::read_set::ReadSet;
-use crate::sync::{Progressing, SyncError, Synchronizer};
+use crate::sync::selection::plan::Chooser;
+use crate::sync::{SyncError, Synchronizer};
 use futures_util::{FutureExt, Stream, StreamExt, stream};
 use std::collections::HashSet;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Packages whose manifests are requested at once.
@@ -47,11 +49,6 @@ impl Synchronizer {
         self.packages.as_ref().map(Packages::contradicted).unwrap_or_default()
     }
 
-    /// The tree was made of the packages' own manifests.
-    pub(in crate::sync) fn corrected(&self, contradicted: &HashSet<Uri>) {
-        self.packages.iter().for_each(|packages| packages.corrected(contradicted));
-    }
-
     /// Reads the manifests of the dumps of all sets: of a set that has lists only if `is_new` says that they may have changed.
     /// There a dump that cannot be read is no failure. In place of lists it is: a tree is shown whole or not at all.
     pub(in crate::sync) async fn read_dumps(
@@ -59,10 +56,8 @@ impl Synchronizer {
         sets: &[FollowedSet],
         read: &mut [ReadSet],
         is_new: bool,
-        progress: &Progressing,
     ) -> Result<(), SyncError> {
         let Some(packages) = self.packages.clone() else { return Ok(()) };
-        let (documents, limits) = (self.spool.clone(), self.config.limits);
         for it in read {
             let Some(set) = sets.iter().find(|set| set.id == it.id) else { continue };
             let has_lists = !set.lists.is_empty();
@@ -72,9 +67,9 @@ impl Synchronizer {
             it.packages = (has_lists || !set.dumps.is_empty()).then(Vec::new);
             for (number, root) in set.dumps.iter().enumerate() {
                 let dump = match it.walks.get(number).filter(|_| !has_lists) {
-                    Some(walked) => read_dump(&packages, &documents, limits, walked, false).await,
-                    None => match self.walk(root, Asking { is_patient: false, ..EVERYTHING }, progress).await {
-                        Ok(walked) => read_dump(&packages, &documents, limits, &walked, true).await,
+                    Some(walked) => read_dump(&packages, &self.spool, walked, false).await,
+                    None => match self.walk(root, Asking { is_patient: false, ..EVERYTHING }).await {
+                        Ok(walked) => read_dump(&packages, &self.spool, &walked, true).await,
                         Err(cause) => Err(cause.into()),
                     },
                 };
@@ -103,110 +98,96 @@ impl Synchronizer {
 
     /// Reads what is new in the Change Dump at `root`: each package is a list of changes. A package that fails for now does not
     /// hold back others whose interval says that they are older or newer, and is requested again.
-    pub(in crate::sync) async fn read_change_dump(
+    pub(super) async fn read_change_dump(
         &mut self,
         set: SetId,
         root: &DocumentLocation,
         known: &ChangeState,
         scope: &Scope,
-        progress: &Progressing,
     ) -> Result<ReadChanges, SyncError> {
         let mut read = ReadChanges::new(set, root);
         let Some(packages) = self.packages.clone() else { return Ok(read) };
-        let unknown = known.wanted();
-        let asked = Mutex::new(Vec::new());
+        let (children, entries) = (known.children(), Mutex::new(Vec::new()));
         let choice = |header: &Header, entry: &Entry| {
             // An archive lists whole dumps, and no packages by themselves.
-            if header.capability == Some(Capability::ChangeDumpArchive) && !unknown.contains(entry) {
+            if header.capability == Some(Capability::ChangeDumpArchive) && !children.wants(entry) {
                 return Child::Leave;
             }
-            asked.lock().unwrap_or_else(PoisonError::into_inner).push(Asked::from(entry));
+            entries.lock().unwrap_or_else(PoisonError::into_inner).push(entry.clone());
             Child::Ask
         };
-        let asking = Asking {
-            choice: &choice,
-            tolerates_failure: !known.is_of_the_past(),
-            past_caches: scope.is_past_caches(),
-            is_patient: false,
-            ..EVERYTHING
+        let needs_all = known.is_of_the_past();
+        let past_caches = scope.is_past_caches();
+        let asking =
+            Asking { choice: &choice, tolerates_failure: !needs_all, past_caches, is_patient: false, ..EVERYTHING };
+        let walked = self.walk(root, asking).await?;
+        let mut asked = Asked {
+            entries: entries.into_inner().unwrap_or_else(PoisonError::into_inner),
+            gone: locations(&walked.missing),
+            failed: locations(&walked.failed),
         };
-        let failures = self.schedule.failures(root);
-        let walked = self.walk(root, asking, progress).await?;
         let mut failed = walked.failed.first().map(|it| it.why.clone());
-        let locations = |missing: &[Missing]| missing.iter().map(|it| it.location.to_string()).collect();
-        let mut absent = Absent { gone: locations(&walked.missing), failed: locations(&walked.failed) };
-        let mut asked = asked.into_inner().unwrap_or_else(PoisonError::into_inner);
         let headers = walked.index_headers.iter().chain(walked.leaves.iter().map(|leaf| &leaf.header));
         read.archives = headers.filter_map(|it| it.link("archives")).cloned().map(DocumentLocation::Uri).collect();
-        let mut is_unchanged = true;
+        let mut digest = 0;
         for leaf in walked.leaves.iter().filter(|leaf| leaf.capability == Some(Capability::ChangeDump)) {
             read.is_beyond |= known.is_beyond(leaf.header.from);
-            let document = (leaf.document.location.clone(), leaf.document.digest);
-            is_unchanged &= self.applied.get(&document.0) == Some(&document.1);
-            read.digests.push(document);
+            digest ^= leaf.document.digest;
         }
-        let state = Arc::new(known.clone());
         let mut wanted = Vec::new();
-        for entry in listed_packages(&self.spool, self.config.limits, &walked, Capability::ChangeDump).await? {
+        for entry in listed_packages(&self.spool, &walked, Capability::ChangeDump).await? {
             let location = entry.loc.as_str();
+            let is_known = children.is_settled(location, digest) || !children.wants(&entry);
             if known.is_beyond(entry.from) {
                 read.is_beyond = true;
-                continue;
-            }
-            let is_known = unknown.knows(location) && is_unchanged || !unknown.contains(&entry);
-            if is_known && !packages.is_contradicted(&entry.loc) {
+            } else if is_known && !packages.is_contradicted(&entry.loc) {
                 read.unread.push(location.to_owned());
-                continue;
+            } else {
+                wanted.push(entry);
             }
-            wanted.push(entry);
         }
-        asked.extend(wanted.iter().map(Asked::from));
+        asked.entries.extend(wanted.iter().cloned());
         let listed = wanted.iter().map(|entry| Listed::of(entry, Capability::ChangeDumpManifest)).collect();
         let mut manifests = request_manifests(&packages, listed);
-        let mut wanted = wanted.into_iter();
+        let (state, mut wanted) = (Arc::new(known.clone()), wanted.into_iter());
         while let Some(entry) = wanted.next() {
             let Some((manifest, _)) = manifests.next().await else { break };
             let manifest = match manifest {
                 Ok(manifest) => manifest,
                 // The tree of an earlier time is shown whole or not at all.
-                Err(cause) if cause.is_retryable() && known.is_of_the_past() => {
-                    return Err(SyncError::Package(cause));
-                }
+                Err(cause) if cause.is_retryable() && needs_all => return Err(SyncError::Package(cause)),
                 Err(cause) if cause.is_retryable() => {
                     failed.get_or_insert_with(|| chain(&cause));
                     // Without an interval only its place says which others are newer: those behind it wait for it.
                     let behind = if entry.until.is_none() { wanted.by_ref().collect() } else { Vec::new() };
                     for left in std::iter::once(entry).chain(behind) {
                         let location = left.loc.as_str().to_owned();
-                        if unknown.has_read(&location) {
+                        if children.has_read(&location) {
                             read.unread.push(location.clone());
                         }
-                        absent.failed.insert(location);
+                        asked.failed.insert(location);
                     }
                     continue;
                 }
                 Err(cause) => {
                     tracing::warn!("a package of changes cannot be read: {}", chain(&cause));
-                    absent.gone.insert(entry.loc.as_str().to_owned());
+                    asked.gone.insert(entry.loc.as_str().to_owned());
                     continue;
                 }
             };
             let head = DocumentHead {
                 location: manifest.package().as_str().to_owned(),
+                digest,
                 header: manifest.header().clone(),
                 listed: Some(Box::new(entry)),
                 modified: None,
             };
-            self.read_document(set, &state, head, Origin::Package(manifest), is_unchanged, &mut read).await?;
+            self.read_document(set, &state, head, Origin::Package(manifest), &mut read).await?;
         }
-        read.is_torn = known.is_of_the_past() && !absent.gone.is_empty();
-        read.lost = known.lost_beside(&root.to_string(), &asked, &absent, Timestamp::now());
-        if failed.is_some() {
-            // The dump is passed over when it is unchanged only once all of it was read.
-            read.digests.clear();
-            self.lacks_packages = true;
-        }
-        self.note_failed(root, failed, failures);
+        read.is_torn = needs_all && !asked.gone.is_empty();
+        read.lost = known.lost_beside(&root.to_string(), &asked, Timestamp::now());
+        self.lacks_packages |= failed.is_some();
+        self.note_failed(root, failed);
         Ok(read)
     }
 }
@@ -215,13 +196,12 @@ impl Synchronizer {
 /// `tolerates_failure`, so do those that fail for now; else one of them is an error.
 pub async fn read_dump(
     packages: &Packages,
-    documents: &Arc<DocumentCache>,
-    limits: Limits,
+    spool: &Spool,
     walked: &Crawled,
     tolerates_failure: bool,
 ) -> Result<ReadDump, SyncError> {
     let mut dump = ReadDump::default();
-    let listed = listed_packages(documents, limits, walked, Capability::ResourceDump).await?;
+    let listed = listed_packages(spool, walked, Capability::ResourceDump).await?;
     let listed: Vec<_> = listed.iter().map(|entry| Listed::of(entry, Capability::ResourceDumpManifest)).collect();
     dump.packages.extend(listed.iter().map(|listed| listed.package.clone()));
     let mut manifests = request_manifests(packages, listed);
@@ -241,23 +221,16 @@ pub async fn read_dump(
 }
 
 /// The packages that the indexes and the dumps of this `capability` list.
-async fn listed_packages(
-    documents: &Arc<DocumentCache>,
-    limits: Limits,
-    walked: &Crawled,
-    capability: Capability,
-) -> Result<Vec<Entry>, SyncError> {
+async fn listed_packages(spool: &Spool, walked: &Crawled, capability: Capability) -> Result<Vec<Entry>, SyncError> {
     let dumps = walked.leaves.iter().filter(|leaf| leaf.capability.as_ref() == Some(&capability));
-    let dumps: Vec<CachedDocument> = dumps.map(|leaf| leaf.document.clone()).collect();
-    let (documents, mut packages) = (documents.clone(), walked.packages.clone());
+    let dumps: Vec<_> = dumps.map(|leaf| leaf.document.clone()).collect();
+    let (spool, mut packages) = (spool.clone(), walked.packages.clone());
     let read = move || {
         for dump in dumps {
-            let mut reader = documents.reader(&dump, limits)?;
-            while let Some(entry) =
-                reader.next_entry().map_err(|cause| broken_document(&documents, &dump.location, cause))?
-            {
+            spool.read(&dump, &mut |entry| {
                 packages.push(entry);
-            }
+                Ok(ControlFlow::Continue(()))
+            })?;
         }
         Ok(packages)
     };
@@ -273,21 +246,21 @@ fn request_manifests(
     stream::iter(listed.into_iter().map(request).collect::<Vec<_>>()).buffered(REQUESTED_AT_ONCE)
 }
 
-/// Enters the resources of a manifest that `chooses` accepts: as resources that exist, or for a set that `has_lists` as places where
+/// Enters the resources of a manifest that `chooser` accepts: as resources that exist, or for a set that `has_lists` as places where
 /// their bytes lie too.
 pub fn enter(
     baseline: &mut Baseline<'_>,
     manifest: &Manifest,
     has_lists: bool,
-    chooses: &dyn Fn(&Entry) -> Result<bool, SyncError>,
-    seen: &SeenDeviations,
+    chooser: &Chooser,
+    spool: &Spool,
 ) -> Result<(), SyncError> {
     let broken = |cause| {
         SyncError::Package(PackageError::Manifest { package: manifest.package().clone(), cause: Arc::new(cause) })
     };
     let mut reader = manifest.reader().map_err(SyncError::Package)?;
     while let Some(entry) = reader.next_entry().map_err(broken)? {
-        if entry.change == Some(Change::Deleted) || !chooses(&entry)? {
+        if entry.change == Some(Change::Deleted) || !chooser.chooses(&entry) {
             continue;
         }
         match (manifest.member(&entry), has_lists) {
@@ -298,7 +271,7 @@ pub fn enter(
         }
     }
     let location = DocumentLocation::Uri(manifest.package().clone());
-    seen.note(&location, reader.deviations());
-    seen.note_entries(&location, NotUnderstood { entries: reader.entries(), skipped: reader.skipped() });
+    spool.deviations.note(&location, reader.deviations());
+    spool.deviations.note_entries(&location, NotUnderstood { entries: reader.entries(), skipped: reader.skipped() });
     Ok(())
 }

@@ -1,7 +1,6 @@
 //! Baseline synchronization: the lists of every set are fetched, and become one new statement of what exists.
 
-use super::parse::{self, ListParser, ParseJob};
-use crate::catalog::{Naming, SetId};
+use crate::catalog::Naming;
 use crate::document::{Entry, Header, Uri};
 use crate::platform::error_chain::chain;
 use crate::source::crawl::{ANOTHER_LIST, Asking, Child, Crawled, Leaf, crawl};
@@ -11,7 +10,7 @@ use crate::sync::read_set::ReadSet;
 use crate::sync::scheduler::{Cost, jitter};
 use crate::sync::selection::plan::Plan;
 use crate::sync::state::Position;
-use crate::sync::{Progressing, Scope, Stage, SyncError, Synchronizer};
+use crate::sync::{Scope, Stage, SyncError, Synchronizer};
 use std::sync::{Mutex, PoisonError};
 use tokio::time::Instant;
 
@@ -27,26 +26,24 @@ impl Synchronizer {
         scope: &Scope,
         before: Option<&Position>,
         naming: Option<&Naming>,
-        progress: &Progressing,
     ) -> Result<Option<Vec<ReadSet>>, SyncError> {
-        let is_in_scope = |set: &FollowedSet| set.baseline().1.iter().any(|list| scope.wants(list, &self.schedule));
+        let is_in_scope = |set: &FollowedSet| set.baseline().iter().any(|list| scope.wants(list, &self.schedule));
         let (first, others): (Vec<_>, Vec<_>) = sets.iter().partition(|set| is_in_scope(set));
         let mut read = Vec::with_capacity(sets.len());
         for set in first {
-            read.push(self.read_set(set, sets, scope, before, naming, progress).await?);
+            read.push(self.read_set(set, sets, scope, before, naming).await?);
         }
         let is_same = |it: &ReadSet| before.is_some_and(|before| before.is_made_of(it));
         if *scope != Scope::Everything && read.iter().all(is_same) {
             return Ok(None);
         }
         for set in others {
-            read.push(self.read_set(set, sets, scope, before, naming, progress).await?);
+            read.push(self.read_set(set, sets, scope, before, naming).await?);
         }
         read.sort_by_key(|it| sets.iter().position(|set| set.id == it.id));
-        if read.iter().flat_map(|it| &it.walks).all(|walked| walked.documents().next().is_none()) {
-            if let Some(cause) = read.iter_mut().find_map(|it| it.refused.take()) {
-                return Err(cause.into());
-            }
+        let is_nothing = read.iter().flat_map(|it| &it.walks).all(|walked| walked.documents().next().is_none());
+        if let Some(cause) = read.iter_mut().filter(|_| is_nothing).find_map(|it| it.refused.take()) {
+            return Err(cause.into());
         }
         Ok(Some(read))
     }
@@ -59,16 +56,19 @@ impl Synchronizer {
         scope: &Scope,
         before: Option<&Position>,
         naming: Option<&Naming>,
-        progress: &Progressing,
     ) -> Result<ReadSet, SyncError> {
         let (mut walks, mut refused) = (Vec::new(), None);
-        let parser = naming.and_then(|naming| self.list_parser(set.id, naming)).map(Mutex::new);
+        // Where links choose, all lists are read once before they are chosen from.
+        let parser = naming.filter(|_| !self.config.selection.follows_links()).map(|naming| {
+            let chooser = Plan::new(&self.config.selection, naming).finish();
+            Mutex::new(self.list_parser(set.id, naming, chooser.into()))
+        });
         let reached = |leaf: &Leaf| {
             if let Some(parser) = parser.as_ref().filter(|_| leaf.lists_resources()) {
                 parser.lock().unwrap_or_else(PoisonError::into_inner).take(leaf.document.clone());
             }
         };
-        for list in set.baseline().1 {
+        for list in set.baseline() {
             let now = Instant::now();
             let mut children = std::mem::take(&mut self.children);
             // A list that is named is asked, even if its index says that it is unchanged.
@@ -82,7 +82,7 @@ impl Synchronizer {
                 is_patient: true,
                 reached: &reached,
             };
-            let walked = self.walk(list, asking, progress).await;
+            let walked = self.walk(list, asking).await;
             if let Ok(walked) = &walked {
                 children.note(walked, now);
             }
@@ -94,13 +94,18 @@ impl Synchronizer {
                     refused.get_or_insert(cause);
                     Crawled::without(missing)
                 }
-                Err(cause) => return Err(explained(cause, list, set, sets, &self.config.entry).into()),
+                Err(cause) => {
+                    if let Some(parser) = parser {
+                        parser.into_inner().unwrap_or_else(PoisonError::into_inner).stop().await;
+                    }
+                    return Err(explained(cause, list, set, sets, &self.config.entry).into());
+                }
             });
         }
         let parsed = match parser {
             Some(parser) => {
                 let parser = parser.into_inner().unwrap_or_else(PoisonError::into_inner);
-                Some(parser.finish_async(progress).await?)
+                Some(parser.finish(&self.progress).await?)
             }
             None => None,
         };
@@ -113,25 +118,6 @@ impl Synchronizer {
         Ok(read)
     }
 
-    /// A parser of the lists of `set`. `None` if links choose: then all lists are read once before they are chosen from.
-    fn list_parser(&self, set: SetId, naming: &Naming) -> Option<ListParser> {
-        let scratch = |bytes| self.spool.scratch(bytes);
-        let plan = Plan::new(&self.config.selection, naming, &scratch);
-        if plan.reads_lists() {
-            return None;
-        }
-        Some(ListParser::new(ParseJob {
-            catalog: self.catalog.clone(),
-            documents: self.spool.clone(),
-            set,
-            naming: naming.clone(),
-            chooser: plan.finish().into(),
-            limits: self.config.limits,
-            deviations: self.deviations.clone(),
-            least_part: self.tuning.least_part,
-        }))
-    }
-
     /// Finds the newest `lastmod` of each set that follows changes and whose lists do not state which time they speak for.
     pub(in crate::sync) async fn date_lists(
         &self,
@@ -139,13 +125,12 @@ impl Synchronizer {
         read: &mut [ReadSet],
     ) -> Result<(), SyncError> {
         for it in read {
-            let follows = sets.iter().any(|set| set.id == it.id && !set.incremental().1.is_empty());
+            let follows = sets.iter().any(|set| set.id == it.id && !set.changes.is_empty());
             if !follows || it.stated_at().is_some() {
                 continue;
             }
-            let (spool, limits, lists) = (self.spool.clone(), self.config.limits, it.list_documents());
-            let newest = tokio::task::spawn_blocking(move || parse::newest_lastmod(&spool, &lists, limits));
-            it.newest = newest.await??;
+            let (spool, lists) = (self.spool.clone(), it.list_documents());
+            it.newest = tokio::task::spawn_blocking(move || spool.newest_lastmod(&lists)).await??;
         }
         Ok(())
     }
@@ -155,11 +140,11 @@ impl Synchronizer {
         &mut self,
         root: &DocumentLocation,
         asking: Asking<'_>,
-        progress: &Progressing,
     ) -> Result<Crawled, SourceError> {
+        let progress = self.progress.clone();
         let fetching = |so_far| progress(Stage::Fetching(so_far));
         let began = Instant::now();
-        let walked = crawl(&self.client, &self.spool, root, self.config.limits, asking, &fetching).await;
+        let walked = crawl(&self.client, &self.spool.cache, root, self.config.limits, asking, &fetching).await;
         let now = Instant::now();
         match &walked {
             Ok(walked) => {
@@ -185,10 +170,8 @@ impl Synchronizer {
         if let Some(naming) = self.known_naming(source)? {
             return Ok(naming);
         }
-        let (spool, limits) = (self.spool.clone(), self.config.limits);
-        let lists: Vec<_> = read.iter().flat_map(ReadSet::list_documents).collect();
-        let smallest = move || parse::smallest_authority(&spool, &lists, limits);
-        self.naming_of(&tokio::task::spawn_blocking(smallest).await??)
+        let (spool, lists) = (self.spool.clone(), read.iter().flat_map(ReadSet::list_documents).collect::<Vec<_>>());
+        self.naming_of(&tokio::task::spawn_blocking(move || spool.smallest_authority(&lists)).await??)
     }
 
     /// The same, if it is known before anything is read.
@@ -209,13 +192,13 @@ impl Synchronizer {
             1 => String::new(),
             all => format!("; {} more parts are missing", all - 1),
         };
-        let (entry, location, why) = (self.config.entry.to_string(), location.clone(), why.clone());
-        Err(SyncError::NothingLeft { entry, location, why, others })
+        let entry = &self.config.entry;
+        Err(SyncError::NothingToShow(format!("{entry} has nothing to show: {location}: {why}{others}")))
     }
 
     /// What a person should know of the tree that is shown: what it lacks, and that it is empty.
     pub fn remarks(&mut self) -> Result<Vec<String>, SyncError> {
-        let lacking = self.position()?.map(|position| position.lacking().collect::<Vec<_>>()).unwrap_or_default();
+        let lacking: Vec<_> = self.position()?.iter().flat_map(Position::lacking).cloned().collect();
         let remark = |Missing { location, entries, why }: &Missing| match entries {
             0 => format!("the files of {location} are missing: {why}"),
             _ => format!("some files of {location} are missing: {why}"),
@@ -243,7 +226,7 @@ fn explained(
     sets: &[FollowedSet],
     entry: &EntryPoint,
 ) -> SourceError {
-    let lists = set.baseline().1;
+    let lists = set.baseline();
     let others: Vec<&str> = sets.iter().filter(|it| it.id != set.id).map(|it| it.name.as_str()).collect();
     let instead = match (others.is_empty(), lists.len()) {
         (false, _) => another_set(&others),
@@ -266,7 +249,7 @@ fn explained(
 pub fn missing(source: &Source, sets: &[FollowedSet], read: &[ReadSet]) -> Vec<Missing> {
     let mut missing = source.missing.clone();
     for it in read {
-        let lists = sets.iter().filter(|set| set.id == it.id).flat_map(|set| set.baseline().1);
+        let lists = sets.iter().filter(|set| set.id == it.id).flat_map(|set| set.baseline());
         missing.extend(it.missing.iter().cloned());
         for (list, walked) in lists.zip(&it.walks) {
             missing.extend(walked.lacking(list));

@@ -1,10 +1,9 @@
 //! The documents of the Source: lists, dumps and change documents are fetched and read.
 
-mod archives;
 pub(super) mod change_docs;
 pub mod dumps;
 pub(super) mod index_cache;
 pub(super) mod lists;
 pub(super) mod new_changes;
 pub(super) mod parse;
-pub(super) mod read_changes;
+pub mod spool;

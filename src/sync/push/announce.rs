@@ -3,31 +3,18 @@
 use crate::catalog::{CatalogError, Resource};
 use crate::document::{Change, Entry, Timestamp, Uri};
 use crate::source::DocumentLocation;
-use crate::source::http::{Client, Request};
+use crate::source::http::{HttpError, Response};
 use crate::sync::changes::NewChange;
 use crate::sync::command::{Announced, Announcement, Scope};
-use crate::sync::config::Tuning;
-use crate::sync::documents::followed;
-use crate::sync::fetch::new_changes::News;
-use crate::sync::state::Position;
 use crate::sync::{Outcome, SyncError, Synchronizer, unwatched};
-use futures_util::future::BoxFuture;
-use futures_util::{FutureExt, StreamExt, stream};
 use std::collections::BTreeMap;
-use std::time::Duration;
 use tokio::time::Instant;
-
-/// Resources asked at once.
-const ASKED_AT_ONCE: usize = 8;
 
 /// Relations of a link to the bytes of the version that was listed, and of no later one (sections 14.2, 14.4 and 14.6).
 const OF_ONE_VERSION: [&str; 4] = ["duplicate", "memento", "patch", "http://www.openarchives.org/rs/terms/patch"];
 
 /// The relation of a link to another representation (section 14.3), each version of which lies there in its turn.
 const REPRESENTATION: &str = "alternate";
-
-/// How long an announced resource has to answer.
-const ANSWER_DUE: Duration = Duration::from_secs(30);
 
 /// What a check has shown.
 #[derive(Debug)]
@@ -95,53 +82,34 @@ impl Synchronizer {
     ) -> Result<Checked, SyncError> {
         let began = Instant::now();
         let (source, _) = self.source(true).await?;
-        let position = self.position()?;
-        let sets = followed(&source, &mut Position::numbers(position.as_ref()));
-        let set = sets.iter().find(|set| set.incremental().1.is_empty()).map(|set| set.id);
-        let (Some(position), Some(set)) = (position, set) else {
+        let stored = self.position()?;
+        let mut position = stored.clone().unwrap_or_default();
+        let set = position.follow(&source).iter().find(|set| set.changes.is_empty()).map(|set| set.id);
+        let Some(set) = set.filter(|_| stored.is_some()) else {
             let outcome = self.refresh(unwatched()).await?;
             return Ok(Checked::wholly(announcement, outcome));
         };
-        let Tuning { asked, answers_due, .. } = self.tuning;
-        let asked: Vec<_> = resources.iter().take(asked).map(|(uri, change)| self.ask(uri, *change)).collect();
-        let answers = stream::iter(asked).buffer_unordered(ASKED_AT_ONCE).take_until(tokio::time::sleep(answers_due));
-        let answers: Vec<(Uri, Result<Option<NewChange>, CatalogError>)> = answers.collect().await;
+        let asked = resources.keys().take(self.tuning.asked).cloned().collect();
+        let answers = self.ask(asked, |answer| answer.map(entry_of)).await;
         let (mut changes, mut unseen, mut rest) = (Vec::new(), BTreeMap::new(), resources.clone());
-        for (uri, new) in answers {
-            let change = rest.remove(&uri);
-            match new? {
+        for (uri, answer) in answers {
+            let Some(change) = rest.remove(&uri) else { continue };
+            match shown(answer, self.known(&uri)?, change) {
                 Some(new) => changes.push((set, new)),
-                None => unseen.extend(change.map(|change| (uri, change))),
+                None => _ = unseen.insert(uri, change),
             }
         }
-        let (unseen, rest) = (of_resources(unseen), of_resources(rest));
-        if changes.is_empty() {
-            return Ok(Checked { outcome: Outcome::Unchanged, unseen, rest });
+        let of_resources =
+            |resources: BTreeMap<_, _>| (!resources.is_empty()).then_some(Announcement::Resources(resources));
+        let mut outcome = Outcome::Unchanged;
+        if !changes.is_empty() {
+            let made = self.apply(changes, position).await?;
+            outcome = Outcome::Committed(self.take(made));
+            let reported = Ok(outcome);
+            self.report(&reported, began.elapsed());
+            outcome = reported?;
         }
-        let news = News { changes, is_last: true, ..News::default() };
-        let outcome = match self.apply(news, position).await? {
-            Some(made) => {
-                let outcome = Ok(self.take(made, Vec::new()));
-                self.report(&outcome, began.elapsed());
-                outcome?
-            }
-            // What is chosen is known with the lists alone.
-            None => self.refresh(unwatched()).await?,
-        };
-        Ok(Checked { outcome, unseen, rest })
-    }
-
-    /// Asks an announced resource; no change where it does not show what was announced.
-    fn ask(&self, uri: &Uri, change: Change) -> BoxFuture<'static, (Uri, Result<Option<NewChange>, CatalogError>)> {
-        let (client, uri, known) = (self.client.clone(), uri.clone(), self.known(uri));
-        async move {
-            let new = match known {
-                Ok(known) => Ok(ask(client, known, change).await),
-                Err(cause) => Err(cause),
-            };
-            (uri, new)
-        }
-        .boxed()
+        Ok(Checked { outcome, unseen: of_resources(unseen), rest: of_resources(rest) })
     }
 
     /// What is known of a resource and does not change with its content: what it is, and what it belongs to.
@@ -163,27 +131,25 @@ fn lasting(resource: Resource) -> Entry {
     Entry { changefreq, media_type, encoding, links, ..Entry::new(uri) }
 }
 
-fn of_resources(resources: BTreeMap<Uri, Change>) -> Option<Announcement> {
-    (!resources.is_empty()).then_some(Announcement::Resources(resources))
+/// What an answer says of the bytes; a length only of bytes without a coding.
+fn entry_of(response: Response) -> Entry {
+    let length = response.content_length.filter(|_| response.encoding.is_none());
+    Entry { lastmod: response.modified, length, media_type: response.media_type, ..Entry::new(response.final_uri) }
 }
 
-/// What an announced resource answers, with what is known of it; `None` where it does not show what was announced.
-async fn ask(client: Client, mut entry: Entry, change: Change) -> Option<NewChange> {
-    let mut request = Request::head(entry.loc.clone(), ANSWER_DUE);
-    request.no_cache = true;
-    let change = match (client.send(request).await, change) {
-        (Ok(response), Change::Created | Change::Updated) => {
-            entry.lastmod = response.modified;
+/// The change of a resource that its answer shows, with what is known of it; `None` where that is not what was announced.
+fn shown(answer: Result<Entry, HttpError>, mut entry: Entry, change: Change) -> Option<NewChange> {
+    match (answer, change) {
+        (Ok(now), Change::Created | Change::Updated) => {
+            entry.lastmod = now.lastmod;
             // A published coding is what `length` counts, and the answer is of another.
-            let is_plain = response.encoding.is_none() && entry.encoding.is_none();
-            entry.length = response.content_length.filter(|_| is_plain);
-            entry.media_type = entry.media_type.or(response.media_type);
-            change
+            entry.length = now.length.filter(|_| entry.encoding.is_none());
+            entry.media_type = entry.media_type.or(now.media_type);
         }
-        (Err(cause), Change::Deleted) if cause.is_gone() => Change::Deleted,
+        (Err(cause), Change::Deleted) if cause.is_gone() => {}
         // It does not answer HEAD: that it changed is all that is known.
-        (Err(cause), Change::Created | Change::Updated) if matches!(cause.status(), Some(405 | 501)) => change,
+        (Err(cause), Change::Created | Change::Updated) if matches!(cause.status(), Some(405 | 501)) => {}
         _ => return None,
-    };
+    }
     Some(NewChange { change, time: Timestamp::now(), entry, member: None })
 }

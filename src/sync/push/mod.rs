@@ -2,21 +2,22 @@
 //! Notification, section 3). Values alone, no I/O; time is passed in.
 
 pub mod announce;
-mod inbox;
 pub mod queue;
 #[cfg(test)]
 mod tests;
 
-pub use inbox::Inbox;
-
 use crate::document::{Capability, Change, DocumentError, Entry, Limits, Reader, Uri};
 use crate::source::{Channel, DocumentLocation, Set, Source};
 use crate::sync::command::Announcement;
+use sha2::{Digest, Sha256};
+use std::collections::VecDeque;
 
 /// Bounds for a notification, inflated: it has one entry, seldom many.
 const LIMITS: Limits = Limits { document: 8 << 20, text: 16 << 10, depth: 16, links: 100 };
 /// Entries read of a notification: where it has more, everything is checked.
 const MOST_ENTRIES: usize = 10_000;
+/// Deliveries that are known again.
+const MOST_REMEMBERED: usize = 4096;
 /// Channels of all sets together: each is a subscription that is asked for and renewed.
 const MOST_CHANNELS: usize = 1000;
 
@@ -109,33 +110,45 @@ pub fn read(body: &[u8], channel: &SetChannel) -> Result<Notification, Notificat
         notification.is_dated = false;
     }
     notification.is_dated &= entries.iter().all(|entry| entry.datetime.is_some());
-    match kind(reader.header().capability.as_ref(), &entries, &channel.channel) {
-        Kind::Framework => entries.iter().for_each(|entry| notification.add_document(entry)),
-        Kind::Changes => notification.add_changes(&entries, channel),
-        Kind::Other => notification.announced.push(Announcement::Everything),
+    // The document itself decides, else its entries, else its channel.
+    let names_documents = entries.iter().any(|entry| entry.capability.is_some());
+    match (reader.header().capability.as_ref(), &channel.channel.capability) {
+        (Some(Capability::ChangeNotification), _) => notification.add_changes(&entries, channel),
+        (Some(own), _) if *own != Capability::FrameworkNotification => {
+            // It is something else, perhaps what lies at the topic: something has changed.
+            notification.announced.push(Announcement::Everything);
+        }
+        (None, Capability::ChangeNotification) if !names_documents => notification.add_changes(&entries, channel),
+        (None, _) if !names_documents => notification.announced.push(Announcement::Everything),
+        _ => entries.iter().for_each(|entry| notification.add_document(entry)),
     }
     Ok(notification)
 }
 
-/// What kind of notification a document is.
-enum Kind {
-    /// Its entries are documents.
-    Framework,
-    /// Its entries are resources.
-    Changes,
-    /// It is something else, perhaps what lies at the topic: something has changed.
-    Other,
+/// Reads deliveries. One that comes again changes nothing.
+#[derive(Debug, Default)]
+pub struct Inbox {
+    /// Digests of the newest dated notifications.
+    remembered: VecDeque<[u8; 32]>,
 }
 
-/// The document itself decides, else its entries, else its channel.
-fn kind(own: Option<&Capability>, entries: &[Entry], channel: &Channel) -> Kind {
-    match (own, &channel.capability) {
-        (Some(Capability::FrameworkNotification), _) => Kind::Framework,
-        (Some(Capability::ChangeNotification), _) => Kind::Changes,
-        (Some(_), _) => Kind::Other,
-        (None, _) if entries.iter().any(|entry| entry.capability.is_some()) => Kind::Framework,
-        (None, Capability::ChangeNotification) => Kind::Changes,
-        (None, _) => Kind::Other,
+impl Inbox {
+    /// What is announced by a delivery on `channel`; nothing where it has come before. The errors of [`read`].
+    pub fn take(&mut self, body: &[u8], channel: &SetChannel) -> Result<Vec<Announcement>, NotificationError> {
+        let notification = read(body, channel)?;
+        if notification.is_dated {
+            let set = channel.set.as_ref().map_or("", Uri::as_str);
+            let mut digest = Sha256::new();
+            [set, "\0", channel.channel.topic.as_str(), "\0"].iter().for_each(|part| digest.update(part));
+            digest.update(body);
+            let digest: [u8; 32] = digest.finalize().into();
+            if self.remembered.contains(&digest) {
+                return Ok(Vec::new());
+            }
+            self.remembered.truncate(MOST_REMEMBERED - 1);
+            self.remembered.push_front(digest);
+        }
+        Ok(notification.announced)
     }
 }
 

@@ -14,16 +14,13 @@
 //!
 //! A record's format is its `profile`, or a `describedby` link in the style of the profile for metadata harvesting. Either side
 //! may state that a record describes a resource: the record `describes` it, or the resource is `describedby` the record.
-//! So an entry alone ([`Selection::chooses`]) is not enough for the last two options. A [`plan::Plan`] reads the lists
-//! once before they are chosen from, and a [`changes::Judge`] judges a change of one resource with those of the others.
+//! So an entry alone ([`Selection::chooses`]) is not enough for the last two options: a [`plan::Plan`] reads lists and changes
+//! once before they are chosen from. That costs no transfer where the lists have not changed.
 
-pub mod changes;
 mod globs;
 pub mod plan;
-pub mod uri_set;
 
 pub use globs::{GlobError, Globs};
-pub use uri_set::Scratch;
 
 use crate::document::{Entry, Href, Link};
 
@@ -135,32 +132,21 @@ struct Through {
     chosen: bool,
 }
 
-impl Through {
-    fn or(self, other: Through) -> Through {
-        Through { format: self.format || other.format, chosen: self.chosen || other.chosen }
-    }
-}
-
 impl Selection {
     /// [`Selection::chooses`], where the entries of other resources count too. `through` is called only where it matters.
-    fn chooses_through<E>(
-        &self,
-        entry: &Entry,
-        path: &str,
-        through: impl FnOnce() -> Result<Through, E>,
-    ) -> Result<bool, E> {
+    fn chooses_through(&self, entry: &Entry, path: &str, through: impl FnOnce() -> Through) -> bool {
         if self.excludes(path) {
-            return Ok(false);
+            return false;
         }
         let agrees = self.agrees(entry, path);
         if agrees && (self.formats.is_empty() || self.is_record(entry)) {
-            return Ok(true);
+            return true;
         }
         if !self.follows_links() || !agrees && !self.brings_described() {
-            return Ok(false);
+            return false;
         }
-        let through = through()?;
-        Ok(agrees && through.format || through.chosen)
+        let through = through();
+        agrees && through.format || through.chosen
     }
 
     /// What `record` gives to the resources that it describes.

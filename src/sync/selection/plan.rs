@@ -1,14 +1,13 @@
 //! Choosing from whole lists: the records that choose other resources are collected first, then every entry is judged.
 
-use super::uri_set::{Scratch, UriSet};
 use super::{DESCRIBED_BY, DESCRIBES, Selection, Through, targets};
 use crate::catalog::{Naming, SetId};
 use crate::document::{Change, Entry, Uri};
-use std::io;
+use crate::sync::changes::resource_digest as digest;
+use std::collections::HashSet;
 
-/// The first reading of the lists. Memory: some 140 MiB at most, however long the lists are; the rest is in scratch files.
-pub struct Plan<'a> {
-    scratch: Scratch<'a>,
+/// The first reading of the lists. Memory: some 15 bytes a resource that a record describes, and a record.
+pub struct Plan {
     /// Changes that are not in the tree yet.
     new: Changed,
     /// Changes that the tree holds already.
@@ -25,19 +24,28 @@ pub struct Chooser {
     chosen: Described,
 }
 
-/// Records of one kind, and the resources that they name as described.
+/// Records of one kind, and the resources that they name as described: digests of URIs.
 #[derive(Debug, Default)]
 struct Described {
-    records: UriSet,
-    resources: UriSet,
+    records: HashSet<u64>,
+    resources: HashSet<u64>,
 }
 
-impl<'a> Plan<'a> {
+/// Resources that changes are about: digests of URIs.
+#[derive(Debug, Default)]
+struct Changed {
+    /// Created or updated: the lists' entries of it do not count.
+    stated: HashSet<u64>,
+    /// Deleted from a set: the entry of that set's list does not count.
+    dropped: HashSet<(SetId, u64)>,
+}
+
+impl Plan {
     /// A plan for `selection` under `naming`.
-    pub fn new(selection: &Selection, naming: &Naming, scratch: Scratch<'a>) -> Plan<'a> {
+    pub fn new(selection: &Selection, naming: &Naming) -> Plan {
         let (format, chosen) = (Described::default(), Described::default());
         let chooser = Chooser { selection: selection.clone(), naming: naming.clone(), format, chosen };
-        Plan { scratch, new: Changed::default(), applied: Changed::default(), chooser }
+        Plan { new: Changed::default(), applied: Changed::default(), chooser }
     }
 
     /// Whether the lists must be read before they can be chosen from. If not, the plan may be finished at once.
@@ -46,39 +54,39 @@ impl<'a> Plan<'a> {
     }
 
     /// Takes the last change of a resource in a set that was made after its list. Call it before [`Plan::applied`].
-    pub fn change(&mut self, set: SetId, change: Change, entry: &Entry) -> io::Result<()> {
-        self.new.add(set, change, &entry.loc, self.scratch)?;
-        if change == Change::Deleted { Ok(()) } else { self.see(entry) }
+    pub fn change(&mut self, set: SetId, change: Change, entry: &Entry) {
+        self.new.add(set, change, &entry.loc);
+        self.see(change, entry);
     }
 
     /// Takes a change that the tree holds already. It counts unless [`Plan::change`] took one of its resource. Call it before
     /// [`Plan::list`].
-    pub fn applied(&mut self, set: SetId, change: Change, entry: &Entry) -> io::Result<()> {
-        if self.new.supersedes(set, &entry.loc)? {
-            return Ok(());
+    pub fn applied(&mut self, set: SetId, change: Change, entry: &Entry) {
+        if !self.new.supersedes(set, &entry.loc) {
+            self.applied.add(set, change, &entry.loc);
+            self.see(change, entry);
         }
-        self.applied.add(set, change, &entry.loc, self.scratch)?;
-        if change == Change::Deleted { Ok(()) } else { self.see(entry) }
     }
 
     /// Takes an entry of a set's list.
-    pub fn list(&mut self, set: SetId, entry: &Entry) -> io::Result<()> {
-        let is_superseded = self.new.supersedes(set, &entry.loc)? || self.applied.supersedes(set, &entry.loc)?;
-        if is_superseded { Ok(()) } else { self.see(entry) }
+    pub fn list(&mut self, set: SetId, entry: &Entry) {
+        if !self.new.supersedes(set, &entry.loc) && !self.applied.supersedes(set, &entry.loc) {
+            self.see(Change::Created, entry);
+        }
     }
 
-    fn see(&mut self, entry: &Entry) -> io::Result<()> {
+    fn see(&mut self, change: Change, entry: &Entry) {
+        if change == Change::Deleted {
+            return;
+        }
         let Chooser { selection, naming, format, chosen } = &mut self.chooser;
         let gives = selection.gives(entry, &path(selection, naming, entry));
         for (given, described) in [(gives.format, format), (gives.chosen, chosen)] {
             if given {
-                described.records.add(entry.loc.as_str(), self.scratch)?;
-                for resource in targets(&entry.links, DESCRIBES) {
-                    described.resources.add(resource.as_str(), self.scratch)?;
-                }
+                described.records.insert(digest(&entry.loc));
+                described.resources.extend(targets(&entry.links, DESCRIBES).map(digest));
             }
         }
-        Ok(())
     }
 
     /// All lists were read.
@@ -89,60 +97,38 @@ impl<'a> Plan<'a> {
 
 impl Chooser {
     /// Whether `entry` is chosen. The entry of a deletion has nothing to choose by: do not ask about it.
-    ///
-    /// # Errors
-    /// A scratch file that cannot be read.
-    pub fn chooses(&self, entry: &Entry) -> io::Result<bool> {
-        self.selection.chooses_through(entry, &path(&self.selection, &self.naming, entry), || {
-            Ok(Through { format: self.format.describes(entry)?, chosen: self.chosen.describes(entry)? })
+    pub fn chooses(&self, entry: &Entry) -> bool {
+        self.selection.chooses_through(entry, &path(&self.selection, &self.naming, entry), || Through {
+            format: self.format.describes(entry),
+            chosen: self.chosen.describes(entry),
         })
     }
 }
 
 impl Described {
-    fn describes(&self, entry: &Entry) -> io::Result<bool> {
-        if self.resources.contains(entry.loc.as_str())? {
-            return Ok(true);
-        }
-        for record in targets(&entry.links, DESCRIBED_BY) {
-            if self.records.contains(record.as_str())? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+    fn describes(&self, entry: &Entry) -> bool {
+        self.resources.contains(&digest(&entry.loc))
+            || targets(&entry.links, DESCRIBED_BY).any(|record| self.records.contains(&digest(record)))
     }
-}
-
-/// Resources that changes are about.
-#[derive(Debug, Default)]
-struct Changed {
-    /// Created or updated: the lists' entries of it do not count.
-    stated: UriSet,
-    /// Deleted from a set, as `SET URI`: the entry of that set's list does not count.
-    dropped: UriSet,
 }
 
 impl Changed {
-    fn add(&mut self, set: SetId, change: Change, uri: &Uri, scratch: Scratch<'_>) -> io::Result<()> {
+    fn add(&mut self, set: SetId, change: Change, uri: &Uri) {
         match change {
-            Change::Deleted => self.dropped.add(&within(set, uri), scratch),
-            Change::Created | Change::Updated => self.stated.add(uri.as_str(), scratch),
-        }
+            Change::Deleted => self.dropped.insert((set, digest(uri))),
+            Change::Created | Change::Updated => self.stated.insert(digest(uri)),
+        };
     }
 
     /// Whether the entry of a resource in the list of `set` does not count.
-    fn supersedes(&self, set: SetId, uri: &Uri) -> io::Result<bool> {
-        Ok(self.stated.contains(uri.as_str())?
-            || (!self.dropped.is_empty() && self.dropped.contains(&within(set, uri))?))
+    fn supersedes(&self, set: SetId, uri: &Uri) -> bool {
+        let uri = digest(uri);
+        self.stated.contains(&uri) || self.dropped.contains(&(set, uri))
     }
 }
 
-fn within(set: SetId, uri: &Uri) -> String {
-    format!("{} {uri}", set.0)
-}
-
 /// The path of `entry` in the tree, if paths count.
-pub(super) fn path(selection: &Selection, naming: &Naming, entry: &Entry) -> Box<str> {
+pub fn path(selection: &Selection, naming: &Naming, entry: &Entry) -> Box<str> {
     if selection.judges_paths() { naming.path(&entry.loc, entry.media_type.as_deref()).path } else { "".into() }
 }
 
@@ -179,13 +165,12 @@ mod tests {
 
     fn chosen(selection: &Selection, changes: &[(Change, Entry)]) -> Vec<String> {
         let naming = Naming::new("h", [], false).unwrap();
-        let scratch = |_| tempfile::tempfile();
-        let mut plan = Plan::new(selection, &naming, &scratch);
+        let mut plan = Plan::new(selection, &naming);
         for (change, entry) in changes {
-            plan.change(SetId(0), *change, entry).unwrap();
+            plan.change(SetId(0), *change, entry);
         }
         for entry in lists() {
-            plan.list(SetId(0), &entry).unwrap();
+            plan.list(SetId(0), &entry);
         }
         let chooser = plan.finish();
         let changed = |entry: &Entry| changes.iter().any(|(_, changed)| changed.loc == entry.loc);
@@ -194,7 +179,7 @@ mod tests {
             .into_iter()
             .filter(|entry| !changed(entry))
             .chain(last)
-            .filter(|entry| chooser.chooses(entry).unwrap())
+            .filter(|entry| chooser.chooses(entry))
             .map(|entry| entry.loc.path()[1..].to_owned())
             .collect();
         names.sort();

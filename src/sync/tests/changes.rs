@@ -96,8 +96,8 @@ async fn a_crash_neither_skips_nor_repeats_a_change() {
     // Everything is fetched, nothing committed.
     let stored = destination.synchronizer.position().unwrap().unwrap();
     let (source, _) = destination.synchronizer.source(false).await.unwrap();
-    let sets = followed(&source, &mut Position::numbers(Some(&stored)));
-    let read = destination.synchronizer.read_changes(&sets, &stored, &Scope::Everything, &silent()).await.unwrap();
+    let sets = stored.clone().follow(&source);
+    let read = destination.synchronizer.read_changes(&sets, &stored, &Scope::Everything).await.unwrap();
     assert_eq!(read.len(), 1);
 
     let mut destination = destination.restarted(&server);

@@ -414,7 +414,7 @@ async fn sets_that_have_left_the_source_leave_the_state() {
         server.put(&lists, Answer::xml(list(&server, &["/1", "/2", &format!("/new-{edition}")])));
         server.put("/changes.xml", Answer::xml(urlset("capability=\"changelist\"", &[], &[])));
         for _ in 0..2 {
-            destination.synchronizer.distrust_discovery();
+            destination.synchronizer.is_stale = true;
             destination.refresh().await.unwrap();
         }
         while destination.synchronizer.holds_deletions().unwrap() {

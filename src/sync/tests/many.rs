@@ -85,15 +85,14 @@ async fn what_died_between_two_batches_goes_on_and_repeats_nothing() {
     server.put(CHANGES, change_list(&many(&server)));
     let position = destination.synchronizer.position().unwrap().unwrap();
     let (source, _) = destination.synchronizer.source(false).await.unwrap();
-    let sets = followed(&source, &mut Position::numbers(Some(&position)));
-    let silent: Progressing = Arc::new(|_| ());
-    let read = destination.synchronizer.read_changes(&sets, &position, &Scope::Everything, &silent).await.unwrap();
+    let sets = position.clone().follow(&source);
+    let read = destination.synchronizer.read_changes(&sets, &position, &Scope::Everything).await.unwrap();
     let state = |set, root: &DocumentLocation| position.known(set, root);
     let mut new = destination.synchronizer.news(read, &state, Timestamp::now()).await.unwrap();
-    let news = new.next_batch(IN_BATCH, &destination.synchronizer.spool, Limits::default()).unwrap();
-    assert!(news.changes.len() == IN_BATCH && news.changes.is_sorted_by_key(|(_, change)| change.time));
-    assert!(!news.is_last && news.states.is_empty());
-    destination.synchronizer.apply(news, position.clone()).await.unwrap().unwrap();
+    let changes = new.next_batch(IN_BATCH, &destination.synchronizer.spool).unwrap();
+    assert!(changes.len() == IN_BATCH && changes.is_sorted_by_key(|(_, change)| change.time));
+    assert!(!new.is_empty());
+    destination.synchronizer.apply(changes, position.clone()).await.unwrap();
 
     let mut destination = destination.restarted(&server);
     let before = destination.files();

@@ -258,7 +258,7 @@ impl Mount {
     fn look(&mut self, source: &Source, random: &mut Random, list_age: i64) {
         let (mut lists, mut unread) = (Vec::new(), Vec::new());
         for list in source.publish(random) {
-            if list.listed.as_ref().is_none_or(|entry| self.known.wanted().contains(entry)) {
+            if list.listed.as_ref().is_none_or(|entry| self.known.children().wants(entry)) {
                 lists.push(list);
             } else {
                 unread.push(list.location());

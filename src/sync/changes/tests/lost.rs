@@ -8,10 +8,9 @@ fn child(name: &str, from: i64, until: Option<i64>) -> Entry {
 }
 
 fn lacking(known: Known, children: &[Entry], gone: &[&str], failed: &[&str], now: i64) -> Known {
-    let asked: Vec<_> = children.iter().map(Asked::from).collect();
     let locations = |names: &[&str]| names.iter().map(|name| uri(name).as_str().to_owned()).collect();
-    let absent = Absent { gone: locations(gone), failed: locations(failed) };
-    let lost = known.lost_beside("root", &asked, &absent, t(now));
+    let asked = Asked { entries: children.to_vec(), gone: locations(gone), failed: locations(failed) };
+    let lost = known.lost_beside("root", &asked, t(now));
     Known { state: known.state.lacking(lost), ..known }
 }
 
@@ -21,7 +20,7 @@ fn what_a_lost_list_says_late_undoes_nothing_undated() {
     let children = [child("b", 10, Some(20)), child("c", 20, None)];
     let known = look(&Known::since(Some(t(10))), &next, 30).1.known;
     let known = lacking(known, &children, &["b"], &[], 30);
-    assert!(known.wanted().contains(&children[0]));
+    assert!(known.children().wants(&children[0]));
     assert_eq!(known.missing_since(), Some(t(10)));
 
     let late = [list("b", Some(10), Some(20), vec![dated("x", Deleted, 15), dated("y", Created, 16)]), next[0].clone()];
@@ -30,7 +29,7 @@ fn what_a_lost_list_says_late_undoes_nothing_undated() {
     assert_eq!(told(&news), [("y", Created, 16)]);
     let known = lacking(news.known, &children, &[], &[], 40);
     assert_eq!(known.missing_since(), None);
-    assert!(!known.wanted().contains(&children[0]));
+    assert!(!known.children().wants(&children[0]));
 }
 
 #[test]

@@ -58,6 +58,11 @@ impl List {
     fn location(&self) -> String {
         uri(&self.name).as_str().to_owned()
     }
+
+    /// Of its bytes.
+    fn digest(&self) -> u64 {
+        xxhash_rust::xxh3::xxh3_64(format!("{:?}{:?}", self.header(), self.entries).as_bytes())
+    }
 }
 
 /// A state with the journal that it goes with: of each resource the last change.
@@ -129,6 +134,7 @@ fn read(known: &Known, list: &List, now: i64) -> (ChangeDocument, usize) {
     };
     let head = DocumentHead {
         location: list.location(),
+        digest: list.digest(),
         header: list.header(),
         listed: list.listed.clone().map(Box::new),
         modified: list.modified.map(t),

@@ -1,0 +1,166 @@
+//! The children of an index of change documents: which are asked for, and which fail, so that their changes are still to come.
+//!
+//! An index of many closed lists is gone through at each look. A child that fails is asked for at every look until it is read,
+//! though what is known has gone on beyond it, or until a baseline covers all that it can contain. Meanwhile changes may be
+//! missing, and `status` says since when.
+
+use super::{ChangeState, DocumentState};
+use crate::document::{Entry, Timestamp};
+use serde::{Deserialize, Serialize};
+use std::collections::{HashMap, HashSet};
+
+/// A change document that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lost {
+    pub(super) location: String,
+    /// End of its interval, by its index; of one that is not listed any more when that was seen.
+    until: Option<Timestamp>,
+    /// Since when changes may be missing.
+    since: Timestamp,
+    /// Whether it is gone by its server's word, rather than that it fails for now.
+    is_gone: bool,
+}
+
+/// Children of an index that were asked for.
+#[derive(Debug, Default)]
+pub struct Asked {
+    /// All of them.
+    pub entries: Vec<Entry>,
+    /// Where those lie that are gone, by their server's word.
+    pub gone: HashSet<String>,
+    /// Where those lie that fail for now.
+    pub failed: HashSet<String>,
+}
+
+/// What is known of documents, by their location, for one look.
+#[derive(Debug)]
+pub struct KnownChildren<'k> {
+    known: &'k ChangeState,
+    read: HashMap<&'k str, &'k DocumentState>,
+    lost: HashMap<&'k str, &'k Lost>,
+}
+
+impl KnownChildren<'_> {
+    /// Whether a child of an index may hold what is not known. Left out are lists that ended before what is known, whether
+    /// their index says so or they themselves have, while the index says of them what it said before; but never the one that
+    /// was the newest at the last look, nor one that could not be had.
+    pub fn wants(&self, entry: &Entry) -> bool {
+        let (known, location) = (self.known, entry.loc.as_str());
+        if known.is_beyond(entry.from) {
+            return false;
+        }
+        let read = self.read.get(location);
+        let is_newest = known.documents.last().is_some_and(|newest| newest.location == location);
+        if is_newest || self.lost.contains_key(location) || read.is_some_and(|read| read.is_open()) {
+            return true;
+        }
+        // Where nothing was read yet, the baseline alone is known.
+        let reached = if known.documents.is_empty() { known.at } else { known.until };
+        let is_over = |until: Option<Timestamp>| until.is_some() && until <= reached;
+        match (entry.until, entry.lastmod) {
+            (Some(until), _) => !is_over(Some(until)),
+            (None, Some(lastmod)) if entry.from.is_none() => {
+                !read.is_some_and(|read| is_over(read.until) && read.listed == Some(lastmod))
+            }
+            _ => true,
+        }
+    }
+
+    /// Whether the document at `location` was read with the same bytes.
+    pub fn has_read_same(&self, location: &str, digest: u64) -> bool {
+        self.read.get(location).is_some_and(|read| read.digest == digest)
+    }
+
+    /// Whether that is so, and nothing in it is still to be asked about.
+    pub fn is_settled(&self, location: &str, digest: u64) -> bool {
+        self.has_read_same(location, digest) && self.read.get(location).is_some_and(|read| !read.is_open())
+    }
+
+    /// Whether the document at `location` was read.
+    pub fn has_read(&self, location: &str) -> bool {
+        self.read.contains_key(location)
+    }
+}
+
+impl ChangeState {
+    /// What is known of documents, for many lookups.
+    pub fn children(&self) -> KnownChildren<'_> {
+        let read = self.documents.iter().map(|read| (read.location.as_str(), read)).collect();
+        KnownChildren { known: self, read, lost: self.lost_before() }
+    }
+
+    /// What is lost after a look at an index, with or without the `root` itself. A child that fails for now and is still open
+    /// is not: it is wanted on, and nothing goes on beyond it.
+    pub fn lost_beside(&self, root: &str, asked: &Asked, now: Timestamp) -> Vec<Lost> {
+        if self.is_of_the_past() {
+            // That is whole or not at all.
+            return Vec::new();
+        }
+        let was_asked: HashSet<&str> = asked.entries.iter().map(|it| it.loc.as_str()).chain([root]).collect();
+        let unlisted = self.lost.iter().filter(|it| !was_asked.contains(it.location.as_str()));
+        let unlisted = unlisted.map(|it| Lost { until: it.until.or(Some(now)), ..it.clone() });
+        let (known, mut seen) = (self.children(), HashSet::new());
+        let losing = |it: &Entry| {
+            let location = it.loc.as_str();
+            let is_gone = asked.gone.contains(location);
+            let has_failed = it.until.is_some() && asked.failed.contains(location);
+            // An index may list a document twice.
+            if !(is_gone || has_failed) || !seen.insert(location.to_owned()) {
+                return None;
+            }
+            if let Some(lost) = known.lost.get(location) {
+                return Some(Lost { until: it.until.or(lost.until), is_gone, ..(*lost).clone() });
+            }
+            // Of one that was read what was known is still known.
+            let from = it.from.filter(|_| !known.has_read(location));
+            let since = from.or(self.until).max(self.at).unwrap_or(now);
+            Some(Lost { location: location.to_owned(), until: it.until, since, is_gone })
+        };
+        unlisted.chain(asked.entries.iter().filter_map(losing)).collect()
+    }
+
+    /// What is lost where `root` itself is gone.
+    pub fn lost_with(&self, root: &str, now: Timestamp) -> Vec<Lost> {
+        let mut lost = self.lost.clone();
+        if !lost.iter().any(|it| it.location == root) {
+            let since = self.until.or(self.at).unwrap_or(now);
+            lost.push(Lost { location: root.to_owned(), until: None, since, is_gone: true });
+        }
+        lost
+    }
+
+    /// Whether more of `lost` is gone than was before.
+    pub fn loses(&self, lost: &[Lost]) -> bool {
+        let before = self.lost_before();
+        let was_gone = |it: &Lost| before.get(it.location.as_str()).is_some_and(|before| before.is_gone);
+        lost.iter().any(|it| it.is_gone && self.may_lack(it) && !was_gone(it))
+    }
+
+    /// The same with this lost, and nothing else.
+    pub fn lacking(mut self, lost: Vec<Lost>) -> ChangeState {
+        self.lost = lost;
+        self.forget_covered();
+        self
+    }
+
+    /// Forgets the lost documents that the baseline covers.
+    pub(super) fn forget_covered(&mut self) {
+        let lost = std::mem::take(&mut self.lost).into_iter().filter(|it| self.may_lack(it));
+        self.lost = lost.map(|it| Lost { since: self.at.map_or(it.since, |at| at.max(it.since)), ..it }).collect();
+    }
+
+    /// Whether a lost document may contain what is not in the baseline.
+    fn may_lack(&self, lost: &Lost) -> bool {
+        lost.until.is_none() || lost.until > self.at
+    }
+
+    /// What was lost before, by location.
+    pub(super) fn lost_before(&self) -> HashMap<&str, &Lost> {
+        self.lost.iter().map(|it| (it.location.as_str(), it)).collect()
+    }
+
+    /// Since when changes may be missing, for any reason.
+    pub fn missing_since(&self) -> Option<Timestamp> {
+        self.gap_since.into_iter().chain(self.lost.iter().map(|it| it.since)).min()
+    }
+}

@@ -1,0 +1,109 @@
+//! The downloaded documents, read to their ends.
+
+use crate::document::{Deviations, DocumentError, Entry, Limits, Reader, Timestamp, Uri};
+use crate::source::documents::{CachedDocument, DocumentCache};
+use crate::source::{DocumentLocation, is_resource};
+use crate::sync::SyncError;
+use crate::sync::deviations::{NotUnderstood, SeenDeviations};
+use std::io::BufRead;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// First entries of a list in which a crawl looks for lists to follow: as many as a head has.
+const ENTRIES_IN_HEAD: u64 = 8;
+
+/// A document while it is read.
+pub type DocumentReader = Reader<Box<dyn BufRead + Send>>;
+
+/// The downloaded documents, how they are read, and what was seen in them.
+#[derive(Clone)]
+pub struct Spool {
+    /// The folder.
+    pub cache: Arc<DocumentCache>,
+    /// Bounds for every document.
+    pub limits: Limits,
+    /// The rules that they break.
+    pub deviations: SeenDeviations,
+}
+
+impl Spool {
+    /// Documents in which nothing was seen yet.
+    pub fn new(cache: Arc<DocumentCache>, limits: Limits) -> Spool {
+        Spool { cache, limits, deviations: SeenDeviations::default() }
+    }
+
+    /// Calls `visit` for every entry, in document order; the reader then, which knows the whole header.
+    ///
+    /// # Errors
+    /// A document that cannot be read to its end. It is forgotten: if it were kept, a 304 would confirm it at every later poll.
+    pub fn read(
+        &self,
+        document: &CachedDocument,
+        visit: &mut dyn FnMut(Entry) -> Result<ControlFlow<()>, SyncError>,
+    ) -> Result<DocumentReader, SyncError> {
+        let mut reader = self.cache.reader(document, self.limits)?;
+        while let Some(entry) = reader.next_entry().map_err(|cause| self.broken(&document.location, cause))? {
+            if visit(entry)?.is_break() {
+                break;
+            }
+        }
+        Ok(reader)
+    }
+
+    /// The error of a document that cannot be read to its end.
+    pub fn broken(&self, location: &DocumentLocation, cause: DocumentError) -> SyncError {
+        if let Err(cause) = self.cache.forget(location) {
+            tracing::warn!("{cause}");
+        }
+        SyncError::Document { location: location.clone(), cause }
+    }
+
+    /// Calls `visit` with every resource of a list, in document order. Returns which rules the list breaks, and how many of its entries
+    /// cannot be understood: only of what was visited, where `visit` broke off.
+    pub fn each_resource(
+        &self,
+        list: &CachedDocument,
+        visit: &mut dyn FnMut(Entry) -> Result<ControlFlow<()>, SyncError>,
+    ) -> Result<(Deviations, NotUnderstood), SyncError> {
+        let (mut read, mut lists, mut are_followed) = (0_u64, 0_u64, false);
+        let reader = self.read(list, &mut |entry| {
+            read += 1;
+            lists += u64::from(entry.is_list);
+            are_followed |= entry.is_list && read <= ENTRIES_IN_HEAD;
+            if is_resource(&entry) { visit(entry) } else { Ok(ControlFlow::Continue(())) }
+        })?;
+        for (rule, count) in reader.deviations().counts() {
+            tracing::info!(document = %list.location, count, rule = rule.sentence(), section = rule.section(), "deviation");
+        }
+        let not_followed = if are_followed { 0 } else { lists };
+        let entries = NotUnderstood { entries: reader.entries(), skipped: reader.skipped() + not_followed };
+        Ok((reader.deviations().clone(), entries))
+    }
+
+    /// The authority of the smallest URI listed: the own host of lists on a disk.
+    pub fn smallest_authority(&self, lists: &[CachedDocument]) -> Result<Box<str>, SyncError> {
+        let mut smallest: Option<Uri> = None;
+        for list in lists {
+            self.each_resource(list, &mut |entry| {
+                if smallest.as_ref().is_none_or(|least| entry.loc < *least) {
+                    smallest = Some(entry.loc);
+                }
+                Ok(ControlFlow::Continue(()))
+            })?;
+        }
+        Ok(smallest.map_or_else(|| "".into(), |uri| uri.authority().into()))
+    }
+
+    /// The newest `lastmod` listed: the lists are at least as new. A `lastmod` in the future, or later than its list, is wrong.
+    pub fn newest_lastmod(&self, lists: &[CachedDocument]) -> Result<Option<Timestamp>, SyncError> {
+        let (mut newest, now) = (None, Timestamp::now());
+        for list in lists {
+            let written = list.modified.map_or(now, |modified| modified.min(now));
+            self.each_resource(list, &mut |entry| {
+                newest = newest.max(entry.lastmod.filter(|lastmod| *lastmod <= written));
+                Ok(ControlFlow::Continue(()))
+            })?;
+        }
+        Ok(newest)
+    }
+}
