@@ -20,7 +20,7 @@
 //!    `catalog/ingest.rs` makes rows of it, `catalog/sort/mod.rs` sorts them by depth and path.
 //! 6. `catalog/walk.rs` walks the sorted rows next to the revision that is shown, `catalog/diff.rs` finds what differs, and
 //!    `sync/deletion_guard.rs` decides which deletions are held back.
-//! 7. A first tree is written whole (`catalog/rebuild/mod.rs`), a few changes in place (`catalog/apply/mod.rs`). One
+//! 7. A first tree is written whole (`catalog/rebuild.rs`), a few changes in place (`catalog/apply.rs`). One
 //!    commit to LMDB (`catalog/store/mod.rs`) has the revision and the position of the synchronizer.
 //! 8. Only now `fs/session.rs` mounts the folder. It appears with the whole tree.
 //!

@@ -3,25 +3,24 @@
 //! Every applied change is written to the journal, in the same commit: a later baseline whose list speaks for an earlier
 //! time keeps the change (DESIGN, Sync). That baseline drops the rows that its lists supersede.
 
-use super::apply::{CommittedWith, PutRow, UriChange, apply};
+use super::apply::{UriChange, apply};
 use super::journal::Row;
-use super::losses::{Departures, losses};
+use super::losses::Tally;
 use super::naming::locate::locate;
-use super::naming::resolve::path_of_record;
+use super::naming::resolve::path_by_rule;
 use super::revision::Before;
 use super::store::codec::damaged;
 use super::store::keys::statement_key;
-use super::store::record::ResourceRecord;
+use super::store::record::{ResourceRecord, held, push_held};
 use super::store::sets::SetTable;
-use super::store::symbols::Symbols;
 use super::store::{Store, TableId};
+use super::version;
+use super::writer::TreeWriter;
 use super::{Applied, Catalog, CatalogError, Committed, Decide, Held, HeldDeletion, Losses, Naming, SetId, Statement};
-use super::{held, version};
 use crate::document::{Change, Timestamp, Uri};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
 
 /// Changes of single resources that become one revision; dropped without commit they leave no trace.
 ///
@@ -95,12 +94,11 @@ impl Changes<'_> {
 
     fn applied(&mut self, statement: Statement<'_>) -> Result<Applied, CatalogError> {
         let Statement { set, change, time, entry, .. } = statement;
-        let symbols = &self.catalog.symbols;
         let store = self.catalog.store();
         let old = store.env.read_txn()?;
         let sense = || damaged("resource", entry.loc.as_str().as_bytes());
         let (mut row, key) = (Vec::new(), statement_key(set, &entry.loc));
-        Row::encode(&statement, symbols, &mut row);
+        Row::encode(&statement, &mut row);
         let new = Row::decode(&row).and_then(|row| Some(row.record()?.0)).ok_or_else(sense)?;
 
         let stated = self.resources.get(&entry.loc).and_then(|stated| stated.of(set));
@@ -108,8 +106,7 @@ impl Changes<'_> {
             (None, Some(naming)) => locate(&store, &old, naming, &entry.loc)?,
             _ => None,
         };
-        let known = located.map(|located| ResourceRecord::decode(located.resource).ok_or_else(sense)).transpose()?;
-        let known = known.filter(|known| known.sets.contains(set));
+        let known = located.and_then(|located| located.node.resource).filter(|known| known.sets.contains(set));
         let is_member = known.is_some() || stated.is_some_and(|stated| !stated.is_deletion);
         let row_before = match stated {
             Some(stated) => Some(&stated.row[..]),
@@ -130,7 +127,7 @@ impl Changes<'_> {
         let applied = match known {
             _ if is_deletion && !is_member => Applied::Unknown,
             Some(known) if !is_deletion && known.says_the_same(&new) => {
-                let is_same = version::same_after_update(&known, &new, true, symbols).ok_or_else(sense)?;
+                let is_same = version::same_after_update(&known, &new, true).ok_or_else(sense)?;
                 if is_same { Applied::Same } else { Applied::Changed }
             }
             _ => Applied::Changed,
@@ -145,11 +142,11 @@ impl Changes<'_> {
     pub fn accept_held(&mut self) -> Result<u64, CatalogError> {
         let store = self.catalog.store();
         let old = store.env.read_txn()?;
-        let most = self.catalog.most_in_place.load(Ordering::Relaxed);
+        let most = self.catalog.most_in_place();
         let mut accepted = 0;
         for row in store.rows(&old, store.held, (Bound::Unbounded, Bound::Unbounded))? {
             let (key, row) = row?;
-            let HeldDeletion { set, uri, .. } = held::decode(key, row).ok_or_else(|| damaged("sense", key))?;
+            let HeldDeletion { set, uri, .. } = held(key, row).ok_or_else(|| damaged("sense", key))?;
             let sets = &mut self.resources.entry(uri).or_default().accepted;
             if !sets.contains(&set) {
                 sets.push(set);
@@ -182,7 +179,7 @@ impl Changes<'_> {
         let old = store.env.read_txn()?;
         let before = Before::read(store, &old)?;
         let Some(naming) = &before.naming else { return Err(CatalogError::NoRevision) };
-        let resolving = Resolving { before: &before, naming, symbols: &catalog.symbols };
+        let resolving = Resolving { before: &before, naming };
 
         let resolved = resources.into_iter().map(|(uri, stated)| resolving.resolve(uri, stated));
         let mut resolved = resolved.collect::<Result<Vec<_>, _>>()?;
@@ -194,9 +191,10 @@ impl Changes<'_> {
             resource.sets.iter().for_each(|set| sets.entry(*set).files += 1);
             changes.insert(resource.uri.clone(), resolving.change(resource)?);
         }
-        sets.keep(|record| record.files > 0 || before.sets.get(record.set).is_some());
-        let rows = &mut |put: &mut PutRow<'_>| resolved.iter().try_for_each(|resource| resource.put_rows(put));
-        apply(catalog, &before, changes, CommittedWith { rows, at, state, sets })
+        sets.0.retain(|set, record| record.files > 0 || before.sets.0.contains_key(set));
+        let rows =
+            &mut |tree: &mut TreeWriter<'_, '_>| resolved.iter().try_for_each(|resource| resource.put_rows(tree));
+        apply(catalog, &before, changes, rows, (at, &state, sets))
     }
 }
 
@@ -204,7 +202,6 @@ impl Changes<'_> {
 struct Resolving<'o> {
     before: &'o Before<'o>,
     naming: &'o Naming,
-    symbols: &'o Symbols,
 }
 
 /// What becomes of one resource.
@@ -227,10 +224,8 @@ struct Resolved<'o> {
 
 impl<'o> Resolving<'o> {
     fn resolve(&self, uri: Uri, stated: Stated) -> Result<Resolved<'o>, CatalogError> {
-        let sense = || damaged("resource", uri.as_str().as_bytes());
         let Before { store, old, .. } = *self.before;
-        let located = locate(store, old, self.naming, &uri)?;
-        let known = located.map(|located| ResourceRecord::decode(located.resource).ok_or_else(sense)).transpose()?;
+        let known = locate(store, old, self.naming, &uri)?.and_then(|located| located.node.resource);
         let before: BTreeSet<SetId> = known.iter().flat_map(|known| known.sets.iter()).collect();
         let (mut sets, mut departing, mut released, mut news) = (before.clone(), BTreeMap::new(), Vec::new(), None);
         for (index, change) in stated.changes.iter().enumerate() {
@@ -271,11 +266,8 @@ impl<'o> Resolving<'o> {
     fn change(&self, resolved: &Resolved<'_>) -> Result<UriChange, CatalogError> {
         let Resolved { uri, stated, known, sets, news, .. } = resolved;
         let sense = || damaged("resource", uri.as_str().as_bytes());
-        let path = |record: &ResourceRecord<'_>| {
-            path_of_record(self.naming, uri, record, self.symbols).map(|(path, _)| path).ok_or_else(sense)
-        };
-        let path_before = known.as_ref().map(path).transpose()?;
-        let gone = UriChange { path_before, ..UriChange::default() };
+        let path = |record: &ResourceRecord<'_>| path_by_rule(self.naming, uri, record.media_type).0;
+        let gone = UriChange { path_before: known.as_ref().map(path), ..UriChange::default() };
         let row = news.and_then(|index| stated.changes.get(index)).map(|change| &change.row[..]);
         let row = row.map(|row| Row::decode(row).ok_or_else(sense)).transpose()?;
         let new = row.map(|row| row.record().ok_or_else(sense)).transpose()?.map(|(record, _)| record);
@@ -283,16 +275,15 @@ impl<'o> Resolving<'o> {
         let member = match known {
             // Other metadata of the same bytes: the package holds them still.
             Some(known) if record.member.is_empty() => {
-                let is_same = version::same_after_update(known, &record, true, self.symbols).ok_or_else(sense)?;
+                let is_same = version::same_after_update(known, &record, true).ok_or_else(sense)?;
                 if is_same { known.member } else { &[] }
             }
             _ => record.member,
         };
         let sets: Vec<SetId> = sets.iter().copied().collect();
-        let mut resource = Vec::new();
-        record.push_belonging(Some(uri.as_str()), &sets, member, &mut resource);
+        let resource = Some(record.belonging(Some(uri.as_str()), &sets, member));
         let time = row.and_then(|row| row.shown);
-        Ok(UriChange { path: path(&record)?, resource: Some(resource), time, is_news: row.is_some(), ..gone })
+        Ok(UriChange { path: path(&record), resource, time, is_news: row.is_some(), ..gone })
     }
 }
 
@@ -304,18 +295,18 @@ impl Resolved<'_> {
     }
 
     /// Writes its rows of the journal, and of what is held back.
-    fn put_rows(&self, put: &mut PutRow<'_>) -> Result<(), CatalogError> {
+    fn put_rows(&self, tree: &mut TreeWriter<'_, '_>) -> Result<(), CatalogError> {
         let key = |set| statement_key(set, &self.uri);
         for change in &self.stated.changes {
-            put(TableId::Journal, &key(change.set), Some(&change.row))?;
+            tree.row(TableId::Journal, &key(change.set), Some(&change.row))?;
         }
         for set in &self.released {
-            put(TableId::Held, &key(*set), None)?;
+            tree.row(TableId::Held, &key(*set), None)?;
         }
         for (set, time) in &self.departing {
             let mut row = Vec::new();
-            held::encode(*time, &self.uri, &mut row);
-            put(TableId::Held, &key(*set), Some(&row))?;
+            push_held(&mut row, *time, &self.uri);
+            tree.row(TableId::Held, &key(*set), Some(&row))?;
         }
         Ok(())
     }
@@ -323,13 +314,14 @@ impl Resolved<'_> {
 
 /// What a commit takes away and adds, counted resource by resource.
 fn counted(resolved: &[Resolved<'_>], before: &Before<'_>) -> Losses {
-    let (mut departures, mut new, mut coming) = (Departures::default(), 0, BTreeMap::new());
+    let mut tally = Tally::default();
     for resource in resolved {
         if !resource.departing.is_empty() {
-            departures.count(resource.departing.keys().copied(), resource.sets.is_empty());
+            tally.depart(resource.departing.keys().copied(), resource.sets.is_empty());
         }
-        new += u64::from(resource.before.is_empty() && !resource.sets.is_empty());
-        resource.sets.difference(&resource.before).for_each(|set| *coming.entry(*set).or_default() += 1);
+        let was_there = |set| resource.before.contains(&set);
+        let is_new = resource.before.is_empty() && !resource.sets.is_empty();
+        tally.count(resource.sets.iter().copied(), if is_new { None } else { Some(&was_there) });
     }
-    losses(before.files(), new, &before.sets, coming, departures.into_vec())
+    tally.losses(before.files(), &before.sets)
 }

@@ -30,9 +30,6 @@ pub enum CatalogError {
     /// ([`super::Catalog::distrust`]).
     #[error("the catalog is damaged: {0}")]
     Damaged(String),
-    /// The previous store, in which orphans are read until the kernel was asked about them, is damaged: the tree is not.
-    #[error("the store of the previous tree is damaged: {0}")]
-    DamagedBefore(String),
     /// The store is damaged and is to be built again, but deletions are to be held back, whose resources cannot be read in it.
     #[error(
         "the catalog is damaged, and to rebuild it would delete many files that the Source no longer lists. To confirm \

@@ -1,13 +1,10 @@
 //! The catalog of one mount identity: the store that is read now, and what takes its place.
 
+use super::diff::MOST_IN_PLACE;
 use super::error::{CatalogError, io_error};
 use super::lock::FolderLock;
 use super::sort::SpillFolder;
-use super::store::previous::PreviousStore;
-use super::store::symbols::Symbols;
 use super::store::{self, Store, Successor};
-use super::tuning::Tuning;
-use crate::document::Timestamp;
 use crate::platform::free_space::Room;
 use crate::platform::inode_set::InodeSet;
 use arc_swap::ArcSwap;
@@ -17,14 +14,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 
+/// Bits of a name's hash in the keys of `names`: a folder of ten million names has some thousand that share one.
+const HASH_BITS: u32 = 32;
+
 /// The catalog of one mount identity; share it by `Arc`.
 ///
 /// Readers never wait for a commit, nor for each other. Lock order: `writer`, then the store's own write lock, then `forgotten`, which
 /// is not held while another lock is taken.
 pub struct Catalog {
     /// Replaced by [`Catalog::compact`] and by a rebuild, both with `writer` held. An operation uses the one that it took to the end.
-    pub(super) current: ArcSwap<Current>,
-    pub(super) symbols: Symbols,
+    pub(super) current: ArcSwap<Store>,
     /// Where baselines spill.
     pub(super) spill_folder: SpillFolder,
     /// One commit at a time: the revision a commit was computed from is the one it replaces.
@@ -34,43 +33,33 @@ pub struct Catalog {
     distrust: Notify,
     /// Orphans that the next writer drops.
     pub(super) forgotten: Mutex<InodeSet>,
-    /// See [`Catalog::most_in_place`].
-    pub(super) most_in_place: AtomicU64,
+    /// Changes that one commit makes in place, at most; more are a rebuild.
+    most_in_place: AtomicU64,
     /// Behind all others, so that the folder is released when the store is closed.
     _lock: FolderLock,
-}
-
-/// What is read.
-#[derive(Clone)]
-pub(super) struct Current {
-    pub(super) store: Arc<Store>,
-    /// The previous store, while orphans are read in it.
-    pub(super) previous: Option<Arc<PreviousStore>>,
 }
 
 impl Catalog {
     /// Opens or makes the catalog in `folder`; `holder` is shown to a second opener (mount point and process).
     /// A catalog that is damaged or of another format is moved away, and an empty one made.
     pub fn open(folder: &Path, holder: &str) -> Result<Catalog, CatalogError> {
-        Catalog::open_tuned(folder, holder, Tuning::default())
+        Catalog::open_hashed(folder, holder, HASH_BITS)
     }
 
-    pub(super) fn open_tuned(folder: &Path, holder: &str, tuning: Tuning) -> Result<Catalog, CatalogError> {
+    /// `hash_bits` are those of a name's hash in the store's keys, the same for all that open one store.
+    pub(super) fn open_hashed(folder: &Path, holder: &str, hash_bits: u32) -> Result<Catalog, CatalogError> {
         store::make_folder(folder)?;
         let lock = FolderLock::take(folder, holder)?;
         let spill_folder = SpillFolder::new(&folder.join("tmp"));
         store::empty_folder(&spill_folder.path)?;
-        let store = Store::open(folder, tuning.hash_bits)?;
-        let symbols = store.symbols(&*store.env.read_txn()?)?;
         Ok(Catalog {
-            current: ArcSwap::from_pointee(Current { store: Arc::new(store), previous: None }),
-            symbols,
+            current: ArcSwap::from_pointee(Store::open(folder, hash_bits)?),
             spill_folder,
             writer: Mutex::default(),
             distrusted: AtomicBool::new(false),
             distrust: Notify::new(),
             forgotten: Mutex::default(),
-            most_in_place: AtomicU64::new(tuning.most_in_place),
+            most_in_place: AtomicU64::new(MOST_IN_PLACE),
             _lock: lock,
         })
     }
@@ -87,11 +76,7 @@ impl Catalog {
     }
 
     pub(super) fn store(&self) -> Arc<Store> {
-        self.current.load().store.clone()
-    }
-
-    pub(super) fn current(&self) -> Current {
-        Current::clone(&self.current.load())
+        self.current.load_full()
     }
 
     /// Changes that one commit makes in place, at most; more are a rebuild.
@@ -127,33 +112,18 @@ impl Catalog {
             tracing::info!(folder = %path.display(), "the catalog cannot be compacted: {short}");
             return Ok(false);
         }
-        let before = self.replace_store(store.compacted(&self.spill_folder)?, |current| current.previous)?;
+        let before = self.replace_store(store.compacted(&self.spill_folder)?)?;
         // Closing it and freeing its space takes a while, and commits do not wait for that.
         drop(writer);
         drop((store, before));
         Ok(true)
     }
 
-    /// Uses a rebuilt store from now on. The caller holds `writer`.
-    pub(super) fn succeed(&self, successor: Successor, since: Timestamp) -> Result<(), CatalogError> {
-        self.replace_store(successor, |current| Some(Arc::new(PreviousStore::new(current.store, since)))).map(drop)
-    }
-
-    /// The number of the previous store, in which orphans are still read; `None` where there is none.
-    pub fn previous(&self) -> Option<u64> {
-        self.current().previous.map(|previous| previous.number)
-    }
-
-    /// Uses another store from now on. The caller holds `writer`, and drops what is returned without it, where `previous` does not keep it.
-    /// Snapshots that have the old one open keep it until they are dropped.
-    pub(super) fn replace_store(
-        &self,
-        successor: Successor,
-        previous: impl FnOnce(Current) -> Option<Arc<PreviousStore>>,
-    ) -> Result<Arc<Current>, CatalogError> {
-        let current = self.current();
-        let store = Arc::new(successor.take_place_of(&current.store)?);
-        Ok(self.current.swap(Arc::new(Current { store, previous: previous(current) })))
+    /// Uses another store from now on. The caller holds `writer`, and drops what is returned without it. Snapshots that have the old one
+    /// open keep it until they are dropped.
+    pub(super) fn replace_store(&self, successor: Successor) -> Result<Arc<Store>, CatalogError> {
+        let store = successor.take_place_of(&self.store())?;
+        Ok(self.current.swap(Arc::new(store)))
     }
 
     /// Marks the store as damaged: the next baseline builds it again, and until then it answers as well as it can. Snapshots and commits

@@ -1,30 +1,29 @@
-//! Entries as rows of the sorted statement: each thread that enters some has a share of its own.
+//! Entries as rows of the sorted statement, with the folders that they imply. Each thread that enters some has a share of its own.
 
-use super::folders::OpenFolders;
-use super::naming::resolve::{path_of_record, within_depth};
-use super::sort::{RunLimits, Sorter, SpillFolder};
-use super::sort_key::{FIRST_SEEN, push_key, tag};
-use super::store::codec::damaged;
+use super::naming::media_types;
+use super::naming::resolve::{path_by_rule, within_depth};
+use super::sort::{LARGE_SORT, Sorter, SpillFolder};
+use super::sort_key::{FIRST_SEEN, Tag, push_key, split};
+use super::store::codec::push_time;
 use super::store::record::{ResourceRecord, push_resource};
-use super::store::symbols::Symbols;
 use super::{Catalog, CatalogError, Naming, SetId};
 use crate::document::{Entry, PackageMember, Timestamp, Uri};
+use xxhash_rust::xxh3::xxh3_128;
 
-/// Rows on their way into the sorter, with the folders that they imply.
+/// Rows on their way into the sorter.
 pub(super) struct Rows {
     pub sorter: Sorter,
-    pub folders: OpenFolders,
+    folders: OpenFolders,
     path: String,
-    pub key: Vec<u8>,
-    pub value: Vec<u8>,
+    key: Vec<u8>,
+    value: Vec<u8>,
 }
 
 /// Entries of a list that one of several threads adds to a baseline.
 pub struct Share<'b> {
-    pub(super) naming: &'b Naming,
-    pub(super) symbols: &'b Symbols,
-    pub(super) set: SetId,
-    pub(super) rows: Rows,
+    naming: &'b Naming,
+    set: SetId,
+    rows: Rows,
 }
 
 /// A part of what was added to a [`Share`].
@@ -34,11 +33,10 @@ pub struct Shared {
 }
 
 impl<'b> Share<'b> {
-    /// `limits` are those of one that sorts alone.
-    pub(super) fn new(catalog: &'b Catalog, naming: &'b Naming, set: SetId, limits: RunLimits) -> Share<'b> {
+    /// `most` bytes are in memory where one sorts alone.
+    pub(super) fn new(catalog: &Catalog, naming: &'b Naming, set: SetId, most: usize) -> Share<'b> {
         // There are several at once.
-        let limits = RunLimits { bytes: limits.bytes / 4 * 3, ..limits };
-        Share { naming, symbols: &catalog.symbols, set, rows: Rows::new(&catalog.spill_folder, limits) }
+        Share { naming, set, rows: Rows::new(&catalog.spill_folder, most / 4 * 3) }
     }
 
     /// As [`super::Baseline::add`].
@@ -46,7 +44,7 @@ impl<'b> Share<'b> {
     /// # Errors
     /// What does not fit into memory could not be spilled (the disk is full): the share is given up.
     pub fn add(&mut self, entry: &Entry) -> Result<(), CatalogError> {
-        self.rows.add_file(self.naming, self.symbols, self.set, entry, None)
+        self.rows.add_file(self.naming, self.set, entry, None)
     }
 
     /// Everything that was added since the last part.
@@ -61,83 +59,90 @@ impl<'b> Share<'b> {
 
 impl Catalog {
     /// For entries that another thread adds; they count as added at [`super::Baseline::join`].
-    pub fn share<'c>(&'c self, naming: &'c Naming, set: SetId) -> Share<'c> {
-        Share::new(self, naming, set, RunLimits::default())
+    pub fn share<'c>(&self, naming: &'c Naming, set: SetId) -> Share<'c> {
+        Share::new(self, naming, set, LARGE_SORT)
     }
 }
 
 impl Rows {
-    pub(super) fn new(spill_folder: &SpillFolder, limits: RunLimits) -> Rows {
-        Rows {
-            sorter: Sorter::new(spill_folder, limits),
-            folders: OpenFolders::new(),
-            path: String::new(),
-            key: Vec::new(),
-            value: Vec::new(),
-        }
+    pub(super) fn new(spill_folder: &SpillFolder, most: usize) -> Rows {
+        let (sorter, folders) = (Sorter::new(spill_folder, most), OpenFolders::new());
+        Rows { sorter, folders, path: String::new(), key: Vec::new(), value: Vec::new() }
     }
 
     /// Adds a file, which `member` of a package may hold.
     pub(super) fn add_file(
         &mut self,
         naming: &Naming,
-        symbols: &Symbols,
         set: SetId,
         entry: &Entry,
         member: Option<&PackageMember>,
     ) -> Result<(), CatalogError> {
-        let by_rule = self.settle_key(naming, entry);
-        self.folders.enter_above(&self.key, &mut self.sorter)?;
-        self.folders.see(entry.lastmod.unwrap_or(FIRST_SEEN));
-        self.value.clear();
-        self.value.push(tag::FILE);
-        push_resource(&mut self.value, entry, !by_rule, &[set], member, symbols);
-        self.sorter.add(&self.key, &self.value)
+        self.add_entry(naming, set, entry, member, Tag::File)
     }
 
     /// Adds what a package holds.
     pub(super) fn add_member(
         &mut self,
         naming: &Naming,
-        symbols: &Symbols,
         set: SetId,
         entry: &Entry,
         member: &PackageMember,
     ) -> Result<(), CatalogError> {
-        let by_rule = self.settle_key(naming, entry);
-        self.value.clear();
-        self.value.push(tag::MEMBER);
-        push_resource(&mut self.value, entry, !by_rule, &[set], Some(member), symbols);
-        self.sorter.add(&self.key, &self.value)
+        self.add_entry(naming, set, entry, Some(member), Tag::Member)
     }
 
-    /// Adds a resource that no list states, `time` its newest: `head` says what states it, and for which `sets`.
-    pub(super) fn add_record(
+    fn add_entry(
         &mut self,
-        uri: &Uri,
-        record: &ResourceRecord<'_>,
-        sets: &[SetId],
-        head: &[u8],
-        time: Option<Timestamp>,
-        (catalog, naming): (&Catalog, &Naming),
+        naming: &Naming,
+        set: SetId,
+        entry: &Entry,
+        member: Option<&PackageMember>,
+        tag: Tag,
     ) -> Result<(), CatalogError> {
-        let found = path_of_record(naming, uri, record, &catalog.symbols);
-        let (path, by_rule) = found.ok_or_else(|| damaged("resource", uri.as_str().as_bytes()))?;
-        push_key(&mut self.key, &path);
-        self.folders.enter_above(&self.key, &mut self.sorter)?;
-        self.folders.see(time.unwrap_or(FIRST_SEEN));
-        self.value.clear();
-        self.value.extend_from_slice(head);
-        record.push_belonging((!by_rule).then_some(uri.as_str()), sets, record.member, &mut self.value);
-        self.sorter.add(&self.key, &self.value)
-    }
-
-    /// Makes the sort key of an entry; answers whether its path gives the URI back.
-    fn settle_key(&mut self, naming: &Naming, entry: &Entry) -> bool {
         let by_rule = naming.path_into(&entry.loc, entry.media_type.as_deref(), &mut self.path);
         let (path, whole) = within_depth(&self.path, &entry.loc);
-        push_key(&mut self.key, &path);
-        by_rule && whole
+        push_key(&mut self.key, &path, tag);
+        if tag == Tag::File {
+            self.folders.see(&self.key, entry.lastmod, &mut self.sorter)?;
+        }
+        self.value.clear();
+        push_resource(&mut self.value, entry, !(by_rule && whole), &[set], member);
+        self.sorter.add(&self.key, &self.value)
+    }
+
+    /// Adds a resource that no list states, as a member of `sets` and `time` its newest; `head` stands before its record.
+    pub(super) fn add_record(
+        &mut self,
+        naming: &Naming,
+        (uri, record): (&Uri, &ResourceRecord<'_>),
+        sets: &[SetId],
+        (tag, head): (Tag, &[u8]),
+        time: Option<Timestamp>,
+    ) -> Result<(), CatalogError> {
+        let (path, by_rule) = path_by_rule(naming, uri, record.media_type);
+        push_key(&mut self.key, &path, tag);
+        self.folders.see(&self.key, time, &mut self.sorter)?;
+        self.value.clear();
+        self.value.extend_from_slice(head);
+        self.value.extend_from_slice(&record.belonging((!by_rule).then_some(uri.as_str()), sets, record.member));
+        self.sorter.add(&self.key, &self.value)
+    }
+
+    /// What the list of `set` has of the resource of `uri` does not count, because of a later change.
+    pub(super) fn supersede(&mut self, naming: &Naming, set: SetId, uri: &Uri) -> Result<(), CatalogError> {
+        let Rows { sorter, key, .. } = self;
+        let mut add = |path: &str, by_rule: bool| {
+            push_key(key, path, Tag::Superseded);
+            let digest = digest(set, uri.scheme() == "https", (!by_rule).then_some(uri.as_str()));
+            sorter.add(key, &digest.to_be_bytes())
+        };
+        // It lies at this path, or by its URI at the path of its type.
+        let (plain, by_rule) = path_by_rule(naming, uri, None);
+        add(&plain, by_rule)?;
+        let types = media_types().filter(|_| naming.extension_by_type);
+        let typed = types.map(|media_type| path_by_rule(naming, uri, Some(media_type)).0);
+        typed.take_while(|typed| *typed != plain).try_for_each(|typed| add(&typed, false))
     }
 
     /// Leaves all folders; the newest time of everything, `None` where there is nothing.
@@ -147,9 +152,81 @@ impl Rows {
 
     /// Takes what was added to a share, behind what is here.
     pub(super) fn join(&mut self, Shared { sorter, newest }: Shared) -> Result<(), CatalogError> {
-        if let Some(newest) = newest {
-            self.folders.see_in_root(newest);
-        }
+        self.folders.newest_of_others = self.folders.newest_of_others.max(newest);
         self.sorter.join(sorter)
+    }
+}
+
+/// What stands for the entry of a set among those of one path.
+pub(super) fn digest(set: SetId, https: bool, uri: Option<&str>) -> u128 {
+    let mut bytes = set.0.to_be_bytes().to_vec();
+    bytes.push(uri.map_or(u8::from(https), |_| 2));
+    bytes.extend_from_slice(uri.unwrap_or_default().as_bytes());
+    xxh3_128(&bytes)
+}
+
+/// The folders above the entry added last. A folder's row is written when the entries leave it, so that it carries the newest time of
+/// what came by.
+struct OpenFolders {
+    /// The path of the innermost one, segments separated by NUL.
+    path: Vec<u8>,
+    /// For each, outermost first: the end of its path, and the newest time beneath. The first is the root.
+    stack: Vec<(usize, Option<Timestamp>)>,
+    /// Of entries whose folders others see to.
+    newest_of_others: Option<Timestamp>,
+    key: Vec<u8>,
+}
+
+impl OpenFolders {
+    /// Within the root.
+    fn new() -> OpenFolders {
+        OpenFolders { path: Vec::new(), stack: vec![(0, None)], newest_of_others: None, key: Vec::new() }
+    }
+
+    /// An entry of this key and time: leaves the folders that do not lie on the way to it, and enters those that do.
+    fn see(&mut self, key: &[u8], time: Option<Timestamp>, sorter: &mut Sorter) -> Result<(), CatalogError> {
+        let ((_, path), _) = split(&key[..key.len() - 2]);
+        if path != self.path {
+            while !self.innermost_holds(path) {
+                self.leave(sorter)?;
+            }
+            let entered = self.path.len();
+            self.path.extend_from_slice(&path[entered..]);
+            let ends = (entered + 1..=path.len()).filter(|at| *at == path.len() || path[*at] == 0);
+            self.stack.extend(ends.map(|at| (at, None)));
+        }
+        if let Some((_, newest)) = self.stack.last_mut() {
+            *newest = (*newest).max(Some(time.unwrap_or(FIRST_SEEN)));
+        }
+        Ok(())
+    }
+
+    fn innermost_holds(&self, path: &[u8]) -> bool {
+        let end = self.path.len();
+        path.starts_with(&self.path) && (end == 0 || path.len() == end || path[end] == 0)
+    }
+
+    fn leave(&mut self, sorter: &mut Sorter) -> Result<(), CatalogError> {
+        // The root, whose path is empty, holds every path and is never left.
+        let Some((_, newest)) = self.stack.pop() else { return Ok(()) };
+        self.key.clear();
+        self.key.push(self.stack.len() as u8);
+        self.key.extend_from_slice(&self.path);
+        self.key.extend_from_slice(&[0, Tag::Folder as u8]);
+        let mut value = Vec::new();
+        push_time(&mut value, newest.unwrap_or(FIRST_SEEN));
+        sorter.add(&self.key, &value)?;
+        if let Some((end, above)) = self.stack.last_mut() {
+            *above = (*above).max(newest);
+            self.path.truncate(*end);
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, sorter: &mut Sorter) -> Result<Option<Timestamp>, CatalogError> {
+        while self.stack.len() > 1 {
+            self.leave(sorter)?;
+        }
+        Ok(self.stack.first().and_then(|(_, newest)| *newest).max(self.newest_of_others))
     }
 }

@@ -1,18 +1,15 @@
 //! The journal: of each (set, URI) the last change that was applied, for as long as the set's list does not speak for a
 //! later time. Of a set that is not listed, which may only be out of reach for now, it rests until the set is back.
 
-use super::Statement;
-use super::sort::Sorted;
+use super::sort::{Sorted, Sorter};
+use super::statement::Listing;
 use super::store::codec::{Decoder, damaged, push_time};
 use super::store::keys::statement_set;
 use super::store::record::{ResourceRecord, push_resource};
-use super::store::symbols::Symbols;
 use super::store::{Lookup, Store};
-use super::{CatalogError, SetId};
+use super::{CatalogError, Statement};
 use crate::document::{Change, Entry, Timestamp, Uri};
 use heed::RoTxn;
-use std::cmp::Ordering;
-use std::collections::BTreeSet;
 use std::ops::Bound;
 
 /// One change, as the table and the sorter hold it: what happened and whether `datetime` follows, the time, `datetime`, the
@@ -34,7 +31,7 @@ impl<'a> Row<'a> {
     const DATETIME: u8 = 4;
 
     /// Appends the row of `statement`.
-    pub(super) fn encode(statement: &Statement<'_>, symbols: &Symbols, out: &mut Vec<u8>) {
+    pub(super) fn encode(statement: &Statement<'_>, out: &mut Vec<u8>) {
         let is_left_out = is_left_out(statement);
         let code = match statement.change {
             Change::Created => 0,
@@ -49,9 +46,9 @@ impl<'a> Row<'a> {
             push_time(out, shown);
         }
         if statement.change == Change::Deleted && !is_left_out {
-            push_resource(out, &Entry::new(statement.entry.loc.clone()), true, &[statement.set], None, symbols);
+            push_resource(out, &Entry::new(statement.entry.loc.clone()), true, &[statement.set], None);
         } else {
-            push_resource(out, statement.entry, true, &[statement.set], statement.member, symbols);
+            push_resource(out, statement.entry, true, &[statement.set], statement.member);
         }
     }
 
@@ -85,106 +82,72 @@ fn is_left_out(statement: &Statement<'_>) -> bool {
 /// What becomes of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It is in force, and in the table already.
-    Stays,
-    /// It is in force, and new.
-    New,
-    /// A list supersedes it, or its set is forgotten; it was in the table.
+    InForce,
+    /// A list supersedes it, or its set is forgotten.
     Goes,
-    /// Its set is not listed: it is to be kept for when it is.
-    Rests {
-        /// Whether it is not in the table yet.
-        is_new: bool,
-    },
+    /// Its set is not listed: it is kept for when it is.
+    Rests,
 }
 
-/// The time that the list of each set speaks for, ascending by set.
-pub(super) type Lists = [(SetId, Option<Timestamp>)];
-
-/// The time that the list of a set speaks for.
-pub(super) fn list_at(lists: &Lists, set: Option<SetId>) -> Option<Timestamp> {
-    lists.binary_search_by_key(&set?, |(listed, _)| *listed).ok().and_then(|place| lists[place].1)
+/// A row of the journal as a baseline leaves it.
+pub(super) struct Settled {
+    pub key: Vec<u8>,
+    pub row: Vec<u8>,
+    pub fate: Fate,
+    /// Whether it is not in the table yet.
+    pub is_new: bool,
 }
 
-/// What is listed, and what never will be again.
-#[derive(Clone, Copy)]
-pub(super) struct Speaking<'l> {
-    /// Ascending.
-    pub lists: &'l Lists,
-    /// Sets that are gone for good.
-    pub forgotten: &'l BTreeSet<SetId>,
+/// The first byte of a sorted value.
+const NEWS: u8 = 1;
+const KNOWN: u8 = 0;
+
+/// Adds a new change as a value of `changes`.
+pub(super) fn add_news(changes: &mut Sorter, key: &[u8], statement: &Statement<'_>) -> Result<(), CatalogError> {
+    let mut value = vec![NEWS];
+    Row::encode(statement, &mut value);
+    changes.add(key, &value)
 }
 
-impl Speaking<'_> {
-    /// Whether a change of `set` at `time` is in force: its set is listed, and the list does not speak for a
-    /// later time. `None` where it rests.
-    fn is_in_force(&self, set: SetId, time: Timestamp) -> Option<bool> {
-        match self.lists.binary_search_by_key(&set, |(listed, _)| *listed).map(|place| self.lists[place].1) {
-            Ok(at) => Some(at.is_none_or(|at| time >= at)),
-            Err(_) => self.forgotten.contains(&set).then_some(false),
+/// Adds all that the journal in `store` holds.
+pub(super) fn add_known(changes: &mut Sorter, store: &Store, old: &RoTxn<'_>) -> Result<(), CatalogError> {
+    for row in store.rows(old, store.journal, (Bound::Unbounded, Bound::Unbounded))? {
+        let (key, row) = row?;
+        Row::decode(row).and_then(|row| row.record()).ok_or_else(|| damaged("sense", key))?;
+        changes.add(key, &[&[KNOWN], row].concat())?;
+    }
+    Ok(())
+}
+
+/// The next row of the journal and the new changes together, ascending by key. Of several changes of one key the last by time counts, of
+/// these the new one, of new ones the last added.
+pub(super) fn next_settled(changes: &mut Sorted, listing: &Listing) -> Lookup<Settled> {
+    let time =
+        |key: &[u8], row: &[u8]| Ok::<_, CatalogError>(Row::decode(row).ok_or_else(|| damaged("sense", key))?.time);
+    let Some((key, first)) = changes.next()? else { return Ok(None) };
+    let key = key.to_vec();
+    let (mut news, mut known) = (None::<Vec<u8>>, None::<Vec<u8>>);
+    let mut value = Some(first.to_vec());
+    while let Some(mut row) = value.take() {
+        let is_news = row.remove(0) == NEWS;
+        let latest = if is_news { &mut news } else { &mut known };
+        if latest.as_ref().map_or(Ok(true), |latest| Ok::<_, CatalogError>(time(&key, &row)? >= time(&key, latest)?))? {
+            *latest = Some(row);
+        }
+        if changes.peek()?.is_some_and(|(next, _)| next == key) {
+            value = changes.next()?.map(|(_, value)| value.to_vec());
         }
     }
-}
-
-/// Is shown a key, its row and what becomes of that.
-pub(super) type Visit<'v> = dyn FnMut(&[u8], &[u8], Fate) -> Result<(), CatalogError> + 'v;
-
-/// Brings the journal in `store` and the changes in `news` together, ascending by key, and shows what becomes of each
-/// row. Of several new changes of one key the last by time, then by order, counts.
-pub(super) fn brought_forward(
-    store: &Store,
-    old: &RoTxn<'_>,
-    news: &mut Sorted,
-    speaking: Speaking<'_>,
-    visit: &mut Visit<'_>,
-) -> Result<(), CatalogError> {
-    let mut rows = store.rows(old, store.journal, (Bound::Unbounded, Bound::Unbounded))?;
-    let mut known = rows.next().transpose()?;
-    let mut new = next_news(news)?;
-    loop {
-        let order = match (&known, &new) {
-            (None, None) => return Ok(()),
-            (Some(_), None) => Ordering::Less,
-            (None, Some(_)) => Ordering::Greater,
-            (Some((key, _)), Some((new, _))) => (*key).cmp(&new[..]),
-        };
-        let before = known.filter(|_| order.is_le());
-        let after = new.as_ref().filter(|_| order.is_ge()).map(|(key, row)| (&key[..], &row[..]));
-        let is_new = match (before, after) {
-            // Of the same time the new one counts.
-            (Some((key, before)), Some((_, after))) => before != after && time(key, after)? >= time(key, before)?,
-            (before, _) => before.is_none(),
-        };
-        let Some((key, row)) = (if is_new { after } else { before }) else { return Ok(()) };
-        let set = statement_set(key).ok_or_else(|| damaged("sense", key))?;
-        match (speaking.is_in_force(set, time(key, row)?), before) {
-            (Some(true), _) => visit(key, row, if is_new { Fate::New } else { Fate::Stays })?,
-            (Some(false), Some((key, before))) => visit(key, before, Fate::Goes)?,
-            (Some(false), None) => {}
-            (None, _) => visit(key, row, Fate::Rests { is_new })?,
-        }
-        if order.is_le() {
-            known = rows.next().transpose()?;
-        }
-        if order.is_ge() {
-            new = next_news(news)?;
-        }
-    }
-}
-
-fn time(key: &[u8], row: &[u8]) -> Result<Timestamp, CatalogError> {
-    Ok(Row::decode(row).ok_or_else(|| damaged("sense", key))?.time)
-}
-
-/// The next key with the latest of its changes.
-fn next_news(news: &mut Sorted) -> Lookup<(Vec<u8>, Vec<u8>)> {
-    let Some((key, row)) = news.next()? else { return Ok(None) };
-    let (key, mut latest) = (key.to_vec(), row.to_vec());
-    while let Some((_, row)) = news.peek()?.filter(|(next, _)| *next == key) {
-        if time(&key, row)? >= time(&key, &latest)? {
-            latest = row.to_vec();
-        }
-        news.next()?;
-    }
-    Ok(Some((key, latest)))
+    let is_new = match (&news, &known) {
+        (Some(news), Some(known)) => news != known && time(&key, news)? >= time(&key, known)?,
+        (news, _) => news.is_some(),
+    };
+    let Some(row) = (if is_new { news } else { known }) else { return Ok(None) };
+    let set = statement_set(&key).ok_or_else(|| damaged("sense", &key))?;
+    let fate = match listing.is_in_force(set, time(&key, &row)?) {
+        Some(true) => Fate::InForce,
+        Some(false) => Fate::Goes,
+        None => Fate::Rests,
+    };
+    Ok(Some(Settled { key, row, fate, is_new }))
 }

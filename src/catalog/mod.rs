@@ -17,32 +17,26 @@
 //!
 //! On disk it is one LMDB environment (`store`), filled in key order from an external sort (`sort`).
 //!
-//! A [`Baseline`] sorts what it is given by depth and path (`sort_key`), each folder as a marker with the files (`ingest`, `folders`).
-//! Then it walks the sorted statement and the current revision together, folder by folder (`walk`), with everything that is stated of
-//! each path (`statement`) but what changes have superseded (`superseded`). That gives what differs, resource by resource (`diff`), and
-//! what would leave (`departing`), for the decision what of it is held back. [`Changes`] finds the same for single statements.
+//! A [`Baseline`] sorts what it is given by depth and path (`sort_key`): the files, a row for each folder, and what changes supersede
+//! (`ingest`). Then it walks the sorted statement and the current revision together, folder by folder (`walk`), with everything that is
+//! stated of each path (`statement`). That gives what differs, resource by resource (`diff`), and what would leave (`departing`), for
+//! the decision what of it is held back. [`Changes`] finds the same for single statements.
 //!
-//! Two writers take it from there. Few changes are written in place (`apply`). Many, and a first revision, are one more walk that
-//! writes everything into another store (`rebuild`), which takes the place of the one there was; what lost its name then is still read
-//! in the old one for a while (`store::previous`).
+//! One writer takes it from there (`writer`), in one of two ways. Few changes are written in place (`apply`). Many, and a first revision,
+//! are one more walk that writes everything into another store (`rebuild`), which takes the place of the one there was.
 
 mod apply;
 mod baseline;
 mod changes;
 mod departing;
 mod diff;
-mod displaced;
-mod effects;
 mod error;
-mod folders;
-mod held;
 mod index;
 mod ingest;
 mod journal;
 mod lock;
 mod losses;
 pub mod naming;
-mod numbers;
 mod rebuild;
 mod renew;
 mod revision;
@@ -51,12 +45,10 @@ mod sort;
 mod sort_key;
 mod statement;
 mod store;
-mod superseded;
-mod tuning;
 mod types;
 mod version;
 mod walk;
-mod write_budget;
+mod writer;
 
 pub use baseline::Baseline;
 pub use changes::Changes;

@@ -4,9 +4,10 @@ use super::naming::resolve::uri;
 use super::sort_key::slashed;
 use super::store::Store;
 use super::store::codec::damaged;
-use super::store::record::{ResourceRecord, RevisionRecord};
+use super::store::record::{NodeRecord, ResourceRecord, RevisionRecord};
 use super::store::sets::SetTable;
 use super::{CatalogError, Naming};
+use crate::document::Uri;
 use heed::RoTxn;
 
 /// The revision before.
@@ -35,20 +36,26 @@ impl<'o> Before<'o> {
         self.naming.as_ref().is_none_or(|old| old == naming)
     }
 
-    /// Whether the file of inode `ino` was of the same URI as `new`, which has its name. `path` is the path of `new` by rule.
+    /// The URI of a file of this revision.
+    pub(super) fn uri(&self, node: &NodeRecord<'_>) -> Result<Uri, CatalogError> {
+        let naming = self.naming.as_ref().ok_or(CatalogError::NoRevision)?;
+        self.store.uri_of(self.old, node, naming)
+    }
+
+    /// Whether a file was of the same URI as `new`, which has its name. `path` is the path of `new` by rule, segments separated by NUL.
     pub(super) fn is_same_uri(
         &self,
-        (ino, known): (u64, &ResourceRecord<'_>),
+        node: &NodeRecord<'_>,
         new: &ResourceRecord<'_>,
         path: &[u8],
         naming: &Naming,
     ) -> Result<bool, CatalogError> {
+        let Some(known) = node.resource else { return Ok(false) };
         if self.has_naming(naming) && known.uri.is_none() == new.uri.is_none() {
             // One name and one naming: where the path gives the URI, it is one path, so the scheme decides.
             return Ok((known.https, known.uri) == (new.https, new.uri));
         }
         let sense = || damaged("resource", path);
-        let known = self.store.uri_of(self.old, ino, known, self.naming.as_ref().unwrap_or(naming))?;
-        Ok(known == uri(new, &slashed(path).ok_or_else(sense)?, naming).ok_or_else(sense)?)
+        Ok(self.uri(node)? == uri(new, &slashed(path).ok_or_else(sense)?, naming).ok_or_else(sense)?)
     }
 }

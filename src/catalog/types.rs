@@ -29,8 +29,6 @@ pub enum Invalidation {
     /// So much changed that the kernel has to look up everything again. These folders changed; names and the inodes that lost theirs are
     /// not listed.
     Everything(InodeSet),
-    /// Of all inodes that have lost their names the kernel is to be asked which it knows ([`super::Catalog::settle_orphans`]).
-    Orphans,
 }
 
 /// Folder or file.

@@ -6,7 +6,7 @@ use super::revision::Before;
 use super::sort_key::{slashed, split};
 use super::statement::{HeldState, Listing, PathStatement, SortedStatement};
 use super::store::codec::damaged;
-use super::store::record::{NodeRecord, ResourceRecord};
+use super::store::record::{Named, ResourceRecord};
 use super::store::{ROOT, Store};
 use super::{CatalogError, Kind, SetId};
 use crate::document::{Timestamp, Uri};
@@ -15,7 +15,7 @@ use heed::RoTxn;
 use std::collections::VecDeque;
 
 /// Children of one folder of the revision before that are read at once: some hundred bytes each.
-const READ_AT_ONCE: usize = 1 << 14;
+const READ_AT_ONCE: usize = 1 << 13;
 
 /// A file of the new tree.
 #[derive(Clone, Copy)]
@@ -25,28 +25,19 @@ pub(super) struct File<'a> {
     pub path: &'a [u8],
     /// Whether `name` is the last segment of that.
     pub is_plain: bool,
-    /// Its record, with the URI where the path does not give it.
-    pub resource: &'a [u8],
+    /// With the URI where the path does not give it.
+    pub resource: ResourceRecord<'a>,
     /// The time of the change that says so, which stands in for a `lastmod`.
     pub time: Option<Timestamp>,
     /// A change says so that is not in the journal: it is believed that the content is another unless the entry vouches for it.
     pub is_news: bool,
 }
 
-/// What a name stood for in the revision before.
-#[derive(Clone, Copy)]
-pub(super) struct Known<'o> {
-    pub entry: u64,
-    pub node: NodeRecord<'o>,
-    /// Of a file.
-    pub resource: &'o [u8],
-}
-
-/// A folder whose children are visited.
+/// A folder whose names are visited, or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Folder {
     pub ino: u64,
-    /// Whether it is no folder of the revision before: then nothing was in it.
+    /// Whether it is no folder of the revision before: then nothing was in it, and the kernel knows nothing of it.
     pub is_new: bool,
 }
 
@@ -55,26 +46,27 @@ pub(super) trait Visitor<'o> {
     /// The names that follow lie in `folder`.
     fn enter(&mut self, folder: Folder) -> Result<(), CatalogError>;
     /// A folder, `newest` the newest time beneath.
-    fn folder(&mut self, name: &[u8], newest: Timestamp, before: Option<Known<'o>>) -> Result<Folder, CatalogError>;
+    fn folder(&mut self, name: &[u8], newest: Timestamp, before: Option<Named<'o>>) -> Result<Folder, CatalogError>;
     /// A file.
-    fn file(&mut self, file: File<'_>, before: Option<Known<'o>>) -> Result<(), CatalogError>;
+    fn file(&mut self, file: File<'_>, before: Option<Named<'o>>) -> Result<(), CatalogError>;
     /// A name that is no more, with all beneath it.
-    fn removed(&mut self, before: Known<'o>) -> Result<(), CatalogError>;
+    fn removed(&mut self, before: Named<'o>) -> Result<(), CatalogError>;
     /// A deletion that is, or was, held back.
     fn held(&mut self, set: SetId, uri: &Uri, held: HeldState) -> Result<(), CatalogError>;
     /// So many entries are not shown at `path`.
     fn left_out(&mut self, path: String, count: u64);
 }
 
-/// Shows `visitor` everything.
+/// Shows `visitor` everything. A folder may be visited in which nothing is, as all that lists have of it is superseded.
 pub(super) fn walk<'o>(
     before: &Before<'o>,
-    listing: Listing<'_>,
+    listing: &Listing,
     statement: &mut SortedStatement,
     visitor: &mut dyn Visitor<'o>,
 ) -> Result<(), CatalogError> {
     let root = Folder { ino: ROOT, is_new: before.revision.is_none() };
-    let mut children = Children::new(before.store, before.old);
+    let (read, taken, ahead) = (None, Vec::new(), Ahead::default());
+    let mut children = Children { store: before.store, old: before.old, folder: root, read, taken, ahead };
     children.enter(root)?;
     visitor.enter(root)?;
     let mut walk = Walk { listing, visitor, children, queue: VecDeque::new(), within: (1, Vec::new()) };
@@ -86,7 +78,7 @@ pub(super) fn walk<'o>(
 }
 
 struct Walk<'w, 'o> {
-    listing: Listing<'w>,
+    listing: &'w Listing,
     visitor: &'w mut dyn Visitor<'o>,
     children: Children<'o>,
     /// Folders whose children follow, in the order of the statement: inode, and in the lowest bit whether it is new. All of a level wait
@@ -105,7 +97,7 @@ impl<'o> Walk<'_, 'o> {
         path.held.iter().try_for_each(|(set, uri, state)| self.visitor.held(*set, uri, *state))?;
         let (parent, name) = split(&path.key);
         if parent != (self.within.0, &self.within.1) {
-            // Each folder holds something, and the statement is sorted by segments: children come in the order of their folders.
+            // Of each folder something is stated, and the statement is sorted by segments: children come in the order of their folders.
             self.children.leave(self.visitor)?;
             let next = self.queue.pop_front().ok_or_else(corrupt)?;
             let folder = Folder { ino: next >> 1, is_new: next & 1 == 1 };
@@ -122,22 +114,21 @@ impl<'o> Walk<'_, 'o> {
         }
         for (index, stated) in path.resources.iter().enumerate() {
             let (time, is_news) = stated.change.map_or((None, false), |change| (change.shown, change.is_news));
-            let plain = File { name, path: &path.key[1..], is_plain: true, resource: &stated.record, time, is_news };
+            let resource = ResourceRecord::decode(&stated.record).ok_or_else(corrupt)?;
+            let plain = File { name, path: &path.key[1..], is_plain: true, resource, time, is_news };
             if index == 0 && path.folder.is_none() {
                 let before = self.children.take(name)?;
                 self.visitor.file(plain, before)?;
                 continue;
             }
             // Another has the plain name: each machine gives the same names, in any order and after any history.
-            let record = ResourceRecord::decode(&stated.record).ok_or_else(corrupt)?;
-            let uri = path.uri(&record, self.listing.naming)?;
+            let uri = path.uri(&resource, &self.listing.naming)?;
             let name = std::str::from_utf8(name).map_err(|_| corrupt())?;
             let settled = resolved_name(name, index, path.folder.is_some(), &uri);
-            let mut resource = Vec::new();
-            record.push_with_uri(Some(uri.as_str()), &mut resource);
+            let with_uri = resource.with_uri(Some(uri.as_str()));
+            let resource = ResourceRecord::decode(&with_uri).ok_or_else(corrupt)?;
             let before = self.children.take(settled.as_bytes())?;
-            let file = File { name: settled.as_bytes(), is_plain: false, resource: &resource, ..plain };
-            self.visitor.file(file, before)?;
+            self.visitor.file(File { name: settled.as_bytes(), is_plain: false, resource, ..plain }, before)?;
         }
         Ok(())
     }
@@ -149,74 +140,42 @@ struct Children<'o> {
     old: &'o RoTxn<'o>,
     folder: Folder,
     /// Its children by name, where they are few enough; else they are looked up one by one.
-    read: Option<Vec<(u64, NodeRecord<'o>)>>,
-    /// Room for them.
-    room: Vec<(u64, NodeRecord<'o>)>,
+    read: Option<Vec<Named<'o>>>,
     /// Entry ids of those that were taken.
     taken: Vec<u64>,
-    entries_ahead: Ahead,
-    inodes_ahead: Ahead,
+    ahead: Ahead,
 }
 
 impl<'o> Children<'o> {
-    fn new(store: &'o Store, old: &'o RoTxn<'o>) -> Children<'o> {
-        Children {
-            store,
-            old,
-            folder: Folder { ino: ROOT, is_new: true },
-            read: None,
-            room: Vec::new(),
-            taken: Vec::new(),
-            entries_ahead: Ahead::default(),
-            inodes_ahead: Ahead::default(),
-        }
-    }
-
     /// Goes on with another folder.
     fn enter(&mut self, folder: Folder) -> Result<(), CatalogError> {
-        self.folder = folder;
+        (self.folder, self.read) = (folder, None);
         if folder.is_new {
             return Ok(());
         }
-        let mut read = std::mem::take(&mut self.room);
-        read.clear();
+        let mut read = Vec::new();
         for child in self.store.children(self.old, folder.ino, 0)? {
+            let child = child?;
             if read.len() == READ_AT_ONCE {
-                self.room = read;
                 return Ok(());
             }
-            let child = child?;
-            self.entries_ahead.read(child.1.name);
+            self.ahead.read(child.node.name);
             read.push(child);
         }
-        read.sort_unstable_by_key(|(_, node)| node.name);
+        read.sort_unstable_by_key(|child| child.node.name);
         self.read = Some(read);
         Ok(())
     }
 
     /// What `name` stood for.
-    fn take(&mut self, name: &[u8]) -> Result<Option<Known<'o>>, CatalogError> {
-        if self.folder.is_new {
-            return Ok(None);
-        }
+    fn take(&mut self, name: &[u8]) -> Result<Option<Named<'o>>, CatalogError> {
         let found = match &self.read {
-            Some(read) => read.binary_search_by(|(_, node)| node.name.cmp(name)).ok().map(|place| read[place]),
+            _ if self.folder.is_new => None,
+            Some(read) => read.binary_search_by(|child| child.node.name.cmp(name)).ok().map(|place| read[place]),
             None => self.store.named(self.old, self.folder.ino, name)?,
         };
-        let Some((entry, node)) = found else { return Ok(None) };
-        self.taken.push(entry);
-        self.known(entry, node).map(Some)
-    }
-
-    fn known(&mut self, entry: u64, node: NodeRecord<'o>) -> Result<Known<'o>, CatalogError> {
-        if node.kind == Kind::Folder {
-            return Ok(Known { entry, node, resource: &[] });
-        }
-        let found = self.store.inode(self.old, node.ino)?;
-        let found = found.filter(|found| (found.parent, found.entry) == (self.folder.ino, entry));
-        let resource = found.ok_or_else(|| damaged("resource", node.name))?.resource;
-        self.inodes_ahead.read(resource);
-        Ok(Known { entry, node, resource })
+        self.taken.extend(found.map(|found| found.entry));
+        Ok(found)
     }
 
     /// Leaves the folder: what was not taken is no more.
@@ -226,41 +185,36 @@ impl<'o> Children<'o> {
         }
         let mut taken = std::mem::take(&mut self.taken);
         taken.sort_unstable();
-        let is_gone = |entry: &u64| taken.binary_search(entry).is_err();
+        let is_gone = |child: &Named<'_>| taken.binary_search(&child.entry).is_err();
         if let Some(read) = self.read.take() {
-            for (entry, node) in read.iter().filter(|(entry, _)| is_gone(entry)) {
-                visitor.removed(self.known(*entry, *node)?)?;
-            }
-            self.room = read;
+            read.into_iter().filter(is_gone).try_for_each(|child| visitor.removed(child))?;
         } else {
             for child in self.store.children(self.old, self.folder.ino, 0)? {
-                let (entry, node) = child?;
-                if is_gone(&entry) {
-                    visitor.removed(self.known(entry, node)?)?;
+                let child = child?;
+                if is_gone(&child) {
+                    visitor.removed(child)?;
                 }
             }
         }
-        taken.clear();
-        self.taken = taken;
         Ok(())
     }
 }
 
-/// Shows `each` every name beneath a folder of `store`, with the folder that it lies in.
+/// Shows `each` every name beneath a folder of `store`.
 pub(super) fn beneath<'o>(
     store: &Store,
     old: &'o RoTxn<'_>,
     folder: u64,
-    each: &mut dyn FnMut(u64, NodeRecord<'o>) -> Result<(), CatalogError>,
+    each: &mut dyn FnMut(Named<'o>) -> Result<(), CatalogError>,
 ) -> Result<(), CatalogError> {
     let mut folders = vec![folder];
     while let Some(folder) = folders.pop() {
         for child in store.children(old, folder, 0)? {
-            let (_, node) = child?;
-            if node.kind == Kind::Folder {
-                folders.push(node.ino);
+            let child = child?;
+            if child.node.kind() == Kind::Folder {
+                folders.push(child.node.ino);
             }
-            each(folder, node)?;
+            each(child)?;
         }
     }
     Ok(())

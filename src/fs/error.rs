@@ -174,7 +174,6 @@ mod tests {
             (CatalogError::Io { path: PathBuf::from("/c"), cause: io() }.into(), Errno::EIO, Level::ERROR),
             (CatalogError::Store(heed::Error::Io(io())).into(), Errno::EIO, Level::ERROR),
             (CatalogError::Damaged("crc".into()).into(), Errno::EIO, Level::ERROR),
-            (CatalogError::DamagedBefore("crc".into()).into(), Errno::EIO, Level::ERROR),
             (CatalogError::NoRevision.into(), Errno::EIO, Level::ERROR),
             (status(401), Errno::EACCES, Level::WARN),
             (status(403), Errno::EACCES, Level::WARN),

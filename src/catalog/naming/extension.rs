@@ -22,8 +22,8 @@ pub(super) fn of_media_type(media_type: &str) -> Option<&'static str> {
     EXTENSIONS.iter().find(|(known, _)| known.eq_ignore_ascii_case(essence)).map(|(_, extension)| *extension)
 }
 
-/// Types that have an extension: of each extension one at least.
-pub(super) fn media_types() -> impl Iterator<Item = &'static str> {
+/// Media types that together give each extension: of each one.
+pub fn media_types() -> impl Iterator<Item = &'static str> {
     EXTENSIONS
         .iter()
         .enumerate()
@@ -31,8 +31,9 @@ pub(super) fn media_types() -> impl Iterator<Item = &'static str> {
         .map(|(_, (media_type, _))| *media_type)
 }
 
-/// Types that say what a program can do with the file; `application/octet-stream` says nothing.
-const EXTENSIONS: &[(&str, &str)] = &[
+/// Types that say what a program can do with the file; `application/octet-stream` says nothing. Records name them by their place here: the
+/// list grows at its end only.
+pub const EXTENSIONS: &[(&str, &str)] = &[
     ("application/pdf", "pdf"),
     ("text/html", "html"),
     ("application/xml", "xml"),

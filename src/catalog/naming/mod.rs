@@ -17,7 +17,7 @@
 //!
 //! Without `map=` and `extension=type` two URIs share a path only if they differ in nothing but the scheme, or in which of the
 //! reserved characters of their segments are escaped (`segment`): of one path there may be very many. What is left is resolved where
-//! all URIs are at hand, by [`disambiguated`] and, after that, [`beside_folder`]; neither ever gives a name that [`Naming::path`] gives.
+//! all URIs are at hand, by [`disambiguated`] and, after that, [`beside_folder`]; neither ever gives a name that [`Naming::path_into`] gives.
 
 mod extension;
 mod limit;
@@ -28,6 +28,7 @@ mod segment;
 
 use crate::document::Uri;
 
+pub(super) use extension::{EXTENSIONS, media_types};
 pub use limit::{NAME_MAX, beside_folder, disambiguated};
 pub use map::MapError;
 
@@ -43,25 +44,11 @@ pub struct Naming {
     pub extension_by_type: bool,
 }
 
-/// The path of a resource below the root: segments joined by `/`, each a legal file name of at most 255 bytes.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CatalogPath {
-    /// Segments joined by `/`, no leading slash.
-    pub path: Box<str>,
-    /// Whether [`Naming::uri`] gives the URI back from the path and the scheme alone; if not the pair must be stored.
-    pub invertible: bool,
-}
-
 /// Suffix of a resource whose own name is also a folder: `a%file` next to `a/`.
 pub const FILE_SUFFIX: &str = "%file";
 
 /// The folder of the hosts that are not the Source's own, with its slash.
 const HOSTS: &str = "%host/";
-
-/// Media types that together give each extension which [`Naming::extension_by_type`] may add.
-pub(super) fn media_types() -> impl Iterator<Item = &'static str> {
-    extension::media_types()
-}
 
 /// Changes whenever a rule of this module gives another name than before.
 const RULES: u32 = 2;
@@ -80,15 +67,9 @@ impl Naming {
         Ok(Naming { own_authority: own_authority.into(), maps: map::sorted(maps)?, extension_by_type })
     }
 
-    /// The path of `uri`, before conflicts with others are resolved. `media_type` counts with `extension=type` only.
-    pub fn path(&self, uri: &Uri, media_type: Option<&str>) -> CatalogPath {
-        let mut path = String::new();
-        let invertible = self.path_into(uri, media_type, &mut path);
-        CatalogPath { path: path.into_boxed_str(), invertible }
-    }
-
-    /// [`Naming::path`] into a buffer that is used again and again, its old contents dropped; answers whether the path is
-    /// invertible.
+    /// Writes the path of `uri`, before conflicts with others are resolved, in place of what `path` held. `media_type` counts with
+    /// `extension=type` only. Answers whether it is invertible: whether [`Naming::uri`] gives the URI back from the path and the scheme
+    /// alone; if not the pair must be stored.
     pub fn path_into(&self, uri: &Uri, media_type: Option<&str>, path: &mut String) -> bool {
         let (map, by_rule) = self.name(uri, media_type, path);
         // Where another map leads to the same path, what that one stands for may be found first.
@@ -97,7 +78,7 @@ impl Naming {
 
     /// The URI of an invertible path; `https` is the scheme. `None` where no rule applies.
     ///
-    /// A URI that it returns has this path: for `NAME%file` it is the resource that [`Naming::path`] names `NAME`.
+    /// A URI that it returns has this path: for `NAME%file` it is the resource that [`Naming::path_into`] names `NAME`.
     pub fn uri(&self, path: &str, https: bool) -> Option<Uri> {
         let path = path.strip_suffix(FILE_SUFFIX).unwrap_or(path);
         let scheme = if https { "https://" } else { "http://" };

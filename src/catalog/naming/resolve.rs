@@ -1,7 +1,6 @@
 //! The path of one URI, and its name among others of the same path.
 
 use super::super::store::record::ResourceRecord;
-use super::super::store::symbols::Symbols;
 use super::{Naming, beside_folder, disambiguated};
 use crate::document::Uri;
 use std::borrow::Cow;
@@ -33,20 +32,6 @@ pub fn path_by_rule(naming: &Naming, uri: &Uri, media_type: Option<&str>) -> (St
     (path.into_owned(), by_rule && whole)
 }
 
-/// The same for a resource with its media type; `None` where the record makes no sense.
-pub fn path_of_record(
-    naming: &Naming,
-    uri: &Uri,
-    record: &ResourceRecord<'_>,
-    symbols: &Symbols,
-) -> Option<(String, bool)> {
-    let media_type = match record.media_type {
-        Some(symbol) => Some(symbols.resolve(symbol)?),
-        None => None,
-    };
-    Some(path_by_rule(naming, uri, media_type.as_deref()))
-}
-
 /// The folder of a path, and the name in it.
 pub fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
@@ -54,7 +39,7 @@ pub fn split(path: &str) -> (&str, &str) {
 
 /// The name of the resource that is number `index` by URI among those of one path: the first has the plain name, unless that
 /// is a folder.
-pub fn resolved_name<'n>(name: &'n str, index: usize, is_folder: bool, uri: &crate::document::Uri) -> Cow<'n, str> {
+pub fn resolved_name<'n>(name: &'n str, index: usize, is_folder: bool, uri: &Uri) -> Cow<'n, str> {
     match index {
         0 if !is_folder => name.into(),
         0 => beside_folder(name).into(),

@@ -5,13 +5,7 @@ use super::super::store::codec::Decoder;
 /// The key and value that begin at `start`.
 #[inline]
 pub(super) fn pair(arena: &[u8], start: u32) -> (&[u8], &[u8]) {
-    let bytes = &arena[start as usize..];
-    if let [key @ 0..=0x7f, value @ 0..=0x7f, rest @ ..] = bytes {
-        if let Some((key, rest)) = rest.split_at_checked(usize::from(*key)) {
-            return (key, rest.get(..usize::from(*value)).unwrap_or_default());
-        }
-    }
-    let mut bytes = Decoder(bytes);
+    let mut bytes = Decoder(&arena[start as usize..]);
     let (key, value) = (bytes.count().unwrap_or(0), bytes.count().unwrap_or(0));
     (bytes.take(key).unwrap_or_default(), bytes.take(value).unwrap_or_default())
 }
@@ -62,8 +56,6 @@ fn eight_bytes(bytes: &[u8]) -> u64 {
 
 /// How many bytes both begin with.
 pub(super) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    let eights =
-        |bytes| <[u8]>::chunks_exact(bytes, 8).map(|eight| u64::from_ne_bytes(eight.try_into().unwrap_or_default()));
-    let equal = 8 * eights(a).zip(eights(b)).take_while(|(a, b)| a == b).count();
+    let equal = 8 * a.chunks_exact(8).zip(b.chunks_exact(8)).take_while(|(a, b)| a == b).count();
     equal + a[equal..].iter().zip(&b[equal..]).take_while(|(a, b)| a == b).count()
 }

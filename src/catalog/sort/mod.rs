@@ -19,25 +19,18 @@ use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 use std::io::{BufRead, BufReader, BufWriter, Cursor, Seek, Write};
 
-/// How much is held in memory before a run is written.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RunLimits {
-    /// Bytes of keys and values. The allocator returns more than 32 MiB to the system when the arena is dropped.
-    pub bytes: usize,
-    /// Pairs; 4 bytes each, and 16 more while a run is sorted.
-    pub pairs: usize,
-    /// A last run up to this size stays in memory while it is merged, as do the store's dirty pages.
-    pub resident: usize,
-}
+/// Bytes of keys and values that a sort of a whole list holds in memory before a run is written. The allocator returns more than 32 MiB to
+/// the system when they are dropped.
+pub(super) const LARGE_SORT: usize = 36 << 20;
 
 /// Of a sort that goes on while a list takes most of the memory.
-pub(super) const SMALL_SORT: RunLimits = RunLimits { bytes: 2 << 20, pairs: 1 << 15, resident: 1 << 18 };
+pub(super) const SMALL_SORT: usize = 4 << 20;
 
-impl Default for RunLimits {
-    fn default() -> RunLimits {
-        RunLimits { bytes: 36 << 20, pairs: 1 << 19, resident: 2 << 20 }
-    }
-}
+/// One pair for so many of these bytes, at most: each takes 4 bytes more, and 16 while a run is sorted.
+const BYTES_A_PAIR: usize = 64;
+
+/// A last run up to this part of them stays in memory while it is merged, as do the store's dirty pages.
+const RESIDENT: usize = 8;
 
 /// Runs of one sort, at most: each takes a descriptor, and a buffer while it is read. More are merged into one.
 const MOST_RUNS: usize = 512;
@@ -45,7 +38,8 @@ const MOST_RUNS: usize = 512;
 /// Takes pairs in any order.
 pub(super) struct Sorter {
     folder: SpillFolder,
-    limits: RunLimits,
+    /// Bytes of the arena, at most.
+    most: usize,
     /// Each pair as key length, value length, key, value.
     arena: Vec<u8>,
     /// Start of each pair in `arena`, in the order in which they were added.
@@ -83,6 +77,12 @@ enum Source {
 }
 
 impl Source {
+    /// The file, to be read from its beginning.
+    fn of(out: BufWriter<Spill<'_>>) -> std::io::Result<Source> {
+        let Spill { file, .. } = out.into_inner().map_err(|error| error.into_error())?;
+        Ok(Source::File(BufReader::with_capacity(1 << 16, RunFile::new(file)?)))
+    }
+
     fn reader(&mut self) -> &mut dyn BufRead {
         match self {
             Source::Memory(bytes) => bytes,
@@ -100,8 +100,8 @@ impl Source {
 
 impl Sorter {
     /// Spills into `folder`, which must exist when the first run is written.
-    pub fn new(folder: &SpillFolder, limits: RunLimits) -> Sorter {
-        Sorter { folder: folder.clone(), limits, arena: Vec::new(), starts: Vec::new(), runs: Vec::new() }
+    pub fn new(folder: &SpillFolder, most: usize) -> Sorter {
+        Sorter { folder: folder.clone(), most, arena: Vec::new(), starts: Vec::new(), runs: Vec::new() }
     }
 
     /// Adds one pair.
@@ -110,13 +110,13 @@ impl Sorter {
     /// A run could not be written: the disk is full.
     pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<(), CatalogError> {
         let pair = key.len() + value.len() + 20;
-        if self.arena.len() + pair > self.limits.bytes || self.starts.len() >= self.limits.pairs {
+        if self.arena.len() + pair > self.most || self.starts.len() > self.most / BYTES_A_PAIR {
             self.spill()?;
         }
         if self.arena.capacity() == 0 {
             // All at once: pages not touched cost nothing, and growing would copy.
-            self.arena.reserve_exact(self.limits.bytes);
-            self.starts.reserve_exact(self.limits.pairs);
+            self.arena.reserve_exact(self.most);
+            self.starts.reserve_exact(self.most / BYTES_A_PAIR + 1);
         }
         self.starts.push(self.arena.len() as u32);
         push_varint(&mut self.arena, key.len() as u64);
@@ -131,10 +131,9 @@ impl Sorter {
     /// # Errors
     /// As [`Sorter::add`].
     pub fn finish(mut self) -> Result<Sorted, CatalogError> {
-        if self.runs.is_empty() && self.arena.len() <= self.limits.resident {
-            let mut run = RunWriter::new(Vec::with_capacity(self.arena.len()));
-            self.write_sorted(&mut run).map_err(io_error(&self.folder.path))?;
-            self.runs.push(Source::Memory(Cursor::new(run.out)));
+        if self.runs.is_empty() && self.arena.len() <= self.most / RESIDENT {
+            let run = self.write_sorted(Vec::with_capacity(self.arena.len()));
+            self.runs.push(Source::Memory(Cursor::new(run.map_err(io_error(&self.folder.path))?)));
         } else {
             self.spill()?;
         }
@@ -148,12 +147,12 @@ impl Sorter {
     /// # Errors
     /// As [`Sorter::add`].
     pub fn split_off(&mut self) -> Result<Sorter, CatalogError> {
-        if !self.runs.is_empty() || self.arena.len() > self.limits.resident {
+        if !self.runs.is_empty() || self.arena.len() > self.most / RESIDENT {
             self.spill()?;
         }
         let (arena, starts) = (self.arena.clone(), self.starts.clone());
         self.clear();
-        Ok(Sorter { arena, starts, runs: std::mem::take(&mut self.runs), ..Sorter::new(&self.folder, self.limits) })
+        Ok(Sorter { arena, starts, runs: std::mem::take(&mut self.runs), ..Sorter::new(&self.folder, self.most) })
     }
 
     /// Adds all pairs of `other`, behind those that are here.
@@ -176,7 +175,8 @@ impl Sorter {
         if self.starts.is_empty() {
             return Ok(());
         }
-        let run = self.write_arena().map_err(io_error(&self.folder.path))?;
+        let run = self.folder.writer().and_then(|out| self.write_sorted(out)).and_then(Source::of);
+        let run = run.map_err(io_error(&self.folder.path))?;
         self.clear();
         self.add_runs(vec![run])
     }
@@ -196,17 +196,13 @@ impl Sorter {
         self.starts.clear();
     }
 
-    fn write_arena(&self) -> std::io::Result<Source> {
-        let mut run = RunWriter::new(self.folder.writer()?);
-        self.write_sorted(&mut run)?;
-        run.into_source()
-    }
-
-    fn write_sorted(&self, run: &mut RunWriter<impl Write>) -> std::io::Result<()> {
-        sorted(&self.arena, &self.starts).into_iter().try_for_each(|start| {
+    fn write_sorted<W: Write>(&self, out: W) -> std::io::Result<W> {
+        let mut run = RunWriter::new(out);
+        for start in sorted(&self.arena, &self.starts) {
             let (key, value) = pair(&self.arena, start);
-            run.write(key, value)
-        })
+            run.write(key, value)?;
+        }
+        Ok(run.out)
     }
 }
 
@@ -237,14 +233,6 @@ impl<W: Write> RunWriter<W> {
     }
 }
 
-impl RunWriter<BufWriter<Spill<'_>>> {
-    /// The file, to be read from its beginning.
-    fn into_source(self) -> std::io::Result<Source> {
-        let Spill { file, .. } = self.out.into_inner().map_err(|error| error.into_error())?;
-        Ok(Source::File(BufReader::with_capacity(1 << 16, RunFile::new(file)?)))
-    }
-}
-
 impl Sorted {
     /// Of `runs`, the oldest first.
     fn of(folder: SpillFolder, runs: Vec<Source>) -> Result<Sorted, CatalogError> {
@@ -263,18 +251,16 @@ impl Sorted {
         while let Some((key, value)) = self.next()? {
             run.write(key, value).map_err(&failed)?;
         }
-        run.into_source().map_err(&failed)
+        Source::of(run.out).map_err(&failed)
     }
 
     /// The same pairs once more from the smallest, those of `other` among them, behind ours of equal keys.
-    pub fn again_with(mut self, other: Option<Sorted>) -> Result<Sorted, CatalogError> {
+    pub fn again_with(mut self, mut other: Sorted) -> Result<Sorted, CatalogError> {
         self.end_all();
-        if let Some(mut other) = other {
-            other.end_all();
-            let ours = self.ended.len();
-            other.ended.iter_mut().for_each(|run| run.order += ours);
-            self.ended.append(&mut other.ended);
-        }
+        other.end_all();
+        let ours = self.ended.len();
+        other.ended.iter_mut().for_each(|run| run.order += ours);
+        self.ended.append(&mut other.ended);
         self.rewind()?;
         Ok(self)
     }
@@ -321,12 +307,10 @@ impl Sorted {
     }
 
     fn leave_used(&mut self) -> Result<(), CatalogError> {
-        if std::mem::replace(&mut self.used, false) {
-            if let Some(mut top) = self.heads.peek_mut() {
-                if !top.advance().map_err(io_error(&self.folder.path))? {
-                    self.ended.push(*PeekMut::pop(top));
-                }
-            }
+        let top = if std::mem::take(&mut self.used) { self.heads.peek_mut() } else { None };
+        let Some(mut top) = top else { return Ok(()) };
+        if !top.advance().map_err(io_error(&self.folder.path))? {
+            self.ended.push(*PeekMut::pop(top));
         }
         Ok(())
     }
@@ -344,22 +328,8 @@ impl Run {
     /// Steps to the next pair; `false` at the end.
     fn advance(&mut self) -> std::io::Result<bool> {
         let reader = self.source.reader();
-        let buffered = reader.fill_buf()?;
-        if buffered.is_empty() {
+        if reader.fill_buf()?.is_empty() {
             return Ok(false);
-        }
-        // Nearly every pair is short, and in the buffer as a whole.
-        if let [shared @ 0..=0x7f, rest @ 0..=0x7f, value @ 0..=0x7f, bytes @ ..] = buffered {
-            let (shared, rest, value) = (usize::from(*shared), usize::from(*rest), usize::from(*value));
-            if let Some((key, value)) = bytes.get(..rest + value).map(|pair| pair.split_at(rest)) {
-                self.key.resize(shared, 0);
-                self.key.extend_from_slice(key);
-                self.value.clear();
-                self.value.extend_from_slice(value);
-                let length = 3 + rest + value.len();
-                reader.consume(length);
-                return Ok(true);
-            }
         }
         let (shared, rest, value) = (varint(reader)?, varint(reader)?, varint(reader)?);
         self.key.resize(shared + rest, 0);

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What a sorter with these limits returns.
-fn sort(pairs: &[(Vec<u8>, Vec<u8>)], limits: RunLimits) -> Pairs {
+/// What a sorter with so many bytes of memory returns.
+fn sort(pairs: &[(Vec<u8>, Vec<u8>)], most: usize) -> Pairs {
     let folder = tempfile::tempdir().unwrap();
-    let mut sorter = Sorter::new(&SpillFolder::new(folder.path()), limits);
+    let mut sorter = Sorter::new(&SpillFolder::new(folder.path()), most);
     for (key, value) in pairs {
         sorter.add(key, value).unwrap();
     }
@@ -28,19 +28,19 @@ fn read(mut sorted: Sorted) -> (Pairs, Sorted) {
 #[test]
 fn pairs_are_read_again_with_others_among_them() {
     let folder = tempfile::tempdir().unwrap();
-    let sorted = |values: &[u8], limits| {
-        let mut sorter = Sorter::new(&SpillFolder::new(folder.path()), limits);
+    let sorted = |values: &[u8], most| {
+        let mut sorter = Sorter::new(&SpillFolder::new(folder.path()), most);
         values.iter().for_each(|value| sorter.add(&[*value / 10], &[*value]).unwrap());
         sorter.finish().unwrap()
     };
-    let small = RunLimits { bytes: 64, pairs: 2, resident: 0 };
-    for limits in [small, RunLimits::default()] {
-        let mut ours = sorted(&[30, 10, 11, 20, 12], limits);
+    let small = 64;
+    for most in [small, LARGE_SORT] {
+        let mut ours = sorted(&[30, 10, 11, 20, 12], most);
         ours.next().unwrap();
-        let (all, ours) = read(ours.again_with(Some(sorted(&[13, 5, 40], small))).unwrap());
+        let (all, ours) = read(ours.again_with(sorted(&[13, 5, 40], small)).unwrap());
         let values: Vec<_> = all.iter().map(|(_, value)| value[0]).collect();
         assert_eq!(values, [5, 10, 11, 12, 13, 20, 30, 40]);
-        assert_eq!(read(ours.again_with(None).unwrap()).0, all);
+        assert_eq!(read(ours.again_with(sorted(&[], small)).unwrap()).0, all);
     }
 }
 
@@ -57,11 +57,10 @@ fn runs_and_memory_agree_with_a_stable_sort() {
     let mut expected = pairs.clone();
     expected.sort_by(|a, b| a.0.cmp(&b.0));
 
-    for (bytes, pairs_per_run) in [(36 << 20, 1 << 19), (4096, 1 << 19), (36 << 20, 10)] {
-        let limits = RunLimits { bytes, pairs: pairs_per_run, resident: 1 << 20 };
-        assert_eq!(sort(&pairs, limits), expected, "{limits:?}");
+    for most in [LARGE_SORT, 4096, 640] {
+        assert_eq!(sort(&pairs, most), expected, "{most}");
     }
-    assert_eq!(sort(&[], RunLimits::default()), []);
+    assert_eq!(sort(&[], LARGE_SORT), []);
 }
 
 #[test]
@@ -79,15 +78,14 @@ fn input_in_order_or_nearly_is_in_order() {
     swapped.swap(5000, 5002);
 
     for pairs in [&interleaved, &ordered, &last_first, &swapped] {
-        assert!(sort(pairs, RunLimits::default()) == ordered);
+        assert!(sort(pairs, LARGE_SORT) == ordered);
     }
 }
 
 #[test]
 fn more_runs_than_may_be_open_are_merged() {
     let folder = tempfile::tempdir().unwrap();
-    let limits = RunLimits { bytes: 1 << 20, pairs: 1, resident: 0 };
-    let mut sorter = Sorter::new(&SpillFolder::new(folder.path()), limits);
+    let mut sorter = Sorter::new(&SpillFolder::new(folder.path()), 40);
     let pairs: Vec<_> = (0..3 * MOST_RUNS as u32).map(|number| (number.wrapping_mul(7919) % 100, number)).collect();
 
     for (key, value) in &pairs {
@@ -105,9 +103,9 @@ fn more_runs_than_may_be_open_are_merged() {
 #[test]
 fn joined_sorters_keep_order_and_small_ones_make_no_runs() {
     let folder = tempfile::tempdir().unwrap();
-    let limits = RunLimits { bytes: 1 << 12, pairs: 100, resident: 1 << 10 };
-    let mut all = Sorter::new(&SpillFolder::new(folder.path()), limits);
-    let mut part = Sorter::new(&SpillFolder::new(folder.path()), limits);
+    let most = 1 << 12;
+    let mut all = Sorter::new(&SpillFolder::new(folder.path()), most);
+    let mut part = Sorter::new(&SpillFolder::new(folder.path()), most);
     let mut pairs = Vec::new();
     for set in 0..3000u32 {
         for _ in 0..if set % 100 == 0 { 250 } else { 3 } {
@@ -148,7 +146,7 @@ fn long_and_short_beginnings_that_many_keys_share_are_sorted_through() {
         let mut expected = pairs.clone();
         expected.sort_by(|a, b| a.0.cmp(&b.0));
 
-        assert_eq!(sort(&pairs, RunLimits::default()), expected, "{alphabet:?}");
+        assert_eq!(sort(&pairs, LARGE_SORT), expected, "{alphabet:?}");
     }
 }
 
@@ -156,7 +154,7 @@ fn long_and_short_beginnings_that_many_keys_share_are_sorted_through() {
 fn empty_keys_and_keys_with_trailing_nuls_stay_apart() {
     let pairs = [(b"a\0".to_vec(), vec![1]), (b"a".to_vec(), vec![2]), (vec![], vec![]), (b"a\0\0".to_vec(), vec![3])];
 
-    let sorted = sort(&pairs, RunLimits::default());
+    let sorted = sort(&pairs, LARGE_SORT);
 
     let keys: Vec<_> = sorted.iter().map(|(key, _)| &key[..]).collect();
     assert_eq!(keys, [&b""[..], b"a", b"a\0", b"a\0\0"]);
@@ -167,7 +165,7 @@ fn a_folder_that_cannot_be_written_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let in_the_way = folder.path().join("file");
     std::fs::write(&in_the_way, "").unwrap();
-    let mut sorter = Sorter::new(&SpillFolder::new(&in_the_way), RunLimits { bytes: 64, pairs: 2, resident: 0 });
+    let mut sorter = Sorter::new(&SpillFolder::new(&in_the_way), 64);
     let result = (0..10).try_for_each(|_| sorter.add(b"key", b"value"));
 
     assert!(matches!(result, Err(CatalogError::Io { .. })), "{result:?}");
@@ -178,8 +176,7 @@ fn a_run_keeps_the_reserve_of_the_disk() {
     static FREE: AtomicU64 = AtomicU64::new(150 << 20);
     let folder = tempfile::tempdir().unwrap();
     let room = Arc::new(Room::new(50 << 20, |_| Ok(FREE.load(Ordering::Relaxed))));
-    let limits = RunLimits { bytes: 1 << 20, pairs: 1 << 16, resident: 0 };
-    let mut sorter = Sorter::new(&SpillFolder { path: folder.path().to_owned(), room }, limits);
+    let mut sorter = Sorter::new(&SpillFolder { path: folder.path().to_owned(), room }, 1 << 20);
     let mut fill = || (0u32..6000).try_for_each(|number| sorter.add(&number.to_be_bytes(), &[7; 1000]));
     fill().unwrap();
 
@@ -195,8 +192,7 @@ fn a_run_keeps_the_reserve_of_the_disk() {
 #[test]
 fn what_is_read_once_is_freed_on_the_disk_as_it_goes() {
     let folder = tempfile::tempdir().unwrap();
-    let mut sorter =
-        Sorter::new(&SpillFolder::new(folder.path()), RunLimits { bytes: 8 << 20, ..RunLimits::default() });
+    let mut sorter = Sorter::new(&SpillFolder::new(folder.path()), 8 << 20);
     let pairs: Vec<_> = (0..200_000_u32).rev().map(|number| (number.to_be_bytes().to_vec(), vec![7; 100])).collect();
     pairs.iter().for_each(|(key, value)| sorter.add(key, value).unwrap());
     let mut sorted = sorter.finish().unwrap();

@@ -87,6 +87,16 @@ impl<'a> Decoder<'a> {
     }
 }
 
+/// The bit of a flag, where it is set.
+pub fn when(condition: bool, bit: u8) -> u8 {
+    if condition { bit } else { 0 }
+}
+
+/// The number that is all of `bytes`.
+pub fn number(bytes: &[u8]) -> Option<u64> {
+    Decoder(bytes).number()
+}
+
 pub fn push_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);

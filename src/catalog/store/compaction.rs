@@ -3,22 +3,24 @@
 use super::super::error::io_error;
 use super::super::sort::SpillFolder;
 use super::codec::seal;
-use super::environment::{empty_folder, numbered, sync_folder};
+use super::environment::{make_folder, numbered, sync_folder};
 use super::{CatalogError, Store, meta};
 use heed::{CompactionOption, EnvFlags, FlagSetMode};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use tempfile::{Builder, TempDir};
 
 /// A store that is to replace another; unless it does, its files are removed with it. No reader sees it before, so that it may be written
 /// in any number of commits: they wait for no disk, and what they wrote is made durable all at once.
 pub struct Successor {
     store: Store,
-    folder: SuccessorFolder,
+    folder: TempDir,
 }
 
 impl Successor {
-    fn in_folder(folder: SuccessorFolder, hash_bits: u32) -> Result<Successor, CatalogError> {
-        Ok(Successor { store: Store::open_tables(&folder.path, EnvFlags::NO_SYNC, hash_bits)?, folder })
+    fn in_folder(folder: TempDir, hash_bits: u32) -> Result<Successor, CatalogError> {
+        Ok(Successor { store: Store::open_tables(folder.path(), EnvFlags::NO_SYNC, hash_bits)?, folder })
     }
 
     pub fn store(&self) -> &Store {
@@ -28,20 +30,17 @@ impl Successor {
     /// Makes the store durable and gives it a number greater than that of `other`, as at the next opening the greatest counts; then
     /// removes the files of `other`, which lives on while it is open.
     pub fn take_place_of(self, other: &Store) -> Result<Store, CatalogError> {
-        let Successor { mut store, mut folder } = self;
-        // It is whole, and the next opening tries again.
-        if let Err(error) = store.shorten() {
-            tracing::warn!(%error, "the catalog's file cannot be shortened");
-        }
+        let Successor { mut store, folder } = self;
+        store.shorten();
         store.env.force_sync()?;
         // SAFETY: no other thread has the environment yet; from here on each commit is durable.
         unsafe { store.env.set_flags(EnvFlags::NO_SYNC, FlagSetMode::Disable)? };
         let catalog = other.folder.parent().unwrap_or(Path::new("."));
         let number = numbered(catalog)?.last().map_or(1, |(number, _)| number + 1);
-        sync_folder(&folder.path)?;
+        sync_folder(folder.path())?;
         store.folder = catalog.join(format!("store-{number}"));
-        std::fs::rename(&folder.path, &store.folder).map_err(io_error(&store.folder))?;
-        folder.is_in_place = true;
+        std::fs::rename(folder.path(), &store.folder).map_err(io_error(&store.folder))?;
+        let _ = folder.keep();
         // After the renaming nothing may fail: this store counts from now on.
         if let Err(error) = sync_folder(catalog).and_then(|()| other.unlink()) {
             tracing::warn!(%error, "the catalog's old store could not be removed");
@@ -50,46 +49,26 @@ impl Successor {
     }
 }
 
-/// The folder of a successor, removed unless it has replaced another.
-struct SuccessorFolder {
-    path: PathBuf,
-    is_in_place: bool,
-}
-
-impl SuccessorFolder {
-    /// An empty folder below `spill_folder`. Its name is new in this process: LMDB knows environments that are still open by the path at
-    /// which they were opened.
-    fn new(spill_folder: &Path) -> Result<SuccessorFolder, CatalogError> {
-        static SUCCESSORS: AtomicU64 = AtomicU64::new(0);
-        let path = spill_folder.join(format!("successor-{}", SUCCESSORS.fetch_add(1, Ordering::Relaxed)));
-        let folder = SuccessorFolder { path, is_in_place: false };
-        empty_folder(&folder.path)?;
-        Ok(folder)
-    }
-}
-
-impl Drop for SuccessorFolder {
-    fn drop(&mut self) {
-        if !self.is_in_place {
-            if let Err(error) = std::fs::remove_dir_all(&self.path) {
-                tracing::warn!(%error, folder = %self.path.display(), "an unfinished store cannot be removed before the next mount");
-            }
-        }
-    }
+/// A folder below `spill_folder`, removed unless it is kept. LMDB knows environments that are still open by the path at which they were
+/// opened: its name is new.
+fn new_folder(spill_folder: &SpillFolder) -> Result<TempDir, CatalogError> {
+    make_folder(&spill_folder.path)?;
+    let made = Builder::new().permissions(Permissions::from_mode(0o700)).tempdir_in(&spill_folder.path);
+    made.map_err(io_error(&spill_folder.path))
 }
 
 impl Store {
     /// A copy of the current revision without holes, to replace this store. Nothing may be committed here meanwhile.
     pub fn compacted(&self, spill_folder: &SpillFolder) -> Result<Successor, CatalogError> {
-        let folder = SuccessorFolder::new(&spill_folder.path)?;
-        let file = self.env.copy_to_path(folder.path.join("data.mdb"), CompactionOption::Enabled)?;
-        file.sync_all().map_err(io_error(&folder.path))?;
+        let folder = new_folder(spill_folder)?;
+        let file = self.env.copy_to_path(folder.path().join("data.mdb"), CompactionOption::Enabled)?;
+        file.sync_all().map_err(io_error(folder.path()))?;
         Successor::in_folder(folder, self.hash_bits)
     }
 
     /// An empty store, to replace this one.
     pub fn empty(&self, spill_folder: &SpillFolder) -> Result<Successor, CatalogError> {
-        Successor::in_folder(SuccessorFolder::new(&spill_folder.path)?, self.hash_bits)
+        Successor::in_folder(new_folder(spill_folder)?, self.hash_bits)
     }
 
     /// An empty store, to replace this one, whose inodes and numbers it goes on with: what is kept by inode elsewhere stays in use.

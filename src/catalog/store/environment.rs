@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Changes with everything that a reader of the tables must know, and with the rules for names.
-const FORMAT: &[u8] = b"resyncfs catalog 5";
+const FORMAT: &[u8] = b"resyncfs catalog 6";
 
 /// Address space only; a catalog of 100 million resources takes a tenth.
 const MAP_SIZE: u64 = 1 << 38;
@@ -87,9 +87,7 @@ impl Store {
         let store = Store::open_tables(folder, EnvFlags::empty(), hash_bits)?;
         store.check()?;
         // A process that was killed may have left it longer.
-        if let Err(error) = store.shorten() {
-            tracing::warn!(%error, "the catalog's file cannot be shortened");
-        }
+        store.shorten();
         store.clear_orphans()?;
         Ok(store)
     }
@@ -135,10 +133,9 @@ impl Store {
             return Err(CatalogError::Damaged("another format".into()));
         }
         self.instance(&txn)?;
-        self.symbols(&txn)?;
         if self.revision(&txn)?.is_some() {
             self.naming(&txn)?;
-            self.inode_entry(&txn, ROOT)?.ok_or_else(|| CatalogError::Damaged("no root".into()))?;
+            self.by_ino(&txn, ROOT)?.ok_or_else(|| CatalogError::Damaged("no root".into()))?;
         }
         Ok(())
     }
@@ -172,11 +169,15 @@ impl Store {
         if length == 0 || length >= whole { Ok(()) } else { self.set_length(whole) }
     }
 
-    /// Frees what lies behind the end of the store, of a transaction that was not committed. No other thread writes meanwhile.
-    pub fn shorten(&self) -> Result<(), CatalogError> {
+    /// Frees what lies behind the end of the store, of a transaction that was not committed. No other thread writes meanwhile. The next
+    /// opening tries again.
+    pub fn shorten(&self) {
         let whole = self.whole_length();
+        let length = self.env.real_disk_size().map_err(CatalogError::from);
         // Readers have no page behind it.
-        if self.env.real_disk_size()? > whole { self.set_length(whole) } else { Ok(()) }
+        if let Err(error) = length.and_then(|length| if length > whole { self.set_length(whole) } else { Ok(()) }) {
+            tracing::warn!(%error, "the catalog's file cannot be shortened");
+        }
     }
 
     /// Bytes of all pages that were committed.

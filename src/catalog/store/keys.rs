@@ -16,8 +16,8 @@ pub fn entry_key(parent: u64, entry: u64) -> [u8; 10] {
 }
 
 /// Key of `names`.
-pub fn name_key(parent: u64, hash: u64) -> [u8; 13] {
-    let mut key = [0; 13];
+pub fn name_key(parent: u64, hash: u32) -> [u8; 9] {
+    let mut key = [0; 9];
     key[..5].copy_from_slice(&parent.to_be_bytes()[3..]);
     key[5..].copy_from_slice(&hash.to_be_bytes());
     key

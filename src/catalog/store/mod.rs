@@ -2,14 +2,14 @@
 //!
 //! | table | key | record |
 //! |---|---|---|
-//! | entries | parent inode, entry id | [`record::NodeRecord`]: name, kind, inode, size, times |
+//! | entries | parent inode, entry id | [`record::NodeRecord`]: name, inode, times, resource |
 //! | names | parent inode, hash of the name | the entry ids of the names with this hash, almost always one; see [`Store::named`] |
-//! | inodes | inode | [`record::InodeRecord`]: parent inode, entry id, resource |
-//! | orphans | inode | [`record::OrphanRecord`] |
+//! | inodes | inode | parent inode, entry id |
+//! | orphans | inode | the folder of its former name, [`record::NodeRecord`] |
 //! | displaced | path by rule, URI (digests) | the URI of a resource that lost that path's plain name to another |
 //! | journal | set, URI (digest) | what was changed there last (`journal`) |
 //! | held | set, URI (digest) | a deletion held back: its time, the URI |
-//! | meta | a word | format, instance, revision, position, naming, symbols, sets |
+//! | meta | a word | format, instance, revision, position, naming, sets |
 //!
 //! The root is entry 1 of inode 0, which does not exist. A first baseline, level by level, appends to every table.
 //!
@@ -20,11 +20,10 @@ mod compaction;
 mod environment;
 pub(super) mod keys;
 mod parts;
-pub(super) mod previous;
 pub(super) mod record;
 pub(super) mod sets;
-pub(super) mod symbols;
 mod tables;
+mod words;
 
 pub(super) use compaction::Successor;
 pub(super) use environment::{empty_folder, make_folder, remove_folder};
@@ -76,7 +75,6 @@ pub(super) mod meta {
     pub const REVISION: &[u8] = b"revision";
     pub const POSITION: &[u8] = b"position";
     pub const NAMING: &[u8] = b"naming";
-    pub const SYMBOLS: &[u8] = b"symbols";
     pub const SETS: &[u8] = b"sets";
 }
 

@@ -1,7 +1,7 @@
 //! The parts of a resource's record that vary in number and length: digests, links, the member of a package.
 
-use super::codec::{Decoder, push_string, push_time, push_varint};
-use super::symbols::{Symbol, Symbols};
+use super::codec::{Decoder, push_string, push_time, push_varint, when};
+use super::words::{push_word, word};
 use crate::document::{Algorithm, Digest, Href, LOWEST_PRIORITY, Link, PackageMember, Uri};
 
 pub fn push_digests(out: &mut Vec<u8>, digests: &[Digest]) {
@@ -21,9 +21,24 @@ pub fn digests(bytes: &mut Decoder<'_>) -> Option<Vec<Digest>> {
         .collect()
 }
 
+/// `uri` as what differs from the resource's own URI: the length of the front that both share, and the rest.
+fn push_uri(out: &mut Vec<u8>, uri: &str, own: &str) {
+    let mut shared = own.bytes().zip(uri.bytes()).take_while(|(a, b)| a == b).count();
+    while !uri.is_char_boundary(shared) {
+        shared -= 1;
+    }
+    push_varint(out, shared as u64);
+    push_string(out, &uri[shared..]);
+}
+
+fn uri(bytes: &mut Decoder<'_>, own: &str) -> Option<String> {
+    let shared = bytes.count()?;
+    Some([own.get(..shared)?, bytes.string()?].concat())
+}
+
 /// Package, then the path: the length of the end that it shares with the resource's own URI, and what stands before.
-pub fn push_member(out: &mut Vec<u8>, member: &PackageMember, own: &str, symbols: &Symbols) {
-    symbols.push_package(out, member.package.as_str());
+pub fn push_member(out: &mut Vec<u8>, member: &PackageMember, own: &str) {
+    push_uri(out, member.package.as_str(), own);
     let path = &*member.path;
     let mut shared = own.bytes().rev().zip(path.bytes().rev()).take_while(|(a, b)| a == b).count();
     while !path.is_char_boundary(path.len() - shared) {
@@ -34,19 +49,18 @@ pub fn push_member(out: &mut Vec<u8>, member: &PackageMember, own: &str, symbols
 }
 
 pub fn skip_member(bytes: &mut Decoder<'_>) -> Option<()> {
-    Symbol::read(bytes)?;
-    bytes.varint()?;
-    bytes.string().map(|_| ())
+    for _ in 0..2 {
+        bytes.varint()?;
+        bytes.string()?;
+    }
+    Some(())
 }
 
-pub fn member(bytes: &[u8], own: &str, symbols: &Symbols) -> Option<PackageMember> {
+pub fn member(bytes: &[u8], own: &str) -> Option<PackageMember> {
     let mut bytes = Decoder(bytes);
-    let package = symbols.resolve(Symbol::read(&mut bytes)?)?;
+    let package = Uri::parse(&uri(&mut bytes, own)?).ok()?;
     let shared = own.get(own.len().checked_sub(bytes.count()?)?..)?;
-    Some(PackageMember {
-        package: Uri::parse(&package).ok()?,
-        path: [bytes.string()?, shared].concat().into_boxed_str(),
-    })
+    Some(PackageMember { package, path: [bytes.string()?, shared].concat().into_boxed_str() })
 }
 
 mod link_flag {
@@ -59,17 +73,9 @@ mod link_flag {
     pub const PATH: u8 = 64;
 }
 
-/// The `href` is kept as what differs from the resource's own URI.
-pub fn push_link(out: &mut Vec<u8>, link: &Link, own: &str, symbols: &Symbols) {
-    symbols.push(out, &link.rel);
-    let href = link.href.as_str();
-    let mut shared = own.bytes().zip(href.bytes()).take_while(|(a, b)| a == b).count();
-    while !href.is_char_boundary(shared) {
-        shared -= 1;
-    }
-    push_varint(out, shared as u64);
-    push_string(out, &href[shared..]);
-    let when = |condition: bool, bit: u8| if condition { bit } else { 0 };
+pub fn push_link(out: &mut Vec<u8>, link: &Link, own: &str) {
+    push_word(out, &link.rel);
+    push_uri(out, link.href.as_str(), own);
     out.push(
         when(link.pri != LOWEST_PRIORITY, link_flag::PRIORITY)
             | when(link.media_type.is_some(), link_flag::TYPE)
@@ -82,12 +88,7 @@ pub fn push_link(out: &mut Vec<u8>, link: &Link, own: &str, symbols: &Symbols) {
     if link.pri != LOWEST_PRIORITY {
         push_varint(out, u64::from(link.pri));
     }
-    if let Some(media_type) = &link.media_type {
-        symbols.push(out, media_type);
-    }
-    if let Some(encoding) = &link.encoding {
-        symbols.push(out, encoding);
-    }
+    link.media_type.iter().chain(&link.encoding).for_each(|text| push_word(out, text));
     if let Some(length) = link.length {
         push_varint(out, length);
     }
@@ -102,18 +103,16 @@ pub fn push_link(out: &mut Vec<u8>, link: &Link, own: &str, symbols: &Symbols) {
     }
 }
 
-pub fn link(bytes: &mut Decoder<'_>, own: &str, symbols: &Symbols) -> Option<Link> {
-    let rel = Symbol::read(bytes)?;
-    let shared = bytes.count()?;
-    let href = [own.get(..shared)?, bytes.string()?].concat();
+pub fn link(bytes: &mut Decoder<'_>, own: &str) -> Option<Link> {
+    let (rel, href) = (word(bytes)?.into(), Href::parse(&uri(bytes, own)?).ok()?);
     let flags = bytes.byte()?;
     let has = |bit: u8| flags & bit != 0;
     Some(Link {
-        rel: symbols.resolve(rel)?,
-        href: Href::parse(&href).ok()?,
+        rel,
+        href,
         pri: if has(link_flag::PRIORITY) { u32::try_from(bytes.varint()?).ok()? } else { LOWEST_PRIORITY },
-        media_type: if has(link_flag::TYPE) { Some(symbols.resolve(Symbol::read(bytes)?)?) } else { None },
-        encoding: if has(link_flag::ENCODING) { Some(symbols.resolve(Symbol::read(bytes)?)?) } else { None },
+        media_type: if has(link_flag::TYPE) { Some(word(bytes)?.into()) } else { None },
+        encoding: if has(link_flag::ENCODING) { Some(word(bytes)?.into()) } else { None },
         length: if has(link_flag::LENGTH) { Some(bytes.varint()?) } else { None },
         hashes: if has(link_flag::DIGESTS) { digests(bytes)? } else { Vec::new() },
         modified: if has(link_flag::MODIFIED) { Some(bytes.time()?) } else { None },

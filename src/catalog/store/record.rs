@@ -1,9 +1,11 @@
 //! Records: nodes, resources and revisions as the store and the sorter hold them.
 
-use super::super::{Freshness, Kind, Node, Resource, SetId, Totals};
-use super::codec::{Decoder, push_number, push_string, push_time, push_varint};
+use super::super::{Freshness, HeldDeletion, Kind, Node, Resource, SetId, Totals};
+use super::codec::{Decoder, push_string, push_time, push_varint, when};
+use super::keys::statement_set;
 use super::parts::{digests, link, member, push_digests, push_link, push_member, skip_member};
-use super::symbols::{Symbol, Symbols};
+use super::words::{push_word, word};
+use super::{ROOT, ROOT_ENTRY};
 use crate::document::{ChangeFrequency, Digest, Entry, PackageMember, Timestamp, Uri, believed_length};
 use fuser::INodeNo;
 
@@ -23,94 +25,93 @@ fn changefreq_code(changefreq: Option<ChangeFrequency>) -> u8 {
     CHANGE_FREQUENCIES.iter().position(|known| *known == changefreq).unwrap_or(0) as u8
 }
 
-fn changefreq(code: u8) -> Option<Option<ChangeFrequency>> {
-    CHANGE_FREQUENCIES.get(usize::from(code)).copied()
+/// A name of the tree, and what it stands for.
+#[derive(Clone, Copy)]
+pub struct Named<'a> {
+    /// The folder that it lies in.
+    pub parent: u64,
+    /// Its cookie there.
+    pub entry: u64,
+    pub node: NodeRecord<'a>,
 }
 
-/// The bit of a flag, where it is set.
-fn when(condition: bool, bit: u8) -> u8 {
-    if condition { bit } else { 0 }
-}
-
-/// The hot record of one name: what `stat` and `readdir` need.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// One inode: what `stat` and `readdir` need, and the resource.
+#[derive(Clone, Copy)]
 pub struct NodeRecord<'a> {
     pub ino: u64,
-    pub kind: Kind,
-    pub size: Option<u64>,
     pub mtime: Timestamp,
     pub ctime: Timestamp,
-    pub freshness: Freshness,
     pub name: &'a [u8],
+    /// `None` for a folder.
+    pub resource: Option<ResourceRecord<'a>>,
 }
 
 impl<'a> NodeRecord<'a> {
-    const FOLDER: u8 = 1;
-    const SIZED: u8 = 2;
-    const ASKED: u8 = 4;
-    /// The code of `changefreq` lies above the flags.
-    const CHANGEFREQ_SHIFT: u8 = 3;
+    const FILE: u8 = 1;
+    /// The mtime is not the `lastmod` of the resource.
+    const MTIME: u8 = 2;
 
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let asked = match self.freshness {
-            Freshness::Listed => 0,
-            Freshness::Asked(changefreq) => Self::ASKED | changefreq_code(changefreq) << Self::CHANGEFREQ_SHIFT,
-        };
-        out.push(when(self.kind == Kind::Folder, Self::FOLDER) | when(self.size.is_some(), Self::SIZED) | asked);
+        let has_mtime = self.resource.and_then(|resource| resource.lastmod) != Some(self.mtime);
+        out.push(when(self.resource.is_some(), Self::FILE) | when(has_mtime, Self::MTIME));
         push_varint(out, self.ino);
-        if let Some(size) = self.size {
-            push_varint(out, size);
-        }
-        push_time(out, self.mtime);
         push_time(out, self.ctime);
+        if has_mtime {
+            push_time(out, self.mtime);
+        }
+        push_varint(out, self.name.len() as u64);
         out.extend_from_slice(self.name);
+        out.extend_from_slice(self.resource.map_or(&[], |resource| resource.bytes));
     }
 
     pub fn decode(bytes: &'a [u8]) -> Option<NodeRecord<'a>> {
         let mut bytes = Decoder(bytes);
         let flags = bytes.byte()?;
-        Some(NodeRecord {
-            ino: bytes.varint()?,
-            kind: if flags & Self::FOLDER != 0 { Kind::Folder } else { Kind::File },
-            size: if flags & Self::SIZED != 0 { Some(bytes.varint()?) } else { None },
-            mtime: bytes.time()?,
-            ctime: bytes.time()?,
-            freshness: if flags & Self::ASKED != 0 {
-                Freshness::Asked(changefreq(flags >> Self::CHANGEFREQ_SHIFT)?)
-            } else {
-                Freshness::Listed
-            },
-            name: bytes.0,
-        })
+        let (ino, ctime) = (bytes.varint()?, bytes.time()?);
+        let mtime = if flags & Self::MTIME != 0 { Some(bytes.time()?) } else { None };
+        let length = bytes.count()?;
+        let name = bytes.take(length)?;
+        let resource = if flags & Self::FILE != 0 { Some(ResourceRecord::decode(bytes.0)?) } else { None };
+        let mtime = mtime.or(resource.and_then(|resource| resource.lastmod))?;
+        Some(NodeRecord { ino, mtime, ctime, name, resource })
+    }
+
+    pub fn kind(&self) -> Kind {
+        if self.resource.is_some() { Kind::File } else { Kind::Folder }
+    }
+
+    pub fn size(&self) -> Option<u64> {
+        self.resource.and_then(|resource| resource.size())
     }
 
     pub fn node(&self) -> Node {
-        let NodeRecord { ino, kind, size, mtime, ctime, freshness, .. } = *self;
-        Node { ino: INodeNo(ino), kind, size, mtime, ctime, freshness }
+        let freshness = self.resource.map_or(Freshness::Listed, |resource| resource.freshness());
+        let NodeRecord { ino, mtime, ctime, .. } = *self;
+        Node { ino: INodeNo(ino), kind: self.kind(), size: self.size(), mtime, ctime, freshness }
     }
 }
 
-/// The cold record of one resource, its variable parts still encoded.
+/// The record of one resource, its variable parts still encoded.
 ///
 /// Layout: flags, more flags and `changefreq`, then as flagged: the URI (only where the path does not give it), the sets
 /// (only where they are not the first one alone), the package member, `lastmod`, `length`, `type`, `encoding`, `hash`, `ln`.
 #[derive(Clone, Copy)]
 pub struct ResourceRecord<'a> {
+    /// The whole record.
+    pub bytes: &'a [u8],
     flags: u8,
     /// The scheme, where the URI follows from the path.
     pub https: bool,
     /// The URI, where it does not follow from the path.
     pub uri: Option<&'a str>,
-    pub changefreq: Option<ChangeFrequency>,
+    changefreq: Option<ChangeFrequency>,
     pub sets: Sets<'a>,
     /// The bytes of the package member; empty where there is none.
     pub member: &'a [u8],
     pub lastmod: Option<Timestamp>,
     pub length: Option<u64>,
-    pub media_type: Option<Symbol<'a>>,
-    pub encoding: Option<Symbol<'a>>,
-    has_digests: bool,
-    has_links: bool,
+    pub media_type: Option<&'a str>,
+    pub encoding: Option<&'a str>,
     /// Digests and links.
     tail: Decoder<'a>,
     /// Everything behind the package member.
@@ -193,14 +194,7 @@ mod flag {
 }
 
 /// Encodes what `entry` says; `with_uri` where its path does not give the URI back, `sets` ascending.
-pub fn push_resource(
-    out: &mut Vec<u8>,
-    entry: &Entry,
-    with_uri: bool,
-    sets: &[SetId],
-    member: Option<&PackageMember>,
-    symbols: &Symbols,
-) {
+pub fn push_resource(out: &mut Vec<u8>, entry: &Entry, with_uri: bool, sets: &[SetId], member: Option<&PackageMember>) {
     let uri = entry.loc.as_str();
     let flags = when(uri.starts_with("https:"), flag::HTTPS)
         | when(entry.lastmod.is_some(), flag::LASTMOD)
@@ -212,7 +206,7 @@ pub fn push_resource(
     let (mut encoded_sets, mut encoded_member) = (Vec::new(), Vec::new());
     Sets::encode(sets, &mut encoded_sets);
     if let Some(member) = member {
-        push_member(&mut encoded_member, member, uri, symbols);
+        push_member(&mut encoded_member, member, uri);
     }
     let sets = Sets { bytes: &encoded_sets };
     push_front(out, (flags, entry.changefreq), with_uri.then_some(uri), sets, &encoded_member);
@@ -222,28 +216,23 @@ pub fn push_resource(
     if let Some(length) = entry.length {
         push_varint(out, length);
     }
-    if let Some(media_type) = &entry.media_type {
-        symbols.push(out, media_type);
-    }
-    if let Some(encoding) = &entry.encoding {
-        symbols.push(out, encoding);
-    }
+    entry.media_type.iter().chain(&entry.encoding).for_each(|text| push_word(out, text));
     if !entry.hashes.is_empty() {
         push_digests(out, &entry.hashes);
     }
     if !entry.links.is_empty() {
         push_varint(out, entry.links.len() as u64);
-        entry.links.iter().for_each(|link| push_link(out, link, uri, symbols));
+        entry.links.iter().for_each(|link| push_link(out, link, uri));
     }
 }
 
 impl<'a> ResourceRecord<'a> {
     pub fn decode(bytes: &'a [u8]) -> Option<ResourceRecord<'a>> {
-        let mut bytes = Decoder(bytes);
+        let (whole, mut bytes) = (bytes, Decoder(bytes));
         let flags = bytes.byte()?;
         let has = |bit: u8| flags & bit != 0;
         let further = bytes.byte()?;
-        let changefreq = changefreq(further & more::CHANGEFREQ)?;
+        let changefreq = CHANGE_FREQUENCIES[usize::from(further & more::CHANGEFREQ)];
         let uri = if has(flag::URI) { Some(bytes.string()?) } else { None };
         let sets = if further & more::SETS != 0 { Sets::read(&mut bytes)? } else { Sets { bytes: &[] } };
         let before = bytes.0;
@@ -253,6 +242,7 @@ impl<'a> ResourceRecord<'a> {
         let member = &before[..before.len() - bytes.0.len()];
         let body = bytes.0;
         Some(ResourceRecord {
+            bytes: whole,
             flags,
             https: has(flag::HTTPS),
             uri,
@@ -261,18 +251,20 @@ impl<'a> ResourceRecord<'a> {
             member,
             lastmod: if has(flag::LASTMOD) { Some(bytes.time()?) } else { None },
             length: if has(flag::LENGTH) { Some(bytes.varint()?) } else { None },
-            media_type: if has(flag::TYPE) { Some(Symbol::read(&mut bytes)?) } else { None },
-            encoding: if has(flag::ENCODING) { Some(Symbol::read(&mut bytes)?) } else { None },
-            has_digests: has(flag::DIGESTS),
-            has_links: has(flag::LINKS),
+            media_type: if has(flag::TYPE) { Some(word(&mut bytes)?) } else { None },
+            encoding: if has(flag::ENCODING) { Some(word(&mut bytes)?) } else { None },
             tail: bytes,
             body,
         })
     }
 
+    fn has(&self, bit: u8) -> bool {
+        self.flags & bit != 0
+    }
+
     /// How a change of the bytes becomes known.
     pub fn freshness(&self) -> Freshness {
-        match self.lastmod.is_some() || self.has_digests {
+        match self.lastmod.is_some() || self.has(flag::DIGESTS) {
             true => Freshness::Listed,
             false => Freshness::Asked(self.changefreq),
         }
@@ -288,122 +280,101 @@ impl<'a> ResourceRecord<'a> {
     }
 
     pub fn digests(&self) -> Option<Vec<Digest>> {
+        self.parts().map(|(digests, _)| digests)
+    }
+
+    /// The digests, and the links still encoded.
+    fn parts(&self) -> Option<(Vec<Digest>, Decoder<'a>)> {
         let mut tail = self.tail;
-        if self.has_digests { digests(&mut tail) } else { Some(Vec::new()) }
+        let digests = if self.has(flag::DIGESTS) { digests(&mut tail)? } else { Vec::new() };
+        Some((digests, tail))
     }
 
     /// The whole resource, given its URI.
-    pub fn resource(&self, uri: Uri, symbols: &Symbols) -> Option<Resource> {
-        let mut tail = self.tail;
-        let hashes = if self.has_digests { digests(&mut tail)? } else { Vec::new() };
-        let links = if self.has_links {
-            (0..tail.count()?).map(|_| link(&mut tail, uri.as_str(), symbols)).collect::<Option<_>>()?
-        } else {
-            Vec::new()
-        };
-        let resolve = |symbol: Option<Symbol<'_>>| match symbol {
-            Some(symbol) => symbols.resolve(symbol).map(Some),
-            None => Some(None),
-        };
+    pub fn resource(&self, uri: Uri) -> Option<Resource> {
+        let (hashes, mut links) = self.parts()?;
+        let count = if self.has(flag::LINKS) { links.count()? } else { 0 };
         Some(Resource {
             lastmod: self.lastmod,
             changefreq: self.changefreq,
             length: self.length,
             hashes,
-            media_type: resolve(self.media_type)?,
-            encoding: resolve(self.encoding)?,
-            links,
+            media_type: self.media_type.map(Box::from),
+            encoding: self.encoding.map(Box::from),
+            links: (0..count).map(|_| link(&mut links, uri.as_str())).collect::<Option<_>>()?,
             sets: self.sets.iter().collect(),
-            member: if self.member.is_empty() { None } else { Some(member(self.member, uri.as_str(), symbols)?) },
+            member: if self.member.is_empty() { None } else { Some(member(self.member, uri.as_str())?) },
             uri,
         })
     }
 
     /// The same record without length and digests, and so without the member of exactly these; `None` where it makes no sense.
-    pub fn push_unpublished(&self, out: &mut Vec<u8>) -> Option<()> {
-        let mut links = self.tail;
-        if self.has_digests {
-            digests(&mut links)?;
-        }
+    pub fn unpublished(&self) -> Option<Vec<u8>> {
+        let (_, links) = self.parts()?;
+        let mut out = Vec::new();
         let flags = self.flags & !(flag::LENGTH | flag::DIGESTS);
-        push_front(out, (flags, self.changefreq), self.uri, self.sets, &[]);
+        push_front(&mut out, (flags, self.changefreq), self.uri, self.sets, &[]);
         if let Some(lastmod) = self.lastmod {
-            push_time(out, lastmod);
+            push_time(&mut out, lastmod);
         }
-        self.media_type.iter().chain(&self.encoding).for_each(|symbol| symbol.push(out));
+        self.media_type.iter().chain(&self.encoding).for_each(|text| push_word(&mut out, text));
         out.extend_from_slice(links.0);
-        Some(())
+        Some(out)
     }
 
     /// The same record with or without the URI in it, as its path leads to the URI or not.
-    pub fn push_with_uri(&self, uri: Option<&str>, out: &mut Vec<u8>) {
-        push_front(out, (self.flags, self.changefreq), uri, self.sets, self.member);
-        out.extend_from_slice(self.body);
+    pub fn with_uri(&self, uri: Option<&str>) -> Vec<u8> {
+        self.with(uri, self.sets, self.member)
     }
 
     /// The same resource as a member of these sets, ascending and not none, and with the package member of another record of the same
     /// URI (its bytes, or none).
-    pub fn push_belonging(&self, uri: Option<&str>, sets: &[SetId], member: &[u8], out: &mut Vec<u8>) {
+    pub fn belonging(&self, uri: Option<&str>, sets: &[SetId], member: &[u8]) -> Vec<u8> {
         let mut encoded = Vec::new();
         Sets::encode(sets, &mut encoded);
-        push_front(out, (self.flags, self.changefreq), uri, Sets { bytes: &encoded }, member);
+        self.with(uri, Sets { bytes: &encoded }, member)
+    }
+
+    fn with(&self, uri: Option<&str>, sets: Sets<'_>, member: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.bytes.len() + uri.map_or(0, str::len) + 2);
+        push_front(&mut out, (self.flags, self.changefreq), uri, sets, member);
         out.extend_from_slice(self.body);
+        out
     }
 
     /// Whether both say the same of the resource; the sets and packages that hold it do not count.
     pub fn says_the_same(&self, other: &ResourceRecord<'_>) -> bool {
-        let said = flag::LASTMOD | flag::LENGTH | flag::TYPE | flag::ENCODING | flag::DIGESTS | flag::LINKS;
+        let said = !(flag::HTTPS | flag::URI);
         (self.flags & said, self.changefreq, self.body) == (other.flags & said, other.changefreq, other.body)
     }
 }
 
-/// Where an inode lies, and the resource behind it (empty for a folder).
-#[derive(Clone, Copy)]
-pub struct InodeRecord<'a> {
-    pub parent: u64,
-    pub entry: u64,
-    pub resource: &'a [u8],
+/// The row of an inode without a name: the folder of its former name, and its node, the URI in its resource.
+pub fn push_orphan(out: &mut Vec<u8>, parent: u64, node: &NodeRecord<'_>) {
+    push_varint(out, parent);
+    node.encode(out);
 }
 
-impl<'a> InodeRecord<'a> {
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        push_number(out, self.parent);
-        push_number(out, self.entry);
-        out.extend_from_slice(self.resource);
-    }
-
-    pub fn decode(bytes: &'a [u8]) -> Option<InodeRecord<'a>> {
-        let mut bytes = Decoder(bytes);
-        Some(InodeRecord { parent: bytes.number()?, entry: bytes.number()?, resource: bytes.0 })
-    }
+/// What [`push_orphan`] wrote; there is no entry.
+pub fn orphan(bytes: &[u8]) -> Option<Named<'_>> {
+    let mut bytes = Decoder(bytes);
+    Some(Named { parent: bytes.varint()?, entry: 0, node: NodeRecord::decode(bytes.0)? })
 }
 
-/// An inode without a name: the folder of its former name, its node, and its resource with the URI within (empty for a folder).
-#[derive(Clone, Copy)]
-pub struct OrphanRecord<'a> {
-    pub parent: u64,
-    pub node: NodeRecord<'a>,
-    pub resource: &'a [u8],
+/// What the table has of a deletion that is held back: the time for which its set said that the resource is gone, and the URI.
+pub fn push_held(out: &mut Vec<u8>, time: Timestamp, uri: &Uri) {
+    push_time(out, time);
+    push_string(out, uri.as_str());
 }
 
-impl<'a> OrphanRecord<'a> {
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        push_varint(out, self.parent);
-        push_varint(out, self.resource.len() as u64);
-        out.extend_from_slice(self.resource);
-        self.node.encode(out);
-    }
-
-    pub fn decode(bytes: &'a [u8]) -> Option<OrphanRecord<'a>> {
-        let mut bytes = Decoder(bytes);
-        let parent = bytes.varint()?;
-        let count = bytes.count()?;
-        let resource = bytes.take(count)?;
-        Some(OrphanRecord { parent, resource, node: NodeRecord::decode(bytes.0)? })
-    }
+/// The deletion of a row; `None` where it makes no sense.
+pub fn held(key: &[u8], bytes: &[u8]) -> Option<HeldDeletion> {
+    let mut bytes = Decoder(bytes);
+    let time = bytes.time()?;
+    Some(HeldDeletion { set: statement_set(key)?, uri: Uri::parse(bytes.string()?).ok()?, time })
 }
 
-/// A revision without its position, and the next numbers.
+/// A revision without its position, and the next numbers: no later revision gives any of them again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RevisionRecord {
     pub number: u64,
@@ -415,6 +386,16 @@ pub struct RevisionRecord {
 }
 
 impl RevisionRecord {
+    /// Before the first revision; the root's inode and entry id are given.
+    pub const NONE: RevisionRecord = RevisionRecord {
+        number: 0,
+        committed: Timestamp { seconds: 0, nanos: 0 },
+        at: None,
+        totals: Totals { files: 0, folders: 1, bytes: 0, unsized_files: 0 },
+        next_ino: ROOT + 1,
+        next_entry: ROOT_ENTRY + 1,
+    };
+
     pub fn encode(&self, out: &mut Vec<u8>) {
         let Totals { files, folders, bytes, unsized_files } = self.totals;
         for number in [self.number, self.next_ino, self.next_entry, files, folders, bytes, unsized_files] {
@@ -470,40 +451,38 @@ mod tests {
 
     #[test]
     fn a_record_cut_anywhere_is_never_another_resource() {
-        let (entry, symbols) = (full(), Symbols::default());
+        let entry = full();
         let mut bytes = Vec::new();
-        push_resource(&mut bytes, &entry, true, &[SetId(3), SetId(300)], Some(&packed()), &symbols);
+        push_resource(&mut bytes, &entry, true, &[SetId(3), SetId(300)], Some(&packed()));
 
         let whole = ResourceRecord::decode(&bytes).unwrap();
         assert_eq!(whole.uri, Some(entry.loc.as_str()));
-        assert_eq!(whole.resource(entry.loc.clone(), &symbols).unwrap().links, entry.links);
+        assert_eq!(whole.resource(entry.loc.clone()).unwrap().links, entry.links);
         for end in 0..bytes.len() {
             let cut = ResourceRecord::decode(&bytes[..end]);
-            assert!(cut.is_none_or(|record| record.resource(entry.loc.clone(), &symbols).is_none()), "cut at {end}");
+            assert!(cut.is_none_or(|record| record.resource(entry.loc.clone()).is_none()), "cut at {end}");
         }
     }
 
     #[test]
     fn a_record_that_ceases_to_follow_from_its_path_keeps_all_else() {
-        let (entry, symbols) = (full(), Symbols::default());
-        let (mut without, mut with, mut expected) = (Vec::new(), Vec::new(), Vec::new());
-        push_resource(&mut without, &entry, false, &[SetId(7)], Some(&packed()), &symbols);
-        push_resource(&mut expected, &entry, true, &[SetId(7)], Some(&packed()), &symbols);
+        let entry = full();
+        let (mut without, mut expected) = (Vec::new(), Vec::new());
+        push_resource(&mut without, &entry, false, &[SetId(7)], Some(&packed()));
+        push_resource(&mut expected, &entry, true, &[SetId(7)], Some(&packed()));
 
-        ResourceRecord::decode(&without).unwrap().push_with_uri(Some(entry.loc.as_str()), &mut with);
+        let with = ResourceRecord::decode(&without).unwrap().with_uri(Some(entry.loc.as_str()));
 
         assert_eq!(with, expected);
-        let mut again = Vec::new();
-        ResourceRecord::decode(&with).unwrap().push_with_uri(None, &mut again);
-        assert_eq!(again, without);
+        assert_eq!(ResourceRecord::decode(&with).unwrap().with_uri(None), without);
     }
 
     #[test]
     fn the_only_set_of_a_source_costs_nothing_and_others_come_back() {
-        let (entry, symbols) = (full(), Symbols::default());
+        let entry = full();
         let encoded = |sets: &[SetId]| {
             let mut bytes = Vec::new();
-            push_resource(&mut bytes, &entry, true, sets, None, &symbols);
+            push_resource(&mut bytes, &entry, true, sets, None);
             bytes
         };
         let first = encoded(&[SetId(0)]);
@@ -513,36 +492,35 @@ mod tests {
             let record = ResourceRecord::decode(&bytes).unwrap();
             assert_eq!(record.sets.iter().collect::<Vec<_>>(), sets);
             assert!(record.says_the_same(&ResourceRecord::decode(&first).unwrap()));
-            assert_eq!(record.resource(entry.loc.clone(), &symbols).unwrap().member, None);
+            assert_eq!(record.resource(entry.loc.clone()).unwrap().member, None);
         }
     }
 
     #[test]
     fn a_package_member_comes_back() {
-        let (entry, symbols) = (full(), Symbols::default());
+        let entry = full();
         for path in ["/resources/é", "a/b?c", "", "https://h/a/b?c", "x/https://h/a/b?c"] {
             let packed = PackageMember { path: path.into(), ..packed() };
             let mut bytes = Vec::new();
-            push_resource(&mut bytes, &entry, false, &[SetId(0)], Some(&packed), &symbols);
+            push_resource(&mut bytes, &entry, false, &[SetId(0)], Some(&packed));
             let record = ResourceRecord::decode(&bytes).unwrap();
-            assert_eq!(record.resource(entry.loc.clone(), &symbols).unwrap().member, Some(packed));
+            assert_eq!(record.resource(entry.loc.clone()).unwrap().member, Some(packed));
         }
     }
 
     #[test]
     fn changed_bytes_are_decoded_without_a_panic() {
-        let (entry, symbols) = (full(), Symbols::default());
+        let entry = full();
         let mut bytes = Vec::new();
-        push_resource(&mut bytes, &entry, true, &[SetId(3), SetId(300)], Some(&packed()), &symbols);
+        push_resource(&mut bytes, &entry, true, &[SetId(3), SetId(300)], Some(&packed()));
         for index in 0..bytes.len() {
             for byte in 0..=255 {
                 let mut changed = bytes.clone();
                 changed[index] = byte;
                 if let Some(record) = ResourceRecord::decode(&changed) {
-                    let _ = record.resource(entry.loc.clone(), &symbols);
+                    let _ = record.resource(entry.loc.clone());
                 }
-                let _ =
-                    (NodeRecord::decode(&changed), OrphanRecord::decode(&changed), RevisionRecord::decode(&changed));
+                let _ = (NodeRecord::decode(&changed), orphan(&changed), RevisionRecord::decode(&changed));
             }
         }
     }

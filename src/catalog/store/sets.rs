@@ -6,9 +6,8 @@ use crate::document::Timestamp;
 use std::collections::BTreeMap;
 
 /// One set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetRecord {
-    pub set: SetId,
     /// The time that its list speaks for; `None` where it has none, or where there is no list.
     pub at: Option<Timestamp>,
     pub files: u64,
@@ -16,7 +15,7 @@ pub struct SetRecord {
 
 /// All sets of a revision, ascending.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SetTable(BTreeMap<SetId, SetRecord>);
+pub struct SetTable(pub BTreeMap<SetId, SetRecord>);
 
 impl SetTable {
     /// From what [`SetTable::encode`] wrote.
@@ -25,47 +24,32 @@ impl SetTable {
         while !bytes.0.is_empty() {
             let (set, files) = (SetId(u32::try_from(bytes.varint()?).ok()?), bytes.varint()?);
             let at = if bytes.byte()? == 0 { None } else { Some(bytes.time()?) };
-            sets.insert(set, SetRecord { set, at, files });
+            sets.insert(set, SetRecord { at, files });
         }
         Some(SetTable(sets))
     }
 
     pub fn encode(&self, out: &mut Vec<u8>) {
-        for SetRecord { set, at, files } in self.0.values() {
+        for (set, SetRecord { at, files }) in &self.0 {
             push_varint(out, u64::from(set.0));
             push_varint(out, *files);
             out.push(u8::from(at.is_some()));
-            if let Some(at) = at {
-                push_time(out, *at);
-            }
+            at.iter().for_each(|at| push_time(out, *at));
         }
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = &SetRecord> {
-        self.0.values()
     }
 
     /// The set, entered without files where it is new.
     pub fn entry(&mut self, set: SetId) -> &mut SetRecord {
-        self.0.entry(set).or_insert(SetRecord { set, at: None, files: 0 })
-    }
-
-    pub fn get(&self, set: SetId) -> Option<&SetRecord> {
-        self.0.get(&set)
+        self.0.entry(set).or_default()
     }
 
     /// The time that the list of `set` speaks for.
     pub fn at(&self, set: SetId) -> Option<Timestamp> {
-        self.get(set).and_then(|record| record.at)
+        self.0.get(&set).and_then(|record| record.at)
     }
 
     pub fn files(&self, set: SetId) -> u64 {
-        self.get(set).map_or(0, |record| record.files)
-    }
-
-    /// Forgets all other sets.
-    pub fn keep(&mut self, keep: impl Fn(&SetRecord) -> bool) {
-        self.0.retain(|_, record| keep(record));
+        self.0.get(&set).map_or(0, |record| record.files)
     }
 }
 
@@ -82,7 +66,7 @@ mod tests {
         sets.encode(&mut bytes);
 
         assert_eq!(SetTable::decode(&bytes), Some(sets.clone()));
-        assert_eq!(sets.iter().map(|record| record.set).collect::<Vec<_>>(), [SetId(0), SetId(7)]);
+        assert_eq!(sets.0.keys().copied().collect::<Vec<_>>(), [SetId(0), SetId(7)]);
         assert_eq!(SetTable::decode(&bytes[..bytes.len() - 1]), None);
     }
 }

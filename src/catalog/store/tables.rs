@@ -1,19 +1,15 @@
 //! Rows of the tables, checked and decoded.
 
-use super::super::naming::resolve::DEEPEST;
-use super::codec::{Decoder, damaged, push_string, unseal};
+use super::super::naming::resolve::{DEEPEST, uri};
+use super::codec::{Decoder, damaged, number, push_string, unseal};
 use super::keys::{entry_key, ino_key, name_key};
-use super::record::{InodeRecord, NodeRecord, OrphanRecord, ResourceRecord, RevisionRecord};
+use super::record::{Named, NodeRecord, RevisionRecord, orphan};
 use super::sets::SetTable;
-use super::symbols::Symbols;
 use super::{CatalogError, ROOT, Store, Table, meta};
 use crate::catalog::Naming;
 use crate::document::Uri;
 use heed::RoTxn;
 use std::ops::Bound;
-
-/// Earlier programs entered no names of a folder of so few children: these are looked for among its first children.
-const UNNAMED: usize = 48;
 
 /// What is at a key.
 pub type Lookup<T> = Result<Option<T>, CatalogError>;
@@ -66,10 +62,6 @@ impl Store {
         instance.ok_or_else(|| damaged("absence", meta::INSTANCE))
     }
 
-    pub fn symbols(&self, txn: &RoTxn<'_>) -> Result<Symbols, CatalogError> {
-        Ok(self.decoded(txn, self.meta, meta::SYMBOLS, Symbols::decode)?.unwrap_or_default())
-    }
-
     /// The sets of the revision; none before the first.
     pub fn sets(&self, txn: &RoTxn<'_>) -> Result<SetTable, CatalogError> {
         Ok(self.decoded(txn, self.meta, meta::SETS, SetTable::decode)?.unwrap_or_default())
@@ -81,24 +73,19 @@ impl Store {
         naming.ok_or_else(|| damaged("absence", meta::NAMING))
     }
 
-    pub fn entry<'t>(&self, txn: &'t RoTxn<'_>, parent: u64, entry: u64) -> Lookup<NodeRecord<'t>> {
-        self.decoded(txn, self.entries, &entry_key(parent, entry), NodeRecord::decode)
+    /// What the inode was that lost its name.
+    pub fn orphan<'t>(&self, txn: &'t RoTxn<'_>, ino: u64) -> Lookup<Named<'t>> {
+        self.decoded(txn, self.orphans, &ino_key(ino), orphan)
     }
 
-    pub fn inode<'t>(&self, txn: &'t RoTxn<'_>, ino: u64) -> Lookup<InodeRecord<'t>> {
-        self.decoded(txn, self.inodes, &ino_key(ino), InodeRecord::decode)
-    }
-
-    pub fn orphan<'t>(&self, txn: &'t RoTxn<'_>, ino: u64) -> Lookup<OrphanRecord<'t>> {
-        self.decoded(txn, self.orphans, &ino_key(ino), OrphanRecord::decode)
-    }
-
-    /// Place, resource and node of an inode that has a name.
-    pub fn inode_entry<'t>(&self, txn: &'t RoTxn<'_>, ino: u64) -> Lookup<(InodeRecord<'t>, NodeRecord<'t>)> {
-        let Some(place) = self.inode(txn, ino)? else { return Ok(None) };
-        match self.entry(txn, place.parent, place.entry)? {
-            Some(node) if node.ino == ino => Ok(Some((place, node))),
-            _ => Err(damaged("entry", &ino_key(ino))),
+    /// The name of an inode; `None` where it has none.
+    pub fn by_ino<'t>(&self, txn: &'t RoTxn<'_>, ino: u64) -> Lookup<Named<'t>> {
+        let key = ino_key(ino);
+        let place = |place: &[u8]| Some((number(place.get(..5)?)?, number(place.get(5..)?)?));
+        let Some((parent, entry)) = self.decoded(txn, self.inodes, &key, place)? else { return Ok(None) };
+        match self.decoded(txn, self.entries, &entry_key(parent, entry), NodeRecord::decode)? {
+            Some(node) if node.ino == ino => Ok(Some(Named { parent, entry, node })),
+            _ => Err(damaged("entry", &key)),
         }
     }
 
@@ -106,11 +93,11 @@ impl Store {
     pub fn path_of(&self, txn: &RoTxn<'_>, ino: u64) -> Lookup<String> {
         let (mut names, mut above) = (Vec::new(), ino);
         while above != ROOT {
-            match self.inode_entry(txn, above)? {
+            match self.by_ino(txn, above)? {
                 // Every folder is older in its path than what lies in it: a chain longer than any path is a cycle.
-                Some((place, node)) if names.len() <= DEEPEST => {
-                    names.push(std::str::from_utf8(node.name).map_err(|_| damaged("name", &ino_key(above)))?);
-                    above = place.parent;
+                Some(named) if names.len() <= DEEPEST => {
+                    names.push(std::str::from_utf8(named.node.name).map_err(|_| damaged("name", &ino_key(above)))?);
+                    above = named.parent;
                 }
                 None if names.is_empty() => return Ok(None),
                 _ => return Err(damaged("parent", &ino_key(above))),
@@ -120,40 +107,31 @@ impl Store {
         Ok(Some(names.join("/")))
     }
 
-    /// The URI of the resource of `ino` in a revision made under `naming`.
-    pub fn uri_of(
-        &self,
-        txn: &RoTxn<'_>,
-        ino: u64,
-        record: &ResourceRecord<'_>,
-        naming: &Naming,
-    ) -> Result<Uri, CatalogError> {
-        let sense = || damaged("resource", &ino_key(ino));
-        match record.uri {
-            Some(uri) => Uri::parse(uri).map_err(|_| sense()),
-            None => naming.uri(&self.path_of(txn, ino)?.ok_or_else(sense)?, record.https).ok_or_else(sense),
-        }
+    /// The URI of a file that has a name, in a revision made under `naming`.
+    pub fn uri_of(&self, txn: &RoTxn<'_>, node: &NodeRecord<'_>, naming: &Naming) -> Result<Uri, CatalogError> {
+        let sense = || damaged("resource", &ino_key(node.ino));
+        let record = node.resource.ok_or_else(sense)?;
+        let path = if record.uri.is_none() { self.path_of(txn, node.ino)? } else { None };
+        uri(&record, &path.unwrap_or_default(), naming).ok_or_else(sense)
     }
 
     /// The order of `names` within a folder.
-    pub fn name_hash(&self, name: &[u8]) -> u64 {
-        xxhash_rust::xxh3::xxh3_64(name) >> (u64::BITS - self.hash_bits)
+    pub fn name_hash(&self, name: &[u8]) -> u32 {
+        (xxhash_rust::xxh3::xxh3_64(name) >> (u64::BITS - self.hash_bits)) as u32
     }
 
-    /// Entry id and node of `name` in `parent`.
-    pub fn named<'t>(&self, txn: &'t RoTxn<'_>, parent: u64, name: &[u8]) -> Lookup<(u64, NodeRecord<'t>)> {
+    /// What `name` in `parent` stands for.
+    pub fn named<'t>(&self, txn: &'t RoTxn<'_>, parent: u64, name: &[u8]) -> Lookup<Named<'t>> {
         let key = name_key(parent, self.name_hash(name));
         let mut ids = Decoder(self.get(txn, self.names, &key)?.unwrap_or_default());
-        while let Some(id) = ids.number() {
-            let node = self.entry(txn, parent, id)?.ok_or_else(|| damaged("entry", &key))?;
+        while let Some(entry) = ids.number() {
+            let node = self.decoded(txn, self.entries, &entry_key(parent, entry), NodeRecord::decode)?;
+            let node = node.ok_or_else(|| damaged("entry", &key))?;
             if node.name == name {
-                return Ok(Some((id, node)));
+                return Ok(Some(Named { parent, entry, node }));
             }
         }
-        let is_it = |child: &Result<(u64, NodeRecord<'_>), CatalogError>| {
-            child.as_ref().map_or(true, |(_, node)| node.name == name)
-        };
-        self.children(txn, parent, 0)?.take(UNNAMED).find(is_it).transpose()
+        Ok(None)
     }
 
     /// The children of `parent` behind entry `after`, in the order of their entry ids.
@@ -162,14 +140,14 @@ impl Store {
         txn: &'t RoTxn<'_>,
         parent: u64,
         after: u64,
-    ) -> Result<impl Iterator<Item = Result<(u64, NodeRecord<'t>), CatalogError>> + use<'t>, CatalogError> {
+    ) -> Result<impl Iterator<Item = Result<Named<'t>, CatalogError>> + use<'t>, CatalogError> {
         let (first, end) = (entry_key(parent, after), entry_key(parent + 1, 0));
         let range = (Bound::Excluded(&first[..]), Bound::Excluded(&end[..]));
-        Ok(self.rows(txn, self.entries, range)?.map(|row| {
+        Ok(self.rows(txn, self.entries, range)?.map(move |row| {
             let (key, record) = row?;
             let node = NodeRecord::decode(record).ok_or_else(|| damaged("sense", key))?;
-            let id = key.get(5..).and_then(|id| Decoder(id).number()).ok_or_else(|| damaged("key", key))?;
-            Ok((id, node))
+            let entry = key.get(5..).and_then(number).ok_or_else(|| damaged("key", key))?;
+            Ok(Named { parent, entry, node })
         }))
     }
 }

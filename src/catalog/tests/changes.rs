@@ -110,7 +110,7 @@ fn changes_create_update_and_delete_and_are_kept() {
     assert_eq!(files(&catalog), [("a".into(), Some(2), vec![0]), ("f/c".into(), Some(3), vec![0])]);
     let snapshot = catalog.snapshot().unwrap();
     assert_eq!(snapshot.position().unwrap().as_deref(), Some(&b"applied"[..]));
-    assert_eq!(snapshot.set_files(ONE).unwrap(), 2);
+    assert_eq!(snapshot.sets()[&ONE], 2);
     let journaled = snapshot.journaled(ONE, &b.loc).unwrap();
     assert_eq!(journaled.map(|it| (it.change, it.time)), Some((Change::Deleted, at(20))));
     assert_eq!(snapshot.journaled(OTHER, &b.loc).unwrap(), None);

@@ -25,8 +25,7 @@ fn a_baseline_dropped_leaves_no_trace() {
     commit(&catalog, &[entry("http://h/a"), entry("http://h/b")]);
     let before = (tree(&catalog), catalog.revision().unwrap());
 
-    let limits = RunLimits { bytes: 256, pairs: 4, resident: 0 };
-    let mut baseline = Baseline::with_limits(&catalog, naming(), limits);
+    let mut baseline = Baseline::with_memory(&catalog, naming(), 256);
     (0..100).for_each(|index| baseline.add(&entry(&format!("http://h/{index}"))).unwrap());
     drop(baseline);
 
@@ -43,8 +42,7 @@ fn a_spill_folder_that_fails_is_an_error_and_the_old_tree_stays() {
     std::fs::remove_dir(folder.path().join("tmp")).unwrap();
     std::fs::write(folder.path().join("tmp"), "").unwrap();
 
-    let limits = RunLimits { bytes: 256, pairs: 4, resident: 0 };
-    let mut baseline = Baseline::with_limits(&catalog, naming(), limits);
+    let mut baseline = Baseline::with_memory(&catalog, naming(), 256);
     let result = (0..100).try_for_each(|index| baseline.add(&entry(&format!("http://h/{index}"))));
 
     assert!(matches!(result, Err(CatalogError::Io { .. })), "{result:?}");
@@ -113,7 +111,6 @@ fn orphans_stay_forgotten_until_a_commit_has_dropped_them() {
 
     catalog.room().look(folder.path(), 0).unwrap();
     FREE.store((100 << 20) + 100, Ordering::Relaxed);
-    // After a rebuild nearly all are in the previous store alone.
     let others: Vec<INodeNo> = (10_000..40_000).map(INodeNo).collect();
     catalog.drop_orphans(&others).expect("what has no row takes no room");
     let forgotten: Vec<INodeNo> = orphans.into_values().map(|name| name.node.ino).collect();
@@ -247,9 +244,9 @@ fn the_baseline_after_damage_rebuilds_the_store() {
     let entries = [entry("http://h/a/b"), entry("http://h/c"), entry("https://h/c")];
     commit(&catalog, &entries);
     let before = tree(&catalog);
-    let (store, key) = (catalog.store(), super::store::keys::ino_key(before["c"].node.ino.0));
+    let (store, c) = (catalog.store(), &before["c"]);
     let mut txn = store.env.write_txn().unwrap();
-    store.inodes.put(&mut txn, &key, b"nonsense").unwrap();
+    store.entries.put(&mut txn, &super::store::keys::entry_key(c.parent.0, c.id.0), b"nonsense").unwrap();
     txn.commit().unwrap();
 
     let again = || {

@@ -28,7 +28,7 @@ fn deletions_alone_are_held_back_until_they_are_accepted() {
     assert_eq!(told.sets, [SetCounts { set: ONE, present: 2, coming: 1 }]);
     assert_eq!(held(&catalog), [(0, "http://h/a".to_string())]);
     assert_eq!(files(&catalog).iter().map(|file| file.1).collect::<Vec<_>>(), [Some(1), Some(2), Some(1)]);
-    assert_eq!(catalog.snapshot().unwrap().set_files(ONE).unwrap(), 3);
+    assert_eq!(catalog.snapshot().unwrap().sets()[&ONE], 3);
     drop(catalog);
     let catalog = open(folder.path());
     let mut changes = catalog.changes().unwrap();

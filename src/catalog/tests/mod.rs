@@ -10,8 +10,6 @@ mod rules;
 mod shared_paths;
 mod whole;
 
-use super::sort::RunLimits;
-use super::tuning::Tuning;
 use super::*;
 use crate::document::{Algorithm, ChangeFrequency, Digest, Entry, Link, PackageMember, Timestamp, Uri};
 use crate::platform::free_space::Room;
@@ -45,7 +43,7 @@ pub(super) fn digest(algorithm: Algorithm, content: u8) -> Digest {
 
 pub(super) fn open(folder: &Path) -> Catalog {
     // Names collide often.
-    Catalog::open_tuned(folder, "a test", Tuning { hash_bits: 4, ..Tuning::default() }).unwrap()
+    Catalog::open_hashed(folder, "a test", 4).unwrap()
 }
 
 /// The one store of the catalog in `folder`.
@@ -55,6 +53,19 @@ pub(super) fn store_folder(folder: &Path) -> PathBuf {
     let stores: Vec<_> = all.filter(is_store).collect();
     assert_eq!(stores.len(), 1, "{stores:?}");
     stores[0].clone()
+}
+
+impl Snapshot<'_> {
+    /// How many files are members of each set.
+    pub(super) fn sets(&self) -> BTreeMap<SetId, u64> {
+        let sets = self.store.sets(self.txn()).unwrap();
+        sets.0.into_iter().map(|(set, record)| (set, record.files)).collect()
+    }
+}
+
+/// Whether another store took the place of `before`.
+pub(super) fn is_rebuilt(catalog: &Catalog, before: &Arc<super::store::Store>) -> bool {
+    !Arc::ptr_eq(before, &catalog.store())
 }
 
 /// Whether each commit from here on is on the disk when it is done.
@@ -71,8 +82,7 @@ pub(super) fn commit<'e>(catalog: &Catalog, entries: impl IntoIterator<Item = &'
 
 /// The same with runs so small that nearly all is spilled.
 pub(super) fn commit_spilling<'e>(catalog: &Catalog, entries: impl IntoIterator<Item = &'e Entry>) -> Committed {
-    let limits = RunLimits { bytes: 512, pairs: 8, resident: 0 };
-    let mut baseline = Baseline::with_limits(catalog, naming(), limits);
+    let mut baseline = Baseline::with_memory(catalog, naming(), 512);
     entries.into_iter().for_each(|entry| baseline.add(entry).unwrap());
     baseline.commit(None, b"").unwrap()
 }

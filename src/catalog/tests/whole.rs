@@ -1,6 +1,5 @@
 //! Revisions that share so little with the one before that they are written whole into a store of their own.
 
-use super::super::store::keys::ino_key;
 use super::changes::{ONE, OTHER, apply, catalog, held, list, measured, statement};
 use super::*;
 use crate::document::Change;
@@ -131,18 +130,20 @@ fn a_failed_rebuild_leaves_the_old_tree() {
         fs::write(folder.path(), "").unwrap();
         (Held::Nothing, Vec::new())
     };
+    let store = catalog.store();
     let failed = baseline.commit_guarded(None, decide);
     fs::remove_file(folder.path()).unwrap();
     fs::rename(folder.path().with_extension("away"), folder.path()).unwrap();
 
     assert!(matches!(failed, Err(CatalogError::Io { .. })), "{failed:?}");
-    assert_eq!((tree(&catalog), catalog.previous()), (before, None));
+    assert_eq!((tree(&catalog), is_rebuilt(&catalog, &store)), (before, false));
+    drop(store);
     commit(&catalog, &edition(3));
     assert_eq!(stores(folder.path()).len(), 1);
 }
 
 #[test]
-fn orphans_are_read_in_the_previous_store_until_settled() {
+fn orphans_of_rebuilds_are_read_until_they_are_dropped() {
     let (_folder, catalog) = catalog();
     catalog.write_in_place(0);
     commit(&catalog, &edition(1));
@@ -150,74 +151,67 @@ fn orphans_are_read_in_the_previous_store_until_settled() {
     let committed = commit(&catalog, &edition(2));
 
     let files: Vec<&Name> = before.values().filter(|name| name.node.kind == Kind::File).collect();
-    assert_eq!((committed.updated, committed.invalidations.last()), (60, Some(&Invalidation::Orphans)));
+    assert_eq!(committed.updated, 60);
     let (open, closed) = (files[3], files[4]);
     let shown = |of: &Name| {
         let snapshot = catalog.snapshot().unwrap();
         (snapshot.attributes(of.node.ino).unwrap().is_some(), snapshot.resource(of.node.ino).unwrap())
     };
     assert_eq!((shown(open), shown(closed)), ((true, open.resource.clone()), (true, closed.resource.clone())));
-    let previous = catalog.previous().unwrap();
-    catalog.settle_orphans(previous + 1, &InodeSet::default()).unwrap();
-    assert_eq!(catalog.previous(), Some(previous), "another one was asked about");
 
-    // The store of the next tree takes over what was read in the one that goes.
+    // The store of the next tree takes over what the one has that goes.
     commit(&catalog, &edition(3));
-    let next = catalog.previous().unwrap();
-    assert_ne!(next, previous);
     assert_eq!((shown(open), shown(closed)), ((true, open.resource.clone()), (true, closed.resource.clone())));
+    assert_eq!(catalog.snapshot().unwrap().orphans(INodeNo(0), 1000).unwrap().len(), 120);
     catalog.drop_orphans(&[closed.node.ino]).unwrap();
-    let known: InodeSet = [open.node.ino].into_iter().collect();
-    catalog.settle_orphans(next, &known).unwrap();
 
-    assert_eq!(catalog.previous(), None);
     assert_eq!((shown(open), shown(closed)), ((true, open.resource.clone()), (false, None)));
     catalog.drop_orphans(&[open.node.ino]).unwrap();
     assert_eq!(shown(open), (false, None));
 }
 
 #[test]
-fn damage_of_the_old_store_is_none_of_the_present_one() {
-    let (_folder, catalog) = catalog();
-    catalog.write_in_place(0);
-    commit(&catalog, &edition(1));
-    let lost = tree(&catalog).values().find(|name| name.node.kind == Kind::File).unwrap().node.ino;
-    let old = catalog.store();
-    commit(&catalog, &edition(2));
-    let key = ino_key(lost.0);
-    let mut txn = old.env.write_txn().unwrap();
-    let mut record = old.inodes.get(&txn, &key).unwrap().unwrap().to_vec();
-    let middle = record.len() / 2;
-    record[middle] ^= 4;
-    old.inodes.put(&mut txn, &key, &record).unwrap();
-    txn.commit().unwrap();
-
-    let snapshot = catalog.snapshot().unwrap();
-    assert_eq!((snapshot.attributes(lost).unwrap(), snapshot.resource(lost).unwrap()), (None, None));
-    let known: InodeSet = [lost].into_iter().collect();
-    catalog.settle_orphans(catalog.previous().unwrap(), &known).unwrap();
-
-    assert!(!catalog.is_distrusted() && catalog.previous().is_none());
-}
-
-#[test]
-fn an_orphan_dropped_while_taken_over_leaves_no_row() {
+fn an_orphan_dropped_during_a_commit_leaves_no_row() {
     let (_folder, catalog) = catalog();
     catalog.write_in_place(0);
     commit(&catalog, &edition(1));
     let file = tree(&catalog).values().find(|name| name.node.kind == Kind::File).unwrap().node.ino;
     commit(&catalog, &edition(2));
-    let previous = catalog.current().previous.unwrap();
-    let known: InodeSet = [file].into_iter().collect();
 
-    super::super::renew::take_over(&catalog, &previous, &known).unwrap();
     // While the commit goes on.
     let writer = catalog.writer.lock().unwrap();
     catalog.drop_orphans(&[file]).unwrap();
     drop(writer);
-    catalog.settle_orphans(previous.number, &known).unwrap();
+    catalog.drop_orphans(&[]).unwrap();
 
-    assert_eq!(catalog.snapshot().unwrap().orphans(INodeNo(0), 10).unwrap(), []);
+    assert_eq!(catalog.snapshot().unwrap().attributes(file).unwrap(), None);
+}
+
+/// What an old list has of files deleted since, and of their folders, is not there; nor is a name another for it.
+#[test]
+fn a_rebuild_shows_no_folder_of_superseded_entries_alone() {
+    let [gone, below, both] = ["a/b/gone", "a/c/below", "d/gone"].map(|name| entry(&format!("http://h/{name}")));
+    let [file, stays] = ["d", "a/stays"].map(|name| entry(&format!("http://h/{name}")));
+    let listed = [edition(1), vec![gone.clone(), below.clone(), both.clone(), file, stays.clone()]].concat();
+    for most_in_place in [u64::MAX, 0] {
+        let (_folder, catalog) = catalog();
+        catalog.write_in_place(most_in_place);
+        list(&catalog, &[(ONE, Some(10), &listed)], &[], Held::Nothing);
+        for deleted in [&gone, &below, &both] {
+            apply(&catalog, &[statement(ONE, Change::Deleted, 90, deleted)]);
+        }
+        let before: Vec<String> = tree(&catalog).into_keys().collect();
+
+        let again: Vec<Entry> = listed.iter().filter(|entry| entry.loc != stays.loc).cloned().collect();
+        list(&catalog, &[(ONE, Some(20), &again)], &[], Held::Nothing);
+
+        let tree = tree(&catalog);
+        let expected = before.into_iter().filter(|path| path != "a" && path != "a/stays");
+        assert!(tree.keys().cloned().eq(expected), "{:?}", tree.keys());
+        assert_eq!(tree["d"].node.kind, Kind::File);
+        let totals = catalog.revision().unwrap().unwrap().totals;
+        assert_eq!((totals.files, totals.folders), (61, 8));
+    }
 }
 
 #[test]
@@ -232,17 +226,18 @@ fn a_rebuild_keeps_what_is_no_part_of_the_tree() {
     let orphans = catalog.snapshot().unwrap().orphans(INodeNo(0), 10).unwrap();
     assert_eq!(orphans.len(), 1);
     catalog.write_in_place(0);
+    let store = catalog.store();
 
     let listed = [edition(2), vec![stays.clone()]].concat();
     list(&catalog, &[(ONE, Some(20), &listed), (OTHER, Some(20), others)], &[], Held::All);
 
-    assert!(catalog.previous().is_some());
+    assert!(is_rebuilt(&catalog, &store));
     assert_eq!(held(&catalog), [(0, "http://h/gone".to_string())]);
     let snapshot = catalog.snapshot().unwrap();
     assert_eq!(snapshot.journaled(ONE, &stays.loc).unwrap().map(|row| row.time), Some(at(90)));
     assert_eq!(snapshot.find("stays").unwrap().unwrap().size, Some(7));
     assert!(snapshot.attributes(orphans[0]).unwrap().is_some());
-    assert_eq!(snapshot.sets().unwrap(), [ONE, OTHER]);
+    assert_eq!(snapshot.sets().into_keys().collect::<Vec<_>>(), [ONE, OTHER]);
 }
 
 #[test]
@@ -253,10 +248,11 @@ fn a_rebuild_keeps_changes_of_a_set_that_is_not_listed() {
     let changed = measured("http://h/other", 7);
     apply(&catalog, &[statement(OTHER, Change::Updated, 90, &changed)]);
     catalog.write_in_place(0);
+    let store = catalog.store();
 
     list(&catalog, &[(ONE, Some(20), &edition(2))], &[], Held::All);
 
-    assert!(catalog.previous().is_some());
+    assert!(is_rebuilt(&catalog, &store));
     let journaled = catalog.snapshot().unwrap().journaled(OTHER, &others[0].loc).unwrap();
     assert_eq!(journaled.map(|row| row.time), Some(at(90)));
 }

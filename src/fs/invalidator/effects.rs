@@ -4,14 +4,12 @@ use super::{DropPages, Notification};
 use crate::catalog::{Catalog, CatalogError, EntryId, Place};
 use crate::content::Content;
 use crate::platform::error_chain::chain;
-use crate::platform::inode_set::InodeSet;
 use crate::platform::scheduling;
 use fuser::INodeNo;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 /// Sends a message to the kernel.
@@ -37,12 +35,6 @@ pub struct Effects {
     pub pin: Box<dyn FnMut(INodeNo) + Send>,
     /// Drops the records and objects of orphans.
     pub release: Box<dyn FnMut(Vec<INodeNo>) + Send>,
-    /// The number of a store that is kept for orphans alone, where there is one.
-    pub previous: Box<dyn FnMut() -> Option<u64> + Send>,
-    /// Removes such a store, but for these orphans: all others were settled since its number was asked.
-    pub settle: Box<dyn FnMut(u64, InodeSet) + Send>,
-    /// Whether such a store could not be removed since this was asked last.
-    pub was_kept: Box<dyn FnMut() -> bool + Send>,
 }
 
 /// After so many dropped orphans the catalog checks whether compaction is worth its cost.
@@ -83,21 +75,6 @@ impl Effects {
             let found = nameless.snapshot().and_then(|snapshot| snapshot.orphans(after, NAMES));
             reported(found, "orphans are not known, their objects may be evicted")
         };
-        let (stores, settling, threads) = (Arc::clone(&catalog), Arc::clone(&catalog), runtime.clone());
-        let kept = Arc::<AtomicBool>::default();
-        let was_kept = Arc::clone(&kept);
-        let settle = move |previous, known: InodeSet| {
-            let (catalog, kept) = (Arc::clone(&settling), Arc::clone(&kept));
-            let settle = move || {
-                if let Err(error) = catalog.settle_orphans(previous, &known) {
-                    tracing::warn!("the catalog's old store is kept until a later change: {}", chain(&error));
-                    kept.store(true, Ordering::Release);
-                }
-            };
-            // It may wait for a commit, and takes long where it frees much. From the runtime: a thread of its pool that is started
-            // here would have this one's short slices.
-            threads.spawn(async move { tokio::task::spawn_blocking(|| scheduling::low_priority(settle)).await });
-        };
         let pins = Arc::clone(&content);
         let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
         runtime.spawn(drop_orphans(receiver, catalog, content));
@@ -112,9 +89,6 @@ impl Effects {
                 // The receiver ends with the runtime; at the next mount the orphans are cleared.
                 let _ = sender.send(orphans);
             }),
-            previous: Box::new(move || stores.previous()),
-            settle: Box::new(settle),
-            was_kept: Box::new(move || was_kept.swap(false, Ordering::AcqRel)),
         }
     }
 }

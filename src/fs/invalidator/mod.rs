@@ -138,8 +138,7 @@ pub struct Invalidator {
     settled: Vec<INodeNo>,
     /// The kernel has no epoch, and was not asked yet about all orphans whose names it may still have.
     names_stay: bool,
-    /// The catalog did not name all orphans, or kept the store that is there for them: the kernel is to be asked about them
-    /// again.
+    /// The catalog did not name all orphans: the kernel is to be asked about them again.
     asks_again: bool,
 }
 
@@ -206,7 +205,6 @@ impl Invalidator {
     }
 
     fn changed(&mut self, change: &Invalidation) {
-        self.asks_again |= (self.effects.was_kept)();
         match change {
             Invalidation::Name { parent, name, orphan } => {
                 self.notify(&Notification::Entry { parent: *parent, name });
@@ -216,7 +214,6 @@ impl Invalidator {
             Invalidation::Folders(folders) => folders.iter().for_each(|ino| self.notify(&Notification::Inode(ino))),
             Invalidation::Attributes(ino) => self.notify(&Notification::Attributes(*ino)),
             Invalidation::Everything(folders) => self.everything(folders),
-            Invalidation::Orphans => self.ask_about_all(),
         }
     }
 
@@ -270,11 +267,9 @@ impl Invalidator {
     }
 
     fn ask_about_all(&mut self) {
-        let previous = (self.effects.previous)();
         let mut after = INodeNo(0);
         loop {
             let Some(orphans) = (self.effects.orphans)(after) else {
-                // The store of those that were not asked about must stay.
                 self.asks_again = true;
                 return;
             };
@@ -287,10 +282,6 @@ impl Invalidator {
             }
         }
         self.names_stay = false;
-        if let Some(previous) = previous {
-            let known = self.inbox.orphans.waiting().clone();
-            (self.effects.settle)(previous, known);
-        }
     }
 
     /// Drops the name of a folder and all names below it that are not in use. The root has no name, so each of its names is

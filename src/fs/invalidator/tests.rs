@@ -2,7 +2,6 @@
 
 use super::*;
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 const ROOT: INodeNo = INodeNo::ROOT;
 
@@ -15,7 +14,6 @@ enum Done {
     Epoch,
     Pin(u64),
     Release(Vec<u64>),
-    Settle(u64, Vec<u64>),
 }
 
 /// A kernel that knows some inodes, and the record of what was done.
@@ -26,8 +24,6 @@ struct World {
     orphans: Vec<INodeNo>,
     /// The catalog fails once when it is asked for the orphans behind this one.
     fails_behind: Arc<Mutex<Option<INodeNo>>>,
-    previous: Option<u64>,
-    was_kept: Arc<AtomicBool>,
     done: Arc<Mutex<Vec<Done>>>,
 }
 
@@ -72,9 +68,7 @@ impl World {
 
     /// Folder 5 is `five` in the root; the root has the names `a` and `b`. Orphan 7 was `seven` in folder 5, any other is in use.
     fn effects(&self) -> Effects {
-        let (notify, pin, release, settle) = (self.clone(), self.clone(), self.clone(), self.clone());
-        let previous = self.previous;
-        let was_kept = Arc::clone(&self.was_kept);
+        let (notify, pin, release) = (self.clone(), self.clone(), self.clone());
         let orphans = self.orphans.clone();
         let fails_behind = Arc::clone(&self.fails_behind);
         let names: [(EntryId, Box<[u8]>); 2] = [(EntryId(1), (*b"a").into()), (EntryId(2), (*b"b").into())];
@@ -93,11 +87,6 @@ impl World {
             }),
             pin: Box::new(move |ino| pin.did(Done::Pin(ino.0))),
             release: Box::new(move |inos| release.did(Done::Release(inos.iter().map(|ino| ino.0).collect()))),
-            previous: Box::new(move || previous),
-            settle: Box::new(move |previous, known| {
-                settle.did(Done::Settle(previous, known.iter().map(|ino| ino.0).collect()));
-            }),
-            was_kept: Box::new(move || was_kept.swap(false, Ordering::AcqRel)),
         }
     }
 
@@ -293,62 +282,22 @@ async fn flush_waits_for_all_earlier_notices() {
 }
 
 #[test]
-fn a_store_for_orphans_goes_when_all_were_asked_about() {
-    let mut world = World::new(&[7], true);
-    world.orphans = [3, 7, 9].map(INodeNo).to_vec();
-    world.previous = Some(2);
-
-    let done = world.after([Notice::Changed(Invalidation::Orphans)]);
-
-    let asked = [Done::Attributes(3), Done::Attributes(7), Done::Pin(7), Done::Attributes(9)];
-    assert_eq!(done[..4], asked);
-    assert_eq!(done[4..], [Done::Settle(2, vec![7]), Done::Release(vec![3, 9])]);
-}
-
-#[test]
-fn a_store_for_orphans_stays_until_the_catalog_names_all() {
+fn orphans_are_asked_about_again_until_the_catalog_names_all() {
     let mut world = World::new(&[9], true);
     world.orphans = [3, 9].map(INodeNo).to_vec();
-    world.previous = Some(2);
     world.fails_behind = Arc::new(Mutex::new(Some(INodeNo(3))));
     let (notices, inbox) = channel();
     let mut invalidator = Invalidator::new(inbox, world.effects());
 
-    handle(&mut invalidator, Notice::Changed(Invalidation::Orphans));
-    assert_eq!(*world.done.lock().unwrap(), [Done::Attributes(3)], "the next is not known");
+    handle(&mut invalidator, everything(&[]));
+    assert_eq!(*world.done.lock().unwrap(), [Done::Epoch, Done::Attributes(3)], "the next is not known");
 
     notices.stop();
     invalidator.ask_again();
     let done = world.done.lock().unwrap().clone();
     assert_eq!(
-        done[1..],
-        [3, 9]
-            .map(Done::Attributes)
-            .into_iter()
-            .chain([Done::Pin(9), Done::Settle(2, vec![9]), Done::Release(vec![3, 3])])
-            .collect::<Vec<_>>()
+        done[2..],
+        [3, 9].map(Done::Attributes).into_iter().chain([Done::Pin(9), Done::Release(vec![3, 3])]).collect::<Vec<_>>()
     );
     assert!(!invalidator.asks_again);
-}
-
-#[test]
-fn a_store_that_had_to_stay_is_tried_again_after_a_change() {
-    let mut world = World::new(&[1, 9], true);
-    world.orphans = vec![INodeNo(9)];
-    world.previous = Some(2);
-    let (notices, inbox) = channel();
-    let mut invalidator = Invalidator::new(inbox, world.effects());
-    handle(&mut invalidator, Notice::Changed(Invalidation::Orphans));
-    let first = [Done::Attributes(9), Done::Pin(9), Done::Settle(2, vec![9])];
-    assert_eq!(*world.done.lock().unwrap(), first);
-    world.was_kept.store(true, Ordering::Release);
-
-    handle(&mut invalidator, Notice::Forgotten(INodeNo(9)));
-    assert!(!invalidator.asks_again, "a FORGET frees no room");
-    handle(&mut invalidator, folder(1));
-    invalidator.ask_again();
-
-    assert_eq!(world.done.lock().unwrap().last(), Some(&Done::Settle(2, vec![9])));
-    assert_eq!(world.done.lock().unwrap().len(), first.len() + 3);
-    drop(notices);
 }

@@ -3,6 +3,20 @@ use std::collections::{HashMap, HashSet};
 
 mod random;
 
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct CatalogPath {
+    path: Box<str>,
+    invertible: bool,
+}
+
+impl Naming {
+    fn path(&self, uri: &Uri, media_type: Option<&str>) -> CatalogPath {
+        let mut path = "what was there before".to_owned();
+        let invertible = self.path_into(uri, media_type, &mut path);
+        CatalogPath { path: path.into_boxed_str(), invertible }
+    }
+}
+
 fn uri(raw: &str) -> Uri {
     Uri::parse(raw).unwrap()
 }

@@ -265,15 +265,3 @@ fn whatever_path_is_asked_its_uri_has_it() {
     }
     assert!(answered > 5_000, "{answered}");
 }
-
-#[test]
-fn the_buffer_is_used_again_and_gives_the_same() {
-    let naming = own("h");
-    let mut random = Random(0xB0F);
-    let mut path = "left over".to_owned();
-    for _ in 0..1_000 {
-        let uri = random.uri();
-        let invertible = naming.path_into(&uri, None, &mut path);
-        assert_eq!(naming.path(&uri, None), CatalogPath { path: path.as_str().into(), invertible });
-    }
-}

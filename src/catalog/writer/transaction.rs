@@ -3,8 +3,8 @@
 use super::super::store::codec::seal;
 use super::super::store::keys::ino_key;
 use super::super::store::{Store, TableId};
-use super::super::write_budget::WriteBudget;
 use super::super::{Catalog, CatalogError};
+use super::budget::{PAGE, WriteBudget};
 use crate::platform::inode_set::InodeSet;
 use heed::RwTxn;
 use std::sync::PoisonError;
@@ -29,7 +29,7 @@ pub fn in_transaction<T>(
     store: &Store,
     write: impl FnOnce(&mut Transaction<'_>) -> Result<T, CatalogError>,
 ) -> Result<T, CatalogError> {
-    let budget = WriteBudget::of(store, &catalog.spill_folder)?;
+    let budget = WriteBudget::new(&catalog.spill_folder);
     let mut transaction =
         Transaction { store, txn: store.env.write_txn()?, budget, has_written: false, row: Vec::new() };
     let mut dropped = InodeSet::default();
@@ -49,9 +49,7 @@ pub fn in_transaction<T>(
     if committed.is_err() {
         catalog.forgotten.lock().unwrap_or_else(PoisonError::into_inner).extend(dropped.iter());
         if has_written {
-            if let Err(error) = store.shorten() {
-                tracing::warn!(%error, "the catalog's file cannot be shortened");
-            }
+            store.shorten();
         }
     }
     committed
@@ -65,7 +63,7 @@ impl Transaction<'_> {
 
     /// Writes the row that `encode` appends.
     pub fn put(&mut self, table: TableId, key: &[u8], encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), CatalogError> {
-        self.budget.touched()?;
+        self.budget.count(PAGE)?;
         self.has_written = true;
         self.row.clear();
         encode(&mut self.row);
@@ -73,26 +71,11 @@ impl Transaction<'_> {
         Ok(self.store.table(table).put(&mut self.txn, key, &self.row)?)
     }
 
-    /// The same, where the row is another now.
-    pub fn put_if_other(
-        &mut self,
-        table: TableId,
-        key: &[u8],
-        encode: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<(), CatalogError> {
-        let mut row = Vec::new();
-        encode(&mut row);
-        if self.row(table, key)? == Some(&row) {
-            return Ok(());
-        }
-        self.put(table, key, |out| out.extend_from_slice(&row))
-    }
-
     /// Removes the row, where there is one.
     pub fn remove(&mut self, table: TableId, key: &[u8]) -> Result<(), CatalogError> {
         if self.store.table(table).delete(&mut self.txn, key)? {
             self.has_written = true;
-            self.budget.touched()?;
+            self.budget.count(PAGE)?;
         }
         Ok(())
     }

@@ -1,20 +1,20 @@
 //! What a commit adds to a store's file, held to the room that is left on the disk.
 
-use super::CatalogError;
-use super::error::io_error;
-use super::sort::SpillFolder;
-use super::store::Store;
+use super::super::CatalogError;
+use super::super::error::io_error;
+use super::super::sort::SpillFolder;
+use super::super::store::Store;
 use crate::platform::free_space::Short;
 
 /// Bytes of changed pages that LMDB holds in memory before it writes them to the file: `MDB_IDL_UM_MAX` pages under the feature
 /// `mdb_idl_logn_13`.
 const HELD: u64 = 64 << 20;
 
-/// A page of the file.
-const PAGE: u64 = 4096;
+/// A page of the file: it is written again where a record in it is written or removed.
+pub(super) const PAGE: u64 = 4096;
 
-/// Bytes that a record takes in a page besides its own and its key's: its head, its place, its checksum.
-const RECORD_OVERHEAD: usize = 16;
+/// Bytes that a record behind all others takes besides its own and its key's: its head, its place, its checksum.
+pub(super) const RECORD_OVERHEAD: usize = 16;
 
 /// Counts the bytes that are written into a store.
 pub(super) struct WriteBudget {
@@ -37,22 +37,6 @@ impl WriteBudget {
         Ok(WriteBudget { most, ..WriteBudget::of_empty(folder) })
     }
 
-    /// So many records are written behind all others; with their keys they are so many bytes.
-    ///
-    /// # Errors
-    /// Less than is to stay free would be left.
-    pub(super) fn appended(&mut self, records: usize, bytes: usize) -> Result<(), CatalogError> {
-        self.count((bytes + records * RECORD_OVERHEAD) as u64)
-    }
-
-    /// A record is written, or removed, wherever it belongs: a page is written again.
-    ///
-    /// # Errors
-    /// Less than is to stay free would be left.
-    pub(super) fn touched(&mut self) -> Result<(), CatalogError> {
-        self.count(PAGE)
-    }
-
     /// Bytes that the transaction takes so far.
     pub(super) fn since_commit(&self) -> u64 {
         self.uncommitted
@@ -63,7 +47,11 @@ impl WriteBudget {
         self.uncommitted = 0;
     }
 
-    fn count(&mut self, bytes: u64) -> Result<(), CatalogError> {
+    /// So many bytes of pages are written.
+    ///
+    /// # Errors
+    /// Less than is to stay free would be left.
+    pub(super) fn count(&mut self, bytes: u64) -> Result<(), CatalogError> {
         self.uncommitted = self.most.min(self.uncommitted + bytes);
         self.unchecked += bytes;
         let SpillFolder { path, room } = &self.folder;

@@ -1,6 +1,6 @@
 //! What a commit does to what readers see: counted, and noted for the kernel.
 
-use super::{Committed, Invalidation, Kind};
+use super::super::{Committed, Invalidation, Kind};
 use crate::platform::inode_set::InodeSet;
 use fuser::INodeNo;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 const MOST_INVALIDATIONS: usize = 20_000;
 
 #[derive(Default)]
-pub(super) struct Effects {
+pub struct Effects {
     /// Files; folders that come and go are counted by themselves.
     pub created: u64,
     pub updated: u64,
@@ -26,12 +26,12 @@ pub(super) struct Effects {
 
 impl Effects {
     /// Whether readers see the tree as it was.
-    pub(super) fn is_nothing(&self) -> bool {
+    pub fn is_nothing(&self) -> bool {
         self.created + self.updated + self.touched + self.deleted + self.folders_changed == 0
     }
 
     /// Counts a file that came or went in `files`, a folder among folders.
-    pub(super) fn count(&mut self, kind: Kind, files: fn(&mut Effects) -> &mut u64) {
+    pub fn count(&mut self, kind: Kind, files: fn(&mut Effects) -> &mut u64) {
         match kind {
             Kind::File => *files(self) += 1,
             Kind::Folder => self.folders_changed += 1,
@@ -39,19 +39,19 @@ impl Effects {
     }
 
     /// A name stands for something else, or for nothing, or is new. `orphan`: the inode that it stood for.
-    pub(super) fn name(&mut self, parent: u64, name: &[u8], orphan: Option<u64>) {
+    pub fn name(&mut self, parent: u64, name: &[u8], orphan: Option<u64>) {
         if !self.is_too_much {
             self.note(Invalidation::Name { parent: INodeNo(parent), name: name.into(), orphan: orphan.map(INodeNo) });
         }
     }
 
     /// A file of the same content has other attributes.
-    pub(super) fn attributes(&mut self, ino: u64) {
+    pub fn attributes(&mut self, ino: u64) {
         self.note(Invalidation::Attributes(INodeNo(ino)));
     }
 
     /// The listing or the attributes of a folder changed.
-    pub(super) fn folder(&mut self, ino: u64) {
+    pub fn folder(&mut self, ino: u64) {
         self.folders.insert(INodeNo(ino));
     }
 
@@ -67,7 +67,7 @@ impl Effects {
     }
 
     /// What the commit of `revision` reports.
-    pub(super) fn committed(self, revision: u64, left_out: BTreeMap<String, u64>) -> Committed {
+    pub fn committed(self, revision: u64, left_out: BTreeMap<String, u64>) -> Committed {
         let Effects { created, updated, touched, deleted, names: mut invalidations, folders, .. } = self;
         if self.is_too_much {
             invalidations.push(Invalidation::Everything(folders));

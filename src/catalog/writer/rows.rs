@@ -2,22 +2,23 @@
 
 use super::super::CatalogError;
 use super::super::error::io_error;
-use super::super::sort::{RunLimits, Sorter, SpillFolder};
-use super::super::store::codec::{damaged, seal};
+use super::super::sort::{LARGE_SORT, Sorter, SpillFolder};
+use super::super::store::codec::{damaged, push_number, seal};
+use super::super::store::keys::name_key;
 use super::super::store::record::NodeRecord;
 use super::super::store::{Store, Table, TableId};
-use super::super::write_budget::WriteBudget;
+use super::budget::{RECORD_OVERHEAD, WriteBudget};
 use heed::{PutFlags, RwTxn};
 use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
-/// Rows in memory while they are sorted; the arena of the statement is free by now.
-const LIMITS: RunLimits = RunLimits { bytes: 36 << 20, pairs: 1 << 19, resident: 1 << 20 };
-
 /// Bytes of a batch.
 const BATCH: usize = 256 << 10;
+
+/// New names of one folder that are held in memory before they are entered: 16 bytes each.
+const NAMES_AT_ONCE: usize = 1 << 20;
 
 /// Batches that may wait for the worker: more would only take memory.
 const WAITING: usize = 4;
@@ -28,8 +29,11 @@ const TRANSACTION: u64 = 4 << 20;
 
 /// Rows on their way into a store that no reader sees before it takes the place of another. Of one key the last counts; but entry ids of
 /// names join, and of times of folders the latest count.
-pub(super) struct Rows {
+pub struct Rows {
     batch: Batch,
+    /// Of names of one folder hash and entry id, and which folder: sorted, they come behind those of other folders.
+    names: Vec<(u32, u64)>,
+    names_of: u64,
     worker: Option<Worker>,
 }
 
@@ -51,13 +55,14 @@ struct Batch {
 impl Rows {
     /// Begins to write into `store`, which is on the disk of `spill_folder`. `is_ascending`: nearly all rows come behind those of their
     /// table that came before, so that they need not be sorted.
-    pub(super) fn begin(store: &Store, spill_folder: &SpillFolder, is_ascending: bool) -> Result<Rows, CatalogError> {
+    pub fn begin(store: &Store, spill_folder: &SpillFolder, is_ascending: bool) -> Result<Rows, CatalogError> {
         let (batches, waiting) = sync_channel(WAITING);
         let (store, spill_folder) = (store.clone(), spill_folder.clone());
         let work = move || write_all(&store, &spill_folder, is_ascending, &waiting);
         let thread = thread::Builder::new().name("catalog-writer".into()).spawn(work);
         let thread = thread.map_err(io_error(Path::new("the thread that writes the catalog")))?;
-        Ok(Rows { batch: Batch::default(), worker: Some(Worker { batches, thread }) })
+        let worker = Some(Worker { batches, thread });
+        Ok(Rows { batch: Batch::default(), names: Vec::new(), names_of: 0, worker })
     }
 
     /// Writes the record that `encode` appends.
@@ -75,6 +80,28 @@ impl Rows {
         encode(bytes);
         ends.push((between as u32, bytes.len() as u32));
         if bytes.len() < BATCH { Ok(()) } else { self.send() }
+    }
+
+    /// Enters a name of a folder.
+    pub(super) fn put_name(&mut self, parent: u64, hash: u32, entry: u64) -> Result<(), CatalogError> {
+        if parent != self.names_of || self.names.len() >= NAMES_AT_ONCE {
+            self.put_names()?;
+            self.names_of = parent;
+        }
+        self.names.push((hash, entry));
+        Ok(())
+    }
+
+    fn put_names(&mut self) -> Result<(), CatalogError> {
+        let mut names = std::mem::take(&mut self.names);
+        names.sort_unstable();
+        for namesakes in names.chunk_by(|a, b| a.0 == b.0) {
+            let key = name_key(self.names_of, namesakes[0].0);
+            self.put(TableId::Names, &key, |row| namesakes.iter().for_each(|(_, entry)| push_number(row, *entry)))?;
+        }
+        names.clear();
+        self.names = names;
+        Ok(())
     }
 
     fn send(&mut self) -> Result<(), CatalogError> {
@@ -96,6 +123,7 @@ impl Rows {
 
     /// Commits all rows.
     pub(super) fn commit(mut self) -> Result<(), CatalogError> {
+        self.put_names()?;
         self.batch.is_last = true;
         self.send()?;
         self.end()
@@ -129,7 +157,7 @@ fn write_all(
     batches: &Receiver<Batch>,
 ) -> Result<(), CatalogError> {
     let mut tables = Tables::begin(store, spill_folder)?;
-    let mut sorter = (!is_ascending).then(|| Sorter::new(spill_folder, LIMITS));
+    let mut sorter = (!is_ascending).then(|| Sorter::new(spill_folder, LARGE_SORT));
     for batch in batches {
         batch.rows().try_for_each(|(key, record)| match &mut sorter {
             Some(sorter) => sorter.add(key, record),
@@ -171,7 +199,7 @@ impl<'s> Tables<'s> {
     /// Writes a row: table and key, and the record.
     fn put(&mut self, row: &[u8], record: &[u8]) -> Result<(), CatalogError> {
         let Some((id, key)) = row.split_first() else { return Ok(()) };
-        self.budget.appended(1, row.len() + record.len())?;
+        self.budget.count((row.len() + record.len() + RECORD_OVERHEAD) as u64)?;
         if self.budget.since_commit() >= TRANSACTION {
             self.txn.take().map_or(Ok(()), |txn| self.store.commit(txn))?;
             self.budget.committed();

@@ -1,0 +1,183 @@
+//! A revision that is written whole, append-only, into a store that takes the place of the one there was: the first, and one that shares
+//! little with the one before. Nothing of what it writes is read.
+
+use super::apply::{PutRows, settle};
+use super::losses::Tally;
+use super::naming::resolve::uri;
+use super::revision::Before;
+use super::sort_key::slashed;
+use super::statement::{HeldState, Listing, SortedStatement};
+use super::store::codec::{damaged, unseal};
+use super::store::keys::{ino_key, statement_key};
+use super::store::record::{Named, NodeRecord, RevisionRecord, push_held};
+use super::store::{ROOT, ROOT_ENTRY, Store, TableId};
+use super::version::Coming;
+use super::walk::{File, Folder, Visitor, beneath, walk};
+use super::writer::{CommittedWith, Rows, Sink, TreeWriter, in_transaction};
+use super::{Catalog, CatalogError, Committed, Kind, Losses, SetId};
+use crate::document::{Timestamp, Uri};
+use std::collections::BTreeMap;
+
+/// Gives the state when the tree is known.
+pub(super) type DecideState<'d> = dyn FnMut(Losses) -> Result<Vec<u8>, CatalogError> + 'd;
+
+/// Writes the tree of `statement` into the empty store `target`, with the `rows` of the journal. Its numbers follow those of `last`. It is
+/// not shown before that store takes the place of the other.
+pub(super) fn rebuild(
+    catalog: &Catalog,
+    before: &Before<'_>,
+    listing: &Listing,
+    mut statement: SortedStatement,
+    (target, last): (&Store, RevisionRecord),
+    rows: &mut PutRows<'_>,
+    decide: &mut DecideState<'_>,
+) -> Result<Committed, CatalogError> {
+    let (is_first, naming) = (before.revision.is_none(), &listing.naming);
+    let sink = Sink::Whole(Rows::begin(target, &catalog.spill_folder, is_first)?);
+    let mut rebuild = Rebuild {
+        listing,
+        is_renamed: !before.has_naming(naming),
+        tree: TreeWriter::new(&catalog.spill_folder, before, naming, last, sink),
+        tally: Tally::default(),
+        left_out: BTreeMap::new(),
+        folder: Folder { ino: ROOT, is_new: is_first },
+        is_empty: false,
+        emptied: Vec::new(),
+    };
+    statement.rows = statement.rows.read_once();
+    rebuild.begin(statement.newest)?;
+    walk(before, listing, &mut statement, &mut rebuild)?;
+    rebuild.enter(Folder { ino: ROOT, is_new: false })?;
+    // The next one reads it no more.
+    drop(statement);
+    let Rebuild { mut tree, tally, left_out, emptied, .. } = rebuild;
+    let (state, sets) = (decide(tally.losses(0, &Default::default()))?, tally.table(&listing.lists));
+    let with = CommittedWith { at: listing.at, state: &state, sets: &sets };
+    rows(&mut tree)?;
+    let (mut revision, mut effects) = tree.finish(&with)?;
+    if !emptied.is_empty() {
+        let old = target.env.read_txn()?;
+        let mut before = Before::read(target, &old)?;
+        revision.number -= 1;
+        before.revision = Some(revision);
+        let paths = emptied.into_iter().filter_map(|ino| target.path_of(&old, ino).transpose());
+        let paths = paths.collect::<Result<_, _>>()?;
+        (revision, effects) = in_transaction(catalog, target, |transaction| {
+            let sink = Sink::InPlace(transaction);
+            let mut tree = TreeWriter::new(&catalog.spill_folder, &before, naming, revision, sink);
+            tree.effects = effects;
+            settle(&mut tree, BTreeMap::new(), paths)?;
+            tree.finish(&with)
+        })?;
+    }
+    Ok(effects.committed(revision.number, left_out))
+}
+
+struct Rebuild<'t> {
+    listing: &'t Listing,
+    is_renamed: bool,
+    tree: TreeWriter<'t, 't>,
+    tally: Tally,
+    left_out: BTreeMap<String, u64>,
+    /// The folder whose names are written, and whether it has none so far.
+    folder: Folder,
+    is_empty: bool,
+    /// Folders in which nothing is, as all that lists have of them is superseded.
+    emptied: Vec<u64>,
+}
+
+impl<'t> Rebuild<'t> {
+    /// Writes the root, and what has lost its name before and stays readable.
+    fn begin(&mut self, newest: Option<Timestamp>) -> Result<(), CatalogError> {
+        let (now, Before { store, old, .. }) = (self.tree.now, self.tree.before);
+        if self.folder.is_new {
+            let mtime = newest.unwrap_or(now).min(now);
+            let node = NodeRecord { ino: ROOT, mtime, ctime: now, name: b"", resource: None };
+            return self.tree.put(&Named { parent: 0, entry: ROOT_ENTRY, node });
+        }
+        self.tree.put(&store.by_ino(old, ROOT)?.ok_or_else(|| damaged("absence", &ino_key(ROOT)))?)?;
+        for pair in store.orphans.iter(old)? {
+            let (key, sealed) = pair?;
+            self.tree.row(TableId::Orphans, key, Some(unseal(key, sealed)?))?;
+        }
+        Ok(())
+    }
+
+    fn remove_beneath(&mut self, before: &Named<'_>) -> Result<(), CatalogError> {
+        if before.node.kind() == Kind::File {
+            return Ok(());
+        }
+        let Before { store, old, .. } = self.tree.before;
+        beneath(store, old, before.node.ino, &mut |named| self.tree.remove(&named, None))
+    }
+}
+
+impl<'t> Visitor<'t> for Rebuild<'t> {
+    fn enter(&mut self, folder: Folder) -> Result<(), CatalogError> {
+        if self.is_empty && self.folder.ino != ROOT {
+            self.emptied.push(self.folder.ino);
+        }
+        (self.folder, self.is_empty) = (folder, true);
+        Ok(())
+    }
+
+    fn folder(&mut self, name: &[u8], newest: Timestamp, before: Option<Named<'t>>) -> Result<Folder, CatalogError> {
+        self.is_empty = false;
+        match before {
+            Some(known) if known.node.kind() == Kind::Folder => {
+                self.tree.keep(&known)?;
+                Ok(Folder { ino: known.node.ino, is_new: false })
+            }
+            file => {
+                let ino = self.tree.put_folder(self.folder, name, file.as_ref().map(|file| (file, None)), newest)?;
+                Ok(Folder { ino, is_new: true })
+            }
+        }
+    }
+
+    fn file(&mut self, file: File<'_>, before: Option<Named<'t>>) -> Result<(), CatalogError> {
+        let File { name, path, resource, time, is_news, .. } = file;
+        self.is_empty = false;
+        self.tally.count(resource.sets.iter(), None);
+        let (mut same_uri, mut known_uri) = (false, None);
+        if let Some(known) = &before {
+            self.remove_beneath(known)?;
+            let record = known.node.resource;
+            let is_equal = !self.is_renamed && record.is_some_and(|record| record.bytes == resource.bytes);
+            let before = self.tree.before;
+            same_uri = is_equal || before.is_same_uri(&known.node, &resource, path, &self.listing.naming)?;
+            if same_uri && !is_equal {
+                // Where it becomes an orphan its URI need not be found by its place.
+                known_uri = slashed(path).and_then(|path| uri(&resource, &path, &self.listing.naming));
+            }
+        }
+        let coming = Coming { resource, same_uri, time, is_news };
+        self.tree.put_file(self.folder, name, before.as_ref().map(|before| (before, known_uri.as_ref())), coming)
+    }
+
+    fn removed(&mut self, before: Named<'t>) -> Result<(), CatalogError> {
+        self.remove_beneath(&before)?;
+        self.tree.remove(&before, None)
+    }
+
+    fn held(&mut self, set: SetId, uri: &Uri, held: HeldState) -> Result<(), CatalogError> {
+        let key = statement_key(set, uri);
+        let Before { store, old, .. } = self.tree.before;
+        match held {
+            HeldState::Listed => Ok(()),
+            HeldState::Still => {
+                let known = store.get(old, store.held, &key)?.ok_or_else(|| damaged("absence", &key))?;
+                self.tree.row(TableId::Held, &key, Some(known))
+            }
+            HeldState::New => {
+                let mut row = Vec::new();
+                push_held(&mut row, self.listing.list_at(set).unwrap_or(self.tree.now), uri);
+                self.tree.row(TableId::Held, &key, Some(&row))
+            }
+        }
+    }
+
+    fn left_out(&mut self, path: String, count: u64) {
+        self.left_out.insert(path, count);
+    }
+}

@@ -1,0 +1,99 @@
+//! The folders in which, or beneath which, a commit changes something: as many as there are, in bounded memory.
+
+use super::super::CatalogError;
+use super::super::sort::{SMALL_SORT, Sorted, Sorter, SpillFolder};
+use super::super::store::codec::{Decoder, damaged, number, push_time};
+use super::super::store::keys::ino_key;
+use crate::document::Timestamp;
+
+/// What happened to one folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FolderChange {
+    /// The newest time of what changed.
+    pub newest: Timestamp,
+    /// Whether the folder's own listing changed: its names or their inodes.
+    pub listing: bool,
+}
+
+impl FolderChange {
+    fn and(self, other: FolderChange) -> FolderChange {
+        FolderChange { newest: self.newest.max(other.newest), listing: self.listing || other.listing }
+    }
+}
+
+/// Takes changes in any order; those of one folder in a row cost nothing.
+pub struct ChangedFolders {
+    sorter: Sorter,
+    /// The folder noted last, which is not in the sorter yet.
+    last: Option<(u64, FolderChange)>,
+}
+
+impl ChangedFolders {
+    pub fn new(spill_folder: &SpillFolder) -> ChangedFolders {
+        ChangedFolders { sorter: Sorter::new(spill_folder, SMALL_SORT), last: None }
+    }
+
+    /// Notes a change of `folder`, an inode.
+    pub fn note(&mut self, folder: u64, change: FolderChange) -> Result<(), CatalogError> {
+        match &mut self.last {
+            Some((last, known)) if *last == folder => {
+                *known = known.and(change);
+                Ok(())
+            }
+            _ => self.put(Some((folder, change))),
+        }
+    }
+
+    /// Puts the last folder away for another.
+    fn put(&mut self, next: Option<(u64, FolderChange)>) -> Result<(), CatalogError> {
+        let Some((folder, change)) = std::mem::replace(&mut self.last, next) else { return Ok(()) };
+        let mut value = vec![u8::from(change.listing)];
+        push_time(&mut value, change.newest);
+        self.sorter.add(&ino_key(folder), &value)
+    }
+
+    /// All of them, for [`next_folder`]. Empty again afterwards.
+    pub fn take(&mut self) -> Result<Sorted, CatalogError> {
+        self.put(None)?;
+        self.sorter.split_off()?.finish()
+    }
+}
+
+/// The next folder with all that happened to it, ascending; `None` at the end.
+pub fn next_folder(changes: &mut Sorted) -> Result<Option<(u64, FolderChange)>, CatalogError> {
+    let Some((key, value)) = changes.next()? else { return Ok(None) };
+    let folder = number(key).ok_or_else(|| damaged("key", key))?;
+    let mut change = decode(value).ok_or_else(|| damaged("sense", key))?;
+    while let Some((key, value)) = changes.peek()?.filter(|(key, _)| number(key) == Some(folder)) {
+        change = change.and(decode(value).ok_or_else(|| damaged("sense", key))?);
+        changes.next()?;
+    }
+    Ok(Some((folder, change)))
+}
+
+fn decode(value: &[u8]) -> Option<FolderChange> {
+    let mut bytes = Decoder(value);
+    Some(FolderChange { listing: bytes.byte()? != 0, newest: bytes.time()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_folder_the_newest_time_and_any_listing_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut changed = ChangedFolders::new(&SpillFolder::new(folder.path()));
+        let at = |seconds| Timestamp { seconds, nanos: 0 };
+        assert_eq!(next_folder(&mut changed.take().unwrap()).unwrap(), None);
+        for (folder, seconds, listing) in [(7, 5, false), (7, 9, false), (2, 1, false), (7, 3, true), (2, 0, false)] {
+            changed.note(folder, FolderChange { newest: at(seconds), listing }).unwrap();
+        }
+
+        let mut changes = changed.take().unwrap();
+
+        assert_eq!(next_folder(&mut changes).unwrap(), Some((2, FolderChange { newest: at(1), listing: false })));
+        assert_eq!(next_folder(&mut changes).unwrap(), Some((7, FolderChange { newest: at(9), listing: true })));
+        assert_eq!(next_folder(&mut changes).unwrap(), None);
+    }
+}

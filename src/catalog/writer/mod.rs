@@ -1,0 +1,375 @@
+//! Writes a tree: names that come, go, or stand for other content, each with its effects; in place, or all of it into an empty store.
+
+mod budget;
+mod effects;
+mod folder_times;
+mod rows;
+mod transaction;
+
+pub(super) use rows::Rows;
+pub(super) use transaction::{Transaction, in_transaction};
+
+use super::naming::disambiguated;
+use super::naming::resolve::{path_by_rule, split};
+use super::revision::Before;
+use super::sort::SpillFolder;
+use super::store::codec::{NUMBER_LIMIT, damaged, push_number};
+use super::store::keys::{displaced_key, entry_key, ino_key, name_key};
+use super::store::record::{Named, NodeRecord, ResourceRecord, RevisionRecord, push_orphan};
+use super::store::sets::SetTable;
+use super::store::{ROOT, TableId, meta, push_naming};
+use super::version::{self, Coming, Outcome};
+use super::walk::Folder;
+use super::{CatalogError, Kind, Naming, Totals};
+use crate::document::{Timestamp, Uri};
+use crate::platform::inode_set::InodeSet;
+use effects::Effects;
+use folder_times::{ChangedFolders, FolderChange, next_folder};
+use fuser::INodeNo;
+
+/// Where rows are written.
+pub(super) enum Sink<'t, 'c> {
+    /// Over the revision before: what does not change is there.
+    InPlace(&'t mut Transaction<'c>),
+    /// Into an empty store: what does not change is written too, and nothing is removed.
+    Whole(Rows),
+}
+
+/// What exists is read from the revision before; of what is written here nothing is read but the ids of one name, and folders.
+pub(super) struct TreeWriter<'t, 'c> {
+    pub before: &'t Before<'t>,
+    pub naming: &'t Naming,
+    sink: Sink<'t, 'c>,
+    /// The time of this commit.
+    pub now: Timestamp,
+    /// The revision before with the numbers and sums of this one.
+    next: RevisionRecord,
+    pub effects: Effects,
+    /// Folders of the revision before in which something changed.
+    changed: ChangedFolders,
+    /// Those of them that are no more.
+    lost: InodeSet,
+}
+
+/// What a revision is committed with.
+pub(super) struct CommittedWith<'w> {
+    /// What it speaks for.
+    pub at: Option<Timestamp>,
+    /// The state of `sync`.
+    pub state: &'w [u8],
+    pub sets: &'w SetTable,
+}
+
+impl<'t, 'c> TreeWriter<'t, 'c> {
+    /// Goes on from `next`, with the numbers and sums of the revision before.
+    pub(super) fn new(
+        spill_folder: &SpillFolder,
+        before: &'t Before<'t>,
+        naming: &'t Naming,
+        next: RevisionRecord,
+        sink: Sink<'t, 'c>,
+    ) -> TreeWriter<'t, 'c> {
+        let (now, changed) = (version::now(), ChangedFolders::new(spill_folder));
+        let (effects, lost) = (Effects::default(), InodeSet::default());
+        TreeWriter { before, naming, sink, now, next, effects, changed, lost }
+    }
+
+    /// Writes a row; `None` removes it.
+    pub(super) fn row(&mut self, table: TableId, key: &[u8], row: Option<&[u8]>) -> Result<(), CatalogError> {
+        match row {
+            Some(row) => self.put_row(table, key, |out| out.extend_from_slice(row)),
+            None => self.remove_row(table, key),
+        }
+    }
+
+    fn put_row(&mut self, table: TableId, key: &[u8], encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), CatalogError> {
+        match &mut self.sink {
+            Sink::InPlace(transaction) => transaction.put(table, key, encode),
+            Sink::Whole(rows) => rows.put(table, key, encode),
+        }
+    }
+
+    fn remove_row(&mut self, table: TableId, key: &[u8]) -> Result<(), CatalogError> {
+        match &mut self.sink {
+            Sink::InPlace(transaction) => transaction.remove(table, key),
+            Sink::Whole(_) => Ok(()),
+        }
+    }
+
+    /// Puts a file at a name that stood for `before`, whose URI is `uri` where that is known.
+    pub(super) fn put_file(
+        &mut self,
+        parent: Folder,
+        name: &[u8],
+        before: Option<(&Named<'_>, Option<&Uri>)>,
+        coming: Coming<'_>,
+    ) -> Result<(), CatalogError> {
+        let (resource, now) = (coming.resource, self.now);
+        let mtime = resource.lastmod.or(coming.time).unwrap_or(now);
+        let node = NodeRecord { ino: 0, mtime, ctime: now, name, resource: Some(resource) };
+        let Some((before, uri)) = before else { return self.create(parent, node).map(drop) };
+        let Some(known) = &before.node.resource else { return self.replace(before, uri, node).map(drop) };
+        match version::compare(&before.node, known, coming, now).ok_or_else(|| damaged("resource", name))? {
+            Outcome::Same => self.keep(before),
+            Outcome::Touched(node) => self.touch(before, node),
+            Outcome::Replaced(node) => self.replace(before, uri, node).map(drop),
+        }
+    }
+
+    /// A folder that is new, or that takes the place of the file `before`; its inode.
+    pub(super) fn put_folder(
+        &mut self,
+        parent: Folder,
+        name: &[u8],
+        before: Option<(&Named<'_>, Option<&Uri>)>,
+        newest: Timestamp,
+    ) -> Result<u64, CatalogError> {
+        let node = NodeRecord { ino: 0, mtime: newest.min(self.now), ctime: self.now, name, resource: None };
+        match before {
+            Some((before, uri)) => self.replace(before, uri, node),
+            None => self.create(parent, node),
+        }
+    }
+
+    /// Adds `node.name` to a folder, with a new inode and entry id; `node.ino` does not count. Returns the inode.
+    fn create(&mut self, parent: Folder, node: NodeRecord<'_>) -> Result<u64, CatalogError> {
+        let (ino, entry) = (give(&mut self.next.next_ino)?, give(&mut self.next.next_entry)?);
+        let named = Named { parent: parent.ino, entry, node: NodeRecord { ino, ..node } };
+        self.put(&named)?;
+        self.put_name(&named)?;
+        self.effects.count(node.kind(), |effects| &mut effects.created);
+        self.count(&node, true);
+        if !parent.is_new {
+            self.effects.name(parent.ino, node.name, None);
+            self.note(parent.ino, self.now, true)?;
+        }
+        Ok(ino)
+    }
+
+    /// A name that stands for what it stood for.
+    pub(super) fn keep(&mut self, named: &Named<'_>) -> Result<(), CatalogError> {
+        match &self.sink {
+            Sink::InPlace(_) => Ok(()),
+            Sink::Whole(_) => self.put(named).and_then(|()| self.put_name(named)),
+        }
+    }
+
+    /// Gives a name other content, or makes it a folder, or a file: a new inode at the same place. `new.ino` and `new.ctime` do not
+    /// count. Returns the inode.
+    pub(super) fn replace(
+        &mut self,
+        old: &Named<'_>,
+        uri: Option<&Uri>,
+        new: NodeRecord<'_>,
+    ) -> Result<u64, CatalogError> {
+        let ino = give(&mut self.next.next_ino)?;
+        self.orphan(old, uri)?;
+        let named = Named { parent: old.parent, entry: old.entry, node: NodeRecord { ino, ctime: self.now, ..new } };
+        self.put(&named)?;
+        if matches!(self.sink, Sink::Whole(_)) {
+            self.put_name(&named)?;
+        }
+        self.effects.updated += 1;
+        self.count(&old.node, false);
+        self.count(&new, true);
+        self.effects.name(old.parent, new.name, Some(old.node.ino));
+        let newest = if old.node.kind() == new.kind() { new.mtime } else { self.now };
+        self.note(old.parent, newest, true)?;
+        Ok(ino)
+    }
+
+    /// Rewrites the metadata of an inode that stays.
+    fn touch(&mut self, old: &Named<'_>, new: NodeRecord<'_>) -> Result<(), CatalogError> {
+        self.effects.touched += 1;
+        self.count(&old.node, false);
+        self.count(&new, true);
+        let (shown, before) = (new.node(), old.node.node());
+        let is_shown = (shown.size, shown.mtime, shown.freshness) != (before.size, before.mtime, before.freshness);
+        let ctime = if is_shown { self.now } else { new.ctime };
+        let named = Named { parent: old.parent, entry: old.entry, node: NodeRecord { ctime, ..new } };
+        match &self.sink {
+            Sink::InPlace(_) => self.put_entry(&named)?,
+            Sink::Whole(_) => self.keep(&named)?,
+        }
+        if is_shown {
+            self.effects.attributes(new.ino);
+            self.note(old.parent, new.mtime, false)?;
+        }
+        Ok(())
+    }
+
+    /// Removes a name; what lies beneath is removed by itself.
+    pub(super) fn remove(&mut self, old: &Named<'_>, uri: Option<&Uri>) -> Result<(), CatalogError> {
+        let Named { parent, entry, node } = old;
+        self.effects.count(node.kind(), |effects| &mut effects.deleted);
+        self.count(node, false);
+        self.effects.name(*parent, node.name, Some(node.ino));
+        self.orphan(old, uri)?;
+        if let Sink::InPlace(transaction) = &mut self.sink {
+            transaction.remove(TableId::Entries, &entry_key(*parent, *entry))?;
+            let key = name_key(*parent, self.before.store.name_hash(node.name));
+            let namesakes = transaction.row(TableId::Names, &key)?.unwrap_or_default();
+            let others = namesakes.chunks(5).filter(|id| *id != &entry.to_be_bytes()[3..]).collect::<Vec<_>>().concat();
+            match others[..] {
+                [] => transaction.remove(TableId::Names, &key)?,
+                _ => transaction.put(TableId::Names, &key, |row| row.extend_from_slice(&others))?,
+            }
+        }
+        self.note(*parent, self.now, true)
+    }
+
+    /// Enters an inode among the orphans: it loses its name, but may be open.
+    fn orphan(&mut self, old: &Named<'_>, uri: Option<&Uri>) -> Result<(), CatalogError> {
+        let (key, with_uri) = (ino_key(old.node.ino), Vec::new());
+        let (mut with_uri, ctime) = (with_uri, self.now);
+        match old.node.resource {
+            Some(resource) if resource.uri.is_none() => {
+                let computed = if uri.is_none() { Some(self.before.uri(&old.node)?) } else { None };
+                with_uri = resource.with_uri(uri.or(computed.as_ref()).map(Uri::as_str));
+            }
+            Some(resource) => with_uri.extend_from_slice(resource.bytes),
+            None => drop(self.lost.insert(INodeNo(old.node.ino))),
+        }
+        let node = NodeRecord { ctime, resource: ResourceRecord::decode(&with_uri), ..old.node };
+        self.put_row(TableId::Orphans, &key, |row| push_orphan(row, old.parent, &node))?;
+        self.remove_row(TableId::Inodes, &key)?;
+        match displaced(&old.node, self.naming) {
+            Some((key, _)) => self.remove_row(TableId::Displaced, &key),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes what a name stands for.
+    pub(super) fn put(&mut self, named: &Named<'_>) -> Result<(), CatalogError> {
+        self.put_entry(named)?;
+        let place = entry_key(named.parent, named.entry);
+        self.put_row(TableId::Inodes, &ino_key(named.node.ino), |row| row.extend_from_slice(&place))?;
+        match displaced(&named.node, self.naming) {
+            Some((key, uri)) => self.row(TableId::Displaced, &key, Some(uri.as_str().as_bytes())),
+            None => Ok(()),
+        }
+    }
+
+    fn put_entry(&mut self, named: &Named<'_>) -> Result<(), CatalogError> {
+        self.put_row(TableId::Entries, &entry_key(named.parent, named.entry), |row| named.node.encode(row))
+    }
+
+    /// Enters a name that the store does not have.
+    fn put_name(&mut self, named: &Named<'_>) -> Result<(), CatalogError> {
+        let hash = self.before.store.name_hash(named.node.name);
+        match &mut self.sink {
+            Sink::Whole(rows) => rows.put_name(named.parent, hash, named.entry),
+            Sink::InPlace(transaction) => {
+                let key = name_key(named.parent, hash);
+                let mut ids = transaction.row(TableId::Names, &key)?.unwrap_or_default().to_vec();
+                push_number(&mut ids, named.entry);
+                transaction.put(TableId::Names, &key, |row| row.extend_from_slice(&ids))
+            }
+        }
+    }
+
+    /// Counts a node that comes, or one that goes.
+    fn count(&mut self, node: &NodeRecord<'_>, comes: bool) {
+        let add = |sum: &mut u64, by: u64| *sum = if comes { sum.saturating_add(by) } else { sum.saturating_sub(by) };
+        let Totals { files, folders, bytes, unsized_files } = &mut self.next.totals;
+        match node.kind() {
+            Kind::Folder => add(folders, 1),
+            Kind::File => {
+                let size = node.size();
+                add(files, 1);
+                add(bytes, size.unwrap_or(0));
+                add(unsized_files, u64::from(size.is_none()));
+            }
+        }
+    }
+
+    /// Something of this time changed in a folder of the revision before; `listing`: its names or their inodes.
+    fn note(&mut self, folder: u64, newest: Timestamp, listing: bool) -> Result<(), CatalogError> {
+        self.changed.note(folder, FolderChange { newest: newest.min(self.now), listing })
+    }
+
+    /// Writes the folders whose listing changed or that are older than what lies in them, those above them included.
+    fn settle_folders(&mut self) -> Result<(), CatalogError> {
+        let mut is_last = false;
+        while !is_last {
+            is_last = true;
+            let mut changed = self.changed.take()?;
+            while let Some((folder, change)) = next_folder(&mut changed)? {
+                if self.lost.contains(INodeNo(folder)) {
+                    continue;
+                }
+                // In place, one in which, and beneath which, something changed is read as it was written before.
+                let old = match &self.sink {
+                    Sink::InPlace(transaction) => transaction.read(),
+                    Sink::Whole(_) => self.before.old,
+                };
+                let found = self.before.store.by_ino(old, folder)?;
+                let Named { parent, entry, node } = found.ok_or_else(|| damaged("absence", &ino_key(folder)))?;
+                if !change.listing && change.newest <= node.mtime {
+                    continue;
+                }
+                let (name, mtime) = (node.name.to_vec(), node.mtime.max(change.newest));
+                let node = NodeRecord { ino: folder, mtime, ctime: self.now, name: &name, resource: None };
+                self.put_entry(&Named { parent, entry, node })?;
+                self.effects.folder(folder);
+                if folder != ROOT {
+                    self.note(parent, change.newest, false)?;
+                    is_last = false;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All is changed: brings the folders up to date and writes the revision, which is the one before where the tree is the same.
+    pub(super) fn finish(mut self, with: &CommittedWith<'_>) -> Result<(RevisionRecord, Effects), CatalogError> {
+        self.settle_folders()?;
+        let (at, committed) = (with.at, self.now);
+        let revision = match self.before.revision {
+            Some(before) if self.effects.is_nothing() => RevisionRecord { at, ..before },
+            _ => RevisionRecord { number: self.next.number + 1, committed, at, ..self.next },
+        };
+        let naming = self.naming;
+        self.put_meta(meta::REVISION, |row| revision.encode(row))?;
+        self.put_meta(meta::POSITION, |row| row.extend_from_slice(with.state))?;
+        self.put_meta(meta::NAMING, |row| push_naming(row, naming))?;
+        self.put_meta(meta::SETS, |row| with.sets.encode(row))?;
+        if let Sink::Whole(rows) = self.sink {
+            rows.commit()?;
+        }
+        Ok((revision, self.effects))
+    }
+
+    /// Writes a row of `meta`, where it is another now.
+    fn put_meta(&mut self, key: &[u8], encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), CatalogError> {
+        let mut row = Vec::new();
+        encode(&mut row);
+        match &self.sink {
+            Sink::InPlace(transaction) if transaction.row(TableId::Meta, key)? == Some(&row[..]) => Ok(()),
+            _ => self.row(TableId::Meta, key, Some(&row)),
+        }
+    }
+}
+
+/// The next number of a kind; a catalog that has used all is rebuilt.
+fn give(next: &mut u64) -> Result<u64, CatalogError> {
+    let number = *next;
+    if number >= NUMBER_LIMIT {
+        return Err(CatalogError::Damaged("all its numbers are used".into()));
+    }
+    *next += 1;
+    Ok(number)
+}
+
+/// Key and URI of the row by which a file is found among those of its path, where another has the plain name; `None` where it has none.
+fn displaced(node: &NodeRecord<'_>, naming: &Naming) -> Option<([u8; 32], Uri)> {
+    // Stands in every such name ([`disambiguated`]).
+    let is_marked = memchr::memchr_iter(b'%', node.name).any(|at| node.name[at..].starts_with(b"%~"));
+    let record = node.resource.filter(|_| is_marked)?;
+    // A name that is not by rule has its URI in the record.
+    let uri = Uri::parse(record.uri?).ok()?;
+    let (path, _) = path_by_rule(naming, &uri, record.media_type);
+    let (_, plain) = split(&path);
+    let is_displaced = plain.as_bytes() != node.name && disambiguated(plain, &uri).as_bytes() == node.name;
+    is_displaced.then(|| (displaced_key(&path, &uri), uri))
+}
