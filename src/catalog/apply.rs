@@ -11,7 +11,7 @@ use super::naming::{beside_folder, disambiguated};
 use super::revision::Before;
 use super::statement::MOST_URIS;
 use super::store::codec::damaged;
-use super::store::keys::displaced_prefix;
+use super::store::keys::digest;
 use super::store::record::{Named, ResourceRecord};
 use super::store::sets::SetTable;
 use super::version::Coming;
@@ -247,7 +247,7 @@ impl<'o> Groups<'o> {
         let Some(parent) = self.folder(above)? else { return Ok(Vec::new()) };
         let Before { store, old, .. } = *self.before;
         let mut names = vec![name.to_owned(), beside_folder(name)];
-        let prefix = displaced_prefix(path);
+        let prefix = digest(path);
         for row in store.rows(old, store.displaced, (Bound::Included(&prefix[..]), Bound::Unbounded))? {
             let (key, uri) = row?;
             if !key.starts_with(&prefix) {

@@ -2,7 +2,7 @@
 
 use super::apply::apply;
 use super::diff::{Diff, FewChanges};
-use super::ingest::{Rows, Share, Shared};
+use super::ingest::{Rows, Shared};
 use super::journal::{Fate, Row, add_known, add_news, next_settled};
 use super::losses::Tally;
 use super::naming::locate::locate;
@@ -10,10 +10,10 @@ use super::rebuild::rebuild;
 use super::revision::Before;
 use super::sort::{LARGE_SORT, SMALL_SORT, Sorted, Sorter};
 use super::sort_key::Tag;
-use super::statement::{ChangeOf, Listing, SortedStatement, push_change};
-use super::store::codec::{NUMBER_LIMIT, damaged};
+use super::statement::{Listing, SortedStatement, StatedChange};
+use super::store::codec::{NUMBER_LIMIT, damaged, pack};
 use super::store::keys::statement_key;
-use super::store::record::{RevisionRecord, held, push_held};
+use super::store::record::{RevisionRecord, held, held_row};
 use super::store::{ROOT, Store, TableId};
 use super::version;
 use super::writer::TreeWriter;
@@ -37,8 +37,6 @@ pub struct Baseline<'c> {
     rows: Rows,
     /// Changes, as rows of the journal.
     changes: Sorter,
-    /// Bytes of rows in memory.
-    most: usize,
     /// The set that is being listed.
     set: SetId,
     /// Sets of which nothing is held back any more but what is decided now.
@@ -59,7 +57,6 @@ impl<'c> Baseline<'c> {
             listing: Listing { naming, at: None, lists: BTreeMap::new(), forgotten: BTreeSet::new() },
             rows: Rows::new(&catalog.spill_folder, most),
             changes: Sorter::new(&catalog.spill_folder, SMALL_SORT),
-            most,
             set: SetId::default(),
             decided_again: BTreeSet::new(),
         }
@@ -86,12 +83,7 @@ impl<'c> Baseline<'c> {
     /// Adds one entry of a list. Order does not matter; of several for one URI within a set the latest `lastmod`, else the last
     /// added counts, and where sets differ the one whose list speaks for the later time.
     pub fn add(&mut self, entry: &Entry) -> Result<(), CatalogError> {
-        self.rows.add_file(&self.listing.naming, self.set, entry, None)
-    }
-
-    /// For entries of the set that is being listed which another thread adds; they count as added at [`Baseline::join`].
-    pub fn share(&self) -> Share<'_> {
-        Share::new(self.catalog, &self.listing.naming, self.set, self.most)
+        self.rows.add_entry(Tag::File, &self.listing.naming, self.set, entry, None)
     }
 
     /// Takes what was added to a share.
@@ -105,13 +97,13 @@ impl<'c> Baseline<'c> {
 
     /// Adds one entry of a dump's manifest where the Source has no list: the resource and the member that holds it.
     pub fn add_with_member(&mut self, entry: &Entry, member: &PackageMember) -> Result<(), CatalogError> {
-        self.rows.add_file(&self.listing.naming, self.set, entry, Some(member))
+        self.rows.add_entry(Tag::File, &self.listing.naming, self.set, entry, Some(member))
     }
 
     /// Adds one entry of a dump's manifest where there are lists too: where they have its URI and provably this version (an equal digest
     /// of a shared algorithm, else an equal `lastmod` and length), `member` holds it. It is no statement of what exists.
     pub fn add_member(&mut self, entry: &Entry, member: &PackageMember) -> Result<(), CatalogError> {
-        self.rows.add_member(&self.listing.naming, self.set, entry, member)
+        self.rows.add_entry(Tag::Member, &self.listing.naming, self.set, entry, Some(member))
     }
 
     /// Adds a change of a listed set. It counts unless the set's list speaks for a later time, or the journal has a later
@@ -180,8 +172,7 @@ impl<'c> Baseline<'c> {
                 drop(statement);
                 let (now, mut kept) = (version::now(), Vec::new());
                 diff.hold(&mut changes, &held, &listing.naming, &mut |set, uri| {
-                    let mut row = Vec::new();
-                    push_held(&mut row, listing.list_at(set).unwrap_or(now), uri);
+                    let row = held_row(listing.list_at(set).unwrap_or(now), uri);
                     kept.push((statement_key(set, uri), row));
                 })?;
                 let FewChanges { resources, released, left_out } = changes;
@@ -253,11 +244,13 @@ impl<'c> Baseline<'c> {
             let (record, uri) = row.record().ok_or_else(sense)?;
             let set = record.sets.iter().next().unwrap_or_default();
             rows.supersede(naming, set, &uri)?;
-            if row.change != Change::Deleted {
-                let mut head = Vec::new();
-                push_change(&mut head, ChangeOf { time: row.time, shown: row.shown, is_news: settled.is_new });
-                let time = record.lastmod.or(row.shown);
-                rows.add_record(naming, (&uri, &record), &[set], (Tag::Change, &head), time)?;
+            if row.change() != Change::Deleted {
+                let Row { time, shown, .. } = row;
+                let is_news = settled.is_new;
+                let newest = record.lastmod.or(shown);
+                rows.add_record(Tag::Change, naming, (&uri, &record), &[set], newest, |record| {
+                    pack(&StatedChange { time, shown, is_news, record })
+                })?;
             }
         }
         let newest = rows.close()?;
@@ -275,10 +268,7 @@ impl<'c> Baseline<'c> {
             let HeldDeletion { set, uri, .. } = held(key, row).ok_or_else(|| damaged("sense", key))?;
             let located = if self.decided_again.contains(&set) { None } else { locate(store, old, naming, &uri)? };
             match located.and_then(|located| located.node.resource).filter(|record| record.sets.contains(set)) {
-                Some(record) => {
-                    let (naming, head) = (&self.listing.naming, (Tag::Kept, &[1][..]));
-                    self.rows.add_record(naming, (&uri, &record), &[set], head, record.lastmod)?;
-                }
+                Some(record) => self.rows.add_kept(&self.listing.naming, (&uri, &record), &[set], true)?,
                 None => stale.add(key, &[])?,
             }
         }

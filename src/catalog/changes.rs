@@ -11,7 +11,7 @@ use super::naming::resolve::path_by_rule;
 use super::revision::Before;
 use super::store::codec::damaged;
 use super::store::keys::statement_key;
-use super::store::record::{ResourceRecord, held, push_held};
+use super::store::record::{ResourceRecord, held, held_row};
 use super::store::sets::SetTable;
 use super::store::{Store, TableId};
 use super::version;
@@ -97,8 +97,7 @@ impl Changes<'_> {
         let store = self.catalog.store();
         let old = store.env.read_txn()?;
         let sense = || damaged("resource", entry.loc.as_str().as_bytes());
-        let (mut row, key) = (Vec::new(), statement_key(set, &entry.loc));
-        Row::encode(&statement, &mut row);
+        let (row, key) = (Row::of(&statement), statement_key(set, &entry.loc));
         let new = Row::decode(&row).and_then(|row| Some(row.record()?.0)).ok_or_else(sense)?;
 
         let stated = self.resources.get(&entry.loc).and_then(|stated| stated.of(set));
@@ -255,11 +254,8 @@ impl<'o> Resolving<'o> {
     /// When `set` stated last what it states of a resource that it has.
     fn stated_at(&self, set: SetId, uri: &Uri) -> Result<Option<Timestamp>, CatalogError> {
         let Before { store, old, sets, .. } = self.before;
-        let key = statement_key(set, uri);
-        match store.get(old, store.journal, &key)? {
-            Some(row) => Ok(Some(Row::decode(row).ok_or_else(|| damaged("sense", &key))?.time)),
-            None => Ok(sets.at(set)),
-        }
+        let row = store.decoded(old, store.journal, &statement_key(set, uri), Row::decode)?;
+        Ok(row.map_or(sets.at(set), |row| Some(row.time)))
     }
 
     /// What the writer makes of it.
@@ -304,9 +300,7 @@ impl Resolved<'_> {
             tree.row(TableId::Held, &key(*set), None)?;
         }
         for (set, time) in &self.departing {
-            let mut row = Vec::new();
-            push_held(&mut row, *time, &self.uri);
-            tree.row(TableId::Held, &key(*set), Some(&row))?;
+            tree.row(TableId::Held, &key(*set), Some(&held_row(*time, &self.uri)))?;
         }
         Ok(())
     }

@@ -3,7 +3,6 @@
 
 use super::ingest::Rows;
 use super::sort::{Sorted, Sorter, SpillFolder};
-use super::sort_key::Tag;
 use super::store::codec::{damaged, number};
 use super::store::keys::ino_key;
 use super::store::record::ResourceRecord;
@@ -93,7 +92,7 @@ impl Departed {
             let (sets, Leaving { uri, resource, .. }) = (leaving.held(held), leaving);
             match sets.is_empty() {
                 true => Ok(()),
-                false => rows.add_record(naming, (uri, resource), &sets, (Tag::Kept, &[0]), resource.lastmod),
+                false => rows.add_kept(naming, (uri, resource), &sets, false),
             }
         })?;
         rows.close()?;

@@ -51,7 +51,9 @@ impl Catalog {
         store::make_folder(folder)?;
         let lock = FolderLock::take(folder, holder)?;
         let spill_folder = SpillFolder::new(&folder.join("tmp"));
-        store::empty_folder(&spill_folder.path)?;
+        // What an earlier process left there.
+        store::remove_folder(&spill_folder.path)?;
+        store::make_folder(&spill_folder.path)?;
         Ok(Catalog {
             current: ArcSwap::from_pointee(Store::open(folder, hash_bits)?),
             spill_folder,

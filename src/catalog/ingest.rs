@@ -1,7 +1,7 @@
 //! Entries as rows of the sorted statement, with the folders that they imply. Each thread that enters some has a share of its own.
 
 use super::naming::media_types;
-use super::naming::resolve::{path_by_rule, within_depth};
+use super::naming::resolve::path_by_rule;
 use super::sort::{LARGE_SORT, Sorter, SpillFolder};
 use super::sort_key::{FIRST_SEEN, Tag, push_key, split};
 use super::store::codec::push_time;
@@ -14,7 +14,6 @@ use xxhash_rust::xxh3::xxh3_128;
 pub(super) struct Rows {
     pub sorter: Sorter,
     folders: OpenFolders,
-    path: String,
     key: Vec<u8>,
     value: Vec<u8>,
 }
@@ -33,18 +32,12 @@ pub struct Shared {
 }
 
 impl<'b> Share<'b> {
-    /// `most` bytes are in memory where one sorts alone.
-    pub(super) fn new(catalog: &Catalog, naming: &'b Naming, set: SetId, most: usize) -> Share<'b> {
-        // There are several at once.
-        Share { naming, set, rows: Rows::new(&catalog.spill_folder, most / 4 * 3) }
-    }
-
     /// As [`super::Baseline::add`].
     ///
     /// # Errors
     /// What does not fit into memory could not be spilled (the disk is full): the share is given up.
     pub fn add(&mut self, entry: &Entry) -> Result<(), CatalogError> {
-        self.rows.add_file(self.naming, self.set, entry, None)
+        self.rows.add_entry(Tag::File, self.naming, self.set, entry, None)
     }
 
     /// Everything that was added since the last part.
@@ -60,73 +53,64 @@ impl<'b> Share<'b> {
 impl Catalog {
     /// For entries that another thread adds; they count as added at [`super::Baseline::join`].
     pub fn share<'c>(&self, naming: &'c Naming, set: SetId) -> Share<'c> {
-        Share::new(self, naming, set, LARGE_SORT)
+        // There are several at once.
+        Share { naming, set, rows: Rows::new(&self.spill_folder, LARGE_SORT / 4 * 3) }
     }
 }
 
 impl Rows {
     pub(super) fn new(spill_folder: &SpillFolder, most: usize) -> Rows {
-        let (sorter, folders) = (Sorter::new(spill_folder, most), OpenFolders::new());
-        Rows { sorter, folders, path: String::new(), key: Vec::new(), value: Vec::new() }
+        let sorter = Sorter::new(spill_folder, most);
+        Rows { sorter, folders: OpenFolders::new(), key: Vec::new(), value: Vec::new() }
     }
 
-    /// Adds a file, which `member` of a package may hold.
-    pub(super) fn add_file(
+    /// Adds a file, which `member` of a package may hold, or what a package holds.
+    pub(super) fn add_entry(
         &mut self,
-        naming: &Naming,
-        set: SetId,
-        entry: &Entry,
-        member: Option<&PackageMember>,
-    ) -> Result<(), CatalogError> {
-        self.add_entry(naming, set, entry, member, Tag::File)
-    }
-
-    /// Adds what a package holds.
-    pub(super) fn add_member(
-        &mut self,
-        naming: &Naming,
-        set: SetId,
-        entry: &Entry,
-        member: &PackageMember,
-    ) -> Result<(), CatalogError> {
-        self.add_entry(naming, set, entry, Some(member), Tag::Member)
-    }
-
-    fn add_entry(
-        &mut self,
-        naming: &Naming,
-        set: SetId,
-        entry: &Entry,
-        member: Option<&PackageMember>,
         tag: Tag,
+        naming: &Naming,
+        set: SetId,
+        entry: &Entry,
+        member: Option<&PackageMember>,
     ) -> Result<(), CatalogError> {
-        let by_rule = naming.path_into(&entry.loc, entry.media_type.as_deref(), &mut self.path);
-        let (path, whole) = within_depth(&self.path, &entry.loc);
+        let (path, by_rule) = path_by_rule(naming, &entry.loc, entry.media_type.as_deref());
         push_key(&mut self.key, &path, tag);
         if tag == Tag::File {
             self.folders.see(&self.key, entry.lastmod, &mut self.sorter)?;
         }
         self.value.clear();
-        push_resource(&mut self.value, entry, !(by_rule && whole), &[set], member);
+        push_resource(&mut self.value, entry, !by_rule, &[set], member);
         self.sorter.add(&self.key, &self.value)
     }
 
-    /// Adds a resource that no list states, as a member of `sets` and `time` its newest; `head` stands before its record.
+    /// Adds a resource that no list states, as a member of `sets` and `time` its newest; `value` makes a value of its record.
     pub(super) fn add_record(
         &mut self,
+        tag: Tag,
         naming: &Naming,
         (uri, record): (&Uri, &ResourceRecord<'_>),
         sets: &[SetId],
-        (tag, head): (Tag, &[u8]),
         time: Option<Timestamp>,
+        value: impl FnOnce(&[u8]) -> Vec<u8>,
     ) -> Result<(), CatalogError> {
         let (path, by_rule) = path_by_rule(naming, uri, record.media_type);
         push_key(&mut self.key, &path, tag);
         self.folders.see(&self.key, time, &mut self.sorter)?;
-        self.value.clear();
-        self.value.extend_from_slice(head);
-        self.value.extend_from_slice(&record.belonging((!by_rule).then_some(uri.as_str()), sets, record.member));
-        self.sorter.add(&self.key, &self.value)
+        let record = record.belonging((!by_rule).then_some(uri.as_str()), sets, record.member);
+        self.sorter.add(&self.key, &value(&record))
+    }
+
+    /// Adds a resource whose deletion is held back from `sets`; `is_held`: that is known.
+    pub(super) fn add_kept(
+        &mut self,
+        naming: &Naming,
+        (uri, record): (&Uri, &ResourceRecord<'_>),
+        sets: &[SetId],
+        is_held: bool,
+    ) -> Result<(), CatalogError> {
+        self.add_record(Tag::Kept, naming, (uri, record), sets, record.lastmod, |record| {
+            [&[u8::from(is_held)], record].concat()
+        })
     }
 
     /// What the list of `set` has of the resource of `uri` does not count, because of a later change.

@@ -3,68 +3,70 @@
 
 use super::sort::{Sorted, Sorter};
 use super::statement::Listing;
-use super::store::codec::{Decoder, damaged, push_time};
+use super::store::codec::{damaged, pack, unpack};
 use super::store::keys::statement_set;
 use super::store::record::{ResourceRecord, push_resource};
 use super::store::{Lookup, Store};
 use super::{CatalogError, Statement};
 use crate::document::{Change, Entry, Timestamp, Uri};
 use heed::RoTxn;
+use serde::{Deserialize, Serialize};
 use std::ops::Bound;
 
-/// One change, as the table and the sorter hold it: what happened and whether `datetime` follows, the time, `datetime`, the
-/// record with its URI (of a deletion with nothing else, unless its entry is of no deletion).
-#[derive(Clone, Copy)]
+/// One change, as the table and the statement hold it.
+#[derive(Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Row<'a> {
-    pub change: Change,
-    /// The resource is gone from the catalog alone: the Source has it, and the record says what it is.
-    pub is_left_out: bool,
+    /// What happened.
+    kind: RowKind,
     /// When, as `sync` has settled it.
     pub time: Timestamp,
     /// The entry's `datetime`, which stands in for a `lastmod`.
     pub shown: Option<Timestamp>,
+    /// The record with its URI; of a deletion with nothing else, unless its entry is of no deletion.
     pub resource: &'a [u8],
 }
 
-impl<'a> Row<'a> {
-    const LEFT_OUT: u8 = 3;
-    const DATETIME: u8 = 4;
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum RowKind {
+    Created,
+    Updated,
+    Deleted,
+    /// The resource is gone from the catalog alone: the Source has it, and the record says what it is.
+    LeftOut,
+}
 
-    /// Appends the row of `statement`.
-    pub(super) fn encode(statement: &Statement<'_>, out: &mut Vec<u8>) {
-        let is_left_out = is_left_out(statement);
-        let code = match statement.change {
-            Change::Created => 0,
-            Change::Updated => 1,
-            Change::Deleted if is_left_out => Self::LEFT_OUT,
-            Change::Deleted => 2,
+impl<'a> Row<'a> {
+    /// The row of `statement`.
+    pub(super) fn of(statement: &Statement<'_>) -> Vec<u8> {
+        let Statement { set, change, time, entry, member } = *statement;
+        let kind = match (change, entry.change) {
+            (Change::Created, _) => RowKind::Created,
+            (Change::Updated, _) => RowKind::Updated,
+            (Change::Deleted, Some(Change::Created | Change::Updated)) => RowKind::LeftOut,
+            (Change::Deleted, _) => RowKind::Deleted,
         };
-        let shown = statement.entry.datetime;
-        out.push(code | if shown.is_some() { Self::DATETIME } else { 0 });
-        push_time(out, statement.time);
-        if let Some(shown) = shown {
-            push_time(out, shown);
+        let mut resource = Vec::new();
+        match kind {
+            RowKind::Deleted => push_resource(&mut resource, &Entry::new(entry.loc.clone()), true, &[set], None),
+            _ => push_resource(&mut resource, entry, true, &[set], member),
         }
-        if statement.change == Change::Deleted && !is_left_out {
-            push_resource(out, &Entry::new(statement.entry.loc.clone()), true, &[statement.set], None);
-        } else {
-            push_resource(out, statement.entry, true, &[statement.set], statement.member);
-        }
+        pack(&Row { kind, time, shown: entry.datetime, resource: &resource })
     }
 
     pub(super) fn decode(bytes: &'a [u8]) -> Option<Row<'a>> {
-        let mut bytes = Decoder(bytes);
-        let flags = bytes.byte()?;
-        let change = match flags & !Self::DATETIME {
-            0 => Change::Created,
-            1 => Change::Updated,
-            2 | Self::LEFT_OUT => Change::Deleted,
-            _ => return None,
-        };
-        let time = bytes.time()?;
-        let shown = if flags & Self::DATETIME != 0 { Some(bytes.time()?) } else { None };
-        let is_left_out = flags & !Self::DATETIME == Self::LEFT_OUT;
-        Some(Row { change, is_left_out, time, shown, resource: bytes.0 })
+        unpack(bytes)
+    }
+
+    pub(super) fn change(&self) -> Change {
+        match self.kind {
+            RowKind::Created => Change::Created,
+            RowKind::Updated => Change::Updated,
+            RowKind::Deleted | RowKind::LeftOut => Change::Deleted,
+        }
+    }
+
+    pub(super) fn is_left_out(&self) -> bool {
+        self.kind == RowKind::LeftOut
     }
 
     /// The record of its resource, and the URI; `None` where they make no sense.
@@ -72,11 +74,6 @@ impl<'a> Row<'a> {
         let record = ResourceRecord::decode(self.resource)?;
         Some((record, Uri::parse(record.uri?).ok()?))
     }
-}
-
-/// Whether a deletion is made of an entry that is of none.
-fn is_left_out(statement: &Statement<'_>) -> bool {
-    statement.change == Change::Deleted && matches!(statement.entry.change, Some(Change::Created | Change::Updated))
 }
 
 /// What becomes of a row.
@@ -104,9 +101,7 @@ const KNOWN: u8 = 0;
 
 /// Adds a new change as a value of `changes`.
 pub(super) fn add_news(changes: &mut Sorter, key: &[u8], statement: &Statement<'_>) -> Result<(), CatalogError> {
-    let mut value = vec![NEWS];
-    Row::encode(statement, &mut value);
-    changes.add(key, &value)
+    changes.add(key, &[&[NEWS], &Row::of(statement)[..]].concat())
 }
 
 /// Adds all that the journal in `store` holds.

@@ -9,7 +9,7 @@ use super::sort_key::slashed;
 use super::statement::{HeldState, Listing, SortedStatement};
 use super::store::codec::{damaged, unseal};
 use super::store::keys::{ino_key, statement_key};
-use super::store::record::{Named, NodeRecord, RevisionRecord, push_held};
+use super::store::record::{Named, NodeRecord, RevisionRecord, held_row};
 use super::store::{ROOT, ROOT_ENTRY, Store, TableId};
 use super::version::Coming;
 use super::walk::{File, Folder, Visitor, beneath, walk};
@@ -170,9 +170,8 @@ impl<'t> Visitor<'t> for Rebuild<'t> {
                 self.tree.row(TableId::Held, &key, Some(known))
             }
             HeldState::New => {
-                let mut row = Vec::new();
-                push_held(&mut row, self.listing.list_at(set).unwrap_or(self.tree.now), uri);
-                self.tree.row(TableId::Held, &key, Some(&row))
+                let time = self.listing.list_at(set).unwrap_or(self.tree.now);
+                self.tree.row(TableId::Held, &key, Some(&held_row(time, uri)))
             }
         }
     }

@@ -226,11 +226,9 @@ impl<'c> Snapshot<'c> {
 
     /// The last change of a resource in a set, unless the set's list speaks for a later time.
     pub fn journaled(&self, set: SetId, uri: &Uri) -> Result<Option<Journaled>, CatalogError> {
-        let (store, key) = (&self.store, statement_key(set, uri));
         self.read(|| {
-            let Some(row) = store.get(self.txn(), store.journal, &key)? else { return Ok(None) };
-            let row = Row::decode(row).ok_or_else(|| damaged("sense", &key))?;
-            Ok(Some(Journaled { change: row.change, time: row.time, datetime: row.shown }))
+            let row = self.store.decoded(self.txn(), self.store.journal, &statement_key(set, uri), Row::decode)?;
+            Ok(row.map(|row| Journaled { change: row.change(), time: row.time, datetime: row.shown }))
         })
     }
 
@@ -246,9 +244,8 @@ impl<'c> Snapshot<'c> {
             if row.time != said.time {
                 return Ok(Some(row.time.cmp(&said.time)));
             }
-            let change = if row.is_left_out { Change::Deleted } else { said.change };
-            let mut same = Vec::new();
-            Row::encode(&Statement { change, ..*said }, &mut same);
+            let change = if row.is_left_out() { Change::Deleted } else { said.change };
+            let same = Row::of(&Statement { change, ..*said });
             Ok((held == same).then_some(std::cmp::Ordering::Equal))
         })
     }
@@ -260,7 +257,7 @@ impl<'c> Snapshot<'c> {
         let decode = |key: &[u8], row: &[u8]| {
             let row = Row::decode(row)?;
             let (record, uri) = row.record()?;
-            let change = if row.is_left_out { Change::Updated } else { row.change };
+            let change = if row.is_left_out() { Change::Updated } else { row.change() };
             let journaled = Journaled { change, time: row.time, datetime: row.shown };
             Some((statement_set(key)?, journaled, record.resource(uri)?))
         };

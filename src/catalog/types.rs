@@ -3,6 +3,7 @@
 use crate::document::{Change, ChangeFrequency, Digest, Entry, Link, PackageMember, Timestamp, Uri};
 use crate::platform::inode_set::InodeSet;
 use fuser::INodeNo;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A folder and a name in it.
@@ -92,7 +93,7 @@ pub struct Name {
 pub struct EntryId(pub u64);
 
 /// One of the sets of resources of the Source (section 6.1), by the number that `sync` has given it for good.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SetId(pub u32);
 
 /// All that the Source published of the resource behind a file.
@@ -121,7 +122,7 @@ pub struct Resource {
 }
 
 /// Sums over the current revision, kept with it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// Files.
     pub files: u64,

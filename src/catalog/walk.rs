@@ -113,7 +113,7 @@ impl<'o> Walk<'_, 'o> {
             self.queue.push_back(ino << 1 | u64::from(is_new));
         }
         for (index, stated) in path.resources.iter().enumerate() {
-            let (time, is_news) = stated.change.map_or((None, false), |change| (change.shown, change.is_news));
+            let (time, is_news) = (stated.shown, stated.is_news);
             let resource = ResourceRecord::decode(&stated.record).ok_or_else(corrupt)?;
             let plain = File { name, path: &path.key[1..], is_plain: true, resource, time, is_news };
             if index == 0 && path.folder.is_none() {

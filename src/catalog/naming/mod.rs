@@ -17,7 +17,7 @@
 //!
 //! Without `map=` and `extension=type` two URIs share a path only if they differ in nothing but the scheme, or in which of the
 //! reserved characters of their segments are escaped (`segment`): of one path there may be very many. What is left is resolved where
-//! all URIs are at hand, by [`disambiguated`] and, after that, [`beside_folder`]; neither ever gives a name that [`Naming::path_into`] gives.
+//! all URIs are at hand, by [`disambiguated`] and, after that, [`beside_folder`]; neither ever gives a name that [`Naming::path`] gives.
 
 mod extension;
 mod limit;
@@ -27,13 +27,14 @@ pub(super) mod resolve;
 mod segment;
 
 use crate::document::Uri;
+use serde::{Deserialize, Serialize};
 
 pub(super) use extension::{EXTENSIONS, media_types};
 pub use limit::{NAME_MAX, beside_folder, disambiguated};
 pub use map::MapError;
 
 /// What a name depends on besides the URI itself; part of a catalog's identity.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Naming {
     /// `HOST[:PORT]` whose resources lie below the root.
     pub own_authority: Box<str>,
@@ -67,18 +68,21 @@ impl Naming {
         Ok(Naming { own_authority: own_authority.into(), maps: map::sorted(maps)?, extension_by_type })
     }
 
-    /// Writes the path of `uri`, before conflicts with others are resolved, in place of what `path` held. `media_type` counts with
-    /// `extension=type` only. Answers whether it is invertible: whether [`Naming::uri`] gives the URI back from the path and the scheme
-    /// alone; if not the pair must be stored.
-    pub fn path_into(&self, uri: &Uri, media_type: Option<&str>, path: &mut String) -> bool {
-        let (map, by_rule) = self.name(uri, media_type, path);
+    /// The path of `uri` below the root, before conflicts with others are resolved, and whether it is invertible: whether [`Naming::uri`]
+    /// gives the URI back from the path and the scheme alone; if not the pair must be stored. `media_type` counts with `extension=type`
+    /// only.
+    pub fn path(&self, uri: &Uri, media_type: Option<&str>) -> (String, bool) {
+        let mut path = String::new();
+        let (map, by_rule) = self.name(uri, media_type, &mut path);
         // Where another map leads to the same path, what that one stands for may be found first.
-        by_rule && (map::first_covering(&self.maps, path) == map || self.leads_back(path, uri))
+        let is_first = by_rule && map::first_covering(&self.maps, &path) == map;
+        let invertible = is_first || (by_rule && self.leads_back(&path, uri));
+        (path, invertible)
     }
 
     /// The URI of an invertible path; `https` is the scheme. `None` where no rule applies.
     ///
-    /// A URI that it returns has this path: for `NAME%file` it is the resource that [`Naming::path_into`] names `NAME`.
+    /// A URI that it returns has this path: for `NAME%file` it is the resource that [`Naming::path`] names `NAME`.
     pub fn uri(&self, path: &str, https: bool) -> Option<Uri> {
         let path = path.strip_suffix(FILE_SUFFIX).unwrap_or(path);
         let scheme = if https { "https://" } else { "http://" };

@@ -9,27 +9,19 @@ use std::borrow::Cow;
 /// disambiguated: the kernel's own limit on paths leaves little more than names of one byte at such depths.
 pub const DEEPEST: usize = 255;
 
-/// The path, cut to [`DEEPEST`] segments, and whether it was left whole.
-pub fn within_depth<'p>(path: &'p str, uri: &Uri) -> (Cow<'p, str>, bool) {
+/// The path by rule of `uri`, before conflicts with others are resolved, cut to [`DEEPEST`] segments, and whether it leads back to the
+/// URI.
+pub fn path_by_rule(naming: &Naming, uri: &Uri, media_type: Option<&str>) -> (String, bool) {
+    let (path, by_rule) = naming.path(uri, media_type);
     // No segment is empty.
-    if path.len() < 2 * DEEPEST - 2 {
-        return (path.into(), true);
-    }
-    match path.match_indices('/').nth(DEEPEST - 2) {
+    let end = if path.len() < 2 * DEEPEST - 2 { None } else { path.match_indices('/').nth(DEEPEST - 2) };
+    match end {
         Some((at, _)) if path[at + 1..].contains('/') => {
             let last = path.rsplit('/').next().unwrap_or_default();
-            (format!("{}/{}", &path[..at], disambiguated(last, uri)).into(), false)
+            (format!("{}/{}", &path[..at], disambiguated(last, uri)), false)
         }
-        _ => (path.into(), true),
+        _ => (path, by_rule),
     }
-}
-
-/// The path by rule of `uri`, before conflicts with others are resolved, and whether it leads back to the URI.
-pub fn path_by_rule(naming: &Naming, uri: &Uri, media_type: Option<&str>) -> (String, bool) {
-    let mut path = String::new();
-    let by_rule = naming.path_into(uri, media_type, &mut path);
-    let (path, whole) = within_depth(&path, uri);
-    (path.into_owned(), by_rule && whole)
 }
 
 /// The folder of a path, and the name in it.

@@ -2,12 +2,11 @@
 
 use crate::platform::free_space::Room;
 use rustix::fs::{FallocateFlags, fallocate};
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A folder of temporary files.
 #[derive(Clone, Debug)]
@@ -24,27 +23,12 @@ impl SpillFolder {
         SpillFolder { path: path.to_owned(), room: Arc::default() }
     }
 
-    /// A new run, written in large pieces.
+    /// A new run, written in large pieces: a file without a name, which ends with the process.
     pub(super) fn writer(&self) -> io::Result<BufWriter<Spill<'_>>> {
-        Ok(BufWriter::with_capacity(1 << 18, self.file()?))
-    }
-
-    /// A file without a name: it ends with the process.
-    fn file(&self) -> io::Result<Spill<'_>> {
-        static FILES: AtomicU64 = AtomicU64::new(0);
-        let path = self.path.join(format!("run-{}", FILES.fetch_add(1, Ordering::Relaxed)));
-        let mut options = File::options();
-        options.read(true).write(true).create_new(true).mode(0o600);
-        let file = match options.open(&path) {
-            // The cache was emptied below the mount.
-            Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
-                std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.path)?;
-                options.open(&path)?
-            }
-            opened => opened?,
-        };
-        std::fs::remove_file(&path)?;
-        Ok(Spill { file, folder: self })
+        // The cache may have been emptied below the mount.
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.path)?;
+        let spill = Spill { file: tempfile::tempfile_in(&self.path)?, folder: self };
+        Ok(BufWriter::with_capacity(1 << 18, spill))
     }
 }
 

@@ -5,6 +5,7 @@
 
 use super::super::CatalogError;
 use crate::document::Timestamp;
+use serde::{Deserialize, Serialize};
 
 /// Inodes and entry ids are below this: 40 bits in every key.
 pub const NUMBER_LIMIT: u64 = 1 << 40;
@@ -90,6 +91,17 @@ impl<'a> Decoder<'a> {
 /// The bit of a flag, where it is set.
 pub fn when(condition: bool, bit: u8) -> u8 {
     if condition { bit } else { 0 }
+}
+
+/// A value of few rows.
+pub fn pack<T: Serialize>(value: &T) -> Vec<u8> {
+    // What is in memory is never refused.
+    postcard::to_allocvec(value).unwrap_or_default()
+}
+
+/// What [`pack`] wrote; `None` where it makes no sense.
+pub fn unpack<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
+    postcard::from_bytes(bytes).ok()
 }
 
 /// The number that is all of `bytes`.

@@ -26,12 +26,6 @@ pub fn make_folder(folder: &Path) -> Result<(), CatalogError> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(io_error(folder))
 }
 
-/// Makes an empty folder: what an earlier process left there is removed.
-pub fn empty_folder(folder: &Path) -> Result<(), CatalogError> {
-    remove_folder(folder)?;
-    make_folder(folder)
-}
-
 /// Removes a folder, where it is there.
 pub fn remove_folder(folder: &Path) -> Result<(), CatalogError> {
     match std::fs::remove_dir_all(folder) {

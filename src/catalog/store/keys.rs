@@ -37,7 +37,7 @@ const DIGEST: usize = 16;
 pub fn statement_key(set: SetId, uri: &Uri) -> [u8; 4 + DIGEST] {
     let mut key = [0; 4 + DIGEST];
     key[..4].copy_from_slice(&set.0.to_be_bytes());
-    key[4..].copy_from_slice(&Sha256::digest(uri.as_str().as_bytes())[..DIGEST]);
+    key[4..].copy_from_slice(&digest(uri.as_str()));
     key
 }
 
@@ -49,14 +49,14 @@ pub fn statement_set(key: &[u8]) -> Option<SetId> {
 /// Key of `displaced`.
 pub fn displaced_key(path: &str, uri: &Uri) -> [u8; 2 * DIGEST] {
     let mut key = [0; 2 * DIGEST];
-    key[..DIGEST].copy_from_slice(&displaced_prefix(path));
-    key[DIGEST..].copy_from_slice(&Sha256::digest(uri.as_str().as_bytes())[..DIGEST]);
+    key[..DIGEST].copy_from_slice(&digest(path));
+    key[DIGEST..].copy_from_slice(&digest(uri.as_str()));
     key
 }
 
-/// What the keys of all that lost one plain name begin with.
-pub fn displaced_prefix(path: &str) -> [u8; DIGEST] {
-    let mut prefix = [0; DIGEST];
-    prefix.copy_from_slice(&Sha256::digest(path.as_bytes())[..DIGEST]);
-    prefix
+/// What stands for a URI; and for a path, what the keys of all begin with that lost its plain name.
+pub fn digest(text: &str) -> [u8; DIGEST] {
+    let mut digest = [0; DIGEST];
+    digest.copy_from_slice(&Sha256::digest(text.as_bytes())[..DIGEST]);
+    digest
 }

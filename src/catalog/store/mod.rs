@@ -26,8 +26,8 @@ mod tables;
 mod words;
 
 pub(super) use compaction::Successor;
-pub(super) use environment::{empty_folder, make_folder, remove_folder};
-pub(super) use tables::{Lookup, push_naming};
+pub(super) use environment::{make_folder, remove_folder};
+pub(super) use tables::Lookup;
 
 use super::CatalogError;
 use crate::platform::lmdb::Readers;

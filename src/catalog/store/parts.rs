@@ -89,18 +89,12 @@ pub fn push_link(out: &mut Vec<u8>, link: &Link, own: &str) {
         push_varint(out, u64::from(link.pri));
     }
     link.media_type.iter().chain(&link.encoding).for_each(|text| push_word(out, text));
-    if let Some(length) = link.length {
-        push_varint(out, length);
-    }
+    link.length.iter().for_each(|length| push_varint(out, *length));
     if !link.hashes.is_empty() {
         push_digests(out, &link.hashes);
     }
-    if let Some(modified) = link.modified {
-        push_time(out, modified);
-    }
-    if let Some(path) = &link.path {
-        push_string(out, path);
-    }
+    link.modified.iter().for_each(|modified| push_time(out, *modified));
+    link.path.iter().for_each(|path| push_string(out, path));
 }
 
 pub fn link(bytes: &mut Decoder<'_>, own: &str) -> Option<Link> {

@@ -1,13 +1,14 @@
 //! Records: nodes, resources and revisions as the store and the sorter hold them.
 
 use super::super::{Freshness, HeldDeletion, Kind, Node, Resource, SetId, Totals};
-use super::codec::{Decoder, push_string, push_time, push_varint, when};
+use super::codec::{Decoder, pack, push_string, push_time, push_varint, unpack, when};
 use super::keys::statement_set;
 use super::parts::{digests, link, member, push_digests, push_link, push_member, skip_member};
 use super::words::{push_word, word};
 use super::{ROOT, ROOT_ENTRY};
 use crate::document::{ChangeFrequency, Digest, Entry, PackageMember, Timestamp, Uri, believed_length};
 use fuser::INodeNo;
+use serde::{Deserialize, Serialize};
 
 /// By code; `None` is "not published".
 const CHANGE_FREQUENCIES: [Option<ChangeFrequency>; 8] = [
@@ -210,12 +211,8 @@ pub fn push_resource(out: &mut Vec<u8>, entry: &Entry, with_uri: bool, sets: &[S
     }
     let sets = Sets { bytes: &encoded_sets };
     push_front(out, (flags, entry.changefreq), with_uri.then_some(uri), sets, &encoded_member);
-    if let Some(lastmod) = entry.lastmod {
-        push_time(out, lastmod);
-    }
-    if let Some(length) = entry.length {
-        push_varint(out, length);
-    }
+    entry.lastmod.iter().for_each(|lastmod| push_time(out, *lastmod));
+    entry.length.iter().for_each(|length| push_varint(out, *length));
     entry.media_type.iter().chain(&entry.encoding).for_each(|text| push_word(out, text));
     if !entry.hashes.is_empty() {
         push_digests(out, &entry.hashes);
@@ -314,9 +311,7 @@ impl<'a> ResourceRecord<'a> {
         let mut out = Vec::new();
         let flags = self.flags & !(flag::LENGTH | flag::DIGESTS);
         push_front(&mut out, (flags, self.changefreq), self.uri, self.sets, &[]);
-        if let Some(lastmod) = self.lastmod {
-            push_time(&mut out, lastmod);
-        }
+        self.lastmod.iter().for_each(|lastmod| push_time(&mut out, *lastmod));
         self.media_type.iter().chain(&self.encoding).for_each(|text| push_word(&mut out, text));
         out.extend_from_slice(links.0);
         Some(out)
@@ -362,20 +357,18 @@ pub fn orphan(bytes: &[u8]) -> Option<Named<'_>> {
 }
 
 /// What the table has of a deletion that is held back: the time for which its set said that the resource is gone, and the URI.
-pub fn push_held(out: &mut Vec<u8>, time: Timestamp, uri: &Uri) {
-    push_time(out, time);
-    push_string(out, uri.as_str());
+pub fn held_row(time: Timestamp, uri: &Uri) -> Vec<u8> {
+    pack(&(time, uri.as_str()))
 }
 
 /// The deletion of a row; `None` where it makes no sense.
-pub fn held(key: &[u8], bytes: &[u8]) -> Option<HeldDeletion> {
-    let mut bytes = Decoder(bytes);
-    let time = bytes.time()?;
-    Some(HeldDeletion { set: statement_set(key)?, uri: Uri::parse(bytes.string()?).ok()?, time })
+pub fn held(key: &[u8], row: &[u8]) -> Option<HeldDeletion> {
+    let (time, uri) = unpack::<(Timestamp, &str)>(row)?;
+    Some(HeldDeletion { set: statement_set(key)?, uri: Uri::parse(uri).ok()?, time })
 }
 
 /// A revision without its position, and the next numbers: no later revision gives any of them again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RevisionRecord {
     pub number: u64,
     pub committed: Timestamp,
@@ -395,31 +388,6 @@ impl RevisionRecord {
         next_ino: ROOT + 1,
         next_entry: ROOT_ENTRY + 1,
     };
-
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        let Totals { files, folders, bytes, unsized_files } = self.totals;
-        for number in [self.number, self.next_ino, self.next_entry, files, folders, bytes, unsized_files] {
-            push_varint(out, number);
-        }
-        push_time(out, self.committed);
-        if let Some(at) = self.at {
-            push_time(out, at);
-        }
-    }
-
-    pub fn decode(bytes: &[u8]) -> Option<RevisionRecord> {
-        let mut bytes = Decoder(bytes);
-        let (number, next_ino, next_entry) = (bytes.varint()?, bytes.varint()?, bytes.varint()?);
-        let totals = Totals {
-            files: bytes.varint()?,
-            folders: bytes.varint()?,
-            bytes: bytes.varint()?,
-            unsized_files: bytes.varint()?,
-        };
-        let committed = bytes.time()?;
-        let at = if bytes.0.is_empty() { None } else { Some(bytes.time()?) };
-        Some(RevisionRecord { number, committed, at, totals, next_ino, next_entry })
-    }
 }
 
 #[cfg(test)]
@@ -520,7 +488,7 @@ mod tests {
                 if let Some(record) = ResourceRecord::decode(&changed) {
                     let _ = record.resource(entry.loc.clone());
                 }
-                let _ = (NodeRecord::decode(&changed), orphan(&changed), RevisionRecord::decode(&changed));
+                let _ = (NodeRecord::decode(&changed), orphan(&changed), held(&changed, &changed));
             }
         }
     }

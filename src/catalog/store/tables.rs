@@ -1,7 +1,7 @@
 //! Rows of the tables, checked and decoded.
 
 use super::super::naming::resolve::{DEEPEST, uri};
-use super::codec::{Decoder, damaged, number, push_string, unseal};
+use super::codec::{Decoder, damaged, number, unpack, unseal};
 use super::keys::{entry_key, ino_key, name_key};
 use super::record::{Named, NodeRecord, RevisionRecord, orphan};
 use super::sets::SetTable;
@@ -37,7 +37,7 @@ impl Store {
     }
 
     /// The record at `key` of `table`, decoded.
-    fn decoded<'t, T>(
+    pub fn decoded<'t, T>(
         &self,
         txn: &'t RoTxn<'_>,
         table: Table,
@@ -52,7 +52,7 @@ impl Store {
     }
 
     pub fn revision(&self, txn: &RoTxn<'_>) -> Lookup<RevisionRecord> {
-        self.decoded(txn, self.meta, meta::REVISION, RevisionRecord::decode)
+        self.decoded(txn, self.meta, meta::REVISION, unpack)
     }
 
     /// Distinguishes this store from every other: see [`crate::catalog::Catalog::instance`].
@@ -64,12 +64,12 @@ impl Store {
 
     /// The sets of the revision; none before the first.
     pub fn sets(&self, txn: &RoTxn<'_>) -> Result<SetTable, CatalogError> {
-        Ok(self.decoded(txn, self.meta, meta::SETS, SetTable::decode)?.unwrap_or_default())
+        Ok(self.decoded(txn, self.meta, meta::SETS, unpack)?.unwrap_or_default())
     }
 
     /// The naming that the revision was made with.
     pub fn naming(&self, txn: &RoTxn<'_>) -> Result<Naming, CatalogError> {
-        let naming = self.decoded(txn, self.meta, meta::NAMING, decode_naming)?;
+        let naming = self.decoded(txn, self.meta, meta::NAMING, unpack)?;
         naming.ok_or_else(|| damaged("absence", meta::NAMING))
     }
 
@@ -150,25 +150,4 @@ impl Store {
             Ok(Named { parent, entry, node })
         }))
     }
-}
-
-pub fn push_naming(out: &mut Vec<u8>, naming: &Naming) {
-    let Naming { own_authority, maps, extension_by_type } = naming;
-    out.push(u8::from(*extension_by_type));
-    push_string(out, own_authority);
-    for (prefix, path) in maps {
-        push_string(out, prefix);
-        push_string(out, path);
-    }
-}
-
-fn decode_naming(bytes: &[u8]) -> Option<Naming> {
-    let mut bytes = Decoder(bytes);
-    let extension_by_type = bytes.byte()? != 0;
-    let own_authority = bytes.string()?.into();
-    let mut maps = Vec::new();
-    while !bytes.0.is_empty() {
-        maps.push((bytes.string()?.into(), bytes.string()?.into()));
-    }
-    Some(Naming { own_authority, maps, extension_by_type })
 }

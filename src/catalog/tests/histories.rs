@@ -195,7 +195,8 @@ fn relist(random: &mut Random, catalog: &Catalog, model: &mut Model) -> Committe
         random.shuffle(&mut listed);
         let (first, shared) = listed.split_at(listed.len() / 2);
         first.iter().for_each(|entry| baseline.add(entry).unwrap());
-        let mut share = baseline.share();
+        let naming = naming();
+        let mut share = catalog.share(&naming, *set);
         shared.iter().for_each(|entry| share.add(entry).unwrap());
         let shared = share.part().unwrap();
         baseline.join(shared).unwrap();

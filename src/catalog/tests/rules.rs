@@ -128,7 +128,8 @@ fn what_threads_add_counts_in_the_order_in_which_it_is_joined() {
     };
     let mut baseline = catalog.baseline(naming()).unwrap();
     baseline.add(&listed("a/x", 1)).unwrap();
-    let (mut second, mut third) = (baseline.share(), baseline.share());
+    let naming = naming();
+    let [mut second, mut third] = [0, 1].map(|_| catalog.share(&naming, SetId(0)));
     third.add(&listed("c/z", 9)).unwrap();
     third.add(&listed("b/y", 3)).unwrap();
     second.add(&listed("a/x", 2)).unwrap();

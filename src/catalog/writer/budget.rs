@@ -3,7 +3,6 @@
 use super::super::CatalogError;
 use super::super::error::io_error;
 use super::super::sort::SpillFolder;
-use super::super::store::Store;
 use crate::platform::free_space::Short;
 
 /// Bytes of changed pages that LMDB holds in memory before it writes them to the file: `MDB_IDL_UM_MAX` pages under the feature
@@ -19,22 +18,15 @@ pub(super) const RECORD_OVERHEAD: usize = 16;
 /// Counts the bytes that are written into a store.
 pub(super) struct WriteBudget {
     folder: SpillFolder,
-    /// Bytes since the last commit, at most `most`.
+    /// Bytes since the last commit, or more: a page may be written for several records at once.
     uncommitted: u64,
-    most: u64,
     unchecked: u64,
 }
 
 impl WriteBudget {
-    /// Of a store on the disk of `folder` that is filled from empty.
-    pub(super) fn of_empty(folder: &SpillFolder) -> WriteBudget {
-        WriteBudget { folder: folder.clone(), uncommitted: 0, most: u64::MAX, unchecked: 0 }
-    }
-
-    /// Of `store`: LMDB writes each page that is touched to another place, and no more pages than there are.
-    pub(super) fn of(store: &Store, folder: &SpillFolder) -> Result<WriteBudget, CatalogError> {
-        let most = store.env.real_disk_size()?.max(PAGE);
-        Ok(WriteBudget { most, ..WriteBudget::of_empty(folder) })
+    /// Of a store on the disk of `folder`.
+    pub(super) fn new(folder: &SpillFolder) -> WriteBudget {
+        WriteBudget { folder: folder.clone(), uncommitted: 0, unchecked: 0 }
     }
 
     /// Bytes that the transaction takes so far.
@@ -52,7 +44,7 @@ impl WriteBudget {
     /// # Errors
     /// Less than is to stay free would be left.
     pub(super) fn count(&mut self, bytes: u64) -> Result<(), CatalogError> {
-        self.uncommitted = self.most.min(self.uncommitted + bytes);
+        self.uncommitted += bytes;
         self.unchecked += bytes;
         let SpillFolder { path, room } = &self.folder;
         if self.unchecked < room.step() / 4 {

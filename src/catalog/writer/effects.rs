@@ -17,9 +17,8 @@ pub struct Effects {
     pub touched: u64,
     pub deleted: u64,
     folders_changed: u64,
+    /// Once one is too many no more.
     names: Vec<Invalidation>,
-    /// Whether `names` ceased to be complete.
-    is_too_much: bool,
     /// Those whose listing or attributes are others now.
     folders: InodeSet,
 }
@@ -40,14 +39,13 @@ impl Effects {
 
     /// A name stands for something else, or for nothing, or is new. `orphan`: the inode that it stood for.
     pub fn name(&mut self, parent: u64, name: &[u8], orphan: Option<u64>) {
-        if !self.is_too_much {
-            self.note(Invalidation::Name { parent: INodeNo(parent), name: name.into(), orphan: orphan.map(INodeNo) });
-        }
+        let orphan = orphan.map(INodeNo);
+        self.note(|| Invalidation::Name { parent: INodeNo(parent), name: name.into(), orphan });
     }
 
     /// A file of the same content has other attributes.
     pub fn attributes(&mut self, ino: u64) {
-        self.note(Invalidation::Attributes(INodeNo(ino)));
+        self.note(|| Invalidation::Attributes(INodeNo(ino)));
     }
 
     /// The listing or the attributes of a folder changed.
@@ -55,22 +53,17 @@ impl Effects {
         self.folders.insert(INodeNo(ino));
     }
 
-    fn note(&mut self, invalidation: Invalidation) {
-        if self.is_too_much {
-            return;
-        }
-        self.names.push(invalidation);
-        if self.names.len() > MOST_INVALIDATIONS {
-            self.is_too_much = true;
-            self.names = Vec::new();
+    fn note(&mut self, invalidation: impl FnOnce() -> Invalidation) {
+        if self.names.len() <= MOST_INVALIDATIONS {
+            self.names.push(invalidation());
         }
     }
 
     /// What the commit of `revision` reports.
     pub fn committed(self, revision: u64, left_out: BTreeMap<String, u64>) -> Committed {
         let Effects { created, updated, touched, deleted, names: mut invalidations, folders, .. } = self;
-        if self.is_too_much {
-            invalidations.push(Invalidation::Everything(folders));
+        if invalidations.len() > MOST_INVALIDATIONS {
+            invalidations = vec![Invalidation::Everything(folders)];
         } else if folders.len() > MOST_INVALIDATIONS {
             invalidations.push(Invalidation::Folders(folders));
         } else {

@@ -2,12 +2,13 @@
 
 use super::super::CatalogError;
 use super::super::sort::{SMALL_SORT, Sorted, Sorter, SpillFolder};
-use super::super::store::codec::{Decoder, damaged, number, push_time};
+use super::super::store::codec::{damaged, number, pack, unpack};
 use super::super::store::keys::ino_key;
 use crate::document::Timestamp;
+use serde::{Deserialize, Serialize};
 
 /// What happened to one folder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FolderChange {
     /// The newest time of what changed.
     pub newest: Timestamp,
@@ -47,9 +48,7 @@ impl ChangedFolders {
     /// Puts the last folder away for another.
     fn put(&mut self, next: Option<(u64, FolderChange)>) -> Result<(), CatalogError> {
         let Some((folder, change)) = std::mem::replace(&mut self.last, next) else { return Ok(()) };
-        let mut value = vec![u8::from(change.listing)];
-        push_time(&mut value, change.newest);
-        self.sorter.add(&ino_key(folder), &value)
+        self.sorter.add(&ino_key(folder), &pack(&change))
     }
 
     /// All of them, for [`next_folder`]. Empty again afterwards.
@@ -63,17 +62,12 @@ impl ChangedFolders {
 pub fn next_folder(changes: &mut Sorted) -> Result<Option<(u64, FolderChange)>, CatalogError> {
     let Some((key, value)) = changes.next()? else { return Ok(None) };
     let folder = number(key).ok_or_else(|| damaged("key", key))?;
-    let mut change = decode(value).ok_or_else(|| damaged("sense", key))?;
+    let mut change = unpack::<FolderChange>(value).ok_or_else(|| damaged("sense", key))?;
     while let Some((key, value)) = changes.peek()?.filter(|(key, _)| number(key) == Some(folder)) {
-        change = change.and(decode(value).ok_or_else(|| damaged("sense", key))?);
+        change = change.and(unpack::<FolderChange>(value).ok_or_else(|| damaged("sense", key))?);
         changes.next()?;
     }
     Ok(Some((folder, change)))
-}
-
-fn decode(value: &[u8]) -> Option<FolderChange> {
-    let mut bytes = Decoder(value);
-    Some(FolderChange { listing: bytes.byte()? != 0, newest: bytes.time()? })
 }
 
 #[cfg(test)]

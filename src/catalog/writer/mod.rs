@@ -13,11 +13,11 @@ use super::naming::disambiguated;
 use super::naming::resolve::{path_by_rule, split};
 use super::revision::Before;
 use super::sort::SpillFolder;
-use super::store::codec::{NUMBER_LIMIT, damaged, push_number};
+use super::store::codec::{NUMBER_LIMIT, damaged, pack, push_number};
 use super::store::keys::{displaced_key, entry_key, ino_key, name_key};
 use super::store::record::{Named, NodeRecord, ResourceRecord, RevisionRecord, push_orphan};
 use super::store::sets::SetTable;
-use super::store::{ROOT, TableId, meta, push_naming};
+use super::store::{ROOT, TableId, meta};
 use super::version::{self, Coming, Outcome};
 use super::walk::Folder;
 use super::{CatalogError, Kind, Naming, Totals};
@@ -329,11 +329,10 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
             Some(before) if self.effects.is_nothing() => RevisionRecord { at, ..before },
             _ => RevisionRecord { number: self.next.number + 1, committed, at, ..self.next },
         };
-        let naming = self.naming;
-        self.put_meta(meta::REVISION, |row| revision.encode(row))?;
-        self.put_meta(meta::POSITION, |row| row.extend_from_slice(with.state))?;
-        self.put_meta(meta::NAMING, |row| push_naming(row, naming))?;
-        self.put_meta(meta::SETS, |row| with.sets.encode(row))?;
+        self.put_meta(meta::REVISION, &pack(&revision))?;
+        self.put_meta(meta::POSITION, with.state)?;
+        self.put_meta(meta::NAMING, &pack(self.naming))?;
+        self.put_meta(meta::SETS, &pack(with.sets))?;
         if let Sink::Whole(rows) = self.sink {
             rows.commit()?;
         }
@@ -341,12 +340,10 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
     }
 
     /// Writes a row of `meta`, where it is another now.
-    fn put_meta(&mut self, key: &[u8], encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), CatalogError> {
-        let mut row = Vec::new();
-        encode(&mut row);
+    fn put_meta(&mut self, key: &[u8], row: &[u8]) -> Result<(), CatalogError> {
         match &self.sink {
-            Sink::InPlace(transaction) if transaction.row(TableId::Meta, key)? == Some(&row[..]) => Ok(()),
-            _ => self.row(TableId::Meta, key, Some(&row)),
+            Sink::InPlace(transaction) if transaction.row(TableId::Meta, key)? == Some(row) => Ok(()),
+            _ => self.row(TableId::Meta, key, Some(row)),
         }
     }
 }

@@ -37,10 +37,7 @@ pub struct Rows {
     worker: Option<Worker>,
 }
 
-struct Worker {
-    batches: SyncSender<Batch>,
-    thread: JoinHandle<Result<(), CatalogError>>,
-}
+type Worker = (SyncSender<Batch>, JoinHandle<Result<(), CatalogError>>);
 
 /// Rows one behind the other: table, key, record.
 #[derive(Default)]
@@ -61,7 +58,7 @@ impl Rows {
         let work = move || write_all(&store, &spill_folder, is_ascending, &waiting);
         let thread = thread::Builder::new().name("catalog-writer".into()).spawn(work);
         let thread = thread.map_err(io_error(Path::new("the thread that writes the catalog")))?;
-        let worker = Some(Worker { batches, thread });
+        let worker = Some((batches, thread));
         Ok(Rows { batch: Batch::default(), names: Vec::new(), names_of: 0, worker })
     }
 
@@ -105,18 +102,16 @@ impl Rows {
     }
 
     fn send(&mut self) -> Result<(), CatalogError> {
-        let ends = Vec::with_capacity(self.batch.ends.len());
-        let next = Batch { bytes: Vec::with_capacity(BATCH + 1024), ends, is_last: false };
-        let batch = std::mem::replace(&mut self.batch, next);
+        let batch = std::mem::take(&mut self.batch);
         match &self.worker {
-            Some(worker) if worker.batches.send(batch).is_ok() => Ok(()),
+            Some((batches, _)) if batches.send(batch).is_ok() => Ok(()),
             // It has failed, and says why.
             _ => self.end(),
         }
     }
 
     fn end(&mut self) -> Result<(), CatalogError> {
-        let Some(Worker { batches, thread }) = self.worker.take() else { return Ok(()) };
+        let Some((batches, thread)) = self.worker.take() else { return Ok(()) };
         drop(batches);
         thread.join().unwrap_or_else(|panic| resume_unwind(panic))
     }
@@ -156,7 +151,7 @@ fn write_all(
     is_ascending: bool,
     batches: &Receiver<Batch>,
 ) -> Result<(), CatalogError> {
-    let mut tables = Tables::begin(store, spill_folder)?;
+    let mut tables = Tables::new(store, spill_folder);
     let mut sorter = (!is_ascending).then(|| Sorter::new(spill_folder, LARGE_SORT));
     for batch in batches {
         batch.rows().try_for_each(|(key, record)| match &mut sorter {
@@ -182,18 +177,14 @@ struct Tables<'s> {
     store: &'s Store,
     txn: Option<RwTxn<'s>>,
     budget: WriteBudget,
-    tables: Vec<(Table, Vec<u8>)>,
+    tables: [(Table, Vec<u8>); 8],
     record: Vec<u8>,
 }
 
 impl<'s> Tables<'s> {
-    fn begin(store: &'s Store, spill_folder: &SpillFolder) -> Result<Tables<'s>, CatalogError> {
-        let txn = store.env.write_txn()?;
-        let mut tables = Vec::new();
-        for table in store.tables() {
-            tables.push((table, table.last(&txn)?.map(|(key, _)| key.to_vec()).unwrap_or_default()));
-        }
-        Ok(Tables { store, txn: Some(txn), budget: WriteBudget::of_empty(spill_folder), tables, record: Vec::new() })
+    fn new(store: &'s Store, spill_folder: &SpillFolder) -> Tables<'s> {
+        let tables = store.tables().map(|table| (table, Vec::new()));
+        Tables { store, txn: None, budget: WriteBudget::new(spill_folder), tables, record: Vec::new() }
     }
 
     /// Writes a row: table and key, and the record.
@@ -210,7 +201,8 @@ impl<'s> Tables<'s> {
         };
         let (table, last) = self.tables.get_mut(usize::from(*id)).ok_or_else(|| damaged("table", row))?;
         self.record.clear();
-        let flags = if key > &last[..] {
+        // Of `meta` alone there are rows already.
+        let flags = if key > &last[..] && *id != TableId::Meta as u8 {
             last.clear();
             last.extend_from_slice(key);
             self.record.extend_from_slice(record);

@@ -72,9 +72,9 @@ impl Names {
             return Ok(());
         }
         if let Some(naming) = snapshot.naming()? {
-            let path = naming.path(&uri, None).path;
+            let path = naming.path(&uri, None).0;
             located.hidden_by = hiding_path(&config.selection, &path);
-            located.would_be = Some(path.into());
+            located.would_be = Some(path);
         }
         if located.hidden_by.is_empty() {
             let by_property = by_property(&config.selection);
@@ -94,9 +94,9 @@ impl Names {
         located.may_be_hidden_by.clear();
         let Some(resource) = node.map(|node| snapshot.resource(node.ino)).transpose()?.flatten() else { return Ok(()) };
         if let Some(naming) = self.tree.catalog.snapshot()?.naming()? {
-            let path = naming.path(&uri, resource.media_type.as_deref()).path;
+            let path = naming.path(&uri, resource.media_type.as_deref()).0;
             located.hidden_by = hiding_path(&config.selection, &path);
-            located.would_be = Some(path.into());
+            located.would_be = Some(path);
         }
         let entry = Entry { media_type: resource.media_type, links: resource.links, ..Entry::new(uri) };
         let hiding = by_property(&config.selection).into_iter().filter(|property| !property.chooses(&entry, ""));

@@ -129,7 +129,7 @@ impl Changed {
 
 /// The path of `entry` in the tree, if paths count.
 pub fn path(selection: &Selection, naming: &Naming, entry: &Entry) -> Box<str> {
-    if selection.judges_paths() { naming.path(&entry.loc, entry.media_type.as_deref()).path } else { "".into() }
+    if selection.judges_paths() { naming.path(&entry.loc, entry.media_type.as_deref()).0.into() } else { "".into() }
 }
 
 #[cfg(test)]
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_format_brings_its_records_and_what_they_describe_by_either_link() {
+    fn a_format_selects_records_and_described_by_either_link() {
         assert_eq!(chosen(&conforms(DC), &[]), ["b1.pdf", "b2.txt", "b3.pdf", "dc"]);
         assert_eq!(chosen(&conforms(MODS), &[]), ["b1.pdf", "b4.pdf", "mods"]);
         assert!(chosen(&conforms("urn:other"), &[]).is_empty());

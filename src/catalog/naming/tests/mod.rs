@@ -10,9 +10,8 @@ struct CatalogPath {
 }
 
 impl Naming {
-    fn path(&self, uri: &Uri, media_type: Option<&str>) -> CatalogPath {
-        let mut path = "what was there before".to_owned();
-        let invertible = self.path_into(uri, media_type, &mut path);
+    fn found(&self, uri: &Uri, media_type: Option<&str>) -> CatalogPath {
+        let (path, invertible) = self.path(uri, media_type);
         CatalogPath { path: path.into_boxed_str(), invertible }
     }
 }
@@ -33,7 +32,7 @@ fn mapped(maps: &[(&str, &str)]) -> Naming {
 #[track_caller]
 fn names(naming: &Naming, raw: &str, expected: &str) {
     let uri = uri(raw);
-    let found = naming.path(&uri, None);
+    let found = naming.found(&uri, None);
     assert_eq!((&*found.path, found.invertible), (expected, true), "{raw}");
     assert_eq!(naming.uri(expected, raw.starts_with("https")), Some(uri), "{expected}");
 }
@@ -76,7 +75,7 @@ fn the_scheme_does_not_count() {
 #[test]
 fn over_long_hosts_are_cut_as_names_are() {
     let host = "a.".repeat(120) + &"b".repeat(20);
-    let path = own("h").path(&uri(&format!("http://{host}/x")), None);
+    let path = own("h").found(&uri(&format!("http://{host}/x")), None);
     assert!(!path.invertible && path.path.ends_with("/x"), "{path:?}");
     is_legal(&path.path);
 }
@@ -151,7 +150,7 @@ fn delimiters_show_escaped_or_not_and_only_plain_ones_are_led_back_to() {
     for reserved in "!$&'()*+,;=:@".chars() {
         let escape = format!("%{:02X}", u32::from(reserved));
         names(&naming, &format!("http://h/a{reserved}b"), &format!("a{reserved}b"));
-        let escaped = naming.path(&uri(&format!("http://h/a{escape}b")), None);
+        let escaped = naming.found(&uri(&format!("http://h/a{escape}b")), None);
         assert_eq!((&*escaped.path, escaped.invertible), (&*format!("a{reserved}b"), false));
     }
 }
@@ -231,15 +230,15 @@ fn long_names_are_cut_and_keep_their_extension() {
     names(&naming, &format!("http://h/a/{fits}"), &format!("a/{fits}"));
 
     let long = "n".repeat(252) + ".pdf";
-    let found = naming.path(&uri(&format!("http://h/{long}")), None);
+    let found = naming.found(&uri(&format!("http://h/{long}")), None);
     // The first half of the SHA-256 of the whole name, as sha256sum prints it.
     assert_eq!(&*found.path, "n".repeat(217) + "%~a7755e1f67a46fe763aa3df1877d45bc.pdf");
     assert!(!found.invertible);
     assert_eq!(naming.uri(&found.path, false), None);
 
-    let folder = naming.path(&uri(&format!("http://h/{long}/b")), None);
+    let folder = naming.found(&uri(&format!("http://h/{long}/b")), None);
     assert_eq!(&*folder.path, format!("{}/b", found.path));
-    let query = naming.path(&uri(&format!("http://h/a?{}", "q".repeat(300))), None);
+    let query = naming.found(&uri(&format!("http://h/a?{}", "q".repeat(300))), None);
     assert_eq!(query.path.len(), NAME_MAX);
 }
 
@@ -247,7 +246,7 @@ fn long_names_are_cut_and_keep_their_extension() {
 fn names_are_cut_between_characters() {
     let naming = own("h");
     for front in ["", "a", "aa"] {
-        let found = naming.path(&uri(&format!("http://h/{front}{}", "€".repeat(100))), None);
+        let found = naming.found(&uri(&format!("http://h/{front}{}", "€".repeat(100))), None);
         is_legal(&found.path);
         let (stem, _) = found.path.split_once("%~").unwrap();
         assert!(stem.trim_start_matches('a').chars().all(|shown| shown == '€'), "{stem}");
@@ -340,7 +339,7 @@ fn what_is_mapped_onto_the_root_comes_before_what_lies_there() {
     names(&naming, "http://h/long/way/", "%index");
     names(&naming, "http://o.example/a", "%host/o.example/a");
     for (raw, path) in [("http://h/home", "home"), ("http://h/long/way", "long/way")] {
-        assert_eq!(naming.path(&uri(raw), None), CatalogPath { path: path.into(), invertible: false });
+        assert_eq!(naming.found(&uri(raw), None), CatalogPath { path: path.into(), invertible: false });
         assert_eq!(naming.uri(path, false), Some(uri(&format!("http://h/long/way/{path}"))));
     }
 }
@@ -349,9 +348,9 @@ fn what_is_mapped_onto_the_root_comes_before_what_lies_there() {
 fn of_two_uris_mapped_to_one_path_one_is_led_back_to() {
     let naming = mapped(&[("http://one.example/", "x"), ("http://other.example/", "x")]);
     names(&naming, "http://other.example/a", "x/a");
-    assert_eq!(naming.path(&uri("http://one.example/a"), None), CatalogPath { path: "x/a".into(), invertible: false });
+    assert_eq!(naming.found(&uri("http://one.example/a"), None), CatalogPath { path: "x/a".into(), invertible: false });
     // The Source's own `x/a` meets them too.
-    assert!(!naming.path(&uri("http://h/x/a"), None).invertible);
+    assert!(!naming.found(&uri("http://h/x/a"), None).invertible);
 }
 
 #[test]
@@ -369,11 +368,11 @@ fn the_extension_of_the_published_type_is_appended_to_names_without_one() {
         ("http://h/dir/", Some("text/html"), "dir/%index.html", false),
     ] {
         let expected = CatalogPath { path: expected.into(), invertible };
-        assert_eq!(naming.path(&uri(raw), media_type), expected, "{raw}");
+        assert_eq!(naming.found(&uri(raw), media_type), expected, "{raw}");
     }
-    let long = naming.path(&uri(&format!("http://h/{}", "n".repeat(255))), Some("application/pdf"));
+    let long = naming.found(&uri(&format!("http://h/{}", "n".repeat(255))), Some("application/pdf"));
     assert!(long.path.len() == 255 && long.path.ends_with(".pdf"), "{long:?}");
-    assert_eq!(&*own("h").path(&uri("http://h/a"), Some("application/pdf")).path, "a");
+    assert_eq!(&*own("h").found(&uri("http://h/a"), Some("application/pdf")).path, "a");
 }
 
 #[test]

@@ -157,7 +157,7 @@ fn random_uris_are_named_uniquely_and_legally_and_led_back_to() {
             .unwrap();
         }
         distinct.insert(uri.clone());
-        let found = naming.path(&uri, Some("text/html"));
+        let found = naming.found(&uri, Some("text/html"));
         is_legal(&found.path);
         let back = naming.uri(&found.path, uri.scheme() == "https");
         if found.invertible {
@@ -185,7 +185,7 @@ fn every_short_uri_has_a_path_of_its_own() {
     for number in 0..TOKENS.len().pow(4) {
         let token = |place: u32| TOKENS[number / TOKENS.len().pow(place) % TOKENS.len()];
         let uri = uri(&format!("http://h/{}{}{}{}", token(3), token(2), token(1), token(0)));
-        let found = naming.path(&uri, None);
+        let found = naming.found(&uri, None);
         is_legal(&found.path);
         let plain = Uri::parse(&unescaped_delimiters(uri.as_str())).unwrap();
         assert_eq!(found.invertible, uri == plain, "{found:?} of {uri}");
@@ -206,7 +206,7 @@ fn settled_names_are_never_plain_names() {
             let long = "n".repeat(245 + random.below(20));
             uri = Uri::parse(&format!("{uri}{long}{}", random.of(&["", ".pdf", "%25file", "/"]))).unwrap();
         }
-        let path = naming.path(&uri, None).path;
+        let path = naming.found(&uri, None).path;
         let name = path.rsplit('/').next().unwrap();
         plain.extend(path.split('/').map(str::to_owned));
         for (made, of) in [
@@ -236,7 +236,7 @@ fn maps_lead_back_or_say_that_they_do_not() {
     let mut lost = 0;
     for _ in 0..50_000 {
         let uri = random.uri();
-        let found = naming.path(&uri, None);
+        let found = naming.found(&uri, None);
         is_legal(&found.path);
         let back = naming.uri(&found.path, uri.scheme() == "https");
         assert_eq!(back.as_ref() == Some(&uri), found.invertible, "{found:?} of {uri}");
@@ -259,7 +259,7 @@ fn whatever_path_is_asked_its_uri_has_it() {
         let path: String = (0..random.below(6)).map(|_| random.of(PIECES)).collect();
         if let Some(uri) = naming.uri(&path, false) {
             let plain = path.strip_suffix(FILE_SUFFIX).unwrap_or(&path);
-            assert_eq!(&*naming.path(&uri, None).path, plain, "{uri}");
+            assert_eq!(&*naming.found(&uri, None).path, plain, "{uri}");
             answered += 1;
         }
     }
