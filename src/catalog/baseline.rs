@@ -185,9 +185,7 @@ impl<'c> Baseline<'c> {
                     put_journal(&mut journal, &listing, false, tree)
                 };
                 let mut committed = apply(catalog, before, resources, rows, (listing.at, &state, diff.sets))?;
-                for (path, count) in left_out {
-                    *committed.left_out.entry(path).or_default() += count;
-                }
+                committed.left_out.extend(left_out);
                 return Ok(committed);
             }
             let kept = diff.departed.kept(&held, &listing.naming, &catalog.spill_folder)?;

@@ -178,9 +178,7 @@ impl Changes<'_> {
         let old = store.env.read_txn()?;
         let before = Before::read(store, &old)?;
         let Some(naming) = &before.naming else { return Err(CatalogError::NoRevision) };
-        let resolving = Resolving { before: &before, naming };
-
-        let resolved = resources.into_iter().map(|(uri, stated)| resolving.resolve(uri, stated));
+        let resolved = resources.into_iter().map(|(uri, stated)| Resolved::read(&before, naming, uri, stated));
         let mut resolved = resolved.collect::<Result<Vec<_>, _>>()?;
         let (held, state) = decide(&counted(&resolved, &before));
         let (mut sets, mut changes) = (before.sets.clone(), BTreeMap::new());
@@ -188,19 +186,13 @@ impl Changes<'_> {
             resource.hold(&held);
             resource.before.iter().for_each(|set| sets.entry(*set).files = sets.files(*set).saturating_sub(1));
             resource.sets.iter().for_each(|set| sets.entry(*set).files += 1);
-            changes.insert(resource.uri.clone(), resolving.change(resource)?);
+            changes.insert(resource.uri.clone(), resource.change(naming)?);
         }
         sets.0.retain(|set, record| record.files > 0 || before.sets.0.contains_key(set));
         let rows =
             &mut |tree: &mut TreeWriter<'_, '_>| resolved.iter().try_for_each(|resource| resource.put_rows(tree));
         apply(catalog, &before, changes, rows, (at, &state, sets))
     }
-}
-
-/// Reads what statements mean together with the revision before.
-struct Resolving<'o> {
-    before: &'o Before<'o>,
-    naming: &'o Naming,
 }
 
 /// What becomes of one resource.
@@ -221,10 +213,11 @@ struct Resolved<'o> {
     news: Option<usize>,
 }
 
-impl<'o> Resolving<'o> {
-    fn resolve(&self, uri: Uri, stated: Stated) -> Result<Resolved<'o>, CatalogError> {
-        let Before { store, old, .. } = *self.before;
-        let known = locate(store, old, self.naming, &uri)?.and_then(|located| located.node.resource);
+impl<'o> Resolved<'o> {
+    /// Reads what statements mean together with the revision before.
+    fn read(revision: &Before<'o>, naming: &Naming, uri: Uri, stated: Stated) -> Result<Resolved<'o>, CatalogError> {
+        let Before { store, old, .. } = *revision;
+        let known = locate(store, old, naming, &uri)?.and_then(|located| located.node.resource);
         let before: BTreeSet<SetId> = known.iter().flat_map(|known| known.sets.iter()).collect();
         let (mut sets, mut departing, mut released, mut news) = (before.clone(), BTreeMap::new(), Vec::new(), None);
         for (index, change) in stated.changes.iter().enumerate() {
@@ -243,7 +236,10 @@ impl<'o> Resolving<'o> {
         }
         if let Some(latest) = news.and_then(|index| stated.changes.get(index)) {
             for set in before.iter().filter(|set| !stated.is_in(**set)) {
-                if self.stated_at(*set, &uri)?.is_some_and(|time| time > latest.time) {
+                // When this set stated last what it states of the resource.
+                let row = store.decoded(old, store.journal, &statement_key(*set, &uri), Row::decode)?;
+                let time = row.map_or(revision.sets.at(*set), |row| Some(row.time));
+                if time.is_some_and(|time| time > latest.time) {
                     news = None;
                 }
             }
@@ -251,18 +247,11 @@ impl<'o> Resolving<'o> {
         Ok(Resolved { uri, stated, known, before, sets, departing, released, news })
     }
 
-    /// When `set` stated last what it states of a resource that it has.
-    fn stated_at(&self, set: SetId, uri: &Uri) -> Result<Option<Timestamp>, CatalogError> {
-        let Before { store, old, sets, .. } = self.before;
-        let row = store.decoded(old, store.journal, &statement_key(set, uri), Row::decode)?;
-        Ok(row.map_or(sets.at(set), |row| Some(row.time)))
-    }
-
     /// What the writer makes of it.
-    fn change(&self, resolved: &Resolved<'_>) -> Result<UriChange, CatalogError> {
-        let Resolved { uri, stated, known, sets, news, .. } = resolved;
+    fn change(&self, naming: &Naming) -> Result<UriChange, CatalogError> {
+        let Resolved { uri, stated, known, sets, news, .. } = self;
         let sense = || damaged("resource", uri.as_str().as_bytes());
-        let path = |record: &ResourceRecord<'_>| path_by_rule(self.naming, uri, record.media_type).0;
+        let path = |record: &ResourceRecord<'_>| path_by_rule(naming, uri, record.media_type).0;
         let gone = UriChange { path_before: known.as_ref().map(path), ..UriChange::default() };
         let row = news.and_then(|index| stated.changes.get(index)).map(|change| &change.row[..]);
         let row = row.map(|row| Row::decode(row).ok_or_else(sense)).transpose()?;
@@ -281,9 +270,7 @@ impl<'o> Resolving<'o> {
         let time = row.and_then(|row| row.shown);
         Ok(UriChange { path: path(&record), resource, time, is_news: row.is_some(), ..gone })
     }
-}
 
-impl Resolved<'_> {
     /// Holds back what of its deletions is `held`.
     fn hold(&mut self, held: &Held) {
         self.departing.retain(|set, _| held.holds(*set));

@@ -148,13 +148,13 @@ impl Catalog {
     /// Why a commit failed, in words that help. LMDB reports EIO where the disk took only a part of a write: so it is where next to nothing is
     /// free but the reserve.
     pub(super) fn failure(&self, error: CatalogError) -> CatalogError {
+        let SpillFolder { path, room } = &self.spill_folder;
         match &error {
             CatalogError::Store(heed::Error::Io(cause)) if cause.raw_os_error() == Some(libc::EIO) => {
-                let SpillFolder { path, room } = &self.spill_folder;
                 room.look(path, room.step()).map_or_else(|short| io_error(path)(short.into()), |()| error)
             }
             CatalogError::Store(heed::Error::Mdb(MdbError::MapFull)) => {
-                io_error(&self.spill_folder.path)(crate::platform::lmdb::no_address_space())
+                io_error(path)(crate::platform::lmdb::no_address_space())
             }
             _ => error,
         }

@@ -185,15 +185,10 @@ impl<'o> Children<'o> {
         }
         let mut taken = std::mem::take(&mut self.taken);
         taken.sort_unstable();
-        let is_gone = |child: &Named<'_>| taken.binary_search(&child.entry).is_err();
-        if let Some(read) = self.read.take() {
-            read.into_iter().filter(is_gone).try_for_each(|child| visitor.removed(child))?;
-        } else {
-            for child in self.store.children(self.old, self.folder.ino, 0)? {
-                let child = child?;
-                if is_gone(&child) {
-                    visitor.removed(child)?;
-                }
+        for child in self.store.children(self.old, self.folder.ino, 0)? {
+            let child = child?;
+            if taken.binary_search(&child.entry).is_err() {
+                visitor.removed(child)?;
             }
         }
         Ok(())

@@ -75,8 +75,8 @@ impl Naming {
         let mut path = String::new();
         let (map, by_rule) = self.name(uri, media_type, &mut path);
         // Where another map leads to the same path, what that one stands for may be found first.
-        let is_first = by_rule && map::first_covering(&self.maps, &path) == map;
-        let invertible = is_first || (by_rule && self.leads_back(&path, uri));
+        let leads_back = || self.uri(&path, uri.scheme() == "https").as_ref() == Some(uri);
+        let invertible = by_rule && (map::first_covering(&self.maps, &path) == map || leads_back());
         (path, invertible)
     }
 
@@ -129,11 +129,6 @@ impl Naming {
         let whole = limit::fit(path, start);
         path.push('/');
         (None, segment::push_path(below, extension, path) && whole)
-    }
-
-    /// Whether `path`, tried against all rules in their order, gives `uri`.
-    fn leads_back(&self, path: &str, uri: &Uri) -> bool {
-        self.uri(path, uri.scheme() == "https").as_ref() == Some(uri)
     }
 
     /// The URI of `path` without its scheme, as if there were no maps.

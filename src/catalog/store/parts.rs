@@ -64,11 +64,9 @@ pub fn member(bytes: &[u8], own: &str) -> Option<PackageMember> {
 }
 
 mod link_flag {
-    pub const PRIORITY: u8 = 1;
     pub const TYPE: u8 = 2;
     pub const ENCODING: u8 = 4;
     pub const LENGTH: u8 = 8;
-    pub const DIGESTS: u8 = 16;
     pub const MODIFIED: u8 = 32;
     pub const PATH: u8 = 64;
 }
@@ -77,22 +75,16 @@ pub fn push_link(out: &mut Vec<u8>, link: &Link, own: &str) {
     push_word(out, &link.rel);
     push_uri(out, link.href.as_str(), own);
     out.push(
-        when(link.pri != LOWEST_PRIORITY, link_flag::PRIORITY)
-            | when(link.media_type.is_some(), link_flag::TYPE)
+        when(link.media_type.is_some(), link_flag::TYPE)
             | when(link.encoding.is_some(), link_flag::ENCODING)
             | when(link.length.is_some(), link_flag::LENGTH)
-            | when(!link.hashes.is_empty(), link_flag::DIGESTS)
             | when(link.modified.is_some(), link_flag::MODIFIED)
             | when(link.path.is_some(), link_flag::PATH),
     );
-    if link.pri != LOWEST_PRIORITY {
-        push_varint(out, u64::from(link.pri));
-    }
+    push_varint(out, u64::from(LOWEST_PRIORITY.wrapping_sub(link.pri)));
     link.media_type.iter().chain(&link.encoding).for_each(|text| push_word(out, text));
     link.length.iter().for_each(|length| push_varint(out, *length));
-    if !link.hashes.is_empty() {
-        push_digests(out, &link.hashes);
-    }
+    push_digests(out, &link.hashes);
     link.modified.iter().for_each(|modified| push_time(out, *modified));
     link.path.iter().for_each(|path| push_string(out, path));
 }
@@ -104,11 +96,11 @@ pub fn link(bytes: &mut Decoder<'_>, own: &str) -> Option<Link> {
     Some(Link {
         rel,
         href,
-        pri: if has(link_flag::PRIORITY) { u32::try_from(bytes.varint()?).ok()? } else { LOWEST_PRIORITY },
+        pri: LOWEST_PRIORITY.wrapping_sub(u32::try_from(bytes.varint()?).ok()?),
         media_type: if has(link_flag::TYPE) { Some(word(bytes)?.into()) } else { None },
         encoding: if has(link_flag::ENCODING) { Some(word(bytes)?.into()) } else { None },
         length: if has(link_flag::LENGTH) { Some(bytes.varint()?) } else { None },
-        hashes: if has(link_flag::DIGESTS) { digests(bytes)? } else { Vec::new() },
+        hashes: digests(bytes)?,
         modified: if has(link_flag::MODIFIED) { Some(bytes.time()?) } else { None },
         path: if has(link_flag::PATH) { Some(bytes.string()?.into()) } else { None },
     })

@@ -220,8 +220,7 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
 
     /// Enters an inode among the orphans: it loses its name, but may be open.
     fn orphan(&mut self, old: &Named<'_>, uri: Option<&Uri>) -> Result<(), CatalogError> {
-        let (key, with_uri) = (ino_key(old.node.ino), Vec::new());
-        let (mut with_uri, ctime) = (with_uri, self.now);
+        let (key, mut with_uri) = (ino_key(old.node.ino), Vec::new());
         match old.node.resource {
             Some(resource) if resource.uri.is_none() => {
                 let computed = if uri.is_none() { Some(self.before.uri(&old.node)?) } else { None };
@@ -230,7 +229,7 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
             Some(resource) => with_uri.extend_from_slice(resource.bytes),
             None => drop(self.lost.insert(INodeNo(old.node.ino))),
         }
-        let node = NodeRecord { ctime, resource: ResourceRecord::decode(&with_uri), ..old.node };
+        let node = NodeRecord { ctime: self.now, resource: ResourceRecord::decode(&with_uri), ..old.node };
         self.put_row(TableId::Orphans, &key, |row| push_orphan(row, old.parent, &node))?;
         self.remove_row(TableId::Inodes, &key)?;
         match displaced(&old.node, self.naming) {
