@@ -23,7 +23,7 @@ fn secret(folder: &Path, name: &str, text: &str) -> String {
 }
 
 #[test]
-fn a_source_that_the_proxy_alone_can_reach_is_mounted_through_it() {
+fn a_source_behind_a_proxy_is_mounted_through_it() {
     let (source, proxy) = (Source::start(), Proxy::start());
     source.put("a", Resource::new("bytes"));
     let behind = source.url().replace("127.0.0.1", BEHIND);
@@ -50,7 +50,7 @@ fn tls_goes_through_the_proxy_unread() {
 }
 
 #[test]
-fn credentials_go_along_when_the_source_moves_and_not_to_strangers_that_it_points_to() {
+fn credentials_follow_a_moved_source_and_no_strangers() {
     let scratch = tempfile::tempdir().unwrap();
     let token = secret(scratch.path(), "token", "s3cr3t");
     for (host, is_trusted) in [("127.0.0.1", true), ("localhost", false)] {

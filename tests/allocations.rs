@@ -115,7 +115,7 @@ fn observe(observed: &LearntMetadata, catalog: &Catalog, folder: &str) -> INodeN
 }
 
 #[test]
-fn no_entry_of_which_much_is_known_takes_memory_when_it_is_listed_with_its_attributes() {
+fn listing_an_entry_with_many_attributes_takes_no_memory() {
     let place = tempfile::tempdir().unwrap();
     let path = |name: &str| place.path().join(name);
     let catalog = Arc::new(two_folders(&path("catalog")));

@@ -172,7 +172,7 @@ fn a_mount_of_an_earlier_time_shows_the_tree_of_then() {
 
 /// The moment itself is included, and a document in the archive may bear its time in its own header alone.
 #[test]
-fn a_mount_of_the_moment_of_a_change_shows_it_and_mounts_of_two_times_do_not_mix() {
+fn mounts_of_two_times_do_not_mix() {
     let source = source_with_a_past();
     let before = Mounted::new(&source.url(), &format!("{FAST},at=2024-03-31"));
     let at_the_change = format!("{FAST},at=2024-05-02T00:00:00Z");
@@ -193,7 +193,7 @@ fn a_mount_of_the_moment_of_a_change_shows_it_and_mounts_of_two_times_do_not_mix
 
 /// Promise: a tree is shown whole or not at all. The list alone is of another time than was asked for.
 #[test]
-fn a_mount_of_an_earlier_time_fails_where_a_change_document_cannot_be_had() {
+fn a_mount_of_an_earlier_time_needs_its_change_documents() {
     // Without the current list the archive cannot be gone on from; April is one of several documents in the archive.
     for (path, fault) in [
         ("changelist.xml", Fault::Status(403, String::new())),
@@ -216,7 +216,7 @@ fn a_mount_of_an_earlier_time_fails_where_a_change_document_cannot_be_had() {
 
 /// As long as more may be told of the time, it is looked again; what cannot be had then takes nothing back.
 #[test]
-fn a_tree_of_an_earlier_time_stays_where_a_change_document_cannot_be_had_later() {
+fn a_tree_of_an_earlier_time_outlives_its_change_documents() {
     let source = source_with_a_past();
     let options = format!("{FAST},at=2999-01-01");
     let mounted = Mounted::new(&source.url(), &options);
@@ -246,7 +246,7 @@ fn a_tree_of_an_earlier_time_stays_where_a_change_document_cannot_be_had_later()
 }
 
 #[test]
-fn where_the_change_list_is_gone_its_archive_tells_of_the_earlier_time() {
+fn the_archive_of_a_lost_change_list_shows_the_earlier_time() {
     let source = source_with_a_past();
     source.fault("changelist.xml", Fault::Status(410, String::new()), u64::MAX);
 
@@ -258,7 +258,7 @@ fn where_the_change_list_is_gone_its_archive_tells_of_the_earlier_time() {
 
 /// What is gone will never tell anything: the tree is shown as far as it is told, and says how far that is.
 #[test]
-fn a_tree_of_an_earlier_time_whose_changes_are_gone_for_good_tells_how_far_it_goes() {
+fn a_tree_of_an_earlier_time_shows_how_far_it_goes() {
     for (status, paths) in [
         (404, &["changelist.xml", "changes.xml"][..]),
         (410, &["changes.xml", "changelist.xml"]),
@@ -284,7 +284,7 @@ fn a_tree_of_an_earlier_time_whose_changes_are_gone_for_good_tells_how_far_it_go
 }
 
 #[test]
-fn a_time_before_all_lists_is_refused_with_the_earliest_there_is() {
+fn a_time_before_all_lists_is_refused_with_the_earliest() {
     let source = source_with_a_past();
 
     let refused = Mounted::prepared(&source.url(), &format!("{FAST},at=2023-01-01")).try_start().unwrap_err();
@@ -376,7 +376,7 @@ fn a_change_list_archive_alone_is_followed() {
 
 /// The Capability List names the list that grows: what the one before told at its end stands in the index of both.
 #[test]
-fn what_a_list_told_before_it_was_closed_is_found_by_the_index_of_the_next() {
+fn changes_of_a_closed_list_are_found_by_the_next_index() {
     let source = Source::start();
     source.put("a", Resource::new("first"));
     let offer = |current: &str| {

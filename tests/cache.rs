@@ -142,7 +142,7 @@ fn a_failed_file_is_named_and_downloaded_the_next_time() {
 
 /// Promise: a prefetch ends at the quota and never drops what it brought itself.
 #[test]
-fn a_prefetch_stops_where_the_cache_is_full_and_keeps_what_it_brought() {
+fn a_prefetch_stops_at_a_full_cache_and_keeps_its_files() {
     let source = Source::start();
     put(&source, "old", 20);
     put(&source, "new", 120);
@@ -269,7 +269,7 @@ fn a_source_that_is_down_ends_a_prefetch() {
 }
 
 #[test]
-fn what_is_evicted_is_fetched_again_and_what_is_open_in_an_earlier_version_stays() {
+fn evicted_files_are_fetched_again_and_open_versions_stay() {
     let source = Source::start();
     put(&source, "a", 5);
     let mounted = Mounted::new(&source.url(), "poll=1h");
@@ -397,7 +397,7 @@ fn readers_of_a_damaged_object_get_its_bytes_again() {
 
 /// A folder in the place of an object is moved, not removed; the log names it, and the file is downloaded again.
 #[test]
-fn a_folder_where_an_object_lay_goes_aside_and_the_file_is_fetched_again() {
+fn a_folder_in_place_of_an_object_is_moved_away() {
     let source = Source::start();
     put(&source, "a", 4);
     let mounted = Mounted::new(&source.url(), "poll=1h");

@@ -21,7 +21,7 @@ fn refusal(folder: &Path, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn a_name_is_mounted_as_its_file_says_and_the_command_line_counts_before_it() {
+fn a_name_is_mounted_by_its_file_below_the_command_line() {
     let (source, folder) = (Source::start(), tempfile::tempdir().unwrap());
     source.put("a.pdf", Resource::new("bytes"));
     source.put("b.txt", Resource::new("text"));

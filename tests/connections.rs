@@ -101,7 +101,7 @@ fn answered(log: &[String], status: u16) -> Vec<String> {
 
 /// One connection brings a window in a round trip, several bring several.
 #[test]
-fn over_http_2_the_ranges_of_a_large_file_take_connections_of_their_own_as_many_as_places_at_most() {
+fn ranges_over_http_2_take_bounded_connections_of_their_own() {
     const PLACES: usize = 6;
     let nginx = Nginx::serving_tls_at("127.0.0.1", make_large);
     let far = Far::to(nginx.port(), Duration::from_millis(20));
@@ -124,7 +124,7 @@ fn over_http_2_the_ranges_of_a_large_file_take_connections_of_their_own_as_many_
 
 /// Promise: nobody sees an error.
 #[test]
-fn a_server_that_refuses_ranges_over_http_1_1_is_asked_for_them_over_http_2() {
+fn ranges_refused_over_http_1_1_are_requested_over_http_2() {
     let nginx = Nginx::serving_http2_alone_at("127.0.0.1", make_large);
     let far = Far::to(nginx.port(), Duration::from_millis(20));
     let mounted = mounted_afar(&nginx, &far, "connections=16");

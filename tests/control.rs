@@ -6,9 +6,12 @@ use common::eventually;
 use common::mounted::{Mounted, PROGRAM};
 use common::source::{Fault, Resource, Source};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
 
 fn run(arguments: &[&str], directory: &Path) -> Output {
     Command::new(PROGRAM).args(arguments).arg(directory).output().unwrap()
@@ -88,6 +91,58 @@ fn a_refresh_that_fails_says_why_and_exits_with_1() {
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("resourcelist.xml") && stderr(&output).contains("404"), "{}", stderr(&output));
     assert_eq!(fs::read(mounted.join("a")).unwrap(), b"bytes");
+}
+
+/// What `command` has printed on standard error after at most `patience`; it runs on.
+fn printed_within(patience: Duration, what: &str, command: &mut Command) -> (Child, Receiver<String>) {
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let (sender, lines) = mpsc::channel();
+    let output = BufReader::new(child.stderr.take().unwrap());
+    std::thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+    let first = lines.recv_timeout(patience).unwrap_or_default();
+    assert!(first.contains(what), "{what:?} is not in {first:?}");
+    (child, lines)
+}
+
+/// A person who waits for a refresh learns within 5 s why it takes long.
+#[test]
+fn a_refresh_that_waits_for_its_source_says_why() {
+    for (fault, what) in [
+        (Fault::Status(500, String::new()), "answered 500"),
+        (Fault::Status(503, String::new()), "answered 503"),
+    ] {
+        let source = Source::start();
+        source.put("a", Resource::new("bytes"));
+        let mounted = Mounted::new(&source.list_url(), "poll=1h");
+        source.fault("resourcelist.xml", fault, u64::MAX);
+
+        let mut refresh = Command::new(PROGRAM);
+        let (mut child, lines) = printed_within(Duration::from_secs(5), what, refresh.arg("refresh").arg(mounted.path()));
+        let screen = stdout(&run(&["status"], &mounted.path()));
+        source.mend();
+
+        assert!(screen.contains("trying again") && screen.contains("resourcelist.xml"), "{screen}");
+        assert!(child.wait().unwrap().success());
+        assert_eq!(lines.try_iter().collect::<Vec<_>>(), Vec::<String>::new(), "one message for one reason");
+    }
+}
+
+/// Messages of the library have times too: they are shown as all others are, in the zone of the person or in UTC.
+#[test]
+fn times_in_messages_are_local_or_utc() {
+    let source = Source::start();
+    source.put("a", Resource::new("bytes"));
+    let mounted = Mounted::prepared(&source.list_url(), "at=2020-05-01T10:00:00.25Z");
+
+    for (option, zone, expected) in [
+        ("--verbose", "Asia/Tokyo", "has no list as old as 2020-05-01 19:00:00:"),
+        ("--utc", "Asia/Tokyo", "has no list as old as 2020-05-01 10:00:00 UTC:"),
+    ] {
+        let refused = mounted.command("-f").arg(option).env("TZ", zone).output().unwrap();
+
+        assert_eq!(refused.status.code(), Some(4), "{}", stderr(&refused));
+        assert!(stderr(&refused).contains(expected), "{expected:?} in {}", stderr(&refused));
+    }
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn rss_anon(pid: u32) -> u64 {
 
 /// Promises: never a wrong byte, and never a stuck process.
 #[test]
-fn a_thousand_readers_at_once_get_their_bytes_and_take_bounded_threads_descriptors_and_memory() {
+fn a_thousand_readers_at_once_take_bounded_resources() {
     let source = Source::start();
     let bytes = |seed: u64| Random::new(seed).bytes(3000);
     for number in 0..READERS {
@@ -308,7 +308,7 @@ fn files_below(folder: &Path) -> usize {
 
 /// Promise: the cache keeps to its quota.
 #[test]
-fn thousands_of_objects_are_evicted_by_last_use_after_a_restart_and_lie_in_many_folders() {
+fn thousands_of_objects_are_evicted_by_last_use() {
     let folder = tempfile::tempdir().unwrap();
     let disk = Store::open(folder.path(), Some(1 << 40), 0).unwrap();
     (0..OBJECTS).for_each(|number| put(&disk, number));

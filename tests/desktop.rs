@@ -45,7 +45,7 @@ fn told(command: &mut Command) -> String {
 }
 
 #[test]
-fn a_file_manager_shows_a_folder_and_fetches_nothing_before_it_copies() {
+fn a_file_manager_fetches_nothing_before_it_copies() {
     let source = letters(".txt");
     let mounted = Mounted::new(&source.list_url(), "poll=1h");
     let folder = mounted.join("letters");
@@ -58,7 +58,7 @@ fn a_file_manager_shows_a_folder_and_fetches_nothing_before_it_copies() {
 }
 
 #[test]
-fn names_that_got_their_extension_by_type_are_not_fetched_to_find_out_what_they_are() {
+fn names_with_extensions_by_type_are_not_fetched() {
     let source = letters("");
     let mounted = Mounted::new(&source.list_url(), "poll=1h,extension=type");
     let folder = mounted.join("letters");
@@ -88,7 +88,7 @@ fn a_file_manager_in_a_folder_of_a_silent_source_does_not_hang() {
 }
 
 #[test]
-fn what_the_library_of_file_managers_asks_is_answered_and_only_a_copy_fetches() {
+fn only_a_copy_of_the_file_managers_library_fetches() {
     let source = letters(".txt");
     let mounted = Mounted::new(&source.list_url(), "poll=1h");
     let folder = mounted.join("letters");

@@ -54,7 +54,7 @@ fn list_without_end(blocks: usize) -> String {
 }
 
 #[test]
-fn a_list_without_end_leaves_half_of_the_disk_free_and_nothing_behind() {
+fn a_list_without_end_leaves_half_of_the_disk_free() {
     let disk = SmallDisk::of(64 << 20);
     let url = list_without_end(usize::MAX);
     let explore = |url: &str| {
@@ -156,7 +156,7 @@ fn served(document: Arc<Mutex<Vec<u8>>>) -> String {
 
 /// Promise: never a surprise on the disk. A catalog leaves the reserve too, the first and each one after it.
 #[test]
-fn a_catalog_without_room_beside_the_reserve_says_so_and_leaves_nothing() {
+fn a_catalog_without_room_names_it_and_leaves_nothing() {
     let (reserve, disk) = (20 << 20, SmallDisk::of(48 << 20));
     let few = compressed_list(100);
     let list = Arc::new(Mutex::new(compressed_list(120_000)));
@@ -371,7 +371,7 @@ fn two_mounts_share_a_cache_folder_that_is_too_small_for_either() {
 
 /// Promise: never stale longer than told. What the cache holds can be fetched again: it gives way to the tree.
 #[test]
-fn a_refresh_that_finds_no_room_beside_the_reserve_has_the_cache_make_some() {
+fn a_refresh_without_room_evicts_from_the_cache() {
     let (reserve, disk) = (20 << 20, SmallDisk::of(80 << 20));
     let source = Source::start();
     for number in 0..70 {

@@ -271,7 +271,7 @@ fn a_mirror_that_fails_is_followed_by_the_next() {
 
 /// Promise: never a wrong byte.
 #[test]
-fn what_was_read_without_looking_at_hashes_is_not_taken_for_verified_later() {
+fn bytes_read_without_hashes_never_count_as_verified() {
     let source = Source::start();
     let wrong = Resource { bytes: Arc::new(b"tampered".to_vec()), etag: None, ..Resource::new("original") };
     source.put("a", wrong);
@@ -360,7 +360,7 @@ fn an_index_with_one_list_missing_is_not_half_a_tree() {
 
 /// Promise: never stale longer than told, and never an accidental emptiness.
 #[test]
-fn a_set_that_was_always_missing_stops_no_change_and_one_that_goes_missing_takes_nothing_away() {
+fn a_missing_set_stops_no_change_and_takes_nothing_away() {
     let source = Source::start();
     let base = source.url();
     source.put("a", Resource::new("a"));

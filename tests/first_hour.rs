@@ -176,7 +176,7 @@ fn every_command_succeeds_and_prints_what_is_shown() {
 }
 
 #[test]
-fn a_session_is_held_to_its_words_and_to_the_kind_of_what_varies() {
+fn a_session_is_held_to_its_words_and_the_kind_of_the_rest() {
     let shown = ["Mounted  2024-01-01T00:00:00Z (3 s ago) by process 7", "…", "files … of 12"];
 
     let printed = "Mounted 2026-11-21T19:57:14.9Z (a second or less ago) by process 4711\n\nmore\nfiles a b c of 12\n";

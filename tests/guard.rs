@@ -56,7 +56,7 @@ fn too_many_deletions_are_held_back_until_somebody_accepts_them() {
 
 /// What the Source takes back before anybody has accepted it never happened.
 #[test]
-fn a_deletion_that_is_held_back_ends_when_the_resource_is_there_again() {
+fn a_held_deletion_ends_when_the_resource_is_back() {
     let mut source = source();
     let mounted = Mounted::new(&source.source().url(), "poll=1h");
 

@@ -31,7 +31,7 @@ fn numbered(base: &[u8], number: usize, bytes: usize) -> Vec<u8> {
 
 /// Promises: never a wrong byte, and a bound on every use of memory.
 #[test]
-fn thirty_two_large_files_read_at_once_are_right_and_take_bounded_memory() {
+fn large_files_read_at_once_take_bounded_memory() {
     // What all of them together may take, however many are read: 72 MiB of ranges under way, 32 MiB of what came last, 16 MiB of idle
     // buffers. And each of them: 2 MiB between network and disk, 4 MiB of reads that the kernel has sent at once.
     const MOST: u64 = ((72 + 32 + 16) + 32 * (2 + 4) + 24) * MIB as u64;
@@ -72,7 +72,7 @@ fn thirty_two_large_files_read_at_once_are_right_and_take_bounded_memory() {
 
 /// What is written down of a fetch under way is what a kill leaves: after each 64 MiB.
 #[test]
-fn a_kill_amid_a_striped_fetch_costs_what_came_since_it_was_last_written_down() {
+fn a_kill_amid_a_ranged_fetch_costs_the_unsaved_part() {
     const OCTETS: usize = 160 * MIB;
     const READ: usize = 96 * MIB;
     let bytes = Random::new(2).bytes(OCTETS);

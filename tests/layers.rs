@@ -32,6 +32,26 @@ fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
+/// A longer name cannot be read in a list of results.
+#[test]
+fn a_test_has_a_name_of_at_most_60_characters() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    rust_files(&root.join("src"), &mut files);
+    rust_files(&root.join("tests"), &mut files);
+
+    let mut long = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        for attribute in ["#[test]", "#[tokio::test"] {
+            let names = text.split(attribute).skip(1).filter_map(|after| after.split("fn ").nth(1)?.split('(').next());
+            long.extend(names.filter(|name| name.len() > 60).map(|name| format!("{}: {name}", file.display())));
+        }
+    }
+
+    assert!(long.is_empty(), "{}", long.join("\n"));
+}
+
 /// The top-level modules that a line names: `crate::NAME` (`resyncfs::NAME` in main.rs).
 fn named(line: &str) -> Vec<String> {
     let code = line.split("//").next().unwrap_or_default();

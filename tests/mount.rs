@@ -362,7 +362,7 @@ fn statfs_tells_the_sum_of_sizes_and_no_free_space() {
 
 /// Promise: an entry that does not tell of its changes is asked about, and other bytes are another version.
 #[test]
-fn a_change_that_no_list_tells_is_seen_after_the_interval_and_an_open_file_keeps_its_bytes() {
+fn an_unlisted_change_is_seen_after_the_interval() {
     let source = Source::start();
     source.put("a", Resource::bare("one"));
     let mounted = Mounted::new(&source.url(), "revalidate=1s");
@@ -385,7 +385,7 @@ fn a_change_that_no_list_tells_is_seen_after_the_interval_and_an_open_file_keeps
 }
 
 #[test]
-fn a_change_that_the_list_does_not_know_of_is_an_error_or_shown_as_a_version_of_its_own() {
+fn an_unannounced_change_is_an_error_or_its_own_version() {
     for show in [false, true] {
         let source = Source::start();
         let (base, published) = (source.url(), Resource::new("as published").md);
@@ -413,7 +413,7 @@ fn a_change_that_the_list_does_not_know_of_is_an_error_or_shown_as_a_version_of_
 
 /// Who sees the mount may signal at once.
 #[test]
-fn a_refresh_asked_for_the_moment_the_mount_is_seen_ends_nothing() {
+fn a_refresh_at_the_moment_of_the_mount_ends_nothing() {
     let source = Source::start();
     source.put("a", Resource::new("bytes"));
     let mounted = Mounted::new(&source.url(), "");

@@ -99,7 +99,7 @@ fn stderr(output: &Output) -> String {
 }
 
 #[test]
-fn mount_8_mounts_by_either_type_and_every_way_to_unmount_ends_the_process() {
+fn mount_8_mounts_by_either_type_and_any_unmount_ends_it() {
     let source = Source::start();
     source.put("a", Resource::new("bytes"));
     let namespace = Namespace::new();
@@ -137,7 +137,7 @@ fn mount_8_mounts_by_either_type_and_every_way_to_unmount_ends_the_process() {
 }
 
 #[test]
-fn rw_that_mount_8_says_by_itself_is_no_error_and_the_mount_is_read_only() {
+fn rw_of_mount_8_is_no_error_and_the_mount_is_read_only() {
     let source = Source::start();
     source.put("a", Resource::new("bytes"));
     let namespace = Namespace::new();

@@ -59,7 +59,7 @@ fn a_mount_unit_shows_the_tree_and_leaves_nothing_when_stopped() {
 }
 
 #[test]
-fn a_mount_unit_in_use_is_detached_when_stopped_and_served_until_its_last_user_leaves() {
+fn a_stopped_mount_unit_serves_its_last_users() {
     let source = source();
     let machine = machine(&source, "");
     machine.ok(&["systemctl", "start", MOUNT]);
@@ -76,7 +76,7 @@ fn a_mount_unit_in_use_is_detached_when_stopped_and_served_until_its_last_user_l
 }
 
 #[test]
-fn a_mount_unit_of_a_source_that_fails_fails_and_the_journal_says_why() {
+fn a_mount_unit_of_a_failing_source_fails_with_the_reason() {
     let source = source();
     source.fault(LIST, Fault::Status(404, String::new()), u64::MAX);
     let machine = machine(&source, "");
@@ -132,7 +132,7 @@ fn lines_of_a_mount_unit_come_to_the_journal_with_their_fields() {
 }
 
 #[test]
-fn an_automount_mounts_for_who_looks_unmounts_when_idle_and_mounts_again() {
+fn an_automount_mounts_unmounts_when_idle_and_mounts_again() {
     let source = source();
     let machine = machine(&source, "");
     let automount = example(&source, AUTOMOUNT).replace("TimeoutIdleSec=10min", "TimeoutIdleSec=1");

@@ -89,7 +89,7 @@ fn package() -> &'static Path {
 }
 
 #[test]
-fn the_package_holds_program_helpers_units_manual_and_completions() {
+fn the_package_has_program_helpers_units_and_manual() {
     let listed = program("dpkg-deb", &["--contents", package().to_str().unwrap()]);
 
     for path in [

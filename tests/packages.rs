@@ -55,7 +55,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
 
 /// Each package costs a request for its directory, one for its manifest, and one for every few megabytes of members.
 #[test]
-fn packages_written_by_another_library_hold_the_published_folder() {
+fn packages_of_another_library_hold_the_published_folder() {
     let nginx = Nginx::serving(FILES, &[]);
     nginx.write_dump(100, false);
     let all = packages_of(&nginx);
@@ -85,7 +85,7 @@ fn asked(nginx: &Nginx, before: usize) -> (usize, usize) {
 }
 
 #[test]
-fn a_source_of_dumps_alone_is_mounted_from_the_manifests_and_read_from_the_packages() {
+fn a_source_of_dumps_alone_is_read_from_its_packages() {
     let nginx = Nginx::serving(FILES, &[]);
     nginx.write_dump(100, false);
     let before = nginx.access_log().len();
@@ -129,7 +129,7 @@ fn fetched(nginx: &Nginx, before: usize) -> Vec<String> {
 }
 
 #[test]
-fn without_ranges_the_tree_is_that_of_the_copies_of_the_manifests_and_a_package_comes_when_it_is_read() {
+fn without_ranges_the_copied_manifests_make_the_tree() {
     let nginx = Nginx::serving_without_ranges(FILES);
     nginx.write_dump(100, false);
     let right = tree(&nginx.files());
@@ -150,7 +150,7 @@ fn without_ranges_the_tree_is_that_of_the_copies_of_the_manifests_and_a_package_
 }
 
 #[test]
-fn a_copy_of_a_manifest_that_lies_never_gives_wrong_bytes_and_is_corrected_by_the_one_inside() {
+fn a_lying_manifest_copy_never_gives_wrong_bytes() {
     let nginx = Nginx::serving_without_ranges(FILES);
     nginx.write_dump(1000, false);
     let right = tree(&nginx.files());
@@ -193,7 +193,7 @@ fn entries(nginx: &Nginx) -> Vec<Value> {
 }
 
 #[test]
-fn reads_of_many_siblings_come_from_their_package_and_one_that_is_no_zip_is_named_and_left() {
+fn siblings_come_from_their_package_unless_it_is_no_zip() {
     let nginx = Nginx::serving(FILES, &[]);
     nginx.write_dump(100, true);
     add_package(&nginx, "more.tar.xz", b"\xfd7zXZ\0not a ZIP");
@@ -234,7 +234,7 @@ fn a_resource_changed_since_the_dump_comes_by_its_own_uri() {
 }
 
 #[test]
-fn a_change_dump_without_a_change_list_brings_changes_and_their_bytes() {
+fn a_change_dump_alone_brings_changes_and_their_bytes() {
     let nginx = Nginx::serving_plain_names(FILES);
     let began = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
     let mut packages: Vec<Value> = Vec::new();
@@ -298,7 +298,7 @@ fn a_change_dump_without_a_change_list_brings_changes_and_their_bytes() {
 }
 
 #[test]
-fn of_a_dump_with_an_unreadable_package_the_rest_is_shown_and_stays() {
+fn a_dump_with_an_unreadable_package_shows_the_rest() {
     let nginx = Nginx::serving_plain_names(FILES);
     nginx.write_dump(100, false);
     let second = nginx.documents().join("package00001.zip");
@@ -332,7 +332,7 @@ fn of_a_dump_with_an_unreadable_package_the_rest_is_shown_and_stays() {
 }
 
 #[test]
-fn a_walk_through_a_package_takes_few_requests_and_at_most_twice_its_bytes() {
+fn a_walk_through_a_package_takes_few_requests() {
     let nginx = Nginx::serving_plain_names(600);
     nginx.write_dump(50_000, false);
     let package = fs::read_dir(nginx.documents()).unwrap().map(|it| it.unwrap().path());

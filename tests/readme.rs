@@ -26,7 +26,7 @@ Never a wrong byte
   src/content/download/tests/past.rs: ranges_past_the_cache_are_sent_once,
     ranges_past_the_cache_stop_soon_behind_the_reader
   src/content/download/tests/shares.rs: a_stream_past_the_cache_does_not_wait_for_others
-  tests/large_files.rs: thirty_two_large_files_read_at_once_are_right_and_take_bounded_memory
+  tests/large_files.rs: large_files_read_at_once_take_bounded_memory
 Never an accidental emptiness
   tests/partial_trees.rs: an_index_with_a_dead_child_is_followed_without_it,
     what_fails_for_now_fails_a_first_mount_and_is_named, a_list_of_which_nothing_is_understood_has_failed
@@ -39,14 +39,14 @@ Never an accidental emptiness
 Never a stuck process
   tests/hosts.rs: mirrors_that_drip_do_not_put_off_a_readers_deadline, what_breaks_connections_takes_no_neighbour_away,
     a_pause_of_a_list_is_not_one_of_readers
-  tests/silence.rs: hosts_that_cannot_be_reached_are_errors_in_time_and_stop_nobody_else,
+  tests/silence.rs: unreachable_hosts_are_errors_in_time_and_stop_no_others,
     readers_stuck_on_a_dead_host_stop_nobody_else, readers_stuck_on_the_source_do_not_hold_up_a_refresh
   tests/invalidation.rs: names_do_not_wait_for_pages_that_are_being_read,
     reading_ahead_of_a_silent_host_leaves_room_for_others
   tests/mount.rs: a_file_of_unknown_length_is_never_shown_empty
 Never stale longer than announced
   tests/mount.rs: a_change_is_pushed_and_an_open_file_keeps_its_bytes,
-    a_change_that_no_list_tells_is_seen_after_the_interval_and_an_open_file_keeps_its_bytes,
+    an_unlisted_change_is_seen_after_the_interval,
     a_file_becomes_a_folder_and_a_file_again
   tests/kernel_sees.rs: a_new_name_is_visible_although_it_was_looked_for_before,
     an_open_file_without_its_bytes_is_stale, a_mapped_file_keeps_its_bytes
@@ -56,12 +56,12 @@ Never a surprise on the disk
   tests/faults.rs: damaged_objects_are_fetched_again
   tests/damage.rs: a_damaged_catalog_is_built_again_at_the_next_mount, a_cache_emptied_below_a_mount_is_made_again
   tests/kill.rs: during_eviction, during_a_fetch_and_its_commit
-  tests/large_files.rs: a_kill_amid_a_striped_fetch_costs_what_came_since_it_was_last_written_down
+  tests/large_files.rs: a_kill_amid_a_ranged_fetch_costs_the_unsaved_part
   tests/disk.rs: a_full_disk_costs_speed_and_never_a_byte,
-    a_refresh_that_finds_no_room_beside_the_reserve_has_the_cache_make_some,
+    a_refresh_without_room_evicts_from_the_cache,
     a_list_without_end_does_not_fill_the_disk_of_the_cache,
-    a_catalog_without_room_beside_the_reserve_says_so_and_leaves_nothing,
-    a_list_without_end_leaves_half_of_the_disk_free_and_nothing_behind,
+    a_catalog_without_room_names_it_and_leaves_nothing,
+    a_list_without_end_leaves_half_of_the_disk_free,
     two_mounts_share_a_cache_folder_that_is_too_small_for_either
   tests/mount.rs: after_a_crash_of_the_machine_damage_is_found_when_it_is_read
 Every command of the texts
@@ -70,14 +70,14 @@ Without root
   tests/access.rs: a_user_without_rights_mounts_for_themselves_alone
 As a service
   tests/units.rs: without_a_network_the_tree_of_the_last_time_is_there_at_once,
-    after_kill_9_the_tree_is_back_by_itself_also_for_who_was_in_it,
-    a_process_that_does_not_run_any_more_is_ended_and_comes_back_and_an_idle_one_is_left_alone
+    after_kill_9_the_tree_is_back_also_for_its_users,
+    a_stopped_process_is_replaced_and_an_idle_one_stays
 By mount(8) and fstab
-  tests/mount_helper.rs: mount_8_mounts_by_either_type_and_every_way_to_unmount_ends_the_process,
-    blanks_and_commas_of_a_line_in_fstab_arrive, rw_that_mount_8_says_by_itself_is_no_error_and_the_mount_is_read_only
+  tests/mount_helper.rs: mount_8_mounts_by_either_type_and_any_unmount_ends_it,
+    blanks_and_commas_of_a_line_in_fstab_arrive, rw_of_mount_8_is_no_error_and_the_mount_is_read_only
   tests/mount_units.rs: a_line_of_fstab_mounts_for_who_looks_and_unmounts_when_idle
 Configuration files and credentials
-  tests/config.rs: a_name_is_mounted_as_its_file_says_and_the_command_line_counts_before_it,
+  tests/config.rs: a_name_is_mounted_by_its_file_below_the_command_line,
     a_services_credentials_are_used_where_nothing_else_is_named
   src/source/http/tests/trust.rs: a_moved_https_source_gets_no_credentials_over_http
 Messages
@@ -86,27 +86,27 @@ File managers and text search
   tests/programs.rs: a_denied_program_reads_cached_files_only,
     a_refusal_disturbs_no_other_reader_of_the_file
   tests/desktop.rs: recoll_finds_text_and_reads_again_only_what_has_changed,
-    a_file_manager_shows_a_folder_and_fetches_nothing_before_it_copies,
-    names_that_got_their_extension_by_type_are_not_fetched_to_find_out_what_they_are,
+    a_file_manager_fetches_nothing_before_it_copies,
+    names_with_extensions_by_type_are_not_fetched,
     a_file_manager_in_a_folder_of_a_silent_source_does_not_hang,
-    what_the_library_of_file_managers_asks_is_answered_and_only_a_copy_fetches,
+    only_a_copy_of_the_file_managers_library_fetches,
     the_database_of_locate_skips_a_mount_as_the_manual_says
 Options
   src/cli/args/tests.rs: each_option_means_the_same_by_o_by_flag_and_in_a_file
-  tests/selection.rs: two_selections_of_one_source_are_two_trees_that_stand_at_once,
-    a_format_is_its_records_and_what_they_describe_by_either_link
+  tests/selection.rs: two_selections_of_one_source_are_two_trees_at_once,
+    a_format_is_its_records_and_described_by_either_link
 Status and metrics
   tests/status.rs: a_mount_is_listed_alive_silent_and_dead_and_no_look_hangs, without_a_folder_every_mount_is_told,
     reads_hosts_and_errors_are_counted, a_watched_screen_follows_the_mount_and_restores_the_terminal,
     prometheus_reads_metrics_on_the_socket_and_a_loopback_port
 Cache, paths and addresses
-  tests/cache.rs: a_prefetch_stops_where_the_cache_is_full_and_keeps_what_it_brought,
+  tests/cache.rs: a_prefetch_stops_at_a_full_cache_and_keeps_its_files,
     ctrl_c_ends_a_prefetch_on_the_side_of_the_mount_too,
-    what_is_evicted_is_fetched_again_and_what_is_open_in_an_earlier_version_stays,
+    evicted_files_are_fetched_again_and_open_versions_stay,
     a_damaged_object_is_found_removed_and_fetched_again,
-    a_folder_where_an_object_lay_goes_aside_and_the_file_is_fetched_again,
+    a_folder_in_place_of_an_object_is_moved_away,
     what_is_mounted_is_never_cleared_and_what_it_shares_stays
-  tests/names.rs: every_address_leads_to_its_path_and_every_path_to_its_address
+  tests/names.rs: every_address_leads_to_its_path_and_back
 Audit
   tests/audit.rs: what_the_source_lists_now_is_compared_with_what_is_shown, unread_changes_are_no_ground_for_a_verdict,
     sha256sum_accepts_the_manifest_within_the_mount
@@ -122,13 +122,13 @@ Changes
   tests/simulator.rs: the_simulator_of_version_1_1_is_followed
 Deletions
   tests/guard.rs: too_many_deletions_are_held_back_until_somebody_accepts_them,
-    a_deletion_that_is_held_back_ends_when_the_resource_is_there_again
+    a_held_deletion_ends_when_the_resource_is_back
   tests/partial_trees.rs: while_entries_are_not_understood_no_absence_deletes
   src/sync/tests/deletions.rs: a_missing_set_holds_back_its_own_deletions_until_it_is_back,
     many_undated_deletions_are_asked_about_refresh_by_refresh
 Notifications
   tests/websub.rs: flask_websub_delivers, a_notification_shows_the_change_at_once,
-    what_a_document_does_not_show_yet_is_looked_for_again_past_caches, hostile_deliveries_change_nothing,
+    a_document_without_the_change_is_requested_past_caches, hostile_deliveries_change_nothing,
     an_unmount_unsubscribes
 Reading ahead
   src/fs/prefetch/tests.rs: in_mixed_work_less_than_a_tenth_is_wasted,
@@ -151,23 +151,23 @@ Reading ahead
   tests/crowds.rs: a_process_with_one_reader_has_its_share_beside_one_with_many
   tests/connections.rs: over_http_2_all_requests_share_one_connection,
     over_http_1_1_connections_are_kept_and_tls_sessions_resumed,
-    over_http_2_the_ranges_of_a_large_file_take_connections_of_their_own_as_many_as_places_at_most,
-    a_server_that_refuses_ranges_over_http_1_1_is_asked_for_them_over_http_2,
+    ranges_over_http_2_take_bounded_connections_of_their_own,
+    ranges_refused_over_http_1_1_are_requested_over_http_2,
     a_host_that_slows_down_is_asked_less_until_it_is_fast_again, a_host_that_is_far_is_asked_as_much_as_is_allowed
   src/source/http/tests/bulk.rs: what_a_host_does_not_take_comes_over_the_connection_for_all
 Packages
-  tests/packages.rs: reads_of_many_siblings_come_from_their_package_and_one_that_is_no_zip_is_named_and_left,
-    a_walk_through_a_package_takes_few_requests_and_at_most_twice_its_bytes,
-    a_source_of_dumps_alone_is_mounted_from_the_manifests_and_read_from_the_packages,
-    a_change_dump_without_a_change_list_brings_changes_and_their_bytes,
-    without_ranges_the_tree_is_that_of_the_copies_of_the_manifests_and_a_package_comes_when_it_is_read,
-    a_copy_of_a_manifest_that_lies_never_gives_wrong_bytes_and_is_corrected_by_the_one_inside
+  tests/packages.rs: siblings_come_from_their_package_unless_it_is_no_zip,
+    a_walk_through_a_package_takes_few_requests,
+    a_source_of_dumps_alone_is_read_from_its_packages,
+    a_change_dump_alone_brings_changes_and_their_bytes,
+    without_ranges_the_copied_manifests_make_the_tree,
+    a_lying_manifest_copy_never_gives_wrong_bytes
   src/source/zip/tests/walks.rs: a_small_package_comes_whole_when_three_members_are_wanted,
     a_walk_through_a_large_package_takes_windows, members_wanted_far_apart_cost_at_most_twice_the_package
 Earlier times
   tests/archives.rs: a_mount_of_an_earlier_time_shows_the_tree_of_then,
-    a_mount_of_an_earlier_time_fails_where_a_change_document_cannot_be_had,
-    a_tree_of_an_earlier_time_whose_changes_are_gone_for_good_tells_how_far_it_goes,
+    a_mount_of_an_earlier_time_needs_its_change_documents,
+    a_tree_of_an_earlier_time_shows_how_far_it_goes,
     a_gap_is_closed_by_the_archive_without_a_new_resource_list
 Other places
   tests/links.rs: a_mirror_that_fails_is_asked_last_from_then_on,
@@ -181,11 +181,11 @@ Names
 Limits
   tests/sizes.rs: ls_l_takes_sizes_from_heads_whatever_their_validator,
     files_of_which_no_size_comes_cost_one_wait_together, a_head_that_the_body_contradicts_costs_one_read,
-    an_empty_file_without_digest_is_asked_again_by_the_next_mount
+    an_empty_file_without_digest_is_requested_by_the_next_mount
   src/catalog/sort/tests.rs: more_runs_than_may_be_open_are_merged
   src/catalog/tests/many.rs: many_changed_folders_are_reported_together_in_place
   src/catalog/tests/whole.rs: kill_while_a_tree_is_rebuilt_leaves_the_old_one
-  tests/crowds.rs: a_thousand_readers_at_once_get_their_bytes_and_take_bounded_threads_descriptors_and_memory,
+  tests/crowds.rs: a_thousand_readers_at_once_take_bounded_resources,
     a_mount_may_have_as_many_files_open_as_the_hard_limit_allows
   tests/damage.rs: a_mount_lives_with_an_address_space_of_2_gb
   src/sync/tests/many.rs: many_changes_are_applied_in_batches_without_the_lists,
@@ -236,6 +236,19 @@ fn held() -> Vec<(&'static str, Vec<(&'static str, &'static str)>)> {
         promises.last_mut().unwrap().1.extend(tests.map(|test| (file, test)));
     }
     promises
+}
+
+/// A command or an option is copied as a whole: `resyncfs help` shows the lines of the texts as they are. Only messages, whose
+/// addresses are left out (`…`), go over the end of a line.
+#[test]
+fn a_command_stands_in_one_line() {
+    let mut broken = Vec::new();
+    for (name, text) in texts() {
+        let prose: String = text.split("```").step_by(2).collect();
+        let spans = prose.split('`').skip(1).step_by(2);
+        broken.extend(spans.filter(|it| it.contains('\n') && !it.contains('…')).map(|it| format!("{name}: {it}")));
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
 #[test]

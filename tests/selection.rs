@@ -57,7 +57,7 @@ fn harvesting_profile() -> Source {
 }
 
 #[test]
-fn a_format_is_its_records_and_what_they_describe_by_either_link() {
+fn a_format_is_its_records_and_described_by_either_link() {
     let source = harvesting_profile();
     let shown = |options: &str| shown(&Mounted::new(&source.url(), options));
 
@@ -105,7 +105,7 @@ fn paths_are_chosen_by_patterns_and_an_exclusion_wins() {
 
 /// What is not chosen is neither stored nor asked for, and two selections of one Source do not mix.
 #[test]
-fn two_selections_of_one_source_are_two_trees_that_stand_at_once() {
+fn two_selections_of_one_source_are_two_trees_at_once() {
     let source = harvesting_profile();
     let cache = tempfile::tempdir().unwrap();
     let texts = Mounted::with_cache(&source.url(), "type=text/plain", cache.path());
@@ -125,7 +125,7 @@ fn two_selections_of_one_source_are_two_trees_that_stand_at_once() {
 }
 
 #[test]
-fn what_ceases_to_match_goes_and_what_begins_to_match_comes_with_what_it_describes() {
+fn resources_go_and_come_as_they_match() {
     let source = harvesting_profile();
     // The guard would hold back what goes of so small a tree.
     let mounted = Mounted::new(&source.url(), &format!("conforms={MODS},max-delete=100"));
@@ -149,7 +149,7 @@ fn a_pattern_that_is_none_is_refused_with_an_example() {
 }
 
 #[test]
-fn a_landing_page_is_shown_by_its_alternate_of_the_type_asked_for() {
+fn a_landing_page_is_shown_by_its_alternate() {
     let source = Source::start();
     source.put("page", typed("text/html", linked(&source, &[])));
     source.page("files/paper.pdf", Resource::new("%PDF the paper"));
@@ -263,7 +263,7 @@ fn changes_of_records_bring_and_take_what_they_describe() {
 
 /// The same as the classes of an independent library write it, in both versions of the standard; the real nginx serves it.
 #[test]
-fn the_harvesting_profile_of_another_library_is_chosen_from_and_followed() {
+fn a_harvesting_profile_is_selected_from_and_followed() {
     const AT: u64 = 1_714_557_600;
     for spec in ["1.0", "1.1"] {
         let nginx = Nginx::serving_plain_names(1);

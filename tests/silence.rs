@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// One host whose name is gone and one that swallows every connection beside the Source itself.
 #[test]
-fn hosts_that_cannot_be_reached_are_errors_in_time_and_stop_nobody_else() {
+fn unreachable_hosts_are_errors_in_time_and_stop_no_others() {
     let source = Source::start();
     let hole = BlackHole::new();
     source.put("here", Resource::new("of the Source"));
@@ -93,7 +93,7 @@ fn a_source_that_is_down_is_said_to_be_so() {
 
 /// The first mount waits for it all the same: it may be about to start.
 #[test]
-fn a_port_where_nothing_listens_is_told_at_once_and_a_server_that_comes_later_is_mounted() {
+fn a_closed_port_is_reported_and_a_late_server_is_mounted() {
     let port = tokio::net::TcpSocket::new_v4().unwrap();
     port.bind(([127, 0, 0, 1], 0).into()).unwrap();
     let address = port.local_addr().unwrap();
@@ -153,7 +153,7 @@ fn readers_stuck_on_a_dead_host_stop_nobody_else() {
 }
 
 #[test]
-fn readers_stuck_on_a_dead_host_leave_those_of_another_their_turns() {
+fn readers_of_a_dead_host_leave_those_of_another_their_turns() {
     let (dead, alive) = (Source::start(), Source::start());
     let mut entries = format!("<url><loc>{}alive</loc></url>", alive.url());
     alive.put("alive", Resource::new("bytes"));

@@ -70,7 +70,7 @@ fn a_published_length_of_0_is_no_size_beside_another_digest() {
 
 /// Size 0 by a server's word alone is not kept: each mount asks again.
 #[test]
-fn an_empty_file_without_digest_is_asked_again_by_the_next_mount() {
+fn an_empty_file_without_digest_is_requested_by_the_next_mount() {
     let source = Source::start();
     source.put("f", dated("", Some("\"e\"")));
     let mounted = Mounted::new(&source.url(), FAST);

@@ -66,7 +66,7 @@ fn text<'v>(entry: &'v Value, field: &str) -> &'v str {
 }
 
 #[test]
-fn a_started_service_shows_the_whole_tree_tells_its_state_and_leaves_nothing_when_stopped() {
+fn a_service_shows_the_tree_and_leaves_nothing_when_stopped() {
     let source = source();
     let machine = machine(&source, "");
 
@@ -89,7 +89,7 @@ fn a_started_service_shows_the_whole_tree_tells_its_state_and_leaves_nothing_whe
 }
 
 #[test]
-fn a_stop_while_a_file_is_open_detaches_at_once_and_ends_with_its_last_user() {
+fn a_stop_detaches_at_once_and_ends_with_its_last_user() {
     let source = source();
     let machine = machine(&source, "");
     machine.ok(&["systemctl", "start", UNIT]);
@@ -128,7 +128,7 @@ fn a_source_that_fails_fails_the_start_and_the_journal_says_why() {
 }
 
 #[test]
-fn a_source_that_hangs_ends_the_start_at_its_time_and_leaves_nothing() {
+fn a_hanging_source_ends_the_start_and_leaves_nothing() {
     let source = source();
     source.fault(LIST, Fault::StallHead(Duration::from_secs(3600)), u64::MAX);
     let machine = machine(&source, "TimeoutStartSec=2\nRestart=no");
@@ -163,7 +163,7 @@ fn a_long_first_tree_is_given_time_as_long_as_it_makes_progress() {
 }
 
 #[test]
-fn after_kill_9_the_tree_is_back_by_itself_also_for_who_was_in_it() {
+fn after_kill_9_the_tree_is_back_also_for_its_users() {
     let source = source();
     let machine = machine(&source, "");
     machine.ok(&["systemctl", "start", UNIT]);
@@ -216,7 +216,7 @@ fn a_reload_returns_when_what_is_new_can_be_seen() {
 }
 
 #[test]
-fn a_hangup_signal_is_told_as_a_reload_from_its_beginning_to_its_end() {
+fn a_hangup_signal_is_a_reload_from_beginning_to_end() {
     let source = source();
     let machine = machine(&source, "");
     machine.ok(&["systemctl", "start", UNIT]);
@@ -283,7 +283,7 @@ fn without_a_network_the_tree_of_the_last_time_is_there_at_once() {
 }
 
 #[test]
-fn a_process_that_does_not_run_any_more_is_ended_and_comes_back_and_an_idle_one_is_left_alone() {
+fn a_stopped_process_is_replaced_and_an_idle_one_stays() {
     let source = source();
     let machine = machine(&source, "WatchdogSec=2");
     machine.ok(&["systemctl", "start", UNIT]);
@@ -303,7 +303,7 @@ fn a_process_that_does_not_run_any_more_is_ended_and_comes_back_and_an_idle_one_
 }
 
 #[test]
-fn a_token_of_the_credential_store_reaches_the_source_and_nobody_else_sees_it() {
+fn a_token_of_the_credential_store_reaches_the_source_alone() {
     let source = source();
     let machine = machine(&source, "");
     machine.write_secret("/etc/credstore/resyncfs.repo.bearer", "s3cret-token\n");
@@ -318,7 +318,7 @@ fn a_token_of_the_credential_store_reaches_the_source_and_nobody_else_sees_it() 
 }
 
 #[test]
-fn the_units_are_as_systemd_wants_them_and_hardened_as_far_as_the_mount_stays_visible() {
+fn the_units_are_right_and_as_hardened_as_a_mount_allows() {
     let source = source();
     let machine = machine(&source, "");
     let units = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/systemd");

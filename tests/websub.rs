@@ -121,7 +121,7 @@ fn a_notification_shows_the_change_at_once() {
 
 /// A notification may be faster than the document, or than a cache on the way: it is looked again, past caches.
 #[test]
-fn what_a_document_does_not_show_yet_is_looked_for_again_past_caches() {
+fn a_document_without_the_change_is_requested_past_caches() {
     let hub = Hub::start();
     let announcing = Announcing::at(hub.url());
     let source = &announcing.source;
@@ -458,7 +458,7 @@ fn a_hub_that_nobody_allowed_is_not_reached() {
 }
 
 #[test]
-fn an_address_that_cannot_be_listened_on_is_told_before_the_mount() {
+fn an_address_nothing_can_listen_on_fails_before_the_mount() {
     let source = Source::start();
     source.put("a.txt", Resource::new("first"));
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -518,7 +518,7 @@ fn changed(uri: &str, change: &str) -> String {
 /// A Source with Change Notifications and no Change List: each announced resource is asked itself, whatever the Resource List
 /// still says.
 #[test]
-fn announced_resources_are_asked_themselves_where_no_list_tells_of_changes() {
+fn announced_resources_are_requested_without_change_lists() {
     let hub = Hub::start();
     let announcing = Announcing::at(hub.url());
     let (source, base) = (&announcing.source, announcing.source.url());

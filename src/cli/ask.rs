@@ -1,7 +1,7 @@
 //! Asks running mounts, and takes the lines of their answers.
 
 use super::CliError;
-use super::render::printable_value;
+use super::render::{Clock, printable_value};
 use super::running::Running;
 use super::within::Within;
 use crate::control::api::Request;
@@ -53,7 +53,8 @@ pub fn below(within: &Within) -> Vec<String> {
 /// Prints on standard error why there is no result for one path or URI.
 pub fn complain(what: &str, why: &str) {
     // A closed standard error is no failure.
-    let _ = writeln!(std::io::stderr(), "resyncfs: {}: {}", printable_value(what), printable_value(why));
+    let why = Clock::now().localized(why);
+    let _ = writeln!(std::io::stderr(), "resyncfs: {}: {}", printable_value(what), printable_value(&why));
 }
 
 /// Prints on standard error why there is no result for one path in the mount at `directory`.

@@ -64,9 +64,9 @@ struct Folder {
 }
 
 /// Runs the command.
-pub fn run(args: CacheArgs, utc: bool) -> Result<u8, CliError> {
+pub fn run(args: CacheArgs) -> Result<u8, CliError> {
     let exit = match args.command {
-        CacheCommand::List { folder, json } => list(&folder.open()?, json, &Clock::new(utc)),
+        CacheCommand::List { folder, json } => list(&folder.open()?, json, &Clock::now()),
         CacheCommand::Verify { folder, json } => verify(&folder.open()?, json),
         CacheCommand::Clear { folder, all: _, unused, name } => clear(&folder.open()?, name, unused),
     };

@@ -2,7 +2,7 @@
 
 use super::journal::Journal;
 use super::log_file::LogFile;
-use super::render::printable;
+use super::render::{Clock, printable};
 use crate::document::without_userinfo;
 use crate::mount::systemd::stderr_is_journal;
 use jiff::tz::TimeZone;
@@ -77,7 +77,7 @@ pub fn say_refusal(name: &str, refusal: &clap::Error) -> io::Result<()> {
 
 /// Says why the program, called `name`, failed. A message may quote arguments, or text from a server.
 pub fn say_failure(name: &str, message: &str) -> io::Result<()> {
-    let message = printable(&without_userinfo(message));
+    let message = printable(&without_userinfo(&Clock::now().localized(message)));
     let mut output = io::stderr().lock();
     if !stderr_is_journal() {
         return writeln!(output, "{name}: {message}");

@@ -232,20 +232,23 @@ pub fn main() -> ExitCode {
             return ExitCode::from(if refusal.use_stderr() { Exit::Usage as u8 } else { Exit::Success as u8 });
         }
     };
-    let (verbosity, utc) = (args.verbose, args.utc);
+    let verbosity = args.verbose;
+    if args.utc {
+        render::show_utc();
+    }
     let result = match args.command {
         Subcommands::Mount(args) => mount::run(args, verbosity),
         Subcommands::Unmount(args) => unmount::run(args),
         Subcommands::Explore(args) => explore::run(args, verbosity),
-        Subcommands::Refresh(args) => refresh::run(args, utc),
-        Subcommands::Status(args) => status::run(args, utc),
+        Subcommands::Refresh(args) => refresh::run(args),
+        Subcommands::Status(args) => status::run(args),
         Subcommands::List(args) => list::run(args),
         Subcommands::Prefetch(args) => prefetch::run(args),
         Subcommands::Evict(args) => evict::run(args),
         Subcommands::Path(args) => path::run(args),
         Subcommands::Uri(args) => uri::run(args),
-        Subcommands::Cache(args) => cache::run(args, utc),
-        Subcommands::Audit(args) => audit::run(args, verbosity, utc),
+        Subcommands::Cache(args) => cache::run(args),
+        Subcommands::Audit(args) => audit::run(args, verbosity),
         Subcommands::Demo(args) => demo::run(args, verbosity),
         Subcommands::Completions(args) => completions::run(args),
         Subcommands::Help(args) => help::run(args),
@@ -289,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_document_is_no_source_and_a_dead_host_is_unreachable() {
+    fn a_missing_document_and_a_dead_host_have_different_exits() {
         use crate::source::http::HttpError;
         let uri = crate::document::Uri::parse("http://h/").unwrap();
         let location = crate::source::DocumentLocation::Uri(uri.clone());

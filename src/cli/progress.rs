@@ -1,6 +1,6 @@
 //! The progress of a long command on standard error: one live line on a terminal, otherwise a line every 30 seconds.
 
-use super::render::{count, duration, printable, printable_value, size, thousands};
+use super::render::{Clock, count, duration, printable, printable_value, size, thousands};
 use crate::mount::systemd::stderr_is_journal;
 use crate::sync::Stage;
 use std::io::{IsTerminal, Write};
@@ -222,7 +222,7 @@ impl Display {
 
     fn message(&mut self, text: &str) {
         self.clear();
-        self.write(&format!("resyncfs: {}\n", printable(text)));
+        self.write(&format!("resyncfs: {}\n", printable(&Clock::now().localized(text))));
     }
 
     fn clear(&mut self) {

@@ -1,13 +1,19 @@
 //! `resyncfs refresh`: updates a mount now.
 
+use super::progress::{Progress, Work};
 use super::render::{Clock, count, printable_value, thousands};
 use super::running::Running;
 use super::{CliError, Exit, write_stdout};
 use crate::control::api::Request;
 use crate::control::call;
-use crate::mount::status::RefreshAnswer;
+use crate::mount::status::{RefreshAnswer, Status};
 use crate::sync::status::{HeldStatus, RefreshOutcome};
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Time between two looks at a refresh under way.
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Update a mount from its Source now, and show what changed
 #[derive(Debug, clap::Args)]
@@ -21,20 +27,43 @@ pub struct RefreshArgs {
 }
 
 /// Runs the command.
-pub fn run(args: RefreshArgs, utc: bool) -> Result<u8, CliError> {
+pub fn run(args: RefreshArgs) -> Result<u8, CliError> {
     let running = Running::at(&args.directory)?;
     let request = Request::Refresh { accept_deletions: args.accept_deletions };
-    let answer: RefreshAnswer = running.ask(|socket| call(socket, &request))?;
-    let mut text = format!("{}\n", sentence(&answer.refreshed.outcome));
+    let progress = Progress::start(false);
+    progress.report(Work::of("refreshing"));
+    let answer: RefreshAnswer = running.ask(async |socket| {
+        tokio::select! {
+            answer = call(socket, &request) => answer,
+            never = report_failures(socket, &progress) => match never {},
+        }
+    })?;
+    progress.finish();
+    let clock = Clock::now();
+    let mut text = format!("{}\n", sentence(&answer.refreshed.outcome, &clock));
     if let Some(held) = &answer.held {
-        text += &format!("{}\n", held_sentence(held, running.directory(), &Clock::new(utc)));
+        text += &format!("{}\n", held_sentence(held, running.directory(), &clock));
     }
     write_stdout(&text).map_err(|cause| CliError::of(Exit::Failure, &cause))?;
     Ok(Exit::Success as u8)
 }
 
+/// Shows why a refresh takes long: a host does not answer, or answers with an error.
+async fn report_failures(socket: &Path, progress: &Progress) -> Infallible {
+    let mut reported = None;
+    loop {
+        tokio::time::sleep(INTERVAL).await;
+        let status: Option<Status> = call(socket, &Request::Status {}).await.ok();
+        let Some(why) = status.and_then(|status| status.unanswered) else { continue };
+        if reported.as_ref() != Some(&why) {
+            progress.message(&format!("{why}; trying again"));
+            reported = Some(why);
+        }
+    }
+}
+
 /// What a refresh did.
-pub fn sentence(outcome: &RefreshOutcome) -> String {
+pub fn sentence(outcome: &RefreshOutcome, clock: &Clock) -> String {
     match outcome {
         RefreshOutcome::Unchanged => "nothing has changed".to_owned(),
         RefreshOutcome::Committed { created, updated, touched, deleted } => format!(
@@ -44,7 +73,9 @@ pub fn sentence(outcome: &RefreshOutcome) -> String {
             thousands(*touched),
             thousands(*deleted)
         ),
-        RefreshOutcome::Failed(why) => format!("failed, so the files stay as they were: {}", printable_value(why)),
+        RefreshOutcome::Failed(why) => {
+            format!("failed, so the files stay as they were: {}", printable_value(&clock.localized(why)))
+        }
     }
 }
 

@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_released_early_of_small_unmeasured_or_strict_objects() {
+    fn small_unmeasured_and_strict_objects_are_not_released_early() {
         assert_eq!(releasable(Fixity::Stream, Some(WHOLE_LIMIT), WHOLE_LIMIT), 0);
         assert_eq!(releasable(Fixity::Stream, None, 1 << 40), 0);
         assert_eq!(releasable(Fixity::Strict, Some(1 << 40), 1 << 39), 0);

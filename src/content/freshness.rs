@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_validation_counts_for_its_interval_and_never_from_the_future() {
+    fn a_validation_counts_for_its_interval_not_from_the_future() {
         let at = |seconds| Timestamp { seconds, nanos: 0 };
         let interval = Duration::from_secs(60);
 

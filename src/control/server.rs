@@ -5,9 +5,8 @@ use super::reply::{self, Lines};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::connect_info::{ConnectInfo, Connected};
-use axum::extract::{self, DefaultBodyLimit};
-use axum::http::{Method, Response, StatusCode, Uri};
-use axum::middleware::{self, Next};
+use axum::extract;
+use axum::http::{Method, Response, StatusCode};
 use axum::serve::IncomingStream;
 use futures_util::{StreamExt, stream};
 use serde_json::Value;
@@ -23,7 +22,7 @@ const MAX_REQUEST: usize = 16 << 20;
 /// Answers of many lines at a time: each may need a thread, and files on the disk.
 const MAX_LISTENERS: usize = 32;
 
-/// A client that takes no line for this long is disconnected.
+/// A client that takes no line for this long is disconnected, and so is one that sends its request for longer.
 const STALLED: Duration = Duration::from_secs(600);
 
 /// How a mount answers a request.
@@ -49,10 +48,14 @@ where
     F: Future<Output = Answer> + Send + 'static,
 {
     let listeners = Arc::new(Semaphore::new(MAX_LISTENERS));
-    let respond = async move |method: Method, uri: Uri, body: Bytes| {
-        let request = match request(&method, &uri, &body) {
+    let respond = async move |ConnectInfo(peer): ConnectInfo<Peer>, request: extract::Request| {
+        // The modes of the socket and its folder forbid others too, but an administrator may change these.
+        if !peer.may_ask(rustix::process::geteuid().as_raw()) {
+            return reply::failure(StatusCode::FORBIDDEN, "only root and the user of the mount may ask");
+        }
+        let request = match parsed(request, STALLED).await {
             Ok(request) => request,
-            Err(refusal) => return *refusal,
+            Err((status, error)) => return reply::failure(status, &error),
         };
         if !request.is_answered_in_lines() {
             return response(answer(request).await, None);
@@ -68,25 +71,34 @@ where
             }
         }
     };
-    let router = Router::new()
-        .fallback(respond)
-        .layer(DefaultBodyLimit::max(MAX_REQUEST))
-        .layer(middleware::from_fn(only_the_owner));
+    let router = Router::new().fallback(respond);
     axum::serve(listener, router.into_make_service_with_connect_info::<Peer>()).await
 }
 
-fn request(method: &Method, uri: &Uri, body: &[u8]) -> Result<Request, Box<Response<Body>>> {
-    let name = uri.path().trim_start_matches('/');
-    if names(method).contains(&name) {
-        return Request::parse(name, body).map_err(|cause| {
-            let error = format!("the request cannot be understood: {cause}");
-            Box::new(reply::failure(StatusCode::BAD_REQUEST, &error))
-        });
+/// The request, whose body arrives within `patience`; otherwise the status and the reason of its refusal.
+async fn parsed(request: extract::Request, patience: Duration) -> Result<Request, (StatusCode, String)> {
+    let (head, body) = request.into_parts();
+    let name = head.uri.path().trim_start_matches('/');
+    if !names(&head.method).contains(&name) {
+        let is_known = [Method::GET, Method::POST].iter().any(|method| names(method).contains(&name));
+        let status = if is_known { StatusCode::METHOD_NOT_ALLOWED } else { StatusCode::NOT_FOUND };
+        let known = [Method::GET, Method::POST].map(|method| format!("{method} /{}", names(&method).join(", /")));
+        return Err((status, format!("the requests are {}", known.join("; "))));
     }
-    let is_known = [Method::GET, Method::POST].iter().any(|method| names(method).contains(&name));
-    let status = if is_known { StatusCode::METHOD_NOT_ALLOWED } else { StatusCode::NOT_FOUND };
-    let known = [Method::GET, Method::POST].map(|method| format!("{method} /{}", names(&method).join(", /")));
-    Err(Box::new(reply::failure(status, &format!("the requests are {}", known.join("; ")))))
+    let body = match tokio::time::timeout(patience, axum::body::to_bytes(body, MAX_REQUEST)).await {
+        Ok(Ok(body)) => body,
+        // Where the connection broke there is no client to get this answer.
+        Ok(Err(_)) => {
+            let error = format!("a request holds at most {} MiB; make several of it", MAX_REQUEST >> 20);
+            return Err((StatusCode::PAYLOAD_TOO_LARGE, error));
+        }
+        Err(_) => {
+            let error = format!("the request did not arrive within {} s", patience.as_secs());
+            return Err((StatusCode::REQUEST_TIMEOUT, error));
+        }
+    };
+    Request::parse(name, &body)
+        .map_err(|cause| (StatusCode::BAD_REQUEST, format!("the request cannot be understood: {cause}")))
 }
 
 /// `permit` is held until the last line is taken.
@@ -116,14 +128,6 @@ impl Peer {
     fn may_ask(self, owner: u32) -> bool {
         self.uid.is_some_and(|uid| uid == 0 || uid == owner)
     }
-}
-
-/// The modes of the socket and its folder forbid others too, but an administrator may change these.
-async fn only_the_owner(ConnectInfo(peer): ConnectInfo<Peer>, request: extract::Request, next: Next) -> Response<Body> {
-    if peer.may_ask(rustix::process::geteuid().as_raw()) {
-        return next.run(request).await;
-    }
-    reply::failure(StatusCode::FORBIDDEN, "only root and the user of the mount may ask")
 }
 
 /// `body`, for as long as the client takes a piece of it within `stalled`. The work behind it ends with it.
@@ -175,6 +179,17 @@ mod tests {
 
         assert!(received[0].as_ref().unwrap().is_ok() && received[1].as_ref().unwrap().is_err(), "{received:?}");
         assert_eq!(all.concat(), b"0\n1\n2\n3\n");
+    }
+
+    #[tokio::test]
+    async fn a_request_that_never_ends_is_refused() {
+        let (_sender, pieces) = mpsc::channel::<Result<Bytes, axum::Error>>(1);
+        let body = Body::from_stream(stream::unfold(pieces, async |mut pieces| Some((pieces.recv().await?, pieces))));
+        let request = extract::Request::post("/evict").body(body).unwrap();
+
+        let refused = parsed(request, Duration::from_millis(10)).await.unwrap_err();
+
+        assert_eq!(refused.0, StatusCode::REQUEST_TIMEOUT);
     }
 
     #[test]

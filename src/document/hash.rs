@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_too_short_or_too_long_for_its_name_is_unknown_and_what_follows_is_read() {
+    fn a_digest_of_wrong_length_is_unknown_and_the_next_is_read() {
         for algorithm in ["md5", "sha-1", "sha-256"] {
             for digits in (0..=130).step_by(2) {
                 let attribute = format!("{algorithm}:{} {EMPTY_MD5}", "d4".repeat(digits / 2));

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn an_archive_is_followed_only_where_there_is_no_current_document() {
+    fn an_archive_is_followed_only_without_a_current_document() {
         use Capability::*;
         let both = set("a", &[(ChangeListArchive, "old"), (ChangeList, "new"), (ChangeDumpArchive, "dumps")]);
 

@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_became_empty_or_are_gone_and_what_cannot_be_had_any_more_are_losses() {
+    fn lists_that_are_empty_or_gone_are_losses() {
         let before = position(&[("a", 20), ("b", 30), ("c", 40), ("d", 0), ("dead", 50)]);
         let mut after = position(&[("a", 1), ("b", 0), ("d", 0)]);
         after.missing = vec![gap("dead", 0)];
@@ -471,7 +471,7 @@ mod tests {
 
     /// As the program before wrote it.
     #[test]
-    fn a_position_of_the_format_before_keeps_all_but_the_entries_read() {
+    fn a_position_of_the_old_format_keeps_all_but_entries_read() {
         let before = r#"{"format":3,"naming":"own=example.org","next_set":5,"sets":[{"id":4,"name":"a set",
             "documents":[{"location":{"uri":"http://example.org/a"},"digest":7,"entries":1}],"at":[10,2],"packages":[],
             "manifests":[],"changes":[[{"uri":"http://example.org/c"},{"at":[10,2],"until":[20,0],"by_place":[15,1],"ends":null,

@@ -128,7 +128,7 @@ fn joined_sorters_keep_order_and_small_ones_make_no_runs() {
 }
 
 #[test]
-fn long_and_short_beginnings_that_many_keys_share_are_sorted_through() {
+fn long_and_short_shared_beginnings_are_sorted_through() {
     let mut seed = 11u64;
     let mut below = |limit: u64| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -265,7 +265,7 @@ fn with_extensions_by_type_a_change_finds_the_name_it_changes() {
 }
 
 #[test]
-fn a_resource_whose_type_differs_from_set_to_set_has_both_names_in_either_writer() {
+fn two_types_of_a_resource_give_two_names_in_either_writer() {
     let naming = Naming { extension_by_type: true, ..naming() };
     let (html, pdf) = ((ONE, "text/html"), (OTHER, "application/pdf"));
     let histories = [u64::MAX, 0].map(|most_in_place| {

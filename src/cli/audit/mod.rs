@@ -59,13 +59,13 @@ enum Format {
 }
 
 /// Runs the command.
-pub fn run(args: AuditArgs, verbosity: u8, utc: bool) -> Result<u8, CliError> {
+pub fn run(args: AuditArgs, verbosity: u8) -> Result<u8, CliError> {
     if verbosity > 0 {
         start_logging(verbosity, LogTarget::StandardError);
     }
     let directory = Path::new(&args.tree);
     let progress = Progress::start(verbosity > 0);
-    let clock = Clock::new(utc);
+    let clock = Clock::now();
     // In this order: `is_dir` hangs where the process of a mount hangs.
     let exit = match mounted_at(directory).is_ok() || directory.is_dir() {
         true => of_mount(&args, &progress, &clock),

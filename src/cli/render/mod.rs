@@ -5,7 +5,7 @@ mod times;
 
 pub use crate::platform::units::size;
 pub use printable::{printable, printable_value};
-pub use times::Clock;
+pub use times::{Clock, show_utc};
 
 use std::time::Duration;
 

@@ -3,10 +3,20 @@
 use super::duration;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 /// Shown for a time outside the years that a calendar has.
 const UNKNOWN: &str = "unknown";
+
+/// The zone in which this process shows times.
+static ZONE: OnceLock<TimeZone> = OnceLock::new();
+
+/// Shows all times in UTC from now on (`--utc`), not in the zone of this machine (`TZ`, `/etc/localtime`).
+pub fn show_utc() {
+    // It is called before the first time is shown.
+    let _ = ZONE.set(TimeZone::UTC);
+}
 
 /// The time now, and the zone in which times are shown.
 #[derive(Clone, Debug)]
@@ -16,10 +26,9 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Now, in the zone of this machine (`TZ`, `/etc/localtime`), or in UTC.
-    pub fn new(utc: bool) -> Clock {
-        let zone = if utc { TimeZone::UTC } else { TimeZone::system() };
-        Clock { now: SystemTime::now(), zone }
+    /// Now.
+    pub fn now() -> Clock {
+        Clock { now: SystemTime::now(), zone: ZONE.get_or_init(TimeZone::system).clone() }
     }
 
     /// A clock that stands at `now`, in UTC.
@@ -34,6 +43,16 @@ impl Clock {
         let zoned = time.to_zoned_datetime(self.zone.clone());
         let suffix = if self.zone == TimeZone::UTC { " UTC" } else { "" };
         format!("{}{suffix}", zoned.strftime("%Y-%m-%d %H:%M:%S"))
+    }
+
+    /// A message with its times as this clock shows them. A time within an address or in quotes is not one of ours.
+    pub fn localized(&self, message: &str) -> String {
+        let shown = |word: &str| {
+            let plain = word.trim_start_matches('(').trim_end_matches(|c: char| c.is_whitespace() || ",;:.)".contains(c));
+            let time: Timestamp = plain.ends_with('Z').then(|| plain.parse().ok()).flatten()?;
+            Some(word.replacen(plain, &self.time(time), 1))
+        };
+        message.split_inclusive(char::is_whitespace).map(|word| shown(word).unwrap_or_else(|| word.to_owned())).collect()
     }
 
     /// The time and how far it is from now: `2026-01-02 04:59:00 (60 s ago)`, `… (in 5 min)`.
@@ -69,6 +88,20 @@ mod tests {
             "2026-01-02 03:05:00 UTC (in 5 min)",
         ];
         assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn times_in_a_message_are_local_and_addresses_stay() {
+        let clock = Clock { now: at(0), zone: TimeZone::fixed(jiff::tz::offset(2)) };
+        let message = "http://h/2026-01-02T03:00:00Z.xml is of 2026-01-02T03:00:00.123456789Z, older than the list of \
+                       2026-01-02T04:00:00Z that is shown (2026-01-02T05:00:00Z): at=2026-01-02T03:00:00Z";
+
+        let shown = clock.localized(message);
+
+        let expected = "http://h/2026-01-02T03:00:00Z.xml is of 2026-01-02 05:00:00, older than the list of \
+                        2026-01-02 06:00:00 that is shown (2026-01-02 07:00:00): at=2026-01-02T03:00:00Z";
+        assert_eq!(shown, expected);
+        assert_eq!(Clock::at(at(0)).localized("as of 2026-01-02T03:00:00Z:\n no"), "as of 2026-01-02 03:00:00 UTC:\n no");
     }
 
     #[test]

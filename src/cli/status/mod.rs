@@ -32,12 +32,12 @@ pub struct StatusArgs {
 }
 
 /// Runs the command.
-pub fn run(args: StatusArgs, utc: bool) -> Result<u8, CliError> {
+pub fn run(args: StatusArgs) -> Result<u8, CliError> {
     let failed = |cause: std::io::Error| CliError::of(Exit::Failure, &cause);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let which = Which(args.directory);
     if args.watch {
-        return runtime.block_on(watch::run(&which, utc));
+        return runtime.block_on(watch::run(&which));
     }
     let text = if args.json {
         // Another version of resyncfs may answer more than this one knows.
@@ -49,7 +49,7 @@ pub fn run(args: StatusArgs, utc: bool) -> Result<u8, CliError> {
         }
     } else {
         let answers: Answers<Status> = runtime.block_on(which.ask())?;
-        let clock = Clock::new(utc);
+        let clock = Clock::now();
         let mut screens: Vec<_> = answers.statuses.iter().map(|status| screen::screen(status, &clock, None)).collect();
         screens.extend(Some(answers.notes()).filter(|notes| !notes.is_empty()));
         printable(&screens.join("\n"))

@@ -95,7 +95,7 @@ fn refreshes(screen: &mut Screen, status: &Status, clock: &Clock) {
         Some(Refreshed { ended, milliseconds, outcome }) => {
             let took = duration(Duration::from_millis(*milliseconds));
             let ended = clock.when(*ended);
-            screen.line("Last refresh", format!("{ended}, took {took}: {}", sentence(outcome)));
+            screen.line("Last refresh", format!("{ended}, took {took}: {}", sentence(outcome, clock)));
         }
         None => screen.line("Last refresh", "none since the mount began"),
     }
@@ -104,6 +104,9 @@ fn refreshes(screen: &mut Screen, status: &Status, clock: &Clock) {
     }
     if let Some(since) = sync.refreshing_since {
         screen.more(format!("a refresh is under way since {}", clock.when(since)));
+        if let Some(why) = &status.unanswered {
+            screen.more(format!("{}; trying again", printable_value(&clock.localized(why))));
+        }
     }
     if let Some(next) = sync.next_poll {
         let rarely = if sync.channels_live { ", rarely because notifications arrive" } else { "" };
@@ -133,7 +136,7 @@ fn document_line(document: &DocumentStatus, clock: &Clock) -> String {
         Answer::None => "not downloaded since the mount began".to_owned(),
         Answer::Unchanged => "unchanged".to_owned(),
         Answer::Downloaded(bytes) => format!("downloaded ({})", size(*bytes)),
-        Answer::Failed(why) => format!("FAILED: {}", printable_value(why)),
+        Answer::Failed(why) => format!("FAILED: {}", printable_value(&clock.localized(why))),
     };
     let due = document.due.map(|due| format!(", next check {}", clock.when(due))).unwrap_or_default();
     format!("{}: {answer}{due}", printable_value(&document.location))
@@ -263,7 +266,7 @@ fn error_line(error: &ErrorStatus, clock: &Clock) -> String {
     // Most errors name their resource.
     let uri = error.uri.as_deref().filter(|uri| !error.why.contains(uri));
     let uri = uri.map(|uri| format!("{}: ", printable_value(uri))).unwrap_or_default();
-    format!("{}: {uri}{}", clock.when(error.time), printable_value(&error.why))
+    format!("{}: {uri}{}", clock.when(error.time), printable_value(&clock.localized(&error.why)))
 }
 
 #[cfg(test)]
@@ -360,6 +363,7 @@ mod tests {
                 sizes: 1,
                 ..Metrics::default()
             },
+            unanswered: Some("http://h/changes.xml answered 500".into()),
             hosts: vec![
                 HostStatus {
                     host: Some("repo.example.org".into()),

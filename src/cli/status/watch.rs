@@ -30,14 +30,14 @@ const END_OF_LINE: &str = "\x1b[K";
 const END_OF_SCREEN: &str = "\x1b[J";
 
 /// Draws until a signal (success) or until no mount answers (an error).
-pub async fn run(which: &Which, utc: bool) -> Result<u8, CliError> {
+pub async fn run(which: &Which) -> Result<u8, CliError> {
     let failed = |cause: io::Error| CliError::of(Exit::Failure, &cause);
     let mut end = End::receive().map_err(failed)?;
     let mut resized = signal(SignalKind::window_change()).map_err(failed)?;
     let mut stopped = signal(SignalKind::from_raw(libc::SIGTSTP)).map_err(failed)?;
     let mut rates = Rates::default();
     // A failure before the first screen reads as without --watch.
-    let mut text = rates.text(&which.ask().await?, &Clock::new(utc));
+    let mut text = rates.text(&which.ask().await?, &Clock::now());
     let terminal = Terminal::enter().map_err(failed)?;
     let mut polls = pin!(stream::unfold((), async |()| {
         tokio::time::sleep(INTERVAL).await;
@@ -55,7 +55,7 @@ pub async fn run(which: &Which, utc: bool) -> Result<u8, CliError> {
         is_drawn = true;
         tokio::select! {
             Some(answers) = polls.next() => {
-                text = rates.text(&answers.map_err(ended)?, &Clock::new(utc));
+                text = rates.text(&answers.map_err(ended)?, &Clock::now());
                 is_drawn = false;
             }
             Some(()) = resized.recv() => terminal.erase(),

@@ -50,7 +50,7 @@ fn a_value_with_the_name_of_no_object_is_unknown() {
 }
 
 #[test]
-fn an_empty_file_without_digest_leaves_no_digest_to_the_next_mount() {
+fn an_empty_file_without_digest_leaves_no_digest() {
     let digest = Digest::new(Algorithm::Md5, &[7; 16]).unwrap();
     let empty = Observation { size: Some(0), verified: Verified::Transfer, digests: vec![digest], ..full() };
     let value = encode(&empty, 7).unwrap();

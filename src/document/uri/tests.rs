@@ -86,7 +86,7 @@ fn a_normal_uri_is_taken_as_it_is() {
 }
 
 #[test]
-fn ports_and_addresses_pass_without_mending_only_as_they_are_written_back() {
+fn ports_and_addresses_pass_only_as_they_are_written_back() {
     for raw in ["http://example.com:8080/a", "https://example.com:80/", "http://127.0.0.1/a", "http://10.0.0.255:1/"] {
         assert!(is_normal(raw.as_bytes()), "{raw:?}");
         becomes(raw, raw);

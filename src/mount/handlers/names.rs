@@ -15,6 +15,7 @@ use crate::sync::SyncConfig;
 use crate::sync::selection::{Globs, Selection};
 use fuser::INodeNo;
 use std::error::Error;
+use std::path::Path;
 
 /// Locates each URI. With `ask` the Source's lists are read again for those that are not in the tree.
 pub(super) fn paths(tree: Tree, audits: Audits, uris: Vec<String>, ask: bool) -> Lines {
@@ -113,9 +114,10 @@ fn identify(tree: &Tree, identified: &mut Identified) -> Result<(), Box<dyn Erro
     let snapshot = tree.catalog.snapshot()?;
     let naming = snapshot.naming()?;
     let Some(node) = snapshot.find(&identified.path)? else {
-        let by_rule = naming.and_then(|naming| naming.uri(&identified.path, true));
+        let https = is_https_around(&snapshot, &identified.path)?;
+        let by_rule = naming.and_then(|naming| naming.uri(&identified.path, https));
         identified.error = Some(match by_rule {
-            Some(uri) => format!("is not in the mount; by its name it would be {uri}, or the same with http:"),
+            Some(uri) => format!("is not in the mount; by its name it would be {uri}"),
             None => "is not in the mount".to_owned(),
         });
         return Ok(());
@@ -153,6 +155,16 @@ fn folder_uri(
     let https = first_below(snapshot, ino)?.is_none_or(|uri| uri.scheme() == "https");
     let plain: Vec<_> = path.split('/').filter(|name| !name.is_empty()).chain(["%index"]).collect();
     Ok(naming.uri(&plain.join("/"), https).map(|uri| uri.to_string()))
+}
+
+/// Whether the files of the folder in which a missing path would be have https addresses.
+fn is_https_around(snapshot: &Snapshot<'_>, path: &str) -> Result<bool, CatalogError> {
+    for above in Path::new(path).ancestors().skip(1).filter_map(Path::to_str) {
+        if let Some(folder) = snapshot.find(above)?.filter(|node| node.kind == Kind::Folder) {
+            return Ok(first_below(snapshot, folder.ino)?.is_none_or(|uri| uri.scheme() == "https"));
+        }
+    }
+    Ok(true)
 }
 
 fn first_below(snapshot: &Snapshot<'_>, mut ino: INodeNo) -> Result<Option<Uri>, CatalogError> {

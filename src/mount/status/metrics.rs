@@ -216,6 +216,7 @@ mod tests {
             notifications: None,
             cache: crate::content::Metrics::default(),
             hosts: vec![host(Some("h")), host(None)],
+            unanswered: None,
             errors: Vec::new(),
             programs: Vec::new(),
             denied: Vec::new(),

@@ -91,6 +91,7 @@ impl Reporter {
             unannounced: self.content.unannounced(),
             notifications: self.subscriber.as_ref().map(NotificationsStatus::from),
             hosts: HostStatus::all(self.client.traffic(), &content),
+            unanswered: self.client.unanswered().map(String::from),
             errors: ErrorStatus::all(&content.failures, &sync.recent_failures),
             cache: content,
             programs: self.programs.snapshot(),

@@ -40,6 +40,9 @@ pub struct Status {
     /// The hosts that were asked since the mount began, the most requests first.
     #[serde(default)]
     pub hosts: Vec<HostStatus>,
+    /// Why a host does not answer, or why a document is requested again now.
+    #[serde(default)]
+    pub unanswered: Option<String>,
     /// The latest failures, the newest first.
     #[serde(default)]
     pub errors: Vec<ErrorStatus>,

@@ -115,7 +115,7 @@ impl Client {
         self.host(uri).slow_down(interval);
     }
 
-    /// Why a host does not answer, where one has failed and has not answered since.
+    /// Why a host does not answer, or why a document is requested again now.
     pub fn unanswered(&self) -> Option<Box<str>> {
         self.shared.hosts.unanswered()
     }
@@ -136,7 +136,15 @@ impl Client {
 
     /// Sends `request`; repeats it with full jitter, honouring `Retry-After`, until its deadline where that can help.
     pub async fn send(&self, request: Request) -> Result<Response, HttpError> {
-        let mut attempt = Attempt::of(&request, None);
+        let sent = self.send_repeatedly(&request).await;
+        if request.is_document {
+            self.host(&request.uri).repeats(None);
+        }
+        sent
+    }
+
+    async fn send_repeatedly(&self, request: &Request) -> Result<Response, HttpError> {
+        let mut attempt = Attempt::of(request, None);
         let mut last: Option<HttpError> = None;
         loop {
             let error = match self.follow(&mut attempt).await {
@@ -157,6 +165,9 @@ impl Client {
                 return Err(error);
             }
             tracing::debug!(%error, number = attempt.number, ?wait, "asked again");
+            if request.is_document {
+                self.host(&request.uri).repeats(Some(chain(&error)));
+            }
             (last, attempt.number) = (Some(error), attempt.number.saturating_add(1));
             tokio::time::sleep(wait).await;
         }

@@ -51,6 +51,8 @@ struct State {
     is_shared: bool,
     /// A range over a connection of its own was answered.
     has_ranges: bool,
+    /// Why a document is requested again.
+    repeated_for: Option<String>,
 }
 
 /// The clock of the timers.
@@ -61,8 +63,14 @@ fn now() -> Instant {
 impl Host {
     fn new(authority: &str, is_named: bool, limiter: Limiter<Waiter>) -> Host {
         let traffic = HostTraffic { host: is_named.then(|| authority.into()), ..HostTraffic::default() };
-        let state = Mutex::new(State { limiter, traffic, timer: None, is_shared: false, has_ranges: false });
+        let (timer, is_shared, has_ranges, repeated_for) = (None, false, false, None);
+        let state = Mutex::new(State { limiter, traffic, timer, is_shared, has_ranges, repeated_for });
         Host { authority: authority.into(), is_named, state, runtime: OnceLock::new() }
+    }
+
+    /// A document is requested again for this reason, or no more.
+    pub(super) fn repeats(&self, reason: Option<String>) {
+        self.state().repeated_for = reason;
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -369,9 +377,12 @@ impl Hosts {
         host
     }
 
-    /// The last failure of a host that has not answered since.
+    /// The last failure of a host that has not answered since, or the reason why a document is requested again.
     pub(super) fn unanswered(&self) -> Option<Box<str>> {
-        self.known().iter().find_map(|(_, host)| host.state().limiter.cause().map(Into::into))
+        self.known().iter().find_map(|(_, host)| {
+            let state = host.state();
+            state.limiter.cause().or(state.repeated_for.as_deref()).map(Into::into)
+        })
     }
 
     /// Hosts that asked for a pause are asked at once.

@@ -194,7 +194,7 @@ fn linked(server: &Loopback, path: &str, md: &str, links: &[(&str, &str)]) -> St
 }
 
 #[tokio::test]
-async fn a_baseline_chooses_beside_the_deletions_of_records_that_its_list_does_not_know() {
+async fn a_baseline_selects_despite_deletions_of_unknown_records() {
     let server = source().await;
     let record = linked(&server, "/dc", "type=\"text/xml\"", &[("describes", "/x"), ("profile", DC)]);
     let entries = [record, url(server.uri("/x").as_str(), ""), url(server.uri("/y").as_str(), "")];
@@ -218,7 +218,7 @@ async fn a_baseline_chooses_beside_the_deletions_of_records_that_its_list_does_n
 }
 
 #[tokio::test]
-async fn a_baseline_chooses_by_the_last_word_of_a_record_that_is_left_out_itself() {
+async fn a_baseline_selects_by_the_last_state_of_a_hidden_record() {
     let server = source().await;
     let record = |md: &str, links: &[(&str, &str)]| linked(&server, "/dc", &format!("type=\"text/xml\" {md}"), links);
     let pdf = |path: &str| url(server.uri(path).as_str(), "type=\"application/pdf\"");
@@ -241,7 +241,7 @@ async fn a_baseline_chooses_by_the_last_word_of_a_record_that_is_left_out_itself
 }
 
 #[tokio::test]
-async fn changes_that_only_the_lists_can_judge_wait_for_them_and_say_so() {
+async fn changes_that_only_lists_can_judge_wait_for_them() {
     let server = source().await;
     let record = |md: &str, links: &[(&str, &str)]| linked(&server, "/dc", &format!("type=\"text/xml\" {md}"), links);
     let entries = [record("", &[("describes", "/x"), ("profile", DC)]), url(server.uri("/x").as_str(), "")];

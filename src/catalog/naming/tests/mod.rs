@@ -145,7 +145,7 @@ fn what_would_mislead_stays_escaped() {
 }
 
 #[test]
-fn delimiters_show_escaped_or_not_and_only_plain_ones_are_led_back_to() {
+fn delimiters_show_escaped_or_not_and_plain_ones_lead_back() {
     let naming = own("h");
     for reserved in "!$&'()*+,;=:@".chars() {
         let escape = format!("%{:02X}", u32::from(reserved));
@@ -354,7 +354,7 @@ fn of_two_uris_mapped_to_one_path_one_is_led_back_to() {
 }
 
 #[test]
-fn the_extension_of_the_published_type_is_appended_to_names_without_one() {
+fn names_without_an_extension_get_that_of_their_type() {
     let naming = Naming::new("h", [], true).unwrap();
     for (raw, media_type, expected, invertible) in [
         ("http://h/bitstreams/1234", Some("application/pdf"), "bitstreams/1234.pdf", false),

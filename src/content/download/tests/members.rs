@@ -80,7 +80,7 @@ impl Stage {
 }
 
 #[tokio::test]
-async fn a_member_that_is_smaller_than_its_resource_is_read_from_the_package() {
+async fn a_member_smaller_than_its_resource_is_read_from_the_package() {
     let (right, padding) = (text(500_000, 1), bytes(2 << 20, 2));
     let stage = Stage::with(package(&[("a", &right), ("padding", &padding)])).await;
     stage.packages.directory(&stage.server.uri(DUMP)).await.unwrap();
@@ -159,7 +159,7 @@ async fn what_only_the_package_has_is_read_and_sized_from_it() {
 }
 
 #[tokio::test]
-async fn whatever_is_wrong_with_the_package_the_resource_has_its_own_uri() {
+async fn a_wrong_package_leads_to_the_uri_of_the_resource() {
     let right = text(300_000, 1);
     let padding = bytes(2 << 20, 2);
     let good = package(&[("a", &right), ("padding", &padding)]);
@@ -211,7 +211,7 @@ async fn a_package_at_fault_is_not_asked_again_for_a_while() {
 }
 
 #[tokio::test]
-async fn wrong_bytes_of_a_large_member_never_reach_the_end_of_a_reader() {
+async fn wrong_bytes_of_a_large_member_never_reach_its_end() {
     let right = bytes(LARGE, 1);
     let mut wrong = right.clone();
     *wrong.last_mut().unwrap() ^= 1;
@@ -228,7 +228,7 @@ async fn wrong_bytes_of_a_large_member_never_reach_the_end_of_a_reader() {
 }
 
 #[tokio::test]
-async fn a_version_that_is_past_comes_from_the_package_and_never_from_what_the_source_has_now() {
+async fn a_past_version_comes_from_the_package_alone() {
     let right = bytes(30_000, 1);
     let stage = Stage::with(package(&[("a", &right)])).await;
     stage.server.put("/a", Answer::new("text/plain", bytes(30_000, 2)));
@@ -243,7 +243,7 @@ async fn a_version_that_is_past_comes_from_the_package_and_never_from_what_the_s
 }
 
 #[tokio::test]
-async fn a_reader_that_jumps_in_a_large_stored_member_asks_for_its_range_alone() {
+async fn a_reader_that_jumps_in_a_stored_member_gets_its_range_alone() {
     let right = bytes(LARGE, 1);
     let dump = packed(&[("before", &bytes(10_000, 2)), ("a", &right), ("after", b"x")], CompressionMethod::Stored);
     let stage = Stage::with(dump.clone()).await;
@@ -265,7 +265,7 @@ async fn a_reader_that_jumps_in_a_large_stored_member_asks_for_its_range_alone()
 }
 
 #[tokio::test]
-async fn a_member_that_is_stated_by_a_lie_never_stands_for_a_version_without_digest() {
+async fn a_wrongly_stated_member_never_stands_for_a_version() {
     let mine = bytes(1 << 20, 1);
     let manifest = |path: &str| {
         let entry = crate::source::tests::loopback::url("http://example.org/a", &format!("path=\"{path}\""));

@@ -366,7 +366,7 @@ fn a_partial_that_no_resume_may_accept_is_not_kept() {
 }
 
 #[test]
-fn a_pin_survives_another_mounts_eviction_until_its_process_ends() {
+fn a_pin_survives_the_eviction_of_another_mount() {
     let folder = folder();
     let pinning = open_with_room(&folder, 4 * MIB);
     let evicting = open_with_room(&folder, 4 * MIB);

@@ -194,7 +194,7 @@ fn counted(xml: &str) -> (u64, u64) {
 }
 
 #[test]
-fn parts_of_an_entry_that_cannot_be_understood_are_counted_like_entries() {
+fn parts_that_cannot_be_understood_are_counted_like_entries() {
     let image = |loc: &str| format!("<image:image><image:loc>{loc}</image:loc></image:image>");
     let entry = |content: &str| counted(&urlset(&format!("<url><loc>http://example.com/a</loc>{content}</url>")));
     assert_eq!(entry(&image("http://example.com/1.jpg")), (1, 0));

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn namespace_of_resourcesync_with_and_without_slash_and_by_https() {
+fn the_namespace_is_known_with_and_without_slash_and_by_https() {
     for terms in ["http://www.openarchives.org/rs/terms", "https://www.openarchives.org/rs/terms/"] {
         let document = read(format!(
             r#"<urlset xmlns="https://www.sitemaps.org/schemas/sitemap/0.9/" xmlns:rs="{terms}">
@@ -67,7 +67,7 @@ fn root_in_an_unknown_namespace() {
 }
 
 #[test]
-fn prefixed_attributes_of_the_own_namespace_count_and_foreign_ones_do_not() {
+fn own_prefixed_attributes_count_and_foreign_ones_do_not() {
     let document = read(urlset(
         r#"<url xmlns:x="http://example.org/x"><loc x:rel="y">http://example.com/a</loc>
         <rs:md rs:length="5" x:hash="md5:nonsense" x:change="created"/></url>"#,

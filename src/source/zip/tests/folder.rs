@@ -54,7 +54,7 @@ async fn a_whole_package_is_fetched_once_and_serves_every_member() {
 }
 
 #[tokio::test]
-async fn whole_packages_make_room_for_each_other_and_keep_to_their_limit() {
+async fn whole_packages_evict_each_other_and_keep_to_their_limit() {
     let stage = Stage::with(Vec::new(), Ranges::Right).await;
     let config = PackageConfig { whole: 4 << 20, ..stage.config() };
     let packages = Packages::open(stage.server.client(), config).unwrap();
@@ -79,7 +79,7 @@ async fn whole_packages_make_room_for_each_other_and_keep_to_their_limit() {
 }
 
 #[tokio::test]
-async fn whole_packages_leave_the_reserve_free_and_make_room_for_it_by_each_other() {
+async fn whole_packages_evict_each_other_for_the_reserve() {
     let stage = Stage::with(package(1).0, Ranges::Right).await;
     let (other, _) = package(2);
     stage.server.put("/other.zip", Answer::new("application/zip", other).etag("v1").ranges(Ranges::Right));
@@ -105,7 +105,7 @@ async fn whole_packages_leave_the_reserve_free_and_make_room_for_it_by_each_othe
 }
 
 #[tokio::test]
-async fn packages_on_their_way_keep_their_room_and_are_not_removed_for_each_other() {
+async fn packages_that_are_downloaded_do_not_evict_each_other() {
     let stage = Stage::with(package(1).0, Ranges::Right).await;
     let packages = Packages::open(stage.server.client(), PackageConfig { whole: 5 << 20, ..stage.config() }).unwrap();
     let (second, way) = (stage.server.uri("/second.zip"), stage.server.uri("/way.zip"));

@@ -19,7 +19,7 @@ fn what(error: &PackageError) -> String {
 }
 
 #[tokio::test]
-async fn a_path_is_found_with_and_without_slash_escaped_and_with_backslashes() {
+async fn a_path_is_found_with_any_slashes_and_escapes() {
     let names = ["resources/a b.txt", "/absolute", "dir\\file", "literal%20name", "é", "./dot"];
     let members: Vec<Raw> = names.iter().map(|name| stored(name, name.as_bytes())).collect();
     let stage = stage(&members).await;
@@ -259,7 +259,7 @@ async fn names_that_lead_out_are_names_like_any_other() {
 }
 
 #[tokio::test]
-async fn of_two_members_of_one_name_neither_is_taken_unless_they_are_the_same() {
+async fn two_members_of_one_name_count_only_if_equal() {
     let members = [stored("a", b"one"), stored("a", b"two"), stored("b", b"same"), deflated("b", b"same")];
     let stage = stage(&members).await;
     let error = stage.member("a").await.unwrap_err();
@@ -323,7 +323,7 @@ async fn the_last_bytes_are_held_back_until_the_crc_is_right() {
 }
 
 #[tokio::test]
-async fn deflated_bytes_that_are_damaged_are_an_error_wherever_the_damage_is() {
+async fn damage_anywhere_in_deflated_bytes_is_an_error() {
     let text: Vec<u8> = (0..2000_u32).flat_map(|number| format!("{} ", number * number).into_bytes()).collect();
     let good = deflated("a", &text);
     for at in (0..good.packed.len()).step_by(97) {
@@ -398,7 +398,7 @@ fn any_byte_of_a_package_may_be_any_other() {
 }
 
 #[tokio::test]
-async fn a_broken_manifest_is_read_once_for_all_the_paths_that_lead_nowhere() {
+async fn a_broken_manifest_is_read_once_for_all_wrong_paths() {
     let cut = manifest(&[entry("a", "/a")])[..250].to_vec();
     let bytes = zip(&[("manifest.xml", cut, true), ("a", b"a".to_vec(), false)]);
     let stage = Stage::with(bytes, Ranges::Right).await;

@@ -117,7 +117,7 @@ async fn copied(packages: &Packages, package: &Uri) -> Result<Arc<Directory>, Pa
 }
 
 #[tokio::test]
-async fn a_small_package_takes_one_request_for_directory_manifest_and_members() {
+async fn a_small_package_takes_one_request() {
     let listed = manifest(&[entry("a", "/resources/a"), entry("b", "/resources/b")]);
     let (a, b) = (b"hello".repeat(100), noise(1, 1000));
     let bytes =

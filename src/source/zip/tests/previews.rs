@@ -64,7 +64,7 @@ impl Stage {
 }
 
 #[tokio::test]
-async fn a_package_without_ranges_is_previewed_by_the_copy_and_fetched_when_a_member_is_read() {
+async fn a_package_without_ranges_is_previewed_then_fetched() {
     let (mut stage, parts) = stage(&listed(), copy(&listed()), Ranges::Ignored).await;
 
     assert_eq!(stage.stated().await.len(), 3);
@@ -127,7 +127,7 @@ async fn a_copy_above_the_limit_is_as_none() {
 }
 
 #[tokio::test]
-async fn a_copy_that_lies_is_found_out_when_the_package_is_here_and_the_manifest_inside_wins() {
+async fn the_manifest_inside_wins_over_a_copy_that_lies() {
     let lie = manifest(&[entry("a", "/b"), entry("more", "/more")]);
     let (mut stage, _) = stage(&listed(), copy(&lie), Ranges::Ignored).await;
     assert_eq!(stage.stated().await.len(), 2);

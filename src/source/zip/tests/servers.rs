@@ -58,14 +58,14 @@ async fn a_wrong_range_is_an_error_and_never_bytes() {
 
 /// A 206 whose length is `*` does not show where the end lies.
 #[tokio::test]
-async fn a_server_that_does_not_tell_the_length_in_a_range_is_asked_otherwise() {
+async fn a_range_without_the_whole_length_is_requested_otherwise() {
     let (bytes, parts) = package(1);
     let stage = Stage::with(bytes, Ranges::Lengthless).await;
     assert!(stage.member("b").await.unwrap() == parts[1]);
 }
 
 #[tokio::test]
-async fn a_package_that_changes_between_ranges_is_read_from_its_new_directory() {
+async fn a_package_changed_between_ranges_is_read_anew_by_directory() {
     let (before, _) = package(1);
     let (after, parts) = package(7);
     let stage = Stage::with(before, Ranges::Right).await;
@@ -75,7 +75,7 @@ async fn a_package_that_changes_between_ranges_is_read_from_its_new_directory() 
 }
 
 #[tokio::test]
-async fn an_etag_that_changes_with_every_answer_is_an_error_in_the_end() {
+async fn an_etag_that_changes_with_every_answer_is_an_error() {
     let (bytes, _) = package(1);
     let stage = Stage::with(bytes, Ranges::Right).await;
     stage.packages.directory(&stage.uri()).await.unwrap();
@@ -175,7 +175,7 @@ async fn of_what_is_no_zip_only_the_beginning_is_fetched() {
 
 /// A server with `Last-Modified` alone cannot distinguish two versions of one second (RFC 9110, 8.8.2.2).
 #[tokio::test]
-async fn a_package_that_is_replaced_within_the_second_of_its_last_modified_is_read_again() {
+async fn a_package_replaced_within_its_last_second_is_read_again() {
     let second = "Thu, 03 Jan 2013 12:00:00 GMT";
     let publish = |bytes: Vec<u8>| {
         let answer = Answer::new("application/zip", bytes).ranges(Ranges::Right);

@@ -253,7 +253,7 @@ async fn a_reader_comes_before_what_is_fetched_for_no_reader_yet() {
 }
 
 #[tokio::test]
-async fn a_reader_of_bytes_whose_fetch_ends_or_fails_goes_on_without_them() {
+async fn a_reader_goes_on_without_a_fetch_that_ends_or_fails() {
     let stage = Stage::with(many(400).0, Ranges::Right).await;
     let version = stage.packages.directory(&stage.uri()).await.unwrap().version.clone();
     for is_reported in [true, false] {
