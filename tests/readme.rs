@@ -238,12 +238,12 @@ fn held() -> Vec<(&'static str, Vec<(&'static str, &'static str)>)> {
     promises
 }
 
-/// A command or an option is copied as a whole: `resyncfs help` shows the lines of the texts as they are. Only messages, whose
-/// addresses are left out (`…`), go over the end of a line.
+/// A command or an option is copied as a whole: `resyncfs help` shows the lines of the texts as they are. Only messages go over
+/// the end of a line.
 #[test]
 fn a_command_stands_in_one_line() {
     let mut broken = Vec::new();
-    for (name, text) in texts() {
+    for (name, text) in texts().into_iter().filter(|(name, _)| !name.ends_with("errors.md")) {
         let prose: String = text.split("```").step_by(2).collect();
         let spans = prose.split('`').skip(1).step_by(2);
         broken.extend(spans.filter(|it| it.contains('\n') && !it.contains('…')).map(|it| format!("{name}: {it}")));
