@@ -107,17 +107,17 @@ fn printed_within(patience: Duration, what: &str, command: &mut Command) -> (Chi
 /// A person who waits for a refresh learns within 5 s why it takes long.
 #[test]
 fn a_refresh_that_waits_for_its_source_says_why() {
-    for (fault, what) in [
-        (Fault::Status(500, String::new()), "answered 500"),
-        (Fault::Status(503, String::new()), "answered 503"),
-    ] {
+    for (fault, what) in
+        [(Fault::Status(500, String::new()), "answered 500"), (Fault::Status(503, String::new()), "answered 503")]
+    {
         let source = Source::start();
         source.put("a", Resource::new("bytes"));
         let mounted = Mounted::new(&source.list_url(), "poll=1h");
         source.fault("resourcelist.xml", fault, u64::MAX);
 
         let mut refresh = Command::new(PROGRAM);
-        let (mut child, lines) = printed_within(Duration::from_secs(5), what, refresh.arg("refresh").arg(mounted.path()));
+        let (mut child, lines) =
+            printed_within(Duration::from_secs(5), what, refresh.arg("refresh").arg(mounted.path()));
         let screen = stdout(&run(&["status"], &mounted.path()));
         source.mend();
 

@@ -65,9 +65,17 @@ fn a_folder_has_the_address_below_which_its_files_lie() {
 
     let folders = uri(&[mounted.path(), mounted.join("a b"), mounted.join("a b/c/../c/")]);
     let absent = uri(&[mounted.join("a b/none/x")]);
+    let back = path(&mounted.path(), &[], &[&source.url(), &format!("{}a%20b/c/", source.url())]);
 
     let url = source.url();
     assert_eq!(stdout(&folders), format!("{url}\n{url}a%20b/\n{url}a%20b/c/\n"), "{}", stderr(&folders));
+    let shown = [mounted.path(), mounted.join("a b/c")].map(|it| it.display().to_string());
+    assert_eq!(
+        stdout(&back).lines().map(|it| it.trim_end_matches('/')).collect::<Vec<_>>(),
+        shown,
+        "{}",
+        stderr(&back)
+    );
     assert_eq!(absent.status.code(), Some(1));
     let by_name = format!("is not in the mount; by its name it would be {url}a%20b/none/x\n");
     assert!(stderr(&absent).ends_with(&by_name), "{}", stderr(&absent));

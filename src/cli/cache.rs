@@ -3,16 +3,15 @@
 use super::args::Options;
 use super::progress::{Progress, Work};
 use super::render::{Clock, count, printable_value, size, thousands};
-use super::{CliError, Exit, ask, write_stdout};
+use super::{CliError, Exit, complain, print};
 use crate::content::verify::Checked;
-use crate::mount::cache_inventory::{CacheFolder, Cleared, Listing, Which};
+use crate::mount::cache_inventory::{CacheFolder, Listing, Verification};
 use crate::mount::identity::default_cache;
 use crate::platform::error_chain::printable_json;
 use serde_json::json;
-use std::fmt::Write as _;
 use std::path::Path;
 
-/// Show, check or clear the cache folder; a tree there is what one mount keeps: a Source with its options
+/// Show, check or remove what mounts keep on the disk, also those that have ended
 #[derive(Debug, clap::Args)]
 pub struct CacheArgs {
     #[command(subcommand)]
@@ -21,7 +20,7 @@ pub struct CacheArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum CacheCommand {
-    /// Show the trees in the cache folder: Source and options, size, last use, where it is mounted
+    /// Show the trees in the cache folder, each a Source with its options: size, last use, where it is mounted
     List {
         #[command(flatten)]
         folder: Folder,
@@ -64,13 +63,12 @@ struct Folder {
 }
 
 /// Runs the command.
-pub fn run(args: CacheArgs) -> Result<u8, CliError> {
-    let exit = match args.command {
-        CacheCommand::List { folder, json } => list(&folder.open()?, json, &Clock::now()),
+pub fn run(args: CacheArgs) -> Result<Exit, CliError> {
+    match args.command {
+        CacheCommand::List { folder, json } => list(&folder.open()?, json),
         CacheCommand::Verify { folder, json } => verify(&folder.open()?, json),
-        CacheCommand::Clear { folder, all: _, unused, name } => clear(&folder.open()?, name, unused),
-    };
-    exit.map(|exit| exit as u8)
+        CacheCommand::Clear { folder, all: _, unused, name } => clear(&folder.open()?, name.as_deref(), unused),
+    }
 }
 
 impl Folder {
@@ -82,9 +80,10 @@ impl Folder {
     }
 }
 
-fn list(cache: &CacheFolder, json: bool, clock: &Clock) -> Result<Exit, CliError> {
+fn list(cache: &CacheFolder, json: bool) -> Result<Exit, CliError> {
     let listing = cache.list()?;
-    print(&if json { printable_json(&json!(listing)) } else { text(&listing, cache.path(), clock) })?;
+    let text = if json { printable_json(&json!(listing)) } else { text(&listing, cache.path(), &Clock::now()) };
+    print(&(text + "\n"))?;
     Ok(Exit::Success)
 }
 
@@ -93,18 +92,18 @@ fn text(listing: &Listing, folder: &Path, clock: &Clock) -> String {
     for tree in &listing.trees {
         let (catalog, objects) = (size(tree.catalog_bytes), size(tree.object_bytes));
         let last_used = tree.last_used.map_or_else(|| "unknown".to_owned(), |time| clock.when(time));
-        let _ = writeln!(text, "{}", printable_value(&tree.source));
-        let _ = writeln!(text, "  name       {}", tree.name);
+        text += &format!("{}\n  name       {}\n", printable_value(&tree.source), tree.name);
         if !tree.options.is_empty() {
-            let _ = writeln!(text, "  options    {}", printable_value(&tree.options.join(",")));
+            text += &format!("  options    {}\n", printable_value(&tree.options.join(",")));
         }
-        let _ = writeln!(text, "  size       {catalog}, and {objects} in {}", count(tree.objects, "cached file"));
-        let _ = writeln!(text, "  last used  {last_used}");
-        let _ = writeln!(text, "  in use     {}\n", printable_value(tree.mounted.as_deref().unwrap_or("no")));
+        text += &format!("  size       {catalog} for lists and catalog, {objects} in ");
+        text += &format!("{}\n  last used  {last_used}\n", count(tree.objects, "cached file"));
+        text += &format!("  in use     {}\n\n", printable_value(tree.mounted.as_deref().unwrap_or("no")));
     }
     let (trees, objects) = (count(listing.trees.len() as u64, "tree"), count(listing.objects, "cached file"));
+    let is_missing = if folder.is_dir() { "" } else { ", which does not exist" };
     let folder = printable_value(&folder.to_string_lossy());
-    text + &format!("{trees}; {objects} ({}) in {folder}", size(listing.object_bytes))
+    text + &format!("{trees}; {objects} ({}) in {folder}{is_missing}", size(listing.object_bytes))
 }
 
 fn verify(cache: &CacheFolder, json: bool) -> Result<Exit, CliError> {
@@ -124,35 +123,36 @@ fn verify(cache: &CacheFolder, json: bool) -> Result<Exit, CliError> {
         };
         damaged.push(json!({ "object": key.to_string(), "became": became, "what": what }));
         if !json {
-            progress.print(|| ask::complain(&key.to_string(), &format!("{became}: {what}")));
+            progress.print(|| complain(&key.to_string(), &format!("{became}: {what}")));
         }
     })?;
     progress.finish();
+    let Verification { intact, bytes, damaged: removed, failed } = verification;
     print(&if json {
-        printable_json(&json!({ "summary": verification, "objects": damaged }))
+        format!("{}\n", printable_json(&json!({ "summary": verification, "objects": damaged })))
     } else {
-        format!(
-            "{} intact ({}), {} damaged and removed, {} could not be read",
-            count(verification.intact, "cached file"),
-            size(verification.bytes),
-            thousands(verification.damaged),
-            thousands(verification.failed)
-        )
+        let (intact, bytes) = (count(intact, "cached file"), size(bytes));
+        let (removed, failed) = (thousands(removed), thousands(failed));
+        format!("{intact} intact ({bytes}), {removed} damaged and removed, {failed} could not be read\n")
     })?;
-    Ok(match (verification.damaged, verification.failed) {
+    Ok(match (removed, failed) {
         (0, 0) => Exit::Success,
         (0, _) => Exit::Cache,
         _ => Exit::OutOfSync,
     })
 }
 
-fn clear(cache: &CacheFolder, name: Option<String>, unused: bool) -> Result<Exit, CliError> {
-    let which = name.clone().map_or(Which::All, Which::Named);
-    let Some(cleared) = cache.clear(&which)? else {
+fn clear(cache: &CacheFolder, name: Option<&str>, unused: bool) -> Result<Exit, CliError> {
+    let Some(cleared) = cache.clear(name)? else {
         let name = name.unwrap_or_default();
         return Err(CliError::new(Exit::Failure, format!("{name}: there is no such tree; see: resyncfs cache list")));
     };
-    print(&sentence(&cleared))?;
+    let kept = match cleared.kept {
+        0 => String::new(),
+        kept => format!("; {} in use stay", count(kept, "cached file")),
+    };
+    let (trees, objects) = (count(cleared.trees as u64, "tree"), count(cleared.objects, "cached file"));
+    print(&format!("{trees} and {objects} removed ({}){kept}\n", size(cleared.bytes)))?;
     if unused || cleared.in_use.is_empty() {
         return Ok(Exit::Success);
     }
@@ -162,21 +162,4 @@ fn clear(cache: &CacheFolder, name: Option<String>, unused: bool) -> Result<Exit
     });
     let in_use = in_use.collect::<Vec<_>>().join("; ");
     Err(CliError::new(Exit::Busy, format!("{in_use}; end it first with: resyncfs unmount DIR")))
-}
-
-fn sentence(cleared: &Cleared) -> String {
-    let kept = match cleared.kept {
-        0 => String::new(),
-        kept => format!("; {} in use stay", count(kept, "cached file")),
-    };
-    format!(
-        "{} and {} removed ({}){kept}",
-        count(cleared.trees.len() as u64, "tree"),
-        count(cleared.objects, "cached file"),
-        size(cleared.bytes)
-    )
-}
-
-fn print(text: &str) -> Result<(), CliError> {
-    write_stdout(&format!("{text}\n")).map_err(|cause| CliError::of(Exit::Failure, &cause))
 }

@@ -1,6 +1,7 @@
-//! `resyncfs help`: what commands and topics are about. The manual pages are made from the same texts.
+//! `resyncfs help` and `resyncfs completions`: what commands and topics are about. The manual pages are made from the same texts.
 
-use super::{CliError, Exit, command, write_stdout};
+use super::{CliError, Exit, command, print};
+use clap_complete::Shell;
 use std::fmt::Write as _;
 
 /// A text of the manual.
@@ -50,13 +51,13 @@ pub struct HelpArgs {
 }
 
 /// Runs the command.
-pub fn run(args: HelpArgs) -> Result<u8, CliError> {
+pub fn run(args: HelpArgs) -> Result<Exit, CliError> {
     let text = help(&args.words).ok_or_else(|| {
         let words = args.words.join(" ");
         CliError::new(Exit::Usage, format!("there is no topic or command {words:?}; list them with: resyncfs help"))
     })?;
-    write_stdout(&text).map_err(|cause| CliError::of(Exit::Failure, &cause))?;
-    Ok(Exit::Success as u8)
+    print(&text)?;
+    Ok(Exit::Success)
 }
 
 fn help(words: &[String]) -> Option<String> {
@@ -77,6 +78,22 @@ fn help(words: &[String]) -> Option<String> {
     program.build();
     let found = words.iter().try_fold(&mut program, |command, word| command.find_subcommand_mut(word))?;
     Some(found.render_long_help().to_string())
+}
+
+/// Print what a shell needs to complete commands and options
+#[derive(Debug, clap::Args)]
+#[command(after_help = "For example: resyncfs completions bash > ~/.local/share/bash-completion/completions/resyncfs")]
+pub struct CompletionsArgs {
+    /// The shell
+    shell: Shell,
+}
+
+/// Runs the command.
+pub fn completions(args: CompletionsArgs) -> Result<Exit, CliError> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut command(), "resyncfs", &mut script);
+    print(&String::from_utf8_lossy(&script))?;
+    Ok(Exit::Success)
 }
 
 /// Markdown without the marks that only a renderer needs: fences around code, which is indented instead, and `#` before headings.

@@ -1,14 +1,13 @@
 //! `resyncfs list`
 
+use super::mounts::{Running, nothing_mounted};
 use super::render::{printable, printable_value};
-use super::running::{Running, nothing_mounted};
-use super::{CliError, Exit, write_stdout};
-use crate::control::api::Request;
-use crate::control::{ControlError, call};
+use super::{CliError, Exit, block_on, print};
 use crate::mount::registry::{self, Mount, MountState};
 use crate::platform::error_chain::printable_json;
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
-use std::io::{self, Write as _};
+use std::io::Write as _;
 use std::time::Duration;
 
 /// A process that does not answer within this is shown as silent.
@@ -17,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Characters of a directory or a Source that are shown.
 const WIDEST: usize = 200;
 
-/// Show every mount of this machine, without access to it
+/// Show every mount of resyncfs on this machine, also those that do not answer
 #[derive(Debug, clap::Args)]
 #[command(after_help = STATES)]
 pub struct ListArgs {
@@ -35,22 +34,20 @@ const STATES: &str = "States:\n  \
     unknown   no record of its process that you may read; ask as root or the user who mounted it";
 
 /// Runs the command.
-pub fn run(args: ListArgs) -> Result<u8, CliError> {
-    let failed = |cause: io::Error| CliError::of(Exit::Failure, &cause);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-    let known = registry::mounts().map_err(failed)?;
-    let states = runtime.block_on(futures_util::future::join_all(known.iter().map(state)));
+pub fn run(args: ListArgs) -> Result<Exit, CliError> {
+    let known = registry::mounts()?;
+    let states = block_on(async { Ok(futures_util::future::join_all(known.iter().map(state)).await) })?;
     let mounts: Vec<_> = known.iter().zip(states).collect();
     if args.json {
         let all: Vec<Value> = mounts.iter().map(|(known, state)| object(known, state)).collect();
-        write_stdout(&format!("{}\n", printable_json(&Value::Array(all)))).map_err(failed)?;
+        print(&format!("{}\n", printable_json(&Value::Array(all))))?;
     } else if mounts.is_empty() {
         // No mount is no failure, and nothing on standard output.
         let _ = writeln!(std::io::stderr(), "resyncfs: {}", nothing_mounted().message);
     } else {
-        write_stdout(&printable(&table(&mounts))).map_err(failed)?;
+        print(&printable(&table(&mounts)))?;
     }
-    Ok(Exit::Success as u8)
+    Ok(Exit::Success)
 }
 
 async fn state(known: &Mount) -> &'static str {
@@ -61,13 +58,10 @@ async fn state(known: &Mount) -> &'static str {
         MountState::Unknown => "unknown",
         MountState::Living => {
             let Ok(running) = Running::of(known) else { return "silent" };
-            match tokio::time::timeout(PATIENCE, call::<Value>(running.socket(), &Request::Status {})).await {
-                // This user may not ask: only that the process lives is known.
-                Ok(Ok(_) | Err(ControlError::Forbidden(_))) => "alive",
-                Ok(Err(ControlError::Unreachable { cause, .. })) if cause.kind() == io::ErrorKind::PermissionDenied => {
-                    "alive"
-                }
-                _ => "silent",
+            match running.status::<IgnoredAny>(PATIENCE).await {
+                // A user who may not ask sees that the process lives, and no more.
+                Err(cause) if cause.exit != Exit::Denied => "silent",
+                _ => "alive",
             }
         }
     }

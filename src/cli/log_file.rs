@@ -57,19 +57,14 @@ impl LogFile {
 
     fn take(&mut self, line: &str, now: Instant) -> io::Result<()> {
         let is_over = |written: &Written| now.saturating_duration_since(written.since) >= REPEATED_FOR;
-        while self.written.front().is_some_and(is_over) {
-            let Some(over) = self.written.pop_front() else { break };
-            self.write_count(&over)?;
+        while self.written.len() == REMEMBERED || self.written.front().is_some_and(is_over) {
+            let Some(oldest) = self.written.pop_front() else { break };
+            self.write_count(&oldest)?;
         }
         if let Some(written) = self.written.iter_mut().find(|written| written.is_repeated_by(line)) {
             written.repetitions += 1;
             line.clone_into(&mut written.line);
             return Ok(());
-        }
-        if self.written.len() == REMEMBERED {
-            if let Some(oldest) = self.written.pop_front() {
-                self.write_count(&oldest)?;
-            }
         }
         self.written.push_back(Written { since: now, line: line.to_owned(), repetitions: 0 });
         self.append(&format!("{line}\n"))

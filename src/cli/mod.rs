@@ -1,51 +1,45 @@
 //! The command line: a file for each subcommand, and a name for each exit code.
 
 pub mod args;
-mod ask;
 mod audit;
 mod cache;
-mod completions;
+mod cached;
 mod config;
 mod demo;
-mod evict;
 mod explore;
 pub mod help;
-mod journal;
 mod list;
 mod log;
 mod log_file;
 mod mount;
 mod mount_helper;
+mod mounts;
+mod names;
 mod option_files;
-mod path;
-mod prefetch;
 mod progress;
 mod refresh;
 mod render;
-mod running;
-mod scheme_hint;
 mod scratch;
 mod status;
 mod unmount;
-mod uri;
-mod within;
 
 use crate::catalog::CatalogError;
 use crate::mount::MountError;
 use crate::platform::error_chain::chain;
-use crate::source::SourceError;
 use crate::source::websub::WebsubError;
+use crate::source::{EntryPoint, SourceError};
 use crate::sync::SyncError;
 use clap::{CommandFactory, Parser, Subcommand};
+use render::{Clock, printable_value};
 use std::error::Error;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 /// Mount a ResourceSync Source, or any site with a sitemap, as a read-only folder.
 #[derive(Debug, Parser)]
 #[command(name = "resyncfs", version, max_term_width = 100, after_help = Exit::TABLE, disable_help_subcommand = true)]
 struct CliArgs {
-    /// Log more: -v for decisions, -vv for every operation (RESYNCFS_LOG takes tracing's filters)
+    /// Log more; -vv logs every operation
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     verbose: u8,
     /// Show times in UTC; without it in the time zone of this machine
@@ -66,12 +60,12 @@ enum Subcommands {
     Refresh(refresh::RefreshArgs),
     Status(status::StatusArgs),
     List(list::ListArgs),
-    Prefetch(prefetch::PrefetchArgs),
-    Evict(evict::EvictArgs),
-    Path(path::PathArgs),
-    Uri(uri::UriArgs),
+    Prefetch(cached::PrefetchArgs),
+    Evict(cached::EvictArgs),
+    Path(names::PathArgs),
+    Uri(names::UriArgs),
     Cache(cache::CacheArgs),
-    Completions(completions::CompletionsArgs),
+    Completions(help::CompletionsArgs),
     Help(help::HelpArgs),
 }
 
@@ -94,7 +88,7 @@ pub enum Exit {
     Busy = 6,
     /// The cache folder cannot be used.
     Cache = 7,
-    /// Only another user may do this with the mount.
+    /// Only root and the user of the mount may do this.
     Denied = 8,
     /// An audit found differences, or a check of the cache found damage.
     OutOfSync = 9,
@@ -116,7 +110,7 @@ impl Exit {
         5  the mount point cannot be used, or nothing is mounted there\n   \
         6  the same Source is mounted already with the same cache folder\n   \
         7  the cache folder cannot be used\n   \
-        8  only another user may do this with the mount\n   \
+        8  only root and the user of the mount may do this\n   \
         9  an audit found differences, or a check of the cache found damage\n  \
         10  the cache is too full for the files to prefetch\n  \
         11  an audit has no result, because a part of the Source is missing now\n \
@@ -141,9 +135,18 @@ impl CliError {
         CliError { exit, message: chain(cause) }
     }
 
-    /// Prints the message to standard error. A closed standard error leaves the exit code.
-    fn print(&self) {
-        let _ = log::say_failure("resyncfs", &self.message);
+    /// Adds that https was assumed, where `source` has no scheme and did not answer.
+    fn assuming(mut self, source: &str) -> CliError {
+        if let Some(http) = EntryPoint::over_http(source).filter(|_| self.exit == Exit::Unreachable) {
+            self.message += &format!("; SOURCE has no scheme, so https was assumed: for http write {http}");
+        }
+        self
+    }
+}
+
+impl From<io::Error> for CliError {
+    fn from(cause: io::Error) -> CliError {
+        CliError::of(Exit::Failure, &cause)
     }
 }
 
@@ -243,32 +246,43 @@ pub fn main() -> ExitCode {
         Subcommands::Refresh(args) => refresh::run(args),
         Subcommands::Status(args) => status::run(args),
         Subcommands::List(args) => list::run(args),
-        Subcommands::Prefetch(args) => prefetch::run(args),
-        Subcommands::Evict(args) => evict::run(args),
-        Subcommands::Path(args) => path::run(args),
-        Subcommands::Uri(args) => uri::run(args),
+        Subcommands::Prefetch(args) => cached::prefetch(args),
+        Subcommands::Evict(args) => cached::evict(args),
+        Subcommands::Path(args) => names::path(args),
+        Subcommands::Uri(args) => names::uri(args),
         Subcommands::Cache(args) => cache::run(args),
         Subcommands::Audit(args) => audit::run(args, verbosity),
         Subcommands::Demo(args) => demo::run(args, verbosity),
-        Subcommands::Completions(args) => completions::run(args),
+        Subcommands::Completions(args) => help::completions(args),
         Subcommands::Help(args) => help::run(args),
     };
-    match result {
-        Ok(exit) => ExitCode::from(exit),
-        Err(failure) => {
-            failure.print();
-            ExitCode::from(failure.exit as u8)
-        }
-    }
+    let exit = result.unwrap_or_else(|failure| {
+        // A closed standard error leaves the exit code.
+        let _ = log::say_failure("resyncfs", &failure.message);
+        failure.exit
+    });
+    ExitCode::from(exit as u8)
 }
 
 /// Writes to standard output; a reader that stops early (`| head`) is no failure.
-fn write_stdout(text: &str) -> std::io::Result<()> {
-    let mut output = std::io::stdout().lock();
+fn print(text: &str) -> Result<(), CliError> {
+    let mut output = io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
-        Err(cause) if cause.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        written => written,
+        Err(cause) if cause.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
     }
+}
+
+/// Prints on standard error why there is no result for one thing.
+fn complain(what: &str, why: &str) {
+    let why = Clock::now().localized(why);
+    // A closed standard error is no failure.
+    let _ = writeln!(io::stderr(), "resyncfs: {}: {}", printable_value(what), printable_value(&why));
+}
+
+/// Runs a command that waits for answers.
+fn block_on<T>(work: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
 }
 
 #[cfg(test)]
@@ -289,6 +303,15 @@ mod tests {
         assert_eq!(failure.exit, Exit::Busy);
         assert!(failure.message.starts_with("this Source is mounted already; use that mount"), "{}", failure.message);
         assert!(failure.message.ends_with("is in use by process 1, mounted at /mnt/a"), "{}", failure.message);
+    }
+
+    #[test]
+    fn hint_needs_a_missing_scheme_and_a_missing_answer() {
+        let message = |exit, source: &str| CliError::new(exit, "it failed").assuming(source).message;
+
+        assert!(message(Exit::Unreachable, "h:81").ends_with("https was assumed: for http write http://h:81/"));
+        assert_eq!(message(Exit::Unreachable, "https://h:81"), "it failed");
+        assert_eq!(message(Exit::NoSource, "h:81"), "it failed");
     }
 
     #[test]

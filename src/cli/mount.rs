@@ -64,7 +64,7 @@ pub enum Background {
 }
 
 /// Runs the command.
-pub fn run(args: MountArgs, verbosity: u8) -> Result<u8, CliError> {
+pub fn run(args: MountArgs, verbosity: u8) -> Result<Exit, CliError> {
     let wanted = MountRequest::new(&args.source, args.directory, args.options.words()?)?;
     start(&wanted, if args.foreground { Background::No } else { Background::Yes }, verbosity)
 }
@@ -77,7 +77,7 @@ pub fn check(wanted: &MountRequest) -> Result<(), CliError> {
 }
 
 /// Mounts.
-pub fn start(wanted: &MountRequest, background: Background, verbosity: u8) -> Result<u8, CliError> {
+pub fn start(wanted: &MountRequest, background: Background, verbosity: u8) -> Result<Exit, CliError> {
     let options = &wanted.options;
     let config = configure(options, &wanted.source, &wanted.directory)?;
     // Other users change none of the files that are written from here on. No other thread runs yet that makes a file.
@@ -95,10 +95,11 @@ pub fn start(wanted: &MountRequest, background: Background, verbosity: u8) -> Re
         };
         mount::run(config, Arc::new(progress.stages()), ready)
             .map_err(|cause| CliError::from(cause).assuming(&wanted.source))?;
-        return Ok(Exit::Success as u8);
+        return Ok(Exit::Success);
     }
-    match daemonize::fork().map_err(|cause| CliError::of(Exit::Failure, &cause))? {
-        Side::Parent(exit) => Ok(exit),
+    match daemonize::fork()? {
+        // The child is the mount; nothing is left to do here.
+        Side::Parent(exit) => std::process::exit(exit.into()),
         Side::Child(waiting) => {
             start_logging(verbosity, log_target(options, &config)?);
             let progress = Progress::start(false);
@@ -109,7 +110,7 @@ pub fn start(wanted: &MountRequest, background: Background, verbosity: u8) -> Re
                 waiting.ready()
             })
             .map_err(|cause| CliError::from(cause).assuming(&wanted.source))?;
-            Ok(Exit::Success as u8)
+            Ok(Exit::Success)
         }
     }
 }

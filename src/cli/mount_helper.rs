@@ -65,7 +65,7 @@ pub fn is_called_as(program: Option<&OsStr>) -> bool {
 pub fn main() -> (u8, Option<String>) {
     match MountHelperArgs::try_parse() {
         Ok(args) => match run(args) {
-            Ok(exit) => (exit, None),
+            Ok(exit) => (exit_code(exit), None),
             Err(CliError { exit, message }) => (exit_code(exit), Some(message)),
         },
         Err(refusal) => {
@@ -75,7 +75,7 @@ pub fn main() -> (u8, Option<String>) {
     }
 }
 
-fn run(args: MountHelperArgs) -> Result<u8, CliError> {
+fn run(args: MountHelperArgs) -> Result<Exit, CliError> {
     let mut words = Words::default();
     for options in &args.options {
         words.push_mount_options(options, Caller::Mount8 { sloppy: args.sloppy })?;
@@ -86,7 +86,7 @@ fn run(args: MountHelperArgs) -> Result<u8, CliError> {
     let wanted = MountRequest::new(&args.source, Some(args.directory), words)?;
     if args.fake {
         mount::check(&wanted)?;
-        return Ok(Exit::Success as u8);
+        return Ok(Exit::Success);
     }
     mount::start(&wanted, Background::Yes, args.verbose)
 }

@@ -4,7 +4,6 @@ use super::render::{Clock, count, duration, printable, printable_value, size, th
 use crate::mount::systemd::stderr_is_journal;
 use crate::sync::Stage;
 use std::io::{IsTerminal, Write};
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -84,42 +83,32 @@ impl Work {
 
 /// Progress shown on standard error until the last clone is dropped, or [`Progress::finish`].
 #[derive(Clone)]
-pub struct Progress(Arc<Ending>);
-
-/// Ends the display with the last clone, before the next line of the command is printed.
-struct Ending(Arc<Mutex<Display>>);
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        lock(&self.0).end();
-    }
-}
+pub struct Progress(Arc<Mutex<Display>>);
 
 impl Progress {
     /// Starts the display. `logs` says that log lines go to standard error too; then the progress has whole lines of its own.
     pub fn start(logs: bool) -> Progress {
         let is_live = !logs && std::io::stderr().is_terminal();
         let step = if is_live { LIVE_STEP } else { LINE_STEP };
-        let (stop, stopped) = mpsc::channel();
-        let display = Display { stop: Some(stop), ..Display::new(is_live, Box::new(std::io::stderr())) };
-        let display = Arc::new(Mutex::new(display));
-        let drawn = display.clone();
-        let draw = move || {
-            while stopped.recv_timeout(step) == Err(RecvTimeoutError::Timeout) {
-                let mut display = lock(&drawn);
-                if display.stop.is_some() {
-                    display.draw(Instant::now());
-                }
+        let display = Arc::new(Mutex::new(Display::new(is_live, Box::new(std::io::stderr()))));
+        let drawn = Arc::downgrade(&display);
+        let draw = move || loop {
+            std::thread::sleep(step);
+            let Some(display) = drawn.upgrade() else { return };
+            let mut display = lock(&display);
+            if display.is_over {
+                return;
             }
+            display.draw(Instant::now());
         };
         // Without that thread the command does its work all the same.
         let _ = std::thread::Builder::new().name("progress".into()).spawn(draw);
-        Progress(Arc::new(Ending(display)))
+        Progress(display)
     }
 
     /// Shows `work` from now on.
     pub fn report(&self, work: Work) {
-        lock(&self.0.0).report(work, Instant::now());
+        lock(&self.0).report(work, Instant::now());
     }
 
     /// The function that a refresh reports its stages to.
@@ -132,7 +121,7 @@ impl Progress {
     pub fn stage(&self, stage: Stage) {
         self.report(match stage {
             Stage::Unanswered(why) => return self.message(&format!("{why}; trying again")),
-            Stage::Remark(remark) => return lock(&self.0.0).remarks.push(remark),
+            Stage::Remark(remark) => return lock(&self.0).remarks.push(remark),
             Stage::Discovering => Work::of("looking for the Source's documents"),
             Stage::Fetching(so_far) => Work {
                 activity: "downloading lists",
@@ -151,24 +140,24 @@ impl Progress {
 
     /// Prints a line of its own, which begins with the program's name.
     pub fn message(&self, text: &str) {
-        lock(&self.0.0).message(text);
+        lock(&self.0).message(text);
     }
 
     /// Runs `print`, which writes whole lines to the terminal, while no live line stands there.
     pub fn print<T>(&self, print: impl FnOnce() -> T) -> T {
-        let mut display = lock(&self.0.0);
+        let mut display = lock(&self.0);
         display.clear();
         print()
     }
 
     /// Ends the display.
     pub fn finish(&self) {
-        lock(&self.0.0).end();
+        lock(&self.0).end();
     }
 
     /// Prints the remarks on a new tree. The journal has them from the log.
     pub fn print_remarks(&self) {
-        let mut display = lock(&self.0.0);
+        let mut display = lock(&self.0);
         let remarks = std::mem::take(&mut display.remarks);
         remarks.iter().filter(|_| !stderr_is_journal()).for_each(|remark| display.message(remark));
     }
@@ -187,16 +176,22 @@ struct Display {
     current: Option<(Work, Instant)>,
     /// Whether a live line stands on the terminal.
     is_drawn: bool,
-    /// Stops the thread that draws when it is dropped.
-    stop: Option<Sender<()>>,
+    /// Nothing more is drawn.
+    is_over: bool,
     /// What a person must know of the new tree.
     remarks: Vec<Box<str>>,
+}
+
+impl Drop for Display {
+    fn drop(&mut self) {
+        self.end();
+    }
 }
 
 impl Display {
     fn new(is_live: bool, output: Box<dyn Write + Send>) -> Display {
         let began = Instant::now();
-        Display { is_live, output, began, current: None, is_drawn: false, stop: None, remarks: Vec::new() }
+        Display { is_live, output, began, current: None, is_drawn: false, is_over: false, remarks: Vec::new() }
     }
 
     fn report(&mut self, work: Work, now: Instant) {
@@ -232,7 +227,7 @@ impl Display {
     }
 
     fn end(&mut self) {
-        self.stop = None;
+        self.is_over = true;
         self.clear();
     }
 

@@ -1,9 +1,10 @@
 //! `resyncfs refresh`: updates a mount now.
 
+use super::mounts::Running;
 use super::progress::{Progress, Work};
 use super::render::{Clock, count, printable_value, thousands};
-use super::running::Running;
-use super::{CliError, Exit, write_stdout};
+
+use super::{CliError, Exit, print};
 use crate::control::api::Request;
 use crate::control::call;
 use crate::mount::status::{RefreshAnswer, Status};
@@ -27,7 +28,7 @@ pub struct RefreshArgs {
 }
 
 /// Runs the command.
-pub fn run(args: RefreshArgs) -> Result<u8, CliError> {
+pub fn run(args: RefreshArgs) -> Result<Exit, CliError> {
     let running = Running::at(&args.directory)?;
     let request = Request::Refresh { accept_deletions: args.accept_deletions };
     let progress = Progress::start(false);
@@ -42,10 +43,10 @@ pub fn run(args: RefreshArgs) -> Result<u8, CliError> {
     let clock = Clock::now();
     let mut text = format!("{}\n", sentence(&answer.refreshed.outcome, &clock));
     if let Some(held) = &answer.held {
-        text += &format!("{}\n", held_sentence(held, running.directory(), &clock));
+        text += &format!("{}\n", held_sentence(held, &running.directory, &clock));
     }
-    write_stdout(&text).map_err(|cause| CliError::of(Exit::Failure, &cause))?;
-    Ok(Exit::Success as u8)
+    print(&text)?;
+    Ok(Exit::Success)
 }
 
 /// Shows why a refresh takes long: a host does not answer, or answers with an error.

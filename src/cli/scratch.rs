@@ -61,10 +61,10 @@ fn remove_left(parent: &Path, prefix: &str) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let is_ours = entry.file_name().to_string_lossy().starts_with(prefix)
             && entry.metadata().is_ok_and(|it| it.is_dir() && it.uid() == rustix::process::geteuid().as_raw());
-        if let (true, Ok(lock)) = (is_ours, File::open(entry.path())) {
-            if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-                let _ = fs::remove_dir_all(entry.path());
-            }
+        // Nothing else is opened: the open of a pipe would wait for its writer.
+        let lock = is_ours.then(|| File::open(entry.path()).ok()).flatten();
+        if lock.is_some_and(|lock| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()) {
+            let _ = fs::remove_dir_all(entry.path());
         }
     }
 }
@@ -115,6 +115,17 @@ mod tests {
         }
 
         assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_pipe_in_the_temporary_folder_stops_nothing() {
+        let parent = tempfile::tempdir().unwrap();
+        let pipe = parent.path().join("resyncfs-explore-pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+
+        let scratch = Scratch::below(parent.path(), "explore").unwrap();
+
+        assert!(scratch.path().is_dir() && pipe.exists());
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! `resyncfs unmount`
 
-use super::running::mounted_at;
-use super::{CliError, Exit, config};
+use super::log::say_failure;
+use super::mounts::mounted_at;
+use super::{CliError, Exit, complain, config};
 use crate::mount::registry::{self, MountState};
 use crate::mount::{LONGEST_END, mountpoint};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -33,17 +34,16 @@ pub struct UnmountArgs {
 }
 
 /// Runs the command; it returns when the process that served the mount has ended, unless another mount shows the same tree.
-pub fn run(args: UnmountArgs) -> Result<u8, CliError> {
-    let mut last = None;
+pub fn run(args: UnmountArgs) -> Result<Exit, CliError> {
+    let mut exit = Exit::Success;
     for directory in &args.directories {
         let ended = if args.dead { detach_dead(directory) } else { unmount(directory, args.lazy) };
-        if let Err(cause) = ended {
-            if let Some(earlier) = last.replace(cause) {
-                earlier.print();
-            }
+        if let Err(failure) = ended {
+            let _ = say_failure("resyncfs", &failure.message);
+            exit = failure.exit;
         }
     }
-    last.map_or(Ok(Exit::Success as u8), Err)
+    Ok(exit)
 }
 
 fn detach_dead(directory: &Path) -> Result<(), CliError> {
@@ -59,12 +59,14 @@ fn unmount(directory: &Path, lazy: bool) -> Result<(), CliError> {
     let failed = |cause: io::Error| match cause.kind() {
         io::ErrorKind::ResourceBusy => CliError::new(
             Exit::MountPoint,
-            format!("{shown}: is in use (fuser -vm {shown} shows by which processes); --lazy detaches it all the same"),
+            format!(
+                "{shown}: is in use; close the programs that use it (fuser -vm {shown} lists them), or detach it all the same \
+                 with --lazy"
+            ),
         ),
-        io::ErrorKind::PermissionDenied => CliError::new(
-            Exit::Denied,
-            format!("{shown}: only root and the user who mounted it may unmount it ({cause})"),
-        ),
+        io::ErrorKind::PermissionDenied => {
+            CliError::new(Exit::Denied, format!("{shown}: only root and the user who mounted it may unmount it"))
+        }
         _ => CliError::new(Exit::MountPoint, format!("{shown}: {cause}")),
     };
     let absolute = mounted_at(directory)?;
@@ -73,7 +75,7 @@ fn unmount(directory: &Path, lazy: bool) -> Result<(), CliError> {
     if let Some((process, handle)) = process {
         if !ends_within(&handle, LONGEST_END).map_err(failed)? {
             // It is unmounted, as requested.
-            let _ = writeln!(io::stderr(), "resyncfs: {shown}: unmounted; its process {process} has not ended yet");
+            complain(&shown.to_string(), &format!("unmounted; its process {process} has not ended yet"));
         }
     }
     Ok(())
@@ -101,13 +103,13 @@ fn process(directory: &Path) -> io::Result<Option<(u32, OwnedFd)>> {
     }
     let known = registry::mount_at(directory)?.filter(|known| known.state == MountState::Living);
     let Some(process) = known.and_then(|known| known.process) else { return Ok(None) };
-    let handle = Pid::from_raw(process as i32).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    let handle = Pid::from_raw(process.cast_signed()).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
     Ok(handle.map(|handle| (process, handle)))
 }
 
 /// Whether the process ends within `patience`.
 fn ends_within(process: &OwnedFd, patience: Duration) -> io::Result<bool> {
-    let timeout = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: 0 };
+    let timeout = Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: 0 };
     let mut polled = [PollFd::new(process, PollFlags::IN)];
     Ok(rustix::io::retry_on_intr(|| poll(&mut polled, Some(&timeout)))? > 0)
 }

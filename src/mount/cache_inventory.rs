@@ -66,20 +66,11 @@ pub struct Verification {
     pub failed: u64,
 }
 
-/// Which trees are cleared.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Which {
-    /// Those of this name, or whose name begins so, or all of this Source.
-    Named(String),
-    /// All.
-    All,
-}
-
 /// The result of [`CacheFolder::clear`].
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default)]
 pub struct Cleared {
-    /// Removed trees.
-    pub trees: Vec<KeptTree>,
+    /// How many trees were removed.
+    pub trees: usize,
     /// Chosen trees that stay because they are mounted.
     pub in_use: Vec<KeptTree>,
     /// Removed objects, partial downloads included.
@@ -133,18 +124,13 @@ impl CacheFolder {
             }
         }
         trees.sort_by(|a, b| b.last_used.cmp(&a.last_used).then_with(|| a.name.cmp(&b.name)));
-        let mut listing = Listing { trees, objects: 0, object_bytes: 0 };
-        for (_, bytes) in inventory.objects() {
-            listing.objects += 1;
-            listing.object_bytes += bytes;
-        }
-        listing.object_bytes += inventory.partials().map(|(_, bytes)| bytes).sum::<u64>();
-        Ok(listing)
+        let object_bytes = inventory.objects().chain(inventory.partials()).map(|(_, bytes)| bytes).sum();
+        Ok(Listing { trees, objects: inventory.objects().count() as u64, object_bytes })
     }
 
     /// Reads every object and removes damaged ones; `report` gets the result of each. Uses no network.
     pub fn verify(&self, report: &mut dyn FnMut(&ObjectKey, &Checked)) -> Result<Verification, MountError> {
-        self.entries(&self.cache.join("content"))?;
+        entries(&self.cache.join("content"))?;
         let mut inventory = self.inventory();
         let mut verification = Verification::default();
         for (key, _) in inventory.objects() {
@@ -163,20 +149,17 @@ impl CacheFolder {
         Ok(verification)
     }
 
-    /// Removes trees that are not mounted, and their objects that no other tree needs; with [`Which::All`] every object that no tree
-    /// needs. `None` if no tree has that name.
-    pub fn clear(&self, which: &Which) -> Result<Option<Cleared>, MountError> {
-        let trees = self.trees()?;
-        let is_chosen = |tree: &KeptTree| match which {
-            Which::All => true,
-            Which::Named(name) => tree.source == *name || (name.len() >= 4 && tree.name.starts_with(name.as_str())),
-        };
-        let (chosen, mut remaining): (Vec<_>, Vec<_>) = trees.into_iter().partition(is_chosen);
-        if chosen.is_empty() && *which != Which::All {
+    /// Removes trees that are not mounted, and their objects that no other tree needs: those of this name, or whose name begins so,
+    /// or all of this Source. Without a name all, with every object that no tree needs. `None` if no tree has that name.
+    pub fn clear(&self, name: Option<&str>) -> Result<Option<Cleared>, MountError> {
+        let is_named =
+            |tree: &KeptTree, name: &str| tree.source == name || (name.len() >= 4 && tree.name.starts_with(name));
+        let is_chosen = |tree: &KeptTree| name.is_none_or(|name| is_named(tree, name));
+        let (chosen, mut remaining): (Vec<_>, Vec<_>) = self.trees()?.into_iter().partition(is_chosen);
+        if chosen.is_empty() && name.is_some() {
             return Ok(None);
         }
-        let mut cleared = Cleared::default();
-        let mut gone = References::default();
+        let (mut cleared, mut gone) = (Cleared::default(), References::default());
         for tree in chosen {
             let folder = self.folder(&tree);
             let _lock = match FolderLock::take(&folder.join("catalog"), "resyncfs cache clear") {
@@ -192,25 +175,18 @@ impl CacheFolder {
             };
             self.refer(&tree, &mut gone);
             cleared.bytes += allocated_below(&folder);
+            cleared.trees += 1;
             // In one step, under the lock: a mount that starts now makes a new tree.
             let away = self.mounts().join(format!("{CLEARED}{}-{}", tree.name, std::process::id()));
-            fs::rename(&folder, &away).map_err(self.failed(&folder))?;
-            cleared.trees.push(tree);
+            fs::rename(&folder, &away).map_err(MountError::cache(&folder))?;
         }
         let mut needed = References::default();
         remaining.iter().for_each(|tree| self.refer(tree, &mut needed));
         // A tree does not know its partial downloads, and not yet what was read a moment ago: what is of no chosen tree stays.
-        let goes = |key: &ObjectKey| !needed.has(key) && (*which == Which::All || gone.has(key));
-        self.remove_objects(goes, &mut cleared)?;
-        self.remove_moved()?;
-        Ok(Some(cleared))
-    }
-
-    /// Removes the objects and partial downloads that `goes` is true of.
-    fn remove_objects(&self, goes: impl Fn(&ObjectKey) -> bool, cleared: &mut Cleared) -> Result<(), MountError> {
+        let goes = |key: &ObjectKey| !needed.has(key) && (name.is_none() || gone.has(key));
         let mut inventory = self.inventory();
         for (key, _) in inventory.objects().chain(inventory.partials()).filter(|(key, _)| goes(key)) {
-            match inventory.remove(&key).map_err(self.failed(&self.cache.join("content")))? {
+            match inventory.remove(&key).map_err(MountError::cache(&self.cache))? {
                 Evicted::Absent => {}
                 Evicted::Kept => cleared.kept += 1,
                 Evicted::Bytes(bytes) => {
@@ -219,20 +195,14 @@ impl CacheFolder {
                 }
             }
         }
-        Ok(())
-    }
-
-    /// Removes the folders that this process moved away, or one that was killed before it removed them.
-    fn remove_moved(&self) -> Result<(), MountError> {
-        for (name, path) in self.entries(&self.mounts())? {
-            if name.starts_with(CLEARED) {
-                match fs::remove_dir_all(&path) {
-                    Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(self.failed(&path)(cause)),
-                    _ => {}
-                }
+        // Also those of a process that was killed before it removed them.
+        for (_, path) in entries(&self.mounts())?.into_iter().filter(|(name, _)| name.starts_with(CLEARED)) {
+            match fs::remove_dir_all(&path) {
+                Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(MountError::cache(&path)(cause)),
+                _ => {}
             }
         }
-        Ok(())
+        Ok(Some(cleared))
     }
 
     /// Adds the objects of `tree`.
@@ -250,7 +220,7 @@ impl CacheFolder {
     /// The trees, without their sizes.
     fn trees(&self) -> Result<Vec<KeptTree>, MountError> {
         let mut trees = Vec::new();
-        for (name, folder) in self.entries(&self.mounts())? {
+        for (name, folder) in entries(&self.mounts())? {
             if name.starts_with('.') || !folder.is_dir() {
                 continue;
             }
@@ -258,7 +228,7 @@ impl CacheFolder {
             let text = match fs::read_to_string(&identity) {
                 // Its first mount has only begun, or was killed.
                 Err(cause) if cause.kind() == io::ErrorKind::NotFound => String::new(),
-                text => text.map_err(self.failed(&identity))?,
+                text => text.map_err(MountError::cache(&identity))?,
             };
             let (entry, options): (Vec<_>, Vec<_>) = text.lines().partition(|line| line.starts_with("entry="));
             let source = entry.first().and_then(|line| line.strip_prefix("entry=")).unwrap_or("(unknown)");
@@ -276,19 +246,6 @@ impl CacheFolder {
         Ok(trees)
     }
 
-    fn entries(&self, folder: &Path) -> Result<Vec<(String, PathBuf)>, MountError> {
-        let entries = match fs::read_dir(folder) {
-            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(self.failed(folder))?,
-        };
-        let mut named = Vec::new();
-        for entry in entries {
-            let entry = entry.map_err(self.failed(folder))?;
-            named.push((entry.file_name().to_string_lossy().into_owned(), entry.path()));
-        }
-        Ok(named)
-    }
-
     fn inventory(&self) -> Inventory {
         Inventory::open(&self.cache.join("content"))
     }
@@ -300,11 +257,16 @@ impl CacheFolder {
     fn folder(&self, tree: &KeptTree) -> PathBuf {
         self.mounts().join(&tree.name)
     }
+}
 
-    fn failed(&self, folder: &Path) -> impl Fn(io::Error) -> MountError + use<> {
-        let folder = folder.to_owned();
-        move |cause| MountError::Cache { folder: folder.clone(), cause }
-    }
+/// The names and paths in a folder; none where it is missing.
+fn entries(folder: &Path) -> Result<Vec<(String, PathBuf)>, MountError> {
+    let entries = match fs::read_dir(folder) {
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(MountError::cache(folder))?,
+    };
+    let named = entries.map(|entry| entry.map(|it| (it.file_name().to_string_lossy().into_owned(), it.path())));
+    named.collect::<Result<_, _>>().map_err(MountError::cache(folder))
 }
 
 /// The folders of a tree's learnt metadata.

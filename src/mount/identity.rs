@@ -73,11 +73,11 @@ impl Folders {
         check_place(&config.cache, &config.directory)?;
         check_owner(&config.cache)?;
         for folder in [&folders.catalog, &folders.observed, &folders.spool, &folders.packages, &folders.content] {
-            make(folder).map_err(|cause| MountError::Cache { folder: folder.clone(), cause })?;
+            make(folder).map_err(MountError::cache(&config.cache))?;
         }
         if let Some(own) = folders.log.parent() {
             let file = own.join("identity");
-            fs::write(&file, text(config)).map_err(|cause| MountError::Cache { folder: file, cause })?;
+            fs::write(&file, text(config)).map_err(MountError::cache(&file))?;
         }
         Ok(folders)
     }
@@ -85,19 +85,15 @@ impl Folders {
     /// The folder for learnt metadata of this instance of the catalog. That of earlier instances is removed: their inodes stand
     /// for other resources now.
     pub fn observed_of(&self, instance: &str) -> Result<PathBuf, MountError> {
-        let failed = |folder: &Path| {
-            let folder = folder.to_owned();
-            move |cause| MountError::Cache { folder, cause }
-        };
-        for entry in fs::read_dir(&self.observed).map_err(failed(&self.observed))? {
-            let entry = entry.map_err(failed(&self.observed))?;
+        let failed = MountError::cache(&self.observed);
+        for entry in fs::read_dir(&self.observed).map_err(&failed)? {
+            let entry = entry.map_err(&failed)?;
             if entry.file_name() != instance {
-                let path = entry.path();
-                fs::remove_dir_all(&path).map_err(failed(&path))?;
+                fs::remove_dir_all(entry.path()).map_err(&failed)?;
             }
         }
         let folder = self.observed.join(instance);
-        make(&folder).map_err(failed(&folder))?;
+        make(&folder).map_err(&failed)?;
         Ok(folder)
     }
 }
@@ -126,35 +122,32 @@ fn name(config: &MountConfig) -> String {
 
 /// A mount hides what lies at and below its mount point: its own cache must not.
 fn check_place(cache: &Path, directory: &Path) -> Result<(), MountError> {
-    let refused = || MountError::Cache {
-        folder: cache.to_owned(),
-        cause: io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!("it lies at or below the mount point {}, and the mount would hide it", directory.display()),
-        ),
+    let failed = MountError::cache(cache);
+    let refused = || {
+        let what = format!("it lies at or below the mount point {}, and the mount would hide it", directory.display());
+        Err(failed(io::Error::new(io::ErrorKind::InvalidInput, what)))
     };
-    let failed = |cause| MountError::Cache { folder: cache.to_owned(), cause };
     // First by the names alone: what lies below an automount must not be accessed from here.
-    let named: PathBuf = std::path::absolute(cache).map_err(failed)?.components().collect();
-    let at: PathBuf = std::path::absolute(directory).map_err(failed)?.components().collect();
+    let named: PathBuf = std::path::absolute(cache).map_err(&failed)?.components().collect();
+    let at: PathBuf = std::path::absolute(directory).map_err(&failed)?.components().collect();
     if named.starts_with(&at) {
-        return Err(refused());
+        return refused();
     }
-    let at = mountpoint::resolve(directory).map_err(failed)?;
+    let at = mountpoint::resolve(directory).map_err(&failed)?;
     let exists = named.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
     let really = exists.map_or(named.clone(), |(above, real)| match named.strip_prefix(above) {
         Ok(below) => real.join(below),
         Err(_) => named.clone(),
     });
-    if really.starts_with(at) { Err(refused()) } else { Ok(()) }
+    if really.starts_with(at) { refused() } else { Ok(()) }
 }
 
 /// Refuses a cache folder in which another user could change what is shown. A missing folder is fine.
 fn check_owner(folder: &Path) -> Result<(), MountError> {
-    let failed = |cause| MountError::Cache { folder: folder.to_owned(), cause };
+    let failed = MountError::cache(folder);
     let found = match fs::metadata(folder) {
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(()),
-        found => found.map_err(failed)?,
+        found => found.map_err(&failed)?,
     };
     let (own, owner, shown) = (rustix::process::geteuid().as_raw(), found.uid(), folder.display());
     let what = if owner != own && owner != 0 {

@@ -11,7 +11,7 @@ use super::parts::Parts;
 use super::registry::{Record, Registration};
 use super::serving::{Signals, serve};
 use super::status::Reporter;
-use super::{MountConfig, MountError, events, first_tree, gc, limits, mountpoint, notifications, systemd};
+use super::{MountConfig, MountError, limits, mountpoint, notifications, systemd, tasks};
 use crate::catalog::SetId;
 use crate::control::{self, Socket};
 use crate::fs::Filesystem;
@@ -22,6 +22,7 @@ use crate::fs::session::{mount_options, raise_readahead};
 use crate::platform::{allocator, scheduling};
 use crate::source::websub::Listener;
 use crate::sync::{Stage, poller};
+use jiff::Timestamp;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -70,7 +71,7 @@ pub fn run(
     let from_earlier = catalog.revision()?.is_some();
     if !from_earlier {
         let progress = systemd::watched_progress(progress.clone());
-        runtime.block_on(first_tree::make(&mut synchronizer, &client, progress, &mut signals))?;
+        runtime.block_on(tasks::make_first_tree(&mut synchronizer, &client, progress, &mut signals))?;
     }
     for remark in synchronizer.remarks()? {
         tracing::warn!("{remark}");
@@ -111,11 +112,19 @@ pub fn run(
         notifications::start(listener, folders.websub, client.clone(), channels, commands.clone())
     });
     let metrics_at = metrics.as_ref().and_then(|listener| Some(listener.local_addr().ok()?.to_string()));
-    let (status, asked) = (synchronizer.status(), client.clone());
-    let reporter = Reporter::new(&config, status, catalog.clone(), content.clone(), asked, programs)
-        .with_subscriber(subscriber.clone())
-        .with_metrics_at(metrics_at);
-    let reporter = Arc::new(reporter);
+    let reporter = Arc::new(Reporter {
+        source: config.session.source.clone(),
+        directory: config.directory.display().to_string(),
+        mounted: Timestamp::now(),
+        sync: synchronizer.status(),
+        catalog: catalog.clone(),
+        content: content.clone(),
+        client: client.clone(),
+        programs,
+        denied: config.denied.iter().map(ToString::to_string).collect(),
+        metrics: metrics_at,
+        subscriber: subscriber.clone(),
+    });
     if let Some(listener) = metrics {
         runtime.spawn(control::serve_metrics(listener, reporter.metrics()));
     }
@@ -133,10 +142,10 @@ pub fn run(
         catalog: catalog.clone(),
         commands: commands.clone(),
     };
-    let listeners = events::listeners(notices.clone(), content.clone());
+    let listeners = tasks::listeners(notices.clone(), content.clone());
     let polling = runtime.spawn(poller::run(synchronizer, command_receiver, listeners, from_earlier)).abort_handle();
-    runtime.spawn(events::forward(events, commands.clone(), notices.clone()));
-    runtime.spawn(gc::run(catalog, content.clone()));
+    runtime.spawn(tasks::forward_events(events, commands.clone(), notices.clone()));
+    runtime.spawn(tasks::forget_gone(catalog, content.clone()));
     tracing::info!(source = config.session.source, directory = %config.directory.display(), "mounted");
     ready().map_err(system("the caller cannot be notified"))?;
     watched.ready();

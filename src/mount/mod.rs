@@ -1,13 +1,10 @@
 //! Mounts: from a checked configuration to a process that serves a folder.
 //!
-//! [`lifecycle`] starts and stops everything in order. `parts` opens what outlives a process (catalog, cached content), `first_tree`
-//! makes the first revision, `serving` runs until the mount ends. [`registry`] records which mounts run.
+//! [`lifecycle`] starts and stops everything in order. `parts` opens what outlives a process (catalog, cached content), `tasks`
+//! makes the first revision and passes messages on, `serving` runs until the mount ends. [`registry`] records which mounts run.
 
 pub mod cache_inventory;
 pub mod daemonize;
-mod events;
-mod first_tree;
-mod gc;
 mod handlers;
 pub mod identity;
 pub mod lifecycle;
@@ -19,9 +16,11 @@ pub mod registry;
 mod serving;
 pub mod status;
 pub mod systemd;
+mod tasks;
 
 pub use lifecycle::run;
 pub use serving::LONGEST_END;
+pub use tasks::report_failures;
 
 use crate::catalog::CatalogError;
 use crate::content::{ContentConfig, ContentError};
@@ -31,7 +30,7 @@ use crate::source::SourceError;
 use crate::source::http::{HttpConfig, HttpError};
 use crate::source::websub::{WebsubConfig, WebsubError};
 use crate::sync::{SyncConfig, SyncError};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The configuration of a mount, checked.
 #[derive(Clone, Debug)]
@@ -130,4 +129,12 @@ pub enum MountError {
     /// A signal ended the process before the mount.
     #[error("interrupted before the tree was complete")]
     Interrupted,
+}
+
+impl MountError {
+    /// Makes an error of the operating system one of a folder of the cache.
+    fn cache(folder: &Path) -> impl Fn(std::io::Error) -> MountError + use<> {
+        let folder = folder.to_owned();
+        move |cause| MountError::Cache { folder: folder.clone(), cause }
+    }
 }

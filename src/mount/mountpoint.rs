@@ -114,7 +114,7 @@ pub fn check(directory: &Path) -> Result<PathBuf, MountError> {
     let mounted = topmost(&absolute).map_err(unusable)?;
     let is_ours = mounted.as_ref().is_some_and(Mounted::is_ours);
     match fs::metadata(&absolute) {
-        Ok(metadata) if !metadata.is_dir() => Err(wrong("is not a folder".to_owned())),
+        Ok(metadata) if !metadata.is_dir() => Err(wrong("is not a folder; name an empty folder".to_owned())),
         Ok(_) => check_free(&absolute, directory).map(|()| absolute),
         Err(cause) if is_dead(&cause) && is_ours => Ok(absolute),
         Err(cause) if is_dead(&cause) => {

@@ -66,7 +66,8 @@ pub fn chain(error: &dyn Error) -> String {
             let is_address = place.contains('/') && !place.contains(' ');
             is_address && [": ", " "].iter().any(|after| line.contains(&format!("{place}{after}")))
         };
-        let text = text.split_once(": ").filter(|(place, _)| is_named(place)).map_or(text, |(_, rest)| rest);
+        let begins = text.split_once(' ').filter(|(place, _)| is_named(place.trim_end_matches(':')));
+        let text = begins.map_or(text, |(_, rest)| rest);
         let goes_on = text.strip_prefix(subject).filter(|rest| rest.starts_with([':', ' '])).map(str::to_owned);
         if let Some(rest) = goes_on {
             line.push_str(&rest);

@@ -121,7 +121,7 @@ impl Mounted {
             options = format!("{options},{}", self.options);
         }
         command.args(["mount", flag, "-o", &options, &self.source]).arg(self.path());
-        command.env("RESYNCFS_LOG", "info").envs(self.environment.iter().cloned());
+        command.env("RESYNCFS_LOG", "info").env("TZ", "UTC").envs(self.environment.iter().cloned());
         for (resource, limit) in self.limits.clone() {
             // SAFETY: the limit outlives the call.
             let set = move || match unsafe { libc::setrlimit(resource, &limit) } {

@@ -1,7 +1,6 @@
 //! The configuration file with every option, commented out, from the definitions of the options.
 
-use super::keys::is_repeatable;
-use super::words::{options, placeholder};
+use super::words::{is_repeatable, options, placeholder};
 use clap::Arg;
 use toml::de::DeTable;
 

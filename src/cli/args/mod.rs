@@ -4,9 +4,6 @@
 //! such as `--name=value`. clap reads these words.
 
 mod example;
-mod flags;
-mod keys;
-mod mount_options;
 mod options;
 mod values;
 mod words;
@@ -15,11 +12,8 @@ mod words;
 mod tests;
 
 pub use example::{example, help};
-pub use flags::CommandLine;
-pub use keys::{absolute, string};
-pub use mount_options::Caller;
 pub use options::{CredentialOptions, Options};
-pub use words::{Words, options, placeholder};
+pub use words::{Caller, CommandLine, Words, absolute, options, placeholder, string};
 
 use super::CliError;
 

@@ -1,6 +1,5 @@
 use super::example::{line, value};
-use super::keys::is_repeatable;
-use super::mount_options::split;
+use super::words::{is_repeatable, split};
 use super::*;
 use crate::sync::deletion_guard::MaxDelete;
 use clap::FromArgMatches;

@@ -68,12 +68,12 @@ pub fn listen(value: &str) -> Result<Box<str>, String> {
 
 /// Both parts of `map=`.
 pub fn prefix_and_path(value: &str) -> Result<(Box<str>, Box<str>), String> {
-    pair(value, "URI_PREFIX=PATH")
+    pair(value, "URI_PREFIX=PATH, such as https://repo.example.org/long/way/=short")
 }
 
 /// Both parts of `rewrite=`.
 pub fn from_and_to(value: &str) -> Result<(Box<str>, Box<str>), String> {
-    pair(value, "FROM=TO")
+    pair(value, "FROM=TO, such as http://localhost:8080/=https://repo.example.org/")
 }
 
 fn pair(value: &str, form: &str) -> Result<(Box<str>, Box<str>), String> {

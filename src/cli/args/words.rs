@@ -1,11 +1,14 @@
-//! Options as clap reads them, `--name=value`, each with the place where it was given.
+//! Options as clap reads them, `--name=value`, each with the place where it was given: a flag, a `-o`, a key of a configuration file.
 
 use super::options::Options;
 use crate::cli::{CliError, Exit};
 use clap::builder::Str;
 use clap::error::{ContextKind, ContextValue};
-use clap::{Arg, Command, CommandFactory, Parser};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, ValueHint};
 use std::error::Error;
+use toml::Spanned;
+use toml::de::DeValue;
 
 /// A command line that has options and nothing else.
 #[derive(Parser)]
@@ -112,4 +115,302 @@ impl Words {
             Err(refused) => Err(CliError::of(Exit::Usage, &refused)),
         }
     }
+}
+
+/// The name of `-o` among clap's arguments.
+const MOUNT_OPTIONS: &str = "OPTIONS";
+
+/// All that was given by `-o` and by long flags, in the order of the command line.
+#[derive(Clone, Debug, Default)]
+pub struct CommandLine(Vec<Given>);
+
+#[derive(Clone, Debug)]
+enum Given {
+    /// The text after a `-o`.
+    MountOptions(String),
+    /// A long flag that clap has accepted already.
+    Flag { name: String, value: String },
+}
+
+impl CommandLine {
+    /// The options that are named.
+    pub fn words(&self) -> Result<Words, CliError> {
+        let mut words = Words::default();
+        for given in &self.0 {
+            match given {
+                Given::MountOptions(text) => words.push_mount_options(text, Caller::Person)?,
+                Given::Flag { name, value } => words.push(name, Some(value.clone()), format!("--{name} {value}")),
+            }
+        }
+        Ok(words)
+    }
+}
+
+impl Args for CommandLine {
+    fn augment_args(command: Command) -> Command {
+        let mount_options = Arg::new(MOUNT_OPTIONS)
+            .short('o')
+            .value_name("OPTION[=VALUE],…")
+            .action(ArgAction::Append)
+            .help("The options below in the notation of mount(8), separated by commas");
+        Options::augment_args(command.arg(mount_options))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        CommandLine::augment_args(command)
+    }
+}
+
+impl FromArgMatches for CommandLine {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<CommandLine, clap::Error> {
+        let mut given = CommandLine::default();
+        given.update_from_arg_matches(matches)?;
+        Ok(given)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        let mut found: Vec<(usize, Given)> = Vec::new();
+        let mut collect = |id: &str, given: &dyn Fn(String) -> Given| {
+            let values = matches.get_raw(id).into_iter().flatten().map(|value| value.to_string_lossy().into_owned());
+            found.extend(matches.indices_of(id).into_iter().flatten().zip(values.map(given)));
+        };
+        collect(MOUNT_OPTIONS, &Given::MountOptions);
+        for arg in options() {
+            let id = arg.get_id().as_str();
+            if matches.value_source(id) == Some(ValueSource::CommandLine) {
+                let name = arg.get_long().unwrap_or(id);
+                collect(id, &|value| Given::Flag { name: name.to_owned(), value });
+            }
+        }
+        found.sort_by_key(|(index, _)| *index);
+        self.0.extend(found.into_iter().map(|(_, given)| given));
+        Ok(())
+    }
+}
+
+/// Whether the option may be given several times; a list in a file.
+pub(super) fn is_repeatable(arg: &Arg) -> bool {
+    matches!(arg.get_action(), ArgAction::Append)
+}
+
+impl Words {
+    /// Adds the option of this key; `line` names it in messages. An error is the reason alone.
+    pub fn push_key(&mut self, key: &str, value: &DeValue<'_>, origin: &str) -> Result<(), String> {
+        let Some(arg) = find(key) else {
+            return Err(secret_refusal(key).unwrap_or_else(|| unknown(key)));
+        };
+        let values = match value {
+            DeValue::Array(list) if is_repeatable(&arg) => {
+                list.iter().map(Spanned::get_ref).map(|value| text(&arg, value)).collect::<Result<Vec<_>, _>>()?
+            }
+            value => vec![text(&arg, value)?],
+        };
+        values.into_iter().for_each(|value| self.push(key, Some(value), origin.to_owned()));
+        Ok(())
+    }
+}
+
+fn unknown(key: &str) -> String {
+    let known = Options::augment_args(Command::new("")).arg(Arg::new("source").long("source"));
+    let known = known.arg(Arg::new("directory").long("directory"));
+    let near = suggestion(known, key).map(|near| format!("; did you mean {near}?"));
+    format!("there is no such key{}", near.unwrap_or_default())
+}
+
+/// The value in the notation of a command line. What TOML has no type for must be in quotes.
+fn text(arg: &Arg, value: &DeValue<'_>) -> Result<String, String> {
+    let form = placeholder(arg);
+    let is_number = matches!(form, "NUMBER" | "PERCENT" | "SIZE" | "TIME" | "TIME|never");
+    match value {
+        DeValue::String(path) if arg.get_value_hint() == ValueHint::AnyPath => Ok(absolute(path)?.to_owned()),
+        DeValue::String(text) => Ok(text.clone().into_owned()),
+        DeValue::Boolean(on) if form == "true|false" => Ok(on.to_string()),
+        DeValue::Datetime(time) if form == "DATETIME" => Ok(time.to_string()),
+        DeValue::Float(number) if is_number => Ok(number.as_str().to_owned()),
+        DeValue::Integer(number) if form == "OCTAL" && number.radix() == 8 => Ok(format!("0o{}", number.as_str())),
+        DeValue::Integer(number) if form == "OCTAL" && number.as_str() == "0" => Ok("0".to_owned()),
+        DeValue::Integer(_) if form == "OCTAL" => Err("is written in octal digits, as in 0o027 or \"027\"".to_owned()),
+        DeValue::Integer(number) if is_number => i64::from_str_radix(number.as_str(), number.radix())
+            .map(|number| number.to_string())
+            .map_err(|_| format!("{number} is too big")),
+        DeValue::Array(_) => Err("takes one value, no list".to_owned()),
+        DeValue::Table(_) => Err("takes no table".to_owned()),
+        _ if form == "true|false" => Err("is true or false, without quotes".to_owned()),
+        _ => Err(format!("must be in quotes: {} = \"{form}\"", arg.get_long().unwrap_or_default())),
+    }
+}
+
+/// The text of a TOML string.
+pub fn string<'v>(value: &'v DeValue<'_>) -> Result<&'v str, &'static str> {
+    value.as_str().ok_or("must be in quotes")
+}
+
+/// A path that means the same in every working folder.
+pub fn absolute(path: &str) -> Result<&str, &'static str> {
+    if path.starts_with('/') {
+        Ok(path)
+    } else if path.contains('\n') || path.starts_with("-----BEGIN") {
+        Err("others can read what stands here; put the secret into a file (chmod 600) and name the file here")
+    } else {
+        Err("must be a path that begins with /")
+    }
+}
+
+/// The author of the text of `-o`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// A person, for `resyncfs mount`.
+    Person,
+    /// mount(8), for its helper. It writes `rw` in front of the options unless `ro` is among them.
+    Mount8 {
+        /// `-s`: unknown options are ignored.
+        sloppy: bool,
+    },
+}
+
+/// Options of every filesystem that change nothing here, or that mount(8) and systemd read themselves.
+///
+/// `suid` and `dev` allow what the modes of this tree, 0444 and 0555, never ask for; `sync` and its like are about writing.
+const IGNORED: &[&str] = &[
+    "ro",
+    "defaults",
+    "_netdev",
+    "_rnetdev",
+    "helper",
+    "uhelper",
+    "comment",
+    "async",
+    "sync",
+    "dirsync",
+    "silent",
+    "loud",
+    "quiet",
+    "user_xattr",
+    "seclabel",
+    "nonempty",
+    "default_permissions",
+];
+
+/// The same, each also with `no` in front.
+const IGNORED_WITH_NO: &[&str] = &[
+    "suid",
+    "dev",
+    "fail",
+    "auto",
+    "user",
+    "users",
+    "owner",
+    "group",
+    "atime",
+    "diratime",
+    "relatime",
+    "strictatime",
+    "lazytime",
+    "iversion",
+    "mand",
+    "symfollow",
+    "acl",
+];
+
+/// Beginnings of further such options: those for other programs, and labels of Smack.
+const IGNORED_PREFIXES: &[&str] = &["x-", "X-", "smackfs"];
+
+/// The end of further such options: `context`, `fscontext` and the other labels of SELinux.
+const IGNORED_SUFFIX: &str = "context";
+
+/// What fstab(5) writes as an octal number: blank, tab, newline, `#`, comma, backslash.
+const OCTAL: &[(&str, char)] = &[("040", ' '), ("011", '\t'), ("012", '\n'), ("043", '#'), ("054", ','), ("134", '\\')];
+
+impl Words {
+    /// Adds the options in the text of a `-o`.
+    pub fn push_mount_options(&mut self, text: &str, caller: Caller) -> Result<(), CliError> {
+        let usage = |given: &str, reason: &str| CliError::new(Exit::Usage, format!("-o {given}: {reason}"));
+        for given in split(text).map_err(|reason| usage(text, reason))?.iter().filter(|given| !given.is_empty()) {
+            let (name, value) = match given.split_once('=') {
+                Some((name, value)) => (name, Some(value.to_owned())),
+                None => (given.as_str(), None),
+            };
+            if name == "noexec" {
+                self.push("exec", Some("false".to_owned()), format!("-o {given}"));
+            } else if is_ignored(name, caller) {
+                tracing::trace!(given, "option of mount(8) ignored");
+            } else if let Some(reason) = refusal(name) {
+                // The value may be a secret and is not repeated.
+                return Err(usage(name, &reason));
+            } else {
+                self.push(name, value, format!("-o {given}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_ignored(name: &str, caller: Caller) -> bool {
+    let ignored_by_caller = match caller {
+        Caller::Person => false,
+        Caller::Mount8 { sloppy } => name == "rw" || sloppy && find(name).is_none() && refusal(name).is_none(),
+    };
+    IGNORED.contains(&name)
+        || IGNORED_WITH_NO.contains(&name.strip_prefix("no").unwrap_or(name))
+        || IGNORED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        || name.ends_with(IGNORED_SUFFIX)
+        || ignored_by_caller
+}
+
+/// Why an option that other filesystems have is refused here.
+fn refusal(name: &str) -> Option<String> {
+    match name {
+        "rw" => Some("a Source can only be read: the mount is always read-only".to_owned()),
+        "remount" => {
+            Some("the options of a mount do not change while it runs; unmount it and mount it again".to_owned())
+        }
+        _ => secret_refusal(name),
+    }
+}
+
+/// Why a secret is refused on a command line and in a configuration file, and the option that takes it.
+pub fn secret_refusal(name: &str) -> Option<String> {
+    let option = match name.replace('_', "-").as_str() {
+        "bearer" | "token" | "bearer-token" | "secret" => "bearer-file",
+        "header" | "headers" | "authorization" | "cookie" | "api-key" => "header-file",
+        "password" | "passwd" | "pass" | "username" | "login" | "credentials" => "netrc",
+        "key" | "private-key" | "passphrase" => "cert",
+        _ => return None,
+    };
+    Some(format!(
+        "others can read what stands here; put the secret into a file (chmod 600) and name the file: {option}=FILE"
+    ))
+}
+
+/// Splits at commas. `\,`, `\\` and fstab's octal numbers stand for themselves; so does everything within a value that is
+/// wholly in double quotes.
+pub(super) fn split(text: &str) -> Result<Vec<String>, &'static str> {
+    let mut parts = Vec::new();
+    let mut part = String::new();
+    let mut rest = text;
+    while let Some(character) = rest.chars().next() {
+        rest = &rest[character.len_utf8()..];
+        match character {
+            ',' => parts.push(std::mem::take(&mut part)),
+            '"' if part.ends_with('=') && part.matches('=').count() == 1 => {
+                let (quoted, after) = rest.split_once('"').ok_or("a quote is not closed")?;
+                part.push_str(quoted);
+                rest = after;
+            }
+            '\\' => match OCTAL.iter().find(|(digits, _)| rest.starts_with(digits)) {
+                Some((digits, meant)) => {
+                    part.push(*meant);
+                    rest = &rest[digits.len()..];
+                }
+                None if rest.starts_with([',', '\\']) => {
+                    part.push_str(&rest[..1]);
+                    rest = &rest[1..];
+                }
+                None => part.push('\\'),
+            },
+            _ => part.push(character),
+        }
+    }
+    parts.push(part);
+    Ok(parts)
 }

@@ -1,21 +1,23 @@
 //! `resyncfs audit`: does the tree show what the Source publishes?
 
-mod manifest;
-mod report;
+mod output;
 
 use super::args::Options;
 use super::log::{LogTarget, start_logging};
 use super::mount::configure;
+use super::mounts::{Running, mounted_at};
 use super::progress::{Progress, Work};
 use super::render::Clock;
-use super::running::{Running, mounted_at};
 use super::scratch::Scratch;
-use super::{CliError, Exit, ask};
+use super::{CliError, Exit};
 use crate::control::api::Request;
 use crate::fs;
+use crate::mount::report_failures;
 use crate::source::http::{Client, HttpConfig};
+use crate::sync::Stage;
 use crate::sync::audit::{self, Audit, AuditError, Depth, Event, Listed, listed};
 use clap::ValueEnum;
+use output::Output;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -59,7 +61,7 @@ enum Format {
 }
 
 /// Runs the command.
-pub fn run(args: AuditArgs, verbosity: u8) -> Result<u8, CliError> {
+pub fn run(args: AuditArgs, verbosity: u8) -> Result<Exit, CliError> {
     if verbosity > 0 {
         start_logging(verbosity, LogTarget::StandardError);
     }
@@ -67,11 +69,10 @@ pub fn run(args: AuditArgs, verbosity: u8) -> Result<u8, CliError> {
     let progress = Progress::start(verbosity > 0);
     let clock = Clock::now();
     // In this order: `is_dir` hangs where the process of a mount hangs.
-    let exit = match mounted_at(directory).is_ok() || directory.is_dir() {
+    match mounted_at(directory).is_ok() || directory.is_dir() {
         true => of_mount(&args, &progress, &clock),
         false => of_source(&args, &progress, &clock),
-    };
-    exit.map(|exit| exit as u8)
+    }
 }
 
 /// Audits a mount in the process that serves it: that has the catalog, the credentials and the cache.
@@ -84,14 +85,13 @@ fn of_mount(args: &AuditArgs, progress: &Progress, clock: &Clock) -> Result<Exit
         Some(_) => Request::Files {},
         None => Request::Audit { content: args.content, fetch: args.fetch },
     };
-    ask::lines(&running, &request, async |events| show(args, progress, clock, events).await)
+    running.ask_lines(&request, async |events| show(args, progress, clock, events).await)
 }
 
 /// Audits a Source that is not mounted, by a tree made for this.
 fn of_source(args: &AuditArgs, progress: &Progress, clock: &Clock) -> Result<Exit, CliError> {
-    let failed = |cause: io::Error| CliError::of(Exit::Failure, &cause);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(failed)?;
-    let scratch = Scratch::of("audit").map_err(failed)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let scratch = Scratch::of("audit")?;
     let shown = runtime.block_on(async {
         let audit = source_tree(args, progress, scratch.path()).await?;
         let depth = Depth { content: false, fetch: args.fetch };
@@ -118,7 +118,11 @@ async fn source_tree(args: &AuditArgs, progress: &Progress, scratch: &Path) -> R
     let config = configure(&options, &args.tree, scratch)?;
     let http = HttpConfig { waits_for_hosts: false, ..config.http };
     let client = Client::new(http).map_err(|cause| CliError::of(Exit::Usage, &cause))?;
-    let Listed { catalog, packages, .. } = listed(&config.sync, &client, scratch, Arc::new(progress.stages())).await?;
+    let stages: Arc<dyn Fn(Stage) + Send + Sync> = Arc::new(progress.stages());
+    let Listed { catalog, packages, .. } = tokio::select! {
+        listed = listed(&config.sync, &client, scratch, stages.clone()) => listed?,
+        never = report_failures(&client, &*stages) => match never {},
+    };
     let view = config.fs;
     Ok(Audit {
         config: None,
@@ -138,10 +142,7 @@ async fn show(
     clock: &Clock,
     mut events: mpsc::Receiver<Event>,
 ) -> Result<Exit, CliError> {
-    let mut output = match args.manifest {
-        Some(format) => Output::Manifest(manifest::Manifest::new(format)),
-        None => Output::Report(report::Report::new(args.json, clock.clone())),
-    };
+    let mut output = Output::new(args.manifest, args.json, clock.clone());
     while let Some(event) = events.recv().await {
         let printed = match event {
             Event::Progress(audit::Progress::Lists(stage)) => {
@@ -153,28 +154,17 @@ async fn show(
                 progress.report(Work { activity, unit: "file", done: compared, of, ..Work::default() });
                 Ok(None)
             }
-            event => progress.print(|| match &mut output {
-                Output::Manifest(manifest) => manifest.print(event),
-                Output::Report(report) => report.print(event),
-            }),
+            event => progress.print(|| output.print(event)),
         };
         match printed {
             Ok(None) => {}
             Ok(Some(end)) => return end,
             // A reader that closes the pipe has read enough (`| head`).
             Err(cause) if cause.kind() == io::ErrorKind::BrokenPipe => return Ok(Exit::Success),
-            Err(cause) => return Err(CliError::of(Exit::Failure, &cause)),
+            Err(cause) => return Err(cause.into()),
         }
     }
     Err(CliError::new(Exit::Failure, "the mount ended before the audit was complete"))
-}
-
-/// How the last event ends the program.
-type End = Result<Exit, CliError>;
-
-enum Output {
-    Manifest(manifest::Manifest),
-    Report(report::Report),
 }
 
 impl From<AuditError> for CliError {

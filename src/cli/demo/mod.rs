@@ -1,13 +1,13 @@
 //! `resyncfs demo`: a built-in Source, served on loopback and mounted.
 
-mod collection;
-mod server;
+mod source;
 
 use super::args::Options;
 use super::log::{LogTarget, start_logging};
 use super::mount::configure;
-use super::{CliError, Exit, write_stdout};
+use super::{CliError, Exit, print};
 use crate::mount;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -19,13 +19,14 @@ pub struct DemoArgs {
 }
 
 /// Serves and mounts the Source until the command is interrupted or the folder is unmounted.
-pub fn run(args: DemoArgs, verbosity: u8) -> Result<u8, CliError> {
+pub fn run(args: DemoArgs, verbosity: u8) -> Result<Exit, CliError> {
     start_logging(verbosity, LogTarget::StandardError);
-    let failed = |cause: std::io::Error| CliError::of(Exit::Failure, &cause);
-    let scratch = tempfile::Builder::new().prefix("resyncfs-demo-").tempdir().map_err(failed)?;
+    let scratch = tempfile::Builder::new().prefix("resyncfs-demo-").tempdir()?;
     let directory = args.directory.unwrap_or_else(|| scratch.path().join("mnt"));
-    std::fs::create_dir_all(&directory).map_err(failed)?;
-    let address = server::start().map_err(failed)?;
+    let shown = directory.display().to_string();
+    std::fs::create_dir_all(&directory)
+        .map_err(|cause| CliError::new(Exit::MountPoint, format!("{shown}: the folder cannot be made: {cause}")))?;
+    let address = source::start()?;
 
     let source = format!("http://{address}/");
     let mut options = Options::parse(&[])?;
@@ -33,9 +34,8 @@ pub fn run(args: DemoArgs, verbosity: u8) -> Result<u8, CliError> {
     // A new letter is visible a second after its publication.
     options.refresh.poll = Some(std::time::Duration::from_secs(1));
     let config = configure(&options, &source, &directory)?;
-    let shown = directory.display().to_string();
     mount::run(config, Arc::new(|_| ()), move || {
-        write_stdout(&format!(
+        print(&format!(
             "A Source is published at {source} and mounted at {shown}. In another terminal, try:\n\n  \
              ls -lR {shown}\n  \
              grep -r storm {shown}\n  \
@@ -43,6 +43,7 @@ pub fn run(args: DemoArgs, verbosity: u8) -> Result<u8, CliError> {
              curl -X POST {source}publish     # publishes a new letter, which is visible a second later\n\n\
              To end the demo, press Ctrl-C here or run: resyncfs unmount {shown}\n"
         ))
+        .map_err(|failure| io::Error::other(failure.message))
     })?;
-    Ok(Exit::Success as u8)
+    Ok(Exit::Success)
 }

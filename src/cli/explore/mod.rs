@@ -10,10 +10,10 @@ use super::mount::http;
 use super::progress::{Progress, Work};
 use super::render::printable;
 use super::scratch::Scratch;
-use super::{CliError, Exit, write_stdout};
+use super::{CliError, Exit, print};
 use crate::content::store::free_space;
 use crate::document::Capability;
-use crate::mount::MountError;
+use crate::mount::{MountError, report_failures};
 use crate::platform::error_chain::printable_json;
 use crate::platform::free_space::Room;
 use crate::source::crawl::{EVERYTHING, crawl};
@@ -27,7 +27,6 @@ use crate::sync::fetch::dumps::{ReadDump, read_dump};
 use crate::sync::fetch::spool::Spool;
 use pace::Pace;
 use report::Report;
-use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,8 +53,7 @@ pub struct ExploreArgs {
 }
 
 /// Runs the command.
-pub fn run(args: ExploreArgs, verbosity: u8) -> Result<u8, CliError> {
-    let failed = |cause: std::io::Error| CliError::of(Exit::Failure, &cause);
+pub fn run(args: ExploreArgs, verbosity: u8) -> Result<Exit, CliError> {
     if verbosity > 0 {
         start_logging(verbosity, LogTarget::StandardError);
     }
@@ -64,15 +62,18 @@ pub fn run(args: ExploreArgs, verbosity: u8) -> Result<u8, CliError> {
     let progress = Progress::start(verbosity > 0);
     let client = Client::new(HttpConfig { waits_for_hosts: false, ..http(&options, &entry)? })
         .map_err(|cause| CliError::of(Exit::Usage, &cause))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(failed)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     // Before the first file is written, so that the signal leaves none behind.
-    let mut terminate = runtime.block_on(async { signal(SignalKind::terminate()) }).map_err(failed)?;
-    let scratch = Scratch::of("explore").map_err(failed)?;
+    let mut terminate = runtime.block_on(async { signal(SignalKind::terminate()) })?;
+    let scratch = Scratch::of("explore")?;
     let spooled_in = scratch.path().to_owned();
+    let asked = client.clone();
     let report = runtime.block_on(async {
         let exploring = tokio::spawn(explore(client, entry, options, spooled_in, progress.clone()));
+        let stages = progress.stages();
         tokio::select! {
             explored = exploring => explored.map_err(|cause| CliError::of(Exit::Failure, &cause))?,
+            never = report_failures(&asked, &stages) => match never {},
             _ = tokio::signal::ctrl_c() => Err(CliError::new(Exit::Interrupted, "interrupted")),
             _ = terminate.recv() => Err(CliError::new(Exit::Interrupted, "interrupted")),
         }
@@ -82,9 +83,9 @@ pub fn run(args: ExploreArgs, verbosity: u8) -> Result<u8, CliError> {
     drop(scratch);
     let report = report.map_err(|cause| cause.assuming(&args.source))?;
     progress.finish();
-    let text = if args.json { format!("{}\n", printable_json(&json!(report))) } else { printable(&report.text()) };
-    write_stdout(&text).map_err(failed)?;
-    Ok(Exit::Success as u8)
+    let text = if args.json { format!("{}\n", printable_json(&report.json())) } else { printable(&report.text()) };
+    print(&text)?;
+    Ok(Exit::Success)
 }
 
 async fn explore(
@@ -145,7 +146,7 @@ async fn explore(
     }
     progress.report(Work::of("measuring the speed of the host"));
     let pace = Pace::measure(&client, &survey.sample).await;
-    Ok(Report::new(entry.to_string(), &source, survey, pace))
+    Ok(Report::new(entry.to_string(), source, survey, pace))
 }
 
 /// The lists of a set; its dumps where it has no list, as for a mount.

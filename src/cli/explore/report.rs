@@ -4,8 +4,8 @@ use super::pace::{Pace, Validators};
 use super::survey::Survey;
 use crate::cli::render::{count, duration, printable_value, size, thousands};
 use crate::document::Deviation;
-use crate::source::{Set, Source};
-use serde::Serialize;
+use crate::source::{Channel, Set, Source};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -16,96 +16,74 @@ const MOST_SHOWN: usize = 10;
 const CONNECTIONS: u32 = 16;
 
 /// Everything that `explore` found.
-#[derive(Serialize)]
 pub struct Report {
-    source: String,
-    description: Option<String>,
-    sets: Vec<SetReport>,
-    #[serde(flatten)]
+    entry: String,
+    source: Source,
     survey: Survey,
-    pace: PaceReport,
-}
-
-#[derive(Serialize)]
-struct SetReport {
-    capabilitylist: Option<String>,
-    describedby: Option<String>,
-    documents: Vec<Offered>,
-    channels: Vec<Channel>,
-}
-
-#[derive(Serialize)]
-struct Offered {
-    capability: String,
-    location: String,
-}
-
-#[derive(Serialize)]
-struct Channel {
-    capability: String,
-    topic: String,
-    hub: String,
-}
-
-/// The pace of the host, and what it means for the whole tree.
-#[derive(Serialize)]
-struct PaceReport {
-    #[serde(flatten)]
-    measured: Pace,
+    pace: Pace,
     /// The time in which all sizes that are not published are known.
-    #[serde(rename = "listing_s", serialize_with = "seconds")]
     listing: Duration,
     /// The time in which every file is requested once.
-    #[serde(rename = "reading_s", serialize_with = "seconds")]
     reading: Duration,
-}
-
-fn seconds<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(time.as_secs())
-}
-
-impl From<&Set> for SetReport {
-    fn from(set: &Set) -> SetReport {
-        let documents = set.documents.iter().map(|(capability, location)| Offered {
-            capability: capability.as_str().to_owned(),
-            location: location.to_string(),
-        });
-        let channels = set.channels.iter().map(|channel| Channel {
-            capability: channel.capability.as_str().to_owned(),
-            topic: channel.topic.to_string(),
-            hub: channel.hub.to_string(),
-        });
-        SetReport {
-            capabilitylist: set.capability_list.as_ref().map(ToString::to_string),
-            describedby: set.described_by.as_ref().map(ToString::to_string),
-            documents: documents.collect(),
-            channels: channels.collect(),
-        }
-    }
 }
 
 impl Report {
     /// The report on `source`, which was found at `entry`.
-    pub fn new(entry: String, source: &Source, survey: Survey, measured: Pace) -> Report {
-        let time = |requests: u64| measured.median.mul_f64(requests as f64 / f64::from(CONNECTIONS));
+    pub fn new(entry: String, source: Source, survey: Survey, pace: Pace) -> Report {
+        let time = |requests: u64| pace.median.mul_f64(requests as f64 / f64::from(CONNECTIONS));
         let (listing, reading) = (time(survey.resources - survey.with_length), time(survey.resources));
-        Report {
-            source: entry,
-            description: source.description.as_ref().map(ToString::to_string),
-            sets: source.sets.iter().map(SetReport::from).collect(),
-            survey,
-            pace: PaceReport { measured, listing, reading },
+        Report { entry, source, survey, pace, listing, reading }
+    }
+
+    /// One JSON object.
+    pub fn json(&self) -> Value {
+        let text = |location: &dyn ToString| location.to_string();
+        let set = |set: &Set| {
+            let documents = set.documents.iter().map(
+                |(capability, location)| json!({ "capability": capability.as_str(), "location": location.to_string() }),
+            );
+            let channels = set.channels.iter().map(|channel| {
+                let (topic, hub) = (channel.topic.to_string(), channel.hub.to_string());
+                json!({ "capability": channel.capability.as_str(), "topic": topic, "hub": hub })
+            });
+            json!({
+                "capabilitylist": set.capability_list.as_ref().map(|it| text(it)),
+                "describedby": set.described_by.as_ref().map(|it| text(it)),
+                "documents": documents.collect::<Vec<_>>(),
+                "channels": channels.collect::<Vec<_>>(),
+            })
+        };
+        let mut report = json!({
+            "source": self.entry,
+            "description": self.source.description.as_ref().map(|it| text(it)),
+            "sets": self.source.sets.iter().map(set).collect::<Vec<_>>(),
+        });
+        let mut pace = json!(self.pace);
+        pace["listing_s"] = json!(self.listing.as_secs());
+        pace["reading_s"] = json!(self.reading.as_secs());
+        if let (Value::Object(report), Value::Object(survey)) = (&mut report, json!(self.survey)) {
+            report.extend(survey);
         }
+        report["pace"] = pace;
+        report
     }
 
     /// Lines of text.
     pub fn text(&self) -> String {
-        let mut text = format!("Source       {}\n", self.source);
-        if let Some(description) = &self.description {
+        let mut text = format!("Source       {}\n", self.entry);
+        if let Some(description) = &self.source.description {
             let _ = writeln!(text, "Description  {description}");
         }
-        for set in &self.sets {
-            set.write(&mut text);
+        for set in &self.source.sets {
+            let name =
+                set.capability_list.as_ref().map_or_else(|| "(no Capability List)".to_owned(), ToString::to_string);
+            let _ = writeln!(text, "Set          {name}");
+            for (capability, location) in &set.documents {
+                let _ = writeln!(text, "             {:<22} {location}", capability.as_str());
+            }
+            for Channel { capability, topic, hub, .. } in &set.channels {
+                let _ = writeln!(text, "             {:<22} {topic} by {hub}", capability.as_str());
+            }
         }
         for (number, missing) in self.survey.missing.iter().enumerate() {
             let title = if number == 0 { "Missing" } else { "" };
@@ -131,6 +109,10 @@ impl Report {
         let algorithms: Vec<_> =
             survey.hash_algorithms.iter().map(|(name, number)| format!("{name} {}", thousands(*number))).collect();
         let algorithms = if algorithms.is_empty() { "none".to_owned() } else { algorithms.join(", ") };
+        if survey.resources == 0 {
+            let _ = writeln!(text, "\nResources    none {read}: a mount would be empty");
+            return;
+        }
         let _ = writeln!(text, "\nResources    {} {read}", thousands(survey.resources));
         let _ = writeln!(text, "  length     {} ({sum})", self.share(survey.with_length));
         let _ = writeln!(text, "  hash       {} ({algorithms})", self.share(survey.with_hash));
@@ -142,15 +124,15 @@ impl Report {
     }
 
     fn write_pace(&self, text: &mut String) {
-        let PaceReport { measured, listing, reading } = &self.pace;
-        let Pace { asked, answered, pages, sized, validators, median, failure } = measured;
+        let Pace { asked, answered, pages, sized, validators, median, failure } = &self.pace;
         if *asked == 0 {
             let why = if self.survey.packages > 0 { "the files are in packages" } else { "there are no files" };
             let _ = writeln!(text, "\nSpeed        not measured: {why}");
             return;
         }
         if *answered == 0 {
-            let _ = writeln!(text, "\nSpeed        unknown: none of {asked} sample files can be downloaded");
+            let asked = count(*asked as u64, "sample file");
+            let _ = writeln!(text, "\nSpeed        unknown: {asked} requested, and none can be downloaded");
             if let Some(failure) = failure {
                 let _ = writeln!(text, "             {failure}");
             }
@@ -161,7 +143,7 @@ impl Report {
             "\nSpeed        {} per answer (median of {answered})",
             duration((*median).max(Duration::from_millis(1)))
         );
-        let _ = write!(text, "  ls -l      about {}", estimate(*listing));
+        let _ = write!(text, "  ls -l      {}", estimate(self.listing));
         if self.survey.with_length < self.survey.resources && sized < answered {
             let unsized_files = answered - sized;
             let _ = write!(
@@ -169,7 +151,7 @@ impl Report {
                 ", plus the download of each file without a known size ({unsized_files} of {answered} sample files)"
             );
         }
-        let _ = writeln!(text, "\n  grep -r    about {}, plus the time for the downloads", estimate(*reading));
+        let _ = writeln!(text, "\n  grep -r    {}, plus the time for the downloads", estimate(self.reading));
         let Validators { strong, other, none } = validators;
         if strong < answered {
             let _ = writeln!(
@@ -204,22 +186,9 @@ impl Report {
     }
 }
 
-impl SetReport {
-    fn write(&self, text: &mut String) {
-        let name = self.capabilitylist.as_deref().unwrap_or("(no Capability List)");
-        let _ = writeln!(text, "Set          {name}");
-        for Offered { capability, location } in &self.documents {
-            let _ = writeln!(text, "             {capability:<22} {location}");
-        }
-        for Channel { capability, topic, hub } in &self.channels {
-            let _ = writeln!(text, "             {capability:<22} {topic} by {hub}");
-        }
-    }
-}
-
 /// An estimate is not exact enough for parts of a second.
 fn estimate(time: Duration) -> String {
-    if time < Duration::from_secs(1) { "a second or less".to_owned() } else { duration(time) }
+    if time < Duration::from_secs(1) { "a second or less".to_owned() } else { format!("about {}", duration(time)) }
 }
 
 fn write_values(text: &mut String, title: &str, values: &BTreeMap<String, u64>, option: &str) {

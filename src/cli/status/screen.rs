@@ -1,6 +1,5 @@
 //! The status of one mount as a person reads it.
 
-use super::earlier::Earlier;
 use crate::cli::refresh::{held_sentence, sentence};
 use crate::cli::render::{Clock, count, duration, printable_value, size, thousands};
 use crate::content::Metrics;
@@ -36,6 +35,52 @@ pub fn screen(status: &Status, clock: &Clock, earlier: Option<Earlier<'_>>) -> S
         screen.line("Metrics", format!("http://{}/metrics", printable_value(address)));
     }
     screen.0
+}
+
+/// An earlier status of the same mount.
+#[derive(Clone, Copy, Debug)]
+pub struct Earlier<'a> {
+    /// The status.
+    pub status: &'a Status,
+    /// How long ago it was.
+    pub ago: Duration,
+}
+
+impl Earlier<'_> {
+    /// The rates of all reads, downloads and requests together.
+    pub fn totals(&self, now: &Status) -> String {
+        let read = |status: &Status| status.cache.hit_bytes + status.cache.miss_bytes;
+        let received = |status: &Status| status.hosts.iter().map(|host| host.bytes).sum();
+        let requests = |status: &Status| status.hosts.iter().map(|host| host.requests).sum();
+        format!(
+            "read {}, received {}, {:.1} requests/s",
+            self.bytes(read(self.status), read(now)),
+            self.bytes(received(self.status), received(now)),
+            self.rate(requests(self.status), requests(now))
+        )
+    }
+
+    /// The rates of a host that was asked since.
+    pub fn of_host(&self, now: &HostStatus) -> Option<String> {
+        let before = self.status.hosts.iter().find(|before| before.host == now.host)?;
+        let requests = self.rate(before.requests, now.requests);
+        (requests > 0.0).then(|| format!("{requests:.1}/s, {}", self.bytes(before.bytes, now.bytes)))
+    }
+
+    /// The rate of a program that has read since.
+    pub fn of_program(&self, now: &Reading) -> Option<String> {
+        let before = self.status.programs.iter().find(|before| before.program == now.program)?;
+        (before.bytes < now.bytes).then(|| self.bytes(before.bytes, now.bytes))
+    }
+
+    fn bytes(&self, before: u64, now: u64) -> String {
+        format!("{}/s", size(self.rate(before, now) as u64))
+    }
+
+    /// The growth a second.
+    fn rate(&self, before: u64, now: u64) -> f64 {
+        now.saturating_sub(before) as f64 / self.ago.as_secs_f64().max(0.001)
+    }
 }
 
 /// Lines of two columns: a title and its text.
@@ -115,7 +160,7 @@ fn refreshes(screen: &mut Screen, status: &Status, clock: &Clock) {
 }
 
 fn set_lines(screen: &mut Screen, set: &SetStatus, clock: &Clock) {
-    screen.line(&format!("Set {}", set.id), printable_value(&set.name));
+    screen.line("Set", printable_value(&set.name));
     if let Some(until) = set.changes_until {
         screen.more(format!("changes are known up to {}", clock.when(until)));
     }
@@ -180,9 +225,9 @@ fn differences(screen: &mut Screen, status: &Status, clock: &Clock) {
             format!("files newer than the list were found {times}; -o unannounced=show shows them"),
         );
     }
-    screen.list("Deviations", sync.deviations.iter().map(deviation_line));
     if !sync.deviations.is_empty() {
-        screen.more("(rules that the Source breaks, in documents read since the mount began)");
+        screen.line("Deviations", "rules that the Source breaks, in documents read since the mount began:");
+        screen.list("", sync.deviations.iter().map(deviation_line));
     }
 }
 
@@ -204,7 +249,7 @@ fn reads(screen: &mut Screen, cache: &Metrics) {
     screen.line("Cache", format!("{used} of {quota} used, {files}; shared by all mounts with this cache folder"));
     let here = format!("{} from this machine ({})", thousands(cache.hits), size(cache.hit_bytes));
     let asked = format!("{} from the Source ({})", thousands(cache.misses), size(cache.miss_bytes));
-    let hits = cache.hit_rate().map(|rate| format!("; {:.1} % hits", rate * 100.0)).unwrap_or_default();
+    let hits = cache.hit_rate().map(|rate| format!("; {:.1} % from this machine", rate * 100.0)).unwrap_or_default();
     screen.line("Reads", format!("{here}, {asked}, {} failed{hits}", thousands(cache.failed_reads)));
     let (begun, failed) = (thousands(cache.fetches), thousands(cache.failed_fetches));
     let downloads = format!("{begun} begun, {} downloaded, {failed} failed", size(cache.fetched_bytes));
@@ -414,8 +459,9 @@ mod tests {
                 "             12,345 files in 67 folders, 1.5 MB; the size of 1 file is unknown",
                 "Last refresh 2026-01-02 03:59:00 UTC (60 s ago), took 90 ms: 1 file new, 2 changed, 0 with new metadata only, 3 deleted",
                 "             a refresh is under way since 2026-01-02 03:59:50 UTC (10 s ago)",
+                "             http://h/changes.xml answered 500; trying again",
                 "Next refresh 2026-01-02 04:05:00 UTC (in 5 min)",
-                "Set 0        https://repo.example.org/capabilitylist.xml",
+                "Set          https://repo.example.org/capabilitylist.xml",
                 "             changes are known up to 2026-01-02 03:58:00 UTC (2 min ago)",
                 "             GAP: changes since 2026-01-02 00:00:00 UTC (4 h ago) may be missing until a newer Resource List is published",
                 "             3 undated deletions not applied yet: each refresh asks the Source again whether the files are gone",
@@ -437,7 +483,7 @@ mod tests {
                 "Channels     https://repo.example.org/framework/: active until 2026-01-02 05:00:00 UTC (in 60 min), 3 notifications, the last 2026-01-02 03:59:00 UTC (60 s ago)",
                 "Ignored      requests to http://me.example.net/: 2 forged, 4,000 unknown",
                 "Cache        2.5 MB of 10.0 GB used, 3 files; shared by all mounts with this cache folder",
-                "Reads        3 from this machine (1.5 MB), 1 from the Source (500.0 kB), 2 failed; 75.0 % hits",
+                "Reads        3 from this machine (1.5 MB), 1 from the Source (500.0 kB), 2 failed; 75.0 % from this machine",
                 "Downloads    3 begun, 600.0 kB downloaded, 2 failed; 1 size requested, 0 failed",
                 "Hosts        repo.example.org: 1,200 requests, 4.0 MB, 0 without an answer, 1 answered with an error, 1,500 ms per answer, SLOW",
                 "             mirror.example.org: 5 requests, 0 bytes, 5 without an answer, 0 answered with an error, answer time unknown, FAILING 5 times in a row, no requests for 4 s, other mirrors first for 30 s",

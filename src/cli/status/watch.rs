@@ -1,19 +1,17 @@
 //! `resyncfs status --watch`: the screen every second, until a signal or the end of the mount.
 
-use super::earlier::Earlier;
-use super::screen::screen;
-use super::{Answers, Which};
-use crate::cli::render::{Clock, printable};
+use super::screen::{Earlier, screen};
+use super::{Answers, ask};
+use crate::cli::render::Clock;
 use crate::cli::{CliError, Exit};
 use crate::mount::status::Status;
-use futures_util::{StreamExt, stream};
 use rustix::process::{getpid, kill_process};
 use rustix::termios::tcgetwinsize;
 use std::collections::HashMap;
 use std::io::{self, IsTerminal, Write};
-use std::pin::pin;
+use std::path::Path;
 use std::time::{Duration, Instant};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Between two drawings.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -30,37 +28,30 @@ const END_OF_LINE: &str = "\x1b[K";
 const END_OF_SCREEN: &str = "\x1b[J";
 
 /// Draws until a signal (success) or until no mount answers (an error).
-pub async fn run(which: &Which) -> Result<u8, CliError> {
-    let failed = |cause: io::Error| CliError::of(Exit::Failure, &cause);
-    let mut end = End::receive().map_err(failed)?;
-    let mut resized = signal(SignalKind::window_change()).map_err(failed)?;
-    let mut stopped = signal(SignalKind::from_raw(libc::SIGTSTP)).map_err(failed)?;
+pub async fn run(directory: Option<&Path>) -> Result<Exit, CliError> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let mut stopped = signal(SignalKind::from_raw(libc::SIGTSTP))?;
     let mut rates = Rates::default();
     // A failure before the first screen reads as without --watch.
-    let mut text = rates.text(&which.ask().await?, &Clock::now());
-    let terminal = Terminal::enter().map_err(failed)?;
-    let mut polls = pin!(stream::unfold((), async |()| {
-        tokio::time::sleep(INTERVAL).await;
-        Some((which.ask().await, ()))
-    }));
-    let mut is_drawn = false;
+    let mut text = rates.text(&ask(directory).await?);
+    let terminal = Terminal::enter()?;
     loop {
-        // A stream has no size, so each text goes into it once.
-        if terminal.is_screen || !is_drawn {
-            match terminal.draw(&text) {
-                Err(cause) if is_over(&cause) => return Ok(Exit::Success as u8),
-                drawn => drawn.map_err(failed)?,
-            }
+        match terminal.draw(&text) {
+            Err(cause) if is_over(&cause) => return Ok(Exit::Success),
+            drawn => drawn?,
         }
-        is_drawn = true;
+        let next = async {
+            tokio::time::sleep(INTERVAL).await;
+            ask(directory).await
+        };
         tokio::select! {
-            Some(answers) = polls.next() => {
-                text = rates.text(&answers.map_err(ended)?, &Clock::now());
-                is_drawn = false;
-            }
-            Some(()) = resized.recv() => terminal.erase(),
-            Some(()) = stopped.recv() => terminal.stop().map_err(failed)?,
-            () = end.come() => return Ok(Exit::Success as u8),
+            answers = next => text = rates.text(&answers.map_err(ended)?),
+            _ = stopped.recv() => terminal.stop()?,
+            _ = interrupt.recv() => return Ok(Exit::Success),
+            _ = terminate.recv() => return Ok(Exit::Success),
+            _ = hangup.recv() => return Ok(Exit::Success),
         }
     }
 }
@@ -81,38 +72,16 @@ struct Rates(HashMap<(String, u32), (Instant, Status)>);
 
 impl Rates {
     /// The text of all screens, with the rates since the last call.
-    fn text(&mut self, answers: &Answers<Status>, clock: &Clock) -> String {
-        let now = Instant::now();
+    fn text(&mut self, answers: &Answers<Status>) -> String {
+        let (now, clock) = (Instant::now(), Clock::now());
         let before = std::mem::take(&mut self.0);
-        let mut screens = Vec::new();
-        for status in &answers.statuses {
+        answers.text(|status| {
             let mount = (status.directory.clone(), status.process);
             let earlier = before.get(&mount);
             let earlier = earlier.map(|(then, status)| Earlier { status, ago: now.duration_since(*then) });
-            screens.push(screen(status, clock, earlier));
             self.0.insert(mount, (now, status.clone()));
-        }
-        screens.extend(Some(answers.notes()).filter(|notes| !notes.is_empty()));
-        printable(&screens.join("\n"))
-    }
-}
-
-/// The signals that end the program.
-struct End([Signal; 3]);
-
-impl End {
-    fn receive() -> io::Result<End> {
-        let [interrupt, terminate, hangup] = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
-        Ok(End([signal(interrupt)?, signal(terminate)?, signal(hangup)?]))
-    }
-
-    async fn come(&mut self) {
-        let [interrupt, terminate, hangup] = &mut self.0;
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
-        }
+            screen(status, &clock, earlier)
+        })
     }
 }
 
@@ -147,12 +116,6 @@ impl Terminal {
             writeln!(output, "{text}")?;
         }
         output.flush()
-    }
-
-    /// Erases the screen of the old size.
-    fn erase(&self) {
-        // Where the terminal is gone, the next drawing fails.
-        let _ = self.control("\x1b[2J");
     }
 
     /// Ctrl-Z: gives the screen to the shell until it continues this process.

@@ -1,9 +1,8 @@
 //! How a mount answers the requests to its control socket; [`crate::control::api`] lists them.
 
 mod audit;
-mod evict;
+mod cached;
 mod names;
-mod prefetch;
 mod tree;
 
 pub(super) use audit::Audits;
@@ -39,8 +38,8 @@ impl Handlers {
             Request::Files {} => Answer::Lines(self.audits.files()),
             Request::Refresh { accept_deletions } => self.refresh(accept_deletions).await.unwrap_or(Answer::Ending),
             Request::Audit { content, fetch } => Answer::Lines(self.audits.audit(Depth { content, fetch })),
-            Request::Prefetch { paths, dry_run } => Answer::Lines(prefetch::prefetch(self.tree, paths, dry_run)),
-            Request::Evict { paths } => Answer::Lines(evict::evict(self.tree, paths)),
+            Request::Prefetch { paths, dry_run } => Answer::Lines(cached::prefetch(self.tree, paths, dry_run)),
+            Request::Evict { paths } => Answer::Lines(cached::evict(self.tree, paths)),
             Request::Paths { uris, ask } => Answer::Lines(names::paths(self.tree, self.audits, uris, ask)),
             Request::Uris { paths } => Answer::Lines(names::uris(self.tree, paths)),
         }

@@ -24,21 +24,20 @@ pub(super) fn paths(tree: Tree, audits: Audits, uris: Vec<String>, ask: bool) ->
         let mut everything = None;
         for uri in uris {
             let mut located = Located { uri, ..Located::default() };
-            let found = names.in_tree(&mut located);
-            failed_to(&mut located.error, found);
-            if ask && located.path.is_none() && located.error.is_none() {
+            let mut found = names.in_tree(&mut located).map_err(|cause| chain(&*cause));
+            if ask && located.path.is_none() && found.is_ok() {
                 if everything.is_none() {
                     everything = Some(audits.everything().await);
                 }
-                match &everything {
+                found = match &everything {
                     Some(Ok((catalog, _scratch))) => {
-                        let found = names.in_lists(catalog, &mut located);
-                        failed_to(&mut located.error, found);
+                        names.in_lists(catalog, &mut located).map_err(|cause| chain(&*cause))
                     }
-                    Some(Err(why)) => located.error = Some(why.clone()),
-                    None => {}
-                }
+                    Some(Err(why)) => Err(why.clone()),
+                    None => Ok(()),
+                };
             }
+            located.error = found.err();
             let _ = answers.send(located).await;
         }
     })
@@ -49,8 +48,9 @@ pub(super) fn uris(tree: Tree, paths: Vec<String>) -> Lines {
     lines_of(async move |answers| {
         for path in paths {
             let mut identified = Identified { path, ..Identified::default() };
-            let found = identify(&tree, &mut identified);
-            failed_to(&mut identified.error, found);
+            if let Err(cause) = identify(&tree, &mut identified) {
+                identified.error = Some(chain(&*cause));
+            }
             let _ = answers.send(identified).await;
         }
     })
@@ -74,6 +74,13 @@ impl Names {
         }
         if let Some(naming) = snapshot.naming()? {
             let path = naming.path(&uri, None).0;
+            // The address of a folder ends in a slash, and is mostly not listed itself.
+            if let Some(folder) = path.strip_suffix("%index").map(|above| above.trim_end_matches('/')) {
+                if snapshot.find(folder)?.is_some_and(|node| node.kind == Kind::Folder) {
+                    located.path = Some(folder.to_owned());
+                    return Ok(());
+                }
+            }
             located.hidden_by = hiding_path(&config.selection, &path);
             located.would_be = Some(path);
         }
@@ -136,12 +143,6 @@ fn identify(tree: &Tree, identified: &mut Identified) -> Result<(), Box<dyn Erro
     let shown_by = tree.wanted(&snapshot, node.ino)?.map(|wanted| wanted.uri.to_string());
     identified.shown_by = shown_by.filter(|shown| identified.uri.as_ref() != Some(shown));
     Ok(())
-}
-
-fn failed_to(error: &mut Option<String>, found: Result<(), Box<dyn Error>>) {
-    if let Err(cause) = found {
-        *error = Some(chain(&*cause));
-    }
 }
 
 /// The address below which the files of a folder are; `None` where no address gives such a path.

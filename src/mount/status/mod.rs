@@ -7,7 +7,6 @@ pub use types::{
     ErrorStatus, HostStatus, NotificationsStatus, RefreshAnswer, RevisionStatus, Status, SubscriptionStatus,
 };
 
-use super::MountConfig;
 use crate::catalog::Catalog;
 use crate::content::Content;
 use crate::control::Metrics;
@@ -20,54 +19,31 @@ use std::sync::Arc;
 
 /// Reports the status of a running mount.
 pub(super) struct Reporter {
-    source: String,
-    directory: String,
-    mounted: Timestamp,
-    sync: SharedStatus,
-    catalog: Arc<Catalog>,
-    content: Arc<Content>,
-    client: Client,
-    programs: Arc<Programs>,
-    denied: Vec<String>,
-    metrics: Option<String>,
-    subscriber: Option<Subscriber>,
+    /// The Source, without credentials.
+    pub source: String,
+    /// The mount point.
+    pub directory: String,
+    /// When the mount began.
+    pub mounted: Timestamp,
+    /// How it is kept in step.
+    pub sync: SharedStatus,
+    /// The tree.
+    pub catalog: Arc<Catalog>,
+    /// The bytes.
+    pub content: Arc<Content>,
+    /// The hosts.
+    pub client: Client,
+    /// The programs that read.
+    pub programs: Arc<Programs>,
+    /// Those for which nothing is downloaded.
+    pub denied: Vec<String>,
+    /// The address of the metrics.
+    pub metrics: Option<String>,
+    /// The subscriptions at hubs.
+    pub subscriber: Option<Subscriber>,
 }
 
 impl Reporter {
-    /// The reporter of a mount that begins now.
-    pub(super) fn new(
-        config: &MountConfig,
-        sync: SharedStatus,
-        catalog: Arc<Catalog>,
-        content: Arc<Content>,
-        client: Client,
-        programs: Arc<Programs>,
-    ) -> Reporter {
-        Reporter {
-            source: config.session.source.clone(),
-            directory: config.directory.display().to_string(),
-            mounted: Timestamp::now(),
-            sync,
-            catalog,
-            content,
-            client,
-            programs,
-            denied: config.denied.iter().map(|name| name.to_string()).collect(),
-            metrics: None,
-            subscriber: None,
-        }
-    }
-
-    /// The same with the subscriptions at hubs.
-    pub(super) fn with_subscriber(self, subscriber: Option<Subscriber>) -> Reporter {
-        Reporter { subscriber, ..self }
-    }
-
-    /// The same with the address of the metrics.
-    pub(super) fn with_metrics_at(self, address: Option<String>) -> Reporter {
-        Reporter { metrics: address, ..self }
-    }
-
     /// The status in the text format of Prometheus.
     pub(super) fn metrics(self: &Arc<Self>) -> Metrics {
         let reporter = Arc::clone(self);

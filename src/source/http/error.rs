@@ -18,7 +18,7 @@ pub enum HttpError {
         cause: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
     /// A status that is neither 200, 206 nor 304, or one that the request did not allow.
-    #[error("{uri} answered {status}{}", meaning(*.status))]
+    #[error("{uri} answered {status}{}{}", meaning(*.status), pause(*.retry_after))]
     Status {
         /// What was asked.
         uri: Uri,
@@ -197,7 +197,9 @@ pub enum HttpError {
 fn meaning(status: u16) -> &'static str {
     match status {
         401 => ": a user name and password, or a token, is required: -o netrc=FILE or -o bearer-file=FILE",
-        403 => " (access denied)",
+        403 => {
+            " (access denied): this address, program or user is refused; a password or token may help (-o netrc=FILE)"
+        }
         404 => " (not found)",
         407 => ": the proxy requires a user name and password",
         410 => " (gone)",
@@ -205,6 +207,10 @@ fn meaning(status: u16) -> &'static str {
         500..=599 => " (a failure of the server)",
         _ => "",
     }
+}
+
+fn pause(retry_after: Option<Duration>) -> String {
+    retry_after.map_or_else(String::new, |pause| format!("; it asks for a pause of {} s", pause.as_secs()))
 }
 
 impl HttpError {

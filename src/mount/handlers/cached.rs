@@ -1,10 +1,12 @@
-//! `POST /prefetch`: whole files and folders are downloaded into the cache before they are read.
+//! `POST /prefetch` and `POST /evict`: files and folders are downloaded into the cache before they are read, and removed from it.
 
 use super::tree::{File, Found, Tree};
 use crate::catalog::CatalogError;
 use crate::content::ContentError;
-use crate::content::store::Moment;
-use crate::control::api::{NotPrefetched, PrefetchEvent, PrefetchProgress, PrefetchSummary, PrefetchTotal, Stopped};
+use crate::content::store::{Evicted, Moment};
+use crate::control::api::{
+    EvictEvent, EvictSummary, NotPrefetched, PrefetchEvent, PrefetchProgress, PrefetchSummary, PrefetchTotal, Stopped,
+};
 use crate::control::{Lines, lines_of};
 use crate::platform::error_chain::chain;
 use fuser::INodeNo;
@@ -27,14 +29,14 @@ const MAX_SILENT: u64 = 100;
 
 /// Downloads that run end with the client.
 pub(super) fn prefetch(tree: Tree, paths: Vec<String>, dry_run: bool) -> Lines {
-    lines_of(async move |events| {
+    lines_of(async move |events: mpsc::Sender<PrefetchEvent>| {
+        let last = events.clone();
         let ended = match dry_run {
-            true => counted(tree, paths, events.clone()).await,
-            false => Job::new(tree, events.clone()).run(paths).await.map(PrefetchEvent::Done),
+            true => counted(tree, paths, events).await,
+            false => Job::new(tree, events).run(paths).await.map(PrefetchEvent::Done),
         };
-        let last = ended.unwrap_or_else(|cause| PrefetchEvent::Failure(chain(&cause)));
         // A client that left does not need the last line.
-        let _ = events.send(last).await;
+        let _ = last.send(ended.unwrap_or_else(|cause| PrefetchEvent::Failure(chain(&cause)))).await;
     })
 }
 
@@ -44,10 +46,7 @@ async fn counted(
     events: mpsc::Sender<PrefetchEvent>,
 ) -> Result<PrefetchEvent, CatalogError> {
     let counting = tokio::task::spawn_blocking(move || {
-        let missing = |path| {
-            let _ = events.blocking_send(PrefetchEvent::Failed(missing(path)));
-        };
-        count(&tree, paths, missing, || events.is_closed())
+        count(&tree, paths, &events, |path| _ = events.blocking_send(PrefetchEvent::Failed(missing(path))))
     });
     match counting.await {
         Ok(total) => total.map(PrefetchEvent::Counted),
@@ -55,15 +54,15 @@ async fn counted(
     }
 }
 
-/// Counts the files below `paths`, until the end or `is_given_up`. Blocks on the disk.
+/// Counts the files below `paths`, until the end or until the client of `events` left. Blocks on the disk.
 fn count(
     tree: &Tree,
     paths: Vec<String>,
-    mut missing: impl FnMut(String),
-    is_given_up: impl Fn() -> bool,
+    events: &mpsc::Sender<PrefetchEvent>,
+    missing: impl Fn(String),
 ) -> Result<PrefetchTotal, CatalogError> {
     let mut total = PrefetchTotal::default();
-    for found in tree.walk(paths).take_while(|_| !is_given_up()) {
+    for found in tree.walk(paths).take_while(|_| !events.is_closed()) {
         let wanted = match found? {
             Found::File(file) => file.wanted,
             Found::Missing(path) => {
@@ -116,15 +115,25 @@ impl Job {
     }
 
     async fn run(mut self, paths: Vec<String>) -> Result<PrefetchSummary, CatalogError> {
-        self.count_in_background(paths.clone());
-        let mut walk = walk_in_background(&self.tree, paths);
+        let (tree, total, events, all) =
+            (self.tree.clone(), Arc::clone(&self.total), self.events.clone(), paths.clone());
+        tokio::task::spawn_blocking(move || {
+            // A total that cannot be counted stays unknown.
+            if let Ok(counted) = count(&tree, all, &events, |_| {}) {
+                let _ = total.set(counted);
+            }
+        });
+        // One item ahead of the downloads.
+        let (sender, mut found) = mpsc::channel(1);
+        let mut walk = self.tree.walk(paths);
+        tokio::task::spawn_blocking(move || walk.all(|it| sender.blocking_send(it).is_ok()));
         let mut downloads = FuturesUnordered::new();
         let mut steps = tokio::time::interval(STEP);
         steps.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
             while downloads.len() < AT_ONCE && self.summary.stopped.is_none() {
-                let Some(found) = walk.recv().await else { break };
-                let file = match found? {
+                let Some(it) = found.recv().await else { break };
+                let file = match it? {
                     Found::File(file) => file,
                     Found::Missing(path) => {
                         self.fail(missing(path)).await;
@@ -146,16 +155,6 @@ impl Job {
                 _ = steps.tick() => self.progress(),
             }
         }
-    }
-
-    fn count_in_background(&self, paths: Vec<String>) {
-        let (tree, total, events) = (self.tree.clone(), Arc::clone(&self.total), self.events.clone());
-        tokio::task::spawn_blocking(move || {
-            // A total that cannot be counted stays unknown.
-            if let Ok(counted) = count(&tree, paths, |_| {}, || events.is_closed()) {
-                let _ = total.set(counted);
-            }
-        });
     }
 
     async fn ended(&mut self, file: File, downloaded: Result<Option<u64>, ContentError>) {
@@ -208,10 +207,46 @@ impl Job {
     }
 }
 
-/// Walks in a thread of its own, one item ahead of the receiver.
-fn walk_in_background(tree: &Tree, paths: Vec<String>) -> mpsc::Receiver<Result<Found, CatalogError>> {
-    let (sender, receiver) = mpsc::channel(1);
-    let mut walk = tree.walk(paths);
-    tokio::task::spawn_blocking(move || walk.all(|found| sender.blocking_send(found).is_ok()));
-    receiver
+/// Cached bytes of files and folders are removed, to make room.
+pub(super) fn evict(tree: Tree, paths: Vec<String>) -> Lines {
+    lines_of(async move |events| {
+        let last = events.clone();
+        let evicted = tokio::task::spawn_blocking(move || evict_below(&tree, paths, &events)).await;
+        let event = match evicted {
+            Ok(Ok(summary)) => EvictEvent::Done(summary),
+            Ok(Err(cause)) => EvictEvent::Failure(chain(&cause)),
+            Err(cause) => EvictEvent::Failure(cause.to_string()),
+        };
+        // A client that left does not need the last line.
+        let _ = last.send(event).await;
+    })
+}
+
+fn evict_below(
+    tree: &Tree,
+    paths: Vec<String>,
+    events: &mpsc::Sender<EvictEvent>,
+) -> Result<EvictSummary, CatalogError> {
+    let mut summary = EvictSummary::default();
+    // The end is not sent to a client that left; the walk need not go on for it.
+    for found in tree.walk(paths).take_while(|_| !events.is_closed()) {
+        match found? {
+            Found::Missing(path) => {
+                summary.missing += 1;
+                let _ = events.blocking_send(EvictEvent::Missing(path));
+            }
+            Found::File(file) => match tree.content.evict(&file.wanted) {
+                Evicted::Absent => {}
+                Evicted::Bytes(bytes) => {
+                    summary.files += 1;
+                    summary.bytes += bytes;
+                }
+                Evicted::Kept => {
+                    summary.kept += 1;
+                    let _ = events.blocking_send(EvictEvent::Kept(file.path));
+                }
+            },
+        }
+    }
+    Ok(summary)
 }

@@ -1,10 +1,52 @@
-//! Times as a person reads them: local to the second, or UTC (`--utc`), and how far they are from now.
+//! How numbers, sizes, times and text of a Source are shown to a person. JSON keeps bytes and RFC 3339.
 
-use super::duration;
+pub use crate::platform::units::size;
+
+use crate::platform::error_chain::is_hidden;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
+
+/// `1 file`, `12,345 files`.
+pub fn count(number: u64, what: &str) -> String {
+    format!("{} {what}{}", thousands(number), if number == 1 { "" } else { "s" })
+}
+
+/// A duration in the largest unit that is exact enough: `90 ms`, `119 s`, `3 min`, `5 h`, `4 days`.
+pub fn duration(time: Duration) -> String {
+    match time.as_secs() {
+        0 => format!("{} ms", time.as_millis()),
+        seconds @ 1..=119 => format!("{seconds} s"),
+        seconds @ 120..=7199 => format!("{} min", seconds / 60),
+        seconds @ 7200..=172_799 => format!("{} h", seconds / 3600),
+        seconds => format!("{} days", seconds / 86_400),
+    }
+}
+
+/// `1234567` as `1,234,567`.
+pub fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::new();
+    for (index, digit) in digits.char_indices() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// Text from a Source without what is hidden or what a terminal would obey; line ends and tabs stay.
+pub fn printable(text: &str) -> String {
+    let replaced = |c: char| is_hidden(c) && !matches!(c, '\n' | '\t');
+    text.chars().map(|c| if replaced(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+/// The same for a value within a line, which must not pretend to be lines of ours.
+pub fn printable_value(value: &str) -> String {
+    printable(&value.replace(['\n', '\t'], "\u{fffd}"))
+}
 
 /// Shown for a time outside the years that a calendar has.
 const UNKNOWN: &str = "unknown";
@@ -48,11 +90,15 @@ impl Clock {
     /// A message with its times as this clock shows them. A time within an address or in quotes is not one of ours.
     pub fn localized(&self, message: &str) -> String {
         let shown = |word: &str| {
-            let plain = word.trim_start_matches('(').trim_end_matches(|c: char| c.is_whitespace() || ",;:.)".contains(c));
+            let plain =
+                word.trim_start_matches('(').trim_end_matches(|c: char| c.is_whitespace() || ",;:.)".contains(c));
             let time: Timestamp = plain.ends_with('Z').then(|| plain.parse().ok()).flatten()?;
             Some(word.replacen(plain, &self.time(time), 1))
         };
-        message.split_inclusive(char::is_whitespace).map(|word| shown(word).unwrap_or_else(|| word.to_owned())).collect()
+        message
+            .split_inclusive(char::is_whitespace)
+            .map(|word| shown(word).unwrap_or_else(|| word.to_owned()))
+            .collect()
     }
 
     /// The time and how far it is from now: `2026-01-02 04:59:00 (60 s ago)`, `… (in 5 min)`.
@@ -71,6 +117,25 @@ impl Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_duration_has_the_unit_that_fits_it() {
+        let shown = [0.09, 1.5, 119.0, 120.0, 7200.0, 172_800.0].map(|it| duration(Duration::from_secs_f64(it)));
+
+        assert_eq!(shown, ["90 ms", "1 s", "119 s", "2 min", "2 h", "2 days"]);
+    }
+
+    #[test]
+    fn numbers_are_grouped_by_three() {
+        assert_eq!([0, 999, 1000, 654_832].map(thousands), ["0", "999", "1,000", "654,832"]);
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey_is_not_printed() {
+        assert_eq!(printable("a\x1b[31mb\u{9b}c\u{202e}\n"), "a\u{fffd}[31mb\u{fffd}c\u{fffd}\n");
+        assert_eq!(printable("a\u{ad}\u{61c}\u{2028}\u{e0041}\té"), "a\u{fffd}\u{fffd}\u{fffd}\u{fffd}\té");
+        assert_eq!(printable_value("a\nDeviations   none\t"), "a\u{fffd}Deviations   none\u{fffd}");
+    }
 
     fn at(seconds: u64) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
@@ -101,7 +166,10 @@ mod tests {
         let expected = "http://h/2026-01-02T03:00:00Z.xml is of 2026-01-02 05:00:00, older than the list of \
                         2026-01-02 06:00:00 that is shown (2026-01-02 07:00:00): at=2026-01-02T03:00:00Z";
         assert_eq!(shown, expected);
-        assert_eq!(Clock::at(at(0)).localized("as of 2026-01-02T03:00:00Z:\n no"), "as of 2026-01-02 03:00:00 UTC:\n no");
+        assert_eq!(
+            Clock::at(at(0)).localized("as of 2026-01-02T03:00:00Z:\n no"),
+            "as of 2026-01-02 03:00:00 UTC:\n no"
+        );
     }
 
     #[test]

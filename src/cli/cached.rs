@@ -1,10 +1,12 @@
-//! `resyncfs prefetch`: fills the cache before files are read.
+//! `resyncfs prefetch` and `resyncfs evict`: files of a mount are brought into its cache, and removed from it.
 
+use super::mounts::{Within, by_mount};
 use super::progress::{Progress, Work};
 use super::render::{count, size, thousands};
-use super::within::{Within, by_mount};
-use super::{CliError, Exit, ask, write_stdout};
-use crate::control::api::{PrefetchEvent, PrefetchProgress, PrefetchSummary, PrefetchTotal, Request, Stopped};
+use super::{CliError, Exit, complain, print};
+use crate::control::api::{
+    EvictEvent, PrefetchEvent, PrefetchProgress, PrefetchSummary, PrefetchTotal, Request, Stopped,
+};
 use std::path::PathBuf;
 use tokio::sync::mpsc::Receiver;
 
@@ -24,62 +26,59 @@ pub struct PrefetchArgs {
     paths: Vec<PathBuf>,
 }
 
-/// Runs the command.
-pub fn run(args: PrefetchArgs) -> Result<u8, CliError> {
+/// Runs `resyncfs prefetch`.
+pub fn prefetch(args: PrefetchArgs) -> Result<Exit, CliError> {
     let mut exit = Exit::Success;
     for within in by_mount(&args.paths)? {
-        match prefetch(&within, args.dry_run)? {
-            Exit::Interrupted => return Ok(Exit::Interrupted as u8),
-            ended if exit == Exit::Success => exit = ended,
+        let request = Request::Prefetch { paths: within.below.clone(), dry_run: args.dry_run };
+        let progress = Progress::start(false);
+        let ended = within.running.ask_lines(&request, async |events| {
+            tokio::select! {
+                shown = show_prefetch(&within, &progress, events) => shown,
+                // The connection ends with this process, and the mount's work with the connection.
+                _ = tokio::signal::ctrl_c() => {
+                    progress.message("interrupted; the same command goes on with the rest");
+                    Ok(Exit::Interrupted)
+                }
+            }
+        })?;
+        match ended {
+            Exit::Interrupted => return Ok(ended),
+            _ if exit == Exit::Success => exit = ended,
             _ => {}
         }
     }
-    Ok(exit as u8)
-}
-
-fn prefetch(within: &Within, dry_run: bool) -> Result<Exit, CliError> {
-    let request = Request::Prefetch { paths: ask::below(within), dry_run };
-    let progress = Progress::start(false);
-    ask::lines(&within.running, &request, async |events| {
-        tokio::select! {
-            shown = show(within, &progress, events) => shown,
-            // The connection ends with this process, and the mount's work with the connection.
-            _ = tokio::signal::ctrl_c() => {
-                progress.message("interrupted; the same command goes on with the rest");
-                Ok(Exit::Interrupted)
-            }
-        }
-    })
+    Ok(exit)
 }
 
 /// Shows the events, until the last one.
-async fn show(within: &Within, progress: &Progress, mut events: Receiver<PrefetchEvent>) -> Result<Exit, CliError> {
-    let directory = within.running.directory();
+async fn show_prefetch(
+    within: &Within,
+    progress: &Progress,
+    mut events: Receiver<PrefetchEvent>,
+) -> Result<Exit, CliError> {
     let mut exit = Exit::Success;
     while let Some(event) = events.recv().await {
         match event {
             PrefetchEvent::Progress(so_far) => progress.report(work(&so_far)),
             PrefetchEvent::Failed(failed) => {
                 exit = Exit::Failure;
-                progress.print(|| ask::complain_in(directory, &failed.path, &failed.why));
+                progress.print(|| within.complain(&failed.path, &failed.why));
             }
             PrefetchEvent::Counted(total) => {
-                print(progress, &counted(&total))?;
+                progress.finish();
+                print(&counted(&total))?;
                 return Ok(exit);
             }
             PrefetchEvent::Done(summary) => {
-                print(progress, &done(&summary))?;
+                progress.finish();
+                print(&done(&summary))?;
                 return summary.stopped.map_or(Ok(exit), |stopped| Err(ended_early(stopped)));
             }
             PrefetchEvent::Failure(why) => return Err(CliError::new(Exit::Failure, why)),
         }
     }
-    Err(CliError::new(Exit::Failure, format!("{}: the mount ended before all was downloaded", directory.display())))
-}
-
-fn print(progress: &Progress, line: &str) -> Result<(), CliError> {
-    progress.finish();
-    write_stdout(&format!("{line}\n")).map_err(|cause| CliError::of(Exit::Failure, &cause))
+    Err(within.ended("downloaded"))
 }
 
 /// What would be downloaded.
@@ -90,7 +89,7 @@ fn counted(total: &PrefetchTotal) -> String {
         unsized_files => format!(", and {} of unknown size", count(unsized_files, "file")),
     };
     format!(
-        "{} to download ({}{unknown}), {} in the cache already ({})",
+        "{} to download ({}{unknown}), {} in the cache already ({})\n",
         count(files, "file"),
         size(bytes),
         thousands(total.cached_files),
@@ -101,7 +100,7 @@ fn counted(total: &PrefetchTotal) -> String {
 /// What was downloaded.
 fn done(summary: &PrefetchSummary) -> String {
     format!(
-        "{} downloaded ({}), {} in the cache before, {} failed",
+        "{} downloaded ({}), {} in the cache before, {} failed\n",
         count(summary.fetched, "file"),
         size(summary.bytes),
         thousands(summary.here),
@@ -139,6 +138,63 @@ fn work(so_far: &PrefetchProgress) -> Work {
     }
 }
 
+/// Remove files of a mount from its cache, to make room on the disk; they stay in the mount
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "The files are downloaded again when they are read. A file that is being downloaded stays in the cache, and \
+so does an earlier version that a program has open. For a Source that is not mounted, use: resyncfs cache clear"
+)]
+pub struct EvictArgs {
+    /// Files and folders in mounts; a folder stands for all below it, the folder of a mount for all of the mount
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+}
+
+/// Runs `resyncfs evict`.
+pub fn evict(args: EvictArgs) -> Result<Exit, CliError> {
+    let mut exit = Exit::Success;
+    for within in by_mount(&args.paths)? {
+        let request = Request::Evict { paths: within.below.clone() };
+        let ended = within.running.ask_lines(&request, async |events| show_eviction(&within, events).await)?;
+        if exit == Exit::Success {
+            exit = ended;
+        }
+    }
+    Ok(exit)
+}
+
+async fn show_eviction(within: &Within, mut events: Receiver<EvictEvent>) -> Result<Exit, CliError> {
+    while let Some(event) = events.recv().await {
+        match event {
+            EvictEvent::Kept(path) => {
+                let why = "stays in the cache: it is being downloaded, or a program has an earlier version open";
+                within.complain(&path, why);
+            }
+            EvictEvent::Missing(path) => within.complain(&path, "is not in the mount"),
+            EvictEvent::Done(done) => {
+                let kept = if done.kept == 0 { String::new() } else { format!(", {} kept", count(done.kept, "file")) };
+                let removed = count(done.files, "file");
+                print(&format!("{removed} removed from the cache ({}){kept}\n", size(done.bytes)))?;
+                return Ok(if done.missing > 0 { Exit::Failure } else { Exit::Success });
+            }
+            EvictEvent::Failure(why) => return Err(CliError::new(Exit::Failure, why)),
+        }
+    }
+    Err(within.ended("removed"))
+}
+
+impl Within {
+    /// Prints on standard error why there is no result for one path.
+    fn complain(&self, path: &str, why: &str) {
+        complain(&self.running.directory.join(path).display().to_string(), why);
+    }
+
+    fn ended(&self, done: &str) -> CliError {
+        let shown = self.running.directory.display();
+        CliError::new(Exit::Failure, format!("{shown}: the mount ended before all was {done}"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,10 +206,10 @@ mod tests {
     fn a_dry_run_shows_files_bytes_and_unknown_sizes() {
         let some_unknown = PrefetchTotal { unsized_files: 2, ..TOTAL };
 
-        assert_eq!(counted(&TOTAL), "10 files to download (8.0 MB), 4 in the cache already (1.0 MB)");
+        assert_eq!(counted(&TOTAL), "10 files to download (8.0 MB), 4 in the cache already (1.0 MB)\n");
         assert_eq!(
             counted(&some_unknown),
-            "10 files to download (8.0 MB, and 2 files of unknown size), 4 in the cache already (1.0 MB)"
+            "10 files to download (8.0 MB, and 2 files of unknown size), 4 in the cache already (1.0 MB)\n"
         );
     }
 

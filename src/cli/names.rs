@@ -1,14 +1,14 @@
-//! `resyncfs path`: the paths of resources.
+//! `resyncfs path` and `resyncfs uri`: the paths of resources, and the addresses of files.
 
+use super::mounts::{self, Running, by_mount};
 use super::render::printable_value;
-use super::running::{Running, nothing_mounted};
-use super::{CliError, Exit, ask, write_stdout};
-use crate::control::api::{Located, Request};
+use super::{CliError, Exit, complain, print};
+use crate::control::api::{Identified, Located, Request};
 use crate::document::{Uri, without_userinfo};
-use crate::mount::mountpoint;
 use crate::platform::error_chain::printable_json;
 use crate::source::EntryPoint;
 use serde_json::json;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 /// Show the paths of resources in the mounts of this machine, one per line
@@ -33,14 +33,13 @@ pub struct PathArgs {
     uris: Vec<String>,
 }
 
-/// Runs the command.
-pub fn run(args: PathArgs) -> Result<u8, CliError> {
+/// Runs `resyncfs path`.
+pub fn path(args: PathArgs) -> Result<Exit, CliError> {
     if let Some(uri) = args.uris.iter().find(|uri| Uri::parse(uri).is_err()) {
         return Err(CliError::new(Exit::Usage, no_address(uri)));
     }
-    let answers = answers(&args)?;
-    let mut output = String::new();
-    let mut exit = Exit::Success;
+    let answers = located(&args)?;
+    let (mut output, mut exit) = (String::new(), Exit::Success);
     for (number, uri) in args.uris.iter().enumerate() {
         let of_uri = answers.iter().filter_map(|(directory, located)| Some((directory, located.get(number)?)));
         let is_found = of_uri.clone().any(|(_, located)| located.path.is_some());
@@ -48,48 +47,39 @@ pub fn run(args: PathArgs) -> Result<u8, CliError> {
             exit = Exit::Failure;
         }
         for (directory, located) in of_uri {
+            let path = located.path.as_ref().map(|path| directory.join(path).display().to_string());
             if args.json {
-                output += &format!("{}\n", printable_json(&json_of(directory, located)));
-            } else if let Some(path) = &located.path {
-                output += &format!("{}\n", directory.join(path).display());
+                let mut value = json!(located);
+                value["uri"] = json!(without_userinfo(&located.uri));
+                value["mount"] = json!(directory.display().to_string());
+                value["path"] = json!(path);
+                output += &format!("{}\n", printable_json(&value));
+            } else if let Some(path) = path {
+                output += &format!("{path}\n");
             } else if !is_found {
                 let why = format!("not in {}: {}", directory.display(), why(directory, located, args.ask));
-                ask::complain(&without_userinfo(uri), &why);
+                complain(&without_userinfo(uri), &why);
             }
         }
     }
-    write_stdout(&output).map_err(|cause| CliError::of(Exit::Failure, &cause))?;
-    Ok(exit as u8)
+    print(&output)?;
+    Ok(exit)
 }
 
 /// The answers of each mount, in the order of the URIs. Without `--in` a mount that does not answer is left out, unless
 /// none answers: it may be another user's.
-fn answers(args: &PathArgs) -> Result<Vec<(PathBuf, Vec<Located>)>, CliError> {
+fn located(args: &PathArgs) -> Result<Vec<(PathBuf, Vec<Located>)>, CliError> {
     let request = Request::Paths { uris: args.uris.clone(), ask: args.ask };
-    let ask = |directory: &Path| {
-        let running = Running::at(directory)?;
-        Ok((running.directory().to_owned(), ask::all(&running, &request)?))
-    };
+    let ask = |running: Running| Ok((running.directory.clone(), running.ask_all(&request)?));
     if let Some(directory) = &args.directory {
-        return Ok(vec![ask(directory)?]);
+        return Ok(vec![ask(Running::at(directory)?)?]);
     }
-    let mounts = mountpoint::ours().map_err(|cause| CliError::of(Exit::Failure, &cause))?;
-    let (mut answers, mut failure) = (Vec::new(), nothing_mounted());
-    for mounted in mounts {
-        match ask(&mounted.directory) {
-            Ok(answer) => answers.push(answer),
-            Err(cause) => failure = cause,
-        }
+    let asked: Vec<_> = mounts::all()?.iter().map(|known| Running::of(known).and_then(ask)).collect();
+    if asked.iter().any(Result::is_ok) {
+        Ok(asked.into_iter().flatten().collect())
+    } else {
+        asked.into_iter().collect()
     }
-    if answers.is_empty() { Err(failure) } else { Ok(answers) }
-}
-
-fn json_of(directory: &Path, located: &Located) -> serde_json::Value {
-    let mut value = json!(located);
-    value["uri"] = json!(without_userinfo(&located.uri));
-    value["mount"] = json!(directory.display().to_string());
-    value["path"] = json!(located.path.as_ref().map(|path| directory.join(path).display().to_string()));
-    value
 }
 
 /// Why `given` is no address, and what may have been meant.
@@ -136,6 +126,48 @@ fn why(directory: &Path, located: &Located, asked: bool) -> String {
         "the Source does not list it, or it is left out by {}; --ask reads the lists again to find out which",
         located.may_be_hidden_by.join(", ")
     )
+}
+
+/// Show the addresses of files and folders in a mount, one per line
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "The address of a folder is the one below which its files are. Exit code 1: some paths have no address; \
+standard error says which ones and why."
+)]
+pub struct UriArgs {
+    /// Print one JSON object per line
+    #[arg(long)]
+    json: bool,
+    /// Files and folders in mounts
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+}
+
+/// Runs `resyncfs uri`.
+pub fn uri(args: UriArgs) -> Result<Exit, CliError> {
+    let mut answers: HashMap<PathBuf, Identified> = HashMap::new();
+    for within in by_mount(&args.paths)? {
+        let identified = within.running.ask_all(&Request::Uris { paths: within.below })?;
+        answers.extend(within.given.into_iter().zip(identified));
+    }
+    let (mut output, mut exit) = (String::new(), Exit::Success);
+    for path in &args.paths {
+        let Some(identified) = answers.get(path) else { continue };
+        let shown = path.display().to_string();
+        if identified.uri.is_none() {
+            exit = Exit::Failure;
+        }
+        if args.json {
+            let identified = Identified { path: shown, ..identified.clone() };
+            output += &format!("{}\n", printable_json(&json!(identified)));
+        } else if let Some(uri) = &identified.uri {
+            output += &format!("{uri}\n");
+        } else {
+            complain(&shown, identified.error.as_deref().unwrap_or("has no address"));
+        }
+    }
+    print(&output)?;
+    Ok(exit)
 }
 
 #[cfg(test)]

@@ -1,0 +1,244 @@
+//! What an audit prints, as it arrives: findings as text or as JSON, or files as a manifest.
+
+use super::Format;
+use crate::cli::render::{Clock, count, printable, printable_value, thousands};
+use crate::cli::{CliError, Exit};
+use crate::document::Algorithm;
+use crate::platform::error_chain::printable_json;
+use crate::sync::audit::{Event, Finding, Shown, Summary};
+use crate::sync::status::MissingStatus;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::io::{self, BufWriter, Stdout, Write};
+
+/// Files without a digest of the kind that are named.
+const MOST_NAMED: u64 = 20;
+
+/// How the last event ends the program.
+pub type End = Result<Exit, CliError>;
+
+/// Writes events to standard output.
+///
+/// The JSON of findings is one object, a difference a line: `{"differences": [{…},\n{…}], "summary": {…}}`, or with `"error"` in
+/// place of the summary where the audit failed.
+pub struct Output {
+    /// A manifest in this form; `None`: findings.
+    manifest: Option<Format>,
+    json: bool,
+    clock: Clock,
+    output: BufWriter<Stdout>,
+    /// Differences printed, or files that have no place in the manifest.
+    counted: u64,
+}
+
+impl Output {
+    /// A manifest, or findings as JSON, or as text with the times of `clock`.
+    pub fn new(manifest: Option<Format>, json: bool, clock: Clock) -> Output {
+        Output { manifest, json, clock, output: BufWriter::new(io::stdout()), counted: 0 }
+    }
+
+    /// Prints an event. The last event ends the program.
+    pub fn print(&mut self, event: Event) -> io::Result<Option<End>> {
+        let end = match (event, self.manifest) {
+            (Event::File(shown), Some(format)) => match line(format, &shown) {
+                Some(line) => return self.output.write_all(line.as_bytes()).map(|()| None),
+                None => return Ok(self.complain(format, &shown)),
+            },
+            (Event::Finding(finding), _) => return self.print_finding(&finding).map(|()| None),
+            (Event::File(_) | Event::Progress(_), _) => return Ok(None),
+            (Event::Summary(_), Some(format)) => {
+                if self.counted > 0 {
+                    let has = if self.counted == 1 { "has" } else { "have" };
+                    let what = count(self.counted, "file");
+                    let _ = writeln!(io::stderr(), "resyncfs: {what} {has} no published {}", digest(format));
+                }
+                Ok(Exit::Success)
+            }
+            (Event::Summary(summary), None) => {
+                self.print_end(&json!({ "summary": summary }), &text(&summary, &self.clock))?;
+                match (summary.proven(), summary.unread.first()) {
+                    (0, None) => Ok(Exit::Success),
+                    (0, Some(MissingStatus { location, why, .. })) => {
+                        let what = format!("the audit is incomplete, since {location} cannot be read: {why}");
+                        Err(CliError::new(Exit::Unjudged, what))
+                    }
+                    _ => Ok(Exit::OutOfSync),
+                }
+            }
+            (Event::Undecided(what), _) => self.fail(Exit::Unjudged, what)?,
+            (Event::Failure(what), _) => self.fail(Exit::Failure, what)?,
+        };
+        self.output.flush()?;
+        Ok(Some(end))
+    }
+
+    fn fail(&mut self, exit: Exit, what: String) -> io::Result<End> {
+        if self.manifest.is_none() {
+            self.print_end(&json!({ "error": what }), "")?;
+        }
+        Ok(Err(CliError::new(exit, what)))
+    }
+
+    /// Names a file without a digest of the kind on standard error.
+    fn complain(&mut self, format: Format, shown: &Shown) -> Option<End> {
+        self.counted += 1;
+        let rest = match self.counted {
+            1..=MOST_NAMED => printable_value(&shown.path),
+            _ if self.counted == MOST_NAMED + 1 => "… (--manifest=jsonl lists all files)".to_owned(),
+            _ => return None,
+        };
+        let _ = writeln!(io::stderr(), "resyncfs: no {}: {rest}", digest(format));
+        None
+    }
+
+    fn print_finding(&mut self, finding: &Finding) -> io::Result<()> {
+        if self.json {
+            let before = if self.counted == 0 { "{\"differences\": [\n" } else { ",\n" };
+            write!(self.output, "{before}{}", printable_json(&json!(finding)))?;
+        } else {
+            let (path, what) = (printable_value(&finding.path), printable_value(&finding.what));
+            writeln!(self.output, "{:<8} {path}: {what}", finding.difference.as_str())?;
+        }
+        self.counted += 1;
+        // Differences are few and far between, so each is shown at once.
+        self.output.flush()
+    }
+
+    /// Ends with the fields of `object`, or with `text`.
+    fn print_end(&mut self, object: &Value, text: &str) -> io::Result<()> {
+        if !self.json {
+            return write!(self.output, "{}", printable(text));
+        }
+        let before = if self.counted == 0 { "{\"differences\": [" } else { "\n" };
+        // The fields without the brace before them.
+        writeln!(self.output, "{before}],\n{}", &printable_json(object)[1..])
+    }
+}
+
+fn digest(format: Format) -> &'static str {
+    algorithm(format).map_or("digest", Algorithm::name)
+}
+
+fn algorithm(format: Format) -> Option<Algorithm> {
+    match format {
+        Format::Sha256sum => Some(Algorithm::Sha256),
+        Format::Md5sum => Some(Algorithm::Md5),
+        Format::Jsonl => None,
+    }
+}
+
+/// The line of one file; `None` where it has no digest of the kind.
+fn line(format: Format, shown: &Shown) -> Option<String> {
+    let Some(algorithm) = algorithm(format) else {
+        return Some(format!("{}\n", printable_json(&json!(shown))));
+    };
+    let prefix = format!("{}:", algorithm.name());
+    let digest = shown.hashes.iter().find_map(|hash| hash.strip_prefix(&prefix))?;
+    let escaped = escaped(&shown.path);
+    let mark = if escaped == shown.path { "" } else { "\\" };
+    Some(format!("{mark}{digest}  {escaped}\n"))
+}
+
+/// A name as GNU coreutils writes it in such lists; a line that holds an escape begins with a backslash.
+fn escaped(name: &str) -> String {
+    name.replace('\\', "\\\\").replace('\n', "\\n").replace('\r', "\\r")
+}
+
+fn text(summary: &Summary, clock: &Clock) -> String {
+    let are = if summary.files == 1 { "is" } else { "are" };
+    let mut text = format!("{} of {} {are} in sync", thousands(summary.in_sync), count(summary.files, "file"));
+    let counts = [
+        (summary.missing, "missing"),
+        (summary.extra, "extra"),
+        (summary.changed, "changed"),
+        (summary.corrupt, "corrupt"),
+        (summary.gone, "gone"),
+        (summary.failed, "failed"),
+    ];
+    for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0) {
+        let _ = write!(text, ", {} {what}", thousands(count));
+    }
+    if let Some(at) = &summary.at {
+        let at = at.parse().map_or_else(|_| at.clone(), |at: Timestamp| clock.when(at));
+        let _ = write!(text, "; the Source's lists are of {at}");
+    }
+    text.push('\n');
+    for part in &summary.unread {
+        let _ = writeln!(text, "unread   {}: {}", part.location, part.why);
+    }
+    if summary.objects_read > 0 {
+        let _ = writeln!(text, "Checked {} in the cache", count(summary.objects_read, "file"));
+    }
+    if summary.requested > 0 {
+        let _ = write!(text, "Requested {} from the Source", count(summary.requested, "file"));
+        if summary.unverifiable > 0 {
+            let number = thousands(summary.unverifiable);
+            let _ = write!(text, "; {number} could not be checked: the Source publishes neither digest nor length");
+        }
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    fn shown(path: &str, hashes: &[&str]) -> Shown {
+        Shown {
+            path: path.to_owned(),
+            uri: "http://h/a".to_owned(),
+            length: Some(5),
+            lastmod: None,
+            media_type: None,
+            hashes: hashes.iter().map(|hash| (*hash).to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn names_are_escaped_as_sha256sum_does() {
+        let line = |path| line(Format::Sha256sum, &shown(path, &["sha-256:ab"])).unwrap();
+
+        assert_eq!(line("a b/c"), "ab  a b/c\n");
+        assert_eq!(line("a\\b"), "\\ab  a\\\\b\n");
+        assert_eq!(line("a\nb\r"), "\\ab  a\\nb\\r\n");
+    }
+
+    #[test]
+    fn each_form_takes_its_own_digest() {
+        let both = shown("a", &["sha-256:ab", "md5:cd"]);
+
+        assert_eq!(line(Format::Md5sum, &both).unwrap(), "cd  a\n");
+        assert_eq!(line(Format::Md5sum, &shown("a", &["sha-256:ab"])), None);
+        assert_eq!(
+            line(Format::Jsonl, &shown("a", &[])).unwrap(),
+            "{\"path\":\"a\",\"uri\":\"http://h/a\",\"length\":5,\"hashes\":[]}\n"
+        );
+    }
+
+    #[test]
+    fn the_text_names_only_what_there_is() {
+        let in_sync = Summary { files: 3, in_sync: 3, ..Summary::default() };
+        let differs = Summary {
+            files: 4,
+            in_sync: 1,
+            missing: 2,
+            corrupt: 1,
+            requested: 2,
+            unverifiable: 1,
+            at: Some("2024-01-01T00:00:00.123456Z".to_owned()),
+            ..Summary::default()
+        };
+
+        let clock = Clock::at(UNIX_EPOCH + Duration::from_secs(1_704_067_501));
+        assert_eq!(text(&in_sync, &clock), "3 of 3 files are in sync\n");
+        assert_eq!(text(&Summary { files: 1, in_sync: 1, ..in_sync }, &clock), "1 of 1 file is in sync\n");
+        assert_eq!(
+            text(&differs, &clock),
+            "1 of 4 files are in sync, 2 missing, 1 corrupt; the Source's lists are of 2024-01-01 00:00:00 UTC (5 min ago)\n\
+             Requested 2 files from the Source; 1 could not be checked: the Source publishes neither digest nor length\n"
+        );
+    }
+}

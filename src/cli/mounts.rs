@@ -1,0 +1,325 @@
+//! The mounts of this machine: found by a mount point or a path within, without access to it, and asked at their control sockets.
+
+use super::{CliError, Exit, block_on, config};
+use crate::control::api::Request;
+use crate::control::{ControlError, call, call_lines, served_by};
+use crate::mount::mountpoint;
+use crate::mount::registry::{self, Mount, MountState};
+use serde::de::{DeserializeOwned, IgnoredAny};
+use std::io;
+use std::path::{Component, Path, PathBuf};
+use std::pin::pin;
+use std::time::Duration;
+use tokio::sync::mpsc::{self, Receiver};
+
+/// A mount that does not answer a request for its status within this hangs.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Lines of an answer that wait to be shown.
+const LINES: usize = 256;
+
+/// As many links as the kernel follows (path_resolution(7)).
+const MOST_LINKS: usize = 40;
+
+/// A mount that can be asked.
+pub struct Running {
+    /// Where it is mounted.
+    pub directory: PathBuf,
+    socket: PathBuf,
+    /// The user who mounted it, as the kernel shows.
+    user: Option<u32>,
+}
+
+impl Running {
+    /// The mount at `directory`.
+    pub fn at(directory: &Path) -> Result<Running, CliError> {
+        match registry::mount_at(&mounted_at(directory)?)? {
+            Some(known) => Running::of(&known),
+            None => Err(not_mounted(directory)),
+        }
+    }
+
+    /// A mount that the registry knows.
+    pub fn of(known: &Mount) -> Result<Running, CliError> {
+        let shown = known.directory.display();
+        let requester = rustix::process::geteuid();
+        let is_own = requester.is_root() || known.user == Some(requester.as_raw());
+        let problem = match (known.state, &known.socket) {
+            (MountState::Living | MountState::Detached, Some(socket)) => {
+                return Ok(Running { directory: known.directory.clone(), socket: socket.clone(), user: known.user });
+            }
+            (MountState::Starting, _) => {
+                "is not mounted yet: it reads the lists of the Source for the first time; try again later".to_owned()
+            }
+            (MountState::Dead, _) => format!(
+                "the process that served this mount has died; mount it again, or detach it with: resyncfs unmount {shown}"
+            ),
+            _ if is_own => format!(
+                "nothing shows which process serves it: it was moved after it was mounted, or its record was lost; mount it \
+                 again after: resyncfs unmount {shown}"
+            ),
+            _ => "only root and the user who mounted it may ask (/proc/mounts shows user_id=)".to_owned(),
+        };
+        Err(CliError::new(Exit::MountPoint, format!("{shown}: {problem}")))
+    }
+
+    /// Its status, if it answers within `patience`.
+    pub async fn status<T: DeserializeOwned>(&self, patience: Duration) -> Result<T, CliError> {
+        let answer = self.answer(async |socket| call(socket, &Request::Status {}).await);
+        tokio::time::timeout(patience, answer).await.unwrap_or_else(|_| {
+            let shown = self.directory.display();
+            let what = format!("{shown}: its process lives and does not answer; resyncfs list shows its process ID");
+            Err(CliError::new(Exit::Failure, what))
+        })
+    }
+
+    /// The answer to a request that may take long; an error if the mount gives no sign of life before or meanwhile.
+    pub fn ask<T>(&self, question: impl AsyncFnOnce(&Path) -> Result<T, ControlError>) -> Result<T, CliError> {
+        block_on(async {
+            self.status::<IgnoredAny>(PATIENCE).await?;
+            tokio::select! {
+                answer = self.answer(question) => answer,
+                cause = self.silence() => Err(cause),
+            }
+        })
+    }
+
+    /// Hands the lines of the answer to `receive`. Ends when `receive` does; the mount's work ends with it.
+    pub fn ask_lines<T: DeserializeOwned, R>(
+        &self,
+        request: &Request,
+        receive: impl AsyncFnOnce(Receiver<T>) -> Result<R, CliError>,
+    ) -> Result<R, CliError> {
+        self.ask(async |socket| {
+            let (sender, lines) = mpsc::channel(LINES);
+            let mut receiving = pin!(receive(lines));
+            tokio::select! {
+                received = &mut receiving => Ok(received),
+                answered = call_lines(socket, request, sender) => {
+                    let received = receiving.await;
+                    answered.map(|()| received)
+                }
+            }
+        })?
+    }
+
+    /// All lines of the answer.
+    pub fn ask_all<T: DeserializeOwned>(&self, request: &Request) -> Result<Vec<T>, CliError> {
+        self.ask_lines(request, async |mut lines| {
+            let mut all = Vec::new();
+            while let Some(line) = lines.recv().await {
+                all.push(line);
+            }
+            Ok(all)
+        })
+    }
+
+    /// Ends when the mount gives no sign of life: a process that is stopped keeps its connections.
+    async fn silence(&self) -> CliError {
+        loop {
+            tokio::time::sleep(PATIENCE).await;
+            if let Err(cause) = self.status::<IgnoredAny>(PATIENCE).await {
+                return cause;
+            }
+        }
+    }
+
+    async fn answer<T>(&self, question: impl AsyncFnOnce(&Path) -> Result<T, ControlError>) -> Result<T, CliError> {
+        let shown = self.directory.display();
+        let refused = |cause: ControlError| match &cause {
+            ControlError::Unreachable { cause, .. } if cause.kind() == io::ErrorKind::PermissionDenied => {
+                CliError::new(Exit::Denied, format!("{shown}: only root and the user who mounted it may ask"))
+            }
+            ControlError::Forbidden(error) => CliError::new(Exit::Denied, format!("{shown}: {error}")),
+            _ => CliError::of(Exit::Failure, &cause),
+        };
+        // A record of another user may name any socket.
+        if let Some(user) = self.user.filter(|user| *user != rustix::process::geteuid().as_raw()) {
+            if served_by(&self.socket).await.map_err(refused)? != user {
+                let what = format!("{shown}: another user serves its control socket");
+                return Err(CliError::new(Exit::Failure, what));
+            }
+        }
+        question(&self.socket).await.map_err(refused)
+    }
+}
+
+/// Every mount that is in the tree or being made; an error if there is none.
+pub fn all() -> Result<Vec<Mount>, CliError> {
+    let mut known = registry::mounts()?;
+    known.retain(|known| known.state != MountState::Detached);
+    if known.is_empty() { Err(nothing_mounted()) } else { Ok(known) }
+}
+
+/// The failure of a command on all mounts if there is none.
+pub fn nothing_mounted() -> CliError {
+    CliError::new(
+        Exit::MountPoint,
+        "nothing of resyncfs is mounted on this machine; mount a Source with: resyncfs mount SOURCE DIR",
+    )
+}
+
+/// `directory`, or the folder of a NAME, resolved; an error that names the mounts there are if none of ours is there. The mount is
+/// not accessed.
+pub fn mounted_at(directory: &Path) -> Result<PathBuf, CliError> {
+    let directory = &config::directory(directory)?;
+    let failed = |cause: io::Error| match cause.kind() {
+        io::ErrorKind::NotFound => not_mounted(directory),
+        _ => failed_at(directory, &cause),
+    };
+    let absolute = mountpoint::resolve(directory).map_err(failed)?;
+    match mountpoint::topmost(&absolute).map_err(failed)?.is_some_and(|mounted| mounted.is_ours()) {
+        true => Ok(absolute),
+        false => Err(not_mounted(directory)),
+    }
+}
+
+/// The failure if no mount of ours is at or above `path`; it names the mounts there are.
+fn not_mounted(path: &Path) -> CliError {
+    let ours = match mountpoint::ours() {
+        Ok(ours) => ours,
+        Err(cause) => return cause.into(),
+    };
+    let list: Vec<_> = ours.iter().map(|mounted| mounted.directory.display().to_string()).collect();
+    let rest = match list.is_empty() {
+        true => ", nor anywhere else; mount a Source with: resyncfs mount SOURCE DIR".to_owned(),
+        false => format!("; mounted are: {}", list.join(", ")),
+    };
+    CliError::new(Exit::MountPoint, format!("{}: nothing of resyncfs is mounted there{rest}", path.display()))
+}
+
+fn failed_at(path: &Path, cause: &io::Error) -> CliError {
+    let CliError { exit, message } = CliError::of(Exit::MountPoint, cause);
+    CliError::new(exit, format!("{}: {message}", path.display()))
+}
+
+/// Paths of one mount.
+pub struct Within {
+    /// The mount.
+    pub running: Running,
+    /// As they were given.
+    pub given: Vec<PathBuf>,
+    /// The same below the root of the mount, without a leading slash.
+    pub below: Vec<String>,
+}
+
+/// Groups paths by their mounts.
+pub fn by_mount(paths: &[PathBuf]) -> Result<Vec<Within>, CliError> {
+    let mounts: Vec<_> = mountpoint::ours()?.into_iter().map(|mounted| mounted.directory).collect();
+    let mut sorted: Vec<Within> = Vec::new();
+    for path in paths {
+        let shown = path.display();
+        if shown.to_string().contains("://") {
+            let what = format!("{shown}: is an address, not a path; for its path, use: resyncfs path {shown}");
+            return Err(CliError::new(Exit::Usage, what));
+        }
+        let found = match find(path, &mounts, MOST_LINKS) {
+            Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(failed_at(path, &cause)),
+            found => found.ok().flatten(),
+        };
+        let Some((directory, below)) = found else { return Err(not_mounted(path)) };
+        let Ok(below) = below.into_os_string().into_string() else {
+            let what = format!("{shown}: is not in the mount: names there are UTF-8");
+            return Err(CliError::new(Exit::MountPoint, what));
+        };
+        let within = match sorted.iter().position(|within| within.running.directory == directory) {
+            Some(index) => &mut sorted[index],
+            None => {
+                sorted.push(Within { running: Running::at(&directory)?, given: Vec::new(), below: Vec::new() });
+                sorted.last_mut().ok_or_else(nothing_mounted)?
+            }
+        };
+        within.given.push(path.clone());
+        within.below.push(below);
+    }
+    Ok(sorted)
+}
+
+/// The mount among `mounts` that `path` leads into, and the path from its root. Links before the mount are followed as the kernel
+/// does; a mount has none.
+fn find(path: &Path, mounts: &[PathBuf], links: usize) -> io::Result<Option<(PathBuf, PathBuf)>> {
+    let path = std::path::absolute(path)?;
+    let mut ahead = path.components();
+    let mut resolved = PathBuf::from("/");
+    while let Some(component) = ahead.next() {
+        match component {
+            Component::ParentDir => _ = resolved.pop(),
+            Component::Normal(name) => resolved.push(name),
+            _ => {}
+        }
+        // A mount point is not accessed, and is no link.
+        if mounts.contains(&resolved) {
+            if ahead.clone().next() == Some(Component::ParentDir) {
+                continue;
+            }
+            return Ok(Some(innermost(resolved, ahead.as_path(), mounts)));
+        }
+        match std::fs::read_link(&resolved) {
+            Ok(_) if links == 0 => return Err(rustix::io::Errno::LOOP.into()),
+            Ok(target) => {
+                resolved.pop();
+                return find(&resolved.join(target).join(ahead.as_path()), mounts, links - 1);
+            }
+            // No link.
+            Err(cause) if cause.kind() == io::ErrorKind::InvalidInput => {}
+            Err(cause) => return Err(cause),
+        }
+    }
+    Ok(None)
+}
+
+/// The innermost mount on the way from the root of a mount: one may be in another. The root is its own parent.
+fn innermost(root: PathBuf, ahead: &Path, mounts: &[PathBuf]) -> (PathBuf, PathBuf) {
+    let mut path = root.clone();
+    for component in ahead.components() {
+        match component {
+            Component::ParentDir if path != root => _ = path.pop(),
+            Component::Normal(name) => path.push(name),
+            _ => {}
+        }
+    }
+    let mount = path.ancestors().find(|above| mounts.iter().any(|mounted| mounted == above)).unwrap_or(&root);
+    let below = path.strip_prefix(mount).map(Path::to_owned).unwrap_or_default();
+    (mount.to_owned(), below)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_followed_to_its_mount() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = scratch.path().canonicalize().unwrap();
+        std::fs::create_dir_all(root.join("mnt/repo")).unwrap();
+        std::os::unix::fs::symlink("mnt", root.join("link")).unwrap();
+        std::os::unix::fs::symlink(root.join("mnt/repo/a/b"), root.join("deep")).unwrap();
+        let mounts = [root.join("mnt/repo")];
+        let find = |path: &str| find(&root.join(path), &mounts, MOST_LINKS).unwrap();
+        let found = |below: &str| Some((mounts[0].clone(), PathBuf::from(below)));
+
+        for (path, below) in [
+            ("mnt/repo", ""),
+            ("mnt/repo/", ""),
+            ("mnt/repo/absent/x y", "absent/x y"),
+            ("link/repo/a", "a"),
+            ("deep/c", "a/b/c"),
+            ("mnt/repo/a/../b/./c", "b/c"),
+            ("mnt/../link/repo/a", "a"),
+        ] {
+            assert_eq!(find(path), found(below), "{path}");
+        }
+        assert_eq!(find("mnt"), None);
+        assert_eq!(find("mnt/repo/.."), None);
+    }
+
+    #[test]
+    fn of_a_mount_in_another_the_inner_one_is_found() {
+        let mounts = ["/mnt/outer".into(), "/mnt/outer/in".into()];
+        let find = |path: &str| find(Path::new(path), &mounts, MOST_LINKS).unwrap();
+
+        assert_eq!(find("/mnt/outer/in/a"), Some((mounts[1].clone(), "a".into())));
+        assert_eq!(find("/mnt/outer/in"), Some((mounts[1].clone(), PathBuf::new())));
+        assert_eq!(find("/mnt/outer/inside"), Some((mounts[0].clone(), "inside".into())));
+    }
+}

@@ -1,0 +1,121 @@
+//! What runs beside the kernel's requests: the first tree, messages between content, sync and the kernel, and old metadata dropped.
+
+use super::MountError;
+use super::serving::Signals;
+use crate::catalog::{Catalog, CatalogError, Renewal};
+use crate::content::{Content, Event};
+use crate::fs::invalidator::Notices;
+use crate::platform::error_chain::chain;
+use crate::source::http::Client;
+use crate::sync::command::Command;
+use crate::sync::poller::Listeners;
+use crate::sync::{Outcome, Stage, Synchronizer};
+use fuser::INodeNo;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// How often the client is asked whether a host does not answer.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Makes the first revision; a signal ends that.
+pub(super) async fn make_first_tree(
+    synchronizer: &mut Synchronizer,
+    client: &Client,
+    progress: Arc<dyn Fn(Stage) + Send + Sync>,
+    signals: &mut Signals,
+) -> Result<(), MountError> {
+    let outcome = tokio::select! {
+        outcome = synchronizer.refresh(progress.clone()) => outcome?,
+        never = report_failures(client, &*progress) => match never {},
+        () = signals.end() => return Err(MountError::Interrupted),
+    };
+    if let Outcome::Committed(_) = outcome {
+        synchronizer.tidy().await;
+    }
+    Ok(())
+}
+
+/// Reports why lists take long: once for each time that a host ceases to answer, or answers with an error.
+pub async fn report_failures(client: &Client, progress: &(dyn Fn(Stage) + Send + Sync)) -> Infallible {
+    let mut is_reported = false;
+    loop {
+        let unanswered = client.unanswered();
+        let is_unanswered = unanswered.is_some();
+        if let Some(why) = unanswered.filter(|_| !is_reported) {
+            progress(Stage::Unanswered(why));
+        }
+        is_reported = is_unanswered;
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// What happens after a refresh: the kernel is notified of changes, and content forgets failed downloads.
+pub(super) fn listeners(notices: Notices, content: Arc<Content>) -> Listeners {
+    Listeners {
+        invalidate: Box::new(move |invalidations| notices.changed(invalidations)),
+        refreshed: Box::new(move || content.forget_failures()),
+    }
+}
+
+/// Turns events of content into notices to the kernel and commands to sync. A commit may keep sync from taking commands for a while;
+/// the kernel must not wait for that, because it goes on serving wrong pages.
+pub(super) async fn forward_events(
+    mut events: mpsc::UnboundedReceiver<Event>,
+    commands: mpsc::Sender<Command>,
+    notices: Notices,
+) {
+    let (sender, mut waiting) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(command) = waiting.recv().await {
+            if commands.send(command).await.is_err() {
+                return;
+            }
+        }
+    });
+    while let Some(event) = events.recv().await {
+        notices.content(&event);
+        let command = match event {
+            Event::Poisoned(ino) | Event::Changed(ino) => Command::Renew(ino, Renewal::AsPublished),
+            Event::Unannounced(ino) => Command::Renew(ino, Renewal::Unpublished),
+            Event::Recheck(..) | Event::Sized(..) => continue,
+        };
+        // While the mount ends sync takes no commands; open files are still served, and their pages still dropped.
+        let _ = sender.send(command);
+    }
+}
+
+/// The first time after the mount; a short mount does without.
+const FIRST: Duration = Duration::from_secs(10 * 60);
+
+/// The interval from then on.
+const INTERVAL: Duration = Duration::from_secs(24 * 3600);
+
+/// Drops learnt metadata of inodes that are gone, so that a tree with constant changes leaves at most a day's of it behind. Runs as
+/// long as the mount does.
+pub(super) async fn forget_gone(catalog: Arc<Catalog>, content: Arc<Content>) {
+    let mut due = tokio::time::interval_at(tokio::time::Instant::now() + FIRST, INTERVAL);
+    loop {
+        due.tick().await;
+        let (catalog, content) = (Arc::clone(&catalog), Arc::clone(&content));
+        let dropped = tokio::task::spawn_blocking(move || content.forget_gone(|known| gone(&catalog, known)));
+        match dropped.await {
+            Ok(Ok(dropped)) => tracing::debug!(dropped, "learnt metadata of inodes that are gone"),
+            Ok(Err(cause)) => tracing::warn!("learnt metadata of inodes that are gone stays: {}", chain(&cause)),
+            Err(_) => {}
+        }
+    }
+}
+
+/// Those of `known` that are neither in the tree nor open: an inode's number is never used again.
+fn gone(catalog: &Catalog, known: &[INodeNo]) -> Result<Vec<INodeNo>, CatalogError> {
+    let snapshot = catalog.snapshot()?;
+    let mut gone = Vec::new();
+    for ino in known {
+        if snapshot.attributes(*ino)?.is_none() {
+            gone.push(*ino);
+        }
+    }
+    Ok(gone)
+}
