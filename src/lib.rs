@@ -22,7 +22,7 @@
 //!    `sync/deletion_guard.rs` decides which deletions are held back.
 //! 7. A first tree is written whole (`catalog/rebuild.rs`), a few changes in place (`catalog/apply.rs`). One
 //!    commit to LMDB (`catalog/store/mod.rs`) has the revision and the position of the synchronizer.
-//! 8. Only now `fs/session.rs` mounts the folder. It appears with the whole tree.
+//! 8. Only now `mount/attach.rs` mounts the folder. It appears with the whole tree.
 //!
 //! # Flow 2: what is read
 //!

@@ -6,6 +6,7 @@ use common::mounted::{Mounted, PROGRAM};
 use common::nginx::Nginx;
 use common::proxy::{BEHIND, Proxy};
 use common::source::{Fault, Resource, Source, URLSET};
+use common::user::User;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -129,88 +130,32 @@ fn owner_and_modes_are_those_asked_for() {
     }
 }
 
-/// The device as it was, whatever the test does.
-struct OpenDevice(Permissions);
-
-impl OpenDevice {
-    fn open() -> OpenDevice {
-        let before = fs::metadata("/dev/fuse").unwrap().permissions();
-        fs::set_permissions("/dev/fuse", Permissions::from_mode(0o666)).unwrap();
-        OpenDevice(before)
-    }
-}
-
-impl Drop for OpenDevice {
-    fn drop(&mut self) {
-        let _ = fs::set_permissions("/dev/fuse", self.0.clone());
-    }
-}
-
-/// A user without rights, with a copy of the program, since the one under test may lie where only root can go.
-struct Nobody {
-    home: tempfile::TempDir,
-}
-
-const NOBODY: u32 = 65_534;
-
-impl Nobody {
-    fn new() -> Nobody {
-        let home = tempfile::Builder::new().prefix("resyncfs-nobody-").tempdir().unwrap();
-        fs::set_permissions(home.path(), Permissions::from_mode(0o755)).unwrap();
-        fs::copy(PROGRAM, home.path().join("resyncfs")).unwrap();
-        fs::create_dir(home.path().join("mnt")).unwrap();
-        for path in [home.path().to_owned(), home.path().join("mnt")] {
-            chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
-        }
-        Nobody { home }
-    }
-
-    fn mount_point(&self) -> PathBuf {
-        self.home.path().join("mnt")
-    }
-
-    fn runs(&self, line: &str) -> Output {
-        let ids = ["--reuid=65534", "--regid=65534", "--clear-groups", "bash", "-c", line];
-        let mut command = Command::new("setpriv");
-        command.args(ids).current_dir(self.home.path()).env("HOME", self.home.path()).env_remove("XDG_CACHE_HOME");
-        command.output().unwrap()
-    }
-}
-
-impl Drop for Nobody {
-    fn drop(&mut self) {
-        let _ =
-            Command::new("umount").arg("--lazy").arg(self.mount_point()).stderr(std::process::Stdio::null()).status();
-    }
-}
-
 #[test]
 fn a_user_without_rights_mounts_for_themselves_alone() {
     let source = Source::start();
     source.put("a", Resource::new("bytes"));
-    let nobody = Nobody::new();
-    let _device = OpenDevice::open();
+    let user = User::new();
     let told = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
 
-    let others = nobody.runs(&format!("./resyncfs mount -o allow_other {} mnt", source.url()));
+    let others = user.runs(&format!("./resyncfs mount -o allow_other {} mnt", source.url()));
     if !fs::read_to_string("/etc/fuse.conf").unwrap_or_default().lines().any(|line| line.trim() == "user_allow_other") {
         assert_eq!(others.status.code(), Some(5), "{}", told(&others));
         assert!(told(&others).contains("user_allow_other in /etc/fuse.conf"), "{}", told(&others));
         assert_eq!(told(&others).trim_end().lines().count(), 1, "{}", told(&others));
     } else {
-        assert!(nobody.runs("./resyncfs unmount mnt").status.success());
+        assert!(user.runs("./resyncfs unmount mnt").status.success());
     }
 
-    let mounted = nobody.runs(&format!("./resyncfs mount {} mnt && cat mnt/a && stat -c %u mnt/a", source.url()));
+    let mounted = user.runs(&format!("./resyncfs mount {} mnt && cat mnt/a && stat -c %u mnt/a", source.url()));
     assert!(mounted.status.success(), "{}", told(&mounted));
     assert_eq!(String::from_utf8_lossy(&mounted.stdout), "bytes65534\n");
-    let refused = fs::read(nobody.mount_point().join("a")).unwrap_err();
+    let refused = fs::read(user.mount_point().join("a")).unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied, "not even root looks in");
-    assert!(nobody.home.path().join(".cache/resyncfs/mounts").is_dir());
+    assert!(user.home().join(".cache/resyncfs/mounts").is_dir());
 
-    let busy = nobody.runs("exec 5<mnt/a; ./resyncfs unmount mnt; echo $?; ./resyncfs unmount --lazy mnt; cat <&5");
+    let busy = user.runs("exec 5<mnt/a; ./resyncfs unmount mnt; echo $?; ./resyncfs unmount --lazy mnt; cat <&5");
     assert_eq!(String::from_utf8_lossy(&busy.stdout), "5\nbytes", "{}", told(&busy));
-    assert!(!fs::read_to_string("/proc/mounts").unwrap().contains(nobody.mount_point().to_str().unwrap()));
+    assert!(!fs::read_to_string("/proc/mounts").unwrap().contains(user.mount_point().to_str().unwrap()));
 }
 
 /// Every file and folder below, with its mode.

@@ -148,6 +148,11 @@ pub fn configure(options: &Options, source: &str, directory: &Path) -> Result<Mo
     let folder = cache.folder.clone().or_else(default_cache).ok_or_else(|| {
         CliError::new(Exit::Cache, "there is no cache folder for this user; name one with -o cache=DIR")
     })?;
+    let labels = files.labels();
+    if let Some(given) = labels.first() {
+        let refused = |cause| CliError::new(Exit::Usage, format!("-o {}=…: {cause}", given.option));
+        mount::labels::check(&labels).map_err(refused)?;
+    }
     let source_name = entry.to_string();
     Ok(MountConfig {
         directory: directory.to_owned(),
@@ -200,6 +205,7 @@ pub fn configure(options: &Options, source: &str, directory: &Path) -> Result<Mo
             source: source_name,
             acl: if files.allow_other.unwrap_or(geteuid().is_root()) { SessionACL::All } else { SessionACL::Owner },
             exec: files.exec.unwrap_or_default(),
+            labels,
         },
         denied: files.deny.clone(),
         metrics: options.program.metrics_listen,

@@ -50,16 +50,11 @@ pub struct Adapter {
 }
 
 impl Adapter {
-    /// An adapter; FORGETs of orphans go to `notices`.
-    pub fn new(fs: Arc<Filesystem>, notices: Notices) -> Adapter {
+    /// An adapter; FORGETs of orphans go to `notices`, and `heartbeat` shows whether the FUSE threads answer.
+    pub fn new(fs: Arc<Filesystem>, notices: Notices, heartbeat: Arc<Heartbeat>) -> Adapter {
         let page = u32::try_from(rustix::param::page_size()).unwrap_or(4096);
         let waiting = Arc::new(Waiting::new(MAX_BACKGROUND, page));
-        Adapter { fs, notices, heartbeat: Arc::default(), waiting, opens_alone: false }
-    }
-
-    /// Shows whether the FUSE threads answer.
-    pub fn heartbeat(&self) -> Arc<Heartbeat> {
-        Arc::clone(&self.heartbeat)
+        Adapter { fs, notices, heartbeat, waiting, opens_alone: false }
     }
 
     /// The result of `operation`, or an error where it panics. The heartbeat shows how long it takes.

@@ -22,6 +22,17 @@ pub struct SessionOptions {
     pub acl: SessionACL,
     /// Whether files may be executed where their mode allowed it.
     pub exec: bool,
+    /// Labels of SELinux for the kernel.
+    pub labels: Vec<Label>,
+}
+
+/// A label of SELinux for a whole mount.
+#[derive(Clone, Debug)]
+pub struct Label {
+    /// `context`, `fscontext`, `defcontext` or `rootcontext`.
+    pub option: &'static str,
+    /// Without a quote; it may have commas.
+    pub label: Box<str>,
 }
 
 /// How fuser mounts.
@@ -40,6 +51,9 @@ pub fn mount_options(options: &SessionOptions) -> Config {
     if !options.exec {
         config.mount_options.push(MountOption::NoExec);
     }
+    // In quotes the kernel takes commas for a part of the label.
+    let labels = options.labels.iter().map(|Label { option, label }| format!("{option}=\"{label}\""));
+    config.mount_options.extend(labels.map(MountOption::CUSTOM));
     config.acl = options.acl;
     config.n_threads = Some(THREADS);
     config
@@ -69,7 +83,7 @@ mod tests {
     use super::*;
 
     fn options(source: &str) -> SessionOptions {
-        SessionOptions { source: source.into(), acl: SessionACL::All, exec: false }
+        SessionOptions { source: source.into(), acl: SessionACL::All, exec: false, labels: Vec::new() }
     }
 
     #[test]
@@ -89,6 +103,13 @@ mod tests {
         assert_eq!((config.acl, config.n_threads), (SessionACL::All, Some(2)));
         let config = mount_options(&SessionOptions { exec: true, ..options("s") });
         assert!(!config.mount_options.contains(&MountOption::NoExec));
+    }
+
+    #[test]
+    fn a_label_is_an_option_in_quotes() {
+        let labels = vec![Label { option: "context", label: "u:r:t:s0:c1,c2".into() }];
+        let config = mount_options(&SessionOptions { labels, ..options("s") });
+        assert_eq!(config.mount_options.last(), Some(&MountOption::CUSTOM("context=\"u:r:t:s0:c1,c2\"".into())));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! mount appears with a whole tree or not at all. Then the threads start, and the caller learns that the mount is ready.
 //! Stop: the mount point is detached at once, open files are served a while, then pending state is written out.
 
+use super::attach::attach;
 use super::handlers::{Audits, Handlers, Tree};
 use super::identity::Folders;
 use super::mountpoint::MountPoint;
@@ -18,7 +19,7 @@ use crate::fs::Filesystem;
 use crate::fs::fuse::Adapter;
 use crate::fs::invalidator::{self, Effects, Invalidator};
 use crate::fs::programs::Programs;
-use crate::fs::session::{mount_options, raise_readahead};
+use crate::fs::session::raise_readahead;
 use crate::platform::{allocator, scheduling};
 use crate::source::websub::Listener;
 use crate::sync::{Stage, poller};
@@ -90,9 +91,9 @@ pub fn run(
     if let Some((socket, _)) = &control {
         filesystem = filesystem.with_control_socket(socket.path().to_owned());
     }
-    let adapter = Adapter::new(Arc::new(filesystem), notices.clone());
-    let heartbeat = adapter.heartbeat();
-    let session = mount(&config, adapter)?;
+    let (filesystem, heartbeat) = (Arc::new(filesystem), Arc::default());
+    let session = attach(&config, || Adapter::new(Arc::clone(&filesystem), notices.clone(), Arc::clone(&heartbeat)))?;
+    drop(filesystem);
     let device = session.as_fd().try_clone_to_owned().map_err(system("the kernel's device cannot be shared"))?;
     let effects = Effects::new(device, catalog.clone(), content.clone(), runtime.handle());
     let invalidator = Invalidator::spawn(inbox, effects).map_err(system("the invalidator cannot start"))?;
@@ -200,20 +201,4 @@ fn control_socket(runtime: &Runtime, path: &Path) -> Option<(Socket, UnixListene
             |cause| tracing::warn!(%cause, socket = %path.display(), "status, refresh and other commands will fail"),
         )
         .ok()
-}
-
-fn mount(config: &MountConfig, adapter: Adapter) -> Result<fuser::Session<Adapter>, MountError> {
-    // A first tree takes long; another mount may have been made here meanwhile.
-    mountpoint::check_free(&config.directory, &config.directory)?;
-    fuser::Session::new(adapter, &config.directory, &mount_options(&config.session)).map_err(|cause| {
-        let hint = match cause.kind() {
-            io::ErrorKind::PermissionDenied if config.session.acl == fuser::SessionACL::All => {
-                ": allow_other needs the line user_allow_other in /etc/fuse.conf"
-            }
-            io::ErrorKind::PermissionDenied => ": is /dev/fuse writable for you?",
-            io::ErrorKind::NotFound => ": is the package fuse3 installed and /dev/fuse there?",
-            _ => "",
-        };
-        MountError::Kernel { directory: config.directory.clone(), hint, cause }
-    })
 }

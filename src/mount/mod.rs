@@ -1,12 +1,16 @@
 //! Mounts: from a checked configuration to a process that serves a folder.
 //!
-//! [`lifecycle`] starts and stops everything in order. `parts` opens what outlives a process (catalog, cached content), `tasks`
-//! makes the first revision and passes messages on, `serving` runs until the mount ends. [`registry`] records which mounts run.
+//! [`lifecycle`] starts and stops everything in order, `attach` asks the kernel for the mount. `parts` opens what outlives a
+//! process (catalog, cached content), `tasks` makes the first revision and passes messages on, `serving` runs until the mount
+//! ends. [`registry`] records which mounts run.
 
+mod attach;
 pub mod cache_inventory;
 pub mod daemonize;
+mod descriptor;
 mod handlers;
 pub mod identity;
+pub mod labels;
 pub mod lifecycle;
 mod limits;
 pub mod mountpoint;
@@ -35,7 +39,7 @@ use std::path::{Path, PathBuf};
 /// The configuration of a mount, checked.
 #[derive(Clone, Debug)]
 pub struct MountConfig {
-    /// The mount point.
+    /// The mount point, or `/dev/fd/N`: a FUSE descriptor that another process mounted.
     pub directory: PathBuf,
     /// The folder of catalog and objects.
     pub cache: PathBuf,
@@ -112,7 +116,7 @@ pub enum MountError {
         /// The mount point.
         directory: PathBuf,
         /// What to do about it.
-        hint: &'static str,
+        hint: String,
         /// The operating system's answer.
         #[source]
         cause: std::io::Error,

@@ -14,7 +14,7 @@
 //! | speed: reading ahead, connections | reading_ahead, connections, programs |
 //! | any Source is understood | entry_points, formats, real_source, selection |
 //! | commands and messages | cli, config, control, status, names, audit, edges, first_hour, readme |
-//! | the system around it | access, mount_helper, mount_units, units, package, desktop |
+//! | the system around it | access, security_modules, mount_helper, mount_units, units, package, desktop |
 //! | the code's own order | layers |
 //!
 //! # How to run one
@@ -45,6 +45,7 @@ pub mod source;
 pub mod systemd;
 pub mod teller;
 pub mod transcript;
+pub mod user;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

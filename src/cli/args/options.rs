@@ -1,13 +1,14 @@
 //! The definition of each option of a mount. Flags, `-o` and the keys of a configuration file are all read by it.
 
 use super::values::{
-    Extension, With, callback, choice, connections, contact, depth, document_size, from_and_to, glob, host, listen,
-    max_delete, media_type, number, octal, path, prefix_and_path, program, rate, revalidate, set, size, text_size,
-    time, timestamp,
+    Extension, With, callback, choice, connections, contact, depth, document_size, from_and_to, glob, host, label,
+    listen, max_delete, media_type, number, octal, path, prefix_and_path, program, rate, revalidate, set, size,
+    text_size, time, timestamp,
 };
 use crate::content::{Fixity, Mirrors, Revalidate, Unannounced};
 use crate::control::loopback;
 use crate::document::{Href, Limits, Timestamp, Uri};
+use crate::fs::session::Label;
 use crate::sync::deletion_guard::MaxDelete;
 use crate::sync::selection::{GlobError, Selection};
 use clap::Args;
@@ -255,9 +256,35 @@ pub struct FileOptions {
     #[arg(long, value_name = "true|false", hide_possible_values = true)]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub noxattr: Option<bool>,
+    /// Label of SELinux that all files have, such as system_u:object_r:nfs_t:s0; for root
+    #[arg(long, value_name = "LABEL", value_parser = label)]
+    pub context: Option<Box<str>>,
+    /// Label of SELinux that the mount as a whole has; for root
+    #[arg(long, value_name = "LABEL", value_parser = label)]
+    pub fscontext: Option<Box<str>>,
+    /// Label of SELinux of files that have none of their own; for root
+    #[arg(long, value_name = "LABEL", value_parser = label)]
+    pub defcontext: Option<Box<str>>,
+    /// Label of SELinux of the mount's top folder; for root
+    #[arg(long, value_name = "LABEL", value_parser = label)]
+    pub rootcontext: Option<Box<str>>,
     /// Download nothing for programs of this name, such as thumbnailers (see /proc/PID/comm); may be repeated
     #[arg(long, value_name = "NAME", value_parser = program)]
     pub deny: Vec<Box<str>>,
+}
+
+impl FileOptions {
+    /// The labels that are given.
+    pub fn labels(&self) -> Vec<Label> {
+        let given = [
+            ("context", &self.context),
+            ("fscontext", &self.fscontext),
+            ("defcontext", &self.defcontext),
+            ("rootcontext", &self.rootcontext),
+        ];
+        let label = |(option, label): (_, &Option<Box<str>>)| Some(Label { option, label: label.clone()? });
+        given.into_iter().filter_map(label).collect()
+    }
 }
 
 /// What the program reports.

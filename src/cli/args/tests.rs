@@ -161,10 +161,19 @@ fn an_escaped_comma_belongs_to_the_value() {
 
 #[test]
 fn options_for_mount_8_and_systemd_are_ignored() {
-    let given = "ro,_netdev,nofail,x-systemd.automount,smackfsdef=_,fscontext=a,nostrictatime,quiet,x-gvfs-hide,user,user=me,noatime,comment=a,nodev,suid,";
+    let given = "ro,_netdev,nofail,x-systemd.automount,smackfsdef=_,nostrictatime,quiet,x-gvfs-hide,user,user=me,noatime,comment=a,nodev,suid,";
     assert!(parse(given).is_ok());
-    let given = r#"context="system_u:object_r:nfs_t:s0:c1,c2",noxattr"#;
-    assert_eq!(parse(given).unwrap().files.noxattr, Some(true));
+}
+
+#[test]
+fn a_label_of_selinux_may_have_commas() {
+    let files = parse(r#"context="system_u:object_r:nfs_t:s0:c1,c2",noxattr"#).unwrap().files;
+
+    assert_eq!(files.context.as_deref(), Some("system_u:object_r:nfs_t:s0:c1,c2"));
+    assert_eq!(files.noxattr, Some(true));
+    let labels = parse("rootcontext=u:r:a,defcontext=u:r:b,fscontext=u:r:c").unwrap().files.labels();
+    let labels: Vec<_> = labels.iter().map(|label| (label.option, &*label.label)).collect();
+    assert_eq!(labels, [("fscontext", "u:r:c"), ("defcontext", "u:r:b"), ("rootcontext", "u:r:a")]);
 }
 
 #[test]
@@ -243,6 +252,8 @@ fn a_bad_value_is_refused_with_a_good_one() {
         ("max-text=0", "256 bytes"),
         ("max-document=0", "1024 bytes"),
         ("cache=", "path"),
+        ("context=nfs_t", "system_u:object_r:nfs_t:s0"),
+        ("rootcontext=u:r:t t", "system_u:object_r:nfs_t:s0"),
     ] {
         let refused = parse(given).unwrap_err();
 

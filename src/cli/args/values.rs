@@ -100,6 +100,15 @@ pub fn media_type(value: &str) -> Result<Box<str>, String> {
     }
 }
 
+/// A label of SELinux; the policy alone knows which exist.
+pub fn label(value: &str) -> Result<Box<str>, String> {
+    let is_odd = |c: char| c == '"' || c == '\\' || c.is_whitespace() || c.is_control();
+    if value.split(':').filter(|part| !part.is_empty()).count() < 3 || value.contains(is_odd) {
+        return Err(format!("{value:?} is no label such as system_u:object_r:nfs_t:s0"));
+    }
+    Ok(value.into())
+}
+
 /// An absolute path: a mount in the background has another working folder.
 pub fn path(value: &str) -> Result<PathBuf, String> {
     if value.is_empty() {
