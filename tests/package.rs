@@ -107,6 +107,7 @@ fn the_package_has_program_helpers_units_and_manual() {
         "./usr/share/zsh/vendor-completions/_resyncfs",
         "./usr/share/fish/vendor_completions.d/resyncfs.fish",
         "./usr/share/doc/resyncfs/examples/",
+        "./usr/share/doc/resyncfs/examples/fusermount3",
         "./usr/share/doc/resyncfs/copyright",
         "./usr/share/doc/resyncfs/changelog.gz",
         "./usr/share/doc/resyncfs/licences.gz",

@@ -12,6 +12,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 fn source() -> Source {
     let source = Source::start();
@@ -104,22 +105,34 @@ fn succeeds(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {}", stderr(&output));
 }
 
-/// Loads the profile of fusermount3 as AppArmor 4.0 has it.
-fn load_profile() {
+/// Loads the profile of fusermount3 as AppArmor 4.0 has it, for one test at a time.
+fn load_profile() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let unpacked = tools("APPARMOR");
     succeeds(Command::new("cp").args(["-rT"]).args([&unpacked.join("etc/apparmor.d"), Path::new("/etc/apparmor.d")]));
     fs::write("/etc/apparmor.d/fusermount3", include_str!("common/fusermount3.apparmor")).unwrap();
     fs::create_dir_all("/etc/apparmor.d/local").unwrap();
-    let parser = unpacked.join(if unpacked.join("usr/sbin").exists() { "usr/sbin" } else { "sbin" });
+    let _ = fs::remove_file("/etc/apparmor.d/local/fusermount3");
+    // Older packages have it in /sbin.
+    let parser = ["usr/sbin", "sbin"].map(|folder| unpacked.join(folder).join("apparmor_parser"));
+    let parser = parser.iter().find(|parser| parser.exists()).unwrap();
     let _ = fs::remove_file("/usr/sbin/apparmor_parser");
-    std::os::unix::fs::symlink(parser.join("apparmor_parser"), "/usr/sbin/apparmor_parser").unwrap();
+    std::os::unix::fs::symlink(parser, "/usr/sbin/apparmor_parser").unwrap();
     succeeds(Command::new("apparmor_parser").args(["--replace", "/etc/apparmor.d/fusermount3"]));
+    turn
+}
+
+/// Adds a line to the profile as an administrator does, and loads it by `command`.
+fn permit(line: &str, command: &str) {
+    fs::write("/etc/apparmor.d/local/fusermount3", format!("{line}\n")).unwrap();
+    succeeds(Command::new("sh").args(["-c", command]));
 }
 
 #[test]
 #[ignore = "loads a policy into the kernel: scripts/test-kernels runs it"]
 fn under_apparmor_a_user_mounts_without_noexec() {
-    load_profile();
+    let _turn = load_profile();
     let (source, user) = (source(), User::new());
 
     let mounted = user.runs(&format!("./resyncfs mount {} $MNT && cat $MNT/a", source.url()));
@@ -136,7 +149,7 @@ fn under_apparmor_a_user_mounts_without_noexec() {
 #[test]
 #[ignore = "loads a policy into the kernel: scripts/test-kernels runs it"]
 fn under_apparmor_the_error_names_the_line_that_helps() {
-    load_profile();
+    let _turn = load_profile();
     let (source, user) = (source(), User::with_mount_point_below(Path::new("/srv/a [b] *")));
     let mount = format!("./resyncfs mount {} \"$MNT\"", source.url());
 
@@ -148,21 +161,36 @@ fn under_apparmor_the_error_names_the_line_that_helps() {
     let (_, advice) = said.split_once("AppArmor does not allow fusermount3 to mount here").expect(&said);
     let (_, advice) = advice.split_once("add this line to /etc/apparmor.d/local/fusermount3: ").expect(&said);
     let (line, command) = advice.split_once("; then run: ").expect(&said);
-    fs::write("/etc/apparmor.d/local/fusermount3", format!("{line}\n")).unwrap();
     let (command, _) = command.split_once(": ").expect(&said);
-    succeeds(Command::new("sh").args(["-c", command]));
+    permit(line, command);
 
     let mounted = user.runs(&format!("{mount} && cat \"$MNT/a\" && ./resyncfs unmount \"$MNT\""));
     assert!(mounted.status.success(), "{}", stderr(&mounted));
     assert_eq!(mounted.stdout, b"bytes");
-    fs::remove_file("/etc/apparmor.d/local/fusermount3").unwrap();
+}
+
+/// The example that the package ships.
+#[test]
+#[ignore = "loads a policy into the kernel: scripts/test-kernels runs it"]
+fn under_apparmor_the_example_permits_a_folder() {
+    let _turn = load_profile();
+    let (source, user) = (source(), User::with_mount_point_below(Path::new("/srv/collections/of")));
+    let mount = format!("./resyncfs mount {} $MNT", source.url());
+    assert_eq!(user.runs(&mount).status.code(), Some(5));
+
+    permit(include_str!("../scripts/apparmor/fusermount3"), "apparmor_parser --replace /etc/apparmor.d/fusermount3");
+
+    let mounted = user.runs(&format!("{mount} && cat $MNT/a && grep $MNT /proc/mounts && ./resyncfs unmount $MNT"));
+    let printed = String::from_utf8(mounted.stdout.clone()).unwrap();
+    assert!(mounted.status.success(), "{}", stderr(&mounted));
+    assert!(printed.starts_with("bytes") && printed.contains("noexec"), "{printed}");
 }
 
 /// As in a container: the profile of the program itself has no mount.
 #[test]
 #[ignore = "loads a policy into the kernel: scripts/test-kernels runs it"]
 fn under_apparmor_the_error_names_the_profile_of_root() {
-    load_profile();
+    let _turn = load_profile();
     let folder = tempfile::tempdir().unwrap();
     let profile = folder.path().join("profile");
     fs::write(&profile, "profile resyncfs-test {\n file,\n capability,\n network,\n signal,\n unix,\n}\n").unwrap();

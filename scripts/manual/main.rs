@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// Topics that each page explains, by their names.
 const COMMAND: &[&str] = &["overview", "exploring", "programs", "caching"];
 const CONFIGURATION: &[&str] = &["configuration"];
-const MOUNTING: &[&str] = &["mounting"];
+const MOUNTING: &[&str] = &["mounting", "machines"];
 const SEMANTICS: &[&str] = &["promises", "keeping-in-step", "reading", "names", "xattrs", "limits", "stable"];
 const MESSAGES: &[&str] = &["errors"];
 const METRICS: &[&str] = &["metrics"];

@@ -35,6 +35,7 @@ pub const TOPICS: &[Topic] = &[
     topic!("reading", "How files are downloaded"),
     topic!("names", "How an address becomes a path"),
     topic!("xattrs", "What is known of each file"),
+    topic!("machines", "Kernels, AppArmor, SELinux"),
     topic!("errors", "Messages, what they mean, and what to do"),
     topic!("metrics", "What a mount is doing, in words and numbers"),
     topic!("limits", "What does not work, and how far the rest goes"),

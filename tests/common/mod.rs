@@ -24,7 +24,7 @@
 //! - `cargo test --test mount` runs one file, `cargo test --test mount a_restart` the tests whose names contain this.
 //! - `cargo test --lib catalog::` runs the unit tests of a module.
 //! - `ROUNDS=100 cargo test --test kill` repeats what is random more often.
-//! - `scripts/test-kernels bullseye` runs a selection under Linux 5.10 in QEMU.
+//! - `scripts/test-kernels` runs a selection under older kernels in QEMU, and what is ignored here, under AppArmor and SELinux.
 //! - `scripts/bench first-mount` measures one row of figures.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
