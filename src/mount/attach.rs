@@ -80,7 +80,7 @@ impl Refusal {
     fn explained(self, modules: &Modules, directory: &Path) -> String {
         match modules {
             Modules { apparmor: true, has_profile: true, .. } if self == Refusal::Helper => format!(
-                ": AppArmor does not allow fusermount3 to mount here; as root, add this line to {LOCAL}: {}; then run: \
+                ": AppArmor does not allow fusermount3 to mount here; as root, add the line '{}' to {LOCAL} and run: \
                  apparmor_parser --replace {PROFILE}",
                 rules(directory)
             ),
@@ -163,7 +163,7 @@ mod tests {
             (
                 Refusal::Helper,
                 Modules { has_profile: true, ..apparmor() },
-                "to /etc/apparmor.d/local/fusermount3: mount fs",
+                "umount \"/m/\",' to /etc/apparmor.d/local/fusermount3",
             ),
             (Refusal::Helper, Modules { own_profile: docker(), ..apparmor() }, "the profile docker-default"),
             (Refusal::Own, Modules { has_profile: true, own_profile: docker(), ..apparmor() }, "apparmor=unconfined"),

@@ -3,7 +3,7 @@
 //! Nothing of this machine changes, and all of it is gone when the value is, or the test's thread, whichever is first.
 
 use super::mounted::PROGRAM;
-use super::{eventually, tree};
+use super::{eventually, eventually_within, tree};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,6 +14,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 /// What is booted: the basic system alone.
 const TARGET: &str = "resyncfs-test.target";
@@ -57,7 +58,8 @@ impl Machine {
         }
         let mut machine = Machine { process: command.spawn().unwrap(), systemd: 0, cgroup };
         eventually("systemd is the first process", || machine.find_systemd());
-        eventually("the machine is up", || {
+        // As long as an emulated processor takes.
+        eventually_within(Duration::from_secs(120), "the machine is up", || {
             let state = machine.run(&["systemctl", "is-system-running"]);
             matches!(String::from_utf8_lossy(&state.stdout).trim(), "running" | "degraded")
         });
