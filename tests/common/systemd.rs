@@ -3,7 +3,7 @@
 //! Nothing of this machine changes, and all of it is gone when the value is, or the test's thread, whichever is first.
 
 use super::mounted::PROGRAM;
-use super::{eventually, eventually_within, tree};
+use super::{eventually_within, tree};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,6 +20,9 @@ use std::time::Duration;
 const TARGET: &str = "resyncfs-test.target";
 /// A command within the machine that takes longer is ended.
 const PATIENCE: &str = "90";
+
+/// The most that a step of a start takes, on an emulated processor.
+const BOOT: Duration = Duration::from_secs(120);
 
 static MACHINES: AtomicU32 = AtomicU32::new(0);
 
@@ -57,9 +60,8 @@ impl Machine {
             });
         }
         let mut machine = Machine { process: command.spawn().unwrap(), systemd: 0, cgroup };
-        eventually("systemd is the first process", || machine.find_systemd());
-        // As long as an emulated processor takes.
-        eventually_within(Duration::from_secs(120), "the machine is up", || {
+        eventually_within(BOOT, "systemd is the first process", || machine.find_systemd());
+        eventually_within(BOOT, "the machine is up", || {
             let state = machine.run(&["systemctl", "is-system-running"]);
             matches!(String::from_utf8_lossy(&state.stdout).trim(), "running" | "degraded")
         });
