@@ -1,5 +1,5 @@
 //! README and the manual as a newcomer follows them: on a fresh machine, README from its first line to its last, then each topic.
-//! Each block of commands must succeed, and print what is shown.
+//! Each block of commands must succeed, and print what is shown. Root follows them, and `ann` those of an ordinary user.
 //!
 //! The machine is an overlay of this one with a systemd of its own, with the program as its package installs it. For
 //! `https://repo.example.org/` stands the Source of `resyncfs demo` at its address on loopback, for `https://odd.example.org/` the
@@ -9,7 +9,7 @@ mod common;
 
 use common::mounted::PROGRAM;
 use common::source::{Resource, Source, URLSET};
-use common::systemd::Machine;
+use common::systemd::{Machine, User};
 use common::transcript::{Block, agrees, blocks};
 use resyncfs::cli::help::TOPICS;
 use std::fmt::Write as _;
@@ -104,31 +104,54 @@ fn host(address: &str) -> &str {
     address.split("://").nth(1).unwrap_or(address).trim_end_matches('/')
 }
 
-/// Runs commands as at a terminal after login: what they print on both outputs, and whether they succeed.
-fn run(machine: &Machine, commands: &str) -> (String, bool) {
-    let mut command = machine.command(&["env", "-i", "HOME=/root", "LANG=C.UTF-8", "TZ=UTC", "TERM=dumb"]);
-    command.args(["PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "bash", "-euo", "pipefail", "-c"]);
-    let output = command.arg(format!("exec 2>&1; cd; {commands}")).output().unwrap();
-    (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.success())
+/// Who follows a block.
+struct Reader<'m> {
+    machine: &'m Machine,
+    ann: User<'m>,
+}
+
+impl Reader<'_> {
+    /// Runs commands as at a terminal after login: what they print on both outputs, and whether they succeed.
+    fn run(&self, block: &Block, commands: &str) -> (String, bool) {
+        let shell = ["bash", "-euo", "pipefail", "-c"];
+        let mut command = match block.is_of_a_user() {
+            true => self.ann.command(&shell),
+            false => {
+                let root = ["env", "-i", "HOME=/root", "LANG=C.UTF-8", "TZ=UTC", "TERM=dumb"];
+                let mut command = self.machine.command(&root);
+                command.arg("PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin").args(shell);
+                command
+            }
+        };
+        let output = command.arg(format!("exec 2>&1; cd; {commands}")).output().unwrap();
+        (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.success())
+    }
+
+    fn write(&self, file: &str, text: &str) {
+        match file.strip_prefix("~/") {
+            Some(file) => self.ann.write(file, text),
+            None => self.machine.write(file, text),
+        }
+    }
 }
 
 /// What is wrong with a block of `path`; empty where nothing is.
-fn follow(machine: &Machine, addresses: &Addresses, path: &str, block: &Block) -> String {
+fn follow(reader: &Reader<'_>, addresses: &Addresses, path: &str, block: &Block) -> String {
     let mut wrong = String::new();
     if let Some((file, text)) = block.file() {
-        machine.write(file, &addresses.real(text));
+        reader.write(file, &addresses.real(text));
         return wrong;
     }
     match block.kind.as_str() {
         "sh" => {
-            let (printed, is_well) = run(machine, &addresses.real(&block.text));
+            let (printed, is_well) = reader.run(block, &addresses.real(&block.text));
             if !is_well {
                 let _ = writeln!(wrong, "{path}:{}: failed:\n{}{printed}", block.line, block.text);
             }
         }
         "console" => {
             for exchange in block.exchanges() {
-                let (printed, _) = run(machine, &addresses.real(exchange.command));
+                let (printed, _) = reader.run(block, &addresses.real(exchange.command));
                 let printed = addresses.shown(&printed);
                 if !agrees(&exchange.shown, &printed) {
                     let _ = writeln!(wrong, "{path}:{}: $ {}\n{printed}", block.line, exchange.command);
@@ -156,6 +179,7 @@ fn every_command_succeeds_and_prints_what_is_shown() {
     let addresses =
         Addresses(vec![("https://repo.example.org/", demo.address.clone()), ("https://odd.example.org/", odd.url())]);
     let machine = Machine::boot();
+    let reader = Reader { machine: &machine, ann: machine.user("ann") };
 
     let mut wrong = String::new();
     let mut left: Vec<&str> = NOT_RUN.iter().map(|(first, _)| *first).collect();
@@ -165,7 +189,7 @@ fn every_command_succeeds_and_prints_what_is_shown() {
                 left.retain(|it| it != first);
                 continue;
             }
-            let found = follow(&machine, &addresses, &path, &block);
+            let found = follow(&reader, &addresses, &path, &block);
             eprint!("{found}");
             wrong += &found;
         }

@@ -97,6 +97,7 @@ fn the_package_has_program_helpers_units_and_manual() {
         "./usr/sbin/mount.resyncfs -> ../bin/resyncfs",
         "./usr/sbin/mount.fuse.resyncfs -> ../bin/resyncfs",
         "./usr/lib/systemd/system/resyncfs@.service",
+        "./usr/lib/systemd/user/resyncfs@.service",
         "./usr/share/man/man1/resyncfs.1.gz",
         "./usr/share/man/man5/resyncfs.conf.5.gz",
         "./usr/share/man/man7/resyncfs-semantics.7.gz",

@@ -68,6 +68,8 @@ Every command of the texts
   tests/first_hour.rs: every_command_succeeds_and_prints_what_is_shown
 Without root
   tests/access.rs: a_user_without_rights_mounts_for_themselves_alone
+  tests/user_units.rs: a_user_starts_reloads_and_stops_a_mount_of_their_own,
+    a_mount_of_a_user_comes_back_by_itself_after_kill_9, a_users_own_file_counts_before_that_of_all_users
 As a service
   tests/units.rs: without_a_network_the_tree_of_the_last_time_is_there_at_once,
     after_kill_9_the_tree_is_back_also_for_its_users,

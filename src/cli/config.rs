@@ -1,4 +1,5 @@
-//! Mounts that have a name: `/etc/resyncfs/NAME.toml` holds the Source, the folder and the options of a mount.
+//! Mounts that have a name: `NAME.toml` holds the Source, the folder and the options of a mount. A user's own file in
+//! `~/.config/resyncfs` counts before the one in `/etc/resyncfs`; root has the latter alone.
 //!
 //! A NAME is a bare word, without slash and colon, for which there is such a file. Everything else is an address or a path, as
 //! [`EntryPoint`] reads them. So `example.org` is a host unless there is an `example.org.toml`. The command line overrides the
@@ -8,10 +9,11 @@ use super::args::{Options, Words, absolute, string};
 use super::option_files::{Access, read_text, take_credentials_of_service};
 use super::{CliError, Exit};
 use crate::source::{EntryPoint, EntryPointError};
+use rustix::process::geteuid;
 use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
-/// The folder of these files, unless systemd names another (ConfigurationDirectory=).
+/// The folder of these files for all users.
 const FOLDER: &str = "/etc/resyncfs";
 
 /// What is to be mounted, where, and how.
@@ -48,9 +50,9 @@ impl MountRequest {
 }
 
 fn no_source(word: &str, cause: &EntryPointError) -> CliError {
-    let file = file_of(word);
+    let missing: Vec<_> = files_of(word).iter().map(|file| file.display().to_string()).collect();
     match is_name(word) {
-        true => CliError::new(Exit::Usage, format!("{cause}; and there is no {}", file.display())),
+        true => CliError::new(Exit::Usage, format!("{cause}; and there is no {}", missing.join(" and no "))),
         false => CliError::of(Exit::Usage, cause),
     }
 }
@@ -68,10 +70,24 @@ fn is_name(word: &str) -> bool {
         && word.chars().all(|character| character.is_alphanumeric() || "._-@+\\".contains(character))
 }
 
-fn file_of(name: &str) -> PathBuf {
-    let variable = std::env::var("CONFIGURATION_DIRECTORY").unwrap_or_default();
-    let first = variable.split(':').next().map(Path::new).filter(|folder| folder.is_absolute());
-    first.unwrap_or(Path::new(FOLDER)).join(format!("{name}.toml"))
+/// Where the file of a NAME may be, the one that counts first.
+fn files_of(name: &str) -> Vec<PathBuf> {
+    folders().into_iter().map(|folder| folder.join(format!("{name}.toml"))).collect()
+}
+
+/// The folder that systemd names (ConfigurationDirectory=) alone, else the user's own and the system's. Root does not read a user's,
+/// not even where `sudo` kept that user's environment: the file decides what root runs and which secrets it sends.
+fn folders() -> Vec<PathBuf> {
+    let named = |variable: &str| {
+        let value = std::env::var_os(variable)?;
+        std::env::split_paths(&value).next().filter(|folder| folder.is_absolute())
+    };
+    if let Some(folder) = named("CONFIGURATION_DIRECTORY") {
+        return vec![folder];
+    }
+    let home = || std::env::home_dir().filter(|home| home.is_absolute()).map(|home| home.join(".config"));
+    let own = if geteuid().is_root() { None } else { named("XDG_CONFIG_HOME").or_else(home) };
+    own.map(|own| own.join("resyncfs")).into_iter().chain([FOLDER.into()]).collect()
 }
 
 /// The content of a file.
@@ -85,10 +101,11 @@ struct ConfigFile {
 impl ConfigFile {
     /// `None` where `word` is no NAME or has no file.
     fn find(word: &str) -> Result<Option<ConfigFile>, CliError> {
-        let file = file_of(word);
-        if !is_name(word) || matches!(file.try_exists(), Ok(false)) {
+        if !is_name(word) {
             return Ok(None);
         }
+        let exists = |file: &PathBuf| !matches!(file.try_exists(), Ok(false));
+        let Some(file) = files_of(word).into_iter().find(exists) else { return Ok(None) };
         ConfigFile::parse(&read_text(&file, Access::OwnerWrites)?, &file).map(Some)
     }
 

@@ -17,10 +17,12 @@ mount -t sysfs -o ro sysfs $root/sys
 mount -t tmpfs -o mode=755 tmpfs $root/sys/fs/cgroup
 mount -t cgroup2 cgroup2 $root/sys/fs/cgroup
 mount -t tmpfs -o mode=755 tmpfs $root/dev
-for device in null zero full random urandom tty fuse autofs; do
+for device in null zero full random urandom tty autofs; do
   : > $root/dev/$device
   mount --bind /dev/$device $root/dev/$device
 done
+# As udev makes it: all users may open it.
+mknod -m 666 $root/dev/fuse c 10 229
 mkdir $root/dev/{pts,shm}
 mount -t devpts -o newinstance,ptmxmode=0666 devpts $root/dev/pts
 ln -s pts/ptmx $root/dev/ptmx
@@ -29,6 +31,7 @@ for folder in run tmp mnt var/log/journal var/cache; do
   mkdir -p $root/$folder
   mount -t tmpfs -o mode=755 tmpfs $root/$folder
 done
+chmod 1777 $root/tmp
 
 # The program as the package installs it.
 : > $root/usr/bin/resyncfs

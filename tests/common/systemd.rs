@@ -82,14 +82,32 @@ impl Machine {
 
     fn install(&self) {
         let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/systemd");
-        for entry in fs::read_dir(units).unwrap() {
-            let unit = entry.unwrap();
-            let name = unit.file_name().into_string().unwrap();
-            if name.ends_with(".service") {
-                self.write(&format!("/usr/lib/systemd/system/{name}"), &fs::read_to_string(unit.path()).unwrap());
+        for (folder, of) in [(units.join("user"), "user"), (units, "system")] {
+            for entry in fs::read_dir(folder).unwrap() {
+                let unit = entry.unwrap();
+                let name = unit.file_name().into_string().unwrap();
+                if name.ends_with(".service") {
+                    self.write(&format!("/usr/lib/systemd/{of}/{name}"), &fs::read_to_string(unit.path()).unwrap());
+                }
             }
         }
         self.ok(&["systemctl", "daemon-reload"]);
+    }
+
+    /// Makes an ordinary user and starts this user's own service manager, as a login does.
+    pub fn user(&self, name: &'static str) -> User<'_> {
+        // Both do what logind does with a login; it needs a message bus.
+        self.write(
+            "/run/systemd/system/user-runtime-dir@.service",
+            "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/usr/bin/install -d -m 700 -o %i -g %i /run/user/%i\n",
+        );
+        let runtime = "[Service]\nEnvironment=XDG_RUNTIME_DIR=/run/user/%i\n";
+        self.write("/run/systemd/system/user@.service.d/runtime.conf", runtime);
+        self.ok(&["systemctl", "daemon-reload"]);
+        self.ok(&["useradd", "--create-home", "--uid", &USER.to_string(), name]);
+        let user = User { machine: self, name };
+        self.ok(&["systemctl", "start", &format!("user@{USER}.service")]);
+        user
     }
 
     /// A path of the machine as this process reaches it.
@@ -129,10 +147,7 @@ impl Machine {
 
     /// Runs one that must succeed; what it printed.
     pub fn ok(&self, words: &[&str]) -> String {
-        let output = self.run(words);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{words:?}: {}{said}", output.status);
-        String::from_utf8(output.stdout).unwrap()
+        printed(words, self.run(words))
     }
 
     /// Whether a command fails.
@@ -176,6 +191,56 @@ impl Machine {
         });
         found
     }
+}
+
+/// The number of the ordinary user.
+const USER: u32 = 4711;
+
+/// An ordinary user of a machine, with a service manager of their own.
+pub struct User<'m> {
+    machine: &'m Machine,
+    name: &'static str,
+}
+
+impl User<'_> {
+    /// A command of this user, as in a session: with its home folder as the current one.
+    pub fn command(&self, words: &[&str]) -> Command {
+        let runtime = format!("XDG_RUNTIME_DIR=/run/user/{USER}");
+        let home = format!("--chdir=/home/{}", self.name);
+        let mut all = vec!["setpriv", "--reuid", self.name, "--regid", self.name, "--init-groups", "--reset-env"];
+        all.extend(["env", &home, &runtime]);
+        all.extend(words);
+        self.machine.command(&all)
+    }
+
+    /// Runs a command of this user.
+    pub fn run(&self, words: &[&str]) -> Output {
+        self.command(words).output().unwrap()
+    }
+
+    /// Runs one that must succeed; what it printed.
+    pub fn ok(&self, words: &[&str]) -> String {
+        printed(words, self.run(words))
+    }
+
+    /// Writes a file below the user's home folder.
+    pub fn write(&self, path: &str, text: &str) {
+        let path = format!("/home/{}/{path}", self.name);
+        self.machine.write(&path, text);
+        self.machine.ok(&["chown", "--recursive", &format!("{0}:{0}", self.name), &format!("/home/{}", self.name)]);
+    }
+
+    /// A property of a unit of the user's manager.
+    pub fn property(&self, unit: &str, name: &str) -> String {
+        self.ok(&["systemctl", "--user", "show", "--property", name, "--value", unit]).trim().to_owned()
+    }
+}
+
+/// What a command printed that must have succeeded.
+fn printed(words: &[&str], output: Output) -> String {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words:?}: {}{errors}", output.status);
+    String::from_utf8(output.stdout).unwrap()
 }
 
 impl Drop for Machine {

@@ -63,10 +63,15 @@ impl Block {
         exchanges
     }
 
-    /// The path that a block names in its first line, `# /etc/fstab`, and the text of that file.
+    /// The path that a block names in its first line, `# /etc/fstab` or `# ~/FILE`, and the text of that file.
     pub fn file(&self) -> Option<(&str, &str)> {
         let path = self.text.lines().next()?.strip_prefix("# ")?;
-        path.starts_with('/').then_some((path, self.text.as_str()))
+        path.starts_with(['/', '~']).then_some((path, self.text.as_str()))
+    }
+
+    /// Whether an ordinary user follows it.
+    pub fn is_of_a_user(&self) -> bool {
+        self.text.starts_with("# ~/") || self.text.contains("systemctl --user")
     }
 }
 

@@ -7,7 +7,8 @@ use toml::de::DeTable;
 /// The text of `scripts/package.d/example.toml`.
 pub fn example() -> String {
     let mut text = String::from(
-        "# A mount by name: as /etc/resyncfs/NAME.toml this file is used by `resyncfs mount NAME` and `systemctl start resyncfs@NAME`.\n\
+        "# A mount by name: as /etc/resyncfs/NAME.toml this file is used by `resyncfs mount NAME` and `systemctl start resyncfs@NAME`,\n\
+         # as ~/.config/resyncfs/NAME.toml for one user alone, with `systemctl --user start resyncfs@NAME`.\n\
          # Only the source is required. The command line overrides this file.\n\
          # SIZE is \"500M\", \"10G\" or a number of bytes; TIME is \"30s\", \"5m\", \"1h\" or a number of seconds.\n\
          # Write no secret here: name a file that only its owner can read (chmod 600), or give the service a credential.\n\
