@@ -9,7 +9,7 @@ mod common;
 
 use common::mounted::PROGRAM;
 use common::source::{Resource, Source, URLSET};
-use common::systemd::{Machine, User};
+use common::systemd::{Login, Machine};
 use common::transcript::{Block, agrees, blocks};
 use resyncfs::cli::help::TOPICS;
 use std::fmt::Write as _;
@@ -107,7 +107,7 @@ fn host(address: &str) -> &str {
 /// Who follows a block.
 struct Reader<'m> {
     machine: &'m Machine,
-    ann: User<'m>,
+    ann: Login<'m>,
 }
 
 impl Reader<'_> {
@@ -179,7 +179,7 @@ fn every_command_succeeds_and_prints_what_is_shown() {
     let addresses =
         Addresses(vec![("https://repo.example.org/", demo.address.clone()), ("https://odd.example.org/", odd.url())]);
     let machine = Machine::boot();
-    let reader = Reader { machine: &machine, ann: machine.user("ann") };
+    let reader = Reader { machine: &machine, ann: machine.login("ann") };
 
     let mut wrong = String::new();
     let mut left: Vec<&str> = NOT_RUN.iter().map(|(first, _)| *first).collect();

@@ -4,7 +4,7 @@ mod common;
 
 use common::eventually;
 use common::source::{Fault, Resource, Source};
-use common::systemd::{Machine, User};
+use common::systemd::{Login, Machine};
 use std::process::Output;
 
 const UNIT: &str = "resyncfs@repo.service";
@@ -19,14 +19,14 @@ fn source() -> Source {
 }
 
 /// A user for whom `repo` is `source`, mounted below their home folder.
-fn ann<'m>(machine: &'m Machine, source: &Source) -> User<'m> {
-    let ann = machine.user("ann");
+fn ann<'m>(machine: &'m Machine, source: &Source) -> Login<'m> {
+    let ann = machine.login("ann");
     ann.ok(&["mkdir", FOLDER]);
     ann.write(FILE, &format!("source = \"{}\"\ndirectory = \"{FOLDER}\"\npoll = \"1h\"\n", source.list_url()));
     ann
 }
 
-fn look(ann: &User<'_>) -> String {
+fn look(ann: &Login<'_>) -> String {
     ann.ok(&["cat", "repo/a.txt"])
 }
 
@@ -111,7 +111,7 @@ fn a_token_that_only_its_user_reads_reaches_the_source() {
 #[test]
 fn the_user_unit_is_in_order() {
     let machine = Machine::boot();
-    let ann = machine.user("ann");
+    let ann = machine.login("ann");
 
     let verified = ann.run(&["systemd-analyze", "verify", "--user", "--man=no", UNIT]);
 
@@ -150,7 +150,8 @@ fn a_users_own_file_counts_before_that_of_all_users() {
     let both = "there is no /home/ann/.config/resyncfs/unknown.toml and no /etc/resyncfs/unknown.toml";
     assert!(errors(&unknown).contains(both), "{}", errors(&unknown));
     // Root takes no configuration from a user's environment.
-    let root = machine.run(&["env", "HOME=/home/ann", "XDG_CONFIG_HOME=/home/ann/.config", "resyncfs", "mount", "repo"]);
+    let root =
+        machine.run(&["env", "HOME=/home/ann", "XDG_CONFIG_HOME=/home/ann/.config", "resyncfs", "mount", "repo"]);
     assert!(root.status.success(), "{}", errors(&root));
     assert_eq!(machine.ok(&["ls", FOLDER]), "other.txt\n");
 }

@@ -2,9 +2,11 @@
 //!
 //! Start: catalog and content are opened, and a first tree is made if there is none. Only then is the session mounted, so the
 //! mount appears with a whole tree or not at all. Then the threads start, and the caller learns that the mount is ready.
-//! Stop: the mount point is detached at once, open files are served a while, then pending state is written out.
+//! Stop: the mount point is detached at once, open files are served a while, then pending state is written out. What another
+//! process mounted ([`Descriptor`]) is neither mounted nor detached here.
 
 use super::attach::attach;
+use super::descriptor::Descriptor;
 use super::handlers::{Audits, Handlers, Tree};
 use super::identity::Folders;
 use super::mountpoint::MountPoint;
@@ -20,7 +22,7 @@ use crate::fs::fuse::Adapter;
 use crate::fs::invalidator::{self, Effects, Invalidator};
 use crate::fs::programs::Programs;
 use crate::fs::session::raise_readahead;
-use crate::platform::{allocator, scheduling};
+use crate::platform::{address_space, allocator, scheduling};
 use crate::source::websub::Listener;
 use crate::sync::{Stage, poller};
 use jiff::Timestamp;
@@ -54,11 +56,16 @@ pub fn run(
     limits::raise_open_files();
     allocator::bound_arenas();
     config.directory = mountpoint::prepare(&config.directory)?;
+    let descriptor = Descriptor::of(&config.directory)?;
+    if let Some(descriptor) = &descriptor {
+        config.directory = descriptor.name().to_owned();
+    }
     let folders = Folders::prepare(&config)?;
     let mut registration = register(&config, &folders.control);
     let system = |what| move |cause| MountError::System { what, cause };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(RUNTIME_THREADS)
+        .max_blocking_threads(address_space::blocking_threads())
         .enable_all()
         .build()
         .map_err(system("no threads"))?;
@@ -92,16 +99,26 @@ pub fn run(
         filesystem = filesystem.with_control_socket(socket.path().to_owned());
     }
     let (filesystem, heartbeat) = (Arc::new(filesystem), Arc::default());
-    let session = attach(&config, || Adapter::new(Arc::clone(&filesystem), notices.clone(), Arc::clone(&heartbeat)))?;
+    let adapter = || Adapter::new(Arc::clone(&filesystem), notices.clone(), Arc::clone(&heartbeat));
+    let (session, device, point) = match descriptor {
+        Some(descriptor) => {
+            let device = descriptor.device().map(str::to_owned);
+            (descriptor.session(&config, adapter())?, device, None)
+        }
+        None => {
+            let session = attach(&config, adapter)?;
+            let point = MountPoint::find(&config.directory)?;
+            (session, Some(point.device().to_owned()), Some(point))
+        }
+    };
     drop(filesystem);
-    let device = session.as_fd().try_clone_to_owned().map_err(system("the kernel's device cannot be shared"))?;
-    let effects = Effects::new(device, catalog.clone(), content.clone(), runtime.handle());
+    let connection = session.as_fd().try_clone_to_owned().map_err(system("the kernel's device cannot be shared"))?;
+    let effects = Effects::new(connection, catalog.clone(), content.clone(), runtime.handle());
     let invalidator = Invalidator::spawn(inbox, effects).map_err(system("the invalidator cannot start"))?;
-    let point = MountPoint::find(&config.directory)?;
-    if let Some(Err(cause)) = registration.as_mut().map(|registration| registration.mounted(point.device())) {
+    if let Some(Err(cause)) = registration.as_mut().map(|registration| registration.mounted(device.as_deref())) {
         tracing::warn!(%cause, "commands cannot find this mount");
     }
-    if let Err(cause) = raise_readahead(point.device(), READ_AHEAD_KILOBYTES) {
+    if let Some(Err(cause)) = device.map(|device| raise_readahead(&device, READ_AHEAD_KILOBYTES)) {
         tracing::debug!(%cause, "the kernel reads ahead by its default");
     }
     let session = scheduling::in_short_slices(|| session.spawn()).map_err(system("no threads"))?;

@@ -1,6 +1,6 @@
 //! The mount point: checked before the mount, found after it, detached at the end. Never a mount of another program.
 
-use super::MountError;
+use super::{MountError, descriptor};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use std::ffi::OsString;
@@ -85,6 +85,10 @@ pub fn topmost(directory: &Path) -> io::Result<Option<Mounted>> {
 pub fn resolve(directory: &Path) -> io::Result<PathBuf> {
     // Without the trailing slash that would follow a link.
     let plain: PathBuf = std::path::absolute(directory)?.components().collect();
+    // A descriptor. What it leads to is no mount point, and need not be there by its name.
+    if plain.starts_with("/proc") || descriptor::number(&plain).is_some() {
+        return Ok(plain);
+    }
     let (Some(parent), Some(name)) = (plain.parent(), plain.file_name()) else { return fs::canonicalize(&plain) };
     let resolved = fs::canonicalize(parent)?.join(name);
     let is_link = || fs::symlink_metadata(&resolved).is_ok_and(|found| found.is_symlink());
@@ -93,6 +97,9 @@ pub fn resolve(directory: &Path) -> io::Result<PathBuf> {
 
 /// Checks that `directory` can be mounted on, and detaches dead mounts of ours there. Returns it [resolved](resolve).
 pub fn prepare(directory: &Path) -> Result<PathBuf, MountError> {
+    if descriptor::number(directory).is_some() {
+        return check(directory);
+    }
     if let Ok(absolute) = resolve(directory) {
         detach_dead(&absolute).map_err(|cause| MountError::Directory {
             directory: directory.to_owned(),
@@ -104,6 +111,9 @@ pub fn prepare(directory: &Path) -> Result<PathBuf, MountError> {
 
 /// Checks that `directory` can be mounted on, and changes nothing. Returns it [resolved](resolve).
 pub fn check(directory: &Path) -> Result<PathBuf, MountError> {
+    if let Some(number) = descriptor::number(directory) {
+        return descriptor::check(number).map(|()| directory.to_owned());
+    }
     let shown = directory.display();
     let wrong = |what: String| MountError::Directory { directory: directory.to_owned(), what };
     let unusable = |cause: io::Error| match cause.kind() {

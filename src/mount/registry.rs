@@ -6,6 +6,7 @@
 //! /run/user/UID/resyncfs/  mounts of a user; /tmp/resyncfs-UID/ if that cannot be used
 //!   starting-PID.json      a mount whose first tree is being made
 //!   MAJOR:MINOR.json       a mount, by the number of its device
+//!   descriptor-PID.json    a mount that another process made, by the process that serves it
 //! ```
 //!
 //! A file holds a [`Record`]. Its process keeps an flock(2) on it, so an unlocked file is of a process that was killed: the
@@ -22,6 +23,9 @@ use std::path::{Path, PathBuf};
 
 /// How the name of a file begins before the mount is there.
 const STARTING: &str = "starting-";
+
+/// How it begins where the device is not known.
+const DESCRIPTOR: &str = "descriptor-";
 
 /// Bytes of a file that are read.
 const LONGEST: u64 = 64 << 10;
@@ -77,10 +81,14 @@ impl Registration {
         self.file.set_permissions(Permissions::from_mode(0o644))
     }
 
-    /// The mount is there, with this device (`MAJOR:MINOR`). Replaces the record of an earlier mount with the same device.
-    pub fn mounted(&mut self, device: &str) -> io::Result<()> {
+    /// The mount is there, with this device (`MAJOR:MINOR`). Replaces the record of an earlier mount with the same device. Without a
+    /// device, another process made the mount.
+    pub fn mounted(&mut self, device: Option<&str>) -> io::Result<()> {
         let _turn = turn(&self.folder)?;
-        let path = self.folder.join(format!("{device}.json"));
+        let path = self.folder.join(match device {
+            Some(device) => format!("{device}.json"),
+            None => format!("{DESCRIPTOR}{}.json", std::process::id()),
+        });
         fs::rename(&self.path, &path)?;
         self.path = path;
         Ok(())
@@ -169,6 +177,11 @@ pub fn mount_at(directory: &Path) -> io::Result<Option<Mount>> {
     Ok(Some(Mount::new(&mounted, record_of(&mounted, &all, &recorded))))
 }
 
+/// The mount that another process made and that is recorded under this name, which is no mount point.
+pub fn mount_named(name: &Path) -> io::Result<Option<Mount>> {
+    Ok(mounts()?.into_iter().find(|known| known.state == MountState::Living && known.directory == name))
+}
+
 /// A record as it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Recorded {
@@ -190,7 +203,11 @@ fn known(mounted: &[Mounted], recorded: Vec<Recorded>) -> Vec<Mount> {
                 user: Some(user),
                 process: Some(record.process),
                 socket: Some(record.socket),
-                state: if device.is_some() { MountState::Detached } else { MountState::Starting },
+                state: match device {
+                    None => MountState::Starting,
+                    Some(device) if device.starts_with(DESCRIPTOR) => MountState::Living,
+                    Some(_) => MountState::Detached,
+                },
             });
         }
     }
@@ -359,6 +376,8 @@ mod tests {
                 found(4, None, true),
                 found(5, Some("0:5"), true),
                 found(6, None, false),
+                found(7, Some("descriptor-7"), true),
+                found(8, Some("descriptor-8"), false),
             ],
         );
 
@@ -370,6 +389,7 @@ mod tests {
                 ("/mnt/3", MountState::Unknown),
                 ("/mnt/4", MountState::Starting),
                 ("/mnt/5", MountState::Detached),
+                ("/mnt/7", MountState::Living),
             ])
         );
     }
@@ -423,7 +443,7 @@ mod tests {
         let starting = read(folder.path(), user());
         assert_eq!((&starting[0].record, &starting[0].device, starting[0].lives), (&record(1), &None, true));
 
-        registration.mounted("0:999999").unwrap();
+        registration.mounted(Some("0:999999")).unwrap();
 
         assert_eq!(names(folder.path()), ["0:999999.json"]);
         let mounted = read(folder.path(), user());
@@ -463,8 +483,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut ending = Registration::within(folder.path(), &record(1)).unwrap();
         let mut later = Registration::within(folder.path(), &record(2)).unwrap();
-        ending.mounted("0:999999").unwrap();
-        later.mounted("0:999999").unwrap();
+        ending.mounted(Some("0:999999")).unwrap();
+        later.mounted(Some("0:999999")).unwrap();
 
         drop(ending);
 

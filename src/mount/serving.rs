@@ -10,7 +10,7 @@ use std::io;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
-use tokio::task::JoinError;
+use tokio::task::{JoinError, JoinHandle};
 
 /// How long open files are served after the mount point is detached.
 const LINGER: Duration = Duration::from_secs(10);
@@ -47,10 +47,11 @@ impl Signals {
     }
 }
 
-/// Serves until the mount is unmounted, or detaches it on a signal; runs `leave` then. SIGHUP starts a refresh.
+/// Serves until the mount is unmounted, or detaches it on a signal; runs `leave` then. SIGHUP starts a refresh. Without a mount point
+/// the mount is another process's, and a signal ends it for its readers: nothing here can take it out of the tree.
 pub(super) async fn serve(
     session: fuser::BackgroundSession,
-    point: MountPoint,
+    point: Option<MountPoint>,
     commands: mpsc::Sender<Command>,
     mut signals: Signals,
     leave: impl Future<Output = ()> + Send + 'static,
@@ -69,24 +70,32 @@ pub(super) async fn serve(
             _ = signals.hangup.recv() => systemd::reload(&commands, notices.clone()),
         }
     }
-    tracing::info!("detaching");
     systemd::stopping();
     let leaving = tokio::spawn(leave);
-    let detached = tokio::task::spawn_blocking(move || point.detach()).await;
-    if let Ok(Err(cause)) = detached {
-        tracing::error!(%cause, "the mount point cannot be detached");
-    }
-    let served = match tokio::time::timeout(LINGER, ended).await {
-        Ok(joined) => result(joined),
-        Err(_) => {
-            tracing::warn!("files are still open after {LINGER:?}; their readers get errors from now on");
-            Ok(())
-        }
+    let served = match point {
+        Some(point) => detach(point, ended).await,
+        None => Ok(()),
     };
     if let Err(cause) = leaving.await {
         tracing::error!(%cause, "hubs still have subscriptions");
     }
     served
+}
+
+/// Takes the mount out of the tree and serves open files a while.
+async fn detach(point: MountPoint, ended: JoinHandle<io::Result<()>>) -> Result<(), MountError> {
+    tracing::info!("detaching");
+    let detached = tokio::task::spawn_blocking(move || point.detach()).await;
+    if let Ok(Err(cause)) = detached {
+        tracing::error!(%cause, "the mount point cannot be detached");
+    }
+    match tokio::time::timeout(LINGER, ended).await {
+        Ok(joined) => result(joined),
+        Err(_) => {
+            tracing::warn!("files are still open after {LINGER:?}; their readers get errors from now on");
+            Ok(())
+        }
+    }
 }
 
 /// Waits for the end of the session and does not touch the mount point after it: fuser 0.18 takes a mount that is gone for one

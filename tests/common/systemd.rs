@@ -95,7 +95,7 @@ impl Machine {
     }
 
     /// Makes an ordinary user and starts this user's own service manager, as a login does.
-    pub fn user(&self, name: &'static str) -> User<'_> {
+    pub fn login(&self, name: &'static str) -> Login<'_> {
         // Both do what logind does with a login; it needs a message bus.
         self.write(
             "/run/systemd/system/user-runtime-dir@.service",
@@ -105,9 +105,9 @@ impl Machine {
         self.write("/run/systemd/system/user@.service.d/runtime.conf", runtime);
         self.ok(&["systemctl", "daemon-reload"]);
         self.ok(&["useradd", "--create-home", "--uid", &USER.to_string(), name]);
-        let user = User { machine: self, name };
+        let login = Login { machine: self, name };
         self.ok(&["systemctl", "start", &format!("user@{USER}.service")]);
-        user
+        login
     }
 
     /// A path of the machine as this process reaches it.
@@ -196,13 +196,13 @@ impl Machine {
 /// The number of the ordinary user.
 const USER: u32 = 4711;
 
-/// An ordinary user of a machine, with a service manager of their own.
-pub struct User<'m> {
+/// An ordinary user who is logged in to a machine, with a service manager of their own.
+pub struct Login<'m> {
     machine: &'m Machine,
     name: &'static str,
 }
 
-impl User<'_> {
+impl Login<'_> {
     /// A command of this user, as in a session: with its home folder as the current one.
     pub fn command(&self, words: &[&str]) -> Command {
         let runtime = format!("XDG_RUNTIME_DIR=/run/user/{USER}");

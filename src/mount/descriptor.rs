@@ -1,0 +1,109 @@
+//! A FUSE descriptor in place of a mount point: `/dev/fd/N`, which another process opened, mounted and handed to this one.
+//!
+//! A container without the right to mount gets its mount so: from the driver of its node (CSI), or from fusermount3. Nothing is mounted
+//! or unmounted here; the mount ends with its connection.
+
+use super::mountpoint::{self, Mounted};
+use super::{MountConfig, MountError};
+use crate::fs::fuse::Adapter;
+use crate::fs::session::mount_options;
+use fuser::{Session, SessionACL};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{major, minor};
+use rustix::io::{FdFlags, fcntl_setfd};
+use std::fs;
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// The number of /dev/fuse, everywhere (devices.txt of the kernel).
+const FUSE: (u32, u32) = (10, 229);
+
+/// An open FUSE device with a mount.
+#[derive(Debug)]
+pub(super) struct Descriptor {
+    opened: OwnedFd,
+    /// `MAJOR:MINOR` of the mount, where it is seen here and belongs to this user.
+    device: Option<String>,
+    name: PathBuf,
+}
+
+/// N of `/dev/fd/N`.
+pub(super) fn number(directory: &Path) -> Option<RawFd> {
+    let number = directory.to_str()?.strip_prefix("/dev/fd/")?.parse::<u16>().ok()?;
+    Some(number.into())
+}
+
+/// An error unless this process has inherited a FUSE device by that number.
+pub(super) fn check(number: RawFd) -> Result<(), MountError> {
+    let kind = fs::metadata(format!("/proc/self/fd/{number}"));
+    let is_fuse = |it: &fs::Metadata| it.file_type().is_char_device() && (major(it.rdev()), minor(it.rdev())) == FUSE;
+    match kind {
+        Ok(metadata) if is_fuse(&metadata) => Ok(()),
+        Ok(_) => Err(wrong(number, "is not an open /dev/fuse")),
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
+            Err(wrong(number, "is not open; the process that starts this one must let it inherit the descriptor"))
+        }
+        Err(cause) => Err(wrong(number, cause.to_string())),
+    }
+}
+
+fn wrong(number: RawFd, what: impl Into<String>) -> MountError {
+    MountError::Directory { directory: format!("/dev/fd/{number}").into(), what: what.into() }
+}
+
+impl Descriptor {
+    /// The descriptor by that number, which belongs to this value from now on. `None` where `directory` is a folder.
+    pub(super) fn of(directory: &Path) -> Result<Option<Descriptor>, MountError> {
+        let Some(number) = number(directory) else { return Ok(None) };
+        check(number)?;
+        // SAFETY: it is an open FUSE device. This process opens none by itself before it mounts, so another handed it over, and nothing
+        // else here owns it.
+        let opened = unsafe { OwnedFd::from_raw_fd(number) };
+        let failed = |cause: io::Error| wrong(number, cause.to_string());
+        // No program that this one starts keeps the connection alive.
+        fcntl_setfd(&opened, FdFlags::CLOEXEC).map_err(|cause| failed(cause.into()))?;
+        let mut polled = [PollFd::new(&opened, PollFlags::IN)];
+        poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).map_err(|cause| failed(cause.into()))?;
+        if polled[0].revents().contains(PollFlags::ERR) {
+            return Err(wrong(number, "is a FUSE device without a mount; mount it before this program starts"));
+        }
+        let seen = mounted(number).map_err(failed)?;
+        // Commands believe a record about the mounts of its own user alone.
+        let own = seen.filter(|it| it.user == Some(rustix::process::geteuid().as_raw()));
+        Ok(Some(match own {
+            Some(Mounted { device, directory, .. }) => Descriptor { opened, device: Some(device), name: directory },
+            None => {
+                let name = format!("/proc/{}/fd/{number}", std::process::id());
+                Descriptor { opened, device: None, name: name.into() }
+            }
+        }))
+    }
+
+    /// By what commands find it: the mount point, else the descriptor as a path that other processes can use.
+    pub(super) fn name(&self) -> &Path {
+        &self.name
+    }
+
+    /// See the field.
+    pub(super) fn device(&self) -> Option<&str> {
+        self.device.as_deref()
+    }
+
+    /// Serves it. The kernel checks who may enter, by the options of the mount.
+    pub(super) fn session(self, config: &MountConfig, adapter: Adapter) -> Result<Session<Adapter>, MountError> {
+        let Descriptor { opened, name, .. } = self;
+        Session::from_fd(adapter, opened, SessionACL::All, mount_options(&config.session))
+            .map_err(|cause| MountError::Kernel { directory: name, hint: "".into(), cause })
+    }
+}
+
+/// The mount of this descriptor, where it is seen here and the kernel shows which one it is.
+fn mounted(number: RawFd) -> io::Result<Option<Mounted>> {
+    let shown = fs::read_to_string(format!("/proc/self/fdinfo/{number}"))?;
+    let connection = shown.lines().find_map(|line| line.strip_prefix("fuse_connection:"));
+    let Some(connection) = connection.and_then(|number| number.trim().parse::<u32>().ok()) else { return Ok(None) };
+    let device = format!("0:{connection}");
+    Ok(mountpoint::ours()?.into_iter().find(|it| it.device == device))
+}
