@@ -26,6 +26,7 @@ const NOT_RUN: &[(&str, &str)] = &[
         "tests/package.rs installs the package on a clean root; building it is all that is left",
     ),
     ("https://repo.example.org/data/2024/report 1.pdf", "an address and a path"),
+    ("device = os.open(", "part of a program; tests/unprivileged.rs runs one like it"),
 ];
 
 /// The Source that the program carries, at an address of loopback, in a mount namespace of its own.

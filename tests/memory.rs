@@ -3,41 +3,14 @@
 mod common;
 
 use common::generated::{self, GeneratedSource};
+use common::memory::most_memory_during;
 use common::mounted::Mounted;
 use common::random::Random;
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
-
-fn rss_anon(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
-}
-
-/// Runs `work`, and gives the most anonymous memory that the process had meanwhile, in bytes.
-fn most_memory_during(pid: u32, work: impl FnOnce()) -> u64 {
-    let (is_over, most) = (AtomicBool::new(false), AtomicU64::new(0));
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
-                most.fetch_max(rss_anon(pid), Ordering::Relaxed);
-                std::thread::sleep(Duration::from_millis(10));
-            }
-        });
-        // The sampler ends also where the work panics.
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-        is_over.store(true, Ordering::Relaxed);
-        if let Err(panic) = outcome {
-            std::panic::resume_unwind(panic);
-        }
-    });
-    most.into_inner()
-}
 
 /// Reads `length` bytes at `offset` of the file `name` and compares them with what the Source serves.
 fn check(file: &File, name: &str, offset: u64, length: usize) {

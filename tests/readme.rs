@@ -70,6 +70,12 @@ Without root
   tests/access.rs: a_user_without_rights_mounts_for_themselves_alone
   tests/user_units.rs: a_user_starts_reloads_and_stops_a_mount_of_their_own,
     a_mount_of_a_user_comes_back_by_itself_after_kill_9, a_users_own_file_counts_before_that_of_all_users
+In a container
+  tests/unprivileged.rs: a_user_mounts_in_namespaces_of_their_own,
+    mounts_in_namespaces_of_two_users_are_found_apart, a_user_without_rights_serves_what_root_mounted
+  tests/descriptors.rs: a_mount_of_another_process_is_served_and_left_to_it,
+    a_mount_that_is_not_seen_is_found_by_its_descriptor, a_manager_is_notified_and_a_signal_ends_a_given_mount,
+    a_first_tree_that_fails_ends_the_connection, a_descriptor_of_fusermount3_is_served
 As a service
   tests/units.rs: without_a_network_the_tree_of_the_last_time_is_there_at_once,
     after_kill_9_the_tree_is_back_also_for_its_users,
@@ -190,6 +196,8 @@ Limits
   tests/crowds.rs: a_thousand_readers_at_once_take_bounded_resources,
     a_mount_may_have_as_many_files_open_as_the_hard_limit_allows
   tests/damage.rs: a_mount_lives_with_an_address_space_of_2_gb
+  tests/small_machines.rs: a_large_tree_is_made_changed_and_mounted_again,
+    many_readers_of_more_than_the_cache_holds_get_their_bytes, changes_and_crashes_leave_the_tree_as_published
   src/sync/tests/many.rs: many_changes_are_applied_in_batches_without_the_lists,
     what_died_between_two_batches_goes_on_and_repeats_nothing
   src/sync/changes/tests/rules.rs: undated_entries_are_remembered_up_to_a_bound

@@ -1,5 +1,6 @@
 //! What the machine gives, and what the standard library lacks of it.
 
+pub(crate) mod address_space;
 pub(crate) mod allocator;
 pub(crate) mod buffers;
 pub mod error_chain;

@@ -10,11 +10,12 @@
 //! | never an accidental emptiness | partial_trees, guard, kill, faults, mount |
 //! | never a stuck process | silence, hosts, sizes, hostile, crowds |
 //! | never stale longer than announced | kernel_sees, invalidation, motion, real_changes, simulator, websub, archives |
-//! | never a surprise on the disk | disk, damage, memory, allocations, cache |
+//! | never a surprise on the disk | disk, damage, memory, small_machines, allocations, cache |
 //! | speed: reading ahead, connections | reading_ahead, connections, programs |
 //! | any Source is understood | entry_points, formats, real_source, selection |
 //! | commands and messages | cli, config, control, status, names, audit, edges, first_hour, readme |
-//! | the system around it | access, security_modules, mount_helper, mount_units, units, package, desktop |
+//! | the system around it | access, security_modules, mount_helper, mount_units, units, user_units, package, desktop |
+//! | without root | access, user_units, unprivileged, descriptors |
 //! | the code's own order | layers |
 //!
 //! # How to run one
@@ -34,6 +35,7 @@ pub mod far;
 pub mod flask_hub;
 pub mod generated;
 pub mod hub;
+pub mod memory;
 pub mod mounted;
 pub mod nginx;
 pub mod proxy;
@@ -41,6 +43,7 @@ pub mod random;
 pub mod screen;
 pub mod slices;
 pub mod small_disk;
+pub mod small_machine;
 pub mod source;
 pub mod systemd;
 pub mod teller;

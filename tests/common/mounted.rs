@@ -1,12 +1,13 @@
 //! The program itself, mounted by the real kernel; unmounted and ended whatever a test does.
 
+use super::small_machine::SmallMachine;
 use super::{eventually, eventually_within};
 use std::fs;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The program under test: the one that was built with the tests, or that of this path, such as a static one.
@@ -23,6 +24,7 @@ pub struct Mounted {
     options: String,
     environment: Vec<(String, String)>,
     limits: Vec<(libc::__rlimit_resource_t, libc::rlimit)>,
+    machine: Option<Arc<SmallMachine>>,
     process: Mutex<Option<Child>>,
 }
 
@@ -47,6 +49,7 @@ impl Mounted {
             options: options.to_owned(),
             environment: Vec::new(),
             limits: Vec::new(),
+            machine: None,
             process: Mutex::new(None),
         }
     }
@@ -80,6 +83,13 @@ impl Mounted {
     /// The same with so many bytes of address space, as `ulimit -v` limits it.
     pub fn with_address_space(mut self, bytes: u64) -> Mounted {
         self.limits.push((libc::RLIMIT_AS, libc::rlimit { rlim_cur: bytes, rlim_max: bytes }));
+        self
+    }
+
+    /// The same on a small machine, with its cache on that machine's disk.
+    pub fn on(mut self, machine: &Arc<SmallMachine>) -> Mounted {
+        self.cache = machine.disk().join("cache");
+        self.machine = Some(Arc::clone(machine));
         self
     }
 
@@ -130,6 +140,9 @@ impl Mounted {
             };
             // SAFETY: between fork and exec nothing is done but a system call, whose argument it owns.
             unsafe { command.pre_exec(set) };
+        }
+        if let Some(machine) = &self.machine {
+            machine.runs(&mut command);
         }
         command.stdin(Stdio::null()).stdout(Stdio::null());
         command

@@ -71,7 +71,7 @@ impl Block {
 
     /// Whether an ordinary user follows it.
     pub fn is_of_a_user(&self) -> bool {
-        self.text.starts_with("# ~/") || self.text.contains("systemctl --user")
+        ["# ~/", "systemctl --user", "unshare --user"].iter().any(|word| self.text.contains(word))
     }
 }
 

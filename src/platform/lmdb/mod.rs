@@ -8,9 +8,9 @@ pub use read_ahead::Ahead;
 pub use readers::{Readers, Reading};
 pub use structure::{StructureError, check};
 
+use crate::platform::address_space;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -59,7 +59,7 @@ pub fn reserve_lock_file(folder: &Path, readers: u32) -> io::Result<()> {
 /// Opens an environment by `open`, which is given the size of its map: `wanted` bytes, or less where the address space has no room for so
 /// many. No less than the file: LMDB sees to that.
 pub fn with_map<T>(wanted: u64, mut open: impl FnMut(usize) -> heed::Result<T>) -> heed::Result<T> {
-    let most = address_space().map_or(wanted, |limit| wanted.min((limit / SHARE).max(LEAST_MAP)));
+    let most = address_space::limit().map_or(wanted, |limit| wanted.min((limit / SHARE).max(LEAST_MAP)));
     let mut size = usize::try_from(most).unwrap_or(usize::MAX / 2) / GRANULE * GRANULE;
     loop {
         match open(size) {
@@ -76,14 +76,10 @@ pub fn with_map<T>(wanted: u64, mut open: impl FnMut(usize) -> heed::Result<T>) 
 
 /// Why a file cannot be mapped, or cannot grow within its map.
 pub fn no_address_space() -> io::Error {
-    let allowed = address_space().map_or_else(String::new, |limit| format!(": `ulimit -v` allows {} kB", limit >> 10));
+    let allowed =
+        address_space::limit().map_or_else(String::new, |limit| format!(": `ulimit -v` allows {} kB", limit >> 10));
     let what = format!("the address space of this process has no room for the file{allowed}");
     io::Error::new(io::ErrorKind::OutOfMemory, what)
-}
-
-/// Bytes that this process may map, where that is limited.
-fn address_space() -> Option<u64> {
-    getrlimit(Resource::As).current
 }
 
 #[cfg(test)]
