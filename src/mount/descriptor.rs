@@ -3,22 +3,17 @@
 //! A container without the right to mount gets its mount so: from the driver of its node (CSI), or from fusermount3. Nothing is mounted
 //! or unmounted here; the mount ends with its connection.
 
-use super::mountpoint::{self, Mounted};
+use super::mountpoint::{self, Mounted, bad_descriptor as wrong, check_descriptor, descriptor};
 use super::{MountConfig, MountError};
 use crate::fs::fuse::Adapter;
 use crate::fs::session::mount_options;
 use fuser::{Session, SessionACL};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{major, minor};
 use rustix::io::{FdFlags, fcntl_setfd};
 use std::fs;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-
-/// The number of /dev/fuse, everywhere (devices.txt of the kernel).
-const FUSE: (u32, u32) = (10, 229);
 
 /// An open FUSE device with a mount.
 #[derive(Debug)]
@@ -29,35 +24,11 @@ pub(super) struct Descriptor {
     name: PathBuf,
 }
 
-/// N of `/dev/fd/N`.
-pub(super) fn number(directory: &Path) -> Option<RawFd> {
-    let number = directory.to_str()?.strip_prefix("/dev/fd/")?.parse::<u16>().ok()?;
-    Some(number.into())
-}
-
-/// An error unless this process has inherited a FUSE device by that number.
-pub(super) fn check(number: RawFd) -> Result<(), MountError> {
-    let kind = fs::metadata(format!("/proc/self/fd/{number}"));
-    let is_fuse = |it: &fs::Metadata| it.file_type().is_char_device() && (major(it.rdev()), minor(it.rdev())) == FUSE;
-    match kind {
-        Ok(metadata) if is_fuse(&metadata) => Ok(()),
-        Ok(_) => Err(wrong(number, "is not an open /dev/fuse")),
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
-            Err(wrong(number, "is not open; the process that starts this one must let it inherit the descriptor"))
-        }
-        Err(cause) => Err(wrong(number, cause.to_string())),
-    }
-}
-
-fn wrong(number: RawFd, what: impl Into<String>) -> MountError {
-    MountError::Directory { directory: format!("/dev/fd/{number}").into(), what: what.into() }
-}
-
 impl Descriptor {
     /// The descriptor by that number, which belongs to this value from now on. `None` where `directory` is a folder.
     pub(super) fn of(directory: &Path) -> Result<Option<Descriptor>, MountError> {
-        let Some(number) = number(directory) else { return Ok(None) };
-        check(number)?;
+        let Some(number) = descriptor(directory) else { return Ok(None) };
+        check_descriptor(number)?;
         // SAFETY: it is an open FUSE device. This process opens none by itself before it mounts, so another handed it over, and nothing
         // else here owns it.
         let opened = unsafe { OwnedFd::from_raw_fd(number) };

@@ -1,17 +1,23 @@
 //! The mount point: checked before the mount, found after it, detached at the end. Never a mount of another program.
 
-use super::{MountError, descriptor};
+use super::MountError;
+use rustix::fs::{major, minor};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The type of our mounts in `/proc/mounts`.
 pub const FILESYSTEM_TYPE: &str = "fuse.resyncfs";
+
+/// The number of /dev/fuse, everywhere (devices.txt of the kernel).
+const FUSE: (u32, u32) = (10, 229);
 
 /// One line of `/proc/self/mountinfo` (proc(5)).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +92,7 @@ pub fn resolve(directory: &Path) -> io::Result<PathBuf> {
     // Without the trailing slash that would follow a link.
     let plain: PathBuf = std::path::absolute(directory)?.components().collect();
     // A descriptor. What it leads to is no mount point, and need not be there by its name.
-    if plain.starts_with("/proc") || descriptor::number(&plain).is_some() {
+    if plain.starts_with("/proc") || descriptor(&plain).is_some() {
         return Ok(plain);
     }
     let (Some(parent), Some(name)) = (plain.parent(), plain.file_name()) else { return fs::canonicalize(&plain) };
@@ -97,7 +103,7 @@ pub fn resolve(directory: &Path) -> io::Result<PathBuf> {
 
 /// Checks that `directory` can be mounted on, and detaches dead mounts of ours there. Returns it [resolved](resolve).
 pub fn prepare(directory: &Path) -> Result<PathBuf, MountError> {
-    if descriptor::number(directory).is_some() {
+    if descriptor(directory).is_some() {
         return check(directory);
     }
     if let Ok(absolute) = resolve(directory) {
@@ -111,8 +117,8 @@ pub fn prepare(directory: &Path) -> Result<PathBuf, MountError> {
 
 /// Checks that `directory` can be mounted on, and changes nothing. Returns it [resolved](resolve).
 pub fn check(directory: &Path) -> Result<PathBuf, MountError> {
-    if let Some(number) = descriptor::number(directory) {
-        return descriptor::check(number).map(|()| directory.to_owned());
+    if let Some(number) = descriptor(directory) {
+        return check_descriptor(number).map(|()| directory.to_owned());
     }
     let shown = directory.display();
     let wrong = |what: String| MountError::Directory { directory: directory.to_owned(), what };
@@ -132,6 +138,32 @@ pub fn check(directory: &Path) -> Result<PathBuf, MountError> {
         }
         Err(cause) => Err(unusable(cause)),
     }
+}
+
+/// N of `/dev/fd/N`.
+pub(super) fn descriptor(directory: &Path) -> Option<RawFd> {
+    let number = directory.to_str()?.strip_prefix("/dev/fd/")?.parse::<u16>().ok()?;
+    Some(number.into())
+}
+
+/// An error unless this process has inherited a FUSE device by that number.
+pub(super) fn check_descriptor(number: RawFd) -> Result<(), MountError> {
+    let kind = fs::metadata(format!("/proc/self/fd/{number}"));
+    let is_fuse = |it: &fs::Metadata| it.file_type().is_char_device() && (major(it.rdev()), minor(it.rdev())) == FUSE;
+    match kind {
+        Ok(metadata) if is_fuse(&metadata) => Ok(()),
+        Ok(_) => Err(bad_descriptor(number, "is not an open /dev/fuse")),
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Err(bad_descriptor(
+            number,
+            "is not open; the process that starts this one must let it inherit the descriptor",
+        )),
+        Err(cause) => Err(bad_descriptor(number, cause.to_string())),
+    }
+}
+
+/// Why a descriptor cannot be served.
+pub(super) fn bad_descriptor(number: RawFd, what: impl Into<String>) -> MountError {
+    MountError::Directory { directory: format!("/dev/fd/{number}").into(), what: what.into() }
 }
 
 /// An error if a mount of ours is at `absolute`, which the user calls `directory`. The mount point is not accessed.
