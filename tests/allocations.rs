@@ -134,6 +134,7 @@ fn listing_an_entry_with_many_attributes_takes_no_memory() {
         mirrors: Mirrors::Auto,
         revalidate: Revalidate::default(),
         unannounced: Unannounced::default(),
+        shared_cache: None,
         stall: Duration::from_secs(2),
         size_deadline: Duration::from_secs(2),
     };

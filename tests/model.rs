@@ -71,6 +71,7 @@ impl Subject {
             mirrors: Mirrors::Auto,
             revalidate: Revalidate::default(),
             unannounced: Unannounced::default(),
+            shared_cache: None,
             stall: Duration::from_secs(2),
             size_deadline: Duration::from_secs(2),
         };

@@ -7,7 +7,7 @@ use super::log_file::LogFile;
 use super::option_files::{Access, read, read_text};
 use super::progress::Progress;
 use super::{CliError, Exit};
-use crate::content::ContentConfig;
+use crate::content::{ContentConfig, SharedCacheConfig};
 use crate::fs::FsOptions;
 use crate::fs::session::SessionOptions;
 use crate::mount::daemonize::{self, Side};
@@ -183,6 +183,7 @@ pub fn configure(options: &Options, source: &str, directory: &Path) -> Result<Mo
             mirrors: refresh.mirrors,
             revalidate: refresh.revalidate.unwrap_or_default(),
             unannounced: refresh.unannounced,
+            shared_cache: shared_cache(options)?,
             stall: network.timeout,
             size_deadline: network.timeout,
         },
@@ -238,6 +239,23 @@ pub fn http(options: &Options, entry: &EntryPoint) -> Result<HttpConfig, CliErro
         low_speed_limit: LOW_SPEED_LIMIT,
         low_speed_time: network.timeout,
     })
+}
+
+/// The shared cache. Its credentials are read here, once.
+fn shared_cache(options: &Options) -> Result<Option<SharedCacheConfig>, CliError> {
+    let Options { cache, credentials, .. } = options;
+    let Some(url) = cache.shared_cache.clone() else { return Ok(None) };
+    let mut settings = Vec::new();
+    if let Some(file) = &credentials.shared_cache_credentials {
+        let text = read_text(file, Access::OwnerReads)?;
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            let (key, value) = line
+                .split_once('=')
+                .ok_or_else(|| CliError::new(Exit::Usage, format!("{}: a line is not KEY=VALUE", file.display())))?;
+            settings.push((key.trim().to_owned(), value.trim().to_owned()));
+        }
+    }
+    Ok(Some(SharedCacheConfig { url, write: cache.shared_cache_write, settings }))
 }
 
 /// Names and values of header fields.

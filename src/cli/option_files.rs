@@ -94,8 +94,8 @@ fn is_ready(opened: &File, patience: Duration) -> bool {
     poll(&mut [PollFd::new(opened, PollFlags::IN)], patience.as_ref()).is_ok_and(|ready| ready > 0)
 }
 
-/// Uses the files that systemd gives to a service by LoadCredential= (systemd.exec(5)), named `netrc`, `bearer`, `header` and
-/// `cert`, where no option names a file.
+/// Uses the files that systemd gives to a service by LoadCredential= (systemd.exec(5)), named `netrc`, `bearer`, `header`,
+/// `cert` and `shared-cache`, where no option names a file.
 pub fn take_credentials_of_service(options: &mut CredentialOptions) {
     let Some(folder) = service_folder() else { return };
     for (name, option) in [
@@ -103,6 +103,7 @@ pub fn take_credentials_of_service(options: &mut CredentialOptions) {
         ("bearer", &mut options.bearer_file),
         ("header", &mut options.header_file),
         ("cert", &mut options.cert),
+        ("shared-cache", &mut options.shared_cache_credentials),
     ] {
         let file = folder.join(name);
         if option.is_none() && file.exists() {

@@ -1,6 +1,7 @@
 //! The options of a mount that concern its bytes.
 
 use super::freshness::Revalidate;
+use super::shared_cache::SharedCacheConfig;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -63,6 +64,8 @@ pub struct ContentConfig {
     pub revalidate: Revalidate,
     /// See [`Unannounced`].
     pub unannounced: Unannounced,
+    /// An object store that is asked before the Source.
+    pub shared_cache: Option<SharedCacheConfig>,
     /// A fetch without progress for so long has failed for its waiters.
     pub stall: Duration,
     /// All of a GETATTR's wait for a size.

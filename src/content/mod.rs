@@ -12,6 +12,7 @@ mod metrics;
 pub mod patch;
 mod pins;
 mod resource;
+mod shared_cache;
 pub mod store;
 pub mod verify;
 
@@ -29,6 +30,7 @@ use fuser::INodeNo;
 use metadata::LearntMetadata;
 use pins::PinnedInodes;
 use serde::{Deserialize, Serialize};
+use shared_cache::SharedCache;
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
@@ -46,6 +48,7 @@ pub use error::ContentError;
 pub use freshness::Revalidate;
 pub use metrics::{Cooling, Failure, Metrics};
 pub use resource::{FetchSpec, Patch};
+pub use shared_cache::{SharedCacheConfig, SharedCacheStatus, shared_cache_url};
 
 /// How much of an inode's bytes is here: `user.resyncfs.state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,6 +140,7 @@ pub struct Content {
     reminded: Mutex<InodeSet>,
     pinned: Mutex<PinnedInodes>,
     packages: OnceLock<Packages>,
+    shared_cache: Option<SharedCache>,
     memory: Budget,
     questions: Arc<Semaphore>,
     /// Fetches that ended with [`ContentError::Unannounced`].
@@ -167,6 +171,15 @@ impl Content {
         })?;
         let memory = Budget::new(MEMORY);
         let block_cache = BlockCache::new(&memory, CACHED_BLOCKS);
+        // Published hashes that are wrong name other bytes than those that are read.
+        let shared_cache = config.shared_cache.as_ref().filter(|_| config.fixity != Fixity::Off);
+        let shared_cache = shared_cache.map(|shared| {
+            SharedCache::open(shared, &client, &disk, &memory, &runtime).map_err(|error| ContentError::Cache {
+                path: shared.url.as_str().into(),
+                cause: Arc::new(io::Error::other(error)),
+            })
+        });
+        let shared_cache = shared_cache.transpose()?;
         Ok(Arc::new(Content {
             config,
             client,
@@ -187,6 +200,7 @@ impl Content {
             reminded: Mutex::default(),
             pinned: Mutex::default(),
             packages: OnceLock::new(),
+            shared_cache,
             memory,
             questions: Arc::new(Semaphore::new(QUESTIONS)),
             unannounced: AtomicU64::new(0),
@@ -318,6 +332,11 @@ impl Content {
         let cache = self.disk.recorded_usage();
         let (objects, bytes, quota) = (cache.objects, cache.bytes, cache.quota);
         Metrics { objects, bytes, quota, cooling, ..self.counters.snapshot() }
+    }
+
+    /// What the shared cache did, where there is one.
+    pub fn shared_cache(&self) -> Option<SharedCacheStatus> {
+        self.shared_cache.as_ref().map(SharedCache::status)
     }
 
     /// The name of the object that holds the bytes, once they were kept: `user.resyncfs.object`.

@@ -91,6 +91,7 @@ impl Mounted {
             mirrors: Mirrors::Auto,
             revalidate: Revalidate::default(),
             unannounced: Unannounced::default(),
+            shared_cache: None,
             stall: Duration::from_secs(5),
             size_deadline: Duration::from_secs(5),
         };

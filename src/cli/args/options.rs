@@ -5,7 +5,7 @@ use super::values::{
     listen, max_delete, media_type, number, octal, path, prefix_and_path, program, rate, revalidate, set, size,
     text_size, time, timestamp,
 };
-use crate::content::{Fixity, Mirrors, Revalidate, Unannounced};
+use crate::content::{Fixity, Mirrors, Revalidate, Unannounced, shared_cache_url};
 use crate::control::loopback;
 use crate::document::{Href, Limits, Timestamp, Uri};
 use crate::fs::session::Label;
@@ -15,6 +15,7 @@ use clap::Args;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+use url::Url;
 
 /// Values of `mirrors=`.
 const MIRRORS: &[(&str, Mirrors)] =
@@ -122,6 +123,13 @@ pub struct CacheOptions {
     /// Bytes to download ahead of programs that read one file after the other; 0 turns it off (default: 256M or an eighth of the cache)
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub readahead: Option<u64>,
+    /// Object store that machines share, asked before the Source: s3://, gs://, az://, file:/// or, only read, https://
+    #[arg(long, value_name = "URL", value_parser = shared_cache_url)]
+    pub shared_cache: Option<Url>,
+    /// Upload verified files to the shared cache
+    #[arg(long, value_name = "yes|no", hide_possible_values = true, default_value = "yes")]
+    #[arg(value_parser = choice(&[("yes", true), ("no", false)]))]
+    pub shared_cache_write: bool,
 }
 
 /// How far bytes are trusted, and how often the Source is asked for changes.
@@ -200,6 +208,9 @@ pub struct CredentialOptions {
     /// File with a client certificate and its key, PEM
     #[arg(long, value_name = "FILE", value_parser = path)]
     pub cert: Option<PathBuf>,
+    /// File with settings of the shared cache, KEY=VALUE in each line, by the names of their environment variables
+    #[arg(long, value_name = "FILE", value_parser = path)]
+    pub shared_cache_credentials: Option<PathBuf>,
 }
 
 /// What a list may ask of this machine.

@@ -2,7 +2,7 @@
 
 use crate::cli::refresh::{held_sentence, sentence};
 use crate::cli::render::{Clock, count, duration, printable_value, size, thousands};
-use crate::content::Metrics;
+use crate::content::{Metrics, SharedCacheStatus};
 use crate::fs::programs::Reading;
 use crate::mount::status::{ErrorStatus, HostStatus, NotificationsStatus, RevisionStatus, Status, SubscriptionStatus};
 use crate::sync::status::{Answer, DeviationStatus, DocumentStatus, MissingStatus, Refreshed, SetStatus};
@@ -26,6 +26,9 @@ pub fn screen(status: &Status, clock: &Clock, earlier: Option<Earlier<'_>>) -> S
     }
     differences(&mut screen, status, clock);
     reads(&mut screen, &status.cache);
+    if let Some(shared) = &status.shared_cache {
+        shared_cache(&mut screen, shared);
+    }
     if let Some(earlier) = earlier {
         screen.line("Now", earlier.totals(status));
     }
@@ -244,6 +247,24 @@ fn deviation_line(deviation: &DeviationStatus) -> String {
     format!("{:>9}  {rule}{section}: {location}", thousands(deviation.count))
 }
 
+fn shared_cache(screen: &mut Screen, shared: &SharedCacheStatus) {
+    let files = |number| count(number, "file");
+    let had = format!(
+        "{} ({}) came from it, {} not there",
+        files(shared.hits),
+        size(shared.bytes_read),
+        thousands(shared.misses)
+    );
+    let sent = format!(
+        "{} ({}) uploaded, {} failed",
+        files(shared.uploads),
+        size(shared.bytes_written),
+        thousands(shared.failures)
+    );
+    screen.line("Shared cache", format!("{}: {}", shared.url, printable_value(&shared.state)));
+    screen.more(format!("{had}; {sent}"));
+}
+
 fn reads(screen: &mut Screen, cache: &Metrics) {
     let (used, quota, files) = (size(cache.bytes), size(cache.quota), count(cache.objects, "file"));
     screen.line("Cache", format!("{used} of {quota} used, {files}; shared by all mounts with this cache folder"));
@@ -393,6 +414,7 @@ mod tests {
             unannounced: 2,
             sync: sync(),
             notifications: Some(notifications()),
+            shared_cache: None,
             cache: Metrics {
                 objects: 3,
                 bytes: 2_500_000,

@@ -24,6 +24,8 @@ pub(super) struct Landed {
     pub(super) is_plain: bool,
     /// The response that brought it.
     pub(super) origin: Provenance,
+    /// It came from the shared cache: no response of the Source.
+    pub(super) is_shared: bool,
 }
 
 /// What a response's head says of its bytes.
@@ -89,6 +91,8 @@ pub(super) struct Fetch {
     /// The last of them, not yet with the writer.
     pub(super) batch: Batch,
     pub(super) sink: Sink,
+    /// The shared cache has other bytes than it must.
+    pub(super) is_shared_copy_wrong: bool,
     /// Of what the sink holds in memory.
     pub(super) memory: Option<Reservation>,
 }

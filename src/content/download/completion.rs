@@ -47,13 +47,15 @@ impl Content {
         let mut known = None;
         self.observed.update(ino, |observation| {
             known = observation.size.replace(size);
-            observation.etag = landed.origin.etag;
-            observation.last_modified = landed.origin.last_modified;
-            observation.media_type = landed.origin.media_type;
+            if !landed.is_shared {
+                observation.etag = landed.origin.etag;
+                observation.last_modified = landed.origin.last_modified;
+                observation.media_type = landed.origin.media_type;
+                observation.validated_at = Some(Timestamp::now());
+            }
             observation.digests = vec![landed.digest];
             observation.object = on_disk;
             observation.verified = landed.verified;
-            observation.validated_at = Some(Timestamp::now());
         });
         self.pin_landed(ino, &landed.key);
         let was_passed = matches!(landed.object, CachedObject::Memory(_));

@@ -3,6 +3,7 @@
 use super::ranges::Ranges;
 use crate::content::ContentError;
 use crate::content::fixity::BLOCK;
+use crate::content::shared_cache::SharedBody;
 use crate::document::Uri;
 use crate::platform::buffers::{Buffer, ROOM};
 use crate::platform::memory_budget::{Budget, Reservation};
@@ -23,6 +24,8 @@ pub(super) enum Source {
     Ranges(Box<Ranges>, watch::Receiver<u64>, u64),
     /// Of a member of a package, unpacked.
     Member(Box<Member>),
+    /// Of the shared cache.
+    Shared(Box<SharedBody>),
 }
 
 impl Source {
@@ -47,6 +50,8 @@ impl Source {
                 let chunk = member.chunk().await;
                 chunk.map_err(|cause| ContentError::Package { uri: uri.clone(), cause: Arc::new(cause) })
             }
+            // The shared cache has reported its failure, and no reader gets it.
+            Source::Shared(body) => body.chunk().await.map_err(|_| ContentError::Stalled { uri: uri.clone() }),
         }
     }
 }

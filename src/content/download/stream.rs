@@ -218,9 +218,15 @@ impl Fetch {
         });
         let judged = task.await.map_err(|_| self.panicked())?.map_err(|error| self.unwritten(error))?;
         match judged {
-            Judged::Right { object, key, verified, digest } => {
-                Ok(Landed { object, verified, digest, key, is_plain, origin: self.provenance.clone() })
-            }
+            Judged::Right { object, key, verified, digest } => Ok(Landed {
+                object,
+                verified,
+                digest,
+                key,
+                is_plain,
+                origin: self.provenance.clone(),
+                is_shared: false,
+            }),
             Judged::Wrong(what) => Err(self.wrong(what)),
             Judged::Other => Err(self.changed()),
             Judged::Poison => {

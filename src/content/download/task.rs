@@ -74,6 +74,7 @@ impl Fetch {
             received: 0,
             batch: Batch::default(),
             sink,
+            is_shared_copy_wrong: false,
             memory: None,
         }
     }
@@ -85,11 +86,20 @@ impl Fetch {
 
     /// Runs the download to its end.
     pub(super) async fn run(mut self) -> Result<Landed, Ended> {
-        if let Some(landed) = self.patched().await? {
-            return Ok(landed);
-        }
         if self.sink == Sink::Memory {
             self.use_memory().await?;
+        }
+        if let Some(landed) = self.from_shared_cache().await? {
+            return Ok(landed);
+        }
+        let landed = self.from_source().await?;
+        self.offer_to_shared_cache(&landed);
+        Ok(landed)
+    }
+
+    async fn from_source(&mut self) -> Result<Landed, Ended> {
+        if let Some(landed) = self.patched().await? {
+            return Ok(landed);
         }
         self.adopt_partial().await;
         loop {

@@ -29,7 +29,7 @@ mod tests;
 pub use files::{allocated_below, free_space};
 pub use inventory::Inventory;
 pub use key::ObjectKey;
-pub use object::{Damaged, Object};
+pub use object::{Damaged, Object, decode_footer, encode_footer};
 pub use partial::Partial;
 pub use policy::{EvictionPolicy, Moment};
 pub use removal::Removal;

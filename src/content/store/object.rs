@@ -83,12 +83,8 @@ impl Object {
             Some(at) => tail.slice(at as usize..),
             None => read_exact(&file, length, usize::try_from(table + TRAILER).ok()?).ok()?,
         };
-        let (table, rest) = footer.split_at(usize::try_from(table).ok()?);
-        let checks: Box<[u32]> =
-            table.chunks_exact(4).map(|crc| u32::from_le_bytes([crc[0], crc[1], crc[2], crc[3]])).collect();
-        // Written out again from what was understood, the footer is the same only if every field is the expected one.
-        let is_whole = encode_footer(key, length, &checks).ends_with(rest);
-        is_whole.then(|| Object::new(key.clone(), length, checks, Arc::new(file), on_damage))
+        let checks = decode_footer(key, length, &footer)?;
+        Some(Object::new(key.clone(), length, checks, Arc::new(file), on_damage))
     }
 
     pub(super) fn new(
@@ -110,6 +106,11 @@ impl Object {
     /// Bytes.
     pub fn length(&self) -> u64 {
         self.length
+    }
+
+    /// The CRC32C of each of its blocks.
+    pub fn checks(&self) -> &[u32] {
+        &self.checks
     }
 
     /// Notes a use, for [`Object::take_use`].
@@ -213,7 +214,7 @@ impl Object {
 }
 
 /// CRC table and trailer of an object.
-pub(super) fn encode_footer(key: &ObjectKey, length: u64, checks: &[u32]) -> Vec<u8> {
+pub fn encode_footer(key: &ObjectKey, length: u64, checks: &[u32]) -> Vec<u8> {
     let mut footer = Vec::with_capacity(checks.len() * 4 + TRAILER as usize);
     checks.iter().for_each(|crc| footer.extend_from_slice(&crc.to_le_bytes()));
     footer.extend_from_slice(&key.hash().to_le_bytes());
@@ -224,6 +225,15 @@ pub(super) fn encode_footer(key: &ObjectKey, length: u64, checks: &[u32]) -> Vec
     let crc = crc32c::crc32c(&footer);
     footer.extend_from_slice(&crc.to_le_bytes());
     footer
+}
+
+/// The CRCs of a footer, if it is that of an object of this key and length.
+pub fn decode_footer(key: &ObjectKey, length: u64, footer: &[u8]) -> Option<Box<[u32]>> {
+    let table = footer.get(..usize::try_from(length.div_ceil(BLOCK).checked_mul(4)?).ok()?)?;
+    let checks: Box<[u32]> =
+        table.chunks_exact(4).map(|crc| u32::from_le_bytes([crc[0], crc[1], crc[2], crc[3]])).collect();
+    // Written out again from what was understood, the footer is the same only if every field is the expected one.
+    (encode_footer(key, length, &checks) == footer).then_some(checks)
 }
 
 /// Bytes that an object of this length takes on most file systems: its pages and the footer's.

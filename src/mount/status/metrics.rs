@@ -1,6 +1,7 @@
 //! The status as metrics for Prometheus. Labels are hosts (65 at most), programs (128 at most) and words of this program.
 
 use super::types::{HostStatus, RevisionStatus, Status};
+use crate::content::SharedCacheStatus;
 use crate::fs::programs::Reading;
 use Value::{Latency, Number, Seconds};
 use jiff::Timestamp;
@@ -94,6 +95,21 @@ const METRICS: &[Metric] = &[
     (Gauge, "cache_objects", "Whole files in the cache folder, for all its mounts.", |it| one(it.cache.objects)),
     (Gauge, "cache_bytes", "Bytes that the cache folder takes.", |it| one(it.cache.bytes)),
     (Gauge, "cache_quota_bytes", "Bytes that the cache folder may take.", |it| one(it.cache.quota)),
+    (Counter, "shared_cache_hits", "Files that came from the shared cache.", |it| shared(it, |it| it.hits)),
+    (Counter, "shared_cache_misses", "Files that the shared cache did not have.", |it| shared(it, |it| it.misses)),
+    (Counter, "shared_cache_failures", "Requests to the shared cache that failed, and wrong files.", |it| {
+        shared(it, |it| it.failures)
+    }),
+    (Counter, "shared_cache_uploads", "Files that were uploaded to the shared cache.", |it| {
+        shared(it, |it| it.uploads)
+    }),
+    (Counter, "shared_cache_dropped", "Files that were not uploaded: too many waited, or the store failed.", |it| {
+        shared(it, |it| it.dropped)
+    }),
+    (Counter, "shared_cache_read_bytes", "Bytes that the shared cache sent.", |it| shared(it, |it| it.bytes_read)),
+    (Counter, "shared_cache_written_bytes", "Bytes that were uploaded to the shared cache.", |it| {
+        shared(it, |it| it.bytes_written)
+    }),
     (Counter, "http_requests", "Requests sent to a host.", |it| hosts(it, |it| Number(it.requests))),
     (Counter, "http_failures", "Requests without an answer.", |it| hosts(it, |it| Number(it.failures))),
     (Counter, "http_refusals", "Answers with a status of 400 or more.", |it| hosts(it, |it| Number(it.refusals))),
@@ -151,6 +167,10 @@ fn by<'a>(label: &'static str, numbers: impl IntoIterator<Item = (&'a str, u64)>
 
 fn revision(status: &Status, number: fn(&RevisionStatus) -> u64) -> Samples {
     status.revision.as_ref().map_or_else(Vec::new, |revision| one(number(revision)))
+}
+
+fn shared(status: &Status, number: fn(&SharedCacheStatus) -> u64) -> Samples {
+    status.shared_cache.as_ref().map_or_else(Vec::new, |shared| one(number(shared)))
 }
 
 fn hosts(status: &Status, value: fn(&HostStatus) -> Value) -> Samples {
@@ -215,6 +235,7 @@ mod tests {
             sync: crate::sync::status::Status::default(),
             notifications: None,
             cache: crate::content::Metrics::default(),
+            shared_cache: None,
             hosts: vec![host(Some("h")), host(None)],
             unanswered: None,
             errors: Vec::new(),

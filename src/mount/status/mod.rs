@@ -70,6 +70,7 @@ impl Reporter {
             unanswered: self.client.unanswered().map(String::from),
             errors: ErrorStatus::all(&content.failures, &sync.recent_failures),
             cache: content,
+            shared_cache: self.content.shared_cache(),
             programs: self.programs.snapshot(),
             denied: self.denied.clone(),
             metrics: self.metrics.clone(),

@@ -1,7 +1,7 @@
 //! The status of a mount: the one structure behind `status`, its JSON and the metrics.
 
 use crate::catalog::Revision;
-use crate::content::{Failure, Metrics};
+use crate::content::{Failure, Metrics, SharedCacheStatus};
 use crate::fs::programs::Reading;
 use crate::source::http::HostTraffic;
 use crate::source::websub::{Member, Subscriber};
@@ -37,6 +37,9 @@ pub struct Status {
     /// Reads and downloads since the mount began, and the cache.
     #[serde(default)]
     pub cache: Metrics,
+    /// The shared cache, where there is one.
+    #[serde(default)]
+    pub shared_cache: Option<SharedCacheStatus>,
     /// The hosts that were asked since the mount began, the most requests first.
     #[serde(default)]
     pub hosts: Vec<HostStatus>,

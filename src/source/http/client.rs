@@ -9,9 +9,11 @@ use super::metrics::HostTraffic;
 use super::policy::{AddressPolicy, AddressRefusal, Authority, Reach};
 use super::rewrite::Rewrites;
 use super::transport::{Pools, ProxySettings, Transport};
-use super::{Body, HttpConfig, HttpError, Method, Posted, Request, Response, Way, head, retry};
+use super::{Body, HttpConfig, HttpError, Method, Posted, Priority, Request, Response, Way, head, relay, retry};
 use crate::document::{Uri, UriError};
 use crate::platform::error_chain::chain;
+use bytes::Bytes;
+use hyper::http;
 use reqwest::header::{self, HeaderName};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
@@ -144,7 +146,7 @@ impl Client {
     }
 
     async fn send_repeatedly(&self, request: &Request) -> Result<Response, HttpError> {
-        let mut attempt = Attempt::of(request, None);
+        let mut attempt = Attempt::of(request, Payload::Nothing);
         let mut last: Option<HttpError> = None;
         loop {
             let error = match self.follow(&mut attempt).await {
@@ -179,7 +181,7 @@ impl Client {
         let request = Request::get(uri.clone(), within);
         let target = self.shared.rewrites.apply(uri);
         let posted = async {
-            let mut attempt = Attempt::of(&request, Some(form));
+            let mut attempt = Attempt::of(&request, Payload::Form(form));
             let Answer { head: mut answer, permit: _permit, .. } = self.ask(&mut attempt, &target).await?;
             let status = answer.status().as_u16();
             let location = head::redirect(status, answer.headers())
@@ -195,6 +197,33 @@ impl Client {
         };
         let outcome = tokio::time::timeout_at(request.deadline.into(), posted).await;
         outcome.unwrap_or(Err(HttpError::Deadline { uri: request.uri, last: None }))
+    }
+
+    /// Sends a request that another library has made, once, to `url`. The head of the answer is due within `within`. Its host is one of those
+    /// that the limiter and the breaker know, without the rate that is meant for the Source.
+    pub async fn relay(
+        &self,
+        relayed: &http::Request<Bytes>,
+        priority: Priority,
+        within: Duration,
+    ) -> Result<http::Response<Body>, HttpError> {
+        let bad = |cause| HttpError::Config { what: "a request cannot be sent".to_owned(), cause };
+        let address = relayed.uri().to_string();
+        let uri = Uri::parse(address.split('?').next().unwrap_or_default()).map_err(|_| bad(None))?;
+        let url = Url::parse(&address).map_err(|cause| bad(Some(cause.into())))?;
+        let request = Request { priority, ..Request::get(uri.clone(), within) };
+        let mut attempt = Attempt::of(&request, Payload::Whole(relayed, &url));
+        let Answer { head, permit, round_trip } = self.ask(&mut attempt, &uri).await?;
+        let (status, headers, low_speed) = (head.status(), head.headers().clone(), self.shared.low_speed);
+        let pause = head::retry_after(&headers, SystemTime::now()).filter(|_| matches!(status.as_u16(), 429 | 503));
+        if let Some(pause) = pause {
+            permit.host.pause(&request, pause);
+        }
+        let expected = head.content_length().filter(|_| relayed.method() != reqwest::Method::HEAD);
+        let body = Body::new(uri, head, expected, low_speed, permit.reading(round_trip));
+        let mut answer = http::Response::new(body);
+        (*answer.status_mut(), *answer.headers_mut()) = (status, headers);
+        Ok(answer)
     }
 
     /// One attempt: asks, and follows redirects to the answer.
@@ -221,7 +250,11 @@ impl Client {
             cause: UriError::Malformed(uri.to_string()),
         })?;
         let own = self.own();
-        let reach = own.policy.admit(&url).and_then(|reach| match reach {
+        let (admitted, host) = match attempt.payload {
+            Payload::Whole(..) => (own.policy.admit_named(&url), shared.hosts.host_without_rate(uri.authority())),
+            Payload::Nothing | Payload::Form(_) => (own.policy.admit(&url), shared.hosts.host(uri.authority())),
+        };
+        let reach = admitted.and_then(|reach| match reach {
             Reach::Public => shared.transport.check_not_proxy(&url).map(|()| reach),
             Reach::Trusted => Ok(reach),
         });
@@ -230,7 +263,6 @@ impl Client {
             target: uri.clone(),
             cause,
         })?;
-        let host = shared.hosts.host(uri.authority());
         let pools = shared.transport.pools(reach, own.policy.is_own(&url));
         let target = Target { uri, url, own: &own, host, pools };
 
@@ -296,14 +328,18 @@ impl Client {
         way: Way,
     ) -> Result<reqwest::Response, HttpError> {
         let client = pools.of(way);
-        let fields = match attempt.form {
-            None => fields(attempt.request, client, url.clone()),
-            Some(form) => client
-                .post(url.clone())
-                .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
-                .body(form.to_owned()),
+        let keyed = |fields| self.shared.keys.apply(fields, url, own.policy.is_own(url), own.is_https);
+        let fields = match &attempt.payload {
+            Payload::Nothing => keyed(fields(attempt.request, client, url.clone())),
+            Payload::Form(form) => keyed(
+                client
+                    .post(url.clone())
+                    .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
+                    .body((*form).to_owned()),
+            ),
+            Payload::Whole(whole, url) => relay::fields(client, (*whole, *url), keyed),
         };
-        let sent = self.shared.keys.apply(fields, url, own.policy.is_own(url), own.is_https).send().await;
+        let sent = fields.send().await;
         let outcome = sent.map_err(|cause| failure(attempt.request, uri, host, cause.without_url()));
         if let Err(HttpError::Connect { .. }) = outcome {
             // The host may have another address by now.
@@ -403,18 +439,27 @@ fn fields(request: &Request, client: &reqwest::Client, url: Url) -> reqwest::Req
         .fold(client.request(method, url), |builder, (name, value)| builder.header(name, value))
 }
 
+/// What is sent besides the fields of a [`Request`].
+enum Payload<'a> {
+    /// It is a GET or HEAD.
+    Nothing,
+    /// A form, which is posted.
+    Form(&'a str),
+    /// The request was made whole by another library, and goes to this address as it is.
+    Whole(&'a http::Request<Bytes>, &'a Url),
+}
+
 /// A request with its deadline, and which attempt this is; the first is 1.
 struct Attempt<'a> {
     request: &'a Request,
-    /// A form that is posted. Without one the request is a GET or HEAD.
-    form: Option<&'a str>,
+    payload: Payload<'a>,
     deadline: Deadline,
     number: u32,
 }
 
 impl<'a> Attempt<'a> {
-    fn of(request: &'a Request, form: Option<&'a str>) -> Attempt<'a> {
-        Attempt { request, form, deadline: Deadline::of(request), number: 1 }
+    fn of(request: &'a Request, payload: Payload<'a>) -> Attempt<'a> {
+        Attempt { request, payload, deadline: Deadline::of(request), number: 1 }
     }
 }
 

@@ -360,6 +360,15 @@ impl Hosts {
     }
 
     pub(super) fn host(&self, authority: &str) -> Arc<Host> {
+        self.host_with(authority, self.rate)
+    }
+
+    /// The same; a host that was never asked has no limit on its rate.
+    pub(super) fn host_without_rate(&self, authority: &str) -> Arc<Host> {
+        self.host_with(authority, None)
+    }
+
+    fn host_with(&self, authority: &str, rate: Option<f64>) -> Arc<Host> {
         let mut known = self.known();
         if let Some(host) = known.get(authority) {
             return Arc::clone(host);
@@ -371,7 +380,7 @@ impl Hosts {
             let idle = known.iter().rev().find(|(_, host)| is_idle(host)).map(|(authority, _)| authority.clone());
             idle.map(|authority| known.pop(&authority));
         }
-        let limiter = Limiter::new(self.rate, self.connections);
+        let limiter = Limiter::new(rate, self.connections);
         let host = Arc::new(Host::new(authority, known.len() < NAMED, limiter));
         known.put(authority.into(), Arc::clone(&host));
         host

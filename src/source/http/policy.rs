@@ -146,7 +146,15 @@ impl AddressPolicy {
     /// Which addresses the host of `url` may have. Names that can only mean this machine or network are refused as their addresses would be:
     /// behind a proxy those are not seen here.
     pub(super) fn admit(&self, url: &Url) -> Result<Reach, AddressRefusal> {
-        let trusted = self.is_own(url) || self.allowed.iter().any(|allowed| allowed.allows(url));
+        self.reach(url, self.is_own(url) || self.allowed.iter().any(|allowed| allowed.allows(url)))
+    }
+
+    /// The same for a host that the person named: it may be any but those that are never reached.
+    pub(super) fn admit_named(&self, url: &Url) -> Result<Reach, AddressRefusal> {
+        self.reach(url, true)
+    }
+
+    fn reach(&self, url: &Url, trusted: bool) -> Result<Reach, AddressRefusal> {
         let reach = if trusted { Reach::Trusted } else { Reach::Public };
         let text = url.host_str().unwrap_or_default();
         match url.host() {

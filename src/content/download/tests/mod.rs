@@ -14,6 +14,7 @@ mod random;
 mod ranges;
 mod revalidation;
 mod server;
+mod shared_cache;
 mod shares;
 mod sizes;
 mod streams;
@@ -124,6 +125,7 @@ fn config(folder: &TempDir, source: &Uri) -> ContentConfig {
         mirrors: Mirrors::Auto,
         revalidate: Revalidate::default(),
         unannounced: Unannounced::default(),
+        shared_cache: None,
         stall: PLENTY,
         size_deadline: PLENTY,
     }

@@ -1,0 +1,130 @@
+//! One cache for several machines, here a folder: what one downloaded and verified the others get from it, or else from the Source.
+
+use super::*;
+use crate::content::{SharedCacheConfig, SharedCacheStatus};
+use std::path::{Path, PathBuf};
+use url::Url;
+
+/// Two machines at least, and what they share.
+struct Institute {
+    server: Server,
+    folder: TempDir,
+}
+
+impl Institute {
+    fn of(body: &[u8]) -> Institute {
+        Institute { server: Server::of(body, Some("\"v1\"")), folder: TempDir::new().unwrap() }
+    }
+
+    /// One more machine.
+    fn machine(&self) -> Mounted {
+        let url = Url::from_directory_path(self.folder.path()).unwrap();
+        Mounted::new(&self.server, |config| {
+            config.shared_cache = Some(SharedCacheConfig { url, write: true, settings: Vec::new() });
+        })
+    }
+
+    /// One that has read all of `wanted`, which is uploaded.
+    async fn first_machine(&self, wanted: &FetchSpec, body: &[u8]) -> Mounted {
+        let first = self.machine();
+        assert_eq!(first.read_all(wanted).await.unwrap(), body);
+        until(|| status(&first).uploads == 1).await;
+        first
+    }
+
+    /// The files of the shared cache.
+    fn files(&self) -> Vec<PathBuf> {
+        let mut files = Vec::new();
+        below(self.folder.path(), &mut files);
+        files.sort();
+        files
+    }
+
+    fn object(&self) -> PathBuf {
+        self.files().into_iter().find(|file| file.extension().is_none()).unwrap()
+    }
+}
+
+fn below(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { below(&path, files) } else { files.push(path) }
+    }
+}
+
+fn status(mounted: &Mounted) -> SharedCacheStatus {
+    mounted.content.shared_cache().unwrap()
+}
+
+/// Three kinds of versions: with a strong digest, with a weak one, with time and length alone.
+fn kinds(server: &Server, body: &[u8]) -> [FetchSpec; 3] {
+    let lastmod = Some(Timestamp { seconds: 1_600_000_000, nanos: 0 });
+    let weak = FetchSpec { hashes: vec![digest(Algorithm::Md5, body)], ..measured(server, body) };
+    [vouched(server, body), weak, FetchSpec { lastmod, ..measured(server, body) }]
+}
+
+/// Promise: what one machine has read another one gets without a request to the Source, verified as if it came from there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_machine_asks_the_source_for_nothing() {
+    for length in [0, 5, 300_000, LARGE] {
+        let body = bytes(length, 1);
+        for wanted in kinds(&Institute::of(&body).server, &body) {
+            let institute = Institute::of(&body);
+            let wanted = FetchSpec { uri: institute.server.uri("/a"), ..wanted };
+            let first = institute.first_machine(&wanted, &body).await;
+            let (asked, second) = (institute.server.received().len(), institute.machine());
+
+            assert_eq!(second.read_all(&wanted).await.unwrap(), body);
+
+            assert_eq!(institute.server.received().len(), asked, "{wanted:?}");
+            let (first_did, second_did) = (status(&first), status(&second));
+            assert_eq!((first_did.misses, first_did.hits, first_did.bytes_written), (1, 0, length as u64));
+            assert_eq!((second_did.misses, second_did.hits, second_did.failures), (0, 1, 0), "{second_did:?}");
+            assert_eq!(second.content.state(wanted.ino), first.content.state(wanted.ino));
+        }
+    }
+}
+
+/// Promise: a shared cache with other bytes costs time, and never a byte. Right bytes take their place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wrong_bytes_of_the_shared_cache_are_never_read() {
+    let wrongs: [fn(&mut Vec<u8>); 4] = [
+        |bytes| bytes[0] ^= 1,
+        |bytes| bytes.iter_mut().for_each(|byte| *byte ^= 0xff),
+        |bytes| bytes.truncate(bytes.len() / 2),
+        |bytes| bytes.push(0),
+    ];
+    for length in [5, 300_000, LARGE] {
+        let body = bytes(length, 2);
+        for (kind, number) in kinds(&Institute::of(&body).server, &body).into_iter().zip(0..) {
+            let institute = Institute::of(&body);
+            let wanted = FetchSpec { uri: institute.server.uri("/a"), ..kind };
+            institute.first_machine(&wanted, &body).await;
+            let mut stored = std::fs::read(institute.object()).unwrap();
+            wrongs[(number + length) % 4](&mut stored);
+            std::fs::write(institute.object(), stored).unwrap();
+            let (asked, second) = (institute.server.received().len(), institute.machine());
+
+            assert_eq!(second.read_all(&wanted).await.unwrap(), body);
+
+            assert!(institute.server.received().len() > asked);
+            assert_eq!((status(&second).hits, status(&second).failures), (0, 1), "{wanted:?}");
+            until(|| status(&second).uploads == 1).await;
+            assert_eq!(std::fs::read(institute.object()).unwrap(), body);
+        }
+    }
+}
+
+/// What nothing identifies, or is kept otherwise than it is published, is not shared.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_version_that_cannot_be_identified_is_not_shared() {
+    let body = bytes(1_000, 3);
+    let institute = Institute::of(&body);
+    let machine = institute.machine();
+
+    assert_eq!(machine.read_all(&measured(&institute.server, &body)).await.unwrap(), body);
+
+    let did = status(&machine);
+    // Its strong ETag identifies it, though no machine knows that before it asks.
+    assert_eq!((did.hits, did.misses), (0, 0));
+}

@@ -1,0 +1,97 @@
+//! The requests of the object store go through the one HTTP client: its limiter, its breaker, its certificates and proxies.
+
+use crate::source::http::{Body, Client, Priority, Relayed};
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use futures_util::stream::{BoxStream, StreamExt, try_unfold};
+use hyper::body::Frame;
+use object_store::ClientOptions;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
+};
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Mutex;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use url::Url;
+
+/// What a request of the store is for. The store's own calls do not carry it.
+#[derive(Clone)]
+pub(super) struct Call {
+    pub(super) priority: Priority,
+    /// The head of its answer is due within this time.
+    pub(super) within: Duration,
+}
+
+tokio::task_local! {
+    /// Of the call under way in this task.
+    pub(super) static CALL: Call;
+}
+
+/// Makes the store's client of ours.
+#[derive(Clone, Debug)]
+pub(super) struct Connector {
+    client: Client,
+}
+
+impl Connector {
+    pub(super) fn new(client: &Client) -> Connector {
+        Connector { client: client.clone() }
+    }
+}
+
+impl HttpConnector for Connector {
+    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(self.clone()))
+    }
+}
+
+#[async_trait]
+impl HttpService for Connector {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let (parts, body) = request.into_parts();
+        let url = Url::parse(&parts.uri.to_string()).map_err(|cause| HttpError::new(HttpErrorKind::Request, cause))?;
+        let mut pieces = BytesMut::new();
+        let mut body = pin!(body);
+        while let Some(frame) = poll_fn(|context| hyper::body::Body::poll_frame(body.as_mut(), context)).await {
+            pieces.extend_from_slice(frame?.data_ref().unwrap_or(&Bytes::new()));
+        }
+        let relayed = Relayed { method: parts.method, url, headers: parts.headers, body: pieces.freeze() };
+        let call = CALL.try_with(Call::clone);
+        let Call { priority, within } =
+            call.unwrap_or(Call { priority: Priority::background(), within: Duration::from_secs(10) });
+        let answer = self.client.relay(&relayed, priority, within).await;
+        let answer = answer.map_err(|cause| HttpError::new(HttpErrorKind::Unknown, cause))?;
+        let mut response = hyper::http::Response::new(HttpResponseBody::new(Incoming::new(answer.body)));
+        *response.status_mut() = answer.status;
+        *response.headers_mut() = answer.headers;
+        Ok(response)
+    }
+}
+
+/// A body of our client as the store takes one. The lock makes it `Sync`, and is never taken.
+struct Incoming(Mutex<BoxStream<'static, Result<Bytes, HttpError>>>);
+
+impl Incoming {
+    fn new(body: Body) -> Incoming {
+        let pieces = try_unfold(body, |mut body| async move {
+            let piece = body.chunk().await.map_err(|cause| HttpError::new(HttpErrorKind::Unknown, cause))?;
+            Ok(piece.map(|piece| (piece, body)))
+        });
+        Incoming(Mutex::new(pieces.boxed()))
+    }
+}
+
+impl hyper::body::Body for Incoming {
+    type Data = Bytes;
+    type Error = HttpError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
+        let pieces = self.0.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        pieces.poll_next_unpin(context).map(|piece| piece.map(|piece| piece.map(Frame::data)))
+    }
+}

@@ -1,0 +1,145 @@
+//! What the shared cache did, and whether it is asked: after a failure it is left alone for a while.
+
+use super::super::store::ObjectKey;
+use crate::platform::error_chain::chain;
+use crate::source::penalty_box::PenaltyBox;
+use serde::{Deserialize, Serialize};
+use std::error::Error;
+use std::num::NonZeroUsize;
+use std::ops::RangeInclusive;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The shared cache is not asked for so long after a failure: the first time, and at most.
+const PAUSE: RangeInclusive<Duration> = Duration::from_secs(30)..=Duration::from_secs(600);
+
+/// An object with wrong bytes is not asked for again for so long.
+const WRONG: Duration = Duration::from_secs(3600);
+
+/// Wrong objects that are remembered, and the store itself.
+const REMEMBERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(16_383);
+
+/// The shared cache since the mount began.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SharedCacheStatus {
+    /// Where it is.
+    pub url: String,
+    /// `working`, or `paused: ` or `only read: ` and why.
+    pub state: String,
+    /// Files that came from it.
+    pub hits: u64,
+    /// Files that it did not have.
+    pub misses: u64,
+    /// Bytes that it sent.
+    pub bytes_read: u64,
+    /// Bytes that were uploaded.
+    pub bytes_written: u64,
+    /// Files that were uploaded.
+    pub uploads: u64,
+    /// Files that were not uploaded, because too many waited or the store failed.
+    pub dropped: u64,
+    /// Requests that failed, and files of it that were wrong.
+    pub failures: u64,
+}
+
+/// What fails. A store that cannot be written may still be read.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Fault {
+    Reads,
+    Uploads,
+    Object(ObjectKey),
+}
+
+/// Counts, and remembers what failed.
+pub(super) struct Health {
+    counted: Mutex<SharedCacheStatus>,
+    faults: Mutex<PenaltyBox<Fault, String>>,
+}
+
+impl Health {
+    pub(super) fn new(url: String) -> Health {
+        let counted = Mutex::new(SharedCacheStatus { url, ..SharedCacheStatus::default() });
+        Health { counted, faults: Mutex::new(PenaltyBox::new(REMEMBERED)) }
+    }
+
+    fn counted(&self) -> MutexGuard<'_, SharedCacheStatus> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn faults(&self) -> MutexGuard<'_, PenaltyBox<Fault, String>> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether nothing is uploaded now.
+    pub(super) fn is_closed(&self) -> bool {
+        self.faults().is_punished(&Fault::Uploads, Instant::now())
+    }
+
+    /// Whether this object is not asked for now.
+    pub(super) fn is_shunned(&self, key: &ObjectKey) -> bool {
+        let (faults, now) = (self.faults(), Instant::now());
+        faults.is_punished(&Fault::Reads, now) || faults.is_punished(&Fault::Object(key.clone()), now)
+    }
+
+    /// An object of it was right.
+    pub(super) fn hit(&self) {
+        self.counted().hits += 1;
+        self.faults().forgive(&Fault::Reads);
+    }
+
+    /// It does not have the object.
+    pub(super) fn miss(&self) {
+        self.counted().misses += 1;
+    }
+
+    pub(super) fn received(&self, bytes: usize) {
+        self.counted().bytes_read += bytes as u64;
+    }
+
+    /// An object was uploaded.
+    pub(super) fn uploaded(&self, bytes: u64) {
+        let mut counted = self.counted();
+        counted.uploads += 1;
+        counted.bytes_written += bytes;
+        drop(counted);
+        self.faults().forgive(&Fault::Uploads);
+    }
+
+    pub(super) fn dropped(&self) {
+        self.counted().dropped += 1;
+    }
+
+    /// A request for bytes failed.
+    pub(super) fn failed(&self, error: &dyn Error) {
+        self.fault(Fault::Reads, chain(error).to_string());
+    }
+
+    /// An upload failed.
+    pub(super) fn upload_failed(&self, error: &dyn Error) {
+        self.dropped();
+        self.fault(Fault::Uploads, chain(error).to_string());
+    }
+
+    /// An object of it was wrong.
+    pub(super) fn wrong(&self, key: &ObjectKey) {
+        self.faults().punish(Fault::Object(key.clone()), WRONG, String::new(), Instant::now());
+        self.fault(Fault::Reads, format!("it has wrong bytes for {key}"));
+    }
+
+    fn fault(&self, fault: Fault, why: String) {
+        tracing::warn!(%why, "the shared cache is not used for a while");
+        self.counted().failures += 1;
+        self.faults().punish_longer(fault, PAUSE, why, Instant::now());
+    }
+
+    pub(super) fn status(&self) -> SharedCacheStatus {
+        let (faults, now) = (self.faults(), Instant::now());
+        let state = match (faults.cause(&Fault::Reads, now), faults.cause(&Fault::Uploads, now)) {
+            (Some(why), _) => format!("paused: {why}"),
+            (None, Some(why)) => format!("only read: {why}"),
+            (None, None) => "working".to_owned(),
+        };
+        SharedCacheStatus { state, ..self.counted().clone() }
+    }
+}

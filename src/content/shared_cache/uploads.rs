@@ -1,0 +1,140 @@
+//! Uploads of verified objects, behind the readers: whole, once, with the lowest priority.
+
+use super::super::store::{Object, ObjectKey, Store, encode_footer};
+use super::connector::{CALL, Call};
+use super::name::Name;
+use super::remote::Remote;
+use crate::platform::memory_budget::Budget;
+use crate::source::http::Priority;
+use bytes::Bytes;
+use futures_util::stream::{StreamExt, poll_fn};
+use object_store::path::Path;
+use object_store::{PutMode, PutMultipartOptions, PutOptions};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// Uploads at a time. Readers have the host's other permits.
+const AT_A_TIME: usize = 2;
+
+/// Bytes of one request. A larger object is uploaded in so many pieces at most, which are larger where it is larger still.
+const PIECE: u64 = 8 << 20;
+const PIECES: u64 = 10_000;
+
+/// The store must have taken a piece within this time.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A verified object to upload.
+pub(super) struct Upload {
+    pub(super) name: Name,
+    pub(super) object: ObjectKey,
+    /// What the store has there is wrong.
+    pub(super) replaces: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum UploadError {
+    #[error("an upload to the shared cache failed")]
+    Store(#[from] object_store::Error),
+    #[error("the shared cache did not take an upload within {} s", PATIENCE.as_secs())]
+    Late,
+    #[error("the object to upload cannot be read")]
+    Unreadable(#[source] io::Error),
+}
+
+/// Uploads one object after the other.
+pub(super) struct Uploader {
+    remote: Arc<Remote>,
+    disk: Arc<Store>,
+    memory: Budget,
+}
+
+impl Uploader {
+    pub(super) fn new(remote: Arc<Remote>, disk: Arc<Store>, memory: Budget) -> Uploader {
+        Uploader { remote, disk, memory }
+    }
+
+    /// Until the queue is closed and empty.
+    pub(super) async fn run(self, mut waiting: mpsc::Receiver<Upload>) {
+        let call = Call { priority: Priority::background(), within: PATIENCE };
+        let uploads = poll_fn(|context| waiting.poll_recv(context));
+        CALL.scope(call, uploads.for_each_concurrent(AT_A_TIME, |upload| self.upload(upload))).await;
+    }
+
+    async fn upload(&self, upload: Upload) {
+        let health = self.remote.health();
+        let (disk, key) = (Arc::clone(&self.disk), upload.object.clone());
+        let opened = tokio::task::spawn_blocking(move || disk.peek(&key)).await.ok().flatten();
+        let Some(object) = opened.filter(|_| !health.is_closed()) else { return health.dropped() };
+        match self.put(&upload, &object).await {
+            Ok(()) => health.uploaded(object.length()),
+            Err(UploadError::Store(error)) if is_there(&error) => {}
+            Err(error) => health.upload_failed(&error),
+        }
+    }
+
+    /// The CRCs are there before the bytes, so that bytes that are found can be checked.
+    async fn put(&self, upload: &Upload, object: &Arc<Object>) -> Result<(), UploadError> {
+        let (path, checks_path) = self.remote.paths(&upload.name);
+        let length = object.length();
+        if upload.name.needs_checks(Some(length)) {
+            let footer = encode_footer(upload.name.key(), length, object.checks());
+            match self.put_whole(&checks_path, footer.into(), upload.replaces).await {
+                Err(UploadError::Store(error)) if is_there(&error) => {}
+                put => put?,
+            }
+        }
+        if length <= PIECE {
+            let (bytes, _memory) = self.piece(object, 0, length).await?;
+            return self.put_whole(&path, bytes, upload.replaces).await;
+        }
+        let begun = self.remote.store().put_multipart_opts(&path, PutMultipartOptions::default());
+        let mut parts = within(begun).await?;
+        let sent = async {
+            let piece = PIECE.max(length.div_ceil(PIECES));
+            for first in (0..length).step_by(usize::try_from(piece).unwrap_or(usize::MAX)) {
+                let (bytes, _memory) = self.piece(object, first, piece.min(length - first)).await?;
+                within(parts.put_part(bytes.into())).await?;
+            }
+            within(parts.complete()).await.map(drop)
+        };
+        let sent = sent.await;
+        if sent.is_err() {
+            // The store's lifecycle rules remove what stays of it.
+            drop(within(parts.abort()).await);
+        }
+        sent
+    }
+
+    async fn put_whole(&self, path: &Path, bytes: Bytes, replaces: bool) -> Result<(), UploadError> {
+        let mode = if replaces { PutMode::Overwrite } else { PutMode::Create };
+        let options = PutOptions { mode, ..PutOptions::default() };
+        within(self.remote.store().put_opts(path, bytes.into(), options)).await.map(drop)
+    }
+
+    /// Bytes of an object, checked, and the memory that they take.
+    async fn piece(
+        &self,
+        object: &Arc<Object>,
+        first: u64,
+        length: u64,
+    ) -> Result<(Bytes, impl Sized + use<>), UploadError> {
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        let memory = self.memory.reserve(length.max(1)).await;
+        let object = Arc::clone(object);
+        let read = tokio::task::spawn_blocking(move || object.read(first, length)).await;
+        let read = read.map_err(io::Error::other).and_then(|read| read.map_err(io::Error::other));
+        Ok((read.map_err(UploadError::Unreadable)?, memory))
+    }
+}
+
+async fn within<T>(call: impl Future<Output = object_store::Result<T>>) -> Result<T, UploadError> {
+    timeout(PATIENCE, call).await.map_err(|_| UploadError::Late)?.map_err(UploadError::from)
+}
+
+/// Whether another machine has uploaded it before.
+fn is_there(error: &object_store::Error) -> bool {
+    matches!(error, object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. })
+}
