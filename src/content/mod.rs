@@ -140,7 +140,7 @@ pub struct Content {
     reminded: Mutex<InodeSet>,
     pinned: Mutex<PinnedInodes>,
     packages: OnceLock<Packages>,
-    shared_cache: Option<SharedCache>,
+    shared_cache: Option<Arc<SharedCache>>,
     memory: Budget,
     questions: Arc<Semaphore>,
     /// Fetches that ended with [`ContentError::Unannounced`].
@@ -179,7 +179,7 @@ impl Content {
                 cause: Arc::new(io::Error::other(error)),
             })
         });
-        let shared_cache = shared_cache.transpose()?;
+        let shared_cache = shared_cache.transpose()?.map(Arc::new);
         Ok(Arc::new(Content {
             config,
             client,
@@ -336,7 +336,7 @@ impl Content {
 
     /// What the shared cache did, where there is one.
     pub fn shared_cache(&self) -> Option<SharedCacheStatus> {
-        self.shared_cache.as_ref().map(SharedCache::status)
+        self.shared_cache.as_ref().map(|shared| shared.status())
     }
 
     /// The name of the object that holds the bytes, once they were kept: `user.resyncfs.object`.
@@ -408,6 +408,9 @@ impl Content {
 
     /// Writes out what is pending; called once at the end of a mount.
     pub async fn close(&self) {
+        if let Some(shared) = &self.shared_cache {
+            shared.close().await;
+        }
         let (disk, observed) = (Arc::clone(&self.disk), Arc::clone(&self.observed));
         let closing = tokio::task::spawn_blocking(move || {
             disk.close();

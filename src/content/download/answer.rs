@@ -102,7 +102,7 @@ impl Fetch {
             // The next answer of a TimeGate may be a redirect elsewhere.
             (Some(etag), Some(length), Form::Plain) if !matches!(place, Place::TimeGate(_)) => {
                 let place = place.uri().clone();
-                Some(Origin { place, etag: etag.into(), first: 0, total: length, length })
+                Some(Origin { place, etag: etag.into(), first: 0, total: length, length, shared: None })
             }
             _ => None,
         };

@@ -6,6 +6,7 @@ use super::plan::{Failure, Plan};
 use super::shared::Download;
 use super::source::Batch;
 use super::writer::{Stage, WriteError};
+use crate::content::shared_cache::SharedCopy;
 use crate::content::store::ObjectKey;
 use crate::content::{Content, ContentError, FetchSpec, Verified};
 use crate::document::{Digest, Timestamp};
@@ -91,8 +92,8 @@ pub(super) struct Fetch {
     /// The last of them, not yet with the writer.
     pub(super) batch: Batch,
     pub(super) sink: Sink,
-    /// The shared cache has other bytes than it must.
-    pub(super) is_shared_copy_wrong: bool,
+    /// What the shared cache has, while its bytes arrive.
+    pub(super) shared_copy: Option<Arc<SharedCopy>>,
     /// Of what the sink holds in memory.
     pub(super) memory: Option<Reservation>,
 }

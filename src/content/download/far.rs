@@ -6,6 +6,7 @@ use super::kept::Sink;
 use super::plan::{Failure, Place};
 use super::promise::{published_coding, strong};
 use super::random::RandomReads;
+use super::ranges::RangeBody;
 use crate::content::ContentError;
 use crate::source::http::{Response, Status};
 use std::ops::Range;
@@ -51,15 +52,15 @@ impl Fetch {
         let origin = self.download.state().origin();
         if let Some(origin) = origin {
             let client = self.content.range_client(origin, self.requester());
-            self.content.runtime.spawn(coming.fetch(client, Some(response.body)));
+            self.content.runtime.spawn(coming.fetch(client, Some(RangeBody::Source(response.body))));
         }
         Err(Stop::Rest)
     }
 
     /// Which bytes to ask for first, where all readers are far from what is here.
-    pub(super) fn far_window(&self, place: &Place) -> Option<Range<u64>> {
-        let is_plain = published_coding(&self.wanted).is_none() && !matches!(place, Place::TimeGate(_));
-        if !is_plain || self.sink != Sink::Store || self.plan.has_failed() {
+    pub(super) fn far_window(&self) -> Option<Range<u64>> {
+        let is_gate = matches!(self.plan.place(), Some(Place::TimeGate(_)));
+        if is_gate || published_coding(&self.wanted).is_some() || self.sink != Sink::Store || self.plan.has_failed() {
             return None;
         }
         let length = self.wanted.length.or(self.shown)?;

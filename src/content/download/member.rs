@@ -93,6 +93,7 @@ impl Fetch {
             first: stored.first,
             total: stored.total,
             length,
+            shared: None,
         });
         let promise = self.promised(form, Some(length), origin);
         let received = match self.receive(Source::Member(Box::new(unpacked)), &promise).await {

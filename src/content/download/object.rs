@@ -1,6 +1,7 @@
 //! What a download yields: the object, and the version that it is of.
 
 use super::kept::RecentBlocks;
+use crate::content::shared_cache::SharedCopy;
 use crate::content::store::Object;
 use crate::document::Uri;
 use bytes::Bytes;
@@ -40,7 +41,7 @@ impl CachedObject {
     }
 }
 
-/// Where ranges of the version under way can be requested: there is a strong ETag.
+/// Where ranges of the version under way can be requested: there is a strong ETag, or it is in the shared cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Origin {
     pub(super) place: Uri,
@@ -52,12 +53,20 @@ pub(super) struct Origin {
     pub(super) total: u64,
     /// Bytes of the version.
     pub(super) length: u64,
+    /// The shared cache has it.
+    pub(super) shared: Option<Arc<SharedCopy>>,
 }
 
 /// A version by the place and the strong ETag under which it is served.
 pub(super) type Version = (Uri, Box<str>);
 
 impl Origin {
+    /// Of a copy of the resource `uri` in the shared cache. Its name stands for one version.
+    pub(super) fn shared(uri: &Uri, copy: &Arc<SharedCopy>) -> Origin {
+        let (length, etag) = (copy.length(), copy.name().to_string().into());
+        Origin { place: uri.clone(), etag, first: 0, total: length, length, shared: Some(Arc::clone(copy)) }
+    }
+
     pub(super) fn version(&self) -> Version {
         (self.place.clone(), self.etag.clone())
     }

@@ -7,14 +7,14 @@
 use super::AT_HAND;
 use super::look::Jump;
 use super::object::Origin;
-use super::ranges::{RangeClient, RangeError};
+use super::ranges::{RangeBody, RangeClient, RangeError};
 use super::shared::Download;
 use super::state::whole_blocks;
 use crate::content::block_cache::{BlockCache, Key, Version};
 use crate::content::fixity::BLOCK;
 use crate::content::{Content, Event};
 use crate::platform::memory_budget::Budget;
-use crate::source::http::{Body, Priority, Requester};
+use crate::source::http::{Priority, Requester};
 use crate::source::off_the_workers;
 use bytes::{Buf, Bytes, BytesMut};
 use fuser::INodeNo;
@@ -86,7 +86,7 @@ impl Window {
     }
 
     /// Asks for it, and once more for what is missing where it was cut. `body` is the answer, where it was asked for already.
-    pub(super) async fn fetch(mut self, client: RangeClient, mut body: Option<Body>) {
+    pub(super) async fn fetch(mut self, client: RangeClient, mut body: Option<RangeBody>) {
         for _ in 0..2 {
             let filled = async {
                 let body = match body.take() {
@@ -103,7 +103,7 @@ impl Window {
     }
 
     /// Hands on each block that `body` brings.
-    async fn fill(&mut self, mut body: Body, silence: Duration) -> Result<(), RangeError> {
+    async fn fill(&mut self, mut body: RangeBody, silence: Duration) -> Result<(), RangeError> {
         let mut chunk = Bytes::new();
         while let Some((key, _)) = self.left.front() {
             let key = *key;
@@ -234,7 +234,14 @@ impl Content {
     pub(super) fn range_client(&self, origin: Origin, requester: Requester) -> RangeClient {
         let priority = Priority::Reader(requester);
         let (head, silence) = (self.head_budget(2), self.config.stall / 6);
-        RangeClient { client: self.client.clone(), origin, priority, head, silence }
+        RangeClient {
+            client: self.client.clone(),
+            origin,
+            priority,
+            head,
+            silence,
+            shared_cache: self.shared_cache.clone(),
+        }
     }
 
     /// The bytes of `jump`, recorded as handed out. `None`: the stream must bring them.

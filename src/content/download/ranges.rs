@@ -12,6 +12,7 @@
 use super::object::Origin;
 use crate::content::ContentError;
 use crate::content::fixity::BLOCK;
+use crate::content::shared_cache::{SharedBody, SharedCache};
 use crate::document::Uri;
 use crate::platform::memory_budget::Budget;
 use crate::source::http::{Body, Client, HttpError, Priority, Request, Status, Way};
@@ -71,6 +72,22 @@ pub(super) struct RangeClient {
     pub(super) head: Duration,
     /// The longest wait for the next bytes of a range.
     pub(super) silence: Duration,
+    pub(super) shared_cache: Option<Arc<SharedCache>>,
+}
+
+/// The bytes of a range.
+pub(super) enum RangeBody {
+    Source(Body),
+    Shared(SharedBody),
+}
+
+impl RangeBody {
+    pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, RangeError> {
+        match self {
+            RangeBody::Source(body) => Ok(body.chunk().await?),
+            RangeBody::Shared(body) => body.chunk().await.map_err(|_| RangeError::Other),
+        }
+    }
 }
 
 /// Why a range does not arrive.
@@ -102,8 +119,13 @@ impl From<HttpError> for RangeError {
 
 impl RangeClient {
     /// The body of an answer that is just this range of the version. `in_parallel`: over a connection of its own.
-    pub(super) async fn ask(&self, range: &Range<u64>, in_parallel: bool) -> Result<Body, RangeError> {
+    pub(super) async fn ask(&self, range: &Range<u64>, in_parallel: bool) -> Result<RangeBody, RangeError> {
         let origin = &self.origin;
+        if let (Some(copy), Some(cache)) = (&origin.shared, &self.shared_cache) {
+            let blocks = range.start..range.end.next_multiple_of(BLOCK).min(origin.length);
+            let body = cache.more(copy, blocks, self.priority.clone()).await;
+            return body.map(RangeBody::Shared).ok_or(RangeError::Other);
+        }
         let (first, last) = (origin.first + range.start, origin.first + range.end - 1);
         let mut request = Request::get(origin.place.clone(), self.head);
         request.range = Some((first, Some(last)));
@@ -118,7 +140,7 @@ impl RangeClient {
             tracing::debug!(place = %origin.place, status = ?response.status, "a range of another version");
             return Err(RangeError::Other);
         }
-        Ok(response.body)
+        Ok(RangeBody::Source(response.body))
     }
 }
 
@@ -128,7 +150,7 @@ type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, RangeError>> + Send>>;
 struct Fetching {
     client: Arc<RangeClient>,
     left: Range<u64>,
-    body: Option<Body>,
+    body: Option<RangeBody>,
 }
 
 impl Fetching {
@@ -154,7 +176,7 @@ impl Fetching {
         }
         match chunk {
             Err(_) => Err(RangeError::Silent),
-            Ok(Err(error)) => Err(error.into()),
+            Ok(Err(error)) => Err(error),
             Ok(Ok(Some(chunk))) if chunk.len() as u64 <= self.left.end - self.left.start => {
                 self.left.start += chunk.len() as u64;
                 Ok(Some(chunk))

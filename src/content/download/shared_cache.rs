@@ -2,9 +2,10 @@
 
 use super::attempt::{Ended, Fetch, Landed, Stop};
 use super::kept::Sink;
-use super::object::CachedObject;
+use super::object::{CachedObject, Origin};
 use super::plan::{Failure, Place};
 use super::promise::Form;
+use super::ranges::RangeBody;
 use super::source::Source;
 use crate::content::Verified;
 use crate::content::shared_cache::Name;
@@ -13,30 +14,54 @@ use std::sync::Arc;
 impl Fetch {
     /// The version as the shared cache has it, verified as if the Source had sent it; `None`: the Source is asked.
     pub(super) async fn from_shared_cache(&mut self) -> Result<Option<Landed>, Ended> {
-        let content = Arc::clone(&self.content);
-        let Some(cache) = content.shared_cache.as_ref() else { return Ok(None) };
+        let Some(cache) = self.content.shared_cache.clone() else { return Ok(None) };
         let Some(name) = Name::of(&self.wanted, self.etag.as_deref()) else { return Ok(None) };
-        let length = self.wanted.length.or(self.shown);
-        let Some(body) = cache.get(&name, length, self.download.priority()).await else { return Ok(None) };
-        if length.is_some_and(|length| length != body.length()) {
+        let (length, window) = (self.wanted.length.or(self.shown), self.far_window());
+        let priority = self.download.priority();
+        let Some(body) = cache.get(&name, length, window.clone(), priority).await else { return Ok(None) };
+        let copy = Arc::clone(body.copy());
+        if self.wanted.length.is_some_and(|published| published != copy.length()) {
             cache.was_wrong(&name);
-            self.is_shared_copy_wrong = true;
+            return Ok(None);
+        }
+        if length.is_some_and(|shown| shown != copy.length()) {
+            // The size that was shown may be what is wrong: the Source decides.
             return Ok(None);
         }
         if self.sink == Sink::Store {
             self.look_for_room().await?;
         }
-        let promise = self.promised(Form::Plain, Some(body.length()), None);
-        let stop = match self.receive(Source::Shared(Box::new(body)), &promise).await {
-            Ok(()) => self.verdict(promise).await,
-            Err(stop) => Err(stop),
-        };
-        let stop = match stop {
-            Ok(landed) => {
-                cache.served();
-                return Ok(Some(Landed { is_shared: true, ..landed }));
+        self.shared_copy = Some(Arc::clone(&copy));
+        let origin = Origin::shared(&self.wanted.uri, &copy);
+        let object = (self.wanted.ino, self.download.state().attempt());
+        // Before it is announced, for then readers look for it.
+        let coming = window.map(|window| self.content.random_reads.begin(object, window, copy.length()));
+        let promise = self.promised(Form::Plain, Some(copy.length()), Some(origin.clone()));
+        let mut body = Some(body);
+        if let Some(coming) = coming {
+            let client = self.content.range_client(origin, self.requester());
+            self.content.runtime.spawn(coming.fetch(client, body.take().map(RangeBody::Shared)));
+        }
+        let stop = loop {
+            let received = match body {
+                Some(body) => self.receive(Source::Shared(Box::new(body)), &promise).await,
+                None => Err(Stop::Rest),
+            };
+            match received {
+                Ok(()) => match self.verdict(promise).await {
+                    Ok(landed) => {
+                        cache.served();
+                        return Ok(Some(Landed { is_shared: true, ..landed }));
+                    }
+                    Err(stop) => break stop,
+                },
+                Err(Stop::Rest) => self.rest().await?,
+                Err(stop) => break stop,
             }
-            Err(stop) => stop,
+            body = cache.more(&copy, self.received..copy.length(), self.download.priority()).await;
+            if body.is_none() {
+                break Stop::Again;
+            }
         };
         match stop {
             Stop::End(ended) => return Err(ended),
@@ -44,12 +69,8 @@ impl Fetch {
                 self.batch.clear();
                 self.find_room(error).await?;
             }
-            Stop::Failure(Failure::Wrong(_)) => {
-                cache.was_wrong(&name);
-                self.is_shared_copy_wrong = true;
-            }
-            Stop::Failure(Failure::Cut { .. } | Failure::Refused(_)) => self.is_shared_copy_wrong = true,
-            Stop::Again | Stop::Rest => {}
+            Stop::Failure(Failure::Wrong(_)) => cache.was_wrong(&name),
+            Stop::Failure(Failure::Cut { .. } | Failure::Refused(_)) | Stop::Again | Stop::Rest => {}
         }
         self.begin_again(false).await;
         self.download.state().count_again();
@@ -69,7 +90,7 @@ impl Fetch {
             Verified::NotYet | Verified::Failed => false,
         };
         if is_right {
-            cache.offer(name, landed.key.clone(), self.is_shared_copy_wrong);
+            cache.offer(name, landed.key.clone());
         }
     }
 }

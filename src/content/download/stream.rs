@@ -79,7 +79,8 @@ impl Fetch {
     async fn wait_for_demand(&mut self, promise: &Promise) -> Result<(), Stop> {
         let mut limit = self.download.limit();
         let is_in_memory = self.sink == Sink::Memory;
-        if (self.validator.is_none() && !is_in_memory) || self.received < *limit.borrow() {
+        let can_go_on = self.validator.is_some() || self.shared_copy.is_some() || is_in_memory;
+        if !can_go_on || self.received < *limit.borrow() {
             return Ok(());
         }
         if self.batch.has_block() {
@@ -240,6 +241,7 @@ impl Fetch {
     /// Drops what is here; the next attempt begins at the first byte.
     pub(super) async fn begin_again(&mut self, is_doubted: bool) {
         self.validator = None;
+        self.shared_copy = None;
         self.received = 0;
         self.batch.clear();
         let writer = match std::mem::replace(&mut self.stage, Stage::Empty) {

@@ -74,7 +74,7 @@ impl Fetch {
             received: 0,
             batch: Batch::default(),
             sink,
-            is_shared_copy_wrong: false,
+            shared_copy: None,
             memory: None,
         }
     }
@@ -239,7 +239,7 @@ impl Fetch {
             return self.unpacked(member).await;
         }
         let from = self.received;
-        let window = self.far_window(place);
+        let window = self.far_window();
         if window.is_none() {
             self.look_for_room().await.map_err(Stop::End)?;
         }

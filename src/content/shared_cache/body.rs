@@ -2,6 +2,7 @@
 
 use super::super::fixity::BLOCK;
 use super::health::Health;
+use super::name::Name;
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::{BoxStream, StreamExt};
 use std::ops::Range;
@@ -27,14 +28,36 @@ pub(in crate::content) enum BodyError {
     Damaged(u64),
 }
 
+/// An object of the shared cache that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::content) struct SharedCopy {
+    name: Name,
+    /// Bytes.
+    length: u64,
+    /// The CRC of each block, where those are needed.
+    checks: Option<Box<[u32]>>,
+}
+
+impl SharedCopy {
+    pub(super) fn new(name: Name, length: u64, checks: Option<Box<[u32]>>) -> SharedCopy {
+        SharedCopy { name, length, checks }
+    }
+
+    pub(in crate::content) fn name(&self) -> &Name {
+        &self.name
+    }
+
+    pub(in crate::content) fn length(&self) -> u64 {
+        self.length
+    }
+}
+
 /// A body, in order. With CRCs it comes in whole blocks, each of which is checked before it goes on.
 pub(in crate::content) struct SharedBody {
     pieces: BoxStream<'static, object_store::Result<Bytes>>,
-    /// What of the object comes, from a block's first byte on.
+    copy: Arc<SharedCopy>,
+    /// What of it is to come.
     left: Range<u64>,
-    /// Bytes of the object.
-    length: u64,
-    checks: Option<Arc<[u32]>>,
     block: BytesMut,
     /// How long it was waited for, and how many bytes arrived.
     waited: Duration,
@@ -43,35 +66,38 @@ pub(in crate::content) struct SharedBody {
 }
 
 impl SharedBody {
+    /// `pieces` bring the bytes `left` of an object, whole blocks where there are CRCs.
     pub(super) fn new(
         pieces: BoxStream<'static, object_store::Result<Bytes>>,
-        range: Range<u64>,
-        length: u64,
-        checks: Option<Arc<[u32]>>,
+        copy: Arc<SharedCopy>,
+        left: Range<u64>,
         health: Arc<Health>,
     ) -> SharedBody {
-        let (block, waited) = (BytesMut::new(), Duration::ZERO);
-        SharedBody { pieces, left: range, length, checks, block, waited, got: 0, health }
+        SharedBody { pieces, copy, left, block: BytesMut::new(), waited: Duration::ZERO, got: 0, health }
     }
 
-    /// Bytes of the object.
-    pub(in crate::content) fn length(&self) -> u64 {
-        self.length
+    /// What it is of.
+    pub(in crate::content) fn copy(&self) -> &Arc<SharedCopy> {
+        &self.copy
     }
 
     /// The next bytes; `None` at the end. A failure is counted.
     pub(in crate::content) async fn chunk(&mut self) -> Result<Option<Bytes>, BodyError> {
-        let next = match self.checks.clone() {
+        let copy = Arc::clone(&self.copy);
+        let next = match &copy.checks {
             None => self.piece().await,
-            Some(checks) => self.checked(&checks).await,
+            Some(checks) => self.checked(checks).await,
         };
-        next.inspect_err(|error| self.health.failed(error))
+        next.inspect_err(|error| match error {
+            BodyError::Store(_) | BodyError::Slow => self.health.failed(error),
+            BodyError::Length { .. } | BodyError::Damaged(_) => self.health.wrong(copy.name.key()),
+        })
     }
 
     async fn checked(&mut self, checks: &[u32]) -> Result<Option<Bytes>, BodyError> {
         let at = self.left.start - self.block.len() as u64;
-        let whole = (self.length - at).min(BLOCK) as usize;
-        while self.block.len() < whole {
+        let whole = (self.left.end - at).min(BLOCK) as usize;
+        while self.block.len() < whole || whole == 0 {
             match self.piece().await? {
                 Some(piece) => self.block.extend_from_slice(&piece),
                 None => return Ok(None),

@@ -76,6 +76,11 @@ impl Health {
         self.faults().is_punished(&Fault::Uploads, Instant::now())
     }
 
+    /// Whether the store has wrong bytes in its place.
+    pub(super) fn is_wrong(&self, key: &ObjectKey) -> bool {
+        self.faults().is_punished(&Fault::Object(key.clone()), Instant::now())
+    }
+
     /// Whether this object is not asked for now.
     pub(super) fn is_shunned(&self, key: &ObjectKey) -> bool {
         let (faults, now) = (self.faults(), Instant::now());
@@ -98,12 +103,14 @@ impl Health {
     }
 
     /// An object was uploaded.
-    pub(super) fn uploaded(&self, bytes: u64) {
+    pub(super) fn uploaded(&self, key: &ObjectKey, bytes: u64) {
         let mut counted = self.counted();
         counted.uploads += 1;
         counted.bytes_written += bytes;
         drop(counted);
-        self.faults().forgive(&Fault::Uploads);
+        let mut faults = self.faults();
+        faults.forgive(&Fault::Uploads);
+        faults.forgive(&Fault::Object(key.clone()));
     }
 
     pub(super) fn dropped(&self) {

@@ -95,3 +95,24 @@ pub(super) fn open(
     };
     Ok((store, Path::from_url_path(url.path())?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_store_without_secrets() {
+        for right in
+            ["s3://b", "s3://b/p/q", "gs://b/p", "az://c/p", "https://h/p", "http://h:1/p", "file:///mnt/shared"]
+        {
+            assert!(shared_cache_url(right).is_ok(), "{right}");
+        }
+        for wrong in ["", "b/p", "ftp://h/p", "s3://", "s3:b", "file://h/p", "file:///", "/mnt/shared"] {
+            assert!(shared_cache_url(wrong).is_err_and(|why| why.contains("s3://BUCKET")), "{wrong}");
+        }
+        for secret in ["s3://key:secret@b/p", "https://me@h/p", "https://h/p?sig=s3cr3t"] {
+            let why = shared_cache_url(secret).unwrap_err();
+            assert!(why.contains("shared-cache-credentials=FILE") && !why.contains("s3cr"), "{secret}");
+        }
+    }
+}

@@ -75,10 +75,78 @@ impl Name {
     }
 }
 
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.path)
+    }
+}
+
 fn strongest(wanted: &FetchSpec) -> Option<Digest> {
     wanted.hashes.iter().max_by_key(|digest| digest.algorithm()).copied()
 }
 
 fn is_strong(algorithm: Algorithm) -> bool {
     matches!(algorithm, Algorithm::Sha256 | Algorithm::Sha384 | Algorithm::Sha512)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::{Timestamp, Uri};
+    use fuser::INodeNo;
+
+    fn wanted() -> FetchSpec {
+        let lastmod = Some(Timestamp { seconds: 100, nanos: 7 });
+        let wanted = FetchSpec::new(INodeNo(2), Uri::parse("http://example.org/a").unwrap());
+        FetchSpec { lastmod, length: Some(5), ..wanted }
+    }
+
+    #[test]
+    fn a_strong_digest_names_the_bytes_wherever_they_are() {
+        let hashes = vec![Digest::new(Algorithm::Sha256, &[0xab; 32]).unwrap()];
+        let here = FetchSpec { hashes, is_replaced: true, ..wanted() };
+        let there = FetchSpec { uri: Uri::parse("http://b.example/").unwrap(), lastmod: None, ..here.clone() };
+
+        let name = Name::of(&here, None).unwrap();
+
+        assert_eq!(name.to_string(), format!("objects/sha-256/{}", "ab".repeat(32)));
+        assert_eq!(Name::of(&there, Some("\"v1\"")), Some(name.clone()));
+        assert_eq!((name.needs_checks(Some(5)), name.needs_checks(None)), (false, true));
+    }
+
+    #[test]
+    fn all_that_identifies_a_version_is_in_its_name() {
+        let hash = |byte| vec![Digest::new(Algorithm::Md5, &[byte; 16]).unwrap()];
+        let others = [
+            FetchSpec { uri: Uri::parse("http://example.org/b").unwrap(), ..wanted() },
+            FetchSpec { lastmod: Some(Timestamp { seconds: 100, nanos: 8 }), ..wanted() },
+            FetchSpec { length: Some(6), ..wanted() },
+            FetchSpec { hashes: hash(1), ..wanted() },
+            FetchSpec { hashes: hash(2), ..wanted() },
+        ];
+        let mut names: Vec<_> = others.iter().map(|other| Name::of(other, None).unwrap().to_string()).collect();
+        names.push(Name::of(&wanted(), None).unwrap().to_string());
+        let bare = FetchSpec { lastmod: None, ..wanted() };
+        names.extend(["\"v1\"", "\"v2\""].map(|etag| Name::of(&bare, Some(etag)).unwrap().to_string()));
+        assert_eq!(Name::of(&wanted(), Some("\"v1\"")), Name::of(&wanted(), None), "what is published is enough");
+
+        let all = names.len();
+        names.sort();
+        names.dedup();
+
+        assert_eq!(names.len(), all);
+        assert!(names.iter().all(|name| name.starts_with("versions/") && name.len() == 9 + 64));
+    }
+
+    #[test]
+    fn a_version_that_nothing_identifies_has_no_name() {
+        let unnamed = [
+            FetchSpec { lastmod: None, ..wanted() },
+            FetchSpec { length: None, ..wanted() },
+            FetchSpec { encoding: Some("gzip".into()), ..wanted() },
+            FetchSpec { is_replaced: true, ..wanted() },
+            FetchSpec { as_of: Some(Timestamp { seconds: 1, nanos: 0 }), ..wanted() },
+        ];
+        assert!(unnamed.iter().all(|version| Name::of(version, Some("W/\"weak\"")).is_none()));
+    }
 }

@@ -1,13 +1,18 @@
 //! Gets objects from the shared cache and puts them there.
 
 use super::super::store::decode_footer;
-use super::body::SharedBody;
+use super::body::{SharedBody, SharedCopy};
 use super::connector::{CALL, Call};
 use super::health::Health;
 use super::name::Name;
 use crate::source::http::Priority;
+use bytes::Bytes;
+use futures_util::stream::{BoxStream, StreamExt, try_unfold};
 use object_store::path::Path;
-use object_store::{GetOptions, ObjectStore};
+use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, ObjectStore};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -15,6 +20,9 @@ use tokio::time::timeout;
 
 /// The first byte of an object must be here within this time.
 const FIRST_BYTE: Duration = Duration::from_secs(2);
+
+/// A file is read in pieces of so many bytes.
+const FILE_PIECE: u64 = 1 << 20;
 
 /// Looks at a time; one that would wait goes to the Source. A folder on a dead server holds its threads for good.
 const LOOKS: usize = 64;
@@ -54,53 +62,119 @@ impl Remote {
         (below(name.path()), below(&format!("{}.crc", name.path())))
     }
 
-    /// The bytes of an object; `None` where it is not there, or does not come at once.
-    pub(super) async fn get(&self, name: &Name, length: Option<u64>, priority: Priority) -> Option<SharedBody> {
-        if self.health.is_shunned(name.key()) {
-            return None;
-        }
-        let look = self.looks.clone().try_acquire_owned().ok()?;
-        let (store, health) = (Arc::clone(&self.store), Arc::clone(&self.health));
+    /// An object, of `length` bytes where that is known, and its bytes `range`, or all; `None` where it is not there, or does not come at
+    /// once.
+    pub(super) async fn get(
+        &self,
+        name: &Name,
+        length: Option<u64>,
+        range: Option<Range<u64>>,
+        priority: Priority,
+    ) -> Option<SharedBody> {
         let (path, checks_path) = self.paths(name);
-        let (key, needs_checks) = (name.key().clone(), name.needs_checks(length));
-        let call = Call { priority, within: FIRST_BYTE };
-        // Of its own, so that a store that does not answer holds its permit, and not the reader.
-        let looking = tokio::spawn(CALL.scope(call, async move {
-            let _look = look;
+        let needs_checks = name.needs_checks(length);
+        let store = Arc::clone(&self.store);
+        let found = self.look(name, priority, async move {
             let checks = match needs_checks {
                 true => Some(store.get_opts(&checks_path, GetOptions::default()).await?.bytes().await?),
                 false => None,
             };
-            let found = store.get_opts(&path, GetOptions::default()).await?;
-            Ok::<_, object_store::Error>((checks, found))
-        }));
-        let looked = match timeout(FIRST_BYTE, looking).await {
-            Ok(Ok(looked)) => looked.map_err(LookError::from),
-            Ok(Err(_)) | Err(_) => Err(LookError::Late),
-        };
-        let (checks, found) = match looked {
-            Ok(found) => found,
-            Err(LookError::Store(object_store::Error::NotFound { .. })) => {
-                health.miss();
-                return None;
-            }
-            Err(error) => {
-                health.failed(&error);
-                return None;
-            }
-        };
+            Ok((checks, store.get_opts(&path, options(range)).await?))
+        });
+        let (checks, found) = found.await?;
         let size = found.meta.size;
         let checks = match checks {
             None => None,
             Some(bytes) => {
-                health.received(bytes.len());
-                let Some(checks) = decode_footer(&key, size, &bytes) else {
-                    health.wrong(&key);
+                self.health.received(bytes.len());
+                let Some(checks) = decode_footer(name.key(), size, &bytes) else {
+                    self.health.wrong(name.key());
                     return None;
                 };
-                Some(Arc::from(checks))
+                Some(checks)
             }
         };
-        Some(SharedBody::new(found.into_stream(), 0..size, size, checks, health))
+        Some(self.body(Arc::new(SharedCopy::new(name.clone(), size, checks)), found))
     }
+
+    /// The bytes `range` of an object that was found before.
+    pub(super) async fn more(
+        &self,
+        copy: &Arc<SharedCopy>,
+        range: Range<u64>,
+        priority: Priority,
+    ) -> Option<SharedBody> {
+        let ((path, _), store, asked) = (self.paths(copy.name()), Arc::clone(&self.store), range.clone());
+        let found = self.look(copy.name(), priority, async move { store.get_opts(&path, options(Some(asked))).await });
+        let found = found.await?;
+        if found.meta.size != copy.length() || found.range != range {
+            self.health.wrong(copy.name().key());
+            return None;
+        }
+        Some(self.body(Arc::clone(copy), found))
+    }
+
+    fn body(&self, copy: Arc<SharedCopy>, found: GetResult) -> SharedBody {
+        let range = found.range.clone();
+        SharedBody::new(pieces(found), copy, range, Arc::clone(&self.health))
+    }
+
+    /// The answer of the store, where there is one in time.
+    async fn look<T: Send + 'static>(
+        &self,
+        name: &Name,
+        priority: Priority,
+        asked: impl Future<Output = object_store::Result<T>> + Send + 'static,
+    ) -> Option<T> {
+        if self.health.is_shunned(name.key()) {
+            return None;
+        }
+        let look = self.looks.clone().try_acquire_owned().ok()?;
+        let call = Call { priority, within: FIRST_BYTE };
+        // A task of its own: where the store does not answer it holds its permit on, and the reader goes to the Source.
+        let looking = tokio::spawn(CALL.scope(call, async move {
+            let _look = look;
+            asked.await
+        }));
+        let error = match timeout(FIRST_BYTE, looking).await {
+            Ok(Ok(Ok(found))) => return Some(found),
+            Ok(Ok(Err(object_store::Error::NotFound { .. }))) => {
+                self.health.miss();
+                return None;
+            }
+            Ok(Ok(Err(error))) => LookError::Store(error),
+            Ok(Err(_)) | Err(_) => LookError::Late,
+        };
+        self.health.failed(&error);
+        None
+    }
+}
+
+fn options(range: Option<Range<u64>>) -> GetOptions {
+    GetOptions { range: range.map(GetRange::Bounded), ..GetOptions::default() }
+}
+
+/// The bytes of what was found. A file is read in larger pieces than the store would.
+fn pieces(found: GetResult) -> BoxStream<'static, object_store::Result<Bytes>> {
+    let (file, end) = match found.payload {
+        GetResultPayload::Stream(pieces) => return pieces,
+        GetResultPayload::File(file, _) => (Arc::new(file), found.range.end),
+    };
+    let read = move |at: u64| {
+        let file = Arc::clone(&file);
+        async move {
+            if at >= end {
+                return Ok(None);
+            }
+            let reading = tokio::task::spawn_blocking(move || {
+                let mut bytes = vec![0; (end - at).min(FILE_PIECE) as usize];
+                file.read_exact_at(&mut bytes, at).map(|()| Bytes::from(bytes))
+            });
+            let read = reading.await.map_err(io::Error::other).and_then(|read| read);
+            let piece = read.map_err(|cause| object_store::Error::Generic { store: "file", source: cause.into() })?;
+            let next = at + piece.len() as u64;
+            Ok(Some((piece, next)))
+        }
+    };
+    try_unfold(found.range.start, read).boxed()
 }

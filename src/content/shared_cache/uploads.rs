@@ -69,7 +69,7 @@ impl Uploader {
         let opened = tokio::task::spawn_blocking(move || disk.peek(&key)).await.ok().flatten();
         let Some(object) = opened.filter(|_| !health.is_closed()) else { return health.dropped() };
         match self.put(&upload, &object).await {
-            Ok(()) => health.uploaded(object.length()),
+            Ok(()) => health.uploaded(upload.name.key(), object.length()),
             Err(UploadError::Store(error)) if is_there(&error) => {}
             Err(error) => health.upload_failed(&error),
         }

@@ -14,7 +14,7 @@ fn state() -> DownloadState {
 
 fn origin() -> Origin {
     let place = Uri::parse("http://example.org/a").unwrap();
-    Origin { place, etag: "\"v1\"".into(), first: 0, total: LENGTH, length: LENGTH }
+    Origin { place, etag: "\"v1\"".into(), first: 0, total: LENGTH, length: LENGTH, shared: None }
 }
 
 /// What is here of an earlier download, four blocks, is readable before a byte of it is hashed.

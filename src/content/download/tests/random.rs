@@ -38,10 +38,11 @@ impl Reader {
         let (place, length) = (server.uri("/a"), LENGTH as u64);
         let client = RangeClient {
             client: Client::new(http).unwrap(),
-            origin: Origin { place, etag: ETAG.into(), first: 0, total: length, length },
+            origin: Origin { place, etag: ETAG.into(), first: 0, total: length, length, shared: None },
             priority: Priority::default(),
             head: PLENTY,
             silence: Duration::from_secs(2),
+            shared_cache: None,
         };
         Reader { reads, budget, client }
     }

@@ -30,10 +30,11 @@ fn client(server: &Server) -> RangeClient {
     let (place, length) = (server.uri("/a"), HUGE as u64);
     RangeClient {
         client: Client::new(http).unwrap(),
-        origin: Origin { place, etag: ETAG.into(), first: 0, total: length, length },
+        origin: Origin { place, etag: ETAG.into(), first: 0, total: length, length, shared: None },
         priority: Priority::default(),
         head: PLENTY,
         silence: SILENCE,
+        shared_cache: None,
     }
 }
 

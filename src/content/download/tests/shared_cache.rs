@@ -128,3 +128,100 @@ async fn a_version_that_cannot_be_identified_is_not_shared() {
     // Its strong ETag identifies it, though no machine knows that before it asks.
     assert_eq!((did.hits, did.misses), (0, 0));
 }
+
+/// Promise: a look at the end of a large file costs a range of the shared cache, checked by its CRCs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_of_the_end_gets_a_checked_range() {
+    let body = bytes(48 << 20, 4);
+    let institute = Institute::of(&body);
+    let wanted = vouched(&institute.server, &body);
+    institute.first_machine(&wanted, &body).await;
+    let (asked, second) = (institute.server.received().len(), institute.machine());
+
+    let end = body.len() - 100_000;
+    assert_eq!(second.read(&wanted, end as u64, 100_000).await.unwrap(), body[end..]);
+
+    assert_eq!(institute.server.received().len(), asked);
+    assert!(status(&second).bytes_read < 2 << 20, "{:?}", status(&second));
+    assert_eq!(second.read_all(&wanted).await.unwrap(), body, "and the rest follows");
+    assert_eq!((institute.server.received().len(), status(&second).hits), (asked, 1));
+
+    let mut stored = std::fs::read(institute.object()).unwrap();
+    stored[end + 50_000] ^= 1;
+    std::fs::write(institute.object(), stored).unwrap();
+    let third = institute.machine();
+    assert_eq!(third.read(&wanted, end as u64, 100_000).await.unwrap(), body[end..]);
+    assert!(institute.server.received().len() > asked && status(&third).failures > 0);
+}
+
+/// A shared cache on a web server that answers as `script` says, and a machine that uses it.
+fn web(
+    source: &Server,
+    script: impl Fn(&server::Received) -> server::Reply + Send + Sync + 'static,
+) -> (Server, Mounted) {
+    let store = Server::start(script);
+    let url = Url::parse(store.uri("/shared").as_str()).unwrap();
+    let mounted = Mounted::new(source, |config| {
+        config.shared_cache = Some(SharedCacheConfig { url, write: true, settings: Vec::new() });
+    });
+    (store, mounted)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_web_server_is_only_read() {
+    let body = bytes(10_000, 5);
+    let source = Server::of(&body, None);
+    let wanted = vouched(&source, &body);
+    let hex = wanted.hashes[0].to_string().replace("sha-256:", "");
+    let (path, had) = (format!("/shared/objects/sha-256/{hex}"), body.clone());
+    let (store, machine) = web(&source, move |asked| match asked.path == path {
+        true => server::Reply::full(&had),
+        false => server::Reply::status(404),
+    });
+    let other = bytes(10_000, 6);
+    let missing = FetchSpec { ino: INodeNo(3), hashes: vec![digest(Algorithm::Sha256, &other)], ..wanted.clone() };
+
+    assert_eq!(machine.read_all(&wanted).await.unwrap(), body);
+    assert!(machine.read_all(&missing).await.is_err());
+
+    assert_eq!((store.received().len(), store.count("GET")), (2, 2));
+    let did = status(&machine);
+    assert_eq!((did.hits, did.misses, did.uploads, did.dropped, did.failures), (1, 1, 0, 0, 0), "{did:?}");
+}
+
+/// Promise: a shared cache that is down, slow, forbidden, broken or silent is as none, within 2 s and once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_fails_is_left_alone() {
+    use server::{Gate, Reply};
+    let body = bytes(300_000, 7);
+    let gate = Gate::default();
+    let faults = [
+        Reply::status(403),
+        Reply::status(500),
+        Reply::status(503).with("Retry-After", "3600"),
+        Reply::status(302).with("Location", "http://169.254.169.254/"),
+        Reply::full(&body).cut_at(1000),
+        Reply::full(&body[..1000]),
+        Reply::full(&bytes(300_000, 8)),
+        Reply::full(&body).gated_at(1000, &gate),
+        Reply::full(b"").gated_at(0, &gate),
+    ];
+    let source = Server::of(&body, None);
+    for (fault, number) in faults.into_iter().zip(0..) {
+        let (store, machine) = web(&source, move |_| fault.clone());
+        let (wanted, begun) = (vouched(&source, &body), Instant::now());
+
+        assert_eq!(machine.read_all(&wanted).await.unwrap(), body, "{number}");
+
+        assert!(begun.elapsed() < Duration::from_secs(8), "{number}: {:?}", begun.elapsed());
+        let did = status(&machine);
+        assert_eq!((did.hits, did.failures), (0, 1), "{number}: {did:?}");
+        assert!(did.state.starts_with("paused: "), "{number}: {did:?}");
+        let asked = store.received().len();
+        let next = FetchSpec { ino: INodeNo(3), uri: source.uri("/b"), hashes: Vec::new(), ..wanted };
+        let lastmod = Some(Timestamp { seconds: 1, nanos: 0 });
+        machine.read_all(&FetchSpec { lastmod, ..next }).await.unwrap();
+        assert_eq!(store.received().len(), asked, "{number}: it is not asked again at once");
+    }
+    gate.open();
+}
