@@ -140,7 +140,7 @@ pub struct Content {
     reminded: Mutex<InodeSet>,
     pinned: Mutex<PinnedInodes>,
     packages: OnceLock<Packages>,
-    shared_cache: Option<Arc<SharedCache>>,
+    shared_cache: Option<SharedCache>,
     memory: Budget,
     questions: Arc<Semaphore>,
     /// Fetches that ended with [`ContentError::Unannounced`].
@@ -179,7 +179,7 @@ impl Content {
                 cause: Arc::new(io::Error::other(error)),
             })
         });
-        let shared_cache = shared_cache.transpose()?.map(Arc::new);
+        let shared_cache = shared_cache.transpose()?;
         Ok(Arc::new(Content {
             config,
             client,
@@ -336,7 +336,7 @@ impl Content {
 
     /// What the shared cache did, where there is one.
     pub fn shared_cache(&self) -> Option<SharedCacheStatus> {
-        self.shared_cache.as_ref().map(|shared| shared.status())
+        self.shared_cache.as_ref().map(SharedCache::status)
     }
 
     /// The name of the object that holds the bytes, once they were kept: `user.resyncfs.object`.

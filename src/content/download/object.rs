@@ -63,7 +63,7 @@ pub(super) type Version = (Uri, Box<str>);
 impl Origin {
     /// Of a copy of the resource `uri` in the shared cache. Its name stands for one version.
     pub(super) fn shared(uri: &Uri, copy: &Arc<SharedCopy>) -> Origin {
-        let (length, etag) = (copy.length(), copy.name().to_string().into());
+        let (length, etag) = (copy.length, copy.name.to_string().into());
         Origin { place: uri.clone(), etag, first: 0, total: length, length, shared: Some(Arc::clone(copy)) }
     }
 

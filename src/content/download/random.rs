@@ -240,7 +240,7 @@ impl Content {
             priority,
             head,
             silence,
-            shared_cache: self.shared_cache.clone(),
+            shared_cache: self.shared_cache.as_ref().map(|shared| Arc::clone(shared.remote())),
         }
     }
 

@@ -12,7 +12,7 @@
 use super::object::Origin;
 use crate::content::ContentError;
 use crate::content::fixity::BLOCK;
-use crate::content::shared_cache::{SharedBody, SharedCache};
+use crate::content::shared_cache::{Remote, SharedBody};
 use crate::document::Uri;
 use crate::platform::memory_budget::Budget;
 use crate::source::http::{Body, Client, HttpError, Priority, Request, Status, Way};
@@ -72,7 +72,7 @@ pub(super) struct RangeClient {
     pub(super) head: Duration,
     /// The longest wait for the next bytes of a range.
     pub(super) silence: Duration,
-    pub(super) shared_cache: Option<Arc<SharedCache>>,
+    pub(super) shared_cache: Option<Arc<Remote>>,
 }
 
 /// The bytes of a range.

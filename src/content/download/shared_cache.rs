@@ -14,17 +14,19 @@ use std::sync::Arc;
 impl Fetch {
     /// The version as the shared cache has it, verified as if the Source had sent it; `None`: the Source is asked.
     pub(super) async fn from_shared_cache(&mut self) -> Result<Option<Landed>, Ended> {
-        let Some(cache) = self.content.shared_cache.clone() else { return Ok(None) };
+        let Some(cache) = self.content.shared_cache.as_ref().map(|shared| Arc::clone(shared.remote())) else {
+            return Ok(None);
+        };
         let Some(name) = Name::of(&self.wanted, self.etag.as_deref()) else { return Ok(None) };
         let (length, window) = (self.wanted.length.or(self.shown), self.far_window());
         let priority = self.download.priority();
         let Some(body) = cache.get(&name, length, window.clone(), priority).await else { return Ok(None) };
         let copy = Arc::clone(body.copy());
-        if self.wanted.length.is_some_and(|published| published != copy.length()) {
-            cache.was_wrong(&name);
+        if self.wanted.length.is_some_and(|published| published != copy.length) {
+            cache.health().wrong(name.key());
             return Ok(None);
         }
-        if length.is_some_and(|shown| shown != copy.length()) {
+        if length.is_some_and(|shown| shown != copy.length) {
             // The size that was shown may be what is wrong: the Source decides.
             return Ok(None);
         }
@@ -35,8 +37,8 @@ impl Fetch {
         let origin = Origin::shared(&self.wanted.uri, &copy);
         let object = (self.wanted.ino, self.download.state().attempt());
         // Before it is announced, for then readers look for it.
-        let coming = window.map(|window| self.content.random_reads.begin(object, window, copy.length()));
-        let promise = self.promised(Form::Plain, Some(copy.length()), Some(origin.clone()));
+        let coming = window.map(|window| self.content.random_reads.begin(object, window, copy.length));
+        let promise = self.promised(Form::Plain, Some(copy.length), Some(origin.clone()));
         let mut body = Some(body);
         if let Some(coming) = coming {
             let client = self.content.range_client(origin, self.requester());
@@ -50,7 +52,7 @@ impl Fetch {
             match received {
                 Ok(()) => match self.verdict(promise).await {
                     Ok(landed) => {
-                        cache.served();
+                        cache.health().hit();
                         return Ok(Some(Landed { is_shared: true, ..landed }));
                     }
                     Err(stop) => break stop,
@@ -58,7 +60,7 @@ impl Fetch {
                 Err(Stop::Rest) => self.rest().await?,
                 Err(stop) => break stop,
             }
-            body = cache.more(&copy, self.received..copy.length(), self.download.priority()).await;
+            body = cache.more(&copy, self.received..copy.length, self.download.priority()).await;
             if body.is_none() {
                 break Stop::Again;
             }
@@ -69,7 +71,7 @@ impl Fetch {
                 self.batch.clear();
                 self.find_room(error).await?;
             }
-            Stop::Failure(Failure::Wrong(_)) => cache.was_wrong(&name),
+            Stop::Failure(Failure::Wrong(_)) => cache.health().wrong(name.key()),
             Stop::Failure(Failure::Cut { .. } | Failure::Refused(_)) | Stop::Again | Stop::Rest => {}
         }
         self.begin_again(false).await;

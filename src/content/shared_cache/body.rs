@@ -31,25 +31,11 @@ pub(in crate::content) enum BodyError {
 /// An object of the shared cache that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::content) struct SharedCopy {
-    name: Name,
+    pub(in crate::content) name: Name,
     /// Bytes.
-    length: u64,
+    pub(in crate::content) length: u64,
     /// The CRC of each block, where those are needed.
-    checks: Option<Box<[u32]>>,
-}
-
-impl SharedCopy {
-    pub(super) fn new(name: Name, length: u64, checks: Option<Box<[u32]>>) -> SharedCopy {
-        SharedCopy { name, length, checks }
-    }
-
-    pub(in crate::content) fn name(&self) -> &Name {
-        &self.name
-    }
-
-    pub(in crate::content) fn length(&self) -> u64 {
-        self.length
-    }
+    pub(super) checks: Option<Box<[u32]>>,
 }
 
 /// A body, in order. With CRCs it comes in whole blocks, each of which is checked before it goes on.

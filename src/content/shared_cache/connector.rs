@@ -1,6 +1,6 @@
 //! The requests of the object store go through the one HTTP client: its limiter, its breaker, its certificates and proxies.
 
-use crate::source::http::{Body, Client, Priority, Relayed};
+use crate::source::http::{Body, Client, Priority};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::{BoxStream, StreamExt, try_unfold};
@@ -14,7 +14,6 @@ use std::pin::{Pin, pin};
 use std::sync::Mutex;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use url::Url;
 
 /// What a request of the store is for. The store's own calls do not carry it.
 #[derive(Clone)]
@@ -51,22 +50,16 @@ impl HttpConnector for Connector {
 impl HttpService for Connector {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let (parts, body) = request.into_parts();
-        let url = Url::parse(&parts.uri.to_string()).map_err(|cause| HttpError::new(HttpErrorKind::Request, cause))?;
-        let mut pieces = BytesMut::new();
-        let mut body = pin!(body);
+        let (mut body, mut pieces) = (pin!(body), BytesMut::new());
         while let Some(frame) = poll_fn(|context| hyper::body::Body::poll_frame(body.as_mut(), context)).await {
             pieces.extend_from_slice(frame?.data_ref().unwrap_or(&Bytes::new()));
         }
-        let relayed = Relayed { method: parts.method, url, headers: parts.headers, body: pieces.freeze() };
-        let call = CALL.try_with(Call::clone);
-        let Call { priority, within } =
-            call.unwrap_or(Call { priority: Priority::background(), within: Duration::from_secs(10) });
+        let relayed = hyper::http::Request::from_parts(parts, pieces.freeze());
+        let usual = Call { priority: Priority::background(), within: Duration::from_secs(10) };
+        let Call { priority, within } = CALL.try_with(Call::clone).unwrap_or(usual);
         let answer = self.client.relay(&relayed, priority, within).await;
         let answer = answer.map_err(|cause| HttpError::new(HttpErrorKind::Unknown, cause))?;
-        let mut response = hyper::http::Response::new(HttpResponseBody::new(Incoming::new(answer.body)));
-        *response.status_mut() = answer.status;
-        *response.headers_mut() = answer.headers;
-        Ok(response)
+        Ok(answer.map(|body| HttpResponseBody::new(Incoming::new(body))))
     }
 }
 

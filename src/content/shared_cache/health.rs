@@ -52,7 +52,7 @@ enum Fault {
 }
 
 /// Counts, and remembers what failed.
-pub(super) struct Health {
+pub(in crate::content) struct Health {
     counted: Mutex<SharedCacheStatus>,
     faults: Mutex<PenaltyBox<Fault, String>>,
 }
@@ -88,7 +88,7 @@ impl Health {
     }
 
     /// An object of it was right.
-    pub(super) fn hit(&self) {
+    pub(in crate::content) fn hit(&self) {
         self.counted().hits += 1;
         self.faults().forgive(&Fault::Reads);
     }
@@ -129,7 +129,7 @@ impl Health {
     }
 
     /// An object of it was wrong.
-    pub(super) fn wrong(&self, key: &ObjectKey) {
+    pub(in crate::content) fn wrong(&self, key: &ObjectKey) {
         self.faults().punish(Fault::Object(key.clone()), WRONG, String::new(), Instant::now());
         self.fault(Fault::Reads, format!("it has wrong bytes for {key}"));
     }

@@ -30,10 +30,6 @@ impl std::fmt::Debug for SharedCacheConfig {
 }
 
 impl SharedCacheConfig {
-    pub(super) fn shown(&self) -> String {
-        self.url.to_string()
-    }
-
     /// A web server is only read.
     pub(super) fn is_written(&self) -> bool {
         self.write && !self.url.scheme().starts_with("http")

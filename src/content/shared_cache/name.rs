@@ -64,7 +64,7 @@ impl Name {
         &self.path
     }
 
-    pub(super) fn key(&self) -> &ObjectKey {
+    pub(in crate::content) fn key(&self) -> &ObjectKey {
         &self.key
     }
 

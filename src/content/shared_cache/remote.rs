@@ -6,13 +6,9 @@ use super::connector::{CALL, Call};
 use super::health::Health;
 use super::name::Name;
 use crate::source::http::Priority;
-use bytes::Bytes;
-use futures_util::stream::{BoxStream, StreamExt, try_unfold};
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, ObjectStore};
-use std::io;
+use object_store::{GetOptions, GetRange, GetResult, ObjectStore};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -20,9 +16,6 @@ use tokio::time::timeout;
 
 /// The first byte of an object must be here within this time.
 const FIRST_BYTE: Duration = Duration::from_secs(2);
-
-/// A file is read in pieces of so many bytes.
-const FILE_PIECE: u64 = 1 << 20;
 
 /// Looks at a time; one that would wait goes to the Source. A folder on a dead server holds its threads for good.
 const LOOKS: usize = 64;
@@ -36,7 +29,7 @@ enum LookError {
 }
 
 /// The store that holds the shared cache.
-pub(super) struct Remote {
+pub(in crate::content) struct Remote {
     store: Arc<dyn ObjectStore>,
     prefix: Path,
     health: Arc<Health>,
@@ -48,7 +41,7 @@ impl Remote {
         Remote { store, prefix, health: Arc::new(health), looks: Arc::new(Semaphore::new(LOOKS)) }
     }
 
-    pub(super) fn health(&self) -> &Health {
+    pub(in crate::content) fn health(&self) -> &Health {
         &self.health
     }
 
@@ -64,7 +57,7 @@ impl Remote {
 
     /// An object, of `length` bytes where that is known, and its bytes `range`, or all; `None` where it is not there, or does not come at
     /// once.
-    pub(super) async fn get(
+    pub(in crate::content) async fn get(
         &self,
         name: &Name,
         length: Option<u64>,
@@ -83,32 +76,26 @@ impl Remote {
         });
         let (checks, found) = found.await?;
         let size = found.meta.size;
-        let checks = match checks {
-            None => None,
-            Some(bytes) => {
-                self.health.received(bytes.len());
-                let Some(checks) = decode_footer(name.key(), size, &bytes) else {
-                    self.health.wrong(name.key());
-                    return None;
-                };
-                Some(checks)
-            }
-        };
-        Some(self.body(Arc::new(SharedCopy::new(name.clone(), size, checks)), found))
+        let decoded = checks.as_ref().and_then(|bytes| decode_footer(name.key(), size, bytes));
+        if checks.is_some() != decoded.is_some() {
+            self.health.wrong(name.key());
+            return None;
+        }
+        Some(self.body(Arc::new(SharedCopy { name: name.clone(), length: size, checks: decoded }), found))
     }
 
     /// The bytes `range` of an object that was found before.
-    pub(super) async fn more(
+    pub(in crate::content) async fn more(
         &self,
         copy: &Arc<SharedCopy>,
         range: Range<u64>,
         priority: Priority,
     ) -> Option<SharedBody> {
-        let ((path, _), store, asked) = (self.paths(copy.name()), Arc::clone(&self.store), range.clone());
-        let found = self.look(copy.name(), priority, async move { store.get_opts(&path, options(Some(asked))).await });
+        let ((path, _), store, asked) = (self.paths(&copy.name), Arc::clone(&self.store), range.clone());
+        let found = self.look(&copy.name, priority, async move { store.get_opts(&path, options(Some(asked))).await });
         let found = found.await?;
-        if found.meta.size != copy.length() || found.range != range {
-            self.health.wrong(copy.name().key());
+        if found.meta.size != copy.length || found.range != range {
+            self.health.wrong(copy.name.key());
             return None;
         }
         Some(self.body(Arc::clone(copy), found))
@@ -116,7 +103,7 @@ impl Remote {
 
     fn body(&self, copy: Arc<SharedCopy>, found: GetResult) -> SharedBody {
         let range = found.range.clone();
-        SharedBody::new(pieces(found), copy, range, Arc::clone(&self.health))
+        SharedBody::new(found.into_stream(), copy, range, Arc::clone(&self.health))
     }
 
     /// The answer of the store, where there is one in time.
@@ -152,29 +139,4 @@ impl Remote {
 
 fn options(range: Option<Range<u64>>) -> GetOptions {
     GetOptions { range: range.map(GetRange::Bounded), ..GetOptions::default() }
-}
-
-/// The bytes of what was found. A file is read in larger pieces than the store would.
-fn pieces(found: GetResult) -> BoxStream<'static, object_store::Result<Bytes>> {
-    let (file, end) = match found.payload {
-        GetResultPayload::Stream(pieces) => return pieces,
-        GetResultPayload::File(file, _) => (Arc::new(file), found.range.end),
-    };
-    let read = move |at: u64| {
-        let file = Arc::clone(&file);
-        async move {
-            if at >= end {
-                return Ok(None);
-            }
-            let reading = tokio::task::spawn_blocking(move || {
-                let mut bytes = vec![0; (end - at).min(FILE_PIECE) as usize];
-                file.read_exact_at(&mut bytes, at).map(|()| Bytes::from(bytes))
-            });
-            let read = reading.await.map_err(io::Error::other).and_then(|read| read);
-            let piece = read.map_err(|cause| object_store::Error::Generic { store: "file", source: cause.into() })?;
-            let next = at + piece.len() as u64;
-            Ok(Some((piece, next)))
-        }
-    };
-    try_unfold(found.range.start, read).boxed()
 }

@@ -56,10 +56,10 @@ impl Uploader {
         Uploader { remote, disk, memory }
     }
 
-    /// Until the queue is closed and empty.
-    pub(super) async fn run(self, mut waiting: mpsc::Receiver<Upload>) {
+    /// Until the queue ends.
+    pub(super) async fn run(self, mut waiting: mpsc::Receiver<Option<Upload>>) {
         let call = Call { priority: Priority::background(), within: PATIENCE };
-        let uploads = poll_fn(|context| waiting.poll_recv(context));
+        let uploads = poll_fn(|context| waiting.poll_recv(context).map(Option::flatten));
         CALL.scope(call, uploads.for_each_concurrent(AT_A_TIME, |upload| self.upload(upload))).await;
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A request runs through the files in this order: `rewrite` (where it is fetched from), `policy` (whether that may be reached), `host` (the wait for a
 //! permit, which `limiter` decides), `credentials` (what is sent along), `transport` (over which connections, to addresses of `resolver`), `head`
-//! (what the answer says), `body` (its bytes under the low-speed limit). `client` has the loops for redirects and retries, and sends what `relay` holds; `metrics` counts.
+//! (what the answer says), `body` (its bytes under the low-speed limit). `client` has the loops for redirects and retries, and sends what `relay` makes; `metrics` counts.
 
 mod body;
 mod cause;
@@ -36,7 +36,6 @@ pub use error::HttpError;
 pub use metrics::HostTraffic;
 pub use policy::AddressRefusal;
 pub use priority::{Priority, Requester};
-pub use relay::{Relayed, RelayedAnswer};
 
 use crate::document::{Timestamp, Uri};
 use std::time::{Duration, Instant};
