@@ -128,7 +128,7 @@ pub struct CacheOptions {
     pub shared_cache: Option<Url>,
     /// Upload verified files to the shared cache
     #[arg(long, value_name = "yes|no", hide_possible_values = true, default_value = "yes")]
-    #[arg(value_parser = choice(&[("yes", true), ("no", false)]))]
+    #[arg(action = clap::ArgAction::Set, value_parser = choice(&[("yes", true), ("no", false)]))]
     pub shared_cache_write: bool,
 }
 
