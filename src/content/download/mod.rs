@@ -40,7 +40,7 @@ mod tests;
 
 pub(super) use failures::Failures;
 pub(super) use object::CachedObject;
-pub(super) use promise::{Form, is_decoded, published_coding, soft_failure, strong, unasked};
+pub(super) use promise::{Form, is_decoded, published_coding, soft_failure, unasked};
 pub(super) use random::RandomReads;
 pub(super) use revalidation::QUESTIONS;
 pub(super) use served::ServedBlocks;
@@ -57,6 +57,7 @@ use fuser::INodeNo;
 use kept::Sink;
 use look::{Here, Look};
 use outcome::Outcome;
+use promise::strong;
 use served::{Bonds, Served};
 use shared::{Joining, Waiting};
 use std::collections::hash_map::Entry;

@@ -8,7 +8,7 @@ use crate::source::http::{Priority, Request, Response, Status};
 use std::time::Duration;
 
 /// The ETag if it is strong: of two responses that carry it the bytes are equal (RFC 9110, 8.8.3).
-pub(in crate::content) fn strong(etag: Option<&str>) -> Option<&str> {
+pub(super) fn strong(etag: Option<&str>) -> Option<&str> {
     etag.filter(|etag| etag.starts_with('"') && etag.len() > 2)
 }
 

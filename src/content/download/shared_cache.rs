@@ -4,7 +4,7 @@ use super::attempt::{Ended, Fetch, Landed, Stop};
 use super::kept::Sink;
 use super::object::{CachedObject, Origin};
 use super::plan::{Failure, Place};
-use super::promise::Form;
+use super::promise::{Form, strong};
 use super::ranges::RangeBody;
 use super::source::Source;
 use crate::content::Verified;
@@ -83,7 +83,7 @@ impl Fetch {
     pub(super) fn offer_to_shared_cache(&self, landed: &Landed) {
         let Some(cache) = self.content.shared_cache.as_ref() else { return };
         let CachedObject::Store(_) = landed.object else { return };
-        let Some(name) = Name::of(&self.wanted, landed.origin.etag.as_deref()) else { return };
+        let Some(name) = Name::of(&self.wanted, strong(landed.origin.etag.as_deref())) else { return };
         // Without a digest other bytes may be served for this version, by another place or before they are announced.
         let is_own = matches!(self.plan.place(), Some(Place::Own(_))) && self.newer_than_list.is_none();
         let is_right = match landed.verified {

@@ -19,6 +19,9 @@ const WRONG: Duration = Duration::from_secs(3600);
 /// Wrong objects that are remembered, and the store itself.
 const REMEMBERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(16_383);
 
+/// Characters of a failure that are remembered.
+const LONGEST: usize = 300;
+
 /// The shared cache since the mount began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -134,7 +137,11 @@ impl Health {
         self.fault(Fault::Reads, format!("it has wrong bytes for {key}"));
     }
 
-    fn fault(&self, fault: Fault, why: String) {
+    fn fault(&self, fault: Fault, mut why: String) {
+        // Part of it comes from the store.
+        if let Some((end, _)) = why.char_indices().nth(LONGEST) {
+            why.truncate(end);
+        }
         tracing::warn!(%why, "the shared cache is not used for a while");
         self.counted().failures += 1;
         self.faults().punish_longer(fault, PAUSE, why, Instant::now());

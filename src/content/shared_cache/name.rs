@@ -1,7 +1,6 @@
 //! Under which name the shared cache has a version.
 
 use super::super::FetchSpec;
-use super::super::download::{published_coding, strong};
 use super::super::fixity::WHOLE_LIMIT;
 use super::super::store::ObjectKey;
 use crate::document::{Algorithm, Digest};
@@ -24,11 +23,11 @@ pub(in crate::content) struct Name {
 
 impl Name {
     /// `objects/sha-256/HEX` for a published digest of SHA-256 or stronger, else `versions/HEX` of all that identifies the version: its URI and
-    /// what is published of it. `etag` is the ETag under which the Source serves it; it counts where nothing is published that would.
+    /// what is published of it. `etag` is the strong ETag under which the Source serves it; it counts where nothing is published that would.
     ///
     /// `None`: nothing identifies the version, or it has a content coding. What is kept of that is not what is published.
     pub(in crate::content) fn of(wanted: &FetchSpec, etag: Option<&str>) -> Option<Name> {
-        if published_coding(wanted).is_some() {
+        if wanted.encoding.is_some() {
             return None;
         }
         if let Some(digest) = strongest(wanted).filter(|digest| is_strong(digest.algorithm())) {
@@ -45,7 +44,7 @@ impl Name {
         let mut hashes: Vec<String> = wanted.hashes.iter().map(Digest::to_string).collect();
         hashes.sort();
         let is_published = !hashes.is_empty() || (wanted.lastmod.is_some() && wanted.length.is_some());
-        let etag = strong(etag).filter(|_| !is_published);
+        let etag = etag.filter(|_| !is_published);
         if !is_published && etag.is_none() {
             return None;
         }
@@ -144,9 +143,14 @@ mod tests {
             FetchSpec { lastmod: None, ..wanted() },
             FetchSpec { length: None, ..wanted() },
             FetchSpec { encoding: Some("gzip".into()), ..wanted() },
+            FetchSpec {
+                encoding: Some("gzip".into()),
+                hashes: vec![Digest::new(Algorithm::Sha256, &[1; 32]).unwrap()],
+                ..wanted()
+            },
             FetchSpec { is_replaced: true, ..wanted() },
             FetchSpec { as_of: Some(Timestamp { seconds: 1, nanos: 0 }), ..wanted() },
         ];
-        assert!(unnamed.iter().all(|version| Name::of(version, Some("W/\"weak\"")).is_none()));
+        assert!(unnamed.iter().all(|version| Name::of(version, None).is_none()));
     }
 }

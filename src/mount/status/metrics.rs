@@ -103,6 +103,9 @@ const METRICS: &[Metric] = &[
     (Counter, "shared_cache_uploads", "Files that were uploaded to the shared cache.", |it| {
         shared(it, |it| it.uploads)
     }),
+    (Counter, "shared_cache_dropped", "Files that were not uploaded: too many waited, or the store failed.", |it| {
+        shared(it, |it| it.dropped)
+    }),
     (Counter, "shared_cache_read_bytes", "Bytes that the shared cache sent.", |it| shared(it, |it| it.bytes_read)),
     (Counter, "shared_cache_written_bytes", "Bytes that were uploaded to the shared cache.", |it| {
         shared(it, |it| it.bytes_written)
