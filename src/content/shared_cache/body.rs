@@ -1,7 +1,7 @@
 //! The bytes of an object of the shared cache as they arrive.
 
 use super::super::fixity::BLOCK;
-use super::health::Health;
+use super::health::{Health, SharedError};
 use super::name::Name;
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::{BoxStream, StreamExt};
@@ -14,19 +14,6 @@ const SILENCE: Duration = Duration::from_secs(2);
 
 /// A body that brings fewer bytes a second than this is too slow: the Source is asked.
 const SLOWEST: u64 = 64 << 10;
-
-/// Why the rest of a body is of no use.
-#[derive(Debug, thiserror::Error)]
-pub(in crate::content) enum BodyError {
-    #[error("the shared cache broke off")]
-    Store(#[from] object_store::Error),
-    #[error("the shared cache is too slow")]
-    Slow,
-    #[error("the shared cache has {got} of {expected} bytes")]
-    Length { got: u64, expected: u64 },
-    #[error("the shared cache has a damaged block at byte {0}")]
-    Damaged(u64),
-}
 
 /// An object of the shared cache that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,19 +55,19 @@ impl SharedBody {
     }
 
     /// The next bytes; `None` at the end. A failure is counted.
-    pub(in crate::content) async fn chunk(&mut self) -> Result<Option<Bytes>, BodyError> {
+    pub(in crate::content) async fn chunk(&mut self) -> Result<Option<Bytes>, SharedError> {
         let copy = Arc::clone(&self.copy);
         let next = match &copy.checks {
             None => self.piece().await,
             Some(checks) => self.checked(checks).await,
         };
         next.inspect_err(|error| match error {
-            BodyError::Store(_) | BodyError::Slow => self.health.failed(error),
-            BodyError::Length { .. } | BodyError::Damaged(_) => self.health.wrong(copy.name.key()),
+            SharedError::Wrong => self.health.wrong(copy.name.key()),
+            error => self.health.failed(error),
         })
     }
 
-    async fn checked(&mut self, checks: &[u32]) -> Result<Option<Bytes>, BodyError> {
+    async fn checked(&mut self, checks: &[u32]) -> Result<Option<Bytes>, SharedError> {
         let at = self.left.start - self.block.len() as u64;
         let whole = (self.left.end - at).min(BLOCK) as usize;
         while self.block.len() < whole || whole == 0 {
@@ -92,31 +79,28 @@ impl SharedBody {
         let block = self.block.split_to(whole).freeze();
         let expected = usize::try_from(at / BLOCK).ok().and_then(|number| checks.get(number));
         if expected.copied() != Some(crc32c::crc32c(&block)) {
-            return Err(BodyError::Damaged(at));
+            return Err(SharedError::Wrong);
         }
         Ok(Some(block))
     }
 
-    async fn piece(&mut self) -> Result<Option<Bytes>, BodyError> {
+    async fn piece(&mut self) -> Result<Option<Bytes>, SharedError> {
         let begun = Instant::now();
-        let piece = tokio::time::timeout(SILENCE, self.pieces.next()).await.map_err(|_| BodyError::Slow)?;
+        let piece = tokio::time::timeout(SILENCE, self.pieces.next()).await.map_err(|_| SharedError::Slow)?;
         self.waited += begun.elapsed();
+        let missing = self.left.end - self.left.start;
         let Some(piece) = piece.transpose()? else {
-            let (got, expected) = (self.got, self.got + (self.left.end - self.left.start));
-            return if got == expected { Ok(None) } else { Err(BodyError::Length { got, expected }) };
+            return if missing == 0 { Ok(None) } else { Err(SharedError::Wrong) };
         };
         let bytes = piece.len() as u64;
         self.got += bytes;
         self.health.received(piece.len());
-        if bytes > self.left.end - self.left.start {
-            return Err(BodyError::Length {
-                got: self.got,
-                expected: self.got - bytes + self.left.end - self.left.start,
-            });
+        if bytes > missing {
+            return Err(SharedError::Wrong);
         }
         self.left.start += bytes;
         if self.waited > SILENCE && self.got < self.waited.as_secs() * SLOWEST {
-            return Err(BodyError::Slow);
+            return Err(SharedError::Slow);
         }
         Ok(Some(piece))
     }

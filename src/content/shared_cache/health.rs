@@ -4,7 +4,7 @@ use super::super::store::ObjectKey;
 use crate::platform::error_chain::chain;
 use crate::source::penalty_box::PenaltyBox;
 use serde::{Deserialize, Serialize};
-use std::error::Error;
+use std::io;
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -44,6 +44,19 @@ pub struct SharedCacheStatus {
     pub dropped: u64,
     /// Requests that failed, and files of it that were wrong.
     pub failures: u64,
+}
+
+/// Why the shared cache is of no use now.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::content) enum SharedError {
+    #[error("the shared cache failed")]
+    Store(#[from] object_store::Error),
+    #[error("the shared cache is too slow")]
+    Slow,
+    #[error("the shared cache has other bytes than it must")]
+    Wrong,
+    #[error("the object to upload cannot be read")]
+    Unreadable(#[source] io::Error),
 }
 
 /// What fails. A store that cannot be written may still be read.
@@ -121,12 +134,12 @@ impl Health {
     }
 
     /// A request for bytes failed.
-    pub(super) fn failed(&self, error: &dyn Error) {
+    pub(super) fn failed(&self, error: &SharedError) {
         self.fault(Fault::Reads, chain(error).to_string());
     }
 
     /// An upload failed.
-    pub(super) fn upload_failed(&self, error: &dyn Error) {
+    pub(super) fn upload_failed(&self, error: &SharedError) {
         self.dropped();
         self.fault(Fault::Uploads, chain(error).to_string());
     }

@@ -3,7 +3,7 @@
 use super::super::store::decode_footer;
 use super::body::{SharedBody, SharedCopy};
 use super::connector::{CALL, Call};
-use super::health::Health;
+use super::health::{Health, SharedError};
 use super::name::Name;
 use crate::source::http::Priority;
 use object_store::path::Path;
@@ -19,14 +19,6 @@ const FIRST_BYTE: Duration = Duration::from_secs(2);
 
 /// Looks at a time; one that would wait goes to the Source. A folder on a dead server holds its threads for good.
 const LOOKS: usize = 64;
-
-#[derive(Debug, thiserror::Error)]
-enum LookError {
-    #[error("the shared cache failed")]
-    Store(#[from] object_store::Error),
-    #[error("the shared cache did not answer within {} s", FIRST_BYTE.as_secs())]
-    Late,
-}
 
 /// The store that holds the shared cache.
 pub(in crate::content) struct Remote {
@@ -129,8 +121,8 @@ impl Remote {
                 self.health.miss();
                 return None;
             }
-            Ok(Ok(Err(error))) => LookError::Store(error),
-            Ok(Err(_)) | Err(_) => LookError::Late,
+            Ok(Ok(Err(error))) => SharedError::Store(error),
+            Ok(Err(_)) | Err(_) => SharedError::Slow,
         };
         self.health.failed(&error);
         None

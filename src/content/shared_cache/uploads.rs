@@ -2,6 +2,7 @@
 
 use super::super::store::{Object, ObjectKey, Store, encode_footer};
 use super::connector::{CALL, Call};
+use super::health::SharedError;
 use super::name::Name;
 use super::remote::Remote;
 use crate::platform::memory_budget::Budget;
@@ -34,16 +35,6 @@ pub(super) struct Upload {
     pub(super) replaces: bool,
 }
 
-#[derive(Debug, thiserror::Error)]
-enum UploadError {
-    #[error("an upload to the shared cache failed")]
-    Store(#[from] object_store::Error),
-    #[error("the shared cache did not take an upload within {} s", PATIENCE.as_secs())]
-    Late,
-    #[error("the object to upload cannot be read")]
-    Unreadable(#[source] io::Error),
-}
-
 /// Uploads one object after the other.
 pub(super) struct Uploader {
     remote: Arc<Remote>,
@@ -70,19 +61,19 @@ impl Uploader {
         let Some(object) = opened.filter(|_| !health.is_closed()) else { return health.dropped() };
         match self.put(&upload, &object).await {
             Ok(()) => health.uploaded(upload.name.key(), object.length()),
-            Err(UploadError::Store(error)) if is_there(&error) => {}
+            Err(SharedError::Store(error)) if is_there(&error) => {}
             Err(error) => health.upload_failed(&error),
         }
     }
 
     /// The CRCs are there before the bytes, so that bytes that are found can be checked.
-    async fn put(&self, upload: &Upload, object: &Arc<Object>) -> Result<(), UploadError> {
+    async fn put(&self, upload: &Upload, object: &Arc<Object>) -> Result<(), SharedError> {
         let (path, checks_path) = self.remote.paths(&upload.name);
         let length = object.length();
         if upload.name.needs_checks(Some(length)) {
             let footer = encode_footer(upload.name.key(), length, object.checks());
             match self.put_whole(&checks_path, footer.into(), upload.replaces).await {
-                Err(UploadError::Store(error)) if is_there(&error) => {}
+                Err(SharedError::Store(error)) if is_there(&error) => {}
                 put => put?,
             }
         }
@@ -108,7 +99,7 @@ impl Uploader {
         sent
     }
 
-    async fn put_whole(&self, path: &Path, bytes: Bytes, replaces: bool) -> Result<(), UploadError> {
+    async fn put_whole(&self, path: &Path, bytes: Bytes, replaces: bool) -> Result<(), SharedError> {
         let mode = if replaces { PutMode::Overwrite } else { PutMode::Create };
         let options = PutOptions { mode, ..PutOptions::default() };
         within(self.remote.store().put_opts(path, bytes.into(), options)).await.map(drop)
@@ -120,18 +111,18 @@ impl Uploader {
         object: &Arc<Object>,
         first: u64,
         length: u64,
-    ) -> Result<(Bytes, impl Sized + use<>), UploadError> {
+    ) -> Result<(Bytes, impl Sized + use<>), SharedError> {
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         let memory = self.memory.reserve(length.max(1)).await;
         let object = Arc::clone(object);
         let read = tokio::task::spawn_blocking(move || object.read(first, length)).await;
         let read = read.map_err(io::Error::other).and_then(|read| read.map_err(io::Error::other));
-        Ok((read.map_err(UploadError::Unreadable)?, memory))
+        Ok((read.map_err(SharedError::Unreadable)?, memory))
     }
 }
 
-async fn within<T>(call: impl Future<Output = object_store::Result<T>>) -> Result<T, UploadError> {
-    timeout(PATIENCE, call).await.map_err(|_| UploadError::Late)?.map_err(UploadError::from)
+async fn within<T>(call: impl Future<Output = object_store::Result<T>>) -> Result<T, SharedError> {
+    timeout(PATIENCE, call).await.map_err(|_| SharedError::Slow)?.map_err(SharedError::from)
 }
 
 /// Whether another machine has uploaded it before.
