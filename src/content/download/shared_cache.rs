@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 impl Fetch {
     /// The version as the shared cache has it, verified as if the Source had sent it; `None`: the Source is asked.
-    pub(super) async fn from_shared_cache(&mut self) -> Result<Option<Landed>, Ended> {
+    pub(super) async fn ask_shared_cache(&mut self) -> Result<Option<Landed>, Ended> {
         let Some(cache) = self.content.shared_cache.as_ref().map(|shared| Arc::clone(shared.remote())) else {
             return Ok(None);
         };

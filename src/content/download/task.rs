@@ -89,15 +89,15 @@ impl Fetch {
         if self.sink == Sink::Memory {
             self.use_memory().await?;
         }
-        if let Some(landed) = self.from_shared_cache().await? {
+        if let Some(landed) = self.ask_shared_cache().await? {
             return Ok(landed);
         }
-        let landed = self.from_source().await?;
+        let landed = self.ask_source().await?;
         self.offer_to_shared_cache(&landed);
         Ok(landed)
     }
 
-    async fn from_source(&mut self) -> Result<Landed, Ended> {
+    async fn ask_source(&mut self) -> Result<Landed, Ended> {
         if let Some(landed) = self.patched().await? {
             return Ok(landed);
         }
