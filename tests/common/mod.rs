@@ -12,6 +12,7 @@
 //! | never stale longer than announced | kernel_sees, invalidation, motion, real_changes, simulator, websub, archives |
 //! | never a surprise on the disk | disk, damage, memory, small_machines, allocations, cache |
 //! | speed: reading ahead, connections | reading_ahead, connections, programs |
+//! | one cache for many machines | shared_cache |
 //! | any Source is understood | entry_points, formats, real_source, selection |
 //! | commands and messages | cli, config, control, status, names, audit, edges, first_hour, readme |
 //! | the system around it | access, security_modules, mount_helper, mount_units, units, user_units, package, desktop |

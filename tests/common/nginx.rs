@@ -103,6 +103,15 @@ impl Nginx {
         nginx
     }
 
+    /// Serves a folder by WebDAV, for reading and writing.
+    pub fn serving_webdav(folder: &Path) -> Nginx {
+        let make = |files: &Path| std::os::unix::fs::symlink(folder, files).unwrap();
+        let manner = Manner { demands: "dav_methods PUT DELETE MKCOL; create_full_put_path on;", ..PLAIN };
+        let nginx = Nginx::spawn(&manner, free_port(), make);
+        nginx.wait_until_it_listens();
+        nginx
+    }
+
     fn start(manner: &Manner<'_>, build_arguments: &[&str], make: impl Fn(&Path)) -> Nginx {
         let nginx = Nginx::spawn(manner, free_port(), make);
         nginx.build(build_arguments);
