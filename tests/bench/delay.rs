@@ -25,6 +25,10 @@ pub const FAR: &str = "10.77.0.2";
 /// The address of this end.
 pub const NEAR: &str = "10.77.0.1";
 
+/// The address at which the same servers are reached through a second line, and that of its near end.
+pub const STORE: &str = "10.78.0.2";
+const NEAR_STORE: &str = "10.78.0.1";
+
 /// The longest packet of an Ethernet.
 const LONGEST: usize = 1500;
 
@@ -90,12 +94,21 @@ pub fn enter(line: Line) -> io::Result<()> {
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    let device = interface("delay0")?;
     // What one connection learns of the way is not told to the next: each round begins as the first.
     std::fs::write("/proc/sys/net/ipv4/tcp_no_metrics_save", "1")?;
     ip(&["link", "set", "lo", "up"])?;
-    ip(&["addr", "add", &format!("{NEAR}/24"), "dev", "delay0"])?;
-    ip(&["link", "set", "delay0", "up", "mtu", &LONGEST.to_string(), "txqueuelen", "20000"])?;
+    open("delay0", NEAR, line)
+}
+
+/// Opens a second line in the namespace that [`enter`] has made: [`STORE`] is behind it.
+pub fn open_second(line: Line) -> io::Result<()> {
+    open("delay1", NEAR_STORE, line)
+}
+
+fn open(name: &str, near: &str, line: Line) -> io::Result<()> {
+    let device = interface(name)?;
+    ip(&["addr", "add", &format!("{near}/24"), "dev", name])?;
+    ip(&["link", "set", name, "up", "mtu", &LONGEST.to_string(), "txqueuelen", "20000"])?;
     let queue = Queue::default();
     let (out, waiting) = (device.try_clone()?, Arc::clone(&queue));
     std::thread::spawn(move || take_in(device, &queue, line));

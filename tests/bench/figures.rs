@@ -14,7 +14,10 @@ mod many;
 mod many_files;
 mod measure;
 mod near;
+#[path = "../common/s3.rs"]
+mod s3;
 mod scale;
+mod shared;
 mod wire;
 
 use measure::{Row, caught};
@@ -44,6 +47,8 @@ const BENCHMARKS: &[Benchmark] = &[
     ("wire-grep-http2", wire::grep_over_http2),
     ("wire-dump", wire::grep_through_a_dump),
     ("wire-many", many::ten_thousand_files),
+    ("wire-shared", shared::second_machine),
+    ("wire-shared-broken", shared::broken_stores),
     ("wire-mixed", many::mixed_work),
     ("near-hundreds", near::hundreds),
     ("near-thousands", near::thousands),

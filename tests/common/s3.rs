@@ -1,4 +1,5 @@
 //! A real S3 server: `s3s-fs` over a folder, behind a layer that logs each request and answers wrongly on request.
+#![allow(dead_code, reason = "tests and figures use a part each")]
 
 use crate::common::tree;
 use bytes::Bytes;
