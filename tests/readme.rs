@@ -27,6 +27,8 @@ Never a wrong byte
     ranges_past_the_cache_stop_soon_behind_the_reader
   src/content/download/tests/shares.rs: a_stream_past_the_cache_does_not_wait_for_others
   tests/large_files.rs: large_files_read_at_once_take_bounded_memory
+  tests/shared_cache.rs: every_fault_costs_time_and_never_a_byte, damage_in_the_store_costs_time_and_never_a_byte,
+    a_new_version_is_never_an_older_one_of_the_store
 Never an accidental emptiness
   tests/partial_trees.rs: an_index_with_a_dead_child_is_followed_without_it,
     what_fails_for_now_fails_a_first_mount_and_is_named, a_list_of_which_nothing_is_understood_has_failed
@@ -44,6 +46,7 @@ Never a stuck process
   tests/invalidation.rs: names_do_not_wait_for_pages_that_are_being_read,
     reading_ahead_of_a_silent_host_leaves_room_for_others
   tests/mount.rs: a_file_of_unknown_length_is_never_shown_empty
+  tests/shared_cache.rs: no_reader_waits_for_a_store_that_takes_no_writes
 Never stale longer than announced
   tests/mount.rs: a_change_is_pushed_and_an_open_file_keeps_its_bytes,
     an_unlisted_change_is_seen_after_the_interval,

@@ -1,4 +1,4 @@
-//! One cache for many machines: a second machine asks the Source for no content, and whatever the cache does costs time alone.
+//! One cache for many machines: a second machine asks the Source for no content, and a faulty cache costs time alone.
 
 mod common;
 #[path = "common/s3.rs"]
@@ -17,6 +17,7 @@ use sha2::Sha256;
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::net::TcpListener;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -109,6 +110,17 @@ fn counted(mounted: &Mounted, name: &str) -> u64 {
     status[name].as_u64().unwrap_or_else(|| panic!("no number {name}: {status}"))
 }
 
+/// Has the mount and the kernel forget the bytes of every file.
+fn evict(mounted: &Mounted, source: &Source) {
+    let output = run(&["evict"], &mounted.path());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for path in source.published().keys() {
+        let file = File::open(mounted.join(path)).unwrap();
+        // SAFETY: it takes numbers (posix_fadvise(2)).
+        assert_eq!(unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) }, 0);
+    }
+}
+
 fn key_of(bytes: &[u8]) -> String {
     format!("objects/sha-256/{}", hex(&Sha256::digest(bytes)))
 }
@@ -148,7 +160,7 @@ fn a_second_machine_asks_the_source_for_no_content() {
 }
 
 #[test]
-fn a_version_that_cannot_be_told_is_not_shared() {
+fn a_version_that_nothing_identifies_is_not_shared() {
     let source = Source::start();
     for number in 0..FILES {
         let bare = Resource::bare(format!("text {number}"));
@@ -220,7 +232,7 @@ fn what_was_evicted_comes_from_the_shared_cache() {
     let s3 = filled(&source);
     let mounted = machine_with(&source, &s3, "");
     read_all(&mounted, &source);
-    assert!(run(&["evict"], &mounted.path()).status.success());
+    evict(&mounted, &source);
     s3.take_log();
 
     read_all(&mounted, &source);
@@ -231,7 +243,7 @@ fn what_was_evicted_comes_from_the_shared_cache() {
 
 /// Promise: never a wrong byte, and never a stuck process.
 #[test]
-fn whatever_goes_wrong_costs_time_and_never_a_byte() {
+fn every_fault_costs_time_and_never_a_byte() {
     let source = collection(6);
     let s3 = filled(&source);
     // Seconds that all files together may take.
@@ -331,13 +343,13 @@ fn a_store_that_was_silent_is_asked_again() {
     s3.fault(None);
 
     common::eventually_within(Duration::from_secs(60), "the store is read again", || {
-        assert!(run(&["evict"], &mounted.path()).status.success());
+        evict(&mounted, &source);
         read_all(&mounted, &source);
         counted(&mounted, "hits") > 0
     });
 }
 
-/// What somebody did to the store, for small files and for one that is read while it is verified.
+/// Damage to what is stored, of small files and of one that is handed out while it is verified.
 #[test]
 fn damage_in_the_store_costs_time_and_never_a_byte() {
     let source = collection(10);
@@ -481,6 +493,52 @@ fn a_file_may_hold_the_credentials() {
 }
 
 #[test]
+fn secrets_of_the_source_do_not_reach_the_store() {
+    let source = collection(26);
+    let s3 = filled(&source);
+    let scratch = tempfile::tempdir().unwrap();
+    let token = secret(scratch.path(), "s3cr3t-of-the-source");
+    let mounted = machine_with(&source, &s3, &format!("bearer-file={}", token.display()));
+    source.put("new/file", Resource::new("a new file"));
+    mounted.try_refresh().unwrap();
+
+    read_all(&mounted, &source);
+    eventually("the new file is uploaded", || counted(&mounted, "uploads") == 1);
+
+    assert_eq!(counted(&mounted, "hits"), FILES as u64);
+    assert!(s3.log().iter().all(|logged| !logged.head.contains("s3cr3t")), "{:?}", s3.log());
+    let asked = source.take_log();
+    assert!(asked.iter().any(|logged| logged.path == "/new/file" && logged.head.contains("s3cr3t")), "{asked:?}");
+    assert!(asked.iter().all(|logged| !logged.head.contains(ACCESS_KEY)), "{asked:?}");
+}
+
+#[test]
+fn equal_files_of_two_sources_are_one_object() {
+    let (source, other) = (collection(27), collection(27));
+    let s3 = filled(&source);
+
+    let mounted = machine_with(&other, &s3, "");
+    read_all(&mounted, &other);
+
+    assert_eq!(asked_of(&other), [""; 0]);
+    assert_eq!(s3.contents().len(), FILES);
+}
+
+#[test]
+fn an_audit_of_the_source_asks_the_source() {
+    let source = collection(28);
+    let s3 = filled(&source);
+    let mounted = machine_with(&source, &s3, "");
+    source.take_log();
+
+    let audit = run(&["audit", "--fetch"], &mounted.path());
+
+    assert!(audit.status.success(), "{}", String::from_utf8_lossy(&audit.stderr));
+    assert_eq!(asked_of(&source).iter().filter(|asked| asked.starts_with("GET")).count(), FILES);
+    assert!(s3.log().is_empty(), "{:?}", s3.log());
+}
+
+#[test]
 fn a_secret_in_the_address_is_refused_and_not_repeated() {
     let source = collection(17);
     for scheme in ["s3", "gs", "https"] {
@@ -589,9 +647,9 @@ fn a_folder_of_the_network_is_a_shared_cache() {
     read_all(&second, &source);
 
     assert_eq!(asked_of(&source), [""; 0]);
-    // Somebody removes all of it below a running mount.
+    // The folder loses all of it below a running mount.
     fs::remove_dir_all(folder.path().join("objects")).unwrap();
-    assert!(run(&["evict"], &second.path()).status.success());
+    evict(&second, &source);
     read_all(&second, &source);
 }
 

@@ -63,7 +63,7 @@ fn far_away_with_a_store(rows: impl FnOnce() -> Vec<Row> + Send + 'static) -> Ve
     })
 }
 
-/// A machine that reads what another has read before, beside that other, and that beside one without a shared cache.
+/// A machine that reads what another has read before, compared with that other, and that with one without a shared cache.
 pub fn second_machine() -> Vec<Row> {
     far_away_with_a_store(|| {
         let nginx = far(Nginx::serving_at(FAR, make_some));

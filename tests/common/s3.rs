@@ -65,6 +65,8 @@ pub struct Logged {
     pub range: Option<String>,
     /// `If-None-Match` as sent.
     pub if_none_match: Option<String>,
+    /// All header lines as they arrived.
+    pub head: String,
     /// Status answered; 0 where the connection ended before.
     pub status: u16,
 }
@@ -176,7 +178,7 @@ impl S3 {
         files.into_iter().map(|(path, bytes)| (path.to_str().unwrap().to_owned(), bytes)).collect()
     }
 
-    /// The stored contents, without what is stored beside them for their blocks.
+    /// The stored contents, without the checksums of their blocks.
     pub fn contents(&self) -> BTreeMap<String, Vec<u8>> {
         self.objects().into_iter().filter(|(key, _)| !key.ends_with(".crc")).collect()
     }
@@ -238,6 +240,7 @@ impl Layer {
             key: key.strip_prefix(&self.prefix).unwrap_or(key).to_owned(),
             range: field(request.headers(), RANGE),
             if_none_match: field(request.headers(), IF_NONE_MATCH),
+            head: format!("{:?}", request.headers()),
             status: 0,
         };
         let fault = {
