@@ -103,7 +103,7 @@ pub fn broken_stores() -> Vec<Row> {
         let nginx = far(Nginx::serving_at(FAR, make_some));
         let alone = timed(&nginx, None, || ()).0.as_secs_f64();
         let faults = [
-            ("answers nothing", Fault::Slow(Duration::from_secs(600)), 6.0),
+            ("answers nothing", Fault::Slow(Duration::from_secs(10)), 6.0),
             ("refuses everything", Fault::Status(403), 2.0),
             ("ends every connection", Fault::Silent, 2.0),
             ("lies about every byte", Fault::Lies, 3.0),
