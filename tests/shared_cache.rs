@@ -163,7 +163,9 @@ fn a_second_machine_asks_the_source_for_no_content() {
     let digests: Vec<String> = source.published().values().map(|bytes| key_of(bytes)).collect();
     let keys: Vec<String> = s3.contents().into_keys().collect();
 
-    let _second = second_machine(&source, &s3, |second| drop(read_all(second, &source)));
+    let _second = second_machine(&source, &s3, |second| {
+        read_all(second, &source);
+    });
 
     assert_eq!(asked_of(&source), [""; 0]);
     let by_digest = keys.iter().filter(|key| digests.contains(key)).count();
@@ -211,7 +213,9 @@ fn a_new_version_is_never_an_older_one_of_the_store() {
     second.try_refresh().unwrap();
     read_all(&second, &source);
     eventually("both versions of both are stored", || s3.contents().len() == 4);
-    let _third = second_machine(&source, &s3, |third| drop(read_all(third, &source)));
+    let _third = second_machine(&source, &s3, |third| {
+        read_all(third, &source);
+    });
 
     assert_eq!(asked_of(&source), [""; 0]);
 }
@@ -229,7 +233,9 @@ fn a_prefetch_on_one_machine_fills_the_cache_for_all() {
     first.unmount();
 
     for _ in 0..2 {
-        let other = second_machine(&source, &s3, |other| drop(read_all(other, &source)));
+        let other = second_machine(&source, &s3, |other| {
+            read_all(other, &source);
+        });
 
         assert_eq!(asked_of(&source), [""; 0]);
         assert_eq!(counted(&other, "hits"), FILES as u64 + 1);
@@ -529,7 +535,9 @@ fn equal_files_of_two_sources_are_one_object() {
     let (source, other) = (collection(27), collection(27));
     let s3 = filled(&source);
 
-    let _mounted = second_machine(&other, &s3, |mounted| drop(read_all(mounted, &other)));
+    let _mounted = second_machine(&other, &s3, |mounted| {
+        read_all(mounted, &other);
+    });
 
     assert_eq!(asked_of(&other), [""; 0]);
     assert_eq!(s3.contents().len(), FILES);

@@ -33,6 +33,11 @@ pub struct Running {
 impl Running {
     /// The mount at `directory`.
     pub fn at(directory: &Path) -> Result<Running, CliError> {
+        // What another process mounted may be seen nowhere.
+        if directory.starts_with("/proc") {
+            let named = registry::mount_named(directory)?;
+            return named.as_ref().map_or_else(|| Err(not_mounted(directory)), Running::of);
+        }
         match registry::mount_at(&mounted_at(directory)?)? {
             Some(known) => Running::of(&known),
             None => Err(not_mounted(directory)),

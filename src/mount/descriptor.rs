@@ -5,9 +5,8 @@
 
 use super::mountpoint::{self, Mounted, bad_descriptor as wrong, check_descriptor, descriptor};
 use super::{MountConfig, MountError};
-use crate::fs::fuse::Adapter;
 use crate::fs::session::mount_options;
-use fuser::{Session, SessionACL};
+use fuser::{Filesystem, Session, SessionACL};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{FdFlags, fcntl_setfd};
 use std::fs;
@@ -63,10 +62,10 @@ impl Descriptor {
     }
 
     /// Serves it. The kernel checks who may enter, by the options of the mount.
-    pub(super) fn session(self, config: &MountConfig, adapter: Adapter) -> Result<Session<Adapter>, MountError> {
+    pub(super) fn session<F: Filesystem>(self, config: &MountConfig, filesystem: F) -> Result<Session<F>, MountError> {
         let Descriptor { opened, name, .. } = self;
-        Session::from_fd(adapter, opened, SessionACL::All, mount_options(&config.session))
-            .map_err(|cause| MountError::Kernel { directory: name, hint: "".into(), cause })
+        Session::from_fd(filesystem, opened, SessionACL::All, mount_options(&config.session))
+            .map_err(|cause| MountError::Kernel { directory: name, hint: String::new(), cause })
     }
 }
 

@@ -17,11 +17,15 @@
 use super::mountpoint;
 use super::{MountConfig, MountError};
 use crate::source::EntryPoint;
+use rustix::fs::Access;
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+/// The cache folder of the system, and where it is made.
+const SYSTEM_CACHE: [&str; 2] = ["/var/cache/resyncfs", "/var/cache"];
 
 /// The folders of one mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,12 +170,14 @@ fn make(folder: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// The cache folder of this user: systemd's, the system's for root, else the user's own.
+/// The cache folder of this user: systemd's, the system's for root, else the user's own. The root of a user's own namespace cannot
+/// write to the system's.
 pub fn default_cache() -> Option<PathBuf> {
-    let root = rustix::process::geteuid().is_root();
+    let is_writable = |folder: &str| rustix::fs::access(folder, Access::WRITE_OK).is_ok();
+    let root = rustix::process::geteuid().is_root() && SYSTEM_CACHE.iter().any(|folder| is_writable(folder));
     let named = |variable: &str| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
     named("CACHE_DIRECTORY")
-        .or_else(|| root.then(|| PathBuf::from("/var/cache/resyncfs")))
+        .or_else(|| root.then(|| PathBuf::from(SYSTEM_CACHE[0])))
         .or_else(|| named("XDG_CACHE_HOME").map(|cache| cache.join("resyncfs")))
         // mount(8) leaves its helper no HOME; the user database knows it too.
         .or_else(|| std::env::home_dir().filter(|home| home.is_absolute()).map(|home| home.join(".cache/resyncfs")))

@@ -246,12 +246,29 @@ fn recorded(mounted: &[Mounted]) -> Vec<Recorded> {
 
 /// The folders where mounts of `user` are recorded; the first that can be used is.
 fn folders(user: u32) -> [PathBuf; 2] {
+    // The root of a user's own namespace is that user: root's folders, which all users read, are not theirs.
+    let user = if user == self::user() { outside(user) } else { user };
     let runtime = if user == 0 { "/run/resyncfs".to_owned() } else { format!("/run/user/{user}/resyncfs") };
     [runtime.into(), format!("/tmp/resyncfs-{user}").into()]
 }
 
 fn user() -> u32 {
     rustix::process::geteuid().as_raw()
+}
+
+/// The number of `user` outside the user namespace of this process; the same where that has none of its own.
+fn outside(user: u32) -> u32 {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    outside_by(&map, user).unwrap_or(user)
+}
+
+/// By lines of three numbers: the first user inside, the first outside, and how many (user_namespaces(7)).
+fn outside_by(map: &str, user: u32) -> Option<u32> {
+    map.lines().find_map(|line| {
+        let mut numbers = line.split_ascii_whitespace().map(str::parse::<u32>);
+        let (inside, outside, count) = (numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?);
+        user.checked_sub(inside).filter(|offset| *offset < count).map(|offset| outside + offset)
+    })
 }
 
 /// The records in a folder of `user`; none if it cannot be read or believed.
@@ -392,6 +409,18 @@ mod tests {
                 ("/mnt/7", MountState::Living),
             ])
         );
+    }
+
+    #[test]
+    fn a_user_of_a_namespace_is_one_outside() {
+        let map = "         0       1000          1\n         1     100000      65536\n";
+
+        assert_eq!(
+            [0, 1, 65_536, 65_537].map(|user| outside_by(map, user)),
+            [Some(1000), Some(100_000), Some(165_535), None]
+        );
+        assert_eq!(outside_by("         0          0 4294967295\n", 7), Some(7));
+        assert_eq!(outside_by("", 7), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What runs beside the kernel's requests: the first tree, messages between content, sync and the kernel, and old metadata dropped.
+//! What runs in addition to the answers to the kernel: the first tree, messages between content, sync and the kernel, and old metadata dropped.
 
 use super::MountError;
 use super::serving::Signals;

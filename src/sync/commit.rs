@@ -26,7 +26,7 @@ pub struct Made {
     pub unknown: u64,
 }
 
-/// What the guard is to know of a commit beside what it takes away.
+/// What the guard is to know of a commit, in addition to what it removes.
 #[derive(Default)]
 struct Circumstances {
     limit: MaxDelete,

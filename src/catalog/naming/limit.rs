@@ -19,8 +19,8 @@ const DIGITS: usize = 32;
 /// `NAME%file`, cut to 255 bytes where it must be. An invertible path stays so if its new name ends in [`FILE_SUFFIX`]; a
 /// cut one does not, and the pair of path and URI must be stored.
 pub fn beside_folder(name: &str) -> String {
-    let beside = format!("{name}{FILE_SUFFIX}");
-    if beside.len() <= NAME_MAX { beside } else { marked(name, &beside) }
+    let suffixed = format!("{name}{FILE_SUFFIX}");
+    if suffixed.len() <= NAME_MAX { suffixed } else { marked(name, &suffixed) }
 }
 
 /// The name of a resource that lost the plain `name` to another: `NAME%~DIGEST`, cut where it must be, its extension kept.

@@ -71,6 +71,7 @@ pub(super) fn value(arg: &Arg) -> String {
         "FROM=TO" => "http://localhost:8080/=https://repo.example.org/",
         "CONTACT" => "mailto:ann@example.org",
         "NAME" => "tumblerd",
+        "LABEL" => "system_u:object_r:nfs_t:s0",
         choices => choices.rsplit('|').next().unwrap_or_default(),
     };
     value.to_owned()

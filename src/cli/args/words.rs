@@ -315,9 +315,6 @@ const IGNORED_WITH_NO: &[&str] = &[
 /// Beginnings of further such options: those for other programs, and labels of Smack.
 const IGNORED_PREFIXES: &[&str] = &["x-", "X-", "smackfs"];
 
-/// The end of further such options: `context`, `fscontext` and the other labels of SELinux.
-const IGNORED_SUFFIX: &str = "context";
-
 /// What fstab(5) writes as an octal number: blank, tab, newline, `#`, comma, backslash.
 const OCTAL: &[(&str, char)] = &[("040", ' '), ("011", '\t'), ("012", '\n'), ("043", '#'), ("054", ','), ("134", '\\')];
 
@@ -353,7 +350,6 @@ fn is_ignored(name: &str, caller: Caller) -> bool {
     IGNORED.contains(&name)
         || IGNORED_WITH_NO.contains(&name.strip_prefix("no").unwrap_or(name))
         || IGNORED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-        || name.ends_with(IGNORED_SUFFIX)
         || ignored_by_caller
 }
 

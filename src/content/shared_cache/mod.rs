@@ -5,7 +5,7 @@
 //! decides when a store that fails is left alone.
 //!
 //! Bytes of the store are verified as those of the Source are. A published digest vouches for them, whichever machine wrote them. Without
-//! one, and of a large object before its verdict, the CRCs beside it protect from damage; the machines that may write to the store are
+//! one, and of a large object before its verdict, its CRC object protects from damage; the machines that may write to the store are
 //! trusted then.
 
 mod body;
