@@ -223,7 +223,7 @@ fn a_manager_is_notified_and_a_signal_ends_a_given_mount() {
 
     assert_eq!(ends(&mut program), 0);
     assert_eq!(fs::read(place.mnt().join("folder/b.txt")).unwrap_err().kind(), ErrorKind::NotConnected);
-    assert!(place.unmount(0), "whoever mounted it unmounts it");
+    assert!(place.unmount(0), "the process that mounted it unmounts it");
 }
 
 #[test]
@@ -260,6 +260,8 @@ fn a_descriptor_that_cannot_be_served_is_refused() {
 
     let unmounted = refused(&open(), 8, "");
     assert!(unmounted.contains("/dev/fd/8: is a FUSE device without a mount"), "{unmounted}");
+    let standard = refused(&open(), 0, "");
+    assert!(standard.contains("/dev/fd/0: is standard input"), "{standard}");
     let other = refused(&File::open("/dev/null").unwrap(), 8, "");
     assert!(other.contains("/dev/fd/8: is not an open /dev/fuse"), "{other}");
     let folder = refused(&File::open("/").unwrap(), 8, "");

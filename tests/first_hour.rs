@@ -27,6 +27,10 @@ const NOT_RUN: &[(&str, &str)] = &[
     ),
     ("https://repo.example.org/data/2024/report 1.pdf", "an address and a path"),
     ("device = os.open(", "part of a program; tests/unprivileged.rs runs one like it"),
+    ("Linux  Adds", "a table"),
+    ("apparmor_parser --replace", "tests/security_modules.rs runs it, under a kernel with AppArmor"),
+    ("mount -t resyncfs -o 'context=", "tests/security_modules.rs mounts so, under a kernel with SELinux"),
+    ("podman run", "scripts/test-container runs it"),
 ];
 
 /// The Source that the program carries, at an address of loopback, in a mount namespace of its own.

@@ -146,12 +146,12 @@ fn the_licence_of_each_linked_crate_is_there() {
 }
 
 #[test]
-fn the_deb_is_installed_used_and_purged_without_leaving_anything() {
+fn the_deb_is_installed_used_and_purged() {
     is_installed_used_and_removed(&packages()[0]);
 }
 
 #[test]
-fn the_rpm_is_installed_used_and_removed_without_leaving_anything() {
+fn the_rpm_is_installed_used_and_removed() {
     is_installed_used_and_removed(&packages()[1]);
 }
 

@@ -1,4 +1,4 @@
-//! Containers without root, as an ordinary user starts them. `unshare -Urm` makes a root that is nobody outside; it mounts without
+//! Containers without root, as an ordinary user starts them. `unshare -Urm` makes a root without rights outside; it mounts without
 //! fusermount3 where all users may open /dev/fuse. Without that right, the mount is made outside and handed over.
 
 mod common;

@@ -146,6 +146,10 @@ fn a_users_own_file_counts_before_that_of_all_users() {
     assert_eq!(shown("XDG_CONFIG_HOME=/home/ann/elsewhere", "repo"), "a.txt\n");
     assert_eq!(shown("XDG_CONFIG_HOME=elsewhere", "repo"), "a.txt\n", "a path that is not absolute does not count");
 
+    machine.ok(&["chown", "1", "/home/ann/elsewhere/resyncfs/repo.toml"]);
+    let of_another = ann.run(&["env", "XDG_CONFIG_HOME=/home/ann/elsewhere", "resyncfs", "mount", "repo"]);
+    assert!(errors(&of_another).contains("repo.toml: belongs to another user"), "{}", errors(&of_another));
+
     let unknown = ann.run(&["resyncfs", "mount", "unknown", FOLDER]);
     let both = "there is no /home/ann/.config/resyncfs/unknown.toml and no /etc/resyncfs/unknown.toml";
     assert!(errors(&unknown).contains(both), "{}", errors(&unknown));

@@ -106,7 +106,10 @@ impl ConfigFile {
         }
         let exists = |file: &PathBuf| !matches!(file.try_exists(), Ok(false));
         let Some(file) = files_of(word).into_iter().find(exists) else { return Ok(None) };
-        ConfigFile::parse(&read_text(&file, Access::OwnerWrites)?, &file).map(Some)
+        // `su` keeps XDG_CONFIG_HOME: the folder may be another user's.
+        let is_own = !geteuid().is_root() && !file.starts_with(FOLDER);
+        let access = if is_own { Access::OwnWrites } else { Access::OwnerWrites };
+        ConfigFile::parse(&read_text(&file, access)?, &file).map(Some)
     }
 
     fn parse(text: &str, file: &Path) -> Result<ConfigFile, CliError> {

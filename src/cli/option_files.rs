@@ -7,9 +7,10 @@ use super::{CliError, Exit};
 use crate::platform::error_chain::chain;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
+use rustix::process::geteuid;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -26,15 +27,20 @@ pub enum Access {
     Public,
     /// All users may read. A configuration decides what root runs.
     OwnerWrites,
+    /// The same, and its owner is this user or root: it decides which secrets are sent where.
+    OwnWrites,
     /// No user: the file holds credentials.
     OwnerReads,
 }
 
 impl Access {
-    fn check(self, file: &Path, mode: u32) -> Result<(), String> {
+    fn check(self, file: &Path, mode: u32, owner: u32) -> Result<(), String> {
         let shown = file.display();
         match self {
-            Access::OwnerWrites if mode & 0o002 != 0 => {
+            Access::OwnWrites if owner != 0 && owner != geteuid().as_raw() => {
+                Err("belongs to another user; is XDG_CONFIG_HOME or HOME that of another user?".to_owned())
+            }
+            Access::OwnerWrites | Access::OwnWrites if mode & 0o002 != 0 => {
                 Err(format!("every user can change it; correct it with: chmod o-w {shown}"))
             }
             // Who may read a service's credentials is written in access control lists, which the mode does not show.
@@ -52,7 +58,8 @@ impl Access {
 pub fn read(file: &Path, access: Access) -> Result<Vec<u8>, CliError> {
     let read = || {
         let opened = open(file).map_err(|cause| format!("cannot be read: {}", chain(&cause)))?;
-        access.check(file, opened.metadata().map_err(|cause| cause.to_string())?.permissions().mode())?;
+        let found = opened.metadata().map_err(|cause| cause.to_string())?;
+        access.check(file, found.permissions().mode(), found.uid())?;
         read_within(opened, LONGEST, PATIENCE)
     };
     read().map_err(|reason| CliError::new(Exit::Usage, format!("{}: {reason}", file.display())))

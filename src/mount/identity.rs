@@ -17,7 +17,6 @@
 use super::mountpoint;
 use super::{MountConfig, MountError};
 use crate::source::EntryPoint;
-use rustix::fs::Access;
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::io;
@@ -170,11 +169,11 @@ fn make(folder: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// The cache folder of this user: systemd's, the system's for root, else the user's own. The root of a user's own namespace cannot
-/// write to the system's.
+/// The cache folder of this user: systemd's, the system's for root, else the user's own. The system's does not belong to the root of
+/// a user's own namespace. Root has no other where it cannot be written to: the tree in it is what is shown without the Source.
 pub fn default_cache() -> Option<PathBuf> {
-    let is_writable = |folder: &str| rustix::fs::access(folder, Access::WRITE_OK).is_ok();
-    let root = rustix::process::geteuid().is_root() && SYSTEM_CACHE.iter().any(|folder| is_writable(folder));
+    let is_of_root = |folder: &&str| fs::metadata(folder).map_or(true, |found| found.uid() == 0);
+    let root = rustix::process::geteuid().is_root() && SYSTEM_CACHE.iter().all(is_of_root);
     let named = |variable: &str| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
     named("CACHE_DIRECTORY")
         .or_else(|| root.then(|| PathBuf::from(SYSTEM_CACHE[0])))

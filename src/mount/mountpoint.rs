@@ -148,6 +148,10 @@ pub(super) fn descriptor(directory: &Path) -> Option<RawFd> {
 
 /// An error unless this process has inherited a FUSE device by that number.
 pub(super) fn check_descriptor(number: RawFd) -> Result<(), MountError> {
+    // In the background they are replaced by /dev/null, and before that messages go to them.
+    if (0..=2).contains(&number) {
+        return Err(bad_descriptor(number, "is standard input, output or error; use a number from 3 on"));
+    }
     let kind = fs::metadata(format!("/proc/self/fd/{number}"));
     let is_fuse = |it: &fs::Metadata| it.file_type().is_char_device() && (major(it.rdev()), minor(it.rdev())) == FUSE;
     match kind {

@@ -66,7 +66,7 @@ impl Registration {
         let turn = turn(folder)?;
         remove_dead(folder)?;
         let path = folder.join(format!("{STARTING}{}.json", record.process));
-        // Nobody else can open it, and lock it, before it is locked here.
+        // No other process can open it, and lock it, before it is locked here.
         let file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
         let registration = Registration { file, folder: folder.to_owned(), path };
         let written = registration.write(record);
@@ -177,9 +177,24 @@ pub fn mount_at(directory: &Path) -> io::Result<Option<Mount>> {
     Ok(Some(Mount::new(&mounted, record_of(&mounted, &all, &recorded))))
 }
 
-/// The mount that another process made and that is recorded under this name, which is no mount point.
+/// The mount that another process made and that is recorded under this name, which is no mount point. Only the user of that process
+/// is believed: a record may claim any name.
 pub fn mount_named(name: &Path) -> io::Result<Option<Mount>> {
-    Ok(mounts()?.into_iter().find(|known| known.state == MountState::Living && known.directory == name))
+    let is_it = |known: &Mount| {
+        known.state == MountState::Living
+            && known.directory == name
+            && known.process.is_some_and(|process| is_of(name, process, known.user))
+    };
+    Ok(mounts()?.into_iter().find(is_it))
+}
+
+/// Whether `name` is a descriptor of `process`, and that a process of `user`.
+fn is_of(name: &Path, process: u32, user: Option<u32>) -> bool {
+    let folder = PathBuf::from(format!("/proc/{process}"));
+    let status = fs::read_to_string(folder.join("status")).unwrap_or_default();
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    let effective = users.and_then(|users| users.split_ascii_whitespace().nth(1)?.parse().ok());
+    name.starts_with(folder) && effective.is_some() && effective == user
 }
 
 /// A record as it was found.
@@ -421,6 +436,17 @@ mod tests {
         );
         assert_eq!(outside_by("         0          0 4294967295\n", 7), Some(7));
         assert_eq!(outside_by("", 7), None);
+    }
+
+    #[test]
+    fn a_descriptor_is_of_the_user_of_its_process() {
+        let own = std::process::id();
+        let name = PathBuf::from(format!("/proc/{own}/fd/3"));
+
+        assert!(is_of(&name, own, Some(user())));
+        assert!(!is_of(&name, own, Some(user() + 1)), "a record of another user");
+        assert!(!is_of(&name, std::os::unix::process::parent_id(), Some(user())), "another process");
+        assert!(!is_of(&name, own, None));
     }
 
     #[test]

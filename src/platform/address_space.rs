@@ -17,7 +17,8 @@ pub(crate) fn limit() -> Option<u64> {
     getrlimit(Resource::As).current
 }
 
-/// Threads that may read from disk or compute at one time. More work than threads waits; none of it waits for a host.
+/// Threads that may read from disk or compute at one time. More work than threads waits. Work that waits for a host takes a part of
+/// them only (the resolver of `source::http`).
 pub(crate) fn blocking_threads() -> usize {
     threads_within(limit()) as usize
 }

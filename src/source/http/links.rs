@@ -64,7 +64,7 @@ impl<'a> Scanner<'a> {
                 _ => {}
             }
         }
-        // Whatever stands between the parameters and the next comma is no link.
+        // What stands between the parameters and the next comma is no link.
         self.take_until(|c| c == ',');
         Some(link)
     }

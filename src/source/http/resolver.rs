@@ -1,5 +1,6 @@
 //! Addresses of hosts: looked up once where many connections are opened together, and kept while they work.
 
+use crate::platform::address_space;
 use crate::source::single_flight::SingleFlight;
 use lru::LruCache;
 use std::collections::HashMap;
@@ -17,8 +18,11 @@ const FRESH: Duration = Duration::from_secs(30);
 /// A resolver that takes longer is not waited for where an earlier answer is known.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// Look-ups in progress at a time. The system's resolver may hold each up for minutes.
+/// Look-ups in progress at a time, at most. The system's resolver may hold each up for minutes, and a thread with it.
 const LOOKUPS: usize = 64;
+
+/// They take at most this part of the threads: the others read cached files.
+const SHARE: usize = 4;
 
 /// Names remembered.
 const NAMES: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
@@ -45,7 +49,8 @@ pub(super) struct Names {
 
 impl Names {
     pub(super) fn new(allowed: Vec<Box<str>>, proxies: Vec<Box<str>>) -> Names {
-        let (known, lookups) = (Mutex::new(LruCache::sparse(NAMES)), Arc::new(Semaphore::new(LOOKUPS)));
+        let lookups = LOOKUPS.min(address_space::blocking_threads() / SHARE);
+        let (known, lookups) = (Mutex::new(LruCache::sparse(NAMES)), Arc::new(Semaphore::new(lookups)));
         Names { known, in_flight: SingleFlight::default(), lookups, allowed, proxies, first: Mutex::default() }
     }
 
