@@ -138,13 +138,17 @@ impl<'c> Baseline<'c> {
         let catalog = self.catalog;
         // What reading the lists took is free by now, and the store wants its own.
         crate::platform::allocator::release_free();
-        let _writer = catalog.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let committed = self.commit_locked(&catalog.store(), decide);
+        let writer = catalog.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let store = catalog.store();
+        let committed = self.commit_locked(&store, decide);
         match &committed {
             Ok(_) => catalog.drop_damaged(),
             Err(error) if error.is_damage() => catalog.distrust(),
             Err(_) => {}
         }
+        // Closing a store that was replaced and freeing its space takes a while, and commits do not wait for that.
+        drop(writer);
+        drop(store);
         committed.map_err(|error| catalog.failure(error))
     }
 

@@ -1,5 +1,5 @@
 //! A revision that is written whole, append-only, into a store that takes the place of the one there was: the first, and one that shares
-//! little with the one before. Nothing of what it writes is read.
+//! little with the one before. Nothing of what it writes is read, but for folders that turn out to be empty: they are removed in place.
 
 use super::apply::{PutRows, settle};
 use super::losses::Tally;
@@ -55,12 +55,14 @@ pub(super) fn rebuild(
     let with = CommittedWith { at: listing.at, state: &state, sets: &sets };
     rows(&mut tree)?;
     let (mut revision, mut effects) = tree.finish(&with)?;
-    if !emptied.is_empty() {
+    // What a change in place holds in memory is bounded.
+    let most = usize::try_from(catalog.most_in_place().max(1)).unwrap_or(usize::MAX);
+    for emptied in emptied.chunks(most) {
         let old = target.env.read_txn()?;
         let mut before = Before::read(target, &old)?;
         revision.number -= 1;
         before.revision = Some(revision);
-        let paths = emptied.into_iter().filter_map(|ino| target.path_of(&old, ino).transpose());
+        let paths = emptied.iter().filter_map(|ino| target.path_of(&old, *ino).transpose());
         let paths = paths.collect::<Result<_, _>>()?;
         (revision, effects) = in_transaction(catalog, target, |transaction| {
             let sink = Sink::InPlace(transaction);

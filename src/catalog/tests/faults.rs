@@ -121,6 +121,25 @@ fn orphans_stay_forgotten_until_a_commit_has_dropped_them() {
     assert!(!has_orphans());
 }
 
+#[test]
+fn a_small_store_needs_no_more_room_than_it_takes() {
+    static FREE: AtomicU64 = AtomicU64::new(1 << 30);
+    let folder = tempfile::tempdir().unwrap();
+    let catalog =
+        open(folder.path()).leaving(Room::new(100 << 20, |_| Ok(FREE.load(Ordering::Relaxed))).with_step(256 << 10));
+    let files = |length| -> Vec<_> {
+        (0..1000).map(|index| Entry { length: Some(length), ..entry(&format!("http://h/{index}")) }).collect()
+    };
+    commit(&catalog, &files(1));
+    let store = catalog.store();
+
+    catalog.room().look(folder.path(), 0).unwrap();
+    FREE.store((100 << 20) + 2 * lengths(folder.path()), Ordering::Relaxed);
+    let committed = commit(&catalog, &files(2));
+
+    assert_eq!((committed.updated, is_rebuilt(&catalog, &store)), (1000, false));
+}
+
 /// Bytes of all files below.
 fn lengths(folder: &Path) -> u64 {
     let below = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());

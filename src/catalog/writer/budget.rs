@@ -18,15 +18,16 @@ pub(super) const RECORD_OVERHEAD: usize = 16;
 /// Counts the bytes that are written into a store.
 pub(super) struct WriteBudget {
     folder: SpillFolder,
-    /// Bytes since the last commit, or more: a page may be written for several records at once.
+    /// Bytes since the last commit, at most `most`.
     uncommitted: u64,
+    most: u64,
     unchecked: u64,
 }
 
 impl WriteBudget {
-    /// Of a store on the disk of `folder`.
-    pub(super) fn new(folder: &SpillFolder) -> WriteBudget {
-        WriteBudget { folder: folder.clone(), uncommitted: 0, unchecked: 0 }
+    /// Of a store on the disk of `folder`. One transaction writes `most` bytes of pages, however many records lie in them.
+    pub(super) fn new(folder: &SpillFolder, most: u64) -> WriteBudget {
+        WriteBudget { folder: folder.clone(), uncommitted: 0, most, unchecked: 0 }
     }
 
     /// Bytes that the transaction takes so far.
@@ -44,7 +45,7 @@ impl WriteBudget {
     /// # Errors
     /// Less than is to stay free would be left.
     pub(super) fn count(&mut self, bytes: u64) -> Result<(), CatalogError> {
-        self.uncommitted += bytes;
+        self.uncommitted = self.most.min(self.uncommitted + bytes);
         self.unchecked += bytes;
         let SpillFolder { path, room } = &self.folder;
         if self.unchecked < room.step() / 4 {

@@ -184,7 +184,7 @@ struct Tables<'s> {
 impl<'s> Tables<'s> {
     fn new(store: &'s Store, spill_folder: &SpillFolder) -> Tables<'s> {
         let tables = store.tables().map(|table| (table, Vec::new()));
-        Tables { store, txn: None, budget: WriteBudget::new(spill_folder), tables, record: Vec::new() }
+        Tables { store, txn: None, budget: WriteBudget::new(spill_folder, u64::MAX), tables, record: Vec::new() }
     }
 
     /// Writes a row: table and key, and the record.
