@@ -216,9 +216,10 @@ impl Synchronizer {
         let began = Instant::now();
         let contradicted = self.contradicted();
         let scope = if contradicted.is_empty() { scope } else { Scope::Everything };
-        let outcome = match self.try_refresh(scope, false).await {
-            // No transfer but of what has changed: the documents are here.
-            Ok(None) => self.try_refresh(Scope::Everything, true).await,
+        let outcome = match self.try_refresh(scope.clone(), false).await {
+            // What was due has just been asked for, so it is due no more.
+            Ok(None) if scope == Scope::Due => self.try_refresh(Scope::Everything, true).await,
+            Ok(None) => self.try_refresh(scope, true).await,
             outcome => outcome,
         };
         let outcome = match (outcome, self.batches.take()) {
@@ -282,10 +283,16 @@ impl Synchronizer {
             let known = position.known(it.set, &it.root);
             !it.goes_on(&known) || known.loses(&it.lost)
         });
-        // What the changes do not say the lists may.
-        let of_lists = if is_torn || decides_again { Scope::Everything } else { scope.clone() };
+        // What the changes do not say the lists may. Where these are only to be chosen from again, what their indexes say nothing new of
+        // is not asked.
+        let of_lists = match decides_again {
+            _ if is_torn || is_first => Scope::Everything,
+            true => Scope::Due,
+            false => scope.clone(),
+        };
         let early = if is_first_tree && !self.catalog.is_distrusted() { self.known_naming(&source)? } else { None };
-        let (read, mut failure) = match self.read_lists(&sets, &of_lists, stored.as_ref(), early.as_ref()).await {
+        let read = self.read_lists(&sets, &of_lists, stored.as_ref(), early.as_ref(), decides_again).await;
+        let (read, mut failure) = match read {
             Ok(read) => (read, None),
             // Without the lists these changes cannot be applied.
             Err(cause) if decides_again => return Err(cause),
@@ -420,7 +427,8 @@ impl Synchronizer {
             self.position = Some(position);
             return Ok(Some(Outcome::Unchanged));
         }
-        if !new.is_empty() && self.config.selection.follows_links() {
+        let (new, needs_lists) = self.needs_lists(new).await?;
+        if needs_lists {
             return Ok(None);
         }
         (self.progress)(Stage::Committing);

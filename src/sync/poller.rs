@@ -45,8 +45,8 @@ struct Asked {
 
 /// What is to be done next.
 enum Task {
-    /// Ask for everything, the Source Description too, on demand or as something known has proved wrong; first apply what is held
-    /// back, where that is confirmed.
+    /// Ask for everything, on demand or as something known has proved wrong; on demand the Source Description too, and first apply what
+    /// is held back, where that is confirmed.
     Refresh(Asked),
     /// Ask for what was announced.
     Check(Pending),
@@ -216,9 +216,11 @@ async fn perform(
     let outcome = match task {
         Task::Check(pending) => return synchronizer.check(&pending.announcement, pending.is_retry()).await,
         Task::Refresh(asked) => {
-            // What there is now is asked for.
-            synchronizer.is_stale = true;
-            synchronizer.client.end_pauses();
+            if !asked.requesters.is_empty() {
+                // A person asks what there is now.
+                synchronizer.is_stale = true;
+                synchronizer.client.end_pauses();
+            }
             if asked.accept_deletions {
                 accept(synchronizer, listeners, accepted).await?;
             }

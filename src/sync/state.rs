@@ -12,15 +12,15 @@ use crate::source::{DocumentLocation, Missing, Source};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashSet};
 
-/// Version of the written form. Any but the one before reads as no state at all. That costs a merge of all lists, reading the
+/// Version of the written form. One before [`OLDEST_FORMAT`] reads as no state at all. That costs a merge of all lists, reading the
 /// change documents from the lists' time on, and what the guard held; and sets are numbered again, in the order in which they
 /// are offered. Where that order has changed, what the catalog's journal holds of one set counts for another until its list
 /// speaks for a later time: a change of the form keeps reading the numbers of the one before.
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 
-/// The form before: it is read but for the entries of change documents, which it knew otherwise. They are read again, and the
-/// journal knows which are applied.
-const FORMAT_BEFORE: u32 = 3;
+/// The oldest form that is read. Those before [`FORMAT`] are, but for the entries of change documents, of which they held other
+/// digests. They are read again, and the journal knows which are applied.
+const OLDEST_FORMAT: u32 = 3;
 
 /// The documents of a revision with their digests, the naming they were read under, and how far changes are known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -320,7 +320,7 @@ impl Position {
     /// Reads what [`Position::encode`] wrote; `None` for anything else.
     pub fn decode(stored: &[u8]) -> Option<Position> {
         let mut position: Position = serde_json::from_slice(stored).ok()?;
-        if position.format == FORMAT_BEFORE {
+        if (OLDEST_FORMAT..FORMAT).contains(&position.format) {
             position.format = FORMAT;
             position.forget_documents();
         }
@@ -479,14 +479,19 @@ mod tests {
             "read":[21,0],"doubts":""}],"lost":[],"gap_since":[11,0]}]]}],"missing":[],
             "guard":"@","is_final":false}"#;
         let guard = serde_json::to_string(&DeletionGuard::default()).unwrap();
+        let before = before.replace("\"@\"", &guard);
+        // The digests of format 4 were of other bytes: an undated deletion must not pass for a new one.
+        let digests = r#""prefix":{"entries":1,"hash":7},"undated":[7],"open_deletions":[7]"#;
+        let later = before.replace("\"format\":3", "\"format\":4").replace(r#""entries":"AQAAAAAAAAA""#, digests);
+        for before in [before, later] {
+            let position = Position::decode(before.as_bytes()).unwrap();
 
-        let position = Position::decode(before.replace("\"@\"", &guard).as_bytes()).unwrap();
-
-        let set = position.set(SetId(4)).unwrap();
-        assert_eq!((&*set.name, set.changes_until().unwrap().seconds), ("a set", 20));
-        assert_eq!((position.next_set, set.gap_since().unwrap().seconds), (5, 11));
-        assert_eq!(set.changes[0].1.locations().count(), 0);
-        assert_eq!(Position::decode(&position.encode()), Some(position));
+            let set = position.set(SetId(4)).unwrap();
+            assert_eq!((&*set.name, set.changes_until().unwrap().seconds), ("a set", 20));
+            assert_eq!((position.next_set, set.gap_since().unwrap().seconds), (5, 11));
+            assert_eq!(set.changes[0].1.locations().count(), 0);
+            assert_eq!(Position::decode(&position.encode()), Some(position));
+        }
     }
 
     #[test]

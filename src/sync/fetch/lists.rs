@@ -19,13 +19,14 @@ const REMARKS: usize = 10;
 
 impl Synchronizer {
     /// Fetches the lists of all `sets`. `None` if those of `scope` are the lists that `before`, the position of the current
-    /// revision, was made of. With `naming` lists are parsed while others are fetched.
+    /// revision, was made of, and they are not needed all the same. With `naming` lists are parsed while others are fetched.
     pub(in crate::sync) async fn read_lists(
         &mut self,
         sets: &[FollowedSet],
         scope: &Scope,
         before: Option<&Position>,
         naming: Option<&Naming>,
+        are_needed: bool,
     ) -> Result<Option<Vec<ReadSet>>, SyncError> {
         let is_in_scope = |set: &FollowedSet| set.baseline().iter().any(|list| scope.wants(list, &self.schedule));
         let (first, others): (Vec<_>, Vec<_>) = sets.iter().partition(|set| is_in_scope(set));
@@ -34,7 +35,7 @@ impl Synchronizer {
             read.push(self.read_set(set, sets, scope, before, naming).await?);
         }
         let is_same = |it: &ReadSet| before.is_some_and(|before| before.is_made_of(it));
-        if *scope != Scope::Everything && read.iter().all(is_same) {
+        if !are_needed && *scope != Scope::Everything && read.iter().all(is_same) {
             return Ok(None);
         }
         for set in others {

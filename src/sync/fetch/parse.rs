@@ -8,7 +8,7 @@ use crate::catalog::{Catalog, Naming, SetId};
 use crate::platform::scheduling;
 use crate::source::documents::CachedDocument;
 use crate::sync::read_set::{ParsedLists, ReadSet};
-use crate::sync::selection::plan::{Chooser, Plan};
+use crate::sync::selection::plan::{Chooser, MOST, Plan};
 use crate::sync::{Progressing, Stage, SyncError, Synchronizer};
 use std::num::NonZero;
 use std::ops::ControlFlow;
@@ -208,9 +208,14 @@ pub fn chooser(mut plan: Plan, spool: &Spool, read: &[ReadSet]) -> Result<Choose
         for (set, list) in read.iter().flat_map(|it| it.lists().map(|list| (it.id, list))) {
             spool.each_resource(&list.document, &mut |entry| {
                 plan.list(set, &entry);
-                Ok(ControlFlow::Continue(()))
+                Ok(if plan.is_full() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
             })?;
         }
+    }
+    if plan.is_full() {
+        return Err(SyncError::NothingToShow(format!(
+            "conforms= and with=describes take records that name no more than {MOST} resources, and this Source has more"
+        )));
     }
     Ok(plan.finish())
 }

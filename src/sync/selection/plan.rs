@@ -6,8 +6,12 @@ use crate::document::{Change, Entry, Uri};
 use crate::sync::changes::resource_digest as digest;
 use std::collections::HashSet;
 
-/// The first reading of the lists. Memory: some 15 bytes a resource that a record describes, and a record.
+/// Digests of URIs that a plan holds at most, but for those of one entry: some 150 MB.
+pub const MOST: usize = 7 << 20;
+
+/// The first reading of the lists. Memory: some 20 bytes a record, a resource that it names, and a change; of [`MOST`] of them.
 pub struct Plan {
+    most: usize,
     /// Changes that are not in the tree yet.
     new: Changed,
     /// Changes that the tree holds already.
@@ -43,9 +47,20 @@ struct Changed {
 impl Plan {
     /// A plan for `selection` under `naming`.
     pub fn new(selection: &Selection, naming: &Naming) -> Plan {
+        Plan::within(selection, naming, MOST)
+    }
+
+    fn within(selection: &Selection, naming: &Naming, most: usize) -> Plan {
         let (format, chosen) = (Described::default(), Described::default());
         let chooser = Chooser { selection: selection.clone(), naming: naming.clone(), format, chosen };
-        Plan { new: Changed::default(), applied: Changed::default(), chooser }
+        Plan { most, new: Changed::default(), applied: Changed::default(), chooser }
+    }
+
+    /// Whether more is named than there is memory for. What came after that was not noted: it cannot be chosen by this plan.
+    pub fn is_full(&self) -> bool {
+        let described = [&self.chooser.format, &self.chooser.chosen].map(|it| it.records.len() + it.resources.len());
+        let changed = [&self.new, &self.applied].map(|it| it.stated.len() + it.dropped.len());
+        described.iter().chain(&changed).sum::<usize>() > self.most
     }
 
     /// Whether the lists must be read before they can be chosen from. If not, the plan may be finished at once.
@@ -55,14 +70,16 @@ impl Plan {
 
     /// Takes the last change of a resource in a set that was made after its list. Call it before [`Plan::applied`].
     pub fn change(&mut self, set: SetId, change: Change, entry: &Entry) {
-        self.new.add(set, change, &entry.loc);
-        self.see(change, entry);
+        if !self.is_full() {
+            self.new.add(set, change, &entry.loc);
+            self.see(change, entry);
+        }
     }
 
     /// Takes a change that the tree holds already. It counts unless [`Plan::change`] took one of its resource. Call it before
     /// [`Plan::list`].
     pub fn applied(&mut self, set: SetId, change: Change, entry: &Entry) {
-        if !self.new.supersedes(set, &entry.loc) {
+        if !self.is_full() && !self.new.supersedes(set, &entry.loc) {
             self.applied.add(set, change, &entry.loc);
             self.see(change, entry);
         }
@@ -70,7 +87,8 @@ impl Plan {
 
     /// Takes an entry of a set's list.
     pub fn list(&mut self, set: SetId, entry: &Entry) {
-        if !self.new.supersedes(set, &entry.loc) && !self.applied.supersedes(set, &entry.loc) {
+        let is_superseded = self.new.supersedes(set, &entry.loc) || self.applied.supersedes(set, &entry.loc);
+        if !self.is_full() && !is_superseded {
             self.see(Change::Created, entry);
         }
     }
@@ -216,6 +234,17 @@ mod tests {
         assert_eq!(chosen(&of_format, &[]), ["b1.pdf", "b4.pdf", "mods"]);
         let without_texts = Selection { excluded, ..records };
         assert_eq!(chosen(&without_texts, &[]), ["b1.pdf", "b3.pdf", "b4.pdf", "dc", "mods"]);
+    }
+
+    #[test]
+    fn a_plan_notes_no_more_than_there_is_memory_for() {
+        let mut plan = Plan::within(&conforms(DC), &Naming::new("h", [], false).unwrap(), 3);
+        for number in 0..99 {
+            assert_eq!(plan.is_full(), number >= 3, "{number}");
+            plan.list(SetId(0), &entry(&number.to_string(), "text/xml", &[("describes", "a"), ("profile", DC)]));
+        }
+
+        assert_eq!(plan.finish().format.records.len(), 3);
     }
 
     #[test]
