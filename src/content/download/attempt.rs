@@ -94,6 +94,8 @@ pub(super) struct Fetch {
     pub(super) sink: Sink,
     /// What the shared cache has, while its bytes arrive.
     pub(super) shared_copy: Option<Arc<SharedCopy>>,
+    /// What was wrong with a copy of the shared cache of which bytes were handed out.
+    pub(super) wrong_copy: Option<ContentError>,
     /// Of what the sink holds in memory.
     pub(super) memory: Option<Reservation>,
 }

@@ -218,7 +218,7 @@ impl Content {
 }
 
 /// Whether anything was handed out of the inode.
-fn has_served(download: &Download) -> bool {
+pub(super) fn has_served(download: &Download) -> bool {
     let served = download.state().served_blocks();
     let served = served.lock().unwrap_or_else(PoisonError::into_inner);
     !served.is_empty()

@@ -1,6 +1,7 @@
 //! The shared cache in a download: it is asked once, before the Source, and is offered what the Source had.
 
 use super::attempt::{Ended, Fetch, Landed, Stop};
+use super::completion::has_served;
 use super::kept::Sink;
 use super::object::{CachedObject, Origin};
 use super::plan::{Failure, Place};
@@ -71,12 +72,25 @@ impl Fetch {
                 self.batch.clear();
                 self.find_room(error).await?;
             }
-            Stop::Failure(Failure::Wrong(_)) => cache.health().wrong(name.key()),
+            Stop::Failure(Failure::Wrong(error)) => {
+                cache.health().wrong(name.key());
+                let is_withheld = self.download.state().version().is_none();
+                self.wrong_copy = Some(error).filter(|_| !is_withheld && has_served(&self.download));
+            }
             Stop::Failure(Failure::Cut { .. } | Failure::Refused(_)) | Stop::Again | Stop::Rest => {}
         }
         self.begin_again(false).await;
         self.download.state().count_again();
         Ok(None)
+    }
+
+    /// How the download ends whose last attempts ended so. Where the Source had no right bytes either, what was handed out of a wrong copy
+    /// must not stay readable.
+    pub(super) fn after_wrong_copy(&mut self, ended: Ended) -> Ended {
+        match (ended, self.wrong_copy.take()) {
+            (Ended::Failed(_), Some(error)) if !self.download.state().is_proved() => Ended::Poisoned(error),
+            (ended, _) => ended,
+        }
     }
 
     /// Offers a version that did not come from the shared cache to it, if these are the bytes that its name stands for there.

@@ -75,6 +75,7 @@ impl Fetch {
             batch: Batch::default(),
             sink,
             shared_copy: None,
+            wrong_copy: None,
             memory: None,
         }
     }
@@ -92,7 +93,8 @@ impl Fetch {
         if let Some(landed) = self.ask_shared_cache().await? {
             return Ok(landed);
         }
-        let landed = self.ask_source().await?;
+        let asked = self.ask_source().await;
+        let landed = asked.map_err(|ended| self.after_wrong_copy(ended))?;
         self.offer_to_shared_cache(&landed);
         Ok(landed)
     }

@@ -4,6 +4,7 @@ use crate::source::http::{Body, Client, Priority};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::{BoxStream, StreamExt, try_unfold};
+use hyper::Method;
 use hyper::body::Frame;
 use object_store::ClientOptions;
 use object_store::client::{
@@ -14,6 +15,9 @@ use std::pin::{Pin, pin};
 use std::sync::Mutex;
 use std::task::{Context, Poll};
 use std::time::Duration;
+
+/// Bytes of what a store answers besides objects. The library keeps all of it in memory.
+const LONGEST: usize = 64 << 10;
 
 /// What a request of the store is for. The store's own calls do not carry it.
 #[derive(Clone)]
@@ -50,6 +54,7 @@ impl HttpConnector for Connector {
 impl HttpService for Connector {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let (parts, body) = request.into_parts();
+        let is_get = parts.method == Method::GET;
         let (mut body, mut pieces) = (pin!(body), BytesMut::new());
         while let Some(frame) = poll_fn(|context| hyper::body::Body::poll_frame(body.as_mut(), context)).await {
             pieces.extend_from_slice(frame?.data_ref().unwrap_or(&Bytes::new()));
@@ -59,7 +64,19 @@ impl HttpService for Connector {
         let Call { priority, within } = CALL.try_with(Call::clone).unwrap_or(usual);
         let answer = self.client.relay(&relayed, priority, within).await;
         let answer = answer.map_err(|cause| HttpError::new(HttpErrorKind::Unknown, cause))?;
-        Ok(answer.map(|body| HttpResponseBody::new(Incoming::new(body))))
+        let (head, mut body) = answer.into_parts();
+        if is_get && head.status.is_success() {
+            return Ok(HttpResponse::from_parts(head, HttpResponseBody::new(Incoming::new(body))));
+        }
+        let mut text = Vec::new();
+        while text.len() < LONGEST {
+            // The status counts, whether its explanation is whole or not.
+            let Ok(Some(piece)) = body.chunk().await else { break };
+            text.extend_from_slice(&piece);
+        }
+        text.truncate(LONGEST);
+        // In any charset: the library takes one error for another where it is not UTF-8.
+        Ok(HttpResponse::from_parts(head, String::from_utf8_lossy(&text).into_owned().into()))
     }
 }
 

@@ -4,6 +4,7 @@ use super::super::store::ObjectKey;
 use crate::platform::error_chain::chain;
 use crate::source::penalty_box::PenaltyBox;
 use serde::{Deserialize, Serialize};
+use std::error::Error;
 use std::io;
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
@@ -135,13 +136,13 @@ impl Health {
 
     /// A request for bytes failed.
     pub(super) fn failed(&self, error: &SharedError) {
-        self.fault(Fault::Reads, chain(error).to_string());
+        self.fault(Fault::Reads, reason(error));
     }
 
     /// An upload failed.
     pub(super) fn upload_failed(&self, error: &SharedError) {
         self.dropped();
-        self.fault(Fault::Uploads, chain(error).to_string());
+        self.fault(Fault::Uploads, reason(error));
     }
 
     /// An object of it was wrong.
@@ -168,5 +169,36 @@ impl Health {
             (None, None) => "working".to_owned(),
         };
         SharedCacheStatus { state, ..self.counted().clone() }
+    }
+}
+
+/// What failed. The addresses that the store's library puts before the answer of the store would leave no room for it.
+fn reason(error: &SharedError) -> String {
+    let causes = std::iter::successors(Some(error as &(dyn Error + 'static)), |cause| cause.source());
+    let asked = causes.filter(|cause| cause.to_string().starts_with("Error performing ")).last();
+    match asked.and_then(|asked| asked.source()) {
+        Some(answer) => format!("{error}: {}", chain(answer)),
+        None => chain(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{0}")]
+    struct Failure(String, #[source] Option<Box<Failure>>);
+
+    #[test]
+    fn a_reason_begins_with_the_answer_of_the_store() {
+        let answer = Failure("status 403".to_owned(), None);
+        let asked =
+            Failure(format!("Error performing GET http://h/{:0300} in 1ms - status 403", 0), Some(answer.into()));
+        let source = Box::new(asked);
+        let denied = object_store::Error::PermissionDenied { path: "0".repeat(300), source };
+
+        assert_eq!(reason(&denied.into()), "the shared cache failed: status 403");
+        assert_eq!(reason(&SharedError::Slow), "the shared cache is too slow");
     }
 }

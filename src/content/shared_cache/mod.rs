@@ -58,7 +58,9 @@ impl SharedCache {
         let remote = Arc::new(Remote::new(store, prefix, Health::new(config.url.to_string())));
         let queue = config.is_written().then(|| {
             let (queue, waiting) = mpsc::channel(WAITING);
-            runtime.spawn(Uploader::new(Arc::clone(&remote), Arc::clone(disk), memory.clone()).run(waiting));
+            let is_folder = config.url.scheme() == "file";
+            let uploader = Uploader::new(Arc::clone(&remote), Arc::clone(disk), memory.clone(), is_folder);
+            runtime.spawn(uploader.run(waiting));
             queue
         });
         Ok(SharedCache { remote, queue })

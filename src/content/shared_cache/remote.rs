@@ -1,11 +1,14 @@
 //! Gets objects from the shared cache and puts them there.
 
+use super::super::fixity::BLOCK;
 use super::super::store::decode_footer;
 use super::body::{SharedBody, SharedCopy};
 use super::connector::{CALL, Call};
 use super::health::{Health, SharedError};
 use super::name::Name;
+use crate::platform::address_space::blocking_threads;
 use crate::source::http::Priority;
+use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, GetResult, ObjectStore};
 use std::ops::Range;
@@ -17,20 +20,29 @@ use tokio::time::timeout;
 /// The first byte of an object must be here within this time.
 const FIRST_BYTE: Duration = Duration::from_secs(2);
 
-/// Looks at a time; one that would wait goes to the Source. A folder on a dead server holds its threads for good.
+/// Looks of readers at a time, and as many of what is read ahead, for which no reader waits. One that waits too long goes to the Source. A
+/// folder on a dead server holds their threads for good: a quarter of all threads at most.
 const LOOKS: usize = 64;
+
+/// Bytes of the CRCs of an object whose length is not known: enough for half a terabyte.
+const MOST_CHECKS: u64 = 16 << 20;
+
+/// So many bytes more are taken than an object of the length that is shown has: the store may have a longer one.
+const MORE_CHECKS: u64 = 64 << 10;
 
 /// The store that holds the shared cache.
 pub(in crate::content) struct Remote {
     store: Arc<dyn ObjectStore>,
     prefix: Path,
     health: Arc<Health>,
-    looks: Arc<Semaphore>,
+    /// Of readers, and ahead of them.
+    looks: [Arc<Semaphore>; 2],
 }
 
 impl Remote {
     pub(super) fn new(store: Arc<dyn ObjectStore>, prefix: Path, health: Health) -> Remote {
-        Remote { store, prefix, health: Arc::new(health), looks: Arc::new(Semaphore::new(LOOKS)) }
+        let most = LOOKS.min(blocking_threads() / 8).max(1);
+        Remote { store, prefix, health: Arc::new(health), looks: [most; 2].map(|most| Arc::new(Semaphore::new(most))) }
     }
 
     pub(in crate::content) fn health(&self) -> &Health {
@@ -58,16 +70,30 @@ impl Remote {
     ) -> Option<SharedBody> {
         let (path, checks_path) = self.paths(name);
         let needs_checks = name.needs_checks(length);
+        // What is longer is not those of this object, and is not read into memory.
+        let most = length.map_or(MOST_CHECKS, |length| length.div_ceil(BLOCK) * 4 + MORE_CHECKS);
+        // A small object that a digest vouches for has none.
+        let may_lack = length.is_none() && !name.needs_checks(Some(0));
         let store = Arc::clone(&self.store);
         let found = self.look(name, priority, async move {
             let checks = match needs_checks {
-                true => Some(store.get_opts(&checks_path, GetOptions::default()).await?.bytes().await?),
+                true => match store.get_opts(&checks_path, GetOptions::default()).await {
+                    Err(object_store::Error::NotFound { .. }) if may_lack => None,
+                    found => {
+                        let found = found?;
+                        Some(if found.meta.size > most { Bytes::new() } else { found.bytes().await? })
+                    }
+                },
                 false => None,
             };
             Ok((checks, store.get_opts(&path, options(range)).await?))
         });
         let (checks, found) = found.await?;
         let size = found.meta.size;
+        if checks.is_none() && may_lack && name.needs_checks(Some(size)) {
+            self.health.miss();
+            return None;
+        }
         let decoded = checks.as_ref().and_then(|bytes| decode_footer(name.key(), size, bytes));
         if checks.is_some() != decoded.is_some() {
             self.health.wrong(name.key());
@@ -108,7 +134,19 @@ impl Remote {
         if self.health.is_shunned(name.key()) {
             return None;
         }
-        let look = self.looks.clone().try_acquire_owned().ok()?;
+        let [readers, ahead] = &self.looks;
+        let looks = if priority.reader().is_some() { readers } else { ahead };
+        let look = timeout(FIRST_BYTE, Arc::clone(looks).acquire_owned()).await;
+        // What it waited for may have failed.
+        if self.health.is_shunned(name.key()) {
+            return None;
+        }
+        let Ok(look) = look else {
+            // Where the looks before this one never end, the next reader does not wait for them as well.
+            self.health.failed(&SharedError::Slow);
+            return None;
+        };
+        let look = look.ok()?;
         let call = Call { priority, within: FIRST_BYTE };
         // A task of its own: where the store does not answer it holds its permit on, and the reader goes to the Source.
         let looking = tokio::spawn(CALL.scope(call, async move {

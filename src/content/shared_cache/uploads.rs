@@ -10,7 +10,7 @@ use crate::source::http::Priority;
 use bytes::Bytes;
 use futures_util::stream::{StreamExt, poll_fn};
 use object_store::path::Path;
-use object_store::{PutMode, PutMultipartOptions, PutOptions};
+use object_store::{GetOptions, PutMode, PutMultipartOptions, PutOptions};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,8 @@ const AT_A_TIME: usize = 2;
 const PIECE: u64 = 8 << 20;
 const PIECES: u64 = 10_000;
 
-/// The store must have taken a piece within this time.
+/// The store must have taken a piece within this time. A folder may take as long as it likes: on a dead server each call holds its thread
+/// until the server is back, and another would hold another.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A verified object to upload.
@@ -40,11 +41,13 @@ pub(super) struct Uploader {
     remote: Arc<Remote>,
     disk: Arc<Store>,
     memory: Budget,
+    patience: Duration,
 }
 
 impl Uploader {
-    pub(super) fn new(remote: Arc<Remote>, disk: Arc<Store>, memory: Budget) -> Uploader {
-        Uploader { remote, disk, memory }
+    pub(super) fn new(remote: Arc<Remote>, disk: Arc<Store>, memory: Budget, is_folder: bool) -> Uploader {
+        let patience = if is_folder { Duration::MAX } else { PATIENCE };
+        Uploader { remote, disk, memory, patience }
     }
 
     /// Until the queue ends.
@@ -81,20 +84,29 @@ impl Uploader {
             let (bytes, _memory) = self.piece(object, 0, length).await?;
             return self.put_whole(&path, bytes, upload.replaces).await;
         }
+        // Pieces are put together without a condition, so what another machine has uploaded is looked for first.
+        if !upload.replaces {
+            let head = GetOptions { head: true, ..GetOptions::default() };
+            let there = self.within(self.remote.store().get_opts(&path, head)).await;
+            if there.is_ok_and(|there| there.meta.size == length) {
+                let (path, source) = (path.to_string(), "another machine has uploaded it".into());
+                return Err(object_store::Error::AlreadyExists { path, source }.into());
+            }
+        }
         let begun = self.remote.store().put_multipart_opts(&path, PutMultipartOptions::default());
-        let mut parts = within(begun).await?;
+        let mut parts = self.within(begun).await?;
         let sent = async {
             let piece = PIECE.max(length.div_ceil(PIECES));
             for first in (0..length).step_by(usize::try_from(piece).unwrap_or(usize::MAX)) {
                 let (bytes, _memory) = self.piece(object, first, piece.min(length - first)).await?;
-                within(parts.put_part(bytes.into())).await?;
+                self.within(parts.put_part(bytes.into())).await?;
             }
-            within(parts.complete()).await.map(drop)
+            self.within(parts.complete()).await.map(drop)
         };
         let sent = sent.await;
         if sent.is_err() {
             // The store's lifecycle rules remove what stays of it.
-            drop(within(parts.abort()).await);
+            drop(self.within(parts.abort()).await);
         }
         sent
     }
@@ -102,7 +114,7 @@ impl Uploader {
     async fn put_whole(&self, path: &Path, bytes: Bytes, replaces: bool) -> Result<(), SharedError> {
         let mode = if replaces { PutMode::Overwrite } else { PutMode::Create };
         let options = PutOptions { mode, ..PutOptions::default() };
-        within(self.remote.store().put_opts(path, bytes.into(), options)).await.map(drop)
+        self.within(self.remote.store().put_opts(path, bytes.into(), options)).await.map(drop)
     }
 
     /// Bytes of an object, checked, and the memory that they take.
@@ -119,10 +131,10 @@ impl Uploader {
         let read = read.map_err(io::Error::other).and_then(|read| read.map_err(io::Error::other));
         Ok((read.map_err(SharedError::Unreadable)?, memory))
     }
-}
 
-async fn within<T>(call: impl Future<Output = object_store::Result<T>>) -> Result<T, SharedError> {
-    timeout(PATIENCE, call).await.map_err(|_| SharedError::Slow)?.map_err(SharedError::from)
+    async fn within<T>(&self, call: impl Future<Output = object_store::Result<T>>) -> Result<T, SharedError> {
+        timeout(self.patience, call).await.map_err(|_| SharedError::Slow)?.map_err(SharedError::from)
+    }
 }
 
 /// Whether another machine has uploaded it before.

@@ -200,7 +200,7 @@ impl Client {
     }
 
     /// Sends a request that another library has made, once, to `url`. The head of the answer is due within `within`. Its host is one of those
-    /// that the limiter and the breaker know, without the rate that is meant for the Source.
+    /// that the limiter and the breaker know, without the limits that are meant for the Source.
     pub async fn relay(
         &self,
         relayed: &http::Request<Bytes>,
@@ -251,7 +251,7 @@ impl Client {
         })?;
         let own = self.own();
         let (admitted, host) = match attempt.payload {
-            Payload::Whole(..) => (own.policy.admit_named(&url), shared.hosts.host_without_rate(uri.authority())),
+            Payload::Whole(..) => (own.policy.admit_named(&url), shared.hosts.store(uri.authority())),
             Payload::Nothing | Payload::Form(_) => (own.policy.admit(&url), shared.hosts.host(uri.authority())),
         };
         let reach = admitted.and_then(|reach| match reach {

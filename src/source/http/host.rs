@@ -17,6 +17,9 @@ const HOSTS: usize = 1024;
 /// Hosts whose traffic is reported by name. Further ones are counted together, so that the numbers stay few.
 const NAMED: usize = 64;
 
+/// Requests to a store at a time, however few the Source bears. A body that is read takes one, and a look bears no wait of seconds.
+const CONNECTIONS_TO_STORE: usize = 64;
+
 /// The time in which a connection whose answer is here comes back to its pool. That takes tasks of the pool, but no answer of the host.
 const BACK: Duration = Duration::from_millis(1);
 
@@ -360,15 +363,15 @@ impl Hosts {
     }
 
     pub(super) fn host(&self, authority: &str) -> Arc<Host> {
-        self.host_with(authority, self.rate)
+        self.host_with(authority, self.rate, self.connections)
     }
 
-    /// The same; a host that was never asked has no limit on its rate.
-    pub(super) fn host_without_rate(&self, authority: &str) -> Arc<Host> {
-        self.host_with(authority, None)
+    /// The same of a store that the person named. The limits are meant for the Source: they hold here only where it has the same host.
+    pub(super) fn store(&self, authority: &str) -> Arc<Host> {
+        self.host_with(authority, None, self.connections.max(CONNECTIONS_TO_STORE))
     }
 
-    fn host_with(&self, authority: &str, rate: Option<f64>) -> Arc<Host> {
+    fn host_with(&self, authority: &str, rate: Option<f64>, connections: usize) -> Arc<Host> {
         let mut known = self.known();
         if let Some(host) = known.get(authority) {
             return Arc::clone(host);
@@ -380,7 +383,7 @@ impl Hosts {
             let idle = known.iter().rev().find(|(_, host)| is_idle(host)).map(|(authority, _)| authority.clone());
             idle.map(|authority| known.pop(&authority));
         }
-        let limiter = Limiter::new(rate, self.connections);
+        let limiter = Limiter::new(rate, connections);
         let host = Arc::new(Host::new(authority, known.len() < NAMED, limiter));
         known.put(authority.into(), Arc::clone(&host));
         host

@@ -85,6 +85,20 @@ async fn a_second_machine_asks_the_source_for_nothing() {
     }
 }
 
+/// A digest names an object whose length nobody has published or asked for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_digest_without_a_length_is_enough() {
+    let body = bytes(5_000, 9);
+    let institute = Institute::of(&body);
+    let wanted = FetchSpec { length: None, ..vouched(&institute.server, &body) };
+    institute.first_machine(&wanted, &body).await;
+    let (asked, second) = (institute.server.received().len(), institute.machine());
+
+    assert_eq!(second.read_all(&wanted).await.unwrap(), body);
+
+    assert_eq!((institute.server.received().len(), status(&second).hits), (asked, 1));
+}
+
 /// Promise: a shared cache with other bytes costs time, and never a byte. Right bytes take their place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wrong_bytes_of_the_shared_cache_are_never_read() {
