@@ -157,6 +157,11 @@ impl S3 {
         self.log().iter().filter(|logged| logged.method == method).count()
     }
 
+    /// Requests that are not answered yet.
+    pub fn under_way(&self) -> usize {
+        self.state(|state| state.under_way)
+    }
+
     /// Waits until the log has been the same for half a second and nothing is under way.
     pub fn wait_for_quiet(&self) {
         let requests = || self.state(|state| (state.log.len(), state.under_way));

@@ -56,6 +56,8 @@ pub(in crate::content) enum SharedError {
     Slow,
     #[error("the shared cache has other bytes than it must")]
     Wrong,
+    #[error("the folder of the shared cache is missing, or less than 5 % of its file system is free")]
+    NoRoom,
     #[error("the object to upload cannot be read")]
     Unreadable(#[source] io::Error),
 }
@@ -174,9 +176,14 @@ impl Health {
 
 /// What failed. The addresses that the store's library puts before the answer of the store would leave no room for it.
 fn reason(error: &SharedError) -> String {
-    let causes = std::iter::successors(Some(error as &(dyn Error + 'static)), |cause| cause.source());
-    let asked = causes.filter(|cause| cause.to_string().starts_with("Error performing ")).last();
-    match asked.and_then(|asked| asked.source()) {
+    let (mut next, mut answer): (Option<&(dyn Error + 'static)>, _) = (Some(error), None);
+    while let Some(cause) = next {
+        next = cause.source();
+        if cause.to_string().starts_with("Error performing ") {
+            answer = next;
+        }
+    }
+    match answer {
         Some(answer) => format!("{error}: {}", chain(answer)),
         None => chain(error),
     }

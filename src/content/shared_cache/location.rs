@@ -48,7 +48,7 @@ pub fn shared_cache_url(text: &str) -> Result<Url, String> {
     })?;
     if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
         return Err("others can read what stands here; put user names, passwords and keys into a file (chmod 600) and name the file: \
-             shared-cache-credentials=FILE"
+             shared-cache-credentials=FILE, for https netrc=FILE"
             .to_owned());
     }
     Ok(url)

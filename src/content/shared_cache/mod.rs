@@ -58,8 +58,8 @@ impl SharedCache {
         let remote = Arc::new(Remote::new(store, prefix, Health::new(config.url.to_string())));
         let queue = config.is_written().then(|| {
             let (queue, waiting) = mpsc::channel(WAITING);
-            let is_folder = config.url.scheme() == "file";
-            let uploader = Uploader::new(Arc::clone(&remote), Arc::clone(disk), memory.clone(), is_folder);
+            let folder = config.url.to_file_path().ok().filter(|_| config.url.scheme() == "file");
+            let uploader = Uploader::new(Arc::clone(&remote), Arc::clone(disk), memory.clone(), folder);
             runtime.spawn(uploader.run(waiting));
             queue
         });

@@ -12,6 +12,7 @@ use futures_util::stream::{StreamExt, poll_fn};
 use object_store::path::Path;
 use object_store::{GetOptions, PutMode, PutMultipartOptions, PutOptions};
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -28,6 +29,10 @@ const PIECES: u64 = 10_000;
 /// until the server is back, and another would hold another.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Nothing is uploaded into a folder whose file system has less than one part in so many free. Where the folder of a server is not mounted,
+/// that is a disk of this machine.
+const PARTS: u64 = 20;
+
 /// A verified object to upload.
 pub(super) struct Upload {
     pub(super) name: Name,
@@ -41,13 +46,15 @@ pub(super) struct Uploader {
     remote: Arc<Remote>,
     disk: Arc<Store>,
     memory: Budget,
+    /// Where the store is one.
+    folder: Option<PathBuf>,
     patience: Duration,
 }
 
 impl Uploader {
-    pub(super) fn new(remote: Arc<Remote>, disk: Arc<Store>, memory: Budget, is_folder: bool) -> Uploader {
-        let patience = if is_folder { Duration::MAX } else { PATIENCE };
-        Uploader { remote, disk, memory, patience }
+    pub(super) fn new(remote: Arc<Remote>, disk: Arc<Store>, memory: Budget, folder: Option<PathBuf>) -> Uploader {
+        let patience = if folder.is_some() { Duration::MAX } else { PATIENCE };
+        Uploader { remote, disk, memory, folder, patience }
     }
 
     /// Until the queue ends.
@@ -71,6 +78,7 @@ impl Uploader {
 
     /// The CRCs are there before the bytes, so that bytes that are found can be checked.
     async fn put(&self, upload: &Upload, object: &Arc<Object>) -> Result<(), SharedError> {
+        self.look_for_room().await?;
         let (path, checks_path) = self.remote.paths(&upload.name);
         let length = object.length();
         if upload.name.needs_checks(Some(length)) {
@@ -109,6 +117,16 @@ impl Uploader {
             drop(self.within(parts.abort()).await);
         }
         sent
+    }
+
+    /// The library would make a folder that is missing.
+    async fn look_for_room(&self) -> Result<(), SharedError> {
+        let Some(folder) = self.folder.clone() else { return Ok(()) };
+        let asked = tokio::task::spawn_blocking(move || rustix::fs::statvfs(&folder)).await;
+        match asked {
+            Ok(Ok(disk)) if disk.f_bavail >= disk.f_blocks / PARTS => Ok(()),
+            _ => Err(SharedError::NoRoom),
+        }
     }
 
     async fn put_whole(&self, path: &Path, bytes: Bytes, replaces: bool) -> Result<(), SharedError> {

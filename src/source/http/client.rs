@@ -392,8 +392,7 @@ fn own_authority(raw: &str) -> (bool, Option<Authority>) {
 
 /// The failure before `error`, where `error` alone would not explain it.
 fn with_last(mut error: HttpError, before: Option<HttpError>) -> HttpError {
-    if let HttpError::CircuitOpen { last, .. } | HttpError::Deadline { last, .. } = &mut error
-        && last.is_none()
+    if let HttpError::CircuitOpen { last: last @ None, .. } | HttpError::Deadline { last: last @ None, .. } = &mut error
     {
         *last = before.map(Box::new);
     }
