@@ -18,7 +18,7 @@ fn published(source: &Source) -> BTreeMap<PathBuf, Vec<u8>> {
 /// A Source of `files` small files and one big one, whose edition is part of every byte.
 fn publish(source: &Source, files: u64, edition: u64) {
     for number in 0..files {
-        if (number + edition).is_multiple_of(3) {
+        if (number + edition) % 3 == 0 {
             let bytes = format!("file {number} in edition {edition}").into_bytes().repeat(1 + number as usize % 50);
             source.put(&format!("f{}/{number}", number % 13), Resource::new(bytes));
         }

@@ -103,13 +103,14 @@ fn process(directory: &Path) -> io::Result<Option<(u32, OwnedFd)>> {
     }
     let known = registry::mount_at(directory)?.filter(|known| known.state == MountState::Living);
     let Some(process) = known.and_then(|known| known.process) else { return Ok(None) };
-    let handle = Pid::from_raw(process.cast_signed()).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    let handle =
+        i32::try_from(process).ok().and_then(Pid::from_raw).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
     Ok(handle.map(|handle| (process, handle)))
 }
 
 /// Whether the process ends within `patience`.
 fn ends_within(process: &OwnedFd, patience: Duration) -> io::Result<bool> {
-    let timeout = Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: 0 };
+    let timeout = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: 0 };
     let mut polled = [PollFd::new(process, PollFlags::IN)];
     Ok(rustix::io::retry_on_intr(|| poll(&mut polled, Some(&timeout)))? > 0)
 }

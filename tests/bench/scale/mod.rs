@@ -192,8 +192,12 @@ fn live_bytes(environment: &Path) -> u64 {
     let mut bytes = 0;
     for table in ["entries", "names", "inodes", "orphans", "displaced", "journal", "held", "meta"] {
         let txn = env.read_txn().unwrap();
-        if let Some(table) = env.open_database::<Bytes, Bytes>(&txn, Some(table)).unwrap() {
-            let stat = table.stat(&txn).unwrap();
+        let opened = env.open_databases_and_commit(txn, |opener, txn| {
+            let table = opener.open_database::<Bytes, Bytes>(txn, Some(table))?;
+            Ok::<_, heed::Error>(heed::CommitOrAbort::<_, ()>::Commit(table))
+        });
+        if let Some(table) = opened.unwrap().commit().flatten() {
+            let stat = table.stat(&env.read_txn().unwrap()).unwrap();
             bytes += (stat.branch_pages + stat.leaf_pages + stat.overflow_pages) as u64 * u64::from(stat.page_size);
         }
     }
