@@ -13,8 +13,8 @@ use std::time::Duration;
 /// From here to the store and back.
 const TO_THE_STORE: Duration = Duration::from_millis(1);
 
-/// Where the files of the Source are.
-const FILES: &str = "/d";
+/// How the paths of the files of the Source begin; those of its documents begin with `/do`.
+const FILES: &str = "/d0";
 
 const WORK: &str = "`grep -r`, 726 files, cold, RTT 40 ms to the Source and 1 ms to the shared cache";
 
