@@ -677,6 +677,28 @@ fn a_folder_of_the_network_is_a_shared_cache() {
 }
 
 #[test]
+fn a_prefetch_uploads_what_was_here_before() {
+    let source = collection(23);
+    let folder = tempfile::tempdir().unwrap();
+    let stored = || common::tree(folder.path()).into_keys().filter(|path| path.components().count() == 3).count();
+    let mounted = machine(&source, &format!("file://{}", folder.path().display()), &[], "");
+    mounted.start();
+    read_all(&mounted, &source);
+    eventually("everything is in the folder", || stored() == FILES);
+    fs::remove_dir_all(folder.path().join("objects")).unwrap();
+    source.take_log();
+
+    for _ in 0..2 {
+        let prefetched = run(&["prefetch"], &mounted.path());
+
+        assert!(prefetched.status.success(), "{}", String::from_utf8_lossy(&prefetched.stderr));
+        eventually("everything is in the folder again", || stored() == FILES);
+        assert_eq!(asked_of(&source), [""; 0]);
+        assert_eq!(counted(&mounted, "uploads"), 2 * FILES as u64, "what the store has is not uploaded");
+    }
+}
+
+#[test]
 fn a_full_folder_keeps_no_half_object() {
     let disk = SmallDisk::of(1 << 20);
     let source = collection(23);

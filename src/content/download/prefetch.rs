@@ -22,7 +22,11 @@ impl Content {
     /// the same object joins the download and makes it its own. Dropped, the download ends unless another request waits for it; what is
     /// here stays where it can be resumed.
     pub async fn prefetch(self: &Arc<Self>, wanted: &FetchSpec, begun: Moment) -> Result<Option<u64>, ContentError> {
-        self.bring(wanted, Joining::Ahead(begun, None), u64::MAX).await
+        let brought = self.bring(wanted, Joining::Ahead(begun, None), u64::MAX).await?;
+        if brought.is_none() {
+            self.offer_kept(wanted);
+        }
+        Ok(brought)
     }
 
     /// The same for a file that a reader is expected to read next. The caller bounds how many are under way, so that readers find

@@ -8,8 +8,8 @@ use super::plan::{Failure, Place};
 use super::promise::{Form, strong};
 use super::ranges::RangeBody;
 use super::source::Source;
-use crate::content::Verified;
 use crate::content::shared_cache::Name;
+use crate::content::{Content, FetchSpec, Verified};
 use std::sync::Arc;
 
 impl Fetch {
@@ -106,7 +106,19 @@ impl Fetch {
             Verified::NotYet | Verified::Failed => false,
         };
         if is_right {
-            cache.offer(name, landed.key.clone());
+            cache.offer(name, landed.key.clone(), false);
+        }
+    }
+}
+
+impl Content {
+    /// Offers a file that was on this machine before to the shared cache, if a published digest vouches for its bytes: where others came
+    /// from is not known any more.
+    pub(super) fn offer_kept(&self, wanted: &FetchSpec) {
+        let Some(cache) = self.shared_cache.as_ref() else { return };
+        let kept = self.observed.get(wanted.ino).filter(|kept| matches!(kept.verified, Verified::Digest(_)));
+        if let (Some(key), Some(name)) = (kept.and_then(|kept| kept.object), Name::of(wanted, None)) {
+            cache.offer(name, key, true);
         }
     }
 }

@@ -70,11 +70,11 @@ impl SharedCache {
         &self.remote
     }
 
-    /// The verified object `object` is to be uploaded as `name`.
-    pub(super) fn offer(&self, name: Name, object: ObjectKey) {
+    /// The verified object `object` is to be uploaded as `name`. `was_here`: it was on this machine before.
+    pub(super) fn offer(&self, name: Name, object: ObjectKey, was_here: bool) {
         let Some(queue) = &self.queue else { return };
         let replaces = self.remote.health().is_wrong(name.key());
-        if queue.try_send(Some(Upload { name, object, replaces })).is_err() {
+        if queue.try_send(Some(Upload { name, object, replaces, was_here })).is_err() {
             self.remote.health().dropped();
         }
     }

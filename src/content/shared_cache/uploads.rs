@@ -39,6 +39,8 @@ pub(super) struct Upload {
     pub(super) object: ObjectKey,
     /// What the store has there is wrong.
     pub(super) replaces: bool,
+    /// It was on this machine before, so the store may well have it.
+    pub(super) was_here: bool,
 }
 
 /// Uploads one object after the other.
@@ -88,18 +90,18 @@ impl Uploader {
                 put => put?,
             }
         }
-        if length <= PIECE {
-            let (bytes, _memory) = self.piece(object, 0, length).await?;
-            return self.put_whole(&path, bytes, upload.replaces).await;
-        }
         // Pieces are put together without a condition, so what another machine has uploaded is looked for first.
-        if !upload.replaces {
+        if !upload.replaces && (upload.was_here || length > PIECE) {
             let head = GetOptions { head: true, ..GetOptions::default() };
             let there = self.within(self.remote.store().get_opts(&path, head)).await;
             if there.is_ok_and(|there| there.meta.size == length) {
                 let (path, source) = (path.to_string(), "another machine has uploaded it".into());
                 return Err(object_store::Error::AlreadyExists { path, source }.into());
             }
+        }
+        if length <= PIECE {
+            let (bytes, _memory) = self.piece(object, 0, length).await?;
+            return self.put_whole(&path, bytes, upload.replaces).await;
         }
         let begun = self.remote.store().put_multipart_opts(&path, PutMultipartOptions::default());
         let mut parts = self.within(begun).await?;
