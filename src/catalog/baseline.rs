@@ -6,7 +6,7 @@ use super::ingest::{Rows, Shared};
 use super::journal::{Fate, Row, add_known, add_news, next_settled};
 use super::losses::Tally;
 use super::naming::locate::locate;
-use super::rebuild::rebuild;
+use super::rebuild::{add_late_orphans, rebuild};
 use super::revision::Before;
 use super::sort::{LARGE_SORT, SMALL_SORT, Sorted, Sorter};
 use super::sort_key::Tag;
@@ -203,6 +203,10 @@ impl<'c> Baseline<'c> {
         let decide = &mut |losses: Losses| Ok(decided.take().unwrap_or_else(|| decide(&losses).1));
         let committed = rebuild(catalog, before, &listing, statement, target, rows, decide)?;
         catalog.replace_store(successor)?;
+        // Those of replies that were made in between: it is committed already.
+        if let Err(error) = add_late_orphans(catalog, before, &catalog.store()) {
+            tracing::warn!("files that were opened just now may not be readable to their end: {}", chain(&error));
+        }
         Ok(committed)
     }
 

@@ -11,9 +11,9 @@ use super::store::codec::{damaged, unseal};
 use super::store::keys::{ino_key, statement_key};
 use super::store::record::{Named, NodeRecord, RevisionRecord, held_row};
 use super::store::{ROOT, ROOT_ENTRY, Store, TableId};
-use super::version::Coming;
+use super::version::{self, Coming};
 use super::walk::{File, Folder, Visitor, beneath, walk};
-use super::writer::{CommittedWith, Rows, Sink, TreeWriter, in_transaction};
+use super::writer::{CommittedWith, Rows, Sink, TreeWriter, in_transaction, orphan_row};
 use super::{Catalog, CatalogError, Committed, Kind, Losses, SetId};
 use crate::document::{Timestamp, Uri};
 use std::collections::BTreeMap;
@@ -33,7 +33,8 @@ pub(super) fn rebuild(
     decide: &mut DecideState<'_>,
 ) -> Result<Committed, CatalogError> {
     let (is_first, naming) = (before.revision.is_none(), &listing.naming);
-    let sink = Sink::Whole(Rows::begin(target, &catalog.spill_folder, is_first)?);
+    catalog.seen.lately();
+    let sink = Sink::Whole(Rows::begin(target, &catalog.spill_folder, is_first)?, &catalog.seen);
     let mut rebuild = Rebuild {
         listing,
         is_renamed: !before.has_naming(naming),
@@ -72,7 +73,28 @@ pub(super) fn rebuild(
             tree.finish(&with)
         })?;
     }
+    add_late_orphans(catalog, before, target)?;
     Ok(effects.committed(revision.number, left_out))
+}
+
+/// Enters among the orphans of `target` what the kernel first saw of the revision `before` after `target` began to be written.
+pub(super) fn add_late_orphans(catalog: &Catalog, before: &Before<'_>, target: &Store) -> Result<(), CatalogError> {
+    loop {
+        let late = catalog.seen.lately();
+        if late.is_empty() {
+            return Ok(());
+        }
+        in_transaction(catalog, target, |transaction| {
+            for ino in late.iter().map(|ino| ino.0) {
+                let key = ino_key(ino);
+                let is_there = transaction.row(TableId::Inodes, &key)?.or(transaction.row(TableId::Orphans, &key)?);
+                let (None, Some(old)) = (is_there, before.store.by_ino(before.old, ino)?) else { continue };
+                let row = orphan_row(before, &old, None, version::now())?;
+                transaction.put(TableId::Orphans, &key, |out| out.extend_from_slice(&row))?;
+            }
+            Ok(())
+        })?;
+    }
 }
 
 struct Rebuild<'t> {
@@ -180,5 +202,56 @@ impl<'t> Visitor<'t> for Rebuild<'t> {
 
     fn left_out(&mut self, path: String, count: u64) {
         self.left_out.insert(path, count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{commit, entry, is_rebuilt, open, tree};
+    use super::*;
+
+    /// Commits `a`, `b` and `c`, then `c` alone by a rebuild; `sees` is called between.
+    fn rebuilt(sees: impl FnOnce(&Catalog, u64), then: impl FnOnce(&Catalog, &Before<'_>, u64)) {
+        let folder = tempfile::tempdir().unwrap();
+        let catalog = open(folder.path());
+        commit(&catalog, &["http://h/a", "http://h/b", "http://h/c"].map(entry));
+        let ino = catalog.snapshot().unwrap().find("a").unwrap().unwrap().ino.0;
+        let store = catalog.store();
+        let old = store.env.read_txn().unwrap();
+        let before = Before::read(&store, &old).unwrap();
+        sees(&catalog, ino);
+        catalog.write_in_place(0);
+        commit(&catalog, &[entry("http://h/c")]);
+        assert!(is_rebuilt(&catalog, &store));
+        then(&catalog, &before, ino);
+    }
+
+    fn orphans(catalog: &Catalog) -> Vec<u64> {
+        let orphans = catalog.snapshot().unwrap().orphans(fuser::INodeNo(0), 10).unwrap();
+        orphans.into_iter().map(|ino| ino.0).collect()
+    }
+
+    #[test]
+    fn orphans_are_kept_where_the_kernel_has_seen_them() {
+        let seen = |catalog: &Catalog, ino| catalog.kernel_sees(fuser::INodeNo(ino));
+        rebuilt(seen, |catalog, _, ino| assert_eq!(orphans(catalog), [ino]));
+        rebuilt(|_, _| {}, |catalog, _, _| assert_eq!(orphans(catalog), [0; 0]));
+    }
+
+    #[test]
+    fn orphans_are_kept_that_are_seen_while_a_rebuild_runs() {
+        rebuilt(
+            |_, _| {},
+            |catalog, before, ino| {
+                catalog.kernel_sees(fuser::INodeNo(ino));
+                tree(catalog);
+
+                add_late_orphans(catalog, before, &catalog.store()).unwrap();
+
+                assert_eq!(orphans(catalog), [ino], "names that stay are none");
+                let resource = catalog.snapshot().unwrap().resource(fuser::INodeNo(ino)).unwrap().unwrap();
+                assert_eq!(resource.uri.as_str(), "http://h/a");
+            },
+        );
     }
 }

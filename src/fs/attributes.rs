@@ -75,6 +75,7 @@ impl Filesystem {
         }
         let snapshot = self.catalog.snapshot()?;
         let Some(node) = snapshot.lookup(parent, name)? else { return Ok(None) };
+        self.catalog.kernel_sees(node.ino);
         Ok(Some(self.shown(&self.viewed(&snapshot, node)?)))
     }
 

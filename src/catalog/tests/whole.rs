@@ -160,6 +160,7 @@ fn orphans_of_rebuilds_are_read_until_they_are_dropped() {
     assert_eq!((shown(open), shown(closed)), ((true, open.resource.clone()), (true, closed.resource.clone())));
 
     // The store of the next tree takes over what the one has that goes.
+    tree(&catalog);
     commit(&catalog, &edition(3));
     assert_eq!((shown(open), shown(closed)), ((true, open.resource.clone()), (true, closed.resource.clone())));
     assert_eq!(catalog.snapshot().unwrap().orphans(INodeNo(0), 1000).unwrap().len(), 120);

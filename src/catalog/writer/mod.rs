@@ -12,6 +12,7 @@ pub(super) use transaction::{Transaction, in_transaction};
 use super::naming::disambiguated;
 use super::naming::resolve::{path_by_rule, split};
 use super::revision::Before;
+use super::seen::Seen;
 use super::sort::SpillFolder;
 use super::store::codec::{NUMBER_LIMIT, damaged, pack, push_number};
 use super::store::keys::{displaced_key, entry_key, ino_key, name_key};
@@ -31,8 +32,8 @@ use fuser::INodeNo;
 pub(super) enum Sink<'t, 'c> {
     /// Over the revision before: what does not change is there.
     InPlace(&'t mut Transaction<'c>),
-    /// Into an empty store: what does not change is written too, and nothing is removed.
-    Whole(Rows),
+    /// Into an empty store: what does not change is written too, and nothing is removed. Orphans are those that were seen.
+    Whole(Rows, &'t Seen),
 }
 
 /// What exists is read from the revision before; of what is written here nothing is read but the ids of one name, and folders.
@@ -85,14 +86,14 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
     fn put_row(&mut self, table: TableId, key: &[u8], encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), CatalogError> {
         match &mut self.sink {
             Sink::InPlace(transaction) => transaction.put(table, key, encode),
-            Sink::Whole(rows) => rows.put(table, key, encode),
+            Sink::Whole(rows, _) => rows.put(table, key, encode),
         }
     }
 
     fn remove_row(&mut self, table: TableId, key: &[u8]) -> Result<(), CatalogError> {
         match &mut self.sink {
             Sink::InPlace(transaction) => transaction.remove(table, key),
-            Sink::Whole(_) => Ok(()),
+            Sink::Whole(..) => Ok(()),
         }
     }
 
@@ -150,7 +151,7 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
     pub(super) fn keep(&mut self, named: &Named<'_>) -> Result<(), CatalogError> {
         match &self.sink {
             Sink::InPlace(_) => Ok(()),
-            Sink::Whole(_) => self.put(named).and_then(|()| self.put_name(named)),
+            Sink::Whole(..) => self.put(named).and_then(|()| self.put_name(named)),
         }
     }
 
@@ -166,7 +167,7 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
         self.orphan(old, uri)?;
         let named = Named { parent: old.parent, entry: old.entry, node: NodeRecord { ino, ctime: self.now, ..new } };
         self.put(&named)?;
-        if matches!(self.sink, Sink::Whole(_)) {
+        if matches!(self.sink, Sink::Whole(..)) {
             self.put_name(&named)?;
         }
         self.effects.updated += 1;
@@ -189,7 +190,7 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
         let named = Named { parent: old.parent, entry: old.entry, node: NodeRecord { ctime, ..new } };
         match &self.sink {
             Sink::InPlace(_) => self.put_entry(&named)?,
-            Sink::Whole(_) => self.keep(&named)?,
+            Sink::Whole(..) => self.keep(&named)?,
         }
         if is_shown {
             self.effects.attributes(new.ino);
@@ -220,17 +221,14 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
 
     /// Enters an inode among the orphans: it loses its name, but may be open.
     fn orphan(&mut self, old: &Named<'_>, uri: Option<&Uri>) -> Result<(), CatalogError> {
-        let (key, mut with_uri) = (ino_key(old.node.ino), Vec::new());
-        match old.node.resource {
-            Some(resource) if resource.uri.is_none() => {
-                let computed = if uri.is_none() { Some(self.before.uri(&old.node)?) } else { None };
-                with_uri = resource.with_uri(uri.or(computed.as_ref()).map(Uri::as_str));
-            }
-            Some(resource) => with_uri.extend_from_slice(resource.bytes),
-            None => drop(self.lost.insert(INodeNo(old.node.ino))),
+        let key = ino_key(old.node.ino);
+        if old.node.resource.is_none() {
+            self.lost.insert(INodeNo(old.node.ino));
         }
-        let node = NodeRecord { ctime: self.now, resource: ResourceRecord::decode(&with_uri), ..old.node };
-        self.put_row(TableId::Orphans, &key, |row| push_orphan(row, old.parent, &node))?;
+        if !matches!(self.sink, Sink::Whole(_, seen) if !seen.contains(old.node.ino)) {
+            let row = orphan_row(self.before, old, uri, self.now)?;
+            self.row(TableId::Orphans, &key, Some(&row))?;
+        }
         self.remove_row(TableId::Inodes, &key)?;
         match displaced(&old.node, self.naming) {
             Some((key, _)) => self.remove_row(TableId::Displaced, &key),
@@ -257,7 +255,7 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
     fn put_name(&mut self, named: &Named<'_>) -> Result<(), CatalogError> {
         let hash = self.before.store.name_hash(named.node.name);
         match &mut self.sink {
-            Sink::Whole(rows) => rows.put_name(named.parent, hash, named.entry),
+            Sink::Whole(rows, _) => rows.put_name(named.parent, hash, named.entry),
             Sink::InPlace(transaction) => {
                 let key = name_key(named.parent, hash);
                 let mut ids = transaction.row(TableId::Names, &key)?.unwrap_or_default().to_vec();
@@ -300,7 +298,7 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
                 // In place, one in which, and beneath which, something changed is read as it was written before.
                 let old = match &self.sink {
                     Sink::InPlace(transaction) => transaction.read(),
-                    Sink::Whole(_) => self.before.old,
+                    Sink::Whole(..) => self.before.old,
                 };
                 let found = self.before.store.by_ino(old, folder)?;
                 let Named { parent, entry, node } = found.ok_or_else(|| damaged("absence", &ino_key(folder)))?;
@@ -332,7 +330,7 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
         self.put_meta(meta::POSITION, with.state)?;
         self.put_meta(meta::NAMING, &pack(self.naming))?;
         self.put_meta(meta::SETS, &pack(with.sets))?;
-        if let Sink::Whole(rows) = self.sink {
+        if let Sink::Whole(rows, _) = self.sink {
             rows.commit()?;
         }
         Ok((revision, self.effects))
@@ -345,6 +343,26 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
             _ => self.row(TableId::Meta, key, Some(row)),
         }
     }
+}
+
+/// What is kept of an inode that loses its name; `uri` is that of a file, where it is known.
+pub(super) fn orphan_row(
+    before: &Before<'_>,
+    old: &Named<'_>,
+    uri: Option<&Uri>,
+    now: Timestamp,
+) -> Result<Vec<u8>, CatalogError> {
+    let resource = match old.node.resource {
+        Some(resource) if resource.uri.is_none() => {
+            let computed = if uri.is_none() { Some(before.uri(&old.node)?) } else { None };
+            resource.with_uri(uri.or(computed.as_ref()).map(Uri::as_str))
+        }
+        resource => resource.map(|resource| resource.bytes.to_vec()).unwrap_or_default(),
+    };
+    let node = NodeRecord { ctime: now, resource: ResourceRecord::decode(&resource), ..old.node };
+    let mut row = Vec::new();
+    push_orphan(&mut row, old.parent, &node);
+    Ok(row)
 }
 
 /// The next number of a kind; a catalog that has used all is rebuilt.

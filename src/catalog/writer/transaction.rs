@@ -45,6 +45,7 @@ pub fn in_transaction<T>(
             budget.fits()?;
             store.commit(txn)?;
         }
+        catalog.seen.forget(&dropped);
         Ok(written)
     });
     if committed.is_err() {
@@ -58,7 +59,7 @@ pub fn in_transaction<T>(
 
 impl Transaction<'_> {
     /// The row as it is now, changes of this transaction included.
-    pub(super) fn row(&self, table: TableId, key: &[u8]) -> Result<Option<&[u8]>, CatalogError> {
+    pub fn row(&self, table: TableId, key: &[u8]) -> Result<Option<&[u8]>, CatalogError> {
         self.store.get(&self.txn, self.store.table(table), key)
     }
 
