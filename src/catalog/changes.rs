@@ -16,7 +16,7 @@ use super::store::sets::SetTable;
 use super::store::{Store, TableId};
 use super::version;
 use super::writer::TreeWriter;
-use super::{Applied, Catalog, CatalogError, Committed, Decide, Held, HeldDeletion, Losses, Naming, SetId, Statement};
+use super::{Catalog, CatalogError, Committed, Decide, Held, HeldDeletion, Losses, Naming, SetId, Statement};
 use crate::document::{Change, Timestamp, Uri};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -80,60 +80,51 @@ impl Stated {
 }
 
 impl Changes<'_> {
-    /// Adds one statement. Order counts for none but statements of one resource with equal times: the later call wins.
+    /// Adds one statement; answers whether it is a deletion of what is not there (any more). The journal keeps that one too: an older list
+    /// may have the resource. A statement that is older than what its set said of the resource does not count.
+    ///
+    /// Order counts for none but statements of one resource with equal times: the later call wins.
     ///
     /// # Errors
     /// A catalog that cannot be read. Statements added before stay.
-    pub fn apply(&mut self, statement: Statement<'_>) -> Result<Applied, CatalogError> {
-        let applied = self.applied(statement);
-        if applied.as_ref().is_err_and(CatalogError::is_damage) {
+    pub fn apply(&mut self, statement: Statement<'_>) -> Result<bool, CatalogError> {
+        let is_unknown = self.add(statement);
+        if is_unknown.as_ref().is_err_and(CatalogError::is_damage) {
             self.catalog.distrust();
         }
-        applied
+        is_unknown
     }
 
-    fn applied(&mut self, statement: Statement<'_>) -> Result<Applied, CatalogError> {
+    fn add(&mut self, statement: Statement<'_>) -> Result<bool, CatalogError> {
         let Statement { set, change, time, entry, .. } = statement;
         let store = self.catalog.store();
         let old = store.env.read_txn()?;
-        let sense = || damaged("resource", entry.loc.as_str().as_bytes());
         let (row, key) = (Row::of(&statement), statement_key(set, &entry.loc));
-        let new = Row::decode(&row).and_then(|row| Some(row.record()?.0)).ok_or_else(sense)?;
-
         let stated = self.resources.get(&entry.loc).and_then(|stated| stated.of(set));
-        let located = match (stated, &self.naming) {
-            (None, Some(naming)) => locate(&store, &old, naming, &entry.loc)?,
-            _ => None,
-        };
-        let known = located.and_then(|located| located.node.resource).filter(|known| known.sets.contains(set));
-        let is_member = known.is_some() || stated.is_some_and(|stated| !stated.is_deletion);
         let row_before = match stated {
             Some(stated) => Some(&stated.row[..]),
             None => store.get(&old, store.journal, &key)?,
         };
-        let before = row_before.map(|row| Row::decode(row).ok_or_else(sense)).transpose()?;
-        if before.is_some_and(|before| before.time > time) {
-            return Ok(Applied::Older);
-        }
+        let before = row_before.map(|row| Row::decode(row).ok_or_else(|| damaged("sense", &key))).transpose()?;
         let is_deletion = change == Change::Deleted;
-        if row_before == Some(&row) {
-            return Ok(if is_deletion && !is_member { Applied::Unknown } else { Applied::Same });
-        }
-        let is_listed_later = before.is_none() && self.sets.at(set).is_some_and(|at| at > time);
-        if is_deletion && is_member && is_listed_later {
-            return Ok(Applied::Older);
-        }
-        let applied = match known {
-            _ if is_deletion && !is_member => Applied::Unknown,
-            Some(known) if !is_deletion && known.says_the_same(&new) => {
-                let is_same = version::same_after_update(&known, &new, true).ok_or_else(sense)?;
-                if is_same { Applied::Same } else { Applied::Changed }
+        let is_member = match (stated, &self.naming) {
+            (Some(stated), _) => !stated.is_deletion,
+            (None, Some(naming)) if is_deletion => {
+                let known = locate(&store, &old, naming, &entry.loc)?.and_then(|located| located.node.resource);
+                known.is_some_and(|known| known.sets.contains(set))
             }
-            _ => Applied::Changed,
+            _ => false,
         };
-        let stated = self.resources.entry(entry.loc.clone()).or_default();
-        stated.add(SetChange { set, is_deletion, time, row });
-        Ok(applied)
+        // A deletion is older than the list that has its resource.
+        let listed = self.sets.at(set).filter(|_| is_deletion && is_member);
+        if before.map(|before| before.time).or(listed).is_some_and(|before| before > time) {
+            return Ok(false);
+        }
+        if row_before != Some(&row) {
+            let stated = self.resources.entry(entry.loc.clone()).or_default();
+            stated.add(SetChange { set, is_deletion, time, row });
+        }
+        Ok(is_deletion && !is_member)
     }
 
     /// Adds deletions that earlier commits have held back, as many as a commit may change in place; how many. A caller that wants all of

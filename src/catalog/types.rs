@@ -163,19 +163,6 @@ pub struct Statement<'a> {
     pub member: Option<&'a PackageMember>,
 }
 
-/// What became of a statement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Applied {
-    /// It changes the tree.
-    Changed,
-    /// The tree says so already.
-    Same,
-    /// A deletion of what is not there (any more). The journal keeps it: an older list may have the resource.
-    Unknown,
-    /// The resource has a later statement of this set, or (of a deletion) was listed later.
-    Older,
-}
-
 /// A deletion that is held back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldDeletion {

@@ -12,7 +12,7 @@ use super::selection::plan::{Plan, path};
 use super::state::Position;
 use super::{Stage, SyncError, Synchronizer};
 use crate::catalog::{
-    Applied, Catalog, CatalogError, Committed, Held, Losses, Naming, Resource, SetId, Snapshot, Statement,
+    Catalog, CatalogError, Committed, Held, Losses, Naming, Resource, SetId, Snapshot, Statement,
 };
 use crate::document::{Change, Entry, Timestamp};
 use crate::source::{DocumentLocation, Missing};
@@ -210,8 +210,8 @@ impl Synchronizer {
             let chosen = chosen(&catalog, &selection, &changes)?;
             let mut commit = catalog.changes()?;
             for ((set, new), is_chosen) in changes.iter().zip(chosen) {
-                let applied = commit.apply(statement(*set, new, is_chosen))?;
-                if applied == Applied::Unknown && new.change == Change::Deleted {
+                let is_unknown = commit.apply(statement(*set, new, is_chosen))?;
+                if is_unknown && new.change == Change::Deleted {
                     tracing::debug!(uri = %new.entry.loc, "deleted, and never listed");
                     unknown += 1;
                 }

@@ -20,8 +20,8 @@ pub(super) fn statement(set: SetId, change: Change, time: i64, entry: &Entry) ->
     Statement { set, change, time: at(time), entry, member: None }
 }
 
-/// Applies these statements in one commit, deletions too.
-pub(super) fn apply(catalog: &Catalog, statements: &[Statement<'_>]) -> (Vec<Applied>, Committed) {
+/// Applies these statements in one commit, deletions too; which of them delete what is not there.
+pub(super) fn apply(catalog: &Catalog, statements: &[Statement<'_>]) -> (Vec<bool>, Committed) {
     let mut changes = catalog.changes().unwrap();
     let applied = statements.iter().map(|statement| changes.apply(*statement).unwrap()).collect();
     (applied, changes.commit(None, &mut |_| (Held::Nothing, b"applied".to_vec())).unwrap())
@@ -105,7 +105,7 @@ fn changes_create_update_and_delete_and_are_kept() {
         ],
     );
 
-    assert_eq!(applied, [Applied::Changed, Applied::Changed, Applied::Changed, Applied::Unknown]);
+    assert_eq!(applied, [false, false, false, true]);
     assert_eq!((committed.created, committed.updated, committed.deleted), (1, 1, 1));
     assert_eq!(files(&catalog), [("a".into(), Some(2), vec![0]), ("f/c".into(), Some(3), vec![0])]);
     let snapshot = catalog.snapshot().unwrap();
@@ -122,7 +122,7 @@ fn the_last_of_several_statements_counts_by_time_then_by_order() {
     list(&catalog, &[(ONE, Some(10), &[])], &[], Held::Nothing);
     let (first, second, third) = (measured("http://h/a", 1), measured("http://h/a", 2), measured("http://h/a", 3));
 
-    let (applied, _) = apply(
+    apply(
         &catalog,
         &[
             statement(ONE, Change::Updated, 30, &first),
@@ -131,10 +131,9 @@ fn the_last_of_several_statements_counts_by_time_then_by_order() {
         ],
     );
 
-    assert_eq!(applied, [Applied::Changed, Applied::Older, Applied::Changed]);
     assert_eq!(files(&catalog)[0].1, Some(3));
-    let (applied, committed) = apply(&catalog, &[statement(ONE, Change::Updated, 29, &second)]);
-    assert_eq!((applied[0], committed.revision), (Applied::Older, 2));
+    let (_, committed) = apply(&catalog, &[statement(ONE, Change::Updated, 29, &second)]);
+    assert_eq!((committed.revision, files(&catalog)[0].1), (2, Some(3)));
 }
 
 #[test]
@@ -146,12 +145,11 @@ fn the_same_statement_again_changes_nothing() {
     let ino = || catalog.snapshot().unwrap().find("a").unwrap().unwrap().ino;
     let listed = ino();
 
-    let (applied, _) = apply(&catalog, &update);
-    assert_eq!(applied, [Applied::Changed]);
+    apply(&catalog, &update);
     assert_ne!(ino(), listed, "an update that nothing vouches for is another content");
     let updated = ino();
-    let (applied, committed) = apply(&catalog, &update);
-    assert_eq!((applied[0], ino(), committed.invalidations.len()), (Applied::Same, updated, 0));
+    let (_, committed) = apply(&catalog, &update);
+    assert_eq!((committed.revision, ino(), committed.invalidations.len()), (2, updated, 0));
 }
 
 #[test]
@@ -164,9 +162,8 @@ fn a_digest_or_a_lastmod_keeps_the_inode_of_an_update() {
     let before = tree(&catalog);
 
     let said = [&dated, &hashed, &bare].map(|entry| statement(ONE, Change::Updated, 20, entry));
-    let (applied, _) = apply(&catalog, &said);
+    apply(&catalog, &said);
 
-    assert_eq!(applied, [Applied::Same, Applied::Same, Applied::Changed]);
     let after = tree(&catalog);
     let same = |path: &str| before[path].node.ino == after[path].node.ino;
     assert_eq!((same("a"), same("b"), same("c")), (true, true, false));
@@ -239,7 +236,7 @@ fn cut_paths_are_found_changed_and_deleted() {
     assert_eq!(paths(&catalog).len(), 2);
     assert!(both.iter().all(|entry| catalog.snapshot().unwrap().locate(&entry.loc).unwrap().is_some()));
     let (applied, _) = apply(&catalog, &both.map(|entry| statement(ONE, Change::Deleted, 30, entry)));
-    assert_eq!(applied, [Applied::Changed; 2]);
+    assert_eq!(applied, [false; 2]);
     assert!(tree(&catalog).is_empty());
 }
 
@@ -374,8 +371,8 @@ fn changes_given_with_a_list_are_in_the_same_commit() {
     assert_eq!(files(&catalog), [("a".into(), Some(2), vec![0]), ("c".into(), Some(1), vec![0])]);
     assert_eq!(catalog.snapshot().unwrap().journaled(ONE, &updated.loc).unwrap().unwrap().time, at(30));
     assert_eq!(catalog.snapshot().unwrap().journaled(ONE, &older.loc).unwrap(), None);
-    let (applied, _) = apply(&catalog, &[statement(ONE, Change::Deleted, 20, &updated)]);
-    assert_eq!(applied, [Applied::Older]);
+    apply(&catalog, &[statement(ONE, Change::Deleted, 20, &updated)]);
+    assert_eq!(catalog.snapshot().unwrap().journaled(ONE, &updated.loc).unwrap().unwrap().time, at(30));
 }
 
 #[test]
@@ -386,9 +383,9 @@ fn a_deletion_older_than_the_listing_is_ignored() {
 
     let (applied, _) = apply(&catalog, &[statement(ONE, Change::Deleted, 9, &a)]);
 
-    assert_eq!((applied[0], paths(&catalog)), (Applied::Older, vec!["a".to_string()]));
+    assert_eq!((applied[0], paths(&catalog)), (false, vec!["a".to_string()]));
     let (applied, _) = apply(&catalog, &[statement(ONE, Change::Deleted, 10, &a)]);
-    assert_eq!(applied, [Applied::Changed]);
+    assert_eq!((applied[0], paths(&catalog)), (false, vec![]));
 }
 
 #[test]
