@@ -3,23 +3,22 @@
 use super::apply::apply;
 use super::diff::{Diff, FewChanges};
 use super::ingest::{Rows, Shared};
-use super::journal::{Fate, Row, add_known, add_news, next_settled};
+use super::journal::{Row, add_known, next_settled};
 use super::losses::Tally;
 use super::naming::locate::locate;
 use super::rebuild::{add_late_orphans, rebuild};
 use super::revision::Before;
 use super::sort::{LARGE_SORT, SMALL_SORT, Sorted, Sorter};
 use super::sort_key::Tag;
-use super::statement::{Listing, SortedStatement, StatedChange};
+use super::statement::{Fate, Listing, SortedStatement, StatedChange};
 use super::store::codec::{NUMBER_LIMIT, damaged, pack};
 use super::store::keys::statement_key;
-use super::store::record::{RevisionRecord, held, held_row};
+use super::store::record::{ResourceRecord, RevisionRecord, held};
 use super::store::{ROOT, Store, TableId};
-use super::version;
 use super::writer::TreeWriter;
 use super::{Catalog, CatalogError, Committed, Decide, Held, HeldDeletion, Invalidation, Losses, Naming};
 use super::{SetId, Statement};
-use crate::document::{Change, Entry, PackageMember, Timestamp};
+use crate::document::{Change, Entry, PackageMember, Timestamp, Uri};
 use crate::platform::error_chain::chain;
 use fuser::INodeNo;
 use std::collections::{BTreeMap, BTreeSet};
@@ -109,13 +108,7 @@ impl<'c> Baseline<'c> {
     /// Adds a change of a listed set. It counts unless the set's list speaks for a later time, or the journal has a later
     /// change of the resource.
     pub fn apply(&mut self, statement: Statement<'_>) -> Result<(), CatalogError> {
-        add_news(&mut self.changes, &statement_key(statement.set, &statement.entry.loc), &statement)
-    }
-
-    /// [`Baseline::commit_guarded`] where all that is not listed may go.
-    #[cfg(test)]
-    pub(crate) fn commit(self, at: Option<Timestamp>, state: &[u8]) -> Result<Committed, CatalogError> {
-        self.commit_guarded(at, &mut |_| (Held::Nothing, state.to_vec()))
+        self.changes.add(&statement_key(statement.set, &statement.entry.loc), &Row::of(&statement))
     }
 
     /// Compares everything with the current revision and commits tree, journal, held deletions and state, all at once. `at` is what the
@@ -165,37 +158,43 @@ impl<'c> Baseline<'c> {
     /// Compares everything with the revision `before`, and writes what differs in place, or the whole tree.
     fn commit_over(mut self, before: &Before<'_>, decide: Decide<'_>) -> Result<Committed, CatalogError> {
         let catalog = self.catalog;
-        add_known(&mut self.changes, before.store, before.old)?;
-        let mut stale = self.add_held(before)?;
-        let (listing, mut statement, mut journal) = self.sorted()?;
+        let mut known = Sorter::new(&catalog.spill_folder, SMALL_SORT);
+        add_known(&mut known, before.store, before.old)?;
+        let decided_again = std::mem::take(&mut self.decided_again);
+        each_held(before, &decided_again, &mut |_, set, uri, record| match record {
+            Some(record) => self.rows.add_kept(&self.listing.naming, (uri, &record), &[set], true),
+            None => Ok(()),
+        })?;
+        let (listing, mut statement, mut journal) = self.sorted(known, before)?;
         let mut decided = None;
         if before.revision.is_some() {
             let mut diff = Diff::of(catalog, before, &listing, &mut statement)?;
             let (held, state) = decide(&diff.losses);
-            if let Some(mut changes) = diff.changes.take() {
+            if held != Held::Nothing {
+                // From here on what is held back is stated with all else.
+                let kept = diff.departed.kept(&held, &listing.naming, &catalog.spill_folder)?;
+                statement.rows = statement.rows.again_with(kept)?;
+                if diff.changes.is_some() {
+                    diff = Diff::of(catalog, before, &listing, &mut statement)?;
+                }
+            }
+            if let Some(FewChanges { resources, held, left_out }) = diff.changes {
                 drop(statement);
-                let (now, mut kept) = (version::now(), Vec::new());
-                diff.hold(&mut changes, &held, &listing.naming, &mut |set, uri| {
-                    let row = held_row(listing.list_at(set).unwrap_or(now), uri);
-                    kept.push((statement_key(set, uri), row));
-                })?;
-                let FewChanges { resources, released, left_out } = changes;
                 let rows = &mut |tree: &mut TreeWriter<'_, '_>| {
-                    while let Some((key, _)) = stale.next()? {
-                        tree.row(TableId::Held, key, None)?;
-                    }
-                    released.iter().try_for_each(|key| tree.row(TableId::Held, key, None))?;
-                    kept.iter().try_for_each(|(key, row)| tree.row(TableId::Held, key, Some(row)))?;
+                    each_held(before, &decided_again, &mut |key, _, _, record| match record {
+                        Some(_) => Ok(()),
+                        None => tree.row(TableId::Held, key, None),
+                    })?;
+                    held.iter().try_for_each(|(key, row)| tree.row(TableId::Held, key, row.as_deref()))?;
                     put_journal(&mut journal, &listing, false, tree)
                 };
                 let mut committed = apply(catalog, before, resources, rows, (listing.at, &state, diff.sets))?;
                 committed.left_out.extend(left_out);
                 return Ok(committed);
             }
-            let kept = diff.departed.kept(&held, &listing.naming, &catalog.spill_folder)?;
-            statement.rows = statement.rows.again_with(kept)?;
             decided = Some(state);
         }
+        statement.rows.rewind()?;
         let successor = before.store.of_the_same_instance(&catalog.spill_folder)?;
         let target = (successor.store(), before.revision.unwrap_or(RevisionRecord::NONE));
         let rows = &mut |tree: &mut TreeWriter<'_, '_>| put_journal(&mut journal, &listing, true, tree);
@@ -212,10 +211,11 @@ impl<'c> Baseline<'c> {
 
     /// Builds the tree into an empty store, which takes the place of the damaged `store`. Every inode and entry id is new, the root's
     /// excepted, for the kernel may still know the old ones. Of its journal all counts that can be read.
-    fn commit_damaged(mut self, store: &Store, decide: Decide<'_>) -> Result<Committed, CatalogError> {
+    fn commit_damaged(self, store: &Store, decide: Decide<'_>) -> Result<Committed, CatalogError> {
         let catalog = self.catalog;
+        let mut known = Sorter::new(&catalog.spill_folder, SMALL_SORT);
         let rescued = store.env.read_txn().map_err(CatalogError::from);
-        if let Err(error) = rescued.and_then(|old| add_known(&mut self.changes, store, &old)) {
+        if let Err(error) = rescued.and_then(|old| add_known(&mut known, store, &old)) {
             tracing::warn!("changes that were applied since the last list are lost: {}", chain(&error));
         }
         let successor = store.empty(&catalog.spill_folder)?;
@@ -223,7 +223,7 @@ impl<'c> Baseline<'c> {
         let empty = successor.store().clone();
         let old = empty.env.read_txn()?;
         let before = Before::read(&empty, &old)?;
-        let (listing, statement, mut journal) = self.sorted()?;
+        let (listing, statement, mut journal) = self.sorted(known, &before)?;
         let target = (&empty, last_numbers(store));
         let rows = &mut |tree: &mut TreeWriter<'_, '_>| put_journal(&mut journal, &listing, true, tree);
         let decide = &mut |losses: Losses| match decide(&fewer(store, &losses)) {
@@ -237,11 +237,16 @@ impl<'c> Baseline<'c> {
         Ok(Committed { invalidations, ..committed })
     }
 
-    /// Sorts everything that is stated, with the changes in force; and the journal, to be read again.
-    fn sorted(self) -> Result<(Listing, SortedStatement, Sorted), CatalogError> {
+    /// Sorts everything that is stated, with the changes in force; and the journal behind what is `known` of it, to be read again.
+    fn sorted(
+        self,
+        mut known: Sorter,
+        before: &Before<'_>,
+    ) -> Result<(Listing, SortedStatement, Sorted), CatalogError> {
         let Baseline { listing, mut rows, changes, .. } = self;
-        let (naming, mut journal) = (&listing.naming, changes.finish()?);
-        while let Some(settled) = next_settled(&mut journal, &listing)? {
+        known.join(changes)?;
+        let (naming, mut journal) = (&listing.naming, known.finish()?);
+        while let Some(settled) = next_settled(&mut journal, &listing, before)? {
             if settled.fate != Fate::InForce {
                 continue;
             }
@@ -263,23 +268,24 @@ impl<'c> Baseline<'c> {
         let statement = SortedStatement { rows: rows.sorter.finish()?, newest };
         Ok((listing, statement, journal))
     }
+}
 
-    /// Adds to the statement what is held back, as it is in the tree. Answers the keys of rows that hold nothing (any more), which may be
-    /// as many as there are files.
-    fn add_held(&mut self, before: &Before<'_>) -> Result<Sorted, CatalogError> {
-        let mut stale = Sorter::new(&self.catalog.spill_folder, SMALL_SORT);
-        let Before { store, old, naming: Some(naming), .. } = before else { return stale.finish() };
-        for row in store.rows(old, store.held, (Bound::Unbounded, Bound::Unbounded))? {
-            let (key, row) = row?;
-            let HeldDeletion { set, uri, .. } = held(key, row).ok_or_else(|| damaged("sense", key))?;
-            let located = if self.decided_again.contains(&set) { None } else { locate(store, old, naming, &uri)? };
-            match located.and_then(|located| located.node.resource).filter(|record| record.sets.contains(set)) {
-                Some(record) => self.rows.add_kept(&self.listing.naming, (&uri, &record), &[set], true)?,
-                None => stale.add(key, &[])?,
-            }
-        }
-        stale.finish()
+/// Shows `visit` each row of what is held back, with its resource as it is in the tree: none where the row holds nothing (any more), as
+/// its set is `decided_again`.
+fn each_held(
+    before: &Before<'_>,
+    decided_again: &BTreeSet<SetId>,
+    visit: &mut dyn FnMut(&[u8], SetId, &Uri, Option<ResourceRecord<'_>>) -> Result<(), CatalogError>,
+) -> Result<(), CatalogError> {
+    let Before { store, old, naming: Some(naming), .. } = before else { return Ok(()) };
+    for row in store.rows(old, store.held, (Bound::Unbounded, Bound::Unbounded))? {
+        let (key, row) = row?;
+        let HeldDeletion { set, uri, .. } = held(key, row).ok_or_else(|| damaged("sense", key))?;
+        let located = if decided_again.contains(&set) { None } else { locate(store, old, naming, &uri)? };
+        let record = located.and_then(|located| located.node.resource).filter(|record| record.sets.contains(set));
+        visit(key, set, &uri, record)?;
     }
+    Ok(())
 }
 
 /// Writes the rows of the journal: those that differ from what is there, or all of them.
@@ -290,7 +296,7 @@ fn put_journal(
     tree: &mut TreeWriter<'_, '_>,
 ) -> Result<(), CatalogError> {
     journal.rewind()?;
-    while let Some(settled) = next_settled(journal, listing)? {
+    while let Some(settled) = next_settled(journal, listing, tree.before)? {
         match settled.fate {
             Fate::Goes => tree.row(TableId::Journal, &settled.key, None)?,
             _ if all || settled.is_new => tree.row(TableId::Journal, &settled.key, Some(&settled.row))?,

@@ -21,13 +21,6 @@ pub(super) struct Leaving<'r> {
     pub is_last: bool,
 }
 
-impl Leaving<'_> {
-    /// Those of its sets which keep it where this much is held back.
-    pub(super) fn held(&self, held: &Held) -> Vec<SetId> {
-        self.resource.sets.iter().filter(|set| held.holds(*set)).collect()
-    }
-}
-
 /// Resources by the inode that stood for them, where they leave the tree; those that only leave some of their sets by 0. Before them is
 /// noted which inodes only have another name.
 pub(super) struct Departing(Sorter);
@@ -88,12 +81,9 @@ impl Departed {
     /// What is `held` of them, as rows of a sorted statement, folders included.
     pub(super) fn kept(&mut self, held: &Held, naming: &Naming, folder: &SpillFolder) -> Result<Sorted, CatalogError> {
         let mut rows = Rows::new(folder, MOST);
-        self.each(&mut |leaving| {
-            let (sets, Leaving { uri, resource, .. }) = (leaving.held(held), leaving);
-            match sets.is_empty() {
-                true => Ok(()),
-                false => rows.add_kept(naming, (uri, resource), &sets, false),
-            }
+        self.each(&mut |Leaving { uri, resource, .. }| {
+            let sets: Vec<SetId> = resource.sets.iter().filter(|set| held.holds(*set)).collect();
+            if sets.is_empty() { Ok(()) } else { rows.add_kept(naming, (uri, resource), &sets, false) }
         })?;
         rows.close()?;
         rows.sorter.finish()

@@ -10,11 +10,11 @@ use super::sort_key::slashed;
 use super::statement::{HeldState, Listing, SortedStatement};
 use super::store::codec::damaged;
 use super::store::keys::statement_key;
-use super::store::record::{Named, NodeRecord, ResourceRecord};
+use super::store::record::{Named, NodeRecord, ResourceRecord, held_row};
 use super::store::sets::SetTable;
 use super::version;
 use super::walk::{File, Folder, Visitor, beneath, walk};
-use super::{Catalog, CatalogError, Held, Kind, Losses, Naming, SetId};
+use super::{Catalog, CatalogError, Kind, Losses, Naming, SetId};
 use crate::document::{Timestamp, Uri};
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub(super) struct Diff {
     pub changes: Option<FewChanges>,
     pub losses: Losses,
     pub departed: Departed,
-    /// The sets of the new tree, with the times of their lists, but for what is held back.
+    /// The sets of the new tree, with the times of their lists.
     pub sets: SetTable,
 }
 
@@ -35,8 +35,8 @@ pub(super) struct Diff {
 #[derive(Default)]
 pub(super) struct FewChanges {
     pub resources: BTreeMap<Uri, UriChange>,
-    /// Keys of deletions that are held back no more: their set has the resource again.
-    pub released: Vec<[u8; 20]>,
+    /// Rows of what is held back: new ones, and keys alone of those that hold no more, as their set has the resource again.
+    pub held: Vec<([u8; 20], Option<Vec<u8>>)>,
     /// How many entries are not shown, by path.
     pub left_out: BTreeMap<String, u64>,
 }
@@ -52,13 +52,14 @@ impl Diff {
         let (naming, is_renamed) = (&listing.naming, !before.has_naming(&listing.naming));
         let mut comparison = Comparison {
             before,
-            naming,
+            listing,
             old_naming: before.naming.as_ref().unwrap_or(naming),
             is_renamed,
             most: catalog.most_in_place(),
             changes: (!is_renamed).then(FewChanges::default),
             tally: Tally::default(),
             departing: Departing::new(&catalog.spill_folder),
+            now: version::now(),
         };
         walk(before, listing, statement, &mut comparison)?;
         let departing = std::mem::replace(&mut comparison.departing, Departing::new(&catalog.spill_folder));
@@ -75,45 +76,12 @@ impl Diff {
         let losses = tally.losses(before.files(), &before.sets);
         Ok(Diff { changes, losses, departed, sets: tally.table(&listing.lists) })
     }
-
-    /// Takes what is held back out of `changes`, and counts it among the sets. Shows `visit` each such deletion.
-    pub(super) fn hold(
-        &mut self,
-        changes: &mut FewChanges,
-        held: &Held,
-        naming: &Naming,
-        visit: &mut dyn FnMut(SetId, &Uri),
-    ) -> Result<(), CatalogError> {
-        let sets = &mut self.sets;
-        self.departed.each(&mut |leaving| {
-            let mut kept = leaving.held(held);
-            if kept.is_empty() {
-                return Ok(());
-            }
-            for set in &kept {
-                sets.entry(*set).files += 1;
-                visit(*set, leaving.uri);
-            }
-            let change = changes.resources.entry(leaving.uri.clone()).or_default();
-            // It stays what it was, unless another set has it and says what it is.
-            let stated = change.resource.take();
-            let stated = stated.as_deref().and_then(ResourceRecord::decode);
-            kept.extend(stated.iter().flat_map(|record| record.sets.iter()));
-            kept.sort_unstable();
-            if stated.is_none() {
-                change.path = path_by_rule(naming, leaving.uri, leaving.resource.media_type).0;
-            }
-            let record = stated.unwrap_or(leaving.resource);
-            change.resource = Some(record.belonging(Some(leaving.uri.as_str()), &kept, record.member));
-            Ok(())
-        })
-    }
 }
 
 /// The statement and the revision before, name by name.
 struct Comparison<'o> {
     before: &'o Before<'o>,
-    naming: &'o Naming,
+    listing: &'o Listing,
     old_naming: &'o Naming,
     /// Whether names follow from URIs in another way than in the revision before.
     is_renamed: bool,
@@ -121,6 +89,7 @@ struct Comparison<'o> {
     changes: Option<FewChanges>,
     tally: Tally,
     departing: Departing,
+    now: Timestamp,
 }
 
 impl Comparison<'_> {
@@ -128,7 +97,7 @@ impl Comparison<'_> {
     fn add(&mut self, add: impl FnOnce(&mut FewChanges)) {
         let Some(few) = &mut self.changes else { return };
         add(few);
-        if few.resources.len() as u64 + few.released.len() as u64 > self.most {
+        if few.resources.len() as u64 + few.held.len() as u64 > self.most {
             self.changes = None;
         }
     }
@@ -144,7 +113,7 @@ impl Comparison<'_> {
 
     fn uri(&self, file: &File<'_>) -> Result<Uri, CatalogError> {
         let sense = || damaged("resource", file.path);
-        uri(&file.resource, &slashed(file.path).ok_or_else(sense)?, self.naming).ok_or_else(sense)
+        uri(&file.resource, &slashed(file.path).ok_or_else(sense)?, &self.listing.naming).ok_or_else(sense)
     }
 
     /// A resource that is in the tree has the record `known` there.
@@ -204,17 +173,17 @@ impl<'o> Visitor<'o> for Comparison<'o> {
                 self.tally.count(new.sets.iter(), Some(&|_| true));
                 return Ok(());
             }
-            if self.before.is_same_uri(&known.node, new, file.path, self.naming)? {
+            if self.before.is_same_uri(&known.node, new, file.path, &self.listing.naming)? {
                 return self.stays(&file, &record);
             }
         }
         before.map_or(Ok(()), |known| self.removed(known))?;
         // Under the same rules a resource has another name only where its plain one is taken.
-        if self.is_renamed || self.naming.extension_by_type || !file.is_plain || before.is_some() {
+        if self.is_renamed || self.listing.naming.extension_by_type || !file.is_plain || before.is_some() {
             let located = locate(self.before.store, self.before.old, self.old_naming, &self.uri(&file)?)?;
             if let Some((located, known)) = located.and_then(|located| Some((located, located.node.resource?))) {
                 self.departing.moved(located.node.ino)?;
-                if self.naming.extension_by_type && known.sets.iter().any(|set| !new.sets.contains(set)) {
+                if self.listing.naming.extension_by_type && known.sets.iter().any(|set| !new.sets.contains(set)) {
                     // Another set may list it with that type still, and both names stay.
                     self.changes = None;
                 }
@@ -236,9 +205,12 @@ impl<'o> Visitor<'o> for Comparison<'o> {
     }
 
     fn held(&mut self, set: SetId, uri: &Uri, held: HeldState) -> Result<(), CatalogError> {
-        if held == HeldState::Listed {
-            self.add(|changes| changes.released.push(statement_key(set, uri)));
-        }
+        let row = match held {
+            HeldState::Still => return Ok(()),
+            HeldState::Listed => None,
+            HeldState::New => Some(held_row(self.listing.list_at(set).unwrap_or(self.now), uri)),
+        };
+        self.add(|changes| changes.held.push((statement_key(set, uri), row)));
         Ok(())
     }
 

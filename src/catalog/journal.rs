@@ -1,8 +1,9 @@
 //! The journal: of each (set, URI) the last change that was applied, for as long as the set's list does not speak for a
 //! later time. Of a set that is not listed, which may only be out of reach for now, it rests until the set is back.
 
+use super::revision::Before;
 use super::sort::{Sorted, Sorter};
-use super::statement::Listing;
+use super::statement::{Fate, Listing};
 use super::store::codec::{damaged, pack, unpack};
 use super::store::keys::statement_set;
 use super::store::record::{ResourceRecord, push_resource};
@@ -76,16 +77,6 @@ impl<'a> Row<'a> {
     }
 }
 
-/// What becomes of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    InForce,
-    /// A list supersedes it, or its set is forgotten.
-    Goes,
-    /// Its set is not listed: it is kept for when it is.
-    Rests,
-}
-
 /// A row of the journal as a baseline leaves it.
 pub(super) struct Settled {
     pub key: Vec<u8>,
@@ -95,54 +86,31 @@ pub(super) struct Settled {
     pub is_new: bool,
 }
 
-/// The first byte of a sorted value.
-const NEWS: u8 = 1;
-const KNOWN: u8 = 0;
-
-/// Adds a new change as a value of `changes`.
-pub(super) fn add_news(changes: &mut Sorter, key: &[u8], statement: &Statement<'_>) -> Result<(), CatalogError> {
-    changes.add(key, &[&[NEWS], &Row::of(statement)[..]].concat())
-}
-
-/// Adds all that the journal in `store` holds.
+/// Adds all that the journal in `store` holds, in front of the new changes.
 pub(super) fn add_known(changes: &mut Sorter, store: &Store, old: &RoTxn<'_>) -> Result<(), CatalogError> {
     for row in store.rows(old, store.journal, (Bound::Unbounded, Bound::Unbounded))? {
         let (key, row) = row?;
         Row::decode(row).and_then(|row| row.record()).ok_or_else(|| damaged("sense", key))?;
-        changes.add(key, &[&[KNOWN], row].concat())?;
+        changes.add(key, row)?;
     }
     Ok(())
 }
 
 /// The next row of the journal and the new changes together, ascending by key. Of several changes of one key the last by time counts, of
-/// these the new one, of new ones the last added.
-pub(super) fn next_settled(changes: &mut Sorted, listing: &Listing) -> Lookup<Settled> {
+/// these the last added.
+pub(super) fn next_settled(changes: &mut Sorted, listing: &Listing, before: &Before<'_>) -> Lookup<Settled> {
     let time =
         |key: &[u8], row: &[u8]| Ok::<_, CatalogError>(Row::decode(row).ok_or_else(|| damaged("sense", key))?.time);
-    let Some((key, first)) = changes.next()? else { return Ok(None) };
-    let key = key.to_vec();
-    let (mut news, mut known) = (None::<Vec<u8>>, None::<Vec<u8>>);
-    let mut value = Some(first.to_vec());
-    while let Some(mut row) = value.take() {
-        let is_news = row.remove(0) == NEWS;
-        let latest = if is_news { &mut news } else { &mut known };
-        if latest.as_ref().map_or(Ok(true), |latest| Ok::<_, CatalogError>(time(&key, &row)? >= time(&key, latest)?))? {
-            *latest = Some(row);
+    let Some((key, row)) = changes.next()? else { return Ok(None) };
+    let (key, mut row) = (key.to_vec(), row.to_vec());
+    while let Some((_, other)) = changes.peek()?.filter(|(next, _)| *next == key) {
+        if time(&key, other)? >= time(&key, &row)? {
+            row = other.to_vec();
         }
-        if changes.peek()?.is_some_and(|(next, _)| next == key) {
-            value = changes.next()?.map(|(_, value)| value.to_vec());
-        }
+        changes.next()?;
     }
-    let is_new = match (&news, &known) {
-        (Some(news), Some(known)) => news != known && time(&key, news)? >= time(&key, known)?,
-        (news, _) => news.is_some(),
-    };
-    let Some(row) = (if is_new { news } else { known }) else { return Ok(None) };
     let set = statement_set(&key).ok_or_else(|| damaged("sense", &key))?;
-    let fate = match listing.is_in_force(set, time(&key, &row)?) {
-        Some(true) => Fate::InForce,
-        Some(false) => Fate::Goes,
-        None => Fate::Rests,
-    };
+    let fate = listing.fate(set, time(&key, &row)?);
+    let is_new = before.store.get(before.old, before.store.journal, &key)? != Some(&row);
     Ok(Some(Settled { key, row, fate, is_new }))
 }

@@ -34,14 +34,25 @@ impl Listing {
         self.lists.get(&set).copied().flatten()
     }
 
-    /// Whether a change of `set` at `time` is in force: its set is listed, and the list does not speak for a later time. `None` where it
-    /// rests.
-    pub(super) fn is_in_force(&self, set: SetId, time: Timestamp) -> Option<bool> {
+    /// What becomes of a change of `set` at `time`.
+    pub(super) fn fate(&self, set: SetId, time: Timestamp) -> Fate {
         match self.lists.get(&set) {
-            Some(at) => Some(at.is_none_or(|at| time >= at)),
-            None => self.forgotten.contains(&set).then_some(false),
+            Some(Some(at)) if time < *at => Fate::Goes,
+            Some(_) => Fate::InForce,
+            None if self.forgotten.contains(&set) => Fate::Goes,
+            None => Fate::Rests,
         }
     }
+}
+
+/// What becomes of a change in the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    InForce,
+    /// The list of its set speaks for a later time, or its set is forgotten.
+    Goes,
+    /// Its set is not listed: it is kept for when it is.
+    Rests,
 }
 
 /// A statement, sorted by path.

@@ -11,9 +11,7 @@ use super::selection::Selection;
 use super::selection::plan::{Plan, path};
 use super::state::Position;
 use super::{Stage, SyncError, Synchronizer};
-use crate::catalog::{
-    Catalog, CatalogError, Committed, Held, Losses, Naming, Resource, SetId, Snapshot, Statement,
-};
+use crate::catalog::{Catalog, CatalogError, Committed, Held, Losses, Naming, Resource, SetId, Snapshot, Statement};
 use crate::document::{Change, Entry, Timestamp};
 use crate::source::{DocumentLocation, Missing};
 use std::collections::{BTreeSet, HashMap};

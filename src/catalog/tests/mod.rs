@@ -55,6 +55,13 @@ pub(super) fn store_folder(folder: &Path) -> PathBuf {
     stores[0].clone()
 }
 
+impl Baseline<'_> {
+    /// [`Baseline::commit_guarded`] where all that is not listed may go.
+    pub(crate) fn commit(self, at: Option<Timestamp>, state: &[u8]) -> Result<Committed, CatalogError> {
+        self.commit_guarded(at, &mut |_| (Held::Nothing, state.to_vec()))
+    }
+}
+
 impl Snapshot<'_> {
     /// How many files are members of each set.
     pub(super) fn sets(&self) -> BTreeMap<SetId, u64> {
