@@ -88,9 +88,9 @@ pub(super) fn sorted<'a>(maps: impl IntoIterator<Item = (&'a str, &'a str)>) -> 
     }
 }
 
-/// The first map whose prefix `address` has, and what is left of it.
-pub(super) fn of_address<'a>(maps: &[Map], address: &'a str) -> Option<(usize, Rest<'a>)> {
-    maps.iter().enumerate().find_map(|(index, (prefix, place))| {
+/// The path of the first map whose prefix `address` has, and what is left of it.
+pub(super) fn of_address<'a>(maps: &'a [Map], address: &'a str) -> Option<(&'a str, Rest<'a>)> {
+    maps.iter().find_map(|(prefix, place)| {
         let prefix = without_scheme(prefix);
         let rest = address.strip_prefix(prefix)?;
         let rest = if prefix.contains('?') {
@@ -105,14 +105,8 @@ pub(super) fn of_address<'a>(maps: &[Map], address: &'a str) -> Option<(usize, R
             rest.is_empty().then_some(Rest::Itself(None))?
         };
         let is_root = place.is_empty() && matches!(rest, Rest::Itself(_));
-        (!is_root).then_some((index, rest))
+        (!is_root).then_some((&**place, rest))
     })
-}
-
-/// The map that [`addresses`] tries first.
-pub(super) fn first_covering(maps: &[Map], path: &str) -> Option<usize> {
-    let covering = maps.iter().enumerate().filter(|(_, (_, place))| rest_of_path(place, path).is_some());
-    covering.min_by_key(|(_, (_, place))| Reverse(place.len())).map(|(index, _)| index)
 }
 
 /// The addresses that maps give the path `path`, longest place first: candidates, for the caller to check.
@@ -122,22 +116,22 @@ pub(super) fn addresses(maps: &[Map], path: &str) -> impl Iterator<Item = String
         .filter_map(|(prefix, place)| Some((without_scheme(prefix), &**place, rest_of_path(place, path)?)))
         .collect();
     covering.sort_by_key(|(_, place, _)| Reverse(place.len()));
-    covering.into_iter().filter_map(|(prefix, _, rest)| address(prefix, rest))
+    covering.into_iter().map(|(prefix, _, rest)| address(prefix, rest))
 }
 
-fn address(prefix: &str, rest: Rest<'_>) -> Option<String> {
+fn address(prefix: &str, rest: Rest<'_>) -> String {
     let mut address = prefix.to_owned();
     match rest {
         Rest::Below(below) => {
             if !address.ends_with('/') {
                 address.push('/');
             }
-            segment::push_address(below, &mut address)?;
+            segment::push_address(below, &mut address);
         }
         Rest::Itself(None) => {}
-        Rest::Itself(Some(query)) => segment::push_query(query, &mut address)?,
+        Rest::Itself(Some(query)) => segment::push_query(query, &mut address),
     }
-    Some(address)
+    address
 }
 
 /// What is left of `path` behind `place`.
@@ -186,15 +180,15 @@ mod tests {
     #[test]
     fn a_prefix_ends_where_a_segment_ends() {
         let resource = maps(&[("http://h/a", "x")]);
-        assert_eq!(of_address(&resource, "h/a"), Some((0, Rest::Itself(None))));
-        assert_eq!(of_address(&resource, "h/a?q"), Some((0, Rest::Itself(Some("q")))));
-        assert_eq!(of_address(&resource, "h/a/b?q"), Some((0, Rest::Below("b?q"))));
+        assert_eq!(of_address(&resource, "h/a"), Some(("x", Rest::Itself(None))));
+        assert_eq!(of_address(&resource, "h/a?q"), Some(("x", Rest::Itself(Some("q")))));
+        assert_eq!(of_address(&resource, "h/a/b?q"), Some(("x", Rest::Below("b?q"))));
         assert_eq!(of_address(&resource, "h/ab"), None);
         let folder = maps(&[("http://h/a/", "x")]);
         assert_eq!(of_address(&folder, "h/a"), None);
-        assert_eq!(of_address(&folder, "h/a/"), Some((0, Rest::Below(""))));
+        assert_eq!(of_address(&folder, "h/a/"), Some(("x", Rest::Below(""))));
         let one = maps(&[("http://h/a?id=5", "x")]);
-        assert_eq!(of_address(&one, "h/a?id=5"), Some((0, Rest::Itself(None))));
+        assert_eq!(of_address(&one, "h/a?id=5"), Some(("x", Rest::Itself(None))));
         assert_eq!(of_address(&one, "h/a?id=5/6"), None);
     }
 

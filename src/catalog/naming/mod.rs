@@ -73,10 +73,10 @@ impl Naming {
     /// only.
     pub fn path(&self, uri: &Uri, media_type: Option<&str>) -> (String, bool) {
         let mut path = String::new();
-        let (map, by_rule) = self.name(uri, media_type, &mut path);
+        let by_rule = self.name(uri, media_type, &mut path);
         // Where another map leads to the same path, what that one stands for may be found first.
         let leads_back = || self.uri(&path, uri.scheme() == "https").as_ref() == Some(uri);
-        let invertible = by_rule && (map::first_covering(&self.maps, &path) == map || leads_back());
+        let invertible = by_rule && (self.maps.is_empty() || leads_back());
         (path, invertible)
     }
 
@@ -107,28 +107,28 @@ impl Naming {
         identity
     }
 
-    /// Writes the path of `uri`; answers which map it is by, and whether the same map, or the rule for no map, leads back.
-    fn name(&self, uri: &Uri, media_type: Option<&str>, path: &mut String) -> (Option<usize>, bool) {
+    /// Writes the path of `uri`; answers whether the same map, or the rule for no map, leads back.
+    fn name(&self, uri: &Uri, media_type: Option<&str>, path: &mut String) -> bool {
         path.clear();
         let address = without_scheme(uri.as_str());
         let extension = media_type.filter(|_| self.extension_by_type).and_then(extension::of_media_type);
-        if let Some((index, rest)) = map::of_address(&self.maps, address) {
-            return (Some(index), rest.push_path(&self.maps[index].1, extension, path));
+        if let Some((place, rest)) = map::of_address(&self.maps, address) {
+            return rest.push_path(place, extension, path);
         }
         let own = address.strip_prefix(&*self.own_authority).and_then(|rest| rest.strip_prefix('/'));
         if let Some(below) = own {
             // The common case: a scan, and one allocation of just the size.
             path.reserve_exact(below.len());
-            return (None, segment::push_path(below, extension, path));
+            return segment::push_path(below, extension, path);
         }
         let (authority, below) = address.split_once('/').unwrap_or((address, ""));
         path.reserve(HOSTS.len() + address.len());
         path.push_str(HOSTS);
         let start = path.len();
-        path.push_str(segment::escaped_dots(authority).unwrap_or(authority));
+        path.push_str(segment::escaped_dots(authority).as_deref().unwrap_or(authority));
         let whole = limit::fit(path, start);
         path.push('/');
-        (None, segment::push_path(below, extension, path) && whole)
+        segment::push_path(below, extension, path) && whole
     }
 
     /// The URI of `path` without its scheme, as if there were no maps.
@@ -139,9 +139,10 @@ impl Naming {
             None => (&*self.own_authority, path),
         };
         let mut address = String::with_capacity(authority.len() + 1 + below.len());
-        address.push_str(segment::unescaped_dots(authority).unwrap_or(authority));
+        // A host has no other escape.
+        address.push_str(&authority.replace("%2E", "."));
         address.push('/');
-        segment::push_address(below, &mut address)?;
+        segment::push_address(below, &mut address);
         Some(address)
     }
 }
