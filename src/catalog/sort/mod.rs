@@ -14,7 +14,7 @@ use super::store::codec::push_varint;
 use arena::{common_prefix, pair, sorted};
 pub(super) use spill::SpillFolder;
 use spill::{RunFile, Spill};
-use std::cmp::Ordering;
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 use std::io::{BufRead, BufReader, BufWriter, Cursor, Seek, Write};
@@ -53,20 +53,17 @@ pub(super) type Pair<'s> = (&'s [u8], &'s [u8]);
 /// Reads the pairs, smallest key first.
 pub(super) struct Sorted {
     folder: SpillFolder,
-    /// Boxed, as the heap moves them.
-    heads: BinaryHeap<Box<Run>>,
-    /// Runs that were read to their end.
-    ended: Vec<Run>,
+    /// The oldest first.
+    runs: Vec<Run>,
+    /// Of each run that is not at its end, the key of its pair and its place: the smallest is the next pair, of equal keys the oldest.
+    heads: BinaryHeap<Reverse<(Vec<u8>, usize)>>,
     /// Whether [`Sorted::next`] returned the top's pair.
     used: bool,
 }
 
 /// A sorted run being read, at one pair.
 struct Run {
-    /// Earlier runs come first among equal keys.
-    order: usize,
     source: Source,
-    key: Vec<u8>,
     value: Vec<u8>,
 }
 
@@ -236,9 +233,8 @@ impl<W: Write> RunWriter<W> {
 impl Sorted {
     /// Of `runs`, the oldest first.
     fn of(folder: SpillFolder, runs: Vec<Source>) -> Result<Sorted, CatalogError> {
-        let run = |(order, source)| Run { order, source, key: Vec::new(), value: Vec::new() };
-        let ended = runs.into_iter().enumerate().map(run).collect();
-        let mut sorted = Sorted { folder, heads: BinaryHeap::new(), ended, used: false };
+        let runs = runs.into_iter().map(|source| Run { source, value: Vec::new() }).collect();
+        let mut sorted = Sorted { folder, runs, heads: BinaryHeap::new(), used: false };
         sorted.rewind()?;
         Ok(sorted)
     }
@@ -256,38 +252,29 @@ impl Sorted {
 
     /// The same pairs once more from the smallest, those of `other` among them, behind ours of equal keys.
     pub fn again_with(mut self, mut other: Sorted) -> Result<Sorted, CatalogError> {
-        self.end_all();
-        other.end_all();
-        let ours = self.ended.len();
-        other.ended.iter_mut().for_each(|run| run.order += ours);
-        self.ended.append(&mut other.ended);
+        self.runs.append(&mut other.runs);
         self.rewind()?;
         Ok(self)
     }
 
     /// The same pairs, to be read for the last time: the disk has the room of each part as soon as it was read.
     pub fn read_once(mut self) -> Sorted {
-        let mut heads = std::mem::take(&mut self.heads).into_vec();
-        for run in heads.iter_mut().map(|run| &mut **run).chain(&mut self.ended) {
+        for run in &mut self.runs {
             if let Source::File(file) = &mut run.source {
                 file.get_mut().read_once();
             }
         }
-        Sorted { heads: heads.into(), ..self }
-    }
-
-    fn end_all(&mut self) {
-        self.ended.extend(std::mem::take(&mut self.heads).into_iter().map(|run| *run));
+        self
     }
 
     /// Begins again with the smallest pair.
     pub fn rewind(&mut self) -> Result<(), CatalogError> {
-        self.end_all();
-        self.used = false;
-        for mut run in std::mem::take(&mut self.ended) {
-            match run.rewind().map_err(io_error(&self.folder.path))? {
-                true => self.heads.push(Box::new(run)),
-                false => self.ended.push(run),
+        (self.heads, self.used) = (BinaryHeap::new(), false);
+        for (place, run) in self.runs.iter_mut().enumerate() {
+            let mut key = Vec::new();
+            let is_there = run.source.rewind().and_then(|()| run.advance(&mut key));
+            if is_there.map_err(io_error(&self.folder.path))? {
+                self.heads.push(Reverse((key, place)));
             }
         }
         Ok(())
@@ -297,43 +284,41 @@ impl Sorted {
     pub fn next(&mut self) -> Result<Option<Pair<'_>>, CatalogError> {
         self.leave_used()?;
         self.used = true;
-        Ok(self.heads.peek().map(|run| (&run.key[..], &run.value[..])))
+        Ok(self.top())
     }
 
     /// The pair that [`Sorted::next`] returns next; `None` at the end.
     pub fn peek(&mut self) -> Result<Option<Pair<'_>>, CatalogError> {
         self.leave_used()?;
-        Ok(self.heads.peek().map(|run| (&run.key[..], &run.value[..])))
+        Ok(self.top())
+    }
+
+    fn top(&self) -> Option<Pair<'_>> {
+        let Reverse((key, place)) = self.heads.peek()?;
+        Some((key, &self.runs[*place].value))
     }
 
     fn leave_used(&mut self) -> Result<(), CatalogError> {
         let top = if std::mem::take(&mut self.used) { self.heads.peek_mut() } else { None };
         let Some(mut top) = top else { return Ok(()) };
-        if !top.advance().map_err(io_error(&self.folder.path))? {
-            self.ended.push(*PeekMut::pop(top));
+        let Reverse((key, place)) = &mut *top;
+        if !self.runs[*place].advance(key).map_err(io_error(&self.folder.path))? {
+            PeekMut::pop(top);
         }
         Ok(())
     }
 }
 
 impl Run {
-    /// Steps to the first pair; `false` where there is none.
-    fn rewind(&mut self) -> std::io::Result<bool> {
-        self.source.rewind()?;
-        self.key.clear();
-        self.value.clear();
-        self.advance()
-    }
-
-    /// Steps to the next pair; `false` at the end.
-    fn advance(&mut self) -> std::io::Result<bool> {
+    /// Steps to the next pair, from that of `key`; `false` at the end.
+    fn advance(&mut self, key: &mut Vec<u8>) -> std::io::Result<bool> {
         let reader = self.source.reader();
         if reader.fill_buf()?.is_empty() {
             return Ok(false);
         }
         let (shared, rest, value) = (varint(reader)?, varint(reader)?, varint(reader)?);
-        self.key.resize(shared + rest, 0);
-        reader.read_exact(&mut self.key[shared..])?;
+        key.resize(shared + rest, 0);
+        reader.read_exact(&mut key[shared..])?;
         self.value.resize(value, 0);
         reader.read_exact(&mut self.value)?;
         Ok(true)
@@ -352,24 +337,3 @@ fn varint(reader: &mut dyn BufRead) -> std::io::Result<usize> {
     }
     Ok(value)
 }
-
-/// By key, then by age; reversed, as the top of the heap is the greatest.
-impl Ord for Run {
-    fn cmp(&self, other: &Run) -> Ordering {
-        other.key.cmp(&self.key).then(other.order.cmp(&self.order))
-    }
-}
-
-impl PartialOrd for Run {
-    fn partial_cmp(&self, other: &Run) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Run {
-    fn eq(&self, other: &Run) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Run {}

@@ -34,7 +34,7 @@ impl SpillFolder {
 
 /// A run on the disk, being read.
 pub(super) struct RunFile {
-    file: File,
+    pub(super) file: File,
     /// Bytes read since the beginning.
     read: u64,
     /// Whether it is read for the last time: what lies behind the reader is freed.
@@ -56,12 +56,6 @@ impl RunFile {
     /// What is read from here on is not read again.
     pub fn read_once(&mut self) {
         self.is_read_once = true;
-    }
-
-    /// Blocks of 512 bytes that it takes on the disk.
-    #[cfg(test)]
-    pub fn blocks(&self) -> u64 {
-        std::os::unix::fs::MetadataExt::blocks(&self.file.metadata().unwrap())
     }
 
     fn free(&mut self) {

@@ -197,7 +197,7 @@ fn what_is_read_once_is_freed_on_the_disk_as_it_goes() {
     pairs.iter().for_each(|(key, value)| sorter.add(key, value).unwrap());
     let mut sorted = sorter.finish().unwrap();
     let blocks = |sorted: &Sorted| -> u64 {
-        let runs = sorted.heads.iter().map(|run| &**run).chain(&sorted.ended);
+        let runs = sorted.runs.iter();
         runs.map(|run| if let Source::File(file) = &run.source { file.get_ref().blocks() } else { 0 }).sum()
     };
     sorted.peek().unwrap();
@@ -216,4 +216,11 @@ fn what_is_read_once_is_freed_on_the_disk_as_it_goes() {
     assert!(read.iter().rev().eq(&pairs));
     assert!(blocks(&sorted) < whole / 5, "{} of {whole} blocks", blocks(&sorted));
     assert!(sorted.rewind().is_err(), "what is freed is not read as if it were there");
+}
+
+impl spill::RunFile {
+    /// Blocks of 512 bytes that it takes on the disk.
+    fn blocks(&self) -> u64 {
+        std::os::unix::fs::MetadataExt::blocks(&self.file.metadata().unwrap())
+    }
 }
