@@ -91,7 +91,7 @@ impl<'c> Baseline<'c> {
     /// What was added here before could not be spilled, or what was spilled not be merged (the disk is full): the baseline is given
     /// up.
     pub fn join(&mut self, shared: Shared) -> Result<(), CatalogError> {
-        self.rows.join(shared)
+        self.rows.sorter.join(shared.0)
     }
 
     /// Adds one entry of a dump's manifest where the Source has no list: the resource and the member that holds it.
@@ -264,8 +264,8 @@ impl<'c> Baseline<'c> {
                 })?;
             }
         }
-        let newest = rows.close()?;
-        let statement = SortedStatement { rows: rows.sorter.finish()?, newest };
+        rows.close()?;
+        let statement = SortedStatement { rows: rows.sorter.finish()? };
         Ok((listing, statement, journal))
     }
 }

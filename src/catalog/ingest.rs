@@ -26,10 +26,7 @@ pub struct Share<'b> {
 }
 
 /// A part of what was added to a [`Share`].
-pub struct Shared {
-    sorter: Sorter,
-    newest: Option<Timestamp>,
-}
+pub struct Shared(pub(super) Sorter);
 
 impl<'b> Share<'b> {
     /// As [`super::Baseline::add`].
@@ -45,8 +42,8 @@ impl<'b> Share<'b> {
     /// # Errors
     /// The rest could not be spilled (the disk is full): the share is given up.
     pub fn part(&mut self) -> Result<Shared, CatalogError> {
-        let newest = self.rows.close()?;
-        Ok(Shared { sorter: self.rows.sorter.split_off()?, newest })
+        self.rows.close()?;
+        Ok(Shared(self.rows.sorter.split_off()?))
     }
 }
 
@@ -61,7 +58,7 @@ impl Catalog {
 impl Rows {
     pub(super) fn new(spill_folder: &SpillFolder, most: usize) -> Rows {
         let sorter = Sorter::new(spill_folder, most);
-        Rows { sorter, folders: OpenFolders::new(), key: Vec::new(), value: Vec::new() }
+        Rows { sorter, folders: OpenFolders::default(), key: Vec::new(), value: Vec::new() }
     }
 
     /// Adds a file, which `member` of a package may hold, or what a package holds.
@@ -129,15 +126,12 @@ impl Rows {
         typed.take_while(|typed| *typed != plain).try_for_each(|typed| add(&typed, false))
     }
 
-    /// Leaves all folders; the newest time of everything, `None` where there is nothing.
-    pub(super) fn close(&mut self) -> Result<Option<Timestamp>, CatalogError> {
-        self.folders.close(&mut self.sorter)
-    }
-
-    /// Takes what was added to a share, behind what is here.
-    pub(super) fn join(&mut self, Shared { sorter, newest }: Shared) -> Result<(), CatalogError> {
-        self.folders.newest_of_others = self.folders.newest_of_others.max(newest);
-        self.sorter.join(sorter)
+    /// Leaves all folders.
+    pub(super) fn close(&mut self) -> Result<(), CatalogError> {
+        while !self.folders.stack.is_empty() {
+            self.folders.leave(&mut self.sorter)?;
+        }
+        Ok(())
     }
 }
 
@@ -151,25 +145,23 @@ pub(super) fn digest(set: SetId, https: bool, uri: Option<&str>) -> u128 {
 
 /// The folders above the entry added last. A folder's row is written when the entries leave it, so that it carries the newest time of
 /// what came by.
+#[derive(Default)]
 struct OpenFolders {
     /// The path of the innermost one, segments separated by NUL.
     path: Vec<u8>,
-    /// For each, outermost first: the end of its path, and the newest time beneath. The first is the root.
-    stack: Vec<(usize, Option<Timestamp>)>,
-    /// Of entries whose folders others see to.
-    newest_of_others: Option<Timestamp>,
+    /// For each, outermost first: the end of its path, and the newest time beneath. The first is the root, whose path is empty.
+    stack: Vec<(usize, Timestamp)>,
     key: Vec<u8>,
 }
 
 impl OpenFolders {
-    /// Within the root.
-    fn new() -> OpenFolders {
-        OpenFolders { path: Vec::new(), stack: vec![(0, None)], newest_of_others: None, key: Vec::new() }
-    }
-
     /// An entry of this key and time: leaves the folders that do not lie on the way to it, and enters those that do.
     fn see(&mut self, key: &[u8], time: Option<Timestamp>, sorter: &mut Sorter) -> Result<(), CatalogError> {
         let ((_, path), _) = split(&key[..key.len() - 2]);
+        let time = time.unwrap_or(FIRST_SEEN);
+        if self.stack.is_empty() {
+            self.stack.push((0, time));
+        }
         if path != self.path {
             while !self.innermost_holds(path) {
                 self.leave(sorter)?;
@@ -177,10 +169,10 @@ impl OpenFolders {
             let entered = self.path.len();
             self.path.extend_from_slice(&path[entered..]);
             let ends = (entered + 1..=path.len()).filter(|at| *at == path.len() || path[*at] == 0);
-            self.stack.extend(ends.map(|at| (at, None)));
+            self.stack.extend(ends.map(|at| (at, time)));
         }
         if let Some((_, newest)) = self.stack.last_mut() {
-            *newest = (*newest).max(Some(time.unwrap_or(FIRST_SEEN)));
+            *newest = time.max(*newest);
         }
         Ok(())
     }
@@ -191,26 +183,18 @@ impl OpenFolders {
     }
 
     fn leave(&mut self, sorter: &mut Sorter) -> Result<(), CatalogError> {
-        // The root, whose path is empty, holds every path and is never left.
         let Some((_, newest)) = self.stack.pop() else { return Ok(()) };
         self.key.clear();
         self.key.push(self.stack.len() as u8);
         self.key.extend_from_slice(&self.path);
         self.key.extend_from_slice(&[0, Tag::Folder as u8]);
         let mut value = Vec::new();
-        push_time(&mut value, newest.unwrap_or(FIRST_SEEN));
+        push_time(&mut value, newest);
         sorter.add(&self.key, &value)?;
         if let Some((end, above)) = self.stack.last_mut() {
-            *above = (*above).max(newest);
+            *above = newest.max(*above);
             self.path.truncate(*end);
         }
         Ok(())
-    }
-
-    fn close(&mut self, sorter: &mut Sorter) -> Result<Option<Timestamp>, CatalogError> {
-        while self.stack.len() > 1 {
-            self.leave(sorter)?;
-        }
-        Ok(self.stack.first().and_then(|(_, newest)| *newest).max(self.newest_of_others))
     }
 }

@@ -6,7 +6,7 @@ use super::losses::Tally;
 use super::naming::resolve::uri;
 use super::revision::Before;
 use super::sort_key::slashed;
-use super::statement::{HeldState, Listing, SortedStatement};
+use super::statement::{HeldState, Listing, PathStatement, SortedStatement};
 use super::store::codec::{damaged, unseal};
 use super::store::keys::{ino_key, statement_key};
 use super::store::record::{Named, NodeRecord, RevisionRecord, held_row};
@@ -46,7 +46,9 @@ pub(super) fn rebuild(
         emptied: Vec::new(),
     };
     statement.rows = statement.rows.read_once();
-    rebuild.begin(statement.newest)?;
+    let mut root = PathStatement::default();
+    statement.next(&mut root, listing)?;
+    rebuild.begin(root.folder)?;
     walk(before, listing, &mut statement, &mut rebuild)?;
     rebuild.enter(Folder { ino: ROOT, is_new: false })?;
     // The next one reads it no more.

@@ -58,12 +58,10 @@ pub(super) enum Fate {
 /// A statement, sorted by path.
 pub(super) struct SortedStatement {
     pub rows: Sorted,
-    /// The newest `lastmod` of all.
-    pub newest: Option<Timestamp>,
 }
 
 impl SortedStatement {
-    /// Reads the next path at which anything is stated, if only in vain; `false` at the end.
+    /// Reads the next path at which anything is stated, if only in vain; `false` at the end. The first is the root.
     pub(super) fn next(&mut self, path: &mut PathStatement, listing: &Listing) -> Result<bool, CatalogError> {
         let corrupt = || CatalogError::Damaged("a sorted row".into());
         loop {
@@ -147,6 +145,10 @@ impl PathStatement {
         self.resources.clear();
         self.held.clear();
         self.superseded.clear();
+    }
+
+    pub(super) fn is_root(&self) -> bool {
+        self.key == [0]
     }
 
     fn corrupt(&self) -> CatalogError {

@@ -72,7 +72,9 @@ pub(super) fn walk<'o>(
     let mut walk = Walk { listing, visitor, children, queue: VecDeque::new(), within: (1, Vec::new()) };
     let mut path = PathStatement::default();
     while statement.next(&mut path, listing)? {
-        walk.visit(&path)?;
+        if !path.is_root() {
+            walk.visit(&path)?;
+        }
     }
     walk.children.leave(walk.visitor)
 }
