@@ -6,7 +6,7 @@ use super::super::store::codec::Decoder;
 #[inline]
 pub(super) fn pair(arena: &[u8], start: u32) -> (&[u8], &[u8]) {
     let mut bytes = Decoder(&arena[start as usize..]);
-    let (key, value) = (bytes.count().unwrap_or(0), bytes.count().unwrap_or(0));
+    let (key, value) = bytes.value::<(usize, usize)>().unwrap_or_default();
     (bytes.take(key).unwrap_or_default(), bytes.take(value).unwrap_or_default())
 }
 

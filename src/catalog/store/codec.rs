@@ -1,6 +1,6 @@
 //! How numbers, strings and times are written down, and the checksum that every record ends in.
 //!
-//! Integers are LEB128 varints, signed ones zigzagged; inodes and entry ids within keys and places are 40 bits,
+//! Integers are LEB128 varints, signed ones zigzagged, as postcard has them; inodes and entry ids within keys and places are 40 bits,
 //! big-endian.
 
 use super::super::CatalogError;
@@ -46,27 +46,11 @@ impl<'a> Decoder<'a> {
         Some(head)
     }
 
-    pub fn byte(&mut self) -> Option<u8> {
-        let (&head, rest) = self.0.split_first()?;
+    /// A number as a varint, a string or bytes with their length before them, or a tuple of such.
+    pub fn value<T: Deserialize<'a>>(&mut self) -> Option<T> {
+        let (value, rest) = postcard::take_from_bytes(self.0).ok()?;
         self.0 = rest;
-        Some(head)
-    }
-
-    pub fn varint(&mut self) -> Option<u64> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return Some(value);
-            }
-        }
-        None
-    }
-
-    /// A varint that counts something in memory.
-    pub fn count(&mut self) -> Option<usize> {
-        usize::try_from(self.varint()?).ok()
+        Some(value)
     }
 
     /// What [`push_number`] wrote.
@@ -75,14 +59,9 @@ impl<'a> Decoder<'a> {
         Some(bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte)))
     }
 
-    pub fn string(&mut self) -> Option<&'a str> {
-        let count = self.count()?;
-        std::str::from_utf8(self.take(count)?).ok()
-    }
-
     pub fn time(&mut self) -> Option<Timestamp> {
-        let seconds = unzigzag(self.varint()?).checked_add(EPOCH)?;
-        let fraction = self.varint()?;
+        let (seconds, fraction) = self.value::<(i64, u64)>()?;
+        let seconds = seconds.checked_add(EPOCH)?;
         let nanos = if fraction & 1 == 1 { fraction >> 1 } else { (fraction >> 1).checked_mul(1_000_000)? };
         (nanos < 1_000_000_000).then_some(Timestamp { seconds, nanos: nanos as u32 })
     }
@@ -141,10 +120,6 @@ fn zigzag(value: i64) -> u64 {
     (value << 1 ^ value >> 63) as u64
 }
 
-fn unzigzag(value: u64) -> i64 {
-    (value >> 1) as i64 ^ -((value & 1) as i64)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,7 +129,7 @@ mod tests {
         for value in [0, 1, 127, 128, 16_383, 16_384, u64::from(u32::MAX), u64::MAX] {
             let mut bytes = Vec::new();
             push_varint(&mut bytes, value);
-            assert_eq!(Decoder(&bytes).varint(), Some(value));
+            assert_eq!(Decoder(&bytes).value(), Some(value));
         }
         for seconds in [i64::MAX, i64::MIN + EPOCH, -1, 0, 1, EPOCH] {
             for nanos in [0, 1, 999_000_000, 999_999_999] {
@@ -171,8 +146,8 @@ mod tests {
 
     #[test]
     fn a_varint_without_end_is_refused() {
-        assert_eq!(Decoder(&[0x80; 20]).varint(), None);
-        assert_eq!(Decoder(&[0x80, 0x80]).varint(), None);
+        assert_eq!(Decoder(&[0x80; 20]).value::<u64>(), None);
+        assert_eq!(Decoder(&[0x80, 0x80]).value::<u64>(), None);
     }
 
     #[test]

@@ -13,9 +13,9 @@ pub fn push_digests(out: &mut Vec<u8>, digests: &[Digest]) {
 }
 
 pub fn digests(bytes: &mut Decoder<'_>) -> Option<Vec<Digest>> {
-    (0..bytes.count()?)
+    (0..bytes.value::<usize>()?)
         .map(|_| {
-            let algorithm = Algorithm::numbered(bytes.byte()?)?;
+            let algorithm = Algorithm::numbered(bytes.value()?)?;
             Digest::new(algorithm, bytes.take(algorithm.digest_length())?)
         })
         .collect()
@@ -32,8 +32,8 @@ fn push_uri(out: &mut Vec<u8>, uri: &str, own: &str) {
 }
 
 fn uri(bytes: &mut Decoder<'_>, own: &str) -> Option<String> {
-    let shared = bytes.count()?;
-    Some([own.get(..shared)?, bytes.string()?].concat())
+    let (shared, rest) = bytes.value::<(usize, &str)>()?;
+    Some([own.get(..shared)?, rest].concat())
 }
 
 /// Package, then the path: the length of the end that it shares with the resource's own URI, and what stands before.
@@ -48,19 +48,12 @@ pub fn push_member(out: &mut Vec<u8>, member: &PackageMember, own: &str) {
     push_string(out, &path[..path.len() - shared]);
 }
 
-pub fn skip_member(bytes: &mut Decoder<'_>) -> Option<()> {
-    for _ in 0..2 {
-        bytes.varint()?;
-        bytes.string()?;
-    }
-    Some(())
-}
-
 pub fn member(bytes: &[u8], own: &str) -> Option<PackageMember> {
     let mut bytes = Decoder(bytes);
     let package = Uri::parse(&uri(&mut bytes, own)?).ok()?;
-    let shared = own.get(own.len().checked_sub(bytes.count()?)?..)?;
-    Some(PackageMember { package, path: [bytes.string()?, shared].concat().into_boxed_str() })
+    let (shared, front) = bytes.value::<(usize, &str)>()?;
+    let shared = own.get(own.len().checked_sub(shared)?..)?;
+    Some(PackageMember { package, path: [front, shared].concat().into_boxed_str() })
 }
 
 mod link_flag {
@@ -91,17 +84,17 @@ pub fn push_link(out: &mut Vec<u8>, link: &Link, own: &str) {
 
 pub fn link(bytes: &mut Decoder<'_>, own: &str) -> Option<Link> {
     let (rel, href) = (word(bytes)?.into(), Href::parse(&uri(bytes, own)?).ok()?);
-    let flags = bytes.byte()?;
+    let flags = bytes.value::<u8>()?;
     let has = |bit: u8| flags & bit != 0;
     Some(Link {
         rel,
         href,
-        pri: LOWEST_PRIORITY.wrapping_sub(u32::try_from(bytes.varint()?).ok()?),
+        pri: LOWEST_PRIORITY.wrapping_sub(bytes.value()?),
         media_type: if has(link_flag::TYPE) { Some(word(bytes)?.into()) } else { None },
         encoding: if has(link_flag::ENCODING) { Some(word(bytes)?.into()) } else { None },
-        length: if has(link_flag::LENGTH) { Some(bytes.varint()?) } else { None },
+        length: if has(link_flag::LENGTH) { Some(bytes.value()?) } else { None },
         hashes: digests(bytes)?,
         modified: if has(link_flag::MODIFIED) { Some(bytes.time()?) } else { None },
-        path: if has(link_flag::PATH) { Some(bytes.string()?.into()) } else { None },
+        path: if has(link_flag::PATH) { Some(bytes.value()?) } else { None },
     })
 }

@@ -3,7 +3,7 @@
 use super::super::{Freshness, HeldDeletion, Kind, Node, Resource, SetId, Totals};
 use super::codec::{Decoder, pack, push_string, push_time, push_varint, unpack, when};
 use super::keys::statement_set;
-use super::parts::{digests, link, member, push_digests, push_link, push_member, skip_member};
+use super::parts::{digests, link, member, push_digests, push_link, push_member};
 use super::words::{push_word, word};
 use super::{ROOT, ROOT_ENTRY};
 use crate::document::{ChangeFrequency, Digest, Entry, PackageMember, Timestamp, Uri, believed_length};
@@ -67,11 +67,10 @@ impl<'a> NodeRecord<'a> {
 
     pub fn decode(bytes: &'a [u8]) -> Option<NodeRecord<'a>> {
         let mut bytes = Decoder(bytes);
-        let flags = bytes.byte()?;
-        let (ino, ctime) = (bytes.varint()?, bytes.time()?);
+        let (flags, ino) = bytes.value::<(u8, u64)>()?;
+        let ctime = bytes.time()?;
         let mtime = if flags & Self::MTIME != 0 { Some(bytes.time()?) } else { None };
-        let length = bytes.count()?;
-        let name = bytes.take(length)?;
+        let name = bytes.value()?;
         let resource = if flags & Self::FILE != 0 { Some(ResourceRecord::decode(bytes.0)?) } else { None };
         let mtime = mtime.or(resource.and_then(|resource| resource.lastmod))?;
         Some(NodeRecord { ino, mtime, ctime, name, resource })
@@ -130,7 +129,7 @@ impl<'a> Sets<'a> {
     fn read(bytes: &mut Decoder<'a>) -> Option<Sets<'a>> {
         let before = bytes.0;
         while {
-            let numbered = bytes.varint()?;
+            let numbered = bytes.value::<u64>()?;
             u32::try_from(numbered >> 1).ok()?;
             numbered & 1 == 1
         } {}
@@ -140,7 +139,7 @@ impl<'a> Sets<'a> {
     pub fn iter(self) -> impl Iterator<Item = SetId> + use<'a> {
         let mut bytes = Decoder(self.bytes);
         let first = if self.bytes.is_empty() { Some(SetId::default()) } else { None };
-        first.into_iter().chain(std::iter::from_fn(move || Some(SetId((bytes.varint()? >> 1) as u32))))
+        first.into_iter().chain(std::iter::from_fn(move || Some(SetId((bytes.value::<u64>()? >> 1) as u32))))
     }
 
     pub fn contains(self, set: SetId) -> bool {
@@ -226,15 +225,14 @@ pub fn push_resource(out: &mut Vec<u8>, entry: &Entry, with_uri: bool, sets: &[S
 impl<'a> ResourceRecord<'a> {
     pub fn decode(bytes: &'a [u8]) -> Option<ResourceRecord<'a>> {
         let (whole, mut bytes) = (bytes, Decoder(bytes));
-        let flags = bytes.byte()?;
+        let (flags, further) = bytes.value::<(u8, u8)>()?;
         let has = |bit: u8| flags & bit != 0;
-        let further = bytes.byte()?;
         let changefreq = CHANGE_FREQUENCIES[usize::from(further & more::CHANGEFREQ)];
-        let uri = if has(flag::URI) { Some(bytes.string()?) } else { None };
+        let uri = if has(flag::URI) { Some(bytes.value()?) } else { None };
         let sets = if further & more::SETS != 0 { Sets::read(&mut bytes)? } else { Sets { bytes: &[] } };
         let before = bytes.0;
         if further & more::MEMBER != 0 {
-            skip_member(&mut bytes)?;
+            bytes.value::<[(u64, &str); 2]>()?;
         }
         let member = &before[..before.len() - bytes.0.len()];
         let body = bytes.0;
@@ -247,7 +245,7 @@ impl<'a> ResourceRecord<'a> {
             sets,
             member,
             lastmod: if has(flag::LASTMOD) { Some(bytes.time()?) } else { None },
-            length: if has(flag::LENGTH) { Some(bytes.varint()?) } else { None },
+            length: if has(flag::LENGTH) { Some(bytes.value()?) } else { None },
             media_type: if has(flag::TYPE) { Some(word(&mut bytes)?) } else { None },
             encoding: if has(flag::ENCODING) { Some(word(&mut bytes)?) } else { None },
             tail: bytes,
@@ -290,7 +288,7 @@ impl<'a> ResourceRecord<'a> {
     /// The whole resource, given its URI.
     pub fn resource(&self, uri: Uri) -> Option<Resource> {
         let (hashes, mut links) = self.parts()?;
-        let count = if self.has(flag::LINKS) { links.count()? } else { 0 };
+        let count = if self.has(flag::LINKS) { links.value()? } else { 0 };
         Some(Resource {
             lastmod: self.lastmod,
             changefreq: self.changefreq,
@@ -353,7 +351,7 @@ pub fn push_orphan(out: &mut Vec<u8>, parent: u64, node: &NodeRecord<'_>) {
 /// What [`push_orphan`] wrote; there is no entry.
 pub fn orphan(bytes: &[u8]) -> Option<Named<'_>> {
     let mut bytes = Decoder(bytes);
-    Some(Named { parent: bytes.varint()?, entry: 0, node: NodeRecord::decode(bytes.0)? })
+    Some(Named { parent: bytes.value()?, entry: 0, node: NodeRecord::decode(bytes.0)? })
 }
 
 /// What the table has of a deletion that is held back: the time for which its set said that the resource is gone, and the URI.

@@ -47,8 +47,8 @@ pub fn push_word(out: &mut Vec<u8>, text: &str) {
 
 /// Reads what [`push_word`] wrote.
 pub fn word<'a>(bytes: &mut Decoder<'a>) -> Option<&'a str> {
-    match bytes.byte()? {
-        0 => bytes.string(),
+    match bytes.value()? {
+        0_u8 => bytes.value(),
         number @ FIRST_OTHER.. => OTHERS.get(usize::from(number - FIRST_OTHER)).copied(),
         number => EXTENSIONS.get(usize::from(number) - 1).map(|(media_type, _)| *media_type),
     }
