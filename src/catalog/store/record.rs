@@ -288,7 +288,7 @@ impl<'a> ResourceRecord<'a> {
     /// The whole resource, given its URI.
     pub fn resource(&self, uri: Uri) -> Option<Resource> {
         let (hashes, mut links) = self.parts()?;
-        let count = if self.has(flag::LINKS) { links.value()? } else { 0 };
+        let count = if self.has(flag::LINKS) { links.value::<usize>()? } else { 0 };
         Some(Resource {
             lastmod: self.lastmod,
             changefreq: self.changefreq,
