@@ -97,7 +97,7 @@ pub(super) fn settle(
         changed.insert(uri);
     }
     let (before, naming) = (tree.before, tree.naming);
-    let groups = Groups { before, naming, changed, due, folders: HashMap::new(), left_out: LeftOut::default() };
+    let groups = Groups { before, naming, changed, due, left_out: LeftOut::default() };
     groups.settle(tree)
 }
 
@@ -109,8 +109,6 @@ struct Groups<'o> {
     changed: BTreeSet<Uri>,
     /// What is known of the groups that are yet to be settled, by depth and path.
     due: BTreeMap<(usize, String), Due>,
-    /// Inodes of folders of the revision before.
-    folders: HashMap<String, Option<u64>>,
     left_out: LeftOut,
 }
 
@@ -162,7 +160,8 @@ impl<'o> Groups<'o> {
             let parent = match new_folders.get(above) {
                 Some(ino) => Folder { ino: *ino, is_new: true },
                 None => {
-                    let ino = self.folder(above)?.ok_or_else(|| damaged("absence", above.as_bytes()))?;
+                    let ino = folder(self.before.store, self.before.old, above)?
+                        .ok_or_else(|| damaged("absence", above.as_bytes()))?;
                     Folder { ino, is_new: false }
                 }
             };
@@ -242,10 +241,10 @@ impl<'o> Groups<'o> {
     }
 
     /// The names that the group of `path` had in the revision before.
-    fn names(&mut self, path: &str) -> Result<Vec<Old<'o>>, CatalogError> {
+    fn names(&self, path: &str) -> Result<Vec<Old<'o>>, CatalogError> {
         let (above, name) = split(path);
-        let Some(parent) = self.folder(above)? else { return Ok(Vec::new()) };
         let Before { store, old, .. } = *self.before;
+        let Some(parent) = folder(store, old, above)? else { return Ok(Vec::new()) };
         let mut names = vec![name.to_owned(), beside_folder(name)];
         let prefix = digest(path);
         for row in store.rows(old, store.displaced, (Bound::Included(&prefix[..]), Bound::Unbounded))? {
@@ -280,15 +279,6 @@ impl<'o> Groups<'o> {
             }
         }
         Ok(false)
-    }
-
-    fn folder(&mut self, path: &str) -> Result<Option<u64>, CatalogError> {
-        if let Some(known) = self.folders.get(path) {
-            return Ok(*known);
-        }
-        let found = folder(self.before.store, self.before.old, path)?;
-        self.folders.insert(path.to_owned(), found);
-        Ok(found)
     }
 }
 

@@ -195,7 +195,7 @@ impl<'c> Baseline<'c> {
             decided = Some(state);
         }
         statement.rows.rewind()?;
-        let successor = before.store.of_the_same_instance(&catalog.spill_folder)?;
+        let successor = before.store.empty(&catalog.spill_folder, Some(before.store.instance(before.old)?))?;
         let target = (successor.store(), before.revision.unwrap_or(RevisionRecord::NONE));
         let rows = &mut |tree: &mut TreeWriter<'_, '_>| put_journal(&mut journal, &listing, true, tree);
         // Over nothing nothing could go: nothing is to be decided.
@@ -218,7 +218,7 @@ impl<'c> Baseline<'c> {
         if let Err(error) = rescued.and_then(|old| add_known(&mut known, store, &old)) {
             tracing::warn!("changes that were applied since the last list are lost: {}", chain(&error));
         }
-        let successor = store.empty(&catalog.spill_folder)?;
+        let successor = store.empty(&catalog.spill_folder, None)?;
         // A transaction that reads a store keeps its pages from being used again.
         let empty = successor.store().clone();
         let old = empty.env.read_txn()?;
@@ -255,7 +255,7 @@ impl<'c> Baseline<'c> {
             let (record, uri) = row.record().ok_or_else(sense)?;
             let set = record.sets.iter().next().unwrap_or_default();
             rows.supersede(naming, set, &uri)?;
-            if row.change() != Change::Deleted {
+            if row.change != Change::Deleted {
                 let Row { time, shown, .. } = row;
                 let is_news = settled.is_new;
                 let newest = record.lastmod.or(shown);

@@ -51,8 +51,9 @@ impl Departing {
         self.0.add(&[&ino_key(ino)[..], &[0]].concat(), &[])
     }
 
-    pub(super) fn finish(self) -> Result<Departed, CatalogError> {
-        Ok(Departed(self.0.finish()?))
+    /// All of them; none stays here.
+    pub(super) fn finish(&mut self) -> Result<Departed, CatalogError> {
+        Ok(Departed(self.0.split_off()?.finish()?))
     }
 }
 

@@ -62,8 +62,7 @@ impl Diff {
             now: version::now(),
         };
         walk(before, listing, statement, &mut comparison)?;
-        let departing = std::mem::replace(&mut comparison.departing, Departing::new(&catalog.spill_folder));
-        let mut departed = departing.finish()?;
+        let mut departed = comparison.departing.finish()?;
         departed.each(&mut |leaving| {
             comparison.tally.depart(leaving.resource.sets.iter(), leaving.is_last);
             if leaving.is_last {
@@ -152,10 +151,6 @@ impl Comparison<'_> {
 }
 
 impl<'o> Visitor<'o> for Comparison<'o> {
-    fn enter(&mut self, _: Folder) -> Result<(), CatalogError> {
-        Ok(())
-    }
-
     fn folder(&mut self, _: &[u8], _: Timestamp, before: Option<Named<'o>>) -> Result<Folder, CatalogError> {
         match before {
             Some(known) if known.node.kind() == Kind::Folder => Ok(Folder { ino: known.node.ino, is_new: false }),

@@ -18,7 +18,9 @@ use std::ops::Bound;
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Row<'a> {
     /// What happened.
-    kind: RowKind,
+    pub change: Change,
+    /// Whether the resource is gone from the catalog alone: the Source has it, and the record says what it is.
+    pub is_left_out: bool,
     /// When, as `sync` has settled it.
     pub time: Timestamp,
     /// The entry's `datetime`, which stands in for a `lastmod`.
@@ -27,47 +29,22 @@ pub(super) struct Row<'a> {
     pub resource: &'a [u8],
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum RowKind {
-    Created,
-    Updated,
-    Deleted,
-    /// The resource is gone from the catalog alone: the Source has it, and the record says what it is.
-    LeftOut,
-}
-
 impl<'a> Row<'a> {
     /// The row of `statement`.
     pub(super) fn of(statement: &Statement<'_>) -> Vec<u8> {
         let Statement { set, change, time, entry, member } = *statement;
-        let kind = match (change, entry.change) {
-            (Change::Created, _) => RowKind::Created,
-            (Change::Updated, _) => RowKind::Updated,
-            (Change::Deleted, Some(Change::Created | Change::Updated)) => RowKind::LeftOut,
-            (Change::Deleted, _) => RowKind::Deleted,
-        };
-        let mut resource = Vec::new();
-        match kind {
-            RowKind::Deleted => push_resource(&mut resource, &Entry::new(entry.loc.clone()), true, &[set], None),
-            _ => push_resource(&mut resource, entry, true, &[set], member),
+        let (is_deletion, mut resource) = (change == Change::Deleted, Vec::new());
+        let is_left_out = is_deletion && matches!(entry.change, Some(Change::Created | Change::Updated));
+        if is_deletion && !is_left_out {
+            push_resource(&mut resource, &Entry::new(entry.loc.clone()), true, &[set], None);
+        } else {
+            push_resource(&mut resource, entry, true, &[set], member);
         }
-        pack(&Row { kind, time, shown: entry.datetime, resource: &resource })
+        pack(&Row { change, is_left_out, time, shown: entry.datetime, resource: &resource })
     }
 
     pub(super) fn decode(bytes: &'a [u8]) -> Option<Row<'a>> {
         unpack(bytes)
-    }
-
-    pub(super) fn change(&self) -> Change {
-        match self.kind {
-            RowKind::Created => Change::Created,
-            RowKind::Updated => Change::Updated,
-            RowKind::Deleted | RowKind::LeftOut => Change::Deleted,
-        }
-    }
-
-    pub(super) fn is_left_out(&self) -> bool {
-        self.kind == RowKind::LeftOut
     }
 
     /// The record of its resource, and the URI; `None` where they make no sense.

@@ -228,7 +228,7 @@ impl<'c> Snapshot<'c> {
     pub fn journaled(&self, set: SetId, uri: &Uri) -> Result<Option<Journaled>, CatalogError> {
         self.read(|| {
             let row = self.store.decoded(self.txn(), self.store.journal, &statement_key(set, uri), Row::decode)?;
-            Ok(row.map(|row| Journaled { change: row.change(), time: row.time, datetime: row.shown }))
+            Ok(row.map(|row| Journaled { change: row.change, time: row.time, datetime: row.shown }))
         })
     }
 
@@ -244,7 +244,7 @@ impl<'c> Snapshot<'c> {
             if row.time != said.time {
                 return Ok(Some(row.time.cmp(&said.time)));
             }
-            let change = if row.is_left_out() { Change::Deleted } else { said.change };
+            let change = if row.is_left_out { Change::Deleted } else { said.change };
             let same = Row::of(&Statement { change, ..*said });
             Ok((held == same).then_some(std::cmp::Ordering::Equal))
         })
@@ -257,7 +257,7 @@ impl<'c> Snapshot<'c> {
         let decode = |key: &[u8], row: &[u8]| {
             let row = Row::decode(row)?;
             let (record, uri) = row.record()?;
-            let change = if row.is_left_out() { Change::Updated } else { row.change() };
+            let change = if row.is_left_out { Change::Updated } else { row.change };
             let journaled = Journaled { change, time: row.time, datetime: row.shown };
             Some((statement_set(key)?, journaled, record.resource(uri)?))
         };

@@ -66,35 +66,31 @@ fn same_version(old: &ResourceRecord<'_>, new: &ResourceRecord<'_>, same_uri: bo
     if old.encoding != new.encoding {
         return Some(false);
     }
-    let (before, after) = (old.digests()?, new.digests()?);
-    let mut shared = after
-        .iter()
-        .flat_map(|new| before.iter().filter(|old| old.algorithm() == new.algorithm()).map(move |old| old == new))
-        .peekable();
-    Some(match shared.peek() {
-        Some(_) => {
-            let lengths_agree = old.length.zip(new.length).is_none_or(|(old, new)| old == new);
-            lengths_agree && shared.all(|agrees| agrees)
-        }
-        None => same_uri && old.lastmod == new.lastmod && old.length == new.length,
+    let shared = shared_digests(old, new)?;
+    let lengths_agree = old.length.zip(new.length).is_none_or(|(old, new)| old == new);
+    Some(match shared[..] {
+        [] => same_uri && old.lastmod == new.lastmod && old.length == new.length,
+        _ => lengths_agree && shared.iter().all(|agrees| *agrees),
     })
+}
+
+/// For each algorithm whose digest both publish, whether the digests agree.
+fn shared_digests(old: &ResourceRecord<'_>, new: &ResourceRecord<'_>) -> Option<Vec<bool>> {
+    let (before, after) = (old.digests()?, new.digests()?);
+    let pairs = after.iter().flat_map(|new| before.iter().map(move |old| (old, new)));
+    Some(pairs.filter(|(old, new)| old.algorithm() == new.algorithm()).map(|(old, new)| old == new).collect())
 }
 
 /// [`same_version`] where a change is an update: a digest must agree, or the `lastmod` that both publish. Entries without either vouch
 /// for nothing, nor does a length alone.
 pub(super) fn same_after_update(old: &ResourceRecord<'_>, new: &ResourceRecord<'_>, same_uri: bool) -> Option<bool> {
-    Some(same_version(old, new, same_uri)? && (new.lastmod.is_some() || shares_algorithm(old, new)?))
-}
-
-fn shares_algorithm(old: &ResourceRecord<'_>, new: &ResourceRecord<'_>) -> Option<bool> {
-    let (before, after) = (old.digests()?, new.digests()?);
-    Some(after.iter().any(|new| before.iter().any(|old| old.algorithm() == new.algorithm())))
+    Some(same_version(old, new, same_uri)? && (new.lastmod.is_some() || !shared_digests(old, new)?.is_empty()))
 }
 
 /// Whether both provably describe one content: an equal digest, and no other, else an equal `lastmod` and length.
 pub(super) fn provably_same(old: &ResourceRecord<'_>, new: &ResourceRecord<'_>) -> Option<bool> {
     let is_dated = new.lastmod.is_some() && new.length.is_some();
-    Some(same_version(old, new, true)? && (is_dated || shares_algorithm(old, new)?))
+    Some(same_version(old, new, true)? && (is_dated || !shared_digests(old, new)?.is_empty()))
 }
 
 /// The mtime of new content at a name: `lastmod`, else now; but size and mtime never both stay, in whole seconds, for

@@ -44,7 +44,9 @@ pub(super) struct Folder {
 /// Is shown the names of each folder, those of a folder before those beneath.
 pub(super) trait Visitor<'o> {
     /// The names that follow lie in `folder`.
-    fn enter(&mut self, folder: Folder) -> Result<(), CatalogError>;
+    fn enter(&mut self, _folder: Folder) -> Result<(), CatalogError> {
+        Ok(())
+    }
     /// A folder, `newest` the newest time beneath.
     fn folder(&mut self, name: &[u8], newest: Timestamp, before: Option<Named<'o>>) -> Result<Folder, CatalogError>;
     /// A file.

@@ -78,7 +78,7 @@ pub enum Capability {
 }
 
 /// What happened to a resource: the `change` attribute of `rs:md` (section 12).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Change {
     /// `created`
     Created,

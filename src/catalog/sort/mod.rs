@@ -12,11 +12,12 @@ use super::CatalogError;
 use super::error::io_error;
 use super::store::codec::push_varint;
 use arena::{common_prefix, pair, sorted};
+use spill::RunFile;
 pub(super) use spill::SpillFolder;
-use spill::{RunFile, Spill};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
+use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Cursor, Seek, Write};
 
 /// Bytes of keys and values that a sort of a whole list holds in memory before a run is written. The allocator returns more than 32 MiB to
@@ -75,8 +76,8 @@ enum Source {
 
 impl Source {
     /// The file, to be read from its beginning.
-    fn of(out: BufWriter<Spill<'_>>) -> std::io::Result<Source> {
-        let Spill { file, .. } = out.into_inner().map_err(|error| error.into_error())?;
+    fn of(out: BufWriter<File>) -> std::io::Result<Source> {
+        let file = out.into_inner().map_err(|error| error.into_error())?;
         Ok(Source::File(BufReader::with_capacity(1 << 16, RunFile::new(file)?)))
     }
 
@@ -172,7 +173,8 @@ impl Sorter {
         if self.starts.is_empty() {
             return Ok(());
         }
-        let run = self.folder.writer().and_then(|out| self.write_sorted(out)).and_then(Source::of);
+        let bytes = self.arena.len() as u64;
+        let run = self.folder.writer(bytes).and_then(|out| self.write_sorted(out)).and_then(Source::of);
         let run = run.map_err(io_error(&self.folder.path))?;
         self.clear();
         self.add_runs(vec![run])
@@ -239,11 +241,11 @@ impl Sorted {
         Ok(sorted)
     }
 
-    /// Writes the pairs that are left as one run.
+    /// Writes the pairs that are left as one run. What was read of the others is free by then.
     fn write_run(&mut self) -> Result<Source, CatalogError> {
         let folder = self.folder.clone();
         let failed = io_error(&folder.path);
-        let mut run = RunWriter::new(folder.writer().map_err(&failed)?);
+        let mut run = RunWriter::new(folder.writer(0).map_err(&failed)?);
         while let Some((key, value)) = self.next()? {
             run.write(key, value).map_err(&failed)?;
         }

@@ -3,7 +3,7 @@
 use crate::platform::free_space::Room;
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{DirBuilder, File};
-use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,12 +23,12 @@ impl SpillFolder {
         SpillFolder { path: path.to_owned(), room: Arc::default() }
     }
 
-    /// A new run, written in large pieces: a file without a name, which ends with the process.
-    pub(super) fn writer(&self) -> io::Result<BufWriter<Spill<'_>>> {
+    /// A new run of at most so many `bytes`, written in large pieces: a file without a name, which ends with the process.
+    pub(super) fn writer(&self, bytes: u64) -> io::Result<BufWriter<File>> {
         // The cache may have been emptied below the mount.
         DirBuilder::new().recursive(true).mode(0o700).create(&self.path)?;
-        let spill = Spill { file: tempfile::tempfile_in(&self.path)?, folder: self };
-        Ok(BufWriter::with_capacity(1 << 18, spill))
+        self.room.take(&self.path, bytes, bytes)?;
+        Ok(BufWriter::with_capacity(1 << 18, tempfile::tempfile_in(&self.path)?))
     }
 }
 
@@ -87,22 +87,5 @@ impl Seek for RunFile {
         }
         self.read = self.file.seek(to)?;
         Ok(self.read)
-    }
-}
-
-/// A file being written while its disk has room.
-pub(super) struct Spill<'f> {
-    pub file: File,
-    folder: &'f SpillFolder,
-}
-
-impl Write for Spill<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.folder.room.take(&self.folder.path, bytes.len() as u64, 0)?;
-        self.file.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
     }
 }

@@ -2,9 +2,8 @@
 
 use super::super::error::io_error;
 use super::super::sort::SpillFolder;
-use super::codec::seal;
-use super::environment::{make_folder, numbered, sync_folder};
-use super::{CatalogError, Store, meta};
+use super::environment::{make_folder, numbered, remove_folder, sync_folder};
+use super::{CatalogError, Store};
 use heed::{CompactionOption, EnvFlags, FlagSetMode};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -19,8 +18,8 @@ pub struct Successor {
 }
 
 impl Successor {
-    fn in_folder(folder: TempDir, hash_bits: u32) -> Result<Successor, CatalogError> {
-        Ok(Successor { store: Store::open_tables(folder.path(), EnvFlags::NO_SYNC, hash_bits)?, folder })
+    fn in_folder(folder: TempDir, hash_bits: u32, instance: Option<u64>) -> Result<Successor, CatalogError> {
+        Ok(Successor { store: Store::open_tables(folder.path(), EnvFlags::NO_SYNC, hash_bits, instance)?, folder })
     }
 
     pub fn store(&self) -> &Store {
@@ -42,7 +41,7 @@ impl Successor {
         std::fs::rename(folder.path(), &store.folder).map_err(io_error(&store.folder))?;
         let _ = folder.keep();
         // After the renaming nothing may fail: this store counts from now on.
-        if let Err(error) = sync_folder(catalog).and_then(|()| other.unlink()) {
+        if let Err(error) = sync_folder(catalog).and_then(|()| remove_folder(&other.folder)) {
             tracing::warn!(%error, "the catalog's old store could not be removed");
         }
         Ok(store)
@@ -63,23 +62,12 @@ impl Store {
         let folder = new_folder(spill_folder)?;
         let file = self.env.copy_to_path(folder.path().join("data.mdb"), CompactionOption::Enabled)?;
         file.sync_all().map_err(io_error(folder.path()))?;
-        Successor::in_folder(folder, self.hash_bits)
+        Successor::in_folder(folder, self.hash_bits, None)
     }
 
-    /// An empty store, to replace this one.
-    pub fn empty(&self, spill_folder: &SpillFolder) -> Result<Successor, CatalogError> {
-        Successor::in_folder(new_folder(spill_folder)?, self.hash_bits)
-    }
-
-    /// An empty store, to replace this one, whose inodes and numbers it goes on with: what is kept by inode elsewhere stays in use.
-    pub fn of_the_same_instance(&self, spill_folder: &SpillFolder) -> Result<Successor, CatalogError> {
-        let successor = self.empty(spill_folder)?;
-        let store = successor.store();
-        let mut row = self.instance(&*self.env.read_txn()?)?.to_le_bytes().to_vec();
-        seal(meta::INSTANCE, &mut row);
-        let mut txn = store.env.write_txn()?;
-        store.meta.put(&mut txn, meta::INSTANCE, &row)?;
-        store.commit(txn)?;
-        Ok(successor)
+    /// An empty store, to replace this one. It goes on with the inodes and numbers of `instance`, where that is given: what is kept by
+    /// inode elsewhere stays in use.
+    pub fn empty(&self, spill_folder: &SpillFolder, instance: Option<u64>) -> Result<Successor, CatalogError> {
+        Successor::in_folder(new_folder(spill_folder)?, self.hash_bits, instance)
     }
 }

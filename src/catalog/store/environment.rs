@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Changes with everything that a reader of the tables must know, and with the rules for names.
-const FORMAT: &[u8] = b"resyncfs catalog 6";
+const FORMAT: &[u8] = b"resyncfs catalog 7";
 
 /// Address space only; a catalog of 100 million resources takes a tenth.
 const MAP_SIZE: u64 = 1 << 38;
@@ -78,7 +78,7 @@ impl Store {
             StructureError::Io(cause) => io_error(folder)(cause),
             damaged => CatalogError::Damaged(damaged.to_string()),
         })?;
-        let store = Store::open_tables(folder, EnvFlags::empty(), hash_bits)?;
+        let store = Store::open_tables(folder, EnvFlags::empty(), hash_bits, None)?;
         store.check()?;
         // A process that was killed may have left it longer.
         store.shorten();
@@ -86,7 +86,13 @@ impl Store {
         Ok(store)
     }
 
-    pub(super) fn open_tables(folder: &Path, flags: EnvFlags, hash_bits: u32) -> Result<Store, CatalogError> {
+    /// Opens the environment in `folder`, or makes one of `instance`, by default of one that no other store has.
+    pub(super) fn open_tables(
+        folder: &Path,
+        flags: EnvFlags,
+        hash_bits: u32,
+        instance: Option<u64>,
+    ) -> Result<Store, CatalogError> {
         make_folder(folder)?;
         reserve_lock_file(folder, MAX_READERS).map_err(io_error(folder))?;
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
@@ -102,7 +108,9 @@ impl Store {
             let [.., meta] = tables;
             // Only a new environment has no rows: one without a format is foreign.
             if tables.iter().map(|table| table.len(txn)).sum::<heed::Result<u64>>()? == 0 {
-                for (key, row) in [(meta::FORMAT, FORMAT), (meta::INSTANCE, &new_instance().to_le_bytes())] {
+                // From the operating system's randomness.
+                let instance = instance.unwrap_or_else(|| RandomState::new().hash_one(std::process::id()));
+                for (key, row) in [(meta::FORMAT, FORMAT), (meta::INSTANCE, &instance.to_le_bytes())] {
                     let mut row = row.to_vec();
                     seal(key, &mut row);
                     meta.put(txn, key, &row)?;
@@ -196,14 +204,4 @@ impl Store {
         }
         Ok((used > least && used / factor > live).then_some(live))
     }
-
-    /// Removes the files; the open environment goes on until it is dropped.
-    pub(super) fn unlink(&self) -> Result<(), CatalogError> {
-        std::fs::remove_dir_all(&self.folder).map_err(io_error(&self.folder))
-    }
-}
-
-/// A number that no other store has, from the operating system's randomness.
-fn new_instance() -> u64 {
-    RandomState::new().hash_one(std::process::id())
 }
