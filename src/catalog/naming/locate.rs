@@ -3,8 +3,7 @@
 use super::super::store::record::Named;
 use super::super::store::{Lookup, ROOT, Store};
 use super::super::{CatalogError, Kind, Naming};
-use super::resolve::{path_by_rule, split, uri as uri_of};
-use super::{beside_folder, disambiguated};
+use super::resolve::{path_by_rule, resolved_name, split, uri as uri_of};
 use crate::document::Uri;
 use heed::RoTxn;
 
@@ -39,16 +38,15 @@ pub fn locate<'t>(store: &Store, txn: &'t RoTxn<'_>, naming: &Naming, uri: &Uri)
     let types = super::media_types().filter(|_| naming.extension_by_type);
     let typed = types.map(|media_type| split(&path_by_rule(naming, uri, Some(media_type)).0).1.to_owned());
     for name in std::iter::once(name.to_owned()).chain(typed.take_while(|typed| typed != name)) {
-        let mut found = at(&name)?;
         // It has another name than by rule only where that one is taken.
-        if found.is_none() && store.named(txn, parent, name.as_bytes())?.is_some() {
-            found = at(&beside_folder(&name))?;
-            if found.is_none() {
-                found = at(&disambiguated(&name, uri))?;
-            }
+        if store.named(txn, parent, name.as_bytes())?.is_none() {
+            continue;
         }
-        if found.is_some() {
-            return Ok(found);
+        for (index, is_folder) in [(0, false), (0, true), (1, false)] {
+            let found = at(&resolved_name(&name, index, is_folder, uri))?;
+            if found.is_some() {
+                return Ok(found);
+            }
         }
     }
     Ok(None)

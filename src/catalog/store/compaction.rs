@@ -30,7 +30,7 @@ impl Successor {
     /// removes the files of `other`, which lives on while it is open.
     pub fn take_place_of(self, other: &Store) -> Result<Store, CatalogError> {
         let Successor { mut store, folder } = self;
-        store.shorten();
+        store.fit_length();
         store.env.force_sync()?;
         // SAFETY: no other thread has the environment yet; from here on each commit is durable.
         unsafe { store.env.set_flags(EnvFlags::NO_SYNC, FlagSetMode::Disable)? };

@@ -80,8 +80,6 @@ impl Store {
         })?;
         let store = Store::open_tables(folder, EnvFlags::empty(), hash_bits, None)?;
         store.check()?;
-        // A process that was killed may have left it longer.
-        store.shorten();
         store.clear_orphans()?;
         Ok(store)
     }
@@ -124,7 +122,8 @@ impl Store {
         let (folder, readers) = (folder.to_path_buf(), Arc::<Readers>::default());
         let store =
             Store { folder, hash_bits, env, readers, entries, names, inodes, orphans, displaced, journal, held, meta };
-        store.lengthen()?;
+        // A process that was killed may have left it longer.
+        store.fit_length();
         Ok(store)
     }
 
@@ -156,29 +155,23 @@ impl Store {
     pub fn commit(&self, txn: RwTxn<'_>) -> Result<(), CatalogError> {
         txn.commit()?;
         self.readers.let_go();
-        // The commit is done: this is no failure of it.
-        if let Err(error) = self.lengthen() {
-            tracing::warn!(%error, "the catalog's file cannot be extended");
-        }
+        self.fit_length();
         Ok(())
     }
 
-    /// Makes the file as long as its store says: pages that one commit takes at the end and frees are never written, and a file that is
-    /// short is followed whole at the next opening.
-    fn lengthen(&self) -> Result<(), CatalogError> {
-        let (whole, length) = (self.whole_length(), self.env.real_disk_size()?);
-        // A new file has no pages yet.
-        if length == 0 || length >= whole { Ok(()) } else { self.set_length(whole) }
-    }
-
-    /// Frees what lies behind the end of the store, of a transaction that was not committed. No other thread writes meanwhile. The next
-    /// opening tries again.
-    pub fn shorten(&self) {
-        let whole = self.whole_length();
-        let length = self.env.real_disk_size().map_err(CatalogError::from);
-        // Readers have no page behind it.
-        if let Err(error) = length.and_then(|length| if length > whole { self.set_length(whole) } else { Ok(()) }) {
-            tracing::warn!(%error, "the catalog's file cannot be shortened");
+    /// Makes the file as long as its store says. Pages that one commit takes at the end and frees are never written, and a file that is
+    /// short is followed whole at the next opening; what lies behind is of a transaction that was not committed, and no reader has it. No
+    /// other thread writes meanwhile. This is no failure of a commit, and the next one tries again.
+    pub fn fit_length(&self) {
+        let (whole, path) = (self.whole_length(), self.folder.join("data.mdb"));
+        let fitted = self.env.real_disk_size().map_err(CatalogError::from).and_then(|length| match length {
+            // A new file has no pages yet.
+            0 => Ok(()),
+            length if length == whole => Ok(()),
+            _ => File::options().write(true).open(&path).and_then(|file| file.set_len(whole)).map_err(io_error(&path)),
+        });
+        if let Err(error) = fitted {
+            tracing::warn!(%error, "the catalog's file cannot be given its length");
         }
     }
 
@@ -186,11 +179,6 @@ impl Store {
     pub fn whole_length(&self) -> u64 {
         let pages = self.env.info().last_page_number as u64 + 1;
         pages.saturating_mul(u64::from(self.env.unnamed_database_stat().page_size))
-    }
-
-    fn set_length(&self, bytes: u64) -> Result<(), CatalogError> {
-        let path = self.folder.join("data.mdb");
-        File::options().write(true).open(&path).and_then(|file| file.set_len(bytes)).map_err(io_error(&path))
     }
 
     /// The size of a copy without holes, where the file takes more than `factor` times as much and more than `least` bytes.

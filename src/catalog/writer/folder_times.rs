@@ -36,24 +36,20 @@ impl ChangedFolders {
 
     /// Notes a change of `folder`, an inode.
     pub fn note(&mut self, folder: u64, change: FolderChange) -> Result<(), CatalogError> {
-        match &mut self.last {
-            Some((last, known)) if *last == folder => {
-                *known = known.and(change);
-                Ok(())
-            }
-            _ => self.put(Some((folder, change))),
+        let (last, known) = self.last.take().unwrap_or((folder, change));
+        if last == folder {
+            self.last = Some((folder, known.and(change)));
+            return Ok(());
         }
-    }
-
-    /// Puts the last folder away for another.
-    fn put(&mut self, next: Option<(u64, FolderChange)>) -> Result<(), CatalogError> {
-        let Some((folder, change)) = std::mem::replace(&mut self.last, next) else { return Ok(()) };
-        self.sorter.add(&ino_key(folder), &pack(&change))
+        self.last = Some((folder, change));
+        self.sorter.add(&ino_key(last), &pack(&known))
     }
 
     /// All of them, for [`next_folder`]. Empty again afterwards.
     pub fn take(&mut self) -> Result<Sorted, CatalogError> {
-        self.put(None)?;
+        if let Some((last, known)) = self.last.take() {
+            self.sorter.add(&ino_key(last), &pack(&known))?;
+        }
         self.sorter.split_off()?.finish()
     }
 }

@@ -51,7 +51,7 @@ pub fn in_transaction<T>(
     if committed.is_err() {
         catalog.forgotten.lock().unwrap_or_else(PoisonError::into_inner).extend(dropped.iter());
         if has_written {
-            store.shorten();
+            store.fit_length();
         }
     }
     committed
