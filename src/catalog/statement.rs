@@ -147,10 +147,6 @@ impl PathStatement {
         self.superseded.clear();
     }
 
-    pub(super) fn is_root(&self) -> bool {
-        self.key == [0]
-    }
-
     fn corrupt(&self) -> CatalogError {
         damaged("statement", &self.key)
     }

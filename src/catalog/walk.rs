@@ -74,7 +74,8 @@ pub(super) fn walk<'o>(
     let mut walk = Walk { listing, visitor, children, queue: VecDeque::new(), within: (1, Vec::new()) };
     let mut path = PathStatement::default();
     while statement.next(&mut path, listing)? {
-        if !path.is_root() {
+        // The root is no name.
+        if path.key.len() > 1 {
             walk.visit(&path)?;
         }
     }

@@ -81,20 +81,17 @@ impl Source {
         Ok(Source::File(BufReader::with_capacity(1 << 16, RunFile::new(file)?)))
     }
 
-    fn reader(&mut self) -> &mut dyn BufRead {
+    fn reader(&mut self) -> &mut dyn Reader {
         match self {
             Source::Memory(bytes) => bytes,
             Source::File(file) => file,
         }
     }
-
-    fn rewind(&mut self) -> std::io::Result<()> {
-        match self {
-            Source::Memory(bytes) => bytes.rewind(),
-            Source::File(file) => file.rewind(),
-        }
-    }
 }
+
+trait Reader: BufRead + Seek {}
+
+impl<R: BufRead + Seek> Reader for R {}
 
 impl Sorter {
     /// Spills into `folder`, which must exist when the first run is written.
@@ -184,8 +181,7 @@ impl Sorter {
         self.runs.extend(runs);
         if self.runs.len() > MOST_RUNS {
             let mut sorted = Sorted::of(self.folder.clone(), std::mem::take(&mut self.runs))?.read_once();
-            let merged = sorted.write_run();
-            self.runs.push(merged?);
+            self.runs.push(sorted.write_run()?);
         }
         Ok(())
     }
@@ -274,7 +270,7 @@ impl Sorted {
         (self.heads, self.used) = (BinaryHeap::new(), false);
         for (place, run) in self.runs.iter_mut().enumerate() {
             let mut key = Vec::new();
-            let is_there = run.source.rewind().and_then(|()| run.advance(&mut key));
+            let is_there = run.source.reader().rewind().and_then(|()| run.advance(&mut key));
             if is_there.map_err(io_error(&self.folder.path))? {
                 self.heads.push(Reverse((key, place)));
             }
@@ -327,7 +323,7 @@ impl Run {
     }
 }
 
-fn varint(reader: &mut dyn BufRead) -> std::io::Result<usize> {
+fn varint(reader: &mut dyn Reader) -> std::io::Result<usize> {
     let mut value = 0;
     for shift in (0..usize::BITS).step_by(7) {
         let mut byte = [0];

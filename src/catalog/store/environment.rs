@@ -1,7 +1,7 @@
 //! The environment of a store: its folder and file, opening, commits.
 
 use super::super::error::io_error;
-use super::codec::seal;
+use super::codec::{pack, seal};
 use super::{CatalogError, DAMAGED, ROOT, Store, TABLES, meta};
 use crate::platform::lmdb::{Readers, StructureError, check, reserve_lock_file, with_map};
 use heed::types::Bytes;
@@ -108,7 +108,7 @@ impl Store {
             if tables.iter().map(|table| table.len(txn)).sum::<heed::Result<u64>>()? == 0 {
                 // From the operating system's randomness.
                 let instance = instance.unwrap_or_else(|| RandomState::new().hash_one(std::process::id()));
-                for (key, row) in [(meta::FORMAT, FORMAT), (meta::INSTANCE, &instance.to_le_bytes())] {
+                for (key, row) in [(meta::FORMAT, FORMAT), (meta::INSTANCE, &pack(&instance))] {
                     let mut row = row.to_vec();
                     seal(key, &mut row);
                     meta.put(txn, key, &row)?;

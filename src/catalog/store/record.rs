@@ -22,10 +22,6 @@ const CHANGE_FREQUENCIES: [Option<ChangeFrequency>; 8] = [
     Some(ChangeFrequency::Never),
 ];
 
-fn changefreq_code(changefreq: Option<ChangeFrequency>) -> u8 {
-    CHANGE_FREQUENCIES.iter().position(|known| *known == changefreq).unwrap_or(0) as u8
-}
-
 /// A name of the tree, and what it stands for.
 #[derive(Clone, Copy)]
 pub struct Named<'a> {
@@ -166,7 +162,8 @@ fn push_front(
 ) {
     out.push(flags & !flag::URI | when(uri.is_some(), flag::URI));
     let (has_sets, has_member) = (!sets.bytes.is_empty(), !member.is_empty());
-    out.push(changefreq_code(changefreq) | when(has_sets, more::SETS) | when(has_member, more::MEMBER));
+    let code = CHANGE_FREQUENCIES.iter().position(|known| *known == changefreq).unwrap_or(0) as u8;
+    out.push(code | when(has_sets, more::SETS) | when(has_member, more::MEMBER));
     if let Some(uri) = uri {
         push_string(out, uri);
     }

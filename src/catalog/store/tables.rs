@@ -57,8 +57,7 @@ impl Store {
 
     /// Distinguishes this store from every other: see [`crate::catalog::Catalog::instance`].
     pub fn instance(&self, txn: &RoTxn<'_>) -> Result<u64, CatalogError> {
-        let decode = |record: &[u8]| Some(u64::from_le_bytes(record.try_into().ok()?));
-        let instance = self.decoded(txn, self.meta, meta::INSTANCE, decode)?;
+        let instance = self.decoded(txn, self.meta, meta::INSTANCE, unpack)?;
         instance.ok_or_else(|| damaged("absence", meta::INSTANCE))
     }
 
