@@ -1,6 +1,5 @@
 //! What is synchronized, and how.
 
-use super::changes::MOST_ASKED;
 use super::deletion_guard::MaxDelete;
 use super::fetch::parse::LEAST_PART;
 use super::selection::Selection;
@@ -50,6 +49,6 @@ pub(super) struct Tuning {
 
 impl Default for Tuning {
     fn default() -> Tuning {
-        Tuning { in_batch: 50_000, asked: MOST_ASKED, answers_due: Duration::from_secs(30), least_part: LEAST_PART }
+        Tuning { in_batch: 50_000, asked: 10_000, answers_due: Duration::from_secs(30), least_part: LEAST_PART }
     }
 }

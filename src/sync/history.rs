@@ -7,11 +7,9 @@
 //! There is one baseline. It is made again while that time lies in the future, and until the change documents reach beyond it.
 
 use super::changes::ChangeState;
-use super::documents::{FollowedSet, change_roots};
+use super::documents::FollowedSet;
 use super::fetch::new_changes::ReadChanges;
 use super::read_set::ReadSet;
-use super::scheduler::jitter;
-use super::state::Position;
 use super::{Outcome, Scope, Stage, Step, SyncError, Synchronizer, no_resource_list, offers};
 use crate::document::{Entry, Header, Root, Timestamp};
 use crate::platform::error_chain::chain;
@@ -79,12 +77,12 @@ impl Synchronizer {
             };
             return Err(SyncError::NothingToShow(format!("the Source has no list as old as {as_of}: {earliest}")));
         }
-        let changes = self.changes_by_then(&sets, &position, as_of).await?;
+        let changes = self.read_changes(&sets, &position, &Scope::Everything).await?;
         position.is_final = as_of < began && sets.iter().all(|set| is_complete(set, &changes, as_of));
         let is_same = shown
             .is_some_and(|shown| shown.is_final == position.is_final && read.iter().all(|it| shown.is_made_of(it)));
         let documents = changes.iter().flat_map(|it| &it.documents);
-        let documents: Vec<_> = documents.map(|document| (document.location.clone(), document.digest)).collect();
+        let documents: Vec<_> = documents.map(|it| (it.state.location.clone(), it.state.digest)).collect();
         if is_same && self.looked_back == documents {
             return Ok(Outcome::Unchanged);
         }
@@ -92,30 +90,6 @@ impl Synchronizer {
         let outcome = self.rebase(&step, read, changes).await?;
         self.looked_back = documents;
         Ok(outcome.unwrap_or(Outcome::Unchanged))
-    }
-
-    /// Reads all changes of `sets` up to `as_of`. A document that fails for now is an error: without it the tree would be of an
-    /// earlier time. One that is gone for good leaves a gap.
-    async fn changes_by_then(
-        &mut self,
-        sets: &[FollowedSet],
-        position: &Position,
-        as_of: Timestamp,
-    ) -> Result<Vec<ReadChanges>, SyncError> {
-        let mut read = Vec::new();
-        for (set, root) in change_roots(sets) {
-            let known = position.known(set.id, root);
-            match self.read_root_and_archives(set, root, &known, &Scope::Everything).await {
-                Ok(changes) => read.push(changes),
-                Err(cause @ (SyncError::Catalog(_) | SyncError::Worker(_))) => return Err(cause),
-                Err(cause) => {
-                    self.schedule.failed(root, chain(&cause), jitter(), Instant::now());
-                    let (location, cause) = (root.clone(), Box::new(cause));
-                    return Err(SyncError::ChangesOfThen { at: as_of, location, cause });
-                }
-            }
-        }
-        Ok(read)
     }
 
     /// The last statement of `set` by the time searched for, by its lists or its dumps; `None` if there is none.
@@ -168,7 +142,10 @@ impl Synchronizer {
                 let root = DocumentLocation::Uri(entry.loc.clone());
                 let walked = match self.walk_by_then(&root, search.as_of).await {
                     Ok(walked) => walked,
-                    Err(cause) if is_missing(&cause) => {
+                    Err(cause)
+                        if cause.is_gone()
+                            || matches!(cause, SourceError::Document { .. } | SourceError::Structure { .. }) =>
+                    {
                         tracing::warn!("an archived document is ignored: {}", chain(&cause));
                         continue;
                     }
@@ -227,15 +204,6 @@ fn speaking_for(mut walked: Crawled, entry: Entry, at: Timestamp) -> Crawled {
         }
     }
     walked
-}
-
-/// Whether an archived document is gone, or is no list.
-fn is_missing(cause: &SourceError) -> bool {
-    match cause {
-        SourceError::Http { cause, .. } => cause.is_gone(),
-        SourceError::Document { .. } | SourceError::Structure { .. } => true,
-        _ => false,
-    }
 }
 
 /// Whether all changes of `set` up to `as_of` were read: no later document can add one.

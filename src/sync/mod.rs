@@ -127,8 +127,6 @@ pub struct Synchronizer {
     progress: Progressing,
     /// Why some change document could not be read at the refresh that is under way.
     unfollowed: Option<SyncError>,
-    /// All documents of which that is so, each with why, for a person.
-    unheard: Vec<(DocumentLocation, String)>,
     /// Whether packages may be offered that this refresh could not reach.
     lacks_packages: bool,
     /// Whether a person has confirmed what goes where a damaged catalog is built again.
@@ -183,7 +181,6 @@ impl Synchronizer {
             tuning: Tuning::default(),
             progress: unwatched(),
             unfollowed: None,
-            unheard: Vec::new(),
             lacks_packages: false,
             confirms_rebuilding: false,
             settling: None,

@@ -16,7 +16,7 @@ use std::collections::{BTreeSet, HashSet};
 /// change documents from the lists' time on, and what the guard held; and sets are numbered again, in the order in which they
 /// are offered. Where that order has changed, what the catalog's journal holds of one set counts for another until its list
 /// speaks for a later time: a change of the form keeps reading the numbers of the one before.
-const FORMAT: u32 = 5;
+const FORMAT: u32 = 6;
 
 /// The oldest form that is read. Those before [`FORMAT`] are, but for the entries of change documents, of which they held other
 /// digests. They are read again, and the journal knows which are applied.

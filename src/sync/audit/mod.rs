@@ -13,7 +13,7 @@ pub use compare::Versions;
 pub use event::{Difference, Event, Finding, Progress, Shown, Summary};
 
 use super::state::Position;
-use super::status::MissingStatus;
+use super::status::{Answer, MissingStatus};
 use super::{Stage, SyncConfig, SyncError, Synchronizer};
 use crate::catalog::{Catalog, CatalogError, Snapshot};
 use crate::content::store::free_space;
@@ -88,8 +88,8 @@ pub struct Listed {
     pub catalog: Arc<Catalog>,
     /// The packages that its dumps were read from.
     pub packages: Option<Packages>,
-    /// Changes that could not be read.
-    unheard: Vec<(DocumentLocation, String)>,
+    /// Documents of which not all could be read, each with why.
+    failed: Vec<(DocumentLocation, String)>,
 }
 
 /// One tree to be audited.
@@ -127,7 +127,12 @@ pub async fn listed(
     synchronizer.read_packages(Packages::open(client.clone(), packages).map_err(SyncError::Package)?);
     // Its log lines are not about the tree that is shown.
     synchronizer.refresh(progress).instrument(tracing::info_span!("audit")).await?;
-    Ok(Listed { catalog, packages: synchronizer.packages, unheard: synchronizer.unheard })
+    let failed = synchronizer.schedule.documents().filter_map(|(location, plan)| match &plan.answer {
+        Answer::Failed(why) => Some((location.clone(), why.clone())),
+        _ => None,
+    });
+    let failed = failed.collect();
+    Ok(Listed { catalog, packages: synchronizer.packages, failed })
 }
 
 impl Audit {
@@ -223,10 +228,10 @@ impl Audit {
             let position =
                 |tree: &Snapshot<'_>| Ok::<_, CatalogError>(tree.position()?.as_deref().and_then(Position::decode));
             let mut newest = position(&shown)?;
-            if let (Some(of_lists), Some(Listed { unheard, .. })) = (&of_lists, &listed) {
+            if let (Some(of_lists), Some(Listed { failed, .. })) = (&of_lists, &listed) {
                 let listed = position(of_lists)?;
                 if let (Some(shown), Some(listed)) = (&newest, &listed) {
-                    is_comparable(shown, listed, unheard)?;
+                    is_comparable(shown, listed, failed)?;
                 }
                 newest = listed;
             }
@@ -323,16 +328,12 @@ fn progress(events: &Events, progress: Progress) {
 }
 
 /// Fails unless `listed` holds all that `shown` was made of.
-fn is_comparable(
-    shown: &Position,
-    listed: &Position,
-    unheard: &[(DocumentLocation, String)],
-) -> Result<(), AuditError> {
+fn is_comparable(shown: &Position, listed: &Position, failed: &[(DocumentLocation, String)]) -> Result<(), AuditError> {
     if let Some(location) = listed.lacks_beyond(shown) {
         let why = format!("{location} cannot be read now: it is unknown whether the files that it lists are gone");
         return Err(AuditError::Incomparable(why));
     }
-    if let Some((_, why)) = unheard.iter().find(|(root, _)| shown.has_heard(root)) {
+    if let Some((_, why)) = failed.iter().find(|(root, _)| shown.has_heard(root)) {
         let what = "the tree holds changes that its lists do not, and the Source's changes cannot be read now";
         return Err(AuditError::Incomparable(format!("{what}: {why}")));
     }

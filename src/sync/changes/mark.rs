@@ -2,8 +2,8 @@
 
 use crate::document::{Change, Entry, PackageMember, Timestamp, Uri};
 use std::cmp::Ordering;
-use std::hash::{Hash, Hasher};
-use xxhash_rust::xxh3::xxh3_64;
+use std::hash::Hash;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// What stays of every entry of a change document: a million entries in 64 MB.
 #[derive(Clone, Copy, Debug)]
@@ -20,28 +20,25 @@ pub struct Mark {
     pub is_new: bool,
     /// Whether it is a deletion.
     pub is_deletion: bool,
-    /// Whether it is a doubtful deletion whose resource is asked once more.
+    /// Whether it is a doubtful deletion whose resource has not answered.
     pub is_doubted: bool,
-    /// Whether more than its URI distinguishes it from other changes.
-    pub is_distinct: bool,
     /// How the last change of the resource that the journal holds stands to this one.
     pub journaled: Option<Ordering>,
 }
 
 impl Mark {
-    /// The mark of a new entry; no time behind `latest` is believed. `scratch` is for reuse.
-    pub fn of(entry: &Entry, member: Option<&PackageMember>, latest: Timestamp, scratch: &mut Bytes) -> Mark {
+    /// The mark of a new entry; no time behind `latest` is believed.
+    pub fn of(entry: &Entry, member: Option<&PackageMember>, latest: Timestamp) -> Mark {
         let possible = |time: Option<Timestamp>| time.filter(|time| *time <= latest);
         let datetime = possible(entry.datetime);
         Mark {
             uri: resource_digest(&entry.loc),
-            digest: digest(entry, member, scratch),
+            digest: digest(entry, member),
             time: datetime.or_else(|| possible(entry.lastmod)),
             is_datetime: datetime.is_some(),
             is_new: true,
             is_deletion: entry.change == Some(Change::Deleted),
             is_doubted: false,
-            is_distinct: entry.lastmod.is_some() || !entry.hashes.is_empty() || entry.length.is_some(),
             journaled: None,
         }
     }
@@ -73,23 +70,9 @@ pub fn resource_digest(uri: &Uri) -> u64 {
 }
 
 /// XXH3 over everything that an entry says of its change.
-fn digest(entry: &Entry, member: Option<&PackageMember>, scratch: &mut Bytes) -> u64 {
-    scratch.0.clear();
-    (&entry.loc, entry.change, entry.datetime, entry.lastmod, &entry.hashes, entry.length).hash(scratch);
-    (&entry.media_type, &entry.encoding, &entry.path, member, &entry.links).hash(scratch);
-    scratch.finish()
-}
-
-/// The bytes that values hash.
-#[derive(Default)]
-pub struct Bytes(Vec<u8>);
-
-impl Hasher for Bytes {
-    fn write(&mut self, bytes: &[u8]) {
-        self.0.extend_from_slice(bytes);
-    }
-
-    fn finish(&self) -> u64 {
-        xxh3_64(&self.0)
-    }
+fn digest(entry: &Entry, member: Option<&PackageMember>) -> u64 {
+    let mut hasher = Xxh3::new();
+    (&entry.loc, entry.change, entry.datetime, entry.lastmod, &entry.hashes, entry.length).hash(&mut hasher);
+    (&entry.media_type, &entry.encoding, &entry.path, member, &entry.links).hash(&mut hasher);
+    hasher.digest()
 }

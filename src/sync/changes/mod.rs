@@ -20,11 +20,11 @@
 //!
 //! *Times.* A change happened at its `datetime`, else at a `lastmod` within `from`…`until`, else at its place: behind the entry
 //! before it. What bears a time up to the baseline's is in the baseline. What bears none and may be older is applied all the
-//! same, for that changes nothing; but a deletion of this kind is doubtful, and the resource itself is asked. Until it
-//! answers ([`ChangeState::answered`]) the entry counts as new at each look, and stays doubtful.
+//! same, for that changes nothing; but a deletion of this kind is doubtful, as is each where the baseline has no time, and the resource
+//! itself is asked. Until it answers ([`ChangeState::answered`]) the entry counts as new at each look, and stays doubtful.
 //!
-//! In a document without any order places mean nothing: of a resource that it says several things of, one of them without time,
-//! nothing is applied, and that is a gap, unless the baseline is newer than the document.
+//! In a document without any order places mean nothing: what is new and bears no time is not applied, and that is a gap, unless the
+//! baseline is newer than the document.
 //!
 //! *Continuity* is proved by the entries of the last look, by `from` or an entry at or before what is known, by an entry that
 //! the journal holds, or by undated entries that go on in the order they had. Without `from`, and with nothing seen before, no
@@ -37,22 +37,16 @@ mod reading;
 #[cfg(test)]
 mod tests;
 
-pub use children::{Asked, Lost};
+pub use children::{Asked, KnownChildren, Lost};
 pub use mark::resource_digest;
 pub use reading::{ChangeDocument, DocumentHead, Journal, Visit, is_change};
 
 use crate::document::{Change, Entry, PackageMember, Timestamp};
 use mark::Mark;
-use order::{Frame, Moment, ambiguous, own_times, settle};
+use order::{Frame, Moment, own_times, settle};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet, hash_map};
 use std::hash::{BuildHasher, RandomState};
-
-/// Resources that one look asks whether they are gone.
-pub const MOST_ASKED: usize = 10_000;
-
-/// Digests of undated entries that are kept of all documents of a root but the newest.
-const MOST_OF_ROOT: usize = 100_000;
 
 /// A time so many seconds ahead is none, neither by a clock that is wrong nor by a zone that is not said: believed, it would
 /// outlast every change that is still to come.
@@ -67,9 +61,6 @@ pub struct ChangeState {
     pub until: Option<Timestamp>,
     /// The latest time that a place alone has settled.
     by_place: Option<Timestamp>,
-    /// See [`Frame::begun`].
-    #[serde(default)]
-    begun: Option<Timestamp>,
     /// What happened later does not count, where the state of an earlier time is wanted.
     #[serde(default)]
     ends: Option<Timestamp>,
@@ -83,12 +74,13 @@ pub struct ChangeState {
 }
 
 /// What was read of one change document.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct DocumentState {
-    location: String,
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DocumentState {
+    /// Where it was asked for.
+    pub location: String,
     /// Of its bytes, or of the dump that lists it.
     #[serde(default)]
-    digest: u64,
+    pub digest: u64,
     /// Start of its interval.
     #[serde(default)]
     from: Option<Timestamp>,
@@ -105,12 +97,9 @@ struct DocumentState {
     listed: Option<Timestamp>,
     /// What is not here came later: its Last-Modified, else, where none of its entries bears a time, when it was read.
     read: Option<Timestamp>,
-    /// Those of its entries, ascending, that are doubtful deletions of resources that have not answered.
+    /// Digests of the resources of doubtful deletions that have not answered.
     #[serde(default)]
-    open_deletions: Vec<u64>,
-    /// The doubtful deletions that are asked about now: resource and entry.
-    #[serde(skip)]
-    asked: Vec<(u64, u64)>,
+    unanswered: Vec<u64>,
 }
 
 /// The first entries of a document.
@@ -124,7 +113,7 @@ struct Prefix {
 impl DocumentState {
     /// Whether something in it is still to be asked about.
     fn is_open(&self) -> bool {
-        !self.open_deletions.is_empty() || !self.asked.is_empty()
+        !self.unanswered.is_empty()
     }
 }
 
@@ -214,9 +203,9 @@ impl ChangeState {
 
     /// Whether the intervals of `documents` follow one another without a gap from what is known on. What begins after the time
     /// that is wanted does not count.
-    pub fn is_followed_by<'d>(&self, documents: impl Iterator<Item = &'d ChangeDocument>) -> bool {
+    pub fn is_followed_by<'d>(&self, documents: impl Iterator<Item = &'d DocumentState>) -> bool {
         let Some(mut reached) = self.until else { return true };
-        let is_within = |it: &&ChangeDocument| !self.is_beyond(it.from);
+        let is_within = |it: &&DocumentState| !self.is_beyond(it.from);
         let mut intervals: Vec<_> = documents.filter(is_within).map(|it| (it.from, it.until)).collect();
         intervals.sort_unstable();
         !intervals.is_empty()
@@ -239,8 +228,8 @@ impl ChangeState {
 
     /// Whether a document goes on where the last look ended: it holds an entry that is known, or begins before.
     fn joins(&self, document: &ChangeDocument) -> bool {
-        let is_unknown = || self.document(&document.location).is_none_or(|read| read.prefix.entries == 0);
-        match document.from {
+        let is_unknown = || self.document(&document.state.location).is_none_or(|read| read.prefix.entries == 0);
+        match document.state.from {
             // Nothing is known from any time on that could be missed.
             _ if self.until.is_none() && self.documents.is_empty() => true,
             Some(from) if Some(from) <= self.until => true,
@@ -268,48 +257,31 @@ impl ChangeState {
     /// is the time of the look.
     pub fn settle(&self, mut documents: Vec<ChangeDocument>, unread: &[String], now: Timestamp) -> Settled {
         // The open list last: it holds the newest, and it is the one that goes on growing.
-        documents.sort_by_key(|document| (document.until.is_none(), document.until, document.from));
+        documents.sort_by_key(|it| (it.state.until.is_none(), it.state.until, it.state.from));
         let mut state = ChangeState { documents: Vec::with_capacity(documents.len()), ..self.clone() };
         let (unread, lost): (HashSet<&str>, _) = (unread.iter().map(String::as_str).collect(), self.lost_before());
         state.documents.extend(self.documents.iter().filter(|read| unread.contains(read.location.as_str())).cloned());
         let (mut last, mut locations, mut has_found) = (HashMap::new(), Vec::new(), false);
-        for (number, document) in documents.into_iter().enumerate() {
+        for (number, ChangeDocument { state: mut read, modified, marks, .. }) in documents.into_iter().enumerate() {
             // What an older list says by its places is older than what the next one says so. One that was lost may be the
             // oldest of all.
-            let is_found = lost.contains_key(document.location.as_str());
+            let is_found = lost.contains_key(read.location.as_str());
             let by_place = state.by_place.filter(|_| !is_found);
-            let interval = (document.from, document.until);
-            let frame = self.frame(&document.location, interval, document.modified, now);
-            let frame = Frame { floor: self.floor(&document.location, by_place), by_place, ..frame };
-            let moments = self.moments(&document, &frame);
-            let (_, times) = own_times(&document.marks, &frame);
-            state.reach(document.until, now);
-            times.iter().for_each(|time| state.reach(*time, now));
-            if frame.is_first_look && self.at.is_none() {
-                state.begun = state.begun.max(times.iter().copied().max().flatten());
-            }
-            let new = || document.marks.iter().zip(&moments).filter(|(mark, _)| mark.is_new);
+            let frame = self.frame(&read, modified, now);
+            let frame = Frame { floor: self.floor(&read.location, by_place), by_place, ..frame };
+            let moments = self.moments(&marks, &frame);
+            state.reach(read.until, now);
+            own_times(&marks, &frame).1.into_iter().for_each(|time| state.reach(time, now));
+            let new = || marks.iter().zip(&moments).filter(|(mark, _)| mark.is_new);
             state.by_place = state.by_place.max(new().filter_map(|(_, moment)| (*moment)?.by_place).max());
-            let is_asked = |(mark, moment): &(&Mark, &Option<Moment>)| {
+            let is_doubtful = |(mark, moment): &(&Mark, &Option<Moment>)| {
                 mark.is_deletion && moment.is_some_and(|moment| moment.is_doubtful)
             };
-            let asked = new().filter(is_asked).map(|(mark, _)| (mark.uri, mark.digest)).collect();
-            note_last(&mut last, number, &document.marks, &moments);
-            let is_undated = times.iter().all(Option::is_none);
-            state.documents.push(DocumentState {
-                open_deletions: self.remaining_doubts(&document),
-                location: document.location.clone(),
-                digest: document.digest,
-                from: document.from,
-                prefix: document.prefix,
-                undated: document.undated,
-                until: document.until,
-                listed: document.listed,
-                read: document.modified.map(|time| time.min(now)).or(is_undated.then_some(now)),
-                asked,
-            });
+            read.unanswered = new().filter(is_doubtful).map(|(mark, _)| mark.uri).collect();
+            note_last(&mut last, number, &marks, &moments);
             has_found |= is_found;
-            locations.push(document.location);
+            locations.push(read.location.clone());
+            state.documents.push(read);
         }
         if has_found {
             // Read last, it is not the newest.
@@ -321,55 +293,24 @@ impl ChangeState {
     }
 
     /// The moment of each entry that counts.
-    fn moments(&self, document: &ChangeDocument, frame: &Frame) -> Vec<Option<Moment>> {
-        let ambiguous = ambiguous(&document.marks, frame);
-        let mut moments = settle(&document.marks, frame);
-        for (mark, moment) in document.marks.iter().zip(&mut moments) {
-            // What is ambiguous the baseline decides: that one is needed has been reported as a gap.
+    fn moments(&self, marks: &[Mark], frame: &Frame) -> Vec<Option<Moment>> {
+        let mut moments = settle(marks, frame);
+        for (mark, moment) in marks.iter().zip(&mut moments) {
             let is_wanted = |moment: &Moment| self.ends.is_none_or(|ends| moment.time <= ends);
-            *moment = moment.filter(is_wanted).filter(|_| !ambiguous.contains(&mark.uri));
-            if mark.is_doubted {
-                *moment = moment.map(|it| Moment { is_doubtful: true, ..it }).filter(|_| mark.is_deletion);
-            }
+            let doubted = |it: Moment| Moment { is_doubtful: it.is_doubtful || mark.is_doubted, ..it };
+            *moment = moment.filter(is_wanted).map(doubted);
         }
         moments
     }
 
-    /// The open doubts about a document that this look does not ask about.
-    fn remaining_doubts(&self, document: &ChangeDocument) -> Vec<u64> {
-        let open = self.document(&document.location).map_or(&[][..], |read| &read.open_deletions[..]);
-        let stays = |mark: &&Mark| !mark.is_doubted && open.binary_search(&mark.digest).is_ok();
-        let mut doubts: Vec<u64> = document.marks.iter().filter(stays).map(|mark| mark.digest).collect();
-        doubts.sort_unstable();
-        doubts.dedup();
-        doubts
-    }
-
-    /// The open doubts about a document that this look asks about, ascending.
-    fn asked_doubts(&self, location: &str) -> Vec<u64> {
-        let Some(read) = self.document(location) else { return Vec::new() };
-        let documents = self.documents.iter().filter(|read| read.is_open()).count();
-        let most = MOST_ASKED.div_ceil(documents.max(1));
-        let mut asked = some(read.open_deletions.clone(), most, |digest| *digest);
-        asked.sort_unstable();
-        asked
-    }
-
-    fn frame(
-        &self,
-        location: &str,
-        (from, until): (Option<Timestamp>, Option<Timestamp>),
-        modified: Option<Timestamp>,
-        now: Timestamp,
-    ) -> Frame {
+    fn frame(&self, document: &DocumentState, modified: Option<Timestamp>, now: Timestamp) -> Frame {
         Frame {
-            from,
-            until,
+            from: document.from,
+            until: document.until,
             at: self.at,
             is_first_look: self.documents.is_empty(),
-            is_unread: self.document(location).is_none(),
-            begun: self.begun,
-            floor: self.floor(location, self.by_place),
+            is_unread: self.document(&document.location).is_none(),
+            floor: self.floor(&document.location, self.by_place),
             by_place: self.by_place,
             modified,
             now,
@@ -387,44 +328,38 @@ impl ChangeState {
         self.until = self.until.max(time.map(|time| time.min(ends)));
     }
 
-    /// Drops what does not change any more: lists that their index will never have asked for again, but for the two newest. Of
-    /// the others the digests beyond [`MOST_OF_ROOT`] go.
+    /// Drops what does not change any more: lists that their index will never have asked for again, but for the two newest. The others
+    /// keep no digests of entries.
     fn shorten(&mut self) {
         let (until, oldest) = (self.until, self.documents.len().saturating_sub(2));
         let is_over = |read: &DocumentState| read.until.is_some() && read.until <= until && !read.is_open();
-        let mut left = MOST_OF_ROOT;
-        for read in self.documents.iter_mut().rev().skip(1) {
-            match left.checked_sub(read.undated.len()) {
-                Some(rest) => left = rest,
-                None => read.undated.clear(),
-            }
-        }
         let mut number = 0..;
-        self.documents.retain(|read| number.next() >= Some(oldest) || !is_over(read) || read.listed.is_some());
+        self.documents.retain_mut(|read| {
+            let stays = number.next() >= Some(oldest) || !is_over(read);
+            if !stays {
+                read.undated.clear();
+            }
+            stays || read.listed.is_some()
+        });
     }
 
-    /// Of the resources that were asked whether they are gone these have not answered: what is said of them stays open.
+    /// Of the resources that were asked whether they are gone these have not answered: what is said of them stays doubtful.
     pub fn answered(&mut self, unanswered: &HashSet<u64>) {
         for read in &mut self.documents {
-            let asked = std::mem::take(&mut read.asked).into_iter();
-            let open = asked.filter(|(resource, _)| unanswered.contains(resource)).map(|(_, entry)| entry);
-            let mut open: Vec<u64> = open.chain(read.open_deletions.iter().copied()).collect();
-            open.sort_unstable();
-            open.dedup();
-            read.open_deletions = open;
+            read.unanswered.retain(|resource| unanswered.contains(resource));
         }
     }
 
     /// Deletions that are still to be asked about.
     pub fn doubts(&self) -> usize {
-        self.documents.iter().map(|read| read.open_deletions.len()).sum()
+        self.documents.iter().map(|read| read.unanswered.len()).sum()
     }
 
     /// Whether `other` knows the same entries of the same documents: a list whose `until` is the time of the request says
     /// nothing new by that.
     pub fn knows_the_same(&self, other: &ChangeState) -> bool {
         fn entries(state: &ChangeState) -> impl Iterator<Item = (&str, Prefix, &[u64])> {
-            state.documents.iter().map(|read| (&*read.location, read.prefix, &read.open_deletions[..]))
+            state.documents.iter().map(|read| (&*read.location, read.prefix, &read.unanswered[..]))
         }
         self.gap_since == other.gap_since && self.lost == other.lost && entries(self).eq(entries(other))
     }
@@ -467,7 +402,7 @@ fn note_last(
     let mut here: HashMap<u64, (usize, &Mark, Moment)> = HashMap::new();
     for it in counted().filter(|(_, mark, _)| new.contains(&mark.uri) || last.contains_key(&mark.uri)) {
         let before = here.entry(it.1.uri).or_insert(it);
-        if (before.2.in_document, before.2.place) <= (it.2.in_document, it.2.place) {
+        if (before.2.time, before.2.place) <= (it.2.time, it.2.place) {
             *before = it;
         }
     }

@@ -3,7 +3,6 @@
 use super::mark::Mark;
 use crate::document::Timestamp;
 use std::cmp::Ordering;
-use std::collections::{HashMap, HashSet};
 
 /// In which order a document lists its changes, by those that say when they happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +28,6 @@ pub struct Frame {
     pub is_first_look: bool,
     /// Whether the document was not read before, at least not under its name.
     pub is_unread: bool,
-    /// Where the baseline has no time: a deletion up to this time may be older than the baseline.
-    pub begun: Option<Timestamp>,
     /// What is new and bears no time came after this, unless its neighbours say otherwise.
     pub floor: Option<Timestamp>,
     /// The latest time that a place alone has settled so far: an earlier look or an earlier list held it, so what is new came
@@ -47,8 +44,6 @@ pub struct Frame {
 pub struct Moment {
     /// The settled time.
     pub time: Timestamp,
-    /// The same as long as the document alone is looked at.
-    pub in_document: Timestamp,
     /// The place in the order of the document, oldest first.
     pub place: usize,
     /// Where the place alone has settled the time, the time that it proves: what comes later is later than that.
@@ -134,7 +129,8 @@ fn in_order(order: Order, entries: usize) -> impl DoubleEndedIterator<Item = usi
     (0..entries).map(move |at| if order == Order::NewestFirst { entries - 1 - at } else { at })
 }
 
-/// The moment of each entry, by its place in the document; `None` for what the baseline holds already.
+/// The moment of each entry, by its place in the document; `None` for what the baseline holds already, and in a document in no order
+/// for what bears no time.
 ///
 /// An entry that bears no time lies right before the next one that does: a list that was drawn up between its neighbours holds what
 /// came before it, so that one that says otherwise was drawn up earlier. Without a next one it lies behind the one before it by a
@@ -144,12 +140,10 @@ pub fn settle(marks: &[Mark], frame: &Frame) -> Vec<Option<Moment>> {
     let mut moments = vec![None; marks.len()];
     // The time of the next entry that bears one, for each place, and how many entries it is away.
     let mut following = vec![None; marks.len()];
-    if order != Order::None {
-        let mut next = frame.until.map(|until| (until, 1));
-        for place in in_order(order, marks.len()).rev() {
-            following[place] = next;
-            next = times[place].map(|time| (time, 0)).or(next).map(|(time, away)| (time, away + 1));
-        }
+    let mut next = frame.until.map(|until| (until, 1));
+    for place in in_order(order, marks.len()).rev() {
+        following[place] = next;
+        next = times[place].map(|time| (time, 0)).or(next).map(|(time, away)| (time, away + 1));
     }
     // Where nothing bears a time, what is new may have happened just now: a list that is older must not undo it, and no change
     // with a time can come to be mistaken for an earlier one.
@@ -166,19 +160,13 @@ pub fn settle(marks: &[Mark], frame: &Frame) -> Vec<Option<Moment>> {
     for (rank, place) in in_order(order, marks.len()).enumerate() {
         let moment = match times[place] {
             Some(time) => {
-                if order != Order::None {
-                    before = before.max(Some(time));
-                    borne = borne.max(Some(time));
-                }
-                let is_doubtful = frame.at.is_none() && (frame.is_first_look || Some(time) <= frame.begun);
-                (!frame.came_before_baseline(time)).then_some(Moment {
-                    time,
-                    in_document: time,
-                    place: rank,
-                    by_place: None,
-                    is_doubtful,
-                })
+                before = before.max(Some(time));
+                borne = borne.max(Some(time));
+                let is_doubtful = frame.at.is_none();
+                (!frame.came_before_baseline(time)).then_some(Moment { time, place: rank, by_place: None, is_doubtful })
             }
+            // Its place means nothing: that a baseline is needed is reported as a gap.
+            None if order == Order::None => None,
             None => {
                 // An end that is yet to come, or a clock that runs ahead, means nothing.
                 let right_before =
@@ -186,13 +174,12 @@ pub fn settle(marks: &[Mark], frame: &Frame) -> Vec<Option<Moment>> {
                 let next: Option<Timestamp> = following[place].map(|(next, _)| next);
                 let is_older = next.is_some_and(|next| frame.is_unread && frame.is_in_baseline(next))
                     || [frame.until, frame.written_by()].into_iter().flatten().any(|end| frame.is_in_baseline(end));
-                let is_later =
-                    order != Order::None && borne.is_some_and(|borne| frame.at.is_some_and(|at| at <= borne));
-                let is_doubtful = order == Order::None || frame.is_first_look && !is_later;
+                let is_later = borne.is_some_and(|borne| frame.at.is_some_and(|at| at <= borne));
+                let is_doubtful = frame.is_first_look && !is_later;
                 let low = between(before, floors, next, written);
                 let time = right_before.filter(|time| *time > low).unwrap_or(low);
                 before = Some(low);
-                (!is_older).then_some(Moment { time, in_document: time, place: rank, by_place: Some(low), is_doubtful })
+                (!is_older).then_some(Moment { time, place: rank, by_place: Some(low), is_doubtful })
             }
         };
         moments[place] = moment;
@@ -203,12 +190,15 @@ pub fn settle(marks: &[Mark], frame: &Frame) -> Vec<Option<Moment>> {
     moments
 }
 
-/// Puts behind `reached` what lies up to it, in the order that it has.
+/// Puts behind `reached` what lies up to it; the order stays as it is.
 fn raise(moments: &mut [Option<Moment>], reached: Timestamp) {
-    let mut raised: Vec<&mut Moment> = moments.iter_mut().flatten().filter(|moment| moment.time <= reached).collect();
-    raised.sort_by_key(|moment| (moment.time, moment.place));
+    let mut all: Vec<&mut Moment> = moments.iter_mut().flatten().collect();
+    all.sort_by_key(|moment| (moment.time, moment.place));
     let mut before = reached;
-    for moment in raised {
+    for moment in all {
+        if moment.time > before {
+            break;
+        }
         before = later(before, 1);
         (moment.time, moment.by_place) = (before, Some(before));
     }
@@ -234,15 +224,8 @@ fn later(time: Timestamp, nanos: i64) -> Timestamp {
     Timestamp { seconds, nanos: sum.rem_euclid(1_000_000_000) as u32 }
 }
 
-/// Resources whose statements have no order, so that it is unknown what became of them: hashes of their URIs.
-/// Their new statements, one of them at least without a time, are not all the same.
-pub fn ambiguous(marks: &[Mark], frame: &Frame) -> HashSet<u64> {
+/// Whether the document is in no order and says something new without a time: it is unknown what became of that resource.
+pub fn is_ambiguous(marks: &[Mark], frame: &Frame) -> bool {
     let (order, times) = own_times(marks, frame);
-    if order != Order::None {
-        return HashSet::new();
-    }
-    let undated = (0..marks.len()).filter(|place| times[*place].is_none() && marks[*place].is_new);
-    let digests: HashMap<u64, u64> = undated.map(|place| (marks[place].uri, marks[place].digest)).collect();
-    let differs = |mark: &&Mark| digests.get(&mark.uri).is_some_and(|digest| *digest != mark.digest);
-    marks.iter().filter(differs).map(|mark| mark.uri).collect()
+    order == Order::None && marks.iter().zip(&times).any(|(mark, time)| mark.is_new && time.is_none())
 }

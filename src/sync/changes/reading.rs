@@ -1,14 +1,15 @@
 //! Reading one change document: a mark of each entry stays in memory; at the end it is known which entries are new.
 
-use super::mark::{Bytes, Mark};
-use super::order::{ambiguous, own_times};
-use super::{ChangeState, Prefix, latest_believed};
+use super::mark::Mark;
+use super::order::{is_ambiguous, own_times};
+use super::{ChangeState, DocumentState, Prefix, latest_believed};
 use crate::catalog::CatalogError;
 use crate::document::{Capability, Entry, Header, PackageMember, Timestamp};
 use std::cmp::Ordering;
+use std::collections::HashSet;
 use xxhash_rust::xxh3::Xxh3;
 
-/// So many changes in the same order are no accident, though they have neither time nor hash nor length.
+/// So many changes in the same order are no accident.
 const NO_ACCIDENT: u64 = 3;
 
 /// Digests of undated entries that stay of one document.
@@ -28,8 +29,6 @@ pub struct DocumentHead {
     pub location: String,
     /// Of its bytes, or of the dump that lists it.
     pub digest: u64,
-    /// What stands before its first entry, or more.
-    pub header: Header,
     /// What an index says of it.
     pub listed: Option<Box<Entry>>,
     /// `Last-Modified` of the response.
@@ -39,24 +38,12 @@ pub struct DocumentHead {
 /// A change document that was read, with a mark of each entry.
 #[derive(Debug)]
 pub struct ChangeDocument {
-    /// Where it was asked for.
-    pub location: String,
-    /// Of its bytes, or of the dump that lists it.
-    pub digest: u64,
-    /// Start of its interval, by its own account, else by that of its index.
-    pub from: Option<Timestamp>,
-    /// End of its interval.
-    pub until: Option<Timestamp>,
-    /// `lastmod` of the entry of its index, where that is all it says of the end.
-    pub(super) listed: Option<Timestamp>,
+    /// What stays of it.
+    pub state: DocumentState,
     /// `Last-Modified` of the response.
     pub(super) modified: Option<Timestamp>,
     /// Every entry, in document order.
     pub(super) marks: Vec<Mark>,
-    /// All entries.
-    pub(super) prefix: Prefix,
-    /// The last entries without a time of their own, in document order.
-    pub(super) undated: Vec<u64>,
     /// Whether its entries prove that it goes on where the last look ended.
     pub(super) meets_known: bool,
     /// Whether it is in no order, so that it does not say what became of some resource.
@@ -69,19 +56,12 @@ impl ChangeDocument {
     /// Whether it holds all changes since `time`, by what can be seen.
     pub(super) fn reaches_back_to(&self, time: Timestamp) -> bool {
         let is_before = |mark: &Mark| mark.datetime().is_some_and(|datetime| datetime <= time);
-        self.from.is_none_or(|from| from <= time) || self.marks.iter().any(is_before)
+        self.state.from.is_none_or(|from| from <= time) || self.marks.iter().any(is_before)
     }
 
     /// Whether it reaches beyond `time`: what it lacks of earlier changes will not be published any more.
     pub fn reaches_beyond(&self, time: Timestamp) -> bool {
-        self.until.max(self.from) >= Some(time) || self.marks.iter().any(|mark| mark.time > Some(time))
-    }
-}
-
-impl DocumentHead {
-    fn from(&self, latest: Timestamp) -> Option<Timestamp> {
-        let listed = self.listed.as_deref().and_then(|entry| entry.from);
-        self.header.from.or(listed).filter(|from| *from <= latest)
+        self.state.until.max(self.state.from) >= Some(time) || self.marks.iter().any(|mark| mark.time > Some(time))
     }
 }
 
@@ -99,29 +79,26 @@ fn overlap(before: &[u64], now: &[u64]) -> usize {
 
 impl ChangeState {
     /// Reads a document. `read` goes through its entries, twice where the document does not begin as it did at the last look, and
-    /// returns its whole header; `now` is the time of the look. An entry that points to a document of a known capability is passed over.
+    /// returns its header; `now` is the time of the look. An entry that points to a document of a known capability is passed over.
     pub fn read_document<E: From<CatalogError>>(
         &self,
-        mut head: DocumentHead,
+        head: DocumentHead,
         now: Timestamp,
         journal: Journal<'_>,
         read: &mut dyn FnMut(Visit<'_, E>) -> Result<Header, E>,
     ) -> Result<ChangeDocument, E> {
-        let latest = latest_believed(now);
-        // One that begins behind all that is known is another document in the old one's place.
-        let is_another = head.from(latest) > self.until && self.until.is_some();
-        let known = self.document(&head.location).filter(|_| !is_another);
+        let (latest, known) = (latest_believed(now), self.document(&head.location));
+        let doubts: HashSet<u64> = known.iter().flat_map(|it| &it.unanswered).copied().collect();
         // The entries of the last look are known without the journal as long as they may be these.
-        let (mut before, undated) = known.map_or((Prefix::default(), &[][..]), |it| (it.prefix, &it.undated[..]));
-        let (doubts, mut scratch) = (self.asked_doubts(&head.location), Bytes::default());
+        let (mut before, mut undated) = known.map_or((Prefix::default(), &[][..]), |it| (it.prefix, &it.undated[..]));
         loop {
             let (mut marks, mut hash, mut is_other) = (Vec::new(), Xxh3::new(), false);
-            head.header = read(&mut |entry, member| {
+            let header = read(&mut |entry, member| {
                 if is_other || !is_change(entry) {
                     return Ok(());
                 }
-                let mut mark = Mark::of(entry, member, latest, &mut scratch);
-                mark.is_doubted = doubts.binary_search(&mark.digest).is_ok();
+                let mut mark = Mark::of(entry, member, latest);
+                mark.is_doubted = mark.is_deletion && doubts.contains(&mark.uri);
                 let seen = marks.len() as u64;
                 if let Some(time) = mark.time.filter(|_| seen >= before.entries) {
                     mark.journaled = journal(entry, member, time)?;
@@ -132,38 +109,52 @@ impl ChangeState {
                 Ok(())
             })?;
             let prefix = Prefix { entries: marks.len() as u64, hash: hash.digest() };
-            if !is_other && prefix.entries >= before.entries {
-                return Ok(self.judged(head, marks, prefix, (before, undated), now));
+            let listed = head.listed.as_deref();
+            let from = header.from.or(listed.and_then(|entry| entry.from)).filter(|from| *from <= latest);
+            // One that begins behind all that is known is another document in the old one's place.
+            let is_another = self.until.is_some() && from > self.until;
+            if before.entries > 0 && (is_another || is_other || prefix.entries < before.entries) {
+                before = Prefix::default();
+                continue;
             }
-            before = Prefix::default();
+            if is_another {
+                undated = &[];
+            }
+            // Where it says anything of its interval itself, an index above is not asked: it may be older.
+            let is_silent = header.from.is_none() && header.until.is_none();
+            let until = header.until.or(listed.filter(|_| is_silent).and_then(|entry| entry.until));
+            let state = DocumentState {
+                location: head.location,
+                digest: head.digest,
+                from,
+                until,
+                listed: head.listed.filter(|entry| entry.until.is_none()).and_then(|entry| entry.lastmod),
+                prefix,
+                ..DocumentState::default()
+            };
+            return Ok(self.judged(state, marks, head.modified, (before, undated), now));
         }
     }
 
     /// The document of these entries. The last look saw the first of them as `before`, and kept what was `undated`.
     fn judged(
         &self,
-        head: DocumentHead,
+        state: DocumentState,
         mut marks: Vec<Mark>,
-        prefix: Prefix,
+        modified: Option<Timestamp>,
         (before, undated): (Prefix, &[u64]),
         now: Timestamp,
     ) -> ChangeDocument {
-        let from = head.from(latest_believed(now));
-        let DocumentHead { location, digest, header, listed, modified } = head;
-        // Where it says anything of its interval itself, an index above is not asked: it may be older.
-        let is_silent = header.from.is_none() && header.until.is_none();
-        let until = header.until.or(listed.as_deref().filter(|_| is_silent).and_then(|entry| entry.until));
-        let frame = self.frame(&location, (from, until), modified, now);
+        let frame = self.frame(&state, modified, now);
         let (_, times) = own_times(&marks, &frame);
         let all: Vec<u64> =
             marks.iter().zip(&times).filter(|(_, time)| time.is_none()).map(|(mark, _)| mark.digest).collect();
         // Behind the entries of the last look everything is new that the journal does not hold.
         let repeated = if before.entries > 0 { 0 } else { overlap(undated, &all) };
-        let (mut rank, mut is_distinct) = (0, false);
+        let mut rank = 0;
         for (place, (mark, time)) in marks.iter_mut().zip(&times).enumerate() {
             rank += usize::from(time.is_none());
             let is_repeated = (place as u64) < before.entries || time.is_none() && rank <= repeated;
-            is_distinct |= is_repeated && (time.is_some() || mark.is_distinct);
             let is_known = is_repeated || time.is_some() && mark.is_applied(self.until);
             mark.is_new = mark.is_doubted || !is_known;
         }
@@ -171,20 +162,19 @@ impl ChangeState {
             let is_applied = mark.journaled == Some(Ordering::Equal);
             mark.datetime().or(mark.time.filter(|_| is_applied)).is_some_and(|time| Some(time) <= self.until)
         };
-        let is_same = self.document(&location).is_some_and(|read| read.digest == digest);
-        let is_no_accident = is_distinct || before.entries.max(repeated as u64) >= NO_ACCIDENT;
+        let is_same = self.document(&state.location).is_some_and(|read| read.digest == state.digest);
+        let is_no_accident = before.entries.max(repeated as u64) >= NO_ACCIDENT;
+        let is_timeless = times.iter().all(Option::is_none);
         ChangeDocument {
-            location,
-            digest,
-            from,
-            until,
-            listed: listed.filter(|entry| entry.until.is_none()).and_then(|entry| entry.lastmod),
-            modified,
-            prefix,
-            undated: all[all.len().saturating_sub(MOST_UNDATED)..].to_vec(),
             meets_known: is_same || is_no_accident || marks.iter().any(was_seen),
-            is_ambiguous: !ambiguous(&marks, &frame).is_empty(),
+            is_ambiguous: is_ambiguous(&marks, &frame),
             written: frame.written_by().or(times.into_iter().flatten().max()),
+            state: DocumentState {
+                undated: all[all.len().saturating_sub(MOST_UNDATED)..].to_vec(),
+                read: modified.map(|time| time.min(now)).or(is_timeless.then_some(now)),
+                ..state
+            },
+            modified,
             marks,
         }
     }

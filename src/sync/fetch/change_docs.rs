@@ -6,7 +6,7 @@ use crate::document::{Capability, Entry, Header, Timestamp};
 use crate::platform::error_chain::chain;
 use crate::source::crawl::{Asking, Child, Crawled, EVERYTHING, Leaf, crawl};
 use crate::source::{DocumentLocation, Missing};
-use crate::sync::changes::{Asked, ChangeState, DocumentHead, resource_digest, some};
+use crate::sync::changes::{Asked, ChangeState, DocumentHead, KnownChildren, resource_digest, some};
 use crate::sync::documents::{FollowedSet, change_roots};
 use crate::sync::scheduler::jitter;
 use crate::sync::state::Position;
@@ -15,25 +15,36 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::time::Instant;
 
-/// What was chosen of an index.
-#[derive(Debug, Default)]
-struct Chosen {
-    asked: Asked,
-    /// What was left out because it holds nothing new.
-    unread: Vec<String>,
+/// What is chosen of an index, or of a dump.
+pub(super) struct Chosen<'k> {
+    pub known: &'k ChangeState,
+    pub children: KnownChildren<'k>,
+    pub asked: Asked,
+    /// What is left out because it holds nothing new.
+    pub unread: Vec<String>,
     /// The one of these that ended last.
     newest: Option<Entry>,
-    /// Whether something was left out because it begins after the time that is wanted.
-    is_beyond: bool,
+    /// Whether something is left out because it begins after the time that is wanted.
+    pub is_beyond: bool,
 }
 
-impl Chosen {
-    fn leave(&mut self, entry: &Entry) {
+impl Chosen<'_> {
+    /// Whether the document of this entry is asked for: one that `is_named` is, although nothing new is said of it.
+    pub fn asks(&mut self, entry: &Entry, is_named: bool) -> bool {
+        if is_named || self.children.wants(entry) {
+            self.asked.entries.push(entry.clone());
+            return true;
+        }
+        if self.known.is_beyond(entry.from) {
+            self.is_beyond = true;
+            return false;
+        }
         let end = |entry: &Entry| entry.until.or(entry.lastmod);
         if self.newest.as_ref().is_none_or(|newest| end(newest) <= end(entry)) {
             self.newest = Some(entry.clone());
         }
         self.unread.push(entry.loc.as_str().to_owned());
+        false
     }
 }
 
@@ -48,7 +59,6 @@ impl Synchronizer {
     ) -> Result<Vec<ReadChanges>, SyncError> {
         let mut read = Vec::new();
         self.unfollowed = None;
-        self.unheard.clear();
         for (set, root) in change_roots(sets) {
             if !scope.wants(root, &self.schedule) {
                 continue;
@@ -59,11 +69,15 @@ impl Synchronizer {
                     read.push(it);
                     continue;
                 }
-                Err(cause @ SyncError::Catalog(_)) => return Err(cause),
+                Err(cause @ (SyncError::Catalog(_) | SyncError::Worker(_))) => return Err(cause),
                 Err(cause) => cause,
             };
+            if let Some(at) = self.config.as_of {
+                // Without it the tree would be of an earlier time.
+                self.schedule.failed(root, chain(&cause), jitter(), Instant::now());
+                return Err(SyncError::ChangesOfThen { at, location: root.clone(), cause: Box::new(cause) });
+            }
             tracing::warn!("changes cannot be read: {}", chain(&cause));
-            self.unheard.push((root.clone(), chain(&cause)));
             if cause.is_gone() {
                 read.extend(ReadChanges::gone(set.id, root, &known));
                 self.is_stale = true;
@@ -84,7 +98,6 @@ impl Synchronizer {
     pub(in crate::sync) fn note_failed(&mut self, root: &DocumentLocation, why: Option<String>) {
         if let Some(why) = why {
             tracing::warn!("some changes cannot be read now: {why}");
-            self.unheard.push((root.clone(), why.clone()));
             self.schedule.failed_in_part(root, why, jitter(), Instant::now());
         }
     }
@@ -124,8 +137,7 @@ impl Synchronizer {
             return Ok(());
         }
         let archives: Vec<_> = set.earlier_changes.iter().chain(&read.archives).cloned().collect();
-        let (mut earlier, mut replaced) = (Vec::new(), HashSet::new());
-        let mut met = HashSet::from([read.root.clone()]);
+        let (mut earlier, mut met) = (Vec::new(), HashSet::from([read.root.clone()]));
         for archive in archives {
             if !met.insert(archive.clone()) {
                 continue;
@@ -139,27 +151,17 @@ impl Synchronizer {
                 }
                 archived => archived?,
             };
-            // Fetched again with other bytes: the places of its entries are those of the later ones.
-            let is_other = |location: &String, later: &Origin| match (read.origins.get(location), later) {
-                (Some(Origin::List(before)), Origin::List(later)) => before.digest != later.digest,
-                _ => false,
-            };
-            let others = archived.origins.iter().filter(|(location, later)| is_other(location, later));
-            replaced.extend(others.map(|(location, _)| location.clone()));
             read.is_beyond |= archived.is_beyond;
             read.origins.extend(archived.origins);
-            earlier.extend(archived.documents);
-        }
-        for place in (0..earlier.len()).rev() {
-            let Some(before) = read.documents.iter_mut().find(|it| it.location == earlier[place].location) else {
-                continue;
-            };
-            let archived = earlier.remove(place);
-            if replaced.contains(&archived.location) {
-                *before = archived;
+            for document in archived.documents {
+                // Fetched again, perhaps with other bytes, the places of its entries are those of the later ones.
+                match read.documents.iter_mut().find(|it| it.state.location == document.state.location) {
+                    Some(before) => *before = document,
+                    None => earlier.push(document),
+                }
             }
         }
-        let is_closed = known.is_followed_by(earlier.iter().chain(&read.documents));
+        let is_closed = known.is_followed_by(earlier.iter().chain(&read.documents).map(|it| &it.state));
         if is_closed || known.is_of_the_past() {
             if !earlier.is_empty() {
                 tracing::info!(set = %set.name, documents = earlier.len(), "the changes in between are read from archives");
@@ -170,7 +172,7 @@ impl Synchronizer {
         Ok(())
     }
 
-    /// Reads `root`, one of the change documents of `set`, or an archive of theirs.
+    /// Reads what may be new in `root`, one of the change documents of `set`, or an archive of theirs.
     async fn read_root(
         &mut self,
         set: &FollowedSet,
@@ -178,46 +180,43 @@ impl Synchronizer {
         known: &ChangeState,
         scope: &Scope,
     ) -> Result<ReadChanges, SyncError> {
-        match set.are_packed {
-            true => self.read_change_dump(set.id, root, known, scope).await,
-            false => self.read_change_lists(set, root, known, scope).await,
+        let mut read = ReadChanges::new(set.id, root);
+        let packages = self.packages.clone().filter(|_| set.are_packed);
+        if set.are_packed && packages.is_none() {
+            return Ok(read);
         }
-    }
-
-    async fn read_change_lists(
-        &mut self,
-        set: &FollowedSet,
-        root: &DocumentLocation,
-        known: &ChangeState,
-        scope: &Scope,
-    ) -> Result<ReadChanges, SyncError> {
-        let (children, chosen) = (known.children(), Mutex::new(Chosen::default()));
-        let choice = |_: &Header, entry: &Entry| {
-            let mut chosen = chosen.lock().unwrap_or_else(PoisonError::into_inner);
-            if children.wants(entry) || matches!(scope, Scope::Announced(_)) && scope.names(&entry.loc) {
-                chosen.asked.entries.push(entry.clone());
-                return Child::Ask;
+        let chosen = Chosen {
+            known,
+            children: known.children(),
+            asked: Asked::default(),
+            unread: Vec::new(),
+            newest: None,
+            is_beyond: false,
+        };
+        let chosen = Mutex::new(chosen);
+        let choice = |header: &Header, entry: &Entry| {
+            let is_named = match set.are_packed {
+                // What a dump lists is chosen later. An archive lists whole dumps, and no packages by themselves.
+                true => header.capability != Some(Capability::ChangeDumpArchive),
+                false => matches!(scope, Scope::Announced(_)) && scope.names(&entry.loc),
+            };
+            match chosen.lock().unwrap_or_else(PoisonError::into_inner).asks(entry, is_named) {
+                true => Child::Ask,
+                false => Child::Leave,
             }
-            match known.is_beyond(entry.from) {
-                true => chosen.is_beyond = true,
-                false => chosen.leave(entry),
-            }
-            Child::Leave
         };
         // The schedule asks again: no requester of a refresh waits for a server that fails. But the tree of an
         // earlier time is whole or not at all.
         let needs_all = known.is_of_the_past();
-        let is_patient = needs_all && self.catalog.revision()?.is_none();
+        let is_patient = needs_all && !set.are_packed && self.catalog.revision()?.is_none();
         let past_caches = scope.is_past_caches();
         let asking = Asking { choice: &choice, tolerates_failure: !needs_all, past_caches, is_patient, ..EVERYTHING };
         let mut walked = self.walk(root, asking).await?;
-        let mut read = ReadChanges::new(set.id, root);
-        read.is_torn = needs_all && !walked.missing.is_empty();
         let is_alone = walked.indexes.is_empty();
         // A closed list leads on by its index (section 12.1).
         let closed = walked.leaves.iter().find(|leaf| is_alone && leaf.header.until.is_some());
         let index = closed.and_then(|leaf| leaf.header.link("index")).map(|index| DocumentLocation::Uri(index.clone()));
-        if let Some(index) = index.filter(|index| !set.changes.contains(index)) {
+        if let Some(index) = index.filter(|index| !set.are_packed && !set.changes.contains(index)) {
             // Fetched again, the root would be another document where its end is the time of the request.
             let others = |header: &Header, entry: &Entry| match Some(&entry.loc) == root.uri() {
                 true => Child::Leave,
@@ -229,50 +228,70 @@ impl Synchronizer {
             walked.missing.extend(above.missing);
         }
         let newest = chosen.lock().unwrap_or_else(PoisonError::into_inner).newest.take();
-        let newest = newest.filter(|_| walked.leaves.is_empty());
-        if let Some(newest) = &newest {
+        if let Some(newest) = newest.filter(|_| !set.are_packed && walked.leaves.is_empty()) {
             // Nothing was read yet, and all that is listed ended before: the newest says what comes next.
             let below = self.lead_on(&DocumentLocation::Uri(newest.loc.clone()), asking).await?;
+            if !below.leaves.is_empty() {
+                let mut chosen = chosen.lock().unwrap_or_else(PoisonError::into_inner);
+                chosen.unread.retain(|location| newest.loc.as_str() != location);
+            }
             let listed = |leaf| Leaf { listed: Some(Box::new(newest.clone())), ..leaf };
             walked.leaves.extend(below.leaves.into_iter().map(listed));
         }
-        let mut chosen = std::mem::take(&mut *chosen.lock().unwrap_or_else(PoisonError::into_inner));
-        if !walked.leaves.is_empty() {
-            chosen.unread.retain(|location| newest.as_ref().is_none_or(|newest| newest.loc.as_str() != location));
-        }
-        let Chosen { mut asked, unread, is_beyond, .. } = chosen;
-        (read.unread, read.is_beyond) = (unread, is_beyond);
+        let mut chosen = chosen.into_inner().unwrap_or_else(PoisonError::into_inner);
         let headers = walked.index_headers.iter().chain(walked.leaves.iter().map(|leaf| &leaf.header));
         // What the list before said at its end stands in the index of all, where the one read is the next (section 12.1).
         let earlier = headers.flat_map(|it| [it.link("archives"), it.link("index")]).flatten();
         read.archives = earlier.cloned().map(DocumentLocation::Uri).collect();
-        let is_same = |leaf: &Leaf| children.has_read_same(&leaf.document.location.to_string(), leaf.document.digest);
-        if is_alone && walked.leaves.iter().any(|leaf| leaf.header.until.is_some() && is_same(leaf)) {
-            // The Capability List names the next. A list whose end moves at each request goes on itself.
-            self.is_stale = true;
-        }
-        let state = Arc::new(known.clone());
-        for leaf in walked.leaves.into_iter().filter(lists_changes) {
-            let Leaf { document, header, listed, .. } = leaf;
-            let (location, digest) = (document.location.to_string(), document.digest);
-            if children.is_settled(&location, digest) {
-                read.unread.push(location);
-                continue;
+        chosen.asked.gone = locations(&walked.missing);
+        chosen.asked.failed = locations(&walked.failed);
+        let mut failed = walked.failed.first().map(|it| it.why.clone());
+        let documents = match packages {
+            Some(packages) => {
+                let (documents, why) = self.change_packages(&packages, &walked, &mut chosen).await?;
+                failed = failed.or(why);
+                self.lacks_packages |= failed.is_some();
+                documents
             }
-            let head = DocumentHead { location, digest, header, listed, modified: document.modified };
-            match self.read_document(set.id, &state, head, Origin::List(document), &mut read).await {
+            None => self.change_lists(walked.leaves, is_alone, &mut chosen),
+        };
+        let state = Arc::new(known.clone());
+        for (head, origin) in documents {
+            match self.read_document(set.id, &state, head, origin, &mut read).await {
                 Err(SyncError::Document { location, cause }) if location != *root && !needs_all => {
-                    let why = chain(&SyncError::Document { location: location.clone(), cause });
-                    walked.failed.push(Missing { location, entries: 0, why });
+                    chosen.asked.failed.insert(location.to_string());
+                    failed.get_or_insert_with(|| chain(&SyncError::Document { location, cause }));
                 }
                 it => it?,
             }
         }
-        asked.gone = locations(&walked.missing);
-        asked.failed = locations(&walked.failed);
-        read.lost = known.lost_beside(&root.to_string(), &asked, Timestamp::now());
-        self.note_failed(root, walked.failed.into_iter().next().map(|it| it.why));
+        (read.unread, read.is_beyond) = (chosen.unread, chosen.is_beyond);
+        read.is_torn = needs_all && !chosen.asked.gone.is_empty();
+        read.lost = known.lost_beside(&root.to_string(), &chosen.asked, Timestamp::now());
+        self.note_failed(root, failed);
         Ok(read)
+    }
+
+    /// The Change Lists among these leaves that may hold something new.
+    fn change_lists(
+        &mut self,
+        leaves: Vec<Leaf>,
+        is_alone: bool,
+        chosen: &mut Chosen<'_>,
+    ) -> Vec<(DocumentHead, Origin)> {
+        let mut documents = Vec::new();
+        for Leaf { document, header, listed, .. } in leaves.into_iter().filter(lists_changes) {
+            let (location, digest) = (document.location.to_string(), document.digest);
+            // The Capability List names the next. A list whose end moves at each request goes on itself.
+            self.is_stale |= is_alone && header.until.is_some() && chosen.children.has_read_same(&location, digest);
+            if chosen.children.is_settled(&location, digest) {
+                chosen.unread.push(location);
+                continue;
+            }
+            let head = DocumentHead { location, digest, listed, modified: document.modified };
+            documents.push((head, Origin::List(document)));
+        }
+        documents
     }
 
     /// Follows changes on to the document at `location`, which another leads to; to nothing where it cannot be read for now.
@@ -299,7 +318,7 @@ impl Synchronizer {
         let (catalog, spool, state, source) = (self.catalog.clone(), self.spool.clone(), state.clone(), origin.clone());
         let reading = move || source.read(head, (set, &state), &catalog, &spool);
         let document = tokio::task::spawn_blocking(reading).await??;
-        read.origins.insert(document.location.clone(), origin);
+        read.origins.insert(document.state.location.clone(), origin);
         read.documents.push(document);
         Ok(())
     }
@@ -334,7 +353,7 @@ impl Synchronizer {
 }
 
 /// Where what is missing lies.
-pub(super) fn locations(missing: &[Missing]) -> HashSet<String> {
+fn locations(missing: &[Missing]) -> HashSet<String> {
     missing.iter().map(|it| it.location.to_string()).collect()
 }
 

@@ -1,17 +1,16 @@
 //! The manifests of packages in dumps (sections 11 and 13). They state what exists where there is no Resource List, what has changed
 //! where there is no Change List, and next to lists where the bytes of a resource lie too.
 
-use super::change_docs::locations;
-use super::new_changes::{Origin, ReadChanges};
+use super::change_docs::Chosen;
+use super::new_changes::Origin;
 use super::spool::Spool;
-use crate::catalog::{Baseline, SetId};
-use crate::document::{Capability, Change, Entry, Header, Timestamp, Uri};
+use crate::catalog::Baseline;
+use crate::document::{Capability, Change, Entry, Uri};
 use crate::platform::error_chain::chain;
-use crate::source::crawl::{Asking, Child, Crawled, EVERYTHING};
+use crate::source::crawl::{Asking, Crawled, EVERYTHING};
 use crate::source::zip::{Listed, Manifest, PackageError, Packages};
 use crate::source::{DocumentLocation, Missing};
-use crate::sync::changes::{Asked, ChangeState, DocumentHead};
-use crate::sync::command::Scope;
+use crate::sync::changes::DocumentHead;
 use crate::sync::deviations::NotUnderstood;
 use crate::sync::documents::FollowedSet;
 use crate::sync::read_set::ReadSet;
@@ -20,7 +19,6 @@ use crate::sync::{SyncError, Synchronizer};
 use futures_util::{FutureExt, Stream, StreamExt, stream};
 use std::collections::HashSet;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// Packages whose manifests are requested at once.
 const REQUESTED_AT_ONCE: usize = 8;
@@ -96,99 +94,62 @@ impl Synchronizer {
         Ok(())
     }
 
-    /// Reads what is new in the Change Dump at `root`: each package is a list of changes. A package that fails for now does not
-    /// hold back others whose interval says that they are older or newer, and is requested again.
-    pub(super) async fn read_change_dump(
-        &mut self,
-        set: SetId,
-        root: &DocumentLocation,
-        known: &ChangeState,
-        scope: &Scope,
-    ) -> Result<ReadChanges, SyncError> {
-        let mut read = ReadChanges::new(set, root);
-        let Some(packages) = self.packages.clone() else { return Ok(read) };
-        let (children, entries) = (known.children(), Mutex::new(Vec::new()));
-        let choice = |header: &Header, entry: &Entry| {
-            // An archive lists whole dumps, and no packages by themselves.
-            if header.capability == Some(Capability::ChangeDumpArchive) && !children.wants(entry) {
-                return Child::Leave;
-            }
-            entries.lock().unwrap_or_else(PoisonError::into_inner).push(entry.clone());
-            Child::Ask
-        };
-        let needs_all = known.is_of_the_past();
-        let past_caches = scope.is_past_caches();
-        let asking =
-            Asking { choice: &choice, tolerates_failure: !needs_all, past_caches, is_patient: false, ..EVERYTHING };
-        let walked = self.walk(root, asking).await?;
-        let mut asked = Asked {
-            entries: entries.into_inner().unwrap_or_else(PoisonError::into_inner),
-            gone: locations(&walked.missing),
-            failed: locations(&walked.failed),
-        };
-        let mut failed = walked.failed.first().map(|it| it.why.clone());
-        let headers = walked.index_headers.iter().chain(walked.leaves.iter().map(|leaf| &leaf.header));
-        read.archives = headers.filter_map(|it| it.link("archives")).cloned().map(DocumentLocation::Uri).collect();
-        let mut digest = 0;
-        for leaf in walked.leaves.iter().filter(|leaf| leaf.capability == Some(Capability::ChangeDump)) {
-            read.is_beyond |= known.is_beyond(leaf.header.from);
-            digest ^= leaf.document.digest;
-        }
+    /// The packages of the Change Dumps that were `walked` which may hold something new: each is a list of changes. Why the first of those
+    /// fails that fail for now, and are requested again: such a package does not hold back others whose interval says that they are
+    /// older or newer.
+    pub(super) async fn change_packages(
+        &self,
+        packages: &Packages,
+        walked: &Crawled,
+        chosen: &mut Chosen<'_>,
+    ) -> Result<(Vec<(DocumentHead, Origin)>, Option<String>), SyncError> {
+        let dumps = || walked.leaves.iter().filter(|leaf| leaf.capability == Some(Capability::ChangeDump));
+        let digest = dumps().fold(0, |digest, leaf| digest ^ leaf.document.digest);
+        chosen.is_beyond |= dumps().any(|leaf| chosen.known.is_beyond(leaf.header.from));
         let mut wanted = Vec::new();
-        for entry in listed_packages(&self.spool, &walked, Capability::ChangeDump).await? {
-            let location = entry.loc.as_str();
-            let is_known = children.is_settled(location, digest) || !children.wants(&entry);
-            if known.is_beyond(entry.from) {
-                read.is_beyond = true;
-            } else if is_known && !packages.is_contradicted(&entry.loc) {
-                read.unread.push(location.to_owned());
-            } else {
+        for entry in listed_packages(&self.spool, walked, Capability::ChangeDump).await? {
+            let is_contradicted = packages.is_contradicted(&entry.loc);
+            if chosen.children.is_settled(entry.loc.as_str(), digest) && !is_contradicted {
+                chosen.unread.push(entry.loc.as_str().to_owned());
+            } else if chosen.asks(&entry, is_contradicted) {
                 wanted.push(entry);
             }
         }
-        asked.entries.extend(wanted.iter().cloned());
         let listed = wanted.iter().map(|entry| Listed::of(entry, Capability::ChangeDumpManifest)).collect();
-        let mut manifests = request_manifests(&packages, listed);
-        let (state, mut wanted) = (Arc::new(known.clone()), wanted.into_iter());
+        let mut manifests = request_manifests(packages, listed);
+        let (mut read, mut failed, mut wanted) = (Vec::new(), None, wanted.into_iter());
         while let Some(entry) = wanted.next() {
             let Some((manifest, _)) = manifests.next().await else { break };
             let manifest = match manifest {
                 Ok(manifest) => manifest,
                 // The tree of an earlier time is shown whole or not at all.
-                Err(cause) if cause.is_retryable() && needs_all => return Err(SyncError::Package(cause)),
+                Err(cause) if cause.is_retryable() && chosen.known.is_of_the_past() => {
+                    return Err(SyncError::Package(cause));
+                }
                 Err(cause) if cause.is_retryable() => {
                     failed.get_or_insert_with(|| chain(&cause));
                     // Without an interval only its place says which others are newer: those behind it wait for it.
                     let behind = if entry.until.is_none() { wanted.by_ref().collect() } else { Vec::new() };
                     for left in std::iter::once(entry).chain(behind) {
                         let location = left.loc.as_str().to_owned();
-                        if children.has_read(&location) {
-                            read.unread.push(location.clone());
+                        if chosen.children.has_read(&location) {
+                            chosen.unread.push(location.clone());
                         }
-                        asked.failed.insert(location);
+                        chosen.asked.failed.insert(location);
                     }
                     continue;
                 }
                 Err(cause) => {
                     tracing::warn!("a package of changes cannot be read: {}", chain(&cause));
-                    asked.gone.insert(entry.loc.as_str().to_owned());
+                    chosen.asked.gone.insert(entry.loc.as_str().to_owned());
                     continue;
                 }
             };
-            let head = DocumentHead {
-                location: manifest.package().as_str().to_owned(),
-                digest,
-                header: manifest.header().clone(),
-                listed: Some(Box::new(entry)),
-                modified: None,
-            };
-            self.read_document(set, &state, head, Origin::Package(manifest), &mut read).await?;
+            let location = manifest.package().as_str().to_owned();
+            let head = DocumentHead { location, digest, listed: Some(Box::new(entry)), modified: None };
+            read.push((head, Origin::Package(manifest)));
         }
-        read.is_torn = needs_all && !asked.gone.is_empty();
-        read.lost = known.lost_beside(&root.to_string(), &asked, Timestamp::now());
-        self.lacks_packages |= failed.is_some();
-        self.note_failed(root, failed);
-        Ok(read)
+        Ok((read, failed))
     }
 }
 
@@ -255,21 +216,17 @@ pub fn enter(
     chooser: &Chooser,
     spool: &Spool,
 ) -> Result<(), SyncError> {
-    let broken = |cause| {
-        SyncError::Package(PackageError::Manifest { package: manifest.package().clone(), cause: Arc::new(cause) })
-    };
-    let mut reader = manifest.reader().map_err(SyncError::Package)?;
-    while let Some(entry) = reader.next_entry().map_err(broken)? {
-        if entry.change == Some(Change::Deleted) || !chooser.chooses(&entry) {
-            continue;
+    let reader = Origin::Package(manifest.clone()).visit(spool, &mut |entry, member| {
+        if entry.change != Some(Change::Deleted) && chooser.chooses(entry) {
+            match (member, has_lists) {
+                (Some(member), true) => baseline.add_member(entry, member)?,
+                (Some(member), false) => baseline.add_with_member(entry, member)?,
+                (None, true) => {}
+                (None, false) => baseline.add(entry)?,
+            }
         }
-        match (manifest.member(&entry), has_lists) {
-            (Some(member), true) => baseline.add_member(&entry, &member)?,
-            (Some(member), false) => baseline.add_with_member(&entry, &member)?,
-            (None, true) => {}
-            (None, false) => baseline.add(&entry)?,
-        }
-    }
+        Ok(())
+    })?;
     let location = DocumentLocation::Uri(manifest.package().clone());
     spool.deviations.note(&location, reader.deviations());
     spool.deviations.note_entries(&location, NotUnderstood { entries: reader.entries(), skipped: reader.skipped() });

@@ -1,7 +1,7 @@
 //! What was read of the change documents, and what of it is new, by place. The entries are read again when they are applied, so that
 //! however many they are, only those of one batch lie in memory.
 
-use super::spool::Spool;
+use super::spool::{DocumentReader, Spool};
 use crate::catalog::{Catalog, SetId, Statement};
 use crate::document::{Change, DocumentError, Entry, PackageMember, Timestamp, Uri};
 use crate::source::DocumentLocation;
@@ -12,7 +12,6 @@ use crate::sync::changes::{
     ChangeDocument, ChangeState, DocumentHead, Lost, NewChange, Settled, SettledChange, Visit, is_change,
 };
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// What a root of change documents holds now that may be new.
@@ -54,30 +53,26 @@ impl Origin {
     ///
     /// # Errors
     /// A document that cannot be read to its end.
-    fn visit(&self, spool: &Spool, visit: Visit<'_, SyncError>) -> Result<super::spool::DocumentReader, SyncError> {
-        match self {
-            Origin::List(list) => {
-                let reader = spool.read(list, &mut |entry| visit(&entry, None).map(ControlFlow::Continue))?;
-                match reader.header().root.is_feed_or_text() {
-                    true => Err(spool.broken(&list.location, DocumentError::FEED_OR_TEXT)),
-                    false => Ok(reader),
-                }
-            }
+    pub fn visit(&self, spool: &Spool, visit: Visit<'_, SyncError>) -> Result<DocumentReader, SyncError> {
+        let broken = |cause| match self {
+            Origin::List(list) => spool.broken(&list.location, cause),
             Origin::Package(manifest) => {
-                let broken = |cause| {
-                    let (package, cause) = (manifest.package().clone(), Arc::new(cause));
-                    SyncError::Package(PackageError::Manifest { package, cause })
-                };
-                let mut reader = manifest.reader().map_err(SyncError::Package)?;
-                while let Some(entry) = reader.next_entry().map_err(broken)? {
-                    visit(&entry, manifest.member(&entry).as_ref())?;
-                }
-                match reader.header().root.is_feed_or_text() {
-                    true => Err(broken(DocumentError::FEED_OR_TEXT)),
-                    false => Ok(reader),
-                }
+                let (package, cause) = (manifest.package().clone(), Arc::new(cause));
+                SyncError::Package(PackageError::Manifest { package, cause })
             }
+        };
+        let mut reader = match self {
+            Origin::List(list) => spool.cache.reader(list, spool.limits)?,
+            Origin::Package(manifest) => manifest.reader().map_err(SyncError::Package)?,
+        };
+        while let Some(entry) = reader.next_entry().map_err(broken)? {
+            let member = match self {
+                Origin::List(_) => None,
+                Origin::Package(manifest) => manifest.member(&entry),
+            };
+            visit(&entry, member.as_ref())?;
         }
+        if reader.header().root.is_feed_or_text() { Err(broken(DocumentError::FEED_OR_TEXT)) } else { Ok(reader) }
     }
 
     /// Reads the document of `set` to its end, by what is known of it.

@@ -40,25 +40,6 @@ fn an_unanswered_doubt_of_a_closed_list_is_asked_again() {
 }
 
 #[test]
-fn of_many_doubts_some_are_asked_at_each_look() {
-    let names: Vec<String> = (0..2 * MOST_ASKED + 20).map(|number| number.to_string()).collect();
-    let lists = [list("l", None, None, names.iter().map(|name| change(name, Deleted)).collect())];
-    let mut known = look(&Known::since(None), &lists, 30).1.known;
-    known.answered(&unanswered(&names.iter().map(String::as_str).collect::<Vec<_>>()));
-    let mut told = HashSet::new();
-
-    for left in [MOST_ASKED + 20, 20, 0] {
-        let news = look(&known, &lists, 40).1;
-        told.extend(news.changes.iter().map(|it| it.entry.loc.clone()));
-        known = news.known;
-        known.answered(&HashSet::new());
-        assert_eq!(known.doubts(), left);
-    }
-
-    assert_eq!(told.len(), names.len(), "none twice, and all");
-}
-
-#[test]
 fn a_doubt_ends_with_its_entry_or_with_a_newer_baseline() {
     let lists = [list("l", None, None, vec![change("a", Deleted), dated("b", Created, 12)])];
     let mut known = look(&Known::since(None), &lists, 30).1.known;

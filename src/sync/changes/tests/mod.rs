@@ -135,7 +135,6 @@ fn read(known: &Known, list: &List, now: i64) -> (ChangeDocument, usize) {
     let head = DocumentHead {
         location: list.location(),
         digest: list.digest(),
-        header: list.header(),
         listed: list.listed.clone().map(Box::new),
         modified: list.modified.map(t),
     };
