@@ -3,7 +3,7 @@
 use super::super::error::io_error;
 use super::codec::{pack, seal};
 use super::{CatalogError, DAMAGED, ROOT, Store, TABLES, meta};
-use crate::platform::lmdb::{Readers, StructureError, check, reserve_lock_file, with_map};
+use crate::platform::lmdb::{Readers, StructureError, check, make_files, with_map};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, EnvFlags, EnvOpenOptions, RwTxn};
 use std::fs::{DirBuilder, File};
@@ -92,7 +92,7 @@ impl Store {
         instance: Option<u64>,
     ) -> Result<Store, CatalogError> {
         make_folder(folder)?;
-        reserve_lock_file(folder, MAX_READERS).map_err(io_error(folder))?;
+        make_files(folder, MAX_READERS).map_err(io_error(folder))?;
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
         options.max_dbs(TABLES.len() as u32).max_readers(MAX_READERS);
         // SAFETY: this process has locked the folder (`FolderLock`), which is for its owner alone: nothing else changes the mapped file.

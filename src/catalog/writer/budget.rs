@@ -4,13 +4,14 @@ use super::super::CatalogError;
 use super::super::error::io_error;
 use super::super::sort::SpillFolder;
 use crate::platform::free_space::Short;
+use crate::platform::lmdb;
 
 /// Bytes of changed pages that LMDB holds in memory before it writes them to the file: `MDB_IDL_UM_MAX` pages under the feature
 /// `mdb_idl_logn_13`.
 const HELD: u64 = 64 << 20;
 
 /// A page of the file: it is written again where a record in it is written or removed.
-pub(super) const PAGE: u64 = 4096;
+pub(super) const PAGE: u64 = lmdb::PAGE as u64;
 
 /// Bytes that a record behind all others takes besides its own and its key's: its head, its place, its checksum.
 pub(super) const RECORD_OVERHEAD: usize = 16;

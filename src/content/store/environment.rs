@@ -1,6 +1,6 @@
 //! LMDB environments as caches: a damaged one is removed and made new, as what it holds can be learnt again.
 
-use crate::platform::lmdb::{reserve_lock_file, with_map};
+use crate::platform::lmdb::{make_files, with_map};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, WithoutTls};
 use std::path::Path;
@@ -40,7 +40,7 @@ impl Environment {
         if let Some(closing) = heed::env_closing_event(folder.canonicalize()?) {
             closing.wait_timeout(Duration::from_secs(5));
         }
-        reserve_lock_file(folder, MAX_READERS)?;
+        make_files(folder, MAX_READERS)?;
         let env = open_env(folder, EnvFlags::NO_META_SYNC)?;
         env.clear_stale_readers()?;
         let txn = env.write_txn()?;

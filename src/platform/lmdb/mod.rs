@@ -1,5 +1,6 @@
 //! What each LMDB environment needs and LMDB does not do.
 
+mod new_file;
 mod read_ahead;
 mod readers;
 mod structure;
@@ -16,6 +17,10 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+/// Bytes of a page of each environment. LMDB's own choice is the page size of the machine: where that is 16 or 64 KiB, as many changed pages as
+/// it holds in memory at a commit would be 256 or 512 MiB, and a changed record would cost as much on disk as 4 or 8 do elsewhere.
+pub const PAGE: u32 = 4096;
+
 /// Bytes of the lock file before its readers, rounded up.
 const LOCK_HEADER: u64 = 4096;
 
@@ -28,15 +33,20 @@ const SHARE: u64 = 8;
 /// A map that is smaller is of no use.
 const LEAST_MAP: u64 = 1 << 20;
 
-/// Each map is a multiple of this, and so of the size of a page.
+/// Each map is a multiple of this, and so of any machine's page size.
 const GRANULE: usize = 1 << 20;
 
-/// Takes the room of the lock file of the environment in `folder` on disk, before the environment is opened for
-/// `readers` at one time. On a full disk that is an error.
+/// Makes the files of the environment in `folder`, where it has none, before it is opened for writing and for `readers` at one time.
+pub fn make_files(folder: &Path, readers: u32) -> io::Result<()> {
+    reserve_lock_file(folder, readers)?;
+    new_file::make(folder, PAGE)
+}
+
+/// Takes the room of the lock file of the environment in `folder` on disk. On a full disk that is an error.
 ///
 /// LMDB makes the file with a hole and writes to it through a mapping: the first write to a page that the disk has no
 /// room for is a SIGBUS, the end of the mount, at the opening or much later, when many read at once.
-pub fn reserve_lock_file(folder: &Path, readers: u32) -> io::Result<()> {
+fn reserve_lock_file(folder: &Path, readers: u32) -> io::Result<()> {
     let lock = File::options()
         .read(true)
         .write(true)

@@ -120,7 +120,7 @@ mod tests {
         // In the folder of this program: nothing is read ahead on a file system in memory.
         let folder = std::env::current_exe().unwrap().parent().unwrap().to_owned();
         let mut file: File = tempfile::tempfile_in(folder).unwrap();
-        let bytes = 4 << 20;
+        let (bytes, page_size) = (8 << 20, rustix::param::page_size());
         file.write_all(&vec![7; bytes]).unwrap();
         file.sync_all().unwrap();
         // SAFETY: a new mapping of the file, read alone, and given back below.
@@ -135,21 +135,22 @@ mod tests {
         let in_memory = |page: usize| {
             let mut seen = 0;
             // SAFETY: one page of the mapping, and room for its answer (mincore(2)).
-            let answer = unsafe { libc::mincore(mapped[page * PAGE..].as_ptr().cast_mut().cast(), PAGE, &mut seen) };
-            assert_eq!(answer, 0, "pages of {PAGE} bytes");
+            let answer =
+                unsafe { libc::mincore(mapped[page * page_size..].as_ptr().cast_mut().cast(), page_size, &mut seen) };
+            assert_eq!(answer, 0, "pages of {page_size} bytes");
             seen & 1 != 0
         };
-        assert!(!in_memory(300), "this program lies on a disk, whose pages can be dropped");
+        assert!(!in_memory(bytes / page_size / 2), "this program lies on a disk, whose pages can be dropped");
         let mut ahead = Ahead::default();
 
-        let waited_for = (0..bytes / PAGE).filter(|page| {
+        let waited_for = (0..bytes / page_size).filter(|page| {
             let is_late = !in_memory(*page);
-            assert_eq!(mapped[page * PAGE], 7);
-            ahead.read(&mapped[page * PAGE..][..1]);
+            assert_eq!(mapped[page * page_size], 7);
+            ahead.read(&mapped[page * page_size..][..1]);
             is_late
         });
 
-        assert!(waited_for.count() < bytes / PAGE / 4);
+        assert!(waited_for.count() < bytes / page_size / 4);
         // SAFETY: nothing refers to it any more.
         unsafe { libc::munmap(mapped.as_ptr().cast_mut().cast(), bytes) };
     }

@@ -13,20 +13,20 @@ use std::path::Path;
 const ALWAYS: u64 = 64 << 20;
 
 /// LMDB's own numbers (`mdb.c` of 0.9.70, on machines of 64 bits).
-const MAGIC: u32 = 0xBEEF_C0DE;
-const VERSION: u32 = 1;
-const HEADER: usize = 16;
+pub(super) const MAGIC: u32 = 0xBEEF_C0DE;
+pub(super) const VERSION: u32 = 1;
+pub(super) const HEADER: usize = 16;
 const NODE: usize = 8;
 const BRANCH: u16 = 0x01;
 const LEAF: u16 = 0x02;
 const OVERFLOW: u16 = 0x04;
-const META: u16 = 0x08;
+pub(super) const META: u16 = 0x08;
 const BIG_DATA: u16 = 0x01;
 const SUB_DATA: u16 = 0x02;
-const INTEGER_KEY: u16 = 0x08;
-const TREE: usize = 48;
-const NO_ROOT: u64 = u64::MAX;
-const METAS: u64 = 2;
+pub(super) const INTEGER_KEY: u16 = 0x08;
+pub(super) const TREE: usize = 48;
+pub(super) const NO_ROOT: u64 = u64::MAX;
+pub(super) const METAS: u64 = 2;
 const DEEPEST: u16 = 32;
 const LONGEST_KEY: usize = 511;
 
@@ -414,6 +414,7 @@ mod tests {
     type Table = Database<'static, Bytes, Bytes>;
 
     fn open(folder: &Path, names: u32) -> Env<WithoutTls> {
+        super::super::make_files(folder, 126).unwrap();
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
         options.map_size(1 << 30).max_dbs(names);
         // SAFETY: the folder is the test's own.
