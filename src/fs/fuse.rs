@@ -36,6 +36,9 @@ use tracing::{Instrument, Level, trace_span};
 /// readers that wait for a dead host would stop reads of cached files.
 const MAX_BACKGROUND: u16 = 4096;
 
+/// Bytes of a READ at most. Kernels take up to 256 pages otherwise: 1 MiB where pages have 4 KiB, but 16 MiB where they have 64.
+const MOST_READ: u32 = 1 << 20;
+
 /// An inode number is never used twice, so it needs no generation.
 const GENERATION: Generation = Generation(0);
 
@@ -138,8 +141,9 @@ impl fuser::Filesystem for Adapter {
             }
         }
         self.opens_alone = offered.contains(InitFlags::FUSE_NO_OPEN_SUPPORT | InitFlags::FUSE_NO_OPENDIR_SUPPORT);
-        // Refused only for 0.
+        // Refused only for 0. fuser derives the pages of a READ from that of a WRITE.
         let _ = config.set_max_background(MAX_BACKGROUND);
+        let _ = config.set_max_write(MOST_READ);
         Ok(())
     }
 
