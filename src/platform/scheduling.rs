@@ -51,9 +51,10 @@ pub(crate) fn in_short_slices<T>(start: impl FnOnce() -> T) -> T {
 
 /// A process of still lower priority keeps its own.
 fn lower_priority() {
+    // Not `libc::sched_getscheduler`: musl's always fails, as POSIX means a process by it and Linux a thread.
     // SAFETY: takes a number; 0 is the calling thread alone (sched_getscheduler(2)).
-    let policy = unsafe { libc::sched_getscheduler(0) };
-    let policy = if policy == libc::SCHED_OTHER { Policy::Batch } else { Policy::Kept };
+    let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
+    let policy = if policy == libc::c_long::from(libc::SCHED_OTHER) { Policy::Batch } else { Policy::Kept };
     set(policy, niceness().max(NICE), SHORT);
 }
 
@@ -139,9 +140,10 @@ mod tests {
         };
         assert_eq!(thread::spawn(further).join().unwrap(), 19);
         let idle = || {
-            let nothing = libc::sched_param { sched_priority: 0 };
-            // SAFETY: the parameter is only read; 0 is the calling thread alone (sched_setscheduler(2)).
-            assert_eq!(unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const nothing) }, 0);
+            let priority: libc::c_int = 0;
+            let idle = libc::SCHED_IDLE;
+            // SAFETY: the priority is only read; 0 is the calling thread alone (sched_setscheduler(2)).
+            assert_eq!(unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, idle, &raw const priority) }, 0);
             low_priority(attributes).0
         };
         assert_eq!(thread::spawn(idle).join().unwrap(), libc::SCHED_IDLE);
