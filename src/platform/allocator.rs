@@ -1,4 +1,7 @@
 //! How much freed memory the allocator keeps.
+//!
+//! That is a matter of glibc's. musl's own serves the static program: it returns what is freed, and mimalloc made no work faster for four to
+//! fifteen times the memory (first mounts of 654,832 and a million files, `grep -r` of 10,000).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -10,11 +10,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The program under test: the one that was built with the tests, or that of this path, such as a static one.
-pub const PROGRAM: &str = match option_env!("RESYNCFS_UNDER_TEST") {
-    Some(path) => path,
-    None => env!("CARGO_BIN_EXE_resyncfs"),
-};
+/// The program under test.
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_resyncfs");
 
 /// A mount in a folder of its own, with a cache folder that outlives a remount.
 pub struct Mounted {
