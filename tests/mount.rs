@@ -282,6 +282,26 @@ fn a_dead_mount_at_the_same_place_is_detached_at_start() {
 }
 
 #[test]
+fn a_dead_mount_is_detached_while_its_attributes_are_known() {
+    let source = Source::start();
+    source.put("a", Resource::new("bytes"));
+    let mounted = Mounted::new(&source.url(), "");
+    // The kernel keeps the attributes, and learns that there are no others to ask for.
+    for _ in 0..2 {
+        fs::metadata(mounted.path()).unwrap();
+    }
+    let _open = fs::File::open(mounted.join("a")).unwrap();
+    mounted.signal(libc::SIGKILL);
+    eventually("the mount is dead", || rustix::fs::statfs(mounted.path()).err() == Some(rustix::io::Errno::NOTCONN));
+    assert!(fs::metadata(mounted.path()).is_ok(), "they are not known");
+
+    let output = mounted.command("-v").output().unwrap();
+
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(fs::read(mounted.join("a")).unwrap(), b"bytes");
+}
+
+#[test]
 fn sigterm_detaches_at_once_and_serves_who_still_reads() {
     let source = Source::start();
     source.put("a", Resource::new(vec![7; 100_000]));

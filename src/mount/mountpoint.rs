@@ -1,7 +1,7 @@
 //! The mount point: checked before the mount, found after it, detached at the end. Never a mount of another program.
 
 use super::MountError;
-use rustix::fs::{major, minor};
+use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, major, minor, statx};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use std::ffi::OsString;
@@ -129,8 +129,8 @@ pub fn check(directory: &Path) -> Result<PathBuf, MountError> {
     let absolute = resolve(directory).map_err(unusable)?;
     let mounted = topmost(&absolute).map_err(unusable)?;
     let is_ours = mounted.as_ref().is_some_and(Mounted::is_ours);
-    match fs::metadata(&absolute) {
-        Ok(metadata) if !metadata.is_dir() => Err(wrong("is not a folder; name an empty folder".to_owned())),
+    match asked(&absolute) {
+        Ok(kind) if kind != FileType::Directory => Err(wrong("is not a folder; name an empty folder".to_owned())),
         Ok(_) => check_free(&absolute, directory).map(|()| absolute),
         Err(cause) if is_dead(&cause) && is_ours => Ok(absolute),
         Err(cause) if is_dead(&cause) => {
@@ -187,10 +187,16 @@ fn is_dead(cause: &io::Error) -> bool {
     Errno::from_io_error(cause) == Some(Errno::NOTCONN)
 }
 
+/// What lies at `path`. The kernel asks its file system for it: of a dead mount it may know the attributes still.
+fn asked(path: &Path) -> io::Result<FileType> {
+    let found = statx(CWD, path, AtFlags::STATX_FORCE_SYNC, StatxFlags::TYPE)?;
+    Ok(FileType::from_raw_mode(found.stx_mode.into()))
+}
+
 /// Detaches the mounts of ours at `directory` whose processes have died; touches no other mount.
 pub fn detach_dead(directory: &Path) -> io::Result<()> {
     // Each start over a dead mount can have left one more.
-    while topmost(directory)?.is_some_and(|it| it.is_ours()) && fs::metadata(directory).is_err_and(|it| is_dead(&it)) {
+    while topmost(directory)?.is_some_and(|it| it.is_ours()) && asked(directory).is_err_and(|it| is_dead(&it)) {
         tracing::warn!(directory = %directory.display(), "the mount of a dead process is detached");
         unmount(directory, true)?;
     }
