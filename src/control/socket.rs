@@ -1,9 +1,10 @@
 //! The file of the socket; its path may be longer than a socket address can be.
 
+use rustix::fs::{Mode, OFlags};
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tokio::net::{UnixListener, UnixStream};
 
@@ -69,7 +70,9 @@ impl Reachable {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(io::Error::from(rustix::io::Errno::NAMETOOLONG));
         };
-        let folder = File::options().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(parent)?;
+        // Not by `File::options`: with musl it drops PATH.
+        let folder =
+            File::from(rustix::fs::open(parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?);
         let by_descriptor = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
         Ok(Reachable { path: by_descriptor, _folder: Some(folder) })
     }

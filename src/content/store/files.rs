@@ -135,7 +135,8 @@ mod tests {
         let [first, second] = [(); 2].map(|()| File::open(folder.path()).unwrap());
         assert_eq!((flock(&first).unwrap(), flock(&second).unwrap()), (true, false));
 
-        let no_locks = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(folder.path()).unwrap();
+        let no_locks = rustix::fs::open(folder.path(), rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+        let no_locks = File::from(no_locks);
         assert_eq!(flock(&no_locks).unwrap_err().raw_os_error(), Some(libc::EBADF));
     }
 }
