@@ -92,7 +92,7 @@ mod tests {
                 txn = env.write_txn().unwrap();
                 records.put(&mut txn, &key, &record).unwrap();
                 txn.commit().unwrap();
-                assert_eq!(records.len(&*env.read_txn().unwrap()).unwrap(), u64::from(round) + 1);
+                assert_eq!(records.len(&env.read_txn().unwrap()).unwrap(), u64::from(round) + 1);
                 super::super::check(folder.path(), true).unwrap();
                 env.prepare_for_closing().wait();
                 make(folder.path(), 4096).unwrap();
