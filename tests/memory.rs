@@ -2,33 +2,13 @@
 
 mod common;
 
-use common::generated::{self, GeneratedSource};
+use common::generated::{GeneratedSource, check, read_whole};
 use common::memory::most_memory_during;
 use common::mounted::Mounted;
 use common::random::Random;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
 
 const MIB: u64 = 1 << 20;
-
-/// Reads `length` bytes at `offset` of the file `name` and compares them with what the Source serves.
-fn check(file: &File, name: &str, offset: u64, length: usize) {
-    let (mut read, mut expected) = (vec![0; length], vec![0; length]);
-    generated::fill(name, offset, &mut expected);
-    file.read_exact_at(&mut read, offset).unwrap_or_else(|error| panic!("{name} at {offset}: {error}"));
-    assert!(read == expected, "{name} at {offset}: other bytes");
-}
-
-fn read_whole(folder: &Path, name: &str, length: u64) {
-    let file = File::open(folder.join(name)).unwrap();
-    let mut at = 0;
-    while at < length {
-        let taken = MIB.min(length - at);
-        check(&file, name, at, taken as usize);
-        at += taken;
-    }
-}
 
 /// Promise: all memory of content together stays within one budget.
 #[test]

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::generated::{self, GeneratedSource};
+use common::generated::{GeneratedSource, check, read_whole};
 use common::memory::most_memory_during;
 use common::mounted::Mounted;
 use common::random::Random;
@@ -12,7 +12,6 @@ use common::source::{Fault, Resource, Source};
 use common::{eventually_within, tree};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -48,24 +47,6 @@ fn names(folder: &Path) -> usize {
 /// The threads of a process; one that has nothing to do ends after ten seconds.
 fn threads(process: u32) -> usize {
     fs::read_dir(format!("/proc/{process}/task")).unwrap().count()
-}
-
-/// Reads `length` bytes at `offset` of a generated file, and compares them.
-fn check(file: &File, name: &str, offset: u64, length: usize) {
-    let (mut read, mut expected) = (vec![0; length], vec![0; length]);
-    generated::fill(name, offset, &mut expected);
-    file.read_exact_at(&mut read, offset).unwrap_or_else(|error| panic!("{name} at {offset}: {error}"));
-    assert!(read == expected, "{name} at {offset}: other bytes");
-}
-
-fn read_whole(folder: &Path, name: &str, length: u64) {
-    let file = File::open(folder.join(name)).unwrap();
-    let mut at = 0;
-    while at < length {
-        let taken = MIB.min(length - at);
-        check(&file, name, at, taken as usize);
-        at += taken;
-    }
 }
 
 #[test]

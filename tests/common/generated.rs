@@ -1,8 +1,11 @@
 //! A Source whose files are computed as they are served, so that they may be of any size.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Arc;
 
 /// The Source: names with their lengths in bytes. It serves ranges under a strong ETag and publishes lengths alone.
@@ -48,6 +51,21 @@ pub fn fill(name: &str, offset: u64, buffer: &mut [u8]) {
         at += taken as u64;
         rest = &mut rest[taken..];
     }
+}
+
+/// Reads `length` bytes at `offset` of the file `name`, and compares them with what the Source serves.
+pub fn check(file: &File, name: &str, offset: u64, length: usize) {
+    let (mut read, mut expected) = (vec![0; length], vec![0; length]);
+    fill(name, offset, &mut expected);
+    file.read_exact_at(&mut read, offset).unwrap_or_else(|error| panic!("{name} at {offset}: {error}"));
+    assert!(read == expected, "{name} at {offset}: other bytes");
+}
+
+/// Reads the file `name` of a mount from its first byte to its last, and compares it.
+pub fn read_whole(folder: &Path, name: &str, length: u64) {
+    const STEP: u64 = 1 << 20;
+    let file = File::open(folder.join(name)).unwrap();
+    (0..length).step_by(STEP as usize).for_each(|at| check(&file, name, at, STEP.min(length - at) as usize));
 }
 
 /// SplitMix64: a word that differs at each block of each file.

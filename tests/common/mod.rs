@@ -41,6 +41,7 @@ pub mod mounted;
 pub mod nginx;
 pub mod proxy;
 pub mod random;
+pub mod requests;
 pub mod screen;
 pub mod slices;
 pub mod small_disk;

@@ -1,13 +1,14 @@
 //! A real S3 server: `s3s-fs` over a folder, behind a layer that logs each request and answers wrongly on request.
 #![allow(dead_code, reason = "tests and figures use a part each")]
 
+use crate::common::requests::{Logged, wait_for_quiet};
 use crate::common::tree;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_LENGTH, IF_NONE_MATCH, RANGE};
+use hyper::header::{CONTENT_LENGTH, HeaderValue, IF_NONE_MATCH, RANGE};
 use hyper::service::{Service, service_fn};
-use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use s3s::auth::SimpleAuth;
 use s3s::dto::StreamingBlob;
@@ -54,21 +55,6 @@ pub enum Fault {
     Missing(Duration),
     /// The connection ends without an answer.
     Silent,
-}
-
-/// One request as it was logged.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Logged {
-    pub method: String,
-    /// The key within the prefix.
-    pub key: String,
-    pub range: Option<String>,
-    /// `If-None-Match` as sent.
-    pub if_none_match: Option<String>,
-    /// All header lines as they arrived.
-    pub head: String,
-    /// Status answered; 0 where the connection ended before.
-    pub status: u16,
 }
 
 #[derive(Default)]
@@ -164,16 +150,7 @@ impl S3 {
 
     /// Waits until the log has been the same for half a second and nothing is under way.
     pub fn wait_for_quiet(&self) {
-        let requests = || self.state(|state| (state.log.len(), state.under_way));
-        let mut before = requests();
-        loop {
-            std::thread::sleep(Duration::from_millis(500));
-            let now = requests();
-            if now == before && now.1 == 0 {
-                return;
-            }
-            before = now;
-        }
+        wait_for_quiet(|| self.state(|state| (state.log.len(), state.under_way)));
     }
 
     /// What is stored, by its key within the prefix.
@@ -238,14 +215,13 @@ impl Layer {
     async fn answer(&self, request: Request<Incoming>) -> io::Result<Response<Body>> {
         let key = request.uri().path().trim_start_matches('/');
         let key = key.strip_prefix(BUCKET).unwrap_or(key).trim_start_matches('/');
-        let field =
-            |headers: &HeaderMap, name| headers.get(name).and_then(|value| value.to_str().ok()).map(String::from);
+        let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
         let mut logged = Logged {
             method: request.method().to_string(),
-            key: key.strip_prefix(&self.prefix).unwrap_or(key).to_owned(),
-            range: field(request.headers(), RANGE),
-            if_none_match: field(request.headers(), IF_NONE_MATCH),
-            head: format!("{:?}", request.headers()),
+            path: key.strip_prefix(&self.prefix).unwrap_or(key).to_owned(),
+            range: request.headers().get(RANGE).map(text),
+            if_range: None,
+            head: request.headers().iter().map(|(name, value)| format!("{name}: {}\r\n", text(value))).collect(),
             status: 0,
         };
         let fault = {
@@ -253,7 +229,7 @@ impl Layer {
             state.under_way += 1;
             state.fault.clone()
         };
-        let answer = self.answer_wrongly(request, key_path(&self.bucket, &logged.key, &self.prefix), fault).await;
+        let answer = self.answer_wrongly(request, key_path(&self.bucket, &logged.path, &self.prefix), fault).await;
         logged.status = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
         let mut state = self.state.lock().unwrap();
         state.under_way -= 1;

@@ -2,6 +2,7 @@
 //!
 //! Bytes are written by hand on purpose: no HTTP library would send what broken servers send.
 
+use super::requests::wait_for_quiet;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -10,6 +11,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+pub use super::requests::Logged;
 
 /// A resource as it is served and as it is published; both by default agree.
 #[derive(Clone, Debug)]
@@ -85,31 +88,6 @@ pub enum Fault {
     NoLength,
     /// A HEAD announces so many bytes; the body has its own length.
     HeadLength(usize),
-}
-
-/// One request as it was logged.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Logged {
-    /// `GET`, `HEAD`
-    pub method: String,
-    /// Path and query.
-    pub path: String,
-    /// `Range` as asked.
-    pub range: Option<String>,
-    /// `If-Range` as asked.
-    pub if_range: Option<String>,
-    /// Status answered; 0 where the connection was cut before.
-    pub status: u16,
-    /// All header lines as they came.
-    pub head: String,
-}
-
-impl Logged {
-    /// The value of a header field; `name` in lower case.
-    pub fn field(&self, name: &str) -> Option<&str> {
-        let fields = self.head.lines().filter_map(|line| line.split_once(':'));
-        fields.filter(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim()).next()
-    }
 }
 
 #[derive(Default)]
@@ -237,21 +215,12 @@ impl Source {
         self.state.lock().unwrap().log.clone()
     }
 
-    /// Waits until nobody has asked for anything for half a second.
+    /// Waits until nothing has been asked for for half a second.
     pub fn wait_for_quiet(&self) {
-        let requests = || {
+        wait_for_quiet(|| {
             let state = self.state.lock().unwrap();
             (state.log.len(), state.under_way)
-        };
-        let mut before = requests();
-        loop {
-            std::thread::sleep(Duration::from_millis(500));
-            let now = requests();
-            if now == before && now.1 == 0 {
-                return;
-            }
-            before = now;
-        }
+        });
     }
 
     /// The requests of `path` since the last `take_log`.
