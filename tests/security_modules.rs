@@ -60,7 +60,7 @@ fn a_helper_that_may_not_say_noexec_mounts_without_it() {
 
 #[test]
 fn a_helper_that_is_refused_still_is_an_error_of_one_line() {
-    for (options, times) in [("noexec", 2), ("exec", 1)] {
+    for (options, times) in [("nosuid", 2), ("noexec", 1), ("exec", 1)] {
         let (source, user) = (source(), User::new());
         let helper = refused_helper(&user, "*");
 
@@ -72,6 +72,23 @@ fn a_helper_that_is_refused_still_is_an_error_of_one_line() {
         assert_eq!(said.trim_end().lines().count(), 1, "{said}");
         assert_eq!(asked(&user).len(), times, "{options}");
         assert_eq!(user.mounted(), None);
+    }
+}
+
+/// Only the `noexec` that no user asked for is given up.
+#[test]
+fn a_noexec_that_was_asked_for_is_not_given_up() {
+    for options in ["-o noexec", "-o ro,noexec,nodev", "-o exec,noexec", "--exec=false"] {
+        let (source, user) = (source(), User::new());
+        let helper = refused_helper(&user, "*noexec*");
+
+        let refused = user.runs(&format!("{helper}./resyncfs mount {options} {} $MNT", source.url()));
+
+        assert_eq!(refused.status.code(), Some(5), "{options}: {}", stderr(&refused));
+        assert!(stderr(&refused).contains("fusermount3: mount failed: Permission denied"), "{options}");
+        let asked = asked(&user);
+        assert!(asked.len() == 1 && asked[0].contains("noexec"), "{options}: {asked:?}");
+        assert_eq!(user.mounted(), None, "{options}");
     }
 }
 

@@ -205,7 +205,7 @@ pub fn configure(options: &Options, source: &str, directory: &Path) -> Result<Mo
         session: SessionOptions {
             source: source_name,
             acl: if files.allow_other.unwrap_or(geteuid().is_root()) { SessionACL::All } else { SessionACL::Owner },
-            exec: files.exec.unwrap_or_default(),
+            exec: files.exec,
             labels,
         },
         denied: files.deny.clone(),

@@ -20,8 +20,8 @@ pub struct SessionOptions {
     pub source: String,
     /// The users who may enter: `Owner`, or `All` (`allow_other`).
     pub acl: SessionACL,
-    /// Whether files may be executed where their mode allowed it.
-    pub exec: bool,
+    /// Whether files may be executed where their mode allowed it; where the user says nothing they may not, if that is permitted.
+    pub exec: Option<bool>,
     /// Labels of SELinux for the kernel.
     pub labels: Vec<Label>,
 }
@@ -48,7 +48,7 @@ pub fn mount_options(options: &SessionOptions) -> Config {
         // `MountOption::Subtype` is lost where root mounts without fusermount3.
         MountOption::CUSTOM(format!("subtype={SUBTYPE}")),
     ];
-    if !options.exec {
+    if !options.exec.unwrap_or_default() {
         config.mount_options.push(MountOption::NoExec);
     }
     // In quotes the kernel takes commas for a part of the label.
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     fn options(source: &str) -> SessionOptions {
-        SessionOptions { source: source.into(), acl: SessionACL::All, exec: false, labels: Vec::new() }
+        SessionOptions { source: source.into(), acl: SessionACL::All, exec: None, labels: Vec::new() }
     }
 
     #[test]
@@ -101,7 +101,7 @@ mod tests {
             assert!(config.mount_options.contains(&option), "{option:?}");
         }
         assert_eq!((config.acl, config.n_threads), (SessionACL::All, Some(2)));
-        let config = mount_options(&SessionOptions { exec: true, ..options("s") });
+        let config = mount_options(&SessionOptions { exec: Some(true), ..options("s") });
         assert!(!config.mount_options.contains(&MountOption::NoExec));
     }
 

@@ -25,10 +25,11 @@ pub(super) fn attach<F: fuser::Filesystem>(
         fuser::Session::new(filesystem(), &config.directory, &mount_options(&options))
     };
     let mut answer = ask(config.session.exec);
-    // The profile of AppArmor 4.0 names each set of flags that it allows, and none of them has noexec.
-    if !config.session.exec && answer.as_ref().is_err_and(|cause| Refusal::of(cause) == Some(Refusal::Helper)) {
-        answer =
-            ask(true).inspect(|_| tracing::info!("fusermount3 may not mount with noexec here: mounted without it"));
+    // The profile of AppArmor 4.0 names each set of flags that it allows, and none of them has noexec. A user who asked for it gets no less.
+    if config.session.exec.is_none() && answer.as_ref().is_err_and(|cause| Refusal::of(cause) == Some(Refusal::Helper))
+    {
+        answer = ask(Some(true))
+            .inspect(|_| tracing::info!("fusermount3 may not mount with noexec here: mounted without it"));
     }
     answer.map_err(|cause| {
         let hint = match Refusal::of(&cause) {
