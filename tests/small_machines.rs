@@ -1,10 +1,10 @@
 //! A small machine: 512 MB of memory in a control group, `ulimit -v 2000000`, one processor, a cache of 64 MB on a slow disk. What is
-//! shown and read there is right, and the process itself takes 150 MB at most, or 256 MB with a crowd of readers.
+//! shown and read there is right, and the process itself takes 150 MB at most, also with a crowd of readers.
 
 mod common;
 
 use common::generated::{GeneratedSource, check, read_whole};
-use common::memory::most_memory_during;
+use common::memory::{MOST, most_memory_during};
 use common::mounted::Mounted;
 use common::random::Random;
 use common::small_machine::SmallMachine;
@@ -17,10 +17,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
-/// Anonymous memory of the process, at most.
-const OWN: u64 = 150 * MIB;
-/// The same with a crowd of readers, as everywhere (tests/memory.rs).
-const WITH_A_CROWD: u64 = 256 * MIB;
 const OPTIONS: &str = "poll=1h,cache-size=64M,cache-reserve=64M";
 /// All is slower there.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -67,7 +63,7 @@ fn a_large_tree_is_made_changed_and_mounted_again() {
     start(&mounted);
     println!("{} MiB at most", most >> 20);
     assert_eq!(names(&mounted.path()), FILES);
-    assert!(most <= OWN, "{most} bytes of anonymous memory");
+    assert!(most <= MOST, "{most} bytes of anonymous memory");
 }
 
 #[test]
@@ -100,7 +96,7 @@ fn many_readers_of_more_than_the_cache_holds_get_their_bytes() {
 
     let threads = threads(mounted.pid());
     println!("read after {:?}, {} MiB at most, {threads} threads", begun.elapsed(), most >> 20);
-    assert!(most <= WITH_A_CROWD, "{most} bytes of anonymous memory");
+    assert!(most <= MOST, "{most} bytes of anonymous memory");
     // Each reserves 2 MiB of the address space, and some ten are there from the start.
     assert!(threads <= 122 + 30, "{threads} threads");
 }
@@ -124,7 +120,7 @@ fn changes_and_crashes_leave_the_tree_as_published() {
         assert_eq!(tree(&mounted.path()), published(&source));
     });
     println!("{} MiB at most", most >> 20);
-    assert!(most <= OWN, "{most} bytes of anonymous memory");
+    assert!(most <= MOST, "{most} bytes of anonymous memory");
 
     mounted.kill();
     start(&mounted);

@@ -107,11 +107,12 @@ pub enum Event {
     Sized(INodeNo, u64),
 }
 
-/// Bytes that all of this holds in memory.
-const MEMORY: usize = 144 << 20;
+/// Bytes that all of this holds in memory. About as much again is not counted: what connections and the allocator hold, spare buffers,
+/// answers on their way to the kernel.
+const MEMORY: usize = 64 << 20;
 
 /// Bytes of these that blocks are cached in, as long as nothing else needs them.
-const CACHED_BLOCKS: usize = 96 << 20;
+const CACHED_BLOCKS: usize = 48 << 20;
 
 /// All content of one mount; share it by `Arc`.
 ///

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
 /// Anonymous bytes of a process from which on freed memory is returned to the system.
-const MUCH: u64 = 128 << 20;
+const MUCH: u64 = 96 << 20;
 
 /// The memory is checked so long after the work, or so many times the length of the last check.
 const CHECK_AFTER: Duration = Duration::from_millis(250);

@@ -11,7 +11,7 @@ const STEP: usize = 256 << 10;
 pub(crate) const ROOM: usize = 5 * STEP;
 
 /// So many wait to be used again, at most.
-const SPARE: usize = 12;
+const SPARE: usize = 6;
 
 /// The latest is the last.
 static SPARES: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());

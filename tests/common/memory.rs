@@ -4,6 +4,9 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+/// Anonymous memory that a mount may take, in bytes.
+pub const MOST: u64 = 150_000_000;
+
 /// Anonymous memory of a process, in bytes.
 pub fn rss_anon(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();

@@ -21,6 +21,9 @@ pub(super) enum Sink {
 /// Of a large object in memory, the stream comes at most so far ahead of the first reader that waits.
 pub(super) const WINDOW: u64 = 8 << 20;
 
+/// The same where many are read at a time.
+pub(super) const NARROW_WINDOW: u64 = 2 << 20;
+
 /// Bytes beyond the window: a batch that was received at once.
 const SLACK: u64 = 2 << 20;
 
@@ -34,15 +37,15 @@ pub(in crate::content) struct RecentBlocks {
 }
 
 impl RecentBlocks {
-    /// Of an object of `length` bytes. A small one is kept whole.
-    pub(super) fn new(length: Option<u64>) -> RecentBlocks {
-        RecentBlocks { blocks: VecDeque::new(), end: 0, capacity: RecentBlocks::capacity(length) }
+    /// Of an object of `length` bytes. A small one is kept whole, a `window` of a large one.
+    pub(super) fn new(length: Option<u64>, window: u64) -> RecentBlocks {
+        RecentBlocks { blocks: VecDeque::new(), end: 0, capacity: RecentBlocks::capacity(length, window) }
     }
 
     /// Bytes that are kept at most, but for one block.
-    pub(super) fn capacity(length: Option<u64>) -> u64 {
+    pub(super) fn capacity(length: Option<u64>, window: u64) -> u64 {
         match length {
-            Some(length) if length > WHOLE_LIMIT => WINDOW + SLACK,
+            Some(length) if length > WHOLE_LIMIT => window + SLACK,
             Some(length) => length,
             None => WHOLE_LIMIT,
         }
@@ -133,7 +136,11 @@ mod tests {
 
     #[test]
     fn keeps_the_latest_blocks_of_a_large_object() {
-        let mut recent = RecentBlocks::new(Some(WHOLE_LIMIT + 1));
+        [WINDOW, NARROW_WINDOW].into_iter().for_each(keeps_the_latest_blocks);
+    }
+
+    fn keeps_the_latest_blocks(window: u64) {
+        let mut recent = RecentBlocks::new(Some(WHOLE_LIMIT + 1), window);
         let mut all = Vec::new();
         for number in 0..20_u8 {
             let batch: Vec<u8> = (0..8 * BLOCK).map(|place| number ^ (place / 251) as u8).collect();
@@ -144,7 +151,7 @@ mod tests {
         recent.push(&Bytes::from_static(b"end"));
 
         assert_eq!(recent.end(), all.len() as u64);
-        assert!((WINDOW + SLACK..WINDOW + SLACK + BLOCK).contains(&(recent.end() - recent.start())));
+        assert!((window + SLACK..window + SLACK + BLOCK).contains(&(recent.end() - recent.start())));
         let range = recent.start()..recent.end();
         for wanted in [range.clone(), range.start + 5..range.start + (3 << 20), range.end..range.end] {
             assert_eq!(recent.read(&wanted).unwrap(), all[wanted.start as usize..wanted.end as usize]);
@@ -158,7 +165,7 @@ mod tests {
     #[test]
     fn keeps_a_small_object_whole() {
         for (length, known) in [(WHOLE_LIMIT, true), (WHOLE_LIMIT, false), (1000, true), (0, true)] {
-            let mut recent = RecentBlocks::new(known.then_some(length));
+            let mut recent = RecentBlocks::new(known.then_some(length), WINDOW);
             let all: Vec<u8> = (0..length).map(|place| (place / 253) as u8).collect();
             all.chunks(8 * BLOCK as usize).for_each(|batch| recent.push(&Bytes::copy_from_slice(batch)));
             assert_eq!((recent.start(), recent.read(&(0..length)).unwrap().len() as u64), (0, length));

@@ -1,12 +1,15 @@
 //! Where an object goes for which the cache folder has no room.
 
 use super::attempt::{Ended, Fetch};
-use super::kept::{RecentBlocks, Sink};
+use super::kept::{NARROW_WINDOW, RecentBlocks, Sink, WINDOW};
 use super::promise::Form;
 use super::writer::WriteError;
 use crate::content::fixity::WHOLE_LIMIT;
 use std::sync::Arc;
 use std::time::Instant;
+
+/// While the memory has room for so many wide windows another is wide: the memory that is left serves many narrow ones.
+const WIDE: usize = 4;
 
 impl Fetch {
     /// A large object of which nothing is here, and for which there can be no room, is streamed past the cache from its beginning.
@@ -43,11 +46,14 @@ impl Fetch {
     pub(super) async fn use_memory(&mut self) -> Result<(), Ended> {
         self.sink = Sink::Memory;
         drop(self.download.publish(|state| state.use_memory()));
-        let bytes = RecentBlocks::capacity(self.expected_length());
+        let memory = self.content.memory.clone();
+        let length = self.expected_length();
+        let bytes = |window| RecentBlocks::capacity(length, window) as usize;
+        let window = if memory.has_room(WIDE * bytes(WINDOW)) { WINDOW } else { NARROW_WINDOW };
+        self.download.change(|state| state.set_window(window));
         let stall = self.content.config.stall;
         let until = Instant::now() + stall;
-        let memory = self.content.memory.clone();
-        let reservation = memory.reserve(bytes as usize);
+        let reservation = memory.reserve(bytes(window));
         tokio::pin!(reservation);
         loop {
             let reserved = tokio::time::timeout(stall / 8, &mut reservation).await;

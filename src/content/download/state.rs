@@ -25,8 +25,8 @@ pub(super) const LARGE: u64 = 32 << 20;
 const AHEAD: Range<u64> = 1 << 20..64 << 20;
 const AHEAD_GROWTH: u64 = 4;
 
-/// The same where only a window is kept. As much lies behind the readers, for the kernel reads several pieces in any order.
-const AHEAD_IN_WINDOW: u64 = WINDOW / 2;
+/// The same where only a window is kept: this part of it. As much lies behind the readers, for the kernel reads several pieces in any order.
+const AHEAD_IN_WINDOW: u64 = 2;
 
 /// A reader so many bytes beyond the stream has a request of its own.
 const JUMP: u64 = 4 << 20;
@@ -73,6 +73,8 @@ struct Trust {
 pub(in crate::content) struct DownloadState {
     fixity: Fixity,
     sink: Sink,
+    /// Of a large object in memory.
+    window: u64,
     attempt: Attempt,
     demand: Demand,
     trust: Trust,
@@ -102,6 +104,7 @@ impl DownloadState {
         DownloadState {
             fixity,
             sink: Sink::Store,
+            window: WINDOW,
             attempt: Attempt::new(),
             demand: Demand::default(),
             trust,
@@ -153,6 +156,16 @@ impl DownloadState {
 
     pub(super) fn sink(&self) -> Sink {
         self.sink
+    }
+
+    /// How far a large object in memory comes ahead of the first reader that waits.
+    pub(super) fn window(&self) -> u64 {
+        self.window
+    }
+
+    /// Before the first byte is kept in memory.
+    pub(super) fn set_window(&mut self, window: u64) {
+        self.window = window;
     }
 
     /// From now on bytes are kept in memory alone. With a published digest what was handed out binds each block by itself, so that
@@ -401,8 +414,8 @@ impl DownloadState {
             return followed;
         }
         let first_waiting = self.demand.waiting.range((self.kept_from(), 0)..).next();
-        let kept = first_waiting.map_or(u64::MAX, |((first, _), _)| first.saturating_add(WINDOW));
-        followed.min(kept).min(self.demand.until.saturating_add(AHEAD_IN_WINDOW))
+        let kept = first_waiting.map_or(u64::MAX, |((first, _), _)| first.saturating_add(self.window));
+        followed.min(kept).min(self.demand.until.saturating_add(self.window / AHEAD_IN_WINDOW))
     }
 
     /// The first byte that waits for the verdict on the whole; 0 as long as its length is not known.

@@ -1,7 +1,7 @@
 //! The bytes of an attempt: stored, hashed and made known to the readers, block by block, on blocking threads.
 
 use super::coding::Coding;
-use super::kept::{Kept, RecentBlocks, Sink};
+use super::kept::{Kept, RecentBlocks, Sink, WINDOW};
 use super::object::CachedObject;
 use super::shared::Download;
 use crate::content::ContentError;
@@ -80,7 +80,7 @@ impl Writer {
     ) -> Result<Writer, WriteError> {
         let kept = match sink {
             Sink::Store => Kept::Store(Arc::new(disk.begin(key, length, download.eviction_policy())?)),
-            Sink::Memory => Kept::Memory(RecentBlocks::new(length)),
+            Sink::Memory => Kept::Memory(RecentBlocks::new(length, download.state().window())),
         };
         Ok(Writer { kept, length: 0, verifier: Verifier::new(algorithm), hasher, download })
     }
@@ -200,7 +200,7 @@ impl Written {
         let mut kept = match &self.kept {
             Kept::Store(_) => Kept::Store(Arc::new(disk.begin(into, None, policy)?)),
             Kept::Memory(recent) if recent.start() > 0 => return Err(WriteError::TooLarge),
-            Kept::Memory(_) => Kept::Memory(RecentBlocks::new(None)),
+            Kept::Memory(_) => Kept::Memory(RecentBlocks::new(None, WINDOW)),
         };
         let mut in_memory = BytesMut::new();
         let coded = KeptReader { kept: &self.kept, offset: 0, length: self.length };

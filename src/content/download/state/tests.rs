@@ -1,6 +1,7 @@
 //! What a download hands out, and how far it comes.
 
 use super::*;
+use crate::content::download::kept::NARROW_WINDOW;
 use crate::content::store::{EvictionPolicy, ObjectKey, Store};
 use crate::document::Uri;
 
@@ -121,13 +122,16 @@ fn the_stream_comes_as_far_as_it_is_read() {
 
 #[test]
 fn a_window_waits_for_the_reader_of_its_first_bytes() {
-    let mut state = state();
-    state.use_memory();
-    state.announce(Some(LENGTH), false, None);
-    assert_eq!(state.limit(), AHEAD_IN_WINDOW);
-    state.await_range((0, 1 << 20));
-    assert!(matches!(state.look(20 << 20, 1 << 20, true, None), Look::Wait(_)));
-    assert_eq!(state.limit(), WINDOW);
-    state.leave_range((0, 1 << 20));
-    assert_eq!(state.limit(), (21 << 20) + AHEAD_IN_WINDOW);
+    for window in [WINDOW, NARROW_WINDOW] {
+        let mut state = state();
+        state.set_window(window);
+        state.use_memory();
+        state.announce(Some(LENGTH), false, None);
+        assert_eq!(state.limit(), window / 2);
+        state.await_range((0, 1 << 20));
+        assert!(matches!(state.look(20 << 20, 1 << 20, true, None), Look::Wait(_)));
+        assert_eq!(state.limit(), window);
+        state.leave_range((0, 1 << 20));
+        assert_eq!(state.limit(), (21 << 20) + window / 2);
+    }
 }
