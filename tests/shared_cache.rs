@@ -48,16 +48,18 @@ fn machine_with(source: &Source, s3: &S3, options: &str) -> Mounted {
 /// A machine that has done `work`, and to which the store answered in time. Where this computer is busy two seconds pass now and
 /// then, and the store is left alone; then another machine does it. Requests from before `work` are not in the logs.
 fn second_machine(source: &Source, s3: &S3, work: impl Fn(&Mounted)) -> Mounted {
+    let mut said = String::new();
     for _ in 0..5 {
         let mounted = machine_with(source, s3, "");
         source.take_log();
         s3.take_log();
         work(&mounted);
-        if !mounted.said().contains("the shared cache is not used for a while") {
+        said = mounted.said();
+        if !said.contains("the shared cache is not used for a while") {
             return mounted;
         }
     }
-    panic!("the store failed for five machines");
+    panic!("the store failed for five machines: {said}");
 }
 
 /// Files of some kilobytes with a published SHA-256.
@@ -113,11 +115,15 @@ fn run(arguments: &[&str], folder: &Path) -> Output {
     Command::new(PROGRAM).args(arguments).arg(folder).output().unwrap()
 }
 
-/// What `status --json` shows of the shared cache.
-fn status(mounted: &Mounted) -> serde_json::Value {
+/// What `status --json` shows below a key.
+fn shown(mounted: &Mounted, key: &str) -> serde_json::Value {
     let output = run(&["status", "--json"], &mounted.path());
     let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    status["shared_cache"].clone()
+    status[key].clone()
+}
+
+fn status(mounted: &Mounted) -> serde_json::Value {
+    shown(mounted, "shared_cache")
 }
 
 fn counted(mounted: &Mounted, name: &str) -> u64 {
@@ -423,6 +429,8 @@ fn a_large_file_is_read_in_parts_without_the_source() {
         }
         assert!(counted(second, "bytes_read") < 48 * MIB as u64, "not the whole was read: {}", status(second));
         read_all(second, &source);
+        let reads = shown(second, "cache");
+        assert!(reads["misses"] == 0 && reads["shared_hits"].as_u64() > Some(3), "{reads}");
     });
 
     assert_eq!(asked_of(&source), [""; 0]);
@@ -582,6 +590,8 @@ fn what_cannot_be_a_shared_cache_is_refused() {
 
         assert!(refused.contains("shared-cache") && refused.contains(named), "{url}: {refused}");
     }
+    let unchecked = machine(&source, "file:///srv/store", &[], "fixity=off").try_start().unwrap_err();
+    assert!(unchecked.contains("shared-cache") && unchecked.contains("fixity=off"), "{unchecked}");
 }
 
 #[test]
@@ -615,7 +625,7 @@ fn status_and_metrics_count_hits_misses_and_bytes() {
     source.put("new/file", Resource::new("a new file"));
     let without = Mounted::new(&source.list_url(), PATIENT);
     assert!(status(&without).is_null());
-    let mounted = machine_with(&source, &s3, "");
+    let mounted = machine_with(&source, &s3, "readahead=0");
 
     read_all(&mounted, &source);
     eventually("the new file is uploaded", || counted(&mounted, "uploads") == 1);
@@ -627,6 +637,8 @@ fn status_and_metrics_count_hits_misses_and_bytes() {
     assert!(counted(&mounted, "bytes_read") >= bytes && counted(&mounted, "bytes_written") >= 10, "{shown}");
     let screen = String::from_utf8_lossy(&run(&["status"], &mounted.path()).stdout).into_owned();
     assert!(screen.lines().any(|line| line.contains(&s3.url())), "{screen}");
+    let reads = screen.lines().find(|line| line.starts_with("Reads")).unwrap_or_default();
+    assert!(reads.contains(" from the shared cache (") && reads.contains(" 1 from the Source ("), "{screen}");
 
     let socket = Command::new("getfattr")
         .args(["--absolute-names", "--only-values", "-n", "user.resyncfs.control"])
@@ -641,6 +653,13 @@ fn status_and_metrics_count_hits_misses_and_bytes() {
         let line = format!("resyncfs_shared_cache_{name} {value}");
         assert!(metrics.lines().any(|it| it == line), "{line}: {metrics}");
     }
+    let answered = |name, result| {
+        let sample = format!("resyncfs_{name}_total{{result=\"{result}\"}} ");
+        metrics.lines().find_map(|line| line.strip_prefix(&sample)?.parse::<u64>().ok()).unwrap_or_default()
+    };
+    assert!(answered("reads", "shared") >= FILES as u64, "{metrics}");
+    let [shared, from_source] = ["shared", "miss"].map(|result| answered("read_bytes", result));
+    assert_eq!((answered("reads", "miss"), from_source, shared), (1, 10, bytes), "{metrics}");
     for name in ["resyncfs_shared_cache_read_bytes_total", "resyncfs_shared_cache_written_bytes_total"] {
         let value = metrics.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
         assert!(value.trim().parse::<u64>().is_ok_and(|value| value > 0), "{name}: {metrics}");

@@ -7,7 +7,7 @@ use super::log_file::LogFile;
 use super::option_files::{Access, read, read_text};
 use super::progress::Progress;
 use super::{CliError, Exit};
-use crate::content::{ContentConfig, SharedCacheConfig};
+use crate::content::{ContentConfig, Fixity, SharedCacheConfig};
 use crate::fs::FsOptions;
 use crate::fs::session::SessionOptions;
 use crate::mount::daemonize::{self, Side};
@@ -245,6 +245,12 @@ pub fn http(options: &Options, entry: &EntryPoint) -> Result<HttpConfig, CliErro
 fn shared_cache(options: &Options) -> Result<Option<SharedCacheConfig>, CliError> {
     let Options { cache, credentials, .. } = options;
     let Some(url) = cache.shared_cache.clone() else { return Ok(None) };
+    if options.refresh.fixity == Fixity::Off {
+        return Err(CliError::new(
+            Exit::Usage,
+            "-o shared-cache=URL: it finds files by the checksums that fixity=off ignores; leave out one of the two",
+        ));
+    }
     let mut settings = Vec::new();
     if let Some(file) = &credentials.shared_cache_credentials {
         let text = read_text(file, Access::OwnerReads)?;

@@ -47,6 +47,10 @@ pub struct Metrics {
     pub hits: u64,
     /// Their bytes.
     pub hit_bytes: u64,
+    /// READs that waited for the shared cache and got their bytes.
+    pub shared_hits: u64,
+    /// Their bytes.
+    pub shared_bytes: u64,
     /// READs that waited for the Source and got their bytes.
     pub misses: u64,
     /// Their bytes.
@@ -83,11 +87,15 @@ impl Counters {
         metrics.hit_bytes += bytes as u64;
     }
 
-    /// A READ that waited is over.
-    pub(super) fn waited<T>(&self, outcome: Result<usize, T>) {
+    /// A READ that waited is over: its bytes, and whether the shared cache had them.
+    pub(super) fn waited<T>(&self, outcome: Result<(usize, bool), T>) {
         let mut metrics = self.metrics();
         match outcome {
-            Ok(bytes) => {
+            Ok((bytes, true)) => {
+                metrics.shared_hits += 1;
+                metrics.shared_bytes += bytes as u64;
+            }
+            Ok((bytes, false)) => {
                 metrics.misses += 1;
                 metrics.miss_bytes += bytes as u64;
             }
@@ -135,7 +143,8 @@ impl Counters {
 impl Metrics {
     /// The part of the answered READs that this machine answered at once; `None` before the first.
     pub fn hit_rate(&self) -> Option<f64> {
-        let answered = self.hits.checked_add(self.misses).filter(|answered| *answered > 0)?;
+        let answered =
+            self.hits.checked_add(self.shared_hits)?.checked_add(self.misses).filter(|answered| *answered > 0)?;
         Some(self.hits as f64 / answered as f64)
     }
 

@@ -172,9 +172,7 @@ impl Content {
         })?;
         let memory = Budget::new(MEMORY);
         let block_cache = BlockCache::new(&memory, CACHED_BLOCKS);
-        // Published hashes that are wrong name other bytes than those that are read.
-        let shared_cache = config.shared_cache.as_ref().filter(|_| config.fixity != Fixity::Off);
-        let shared_cache = shared_cache.map(|shared| {
+        let shared_cache = config.shared_cache.as_ref().map(|shared| {
             SharedCache::open(shared, &client, &disk, &memory, &runtime).map_err(|error| ContentError::Cache {
                 path: shared.url.as_str().into(),
                 cause: Arc::new(io::Error::other(error)),
@@ -275,8 +273,8 @@ impl Content {
     /// `length` bytes at `offset`, fewer only at the end of the file; waits while the fetch makes progress.
     pub async fn read(self: &Arc<Self>, wanted: &FetchSpec, offset: u64, length: u32) -> Result<Bytes, ContentError> {
         let read = self.fetched(wanted, offset, length).await;
-        self.counters.waited(read.as_ref().map(Bytes::len));
-        read
+        self.counters.waited(read.as_ref().map(|(bytes, is_shared)| (bytes.len(), *is_shared)));
+        read.map(|(bytes, _)| bytes)
     }
 
     /// Compares what was read of an inode with what is published of it now; another version is reported

@@ -25,7 +25,7 @@ pub fn screen(status: &Status, clock: &Clock, earlier: Option<Earlier<'_>>) -> S
         channels(&mut screen, notifications, clock);
     }
     differences(&mut screen, status, clock);
-    reads(&mut screen, &status.cache);
+    reads(&mut screen, &status.cache, status.shared_cache.is_some());
     if let Some(shared) = &status.shared_cache {
         shared_cache(&mut screen, shared);
     }
@@ -52,7 +52,7 @@ pub struct Earlier<'a> {
 impl Earlier<'_> {
     /// The rates of all reads, downloads and requests together.
     pub fn totals(&self, now: &Status) -> String {
-        let read = |status: &Status| status.cache.hit_bytes + status.cache.miss_bytes;
+        let read = |status: &Status| status.cache.hit_bytes + status.cache.shared_bytes + status.cache.miss_bytes;
         let received = |status: &Status| status.hosts.iter().map(|host| host.bytes).sum();
         let requests = |status: &Status| status.hosts.iter().map(|host| host.requests).sum();
         format!(
@@ -265,13 +265,17 @@ fn shared_cache(screen: &mut Screen, shared: &SharedCacheStatus) {
     screen.more(format!("{had}; {sent}"));
 }
 
-fn reads(screen: &mut Screen, cache: &Metrics) {
+fn reads(screen: &mut Screen, cache: &Metrics, is_shared: bool) {
     let (used, quota, files) = (size(cache.bytes), size(cache.quota), count(cache.objects, "file"));
     screen.line("Cache", format!("{used} of {quota} used, {files}; shared by all mounts with this cache folder"));
     let here = format!("{} from this machine ({})", thousands(cache.hits), size(cache.hit_bytes));
     let asked = format!("{} from the Source ({})", thousands(cache.misses), size(cache.miss_bytes));
+    let shared = match is_shared {
+        true => format!("{} from the shared cache ({}), ", thousands(cache.shared_hits), size(cache.shared_bytes)),
+        false => String::new(),
+    };
     let hits = cache.hit_rate().map(|rate| format!("; {:.1} % from this machine", rate * 100.0)).unwrap_or_default();
-    screen.line("Reads", format!("{here}, {asked}, {} failed{hits}", thousands(cache.failed_reads)));
+    screen.line("Reads", format!("{here}, {shared}{asked}, {} failed{hits}", thousands(cache.failed_reads)));
     let (begun, failed) = (thousands(cache.fetches), thousands(cache.failed_fetches));
     let downloads = format!("{begun} begun, {} downloaded, {failed} failed", size(cache.fetched_bytes));
     let sizes = format!("{} requested, {} failed", count(cache.sizes, "size"), thousands(cache.failed_sizes));

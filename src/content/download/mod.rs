@@ -89,28 +89,30 @@ enum Found {
 }
 
 impl Content {
-    /// See [`Content::read`].
+    /// See [`Content::read`]; with it, whether the shared cache had the bytes.
     pub(super) async fn fetched(
         self: &Arc<Self>,
         wanted: &FetchSpec,
         offset: u64,
         length: u32,
-    ) -> Result<Bytes, ContentError> {
-        let (begun, mut damaged) = (Instant::now(), 0);
+    ) -> Result<(Bytes, bool), ContentError> {
+        let (begun, mut damaged, mut is_shared) = (Instant::now(), 0, false);
         loop {
             if let Some(bytes) = self.verified_blocks(wanted.ino, offset, length) {
-                return Ok(bytes);
+                return Ok((bytes, is_shared));
             }
             let joined = self.join(wanted, Joining::Read(offset, length))?;
             let is_fresh = matches!(joined, Joined::UnderWay(..));
             let found = match joined {
                 Joined::Here(object) => Ok(Found::Object(CachedObject::Store(object))),
                 Joined::UnderWay(download, waiting) => {
-                    self.wait(wanted, (&download, waiting), (offset, length), begun).await
+                    let found = self.wait(wanted, (&download, waiting), (offset, length), begun).await;
+                    is_shared = download.state().is_shared();
+                    found
                 }
             };
             let object = match found {
-                Ok(Found::Bytes(bytes)) => return Ok(bytes),
+                Ok(Found::Bytes(bytes)) => return Ok((bytes, is_shared)),
                 Ok(Found::Object(object)) => object,
                 Ok(Found::Nothing(_)) if begun.elapsed() < self.config.stall => continue,
                 Ok(Found::Nothing(error)) | Err(error) => {
@@ -125,7 +127,7 @@ impl Content {
                 false => tokio::task::spawn_blocking(move || object.read(offset, length)).await.unwrap_or_default(),
             };
             match read {
-                Some(bytes) => return Ok(bytes),
+                Some(bytes) => return Ok((bytes, is_shared)),
                 None if was_passed => {}
                 None if damaged < ROUNDS => damaged += 1,
                 None => {

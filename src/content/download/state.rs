@@ -339,6 +339,11 @@ impl DownloadState {
         self.attempt.number != attempt || self.outcome.is_some()
     }
 
+    /// Whether the shared cache has the bytes of this attempt.
+    pub(super) fn is_shared(&self) -> bool {
+        self.attempt.origin.as_ref().is_some_and(|origin| origin.shared.is_some())
+    }
+
     pub(super) fn origin(&self) -> Option<Origin> {
         self.attempt.origin.clone()
     }

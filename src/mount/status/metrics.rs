@@ -82,10 +82,11 @@ const METRICS: &[Metric] = &[
         one(it.sync.deviations.iter().map(|deviation| deviation.count).sum())
     }),
     (Counter, "reads", "READs of the kernel, by result; reads from the page cache are not counted.", |it| {
-        by("result", [("hit", it.cache.hits), ("miss", it.cache.misses), ("failed", it.cache.failed_reads)])
+        let answered = [("hit", it.cache.hits), ("shared", it.cache.shared_hits), ("miss", it.cache.misses)];
+        by("result", answered.into_iter().chain([("failed", it.cache.failed_reads)]))
     }),
     (Counter, "read_bytes", "Bytes of the answered READs.", |it| {
-        by("result", [("hit", it.cache.hit_bytes), ("miss", it.cache.miss_bytes)])
+        by("result", [("hit", it.cache.hit_bytes), ("shared", it.cache.shared_bytes), ("miss", it.cache.miss_bytes)])
     }),
     (Counter, "fetches", "Downloads of files that have begun.", |it| one(it.cache.fetches)),
     (Counter, "fetch_failures", "Downloads of files that have failed.", |it| one(it.cache.failed_fetches)),
