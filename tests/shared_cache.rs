@@ -443,7 +443,26 @@ fn a_large_file_goes_on_where_the_store_broke_off() {
     let bytes = Random::new(13).bytes(40 * MIB + 1);
     source.put("large", Resource::new(bytes.clone()));
     let s3 = filled(&source);
-    for fault in [Fault::Cut(5 * MIB), Fault::Stalled(5 * MIB, Duration::from_secs(600)), Fault::Lies, Fault::Half] {
+    for cut in [11 * MIB, 17 * MIB + 1, 40 * MIB - 70_001] {
+        s3.fault(Some(Fault::Cut(cut)));
+        let second = second_machine(&source, &s3, |second| {
+            assert!(read(&second.join("large")).is_ok_and(|got| got == bytes), "{cut}");
+        });
+
+        assert_eq!(asked_of(&source), [""; 0], "{cut}: {}", status(&second));
+        assert!(counted(&second, "bytes_read") < 100 * MIB as u64, "{cut}: {}", status(&second));
+        second.unmount();
+    }
+}
+
+#[test]
+fn a_large_file_comes_from_the_source_where_the_store_fails() {
+    let source = Source::start();
+    let bytes = Random::new(13).bytes(40 * MIB + 1);
+    source.put("large", Resource::new(bytes.clone()));
+    let s3 = filled(&source);
+    let silent = Fault::Stalled(5 * MIB, Duration::from_secs(600));
+    for fault in [Fault::Cut(1000), Fault::Cut(3 * MIB), silent, Fault::Lies, Fault::Half] {
         s3.fault(Some(fault.clone()));
         let mounted = machine_with(&source, &s3, "");
 

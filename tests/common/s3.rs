@@ -292,8 +292,13 @@ fn empty(status: u16) -> Response<Body> {
 /// A right answer, as `fault` sends it.
 async fn broken(answer: Response<Body>, fault: &Fault) -> io::Result<Response<Body>> {
     let (mut head, mut body) = answer.into_parts();
+    let needed = match fault {
+        Fault::Cut(after) | Fault::Stalled(after, _) => *after,
+        _ => usize::MAX,
+    };
     let mut bytes = Vec::new();
-    while let Some(part) = body.next().await {
+    while bytes.len() < needed {
+        let Some(part) = body.next().await else { break };
         bytes.extend_from_slice(&part.map_err(|error| io::Error::other(error.to_string()))?);
     }
     let first = |length: usize| Bytes::copy_from_slice(&bytes[..length.min(bytes.len())]);

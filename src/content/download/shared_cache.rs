@@ -46,6 +46,7 @@ impl Fetch {
             self.content.runtime.spawn(coming.fetch(client, body.take().map(RangeBody::Shared)));
         }
         let stop = loop {
+            let before = self.received;
             let received = match body {
                 Some(body) => self.receive(Source::Shared(Box::new(body)), &promise).await,
                 None => Err(Stop::Rest),
@@ -59,6 +60,7 @@ impl Fetch {
                     Err(stop) => break stop,
                 },
                 Err(Stop::Rest) => self.rest().await?,
+                Err(Stop::Failure(Failure::Cut { .. })) if self.received > before => {}
                 Err(stop) => break stop,
             }
             body = cache.more(&copy, self.received..copy.length, self.download.priority()).await;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// While the memory has room for so many wide windows another is wide: the memory that is left serves many narrow ones.
-const WIDE: usize = 4;
+const WIDE: usize = 5;
 
 impl Fetch {
     /// A large object of which nothing is here, and for which there can be no room, is streamed past the cache from its beginning.

@@ -63,6 +63,8 @@ impl SharedBody {
         };
         next.inspect_err(|error| match error {
             SharedError::Wrong => self.health.wrong(copy.name.key()),
+            // The rest is asked for at once.
+            SharedError::Store(_) if self.got >= BLOCK => self.health.broke_off(),
             error => self.health.failed(error),
         })
     }

@@ -141,6 +141,11 @@ impl Health {
         self.fault(Fault::Reads, reason(error));
     }
 
+    /// A body ended too early, of which much had arrived.
+    pub(super) fn broke_off(&self) {
+        self.counted().failures += 1;
+    }
+
     /// An upload failed.
     pub(super) fn upload_failed(&self, error: &SharedError) {
         self.dropped();
