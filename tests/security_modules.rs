@@ -203,26 +203,32 @@ fn under_apparmor_the_example_permits_a_folder() {
     assert!(printed.starts_with("bytes") && printed.contains("noexec"), "{printed}");
 }
 
-/// As in a container: the profile of the program itself has no mount.
+/// As in a container, or in Ubuntu's namespaces of users: the profile of the program itself has no mount.
 #[test]
 #[ignore = "loads a policy into the kernel: scripts/test-kernels runs it"]
 fn under_apparmor_the_error_names_the_profile_of_root() {
     let _turn = load_profile();
     let folder = tempfile::tempdir().unwrap();
-    let profile = folder.path().join("profile");
-    fs::write(&profile, "profile resyncfs-test {\n file,\n capability,\n network,\n signal,\n unix,\n}\n").unwrap();
-    succeeds(Command::new("apparmor_parser").arg("--replace").arg(&profile));
-    let source = source();
-    let mounted = Mounted::prepared(&source.url(), "");
+    let file = folder.path().join("profile");
+    for (profile, says) in [
+        ("resyncfs-test", "programs under the profile resyncfs-test; in a container use: docker run"),
+        ("unprivileged_userns", "(profile unprivileged_userns); mount outside of it, or see: resyncfs help machines"),
+    ] {
+        fs::write(&file, format!("profile {profile} {{\n file,\n capability,\n network,\n signal,\n unix,\n}}\n"))
+            .unwrap();
+        succeeds(Command::new("apparmor_parser").arg("--replace").arg(&file));
+        let source = source();
+        let mounted = Mounted::prepared(&source.url(), "");
 
-    let confine = "printf 'exec resyncfs-test' >/proc/self/attr/exec; exec \"$0\" \"$@\"";
-    let mut command = Command::new("sh");
-    command.args(["-c", confine, PROGRAM]).args(mounted.command("-v").get_args());
-    let refused = command.output().unwrap();
+        let confine = "printf \"exec $PROFILE\" >/proc/self/attr/exec; exec \"$0\" \"$@\"";
+        let mut command = Command::new("sh");
+        command.args(["-c", confine, PROGRAM]).args(mounted.command("-v").get_args()).env("PROFILE", profile);
+        let refused = command.output().unwrap();
 
-    let said = stderr(&refused);
-    assert_eq!(refused.status.code(), Some(5), "{said}");
-    assert!(said.contains("programs under the profile resyncfs-test; in a container use: docker run"), "{said}");
+        let said = stderr(&refused);
+        assert_eq!(refused.status.code(), Some(5), "{said}");
+        assert!(said.contains(says), "{said}");
+    }
 }
 
 /// The label of a file as the kernel has it.

@@ -85,6 +85,11 @@ impl Refusal {
                  apparmor_parser --replace {PROFILE}",
                 rules(directory)
             ),
+            // Ubuntu's profiles for it, which a longer name may contain.
+            Modules { apparmor: true, own_profile: Some(name), .. } if name.contains("unpriv") => format!(
+                ": AppArmor allows users without root no mounts in a namespace of their own (profile {name}); mount outside of it, or see: \
+                 resyncfs help machines"
+            ),
             Modules { apparmor: true, own_profile: Some(name), .. } => format!(
                 ": AppArmor does not allow it to programs under the profile {name}; in a container use: docker run \
                  --security-opt apparmor=unconfined"
@@ -160,6 +165,7 @@ mod tests {
     fn the_module_that_refuses_is_named() {
         let apparmor = || Modules { apparmor: true, ..Modules::default() };
         let docker = || Some("docker-default".to_owned());
+        let namespace = || Some("bwrap//&unprivileged_userns".to_owned());
         for (refusal, modules, says) in [
             (
                 Refusal::Helper,
@@ -168,6 +174,7 @@ mod tests {
             ),
             (Refusal::Helper, Modules { own_profile: docker(), ..apparmor() }, "the profile docker-default"),
             (Refusal::Own, Modules { has_profile: true, own_profile: docker(), ..apparmor() }, "apparmor=unconfined"),
+            (Refusal::Own, Modules { own_profile: namespace(), ..apparmor() }, "see: resyncfs help machines"),
             (Refusal::Own, Modules { selinux: true, ..Modules::default() }, "SELinux"),
         ] {
             let explained = refusal.explained(&modules, Path::new("/m"));
