@@ -192,6 +192,7 @@ pub fn configure(options: &Options, source: &str, directory: &Path) -> Result<Mo
             gid: files.gid.unwrap_or_else(|| getegid().as_raw()),
             umask: files.umask,
             xattr: !files.noxattr.unwrap_or_default(),
+            labelled: mount::labels::has_selinux(),
             entry_ttl: ENTRY_TTL,
             negative_ttl: NEGATIVE_TTL,
             source: source_name.clone(),

@@ -246,6 +246,7 @@ mod tests {
             gid: 100,
             umask: 0o027,
             xattr: true,
+            labelled: false,
             entry_ttl: Duration::from_secs(3600),
             negative_ttl: Duration::from_secs(60),
             source: "https://example.org/".into(),

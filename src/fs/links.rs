@@ -194,6 +194,7 @@ mod tests {
             gid: 0,
             umask: 0,
             xattr: true,
+            labelled: false,
             entry_ttl: Duration::ZERO,
             negative_ttl: Duration::ZERO,
             source: String::new(),

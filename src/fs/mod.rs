@@ -61,6 +61,8 @@ pub struct FsOptions {
     pub umask: u16,
     /// Whether xattrs are shown.
     pub xattr: bool,
+    /// Whether SELinux runs: the kernel gives each file a label, and programs such as `ls -Z` look for its name in the list of xattrs.
+    pub labelled: bool,
     /// How long the kernel may keep a name (push invalidation makes it shorter).
     pub entry_ttl: Duration,
     /// How long the kernel may remember that a name does not exist.

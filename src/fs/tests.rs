@@ -102,6 +102,7 @@ impl Mounted {
             gid: 100,
             umask: 0,
             xattr,
+            labelled: true,
             entry_ttl: Duration::from_secs(3600),
             negative_ttl: Duration::from_secs(60),
             source: format!("http://{authority}/"),
@@ -368,6 +369,12 @@ fn xattrs_of_files_and_of_the_root() {
     let XattrReply::Value(names) = mounted.fs.xattr_names(ino, 65_536).unwrap() else { panic!("a buffer was given") };
     let listed = String::from_utf8(names).unwrap();
     assert!(listed.split('\0').all(|name| !["state", "verified", "entry"].iter().any(|own| name.ends_with(own))));
+    for ino in [ino, mounted.ino("a"), INodeNo::ROOT] {
+        let XattrReply::Value(names) = mounted.fs.xattr_names(ino, 65_536).unwrap() else {
+            panic!("a buffer was given")
+        };
+        assert!(names.starts_with(b"security.selinux\0"), "{ino:?}");
+    }
 }
 
 #[test]

@@ -75,12 +75,15 @@ impl Filesystem {
         if !self.options.xattr {
             return Err(FsError::NotOffered);
         }
-        let listed = if ino == INodeNo::ROOT {
+        let mut listed = if ino == INodeNo::ROOT {
             of_root(&self.options.source, self.catalog.revision()?.as_ref())
         } else {
             let resource = self.catalog.snapshot()?.resource(ino)?;
             resource.map(|resource| published(&represented(resource, &self.options))).unwrap_or_default()
         };
+        if self.options.labelled {
+            listed.insert("security.selinux".into(), String::new());
+        }
         fit(names(&listed), room)
     }
 
