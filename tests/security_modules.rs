@@ -273,6 +273,10 @@ fn under_selinux_the_files_have_the_labels_asked_for() {
         if !file.is_empty() {
             assert_eq!(label(&mounted.join("a")), file, "{options}");
         }
+        // `ls -Z` asks for no label that is not listed.
+        let listed =
+            Command::new("getfattr").args(["--match=-", "--absolute-names"]).arg(mounted.join("a")).output().unwrap();
+        assert!(String::from_utf8_lossy(&listed.stdout).contains("security.selinux"), "{listed:?}");
         mounted.unmount();
     }
 
