@@ -82,6 +82,7 @@ impl Subject {
             gid: 0,
             umask: 0,
             xattr: true,
+            labelled: false,
             entry_ttl: Duration::from_secs(1),
             negative_ttl: Duration::from_secs(1),
             source: source.url(),
