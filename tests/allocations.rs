@@ -146,6 +146,7 @@ fn listing_an_entry_with_many_attributes_takes_no_memory() {
         gid: 0,
         umask: 0,
         xattr: true,
+        labelled: false,
         entry_ttl: Duration::from_secs(3600),
         negative_ttl: Duration::from_secs(1),
         source: "http://h/".into(),
