@@ -6,8 +6,8 @@
 //! - An inode is a path with one content version: other content is another inode, no number is ever given twice. What
 //!   makes a version is decided in `version`.
 //! - An entry id belongs to a path for as long as the path exists, and is its directory cookie.
-//! - An inode that loses its name is an orphan until the kernel has forgotten it, or the catalog is opened again. One that the kernel has
-//!   never seen is none (`seen`).
+//! - An inode that loses its name is an orphan until the kernel has forgotten it, or the catalog is opened again. One in a folder
+//!   of which the kernel has seen no name is none (`seen`).
 //! - A revision is the whole tree with the position of `sync`: it is shown whole or not at all.
 //! - A resource is a member of one or more sets, and goes when the last drops it. It is shown as the last statement has it.
 //! - A change that was applied stays in the journal until its set's list speaks for a later time: an older list neither

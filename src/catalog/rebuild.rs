@@ -79,7 +79,8 @@ pub(super) fn rebuild(
     Ok(effects.committed(revision.number, left_out))
 }
 
-/// Enters among the orphans of `target` what the kernel first saw of the revision `before` after `target` began to be written.
+/// Enters among the orphans of `target` what lies in folders of the revision `before` that the kernel first saw after `target` began to be
+/// written.
 pub(super) fn add_late_orphans(catalog: &Catalog, before: &Before<'_>, target: &Store) -> Result<(), CatalogError> {
     loop {
         let late = catalog.seen.lately();
@@ -87,12 +88,15 @@ pub(super) fn add_late_orphans(catalog: &Catalog, before: &Before<'_>, target: &
             return Ok(());
         }
         in_transaction(catalog, target, |transaction| {
-            for ino in late.iter().map(|ino| ino.0) {
-                let key = ino_key(ino);
-                let is_there = transaction.row(TableId::Inodes, &key)?.or(transaction.row(TableId::Orphans, &key)?);
-                let (None, Some(old)) = (is_there, before.store.by_ino(before.old, ino)?) else { continue };
-                let row = orphan_row(before, &old, None, version::now())?;
-                transaction.put(TableId::Orphans, &key, |out| out.extend_from_slice(&row))?;
+            for folder in late.iter() {
+                for old in before.store.children(before.old, folder.0, 0)? {
+                    let old = old?;
+                    let key = ino_key(old.node.ino);
+                    if transaction.row(TableId::Inodes, &key)?.or(transaction.row(TableId::Orphans, &key)?).is_none() {
+                        let row = orphan_row(before, &old, None, version::now())?;
+                        transaction.put(TableId::Orphans, &key, |out| out.extend_from_slice(&row))?;
+                    }
+                }
             }
             Ok(())
         })?;
@@ -209,50 +213,51 @@ impl<'t> Visitor<'t> for Rebuild<'t> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{commit, entry, is_rebuilt, open, tree};
+    use super::super::tests::{commit, entry, is_rebuilt, open};
     use super::*;
+    use fuser::INodeNo;
 
-    /// Commits `a`, `b` and `c`, then `c` alone by a rebuild; `sees` is called between.
-    fn rebuilt(sees: impl FnOnce(&Catalog, u64), then: impl FnOnce(&Catalog, &Before<'_>, u64)) {
+    /// Commits `d/a`, `e/b` and `c`, then `c` alone by a rebuild; `sees` is called between, with the inode of `d`.
+    fn rebuilt(sees: impl FnOnce(&Catalog, INodeNo), then: impl FnOnce(&Catalog, &Before<'_>, [INodeNo; 2])) {
         let folder = tempfile::tempdir().unwrap();
         let catalog = open(folder.path());
-        commit(&catalog, &["http://h/a", "http://h/b", "http://h/c"].map(entry));
-        let ino = catalog.snapshot().unwrap().find("a").unwrap().unwrap().ino.0;
+        commit(&catalog, &["http://h/d/a", "http://h/e/b", "http://h/c"].map(entry));
+        let [folder, file] = ["d", "d/a"].map(|path| catalog.snapshot().unwrap().find(path).unwrap().unwrap().ino);
         let store = catalog.store();
         let old = store.env.read_txn().unwrap();
         let before = Before::read(&store, &old).unwrap();
-        sees(&catalog, ino);
+        sees(&catalog, folder);
         catalog.write_in_place(0);
         commit(&catalog, &[entry("http://h/c")]);
         assert!(is_rebuilt(&catalog, &store));
-        then(&catalog, &before, ino);
+        then(&catalog, &before, [folder, file]);
     }
 
-    fn orphans(catalog: &Catalog) -> Vec<u64> {
-        let orphans = catalog.snapshot().unwrap().orphans(fuser::INodeNo(0), 10).unwrap();
-        orphans.into_iter().map(|ino| ino.0).collect()
+    fn orphans(catalog: &Catalog) -> Vec<INodeNo> {
+        catalog.snapshot().unwrap().orphans(INodeNo(0), 10).unwrap()
     }
 
     #[test]
     fn orphans_are_kept_where_the_kernel_has_seen_them() {
-        let seen = |catalog: &Catalog, ino| catalog.kernel_sees(fuser::INodeNo(ino));
-        rebuilt(seen, |catalog, _, ino| assert_eq!(orphans(catalog), [ino]));
-        rebuilt(|_, _| {}, |catalog, _, _| assert_eq!(orphans(catalog), [0; 0]));
+        rebuilt(Catalog::kernel_looks_into, |catalog, _, [_, file]| assert_eq!(orphans(catalog), [file]));
+        rebuilt(|_, _| {}, |catalog, _, _| assert_eq!(orphans(catalog), []));
     }
 
     #[test]
     fn orphans_are_kept_that_are_seen_while_a_rebuild_runs() {
         rebuilt(
             |_, _| {},
-            |catalog, before, ino| {
-                catalog.kernel_sees(fuser::INodeNo(ino));
-                tree(catalog);
+            |catalog, before, [folder, file]| {
+                catalog.kernel_looks_into(folder);
 
                 add_late_orphans(catalog, before, &catalog.store()).unwrap();
 
-                assert_eq!(orphans(catalog), [ino], "names that stay are none");
-                let resource = catalog.snapshot().unwrap().resource(fuser::INodeNo(ino)).unwrap().unwrap();
-                assert_eq!(resource.uri.as_str(), "http://h/a");
+                assert_eq!(orphans(catalog), [file]);
+                let resource = catalog.snapshot().unwrap().resource(file).unwrap().unwrap();
+                assert_eq!(resource.uri.as_str(), "http://h/d/a");
+                catalog.kernel_looks_into(INodeNo(ROOT));
+                add_late_orphans(catalog, before, &catalog.store()).unwrap();
+                assert_eq!(orphans(catalog).len(), 3, "`d` and `e` too, and `c` has its name");
             },
         );
     }

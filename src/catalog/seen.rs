@@ -1,50 +1,52 @@
-//! The inodes that the kernel has seen since the catalog was opened: no other can be open, or have a name that the kernel keeps.
+//! The folders of which the kernel has seen names since the catalog was opened: no other inode can be open, or have a name that the kernel
+//! keeps, than those whose names are in one of them.
 
 use super::Catalog;
 use crate::platform::inode_set::InodeSet;
 use fuser::INodeNo;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A rebuild keeps orphans of these alone: a row for each inode of a great tree would take as much time and disk as the tree.
+/// A rebuild keeps orphans of these folders alone: a row for each inode of a great tree would take as much time and disk as the tree.
 #[derive(Default)]
-pub(super) struct Seen(Mutex<Inodes>);
+pub(super) struct Seen(Mutex<Folders>);
 
 #[derive(Default)]
-struct Inodes {
+struct Folders {
     all: InodeSet,
     /// Those that were first seen since a rebuild began.
     lately: InodeSet,
 }
 
 impl Seen {
-    fn inodes(&self) -> MutexGuard<'_, Inodes> {
+    fn folders(&self) -> MutexGuard<'_, Folders> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn contains(&self, ino: u64) -> bool {
-        self.inodes().all.contains(INodeNo(ino))
+    /// Whether names of this folder were seen.
+    pub(super) fn contains(&self, folder: u64) -> bool {
+        self.folders().all.contains(INodeNo(folder))
     }
 
-    /// The inodes that were first seen since this was asked last.
+    /// The folders that were first seen since this was asked last.
     pub(super) fn lately(&self) -> InodeSet {
-        std::mem::take(&mut self.inodes().lately)
+        std::mem::take(&mut self.folders().lately)
     }
 
     /// The kernel has forgotten these.
     pub(super) fn forget(&self, orphans: &InodeSet) {
-        let mut inodes = self.inodes();
+        let mut folders = self.folders();
         for ino in orphans.iter() {
-            inodes.all.remove(ino);
+            folders.all.remove(ino);
         }
     }
 }
 
 impl Catalog {
-    /// Notes that the kernel sees an inode by the reply that is made. Before the reply is sent.
-    pub fn kernel_sees(&self, ino: INodeNo) {
-        let mut inodes = self.seen.inodes();
-        if inodes.all.insert(ino) {
-            inodes.lately.insert(ino);
+    /// Notes that the kernel sees names of a folder by the reply that is made. Before the reply is sent.
+    pub fn kernel_looks_into(&self, folder: INodeNo) {
+        let mut folders = self.seen.folders();
+        if folders.all.insert(folder) {
+            folders.lately.insert(folder);
         }
     }
 }

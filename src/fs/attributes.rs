@@ -75,7 +75,7 @@ impl Filesystem {
         }
         let snapshot = self.catalog.snapshot()?;
         let Some(node) = snapshot.lookup(parent, name)? else { return Ok(None) };
-        self.catalog.kernel_sees(node.ino);
+        self.catalog.kernel_looks_into(parent);
         Ok(Some(self.shown(&self.viewed(&snapshot, node)?)))
     }
 

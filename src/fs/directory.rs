@@ -72,12 +72,10 @@ impl Filesystem {
                 return Ok(());
             }
         }
+        self.catalog.kernel_looks_into(folder);
         let mut failure = None;
         snapshot.children(folder, from.child(), &mut |id, name, node| match self.viewed(&snapshot, node) {
-            Ok(node) => {
-                self.catalog.kernel_sees(node.ino);
-                visit(DirEntry { cookie: Cookie::after(id), name, node })
-            }
+            Ok(node) => visit(DirEntry { cookie: Cookie::after(id), name, node }),
             Err(error) => {
                 failure = Some(error);
                 false

@@ -109,6 +109,7 @@ pub(super) fn tree(catalog: &Catalog) -> BTreeMap<String, Name> {
     let mut tree = BTreeMap::new();
     let mut folders = vec![(INodeNo(1), String::new())];
     while let Some((parent, prefix)) = folders.pop() {
+        catalog.kernel_looks_into(parent);
         let mut last = EntryId(0);
         let mut children = Vec::new();
         snapshot
@@ -127,7 +128,6 @@ pub(super) fn tree(catalog: &Catalog) -> BTreeMap<String, Name> {
                 Inode { node, name: Some(super::Name { folder: parent, entry: id, name: name.into() }), former: None };
             assert_eq!(snapshot.inode(node.ino).unwrap(), Some(inode), "{path}");
             assert_eq!(snapshot.path(node.ino).unwrap().as_ref(), Some(&path));
-            catalog.kernel_sees(node.ino);
             assert_eq!(snapshot.find(&path).unwrap(), Some(node), "{path}");
             let resource = snapshot.resource(node.ino).unwrap();
             assert_eq!(resource.is_some(), node.kind == Kind::File, "{path}");

@@ -32,7 +32,7 @@ use fuser::INodeNo;
 pub(super) enum Sink<'t, 'c> {
     /// Over the revision before: what does not change is there.
     InPlace(&'t mut Transaction<'c>),
-    /// Into an empty store: what does not change is written too, and nothing is removed. Orphans are those that were seen.
+    /// Into an empty store: what does not change is written too, and nothing is removed. Orphans are those of folders that were seen.
     Whole(Rows, &'t Seen),
 }
 
@@ -225,7 +225,7 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
         if old.node.resource.is_none() {
             self.lost.insert(INodeNo(old.node.ino));
         }
-        if !matches!(self.sink, Sink::Whole(_, seen) if !seen.contains(old.node.ino)) {
+        if !matches!(self.sink, Sink::Whole(_, seen) if !seen.contains(old.parent)) {
             let row = orphan_row(self.before, old, uri, self.now)?;
             self.row(TableId::Orphans, &key, Some(&row))?;
         }
