@@ -28,6 +28,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("https://repo.example.org/data/2024/report 1.pdf", "an address and a path"),
     ("device = os.open(", "part of a program; tests/unprivileged.rs runs one like it"),
     ("Linux  Adds", "a table"),
+    ("abi <abi/4.0>,", "a profile of AppArmor"),
     ("apparmor_parser --replace", "tests/security_modules.rs runs it, under a kernel with AppArmor"),
     ("mount -t resyncfs -o 'context=", "tests/security_modules.rs mounts so, under a kernel with SELinux"),
     ("podman run", "scripts/test-container runs it"),
