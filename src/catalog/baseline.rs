@@ -270,12 +270,15 @@ impl<'c> Baseline<'c> {
     }
 }
 
+/// Takes a deletion that is held back: its key, set and URI, and the resource if that is still in the tree and the set.
+type VisitHeld<'v> = dyn FnMut(&[u8], SetId, &Uri, Option<ResourceRecord<'_>>) -> Result<(), CatalogError> + 'v;
+
 /// Shows `visit` each row of what is held back, with its resource as it is in the tree: none where the row holds nothing (any more), as
 /// its set is `decided_again`.
 fn each_held(
     before: &Before<'_>,
     decided_again: &BTreeSet<SetId>,
-    visit: &mut dyn FnMut(&[u8], SetId, &Uri, Option<ResourceRecord<'_>>) -> Result<(), CatalogError>,
+    visit: &mut VisitHeld<'_>,
 ) -> Result<(), CatalogError> {
     let Before { store, old, naming: Some(naming), .. } = before else { return Ok(()) };
     for row in store.rows(old, store.held, (Bound::Unbounded, Bound::Unbounded))? {
