@@ -201,11 +201,16 @@ impl<'c> Baseline<'c> {
         // Over nothing nothing could go: nothing is to be decided.
         let decide = &mut |losses: Losses| Ok(decided.take().unwrap_or_else(|| decide(&losses).1));
         let committed = rebuild(catalog, before, &listing, statement, target, rows, decide)?;
+        let keep_late = |store: &Store| {
+            // The new tree does not wait for room for the old one.
+            if let Err(error) = add_late_orphans(catalog, before, store) {
+                tracing::warn!("files that were opened just now may not be readable to their end: {}", chain(&error));
+            }
+        };
+        keep_late(successor.store());
         catalog.replace_store(successor)?;
-        // Those of replies that were made in between: it is committed already.
-        if let Err(error) = add_late_orphans(catalog, before, &catalog.store()) {
-            tracing::warn!("files that were opened just now may not be readable to their end: {}", chain(&error));
-        }
+        // Those of replies that were made in between.
+        keep_late(&catalog.store());
         Ok(committed)
     }
 

@@ -75,32 +75,36 @@ pub(super) fn rebuild(
             tree.finish(&with)
         })?;
     }
-    add_late_orphans(catalog, before, target)?;
     Ok(effects.committed(revision.number, left_out))
 }
 
-/// Enters among the orphans of `target` what lies in folders of the revision `before` that the kernel first saw after `target` began to be
-/// written.
+/// Enters among the orphans of `target` what lies in folders of the revision `before` that the kernel first saw since this was done last, or
+/// `target` began to be written. Not until there are none: a program that walks the tree sees more of them as long as it walks.
 pub(super) fn add_late_orphans(catalog: &Catalog, before: &Before<'_>, target: &Store) -> Result<(), CatalogError> {
-    loop {
-        let late = catalog.seen.lately();
-        if late.is_empty() {
-            return Ok(());
-        }
+    // What a change in place holds in memory is bounded.
+    let most = usize::try_from(catalog.most_in_place().max(1)).unwrap_or(usize::MAX);
+    let add = |late: &mut Vec<Named<'_>>| {
         in_transaction(catalog, target, |transaction| {
-            for folder in late.iter() {
-                for old in before.store.children(before.old, folder.0, 0)? {
-                    let old = old?;
-                    let key = ino_key(old.node.ino);
-                    if transaction.row(TableId::Inodes, &key)?.or(transaction.row(TableId::Orphans, &key)?).is_none() {
-                        let row = orphan_row(before, &old, None, version::now())?;
-                        transaction.put(TableId::Orphans, &key, |out| out.extend_from_slice(&row))?;
-                    }
+            for old in late.drain(..) {
+                let key = ino_key(old.node.ino);
+                if transaction.row(TableId::Inodes, &key)?.or(transaction.row(TableId::Orphans, &key)?).is_none() {
+                    let row = orphan_row(before, &old, None, version::now())?;
+                    transaction.put(TableId::Orphans, &key, |out| out.extend_from_slice(&row))?;
                 }
             }
             Ok(())
-        })?;
+        })
+    };
+    let mut late = Vec::new();
+    for folder in catalog.seen.lately().iter() {
+        for child in before.store.children(before.old, folder.0, 0)? {
+            late.push(child?);
+            if late.len() >= most {
+                add(&mut late)?;
+            }
+        }
     }
+    add(&mut late)
 }
 
 struct Rebuild<'t> {
