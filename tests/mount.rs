@@ -10,7 +10,7 @@ use std::fs;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 fn names(mounted: &Mounted, folder: &str) -> BTreeSet<String> {
     let folder = fs::read_dir(mounted.join(folder)).unwrap();
@@ -299,6 +299,28 @@ fn a_dead_mount_is_detached_while_its_attributes_are_known() {
 
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(fs::read(mounted.join("a")).unwrap(), b"bytes");
+}
+
+/// Never a stuck process.
+#[test]
+fn a_start_over_a_mount_that_hangs_does_not_hang() {
+    let source = Source::start();
+    source.put("a", Resource::new("bytes"));
+    let mounted = Mounted::new(&source.url(), "");
+    mounted.signal(libc::SIGSTOP);
+
+    let mut second = mounted.command("-v").stderr(Stdio::piped()).spawn().unwrap();
+    let mut ended = None;
+    eventually("the second start ends", || {
+        ended = second.try_wait().unwrap();
+        ended.is_some()
+    });
+
+    mounted.signal(libc::SIGCONT);
+    let mut message = String::new();
+    second.stderr.take().unwrap().read_to_string(&mut message).unwrap();
+    assert_eq!(ended.and_then(|ended| ended.code()), Some(5), "{message}");
+    assert!(message.contains("is mounted here already"), "{message}");
 }
 
 #[test]

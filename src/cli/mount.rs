@@ -72,7 +72,7 @@ pub fn run(args: MountArgs, verbosity: u8) -> Result<Exit, CliError> {
 /// Checks everything that needs no request to the Source and changes nothing.
 pub fn check(wanted: &MountRequest) -> Result<(), CliError> {
     let config = configure(&wanted.options, &wanted.source, &wanted.directory)?;
-    mount::mountpoint::check(&config.directory)?;
+    mount::preparation::check(&config.directory)?;
     Ok(())
 }
 
@@ -83,7 +83,7 @@ pub fn start(wanted: &MountRequest, background: Background, verbosity: u8) -> Re
     // Other users change none of the files that are written from here on. No other thread runs yet that makes a file.
     umask(umask(Mode::RWXG | Mode::RWXO) | Mode::WGRP | Mode::WOTH);
     // A mount point that cannot be used is reported before the first request.
-    mount::mountpoint::prepare(&config.directory)?;
+    mount::preparation::prepare(&config.directory)?;
 
     if background == Background::No {
         start_logging(verbosity, LogTarget::StandardError);

@@ -4,7 +4,7 @@ use super::log::say_failure;
 use super::mounts::mounted_at;
 use super::{CliError, Exit, complain, config};
 use crate::mount::registry::{self, MountState};
-use crate::mount::{LONGEST_END, mountpoint};
+use crate::mount::{LONGEST_END, mountpoint, preparation};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -49,7 +49,7 @@ pub fn run(args: UnmountArgs) -> Result<Exit, CliError> {
 fn detach_dead(directory: &Path) -> Result<(), CliError> {
     let detached = match mountpoint::resolve(&config::directory(directory)?) {
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(()),
-        resolved => resolved.and_then(|absolute| mountpoint::detach_dead(&absolute)),
+        resolved => resolved.and_then(|absolute| preparation::detach_dead(&absolute)),
     };
     detached.map_err(|cause| CliError::new(Exit::MountPoint, format!("{}: {cause}", directory.display())))
 }

@@ -14,7 +14,7 @@ use super::parts::Parts;
 use super::registry::{Record, Registration};
 use super::serving::{Signals, serve};
 use super::status::Reporter;
-use super::{MountConfig, MountError, limits, mountpoint, notifications, systemd, tasks};
+use super::{MountConfig, MountError, limits, notifications, preparation, systemd, tasks};
 use crate::catalog::SetId;
 use crate::control::{self, Socket};
 use crate::fs::Filesystem;
@@ -55,7 +55,7 @@ pub fn run(
     limits::protect_memory();
     limits::raise_open_files();
     allocator::bound_arenas();
-    config.directory = mountpoint::prepare(&config.directory)?;
+    config.directory = preparation::prepare(&config.directory)?;
     let descriptor = Descriptor::of(&config.directory)?;
     if let Some(descriptor) = &descriptor {
         config.directory = descriptor.name().to_owned();

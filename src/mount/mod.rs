@@ -2,7 +2,7 @@
 //!
 //! [`lifecycle`] starts and stops everything in order, `attach` asks the kernel for the mount. `parts` opens what outlives a
 //! process (catalog, cached content), `tasks` makes the first revision and passes messages on, `serving` runs until the mount
-//! ends. [`registry`] records which mounts run.
+//! ends. [`registry`] records which mounts run, [`preparation`] checks the folder that is to be mounted on.
 
 mod attach;
 pub mod cache_inventory;
@@ -16,6 +16,7 @@ mod limits;
 pub mod mountpoint;
 mod notifications;
 mod parts;
+pub mod preparation;
 pub mod registry;
 mod serving;
 pub mod status;

@@ -1,7 +1,7 @@
 //! The mount point: checked before the mount, found after it, detached at the end. Never a mount of another program.
 
 use super::MountError;
-use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, major, minor, statx};
+use rustix::fs::{major, minor};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use std::ffi::OsString;
@@ -101,45 +101,6 @@ pub fn resolve(directory: &Path) -> io::Result<PathBuf> {
     if topmost(&resolved)?.is_none() && is_link() { fs::canonicalize(&resolved) } else { Ok(resolved) }
 }
 
-/// Checks that `directory` can be mounted on, and detaches dead mounts of ours there. Returns it [resolved](resolve).
-pub fn prepare(directory: &Path) -> Result<PathBuf, MountError> {
-    if descriptor(directory).is_some() {
-        return check(directory);
-    }
-    if let Ok(absolute) = resolve(directory) {
-        detach_dead(&absolute).map_err(|cause| MountError::Directory {
-            directory: directory.to_owned(),
-            what: format!("a dead mount cannot be detached: {cause}"),
-        })?;
-    }
-    check(directory)
-}
-
-/// Checks that `directory` can be mounted on, and changes nothing. Returns it [resolved](resolve).
-pub fn check(directory: &Path) -> Result<PathBuf, MountError> {
-    if let Some(number) = descriptor(directory) {
-        return check_descriptor(number).map(|()| directory.to_owned());
-    }
-    let shown = directory.display();
-    let wrong = |what: String| MountError::Directory { directory: directory.to_owned(), what };
-    let unusable = |cause: io::Error| match cause.kind() {
-        io::ErrorKind::NotFound => wrong(format!("there is no such folder; make it with: mkdir -p {shown}")),
-        _ => wrong(cause.to_string()),
-    };
-    let absolute = resolve(directory).map_err(unusable)?;
-    let mounted = topmost(&absolute).map_err(unusable)?;
-    let is_ours = mounted.as_ref().is_some_and(Mounted::is_ours);
-    match asked(&absolute) {
-        Ok(kind) if kind != FileType::Directory => Err(wrong("is not a folder; name an empty folder".to_owned())),
-        Ok(_) => check_free(&absolute, directory).map(|()| absolute),
-        Err(cause) if is_dead(&cause) && is_ours => Ok(absolute),
-        Err(cause) if is_dead(&cause) => {
-            Err(wrong(format!("{cause}; it is no mount of resyncfs: unmount it first with: umount -l {shown}")))
-        }
-        Err(cause) => Err(unusable(cause)),
-    }
-}
-
 /// N of `/dev/fd/N`.
 pub(super) fn descriptor(directory: &Path) -> Option<RawFd> {
     let number = directory.to_str()?.strip_prefix("/dev/fd/")?.parse::<u16>().ok()?;
@@ -180,27 +141,6 @@ pub fn check_free(absolute: &Path, directory: &Path) -> Result<(), MountError> {
         ))),
         None => Ok(()),
     }
-}
-
-/// Whether an access failed because the process of a FUSE mount has died.
-fn is_dead(cause: &io::Error) -> bool {
-    Errno::from_io_error(cause) == Some(Errno::NOTCONN)
-}
-
-/// What lies at `path`. The kernel asks its file system for it: of a dead mount it may know the attributes still.
-fn asked(path: &Path) -> io::Result<FileType> {
-    let found = statx(CWD, path, AtFlags::STATX_FORCE_SYNC, StatxFlags::TYPE)?;
-    Ok(FileType::from_raw_mode(found.stx_mode.into()))
-}
-
-/// Detaches the mounts of ours at `directory` whose processes have died; touches no other mount.
-pub fn detach_dead(directory: &Path) -> io::Result<()> {
-    // Each start over a dead mount can have left one more.
-    while topmost(directory)?.is_some_and(|it| it.is_ours()) && asked(directory).is_err_and(|it| is_dead(&it)) {
-        tracing::warn!(directory = %directory.display(), "the mount of a dead process is detached");
-        unmount(directory, true)?;
-    }
-    Ok(())
 }
 
 /// Unmounts `directory`, as root by umount2(2), else by the setuid helper of fuse3. `lazy` detaches a mount in use.
@@ -281,16 +221,6 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_folder_is_reported_with_mkdir() {
-        let parent = tempfile::tempdir().unwrap();
-        let absent = parent.path().join("absent");
-
-        let refused = prepare(&absent).unwrap_err().to_string();
-
-        assert!(refused.contains("mkdir -p"), "{refused}");
-    }
-
-    #[test]
     fn a_path_is_resolved_as_the_kernel_writes_it() {
         let scratch = tempfile::tempdir().unwrap();
         let root = scratch.path().canonicalize().unwrap();
@@ -304,14 +234,5 @@ mod tests {
         assert_eq!(resolve(&root.join("a/b/..")).unwrap(), root.join("a"));
         assert_eq!(resolve(&root.join("to-a/absent")).unwrap(), root.join("a/absent"));
         assert_eq!(resolve(Path::new("/")).unwrap(), Path::new("/"));
-    }
-
-    #[test]
-    fn a_file_is_no_mount_point() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-
-        let refused = prepare(file.path()).unwrap_err().to_string();
-
-        assert!(refused.contains("is not a folder"), "{refused}");
     }
 }

@@ -1,0 +1,98 @@
+//! The folder that is to be mounted on: checked, and freed of mounts of ours whose processes have died.
+
+use super::MountError;
+use super::mountpoint::{check_descriptor, check_free, descriptor, resolve, unmount};
+use super::registry::{self, MountState};
+use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
+use rustix::io::Errno;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Checks that `directory` can be mounted on, and detaches dead mounts of ours there. Returns it [resolved](resolve).
+pub fn prepare(directory: &Path) -> Result<PathBuf, MountError> {
+    if descriptor(directory).is_some() {
+        return check(directory);
+    }
+    if let Ok(absolute) = resolve(directory) {
+        detach_dead(&absolute).map_err(|cause| MountError::Directory {
+            directory: directory.to_owned(),
+            what: format!("a dead mount cannot be detached: {cause}"),
+        })?;
+    }
+    check(directory)
+}
+
+/// Checks that `directory` can be mounted on, and changes nothing. Returns it [resolved](resolve).
+pub fn check(directory: &Path) -> Result<PathBuf, MountError> {
+    if let Some(number) = descriptor(directory) {
+        return check_descriptor(number).map(|()| directory.to_owned());
+    }
+    let shown = directory.display();
+    let wrong = |what: String| MountError::Directory { directory: directory.to_owned(), what };
+    let unusable = |cause: io::Error| match cause.kind() {
+        io::ErrorKind::NotFound => wrong(format!("there is no such folder; make it with: mkdir -p {shown}")),
+        _ => wrong(cause.to_string()),
+    };
+    let absolute = resolve(directory).map_err(unusable)?;
+    let is_ours = registry::mount_at(&absolute).map_err(unusable)?.is_some();
+    match asked(&absolute) {
+        Ok(kind) if kind != FileType::Directory => Err(wrong("is not a folder; name an empty folder".to_owned())),
+        Ok(_) => check_free(&absolute, directory).map(|()| absolute),
+        Err(cause) if is_dead(&cause) && is_ours => Ok(absolute),
+        Err(cause) if is_dead(&cause) => {
+            Err(wrong(format!("{cause}; it is no mount of resyncfs: unmount it first with: umount -l {shown}")))
+        }
+        Err(cause) => Err(unusable(cause)),
+    }
+}
+
+/// Whether an access failed because the process of a FUSE mount has died.
+fn is_dead(cause: &io::Error) -> bool {
+    Errno::from_io_error(cause) == Some(Errno::NOTCONN)
+}
+
+/// What lies at `path`. A living process of ours is not asked, for it may hang. Where it has died the kernel is made to ask, for it may
+/// still know the attributes.
+fn asked(path: &Path) -> io::Result<FileType> {
+    let flags = match registry::mount_at(path)?.map(|mount| mount.state) {
+        Some(MountState::Living | MountState::Starting) => return Ok(FileType::Directory),
+        Some(MountState::Dead) => AtFlags::STATX_FORCE_SYNC,
+        _ => AtFlags::empty(),
+    };
+    let found = statx(CWD, path, flags, StatxFlags::TYPE)?;
+    Ok(FileType::from_raw_mode(found.stx_mode.into()))
+}
+
+/// Detaches the mounts of ours at `directory` whose processes have died; touches no other mount.
+pub fn detach_dead(directory: &Path) -> io::Result<()> {
+    // Each start over a dead mount can have left one more.
+    while registry::mount_at(directory)?.is_some() && asked(directory).is_err_and(|it| is_dead(&it)) {
+        tracing::warn!(directory = %directory.display(), "the mount of a dead process is detached");
+        unmount(directory, true)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_folder_is_reported_with_mkdir() {
+        let parent = tempfile::tempdir().unwrap();
+        let absent = parent.path().join("absent");
+
+        let refused = prepare(&absent).unwrap_err().to_string();
+
+        assert!(refused.contains("mkdir -p"), "{refused}");
+    }
+
+    #[test]
+    fn a_file_is_no_mount_point() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+
+        let refused = prepare(file.path()).unwrap_err().to_string();
+
+        assert!(refused.contains("is not a folder"), "{refused}");
+    }
+}
