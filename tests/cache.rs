@@ -232,7 +232,8 @@ fn a_prefetch_of_a_killed_mount_fails_and_the_next_goes_on() {
     let source = Source::start();
     put(&source, "a", 20);
     let mounted = Mounted::new(&source.url(), "poll=1h");
-    for number in 10..20 {
+    // Fewer than the requests that one host gets at a time: the others come in any order.
+    for number in 10..13 {
         source.fault(&format!("a/{number}"), Fault::Held(50_000), u64::MAX);
     }
     let prefetch = Command::new(PROGRAM).arg("prefetch").arg(mounted.path()).stderr(Stdio::piped()).spawn().unwrap();
