@@ -180,8 +180,8 @@ impl<'t> Visitor<'t> for Rebuild<'t> {
             let is_equal = !self.is_renamed && record.is_some_and(|record| record.bytes == resource.bytes);
             let before = self.tree.before;
             same_uri = is_equal || before.is_same_uri(&known.node, &resource, path, &self.listing.naming)?;
-            if same_uri && !is_equal {
-                // Where it becomes an orphan its URI need not be found by its place.
+            if same_uri && !is_equal && self.tree.keeps_orphans_of(known.parent) {
+                // Its URI need not be found by its place.
                 known_uri = slashed(path).and_then(|path| uri(&resource, &path, &self.listing.naming));
             }
         }

@@ -144,9 +144,9 @@ struct Children<'o> {
     store: &'o Store,
     old: &'o RoTxn<'o>,
     folder: Folder,
-    /// Its children by name, where they are few enough; else they are looked up one by one.
-    read: Option<Vec<Named<'o>>>,
-    /// Entry ids of those that were taken.
+    /// Its children by name, each with whether it was taken, where they are few enough; else they are looked up one by one.
+    read: Option<Vec<(Named<'o>, bool)>>,
+    /// Entry ids of those that were looked up.
     taken: Vec<u64>,
     ahead: Ahead,
 }
@@ -165,20 +165,27 @@ impl<'o> Children<'o> {
                 return Ok(());
             }
             self.ahead.read(child.node.name);
-            read.push(child);
+            read.push((child, false));
         }
-        read.sort_unstable_by_key(|child| child.node.name);
+        read.sort_unstable_by_key(|(child, _)| child.node.name);
         self.read = Some(read);
         Ok(())
     }
 
     /// What `name` stood for.
     fn take(&mut self, name: &[u8]) -> Result<Option<Named<'o>>, CatalogError> {
-        let found = match &self.read {
-            _ if self.folder.is_new => None,
-            Some(read) => read.binary_search_by(|child| child.node.name.cmp(name)).ok().map(|place| read[place]),
-            None => self.store.named(self.old, self.folder.ino, name)?,
-        };
+        if self.folder.is_new {
+            return Ok(None);
+        }
+        if let Some(read) = &mut self.read {
+            let place = read.binary_search_by(|(child, _)| child.node.name.cmp(name)).ok();
+            return Ok(place.map(|place| {
+                let (child, is_taken) = &mut read[place];
+                *is_taken = true;
+                *child
+            }));
+        }
+        let found = self.store.named(self.old, self.folder.ino, name)?;
         self.taken.extend(found.map(|found| found.entry));
         Ok(found)
     }
@@ -187,6 +194,9 @@ impl<'o> Children<'o> {
     fn leave(&mut self, visitor: &mut dyn Visitor<'o>) -> Result<(), CatalogError> {
         if self.folder.is_new {
             return Ok(());
+        }
+        if let Some(read) = self.read.take() {
+            return read.into_iter().filter(|(_, is_taken)| !is_taken).try_for_each(|(child, _)| visitor.removed(child));
         }
         let mut taken = std::mem::take(&mut self.taken);
         taken.sort_unstable();

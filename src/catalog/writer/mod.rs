@@ -219,13 +219,21 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
         self.note(*parent, self.now, true)
     }
 
+    /// Whether what lay in a folder may be open when it loses its name.
+    pub(super) fn keeps_orphans_of(&self, folder: u64) -> bool {
+        match self.sink {
+            Sink::InPlace(_) => true,
+            Sink::Whole(_, seen) => seen.contains(folder),
+        }
+    }
+
     /// Enters an inode among the orphans: it loses its name, but may be open.
     fn orphan(&mut self, old: &Named<'_>, uri: Option<&Uri>) -> Result<(), CatalogError> {
         let key = ino_key(old.node.ino);
         if old.node.resource.is_none() {
             self.lost.insert(INodeNo(old.node.ino));
         }
-        if !matches!(self.sink, Sink::Whole(_, seen) if !seen.contains(old.parent)) {
+        if self.keeps_orphans_of(old.parent) {
             let row = orphan_row(self.before, old, uri, self.now)?;
             self.row(TableId::Orphans, &key, Some(&row))?;
         }
