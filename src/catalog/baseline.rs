@@ -1,12 +1,12 @@
 //! Baseline: a complete statement of what exists, with what changed since.
 
-use super::apply::apply;
+use super::apply::{PutRows, apply};
 use super::diff::{Diff, FewChanges};
 use super::ingest::{Rows, Shared};
 use super::journal::{Row, add_known, next_settled};
 use super::losses::Tally;
 use super::naming::locate::locate;
-use super::rebuild::{add_late_orphans, rebuild};
+use super::rebuild::{Rebuild, add_late_orphans};
 use super::revision::Before;
 use super::sort::{LARGE_SORT, SMALL_SORT, Sorted, Sorter};
 use super::sort_key::Tag;
@@ -169,17 +169,19 @@ impl<'c> Baseline<'c> {
         let mut decided = None;
         if before.revision.is_some() {
             let mut diff = Diff::of(catalog, before, &listing, &mut statement)?;
-            let (held, state) = decide(&diff.losses);
-            if held != Held::Nothing {
-                // From here on what is held back is stated with all else.
-                let kept = diff.departed.kept(&held, &listing.naming, &catalog.spill_folder)?;
-                statement.rows = statement.rows.again_with(kept)?;
-                if diff.changes.is_some() {
+            if let Some(few) = &mut diff {
+                let (held, state) = decide(&few.losses);
+                decided = Some(state);
+                if held != Held::Nothing {
+                    // From here on what is held back is stated with all else.
+                    let kept = few.departed.kept(&held, &listing.naming, &catalog.spill_folder)?;
+                    statement.rows = statement.rows.again_with(kept)?;
                     diff = Diff::of(catalog, before, &listing, &mut statement)?;
                 }
             }
-            if let Some(FewChanges { resources, held, left_out }) = diff.changes {
+            if let (Some(Diff { changes, sets, .. }), Some(state)) = (diff, &decided) {
                 drop(statement);
+                let FewChanges { resources, held, left_out } = changes;
                 let rows = &mut |tree: &mut TreeWriter<'_, '_>| {
                     each_held(before, &decided_again, &mut |key, _, _, record| match record {
                         Some(_) => Ok(()),
@@ -188,30 +190,14 @@ impl<'c> Baseline<'c> {
                     held.iter().try_for_each(|(key, row)| tree.row(TableId::Held, key, row.as_deref()))?;
                     put_journal(&mut journal, &listing, false, tree)
                 };
-                let mut committed = apply(catalog, before, resources, rows, (listing.at, &state, diff.sets))?;
+                let mut committed = apply(catalog, before, resources, rows, (listing.at, state, sets))?;
                 committed.left_out.extend(left_out);
                 return Ok(committed);
             }
-            decided = Some(state);
+            statement.rows.rewind()?;
         }
-        statement.rows.rewind()?;
-        let successor = before.store.empty(&catalog.spill_folder, Some(before.store.instance(before.old)?))?;
-        let target = (successor.store(), before.revision.unwrap_or(RevisionRecord::NONE));
         let rows = &mut |tree: &mut TreeWriter<'_, '_>| put_journal(&mut journal, &listing, true, tree);
-        // Over nothing nothing could go: nothing is to be decided.
-        let decide = &mut |losses: Losses| Ok(decided.take().unwrap_or_else(|| decide(&losses).1));
-        let committed = rebuild(catalog, before, &listing, statement, target, rows, decide)?;
-        let keep_late = |store: &Store| {
-            // The new tree does not wait for room for the old one.
-            if let Err(error) = add_late_orphans(catalog, before, store) {
-                tracing::warn!("files that were opened just now may not be readable to their end: {}", chain(&error));
-            }
-        };
-        keep_late(successor.store());
-        catalog.replace_store(successor)?;
-        // Those of replies that were made in between.
-        keep_late(&catalog.store());
-        Ok(committed)
+        write_whole(catalog, before, &listing, statement, rows, (decided, decide))
     }
 
     /// Builds the tree into an empty store, which takes the place of the damaged `store`. Every inode and entry id is new, the root's
@@ -228,14 +214,16 @@ impl<'c> Baseline<'c> {
         let empty = successor.store().clone();
         let old = empty.env.read_txn()?;
         let before = Before::read(&empty, &old)?;
-        let (listing, statement, mut journal) = self.sorted(known, &before)?;
+        let (listing, mut statement, mut journal) = self.sorted(known, &before)?;
         let target = (&empty, last_numbers(store));
         let rows = &mut |tree: &mut TreeWriter<'_, '_>| put_journal(&mut journal, &listing, true, tree);
-        let decide = &mut |losses: Losses| match decide(&fewer(store, &losses)) {
-            (Held::Nothing, state) => Ok(state),
-            _ => Err(CatalogError::Undecided),
+        statement.rows = statement.rows.read_once();
+        let mut rebuild = Rebuild::begin(catalog, &before, &listing, &mut statement, target)?;
+        drop(statement);
+        let (Held::Nothing, state) = decide(&fewer(store, &rebuild.losses()?.0)) else {
+            return Err(CatalogError::Undecided);
         };
-        let committed = rebuild(catalog, &before, &listing, statement, target, rows, decide)?;
+        let committed = rebuild.finish(&state, rows)?;
         catalog.replace_store(successor)?;
         catalog.distrusted.store(false, Ordering::Release);
         let invalidations = vec![Invalidation::Everything([INodeNo(ROOT)].into_iter().collect())];
@@ -272,6 +260,56 @@ impl<'c> Baseline<'c> {
         rows.close()?;
         let statement = SortedStatement { rows: rows.sorter.finish()? };
         Ok((listing, statement, journal))
+    }
+}
+
+/// Writes the whole tree into a store that takes the place of the one of `before`. What is held back may be `decided`; else `decide` is
+/// asked, and where it holds anything the tree is written once more, with that.
+fn write_whole(
+    catalog: &Catalog,
+    before: &Before<'_>,
+    listing: &Listing,
+    mut statement: SortedStatement,
+    rows: &mut PutRows<'_>,
+    (mut decided, decide): (Option<Vec<u8>>, Decide<'_>),
+) -> Result<Committed, CatalogError> {
+    let instance = Some(before.store.instance(before.old)?);
+    let last = before.revision.unwrap_or(RevisionRecord::NONE);
+    loop {
+        // Over nothing, nothing can be held back.
+        if before.revision.is_none() || decided.is_some() {
+            statement.rows = statement.rows.read_once();
+        }
+        let successor = before.store.empty(&catalog.spill_folder, instance)?;
+        let mut rebuild = Rebuild::begin(catalog, before, listing, &mut statement, (successor.store(), last))?;
+        let state = match decided.take() {
+            Some(state) => state,
+            None => {
+                let (losses, mut departed) = rebuild.losses()?;
+                let (held, state) = decide(&losses);
+                if before.revision.is_some() && held != Held::Nothing {
+                    let kept = departed.kept(&held, &listing.naming, &catalog.spill_folder)?;
+                    statement.rows = statement.rows.again_with(kept)?;
+                    decided = Some(state);
+                    continue;
+                }
+                state
+            }
+        };
+        // What is written from here on has the room of the statement.
+        drop(statement);
+        let committed = rebuild.finish(&state, rows)?;
+        let keep_late = |store: &Store| {
+            // The new tree does not wait for room for the old one.
+            if let Err(error) = add_late_orphans(catalog, before, store) {
+                tracing::warn!("files that were opened just now may not be readable to their end: {}", chain(&error));
+            }
+        };
+        keep_late(successor.store());
+        catalog.replace_store(successor)?;
+        // Those of replies that were made in between.
+        keep_late(&catalog.store());
+        return Ok(committed);
     }
 }
 

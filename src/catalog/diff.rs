@@ -23,8 +23,7 @@ pub(super) const MOST_IN_PLACE: u64 = 50_000;
 
 /// What a commit changes.
 pub(super) struct Diff {
-    /// `None` where there are too many, or where names follow from URIs in another way.
-    pub changes: Option<FewChanges>,
+    pub changes: FewChanges,
     pub losses: Losses,
     pub departed: Departed,
     /// The sets of the new tree, with the times of their lists.
@@ -42,56 +41,107 @@ pub(super) struct FewChanges {
 }
 
 impl Diff {
-    /// Compares the statement, from its beginning, with the revision `before`.
+    /// Compares the statement, from its beginning, with the revision `before`. `None` where there are too many changes to be held in memory,
+    /// or where names follow from URIs in another way.
     pub(super) fn of(
         catalog: &Catalog,
         before: &Before<'_>,
         listing: &Listing,
         statement: &mut SortedStatement,
-    ) -> Result<Diff, CatalogError> {
-        let (naming, is_renamed) = (&listing.naming, !before.has_naming(&listing.naming));
-        let mut comparison = Comparison {
-            before,
-            listing,
-            old_naming: before.naming.as_ref().unwrap_or(naming),
-            is_renamed,
-            most: catalog.most_in_place(),
-            changes: (!is_renamed).then(FewChanges::default),
-            tally: Tally::default(),
-            departing: Departing::new(&catalog.spill_folder),
-            now: version::now(),
-        };
+    ) -> Result<Option<Diff>, CatalogError> {
+        let mut comparison = Comparison::new(catalog, before, listing);
+        if comparison.is_renamed {
+            return Ok(None);
+        }
+        comparison.changes = Some(FewChanges::default());
         walk(before, listing, statement, &mut comparison)?;
-        let mut departed = comparison.departing.finish()?;
-        departed.each(&mut |leaving| {
-            comparison.tally.depart(leaving.resource.sets.iter(), leaving.is_last);
-            if leaving.is_last {
-                let path = path_by_rule(naming, leaving.uri, leaving.resource.media_type).0;
-                comparison.put(leaving.uri.clone(), UriChange { path_before: Some(path), ..UriChange::default() });
-            }
-            Ok(())
-        })?;
+        if comparison.changes.is_none() {
+            return Ok(None);
+        }
+        let (losses, departed) = comparison.losses()?;
         let Comparison { tally, changes, .. } = comparison;
-        let losses = tally.losses(before.files(), &before.sets);
-        Ok(Diff { changes, losses, departed, sets: tally.table(&listing.lists) })
+        Ok(changes.map(|changes| Diff { changes, losses, departed, sets: tally.table(&listing.lists) }))
     }
 }
 
 /// The statement and the revision before, name by name.
-struct Comparison<'o> {
+pub(super) struct Comparison<'o> {
     before: &'o Before<'o>,
     listing: &'o Listing,
     old_naming: &'o Naming,
     /// Whether names follow from URIs in another way than in the revision before.
-    is_renamed: bool,
+    pub is_renamed: bool,
     most: u64,
+    /// `None` where they are only counted.
     changes: Option<FewChanges>,
-    tally: Tally,
+    pub tally: Tally,
     departing: Departing,
     now: Timestamp,
 }
 
-impl Comparison<'_> {
+impl<'o> Comparison<'o> {
+    /// Counts changes.
+    pub(super) fn new(catalog: &Catalog, before: &'o Before<'o>, listing: &'o Listing) -> Comparison<'o> {
+        let naming = &listing.naming;
+        Comparison {
+            before,
+            listing,
+            old_naming: before.naming.as_ref().unwrap_or(naming),
+            is_renamed: !before.has_naming(naming),
+            most: catalog.most_in_place(),
+            changes: None,
+            tally: Tally::default(),
+            departing: Departing::new(&catalog.spill_folder),
+            now: version::now(),
+        }
+    }
+
+    /// What is lost, when everything was compared.
+    pub(super) fn losses(&mut self) -> Result<(Losses, Departed), CatalogError> {
+        let mut departed = self.departing.finish()?;
+        departed.each(&mut |leaving| {
+            self.tally.depart(leaving.resource.sets.iter(), leaving.is_last);
+            if leaving.is_last && self.changes.is_some() {
+                let path = path_by_rule(&self.listing.naming, leaving.uri, leaving.resource.media_type).0;
+                self.put(leaving.uri.clone(), UriChange { path_before: Some(path), ..UriChange::default() });
+            }
+            Ok(())
+        })?;
+        Ok((self.tally.losses(self.before.files(), &self.before.sets), departed))
+    }
+
+    /// Compares a file with what its name stood for; whether that was of the same URI.
+    pub(super) fn compare(&mut self, file: &File<'_>, before: Option<Named<'o>>) -> Result<bool, CatalogError> {
+        let new = &file.resource;
+        if let Some((known, record)) = before.and_then(|known| Some((known, known.node.resource?))) {
+            if record.bytes == new.bytes && !self.is_renamed && !file.is_news {
+                self.tally.count(new.sets.iter(), Some(&|_| true));
+                return Ok(true);
+            }
+            if self.before.is_same_uri(&known.node, new, file.path, &self.listing.naming)? {
+                self.stays(file, &record)?;
+                return Ok(true);
+            }
+        }
+        before.map_or(Ok(()), |known| self.removed(known))?;
+        // Under the same rules a resource has another name only where its plain one is taken.
+        if self.is_renamed || self.listing.naming.extension_by_type || !file.is_plain || before.is_some() {
+            let located = locate(self.before.store, self.before.old, self.old_naming, &self.uri(file)?)?;
+            if let Some((located, known)) = located.and_then(|located| Some((located, located.node.resource?))) {
+                self.departing.moved(located.node.ino)?;
+                if self.listing.naming.extension_by_type && known.sets.iter().any(|set| !new.sets.contains(set)) {
+                    // Another set may list it with that type still, and both names stay.
+                    self.changes = None;
+                }
+                self.stays(file, &known)?;
+                return Ok(false);
+            }
+        }
+        self.tally.count(new.sets.iter(), None);
+        self.change(file, None)?;
+        Ok(false)
+    }
+
     /// Adds to the changes, unless they become too many.
     fn add(&mut self, add: impl FnOnce(&mut FewChanges)) {
         let Some(few) = &mut self.changes else { return };
@@ -162,31 +212,7 @@ impl<'o> Visitor<'o> for Comparison<'o> {
     }
 
     fn file(&mut self, file: File<'_>, before: Option<Named<'o>>) -> Result<(), CatalogError> {
-        let new = &file.resource;
-        if let Some((known, record)) = before.and_then(|known| Some((known, known.node.resource?))) {
-            if record.bytes == new.bytes && !self.is_renamed && !file.is_news {
-                self.tally.count(new.sets.iter(), Some(&|_| true));
-                return Ok(());
-            }
-            if self.before.is_same_uri(&known.node, new, file.path, &self.listing.naming)? {
-                return self.stays(&file, &record);
-            }
-        }
-        before.map_or(Ok(()), |known| self.removed(known))?;
-        // Under the same rules a resource has another name only where its plain one is taken.
-        if self.is_renamed || self.listing.naming.extension_by_type || !file.is_plain || before.is_some() {
-            let located = locate(self.before.store, self.before.old, self.old_naming, &self.uri(&file)?)?;
-            if let Some((located, known)) = located.and_then(|located| Some((located, located.node.resource?))) {
-                self.departing.moved(located.node.ino)?;
-                if self.listing.naming.extension_by_type && known.sets.iter().any(|set| !new.sets.contains(set)) {
-                    // Another set may list it with that type still, and both names stay.
-                    self.changes = None;
-                }
-                return self.stays(&file, &known);
-            }
-        }
-        self.tally.count(new.sets.iter(), None);
-        self.change(&file, None)
+        self.compare(&file, before).map(drop)
     }
 
     fn removed(&mut self, before: Named<'o>) -> Result<(), CatalogError> {
@@ -213,5 +239,9 @@ impl<'o> Visitor<'o> for Comparison<'o> {
         self.add(|changes| {
             changes.left_out.insert(path, count);
         });
+    }
+
+    fn has_enough(&self) -> bool {
+        self.changes.is_none()
     }
 }

@@ -2,7 +2,8 @@
 //! little with the one before. Nothing of what it writes is read, but for folders that turn out to be empty: they are removed in place.
 
 use super::apply::{PutRows, settle};
-use super::losses::Tally;
+use super::departing::Departed;
+use super::diff::Comparison;
 use super::naming::resolve::uri;
 use super::revision::Before;
 use super::sort_key::slashed;
@@ -18,64 +19,108 @@ use super::{Catalog, CatalogError, Committed, Kind, Losses, SetId};
 use crate::document::{Timestamp, Uri};
 use std::collections::BTreeMap;
 
-/// Gives the state when the tree is known.
-pub(super) type DecideState<'d> = dyn FnMut(Losses) -> Result<Vec<u8>, CatalogError> + 'd;
+/// A tree on its way into an empty store.
+pub(super) struct Rebuild<'t> {
+    catalog: &'t Catalog,
+    listing: &'t Listing,
+    target: &'t Store,
+    comparison: Comparison<'t>,
+    tree: TreeWriter<'t, 't>,
+    left_out: BTreeMap<String, u64>,
+    /// The folder whose names are written, and whether it has none so far.
+    folder: Folder,
+    is_empty: bool,
+    /// Folders in which nothing is, as all that lists have of them is superseded.
+    emptied: Vec<u64>,
+}
 
-/// Writes the tree of `statement` into the empty store `target`, with the `rows` of the journal. Its numbers follow those of `last`. It is
-/// not shown before that store takes the place of the other.
-pub(super) fn rebuild(
-    catalog: &Catalog,
-    before: &Before<'_>,
-    listing: &Listing,
-    mut statement: SortedStatement,
-    (target, last): (&Store, RevisionRecord),
-    rows: &mut PutRows<'_>,
-    decide: &mut DecideState<'_>,
-) -> Result<Committed, CatalogError> {
-    let (is_first, naming) = (before.revision.is_none(), &listing.naming);
-    catalog.seen.lately();
-    let sink = Sink::Whole(Rows::begin(target, &catalog.spill_folder, is_first)?, &catalog.seen);
-    let mut rebuild = Rebuild {
-        listing,
-        is_renamed: !before.has_naming(naming),
-        tree: TreeWriter::new(&catalog.spill_folder, before, naming, last, sink),
-        tally: Tally::default(),
-        left_out: BTreeMap::new(),
-        folder: Folder { ino: ROOT, is_new: is_first },
-        is_empty: false,
-        emptied: Vec::new(),
-    };
-    statement.rows = statement.rows.read_once();
-    let mut root = PathStatement::default();
-    statement.next(&mut root, listing)?;
-    rebuild.begin(root.folder)?;
-    walk(before, listing, &mut statement, &mut rebuild)?;
-    rebuild.enter(Folder { ino: ROOT, is_new: false })?;
-    // The next one reads it no more.
-    drop(statement);
-    let Rebuild { mut tree, tally, left_out, emptied, .. } = rebuild;
-    let (state, sets) = (decide(tally.losses(0, &Default::default()))?, tally.table(&listing.lists));
-    let with = CommittedWith { at: listing.at, state: &state, sets: &sets };
-    rows(&mut tree)?;
-    let (mut revision, mut effects) = tree.finish(&with)?;
-    // What a change in place holds in memory is bounded.
-    let most = usize::try_from(catalog.most_in_place().max(1)).unwrap_or(usize::MAX);
-    for emptied in emptied.chunks(most) {
-        let old = target.env.read_txn()?;
-        let mut before = Before::read(target, &old)?;
-        revision.number -= 1;
-        before.revision = Some(revision);
-        let paths = emptied.iter().filter_map(|ino| target.path_of(&old, *ino).transpose());
-        let paths = paths.collect::<Result<_, _>>()?;
-        (revision, effects) = in_transaction(catalog, target, |transaction| {
-            let sink = Sink::InPlace(transaction);
-            let mut tree = TreeWriter::new(&catalog.spill_folder, &before, naming, revision, sink);
-            tree.effects = effects;
-            settle(&mut tree, BTreeMap::new(), paths)?;
-            tree.finish(&with)
-        })?;
+impl<'t> Rebuild<'t> {
+    /// Writes the tree of `statement`, from its beginning, into the empty store `target`. Its numbers follow those of `last`. It is not
+    /// shown before that store takes the place of the other.
+    pub(super) fn begin(
+        catalog: &'t Catalog,
+        before: &'t Before<'t>,
+        listing: &'t Listing,
+        statement: &mut SortedStatement,
+        (target, last): (&'t Store, RevisionRecord),
+    ) -> Result<Rebuild<'t>, CatalogError> {
+        let is_first = before.revision.is_none();
+        catalog.seen.lately();
+        let sink = Sink::Whole(Rows::begin(target, &catalog.spill_folder, is_first)?, &catalog.seen);
+        let mut rebuild = Rebuild {
+            catalog,
+            listing,
+            target,
+            comparison: Comparison::new(catalog, before, listing),
+            tree: TreeWriter::new(&catalog.spill_folder, before, &listing.naming, last, sink),
+            left_out: BTreeMap::new(),
+            folder: Folder { ino: ROOT, is_new: is_first },
+            is_empty: false,
+            emptied: Vec::new(),
+        };
+        let mut root = PathStatement::default();
+        statement.next(&mut root, listing)?;
+        rebuild.put_root(root.folder)?;
+        walk(before, listing, statement, &mut rebuild)?;
+        rebuild.enter(Folder { ino: ROOT, is_new: false })?;
+        Ok(rebuild)
     }
-    Ok(effects.committed(revision.number, left_out))
+
+    /// What the tree before has, and this one has not.
+    pub(super) fn losses(&mut self) -> Result<(Losses, Departed), CatalogError> {
+        self.comparison.losses()
+    }
+
+    /// Commits the tree, with the `rows` of the journal.
+    pub(super) fn finish(self, state: &[u8], rows: &mut PutRows<'_>) -> Result<Committed, CatalogError> {
+        let Rebuild { catalog, listing, target, mut tree, left_out, emptied, .. } = self;
+        let sets = self.comparison.tally.table(&listing.lists);
+        let with = CommittedWith { at: listing.at, state, sets: &sets };
+        rows(&mut tree)?;
+        let (mut revision, mut effects) = tree.finish(&with)?;
+        // What a change in place holds in memory is bounded.
+        let most = usize::try_from(catalog.most_in_place().max(1)).unwrap_or(usize::MAX);
+        for emptied in emptied.chunks(most) {
+            let old = target.env.read_txn()?;
+            let mut before = Before::read(target, &old)?;
+            revision.number -= 1;
+            before.revision = Some(revision);
+            let paths = emptied.iter().filter_map(|ino| target.path_of(&old, *ino).transpose());
+            let paths = paths.collect::<Result<_, _>>()?;
+            (revision, effects) = in_transaction(catalog, target, |transaction| {
+                let sink = Sink::InPlace(transaction);
+                let mut tree = TreeWriter::new(&catalog.spill_folder, &before, &listing.naming, revision, sink);
+                tree.effects = effects;
+                settle(&mut tree, BTreeMap::new(), paths)?;
+                tree.finish(&with)
+            })?;
+        }
+        Ok(effects.committed(revision.number, left_out))
+    }
+
+    /// Writes the root, and what has lost its name before and stays readable.
+    fn put_root(&mut self, newest: Option<Timestamp>) -> Result<(), CatalogError> {
+        let (now, Before { store, old, .. }) = (self.tree.now, self.tree.before);
+        if self.folder.is_new {
+            let mtime = newest.unwrap_or(now).min(now);
+            let node = NodeRecord { ino: ROOT, mtime, ctime: now, name: b"", resource: None };
+            return self.tree.put(&Named { parent: 0, entry: ROOT_ENTRY, node });
+        }
+        self.tree.put(&store.by_ino(old, ROOT)?.ok_or_else(|| damaged("absence", &ino_key(ROOT)))?)?;
+        for pair in store.orphans.iter(old)? {
+            let (key, sealed) = pair?;
+            self.tree.row(TableId::Orphans, key, Some(unseal(key, sealed)?))?;
+        }
+        Ok(())
+    }
+
+    fn remove_beneath(&mut self, before: &Named<'_>) -> Result<(), CatalogError> {
+        if before.node.kind() == Kind::File {
+            return Ok(());
+        }
+        let Before { store, old, .. } = self.tree.before;
+        beneath(store, old, before.node.ino, &mut |named| self.tree.remove(&named, None))
+    }
 }
 
 /// Enters among the orphans of `target` what lies in folders of the revision `before` that the kernel first saw since this was done last, or
@@ -107,45 +152,6 @@ pub(super) fn add_late_orphans(catalog: &Catalog, before: &Before<'_>, target: &
     add(&mut late)
 }
 
-struct Rebuild<'t> {
-    listing: &'t Listing,
-    is_renamed: bool,
-    tree: TreeWriter<'t, 't>,
-    tally: Tally,
-    left_out: BTreeMap<String, u64>,
-    /// The folder whose names are written, and whether it has none so far.
-    folder: Folder,
-    is_empty: bool,
-    /// Folders in which nothing is, as all that lists have of them is superseded.
-    emptied: Vec<u64>,
-}
-
-impl<'t> Rebuild<'t> {
-    /// Writes the root, and what has lost its name before and stays readable.
-    fn begin(&mut self, newest: Option<Timestamp>) -> Result<(), CatalogError> {
-        let (now, Before { store, old, .. }) = (self.tree.now, self.tree.before);
-        if self.folder.is_new {
-            let mtime = newest.unwrap_or(now).min(now);
-            let node = NodeRecord { ino: ROOT, mtime, ctime: now, name: b"", resource: None };
-            return self.tree.put(&Named { parent: 0, entry: ROOT_ENTRY, node });
-        }
-        self.tree.put(&store.by_ino(old, ROOT)?.ok_or_else(|| damaged("absence", &ino_key(ROOT)))?)?;
-        for pair in store.orphans.iter(old)? {
-            let (key, sealed) = pair?;
-            self.tree.row(TableId::Orphans, key, Some(unseal(key, sealed)?))?;
-        }
-        Ok(())
-    }
-
-    fn remove_beneath(&mut self, before: &Named<'_>) -> Result<(), CatalogError> {
-        if before.node.kind() == Kind::File {
-            return Ok(());
-        }
-        let Before { store, old, .. } = self.tree.before;
-        beneath(store, old, before.node.ino, &mut |named| self.tree.remove(&named, None))
-    }
-}
-
 impl<'t> Visitor<'t> for Rebuild<'t> {
     fn enter(&mut self, folder: Folder) -> Result<(), CatalogError> {
         if self.is_empty && self.folder.ino != ROOT {
@@ -157,6 +163,7 @@ impl<'t> Visitor<'t> for Rebuild<'t> {
 
     fn folder(&mut self, name: &[u8], newest: Timestamp, before: Option<Named<'t>>) -> Result<Folder, CatalogError> {
         self.is_empty = false;
+        self.comparison.folder(name, newest, before)?;
         match before {
             Some(known) if known.node.kind() == Kind::Folder => {
                 self.tree.keep(&known)?;
@@ -172,15 +179,11 @@ impl<'t> Visitor<'t> for Rebuild<'t> {
     fn file(&mut self, file: File<'_>, before: Option<Named<'t>>) -> Result<(), CatalogError> {
         let File { name, path, resource, time, is_news, .. } = file;
         self.is_empty = false;
-        self.tally.count(resource.sets.iter(), None);
-        let (mut same_uri, mut known_uri) = (false, None);
+        let same_uri = self.comparison.compare(&file, before)?;
+        let mut known_uri = None;
         if let Some(known) = &before {
             self.remove_beneath(known)?;
-            let record = known.node.resource;
-            let is_equal = !self.is_renamed && record.is_some_and(|record| record.bytes == resource.bytes);
-            let before = self.tree.before;
-            same_uri = is_equal || before.is_same_uri(&known.node, &resource, path, &self.listing.naming)?;
-            if same_uri && !is_equal && self.tree.keeps_orphans_of(known.parent) {
+            if same_uri && self.tree.keeps_orphans_of(known.parent) {
                 // Its URI need not be found by its place.
                 known_uri = slashed(path).and_then(|path| uri(&resource, &path, &self.listing.naming));
             }
@@ -190,6 +193,7 @@ impl<'t> Visitor<'t> for Rebuild<'t> {
     }
 
     fn removed(&mut self, before: Named<'t>) -> Result<(), CatalogError> {
+        self.comparison.removed(before)?;
         self.remove_beneath(&before)?;
         self.tree.remove(&before, None)
     }

@@ -57,6 +57,10 @@ pub(super) trait Visitor<'o> {
     fn held(&mut self, set: SetId, uri: &Uri, held: HeldState) -> Result<(), CatalogError>;
     /// So many entries are not shown at `path`.
     fn left_out(&mut self, path: String, count: u64);
+    /// Whether it need not be shown the rest.
+    fn has_enough(&self) -> bool {
+        false
+    }
 }
 
 /// Shows `visitor` everything. A folder may be visited in which nothing is, as all that lists have of it is superseded.
@@ -77,6 +81,9 @@ pub(super) fn walk<'o>(
         // The root is no name.
         if path.key.len() > 1 {
             walk.visit(&path)?;
+        }
+        if walk.visitor.has_enough() {
+            return Ok(());
         }
     }
     walk.children.leave(walk.visitor)
@@ -196,7 +203,10 @@ impl<'o> Children<'o> {
             return Ok(());
         }
         if let Some(read) = self.read.take() {
-            return read.into_iter().filter(|(_, is_taken)| !is_taken).try_for_each(|(child, _)| visitor.removed(child));
+            return read
+                .into_iter()
+                .filter(|(_, is_taken)| !is_taken)
+                .try_for_each(|(child, _)| visitor.removed(child));
         }
         let mut taken = std::mem::take(&mut self.taken);
         taken.sort_unstable();
