@@ -179,9 +179,10 @@ impl<'c> Baseline<'c> {
                     diff = Diff::of(catalog, before, &listing, &mut statement)?;
                 }
             }
-            if let (Some(Diff { changes, sets, .. }), Some(state)) = (diff, &decided) {
+            if let (Some(Diff { changes: FewChanges { resources, held }, sets, left_out, .. }), Some(state)) =
+                (diff, &decided)
+            {
                 drop(statement);
-                let FewChanges { resources, held, left_out } = changes;
                 let rows = &mut |tree: &mut TreeWriter<'_, '_>| {
                     each_held(before, &decided_again, &mut |key, _, _, record| match record {
                         Some(_) => Ok(()),

@@ -23,7 +23,11 @@ pub(super) struct Leaving<'r> {
 
 /// Resources by the inode that stood for them, where they leave the tree; those that only leave some of their sets by 0. Before them is
 /// noted which inodes only have another name.
-pub(super) struct Departing(Sorter);
+pub(super) struct Departing {
+    sorter: Sorter,
+    /// How many leave, those included that only have another name.
+    pub count: u64,
+}
 
 /// All of them are known.
 pub(super) struct Departed(Sorted);
@@ -31,7 +35,7 @@ pub(super) struct Departed(Sorted);
 impl Departing {
     /// Spills into `folder`.
     pub(super) fn new(folder: &SpillFolder) -> Departing {
-        Departing(Sorter::new(folder, MOST))
+        Departing { sorter: Sorter::new(folder, MOST), count: 0 }
     }
 
     /// Notes that the resource of `uri` leaves `sets`. `ino` stood for it, where it leaves the tree with them.
@@ -43,17 +47,18 @@ impl Departing {
         ino: Option<u64>,
     ) -> Result<(), CatalogError> {
         let record = resource.belonging(Some(uri.as_str()), sets, resource.member);
-        self.0.add(&[&ino_key(ino.unwrap_or(0))[..], &[1]].concat(), &record)
+        self.count += 1;
+        self.sorter.add(&[&ino_key(ino.unwrap_or(0))[..], &[1]].concat(), &record)
     }
 
     /// The resource that `ino` stood for has another name now.
     pub(super) fn moved(&mut self, ino: u64) -> Result<(), CatalogError> {
-        self.0.add(&[&ino_key(ino)[..], &[0]].concat(), &[])
+        self.sorter.add(&[&ino_key(ino)[..], &[0]].concat(), &[])
     }
 
     /// All of them; none stays here.
     pub(super) fn finish(&mut self) -> Result<Departed, CatalogError> {
-        Ok(Departed(self.0.split_off()?.finish()?))
+        Ok(Departed(self.sorter.split_off()?.finish()?))
     }
 }
 

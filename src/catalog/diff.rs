@@ -28,6 +28,8 @@ pub(super) struct Diff {
     pub departed: Departed,
     /// The sets of the new tree, with the times of their lists.
     pub sets: SetTable,
+    /// How many entries are not shown, by path.
+    pub left_out: BTreeMap<String, u64>,
 }
 
 /// Few enough to be held in memory.
@@ -36,8 +38,6 @@ pub(super) struct FewChanges {
     pub resources: BTreeMap<Uri, UriChange>,
     /// Rows of what is held back: new ones, and keys alone of those that hold no more, as their set has the resource again.
     pub held: Vec<([u8; 20], Option<Vec<u8>>)>,
-    /// How many entries are not shown, by path.
-    pub left_out: BTreeMap<String, u64>,
 }
 
 impl Diff {
@@ -54,13 +54,13 @@ impl Diff {
             return Ok(None);
         }
         comparison.changes = Some(FewChanges::default());
-        walk(before, listing, statement, &mut comparison)?;
-        if comparison.changes.is_none() {
+        let left_out = walk(before, listing, statement, &mut comparison)?;
+        if comparison.has_enough() {
             return Ok(None);
         }
         let (losses, departed) = comparison.losses()?;
         let Comparison { tally, changes, .. } = comparison;
-        Ok(changes.map(|changes| Diff { changes, losses, departed, sets: tally.table(&listing.lists) }))
+        Ok(changes.map(|changes| Diff { changes, losses, departed, sets: tally.table(&listing.lists), left_out }))
     }
 }
 
@@ -70,7 +70,7 @@ pub(super) struct Comparison<'o> {
     listing: &'o Listing,
     old_naming: &'o Naming,
     /// Whether names follow from URIs in another way than in the revision before.
-    pub is_renamed: bool,
+    is_renamed: bool,
     most: u64,
     /// `None` where they are only counted.
     changes: Option<FewChanges>,
@@ -125,7 +125,8 @@ impl<'o> Comparison<'o> {
         }
         before.map_or(Ok(()), |known| self.removed(known))?;
         // Under the same rules a resource has another name only where its plain one is taken.
-        if self.is_renamed || self.listing.naming.extension_by_type || !file.is_plain || before.is_some() {
+        let may_have_moved = self.is_renamed || self.listing.naming.extension_by_type || !file.is_plain;
+        if self.before.revision.is_some() && (may_have_moved || before.is_some()) {
             let located = locate(self.before.store, self.before.old, self.old_naming, &self.uri(file)?)?;
             if let Some((located, known)) = located.and_then(|located| Some((located, located.node.resource?))) {
                 self.departing.moved(located.node.ino)?;
@@ -235,13 +236,7 @@ impl<'o> Visitor<'o> for Comparison<'o> {
         Ok(())
     }
 
-    fn left_out(&mut self, path: String, count: u64) {
-        self.add(|changes| {
-            changes.left_out.insert(path, count);
-        });
-    }
-
     fn has_enough(&self) -> bool {
-        self.changes.is_none()
+        self.changes.is_none() || self.departing.count > self.most
     }
 }

@@ -61,7 +61,7 @@ impl<'t> Rebuild<'t> {
         let mut root = PathStatement::default();
         statement.next(&mut root, listing)?;
         rebuild.put_root(root.folder)?;
-        walk(before, listing, statement, &mut rebuild)?;
+        rebuild.left_out = walk(before, listing, statement, &mut rebuild)?;
         rebuild.enter(Folder { ino: ROOT, is_new: false })?;
         Ok(rebuild)
     }
@@ -212,10 +212,6 @@ impl<'t> Visitor<'t> for Rebuild<'t> {
                 self.tree.row(TableId::Held, &key, Some(&held_row(time, uri)))
             }
         }
-    }
-
-    fn left_out(&mut self, path: String, count: u64) {
-        self.left_out.insert(path, count);
     }
 }
 

@@ -12,7 +12,7 @@ use super::{CatalogError, Kind, SetId};
 use crate::document::{Timestamp, Uri};
 use crate::platform::lmdb::Ahead;
 use heed::RoTxn;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Children of one folder of the revision before that are read at once: some hundred bytes each.
 const READ_AT_ONCE: usize = 1 << 13;
@@ -55,38 +55,41 @@ pub(super) trait Visitor<'o> {
     fn removed(&mut self, before: Named<'o>) -> Result<(), CatalogError>;
     /// A deletion that is, or was, held back.
     fn held(&mut self, set: SetId, uri: &Uri, held: HeldState) -> Result<(), CatalogError>;
-    /// So many entries are not shown at `path`.
-    fn left_out(&mut self, path: String, count: u64);
     /// Whether it need not be shown the rest.
     fn has_enough(&self) -> bool {
         false
     }
 }
 
-/// Shows `visitor` everything. A folder may be visited in which nothing is, as all that lists have of it is superseded.
+/// Shows `visitor` everything, and counts by path the entries that are not shown. A folder may be visited in which nothing is, as all that
+/// lists have of it is superseded.
 pub(super) fn walk<'o>(
     before: &Before<'o>,
     listing: &Listing,
     statement: &mut SortedStatement,
     visitor: &mut dyn Visitor<'o>,
-) -> Result<(), CatalogError> {
+) -> Result<BTreeMap<String, u64>, CatalogError> {
     let root = Folder { ino: ROOT, is_new: before.revision.is_none() };
     let (read, taken, ahead) = (None, Vec::new(), Ahead::default());
     let mut children = Children { store: before.store, old: before.old, folder: root, read, taken, ahead };
     children.enter(root)?;
     visitor.enter(root)?;
     let mut walk = Walk { listing, visitor, children, queue: VecDeque::new(), within: (1, Vec::new()) };
-    let mut path = PathStatement::default();
+    let (mut path, mut left_out) = (PathStatement::default(), BTreeMap::new());
     while statement.next(&mut path, listing)? {
         // The root is no name.
         if path.key.len() > 1 {
             walk.visit(&path)?;
         }
+        if path.left_out > 0 {
+            left_out.insert(slashed(&path.key[1..]).ok_or_else(|| damaged("path", &path.key))?, path.left_out);
+        }
         if walk.visitor.has_enough() {
-            return Ok(());
+            return Ok(left_out);
         }
     }
-    walk.children.leave(walk.visitor)
+    walk.children.leave(walk.visitor)?;
+    Ok(left_out)
 }
 
 struct Walk<'w, 'o> {
@@ -103,9 +106,6 @@ struct Walk<'w, 'o> {
 impl<'o> Walk<'_, 'o> {
     fn visit(&mut self, path: &PathStatement) -> Result<(), CatalogError> {
         let corrupt = || damaged("path", &path.key);
-        if path.left_out > 0 {
-            self.visitor.left_out(slashed(&path.key[1..]).ok_or_else(corrupt)?, path.left_out);
-        }
         path.held.iter().try_for_each(|(set, uri, state)| self.visitor.held(*set, uri, *state))?;
         let (parent, name) = split(&path.key);
         if parent != (self.within.0, &self.within.1) {
