@@ -87,7 +87,6 @@ pub struct DeletionGuard {
     held: Option<HeldBack>,
     /// Numbers of the sets of which deletions are held back because they, or a part of them, could not be read. No document says that
     /// these resources are gone, so the deletions are decided again once the set can be read.
-    #[serde(default)]
     unheard: BTreeSet<SetId>,
 }
 
@@ -99,7 +98,6 @@ pub struct HeldBack {
     /// How many files the last commit would have taken away.
     pub files: u64,
     /// Those of them that no document says: their sets could not be read.
-    #[serde(default)]
     pub unheard: u64,
     /// Why, for a person.
     pub why: String,

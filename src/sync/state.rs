@@ -12,15 +12,9 @@ use crate::source::{DocumentLocation, Missing, Source};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashSet};
 
-/// Version of the written form. One before [`OLDEST_FORMAT`] reads as no state at all. That costs a merge of all lists, reading the
-/// change documents from the lists' time on, and what the guard held; and sets are numbered again, in the order in which they
-/// are offered. Where that order has changed, what the catalog's journal holds of one set counts for another until its list
-/// speaks for a later time: a change of the form keeps reading the numbers of the one before.
+/// Version of the written form. Another reads as no state at all: that costs a merge of all lists, reading the change documents from
+/// the lists' time on, and what the guard held. Sets are numbered again, in the order in which they are offered.
 const FORMAT: u32 = 6;
-
-/// The oldest form that is read. Those before [`FORMAT`] are, but for the entries of change documents, of which they held other
-/// digests. They are read again, and the journal knows which are applied.
-const OLDEST_FORMAT: u32 = 3;
 
 /// The documents of a revision with their digests, the naming they were read under, and how far changes are known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,7 +30,6 @@ pub struct Position {
     /// The state of the guard.
     pub guard: DeletionGuard,
     /// Whether this is the state of an earlier time, and all that will ever be published of it is known.
-    #[serde(default)]
     pub is_final: bool,
 }
 
@@ -52,10 +45,8 @@ pub struct SetPosition {
     /// The time that this part speaks for.
     pub at: Option<Timestamp>,
     /// The packages that its Resource Dumps listed then.
-    #[serde(default)]
     packages: Vec<Uri>,
     /// What those said that could be read, by the fingerprints of their manifests.
-    #[serde(default)]
     manifests: Vec<u64>,
     /// How far its change documents are known, each by its root.
     changes: Vec<(DocumentLocation, ChangeState)>,
@@ -66,7 +57,6 @@ pub struct SetPosition {
 struct Gap {
     #[serde(flatten)]
     missing: Missing,
-    #[serde(default)]
     set: Option<SetId>,
 }
 
@@ -319,12 +309,7 @@ impl Position {
 
     /// Reads what [`Position::encode`] wrote; `None` for anything else.
     pub fn decode(stored: &[u8]) -> Option<Position> {
-        let mut position: Position = serde_json::from_slice(stored).ok()?;
-        if (OLDEST_FORMAT..FORMAT).contains(&position.format) {
-            position.format = FORMAT;
-            position.forget_documents();
-        }
-        (position.format == FORMAT).then_some(position)
+        serde_json::from_slice(stored).ok().filter(|position: &Position| position.format == FORMAT)
     }
 
     /// Forgets what was read of the change documents: they are read as at a first look.
@@ -467,31 +452,6 @@ mod tests {
         assert!(after.losses(&after).is_empty());
         after.missing = vec![gap("a", 0)];
         assert_eq!(after.losses(&after).len(), 1, "what of it is understood next may be another part");
-    }
-
-    /// As the program before wrote it.
-    #[test]
-    fn a_position_of_the_old_format_keeps_all_but_entries_read() {
-        let before = r#"{"format":3,"naming":"own=example.org","next_set":5,"sets":[{"id":4,"name":"a set",
-            "documents":[{"location":{"uri":"http://example.org/a"},"digest":7,"entries":1}],"at":[10,2],"packages":[],
-            "manifests":[],"changes":[[{"uri":"http://example.org/c"},{"at":[10,2],"until":[20,0],"by_place":[15,1],"ends":null,
-            "documents":[{"location":"http://example.org/c","entries":"AQAAAAAAAAA","until":null,"listed":null,
-            "read":[21,0],"doubts":""}],"lost":[],"gap_since":[11,0]}]]}],"missing":[],
-            "guard":"@","is_final":false}"#;
-        let guard = serde_json::to_string(&DeletionGuard::default()).unwrap();
-        let before = before.replace("\"@\"", &guard);
-        // The digests of format 4 were of other bytes: an undated deletion must not pass for a new one.
-        let digests = r#""prefix":{"entries":1,"hash":7},"undated":[7],"open_deletions":[7]"#;
-        let later = before.replace("\"format\":3", "\"format\":4").replace(r#""entries":"AQAAAAAAAAA""#, digests);
-        for before in [before, later] {
-            let position = Position::decode(before.as_bytes()).unwrap();
-
-            let set = position.set(SetId(4)).unwrap();
-            assert_eq!((&*set.name, set.changes_until().unwrap().seconds), ("a set", 20));
-            assert_eq!((position.next_set, set.gap_since().unwrap().seconds), (5, 11));
-            assert_eq!(set.changes[0].1.locations().count(), 0);
-            assert_eq!(Position::decode(&position.encode()), Some(position));
-        }
     }
 
     #[test]

@@ -62,12 +62,10 @@ pub struct ChangeState {
     /// The latest time that a place alone has settled.
     by_place: Option<Timestamp>,
     /// What happened later does not count, where the state of an earlier time is wanted.
-    #[serde(default)]
     ends: Option<Timestamp>,
     /// The change documents read, oldest first.
     documents: Vec<DocumentState>,
     /// Those that failed when they were asked for last.
-    #[serde(default)]
     lost: Vec<Lost>,
     /// Since when changes may be missing that nothing published contains.
     pub gap_since: Option<Timestamp>,
@@ -79,17 +77,13 @@ pub struct DocumentState {
     /// Where it was asked for.
     pub location: String,
     /// Of its bytes, or of the dump that lists it.
-    #[serde(default)]
     pub digest: u64,
     /// Start of its interval.
-    #[serde(default)]
     from: Option<Timestamp>,
     /// All its entries.
-    #[serde(default)]
     prefix: Prefix,
     /// Its last entries without a time of their own, in its order. None stay of a list that is closed and older than what is
     /// known: it does not change any more.
-    #[serde(default)]
     undated: Vec<u64>,
     /// End of its interval, where it is closed.
     until: Option<Timestamp>,
@@ -98,7 +92,6 @@ pub struct DocumentState {
     /// What is not here came later: its Last-Modified, else, where none of its entries bears a time, when it was read.
     read: Option<Timestamp>,
     /// Digests of the resources of doubtful deletions that have not answered.
-    #[serde(default)]
     unanswered: Vec<u64>,
 }
 
