@@ -24,7 +24,7 @@ pub enum SyncError {
         #[source]
         cause: DocumentError,
     },
-    /// There is nothing to show: no list, none that can be understood, or none as old as is wanted. Why, for a person.
+    /// There is nothing to show, or to compare with: no list, none that can be understood, or none as old as is wanted. Why, for a person.
     #[error("{0}")]
     NothingToShow(String),
     /// The lists served are older than what is shown.

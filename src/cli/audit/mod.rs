@@ -12,10 +12,10 @@ use super::scratch::Scratch;
 use super::{CliError, Exit};
 use crate::control::api::Request;
 use crate::fs;
-use crate::mount::report_failures;
+use crate::mount::{MountError, report_failures};
 use crate::source::http::{Client, HttpConfig};
 use crate::sync::Stage;
-use crate::sync::audit::{self, Audit, AuditError, Depth, Event, Listed, listed};
+use crate::sync::audit::{self, Audit, Depth, Event, Listed, listed};
 use clap::ValueEnum;
 use output::Output;
 use std::io;
@@ -120,7 +120,7 @@ async fn source_tree(args: &AuditArgs, progress: &Progress, scratch: &Path) -> R
     let client = Client::new(http).map_err(|cause| CliError::of(Exit::Usage, &cause))?;
     let stages: Arc<dyn Fn(Stage) + Send + Sync> = Arc::new(progress.stages());
     let Listed { catalog, packages, .. } = tokio::select! {
-        listed = listed(&config.sync, &client, scratch, stages.clone()) => listed?,
+        listed = listed(&config.sync, &client, scratch, stages.clone()) => listed.map_err(MountError::FirstBaseline)?,
         never = report_failures(&client, &*stages) => match never {},
     };
     let view = config.fs;
@@ -165,13 +165,4 @@ async fn show(
         }
     }
     Err(CliError::new(Exit::Failure, "the mount ended before the audit was complete"))
-}
-
-impl From<AuditError> for CliError {
-    fn from(cause: AuditError) -> CliError {
-        match cause {
-            AuditError::Source(cause) => crate::mount::MountError::FirstBaseline(cause).into(),
-            cause => CliError::of(Exit::Failure, &cause),
-        }
-    }
 }

@@ -54,34 +54,6 @@ pub struct Depth {
 /// Takes the events. An audit ends when the receiver is dropped.
 pub type Events = mpsc::Sender<Event>;
 
-/// Why an audit cannot be made.
-#[derive(Debug, thiserror::Error)]
-pub enum AuditError {
-    /// The Source's lists cannot be read.
-    #[error("the Source's lists cannot be read")]
-    Source(#[from] SyncError),
-    /// The Source does not publish, or not now, all that the tree was made of. What, and what a person can do.
-    #[error("{0}")]
-    Incomparable(String),
-    /// A catalog cannot be read.
-    #[error("the catalog cannot be read")]
-    Catalog(#[from] CatalogError),
-    /// A thread of this program died.
-    #[error("a thread of resyncfs failed")]
-    Worker(#[from] tokio::task::JoinError),
-}
-
-impl AuditError {
-    /// Whether the cause is what the Source publishes, or fails to.
-    pub fn is_of_source(&self) -> bool {
-        match self {
-            AuditError::Source(cause) => cause.is_of_source(),
-            AuditError::Incomparable(_) => true,
-            AuditError::Catalog(_) | AuditError::Worker(_) => false,
-        }
-    }
-}
-
 /// What the Source has now.
 pub struct Listed {
     /// As a mount would show it.
@@ -117,10 +89,10 @@ pub async fn listed(
     client: &Client,
     folder: &Path,
     progress: Arc<dyn Fn(Stage) + Send + Sync>,
-) -> Result<Listed, AuditError> {
+) -> Result<Listed, SyncError> {
     let catalog = Catalog::open(&folder.join("catalog"), "an audit")?;
     let catalog = Arc::new(catalog.leaving(Room::new(config.reserve, free_space)));
-    let spool = DocumentCache::open(&folder.join("spool")).map_err(SyncError::from)?;
+    let spool = DocumentCache::open(&folder.join("spool"))?;
     let mut synchronizer = Synchronizer::new(config.clone(), client.clone(), catalog.clone(), spool);
     let usual = PackageConfig::new(folder.join("packages"));
     let packages = PackageConfig { reserve: config.reserve, free_space, documents: config.limits, ..usual };
@@ -147,7 +119,7 @@ impl Audit {
     }
 
     /// One thread walks and sends, and waits there for a slow receiver: a task for each batch could start a thread each.
-    async fn list_files(&self, events: &Events) -> Result<Summary, AuditError> {
+    async fn list_files(&self, events: &Events) -> Result<Summary, SyncError> {
         let (audit, events) = (self.clone(), events.clone());
         let listing = spawn_blocking(move || {
             let mut walk = Walk::new(audit.catalog.clone(), None, Some(audit.versions.clone()))?;
@@ -159,7 +131,7 @@ impl Audit {
                     }
                 }
             }
-            Ok::<(), AuditError>(())
+            Ok::<(), SyncError>(())
         });
         listing.await??;
         Ok(Summary::default())
@@ -177,7 +149,7 @@ impl Audit {
         }
     }
 
-    async fn audit(&self, depth: Depth, events: &Events) -> Result<Summary, AuditError> {
+    async fn audit(&self, depth: Depth, events: &Events) -> Result<Summary, SyncError> {
         let listed = match &self.config {
             Some(config) => {
                 let sender = events.clone();
@@ -190,7 +162,7 @@ impl Audit {
     }
 
     /// Compares the tree with what is `listed`, batch by batch.
-    async fn compare(&self, depth: Depth, listed: Option<Listed>, events: &Events) -> Result<Summary, AuditError> {
+    async fn compare(&self, depth: Depth, listed: Option<Listed>, events: &Events) -> Result<Summary, SyncError> {
         let audit = self.clone();
         let (mut walk, mut summary, of) = spawn_blocking(move || audit.begin(depth, listed)).await??;
         let mut reported = Instant::now();
@@ -220,7 +192,7 @@ impl Audit {
     }
 
     /// The walk, the summary of no file, and how many files there are.
-    fn begin(&self, depth: Depth, listed: Option<Listed>) -> Result<(Walk, Summary, u64), AuditError> {
+    fn begin(&self, depth: Depth, listed: Option<Listed>) -> Result<(Walk, Summary, u64), SyncError> {
         let (mut summary, mut files) = (Summary::default(), 0);
         {
             let shown = self.catalog.snapshot()?;
@@ -299,13 +271,13 @@ struct Check {
 }
 
 /// The next batch of a walk, with the walk behind it; `None` at its end.
-async fn next(mut walk: Walk) -> Result<Option<(Walk, Vec<Compared>)>, AuditError> {
+async fn next(mut walk: Walk) -> Result<Option<(Walk, Vec<Compared>)>, SyncError> {
     let batch = spawn_blocking(move || walk.next().map(|batch| batch.map(|batch| (walk, batch))));
     Ok(batch.await??)
 }
 
 /// Sends the result of `work` as the last event. Ends `work` when the receiver of the events is dropped.
-async fn send_to_the_end(work: impl Future<Output = Result<Summary, AuditError>>, events: &Events) {
+async fn send_to_the_end(work: impl Future<Output = Result<Summary, SyncError>>, events: &Events) {
     let last = tokio::select! {
         () = events.closed() => return,
         outcome = work => match outcome {
@@ -328,17 +300,17 @@ fn progress(events: &Events, progress: Progress) {
 }
 
 /// Fails unless `listed` holds all that `shown` was made of.
-fn is_comparable(shown: &Position, listed: &Position, failed: &[(DocumentLocation, String)]) -> Result<(), AuditError> {
+fn is_comparable(shown: &Position, listed: &Position, failed: &[(DocumentLocation, String)]) -> Result<(), SyncError> {
     if let Some(location) = listed.lacks_beyond(shown) {
         let why = format!("{location} cannot be read now: it is unknown whether the files that it lists are gone");
-        return Err(AuditError::Incomparable(why));
+        return Err(SyncError::NothingToShow(why));
     }
     if let Some((_, why)) = failed.iter().find(|(root, _)| shown.has_heard(root)) {
         let what = "the tree holds changes that its lists do not, and the Source's changes cannot be read now";
-        return Err(AuditError::Incomparable(format!("{what}: {why}")));
+        return Err(SyncError::NothingToShow(format!("{what}: {why}")));
     }
     let (Some(since), None) = (listed.missing_since(), shown.missing_since()) else { return Ok(()) };
-    Err(AuditError::Incomparable(format!(
+    Err(SyncError::NothingToShow(format!(
         "the Source no longer publishes the changes since {since}, and the tree holds them: \
          it can be compared when the Source has a newer list"
     )))
