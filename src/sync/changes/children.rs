@@ -17,8 +17,6 @@ pub struct Lost {
     until: Option<Timestamp>,
     /// Since when changes may be missing.
     since: Timestamp,
-    /// Whether it is gone by its server's word, rather than that it fails for now.
-    is_gone: bool,
 }
 
 /// Children of an index that were asked for.
@@ -100,23 +98,24 @@ impl ChangeState {
         let unlisted = self.lost.iter().filter(|it| !was_asked.contains(it.location.as_str()));
         let unlisted = unlisted.map(|it| Lost { until: it.until.or(Some(now)), ..it.clone() });
         let (known, mut seen) = (self.children(), HashSet::new());
-        let losing = |it: &Entry| {
+        let fails = asked.entries.iter().filter(|it| {
             let location = it.loc.as_str();
-            let is_gone = asked.gone.contains(location);
-            let has_failed = it.until.is_some() && asked.failed.contains(location);
+            let fails = asked.gone.contains(location) || it.until.is_some() && asked.failed.contains(location);
             // An index may list a document twice.
-            if !(is_gone || has_failed) || !seen.insert(location.to_owned()) {
-                return None;
-            }
-            if let Some(lost) = known.lost.get(location) {
-                return Some(Lost { until: it.until.or(lost.until), is_gone, ..(*lost).clone() });
-            }
+            fails && seen.insert(location)
+        });
+        let losing = |it: &Entry| {
+            let before = known.lost.get(it.loc.as_str());
             // Of one that was read what was known is still known.
-            let from = it.from.filter(|_| !known.has_read(location));
-            let since = from.or(self.until).max(self.at).unwrap_or(now);
-            Some(Lost { location: location.to_owned(), until: it.until, since, is_gone })
+            let from = it.from.filter(|_| !known.has_read(it.loc.as_str()));
+            let since = || from.or(self.until).max(self.at).unwrap_or(now);
+            Lost {
+                location: it.loc.as_str().to_owned(),
+                until: it.until.or(before.and_then(|before| before.until)),
+                since: before.map_or_else(since, |before| before.since),
+            }
         };
-        unlisted.chain(asked.entries.iter().filter_map(losing)).collect()
+        unlisted.chain(fails.map(losing)).collect()
     }
 
     /// What is lost where `root` itself is gone.
@@ -124,16 +123,15 @@ impl ChangeState {
         let mut lost = self.lost.clone();
         if !lost.iter().any(|it| it.location == root) {
             let since = self.until.or(self.at).unwrap_or(now);
-            lost.push(Lost { location: root.to_owned(), until: None, since, is_gone: true });
+            lost.push(Lost { location: root.to_owned(), until: None, since });
         }
         lost
     }
 
-    /// Whether more of `lost` is gone than was before.
+    /// Whether more of `lost` fails than did before.
     pub fn loses(&self, lost: &[Lost]) -> bool {
         let before = self.lost_before();
-        let was_gone = |it: &Lost| before.get(it.location.as_str()).is_some_and(|before| before.is_gone);
-        lost.iter().any(|it| it.is_gone && self.may_lack(it) && !was_gone(it))
+        lost.iter().any(|it| self.may_lack(it) && !before.contains_key(it.location.as_str()))
     }
 
     /// The same with this lost, and nothing else.

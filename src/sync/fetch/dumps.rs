@@ -95,8 +95,7 @@ impl Synchronizer {
     }
 
     /// The packages of the Change Dumps that were `walked` which may hold something new: each is a list of changes. Why the first of those
-    /// fails that fail for now, and are requested again: such a package does not hold back others whose interval says that they are
-    /// older or newer.
+    /// fails that fail for now, and are requested again: such a package does not hold back others.
     pub(super) async fn change_packages(
         &self,
         packages: &Packages,
@@ -117,9 +116,10 @@ impl Synchronizer {
         }
         let listed = wanted.iter().map(|entry| Listed::of(entry, Capability::ChangeDumpManifest)).collect();
         let mut manifests = request_manifests(packages, listed);
-        let (mut read, mut failed, mut wanted) = (Vec::new(), None, wanted.into_iter());
-        while let Some(entry) = wanted.next() {
+        let (mut read, mut failed) = (Vec::new(), None);
+        for entry in wanted {
             let Some((manifest, _)) = manifests.next().await else { break };
+            let location = entry.loc.as_str().to_owned();
             let manifest = match manifest {
                 Ok(manifest) => manifest,
                 // The tree of an earlier time is shown whole or not at all.
@@ -128,24 +128,18 @@ impl Synchronizer {
                 }
                 Err(cause) if cause.is_retryable() => {
                     failed.get_or_insert_with(|| chain(&cause));
-                    // Without an interval only its place says which others are newer: those behind it wait for it.
-                    let behind = if entry.until.is_none() { wanted.by_ref().collect() } else { Vec::new() };
-                    for left in std::iter::once(entry).chain(behind) {
-                        let location = left.loc.as_str().to_owned();
-                        if chosen.children.has_read(&location) {
-                            chosen.unread.push(location.clone());
-                        }
-                        chosen.asked.failed.insert(location);
+                    if chosen.children.has_read(&location) {
+                        chosen.unread.push(location.clone());
                     }
+                    chosen.asked.failed.insert(location);
                     continue;
                 }
                 Err(cause) => {
                     tracing::warn!("a package of changes cannot be read: {}", chain(&cause));
-                    chosen.asked.gone.insert(entry.loc.as_str().to_owned());
+                    chosen.asked.gone.insert(location);
                     continue;
                 }
             };
-            let location = manifest.package().as_str().to_owned();
             let head = DocumentHead { location, digest, listed: Some(Box::new(entry)), modified: None };
             read.push((head, Origin::Package(manifest)));
         }
