@@ -10,49 +10,45 @@ use super::read_set::ReadSet;
 use super::selection::Selection;
 use super::selection::plan::{Plan, path};
 use super::state::Position;
-use super::{Stage, SyncError, Synchronizer};
+use super::{Outcome, Stage, SyncError, Synchronizer};
 use crate::catalog::{Catalog, CatalogError, Committed, Held, Losses, Naming, Resource, SetId, Snapshot, Statement};
 use crate::document::{Change, Entry, Timestamp};
 use crate::source::{DocumentLocation, Missing};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use tokio::time::Instant;
 
 /// How a commit went.
-pub struct Made {
-    pub committed: Committed,
+struct Made {
+    committed: Committed,
     /// What was stored with it.
-    pub position: Position,
+    position: Position,
     /// Deletions of what is not there.
-    pub unknown: u64,
+    unknown: u64,
 }
 
-/// What the guard is to know of a commit, in addition to what it removes.
-#[derive(Default)]
-struct Circumstances {
+/// What is held back of a commit, and the `position` that is stored with it. The lists list less by `lists`; of the sets `unheard`
+/// nothing, or less than before, could be read.
+fn decide(
     limit: MaxDelete,
-    /// What lists do not list any more.
-    lists: Vec<ListLoss>,
-    /// Sets of which nothing, or less than before, could be read.
-    unheard: BTreeSet<SetId>,
-}
-
-impl Circumstances {
-    /// What is held back of a commit, and the `position` that is stored with it.
-    fn decide(&self, position: &mut Position, losses: &Losses) -> (Held, Vec<u8>) {
-        let (now, guard) = (Timestamp::now(), &mut position.guard);
-        let verdict = guard.decide(self.limit, losses, &self.lists, now);
-        guard.after(&verdict, losses, &self.unheard, now);
-        if verdict.held != Held::Nothing {
-            tracing::warn!(
-                deletions = verdict.files,
-                held = guard.held().map_or(0, |held| held.files),
-                "unconfirmed deletions are not applied, everything else is: {}. To confirm them: \
-                 resyncfs refresh --accept-deletions DIR",
-                verdict.why
-            );
-        }
-        (verdict.held, position.encode())
+    lists: &[ListLoss],
+    unheard: &BTreeSet<SetId>,
+    position: &mut Position,
+    losses: &Losses,
+) -> (Held, Vec<u8>) {
+    let (now, guard) = (Timestamp::now(), &mut position.guard);
+    let verdict = guard.decide(limit, losses, lists, now);
+    guard.after(&verdict, losses, unheard, now);
+    if verdict.held != Held::Nothing {
+        tracing::warn!(
+            deletions = verdict.files,
+            held = guard.held().map_or(0, |held| held.files),
+            "unconfirmed deletions are not applied, everything else is: {}. To confirm them: \
+             resyncfs refresh --accept-deletions DIR",
+            verdict.why
+        );
     }
+    (verdict.held, position.encode())
 }
 
 /// A person has confirmed what goes; so many held deletions are `left` for a further commit.
@@ -75,15 +71,43 @@ fn recount(catalog: &Catalog, guard: &mut DeletionGuard, decided: &BTreeSet<SetI
 }
 
 impl Synchronizer {
+    /// Writes one revision on a thread of its own, and remembers the position that is stored with it. What is returned includes the
+    /// batches before it.
+    async fn commit(
+        &mut self,
+        write: impl FnOnce() -> Result<Made, SyncError> + Send + 'static,
+    ) -> Result<Committed, SyncError> {
+        let writer = self.writing.clone().lock_owned().await;
+        let made = tokio::task::spawn_blocking(move || {
+            let _writer = writer;
+            write()
+        });
+        let Made { committed, position, unknown } = made.await??;
+        tracing::info!(
+            revision = committed.revision,
+            created = committed.created,
+            updated = committed.updated,
+            touched = committed.touched,
+            deleted = committed.deleted,
+            "committed"
+        );
+        self.position = Some(position);
+        self.status.write(|status| status.unknown_deletions += unknown);
+        Ok(match self.batches.take() {
+            Some(before) => before.and(committed),
+            None => committed,
+        })
+    }
+
     /// Makes one revision of the lists of every set that were `read`, with what is offered and `missing`, and of the changes since.
     pub(super) async fn merge(
-        &self,
+        &mut self,
         naming: Naming,
         mut read: Vec<ReadSet>,
         mut missing: Vec<Missing>,
         position: Position,
         mut news: NewChanges,
-    ) -> Result<Made, SyncError> {
+    ) -> Result<Committed, SyncError> {
         let (catalog, spool, progress) = (self.catalog.clone(), self.spool.clone(), self.progress.clone());
         let limit = self.config.max_delete;
         let mut plan = Plan::new(&self.config.selection, &naming);
@@ -98,29 +122,24 @@ impl Synchronizer {
             let chooser = Arc::new(chooser(plan, &spool, &read)?);
             Ok::<_, SyncError>((read, news, chooser))
         };
+        let low = self.catalog.clone();
         let chooser;
-        (read, news, chooser) = self.behind_readers(choose).await?;
-        for it in &mut read {
-            let lists = it.list_documents();
-            if it.parsed.as_ref().is_none_or(|parsed| parsed.documents != lists) {
-                let mut parser = self.list_parser(it.id, &naming, chooser.clone());
-                lists.into_iter().for_each(|list| parser.take(list));
-                it.parsed = Some(parser.finish(&progress).await?);
-            }
+        (read, news, chooser) = tokio::task::spawn_blocking(move || at_low_priority(&low, choose)).await??;
+        for it in read.iter_mut().filter(|it| it.parsed.is_none()) {
+            let mut parser = self.list_parser(it.id, &naming, chooser.clone());
+            it.list_documents().into_iter().for_each(|list| parser.take(list));
+            it.parsed = Some(parser.finish(&progress).await?);
         }
         // What is held back cannot be read in a damaged catalog: it goes with the rest.
         let is_confirmed = self.confirms_rebuilding && self.catalog.is_distrusted();
-        let writer = self.writing.clone().lock_owned().await;
-        let (catalog, spool) = (self.catalog.clone(), self.spool.clone());
+        let (catalog, spool, low) = (self.catalog.clone(), self.spool.clone(), self.catalog.clone());
         let merge = move || {
-            let _writer = writer;
             let mut baseline = catalog.baseline(naming.clone())?;
             for it in &mut read {
                 baseline.list(it.id, it.at());
-                let parsed = it.parsed.take().unwrap_or_default();
-                it.counts = parsed.counts;
-                parsed.entered.into_iter().try_for_each(|part| baseline.join(part))?;
-                let has_lists = !parsed.documents.is_empty();
+                let entered = it.parsed.iter_mut().flat_map(|parsed| std::mem::take(&mut parsed.entered));
+                entered.into_iter().try_for_each(|part| baseline.join(part))?;
+                let has_lists = it.lists().next().is_some();
                 for manifest in &it.manifests {
                     dumps::enter(&mut baseline, manifest, has_lists, &chooser, &spool)?;
                 }
@@ -153,26 +172,15 @@ impl Synchronizer {
             let lacks_more = |set: &SetId| lists.iter().any(|list| !list.speaks && list.set == Some(*set));
             let is_read = |set: &SetId| read.iter().any(|it| it.id == *set);
             let unheard = unheard.into_iter().filter(|set| !is_read(set) || lacks_more(set)).collect();
-            let circumstances = Circumstances { limit, lists, unheard };
             let committed = baseline.commit_guarded(next.at(), &mut |losses| match is_confirmed {
                 true => confirmed(&mut next, 0),
-                false => circumstances.decide(&mut next, losses),
+                false => decide(limit, &lists, &unheard, &mut next, losses),
             })?;
-            Ok::<_, SyncError>(Made { committed, position: next, unknown: 0 })
+            Ok(Made { committed, position: next, unknown: 0 })
         };
-        let made = self.behind_readers(merge).await?;
-        self.deviations.note_left_out(made.committed.left_out.clone(), true);
-        report(&made.committed);
-        Ok(made)
-    }
-
-    /// Does `work` on a thread of its own, which makes way for readers where a tree is shown.
-    async fn behind_readers<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> Result<T, SyncError> + Send + 'static,
-    ) -> Result<T, SyncError> {
-        let catalog = self.catalog.clone();
-        tokio::task::spawn_blocking(move || at_low_priority(&catalog, work)).await?
+        let committed = self.commit(move || at_low_priority(&low, merge)).await?;
+        self.deviations.note_left_out(committed.left_out.clone(), true);
+        Ok(committed)
     }
 
     /// Whether the lists must be chosen from again to know what `new` brings and takes.
@@ -195,15 +203,13 @@ impl Synchronizer {
     /// Makes one revision of changes alone, over the one there is: of each resource of each set the last, in order of time. `position` is
     /// what is known with them.
     pub(super) async fn apply(
-        &self,
+        &mut self,
         changes: Vec<(SetId, NewChange)>,
         mut position: Position,
-    ) -> Result<Made, SyncError> {
+    ) -> Result<Committed, SyncError> {
         let (catalog, selection) = (self.catalog.clone(), self.config.selection.clone());
-        let circumstances = Circumstances { limit: self.config.max_delete, ..Circumstances::default() };
-        let writer = self.writing.clone().lock_owned().await;
-        let made = tokio::task::spawn_blocking(move || {
-            let _writer = writer;
+        let limit = self.config.max_delete;
+        let apply = move || {
             let mut unknown = 0;
             let chosen = chosen(&catalog, &selection, &changes)?;
             let mut commit = catalog.changes()?;
@@ -214,34 +220,40 @@ impl Synchronizer {
                     unknown += 1;
                 }
             }
-            recount(&catalog, &mut position.guard, &BTreeSet::new())?;
+            let none = BTreeSet::new();
+            recount(&catalog, &mut position.guard, &none)?;
             let at = position.at();
-            let committed = commit.commit(at, &mut |losses| circumstances.decide(&mut position, losses))?;
-            Ok::<_, SyncError>(Made { committed, position, unknown })
-        })
-        .await??;
-        self.deviations.note_left_out(made.committed.left_out.clone(), false);
-        report(&made.committed);
-        Ok(made)
+            let committed = commit.commit(at, &mut |losses| decide(limit, &[], &none, &mut position, losses))?;
+            Ok(Made { committed, position, unknown })
+        };
+        let committed = self.commit(apply).await?;
+        self.deviations.note_left_out(committed.left_out.clone(), false);
+        Ok(committed)
     }
 
-    /// Applies deletions that are held back and that a person has confirmed: as many as one commit takes.
-    pub(super) async fn accept(&self, mut position: Position) -> Result<Made, SyncError> {
+    /// Applies deletions that are held back, as many as one commit takes: a person has confirmed them. To be called until
+    /// none [is held](Synchronizer::holds_deletions).
+    pub async fn accept_deletions(&mut self) -> Result<Outcome, SyncError> {
+        let began = Instant::now();
+        if self.catalog.is_distrusted() {
+            // What is held back cannot be read: the baseline that builds the catalog again leaves it out.
+            self.confirms_rebuilding = true;
+            return Ok(Outcome::Unchanged);
+        }
+        let Some(mut position) = self.position()? else { return Ok(Outcome::Unchanged) };
         let catalog = self.catalog.clone();
-        let writer = self.writing.clone().lock_owned().await;
-        let made = tokio::task::spawn_blocking(move || {
-            let _writer = writer;
+        let accept = move || {
             let held = catalog.snapshot()?.held_count()?;
             let mut commit = catalog.changes()?;
             let accepted = commit.accept_held()?;
             tracing::info!(accepted, "the unconfirmed deletions are now applied");
             let left = held.saturating_sub(accepted);
             let committed = commit.commit(position.at(), &mut |_| confirmed(&mut position, left))?;
-            Ok::<_, SyncError>(Made { committed, position, unknown: 0 })
-        })
-        .await??;
-        report(&made.committed);
-        Ok(made)
+            Ok(Made { committed, position, unknown: 0 })
+        };
+        let outcome = Ok(Outcome::Committed(self.commit(accept).await?));
+        self.report(&outcome, began.elapsed());
+        outcome
     }
 }
 
@@ -323,15 +335,4 @@ fn add_applied(catalog: &Catalog, read: &[ReadSet], plan: &mut Plan) -> Result<(
         failed.is_none()
     })?;
     failed.map_or(Ok(()), Err)
-}
-
-fn report(committed: &Committed) {
-    tracing::info!(
-        revision = committed.revision,
-        created = committed.created,
-        updated = committed.updated,
-        touched = committed.touched,
-        deleted = committed.deleted,
-        "committed"
-    );
 }

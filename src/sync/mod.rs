@@ -43,7 +43,6 @@ use crate::source::zip::Packages;
 use crate::source::{DocumentLocation, EntryPoint, Missing, Source};
 use changes::ChangeState;
 use command::Scope;
-use commit::Made;
 pub use config::SyncConfig;
 use config::Tuning;
 use deviations::SeenDeviations;
@@ -385,10 +384,10 @@ impl Synchronizer {
         let news = self.news(changes, &|set, root| base.known(set, root), now).await?;
         base.retain(&step.sets);
         let before = (!step.is_first_tree).then(|| base.clone());
-        let made = self.merge(naming, read, missing, base, news).await?;
+        let committed = self.merge(naming, read, missing, base, news).await?;
         // The mount itself says what a first tree lacks.
-        if let Some(before) = before {
-            let new = made.position.lacking().filter(|it| !before.lacking().any(|before| before == *it));
+        if let (Some(before), Some(now)) = (before, &self.position) {
+            let new = now.lacking().filter(|it| !before.lacking().any(|before| before == *it));
             new.for_each(|Missing { location, why, .. }| {
                 tracing::warn!("a part of the Source is missing: {location}: {why}")
             });
@@ -396,7 +395,7 @@ impl Synchronizer {
         // The commit may rest on an old discovery: the next refresh discovers again.
         self.is_stale = true;
         self.children.tidy(Instant::now());
-        Ok(Some(Outcome::Committed(self.take(made))))
+        Ok(Some(Outcome::Committed(committed)))
     }
 
     /// Goes on from changes alone.
@@ -446,26 +445,16 @@ impl Synchronizer {
             let next = move || new.next_batch(most, &spool).map(|changes| (new, changes));
             let changes;
             (new, changes) = tokio::task::spawn_blocking(next).await??;
-            if !new.is_empty() {
-                let made = self.apply(changes, position).await?;
-                position = made.position.clone();
-                let committed = self.take(made);
-                self.batches = Some(committed);
-                continue;
+            let is_last = new.is_empty();
+            if is_last {
+                new.states.drain(..).for_each(|(set, root, state)| position.note(set, &root, state));
             }
-            new.states.into_iter().for_each(|(set, root, state)| position.note(set, &root, state));
-            let made = self.apply(changes, position).await?;
-            return Ok(Outcome::Committed(self.take(made)));
-        }
-    }
-
-    /// Remembers what was committed, with the batches before it.
-    fn take(&mut self, made: Made) -> Committed {
-        self.status.write(|status| status.unknown_deletions += made.unknown);
-        self.position = Some(made.position);
-        match self.batches.take() {
-            Some(before) => before.and(made.committed),
-            None => made.committed,
+            let committed = self.apply(changes, position).await?;
+            if is_last {
+                return Ok(Outcome::Committed(committed));
+            }
+            self.batches = Some(committed);
+            position = self.position()?.unwrap_or_default();
         }
     }
 
@@ -479,22 +468,6 @@ impl Synchronizer {
             };
         }
         Ok(self.position.clone())
-    }
-
-    /// Applies deletions that are held back, as many as one commit takes: a person has confirmed them. To be called until
-    /// none [is held](Synchronizer::holds_deletions).
-    pub async fn accept_deletions(&mut self) -> Result<Outcome, SyncError> {
-        let began = Instant::now();
-        if self.catalog.is_distrusted() {
-            // What is held back cannot be read: the baseline that builds the catalog again leaves it out.
-            self.confirms_rebuilding = true;
-            return Ok(Outcome::Unchanged);
-        }
-        let Some(position) = self.position()? else { return Ok(Outcome::Unchanged) };
-        let made = self.accept(position).await?;
-        let outcome = Ok(Outcome::Committed(self.take(made)));
-        self.report(&outcome, began.elapsed());
-        outcome
     }
 
     /// Whether deletions are held back that can be accepted.

@@ -23,20 +23,16 @@ pub struct ReadSet {
     pub manifests: Vec<Manifest>,
     /// Packages that cannot be read.
     pub missing: Vec<Missing>,
-    /// The resources of each of its lists, in document order; empty until they are counted.
-    pub counts: Vec<u64>,
     /// The newest `lastmod` listed, if it was searched for: no list states its time.
     pub newest: Option<Timestamp>,
-    /// Its lists, where they were parsed while others were fetched.
+    /// Its lists, once they are parsed.
     pub parsed: Option<ParsedLists>,
 }
 
 /// The lists of one set, parsed.
 #[derive(Default)]
 pub struct ParsedLists {
-    /// The lists, in document order.
-    pub documents: Vec<CachedDocument>,
-    /// The chosen resources of each.
+    /// The chosen resources of each, in document order.
     pub counts: Vec<u64>,
     /// The resources, sorted: parts in document order.
     pub entered: Vec<Shared>,
@@ -86,7 +82,7 @@ impl ReadSet {
 
     /// Each document that was reached, with the number of resources that it lists; 0 for an index.
     pub fn documents(&self) -> impl Iterator<Item = (&CachedDocument, u64)> {
-        let mut counts = self.counts.iter().copied();
+        let mut counts = self.parsed.iter().flat_map(|parsed| &parsed.counts).copied();
         let all = self.walks.iter().flat_map(|walked| {
             let indexes = walked.indexes.iter().map(|index| (index, false));
             indexes.chain(walked.leaves.iter().map(|leaf| (&leaf.document, leaf.lists_resources())))

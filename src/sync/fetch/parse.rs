@@ -121,7 +121,6 @@ impl ListParser {
         for part in std::mem::take(&mut self.parsing) {
             match part.await? {
                 Ok(lists) => {
-                    all.documents.extend(lists.documents);
                     all.counts.extend(lists.counts);
                     all.entered.extend(lists.entered);
                 }
@@ -178,7 +177,7 @@ impl Work {
             spool.deviations.note_entries(&list.location, understood);
             counts.push(resources);
         }
-        Ok(ParsedLists { documents, counts, entered: vec![share.part()?] })
+        Ok(ParsedLists { counts, entered: vec![share.part()?] })
     }
 
     /// Reports [`STEP`] entries more.

@@ -103,11 +103,9 @@ impl Synchronizer {
             |resources: BTreeMap<_, _>| (!resources.is_empty()).then_some(Announcement::Resources(resources));
         let mut outcome = Outcome::Unchanged;
         if !changes.is_empty() {
-            let made = self.apply(changes, position).await?;
-            outcome = Outcome::Committed(self.take(made));
-            let reported = Ok(outcome);
-            self.report(&reported, began.elapsed());
-            outcome = reported?;
+            let committed = Ok(Outcome::Committed(self.apply(changes, position).await?));
+            self.report(&committed, began.elapsed());
+            outcome = committed?;
         }
         Ok(Checked { outcome, unseen: of_resources(unseen), rest: of_resources(rest) })
     }
