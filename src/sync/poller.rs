@@ -146,9 +146,9 @@ async fn refresh_all(
                 () = tokio::time::sleep_until(wake) => continue,
             },
         };
-        let (began, mut accepted) = (Instant::now(), 0);
+        let began = Instant::now();
         let done = {
-            let mut work = std::pin::pin!(perform(&mut synchronizer, listeners, &task, &mut accepted));
+            let mut work = std::pin::pin!(perform(&mut synchronizer, listeners, &task));
             loop {
                 tokio::select! {
                     done = &mut work => break done,
@@ -162,17 +162,17 @@ async fn refresh_all(
         let (is_check, mut requesters) = (matches!(task, Task::Check(_)), Vec::new());
         match task {
             Task::Check(pending) => {
-                let (unseen, rest) = match &done {
-                    Ok(Checked { unseen, rest, .. }) => (unseen.clone(), rest.clone()),
-                    Err(_) => (Some(pending.announcement.clone()), None),
+                let unseen = match &done {
+                    Ok(checked) => checked.unseen.clone(),
+                    Err(_) => Some(pending.announcement.clone()),
                 };
-                waiting.announced.checked(pending, unseen, rest, Instant::now());
+                waiting.announced.checked(pending, unseen);
             }
             Task::Refresh(asked) => requesters = asked.requesters,
             Task::Poll => {}
         }
         let done = done.map(|checked| checked.outcome);
-        let outcome = RefreshOutcome::from(&done).after_deleting(accepted);
+        let outcome = RefreshOutcome::from(&done);
         match done {
             Ok(outcome) => {
                 failures = 0;
@@ -206,13 +206,9 @@ async fn refresh_all(
     }
 }
 
-/// Does what is to be done. `accepted` is how many names a person's confirmation has taken.
-async fn perform(
-    synchronizer: &mut Synchronizer,
-    listeners: &Listeners,
-    task: &Task,
-    accepted: &mut u64,
-) -> Result<Checked, SyncError> {
+/// Does what is to be done.
+async fn perform(synchronizer: &mut Synchronizer, listeners: &Listeners, task: &Task) -> Result<Checked, SyncError> {
+    let mut accepted = None;
     let outcome = match task {
         Task::Check(pending) => return synchronizer.check(&pending.announcement, pending.is_retry()).await,
         Task::Refresh(asked) => {
@@ -222,13 +218,18 @@ async fn perform(
                 synchronizer.client.end_pauses();
             }
             if asked.accept_deletions {
-                accept(synchronizer, listeners, accepted).await?;
+                accepted = accept(synchronizer, listeners).await?;
             }
             synchronizer.refresh(unwatched()).await
         }
         Task::Poll => synchronizer.refresh_of(Scope::Due, unwatched()).await,
     };
-    outcome.map(|outcome| Checked { outcome, unseen: None, rest: None })
+    let outcome = match (accepted, outcome?) {
+        (Some(accepted), Outcome::Committed(committed)) => Outcome::Committed(accepted.and(committed)),
+        (Some(accepted), Outcome::Unchanged) => Outcome::Committed(accepted),
+        (None, outcome) => outcome,
+    };
+    Ok(Checked { outcome, unseen: None })
 }
 
 /// Ends when a package says other things than what was taken over of it.
@@ -248,16 +249,19 @@ async fn publish(synchronizer: &mut Synchronizer, listeners: &Listeners, outcome
     (listeners.refreshed)();
 }
 
-/// Applies all deletions that are held back; `accepted` is how many names have gone so far.
-async fn accept(synchronizer: &mut Synchronizer, listeners: &Listeners, accepted: &mut u64) -> Result<(), SyncError> {
+/// Applies all deletions that are held back. What that has done, but for the names, which are dropped at once.
+async fn accept(synchronizer: &mut Synchronizer, listeners: &Listeners) -> Result<Option<Committed>, SyncError> {
+    let mut accepted: Option<Committed> = None;
     loop {
-        let outcome = synchronizer.accept_deletions().await?;
-        if let Outcome::Committed(committed) = &outcome {
-            *accepted += committed.deleted;
+        if let Outcome::Committed(mut committed) = synchronizer.accept_deletions().await? {
+            (listeners.invalidate)(std::mem::take(&mut committed.invalidations));
+            accepted = Some(match accepted {
+                Some(before) => before.and(committed),
+                None => committed,
+            });
         }
-        publish(synchronizer, listeners, outcome).await;
         if !synchronizer.holds_deletions()? {
-            return Ok(());
+            return Ok(accepted);
         }
     }
 }

@@ -21,17 +21,15 @@ const REPRESENTATION: &str = "alternate";
 pub struct Checked {
     /// What was committed.
     pub outcome: Outcome,
-    /// What does not show yet what was announced of it.
+    /// What does not show yet what was announced of it, or did not answer in time.
     pub unseen: Option<Announcement>,
-    /// What there was no time for.
-    pub rest: Option<Announcement>,
 }
 
 impl Checked {
     /// All that was announced was asked for: either something was new, or nothing was.
     fn wholly(announcement: &Announcement, outcome: Outcome) -> Checked {
         let unseen = matches!(outcome, Outcome::Unchanged).then(|| announcement.clone());
-        Checked { outcome, unseen, rest: None }
+        Checked { outcome, unseen }
     }
 }
 
@@ -89,25 +87,21 @@ impl Synchronizer {
             let outcome = self.refresh(unwatched()).await?;
             return Ok(Checked::wholly(announcement, outcome));
         };
-        let asked = resources.keys().take(self.tuning.asked).cloned().collect();
-        let answers = self.ask(asked, |answer| answer.map(entry_of)).await;
-        let (mut changes, mut unseen, mut rest) = (Vec::new(), BTreeMap::new(), resources.clone());
+        let answers = self.ask(resources.keys().cloned().collect(), |answer| answer.map(entry_of)).await;
+        let (mut changes, mut unseen) = (Vec::new(), resources.clone());
         for (uri, answer) in answers {
-            let Some(change) = rest.remove(&uri) else { continue };
-            match shown(answer, self.known(&uri)?, change) {
-                Some(new) => changes.push((set, new)),
-                None => _ = unseen.insert(uri, change),
+            if let Some(new) = shown(answer, self.known(&uri)?, resources[&uri]) {
+                changes.push((set, new));
+                unseen.remove(&uri);
             }
         }
-        let of_resources =
-            |resources: BTreeMap<_, _>| (!resources.is_empty()).then_some(Announcement::Resources(resources));
         let mut outcome = Outcome::Unchanged;
         if !changes.is_empty() {
             let committed = Ok(Outcome::Committed(self.apply(changes, position).await?));
             self.report(&committed, began.elapsed());
             outcome = committed?;
         }
-        Ok(Checked { outcome, unseen: of_resources(unseen), rest: of_resources(rest) })
+        Ok(Checked { outcome, unseen: (!unseen.is_empty()).then_some(Announcement::Resources(unseen)) })
     }
 
     /// What is known of a resource and does not change with its content: what it is, and what it belongs to.

@@ -128,19 +128,10 @@ impl Announcements {
         Some(next)
     }
 
-    /// A check of `pending` has not shown `unseen` of it, and has not come to the `rest`.
-    pub fn checked(
-        &mut self,
-        pending: Pending,
-        unseen: Option<Announcement>,
-        rest: Option<Announcement>,
-        now: Instant,
-    ) {
+    /// A check of `pending` has not shown `unseen` of it.
+    pub fn checked(&mut self, pending: Pending, unseen: Option<Announcement>) {
         if let Some(announcement) = unseen.filter(|_| pending.due().is_some()) {
             self.put(Pending { announcement, ..pending });
-        }
-        if let Some(rest) = rest {
-            self.add(rest, now);
         }
     }
 }
@@ -189,7 +180,7 @@ mod tests {
             assert_eq!(queue.next(due), None);
             times.push(due - now);
             let unseen = pending.announcement.clone();
-            queue.checked(pending, Some(unseen), None, due);
+            queue.checked(pending, Some(unseen));
         }
 
         assert_eq!(times, [seconds(0), seconds(2), seconds(10), seconds(60)]);
@@ -199,7 +190,7 @@ mod tests {
     fn retries_count_from_the_first_check() {
         let (mut queue, now) = queue([document("a")]);
         let first = queue.next(now + seconds(100)).unwrap();
-        queue.checked(first, Some(document("a")), None, now + seconds(101));
+        queue.checked(first, Some(document("a")));
 
         assert_eq!(queue.due(), Some(now + seconds(102)));
     }
@@ -209,7 +200,7 @@ mod tests {
         let (mut queue, now) = queue([document("a")]);
         let pending = queue.next(now).unwrap();
 
-        queue.checked(pending, None, None, now);
+        queue.checked(pending, None);
 
         assert_eq!(queue.due(), None);
     }
@@ -218,31 +209,18 @@ mod tests {
     fn a_new_announcement_begins_again_and_sleep_is_not_made_up_for() {
         let (mut queue, now) = queue([document("a")]);
         let pending = queue.next(now).unwrap();
-        queue.checked(pending, Some(document("a")), None, now);
+        queue.checked(pending, Some(document("a")));
         let pending = queue.next(now + seconds(30)).unwrap();
-        queue.checked(pending, Some(document("a")), None, now + seconds(30));
+        queue.checked(pending, Some(document("a")));
         assert_eq!(queue.due(), Some(now + seconds(60)));
 
         queue.add(document("a"), now + seconds(40));
         let pending = queue.next(now + seconds(40)).unwrap();
         assert!(!pending.is_retry());
         queue.add(document("a"), now + seconds(41));
-        queue.checked(pending, Some(document("a")), None, now + seconds(41));
+        queue.checked(pending, Some(document("a")));
 
         assert_eq!(queue.due(), Some(now + seconds(41)), "it was announced while it was checked");
-    }
-
-    #[test]
-    fn what_a_check_did_not_come_to_has_all_its_checks_left() {
-        let (mut queue, now) = queue([resources(["seen", "not yet", "rest"])]);
-        let pending = queue.next(now).unwrap();
-        let later = now + seconds(5);
-
-        queue.checked(pending, Some(resources(["not yet"])), Some(resources(["rest"])), later);
-
-        let (first, second) = (queue.next(later).unwrap(), queue.next(later).unwrap());
-        assert_eq!((&first.announcement, first.is_retry()), (&resources(["not yet"]), true));
-        assert_eq!((&second.announcement, second.is_retry()), (&resources(["rest"]), false));
     }
 
     #[test]

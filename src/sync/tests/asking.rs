@@ -95,19 +95,18 @@ async fn announced_resources_without_change_list_are_asked() {
 }
 
 #[tokio::test]
-async fn announced_resources_beyond_one_check_are_its_rest() {
+async fn announced_resources_without_an_answer_are_unseen() {
     let server = source().await;
     let offers = [offer("resourcelist", server.uri(LIST).as_str())];
     server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
     let mut destination = Destination::of(&server, "/caps.xml");
     destination.commit().await;
-    destination.synchronizer.tuning.asked = 20;
     destination.synchronizer.tuning.answers_due = std::time::Duration::from_secs(2);
     let never = Arc::new(tokio::sync::Barrier::new(99));
     server.put("/new/00", Answer::html("new").together(&never));
     (1..25).for_each(|number| server.put(&format!("/new/{number:02}"), Answer::html("new")));
     let resources: Vec<_> = (0..26).map(|it| (server.uri(&format!("/new/{it:02}")), Change::Created)).collect();
-    let rest = |places: &[usize]| {
+    let of = |places: &[usize]| {
         Some(command::Announcement::Resources(places.iter().map(|at| resources[*at].clone()).collect()))
     };
 
@@ -118,11 +117,11 @@ async fn announced_resources_beyond_one_check_are_its_rest() {
         .unwrap();
 
     assert!(matches!(checked.outcome, Outcome::Committed(_)));
-    assert_eq!(destination.files().len(), 4 + 19);
-    assert_eq!((checked.unseen, &checked.rest), (None, &rest(&[0, 20, 21, 22, 23, 24, 25])));
+    assert_eq!(destination.files().len(), 4 + 24);
+    assert_eq!(checked.unseen, of(&[0, 25]));
     server.put("/new/00", Answer::html("new"));
-    let checked = destination.synchronizer.check(&checked.rest.unwrap(), true).await.unwrap();
-    assert_eq!((checked.unseen, checked.rest), (rest(&[25]), None), "it answers 404 still");
+    let checked = destination.synchronizer.check(&checked.unseen.unwrap(), true).await.unwrap();
+    assert_eq!(checked.unseen, of(&[25]), "it answers 404 still");
     assert_eq!(destination.files().len(), 4 + 25);
 }
 
