@@ -56,14 +56,6 @@ impl Globs {
     }
 }
 
-impl PartialEq for Globs {
-    fn eq(&self, other: &Globs) -> bool {
-        self.patterns == other.patterns
-    }
-}
-
-impl Eq for Globs {}
-
 fn compile(patterns: &[Box<str>]) -> Result<GlobSet, globset::Error> {
     let mut set = GlobSet::builder();
     let mut add = |glob: &str| {

@@ -25,7 +25,7 @@ pub use globs::{GlobError, Globs};
 use crate::document::{Entry, Href, Link};
 
 /// What was chosen; a kind with nothing in it chooses everything.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Selection {
     /// `include=`
     pub included: Globs,

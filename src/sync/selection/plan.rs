@@ -12,10 +12,7 @@ pub const MOST: usize = 7 << 20;
 /// The first reading of the lists. Memory: some 20 bytes a record, a resource that it names, and a change; of [`MOST`] of them.
 pub struct Plan {
     most: usize,
-    /// Changes that are not in the tree yet.
-    new: Changed,
-    /// Changes that the tree holds already.
-    applied: Changed,
+    changed: Changed,
     chooser: Chooser,
 }
 
@@ -53,14 +50,13 @@ impl Plan {
     fn within(selection: &Selection, naming: &Naming, most: usize) -> Plan {
         let (format, chosen) = (Described::default(), Described::default());
         let chooser = Chooser { selection: selection.clone(), naming: naming.clone(), format, chosen };
-        Plan { most, new: Changed::default(), applied: Changed::default(), chooser }
+        Plan { most, changed: Changed::default(), chooser }
     }
 
     /// Whether more is named than there is memory for. What came after that was not noted: it cannot be chosen by this plan.
     pub fn is_full(&self) -> bool {
         let described = [&self.chooser.format, &self.chooser.chosen].map(|it| it.records.len() + it.resources.len());
-        let changed = [&self.new, &self.applied].map(|it| it.stated.len() + it.dropped.len());
-        described.iter().chain(&changed).sum::<usize>() > self.most
+        described.iter().sum::<usize>() + self.changed.stated.len() + self.changed.dropped.len() > self.most
     }
 
     /// Whether the lists must be read before they can be chosen from. If not, the plan may be finished at once.
@@ -71,24 +67,22 @@ impl Plan {
     /// Takes the last change of a resource in a set that was made after its list. Call it before [`Plan::applied`].
     pub fn change(&mut self, set: SetId, change: Change, entry: &Entry) {
         if !self.is_full() {
-            self.new.add(set, change, &entry.loc);
+            self.changed.add(set, change, &entry.loc);
             self.see(change, entry);
         }
     }
 
-    /// Takes a change that the tree holds already. It counts unless [`Plan::change`] took one of its resource. Call it before
+    /// Takes a change that the tree holds already. It counts unless one of its resource was taken before. Call it before
     /// [`Plan::list`].
     pub fn applied(&mut self, set: SetId, change: Change, entry: &Entry) {
-        if !self.is_full() && !self.new.supersedes(set, &entry.loc) {
-            self.applied.add(set, change, &entry.loc);
-            self.see(change, entry);
+        if !self.changed.supersedes(set, &entry.loc) {
+            self.change(set, change, entry);
         }
     }
 
     /// Takes an entry of a set's list.
     pub fn list(&mut self, set: SetId, entry: &Entry) {
-        let is_superseded = self.new.supersedes(set, &entry.loc) || self.applied.supersedes(set, &entry.loc);
-        if !self.is_full() && !is_superseded {
+        if !self.is_full() && !self.changed.supersedes(set, &entry.loc) {
             self.see(Change::Created, entry);
         }
     }
