@@ -132,35 +132,34 @@ impl Synchronizer {
         if let Some(at) = at.filter(|at| search.admits(*at)) {
             return Ok(Some(Statement { at, roots: current.to_vec(), walks }));
         }
-        let mut last: Option<Statement> = None;
+        let mut archived = Vec::new();
         for archive in archives {
-            for entry in self.archived(archive).await? {
-                let is_later = |at: &Timestamp| last.as_ref().is_none_or(|last| last.at < *at);
-                if entry.at.is_some_and(|at| !search.admits(at) || !is_later(&at)) {
-                    continue;
+            archived.extend(self.archived(archive).await?);
+        }
+        archived.sort_by_key(|entry| std::cmp::Reverse(entry.at));
+        for entry in archived {
+            if !entry.at.is_some_and(|at| search.admits(at)) {
+                continue;
+            }
+            let root = DocumentLocation::Uri(entry.loc.clone());
+            match self.walk_by_then(&root, search.as_of).await {
+                Ok(walked) => {
+                    let Some(at) = own_time(&walked).or(entry.at).filter(|at| search.admits(*at)) else { continue };
+                    return Ok(Some(Statement { at, roots: vec![root], walks: vec![speaking_for(walked, entry, at)] }));
                 }
-                let root = DocumentLocation::Uri(entry.loc.clone());
-                let walked = match self.walk_by_then(&root, search.as_of).await {
-                    Ok(walked) => walked,
-                    Err(cause)
-                        if cause.is_gone()
-                            || matches!(cause, SourceError::Document { .. } | SourceError::Structure { .. }) =>
-                    {
-                        tracing::warn!("an archived document is ignored: {}", chain(&cause));
-                        continue;
-                    }
-                    Err(cause) => return Err(cause.into()),
-                };
-                let Some(at) = own_time(&walked).or(entry.at) else { continue };
-                if search.admits(at) && is_later(&at) {
-                    last = Some(Statement { at, roots: vec![root], walks: vec![speaking_for(walked, entry, at)] });
+                Err(cause)
+                    if cause.is_gone()
+                        || matches!(cause, SourceError::Document { .. } | SourceError::Structure { .. }) =>
+                {
+                    tracing::warn!("an archived document is ignored: {}", chain(&cause));
                 }
+                Err(cause) => return Err(cause.into()),
             }
         }
-        Ok(last)
+        Ok(None)
     }
 
-    /// What an archive lists, latest first. Entries without a time are last: only their documents can state one.
+    /// What an archive lists. An entry without a time is of no use.
     async fn archived(&mut self, archive: &DocumentLocation) -> Result<Vec<Entry>, SyncError> {
         let listed = Mutex::new(Vec::new());
         let choice = |header: &Header, entry: &Entry| {
@@ -171,11 +170,8 @@ impl Synchronizer {
             listed.lock().unwrap_or_else(PoisonError::into_inner).push(entry.clone());
             Child::Leave
         };
-        let walked = self.walk(archive, Asking { choice: &choice, ..EVERYTHING }).await?;
-        let mut listed = listed.into_inner().unwrap_or_else(PoisonError::into_inner);
-        listed.extend(walked.leaves.into_iter().filter_map(|leaf| leaf.listed).map(|entry| *entry));
-        listed.sort_by_key(|entry| std::cmp::Reverse(entry.at));
-        Ok(listed)
+        self.walk(archive, Asking { choice: &choice, ..EVERYTHING }).await?;
+        Ok(listed.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Fetches a statement, but no part of one that is too late.
