@@ -13,7 +13,7 @@ use super::state::Position;
 use super::{Outcome, Stage, SyncError, Synchronizer};
 use crate::catalog::{Catalog, CatalogError, Committed, Held, Losses, Naming, Resource, SetId, Snapshot, Statement};
 use crate::document::{Change, Entry, Timestamp};
-use crate::source::{DocumentLocation, Missing};
+use crate::source::Missing;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -64,8 +64,7 @@ fn confirmed(position: &mut Position, left: u64) -> (Held, Vec<u8>) {
 fn recount(catalog: &Catalog, guard: &mut DeletionGuard, decided: &BTreeSet<SetId>) -> Result<(), CatalogError> {
     let snapshot = catalog.snapshot()?;
     let count = |sets: &BTreeSet<SetId>| sets.iter().map(|set| snapshot.held_of(*set)).sum::<Result<u64, _>>();
-    let files = snapshot.held_count()?.saturating_sub(count(decided)?);
-    let unheard = count(guard.unheard())?;
+    let (files, unheard) = (snapshot.held_count()?.saturating_sub(count(decided)?), count(guard.unheard())?);
     guard.recount(files, unheard);
     Ok(())
 }
@@ -260,18 +259,13 @@ impl Synchronizer {
 /// What cannot be understood of the lists that were read, and of the manifests in place of lists. That this is all of them is an error.
 fn not_understood(read: &[ReadSet], broken: &SeenDeviations) -> Result<Vec<Missing>, SyncError> {
     let (mut hidden, mut is_nothing) = (Vec::new(), true);
-    for it in read {
-        let lists = it.lists().map(|leaf| leaf.document.location.clone());
-        let has_lists = it.lists().next().is_some();
-        let manifests = it.manifests.iter().filter(|_| !has_lists).map(|manifest| manifest.package().clone());
-        for location in lists.chain(manifests.map(DocumentLocation::Uri)) {
-            let Some((entries, example)) = broken.not_understood(&location) else {
-                is_nothing = false;
-                continue;
-            };
-            is_nothing &= entries.is_all();
-            hidden.push(entries.missing(&location, example));
-        }
+    for location in read.iter().flat_map(ReadSet::sources) {
+        let Some((entries, example)) = broken.not_understood(&location) else {
+            is_nothing = false;
+            continue;
+        };
+        is_nothing &= entries.is_all();
+        hidden.push(entries.missing(&location, example));
     }
     match hidden.first() {
         Some(Missing { location, why, .. }) if is_nothing => {

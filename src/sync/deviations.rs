@@ -61,25 +61,17 @@ impl SeenDeviations {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn update(&self, location: &DocumentLocation, update: impl FnOnce(&mut Seen)) {
+    /// Notes what a document breaks now that it was read to its end, and where it is a list how much of it cannot be understood.
+    pub fn note(&self, location: &DocumentLocation, deviations: &Deviations, entries: Option<NotUnderstood>) {
         let mut inner = self.lock();
         inner.next += 1;
         let number = inner.next;
         let seen = inner.documents.entry(location.clone()).or_insert_with(|| Seen { number, ..Seen::default() });
-        update(seen);
+        seen.deviations = deviations.clone();
+        seen.entries = entries.unwrap_or(seen.entries);
         if seen.deviations.is_empty() && seen.entries.skipped == 0 {
             inner.documents.remove(location);
         }
-    }
-
-    /// Notes what a document breaks now that it was read to its end.
-    pub fn note(&self, location: &DocumentLocation, deviations: &Deviations) {
-        self.update(location, |seen| seen.deviations = deviations.clone());
-    }
-
-    /// Notes how much of a list cannot be understood now that it was read to its end.
-    pub fn note_entries(&self, location: &DocumentLocation, entries: NotUnderstood) {
-        self.update(location, |seen| seen.entries = entries);
     }
 
     /// How much of a list cannot be understood, with a rule that it breaks; `None` where all of it can.

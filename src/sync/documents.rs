@@ -46,11 +46,6 @@ impl FollowedSet {
     }
 }
 
-/// The change documents of `sets`, each with its set.
-pub fn change_roots(sets: &[FollowedSet]) -> Vec<(&FollowedSet, &DocumentLocation)> {
-    sets.iter().flat_map(|set| set.changes.iter().map(move |root| (set, root))).collect()
-}
-
 /// The sets of `source`, each with the number that `number` gives to its name. A document that several sets name is followed
 /// for the first: its content is the same for all.
 pub fn followed(source: &Source, number: &mut dyn FnMut(&str) -> SetId) -> Vec<FollowedSet> {

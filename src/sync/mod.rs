@@ -372,16 +372,18 @@ impl Synchronizer {
         self.date_lists(&step.sets, &mut read).await?;
         let now = Timestamp::now();
         let at = |set| read.iter().find(|it| it.id == set).and_then(ReadSet::at);
-        for it in &mut changes {
+        let mut closed = Vec::with_capacity(changes.len());
+        for mut it in changes {
             let known = base.known(it.set, &it.root);
             // Of an earlier time the archives have been asked for all that there is.
             let is_closed = known.is_of_the_past() || known.has_read() && it.goes_on(&known);
             if let Some(set) = step.sets.iter().find(|set| set.id == it.set).filter(|_| !is_closed) {
-                self.close_gap(set, it, &ChangeState::since(at(it.set))).await?;
+                it = self.close_gap(set, it, &ChangeState::since(at(set.id))).await?;
             }
             base.note(it.set, &it.root, it.over(known, at(it.set), now));
+            closed.push(it);
         }
-        let news = self.news(changes, &|set, root| base.known(set, root), now).await?;
+        let news = self.news(closed, &base, now).await?;
         base.retain(&step.sets);
         let before = (!step.is_first_tree).then(|| base.clone());
         let committed = self.merge(naming, read, missing, base, news).await?;
@@ -416,7 +418,7 @@ impl Synchronizer {
             position.note(it.set, &it.root, known);
         }
         position.retain(sets);
-        let new = self.news(changes, &|set, root| position.known(set, root), now).await?;
+        let new = self.news(changes, &position, now).await?;
         if new.is_empty() && new.states.iter().all(|(set, root, it)| it.knows_the_same(&before.known(*set, root))) {
             // That the bytes are others is worth no commit.
             new.states.into_iter().for_each(|(set, root, state)| position.note(set, &root, state));

@@ -110,21 +110,6 @@ pub enum RefreshOutcome {
     Failed(String),
 }
 
-impl RefreshOutcome {
-    /// The same outcome after another commit that removed `before` names.
-    pub fn after_deleting(self, before: u64) -> RefreshOutcome {
-        match self {
-            RefreshOutcome::Unchanged if before > 0 => {
-                RefreshOutcome::Committed { created: 0, updated: 0, touched: 0, deleted: before }
-            }
-            RefreshOutcome::Committed { created, updated, touched, deleted } => {
-                RefreshOutcome::Committed { created, updated, touched, deleted: deleted + before }
-            }
-            outcome => outcome,
-        }
-    }
-}
-
 /// A document that is polled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DocumentStatus {
@@ -296,7 +281,7 @@ impl Synchronizer {
         let discovered = self.discovered.iter().flat_map(|(source, _)| &source.deviations);
         let of_source = discovered.clone().map(|it| it.location.clone());
         self.deviations.retain(self.position.iter().flat_map(Position::locations).chain(of_source));
-        discovered.for_each(|it| self.deviations.note(&it.location, &it.deviations));
+        discovered.for_each(|it| self.deviations.note(&it.location, &it.deviations, None));
         let lacking = self.position.iter().flat_map(Position::lacking).cloned().map(MissingStatus::from).collect();
         let (sets, held) = match &self.position {
             Some(position) => {

@@ -118,16 +118,6 @@ impl ChangeState {
         unlisted.chain(fails.map(losing)).collect()
     }
 
-    /// What is lost where `root` itself is gone.
-    pub fn lost_with(&self, root: &str, now: Timestamp) -> Vec<Lost> {
-        let mut lost = self.lost.clone();
-        if !lost.iter().any(|it| it.location == root) {
-            let since = self.until.or(self.at).unwrap_or(now);
-            lost.push(Lost { location: root.to_owned(), until: None, since });
-        }
-        lost
-    }
-
     /// Whether more of `lost` fails than did before.
     pub fn loses(&self, lost: &[Lost]) -> bool {
         let before = self.lost_before();

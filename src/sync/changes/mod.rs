@@ -46,7 +46,6 @@ use mark::Mark;
 use order::{Frame, Moment, own_times, settle};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet, hash_map};
-use std::hash::{BuildHasher, RandomState};
 
 /// A time so many seconds ahead is none, neither by a clock that is wrong nor by a zone that is not said: believed, it would
 /// outlast every change that is still to come.
@@ -413,16 +412,6 @@ fn note_last(
             entry => _ = entry.insert_entry((change, mark.is_new)),
         }
     }
-}
-
-/// No more of `all` than `most`, others each time: those that stay silent hold up no other.
-pub fn some<T, K: std::hash::Hash>(mut all: Vec<T>, most: usize, key: impl Fn(&T) -> K) -> Vec<T> {
-    if all.len() > most {
-        let random = RandomState::new();
-        all.sort_by_cached_key(|it| random.hash_one(key(it)));
-        all.truncate(most);
-    }
-    all
 }
 
 /// No time behind this is believed where it is `now`.

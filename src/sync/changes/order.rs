@@ -53,15 +53,15 @@ pub struct Moment {
 }
 
 impl Frame {
-    /// The time that an entry bears itself: `datetime`, else a `lastmod` within the interval of its document. Where the
-    /// interval has no start an old `lastmod` proves nothing: in version 1.1 it is the resource's own.
-    fn own_time(&self, mark: &Mark) -> Option<Timestamp> {
+    /// The `lastmod` of an entry, where it lies within the interval of its document. Where the interval has no start an old one
+    /// proves nothing: in version 1.1 it is the resource's own.
+    fn own_lastmod(&self, mark: &Mark) -> Option<Timestamp> {
         let begins_before = |time| match self.from {
             Some(from) => from <= time,
             None => self.at.is_none_or(|at| at < time),
         };
         let within = |time| begins_before(time) && self.until.is_none_or(|until| time <= until);
-        mark.datetime().or_else(|| mark.lastmod().filter(|time| within(*time)))
+        mark.lastmod().filter(|time| within(*time))
     }
 
     /// The latest time at which the document can have been written: HTTP has whole seconds.
@@ -81,30 +81,12 @@ impl Frame {
     }
 }
 
-/// The own times of a document's entries, and the order that they show. A `lastmod` that contradicts the `datetime`s around
-/// it is none: the place decides.
+/// The own times of a document's entries, and the order that they show. Next to a `datetime` no `lastmod` is a time: the place decides.
 pub fn own_times(marks: &[Mark], frame: &Frame) -> (Order, Vec<Option<Timestamp>>) {
-    let datetimes = || marks.iter().filter_map(Mark::datetime);
-    let mut times: Vec<_> = marks.iter().map(|mark| frame.own_time(mark)).collect();
-    let says_order = datetimes().nth(1).is_some();
-    let order = if says_order { order_of(datetimes()) } else { order_of(times.iter().flatten().copied()) };
-    if datetimes().next().is_some() && order != Order::None {
-        let mut lower = None;
-        for place in in_order(order, marks.len()) {
-            match marks[place].datetime() {
-                Some(time) => lower = Some(time),
-                None => times[place] = times[place].filter(|time| lower.is_none_or(|lower| lower <= *time)),
-            }
-        }
-        let mut upper = None;
-        for place in in_order(order, marks.len()).rev() {
-            match marks[place].datetime() {
-                Some(time) => upper = Some(time),
-                None => times[place] = times[place].filter(|time| upper.is_none_or(|upper| *time <= upper)),
-            }
-        }
-    }
-    (order, times)
+    let has_datetimes = marks.iter().any(|mark| mark.datetime().is_some());
+    let own = |mark: &Mark| if has_datetimes { mark.datetime() } else { frame.own_lastmod(mark) };
+    let times: Vec<_> = marks.iter().map(own).collect();
+    (order_of(times.iter().flatten().copied()), times)
 }
 
 fn order_of(times: impl Iterator<Item = Timestamp>) -> Order {

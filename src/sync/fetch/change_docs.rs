@@ -1,13 +1,12 @@
 //! Incremental synchronization: what the change documents of the sets say that is new.
 
 use super::new_changes::{NewChanges, Origin, ReadChanges};
-use crate::catalog::SetId;
 use crate::document::{Capability, Entry, Header, Timestamp};
 use crate::platform::error_chain::chain;
 use crate::source::crawl::{Asking, Child, Crawled, EVERYTHING, Leaf, crawl};
 use crate::source::{DocumentLocation, Missing};
-use crate::sync::changes::{Asked, ChangeState, DocumentHead, KnownChildren, resource_digest, some};
-use crate::sync::documents::{FollowedSet, change_roots};
+use crate::sync::changes::{Asked, ChangeState, DocumentHead, KnownChildren, resource_digest};
+use crate::sync::documents::FollowedSet;
 use crate::sync::scheduler::jitter;
 use crate::sync::state::Position;
 use crate::sync::{Scope, SyncError, Synchronizer};
@@ -59,12 +58,25 @@ impl Synchronizer {
     ) -> Result<Vec<ReadChanges>, SyncError> {
         let mut read = Vec::new();
         self.unfollowed = None;
-        for (set, root) in change_roots(sets) {
+        let roots: Vec<_> = sets.iter().flat_map(|set| set.changes.iter().map(move |root| (set, root))).collect();
+        for (set, root) in roots {
             if !scope.wants(root, &self.schedule) {
                 continue;
             }
             let known = position.known(set.id, root);
-            let cause = match self.read_root_and_archives(set, root, &known, scope).await {
+            let mut found = self.read_root(set, root, &known, scope).await;
+            if let Err(cause) = &found {
+                self.is_stale |= cause.is_gone();
+                // Of an earlier time the archives may have all of it.
+                if cause.is_gone() && (known.has_read() || known.is_of_the_past()) {
+                    tracing::warn!("the changes are no longer published: {}", chain(cause));
+                    found = Ok(ReadChanges::gone(set.id, root, &known));
+                }
+            }
+            if let Ok(it) = found {
+                found = self.close_gap(set, it, &known).await;
+            }
+            let cause = match found {
                 Ok(it) => {
                     read.push(it);
                     continue;
@@ -78,14 +90,9 @@ impl Synchronizer {
                 return Err(SyncError::ChangesOfThen { at, location: root.clone(), cause: Box::new(cause) });
             }
             tracing::warn!("changes cannot be read: {}", chain(&cause));
-            if cause.is_gone() {
-                read.extend(ReadChanges::gone(set.id, root, &known));
-                self.is_stale = true;
-                continue;
-            }
             // What never was a list is none that fails: the schedule asks again, and status names it.
-            let never_was = |cause: &SyncError| matches!(cause, SyncError::Source(cause) if cause.is_no_list());
-            if known.has_read() || !never_was(&cause) {
+            let is_none = matches!(&cause, SyncError::Source(cause) if cause.is_gone() || cause.is_no_list());
+            if known.has_read() || !is_none {
                 self.schedule.failed(root, chain(&cause), jitter(), Instant::now());
                 self.lacks_packages |= set.are_packed;
                 self.unfollowed.get_or_insert(cause);
@@ -102,39 +109,17 @@ impl Synchronizer {
         }
     }
 
-    /// What a root of the change documents of `set` says that may be new. Where it does not go on from what is known, what archives hold
-    /// of the time between is read too.
-    pub(in crate::sync) async fn read_root_and_archives(
-        &mut self,
-        set: &FollowedSet,
-        root: &DocumentLocation,
-        known: &ChangeState,
-        scope: &Scope,
-    ) -> Result<ReadChanges, SyncError> {
-        let mut read = match self.read_root(set, root, known, scope).await {
-            // Of an earlier time the archives may have all of it.
-            Err(cause) if cause.is_gone() && known.is_of_the_past() => {
-                tracing::warn!("the changes are no longer published: {}", chain(&cause));
-                self.is_stale = true;
-                ReadChanges { is_torn: true, ..ReadChanges::new(set.id, root) }
-            }
-            read => read?,
-        };
-        self.close_gap(set, &mut read, known).await?;
-        Ok(read)
-    }
-
     /// Where `read` does not go on from what is known: adds to it what the archives of `set`, and those that its documents name,
     /// hold of the time between. What does not close the gap is left; only where an earlier time is wanted
     /// it is applied all the same, and the gap stays marked.
     pub(in crate::sync) async fn close_gap(
         &mut self,
         set: &FollowedSet,
-        read: &mut ReadChanges,
+        mut read: ReadChanges,
         known: &ChangeState,
-    ) -> Result<(), SyncError> {
+    ) -> Result<ReadChanges, SyncError> {
         if read.goes_on(known) {
-            return Ok(());
+            return Ok(read);
         }
         let archives: Vec<_> = set.earlier_changes.iter().chain(&read.archives).cloned().collect();
         let (mut earlier, mut met) = (Vec::new(), HashSet::from([read.root.clone()]));
@@ -169,7 +154,7 @@ impl Synchronizer {
             read.is_torn = !is_closed;
             read.documents.extend(earlier);
         }
-        Ok(())
+        Ok(read)
     }
 
     /// Reads what may be new in `root`, one of the change documents of `set`, or an archive of theirs.
@@ -255,14 +240,21 @@ impl Synchronizer {
             }
             None => self.change_lists(walked.leaves, is_alone, &mut chosen),
         };
-        let state = Arc::new(known.clone());
+        let (set_id, state) = (set.id, Arc::new(known.clone()));
         for (head, origin) in documents {
-            match self.read_document(set.id, &state, head, origin, &mut read).await {
+            let (catalog, spool, state, source) =
+                (self.catalog.clone(), self.spool.clone(), state.clone(), origin.clone());
+            let reading = move || source.read(head, (set_id, &state), &catalog, &spool);
+            match tokio::task::spawn_blocking(reading).await? {
+                Ok(document) => {
+                    read.origins.insert(document.state.location.clone(), origin);
+                    read.documents.push(document);
+                }
                 Err(SyncError::Document { location, cause }) if location != *root && !needs_all => {
                     chosen.asked.failed.insert(location.to_string());
                     failed.get_or_insert_with(|| chain(&SyncError::Document { location, cause }));
                 }
-                it => it?,
+                Err(cause) => return Err(cause),
             }
         }
         (read.unread, read.is_beyond) = (chosen.unread, chosen.is_beyond);
@@ -306,34 +298,17 @@ impl Synchronizer {
         }
     }
 
-    /// Adds a change document to `read`.
-    pub(in crate::sync) async fn read_document(
-        &self,
-        set: SetId,
-        state: &Arc<ChangeState>,
-        head: DocumentHead,
-        origin: Origin,
-        read: &mut ReadChanges,
-    ) -> Result<(), SyncError> {
-        let (catalog, spool, state, source) = (self.catalog.clone(), self.spool.clone(), state.clone(), origin.clone());
-        let reading = move || source.read(head, (set, &state), &catalog, &spool);
-        let document = tokio::task::spawn_blocking(reading).await??;
-        read.origins.insert(document.state.location.clone(), origin);
-        read.documents.push(document);
-        Ok(())
-    }
-
-    /// What is new in `read`, by the `state` of each root: of undated deletions those that their resources confirm.
+    /// What is new in `read`, by the `position`: of undated deletions those that their resources confirm.
     pub(in crate::sync) async fn news(
         &self,
         read: Vec<ReadChanges>,
-        state: &(dyn Fn(SetId, &DocumentLocation) -> ChangeState + Sync),
+        position: &Position,
         now: Timestamp,
     ) -> Result<NewChanges, SyncError> {
-        let read = read.into_iter().map(|it| (state(it.set, &it.root), it)).collect();
+        let read = read.into_iter().map(|it| (position.known(it.set, &it.root), it)).collect();
         let mut new = tokio::task::spawn_blocking(move || NewChanges::of(read, now)).await?;
         let mut answers = HashMap::new();
-        let doubtful = some(new.doubtful(), self.tuning.asked, |change| change.resource);
+        let doubtful = new.doubtful(self.tuning.asked);
         if !doubtful.is_empty() {
             let spool = self.spool.clone();
             let resources = move || new.resources(&doubtful, &spool).map(|uris| (new, uris));

@@ -222,7 +222,8 @@ pub fn enter(
         Ok(())
     })?;
     let location = DocumentLocation::Uri(manifest.package().clone());
-    spool.deviations.note(&location, reader.deviations());
-    spool.deviations.note_entries(&location, NotUnderstood { entries: reader.entries(), skipped: reader.skipped() });
+    // Absence from it proves nothing where there are lists.
+    let entries = NotUnderstood { entries: reader.entries(), skipped: reader.skipped() };
+    spool.deviations.note(&location, reader.deviations(), Some(entries).filter(|_| !has_lists));
     Ok(())
 }

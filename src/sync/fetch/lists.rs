@@ -95,12 +95,7 @@ impl Synchronizer {
                     refused.get_or_insert(cause);
                     Crawled::without(missing)
                 }
-                Err(cause) => {
-                    if let Some(parser) = parser {
-                        parser.into_inner().unwrap_or_else(PoisonError::into_inner).stop().await;
-                    }
-                    return Err(explained(cause, list, set, sets, &self.config.entry).into());
-                }
+                Err(cause) => return Err(explained(cause, list, set, sets, &self.config.entry).into()),
             });
         }
         let parsed = match parser {
@@ -154,7 +149,7 @@ impl Synchronizer {
                 for index in &walked.indexes {
                     let found = walked.deviations.iter().find(|it| it.location == index.location);
                     let deviations = found.map(|it| it.deviations.clone()).unwrap_or_default();
-                    self.deviations.note(&index.location, &deviations);
+                    self.deviations.note(&index.location, &deviations, None);
                 }
                 self.below.retain(|_, above| above != root);
                 for entry in walked.leaves.iter().filter_map(|leaf| leaf.listed.as_deref()) {

@@ -9,7 +9,7 @@ use crate::source::documents::CachedDocument;
 use crate::source::zip::{Manifest, PackageError};
 use crate::sync::SyncError;
 use crate::sync::changes::{
-    ChangeDocument, ChangeState, DocumentHead, Lost, NewChange, Settled, SettledChange, Visit, is_change,
+    Asked, ChangeDocument, ChangeState, DocumentHead, Lost, NewChange, Settled, SettledChange, Visit, is_change,
 };
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -98,7 +98,7 @@ impl Origin {
         state.read_document(head, Timestamp::now(), &journal, &mut |visit| {
             let reader = self.visit(spool, visit)?;
             if let Origin::List(list) = self {
-                spool.deviations.note(&list.location, reader.deviations());
+                spool.deviations.note(&list.location, reader.deviations(), None);
             }
             Ok(reader.header().clone())
         })
@@ -122,11 +122,14 @@ impl ReadChanges {
         }
     }
 
-    /// What is left of a root that is gone; nothing where nothing was read of it.
-    pub fn gone(set: SetId, root: &DocumentLocation, known: &ChangeState) -> Option<ReadChanges> {
+    /// What is left of a root that is gone.
+    pub fn gone(set: SetId, root: &DocumentLocation, known: &ChangeState) -> ReadChanges {
         let unread: Vec<String> = known.locations().map(str::to_owned).collect();
-        let lost = known.lost_with(&root.to_string(), Timestamp::now());
-        (!unread.is_empty()).then(|| ReadChanges { unread, lost, is_gone: true, ..ReadChanges::new(set, root) })
+        let entries = root.uri().cloned().map(Entry::new).into_iter().collect();
+        let asked = Asked { entries, gone: HashSet::from([root.to_string()]), ..Asked::default() };
+        let lost = known.lost_beside(&root.to_string(), &asked, Timestamp::now());
+        let is_torn = known.is_of_the_past();
+        ReadChanges { unread, lost, is_torn, is_gone: true, ..ReadChanges::new(set, root) }
     }
 
     /// Whether this visibly goes on where `known` ends.
@@ -189,9 +192,13 @@ impl NewChanges {
         self.applied == self.changes.len()
     }
 
-    /// The deletions that count only where their resources say so themselves.
-    pub fn doubtful(&self) -> Vec<SettledChange> {
-        self.changes.iter().filter(|change| change.is_doubtful).copied().collect()
+    /// The deletions that count only where their resources say so themselves: no more than `most`, others each time, so that those
+    /// that stay silent hold up no other.
+    pub fn doubtful(&self, most: usize) -> Vec<SettledChange> {
+        let doubtful = self.changes.iter().filter(|change| change.is_doubtful);
+        // A map is in another order each time.
+        let doubtful: HashMap<_, _> = doubtful.map(|change| ((change.document, change.place), *change)).collect();
+        doubtful.into_values().take(most).collect()
     }
 
     /// The resources of these changes.

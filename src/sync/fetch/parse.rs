@@ -132,14 +132,6 @@ impl ListParser {
         }
         failed.map_or(Ok(all), Err)
     }
-
-    /// Stops the threads and waits for them.
-    pub async fn stop(mut self) {
-        self.work.is_stopped.store(true, Ordering::Relaxed);
-        for part in std::mem::take(&mut self.parsing) {
-            let _ = part.await;
-        }
-    }
 }
 
 impl Drop for ListParser {
@@ -156,7 +148,7 @@ impl Work {
         let (mut counts, mut entries) = (Vec::with_capacity(documents.len()), 0_u64);
         for list in &documents {
             let mut resources = 0;
-            let (broken, understood) = spool.each_resource(list, &mut |entry| {
+            spool.each_resource(list, &mut |entry| {
                 entries += 1;
                 if entries % STEP == 0 {
                     self.report();
@@ -173,8 +165,6 @@ impl Work {
             if self.is_stopped.load(Ordering::Relaxed) {
                 break;
             }
-            spool.deviations.note(&list.location, &broken);
-            spool.deviations.note_entries(&list.location, understood);
             counts.push(resources);
         }
         Ok(ParsedLists { counts, entered: vec![share.part()?] })

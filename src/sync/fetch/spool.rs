@@ -1,6 +1,6 @@
 //! The downloaded documents, read to their ends.
 
-use crate::document::{Deviations, DocumentError, Entry, Limits, Reader, Timestamp, Uri};
+use crate::document::{DocumentError, Entry, Limits, Reader, Timestamp, Uri};
 use crate::source::documents::{CachedDocument, DocumentCache};
 use crate::source::{DocumentLocation, is_resource};
 use crate::sync::SyncError;
@@ -58,13 +58,13 @@ impl Spool {
         SyncError::Document { location: location.clone(), cause }
     }
 
-    /// Calls `visit` with every resource of a list, in document order. Returns which rules the list breaks, and how many of its entries
+    /// Calls `visit` with every resource of a list, in document order. Notes which rules the list breaks, and how many of its entries
     /// cannot be understood: only of what was visited, where `visit` broke off.
     pub fn each_resource(
         &self,
         list: &CachedDocument,
         visit: &mut dyn FnMut(Entry) -> Result<ControlFlow<()>, SyncError>,
-    ) -> Result<(Deviations, NotUnderstood), SyncError> {
+    ) -> Result<(), SyncError> {
         let (mut read, mut lists, mut are_followed) = (0_u64, 0_u64, false);
         let reader = self.read(list, &mut |entry| {
             read += 1;
@@ -77,7 +77,8 @@ impl Spool {
         }
         let not_followed = if are_followed { 0 } else { lists };
         let entries = NotUnderstood { entries: reader.entries(), skipped: reader.skipped() + not_followed };
-        Ok((reader.deviations().clone(), entries))
+        self.deviations.note(&list.location, reader.deviations(), Some(entries));
+        Ok(())
     }
 
     /// The authority of the smallest URI listed: the own host of lists on a disk.

@@ -87,8 +87,7 @@ async fn what_died_between_two_batches_goes_on_and_repeats_nothing() {
     let (source, _) = destination.synchronizer.source(false).await.unwrap();
     let sets = position.clone().follow(&source);
     let read = destination.synchronizer.read_changes(&sets, &position, &Scope::Everything).await.unwrap();
-    let state = |set, root: &DocumentLocation| position.known(set, root);
-    let mut new = destination.synchronizer.news(read, &state, Timestamp::now()).await.unwrap();
+    let mut new = destination.synchronizer.news(read, &position, Timestamp::now()).await.unwrap();
     let changes = new.next_batch(IN_BATCH, &destination.synchronizer.spool).unwrap();
     assert!(changes.len() == IN_BATCH && changes.is_sorted_by_key(|(_, change)| change.time));
     assert!(!new.is_empty());
