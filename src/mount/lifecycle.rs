@@ -88,7 +88,7 @@ pub fn run(
 
     let (notices, inbox) = invalidator::channel();
     let status = synchronizer.status();
-    let set_names = move || status.read().sets.into_iter().map(|set| (SetId(set.id), set.name)).collect();
+    let set_names = move || status.borrow().sets.iter().map(|set| (SetId(set.id), set.name.clone())).collect();
     let programs = Arc::new(Programs::new(config.denied.iter().map(|name| &**name)));
     let mut filesystem = Filesystem::new(catalog.clone(), content.clone(), config.fs.clone(), runtime.handle().clone())
         .with_set_names(set_names)
@@ -156,7 +156,7 @@ pub fn run(
     });
     let watched = systemd::Watched {
         heartbeat,
-        status: synchronizer.status().changes(),
+        status: synchronizer.status(),
         catalog: catalog.clone(),
         commands: commands.clone(),
     };

@@ -11,7 +11,7 @@ use super::selection::Selection;
 use super::selection::plan::{Plan, path};
 use super::state::Position;
 use super::{Outcome, Stage, SyncError, Synchronizer};
-use crate::catalog::{Catalog, CatalogError, Committed, Held, Losses, Naming, Resource, SetId, Snapshot, Statement};
+use crate::catalog::{Catalog, CatalogError, Committed, Held, Losses, Naming, Resource, SetId, Statement};
 use crate::document::{Change, Entry, Timestamp};
 use crate::source::Missing;
 use std::collections::{BTreeSet, HashMap};
@@ -91,7 +91,7 @@ impl Synchronizer {
             "committed"
         );
         self.position = Some(position);
-        self.status.write(|status| status.unknown_deletions += unknown);
+        self.status.send_modify(|status| status.unknown_deletions += unknown);
         Ok(match self.batches.take() {
             Some(before) => before.and(committed),
             None => committed,
@@ -180,23 +180,6 @@ impl Synchronizer {
         let committed = self.commit(move || at_low_priority(&low, merge)).await?;
         self.deviations.note_left_out(committed.left_out.clone(), true);
         Ok(committed)
-    }
-
-    /// Whether the lists must be chosen from again to know what `new` brings and takes.
-    pub(super) async fn needs_lists(&self, new: NewChanges) -> Result<(NewChanges, bool), SyncError> {
-        if new.is_empty() || !self.config.selection.follows_links() {
-            return Ok((new, false));
-        }
-        let (catalog, spool, selection) = (self.catalog.clone(), self.spool.clone(), self.config.selection.clone());
-        let look = move || {
-            let (snapshot, mut needs_lists) = (catalog.snapshot()?, false);
-            new.each(&spool, &mut |_, change| {
-                needs_lists = needs_lists || !stays_as_chosen(&snapshot, &selection, change)?;
-                Ok(())
-            })?;
-            Ok::<_, SyncError>((new, needs_lists))
-        };
-        tokio::task::spawn_blocking(look).await?
     }
 
     /// Makes one revision of changes alone, over the one there is: of each resource of each set the last, in order of time. `position` is
@@ -292,15 +275,6 @@ fn chosen(catalog: &Catalog, selection: &Selection, changes: &[(SetId, NewChange
             || selection.follows_links() && snapshot.locate(&entry.loc)?.is_some())
     };
     changes.iter().map(is_chosen).collect()
-}
-
-/// Whether a change leaves it as it is which resources are chosen: one that is shown keeps its type and links, or goes and is no record.
-fn stays_as_chosen(snapshot: &Snapshot<'_>, selection: &Selection, new: &NewChange) -> Result<bool, CatalogError> {
-    let shown = snapshot.locate(&new.entry.loc)?.map(|node| snapshot.resource(node.ino)).transpose()?.flatten();
-    Ok(shown.is_some_and(|shown| match new.change {
-        Change::Deleted => !selection.may_be_record(&shown.links),
-        _ => shown.media_type == new.entry.media_type && shown.links == new.entry.links,
-    }))
 }
 
 /// Adds to `plan` the changes of the catalog's journal that count with the lists of `read`. The plan keeps a later one that it has.

@@ -3,7 +3,7 @@
 
 use crate::document::{Deviation, Deviations, Rule};
 use crate::source::{DocumentLocation, Missing};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What was seen, shared with the threads that read documents.
@@ -13,8 +13,7 @@ pub struct SeenDeviations(Arc<Mutex<Inner>>);
 #[derive(Debug, Default)]
 struct Inner {
     /// Documents that break rules, or of which some entries cannot be understood.
-    documents: HashMap<DocumentLocation, Seen>,
-    next: u64,
+    documents: BTreeMap<DocumentLocation, Seen>,
     /// Entries that are not shown, by path: too many URIs share it.
     left_out: BTreeMap<String, u64>,
 }
@@ -22,8 +21,6 @@ struct Inner {
 /// What was seen in a document.
 #[derive(Debug, Default)]
 struct Seen {
-    /// In the order in which documents were first seen.
-    number: u64,
     deviations: Deviations,
     entries: NotUnderstood,
 }
@@ -64,9 +61,7 @@ impl SeenDeviations {
     /// Notes what a document breaks now that it was read to its end, and where it is a list how much of it cannot be understood.
     pub fn note(&self, location: &DocumentLocation, deviations: &Deviations, entries: Option<NotUnderstood>) {
         let mut inner = self.lock();
-        inner.next += 1;
-        let number = inner.next;
-        let seen = inner.documents.entry(location.clone()).or_insert_with(|| Seen { number, ..Seen::default() });
+        let seen = inner.documents.entry(location.clone()).or_default();
         seen.deviations = deviations.clone();
         seen.entries = entries.unwrap_or(seen.entries);
         if seen.deviations.is_empty() && seen.entries.skipped == 0 {
@@ -88,13 +83,9 @@ impl SeenDeviations {
             tracing::warn!(path, entries, "too many URIs have the same path; only the first are shown");
         }
         if is_baseline {
-            inner.left_out = left_out;
-            return;
+            inner.left_out.clear();
         }
-        for (path, entries) in left_out {
-            let known = inner.left_out.entry(path).or_default();
-            *known = entries.max(*known);
-        }
+        inner.left_out.extend(left_out);
     }
 
     /// Forgets all other documents than these.
@@ -106,13 +97,10 @@ impl SeenDeviations {
         }
     }
 
-    /// Each rule that is broken, in the rules' order: how often, and the document where it was seen first.
+    /// Each rule that is broken, in the rules' order: how often, and the first of the documents that break it.
     pub fn rules(&self) -> BTreeMap<Rule, (u64, DocumentLocation)> {
-        let inner = self.lock();
-        let mut documents: Vec<_> = inner.documents.iter().collect();
-        documents.sort_unstable_by_key(|(_, seen)| seen.number);
         let mut rules: BTreeMap<Rule, (u64, DocumentLocation)> = BTreeMap::new();
-        for (location, seen) in documents {
+        for (location, seen) in &self.lock().documents {
             for (rule, count) in seen.deviations.counts() {
                 rules.entry(rule).or_insert_with(|| (0, location.clone())).0 += count;
             }

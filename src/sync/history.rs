@@ -65,9 +65,14 @@ impl Synchronizer {
         for set in offered {
             let Some((set, statement)) = self.set_by_then(set, &mut search).await? else { continue };
             for root in &set.changes {
-                position.note(set.id, root, ChangeState::since(Some(statement.at)).up_to(as_of));
+                position.note(
+                    set.id,
+                    root,
+                    ChangeState { ends: Some(as_of), ..ChangeState::since(Some(statement.at)) },
+                );
             }
-            read.push(ReadSet::of(set.id, statement.walks));
+            // The time of an archived document may be in the archive's entry alone.
+            read.push(ReadSet { newest: Some(statement.at), ..ReadSet::of(set.id, statement.walks) });
             sets.push(set);
         }
         if sets.is_empty() {
@@ -89,7 +94,7 @@ impl Synchronizer {
         let step = Step { source, sets, is_first_tree, decides_again: true, position };
         let outcome = self.rebase(&step, read, changes).await?;
         self.looked_back = documents;
-        Ok(outcome.unwrap_or(Outcome::Unchanged))
+        Ok(outcome)
     }
 
     /// The last statement of `set` by the time searched for, by its lists or its dumps; `None` if there is none.
@@ -145,7 +150,7 @@ impl Synchronizer {
             match self.walk_by_then(&root, search.as_of).await {
                 Ok(walked) => {
                     let Some(at) = own_time(&walked).or(entry.at).filter(|at| search.admits(*at)) else { continue };
-                    return Ok(Some(Statement { at, roots: vec![root], walks: vec![speaking_for(walked, entry, at)] }));
+                    return Ok(Some(Statement { at, roots: vec![root], walks: vec![walked] }));
                 }
                 Err(cause)
                     if cause.is_gone()
@@ -190,16 +195,6 @@ fn own_time(walked: &Crawled) -> Option<Timestamp> {
 
 fn modified(walked: &Crawled) -> Option<Timestamp> {
     walked.leaves.iter().filter_map(|leaf| leaf.document.modified).max()
-}
-
-/// The time of an archived document may be in the archive's entry alone: then its parts speak for `at`.
-fn speaking_for(mut walked: Crawled, entry: Entry, at: Timestamp) -> Crawled {
-    if own_time(&walked).is_none() {
-        for leaf in &mut walked.leaves {
-            leaf.listed.get_or_insert_with(|| Box::new(entry.clone())).at = Some(at);
-        }
-    }
-    walked
 }
 
 /// Whether all changes of `set` up to `as_of` were read: no later document can add one.

@@ -58,7 +58,7 @@ use scheduler::Schedule;
 use serde::{Deserialize, Serialize};
 use stale_list::StaleLists;
 use state::Position;
-use status::SharedStatus;
+use status::Status;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -132,7 +132,7 @@ pub struct Synchronizer {
     confirms_rebuilding: bool,
     /// The spool being settled behind the last commit.
     settling: Option<JoinHandle<()>>,
-    status: SharedStatus,
+    status: watch::Sender<Status>,
     channels: watch::Sender<Option<Vec<SetChannel>>>,
 }
 
@@ -183,7 +183,7 @@ impl Synchronizer {
             lacks_packages: false,
             confirms_rebuilding: false,
             settling: None,
-            status: SharedStatus::default(),
+            status: watch::Sender::default(),
             channels: watch::Sender::default(),
         }
     }
@@ -194,8 +194,8 @@ impl Synchronizer {
     }
 
     /// Its state while it runs.
-    pub fn status(&self) -> SharedStatus {
-        self.status.clone()
+    pub fn status(&self) -> watch::Receiver<Status> {
+        self.status.subscribe()
     }
 
     /// Asks the Source for everything that may have changed and commits what did. On an error nothing has changed.
@@ -207,27 +207,19 @@ impl Synchronizer {
     pub async fn refresh_of(&mut self, scope: Scope, progress: Progressing) -> Result<Outcome, SyncError> {
         self.settled().await;
         self.progress = progress;
-        self.status.write(|status| status.refreshing_since = Some(jiff::Timestamp::now()));
+        self.status.send_modify(|status| status.refreshing_since = Some(jiff::Timestamp::now()));
         self.lacks_packages = false;
         let began = Instant::now();
         let contradicted = self.contradicted();
         let scope = if contradicted.is_empty() { scope } else { Scope::Everything };
-        let outcome = match self.try_refresh(scope.clone(), false).await {
-            // What was due has just been asked for, so it is due no more.
-            Ok(None) if scope == Scope::Due => self.try_refresh(Scope::Everything, true).await,
-            Ok(None) => self.try_refresh(scope, true).await,
-            outcome => outcome,
-        };
+        let outcome = self.try_refresh(scope).await;
         let outcome = match (outcome, self.batches.take()) {
-            (Ok(outcome), None) => Ok(outcome.unwrap_or(Outcome::Unchanged)),
-            (outcome, Some(committed)) => {
-                // The rest is found again at the next look: the journal holds what is applied.
-                if let Err(cause) = outcome {
-                    tracing::warn!("not all changes are applied: {}", chain(&cause));
-                }
+            // The rest is found again at the next look: the journal holds what is applied.
+            (Err(cause), Some(committed)) => {
+                tracing::warn!("not all changes are applied: {}", chain(&cause));
                 Ok(Outcome::Committed(committed))
             }
-            (Err(cause), None) => Err(cause),
+            (outcome, _) => outcome,
         };
         match &outcome {
             // What fails may be offered elsewhere by now; but it may fail for long.
@@ -248,10 +240,9 @@ impl Synchronizer {
         outcome
     }
 
-    /// `None` where what is chosen is known with a baseline alone, which `decides_again` asks for.
-    async fn try_refresh(&mut self, scope: Scope, decides_again: bool) -> Result<Option<Outcome>, SyncError> {
+    async fn try_refresh(&mut self, scope: Scope) -> Result<Outcome, SyncError> {
         if let Some(as_of) = self.config.as_of {
-            return self.look_back(as_of).await.map(Some);
+            return self.look_back(as_of).await;
         }
         (self.progress)(Stage::Discovering);
         let (source, undiscovered) = self.source(matches!(scope, Scope::Announced(_))).await?;
@@ -266,7 +257,6 @@ impl Synchronizer {
         self.schedule.follow(sets.iter().flat_map(FollowedSet::documents), Instant::now());
         // A damaged catalog is built again from the same documents.
         let is_first = is_first_tree || stored.is_none() || self.catalog.is_distrusted();
-        let decides_again = decides_again || is_first;
         let scope = if is_first { Scope::Everything } else { scope };
         if self.catalog.is_distrusted() {
             // Its journal may be lost in part: which changes are applied is not known.
@@ -279,6 +269,9 @@ impl Synchronizer {
             let known = position.known(it.set, &it.root);
             !it.goes_on(&known) || known.loses(&it.lost)
         });
+        // What is new may choose others by its links, or choose them no longer: only the lists say which.
+        let decides_again =
+            is_first || self.config.selection.follows_links() && changes.iter().any(ReadChanges::has_new);
         // What the changes do not say the lists may. Where these are only to be chosen from again, what their indexes say nothing new of
         // is not asked.
         let of_lists = match decides_again {
@@ -320,7 +313,7 @@ impl Synchronizer {
         };
         let unfollowed = self.unfollowed.take();
         match (outcome, failure.or(undiscovered.map(SyncError::Source)).or(unfollowed)) {
-            (Some(Outcome::Unchanged), Some(cause)) => Err(SyncError::Behind(cause.into())),
+            (Outcome::Unchanged, Some(cause)) => Err(SyncError::Behind(cause.into())),
             (outcome, failure) => {
                 failure.iter().for_each(|cause| tracing::warn!("the refresh is incomplete: {}", chain(cause)));
                 Ok(outcome)
@@ -334,7 +327,7 @@ impl Synchronizer {
         step: &Step,
         mut read: Vec<ReadSet>,
         mut changes: Vec<ReadChanges>,
-    ) -> Result<Option<Outcome>, SyncError> {
+    ) -> Result<Outcome, SyncError> {
         let is_new = step.decides_again
             || !self.contradicted().is_empty()
             || !read.iter().all(|it| step.position.is_made_of(it));
@@ -397,7 +390,7 @@ impl Synchronizer {
         // The commit may rest on an old discovery: the next refresh discovers again.
         self.is_stale = true;
         self.children.tidy(Instant::now());
-        Ok(Some(Outcome::Committed(committed)))
+        Ok(Outcome::Committed(committed))
     }
 
     /// Goes on from changes alone.
@@ -406,7 +399,7 @@ impl Synchronizer {
         sets: &[FollowedSet],
         before: Position,
         changes: Vec<ReadChanges>,
-    ) -> Result<Option<Outcome>, SyncError> {
+    ) -> Result<Outcome, SyncError> {
         let now = Timestamp::now();
         let mut position = before.clone();
         for it in &changes {
@@ -423,11 +416,7 @@ impl Synchronizer {
             // That the bytes are others is worth no commit.
             new.states.into_iter().for_each(|(set, root, state)| position.note(set, &root, state));
             self.position = Some(position);
-            return Ok(Some(Outcome::Unchanged));
-        }
-        let (new, needs_lists) = self.needs_lists(new).await?;
-        if needs_lists {
-            return Ok(None);
+            return Ok(Outcome::Unchanged);
         }
         (self.progress)(Stage::Committing);
         let roots: Vec<_> = new.states.iter().map(|(_, root, _)| root.clone()).collect();
@@ -437,7 +426,7 @@ impl Synchronizer {
             let why = chain(cause);
             roots.iter().for_each(|root| self.note_failed(root, Some(why.clone())));
         }
-        applied.map(Some)
+        applied
     }
 
     /// Applies what is new, a batch a commit.

@@ -127,7 +127,7 @@ async fn refresh_all(
         }
         if let Some(live) = waiting.live.take() {
             synchronizer.schedule.set_live(live);
-            synchronizer.status.write(|status| status.channels_live = live);
+            synchronizer.status.send_modify(|status| status.channels_live = live);
             due = due.min(Instant::now() + synchronizer.pause());
         }
         let wake = waiting.announced.due().map_or(due, |announced| announced.min(due));

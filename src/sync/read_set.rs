@@ -23,7 +23,7 @@ pub struct ReadSet {
     pub manifests: Vec<Manifest>,
     /// Packages that cannot be read.
     pub missing: Vec<Missing>,
-    /// The newest `lastmod` listed, if it was searched for: no list states its time.
+    /// The time that they speak for where they do not state it: the newest `lastmod` listed, or what an archive says of them.
     pub newest: Option<Timestamp>,
     /// Its lists, once they are parsed.
     pub parsed: Option<ParsedLists>,

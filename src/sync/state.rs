@@ -149,7 +149,7 @@ impl Position {
         let Some(set) = self.set(set) else { return ChangeState::default() };
         match set.changes.iter().find(|(known, _)| known == root) {
             Some((_, known)) => known.clone(),
-            None => ChangeState::since(set.at).known_until(set.changes_until()),
+            None => ChangeState { until: set.at.max(set.changes_until()), ..ChangeState::since(set.at) },
         }
     }
 
@@ -315,7 +315,7 @@ impl Position {
     /// Forgets what was read of the change documents: they are read as at a first look.
     pub fn forget_documents(&mut self) {
         let changes = self.sets.iter_mut().flat_map(|set| &mut set.changes);
-        changes.for_each(|(_, state)| state.forget_documents());
+        changes.for_each(|(_, state)| state.documents.clear());
     }
 
     /// The first place where this position lacks something that `before` did not: what is not listed may only be hidden.

@@ -10,7 +10,6 @@ use crate::source::Missing;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// Failed refreshes remembered.
@@ -188,7 +187,7 @@ pub struct DeviationStatus {
     pub section: String,
     /// How often.
     pub count: u64,
-    /// The document where it was found first, or the path.
+    /// The first of the documents that break it, or the path.
     pub location: String,
 }
 
@@ -201,27 +200,6 @@ impl From<&Result<Outcome, SyncError>> for RefreshOutcome {
             }
             Err(cause) => RefreshOutcome::Failed(chain(cause)),
         }
-    }
-}
-
-/// The status, written by the synchronizer alone.
-#[derive(Clone, Debug, Default)]
-pub struct SharedStatus(watch::Sender<Status>);
-
-impl SharedStatus {
-    /// A copy of the current state.
-    pub fn read(&self) -> Status {
-        self.0.borrow().clone()
-    }
-
-    /// The current state and each later one.
-    pub fn changes(&self) -> watch::Receiver<Status> {
-        self.0.subscribe()
-    }
-
-    /// Changes the state.
-    pub(super) fn write(&self, change: impl FnOnce(&mut Status)) {
-        self.0.send_modify(change);
     }
 }
 
@@ -301,7 +279,7 @@ impl Synchronizer {
             }
             None => (Vec::new(), None),
         };
-        self.status.write(|status| {
+        self.status.send_modify(|status| {
             let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
             status.ended(Refreshed { ended: real_now, milliseconds, outcome: outcome.into() });
             status.next_poll = self.schedule.next().map(time);

@@ -14,10 +14,10 @@ use crate::control::api::Request;
 use crate::fs::invalidator::Notices;
 use crate::sync::audit::Depth;
 use crate::sync::command::Command;
-use crate::sync::status::{RefreshOutcome, SharedStatus};
+use crate::sync::status::{RefreshOutcome, Status};
 use serde_json::json;
 use std::sync::Arc;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 /// Answers the requests to one mount; clones share it.
 #[derive(Clone)]
@@ -25,7 +25,7 @@ pub(super) struct Handlers {
     pub(super) reporter: Arc<Reporter>,
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) notices: Notices,
-    pub(super) sync: SharedStatus,
+    pub(super) sync: watch::Receiver<Status>,
     pub(super) tree: Tree,
     pub(super) audits: Audits,
 }
@@ -53,7 +53,7 @@ impl Handlers {
         self.notices.flushed().await;
         Some(match refreshed.outcome {
             RefreshOutcome::Failed(why) => Answer::Failed(why),
-            _ => Answer::Value(json!(RefreshAnswer { refreshed, held: self.sync.read().held })),
+            _ => Answer::Value(json!(RefreshAnswer { refreshed, held: self.sync.borrow().held.clone() })),
         })
     }
 }

@@ -13,9 +13,10 @@ use crate::control::Metrics;
 use crate::fs::programs::Programs;
 use crate::source::http::Client;
 use crate::source::websub::Subscriber;
-use crate::sync::status::SharedStatus;
+use crate::sync::status::Status as SyncStatus;
 use jiff::Timestamp;
 use std::sync::Arc;
+use tokio::sync::watch;
 
 /// Reports the status of a running mount.
 pub(super) struct Reporter {
@@ -26,7 +27,7 @@ pub(super) struct Reporter {
     /// When the mount began.
     pub mounted: Timestamp,
     /// How it is kept in step.
-    pub sync: SharedStatus,
+    pub sync: watch::Receiver<SyncStatus>,
     /// The tree.
     pub catalog: Arc<Catalog>,
     /// The bytes.
@@ -56,7 +57,7 @@ impl Reporter {
             tracing::warn!(%cause, "the status shows no revision");
             None
         });
-        let (content, sync) = (self.content.metrics(), self.sync.read());
+        let (content, sync) = (self.content.metrics(), self.sync.borrow().clone());
         Status {
             source: self.source.clone(),
             directory: self.directory.clone(),

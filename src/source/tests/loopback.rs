@@ -64,10 +64,6 @@ impl Answer {
         Answer { status, ..Answer::default() }
     }
 
-    pub fn is_gone(&self) -> bool {
-        matches!(self.status, 404 | 410)
-    }
-
     pub fn redirect(to: &str) -> Answer {
         Answer::status(302).header("Location", to)
     }

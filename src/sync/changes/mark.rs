@@ -48,11 +48,6 @@ impl Mark {
         self.time.filter(|_| self.is_datetime)
     }
 
-    /// Its `lastmod`, where it has no `datetime`.
-    pub fn lastmod(&self) -> Option<Timestamp> {
-        self.time.filter(|_| !self.is_datetime)
-    }
-
     /// Whether the journal holds this change, or a later one of its resource, where changes are known up to `until`.
     pub fn is_applied(&self, until: Option<Timestamp>) -> bool {
         match self.journaled {

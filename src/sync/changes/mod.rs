@@ -55,17 +55,17 @@ const CLOCKS_DIFFER: i64 = 24 * 3600;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeState {
     /// The time that the baseline speaks for.
-    at: Option<Timestamp>,
+    pub at: Option<Timestamp>,
     /// Changes are known up to here.
     pub until: Option<Timestamp>,
     /// The latest time that a place alone has settled.
-    by_place: Option<Timestamp>,
+    pub by_place: Option<Timestamp>,
     /// What happened later does not count, where the state of an earlier time is wanted.
-    ends: Option<Timestamp>,
+    pub ends: Option<Timestamp>,
     /// The change documents read, oldest first.
-    documents: Vec<DocumentState>,
+    pub documents: Vec<DocumentState>,
     /// Those that failed when they were asked for last.
-    lost: Vec<Lost>,
+    pub lost: Vec<Lost>,
     /// Since when changes may be missing that nothing published contains.
     pub gap_since: Option<Timestamp>,
 }
@@ -157,25 +157,12 @@ impl ChangeState {
         ChangeState { at, until: at, ..ChangeState::default() }
     }
 
-    /// Other documents of the set hold its changes up to `until`: what begins there goes on from them, though all that it
-    /// holds itself is still to be applied.
-    pub fn known_until(mut self, until: Option<Timestamp>) -> ChangeState {
-        self.until = self.until.max(until);
-        self
-    }
-
     /// The time that the state of an earlier time was brought forward to; `None` where today's is wanted. `is_final`: all that
     /// will ever be published of that time is known.
     pub fn brought_to(&self, is_final: bool) -> Option<Timestamp> {
         let ends = self.ends?;
         let reached = if is_final { ends } else { self.until.map_or(ends, |until| until.min(ends)) };
         Some(self.missing_since().map_or(reached, |gap| gap.min(reached)))
-    }
-
-    /// The same for changes up to `ends` alone, that moment included.
-    pub fn up_to(mut self, ends: Timestamp) -> ChangeState {
-        self.ends = Some(ends);
-        self
     }
 
     /// A baseline was made that speaks for `at`: what was known of changes stays known.
@@ -368,11 +355,6 @@ impl ChangeState {
     /// Whether any was.
     pub fn has_read(&self) -> bool {
         !self.documents.is_empty()
-    }
-
-    /// Forgets what was read of the documents: they are read as at a first look.
-    pub fn forget_documents(&mut self) {
-        self.documents.clear();
     }
 
     /// Marks that changes after what is known may be missing, unless an earlier mark stands.

@@ -53,15 +53,14 @@ pub struct Moment {
 }
 
 impl Frame {
-    /// The `lastmod` of an entry, where it lies within the interval of its document. Where the interval has no start an old one
-    /// proves nothing: in version 1.1 it is the resource's own.
-    fn own_lastmod(&self, mark: &Mark) -> Option<Timestamp> {
-        let begins_before = |time| match self.from {
-            Some(from) => from <= time,
-            None => self.at.is_none_or(|at| at < time),
+    /// Whether this `lastmod` lies within the interval of the document. Where that has no start an old one proves nothing: in version
+    /// 1.1 it is the resource's own.
+    fn is_within(&self, lastmod: Timestamp) -> bool {
+        let begins_before = match self.from {
+            Some(from) => from <= lastmod,
+            None => self.at.is_none_or(|at| at < lastmod),
         };
-        let within = |time| begins_before(time) && self.until.is_none_or(|until| time <= until);
-        mark.lastmod().filter(|time| within(*time))
+        begins_before && self.until.is_none_or(|until| lastmod <= until)
     }
 
     /// The latest time at which the document can have been written: HTTP has whole seconds.
@@ -84,7 +83,10 @@ impl Frame {
 /// The own times of a document's entries, and the order that they show. Next to a `datetime` no `lastmod` is a time: the place decides.
 pub fn own_times(marks: &[Mark], frame: &Frame) -> (Order, Vec<Option<Timestamp>>) {
     let has_datetimes = marks.iter().any(|mark| mark.datetime().is_some());
-    let own = |mark: &Mark| if has_datetimes { mark.datetime() } else { frame.own_lastmod(mark) };
+    let own = |mark: &Mark| match has_datetimes {
+        true => mark.datetime(),
+        false => mark.time.filter(|lastmod| frame.is_within(*lastmod)),
+    };
     let times: Vec<_> = marks.iter().map(own).collect();
     (order_of(times.iter().flatten().copied()), times)
 }

@@ -122,7 +122,7 @@ impl Synchronizer {
     ) -> Result<(), SyncError> {
         for it in read {
             let follows = sets.iter().any(|set| set.id == it.id && !set.changes.is_empty());
-            if !follows || it.stated_at().is_some() {
+            if !follows || it.newest.is_some() || it.stated_at().is_some() {
                 continue;
             }
             let (spool, lists) = (self.spool.clone(), it.list_documents());

@@ -18,7 +18,7 @@ const LIMITS: Limits = Limits { document: 8 << 20, text: 16 << 10, depth: 16, li
 const MOST_ENTRIES: usize = 10_000;
 /// Deliveries that are known again.
 const MOST_REMEMBERED: usize = 4096;
-/// Channels of all sets together: each is a subscription that is asked for and renewed.
+/// Channels of all sets together: each is a subscription that is asked for and renewed. Of more, the sets are polled.
 const MOST_CHANNELS: usize = 1000;
 
 /// A channel of a mounted set, and what decides how its notifications are read.
@@ -48,27 +48,7 @@ pub fn channels(source: &Source, host: Option<&str>) -> Vec<SetChannel> {
         };
         set.channels.iter().map(of_channel).collect::<Vec<_>>()
     };
-    let mut channels: Vec<SetChannel> = source.sets.iter().flat_map(of_set).collect();
-    if channels.len() > MOST_CHANNELS {
-        let left_out = channels.len() - MOST_CHANNELS;
-        tracing::warn!(left_out, "too many channels to subscribe to; their sets are polled");
-        channels.truncate(MOST_CHANNELS);
-    }
-    channels
-}
-
-/// Why a delivery is no notification.
-#[derive(Debug, thiserror::Error)]
-pub enum NotificationError {
-    /// It is no ResourceSync document.
-    #[error("it cannot be read")]
-    Document(#[from] DocumentError),
-    /// It is one, but says nothing.
-    #[error("none of its {entries} entries can be understood")]
-    NothingUnderstood {
-        /// How many there are.
-        entries: u64,
-    },
+    source.sets.iter().flat_map(of_set).take(MOST_CHANNELS).collect()
 }
 
 /// What one notification announces.
@@ -82,7 +62,7 @@ pub struct Notification {
 
 /// Reads what was delivered on `channel`. A hub that fetches the topic may find nothing there: an empty body announces
 /// everything.
-pub fn read(body: &[u8], channel: &SetChannel) -> Result<Notification, NotificationError> {
+pub fn read(body: &[u8], channel: &SetChannel) -> Result<Notification, DocumentError> {
     let mut notification = Notification { announced: Vec::new(), is_dated: true };
     if body.trim_ascii().is_empty() {
         return Ok(Notification { announced: vec![Announcement::Everything], is_dated: false });
@@ -90,7 +70,7 @@ pub fn read(body: &[u8], channel: &SetChannel) -> Result<Notification, Notificat
     let base = Some(channel.channel.topic.clone());
     let mut reader = Reader::new(body, base, LIMITS)?;
     if reader.header().root.is_feed_or_text() {
-        return Err(DocumentError::FEED_OR_TEXT.into());
+        return Err(DocumentError::FEED_OR_TEXT);
     }
     let mut entries = Vec::new();
     while let Some(entry) = reader.next_entry()? {
@@ -102,7 +82,7 @@ pub fn read(body: &[u8], channel: &SetChannel) -> Result<Notification, Notificat
         }
     }
     if entries.is_empty() && reader.skipped() > 0 {
-        return Err(NotificationError::NothingUnderstood { entries: reader.skipped() });
+        return Err(std::io::Error::other("none of its entries can be understood").into());
     }
     if entries.is_empty() || reader.skipped() > 0 {
         // Something has changed that it does not name.
@@ -134,7 +114,7 @@ pub struct Inbox {
 
 impl Inbox {
     /// What is announced by a delivery on `channel`; nothing where it has come before. The errors of [`read`].
-    pub fn take(&mut self, body: &[u8], channel: &SetChannel) -> Result<Vec<Announcement>, NotificationError> {
+    pub fn take(&mut self, body: &[u8], channel: &SetChannel) -> Result<Vec<Announcement>, DocumentError> {
         let notification = read(body, channel)?;
         if notification.is_dated {
             let set = channel.set.as_ref().map_or("", Uri::as_str);

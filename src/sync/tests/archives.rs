@@ -28,7 +28,7 @@ fn as_of(server: &Loopback, time: &str) -> Destination {
 }
 
 fn gap_since(destination: &Destination) -> Option<String> {
-    destination.synchronizer.status().read().sets[0].gap_since.map(|since| since.to_string())
+    destination.synchronizer.status().borrow().clone().sets[0].gap_since.map(|since| since.to_string())
 }
 
 /// A Source with a list of 9 h, a Change List from 13 h on, and this archive.

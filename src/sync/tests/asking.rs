@@ -146,7 +146,7 @@ async fn a_change_list_that_answers_5xx_keeps_no_document_waiting() {
     assert_eq!(destination.paths(), ["/a", "/b", "/c", "/e", "/z"], "a new baseline");
     assert_eq!(asked(), 1);
 
-    let status = destination.synchronizer.status().read();
+    let status = destination.synchronizer.status().borrow().clone();
     let failed = status.documents.iter().find(|it| it.location.ends_with(CHANGES)).unwrap();
     assert!(matches!(&failed.answer, status::Answer::Failed(why) if why.contains("503")), "{failed:?}");
 }
@@ -244,7 +244,7 @@ async fn what_the_server_says_may_be_kept_is_not_asked_for_before() {
     destination.synchronizer.refresh_of(Scope::Due, silent()).await.unwrap();
 
     assert!(!server.asked().iter().any(|asked| asked.path == LIST));
-    let documents = destination.synchronizer.status().read().documents;
+    let documents = destination.synchronizer.status().borrow().clone().documents;
     let interval = documents.iter().find(|it| it.location.ends_with(LIST)).map(|it| it.interval);
     assert_eq!(interval, Some(3600));
 }

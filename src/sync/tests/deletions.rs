@@ -63,7 +63,7 @@ async fn a_deletion_of_what_was_never_here_is_counted() {
     destination.refresh().await.unwrap();
 
     assert_eq!(destination.files(), before);
-    assert_eq!(destination.synchronizer.status().read().unknown_deletions, 1);
+    assert_eq!(destination.synchronizer.status().borrow().clone().unknown_deletions, 1);
 }
 
 #[tokio::test]
@@ -78,17 +78,17 @@ async fn deletions_of_more_than_half_are_held_back() {
 
     destination.commit().await;
     assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e"]);
-    assert_eq!(destination.synchronizer.status().read().held.unwrap().files, 3);
+    assert_eq!(destination.synchronizer.status().borrow().clone().held.unwrap().files, 3);
 
     // Neither a restart nor another look applies them.
     let mut destination = destination.restarted(&server);
     assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
-    assert_eq!(destination.synchronizer.status().read().held.unwrap().files, 3);
+    assert_eq!(destination.synchronizer.status().borrow().clone().held.unwrap().files, 3);
 
     destination.synchronizer.accept_deletions().await.unwrap();
     assert_eq!(destination.paths(), ["/d", "/e"]);
     assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
-    assert_eq!(destination.synchronizer.status().read().held, None);
+    assert_eq!(destination.synchronizer.status().borrow().clone().held, None);
 }
 
 #[tokio::test]
@@ -103,16 +103,16 @@ async fn a_person_accepts_all_that_is_held_back_however_much_it_is() {
     let changes: Vec<String> = paths[..1499].iter().map(gone).collect();
     server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &changes));
     destination.commit().await;
-    assert_eq!(destination.synchronizer.status().read().held.unwrap().files, 1499);
+    assert_eq!(destination.synchronizer.status().borrow().clone().held.unwrap().files, 1499);
 
     destination.catalog.write_in_place(1000);
     destination.synchronizer.accept_deletions().await.unwrap();
-    let left = destination.synchronizer.status().read().held.unwrap().files;
+    let left = destination.synchronizer.status().borrow().clone().held.unwrap().files;
     assert!(left > 0 && destination.synchronizer.holds_deletions().unwrap(), "what is left is still told: {left}");
     destination.synchronizer.accept_deletions().await.unwrap();
 
     assert!(!destination.synchronizer.holds_deletions().unwrap());
-    assert_eq!(destination.synchronizer.status().read().held, None);
+    assert_eq!(destination.synchronizer.status().borrow().clone().held, None);
     assert_eq!(destination.paths(), ["/r1499"]);
 }
 
@@ -133,12 +133,12 @@ async fn files_of_a_broken_child_of_unknown_capability_stay() {
     server.put("/x", Answer::html("<html>Please log in</html>"));
     destination.refresh().await.unwrap();
     assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d"]);
-    assert_eq!(destination.synchronizer.status().read().held.unwrap().files, 1);
+    assert_eq!(destination.synchronizer.status().borrow().clone().held.unwrap().files, 1);
 
     server.put("/x", Answer::xml(list(&server, &["/d", "/e"])));
     destination.commit().await;
     assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e"]);
-    assert_eq!(destination.synchronizer.status().read().held, None);
+    assert_eq!(destination.synchronizer.status().borrow().clone().held, None);
 }
 
 #[tokio::test]
@@ -149,7 +149,8 @@ async fn held_deletions_that_are_taken_back_leave_the_status_at_once() {
     let gone = |path: &str| change(&server, path, &format!("change=\"deleted\" {}", datetime(1)));
     let back = |path: &str, minute| change(&server, path, &format!("change=\"created\" {}", datetime(minute)));
     let mut changes = vec![gone("/a"), gone("/b"), gone("/c")];
-    let held = |destination: &Destination| destination.synchronizer.status().read().held.map(|held| held.files);
+    let held =
+        |destination: &Destination| destination.synchronizer.status().borrow().clone().held.map(|held| held.files);
     server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &changes));
     destination.commit().await;
     assert_eq!(held(&destination), Some(3));
@@ -165,7 +166,7 @@ async fn held_deletions_that_are_taken_back_leave_the_status_at_once() {
 
 /// What a status tells of deletions that are held back.
 fn held(destination: &Destination) -> Option<u64> {
-    destination.synchronizer.status().read().held.map(|held| held.files)
+    destination.synchronizer.status().borrow().clone().held.map(|held| held.files)
 }
 
 #[tokio::test]
@@ -220,7 +221,7 @@ async fn a_set_that_comes_back_almost_empty_is_held_back() {
 
     assert_eq!(destination.paths(), ["/1", "/2", "/3", "/4", "/5", "/6", "/a", "/b"]);
     assert_eq!(held(&destination), Some(5));
-    let why = destination.synchronizer.status().read().held.unwrap().why;
+    let why = destination.synchronizer.status().borrow().clone().held.unwrap().why;
     assert!(why.contains("max-delete"), "{why}");
     server.put("/two/list.xml", Answer::xml(list(&server, &["/b"])));
     destination.commit().await;
@@ -313,7 +314,7 @@ async fn undated(all: usize, gone: usize) -> (Loopback, Destination) {
 }
 
 fn doubts(destination: &Destination) -> usize {
-    destination.synchronizer.status().read().sets[0].undated_deletions
+    destination.synchronizer.status().borrow().clone().sets[0].undated_deletions
 }
 
 #[tokio::test]

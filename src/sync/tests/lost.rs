@@ -31,7 +31,7 @@ fn index(server: &Loopback, children: &[(&str, u32, Option<u32>)]) -> Answer {
 }
 
 fn gap(destination: &Destination) -> Option<String> {
-    destination.synchronizer.status().read().sets[0].gap_since.map(|since| since.to_string())
+    destination.synchronizer.status().borrow().clone().sets[0].gap_since.map(|since| since.to_string())
 }
 
 /// A look at the change documents alone.
@@ -108,7 +108,7 @@ async fn a_child_that_fails_holds_no_other_and_is_applied_later() {
 #[tokio::test]
 async fn what_fails_is_reported_and_what_is_gone_is_a_gap() {
     let failure = |destination: &Destination| {
-        let status = destination.synchronizer.status().read();
+        let status = destination.synchronizer.status().borrow().clone();
         let document = status.documents.into_iter().find(|it| it.location.ends_with(CHANGES)).unwrap();
         matches!(document.answer, status::Answer::Failed(_))
     };
@@ -241,7 +241,7 @@ async fn a_package_that_fails_for_now_holds_no_other_back() {
     destination.commit().await;
     assert_eq!(destination.files()["/b"].1, Some(3), "the third is applied");
     assert_eq!(gap(&destination), Some(time(10, 0)), "changes may be missing meanwhile");
-    let status = destination.synchronizer.status().read();
+    let status = destination.synchronizer.status().borrow().clone();
     let answer = status.documents.into_iter().find(|it| it.location.ends_with(CHANGES)).unwrap().answer;
     assert!(matches!(&answer, status::Answer::Failed(why) if why.contains("/2.zip")), "{answer:?}");
     server.put("/2.zip", packed[1].clone());

@@ -217,7 +217,7 @@ async fn no_list_however_well_formed_empties_the_tree() {
     destination.refresh().await.unwrap();
 
     assert_eq!(destination.files(), before, "an empty list");
-    assert_eq!(destination.synchronizer.status().read().held.unwrap().files, 3);
+    assert_eq!(destination.synchronizer.status().borrow().clone().held.unwrap().files, 3);
 }
 
 #[tokio::test]
@@ -485,5 +485,5 @@ async fn rediscovery_holds_back_a_vanished_set_and_shows_a_new_one() {
     destination.synchronizer.check(&command::Announcement::Source, false).await.unwrap();
 
     assert_eq!(destination.paths(), ["/one/own", "/three/own", "/two/own"]);
-    assert_eq!(destination.synchronizer.status().read().held.unwrap().files, 1);
+    assert_eq!(destination.synchronizer.status().borrow().clone().held.unwrap().files, 1);
 }

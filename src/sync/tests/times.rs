@@ -9,7 +9,7 @@ async fn time_of(answer: impl FnOnce(&Loopback) -> Answer) -> Option<String> {
     server.put(LIST, answer(&server));
     let mut destination = Destination::of(&server, "/caps.xml");
     destination.commit().await;
-    destination.synchronizer.status().read().sets[0].at.map(|at| at.to_string())
+    destination.synchronizer.status().borrow().clone().sets[0].at.map(|at| at.to_string())
 }
 
 fn dated(server: &Loopback, path: &str, lastmod: &str) -> String {

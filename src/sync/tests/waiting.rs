@@ -65,7 +65,7 @@ async fn an_inode_gets_its_successor_while_the_source_is_waited_for() {
     let listeners = Listeners { invalidate: Box::new(invalidate), refreshed: Box::new(|| ()) };
     let Destination { synchronizer, catalog, _folder } = destination;
     let status = synchronizer.status();
-    assert_eq!(status.read().refreshing_since, None);
+    assert_eq!(status.borrow().clone().refreshing_since, None);
     let running = tokio::spawn(poller::run(synchronizer, receiver, listeners, false));
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = silent.local_addr().unwrap();
@@ -78,10 +78,10 @@ async fn an_inode_gets_its_successor_while_the_source_is_waited_for() {
 
     assert!(!invalidated.recv().await.unwrap().is_empty());
     assert!(answer.try_recv().is_err(), "the refresh waits still");
-    assert!(status.read().refreshing_since.is_some());
+    assert!(status.borrow().clone().refreshing_since.is_some());
     drop((connection, silent));
     answer.await.unwrap();
-    assert_eq!(status.read().refreshing_since, None);
+    assert_eq!(status.borrow().clone().refreshing_since, None);
     drop(commands);
     running.await.unwrap();
     let root = catalog.snapshot().unwrap();
@@ -163,7 +163,7 @@ async fn a_change_list_that_fails_for_good_slows_no_other() {
     commands.try_send(Command::Refresh { accept_deletions: false, requester }).unwrap();
     let told = answer.await.unwrap().outcome;
     assert!(matches!(&told, status::RefreshOutcome::Failed(why) if why.contains("/changes.xml")), "{told:?}");
-    assert!(status.read().failures > 0);
+    assert!(status.borrow().clone().failures > 0);
     drop(commands);
     running.await.unwrap();
 }
