@@ -15,6 +15,7 @@ use resyncfs::fs::{Filesystem, FsOptions};
 use resyncfs::source::EntryPoint;
 use resyncfs::source::documents::DocumentCache;
 use resyncfs::source::http::{Client, Credentials, HttpConfig};
+use resyncfs::source::zip::{PackageConfig, Packages};
 use resyncfs::sync::deletion_guard::MaxDelete;
 use resyncfs::sync::selection::Selection;
 use resyncfs::sync::{SyncConfig, Synchronizer};
@@ -103,8 +104,10 @@ impl Subject {
             as_of: None,
             reserve: 0,
         };
-        let synchronizer =
-            Synchronizer::new(sync, client, catalog.clone(), DocumentCache::open(&path("spool")).unwrap());
+        std::fs::create_dir_all(path("packages")).unwrap();
+        let packages = Packages::open(client.clone(), PackageConfig::new(path("packages"))).unwrap();
+        let spool = DocumentCache::open(&path("spool")).unwrap();
+        let synchronizer = Synchronizer::new(sync, client, catalog.clone(), spool, packages);
         Subject { filesystem, synchronizer, content, catalog, runtime }
     }
 

@@ -124,7 +124,7 @@ pub fn run(
     let session = scheduling::in_short_slices(|| session.spawn()).map_err(system("no threads"))?;
 
     let context = runtime.enter();
-    let (commands, command_receiver) = mpsc::channel(64);
+    let ((commands, command_receiver), (renewals, renewed)) = (mpsc::channel(64), mpsc::unbounded_channel());
     let subscriber = listener.map(|listener| {
         let channels = synchronizer.channels();
         notifications::start(listener, folders.websub, client.clone(), channels, commands.clone())
@@ -161,8 +161,9 @@ pub fn run(
         commands: commands.clone(),
     };
     let listeners = tasks::listeners(notices.clone(), content.clone());
-    let polling = runtime.spawn(poller::run(synchronizer, command_receiver, listeners, from_earlier)).abort_handle();
-    runtime.spawn(tasks::forward_events(events, commands.clone(), notices.clone()));
+    let polling =
+        runtime.spawn(poller::run(synchronizer, command_receiver, renewed, listeners, from_earlier)).abort_handle();
+    runtime.spawn(tasks::forward_events(events, renewals, notices.clone()));
     runtime.spawn(tasks::forget_gone(catalog, content.clone()));
     tracing::info!(source = config.session.source, directory = %config.directory.display(), "mounted");
     ready().map_err(system("the caller cannot be notified"))?;

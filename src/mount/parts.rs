@@ -55,8 +55,7 @@ impl Parts {
         let packages = open_packages(config, &content, &folders.packages, client.clone())?;
         content.read_packages(packages.clone());
         let documents = DocumentCache::open(&folders.spool)?;
-        let mut synchronizer = Synchronizer::new(config.sync.clone(), client.clone(), catalog.clone(), documents);
-        synchronizer.read_packages(packages);
+        let synchronizer = Synchronizer::new(config.sync.clone(), client.clone(), catalog.clone(), documents, packages);
         Ok(Parts { catalog, content, client, synchronizer, events })
     }
 }

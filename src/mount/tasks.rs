@@ -7,7 +7,6 @@ use crate::content::{Content, Event};
 use crate::fs::invalidator::Notices;
 use crate::platform::error_chain::chain;
 use crate::source::http::Client;
-use crate::sync::command::Command;
 use crate::sync::poller::Listeners;
 use crate::sync::{Outcome, Stage, Synchronizer};
 use fuser::INodeNo;
@@ -59,30 +58,21 @@ pub(super) fn listeners(notices: Notices, content: Arc<Content>) -> Listeners {
     }
 }
 
-/// Turns events of content into notices to the kernel and commands to sync. A commit may keep sync from taking commands for a while;
-/// the kernel must not wait for that, because it goes on serving wrong pages.
+/// Turns events of content into notices to the kernel and inodes that sync renews.
 pub(super) async fn forward_events(
     mut events: mpsc::UnboundedReceiver<Event>,
-    commands: mpsc::Sender<Command>,
+    renewals: mpsc::UnboundedSender<(INodeNo, Renewal)>,
     notices: Notices,
 ) {
-    let (sender, mut waiting) = mpsc::unbounded_channel();
-    tokio::spawn(async move {
-        while let Some(command) = waiting.recv().await {
-            if commands.send(command).await.is_err() {
-                return;
-            }
-        }
-    });
     while let Some(event) = events.recv().await {
         notices.content(&event);
-        let command = match event {
-            Event::Poisoned(ino) | Event::Changed(ino) => Command::Renew(ino, Renewal::AsPublished),
-            Event::Unannounced(ino) => Command::Renew(ino, Renewal::Unpublished),
+        let renewal = match event {
+            Event::Poisoned(ino) | Event::Changed(ino) => (ino, Renewal::AsPublished),
+            Event::Unannounced(ino) => (ino, Renewal::Unpublished),
             Event::Recheck(..) | Event::Sized(..) => continue,
         };
-        // While the mount ends sync takes no commands; open files are still served, and their pages still dropped.
-        let _ = sender.send(command);
+        // While the mount ends sync renews none; open files are still served, and their pages still dropped.
+        let _ = renewals.send(renewal);
     }
 }
 

@@ -2,10 +2,8 @@
 
 use super::scheduler::Schedule;
 use super::status::Refreshed;
-use crate::catalog::Renewal;
 use crate::document::{Change, Uri};
 use crate::source::DocumentLocation;
-use fuser::INodeNo;
 use std::collections::BTreeMap;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -24,8 +22,6 @@ pub enum Command {
     Announced(Vec<Announcement>),
     /// Whether every set has a notification channel that is alive: polling is rarer then.
     Channels(bool),
-    /// The bytes of this inode are not those that were published: its name needs another inode.
-    Renew(INodeNo, Renewal),
 }
 
 /// What a notification names. The notification itself is never believed: what it names is asked for.

@@ -178,7 +178,7 @@ impl Synchronizer {
             Ok(Made { committed, position: next, unknown: 0 })
         };
         let committed = self.commit(move || at_low_priority(&low, merge)).await?;
-        self.deviations.note_left_out(committed.left_out.clone(), true);
+        self.spool.deviations.note_left_out(committed.left_out.clone(), true);
         Ok(committed)
     }
 
@@ -209,7 +209,7 @@ impl Synchronizer {
             Ok(Made { committed, position, unknown })
         };
         let committed = self.commit(apply).await?;
-        self.deviations.note_left_out(committed.left_out.clone(), false);
+        self.spool.deviations.note_left_out(committed.left_out.clone(), false);
         Ok(committed)
     }
 
@@ -267,7 +267,7 @@ fn statement(set: SetId, new: &NewChange, is_chosen: bool) -> Statement<'_> {
 /// Which changes concern the tree by themselves. Where the links of other entries choose too, what is in the tree stays.
 fn chosen(catalog: &Catalog, selection: &Selection, changes: &[(SetId, NewChange)]) -> Result<Vec<bool>, CatalogError> {
     let snapshot = catalog.snapshot()?;
-    let naming = snapshot.naming()?.filter(|_| selection.judges_paths());
+    let naming = snapshot.naming()?;
     let is_chosen = |(_, NewChange { change, entry, .. }): &(SetId, NewChange)| {
         let path = naming.as_ref().map(|naming| path(selection, naming, entry)).unwrap_or_default();
         Ok(*change == Change::Deleted
@@ -279,28 +279,13 @@ fn chosen(catalog: &Catalog, selection: &Selection, changes: &[(SetId, NewChange
 
 /// Adds to `plan` the changes of the catalog's journal that count with the lists of `read`. The plan keeps a later one that it has.
 fn add_applied(catalog: &Catalog, read: &[ReadSet], plan: &mut Plan) -> Result<(), CatalogError> {
-    let mut failed = None;
     let at: HashMap<SetId, Option<Timestamp>> = read.iter().map(|it| (it.id, it.at())).collect();
-    let snapshot = catalog.snapshot()?;
-    snapshot.journal(&mut |set, journaled, resource| {
+    catalog.snapshot()?.journal(&mut |set, journaled, resource| {
         // As in the baseline, a list that speaks for a later time counts more.
-        if !at.get(&set).is_some_and(|at| at.is_none_or(|at| journaled.time >= at)) {
-            return true;
+        if at.get(&set).is_some_and(|at| at.is_none_or(|at| journaled.time >= at)) {
+            let Resource { uri, media_type, links, .. } = resource;
+            plan.applied(set, journaled.change, &Entry { media_type, links, ..Entry::new(uri) });
         }
-        // Of what is in the tree the latest statement of its sets counts.
-        let in_tree = snapshot.locate(&resource.uri).and_then(|node| match node {
-            Some(node) if journaled.change != Change::Deleted => snapshot.resource(node.ino),
-            _ => Ok(None),
-        });
-        failed = match in_tree {
-            Ok(in_tree) => {
-                let Resource { uri, media_type, links, .. } = in_tree.unwrap_or(resource);
-                plan.applied(set, journaled.change, &Entry { media_type, links, ..Entry::new(uri) });
-                None
-            }
-            Err(cause) => Some(cause),
-        };
-        failed.is_none()
-    })?;
-    failed.map_or(Ok(()), Err)
+        true
+    })
 }

@@ -1,8 +1,8 @@
 //! Which documents of the Source are followed, and for which set of resources.
 
 use crate::catalog::SetId;
-use crate::document::Capability;
-use crate::source::{DocumentLocation, Set, Source};
+use crate::document::{Capability, Uri};
+use crate::source::{DocumentLocation, Source};
 use std::collections::HashSet;
 
 /// The documents of one set, by what they are followed for.
@@ -52,7 +52,9 @@ pub fn followed(source: &Source, number: &mut dyn FnMut(&str) -> SetId) -> Vec<F
     let mut taken: HashSet<&DocumentLocation> = HashSet::new();
     let mut sets = Vec::with_capacity(source.sets.len());
     for set in &source.sets {
-        let Some(name) = name(set) else { continue };
+        // What distinguishes it from the others, today and tomorrow.
+        let first = set.documents.first().map(|(_, location)| location.to_string());
+        let Some(name) = set.capability_list.as_ref().map(Uri::to_string).or(first) else { continue };
         let mut of = |wanted: Capability| -> Vec<DocumentLocation> {
             let documents = set.documents.iter().filter(|(capability, _)| *capability == wanted);
             documents.filter(|(_, location)| taken.insert(location)).map(|(_, location)| location.clone()).collect()
@@ -84,18 +86,10 @@ pub fn followed(source: &Source, number: &mut dyn FnMut(&str) -> SetId) -> Vec<F
     sets
 }
 
-/// What distinguishes a set from the others, today and tomorrow.
-fn name(set: &Set) -> Option<String> {
-    match &set.capability_list {
-        Some(list) => Some(list.as_str().to_owned()),
-        None => set.documents.first().map(|(_, location)| location.to_string()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::document::Uri;
+    use crate::source::Set;
 
     fn at(path: &str) -> DocumentLocation {
         DocumentLocation::Uri(Uri::parse(&format!("http://example.org/{path}")).unwrap())

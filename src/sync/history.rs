@@ -9,7 +9,7 @@
 use super::changes::ChangeState;
 use super::documents::FollowedSet;
 use super::fetch::new_changes::ReadChanges;
-use super::read_set::ReadSet;
+use super::read_set::{ReadSet, last_modified};
 use super::{Outcome, Scope, Stage, Step, SyncError, Synchronizer, no_resource_list, offers};
 use crate::document::{Entry, Header, Root, Timestamp};
 use crate::platform::error_chain::chain;
@@ -104,10 +104,7 @@ impl Synchronizer {
         search: &mut Search,
     ) -> Result<Option<(FollowedSet, Statement)>, SyncError> {
         let lists = self.last_statement(&set.lists, &set.archived_lists, search).await?;
-        let dumps = match self.packages {
-            Some(_) => self.last_statement(&set.dumps, &set.archived_dumps, search).await?,
-            None => None,
-        };
+        let dumps = self.last_statement(&set.dumps, &set.archived_dumps, search).await?;
         let dump_roots = dumps.as_ref().map(|dumps| dumps.roots.clone()).unwrap_or_default();
         let (lists, statement) = match (lists, dumps) {
             (Some(lists), Some(dumps)) if lists.at < dumps.at => (Vec::new(), dumps),
@@ -132,7 +129,7 @@ impl Synchronizer {
         for root in current {
             walks.push(self.walk_by_then(root, search.as_of).await?);
         }
-        let times = walks.iter().map(|walked| own_time(walked).or_else(|| modified(walked)));
+        let times = walks.iter().map(|walked| own_time(walked).or_else(|| last_modified([walked])));
         let at = times.collect::<Option<Vec<_>>>().and_then(|times| times.into_iter().max());
         if let Some(at) = at.filter(|at| search.admits(*at)) {
             return Ok(Some(Statement { at, roots: current.to_vec(), walks }));
@@ -191,10 +188,6 @@ fn own_time(walked: &Crawled) -> Option<Timestamp> {
     let of_leaf = |leaf: &Leaf| leaf.header.at.or(leaf.listed.as_ref().and_then(|entry| entry.at));
     let of_index = walked.index_headers.first().and_then(|header| header.at);
     of_index.or_else(|| walked.leaves.iter().filter_map(of_leaf).max())
-}
-
-fn modified(walked: &Crawled) -> Option<Timestamp> {
-    walked.leaves.iter().filter_map(|leaf| leaf.document.modified).max()
 }
 
 /// Whether all changes of `set` up to `as_of` were read: no later document can add one.

@@ -45,7 +45,6 @@ use changes::ChangeState;
 use command::Scope;
 pub use config::SyncConfig;
 use config::Tuning;
-use deviations::SeenDeviations;
 use documents::FollowedSet;
 pub use error::SyncError;
 use fetch::index_cache::IndexCache;
@@ -108,7 +107,7 @@ pub struct Synchronizer {
     schedule: Schedule,
     children: IndexCache,
     /// What dumps are read through.
-    packages: Option<Packages>,
+    packages: Packages,
     /// The position of the current revision, once it was read: no other writer changes it.
     position: Option<Position>,
     stale_lists: StaleLists,
@@ -116,7 +115,6 @@ pub struct Synchronizer {
     below: HashMap<Uri, DocumentLocation>,
     /// The change documents, with their digests, that the state of an earlier time was made of last.
     looked_back: Vec<(String, u64)>,
-    deviations: SeenDeviations,
     /// Held by the writer of the catalog: a commit, or a new inode given between two.
     writing: Arc<Mutex<()>>,
     /// Batches that are committed and not yet in any [`Outcome`].
@@ -157,11 +155,16 @@ fn unwatched() -> Progressing {
 }
 
 impl Synchronizer {
-    /// A synchronizer that spools documents in `spool` and writes `catalog`, on one disk.
-    pub fn new(config: SyncConfig, client: Client, catalog: Arc<Catalog>, spool: DocumentCache) -> Synchronizer {
+    /// A synchronizer that spools documents in `spool`, reads dumps through `packages`, and writes `catalog`, on one disk.
+    pub fn new(
+        config: SyncConfig,
+        client: Client,
+        catalog: Arc<Catalog>,
+        spool: DocumentCache,
+        packages: Packages,
+    ) -> Synchronizer {
         let spool = Spool::new(Arc::new(spool.leaving(catalog.room())), config.limits);
         Synchronizer {
-            deviations: spool.deviations.clone(),
             spool,
             schedule: Schedule::new(config.poll),
             config,
@@ -170,7 +173,7 @@ impl Synchronizer {
             discovered: None,
             is_stale: false,
             children: IndexCache::default(),
-            packages: None,
+            packages,
             position: None,
             stale_lists: StaleLists::default(),
             below: HashMap::new(),
@@ -210,7 +213,7 @@ impl Synchronizer {
         self.status.send_modify(|status| status.refreshing_since = Some(jiff::Timestamp::now()));
         self.lacks_packages = false;
         let began = Instant::now();
-        let contradicted = self.contradicted();
+        let contradicted = self.packages.contradicted();
         let scope = if contradicted.is_empty() { scope } else { Scope::Everything };
         let outcome = self.try_refresh(scope).await;
         let outcome = match (outcome, self.batches.take()) {
@@ -231,7 +234,7 @@ impl Synchronizer {
             Ok(_) => {}
         }
         if matches!(outcome, Ok(_) | Err(SyncError::Behind(_))) && !self.lacks_packages {
-            self.packages.iter().for_each(|packages| packages.corrected(&contradicted));
+            self.packages.corrected(&contradicted);
         }
         // It was given for this refresh: one that fails leaves it to no later one.
         self.confirms_rebuilding = false;
@@ -250,8 +253,7 @@ impl Synchronizer {
         let stored = self.position()?;
         let mut position = stored.clone().unwrap_or_default();
         let sets = position.follow(&source);
-        let reads_dumps = self.packages.is_some();
-        if sets.iter().all(|set| set.lists.is_empty() && (set.dumps.is_empty() || !reads_dumps)) {
+        if sets.iter().all(|set| set.baseline().is_empty()) {
             return Err(no_resource_list(&self.config.entry, &offers(&source)));
         }
         self.schedule.follow(sets.iter().flat_map(FollowedSet::documents), Instant::now());
@@ -329,7 +331,7 @@ impl Synchronizer {
         mut changes: Vec<ReadChanges>,
     ) -> Result<Outcome, SyncError> {
         let is_new = step.decides_again
-            || !self.contradicted().is_empty()
+            || !self.packages.contradicted().is_empty()
             || !read.iter().all(|it| step.position.is_made_of(it));
         self.read_dumps(&step.sets, &mut read, is_new).await?;
         let missing = missing(&step.source, &step.sets, &read);

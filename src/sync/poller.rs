@@ -8,7 +8,6 @@ use super::status::{RefreshOutcome, Refreshed};
 use super::{Outcome, SHORTEST_PAUSE, SyncError, Synchronizer, unwatched};
 use crate::catalog::{Catalog, Committed, Invalidation, Renewal};
 use crate::platform::error_chain::chain;
-use crate::source::zip::Packages;
 use fuser::INodeNo;
 use jiff::Timestamp;
 use std::sync::Arc;
@@ -30,7 +29,6 @@ struct Waiting {
     announced: Announcements,
     /// Whether channels are alive, where that is news.
     live: Option<bool>,
-    renewals: mpsc::UnboundedSender<(INodeNo, Renewal)>,
     /// Whether the last thing that was done is a refresh or poll: between two of these announcements have their turn.
     has_refreshed: bool,
 }
@@ -55,9 +53,8 @@ enum Task {
 }
 
 impl Waiting {
-    fn new(renewals: mpsc::UnboundedSender<(INodeNo, Renewal)>) -> Waiting {
-        let announced = Announcements::new(Instant::now());
-        Waiting { refresh: None, announced, live: None, renewals, has_refreshed: false }
+    fn new() -> Waiting {
+        Waiting { refresh: None, announced: Announcements::new(Instant::now()), live: None, has_refreshed: false }
     }
 
     fn take(&mut self, command: Command) {
@@ -72,8 +69,6 @@ impl Waiting {
                 announced.into_iter().for_each(|announcement| self.announced.add(announcement, now));
             }
             Command::Channels(live) => self.live = Some(live),
-            // They are received for as long as this runs.
-            Command::Renew(ino, renewal) => _ = self.renewals.send((ino, renewal)),
         }
     }
 
@@ -100,24 +95,29 @@ const RENEWALS_EVERY: Duration = Duration::from_millis(250);
 /// Runs until `commands` is closed: refreshes at once where `at_once`, then on demand, where the catalog is found damaged, and whenever
 /// a document is due.
 ///
-/// Commands are received during a refresh too: a new inode is given between its commits, without waiting for the Source; all else is done
-/// next, all refreshes asked for together as one.
-pub async fn run(synchronizer: Synchronizer, commands: mpsc::Receiver<Command>, listeners: Listeners, at_once: bool) {
-    let (sender, renewals) = mpsc::unbounded_channel();
+/// Commands are received during a refresh too, and done next: all refreshes asked for together as one. Inodes of `renewals`, whose
+/// bytes are not those that were published, get their successors between its commits, without waiting for the Source.
+pub async fn run(
+    synchronizer: Synchronizer,
+    commands: mpsc::Receiver<Command>,
+    renewals: mpsc::UnboundedReceiver<(INodeNo, Renewal)>,
+    listeners: Listeners,
+    at_once: bool,
+) {
     let (catalog, writing) = (synchronizer.catalog.clone(), synchronizer.writing.clone());
     tokio::join!(
         renew_all(renewals, &catalog, &writing, &listeners),
-        refresh_all(synchronizer, commands, Waiting::new(sender), &listeners, at_once)
+        refresh_all(synchronizer, commands, &listeners, at_once)
     );
 }
 
 async fn refresh_all(
     mut synchronizer: Synchronizer,
     mut commands: mpsc::Receiver<Command>,
-    mut waiting: Waiting,
     listeners: &Listeners,
     at_once: bool,
 ) {
+    let mut waiting = Waiting::new();
     let (packages, catalog) = (synchronizer.packages.clone(), synchronizer.catalog.clone());
     let (mut failures, mut is_open) = (0, true);
     let mut due = Instant::now() + if at_once { Duration::ZERO } else { synchronizer.pause() };
@@ -142,7 +142,7 @@ async fn refresh_all(
                     }
                 },
                 () = catalog.damage_found() => Task::Refresh(Asked::default()),
-                () = contradiction_found(packages.as_ref()) => Task::Refresh(Asked::default()),
+                () = packages.contradiction_found() => Task::Refresh(Asked::default()),
                 () = tokio::time::sleep_until(wake) => continue,
             },
         };
@@ -176,7 +176,11 @@ async fn refresh_all(
         match done {
             Ok(outcome) => {
                 failures = 0;
-                publish(&mut synchronizer, listeners, outcome).await;
+                if let Outcome::Committed(committed) = outcome {
+                    (listeners.invalidate)(committed.invalidations);
+                    synchronizer.tidy().await;
+                }
+                (listeners.refreshed)();
                 due = Instant::now() + synchronizer.pause();
             }
             Err(cause) => {
@@ -232,23 +236,6 @@ async fn perform(synchronizer: &mut Synchronizer, listeners: &Listeners, task: &
     Ok(Checked { outcome, unseen: None })
 }
 
-/// Ends when a package says other things than what was taken over of it.
-async fn contradiction_found(packages: Option<&Packages>) {
-    match packages {
-        Some(packages) => packages.contradiction_found().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Passes on to the rest of the mount what a refresh has done.
-async fn publish(synchronizer: &mut Synchronizer, listeners: &Listeners, outcome: Outcome) {
-    if let Outcome::Committed(Committed { invalidations, .. }) = outcome {
-        (listeners.invalidate)(invalidations);
-        synchronizer.tidy().await;
-    }
-    (listeners.refreshed)();
-}
-
 /// Applies all deletions that are held back. What that has done, but for the names, which are dropped at once.
 async fn accept(synchronizer: &mut Synchronizer, listeners: &Listeners) -> Result<Option<Committed>, SyncError> {
     let mut accepted: Option<Committed> = None;
@@ -300,10 +287,6 @@ mod tests {
     use super::super::command::Announcement;
     use super::*;
 
-    fn waiting() -> Waiting {
-        Waiting::new(mpsc::unbounded_channel().0)
-    }
-
     fn refresh(accept_deletions: bool) -> Command {
         Command::Refresh { accept_deletions, requester: oneshot::channel().0 }
     }
@@ -314,7 +297,7 @@ mod tests {
 
     #[test]
     fn requesters_share_one_refresh_and_its_confirmation() {
-        let mut waiting = waiting();
+        let mut waiting = Waiting::new();
         [false, true, false].into_iter().for_each(|accept| waiting.take(refresh(accept)));
 
         let task = waiting.next(later());
@@ -325,7 +308,7 @@ mod tests {
 
     #[test]
     fn refreshes_keep_no_announcement_waiting() {
-        let mut waiting = waiting();
+        let mut waiting = Waiting::new();
         waiting.take(Command::Announced(vec![Announcement::Everything]));
         waiting.take(refresh(false));
         assert!(matches!(waiting.next(later()), Some(Task::Refresh(_))));
@@ -338,7 +321,7 @@ mod tests {
 
     #[test]
     fn announcements_without_end_keep_no_poll_waiting() {
-        let (mut waiting, due) = (waiting(), Instant::now());
+        let (mut waiting, due) = (Waiting::new(), Instant::now());
         let mut tasks = Vec::new();
         for _ in 0..6 {
             waiting.take(Command::Announced(vec![Announcement::Everything]));

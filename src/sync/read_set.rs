@@ -111,6 +111,6 @@ fn stated_at(walks: &[Crawled], latest: Timestamp) -> Option<Timestamp> {
 }
 
 /// The newest Last-Modified of lists.
-fn last_modified(walks: &[Crawled]) -> Option<Timestamp> {
-    walks.iter().flat_map(|walked| &walked.leaves).filter_map(|leaf| leaf.document.modified).max()
+pub fn last_modified<'w>(walks: impl IntoIterator<Item = &'w Crawled>) -> Option<Timestamp> {
+    walks.into_iter().flat_map(|walked| &walked.leaves).filter_map(|leaf| leaf.document.modified).max()
 }

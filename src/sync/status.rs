@@ -258,8 +258,8 @@ impl Synchronizer {
         let documents: Vec<_> = documents.collect();
         let discovered = self.discovered.iter().flat_map(|(source, _)| &source.deviations);
         let of_source = discovered.clone().map(|it| it.location.clone());
-        self.deviations.retain(self.position.iter().flat_map(Position::locations).chain(of_source));
-        discovered.for_each(|it| self.deviations.note(&it.location, &it.deviations, None));
+        self.spool.deviations.retain(self.position.iter().flat_map(Position::locations).chain(of_source));
+        discovered.for_each(|it| self.spool.deviations.note(&it.location, &it.deviations, None));
         let lacking = self.position.iter().flat_map(Position::lacking).cloned().map(MissingStatus::from).collect();
         let (sets, held) = match &self.position {
             Some(position) => {
@@ -287,7 +287,7 @@ impl Synchronizer {
             status.sets = sets;
             status.missing = lacking;
             status.held = held;
-            status.deviations = broken(&self.deviations);
+            status.deviations = broken(&self.spool.deviations);
         });
     }
 }

@@ -19,7 +19,7 @@ impl Synchronizer {
             crate::platform::allocator::release_free();
         });
         let (catalog, spool, packages) = (self.catalog.clone(), self.spool.cache.clone(), self.packages.clone());
-        let settle = move || settle(&catalog, &spool, packages.as_ref());
+        let settle = move || settle(&catalog, &spool, &packages);
         self.settling = Some(tokio::task::spawn_blocking(|| scheduling::low_priority(settle)));
     }
 
@@ -44,7 +44,7 @@ fn compact(catalog: &Catalog) {
 
 /// Drops documents that no list refers to any more and makes the rest small; drops what is kept of packages that no dump
 /// lists any more.
-fn settle(catalog: &Catalog, spool: &DocumentCache, packages: Option<&Packages>) {
+fn settle(catalog: &Catalog, spool: &DocumentCache, packages: &Packages) {
     let keep = match catalog.snapshot().and_then(|snapshot| snapshot.position()) {
         Ok(stored) => stored.as_deref().and_then(Position::decode),
         Err(cause) => {
@@ -52,7 +52,7 @@ fn settle(catalog: &Catalog, spool: &DocumentCache, packages: Option<&Packages>)
             return;
         }
     };
-    if let (Some(packages), Some(position)) = (packages, &keep) {
+    if let Some(position) = &keep {
         if let Err(cause) = packages.retain(&position.packages()) {
             tracing::warn!("the folder of packages cannot be tidied: {}", chain(&cause));
         }

@@ -129,7 +129,7 @@ async fn source_tree(args: &AuditArgs, progress: &Progress, scratch: &Path) -> R
         client,
         catalog,
         content: None,
-        packages,
+        packages: Some(packages),
         versions: Arc::new(move |snapshot, ino| fs::wanted(snapshot, ino, &view)),
         scratch: scratch.to_owned(),
     })

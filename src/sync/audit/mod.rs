@@ -15,7 +15,7 @@ pub use event::{Difference, Event, Finding, Progress, Shown, Summary};
 use super::state::Position;
 use super::status::{Answer, MissingStatus};
 use super::{Stage, SyncConfig, SyncError, Synchronizer};
-use crate::catalog::{Catalog, CatalogError, Snapshot};
+use crate::catalog::Catalog;
 use crate::content::store::free_space;
 use crate::content::verify::{self, Asked, Checked};
 use crate::content::{Content, FetchSpec};
@@ -59,7 +59,9 @@ pub struct Listed {
     /// As a mount would show it.
     pub catalog: Arc<Catalog>,
     /// The packages that its dumps were read from.
-    pub packages: Option<Packages>,
+    pub packages: Packages,
+    /// What it was made of.
+    position: Option<Position>,
     /// Documents of which not all could be read, each with why.
     failed: Vec<(DocumentLocation, String)>,
 }
@@ -93,10 +95,10 @@ pub async fn listed(
     let catalog = Catalog::open(&folder.join("catalog"), "an audit")?;
     let catalog = Arc::new(catalog.leaving(Room::new(config.reserve, free_space)));
     let spool = DocumentCache::open(&folder.join("spool"))?;
-    let mut synchronizer = Synchronizer::new(config.clone(), client.clone(), catalog.clone(), spool);
     let usual = PackageConfig::new(folder.join("packages"));
     let packages = PackageConfig { reserve: config.reserve, free_space, documents: config.limits, ..usual };
-    synchronizer.read_packages(Packages::open(client.clone(), packages).map_err(SyncError::Package)?);
+    let packages = Packages::open(client.clone(), packages).map_err(SyncError::Package)?;
+    let mut synchronizer = Synchronizer::new(config.clone(), client.clone(), catalog.clone(), spool, packages.clone());
     // Its log lines are not about the tree that is shown.
     synchronizer.refresh(progress).instrument(tracing::info_span!("audit")).await?;
     let failed = synchronizer.schedule.documents().filter_map(|(location, plan)| match &plan.answer {
@@ -104,7 +106,7 @@ pub async fn listed(
         _ => None,
     });
     let failed = failed.collect();
-    Ok(Listed { catalog, packages: synchronizer.packages, failed })
+    Ok(Listed { catalog, packages, position: synchronizer.position()?, failed })
 }
 
 impl Audit {
@@ -197,15 +199,10 @@ impl Audit {
         {
             let shown = self.catalog.snapshot()?;
             let of_lists = listed.as_ref().map(|listed| listed.catalog.snapshot()).transpose()?;
-            let position =
-                |tree: &Snapshot<'_>| Ok::<_, CatalogError>(tree.position()?.as_deref().and_then(Position::decode));
-            let mut newest = position(&shown)?;
-            if let (Some(of_lists), Some(Listed { failed, .. })) = (&of_lists, &listed) {
-                let listed = position(of_lists)?;
-                if let (Some(shown), Some(listed)) = (&newest, &listed) {
-                    is_comparable(shown, listed, failed)?;
-                }
-                newest = listed;
+            let mut newest = shown.position()?.as_deref().and_then(Position::decode);
+            if let Some(Listed { position: Some(listed), failed, .. }) = &listed {
+                newest.iter().try_for_each(|shown| is_comparable(shown, listed, failed))?;
+                newest = Some(listed.clone());
             }
             summary.at = of_lists.as_ref().unwrap_or(&shown).at()?.map(|at| at.to_string());
             summary.unread = newest.iter().flat_map(Position::lacking).cloned().map(MissingStatus::from).collect();

@@ -44,7 +44,10 @@ async fn a_slow_reader_of_events_holds_no_revision_and_misses_none() {
     let at = |name: &str| folder.path().join(name);
     let names: Vec<_> = (0..3000).map(|number| format!("f/{number}")).collect();
     let shown = catalog(&at("shown"), &names);
-    let listed = Listed { catalog: catalog(&at("listed"), &names[..1000]), packages: None, failed: Vec::new() };
+    std::fs::create_dir(at("packages")).unwrap();
+    let packages = Packages::open(server.client(), PackageConfig::new(at("packages"))).unwrap();
+    let catalog = catalog(&at("listed"), &names[..1000]);
+    let listed = Listed { catalog, packages, position: None, failed: Vec::new() };
     let (events, mut received) = mpsc::channel(1);
     let audit = audit(&server, shown.clone(), at("scratch"));
     let comparing = tokio::spawn(async move { audit.compare(Depth::default(), Some(listed), &events).await });

@@ -166,10 +166,6 @@ impl Synchronizer {
         scope: &Scope,
     ) -> Result<ReadChanges, SyncError> {
         let mut read = ReadChanges::new(set.id, root);
-        let packages = self.packages.clone().filter(|_| set.are_packed);
-        if set.are_packed && packages.is_none() {
-            return Ok(read);
-        }
         let chosen = Chosen {
             known,
             children: known.children(),
@@ -231,14 +227,14 @@ impl Synchronizer {
         chosen.asked.gone = locations(&walked.missing);
         chosen.asked.failed = locations(&walked.failed);
         let mut failed = walked.failed.first().map(|it| it.why.clone());
-        let documents = match packages {
-            Some(packages) => {
-                let (documents, why) = self.change_packages(&packages, &walked, &mut chosen).await?;
+        let documents = match set.are_packed {
+            true => {
+                let (documents, why) = self.change_packages(&walked, &mut chosen).await?;
                 failed = failed.or(why);
                 self.lacks_packages |= failed.is_some();
                 documents
             }
-            None => self.change_lists(walked.leaves, is_alone, &mut chosen),
+            false => self.change_lists(walked.leaves, is_alone, &mut chosen),
         };
         let (set_id, state) = (set.id, Arc::new(known.clone()));
         for (head, origin) in documents {

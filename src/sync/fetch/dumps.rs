@@ -17,7 +17,6 @@ use crate::sync::read_set::ReadSet;
 use crate::sync::selection::plan::Chooser;
 use crate::sync::{SyncError, Synchronizer};
 use futures_util::{FutureExt, Stream, StreamExt, stream};
-use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 /// Packages whose manifests are requested at once.
@@ -37,16 +36,6 @@ pub struct ReadDump {
 }
 
 impl Synchronizer {
-    /// From now on dumps are read too, through `packages`. Without this a Source is its lists.
-    pub fn read_packages(&mut self, packages: Packages) {
-        self.packages = Some(packages);
-    }
-
-    /// Packages whose own manifests differ from the published copies that the tree was made of.
-    pub(in crate::sync) fn contradicted(&self) -> HashSet<Uri> {
-        self.packages.as_ref().map(Packages::contradicted).unwrap_or_default()
-    }
-
     /// Reads the manifests of the dumps of all sets: of a set that has lists only if `is_new` says that they may have changed.
     /// There a dump that cannot be read is no failure. In place of lists it is: a tree is shown whole or not at all.
     pub(in crate::sync) async fn read_dumps(
@@ -55,7 +44,7 @@ impl Synchronizer {
         read: &mut [ReadSet],
         is_new: bool,
     ) -> Result<(), SyncError> {
-        let Some(packages) = self.packages.clone() else { return Ok(()) };
+        let packages = self.packages.clone();
         for it in read {
             let Some(set) = sets.iter().find(|set| set.id == it.id) else { continue };
             let has_lists = !set.lists.is_empty();
@@ -98,7 +87,6 @@ impl Synchronizer {
     /// fails that fail for now, and are requested again: such a package does not hold back others.
     pub(super) async fn change_packages(
         &self,
-        packages: &Packages,
         walked: &Crawled,
         chosen: &mut Chosen<'_>,
     ) -> Result<(Vec<(DocumentHead, Origin)>, Option<String>), SyncError> {
@@ -107,7 +95,7 @@ impl Synchronizer {
         chosen.is_beyond |= dumps().any(|leaf| chosen.known.is_beyond(leaf.header.from));
         let mut wanted = Vec::new();
         for entry in listed_packages(&self.spool, walked, Capability::ChangeDump).await? {
-            let is_contradicted = packages.is_contradicted(&entry.loc);
+            let is_contradicted = self.packages.is_contradicted(&entry.loc);
             if chosen.children.is_settled(entry.loc.as_str(), digest) && !is_contradicted {
                 chosen.unread.push(entry.loc.as_str().to_owned());
             } else if chosen.asks(&entry, is_contradicted) {
@@ -115,7 +103,7 @@ impl Synchronizer {
             }
         }
         let listed = wanted.iter().map(|entry| Listed::of(entry, Capability::ChangeDumpManifest)).collect();
-        let mut manifests = request_manifests(packages, listed);
+        let mut manifests = request_manifests(&self.packages, listed);
         let (mut read, mut failed) = (Vec::new(), None);
         for entry in wanted {
             let Some((manifest, _)) = manifests.next().await else { break };

@@ -109,7 +109,7 @@ impl Synchronizer {
         // Where only packages state the time, they are not read yet.
         let is_dated = before.is_some_and(|before| before.is_made_of(&read)) || read.stated_at().is_some();
         if is_dated && before.is_some_and(|before| before.is_newer_than(&read).is_none()) {
-            self.stale_lists.caught_up(set.id);
+            self.stale_lists.remove(&set.id);
         }
         Ok(read)
     }
@@ -149,7 +149,7 @@ impl Synchronizer {
                 for index in &walked.indexes {
                     let found = walked.deviations.iter().find(|it| it.location == index.location);
                     let deviations = found.map(|it| it.deviations.clone()).unwrap_or_default();
-                    self.deviations.note(&index.location, &deviations, None);
+                    self.spool.deviations.note(&index.location, &deviations, None);
                 }
                 self.below.retain(|_, above| above != root);
                 for entry in walked.leaves.iter().filter_map(|leaf| leaf.listed.as_deref()) {

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::source::tests::loopback::document;
-use crate::source::zip::{PackageConfig, Packages};
 use std::io::{Cursor, Write};
 use std::sync::Arc;
 use zip::ZipWriter;
@@ -26,12 +25,7 @@ pub(super) fn manifest(server: &Loopback, capability: &str, resources: &[(&str, 
 }
 
 pub(super) fn destination(server: &Loopback) -> Destination {
-    let mut destination = Destination::of(server, "/caps.xml");
-    let folder = destination._folder.path().join("packages");
-    std::fs::create_dir_all(&folder).unwrap();
-    let packages = Packages::open(server.client(), PackageConfig::new(folder)).unwrap();
-    destination.synchronizer.read_packages(packages);
-    destination
+    Destination::of(server, "/caps.xml")
 }
 
 /// A Source that offers these documents.
@@ -188,7 +182,7 @@ async fn copies_of_manifests_spare_packages_without_ranges() {
     assert_eq!(member_of(&destination, "b").as_deref(), Some("/b.bin"));
     assert_eq!(sent(&server, "/1.zip"), 0);
 
-    let packages = destination.synchronizer.packages.clone().unwrap();
+    let packages = destination.synchronizer.packages.clone();
     packages.directory(&server.uri("/1.zip")).await.unwrap();
     assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged), "the manifest inside says the same");
 }
@@ -235,7 +229,7 @@ async fn a_wrong_copy_is_corrected_by_the_manifest_inside() {
     destination.commit().await;
     assert_eq!(destination.paths(), ["/a", "/b", "/more"]);
 
-    let (package, packages) = (server.uri("/1.zip"), destination.synchronizer.packages.clone().unwrap());
+    let (package, packages) = (server.uri("/1.zip"), destination.synchronizer.packages.clone());
     packages.directory(&package).await.unwrap();
     assert!(packages.is_contradicted(&package));
     // The next refresh of any scope reads the package too.
@@ -263,7 +257,7 @@ async fn a_wrong_copy_stays_wrong_until_its_dump_is_read_again() {
     server.put("/changes.xml", changes(&[]));
     let mut destination = destination(&server);
     destination.commit().await;
-    let (package, packages) = (server.uri("/1.zip"), destination.synchronizer.packages.clone().unwrap());
+    let (package, packages) = (server.uri("/1.zip"), destination.synchronizer.packages.clone());
     packages.directory(&package).await.unwrap();
     let listed = server.answer("/dump.xml");
     server.put("/dump.xml", Answer::status(403));
@@ -300,7 +294,7 @@ async fn a_copy_of_changes_is_applied_and_completed_by_the_manifest() {
     assert_eq!(destination.paths(), ["/a", "/b"]);
     assert_eq!(sent(&server, "/1.zip"), 0);
 
-    let packages = destination.synchronizer.packages.clone().unwrap();
+    let packages = destination.synchronizer.packages.clone();
     packages.directory(&server.uri("/1.zip")).await.unwrap();
     destination.commit().await;
     assert_eq!(destination.paths(), ["/a", "/b", "/c"]);

@@ -31,7 +31,7 @@ async fn lists_are_read_while_another_is_on_its_way() {
     server.put("/1.xml", Answer::xml(misspelt(&server, "/a")));
     server.put("/2.xml", Answer::xml(misspelt(&server, "/b")).together(&gate));
     let mut destination = Destination::of(&server, INDEX);
-    let seen = destination.synchronizer.deviations.clone();
+    let seen = destination.synchronizer.spool.deviations.clone();
     let read = || seen.rules().values().map(|(count, _)| count).sum::<u64>();
 
     let one_by_one = async {

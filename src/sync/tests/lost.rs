@@ -190,7 +190,7 @@ async fn a_package_of_changes_that_is_broken_is_asked_for_again() {
     let mut destination = Destination::over(&server, folder);
     let packages = crate::source::zip::PackageConfig::new(packages);
     let packages = crate::source::zip::Packages::open(server.client(), packages).unwrap();
-    destination.synchronizer.read_packages(packages);
+    destination.synchronizer.packages = packages;
     destination.commit().await;
 
     assert_eq!(destination.paths(), ["/a", "/c", "/d", "/e", "/h"]);
@@ -221,18 +221,6 @@ async fn of_three_packages(listed: impl Fn(u32) -> String) -> (Loopback, Destina
     (server, destination, packed)
 }
 
-/// The same destination in another process, which does not remember what failed.
-fn restarted(server: &Loopback, destination: Destination) -> Destination {
-    let Destination { synchronizer, catalog, _folder: folder } = destination;
-    drop((synchronizer, catalog));
-    let packages = folder.path().join("packages");
-    let mut destination = Destination::over(server, folder);
-    let packages = crate::source::zip::PackageConfig::new(packages);
-    let packages = crate::source::zip::Packages::open(server.client(), packages).unwrap();
-    destination.synchronizer.read_packages(packages);
-    destination
-}
-
 #[tokio::test]
 async fn a_package_that_fails_for_now_holds_no_other_back() {
     let (server, mut destination, packed) = of_three_packages(|hour| interval(hour, Some(hour + 1))).await;
@@ -245,7 +233,7 @@ async fn a_package_that_fails_for_now_holds_no_other_back() {
     let answer = status.documents.into_iter().find(|it| it.location.ends_with(CHANGES)).unwrap().answer;
     assert!(matches!(&answer, status::Answer::Failed(why) if why.contains("/2.zip")), "{answer:?}");
     server.put("/2.zip", packed[1].clone());
-    let mut destination = restarted(&server, destination);
+    let mut destination = destination.restarted(&server);
     destination.refresh().await.unwrap();
 
     assert_eq!(destination.files()["/b"].1, Some(3), "it was created again after the second told of its end");
@@ -261,7 +249,7 @@ async fn of_packages_without_an_interval_one_that_fails_holds_none() {
     destination.refresh().await.unwrap();
     assert_eq!(destination.files()["/b"].1, Some(3), "the third is applied");
     server.put("/2.zip", packed[1].clone());
-    let mut destination = restarted(&server, destination);
+    let mut destination = destination.restarted(&server);
     destination.refresh().await.unwrap();
 
     assert_eq!(destination.files()["/b"].1, Some(3));
@@ -299,7 +287,7 @@ async fn a_package_that_was_read_and_fails_is_asked_for_again() {
     std::fs::create_dir(&folder).unwrap();
     let packages = crate::source::zip::PackageConfig::new(folder);
     let packages = crate::source::zip::Packages::open(server.client(), packages).unwrap();
-    destination.synchronizer.read_packages(packages);
+    destination.synchronizer.packages = packages;
     let _ = destination.refresh().await;
 
     assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e", "/h"]);

@@ -18,6 +18,7 @@ use super::*;
 use crate::catalog::{EntryId, Kind, Node, Revision};
 use crate::document::{Change, Limits};
 use crate::source::tests::loopback::{Answer, Loopback, offer, resource_list, sitemapindex, url, urlset};
+use crate::source::zip::PackageConfig;
 use std::collections::BTreeMap;
 use tempfile::TempDir;
 
@@ -60,7 +61,8 @@ impl Destination {
             as_of: None,
             reserve: 0,
         };
-        let mut synchronizer = Synchronizer::new(config, server.client(), Arc::clone(&catalog), spool);
+        let packages = packages(server, &folder.path().join("packages"));
+        let mut synchronizer = Synchronizer::new(config, server.client(), Arc::clone(&catalog), spool, packages);
         synchronizer.tuning.least_part = 1;
         Destination { synchronizer, catalog, _folder: folder }
     }
@@ -72,7 +74,8 @@ impl Destination {
         drop((synchronizer, catalog));
         let catalog = Arc::new(Catalog::open(&folder.path().join("catalog"), "a test").unwrap());
         let spool = DocumentCache::open(&folder.path().join("spool")).unwrap();
-        let mut synchronizer = Synchronizer::new(config, server.client(), Arc::clone(&catalog), spool);
+        let packages = packages(server, &folder.path().join("packages"));
+        let mut synchronizer = Synchronizer::new(config, server.client(), Arc::clone(&catalog), spool, packages);
         synchronizer.tuning.least_part = 1;
         Destination { synchronizer, catalog, _folder: folder }
     }
@@ -116,6 +119,11 @@ impl Destination {
         let snapshot = self.catalog.snapshot().unwrap();
         (snapshot.revision().unwrap(), snapshot.position().unwrap())
     }
+}
+
+fn packages(server: &Loopback, folder: &std::path::Path) -> Packages {
+    std::fs::create_dir_all(folder).unwrap();
+    Packages::open(server.client(), PackageConfig::new(folder.to_path_buf())).unwrap()
 }
 
 fn list(server: &Loopback, paths: &[&str]) -> String {

@@ -9,6 +9,11 @@ fn list_of(server: &Loopback, at: &str, paths: &[&str]) -> Answer {
     resource_list_at(&format!("at=\"2013-01-03T{at}:00Z\""), &entries)
 }
 
+/// As if all stale lists had been served for as long as it takes to believe them.
+fn age(destination: &mut Destination) {
+    destination.synchronizer.stale_lists.values_mut().for_each(|(_, since)| *since -= stale_list::LONGEST);
+}
+
 #[tokio::test]
 async fn an_older_list_that_is_served_for_a_day_is_believed() {
     let server = source().await;
@@ -19,7 +24,7 @@ async fn an_older_list_that_is_served_for_a_day_is_believed() {
     server.put(LIST, list_of(&server, "10:10", &["/a", "/c"]));
     assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
 
-    destination.synchronizer.stale_lists.age(stale_list::LONGEST);
+    age(&mut destination);
     destination.commit().await;
 
     assert_eq!(destination.paths(), ["/a", "/c"]);
@@ -73,12 +78,12 @@ async fn an_older_list_that_comes_and_goes_is_not_believed() {
             destination.synchronizer.schedule.follow([], Instant::now());
         }
         destination.synchronizer.refresh_of(between, silent()).await.unwrap();
-        destination.synchronizer.stale_lists.age(stale_list::LONGEST);
+        age(&mut destination);
         server.put(LIST, list_of(&server, "10:10", &["/a", "/c"]));
         assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
         assert_eq!(destination.paths(), ["/a", "/c", "/d"]);
 
-        destination.synchronizer.stale_lists.age(stale_list::LONGEST);
+        age(&mut destination);
         destination.commit().await;
         assert_eq!(destination.paths(), ["/a", "/c"]);
     }
@@ -94,7 +99,7 @@ async fn an_older_list_is_believed_for_its_set_alone() {
     let before = destination.files();
     server.put("/one/list.xml", list_of(&server, "10:10", &["/one/a"]));
     assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
-    destination.synchronizer.stale_lists.age(stale_list::LONGEST);
+    age(&mut destination);
 
     // Of the same time even.
     server.put("/two/list.xml", list_of(&server, "10:10", &["/two/a"]));
@@ -123,7 +128,7 @@ async fn changes_since_an_older_list_that_is_believed_are_read_again() {
     server.put(LIST, list_of(&server, "10:10", &["/a", "/b", "/c", "/d"]));
     destination.refresh().await.unwrap();
 
-    destination.synchronizer.stale_lists.age(stale_list::LONGEST);
+    age(&mut destination);
     destination.commit().await;
 
     assert_eq!(destination.paths(), shown);
@@ -144,7 +149,7 @@ async fn changes_since_an_older_list_that_are_unpublished_are_a_gap() {
     server.put(LIST, list_of(&server, "10:10", &["/a", "/c"]));
     destination.refresh().await.unwrap();
 
-    destination.synchronizer.stale_lists.age(stale_list::LONGEST);
+    age(&mut destination);
     destination.commit().await;
 
     assert_eq!(destination.paths(), ["/a", "/c", "/f"]);

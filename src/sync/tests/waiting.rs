@@ -18,7 +18,7 @@ async fn refreshes_requested_during_one_share_the_next() {
     let Destination { synchronizer, catalog, _folder } = destination;
     let (commands, receiver) = mpsc::channel(64);
     let listeners = Listeners { invalidate: Box::new(|_| ()), refreshed: Box::new(|| ()) };
-    let running = tokio::spawn(poller::run(synchronizer, receiver, listeners, false));
+    let running = tokio::spawn(poller::run(synchronizer, receiver, mpsc::unbounded_channel().1, listeners, false));
     let ask = || {
         let (requester, answer) = oneshot::channel();
         commands.try_send(Command::Refresh { accept_deletions: false, requester }).unwrap();
@@ -60,13 +60,13 @@ async fn an_inode_gets_its_successor_while_the_source_is_waited_for() {
     destination.refresh().await.unwrap();
     let before = destination.files()["/a"].0;
     let (told, mut invalidated) = mpsc::unbounded_channel();
-    let (commands, receiver) = mpsc::channel(64);
+    let ((commands, receiver), (renewals, renewed)) = (mpsc::channel(64), mpsc::unbounded_channel());
     let invalidate = move |them: Vec<Invalidation>| drop(told.send(them));
     let listeners = Listeners { invalidate: Box::new(invalidate), refreshed: Box::new(|| ()) };
     let Destination { synchronizer, catalog, _folder } = destination;
     let status = synchronizer.status();
     assert_eq!(status.borrow().clone().refreshing_since, None);
-    let running = tokio::spawn(poller::run(synchronizer, receiver, listeners, false));
+    let running = tokio::spawn(poller::run(synchronizer, receiver, renewed, listeners, false));
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = silent.local_addr().unwrap();
     server.put("/changes.xml", Answer::redirect(&format!("http://{address}/changes.xml")));
@@ -74,7 +74,7 @@ async fn an_inode_gets_its_successor_while_the_source_is_waited_for() {
     commands.try_send(Command::Refresh { accept_deletions: false, requester }).unwrap();
     let (connection, _) = silent.accept().await.unwrap();
 
-    commands.try_send(Command::Renew(fuser::INodeNo(before), Renewal::AsPublished)).unwrap();
+    renewals.send((fuser::INodeNo(before), Renewal::AsPublished)).unwrap();
 
     assert!(!invalidated.recv().await.unwrap().is_empty());
     assert!(answer.try_recv().is_err(), "the refresh waits still");
@@ -82,7 +82,7 @@ async fn an_inode_gets_its_successor_while_the_source_is_waited_for() {
     drop((connection, silent));
     answer.await.unwrap();
     assert_eq!(status.borrow().clone().refreshing_since, None);
-    drop(commands);
+    drop((commands, renewals));
     running.await.unwrap();
     let root = catalog.snapshot().unwrap();
     let now = root.lookup(fuser::INodeNo::ROOT, b"a").unwrap().unwrap();
@@ -102,7 +102,7 @@ async fn announcements_of_a_document_that_fails_put_off_no_poll() {
     let (commands, receiver) = mpsc::channel(64);
     let listeners = Listeners { invalidate: Box::new(|_| ()), refreshed: Box::new(|| ()) };
     let Destination { synchronizer, catalog: _catalog, _folder } = destination;
-    let running = tokio::spawn(poller::run(synchronizer, receiver, listeners, false));
+    let running = tokio::spawn(poller::run(synchronizer, receiver, mpsc::unbounded_channel().1, listeners, false));
 
     let announced = async {
         loop {
@@ -145,7 +145,7 @@ async fn a_change_list_that_fails_for_good_slows_no_other() {
     let listeners = Listeners { invalidate: Box::new(|_| ()), refreshed: Box::new(move || _ = told.send(())) };
     let Destination { synchronizer, catalog: _catalog, _folder } = destination;
     let status = synchronizer.status();
-    let running = tokio::spawn(poller::run(synchronizer, receiver, listeners, false));
+    let running = tokio::spawn(poller::run(synchronizer, receiver, mpsc::unbounded_channel().1, listeners, false));
 
     let mut asked: Vec<String> = Vec::new();
     let times = |asked: &[String], path: &str| asked.iter().filter(|it| *it == path).count();
@@ -183,7 +183,7 @@ async fn the_end_of_live_channels_hurries_the_next_poll() {
     let (commands, receiver) = mpsc::channel(64);
     let listeners = Listeners { invalidate: Box::new(|_| ()), refreshed: Box::new(|| ()) };
     let Destination { synchronizer, catalog: _catalog, _folder } = destination;
-    let running = tokio::spawn(poller::run(synchronizer, receiver, listeners, false));
+    let running = tokio::spawn(poller::run(synchronizer, receiver, mpsc::unbounded_channel().1, listeners, false));
     tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     assert!(server.asked().is_empty(), "not due yet");
 
