@@ -242,7 +242,9 @@ impl Synchronizer {
 /// What cannot be understood of the lists that were read, and of the manifests in place of lists. That this is all of them is an error.
 fn not_understood(read: &[ReadSet], broken: &SeenDeviations) -> Result<Vec<Missing>, SyncError> {
     let (mut hidden, mut is_nothing) = (Vec::new(), true);
-    for location in read.iter().flat_map(ReadSet::sources) {
+    // Next to lists packages say nothing of what exists.
+    let counted = |it: &ReadSet| if it.lists().next().is_some() { it.lists().count() } else { usize::MAX };
+    for location in read.iter().flat_map(|it| it.sources().take(counted(it))) {
         let Some((entries, example)) = broken.not_understood(&location) else {
             is_nothing = false;
             continue;

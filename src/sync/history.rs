@@ -139,15 +139,20 @@ impl Synchronizer {
             archived.extend(self.archived(archive).await?);
         }
         archived.sort_by_key(|entry| std::cmp::Reverse(entry.at));
+        // Entries without a time are last: only their documents can state one.
+        let mut last: Option<Statement> = None;
         for entry in archived {
-            if !entry.at.is_some_and(|at| search.admits(at)) {
+            let newest = last.as_ref().map(|last| last.at);
+            if entry.at.is_some_and(|at| !search.admits(at) || newest >= Some(at)) {
                 continue;
             }
             let root = DocumentLocation::Uri(entry.loc.clone());
             match self.walk_by_then(&root, search.as_of).await {
                 Ok(walked) => {
-                    let Some(at) = own_time(&walked).or(entry.at).filter(|at| search.admits(*at)) else { continue };
-                    return Ok(Some(Statement { at, roots: vec![root], walks: vec![walked] }));
+                    let at = own_time(&walked).or(entry.at);
+                    if let Some(at) = at.filter(|at| search.admits(*at) && newest < Some(*at)) {
+                        last = Some(Statement { at, roots: vec![root], walks: vec![walked] });
+                    }
                 }
                 Err(cause)
                     if cause.is_gone()
@@ -158,10 +163,10 @@ impl Synchronizer {
                 Err(cause) => return Err(cause.into()),
             }
         }
-        Ok(None)
+        Ok(last)
     }
 
-    /// What an archive lists. An entry without a time is of no use.
+    /// What an archive lists.
     async fn archived(&mut self, archive: &DocumentLocation) -> Result<Vec<Entry>, SyncError> {
         let listed = Mutex::new(Vec::new());
         let choice = |header: &Header, entry: &Entry| {
@@ -172,8 +177,10 @@ impl Synchronizer {
             listed.lock().unwrap_or_else(PoisonError::into_inner).push(entry.clone());
             Child::Leave
         };
-        self.walk(archive, Asking { choice: &choice, ..EVERYTHING }).await?;
-        Ok(listed.into_inner().unwrap_or_else(PoisonError::into_inner))
+        let walked = self.walk(archive, Asking { choice: &choice, ..EVERYTHING }).await?;
+        let mut listed = listed.into_inner().unwrap_or_else(PoisonError::into_inner);
+        listed.extend(walked.leaves.into_iter().filter_map(|leaf| leaf.listed).map(|entry| *entry));
+        Ok(listed)
     }
 
     /// Fetches a statement, but no part of one that is too late.

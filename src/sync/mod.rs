@@ -266,18 +266,17 @@ impl Synchronizer {
         }
 
         let changes = self.read_changes(&sets, &position, &scope).await?;
+        let known = |it: &ReadChanges| position.known(it.set, &it.root);
+        let is_torn = changes.iter().any(|it| !it.goes_on(&known(it)));
         // A change document that cannot be read is reported and asked for again. The lists may have its changes already.
-        let is_torn = changes.iter().any(|it| {
-            let known = position.known(it.set, &it.root);
-            !it.goes_on(&known) || known.loses(&it.lost)
-        });
+        let loses = changes.iter().any(|it| known(it).loses(&it.lost));
         // What is new may choose others by its links, or choose them no longer: only the lists say which.
         let decides_again =
             is_first || self.config.selection.follows_links() && changes.iter().any(ReadChanges::has_new);
         // What the changes do not say the lists may. Where these are only to be chosen from again, what their indexes say nothing new of
         // is not asked.
         let of_lists = match decides_again {
-            _ if is_torn || is_first => Scope::Everything,
+            _ if is_torn || loses || is_first => Scope::Everything,
             true => Scope::Due,
             false => scope.clone(),
         };
