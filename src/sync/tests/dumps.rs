@@ -43,6 +43,22 @@ pub(super) fn member_of(destination: &Destination, path: &str) -> Option<String>
 }
 
 #[tokio::test]
+async fn packages_do_not_hide_that_no_list_is_understood() {
+    let server = source(&[("resourcelist", "/list.xml"), ("resourcedump", "/dump.xml")]).await;
+    let held = [("/a", "path=\"/a.bin\"")];
+    server.put("/1.zip", package(&manifest(&server, "resourcedump-manifest", &held), &["a.bin"]));
+    let time = "at=\"2013-01-03T09:00:00Z\"";
+    let packages = [url(server.uri("/1.zip").as_str(), "")];
+    server.put("/dump.xml", Answer::xml(urlset(&format!("capability=\"resourcedump\" {time}"), &[], &packages)));
+    let foreign = [url("mailto:a@example.org", "")];
+    server.put("/list.xml", Answer::xml(urlset(&format!("capability=\"resourcelist\" {time}"), &[], &foreign)));
+
+    let refused = destination(&server).refresh().await;
+
+    assert!(matches!(&refused, Err(SyncError::NothingToShow(why)) if why.contains("list.xml")), "{refused:?}");
+}
+
+#[tokio::test]
 async fn a_source_of_dumps_is_mounted_and_followed_by_manifests() {
     let server = source(&[("resourcedump", "/dump.xml"), ("changedump", "/changes.xml")]).await;
     let held = [("/a", "path=\"/a.bin\""), ("/b", "path=\"/b.bin\"")];

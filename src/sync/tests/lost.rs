@@ -106,6 +106,16 @@ async fn a_child_that_fails_holds_no_other_and_is_applied_later() {
 }
 
 #[tokio::test]
+async fn a_child_that_fails_and_a_broken_list_hold_no_other() {
+    let (server, mut destination) = of_three(Answer::status(503)).await;
+    server.put(LIST, Answer::html("<html><body>not here</body></html>"));
+
+    assert!(matches!(follow(&server, &mut destination).await, Outcome::Committed(_)));
+
+    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e", "/h"]);
+}
+
+#[tokio::test]
 async fn what_fails_is_reported_and_what_is_gone_is_a_gap() {
     let failure = |destination: &Destination| {
         let status = destination.synchronizer.status().borrow().clone();
