@@ -11,7 +11,7 @@ use super::selection::Selection;
 use super::selection::plan::{Plan, path};
 use super::state::Position;
 use super::{Outcome, Stage, SyncError, Synchronizer};
-use crate::catalog::{Catalog, CatalogError, Committed, Held, Losses, Naming, Resource, SetId, Statement};
+use crate::catalog::{Catalog, CatalogError, Committed, Held, Losses, Naming, Resource, SetId, Snapshot, Statement};
 use crate::document::{Change, Entry, Timestamp};
 use crate::source::Missing;
 use std::collections::{BTreeSet, HashMap};
@@ -182,6 +182,23 @@ impl Synchronizer {
         Ok(committed)
     }
 
+    /// Whether the lists must be chosen from again to know what `new` brings and takes.
+    pub(super) async fn needs_lists(&self, new: NewChanges) -> Result<(NewChanges, bool), SyncError> {
+        if new.is_empty() || !self.config.selection.follows_links() {
+            return Ok((new, false));
+        }
+        let (catalog, spool, selection) = (self.catalog.clone(), self.spool.clone(), self.config.selection.clone());
+        let look = move || {
+            let (snapshot, mut needs_lists) = (catalog.snapshot()?, false);
+            new.each(&spool, &mut |_, change| {
+                needs_lists = needs_lists || !stays_as_chosen(&snapshot, &selection, change)?;
+                Ok(())
+            })?;
+            Ok::<_, SyncError>((new, needs_lists))
+        };
+        tokio::task::spawn_blocking(look).await?
+    }
+
     /// Makes one revision of changes alone, over the one there is: of each resource of each set the last, in order of time. `position` is
     /// what is known with them.
     pub(super) async fn apply(
@@ -279,15 +296,38 @@ fn chosen(catalog: &Catalog, selection: &Selection, changes: &[(SetId, NewChange
     changes.iter().map(is_chosen).collect()
 }
 
+/// Whether a change leaves it as it is which resources are chosen: one that is shown keeps its type and links, or goes and is no record.
+fn stays_as_chosen(snapshot: &Snapshot<'_>, selection: &Selection, new: &NewChange) -> Result<bool, CatalogError> {
+    let shown = snapshot.locate(&new.entry.loc)?.map(|node| snapshot.resource(node.ino)).transpose()?.flatten();
+    Ok(shown.is_some_and(|shown| match new.change {
+        Change::Deleted => !selection.may_be_record(&shown.links),
+        _ => shown.media_type == new.entry.media_type && shown.links == new.entry.links,
+    }))
+}
+
 /// Adds to `plan` the changes of the catalog's journal that count with the lists of `read`. The plan keeps a later one that it has.
 fn add_applied(catalog: &Catalog, read: &[ReadSet], plan: &mut Plan) -> Result<(), CatalogError> {
+    let mut failed = None;
     let at: HashMap<SetId, Option<Timestamp>> = read.iter().map(|it| (it.id, it.at())).collect();
-    catalog.snapshot()?.journal(&mut |set, journaled, resource| {
+    let snapshot = catalog.snapshot()?;
+    snapshot.journal(&mut |set, journaled, resource| {
         // As in the baseline, a list that speaks for a later time counts more.
-        if at.get(&set).is_some_and(|at| at.is_none_or(|at| journaled.time >= at)) {
-            let Resource { uri, media_type, links, .. } = resource;
-            plan.applied(set, journaled.change, &Entry { media_type, links, ..Entry::new(uri) });
+        if !at.get(&set).is_some_and(|at| at.is_none_or(|at| journaled.time >= at)) {
+            return true;
         }
-        true
-    })
+        // Of what is in the tree the latest statement of its sets counts.
+        let in_tree = snapshot.locate(&resource.uri).and_then(|node| match node {
+            Some(node) if journaled.change != Change::Deleted => snapshot.resource(node.ino),
+            _ => Ok(None),
+        });
+        match in_tree {
+            Ok(in_tree) => {
+                let Resource { uri, media_type, links, .. } = in_tree.unwrap_or(resource);
+                plan.applied(set, journaled.change, &Entry { media_type, links, ..Entry::new(uri) });
+            }
+            Err(cause) => failed = Some(cause),
+        }
+        failed.is_none()
+    })?;
+    failed.map_or(Ok(()), Err)
 }

@@ -85,7 +85,10 @@ impl SeenDeviations {
         if is_baseline {
             inner.left_out.clear();
         }
-        inner.left_out.extend(left_out);
+        for (path, entries) in left_out {
+            let known = inner.left_out.entry(path).or_default();
+            *known = entries.max(*known);
+        }
     }
 
     /// Forgets all other documents than these.

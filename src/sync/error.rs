@@ -52,7 +52,7 @@ pub enum SyncError {
         cause: Box<SyncError>,
     },
     /// The catalog failed.
-    #[error("the catalog cannot be written")]
+    #[error("the catalog failed")]
     Catalog(#[from] CatalogError),
     /// A package of a dump cannot be read for now.
     #[error("a package cannot be read")]

@@ -41,12 +41,12 @@ impl Search {
 
 impl Synchronizer {
     /// Brings the catalog to the state of the Source at `as_of`.
-    pub(super) async fn look_back(&mut self, as_of: Timestamp) -> Result<Outcome, SyncError> {
+    pub(super) async fn look_back(&mut self, as_of: Timestamp) -> Result<Option<Outcome>, SyncError> {
         let stored = self.position()?;
         let is_first_tree = self.catalog.revision()?.is_none();
         let shown = stored.as_ref().filter(|_| !is_first_tree && !self.catalog.is_distrusted());
         if shown.is_some_and(|position| position.is_final) {
-            return Ok(Outcome::Unchanged);
+            return Ok(Some(Outcome::Unchanged));
         }
         let began = Timestamp::now();
         (self.progress)(Stage::Discovering);
@@ -89,7 +89,7 @@ impl Synchronizer {
         let documents = changes.iter().flat_map(|it| &it.documents);
         let documents: Vec<_> = documents.map(|it| (it.state.location.clone(), it.state.digest)).collect();
         if is_same && self.looked_back == documents {
-            return Ok(Outcome::Unchanged);
+            return Ok(Some(Outcome::Unchanged));
         }
         let step = Step { source, sets, is_first_tree, decides_again: true, position };
         let outcome = self.rebase(&step, read, changes).await?;

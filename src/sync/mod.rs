@@ -215,14 +215,19 @@ impl Synchronizer {
         let began = Instant::now();
         let contradicted = self.packages.contradicted();
         let scope = if contradicted.is_empty() { scope } else { Scope::Everything };
-        let outcome = self.try_refresh(scope).await;
+        let outcome = match self.try_refresh(scope.clone(), false).await {
+            // What was due has just been asked for, so it is due no more.
+            Ok(None) if scope == Scope::Due => self.try_refresh(Scope::Everything, true).await,
+            Ok(None) => self.try_refresh(scope, true).await,
+            outcome => outcome,
+        };
         let outcome = match (outcome, self.batches.take()) {
             // The rest is found again at the next look: the journal holds what is applied.
             (Err(cause), Some(committed)) => {
                 tracing::warn!("not all changes are applied: {}", chain(&cause));
                 Ok(Outcome::Committed(committed))
             }
-            (outcome, _) => outcome,
+            (outcome, _) => outcome.map(|outcome| outcome.unwrap_or(Outcome::Unchanged)),
         };
         match &outcome {
             // What fails may be offered elsewhere by now; but it may fail for long.
@@ -243,7 +248,8 @@ impl Synchronizer {
         outcome
     }
 
-    async fn try_refresh(&mut self, scope: Scope) -> Result<Outcome, SyncError> {
+    /// `None`: there are changes that only the lists can choose from, and these were not read. Once more with `decides_again` they are.
+    async fn try_refresh(&mut self, scope: Scope, decides_again: bool) -> Result<Option<Outcome>, SyncError> {
         if let Some(as_of) = self.config.as_of {
             return self.look_back(as_of).await;
         }
@@ -270,9 +276,7 @@ impl Synchronizer {
         let is_torn = changes.iter().any(|it| !it.goes_on(&known(it)));
         // A change document that cannot be read is reported and asked for again. The lists may have its changes already.
         let loses = changes.iter().any(|it| known(it).loses(&it.lost));
-        // What is new may choose others by its links, or choose them no longer: only the lists say which.
-        let decides_again =
-            is_first || self.config.selection.follows_links() && changes.iter().any(ReadChanges::has_new);
+        let decides_again = decides_again || is_first;
         // What the changes do not say the lists may. Where these are only to be chosen from again, what their indexes say nothing new of
         // is not asked.
         let of_lists = match decides_again {
@@ -314,7 +318,7 @@ impl Synchronizer {
         };
         let unfollowed = self.unfollowed.take();
         match (outcome, failure.or(undiscovered.map(SyncError::Source)).or(unfollowed)) {
-            (Outcome::Unchanged, Some(cause)) => Err(SyncError::Behind(cause.into())),
+            (Some(Outcome::Unchanged), Some(cause)) => Err(SyncError::Behind(cause.into())),
             (outcome, failure) => {
                 failure.iter().for_each(|cause| tracing::warn!("the refresh is incomplete: {}", chain(cause)));
                 Ok(outcome)
@@ -328,7 +332,7 @@ impl Synchronizer {
         step: &Step,
         mut read: Vec<ReadSet>,
         mut changes: Vec<ReadChanges>,
-    ) -> Result<Outcome, SyncError> {
+    ) -> Result<Option<Outcome>, SyncError> {
         let is_new = step.decides_again
             || !self.packages.contradicted().is_empty()
             || !read.iter().all(|it| step.position.is_made_of(it));
@@ -391,16 +395,16 @@ impl Synchronizer {
         // The commit may rest on an old discovery: the next refresh discovers again.
         self.is_stale = true;
         self.children.tidy(Instant::now());
-        Ok(Outcome::Committed(committed))
+        Ok(Some(Outcome::Committed(committed)))
     }
 
-    /// Goes on from changes alone.
+    /// Goes on from changes alone; `None` where only the lists can choose from them.
     async fn advance(
         &mut self,
         sets: &[FollowedSet],
         before: Position,
         changes: Vec<ReadChanges>,
-    ) -> Result<Outcome, SyncError> {
+    ) -> Result<Option<Outcome>, SyncError> {
         let now = Timestamp::now();
         let mut position = before.clone();
         for it in &changes {
@@ -417,7 +421,11 @@ impl Synchronizer {
             // That the bytes are others is worth no commit.
             new.states.into_iter().for_each(|(set, root, state)| position.note(set, &root, state));
             self.position = Some(position);
-            return Ok(Outcome::Unchanged);
+            return Ok(Some(Outcome::Unchanged));
+        }
+        let (new, needs_lists) = self.needs_lists(new).await?;
+        if needs_lists {
+            return Ok(None);
         }
         (self.progress)(Stage::Committing);
         let roots: Vec<_> = new.states.iter().map(|(_, root, _)| root.clone()).collect();
@@ -427,7 +435,7 @@ impl Synchronizer {
             let why = chain(cause);
             roots.iter().for_each(|root| self.note_failed(root, Some(why.clone())));
         }
-        applied
+        applied.map(Some)
     }
 
     /// Applies what is new, a batch a commit.

@@ -166,7 +166,7 @@ async fn refresh_all(
                     Ok(checked) => checked.unseen.clone(),
                     Err(_) => Some(pending.announcement.clone()),
                 };
-                waiting.announced.checked(pending, unseen);
+                waiting.announced.checked(pending, unseen, Instant::now());
             }
             Task::Refresh(asked) => requesters = asked.requesters,
             Task::Poll => {}

@@ -80,15 +80,23 @@ impl Frame {
     }
 }
 
-/// The own times of a document's entries, and the order that they show. Next to a `datetime` no `lastmod` is a time: the place decides.
+/// The own times of a document's entries, and the order that they show: `datetime`, else a `lastmod` within the interval. Where the
+/// `lastmod`s leave no order, and the `datetime`s have one, no `lastmod` is a time: the place decides.
 pub fn own_times(marks: &[Mark], frame: &Frame) -> (Order, Vec<Option<Timestamp>>) {
-    let has_datetimes = marks.iter().any(|mark| mark.datetime().is_some());
-    let own = |mark: &Mark| match has_datetimes {
-        true => mark.datetime(),
-        false => mark.time.filter(|lastmod| frame.is_within(*lastmod)),
-    };
+    let datetimes: Vec<_> = marks.iter().map(Mark::datetime).collect();
+    let own = |mark: &Mark| mark.datetime().or(mark.time.filter(|lastmod| frame.is_within(*lastmod)));
     let times: Vec<_> = marks.iter().map(own).collect();
-    (order_of(times.iter().flatten().copied()), times)
+    let order = order_of(times.iter().flatten().copied());
+    let by_datetimes = match datetimes.iter().flatten().count() {
+        0 | 1 => Order::None,
+        _ => order_of(datetimes.iter().flatten().copied()),
+    };
+    match by_datetimes {
+        Order::None => (order, times),
+        // Some `lastmod` contradicts them.
+        _ if order != by_datetimes => (by_datetimes, datetimes),
+        _ => (order, times),
+    }
 }
 
 fn order_of(times: impl Iterator<Item = Timestamp>) -> Order {

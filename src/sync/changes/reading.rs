@@ -59,11 +59,6 @@ impl ChangeDocument {
         self.state.from.is_none_or(|from| from <= time) || self.marks.iter().any(is_before)
     }
 
-    /// Whether an entry of it is new.
-    pub fn has_new(&self) -> bool {
-        self.marks.iter().any(|mark| mark.is_new)
-    }
-
     /// Whether it reaches beyond `time`: what it lacks of earlier changes will not be published any more.
     pub fn reaches_beyond(&self, time: Timestamp) -> bool {
         self.state.until.max(self.state.from) >= Some(time) || self.marks.iter().any(|mark| mark.time > Some(time))

@@ -84,7 +84,8 @@ impl Synchronizer {
     }
 
     /// The packages of the Change Dumps that were `walked` which may hold something new: each is a list of changes. Why the first of those
-    /// fails that fail for now, and are requested again: such a package does not hold back others.
+    /// fails that fail for now, and are requested again: such a package does not hold back others whose interval says that they
+    /// are older or newer.
     pub(super) async fn change_packages(
         &self,
         walked: &Crawled,
@@ -104,8 +105,8 @@ impl Synchronizer {
         }
         let listed = wanted.iter().map(|entry| Listed::of(entry, Capability::ChangeDumpManifest)).collect();
         let mut manifests = request_manifests(&self.packages, listed);
-        let (mut read, mut failed) = (Vec::new(), None);
-        for entry in wanted {
+        let (mut read, mut failed, mut wanted) = (Vec::new(), None, wanted.into_iter());
+        while let Some(entry) = wanted.next() {
             let Some((manifest, _)) = manifests.next().await else { break };
             let location = entry.loc.as_str().to_owned();
             let manifest = match manifest {
@@ -116,10 +117,15 @@ impl Synchronizer {
                 }
                 Err(cause) if cause.is_retryable() => {
                     failed.get_or_insert_with(|| chain(&cause));
-                    if chosen.children.has_read(&location) {
-                        chosen.unread.push(location.clone());
+                    // Without an interval only its place says which others are newer: those behind it wait for it.
+                    let behind = if entry.until.is_none() { wanted.by_ref().collect() } else { Vec::new() };
+                    for left in std::iter::once(entry).chain(behind) {
+                        let location = left.loc.as_str().to_owned();
+                        if chosen.children.has_read(&location) {
+                            chosen.unread.push(location.clone());
+                        }
+                        chosen.asked.failed.insert(location);
                     }
-                    chosen.asked.failed.insert(location);
                     continue;
                 }
                 Err(cause) => {

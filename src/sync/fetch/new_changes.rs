@@ -132,11 +132,6 @@ impl ReadChanges {
         ReadChanges { unread, lost, is_torn, is_gone: true, ..ReadChanges::new(set, root) }
     }
 
-    /// Whether anything in it is new.
-    pub fn has_new(&self) -> bool {
-        self.documents.iter().any(ChangeDocument::has_new)
-    }
-
     /// Whether this visibly goes on where `known` ends.
     pub fn goes_on(&self, known: &ChangeState) -> bool {
         let is_silent = self.is_beyond && self.documents.is_empty() && self.unread.is_empty();

@@ -7,7 +7,7 @@ use crate::source::http::{HttpError, Response};
 use crate::sync::changes::NewChange;
 use crate::sync::command::{Announced, Announcement, Scope};
 use crate::sync::{Outcome, SyncError, Synchronizer, unwatched};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use tokio::time::Instant;
 
 /// Relations of a link to the bytes of the version that was listed, and of no later one (sections 14.2, 14.4 and 14.6).
@@ -87,7 +87,9 @@ impl Synchronizer {
             let outcome = self.refresh(unwatched()).await?;
             return Ok(Checked::wholly(announcement, outcome));
         };
-        let answers = self.ask(resources.keys().cloned().collect(), |answer| answer.map(entry_of)).await;
+        // In another order each time: those that stay silent hold up no other.
+        let asked: HashSet<Uri> = resources.keys().cloned().collect();
+        let answers = self.ask(asked.into_iter().collect(), |answer| answer.map(entry_of)).await;
         let (mut changes, mut unseen) = (Vec::new(), resources.clone());
         for (uri, answer) in answers {
             if let Some(new) = shown(answer, self.known(&uri)?, resources[&uri]) {

@@ -129,9 +129,14 @@ impl Announcements {
     }
 
     /// A check of `pending` has not shown `unseen` of it.
-    pub fn checked(&mut self, pending: Pending, unseen: Option<Announcement>) {
-        if let Some(announcement) = unseen.filter(|_| pending.due().is_some()) {
-            self.put(Pending { announcement, ..pending });
+    pub fn checked(&mut self, pending: Pending, unseen: Option<Announcement>, now: Instant) {
+        match (&pending.announcement, unseen) {
+            // There may have been no time for these: they have all their checks left.
+            (Announcement::Resources(all), Some(Announcement::Resources(left))) if left.len() < all.len() => {
+                self.add(Announcement::Resources(left), now);
+            }
+            (_, Some(announcement)) if pending.due().is_some() => self.put(Pending { announcement, ..pending }),
+            _ => {}
         }
     }
 }
@@ -180,7 +185,7 @@ mod tests {
             assert_eq!(queue.next(due), None);
             times.push(due - now);
             let unseen = pending.announcement.clone();
-            queue.checked(pending, Some(unseen));
+            queue.checked(pending, Some(unseen), due);
         }
 
         assert_eq!(times, [seconds(0), seconds(2), seconds(10), seconds(60)]);
@@ -190,7 +195,7 @@ mod tests {
     fn retries_count_from_the_first_check() {
         let (mut queue, now) = queue([document("a")]);
         let first = queue.next(now + seconds(100)).unwrap();
-        queue.checked(first, Some(document("a")));
+        queue.checked(first, Some(document("a")), now + seconds(101));
 
         assert_eq!(queue.due(), Some(now + seconds(102)));
     }
@@ -200,7 +205,7 @@ mod tests {
         let (mut queue, now) = queue([document("a")]);
         let pending = queue.next(now).unwrap();
 
-        queue.checked(pending, None);
+        queue.checked(pending, None, now);
 
         assert_eq!(queue.due(), None);
     }
@@ -209,18 +214,32 @@ mod tests {
     fn a_new_announcement_begins_again_and_sleep_is_not_made_up_for() {
         let (mut queue, now) = queue([document("a")]);
         let pending = queue.next(now).unwrap();
-        queue.checked(pending, Some(document("a")));
+        queue.checked(pending, Some(document("a")), now);
         let pending = queue.next(now + seconds(30)).unwrap();
-        queue.checked(pending, Some(document("a")));
+        queue.checked(pending, Some(document("a")), now + seconds(30));
         assert_eq!(queue.due(), Some(now + seconds(60)));
 
         queue.add(document("a"), now + seconds(40));
         let pending = queue.next(now + seconds(40)).unwrap();
         assert!(!pending.is_retry());
         queue.add(document("a"), now + seconds(41));
-        queue.checked(pending, Some(document("a")));
+        queue.checked(pending, Some(document("a")), now + seconds(41));
 
         assert_eq!(queue.due(), Some(now + seconds(41)), "it was announced while it was checked");
+    }
+
+    #[test]
+    fn what_a_check_did_not_come_to_has_all_its_checks_left() {
+        let (mut queue, now) = queue([resources(["seen", "rest"])]);
+        let pending = queue.next(now).unwrap();
+        let later = now + seconds(5);
+
+        queue.checked(pending, Some(resources(["rest"])), later);
+
+        let next = queue.next(later).unwrap();
+        assert_eq!((&next.announcement, next.is_retry()), (&resources(["rest"]), false));
+        queue.checked(next, Some(resources(["rest"])), later);
+        assert_eq!(queue.due(), Some(later + seconds(2)), "none was shown");
     }
 
     #[test]

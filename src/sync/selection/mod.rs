@@ -84,6 +84,11 @@ impl Selection {
         leads(entry, &["profile", DESCRIBED_BY], &self.formats)
     }
 
+    /// Whether a resource with these links may choose others.
+    pub fn may_be_record(&self, links: &[Link]) -> bool {
+        self.brings_described() || links.iter().any(|link| &*link.rel == DESCRIBES || self.formats.contains(&link.href))
+    }
+
     fn has_type(&self, published: &str) -> bool {
         let essence = published.split(';').next().unwrap_or_default().trim();
         self.types.iter().any(|wanted| match wanted.strip_suffix("/*") {

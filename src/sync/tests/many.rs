@@ -240,6 +240,29 @@ async fn a_baseline_selects_by_the_last_state_of_a_hidden_record() {
 }
 
 #[tokio::test]
+async fn changes_that_choose_nothing_else_need_no_list() {
+    let server = source().await;
+    let record =
+        linked(&server, "/dc", "type=\"text/xml\"", &[("describes", "/x"), ("describes", "/y"), ("profile", DC)]);
+    let entries = [record, url(server.uri("/x").as_str(), ""), url(server.uri("/y").as_str(), "")];
+    server.put(LIST, resource_list_at("at=\"2013-01-03T09:00:00Z\"", &entries));
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.synchronizer.config.selection.formats = vec![Href::parse(DC).unwrap()];
+    destination.synchronizer.config.max_delete = MaxDelete::percent(100).unwrap();
+    destination.commit().await;
+    let changes = [
+        change(&server, "/x", &format!("change=\"updated\" {}", at(1))),
+        change(&server, "/y", &format!("change=\"deleted\" {}", at(2))),
+    ];
+    server.put(CHANGES, change_list(&changes));
+    server.put(LIST, Answer::status(403));
+
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/dc", "/x"]);
+}
+
+#[tokio::test]
 async fn changes_that_only_lists_can_judge_wait_for_them() {
     let server = source().await;
     let record = |md: &str, links: &[(&str, &str)]| linked(&server, "/dc", &format!("type=\"text/xml\" {md}"), links);
