@@ -100,8 +100,11 @@ pub fn eventually(what: &str, condition: impl FnMut() -> bool) {
     eventually_within(Duration::from_secs(20), what, condition);
 }
 
-/// [`eventually`] with a patience of its own. What takes long is looked for less often: a look may take time from what it waits for.
+/// [`eventually`] with a patience of its own, `PATIENCE` times as long where the machine is emulated. What takes long is looked for less
+/// often: a look may take time from what it waits for.
 pub fn eventually_within(patience: Duration, what: &str, mut condition: impl FnMut() -> bool) {
+    let slowness = std::env::var("PATIENCE").map_or(1, |times| times.parse().expect("PATIENCE is a whole number"));
+    let patience = patience * slowness;
     let began = Instant::now();
     while !condition() {
         assert!(began.elapsed() < patience, "never came true: {what}");
