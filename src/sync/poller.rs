@@ -248,7 +248,7 @@ async fn accept(synchronizer: &mut Synchronizer, listeners: &Listeners) -> Resul
             });
         }
         if !synchronizer.holds_deletions()? {
-            return Ok(accepted);
+            return Ok(accepted.filter(|it| it.deleted > 0));
         }
     }
 }
