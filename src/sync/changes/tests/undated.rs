@@ -83,6 +83,17 @@ fn a_lastmod_outside_the_interval_leaves_the_place_to_decide() {
 }
 
 #[test]
+fn one_datetime_among_lastmods_leaves_their_order() {
+    let entries = vec![modified("x", Created, 30), modified("x", Deleted, 20)];
+    let known = look(&Known::since(Some(t(10))), &[list("l", Some(10), None, entries.clone())], 60).1.known;
+    let newest_first = [vec![dated("n", Created, 50)], entries].concat();
+
+    let (_, news) = look(&known, &[list("l", Some(10), None, newest_first)], 60);
+
+    assert_eq!(told(&news), [("n", Created, 50)], "the deletion of `x` is not the later one");
+}
+
+#[test]
 fn a_lastmod_that_contradicts_its_neighbours_is_no_time() {
     let entries = vec![dated("a", Created, 15), modified("a", Deleted, 11), dated("b", Created, 17)];
 
