@@ -105,8 +105,11 @@ impl Content {
                 let answer = self.question(wanted, None).await;
                 // The next question would wait as long for the same silence. A failure at once fails only this question.
                 if let Err(error) = &answer {
-                    if error.is_retryable() && !error.is_unsent() && begun.elapsed() >= self.config.size_deadline / 2 {
-                        self.failures().inode_failed(wanted.ino, error, Instant::now());
+                    let mut failures = self.failures();
+                    let is_long = begun.elapsed() >= self.config.size_deadline / 2;
+                    // A reader that asked once more may have the size by now.
+                    if is_long && error.is_retryable() && !error.is_unsent() && self.known_size(wanted.ino).is_none() {
+                        failures.inode_failed(wanted.ino, error, Instant::now());
                     }
                 }
                 if answer?.is_some() {
