@@ -59,19 +59,25 @@ impl Spool {
     }
 
     /// Calls `visit` with every resource of a list, in document order. Notes which rules the list breaks, and how many of its entries
-    /// cannot be understood: only of what was visited, where `visit` broke off.
+    /// cannot be understood, unless `visit` broke off.
     pub fn each_resource(
         &self,
         list: &CachedDocument,
         visit: &mut dyn FnMut(Entry) -> Result<ControlFlow<()>, SyncError>,
     ) -> Result<(), SyncError> {
-        let (mut read, mut lists, mut are_followed) = (0_u64, 0_u64, false);
+        let (mut read, mut lists, mut are_followed, mut flow) = (0_u64, 0_u64, false, ControlFlow::Continue(()));
         let reader = self.read(list, &mut |entry| {
             read += 1;
             lists += u64::from(entry.is_list);
             are_followed |= entry.is_list && read <= ENTRIES_IN_HEAD;
-            if is_resource(&entry) { visit(entry) } else { Ok(ControlFlow::Continue(())) }
+            if is_resource(&entry) {
+                flow = visit(entry)?;
+            }
+            Ok(flow)
         })?;
+        if flow.is_break() {
+            return Ok(());
+        }
         for (rule, count) in reader.deviations().counts() {
             tracing::info!(document = %list.location, count, rule = rule.sentence(), section = rule.section(), "deviation");
         }

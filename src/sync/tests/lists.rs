@@ -1,6 +1,7 @@
 //! Lists that several threads parse, those of a first tree while others are fetched.
 
 use super::*;
+use std::ops::ControlFlow;
 use tokio::sync::Barrier;
 
 const INDEX: &str = "/index.xml";
@@ -44,6 +45,23 @@ async fn lists_are_read_while_another_is_on_its_way() {
 
     assert!(read() >= 2 * of_the_first, "the other was read too");
     assert_eq!(destination.paths(), ["/a", "/b"]);
+}
+
+#[tokio::test]
+async fn a_list_that_is_broken_off_leaves_what_was_noted() {
+    let server = Loopback::start().await;
+    let list = urlset("", &[], &["/a", "/b"].map(|path| url(server.uri(path).as_str(), "")));
+    server.put("/list.xml", Answer::xml(list.replace("</urlset>", "<url><loc>mailto:a@h</loc></url></urlset>")));
+    let mut destination = Destination::of(&server, "/list.xml");
+    destination.commit().await;
+    let (spool, location) = (&destination.synchronizer.spool, DocumentLocation::Uri(server.uri("/list.xml")));
+    let skipped = || spool.deviations.not_understood(&location).map(|(entries, _)| entries.skipped);
+    assert_eq!(skipped(), Some(1));
+
+    let list = spool.cache.known(&location).unwrap();
+    spool.each_resource(&list, &mut |_| Ok(ControlFlow::Break(()))).unwrap();
+
+    assert_eq!(skipped(), Some(1), "only the first entry was read");
 }
 
 #[tokio::test]
