@@ -12,7 +12,7 @@ pub enum DocumentError {
     /// Reading the bytes failed, or they are damaged gzip.
     #[error("reading the document failed")]
     Io(#[from] io::Error),
-    /// Not an byte, or nothing but blanks.
+    /// Not a byte, or nothing but blanks.
     #[error("the document is empty")]
     Empty,
     /// Neither XML nor a text of URLs: another text, or a package.
@@ -33,6 +33,12 @@ pub enum DocumentError {
     NotADocument {
         /// Local name of the root element, as written.
         root: String,
+    },
+    /// All its entries break rules.
+    #[error("none of its {entries} entries can be understood")]
+    NothingUnderstood {
+        /// How many there are.
+        entries: u64,
     },
     /// It ends before its root element does.
     #[error("the document is cut off at byte {position}")]

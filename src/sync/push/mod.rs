@@ -82,7 +82,7 @@ pub fn read(body: &[u8], channel: &SetChannel) -> Result<Notification, DocumentE
         }
     }
     if entries.is_empty() && reader.skipped() > 0 {
-        return Err(std::io::Error::other("none of its entries can be understood").into());
+        return Err(DocumentError::NothingUnderstood { entries: reader.skipped() });
     }
     if entries.is_empty() || reader.skipped() > 0 {
         // Something has changed that it does not name.
