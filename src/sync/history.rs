@@ -65,11 +65,7 @@ impl Synchronizer {
         for set in offered {
             let Some((set, statement)) = self.set_by_then(set, &mut search).await? else { continue };
             for root in &set.changes {
-                position.note(
-                    set.id,
-                    root,
-                    ChangeState { ends: Some(as_of), ..ChangeState::since(Some(statement.at)) },
-                );
+                position.note(set.id, root, ChangeState::since(Some(statement.at)).up_to(as_of));
             }
             // The time of an archived document may be in the archive's entry alone.
             read.push(ReadSet { newest: Some(statement.at), ..ReadSet::of(set.id, statement.walks) });

@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashSet};
 
 /// Version of the written form. Another reads as no state at all: that costs a merge of all lists, reading the change documents from
-/// the lists' time on, and what the guard held. Sets are numbered again, in the order in which they are offered.
+/// the lists' time on, and what the guard held. Sets are numbered again, in the order in which they are offered: the catalog's format
+/// changes too, or its journal would count for other sets.
 const FORMAT: u32 = 6;
 
 /// The documents of a revision with their digests, the naming they were read under, and how far changes are known.
@@ -149,7 +150,7 @@ impl Position {
         let Some(set) = self.set(set) else { return ChangeState::default() };
         match set.changes.iter().find(|(known, _)| known == root) {
             Some((_, known)) => known.clone(),
-            None => ChangeState { until: set.at.max(set.changes_until()), ..ChangeState::since(set.at) },
+            None => ChangeState::since(set.at).known_until(set.changes_until()),
         }
     }
 
@@ -315,7 +316,7 @@ impl Position {
     /// Forgets what was read of the change documents: they are read as at a first look.
     pub fn forget_documents(&mut self) {
         let changes = self.sets.iter_mut().flat_map(|set| &mut set.changes);
-        changes.for_each(|(_, state)| state.documents.clear());
+        changes.for_each(|(_, state)| state.forget_documents());
     }
 
     /// The first place where this position lacks something that `before` did not: what is not listed may only be hidden.

@@ -55,17 +55,17 @@ const CLOCKS_DIFFER: i64 = 24 * 3600;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeState {
     /// The time that the baseline speaks for.
-    pub at: Option<Timestamp>,
+    at: Option<Timestamp>,
     /// Changes are known up to here.
     pub until: Option<Timestamp>,
     /// The latest time that a place alone has settled.
-    pub by_place: Option<Timestamp>,
+    by_place: Option<Timestamp>,
     /// What happened later does not count, where the state of an earlier time is wanted.
-    pub ends: Option<Timestamp>,
+    ends: Option<Timestamp>,
     /// The change documents read, oldest first.
-    pub documents: Vec<DocumentState>,
+    documents: Vec<DocumentState>,
     /// Those that failed when they were asked for last.
-    pub lost: Vec<Lost>,
+    lost: Vec<Lost>,
     /// Since when changes may be missing that nothing published contains.
     pub gap_since: Option<Timestamp>,
 }
@@ -155,6 +155,19 @@ impl ChangeState {
     /// Nothing is known but a baseline that speaks for `at`; `None` where no time is known that it could speak for.
     pub fn since(at: Option<Timestamp>) -> ChangeState {
         ChangeState { at, until: at, ..ChangeState::default() }
+    }
+
+    /// Other documents of the set hold its changes up to `until`: what begins there goes on from them, though all that it
+    /// holds itself is still to be applied.
+    pub fn known_until(mut self, until: Option<Timestamp>) -> ChangeState {
+        self.until = self.until.max(until);
+        self
+    }
+
+    /// The same for changes up to `ends` alone, that moment included.
+    pub fn up_to(mut self, ends: Timestamp) -> ChangeState {
+        self.ends = Some(ends);
+        self
     }
 
     /// The time that the state of an earlier time was brought forward to; `None` where today's is wanted. `is_final`: all that
@@ -355,6 +368,11 @@ impl ChangeState {
     /// Whether any was.
     pub fn has_read(&self) -> bool {
         !self.documents.is_empty()
+    }
+
+    /// Forgets what was read of the documents: they are read as at a first look.
+    pub fn forget_documents(&mut self) {
+        self.documents.clear();
     }
 
     /// Marks that changes after what is known may be missing, unless an earlier mark stands.

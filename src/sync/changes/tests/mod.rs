@@ -92,7 +92,7 @@ impl Known {
     }
 
     fn up_to(self, ends: Timestamp) -> Known {
-        Known { state: ChangeState { ends: Some(ends), ..self.state }, ..self }
+        Known { state: self.state.up_to(ends), ..self }
     }
 
     fn rebased(mut self, at: Option<Timestamp>) -> Known {
