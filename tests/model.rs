@@ -50,6 +50,7 @@ impl Subject {
             rate: None,
             connections: 16,
             waits_for_hosts: true,
+            patience: Duration::from_secs(600),
             connect_timeout: Duration::from_secs(1),
             low_speed_limit: 1,
             low_speed_time: Duration::from_secs(2),

@@ -6,6 +6,7 @@ use crate::source::zip::PackageError;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Why bytes or a size cannot be returned. `fs::error` maps each to an errno.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -92,9 +93,17 @@ impl ContentError {
     /// Whether the request ended in our own queue, which says nothing of its host or of the resource.
     pub fn is_unsent(&self) -> bool {
         match self {
-            ContentError::Fetch { cause, .. } => matches!(**cause, HttpError::NotSent { .. }),
+            ContentError::Fetch { cause, .. } => cause.is_unsent(),
             ContentError::Package { cause, .. } => cause.is_unsent(),
             _ => false,
+        }
+    }
+
+    /// How long its host is known to allow no requests.
+    pub fn paused_for(&self) -> Option<Duration> {
+        match self {
+            ContentError::Fetch { cause, .. } => cause.paused_for(),
+            _ => None,
         }
     }
 

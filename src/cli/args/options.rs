@@ -170,6 +170,9 @@ pub struct NetworkOptions {
     /// Fail a read after this time without progress
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "30s")]
     pub timeout: Duration,
+    /// Wait up to this time, beside timeout, for a host that says when it will answer again
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "10m")]
+    pub patience: Duration,
     /// Longest time for name lookup, connection and TLS
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "10s")]
     pub connect_timeout: Duration,

@@ -16,6 +16,7 @@ impl Fetch {
         let mut request = request(&self.wanted, place.uri(), budget, self.download.priority());
         request.accept_datetime = self.wanted.moment().filter(|_| matches!(place, Place::TimeGate(_)));
         request.no_cache = self.plan.past_caches();
+        request.pause = self.download.pause().clone();
         request
     }
 

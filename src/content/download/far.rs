@@ -51,7 +51,7 @@ impl Fetch {
         self.promise(place, &response, is_resumed)?;
         let origin = self.download.state().origin();
         if let Some(origin) = origin {
-            let client = self.content.range_client(origin, self.requester());
+            let client = self.content.range_client(origin, self.requester(), self.download.pause());
             self.content.runtime.spawn(coming.fetch(client, Some(RangeBody::Source(response.body))));
         }
         Err(Stop::Rest)

@@ -63,7 +63,7 @@ use shared::{Joining, Waiting};
 use std::collections::hash_map::Entry;
 use std::io;
 use std::sync::{Arc, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A damaged object is fetched again so often within one read.
 const ROUNDS: usize = 3;
@@ -335,15 +335,16 @@ impl Content {
     }
 
     /// Waits until `download` has the bytes `(offset, length)`, as long as something arrives. All that a read tries has one deadline, which
-    /// counts from when it has `begun` or from the last progress of its object.
+    /// counts from when it has `begun`, from the last progress of its object, or from the end of a known pause.
     async fn wait(
         self: &Arc<Self>,
         wanted: &FetchSpec,
         (download, mut waiting): (&Arc<Download>, Option<Waiting>),
         (offset, length): (u64, u32),
-        begun: Instant,
+        mut begun: Instant,
     ) -> Result<Found, ContentError> {
         let (mut may_jump, mut refused, mut was_damaged) = (true, None, false);
+        let mut paused = download.pause().total();
         let mut changes = download.changes();
         loop {
             changes.mark_unchanged();
@@ -370,13 +371,16 @@ impl Content {
                     waiting = None;
                     let until = begun.max(download.state().moved()) + self.config.stall;
                     let read = self.random_read((wanted.ino, wanted.requester), download, &jump);
-                    match tokio::time::timeout_at(until.into(), read).await {
-                        Ok(Some(bytes)) => return Ok(Found::Bytes(bytes)),
+                    match download.pause().put_off(until, Duration::MAX, read).await {
+                        Some(Some(bytes)) => return Ok(Found::Bytes(bytes)),
                         _ => may_jump = false,
                     }
                 }
                 Look::Wait(moved) => {
                     waiting.get_or_insert_with(|| download.await_range(offset, length));
+                    if download.pause().rises_above(&mut paused) {
+                        begun = Instant::now();
+                    }
                     let deadline = moved.max(begun) + download.state().patience(self.config.stall);
                     if Instant::now() >= deadline {
                         return Err(ContentError::Stalled { uri: wanted.uri.clone() });

@@ -110,6 +110,7 @@ impl Fetch {
         let mut request = Request::get(patch.uri.clone(), self.content.head_budget(self.plan.len() + 1));
         request.accept = patch.media_type.clone();
         request.priority = self.download.priority();
+        request.pause = self.download.pause().clone();
         let response = self.content.client.send(request).await;
         let failed = |error: &_| tracing::debug!(uri = %patch.uri, %error, "a patch cannot be fetched");
         let mut response = response.inspect_err(failed).ok().filter(|response| response.encoding.is_none())?;

@@ -36,6 +36,11 @@ impl Content {
         self.bring(wanted, Joining::Ahead(Moment::ago(SPARED), Some(wanted.requester)), most).await
     }
 
+    /// Whether the host of `wanted` leaves no requests for what is fetched ahead.
+    pub fn is_paced(&self, wanted: &FetchSpec) -> bool {
+        self.client.is_paced(&wanted.uri)
+    }
+
     /// Whether the bytes of `ino` are on this machine or on their way, without opening a file.
     pub fn is_here(&self, ino: INodeNo) -> bool {
         let is_kept = |observation: Observation| {
@@ -65,6 +70,7 @@ impl Content {
         };
         let waiting = Waiting { content: self, ino: wanted.ino, download };
         let mut changes = waiting.download.changes();
+        let (mut begun, mut paused) = (Instant::now(), Duration::ZERO);
         loop {
             match waiting.download.outcome().map(|outcome| outcome.into_result()) {
                 Some(Ok(CachedObject::Store(object))) => return Ok(Some(object.length())),
@@ -75,9 +81,12 @@ impl Content {
             if waiting.download.state().length().is_some_and(|bytes| bytes > most) {
                 return Ok(None);
             }
+            if waiting.download.pause().rises_above(&mut paused) {
+                begun = Instant::now();
+            }
             let deadline = {
                 let state = waiting.download.state();
-                state.moved() + state.patience(self.config.stall)
+                state.moved().max(begun) + state.patience(self.config.stall)
             };
             if Instant::now() >= deadline {
                 return Err(ContentError::Stalled { uri: wanted.uri.clone() });

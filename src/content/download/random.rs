@@ -14,7 +14,7 @@ use crate::content::block_cache::{BlockCache, Key, Version};
 use crate::content::fixity::BLOCK;
 use crate::content::{Content, Event};
 use crate::platform::memory_budget::Budget;
-use crate::source::http::{Priority, Requester};
+use crate::source::http::{KnownPause, Priority, Requester};
 use crate::source::off_the_workers;
 use bytes::{Buf, Bytes, BytesMut};
 use fuser::INodeNo;
@@ -231,13 +231,14 @@ fn key((ino, attempt): Object, block: u64) -> Key {
 
 impl Content {
     /// How ranges of the version that `origin` names are asked for.
-    pub(super) fn range_client(&self, origin: Origin, requester: Requester) -> RangeClient {
+    pub(super) fn range_client(&self, origin: Origin, requester: Requester, pause: &KnownPause) -> RangeClient {
         let priority = Priority::Reader(requester);
         let (head, silence) = (self.head_budget(2), self.config.stall / 6);
         RangeClient {
             client: self.client.clone(),
             origin,
             priority,
+            pause: pause.clone(),
             head,
             silence,
             shared_cache: self.shared_cache.as_ref().map(|shared| Arc::clone(shared.remote())),
@@ -253,7 +254,7 @@ impl Content {
     ) -> Option<Bytes> {
         let blocks = jump.range.start / BLOCK..jump.range.end.div_ceil(BLOCK);
         let first = blocks.start * BLOCK;
-        let client = self.range_client(jump.origin.clone(), requester);
+        let client = self.range_client(jump.origin.clone(), requester, download.pause());
         let bytes = self.random_reads.read((ino, jump.attempt), blocks, &client).await?;
         self.freed.working(&self.runtime);
         let digest = || self.block_hasher.digests(&bytes);

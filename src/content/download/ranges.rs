@@ -15,7 +15,7 @@ use crate::content::fixity::BLOCK;
 use crate::content::shared_cache::{Remote, SharedBody};
 use crate::document::Uri;
 use crate::platform::memory_budget::Budget;
-use crate::source::http::{Body, Client, HttpError, Priority, Request, Status, Way};
+use crate::source::http::{Body, Client, HttpError, KnownPause, Priority, Request, Status, Way};
 use bytes::{Buf, Bytes};
 use futures_util::stream::{self, Stream, StreamExt};
 use std::collections::VecDeque;
@@ -68,6 +68,7 @@ pub(super) struct RangeClient {
     pub(super) client: Client,
     pub(super) origin: Origin,
     pub(super) priority: Priority,
+    pub(super) pause: KnownPause,
     /// The head of a range must be here within this time.
     pub(super) head: Duration,
     /// The longest wait for the next bytes of a range.
@@ -133,6 +134,7 @@ impl RangeClient {
         request.way = if in_parallel { Way::Ranges } else { Way::Shared };
         request.repeats = !in_parallel;
         request.priority = self.priority.clone();
+        request.pause = self.pause.clone();
         let response = self.client.send(request).await?;
         let expected = Status::Partial { first, last, total: Some(origin.total) };
         if response.status != expected || response.etag.as_deref() != Some(&origin.etag) || response.encoding.is_some()

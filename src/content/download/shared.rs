@@ -6,7 +6,7 @@ use super::outcome::Outcome;
 use super::state::DownloadState;
 use crate::content::store::{EvictionPolicy, Moment};
 use crate::content::{ContentError, Fixity};
-use crate::source::http::{Priority, Requester};
+use crate::source::http::{KnownPause, Priority, Requester};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::watch;
@@ -38,6 +38,8 @@ pub(in crate::content) struct Download {
     /// The first process that is expected to read it.
     expected: OnceLock<Requester>,
     task: OnceLock<AbortHandle>,
+    /// Of all its requests.
+    pause: KnownPause,
 }
 
 impl Download {
@@ -52,7 +54,13 @@ impl Download {
             prefetched: OnceLock::new(),
             expected: OnceLock::new(),
             task: OnceLock::new(),
+            pause: KnownPause::default(),
         }
+    }
+
+    /// The time in which its requests have waited for known pauses.
+    pub(super) fn pause(&self) -> &KnownPause {
+        &self.pause
     }
 
     /// The state, for looks and changes that no reader waits for.

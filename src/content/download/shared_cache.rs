@@ -42,7 +42,7 @@ impl Fetch {
         let promise = self.promised(Form::Plain, Some(copy.length), Some(origin.clone()));
         let mut body = Some(body);
         if let Some(coming) = coming {
-            let client = self.content.range_client(origin, self.requester());
+            let client = self.content.range_client(origin, self.requester(), self.download.pause());
             self.content.runtime.spawn(coming.fetch(client, body.take().map(RangeBody::Shared)));
         }
         let stop = loop {

@@ -13,16 +13,20 @@ use crate::content::fixity::WHOLE_LIMIT;
 use crate::content::metadata::Observation;
 use crate::content::{Content, ContentError, Event, FetchSpec};
 use crate::document::Timestamp;
-use crate::source::http::{HttpError, Method, Priority, Requester, Response};
+use crate::source::http::{HttpError, KnownPause, Method, Priority, Requester, Response};
 use crate::source::single_flight::SingleFlight;
 use fuser::INodeNo;
 use std::sync::{Arc, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// The questions for sizes in flight. A reader that waits for an answer raises the priority of its requests. `None`: only the body answers.
+/// A known pause that a GETATTR waits for, at most: the kernel cannot cancel it.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The questions for sizes in flight. A reader that waits for an answer raises the priority of its requests, and sees their pauses. `None`: only the
+/// body answers.
 pub(in crate::content) type Questions =
-    SingleFlight<INodeNo, Result<Option<u64>, ContentError>, Arc<watch::Sender<Option<Requester>>>>;
+    SingleFlight<INodeNo, Result<Option<u64>, ContentError>, (Arc<watch::Sender<Option<Requester>>>, KnownPause)>;
 
 impl Content {
     /// The true size of what a read returns; asks the Source where it must, within `size_deadline`. `is_to_be_read`: the size comes with the
@@ -31,8 +35,9 @@ impl Content {
         if let Some(size) = self.size_or_failure(wanted) {
             return size;
         }
-        let asking = tokio::time::timeout(self.config.size_deadline, self.ask_size(wanted, is_to_be_read));
-        let size = asking.await.unwrap_or_else(|_| Err(stalled(wanted)));
+        let (deadline, pause) = (Instant::now() + self.config.size_deadline, KnownPause::default());
+        let asking = self.ask_size(wanted, is_to_be_read, &pause);
+        let size = pause.put_off(deadline, PATIENCE, asking).await.unwrap_or_else(|| Err(stalled(wanted)));
         self.counters.size(&wanted.uri, size.as_ref().map(drop));
         match &size {
             // A question ahead, which this one joined, may have failed.
@@ -43,18 +48,23 @@ impl Content {
         size
     }
 
-    async fn ask_size(self: &Arc<Self>, wanted: &FetchSpec, is_to_be_read: bool) -> Result<u64, ContentError> {
+    async fn ask_size(
+        self: &Arc<Self>,
+        wanted: &FetchSpec,
+        is_to_be_read: bool,
+        pause: &KnownPause,
+    ) -> Result<u64, ContentError> {
         // One request brings the size and the bytes.
         if is_to_be_read || self.download_of(wanted.ino).is_some() {
-            if let Some(size) = self.size_of_body(wanted, false).await? {
+            if let Some(size) = self.size_of_body(wanted, false, pause).await? {
                 return Ok(size);
             }
         }
-        if let Some(size) = self.question(wanted, Some(wanted.requester)).await? {
+        if let Some(size) = self.question(wanted, Some(wanted.requester), pause).await? {
             return Ok(size);
         }
         loop {
-            if let Some(size) = self.size_of_body(wanted, true).await? {
+            if let Some(size) = self.size_of_body(wanted, true, pause).await? {
                 return Ok(size);
             }
         }
@@ -66,6 +76,7 @@ impl Content {
         self: &Arc<Self>,
         wanted: &FetchSpec,
         awaits_whole: bool,
+        pause: &KnownPause,
     ) -> Result<Option<u64>, ContentError> {
         let download = match self.join(wanted, Joining::Size)? {
             Joined::Here(object) => return Ok(Some(object.length())),
@@ -86,7 +97,7 @@ impl Content {
                 return Ok(None);
             }
             // A download ends by itself; a caller that cannot wait for that has a deadline of its own.
-            let _ = changes.changed().await;
+            let _ = pause.following(download.pause(), changes.changed()).await;
         }
     }
 
@@ -99,14 +110,15 @@ impl Content {
         if let Some(size) = self.size_or_failure(wanted) {
             return size.map(drop);
         }
+        let (deadline, pause) = (Instant::now() + self.config.size_deadline, KnownPause::default());
         let asking = async {
             if self.download_of(wanted.ino).is_none() {
                 let begun = Instant::now();
-                let answer = self.question(wanted, None).await;
+                let answer = self.question(wanted, None, &pause).await;
                 // The next question would wait as long for the same silence. A failure at once fails only this question.
                 if let Err(error) = &answer {
                     let mut failures = self.failures();
-                    let is_long = begun.elapsed() >= self.config.size_deadline / 2;
+                    let is_long = begun.elapsed().saturating_sub(pause.total()) >= self.config.size_deadline / 2;
                     // A reader that asked once more may have the size by now.
                     if is_long && error.is_retryable() && !error.is_unsent() && self.known_size(wanted.ino).is_none() {
                         failures.inode_failed(wanted.ino, error, Instant::now());
@@ -119,8 +131,7 @@ impl Content {
             // A reader that comes meanwhile joins this download.
             self.fetch_ahead(wanted, WHOLE_LIMIT).await.map(drop)
         };
-        let asked = tokio::time::timeout(self.config.size_deadline, asking).await;
-        let asked = asked.unwrap_or_else(|_| Err(stalled(wanted)));
+        let asked = pause.put_off(deadline, PATIENCE, asking).await.unwrap_or_else(|| Err(stalled(wanted)));
         self.counters.size(&wanted.uri, asked.as_ref().map(drop));
         asked
     }
@@ -130,23 +141,25 @@ impl Content {
         self: &Arc<Self>,
         wanted: &FetchSpec,
         requester: Option<Requester>,
+        pause: &KnownPause,
     ) -> Result<Option<u64>, ContentError> {
         let mut may_repeat = requester.is_some();
         loop {
             let mut is_new = false;
-            let (raise, answer) = self.sizes.join(&self.runtime, wanted.ino, || {
+            let ((raise, its_pause), answer) = self.sizes.join(&self.runtime, wanted.ino, || {
                 is_new = true;
                 let (raise, raised) = watch::channel(requester);
-                let (content, wanted) = (Arc::clone(self), wanted.clone());
-                let asking = async move { content.probe(&wanted, Priority::Prefetch(wanted.requester, raised)).await };
-                (Arc::new(raise), asking)
+                let (content, wanted, pause) = (Arc::clone(self), wanted.clone(), KnownPause::default());
+                let waiting = (Priority::Prefetch(wanted.requester, raised), pause.clone());
+                let asking = async move { content.probe(&wanted, waiting).await };
+                ((Arc::new(raise), pause), asking)
             });
             raise.send_if_modified(|waiting| {
                 let is_first = waiting.is_none() && requester.is_some();
                 *waiting = waiting.or(requester);
                 is_first
             });
-            match answer.await.unwrap_or_else(|| Err(stalled(wanted))) {
+            match pause.following(&its_pause, answer).await.unwrap_or_else(|| Err(stalled(wanted))) {
                 // Its deadline was that of an earlier requester, of a prefetch say. A reader has one of its own.
                 Err(error) if !is_new && may_repeat && error.is_retryable() => may_repeat = false,
                 answer => return answer,
@@ -187,7 +200,11 @@ impl Content {
     }
 
     /// Asks every current location without fetching the whole. `None`: only the body answers.
-    async fn probe(&self, wanted: &FetchSpec, priority: Priority) -> Result<Option<u64>, ContentError> {
+    async fn probe(
+        &self,
+        wanted: &FetchSpec,
+        (priority, pause): (Priority, KnownPause),
+    ) -> Result<Option<u64>, ContentError> {
         // Another requester may have learnt it since this one looked.
         if let Some(size) = self.known_size(wanted.ino) {
             return Ok(Some(size));
@@ -207,6 +224,7 @@ impl Content {
             for method in [Method::Head, Method::Get] {
                 let mut request = request(wanted, location.uri(), budget, priority.clone());
                 request.method = method;
+                (request.patience, request.pause) = (PATIENCE, pause.clone());
                 request.range = (method == Method::Get).then_some((0, Some(0)));
                 let response = self.client.send(request).await;
                 match self.read_size(wanted, response, method, proof.vouched) {

@@ -283,7 +283,7 @@ impl Fetch {
         // What may be in another coding than published has no validator, and is not waited for either.
         let has_ranges = has_ranges && self.validator.is_some() && !self.plan.has_failed();
         let Some(origin) = origin.filter(|_| has_ranges) else { return Source::Body(body) };
-        let client = self.content.range_client(origin, self.requester());
+        let client = self.content.range_client(origin, self.requester(), self.download.pause());
         let (memory, limit) = (self.content.memory.clone(), self.download.limit());
         let ranges = Ranges::start(client, memory, limit.clone(), self.received, body, round_trip);
         Source::Ranges(Box::new(ranges), limit, self.received)

@@ -220,6 +220,11 @@ impl Prefetch {
                 Stopped::Further(_) | Stopped::End => is_end = true,
             }
         }
+        // Their readers ask for them when the host allows that again.
+        if self.is_paced(&snapshot, &candidates)? {
+            (front, is_end) = (wish.from, false);
+            candidates.clear();
+        }
         let mut expected: Vec<Candidate<Cursor>> = Vec::with_capacity(2 * EXPECTED);
         for from in [front, front.in_other_order()] {
             let mut left = EXPECTED;
@@ -247,6 +252,13 @@ impl Prefetch {
             }
         }
         Ok(())
+    }
+
+    /// Whether the host of the next file leaves no requests for what is fetched ahead.
+    fn is_paced(&self, snapshot: &Snapshot<'_>, candidates: &[Candidate<Cursor>]) -> Result<bool, CatalogError> {
+        let Some(next) = candidates.first() else { return Ok(false) };
+        let wanted = wanted(snapshot, next.ino, &self.options)?;
+        Ok(wanted.is_some_and(|wanted| self.content.is_paced(&wanted)))
     }
 
     fn candidate(&self, consumer: Consumer, node: &Node, after: Cursor) -> Candidate<Cursor> {

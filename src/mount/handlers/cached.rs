@@ -143,8 +143,13 @@ impl Job {
                 self.downloading.insert(file.wanted.ino);
                 let (content, begun) = (Arc::clone(&self.tree.content), self.begun);
                 downloads.push(async move {
-                    let downloaded = content.prefetch(&file.wanted, begun).await;
-                    (*file, downloaded)
+                    loop {
+                        let downloaded = content.prefetch(&file.wanted, begun).await;
+                        // Its host allows no requests for longer than readers have patience.
+                        let pause = downloaded.as_ref().err().and_then(ContentError::paused_for);
+                        let Some(pause) = pause else { return (*file, downloaded) };
+                        tokio::time::sleep(pause.max(STEP)).await;
+                    }
                 });
             }
             if downloads.is_empty() {

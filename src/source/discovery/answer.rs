@@ -214,7 +214,7 @@ impl Places {
     async fn ask_once(&self, uri: &Uri) -> Result<Answer, SourceError> {
         let location = DocumentLocation::Uri(uri.clone());
         let failed = |cause| SourceError::Http { location: location.clone(), cause };
-        let mut request = Request::get(uri.clone(), self.client.patience().min(HEAD_DUE));
+        let mut request = Request::get(uri.clone(), self.client.longest_silence().min(HEAD_DUE));
         request.is_document = true;
         request.accept = Some(ACCEPT.into());
         request.accept_encoding = "gzip".into();

@@ -1,5 +1,6 @@
 //! The client: redirects inside tries, tries inside the deadline.
 
+use super::announced::announced;
 use super::body::LowSpeed;
 use super::cause::{ConnectionError, find};
 use super::credentials::Keys;
@@ -49,6 +50,7 @@ struct Shared {
     waits_for_hosts: bool,
     connect_timeout: Duration,
     low_speed: LowSpeed,
+    patience: Duration,
 }
 
 impl Client {
@@ -80,6 +82,7 @@ impl Client {
                 waits_for_hosts: config.waits_for_hosts,
                 connect_timeout: config.connect_timeout,
                 low_speed: LowSpeed::new(config.low_speed_limit, config.low_speed_time),
+                patience: config.patience,
             }),
         })
     }
@@ -123,8 +126,13 @@ impl Client {
     }
 
     /// How long silence is borne: [`HttpConfig::low_speed_time`].
-    pub fn patience(&self) -> Duration {
+    pub fn longest_silence(&self) -> Duration {
         self.shared.low_speed.window()
+    }
+
+    /// Whether the limit of the host of `uri` holds what no reader waits for.
+    pub fn is_paced(&self, uri: &Uri) -> bool {
+        self.host(uri).holds_prefetches()
     }
 
     /// How many requests one host is sent at once, at most.
@@ -146,7 +154,7 @@ impl Client {
     }
 
     async fn send_repeatedly(&self, request: &Request) -> Result<Response, HttpError> {
-        let mut attempt = Attempt::of(request, Payload::Nothing);
+        let mut attempt = Attempt::of(request, Payload::Nothing, self.shared.patience);
         let mut last: Option<HttpError> = None;
         loop {
             let error = match self.follow(&mut attempt).await {
@@ -154,16 +162,17 @@ impl Client {
                 Err(error) => error,
             };
             let backoff = retry::backoff(attempt.number, retry::jitter());
-            let wait = match &error {
-                // Past the pause, so that not all requests that met it come at once.
-                HttpError::Status { retry_after: Some(pause), .. } => pause.saturating_add(backoff),
-                _ => backoff,
+            let pause = match &error {
+                HttpError::Status { retry_after, .. } => *retry_after,
+                _ => None,
             };
+            // Past the pause, so that not all requests that met it come at once.
+            let wait = pause.unwrap_or_default().saturating_add(backoff);
             let (number, waits) = (attempt.number, self.shared.waits_for_hosts);
             if !request.repeats || !retry::is_worthwhile(&error, number, waits) {
                 return Err(with_last(error, last));
             }
-            if attempt.deadline.at().saturating_duration_since(Instant::now()) <= wait {
+            if attempt.deadline.latest(pause.is_some()).saturating_duration_since(Instant::now()) <= wait {
                 return Err(error);
             }
             tracing::debug!(%error, number = attempt.number, ?wait, "asked again");
@@ -171,7 +180,10 @@ impl Client {
                 self.host(&request.uri).repeats(Some(chain(&error)));
             }
             (last, attempt.number) = (Some(error), attempt.number.saturating_add(1));
-            tokio::time::sleep(wait).await;
+            match pause {
+                Some(_) => attempt.deadline.pause_until(Instant::now() + wait).await,
+                None => tokio::time::sleep(wait).await,
+            }
         }
     }
 
@@ -181,7 +193,7 @@ impl Client {
         let request = Request::get(uri.clone(), within);
         let target = self.shared.rewrites.apply(uri);
         let posted = async {
-            let mut attempt = Attempt::of(&request, Payload::Form(form));
+            let mut attempt = Attempt::of(&request, Payload::Form(form), Duration::ZERO);
             let Answer { head: mut answer, permit: _permit, .. } = self.ask(&mut attempt, &target).await?;
             let status = answer.status().as_u16();
             let location = head::redirect(status, answer.headers())
@@ -212,12 +224,13 @@ impl Client {
         let uri = Uri::parse(address.split('?').next().unwrap_or_default()).map_err(|_| bad(None))?;
         let url = Url::parse(&address).map_err(|cause| bad(Some(cause.into())))?;
         let request = Request { priority, ..Request::get(uri.clone(), within) };
-        let mut attempt = Attempt::of(&request, Payload::Whole(relayed, &url));
+        // What is in the store is at the Source too: no pause of the store is waited for.
+        let mut attempt = Attempt::of(&request, Payload::Whole(relayed, &url), Duration::ZERO);
         let Answer { head, permit, round_trip } = self.ask(&mut attempt, &uri).await?;
         let (status, headers, low_speed) = (head.status(), head.headers().clone(), self.shared.low_speed);
         let pause = head::retry_after(&headers, SystemTime::now()).filter(|_| matches!(status.as_u16(), 429 | 503));
         if let Some(pause) = pause {
-            permit.host.pause(&request, pause);
+            permit.host.refused(&request, status.as_u16(), Some(pause));
         }
         let expected = head.content_length().filter(|_| relayed.method() != reqwest::Method::HEAD);
         let body = Body::new(uri, head, expected, low_speed, permit.reading(round_trip));
@@ -301,7 +314,8 @@ impl Client {
                 if way == Way::Shared && uri.scheme() == "https" {
                     host.shares(head.version() >= reqwest::Version::HTTP_2);
                 }
-                permit.answered(uri, head.status().as_u16(), round_trip);
+                let announced = announced(head.headers(), SystemTime::now());
+                permit.answered(uri, (head.status().as_u16(), announced), round_trip);
             }
             Err(error) => {
                 // Whether there was a connection, where it is a failure of the host. A deadline that had passed soon says nothing of the host.
@@ -354,8 +368,8 @@ impl Client {
         let empty = Body::empty(request.uri.clone(), low_speed);
         let head = (answer.head.status().as_u16(), answer.head.headers());
         let mut response = head::read(request, final_uri, head, SystemTime::now(), empty).inspect_err(|error| {
-            if let HttpError::Status { status: 429 | 503, retry_after: Some(pause), .. } = error {
-                permit.host.pause(request, *pause);
+            if let HttpError::Status { status: status @ (429 | 503), retry_after, .. } = error {
+                permit.host.refused(request, *status, *retry_after);
             }
         })?;
         response.round_trip = answer.round_trip;
@@ -457,8 +471,8 @@ struct Attempt<'a> {
 }
 
 impl<'a> Attempt<'a> {
-    fn of(request: &'a Request, payload: Payload<'a>) -> Attempt<'a> {
-        Attempt { request, payload, deadline: Deadline::of(request), number: 1 }
+    fn of(request: &'a Request, payload: Payload<'a>, patience: Duration) -> Attempt<'a> {
+        Attempt { request, payload, deadline: Deadline::of(request, patience), number: 1 }
     }
 }
 

@@ -1,26 +1,38 @@
 //! When the head of an answer is due.
 
 use super::Request;
+use super::pause::{KnownPause, STEP};
 use std::pin::pin;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::time::timeout_at;
 
-/// The deadline of one request, with all that is tried for it. It is moved on only while the request waits for a permit of a host that answers
-/// others, and in all by half of the time that the request had.
+/// The deadline of one request, with all that is tried for it. A pause that is known does not count, as long as the request has patience. Beside that
+/// it is moved on only while the request waits for a permit of a host that answers others, and in all by half of the time that the request had.
 #[derive(Debug)]
 pub(super) struct Deadline {
     at: Instant,
     limit: Instant,
+    /// How much more of known pauses does not count.
+    patience: Duration,
+    /// What has not counted, for those that wait for the answer.
+    pause: KnownPause,
 }
 
 impl Deadline {
-    pub(super) fn of(request: &Request) -> Deadline {
+    /// `patience`: the longest pause that does not count, unless the request itself has less.
+    pub(super) fn of(request: &Request, patience: Duration) -> Deadline {
         let budget = request.deadline.saturating_duration_since(Instant::now());
-        Deadline { at: request.deadline, limit: request.deadline + budget / 2 }
+        let (patience, pause) = (patience.min(request.patience), request.pause.clone());
+        Deadline { at: request.deadline, limit: request.deadline + budget / 2, patience, pause }
     }
 
     pub(super) fn at(&self) -> Instant {
         self.at
+    }
+
+    /// The same for what is known to be held until then; `is_known`: a pause counts for none of the time.
+    pub(super) fn latest(&self, is_known: bool) -> Instant {
+        if is_known { self.at + self.patience } else { self.at }
     }
 
     /// The output of `work`; `None` where the deadline passes first.
@@ -28,15 +40,52 @@ impl Deadline {
         timeout_at(self.at.into(), work).await.ok()
     }
 
-    /// The same while the request waits for a permit. `progress` rises with each answer of the host, and with each byte of one.
-    pub(super) async fn extended<T>(&mut self, wait: impl Future<Output = T>, progress: impl Fn() -> u64) -> Option<T> {
+    /// So much of the wait was a known pause. What did not count.
+    fn put_off(&mut self, pause: Duration) -> Duration {
+        let pause = pause.min(self.patience);
+        self.patience -= pause;
+        (self.at, self.limit) = (self.at + pause, self.limit + pause);
+        self.pause.add(pause);
+        pause
+    }
+
+    /// A pause that is known.
+    pub(super) async fn pause_until(&mut self, until: Instant) {
+        loop {
+            let (begun, next) = (Instant::now(), until.min(Instant::now() + STEP));
+            tokio::time::sleep_until(next.into()).await;
+            self.put_off(begun.elapsed());
+            if next == until {
+                return;
+            }
+        }
+    }
+
+    /// The output of `wait`, while the request waits for a permit. `progress` rises with each answer of the host, and with each byte of one, `paced` by the
+    /// time in which the queue was held for a reason that is known.
+    pub(super) async fn extended<T>(
+        &mut self,
+        wait: impl Future<Output = T>,
+        progress: impl Fn() -> u64,
+        paced: impl Fn() -> Duration,
+    ) -> Option<T> {
         let (begun, before, mut wait) = (Instant::now(), progress(), pin!(wait));
-        let mut outcome = self.within(&mut wait).await;
+        let (mut counted, mut uncounted) = (paced(), Duration::ZERO);
+        let mut outcome;
+        loop {
+            outcome = timeout_at(self.at.min(Instant::now() + STEP).into(), &mut wait).await.ok();
+            let held = paced();
+            uncounted += self.put_off(held.saturating_sub(counted));
+            counted = held;
+            if outcome.is_some() || Instant::now() >= self.at {
+                break;
+            }
+        }
         if progress() != before {
             if outcome.is_none() {
                 outcome = timeout_at(self.limit.into(), wait).await.ok();
             }
-            self.at = self.at.max(self.limit.min(self.at + begun.elapsed()));
+            self.at = self.at.max(self.limit.min(self.at + begun.elapsed().saturating_sub(uncounted)));
         }
         outcome
     }

@@ -238,6 +238,19 @@ impl HttpError {
         }
     }
 
+    /// Whether the request ended in our own queue, or was not sent because the host is known to allow none now.
+    pub fn is_unsent(&self) -> bool {
+        matches!(self, HttpError::NotSent { .. } | HttpError::Paused { .. })
+    }
+
+    /// How long the host is known to allow no requests.
+    pub fn paused_for(&self) -> Option<Duration> {
+        match self {
+            HttpError::Paused { retry_in, .. } => Some(*retry_in),
+            _ => None,
+        }
+    }
+
     /// Whether the server says that there is nothing (any more): 404 or 410.
     pub fn is_gone(&self) -> bool {
         matches!(self.status(), Some(404 | 410))

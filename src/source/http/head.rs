@@ -1,5 +1,6 @@
 //! What a response head says, checked against what was asked.
 
+use super::announced::announced;
 use super::{Body, HttpError, Method, Request, Response, Status, links};
 use crate::document::{Timestamp, Uri};
 use percent_encoding::{AsciiSet, percent_encode};
@@ -24,6 +25,9 @@ pub(super) fn read(
         206 => partial(request, headers, content_length)?,
         304 if request.is_conditional() => Status::NotModified,
         _ => {
+            // Some hosts refuse by 403 what is too much.
+            let is_too_much = || announced(headers, now).is_some_and(|announced| announced.remaining == 0);
+            let status = if status == 403 && is_too_much() { 429 } else { status };
             let retry_after = retry_after(headers, now);
             return Err(HttpError::Status { uri: request.uri.clone(), status, retry_after });
         }
@@ -201,6 +205,11 @@ fn max_age(headers: &HeaderMap) -> Option<Duration> {
     age
 }
 
+/// The time by the host's own clock.
+pub(super) fn server_time(headers: &HeaderMap) -> Option<SystemTime> {
+    text(headers, header::DATE).and_then(|raw| httpdate::parse_http_date(raw).ok())
+}
+
 /// Seconds, or a date, which is measured from the server's own `Date` where there is one: its clock may be wrong.
 pub(super) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let field = text(headers, header::RETRY_AFTER)?;
@@ -208,8 +217,7 @@ pub(super) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Durati
         return Some(Duration::from_secs(seconds));
     }
     let date = httpdate::parse_http_date(field).ok()?;
-    let server_now = text(headers, header::DATE).and_then(|raw| httpdate::parse_http_date(raw).ok()).unwrap_or(now);
-    Some(date.duration_since(server_now).unwrap_or(Duration::ZERO))
+    Some(date.duration_since(server_time(headers).unwrap_or(now)).unwrap_or(Duration::ZERO))
 }
 
 #[cfg(test)]

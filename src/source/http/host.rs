@@ -1,7 +1,8 @@
 //! The hosts that are asked: their limiters, and the requests that wait there.
 
+use super::announced::Announced;
 use super::deadline::Deadline;
-use super::limiter::{Admission, Gate, Grant, Limiter, Next, Ticket};
+use super::limiter::{Admission, Gate, Grant, Limiter, Next, Standing, Ticket};
 use super::metrics::HostTraffic;
 use super::{HttpError, Request, Requester, Way};
 use crate::document::Uri;
@@ -32,6 +33,9 @@ const CANCELLED: Duration = Duration::from_millis(100);
 /// A closed connection counts as open for so long at most.
 const MOST_CLOSING: Duration = Duration::from_millis(200);
 
+/// A host whose limit has held no request for so long, and for a window, is paced no more.
+const QUIET: Duration = Duration::from_secs(2);
+
 /// Receives its permit; `None` where the gate may have closed.
 type Waiter = oneshot::Sender<Option<Permit>>;
 
@@ -56,6 +60,31 @@ struct State {
     has_ranges: bool,
     /// Why a document is requested again.
     repeated_for: Option<String>,
+    hold: Hold,
+}
+
+/// The time in which tokens held the queue.
+#[derive(Default)]
+struct Hold {
+    /// It is held since then, for a reason that is known.
+    since: Option<Instant>,
+    /// All of it before.
+    total: Duration,
+    /// The host's limit held readers last then: it is logged that this began, and a task will log its end.
+    paced: Option<Instant>,
+}
+
+impl Hold {
+    fn total(&self, now: Instant) -> Duration {
+        self.total + self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    }
+
+    fn set(&mut self, is_held: bool, now: Instant) {
+        if is_held != self.since.is_some() {
+            self.total = self.total(now);
+            self.since = is_held.then_some(now);
+        }
+    }
 }
 
 /// The clock of the timers.
@@ -67,7 +96,8 @@ impl Host {
     fn new(authority: &str, is_named: bool, limiter: Limiter<Waiter>) -> Host {
         let traffic = HostTraffic { host: is_named.then(|| authority.into()), ..HostTraffic::default() };
         let (timer, is_shared, has_ranges, repeated_for) = (None, false, false, None);
-        let state = Mutex::new(State { limiter, traffic, timer, is_shared, has_ranges, repeated_for });
+        let hold = Hold::default();
+        let state = Mutex::new(State { limiter, traffic, timer, is_shared, has_ranges, repeated_for, hold });
         Host { authority: authority.into(), is_named, state, runtime: OnceLock::new() }
     }
 
@@ -81,7 +111,7 @@ impl Host {
     }
 
     /// Waits until `request` may be sent to `uri`. A request that cannot be sent before its deadline is refused at once, and so is a first try while the breaker
-    /// is open. A retry waits for the breaker, because its own failures have opened it.
+    /// is open. A retry waits for the breaker, because its own failures have opened it. A pause that is known does not count against the deadline.
     pub(super) async fn permit(
         self: &Arc<Self>,
         request: &Request,
@@ -91,16 +121,21 @@ impl Host {
     ) -> Result<Permit, HttpError> {
         self.runtime.get_or_init(Handle::current);
         loop {
-            let (gate, now) = (self.state().limiter.gate(request, uri, now()), now());
+            let now = now();
+            let (gate, held) = {
+                let mut state = self.state();
+                (state.limiter.gate(request, uri, now), state.limiter.held(request, now))
+            };
             let (asked, host) = (request.uri.clone(), self.authority.clone());
             match gate {
                 Gate::Open => {
-                    let permit = deadline.extended(self.queued(request), || self.progress()).await;
-                    let Some(permit) = permit else {
-                        return Err(match is_retry {
-                            true => HttpError::Deadline { uri: asked, last: None },
-                            false => HttpError::NotSent { uri: asked },
-                        });
+                    if let Some((until, _)) = held.filter(|(until, is_known)| *until > deadline.latest(*is_known)) {
+                        let retry_in = until.saturating_duration_since(now);
+                        return Err(HttpError::Paused { uri: asked, host, retry_in });
+                    }
+                    let (progress, paced) = (|| self.progress(), || self.held_time());
+                    let Some(permit) = deadline.extended(self.queued(request), progress, paced).await else {
+                        return Err(self.unsent(request, is_retry));
                     };
                     if let Some(permit) = permit.and_then(|permit| permit.enter(request, uri)) {
                         return Ok(permit);
@@ -110,12 +145,27 @@ impl Host {
                     let retry_in = until.saturating_duration_since(now);
                     return Err(HttpError::CircuitOpen { uri: asked, host, retry_in, last: None });
                 }
-                Gate::Paused(until) if until > deadline.at() => {
+                Gate::Paused(until) if until > deadline.latest(true) => {
                     let retry_in = until.saturating_duration_since(now);
                     return Err(HttpError::Paused { uri: asked, host, retry_in });
                 }
-                Gate::Broken(until) | Gate::Paused(until) => tokio::time::sleep_until(until.into()).await,
+                Gate::Paused(until) => deadline.pause_until(until).await,
+                Gate::Broken(until) => tokio::time::sleep_until(until.into()).await,
             }
+        }
+    }
+
+    /// Why the deadline of `request` passed in the queue.
+    fn unsent(&self, request: &Request, is_retry: bool) -> HttpError {
+        let (uri, now) = (request.uri.clone(), now());
+        let held = self.state().limiter.held(request, now);
+        match (held, is_retry) {
+            (Some((until, true)), _) => {
+                let retry_in = until.saturating_duration_since(now);
+                HttpError::Paused { uri, host: self.authority.clone(), retry_in }
+            }
+            (_, true) => HttpError::Deadline { uri, last: None },
+            (_, false) => HttpError::NotSent { uri },
         }
     }
 
@@ -145,6 +195,9 @@ impl Host {
                 match state.limiter.next(now) {
                     Next::Grant(grant, waiter) => granted.push((grant, waiter)),
                     Next::At(at) => {
+                        let is_known = state.limiter.is_known(now);
+                        state.hold.set(is_known, now);
+                        self.note_pace(&mut state, now);
                         if state.timer.is_none_or(|timer| at < timer) {
                             if let Some(runtime) = self.runtime.get() {
                                 state.timer = Some(at);
@@ -153,16 +206,70 @@ impl Host {
                         }
                         break;
                     }
-                    Next::Idle => break,
+                    Next::Idle => {
+                        state.hold.set(false, now);
+                        break;
+                    }
                 }
             }
         }
         // Without the lock: the permit of a request that has left is released here.
         for (grant, waiter) in granted {
             let host = Arc::clone(self);
-            let permit = Permit { host, grant, probe: None, way: Way::Shared, closing: Duration::ZERO };
+            let (probe, way, closing) = (None, Way::Shared, Duration::ZERO);
+            let permit = Permit { host, grant, probe, way, closing, is_unanswered: true };
             drop(waiter.send(Some(permit)));
         }
+    }
+
+    /// Tokens hold the queue. If the host's limit makes readers wait, that is logged once.
+    fn note_pace(self: &Arc<Self>, state: &mut State, now: Instant) {
+        let Some(until) = state.limiter.paced(now).filter(|_| state.limiter.waiting_readers() > 0) else { return };
+        if state.hold.paced.replace(now).is_some() {
+            return;
+        }
+        let (host, standing) = (&self.authority, state.limiter.standing(now));
+        let next = until.saturating_duration_since(now).as_secs() + 1;
+        match (standing.limit, standing.length) {
+            (Some(limit), Some(window)) => tracing::info!(
+                "{host} allows {limit} requests in {} s: readers are paced, the next request is sent in {next} s",
+                window.as_secs()
+            ),
+            _ => tracing::info!("{host} has refused too many requests: readers wait, the next one is sent in {next} s"),
+        }
+        if let Some(runtime) = self.runtime.get() {
+            runtime.spawn(Arc::clone(self).pace());
+        }
+    }
+
+    /// Logs the end of a pace, once no reader was held for a window.
+    async fn pace(self: Arc<Self>) {
+        loop {
+            let over = {
+                let (mut state, now) = (self.state(), now());
+                let is_held = state.hold.since.is_some() && state.limiter.waiting_readers() > 0;
+                let last = if is_held { now } else { state.hold.paced.unwrap_or(now) };
+                let over = last + state.limiter.window().unwrap_or_default().max(QUIET);
+                if over <= now {
+                    state.hold.paced = None;
+                    tracing::info!("{} does not pace readers any more", self.authority);
+                    return;
+                }
+                over
+            };
+            tokio::time::sleep_until(over.into()).await;
+        }
+    }
+
+    /// The time in which the queue was held for a reason that is known.
+    fn held_time(&self) -> Duration {
+        self.state().hold.total(now())
+    }
+
+    /// Whether the host's limit holds what no reader waits for.
+    pub(super) fn holds_prefetches(&self) -> bool {
+        let (state, now) = (self.state(), now());
+        state.limiter.standing(now).ends_in.is_some() && state.limiter.holds_prefetches(now)
     }
 
     async fn grant_at(self: Arc<Self>, at: Instant) {
@@ -177,9 +284,9 @@ impl Host {
         waiters.into_iter().for_each(|waiter| drop(waiter.send(None)));
     }
 
-    /// The host asked for a pause in its answer to `request`.
-    pub(super) fn pause(&self, request: &Request, pause: Duration) {
-        self.state().limiter.pause(request, pause, now());
+    /// The host has refused `request` by 429 or 503, and asks for this pause, if for any.
+    pub(super) fn refused(&self, request: &Request, status: u16, pause: Option<Duration>) {
+        self.state().limiter.refused(request, status, pause, now());
         // A pause for one document leaves the queue in its order: its requests pass the gate again when they are granted.
         if !request.is_document {
             self.close_gate();
@@ -258,6 +365,8 @@ pub(super) struct Permit {
     way: Way,
     /// How long the connection of the request counts as open after the permit is dropped.
     closing: Duration,
+    /// The host may count the request, and has not answered it.
+    is_unanswered: bool,
 }
 
 impl Permit {
@@ -280,12 +389,16 @@ impl Permit {
     }
 
     /// The head of an answer came. No body of it is read.
-    pub(super) fn answered(&mut self, uri: &Uri, status: u16, latency: Duration) {
-        (self.probe, self.closing) = (None, Duration::ZERO);
+    pub(super) fn answered(&mut self, uri: &Uri, answer: (u16, Option<Announced>), latency: Duration) {
+        (self.probe, self.closing, self.is_unanswered) = (None, Duration::ZERO, false);
         let mut state = self.host.state();
-        state.traffic.answered(status, latency);
-        state.limiter.answered(uri, status, latency, now());
+        state.traffic.answered(answer.0, latency);
+        let is_exhausted = state.limiter.answered(uri, answer, latency, now());
         drop(state);
+        if is_exhausted {
+            // Those that cannot wait for the next window end now.
+            self.host.close_gate();
+        }
         self.host.grant();
     }
 
@@ -320,6 +433,9 @@ impl Drop for Permit {
         let mut state = self.host.state();
         if let Some(uri) = self.probe.take() {
             state.limiter.cancelled(&uri);
+        }
+        if self.is_unanswered {
+            state.limiter.unanswered(now());
         }
         let has_connection = !state.is_shared || self.way == Way::Ranges;
         drop(state);
@@ -399,7 +515,10 @@ impl Hosts {
 
     /// Hosts that asked for a pause are asked at once.
     pub(super) fn end_pauses(&self) {
-        self.known().iter().for_each(|(_, host)| host.state().limiter.end_pauses());
+        for (_, host) in self.known().iter() {
+            host.state().limiter.end_pauses(now());
+            host.grant();
+        }
     }
 
     /// The requests to every host, and the state of each, those asked most first.
@@ -409,8 +528,19 @@ impl Hosts {
             let state = host.state();
             if host.is_named {
                 let (failures_in_a_row, opens_in) = state.limiter.failures(now);
-                let paused_for = state.limiter.longest_pause(now);
-                named.push(HostTraffic { failures_in_a_row, opens_in, paused_for, ..state.traffic.clone() });
+                let Standing { limit, length: window, remaining, ends_in: resets_in } = state.limiter.standing(now);
+                named.push(HostTraffic {
+                    failures_in_a_row,
+                    opens_in,
+                    paused_for: state.limiter.longest_pause(now),
+                    limit,
+                    window,
+                    remaining,
+                    resets_in,
+                    paced_for: state.limiter.paced(now).map(|until| until.saturating_duration_since(now)),
+                    waiting_readers: state.limiter.waiting_readers() as u64,
+                    ..state.traffic.clone()
+                });
             } else {
                 others.add(&state.traffic);
             }
@@ -457,8 +587,8 @@ mod tests {
         let (hosts, hour) = (Hosts::new(None, 1), Duration::from_secs(3600));
         let uri = Uri::parse("http://example.org/").unwrap();
         let request = Request::get(uri.clone(), hour);
-        hosts.host("paused").pause(&request, hour);
-        hosts.host("list").pause(&Request { is_document: true, ..request }, hour);
+        hosts.host("paused").refused(&request, 429, Some(hour));
+        hosts.host("list").refused(&Request { is_document: true, ..request }, 503, Some(hour));
         hosts.host("slow").slow_down(hour);
         hosts.host("rested").slow_down(Duration::ZERO);
         for _ in 0..100 {

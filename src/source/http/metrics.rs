@@ -30,6 +30,18 @@ pub struct HostTraffic {
     pub opens_in: Option<Duration>,
     /// The host asked for a pause (`Retry-After`) that lasts so long still.
     pub paused_for: Option<Duration>,
+    /// Requests that the host allows in a window, as it has announced.
+    pub limit: Option<u64>,
+    /// The length of that window.
+    pub window: Option<Duration>,
+    /// Requests that are left in it.
+    pub remaining: Option<u64>,
+    /// The next window begins then.
+    pub resets_in: Option<Duration>,
+    /// The host's limit holds readers back: the next request is sent then.
+    pub paced_for: Option<Duration>,
+    /// Readers that wait for a permit.
+    pub waiting_readers: u64,
 }
 
 impl HostTraffic {

@@ -2,8 +2,9 @@
 //!
 //! A request runs through the files in this order: `rewrite` (where it is fetched from), `policy` (whether that may be reached), `host` (the wait for a
 //! permit, which `limiter` decides), `credentials` (what is sent along), `transport` (over which connections, to addresses of `resolver`), `head`
-//! (what the answer says), `body` (its bytes under the low-speed limit). `client` has the loops for redirects and retries, and sends what `relay` makes; `metrics` counts.
+//! (what the answer says), `announced` (which limits its host has), `body` (its bytes under the low-speed limit). `client` has the loops for redirects and retries, and sends what `relay` makes; `metrics` counts.
 
+mod announced;
 mod body;
 mod cause;
 mod certificates;
@@ -17,6 +18,7 @@ mod limiter;
 pub(super) mod links;
 mod metrics;
 mod netrc;
+mod pause;
 mod policy;
 mod priority;
 mod relay;
@@ -34,6 +36,7 @@ pub use client::Client;
 pub use credentials::Credentials;
 pub use error::HttpError;
 pub use metrics::HostTraffic;
+pub use pause::KnownPause;
 pub use policy::AddressRefusal;
 pub use priority::{Priority, Requester};
 
@@ -58,6 +61,8 @@ pub struct HttpConfig {
     pub ca_bundle: Option<Vec<u8>>,
     /// Requests a second to one host; unbounded without.
     pub rate: Option<f64>,
+    /// The longest known pause that does not count against a request's deadline.
+    pub patience: Duration,
     /// Requests in flight at one host, at most; at least 1. How many at a time depends on its answers (`limiter`).
     pub connections: usize,
     /// Whether a host that refuses connections is asked until the deadline, as it may be about to start.
@@ -85,6 +90,7 @@ impl Default for HttpConfig {
             credentials: Credentials::default(),
             ca_bundle: None,
             rate: None,
+            patience: Duration::from_secs(600),
             connections: 8,
             waits_for_hosts: true,
             connect_timeout: Duration::from_secs(10),
@@ -146,8 +152,12 @@ pub struct Request {
     pub way: Way,
     /// Whether it is asked again at once where that can help.
     pub repeats: bool,
-    /// The response head must be here by then, retries included.
+    /// The response head must be here by then, retries included. Known pauses do not count.
     pub deadline: Instant,
+    /// How long known pauses may be; [`HttpConfig::patience`] bounds it too.
+    pub patience: Duration,
+    /// Counts its known pauses.
+    pub pause: KnownPause,
 }
 
 impl Request {
@@ -170,6 +180,8 @@ impl Request {
             way: Way::default(),
             repeats: true,
             deadline: Instant::now() + within,
+            patience: Duration::MAX,
+            pause: KnownPause::default(),
         }
     }
 

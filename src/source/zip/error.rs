@@ -131,7 +131,7 @@ impl PackageError {
 
     /// Whether the request ended in our own queue, which says nothing of the package.
     pub fn is_unsent(&self) -> bool {
-        matches!(self, PackageError::Http { cause, .. } if matches!(**cause, HttpError::NotSent { .. }))
+        matches!(self, PackageError::Http { cause, .. } if cause.is_unsent())
     }
 
     /// Whether it is about one member alone: others of the same package may be sound.

@@ -2,7 +2,7 @@
 
 use super::PackageError;
 use crate::document::Uri;
-use crate::source::http::{Body, Client, HttpError, Priority, Request, Response, Status};
+use crate::source::http::{Body, Client, HttpError, KnownPause, Priority, Request, Response, Status};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -60,7 +60,7 @@ pub(super) enum Answer {
     Whole(Box<Response>),
 }
 
-/// Bytes of bodies that came for one purpose.
+/// Bytes of bodies that came for one purpose, and milliseconds of known pauses.
 pub(super) type Counter = Arc<AtomicU64>;
 
 /// The bytes that came of what one request waits for. Bytes of other members are none of them.
@@ -106,7 +106,7 @@ impl Remote {
     /// Asks for the end. With `known` the answer can be that it is still that version.
     pub async fn end(&self, known: Option<&Version>) -> Result<Answer, PackageError> {
         let request = Request { suffix: Some(END), ..conditional(self.get(), known) };
-        let length = match self.client.send(request).await {
+        let length = match self.client.send(self.waiting(request)).await {
             Ok(response) => match (response.status, response.content_length) {
                 (Status::Full, Some(length)) if length > IN_MEMORY && strong(&response).is_some() => Some(length),
                 _ => return self.answer(response).await,
@@ -216,17 +216,22 @@ impl Remote {
         })
     }
 
+    /// A known pause is progress of the request.
+    fn waiting(&self, request: Request) -> Request {
+        Request { pause: KnownPause::counted_in(&self.received), ..request }
+    }
+
     fn get(&self) -> Request {
         Request::get(self.package.clone(), HEAD_DEADLINE)
     }
 
     async fn send(&self, request: Request) -> Result<Response, PackageError> {
-        self.client.send(request).await.map_err(|cause| self.http(cause))
+        self.client.send(self.waiting(request)).await.map_err(|cause| self.http(cause))
     }
 
     /// A range that does not exist any more shows that the package has changed.
     async fn send_for_range(&self, request: Request) -> Result<Response, PackageError> {
-        self.client.send(request).await.map_err(|cause| match cause {
+        self.client.send(self.waiting(request)).await.map_err(|cause| match cause {
             HttpError::Status { status: 416 | 412, .. } => self.changed(),
             cause => self.http(cause),
         })

@@ -247,7 +247,7 @@ impl Audit {
     }
 
     async fn ask(&self, wanted: &FetchSpec) -> Asked {
-        let patience = self.client.patience();
+        let patience = self.client.longest_silence();
         match &self.content {
             Some(content) => content.ask(wanted, patience).await,
             None => {

@@ -7,7 +7,7 @@ use crate::content::download::object::Origin;
 use crate::content::download::random::RandomReads;
 use crate::content::download::ranges::RangeClient;
 use crate::platform::memory_budget::Budget;
-use crate::source::http::Priority;
+use crate::source::http::{KnownPause, Priority};
 use futures_util::FutureExt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,6 +40,7 @@ impl Reader {
             client: Client::new(http).unwrap(),
             origin: Origin { place, etag: ETAG.into(), first: 0, total: length, length, shared: None },
             priority: Priority::default(),
+            pause: KnownPause::default(),
             head: PLENTY,
             silence: Duration::from_secs(2),
             shared_cache: None,

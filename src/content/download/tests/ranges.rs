@@ -5,7 +5,7 @@ use super::*;
 use crate::content::download::object::Origin;
 use crate::content::download::ranges::{RangeClient, RangeError, Ranges};
 use crate::platform::memory_budget::Budget;
-use crate::source::http::{Priority, Request};
+use crate::source::http::{KnownPause, Priority, Request};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::watch;
 
@@ -32,6 +32,7 @@ fn client(server: &Server) -> RangeClient {
         client: Client::new(http).unwrap(),
         origin: Origin { place, etag: ETAG.into(), first: 0, total: length, length, shared: None },
         priority: Priority::default(),
+        pause: KnownPause::default(),
         head: PLENTY,
         silence: SILENCE,
         shared_cache: None,

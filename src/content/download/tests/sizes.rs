@@ -332,7 +332,7 @@ async fn a_reader_raises_the_question_that_was_asked_ahead() {
         .content
         .sizes
         .join(&mounted.content.runtime, wanted.ino, || -> (_, Ready<_>) { unreachable!("one is in flight") });
-    let raised = joined.0.subscribe();
+    let raised = joined.0.0.subscribe();
     assert_eq!(*raised.borrow(), None);
 
     let size = mounted.size(&wanted);

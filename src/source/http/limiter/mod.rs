@@ -1,19 +1,23 @@
 //! When a host is asked: the one place that decides this. Pure: the caller passes the time, and `host` does the waiting.
 //!
-//! A request passes the gate first: the circuit breaker, and the pauses that the host asked for. Then it waits in one queue, ordered by class and
-//! by process in turns. At the head of the queue it takes a permit, whose number adapts, and a token of the bounded rate. The bucket stands behind
-//! the queue: a reader that comes later is ahead of every prefetch for the next token.
+//! A request passes the gate first: the circuit breaker, and the pause that its document was asked for. Then it waits in one queue, ordered by class
+//! and by process in turns. At the head of the queue it takes a permit, whose number adapts, and a token. The bucket has the rate that the person has
+//! set, the window that the host announces and the pauses that it asks for. It stands behind the queue: a reader that comes later is ahead of every
+//! prefetch for the next token.
 
 mod breaker;
 mod bucket;
 mod concurrency;
 mod queue;
+mod window;
 
+use super::announced::Announced;
 use super::{Priority, Request, Requester};
 use crate::document::Uri;
 use crate::source::penalty_box::PenaltyBox;
 pub(super) use breaker::Admission;
 pub(super) use queue::Ticket;
+pub(super) use window::Standing;
 
 use breaker::Breaker;
 use bucket::Bucket;
@@ -22,10 +26,10 @@ use queue::{Class, DOCUMENTS, Queue};
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
-/// A pause for a document lasts at most so long.
+/// A pause for a document, or for too many requests, lasts at most so long.
 const PAUSE_LIMIT: Duration = Duration::from_secs(3600);
-/// The same for resources: their readers do not wait for hours.
-const PAUSE_LIMIT_OF_READERS: Duration = Duration::from_secs(60);
+/// A host that is out of order for one resource (503) has others: these wait no longer.
+const PAUSE_LIMIT_OF_OTHERS: Duration = Duration::from_secs(60);
 /// Documents whose pauses are remembered.
 const PAUSED_DOCUMENTS: NonZeroUsize = NonZeroUsize::new(64).expect("not zero");
 /// After a refusal no range goes over a connection of its own for so long; for twice as long after the next.
@@ -37,7 +41,7 @@ pub(super) enum Gate {
     Open,
     /// The circuit breaker is open until then.
     Broken(Instant),
-    /// The host asked for a pause until then.
+    /// The host asked for a pause until then in an answer for the same document.
     Paused(Instant),
 }
 
@@ -72,8 +76,6 @@ pub(super) struct Limiter<T> {
     unread: usize,
     has_document: bool,
     bucket: Bucket,
-    /// The end of the last pause for resources.
-    resources_paused: Option<Instant>,
     /// A pause for one list does not hold for readers, nor for other lists.
     documents_paused: PenaltyBox<Uri>,
     /// Refused are ranges over connections of their own.
@@ -92,7 +94,6 @@ impl<T> Limiter<T> {
             unread: 0,
             has_document: false,
             bucket: Bucket::new(rate),
-            resources_paused: None,
             documents_paused: PenaltyBox::new(PAUSED_DOCUMENTS),
             ranges_refused: PenaltyBox::new(NonZeroUsize::MIN),
             breakers: Default::default(),
@@ -104,11 +105,8 @@ impl<T> Limiter<T> {
         if let Admission::Refused(until) = self.breaker(uri).look(uri, now) {
             return Gate::Broken(until);
         }
-        let pause = match request.is_document {
-            true => self.documents_paused.until(&request.uri),
-            false => self.resources_paused,
-        };
-        pause.filter(|until| *until > now).map_or(Gate::Open, Gate::Paused)
+        let pause = self.documents_paused.until(&request.uri).filter(|until| request.is_document && *until > now);
+        pause.map_or(Gate::Open, Gate::Paused)
     }
 
     /// Puts a request into the queue.
@@ -142,7 +140,7 @@ impl<T> Limiter<T> {
     /// Grants the next permit. The caller repeats this until none is granted.
     pub(super) fn next(&mut self, now: Instant) -> Next<T> {
         let Some((grant, class)) = self.eligible() else { return Next::Idle };
-        let token = self.bucket.next(now);
+        let token = self.bucket.next(grant == Grant::Unread, now);
         if token > now {
             return Next::At(token);
         }
@@ -191,13 +189,65 @@ impl<T> Limiter<T> {
         self.breaker(uri).admit(uri, now)
     }
 
-    /// The head of an answer came after `latency`.
-    pub(super) fn answered(&mut self, uri: &Uri, status: u16, latency: Duration, now: Instant) {
+    /// When a request of this priority would get a token if it were the next, and whether the person or the host has said so.
+    pub(super) fn held(&self, request: &Request, now: Instant) -> Option<(Instant, bool)> {
+        let is_ahead = !request.is_document && request.priority.reader().is_none();
+        let token = self.bucket.next(is_ahead, now);
+        (token > now).then(|| (token, self.bucket.is_known(now)))
+    }
+
+    /// Whether the host's window holds requests, and until when.
+    pub(super) fn paced(&self, now: Instant) -> Option<Instant> {
+        let standing = self.bucket.standing(now);
+        standing.ends_in.and(Some(self.bucket.next(false, now))).filter(|next| *next > now)
+    }
+
+    /// Whether the person or the host has said why requests wait for a token.
+    pub(super) fn is_known(&self, now: Instant) -> bool {
+        self.bucket.is_known(now)
+    }
+
+    /// Whether what no reader waits for has no token now.
+    pub(super) fn holds_prefetches(&self, now: Instant) -> bool {
+        self.bucket.next(true, now) > now
+    }
+
+    /// The host's window, for a person.
+    pub(super) fn standing(&self, now: Instant) -> Standing {
+        self.bucket.standing(now)
+    }
+
+    /// The length of the host's window, where it has one.
+    pub(super) fn window(&self) -> Option<Duration> {
+        self.bucket.window()
+    }
+
+    /// Readers that wait.
+    pub(super) fn waiting_readers(&self) -> usize {
+        self.queue.readers()
+    }
+
+    /// The head of an answer came after `latency`. Whether it has left nothing until the next window.
+    pub(super) fn answered(
+        &mut self,
+        uri: &Uri,
+        (status, announced): (u16, Option<Announced>),
+        latency: Duration,
+        now: Instant,
+    ) -> bool {
         self.breaker(uri).succeeded();
+        let was_exhausted = self.bucket.is_exhausted(now);
+        self.bucket.answered(Some((status, announced)), now);
         match status {
             429 | 503 => self.concurrency.refused(now),
             _ => self.concurrency.answered(latency, self.in_flight, now),
         }
+        self.bucket.is_exhausted(now) && !was_exhausted
+    }
+
+    /// A request that took its token has no answer, and will have none.
+    pub(super) fn unanswered(&mut self, now: Instant) {
+        self.bucket.answered(None, now);
     }
 
     /// No answer came, although there was a connection where `is_connected`. Whether the breaker has opened.
@@ -223,12 +273,14 @@ impl<T> Limiter<T> {
         self.bucket.slow_down(interval);
     }
 
-    /// The host asked for a pause (`Retry-After`) in its answer to `request`.
-    pub(super) fn pause(&mut self, request: &Request, pause: Duration, now: Instant) {
-        if request.is_document {
-            self.documents_paused.punish(request.uri.clone(), pause.min(PAUSE_LIMIT), (), now);
-        } else {
-            self.resources_paused = self.resources_paused.max(Some(now + pause.min(PAUSE_LIMIT_OF_READERS)));
+    /// The host has refused `request` by 429 or 503, and asks for this pause (`Retry-After`), if for any.
+    pub(super) fn refused(&mut self, request: &Request, status: u16, pause: Option<Duration>, now: Instant) {
+        let limit = if status == 503 && !request.is_document { PAUSE_LIMIT_OF_OTHERS } else { PAUSE_LIMIT };
+        let pause = pause.map(|pause| pause.min(limit));
+        match (request.is_document, pause) {
+            (true, Some(pause)) => self.documents_paused.punish(request.uri.clone(), pause, (), now),
+            (false, pause) if status == 429 || pause.is_some() => self.bucket.refused(pause, now),
+            _ => {}
         }
     }
 
@@ -243,14 +295,14 @@ impl<T> Limiter<T> {
     }
 
     /// All pauses end: the host is asked at once.
-    pub(super) fn end_pauses(&mut self) {
-        self.resources_paused = None;
+    pub(super) fn end_pauses(&mut self, now: Instant) {
+        self.bucket.end_pause(now);
         self.documents_paused.clear();
     }
 
     /// The longest pause that is left.
     pub(super) fn longest_pause(&self, now: Instant) -> Option<Duration> {
-        let resources = self.resources_paused.map(|until| until.saturating_duration_since(now));
+        let resources = self.bucket.paused_until().map(|until| until.saturating_duration_since(now));
         let documents = self.documents_paused.iter(now).map(|(_, _, left)| left);
         documents.chain(resources.filter(|left| !left.is_zero())).max()
     }

@@ -96,6 +96,12 @@ impl<T> Queue<T> {
         !self.classes[class as usize].order.is_empty()
     }
 
+    /// Readers that wait, without documents.
+    pub(super) fn readers(&self) -> usize {
+        let waiting = &self.classes[Class::Reader as usize].waiting;
+        waiting.iter().filter(|(requester, _)| **requester != DOCUMENTS).map(|(_, own)| own.len()).sum()
+    }
+
     pub(super) fn has_document(&self) -> bool {
         self.classes[Class::Reader as usize].waiting.contains_key(&DOCUMENTS)
     }

@@ -125,18 +125,19 @@ fn one_document_never_waits_for_the_permits_of_readers() {
 fn a_pause_holds_for_what_it_was_asked_for_and_the_longer_one() {
     let (mut limiter, now) = (Limiter::<u32>::new(None, 2), Instant::now());
     let resource = Request::get(uri(0), SECOND);
+    let held = |limiter: &Limiter<u32>, now| limiter.held(&resource, now).map(|(until, _)| until);
     let list = |number| Request { is_document: true, ..Request::get(uri(number), SECOND) };
-    limiter.pause(&resource, 5 * SECOND, now);
-    limiter.pause(&resource, 2 * SECOND, now);
-    limiter.pause(&list(1), Duration::MAX, now);
+    limiter.refused(&resource, 429, Some(5 * SECOND), now);
+    limiter.refused(&resource, 429, Some(2 * SECOND), now);
+    limiter.refused(&list(1), 503, Some(Duration::MAX), now);
     let gate = |limiter: &mut Limiter<u32>, request: &Request, now| limiter.gate(request, &request.uri, now);
-    assert_eq!(gate(&mut limiter, &resource, now), Gate::Paused(now + 5 * SECOND));
+    assert_eq!((gate(&mut limiter, &resource, now), held(&limiter, now)), (Gate::Open, Some(now + 5 * SECOND)));
     assert_eq!(gate(&mut limiter, &list(1), now), Gate::Paused(now + PAUSE_LIMIT));
     assert_eq!(gate(&mut limiter, &list(2), now), Gate::Open);
-    assert_eq!(gate(&mut limiter, &resource, now + 5 * SECOND), Gate::Open);
+    assert_eq!(held(&limiter, now + 5 * SECOND), None);
     limiter.refuse_ranges(now);
     assert_eq!((limiter.longest_pause(now), limiter.takes_ranges(now)), (Some(PAUSE_LIMIT), false));
-    limiter.end_pauses();
+    limiter.end_pauses(now);
     assert_eq!((limiter.longest_pause(now), gate(&mut limiter, &list(1), now)), (None, Gate::Open));
 }
 
@@ -158,7 +159,7 @@ fn a_refusal_leaves_half_of_the_permits() {
             limiter.submit(&reader(1), false, item);
         }
         let before = items(&mut limiter, now).len();
-        limiter.answered(&uri(0), status, SECOND / 25, now);
+        limiter.answered(&uri(0), (status, None), SECOND / 25, now);
         (0..before / 2).for_each(|_| limiter.release(Grant::Reader));
         assert!(items(&mut limiter, now).is_empty(), "{status}");
         limiter.release(Grant::Reader);

@@ -369,7 +369,7 @@ async fn a_refusal_over_both_is_an_error_and_refuses_no_further_range() {
 async fn a_host_that_asks_for_a_pause_gets_it() {
     let is_busy: fn(&Asked) -> u16 = |asked| if asked.range.is_some() { 503 } else { 200 };
     let host = Host::start(Manner { status: is_busy, ..USUAL }).await;
-    let client = client(host.config());
+    let client = client(HttpConfig { patience: Duration::ZERO, ..host.config() });
     get(&client, host.uri()).await.unwrap().1.unwrap();
 
     for _ in 0..3 {
