@@ -5,7 +5,7 @@ mod common;
 
 use common::mounted::{Mounted, PROGRAM};
 use common::random::Random;
-use common::small_disk::SmallDisk;
+use common::small_disk::{ReadOnly, SmallDisk};
 use common::source::{Resource, Source, URLSET};
 use common::{eventually, rounds, tree};
 use flate2::{Compression, write::GzEncoder};
@@ -397,4 +397,70 @@ fn a_refresh_without_room_evicts_from_the_cache() {
         fs::read_dir(mounted.join("new")).is_ok_and(|names| names.count() == 20_000)
     });
     assert_eq!(fs::read(mounted.join("old/0")).unwrap(), Random::new(0).bytes(1 << 20));
+}
+
+fn status(mounted: &Mounted, flag: &[&str]) -> String {
+    let output = Command::new(PROGRAM).arg("status").args(flag).arg(mounted.path()).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Promise: never a wrong byte. A disk that refuses to be written costs the cache, and no read.
+#[test]
+fn a_cache_that_cannot_be_written_is_read_past() {
+    let source = Source::start();
+    for number in 0..60 {
+        source.put(&format!("small/{number}"), Resource::new(format!("file {number}").repeat(99)));
+    }
+    source.put("large", Resource::new(Random::new(1).bytes(20 << 20)));
+    source.put("unsized", Resource::bare("without a size"));
+    let mounted = Mounted::new(&source.url(), "timeout=10s,poll=1h");
+    let all = published(&source);
+    for number in 0..20 {
+        fs::read(mounted.join(&format!("small/{number}"))).unwrap();
+    }
+    assert!(!status(&mounted, &[]).contains("cannot be written"));
+    source.take_log();
+
+    let _read_only = ReadOnly::instead_of(&mounted.cache().join("content/tmp"));
+
+    for (path, bytes) in &all {
+        let got = fs::read(mounted.path().join(path));
+        assert!(got.as_ref().is_ok_and(|got| got == bytes), "{}: {:?}", path.display(), got.err());
+    }
+    let shown = status(&mounted, &[]);
+    let warnings: Vec<_> = shown.lines().filter(|line| line.contains("it cannot be written since")).collect();
+    assert!(warnings.len() == 1 && warnings[0].contains("Read-only file system"), "{shown}");
+    assert!(!shown.contains("Errors"), "{shown}");
+    let json: serde_json::Value = serde_json::from_str(&status(&mounted, &["--json"])).unwrap();
+    assert!(json["cache_failure"]["why"].as_str().is_some_and(|why| why.contains("Read-only")), "{json}");
+    assert_eq!(mounted.said().matches("the cache cannot be written").count(), 1, "{}", mounted.said());
+    // The first files find out; the others are asked for once.
+    let asked = source.log().iter().filter(|logged| logged.path.contains("small/")).count();
+    assert!(asked <= 40 + 16, "{asked} requests for 40 files");
+    let prefetched = Command::new(PROGRAM).arg("prefetch").arg(mounted.path()).output().unwrap();
+    let told = String::from_utf8_lossy(&prefetched.stderr);
+    assert!(!prefetched.status.success() && told.contains("the cache folder cannot be written"), "{told}");
+}
+
+/// A damaged file that stays where it is must not hide the Source's.
+#[test]
+fn a_damaged_file_that_cannot_be_removed_is_read_past() {
+    let source = Source::start();
+    for number in 0..5 {
+        source.put(&number.to_string(), Resource::new(Random::new(number).bytes(300_000)));
+    }
+    let mounted = Mounted::new(&source.url(), "timeout=10s,poll=1h");
+    let all = published(&source);
+    assert_eq!(tree(&mounted.path()), all);
+    mounted.unmount();
+    let objects = mounted.cache().join("content/objects");
+    for path in tree(&objects).into_keys() {
+        File::options().write(true).open(objects.join(path)).unwrap().write_all_at(b"other bytes", 150_000).unwrap();
+    }
+    let _read_only = ReadOnly::of(&objects);
+
+    mounted.start();
+
+    assert_eq!(tree(&mounted.path()), all);
+    assert_eq!(tree(&mounted.path()), all, "a second time");
 }

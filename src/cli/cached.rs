@@ -116,6 +116,10 @@ fn ended_early(stopped: Stopped) -> CliError {
              with -o cache-size=SIZE, free disk space (-o cache-reserve=SIZE of it stays free), or remove files from the cache \
              with: resyncfs evict PATH",
         ),
+        Stopped::Unwritable => CliError::new(
+            Exit::Failure,
+            "the cache folder cannot be written, so the rest was not downloaded; resyncfs status shows the reason",
+        ),
         Stopped::Silent => CliError::new(
             Exit::Unreachable,
             "the Source does not answer, so the rest was not requested; try again later",

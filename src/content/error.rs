@@ -112,6 +112,11 @@ impl ContentError {
         matches!(self, ContentError::Cache { cause, .. } if cause.kind() == io::ErrorKind::StorageFull)
     }
 
+    /// Whether the cache folder could not keep the bytes.
+    pub fn is_of_cache(&self) -> bool {
+        matches!(self, ContentError::Cache { .. })
+    }
+
     /// The resource, where it is one that fails.
     pub fn uri(&self) -> Option<&Uri> {
         match self {

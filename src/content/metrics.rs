@@ -1,6 +1,7 @@
 //! What was read, downloaded and failed since the mount began.
 
 use super::ContentError;
+use super::store::WriteFailure;
 use crate::document::{Timestamp, Uri};
 use crate::platform::error_chain::chain;
 use serde::{Deserialize, Serialize};
@@ -67,6 +68,9 @@ pub struct Metrics {
     pub sizes: u64,
     /// Sizes that were not learnt.
     pub failed_sizes: u64,
+    /// Why nothing can be kept in the cache folder, where that is so.
+    #[serde(skip)]
+    pub write_failure: Option<WriteFailure>,
     /// Hosts that are asked last.
     #[serde(skip)]
     pub cooling: Vec<Cooling>,

@@ -330,7 +330,8 @@ impl Content {
         drop(failures);
         let cache = self.disk.recorded_usage();
         let (objects, bytes, quota) = (cache.objects, cache.bytes, cache.quota);
-        Metrics { objects, bytes, quota, cooling, ..self.counters.snapshot() }
+        let write_failure = self.disk.write_failure();
+        Metrics { objects, bytes, quota, cooling, write_failure, ..self.counters.snapshot() }
     }
 
     /// What the shared cache did, where there is one.

@@ -254,4 +254,6 @@ pub enum Stopped {
     Full,
     /// The Source does not answer.
     Silent,
+    /// The cache folder cannot be written.
+    Unwritable,
 }

@@ -1,6 +1,6 @@
 //! A disk that is full when a test wants it so.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -9,6 +9,39 @@ use std::path::{Path, PathBuf};
 /// A tmpfs of few bytes, unmounted whatever a test does. Declare it before the mount that uses it.
 pub struct SmallDisk {
     folder: tempfile::TempDir,
+}
+
+/// A read-only mount over a folder, where nothing can be made or removed; unmounted whatever a test does.
+pub struct ReadOnly(PathBuf);
+
+impl ReadOnly {
+    /// The folder as it is. What is open in it stays writable.
+    pub fn of(folder: &Path) -> ReadOnly {
+        mount(folder, c"none", libc::MS_BIND);
+        mount(folder, c"none", libc::MS_BIND | libc::MS_REMOUNT | libc::MS_RDONLY);
+        ReadOnly(folder.to_owned())
+    }
+
+    /// Without anything in it.
+    pub fn instead_of(folder: &Path) -> ReadOnly {
+        mount(folder, c"tmpfs", libc::MS_RDONLY);
+        ReadOnly(folder.to_owned())
+    }
+}
+
+impl Drop for ReadOnly {
+    fn drop(&mut self) {
+        let path = c_path(&self.0);
+        // SAFETY: `path` is NUL-terminated and outlives the call.
+        unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
+    }
+}
+
+fn mount(folder: &Path, kind: &CStr, flags: libc::c_ulong) {
+    let path = c_path(folder);
+    // SAFETY: all strings are NUL-terminated and outlive the call. A bind mount is of the folder itself.
+    let mounted = unsafe { libc::mount(path.as_ptr(), path.as_ptr(), kind.as_ptr(), flags, std::ptr::null()) };
+    assert_eq!(mounted, 0, "{}: {}", folder.display(), std::io::Error::last_os_error());
 }
 
 impl SmallDisk {

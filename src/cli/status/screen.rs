@@ -2,7 +2,7 @@
 
 use crate::cli::refresh::{held_sentence, sentence};
 use crate::cli::render::{Clock, count, duration, printable_value, size, thousands};
-use crate::content::{Metrics, SharedCacheStatus};
+use crate::content::SharedCacheStatus;
 use crate::fs::programs::Reading;
 use crate::mount::status::{ErrorStatus, HostStatus, NotificationsStatus, RevisionStatus, Status, SubscriptionStatus};
 use crate::sync::status::{Answer, DeviationStatus, DocumentStatus, MissingStatus, Refreshed, SetStatus};
@@ -25,7 +25,7 @@ pub fn screen(status: &Status, clock: &Clock, earlier: Option<Earlier<'_>>) -> S
         channels(&mut screen, notifications, clock);
     }
     differences(&mut screen, status, clock);
-    reads(&mut screen, &status.cache, status.shared_cache.is_some());
+    reads(&mut screen, status, clock);
     if let Some(shared) = &status.shared_cache {
         shared_cache(&mut screen, shared);
     }
@@ -265,9 +265,14 @@ fn shared_cache(screen: &mut Screen, shared: &SharedCacheStatus) {
     screen.more(format!("{had}; {sent}"));
 }
 
-fn reads(screen: &mut Screen, cache: &Metrics, is_shared: bool) {
+fn reads(screen: &mut Screen, status: &Status, clock: &Clock) {
+    let (cache, is_shared) = (&status.cache, status.shared_cache.is_some());
     let (used, quota, files) = (size(cache.bytes), size(cache.quota), count(cache.objects, "file"));
     screen.line("Cache", format!("{used} of {quota} used, {files}; shared by all mounts with this cache folder"));
+    if let Some(ErrorStatus { time, why, .. }) = &status.cache_failure {
+        let (since, why) = (clock.when(*time), printable_value(&clock.localized(why)));
+        screen.more(format!("WARNING: it cannot be written since {since}, so files are read past it: {why}"));
+    }
     let here = format!("{} from this machine ({})", thousands(cache.hits), size(cache.hit_bytes));
     let asked = format!("{} from the Source ({})", thousands(cache.misses), size(cache.miss_bytes));
     let shared = match is_shared {
@@ -342,6 +347,7 @@ fn error_line(error: &ErrorStatus, clock: &Clock) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::content::Metrics;
     use crate::sync::status::{self, HeldStatus, RefreshOutcome};
     use jiff::Timestamp;
 
@@ -419,6 +425,7 @@ mod tests {
             sync: sync(),
             notifications: Some(notifications()),
             shared_cache: None,
+            cache_failure: None,
             cache: Metrics {
                 objects: 3,
                 bytes: 2_500_000,

@@ -56,7 +56,7 @@ pub(super) enum Stop {
     Failure(Failure),
     /// Nothing can follow.
     End(Ended),
-    /// There is no room: the object is fetched again, into another sink.
+    /// The cache has no room or fails: the object is fetched again, into another sink.
     Full(WriteError),
     /// The object is fetched again: what is kept is damaged, or a reader asks for bytes that have left the window.
     Again,
@@ -96,6 +96,8 @@ pub(super) struct Fetch {
     pub(super) shared_copy: Option<Arc<SharedCopy>>,
     /// What was wrong with a copy of the shared cache of which bytes were handed out.
     pub(super) wrong_copy: Option<ContentError>,
+    /// What was kept turned out damaged once.
+    pub(super) was_damaged: bool,
     /// Of what the sink holds in memory.
     pub(super) memory: Option<Reservation>,
 }

@@ -343,7 +343,7 @@ impl Content {
         (offset, length): (u64, u32),
         mut begun: Instant,
     ) -> Result<Found, ContentError> {
-        let (mut may_jump, mut refused, mut was_damaged) = (true, None, false);
+        let (mut may_jump, mut refused, mut damaged) = (true, None, 0);
         let mut paused = download.pause().total();
         let mut changes = download.changes();
         loop {
@@ -359,9 +359,9 @@ impl Content {
                         Ok(None) => refused = Some(attempt),
                         // The attempt is over, and its file with it: that is no damage.
                         Err(_) if download.state().is_over(attempt) => {}
-                        Err(error) if was_damaged => return Err(self.unreadable(error)),
+                        Err(error) if damaged >= ROUNDS => return Err(self.unreadable(error)),
                         Err(_) => {
-                            (refused, was_damaged) = (Some(attempt), true);
+                            (refused, damaged) = (Some(attempt), damaged + 1);
                             download.change(|state| state.note_damage(attempt));
                         }
                     }
@@ -414,7 +414,8 @@ impl Content {
     }
 
     pub(super) fn no_room(&self) -> ContentError {
-        self.unreadable(io::ErrorKind::StorageFull.into())
+        let failing = self.disk.write_failure().map(|failure| io::Error::other(failure.why));
+        self.unreadable(failing.unwrap_or_else(|| io::ErrorKind::StorageFull.into()))
     }
 
     /// At the end of a mount there is no receiver.

@@ -56,7 +56,9 @@ impl Fetch {
             Err(Stop::Failure(failure)) => {
                 tracing::debug!(uri = %self.wanted.uri, ?failure, "a patched version is wrong")
             }
-            Err(Stop::Full(error)) => tracing::debug!(uri = %self.wanted.uri, %error, "no room for a patched version"),
+            Err(Stop::Full(error)) => {
+                tracing::debug!(uri = %self.wanted.uri, %error, "a patched version cannot be kept")
+            }
             Err(Stop::Again | Stop::Rest) => {}
         }
         self.begin_again(false).await;

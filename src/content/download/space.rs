@@ -1,10 +1,12 @@
-//! Where an object goes for which the cache folder has no room.
+//! Where an object goes for which the cache folder has no room, or which it fails to keep.
 
 use super::attempt::{Ended, Fetch};
 use super::kept::{NARROW_WINDOW, RecentBlocks, Sink, WINDOW};
 use super::promise::Form;
 use super::writer::WriteError;
 use crate::content::fixity::WHOLE_LIMIT;
+use crate::content::store::StoreError;
+use crate::platform::error_chain::chain;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,10 +14,17 @@ use std::time::Instant;
 const WIDE: usize = 5;
 
 impl Fetch {
-    /// A large object of which nothing is here, and for which there can be no room, is streamed past the cache from its beginning.
+    /// An object of which nothing is here goes past the cache from its beginning where the folder cannot be written, or can have no room
+    /// for one so large.
     pub(super) async fn look_for_room(&mut self) -> Result<(), Ended> {
+        if self.received > 0 || self.sink == Sink::Memory {
+            return Ok(());
+        }
+        if let Some(failure) = self.content.disk.write_failure().filter(|_| self.content.disk.is_failing()) {
+            return self.find_room(WriteError::Failing(failure.why)).await;
+        }
         let length = self.wanted.length.or(self.shown).filter(|length| *length > WHOLE_LIMIT);
-        if length.is_none() || self.received > 0 || self.sink == Sink::Memory {
+        if length.is_none() {
             return Ok(());
         }
         let content = Arc::clone(&self.content);
@@ -26,8 +35,11 @@ impl Fetch {
         }
     }
 
-    /// Without room on disk the object is fetched into memory, where there is room for it. Else the download fails.
+    /// What cannot be kept on the disk is fetched into memory, where there is room for it. Else the download fails.
     pub(super) async fn find_room(&mut self, error: WriteError) -> Result<(), Ended> {
+        if let WriteError::Store(error) = &error {
+            self.content.disk.write_failed(error);
+        }
         if self.download.demanded().is_none() {
             // No reader waits for the bytes themselves.
             return Err(Ended::Yielded(self.unkept(error)));
@@ -37,7 +49,13 @@ impl Fetch {
         if self.sink == Sink::Memory || (is_large && Form::published(&self.wanted) != Form::Plain) {
             return Err(Ended::Failed(self.unkept(error)));
         }
-        tracing::warn!(uri = %self.wanted.uri, %error, "a file cannot be cached");
+        match error {
+            WriteError::Store(StoreError::Full { .. }) => {
+                tracing::warn!(uri = %self.wanted.uri, %error, "a file cannot be cached");
+            }
+            // The store has reported it.
+            error => tracing::debug!(uri = %self.wanted.uri, error = %chain(&error), "a file is read past the cache"),
+        }
         self.use_memory().await
     }
 

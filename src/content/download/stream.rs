@@ -143,11 +143,13 @@ impl Fetch {
         }
     }
 
-    fn unwritten(&self, error: WriteError) -> Stop {
+    fn unwritten(&mut self, error: WriteError) -> Stop {
         match error {
             WriteError::Coding(_) => Stop::Failure(Failure::Wrong(self.unkept(error))),
-            WriteError::Damaged(_) => Stop::Again,
-            error if error.is_full() => Stop::Full(error),
+            // Once may be chance. A disk that cannot be read back would have it fetched for ever.
+            WriteError::Damaged(_) if !std::mem::replace(&mut self.was_damaged, true) => Stop::Again,
+            WriteError::Damaged(_) => Stop::Full(error),
+            error if error.is_of_sink() => Stop::Full(error),
             error => Stop::End(Ended::Failed(self.unkept(error))),
         }
     }

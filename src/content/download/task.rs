@@ -76,6 +76,7 @@ impl Fetch {
             sink,
             shared_copy: None,
             wrong_copy: None,
+            was_damaged: false,
             memory: None,
         }
     }

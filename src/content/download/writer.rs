@@ -23,6 +23,9 @@ pub(super) enum WriteError {
     /// The cache folder has no room, or cannot be written.
     #[error("the cache failed")]
     Store(#[from] StoreError),
+    /// The cache folder could not be written a moment ago.
+    #[error("the cache cannot be written: {0}")]
+    Failing(String),
     /// The object has no place in memory either.
     #[error("too large for memory")]
     TooLarge,
@@ -35,9 +38,10 @@ pub(super) enum WriteError {
 }
 
 impl WriteError {
-    /// Whether there was no room: the object may be fetched into another sink.
-    pub(super) fn is_full(&self) -> bool {
-        matches!(self, WriteError::Store(StoreError::Full { .. }) | WriteError::TooLarge)
+    /// Whether the fault is the cache's: the object may be fetched into another sink.
+    pub(super) fn is_of_sink(&self) -> bool {
+        use StoreError::{Full, Index, Io};
+        matches!(self, WriteError::Store(Full { .. } | Io { .. } | Index { .. }) | WriteError::TooLarge)
     }
 
     /// The error that a reader of `uri` gets; `folder` is the cache's.
@@ -48,6 +52,7 @@ impl WriteError {
                 (folder.to_owned(), io::ErrorKind::StorageFull.into())
             }
             WriteError::Store(other) => (folder.to_owned(), io::Error::other(other)),
+            WriteError::Failing(why) => (folder.to_owned(), io::Error::other(why)),
             WriteError::Damaged(cause) => (folder.to_owned(), cause),
             WriteError::Coding(cause) => {
                 return ContentError::Mismatch { uri: uri.clone(), what: format!("it cannot be decoded: {cause}") };

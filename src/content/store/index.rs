@@ -164,6 +164,10 @@ impl LruIndex {
                 kept.push((name, bytes));
             }
         }
+        if !is_all && removed.is_empty() && kept.is_empty() && stray.is_empty() {
+            // Nothing to write down: a commit waits for the disk.
+            return Ok(0);
+        }
         // Without a file record of their own, by damage: nothing else would remove them.
         stray.iter().try_for_each(|order| self.database.delete(&mut txn, order).map(|_| ()))?;
         removed.iter().try_for_each(|name| self.remove(&mut txn, &mut sums, name))?;

@@ -38,6 +38,7 @@ pub(super) use environment::{Environment, each_value};
 pub(super) use files::make_folder;
 
 pub use crate::content::fixity::BLOCK;
+use crate::document::Timestamp;
 use cache::{Cache, FreeSpace};
 use files::{PARTIALS, allocated, flock, lock, same_file};
 use index::LruIndex;
@@ -50,7 +51,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The quota where none is given, unless a tenth of the free space is less.
 const DEFAULT_QUOTA: u64 = 10 << 30;
@@ -138,6 +139,15 @@ pub enum StoreError {
         /// The object.
         key: ObjectKey,
     },
+}
+
+/// Why the cache folder cannot be written, and since when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WriteFailure {
+    /// When the first write failed.
+    pub since: Timestamp,
+    /// The latest failure, with its causes.
+    pub why: String,
 }
 
 /// The objects of a cache folder, which any number of mounts and processes may share.
@@ -251,6 +261,21 @@ impl Store {
             Some(length) if !self.cache.could_hold(object::footprint(length)) => Err(self.cache.full()),
             _ => Ok(()),
         }
+    }
+
+    /// A writer could not keep its bytes for this reason.
+    pub fn write_failed(&self, error: &StoreError) {
+        self.cache.failures.failed(error);
+    }
+
+    /// Whether the last writer could not write. One caller in a while is told otherwise, to try again.
+    pub fn is_failing(&self) -> bool {
+        self.cache.failures.is_lasting(Instant::now())
+    }
+
+    /// The failure to write, as long as it lasts.
+    pub fn write_failure(&self) -> Option<WriteFailure> {
+        self.cache.failures.lasting()
     }
 
     /// Opens or makes a file and locks it; `None`: another one holds its lock.

@@ -289,7 +289,7 @@ impl Prefetch {
         match fetched {
             Ok(Some(bytes)) => state.tracker.landed(key, bytes),
             Ok(None) => state.tracker.dropped(key, false),
-            Err(FsError::Content(error)) if error.is_full() => state.tracker.no_room(key, Instant::now()),
+            Err(FsError::Content(error)) if error.is_of_cache() => state.tracker.no_room(key, Instant::now()),
             Err(error) => {
                 state.tracker.dropped(key, true);
                 tracing::debug!(ino = ino.0, "not fetched ahead: {}", chain(&error));

@@ -179,8 +179,8 @@ impl Job {
             Err(cause) => cause,
         };
         let is_too_large = file.wanted.length.is_some_and(|length| length > self.tree.content.quota());
-        if cause.is_full() && !is_too_large {
-            self.summary.stopped = Some(Stopped::Full);
+        if cause.is_of_cache() && !is_too_large {
+            self.summary.stopped = Some(if cause.is_full() { Stopped::Full } else { Stopped::Unwritable });
             return;
         }
         if cause.is_retryable() && !cause.is_unsent() {

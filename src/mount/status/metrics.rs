@@ -236,6 +236,7 @@ mod tests {
             sync: crate::sync::status::Status::default(),
             notifications: None,
             cache: crate::content::Metrics::default(),
+            cache_failure: None,
             shared_cache: None,
             hosts: vec![host(Some("h")), host(None)],
             unanswered: None,

@@ -70,6 +70,11 @@ impl Reporter {
             hosts: HostStatus::all(self.client.traffic(), &content),
             unanswered: self.client.unanswered().map(String::from),
             errors: ErrorStatus::all(&content.failures, &sync.recent_failures),
+            cache_failure: content.write_failure.as_ref().map(|failure| ErrorStatus {
+                time: failure.since.into(),
+                uri: None,
+                why: failure.why.clone(),
+            }),
             cache: content,
             shared_cache: self.content.shared_cache(),
             programs: self.programs.snapshot(),

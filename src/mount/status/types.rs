@@ -37,6 +37,9 @@ pub struct Status {
     /// Reads and downloads since the mount began, and the cache.
     #[serde(default)]
     pub cache: Metrics,
+    /// Why the cache folder cannot be written, and since when; meanwhile files are read past it.
+    #[serde(default)]
+    pub cache_failure: Option<ErrorStatus>,
     /// The shared cache, where there is one.
     #[serde(default)]
     pub shared_cache: Option<SharedCacheStatus>,
@@ -221,7 +224,7 @@ impl HostStatus {
 pub struct ErrorStatus {
     /// When.
     pub time: Timestamp,
-    /// The resource; `None`: a refresh.
+    /// The resource; `None`: a refresh, or the cache folder.
     pub uri: Option<String>,
     /// Why.
     pub why: String,

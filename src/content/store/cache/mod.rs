@@ -1,5 +1,6 @@
 //! The cache folder as one process sees it: objects by name, the quota, and what is still to be recorded and synced.
 
+mod failure;
 mod open;
 mod quota;
 
@@ -10,6 +11,7 @@ use super::pins::PinFolder;
 use super::policy::{EvictionPolicy, Moment};
 use super::removal::{self, Removal, is_unexpected};
 use super::{Evicted, ObjectKey, StoreError};
+use failure::Failures;
 use open::OpenObjects;
 use quota::{Pending, Released};
 use std::collections::HashSet;
@@ -36,7 +38,7 @@ pub(super) type FreeSpace = Box<dyn Fn() -> io::Result<u64> + Send + Sync>;
 /// every file below `objects/` was complete when it got its name; a file that is locked is never removed by eviction; a use of an
 /// object is recorded at the next flush, or when it is kept open no longer, unless it is used in that very moment.
 /// Lock order: `evicting`, `flushing`, then one of `pending`, that of `open`, that of `pins`, `unsynced`, `stopped`, which are never
-/// held together. A reader of an object that is kept open takes that of `open` alone.
+/// held together; those of `failures` and `unremovable` alone. A reader of an object that is kept open takes that of `open` alone.
 pub(super) struct Cache {
     pub(super) folder: PathBuf,
     pub(super) quota: u64,
@@ -54,6 +56,9 @@ pub(super) struct Cache {
     flushing: Mutex<()>,
     pending: Mutex<Pending>,
     open: OpenObjects,
+    pub(super) failures: Failures,
+    /// Damaged objects whose files cannot be removed.
+    unremovable: Mutex<HashSet<ObjectKey>>,
     unsynced: Mutex<Vec<Arc<Object>>>,
     stopped: Mutex<bool>,
     wake: Condvar,
@@ -87,6 +92,8 @@ impl Cache {
                 flushing: Mutex::default(),
                 pending: Mutex::default(),
                 open: OpenObjects::default(),
+                failures: Failures::default(),
+                unremovable: Mutex::default(),
                 unsynced: Mutex::default(),
                 stopped: Mutex::default(),
                 wake: Condvar::new(),
@@ -161,6 +168,9 @@ impl Cache {
 
     /// Opens the object; a file under its name that is not it is removed.
     fn open_whole(&self, key: &ObjectKey) -> Option<Arc<Object>> {
+        if lock(&self.unremovable).contains(key) {
+            return None;
+        }
         for path in self.paths(key) {
             match open_to_read(&path) {
                 Ok(file) => {
@@ -212,6 +222,8 @@ impl Cache {
             Err(StoreError::Io { .. }) if !from.exists() => false,
             renamed => renamed.map(|()| true)?,
         };
+        self.failures.ended();
+        lock(&self.unremovable).remove(object.key());
         self.note_gone(name, charged);
         object.use_at(Moment::now());
         self.keep_open(object);
@@ -246,6 +258,10 @@ impl Cache {
         }
         if same_file(object.file(), &self.path(&key.object_name())) {
             self.remove(key);
+        }
+        // As on a disk that has become read-only.
+        if self.paths(key).iter().any(|path| same_file(object.file(), path)) {
+            lock(&self.unremovable).insert(key.clone());
         }
     }
 

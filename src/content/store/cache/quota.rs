@@ -229,15 +229,20 @@ impl Cache {
         mut write: impl FnMut() -> io::Result<T>,
     ) -> Result<T, StoreError> {
         loop {
-            match write() {
-                Err(cause) if is_full(&cause) => {
-                    let mut released = self.evicting();
-                    if self.evict(&mut released, 1, policy) == 0 {
-                        return Err(self.full());
+            let is_without_room = |outcome: &io::Result<T>| outcome.as_ref().is_err_and(is_full);
+            let mut outcome = write();
+            if is_without_room(&outcome) {
+                let mut released = self.evicting();
+                // Another thread may have evicted while this one waited.
+                outcome = write();
+                if is_without_room(&outcome) {
+                    match self.evict(&mut released, 1, policy) {
+                        0 => return Err(self.full()),
+                        _ => continue,
                     }
                 }
-                outcome => return outcome.map_err(io_error(path)),
             }
+            return outcome.map_err(io_error(path));
         }
     }
 }

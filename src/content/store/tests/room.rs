@@ -198,3 +198,16 @@ fn the_reserve_stays_free_after_an_eviction() {
     }
     assert!(recorded(&disk).objects > 0);
 }
+
+#[test]
+fn a_failure_to_write_lasts_until_an_object_is_written() {
+    let folder = folder();
+    let disk = open_with_room(&folder, 10 * MIB);
+    let cause = std::io::ErrorKind::ReadOnlyFilesystem.into();
+    disk.write_failed(&StoreError::Io { path: folder.path().to_owned(), cause });
+    assert!(disk.is_failing() && disk.write_failure().is_some());
+
+    put(&disk, &key(1), &bytes(1, BLOCK));
+
+    assert!(!disk.is_failing() && disk.write_failure().is_none());
+}

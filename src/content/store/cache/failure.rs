@@ -1,0 +1,83 @@
+//! Failures to write the cache folder. While they last files are read past it.
+
+use super::super::files::lock;
+use super::super::{StoreError, WriteFailure};
+use crate::document::Timestamp;
+use crate::platform::error_chain::chain;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// After a failure the folder is not written for so long; then one writer finds out whether it can be.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// The failure that lasts, and when the next writer tries.
+#[derive(Default)]
+pub(in crate::content::store) struct Failures(Mutex<Option<(WriteFailure, Instant)>>);
+
+impl Failures {
+    /// A write failed. A folder without room is no failure: other objects may have room.
+    pub(in crate::content::store) fn failed(&self, error: &StoreError) {
+        match error {
+            StoreError::Io { .. } | StoreError::Index { .. } => {}
+            _ => return,
+        }
+        let (mut lasting, why) = (lock(&self.0), chain(error));
+        let next = Instant::now() + RETRY;
+        match &mut *lasting {
+            Some((failure, tried)) => (failure.why, *tried) = (why, next),
+            none => {
+                tracing::warn!(error = %why, "the cache cannot be written; files are read past it");
+                *none = Some((WriteFailure { since: Timestamp::now(), why }, next));
+            }
+        }
+    }
+
+    /// An object was written.
+    pub(super) fn ended(&self) {
+        if lock(&self.0).take().is_some() {
+            tracing::info!("the cache can be written again");
+        }
+    }
+
+    /// The failure that lasts.
+    pub(in crate::content::store) fn lasting(&self) -> Option<WriteFailure> {
+        lock(&self.0).as_ref().map(|(failure, _)| failure.clone())
+    }
+
+    /// Whether the folder is better not written now. One caller in a while learns that it is to try.
+    pub(in crate::content::store) fn is_lasting(&self, now: Instant) -> bool {
+        match &mut *lock(&self.0) {
+            Some((_, next)) if now >= *next => {
+                *next = now + RETRY;
+                false
+            }
+            lasting => lasting.is_some(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    fn failed(kind: io::ErrorKind) -> StoreError {
+        StoreError::Io { path: "/cache/tmp/a".into(), cause: kind.into() }
+    }
+
+    #[test]
+    fn one_writer_in_a_while_tries_a_folder_that_failed() {
+        let failures = Failures::default();
+        failures.failed(&StoreError::Full { folder: "/cache".into() });
+        assert!(!failures.is_lasting(Instant::now()) && failures.lasting().is_none(), "no room is no failure");
+
+        failures.failed(&failed(io::ErrorKind::ReadOnlyFilesystem));
+
+        let later = Instant::now() + RETRY;
+        assert!(failures.is_lasting(Instant::now()));
+        assert!(!failures.is_lasting(later) && failures.is_lasting(later), "one tries, the others do not wait for it");
+        assert!(failures.lasting().is_some_and(|failure| failure.why.contains("/cache/tmp/a")));
+        failures.ended();
+        assert!(!failures.is_lasting(Instant::now()) && failures.lasting().is_none());
+    }
+}
