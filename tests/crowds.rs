@@ -47,6 +47,57 @@ fn a_mount_may_have_as_many_files_open_as_the_hard_limit_allows() {
     assert_eq!(open_files(mounted.pid()), (2048, 2048));
 }
 
+#[test]
+fn few_descriptors_are_no_error_of_a_reader() {
+    let source = Source::start();
+    let bytes = |seed: u64| Random::new(seed).bytes(2000);
+    for number in 0..240 {
+        source.put(&number.to_string(), Resource::new(bytes(number)));
+    }
+    let large: Vec<Vec<u8>> = (0..4).map(|seed| Random::new(1000 + seed).bytes(36 << 20)).collect();
+    for (number, bytes) in large.iter().enumerate() {
+        source.put(&format!("large-{number}"), Resource::new(bytes.clone()));
+    }
+    let options = "poll=1h,connections=64";
+    let mounted = Mounted::prepared(&source.list_url(), options).with_open_files(96, 96);
+    mounted.start();
+
+    std::thread::scope(|scope| {
+        for reader in 0..24 {
+            let mounted = &mounted;
+            scope.spawn(move || {
+                for number in (reader..240).step_by(24) {
+                    let got = fs::read(mounted.join(&number.to_string()));
+                    assert!(got.as_ref().is_ok_and(|got| *got == bytes(number)), "{number}: {:?}", got.err());
+                }
+            });
+        }
+        for (number, bytes) in large.iter().enumerate() {
+            let mounted = &mounted;
+            scope.spawn(move || assert!(fs::read(mounted.join(&format!("large-{number}"))).unwrap() == *bytes));
+        }
+    });
+    let held: Vec<fs::File> = (0..200).map(|it| fs::File::open(mounted.join(&it.to_string())).unwrap()).collect();
+
+    let mut byte = [0];
+    held.iter().for_each(|file| file.read_exact_at(&mut byte, 1000).unwrap());
+    assert!(!mounted.said().contains("cannot be written"), "{}", mounted.said());
+}
+
+#[test]
+fn too_few_descriptors_are_refused_in_words() {
+    let source = Source::start();
+    source.put("a", Resource::new("bytes"));
+    let mounted = Mounted::prepared(&source.list_url(), "poll=1h").with_open_files(64, 64);
+
+    let refused = mounted.command("--foreground").stderr(std::process::Stdio::piped()).output().unwrap();
+
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{told}");
+    assert!(["64 files", "at least 96", "ulimit -n", "LimitNOFILE="].iter().all(|part| told.contains(part)), "{told}");
+    assert_eq!(source.log(), []);
+}
+
 fn rss_anon(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();

@@ -165,7 +165,8 @@ impl From<MountError> for CliError {
             MountError::FirstBaseline(inner) => sync_exit(inner),
             MountError::Http(_) => Exit::Usage,
             MountError::Websub(WebsubError::NoCallback { .. }) => Exit::Usage,
-            MountError::Websub(_) | MountError::Metrics { .. } | MountError::System { .. } => Exit::Failure,
+            MountError::Websub(_) | MountError::Metrics { .. } => Exit::Failure,
+            MountError::OpenFiles { .. } | MountError::Aborted { .. } | MountError::System { .. } => Exit::Failure,
             MountError::Interrupted => Exit::Interrupted,
         };
         CliError::of(exit, &cause)

@@ -5,6 +5,7 @@
 
 use super::{Fixity, Verified};
 use crate::document::{Algorithm, Digest};
+use crate::platform::descriptors::opened;
 use ring::digest::{self, Context};
 use sha2::Digest as _;
 use std::collections::HashMap;
@@ -248,7 +249,7 @@ impl BlockDigests {
     fn spill(&mut self, folder: &Path) -> io::Result<()> {
         let file = match self.file.take() {
             Some(file) => self.file.insert(file),
-            None => self.file.insert(tempfile::tempfile_in(folder)?),
+            None => self.file.insert(opened(|| tempfile::tempfile_in(folder))?),
         };
         for (block, digest) in &self.in_memory {
             file.write_all_at(&digest.to_le_bytes(), block * DIGEST)?;

@@ -53,7 +53,7 @@ pub fn run(
     ready: impl FnOnce() -> io::Result<()>,
 ) -> Result<(), MountError> {
     limits::protect_memory();
-    limits::raise_open_files();
+    limits::raise_open_files()?;
     allocator::bound_arenas();
     config.directory = preparation::prepare(&config.directory)?;
     let descriptor = Descriptor::of(&config.directory)?;

@@ -75,6 +75,27 @@ pub enum MountError {
         /// What is wrong with it and what to do.
         what: String,
     },
+    /// The process may not open enough files at once.
+    #[error(
+        "only {limit} files may be open at once, and a mount needs at least {least}: raise the limit (ulimit -n, LimitNOFILE= of \
+         systemd, --ulimit nofile= of a container)"
+    )]
+    OpenFiles {
+        /// How many may be.
+        limit: u64,
+        /// How many it needs.
+        least: u64,
+    },
+    /// The kernel has ended the connection although the mount is still there.
+    #[error(
+        "{directory}: the kernel has aborted the connection of this mount, by /sys/fs/fuse/connections or for a request that took longer \
+         than fs.fuse.max_request_timeout; mount it again",
+        directory = .directory.display()
+    )]
+    Aborted {
+        /// The mount point.
+        directory: PathBuf,
+    },
     /// A folder of the cache cannot be used.
     #[error("the cache folder {folder} cannot be used; name another with -o cache=DIR", folder = .folder.display())]
     Cache {

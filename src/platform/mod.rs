@@ -3,6 +3,7 @@
 pub(crate) mod address_space;
 pub(crate) mod allocator;
 pub(crate) mod buffers;
+pub(crate) mod descriptors;
 pub mod error_chain;
 pub mod free_space;
 pub mod inode_set;

@@ -1,6 +1,7 @@
 //! What the store asks the operating system about files and folders.
 
 use crate::platform::buffers::Buffer;
+use crate::platform::descriptors::opened;
 use bytes::Bytes;
 use rustix::fs::{Advice, FlockOperation, fadvise};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
@@ -59,7 +60,7 @@ pub(in crate::content) fn make_folder(path: &Path) -> io::Result<()> {
 
 /// Opens a file to read it: never through a link, never waiting for a pipe's writer.
 pub(super) fn open_to_read(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
+    opened(|| OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path))
 }
 
 /// Exactly `length` bytes of a file at `offset`.

@@ -39,6 +39,7 @@ pub(super) use files::make_folder;
 
 pub use crate::content::fixity::BLOCK;
 use crate::document::Timestamp;
+use crate::platform::descriptors::opened;
 use cache::{Cache, FreeSpace};
 use files::{PARTIALS, allocated, flock, lock, same_file};
 use index::LruIndex;
@@ -287,14 +288,15 @@ impl Store {
             }
             let mut options = OpenOptions::new();
             options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-            let file = self.cache.retry_when_full(policy, &path, || match options.open(&path) {
+            let open = || match options.open(&path) {
                 // The cache was emptied below the mount.
                 Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
                     path.parent().map_or(Ok(()), make_folder)?;
                     options.open(&path)
                 }
                 opened => opened,
-            })?;
+            };
+            let file = self.cache.retry_when_full(policy, &path, || opened(open))?;
             if !flock(&file).map_err(io_error(&path))? {
                 return Ok(None);
             }
@@ -310,7 +312,8 @@ impl Store {
     pub fn resume<T>(&self, key: &ObjectKey, accept: impl FnOnce(&str, u64) -> Option<T>) -> Option<(Partial, T)> {
         let name = key.partial_name();
         let path = self.cache.path(&name);
-        let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(&path).ok()?;
+        let open = || OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(&path);
+        let file = opened(open).ok()?;
         if !flock(&file).unwrap_or(false) || !same_file(&file, &path) {
             return None;
         }

@@ -12,10 +12,12 @@ use super::rewrite::Rewrites;
 use super::transport::{Pools, ProxySettings, Transport};
 use super::{Body, HttpConfig, HttpError, Method, Posted, Priority, Request, Response, Way, head, relay, retry};
 use crate::document::{Uri, UriError};
+use crate::platform::descriptors::{self, close_spare, is_shortage};
 use crate::platform::error_chain::chain;
 use bytes::Bytes;
 use hyper::http;
 use reqwest::header::{self, HeaderName};
+use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 use url::Url;
@@ -59,7 +61,8 @@ impl Client {
         Client::with_proxies(config, &ProxySettings::from_environment())
     }
 
-    pub(super) fn with_proxies(config: HttpConfig, proxies: &ProxySettings) -> Result<Client, HttpError> {
+    pub(super) fn with_proxies(mut config: HttpConfig, proxies: &ProxySettings) -> Result<Client, HttpError> {
+        config.connections = descriptors::share(config.connections, 8);
         let rewrites = Rewrites::new(&config.rewrites)?;
         let mut allowed = Vec::with_capacity(config.allowed_hosts.len());
         for raw in &config.allowed_hosts {
@@ -176,6 +179,10 @@ impl Client {
                 return Err(error);
             }
             tracing::debug!(%error, number = attempt.number, ?wait, "asked again");
+            if let HttpError::NoDescriptor { .. } = error {
+                // The runtime has ended where it is not run.
+                let _ = tokio::task::spawn_blocking(close_spare).await;
+            }
             if request.is_document {
                 self.host(&request.uri).repeats(Some(chain(&error)));
             }
@@ -507,6 +514,9 @@ fn failure(request: &Request, asked: &Uri, host: &Host, cause: reqwest::Error) -
     }
     if let Some(error) = find::<rustls::Error>(&cause) {
         return HttpError::Tls { uri, host, cause: error.into() };
+    }
+    if find::<io::Error>(&cause).is_some_and(is_shortage) {
+        return HttpError::NoDescriptor { uri };
     }
     if cause.is_builder() {
         return HttpError::Config { what: format!("{uri}: the request is not valid"), cause: Some(cause.into()) };

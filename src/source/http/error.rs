@@ -42,6 +42,12 @@ pub enum HttpError {
         /// What was to be asked.
         uri: Uri,
     },
+    /// No descriptor was free for a connection: its host was not asked.
+    #[error("{uri}: too many files and connections are open for another one")]
+    NoDescriptor {
+        /// What was to be asked.
+        uri: Uri,
+    },
     /// The host, or an address of it, is not one that a Source may send us to.
     #[error("{uri}: connections to {target} are not allowed")]
     AddressRefused {
@@ -220,6 +226,7 @@ impl HttpError {
             HttpError::Status { status, .. } => matches!(status, 408 | 425 | 429 | 500 | 502 | 503 | 504),
             HttpError::Deadline { .. }
             | HttpError::NotSent { .. }
+            | HttpError::NoDescriptor { .. }
             | HttpError::Name { .. }
             | HttpError::Connect { .. }
             | HttpError::Head { .. }
@@ -238,9 +245,9 @@ impl HttpError {
         }
     }
 
-    /// Whether the request ended in our own queue, or was not sent because the host is known to allow none now.
+    /// Whether nothing was sent: for a reason of this machine's, or because the host is known to allow none now.
     pub fn is_unsent(&self) -> bool {
-        matches!(self, HttpError::NotSent { .. } | HttpError::Paused { .. })
+        matches!(self, HttpError::NotSent { .. } | HttpError::NoDescriptor { .. } | HttpError::Paused { .. })
     }
 
     /// How long the host is known to allow no requests.

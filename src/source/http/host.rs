@@ -6,6 +6,7 @@ use super::limiter::{Admission, Gate, Grant, Limiter, Next, Standing, Ticket};
 use super::metrics::HostTraffic;
 use super::{HttpError, Request, Requester, Way};
 use crate::document::Uri;
+use crate::platform::descriptors;
 use lru::LruCache;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -484,7 +485,8 @@ impl Hosts {
 
     /// The same of a store that the person named. The limits are meant for the Source: they hold here only where it has the same host.
     pub(super) fn store(&self, authority: &str) -> Arc<Host> {
-        self.host_with(authority, None, self.connections.max(CONNECTIONS_TO_STORE))
+        let connections = descriptors::share(CONNECTIONS_TO_STORE, 8);
+        self.host_with(authority, None, self.connections.max(connections))
     }
 
     fn host_with(&self, authority: &str, rate: Option<f64>, connections: usize) -> Arc<Host> {

@@ -1,6 +1,6 @@
 //! Addresses of hosts: looked up once where many connections are opened together, and kept while they work.
 
-use crate::platform::address_space;
+use crate::platform::{address_space, descriptors};
 use crate::source::single_flight::SingleFlight;
 use lru::LruCache;
 use std::collections::HashMap;
@@ -49,7 +49,7 @@ pub(super) struct Names {
 
 impl Names {
     pub(super) fn new(allowed: Vec<Box<str>>, proxies: Vec<Box<str>>) -> Names {
-        let lookups = LOOKUPS.min(address_space::blocking_threads() / SHARE);
+        let lookups = descriptors::share(LOOKUPS, 16).min(address_space::blocking_threads() / SHARE);
         let (known, lookups) = (Mutex::new(LruCache::sparse(NAMES)), Arc::new(Semaphore::new(lookups)));
         Names { known, in_flight: SingleFlight::default(), lookups, allowed, proxies, first: Mutex::default() }
     }

@@ -3,6 +3,7 @@
 use super::super::files::lock;
 use super::super::{StoreError, WriteFailure};
 use crate::document::Timestamp;
+use crate::platform::descriptors::is_shortage;
 use crate::platform::error_chain::chain;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -15,10 +16,11 @@ const RETRY: Duration = Duration::from_secs(10);
 pub(in crate::content::store) struct Failures(Mutex<Option<(WriteFailure, Instant)>>);
 
 impl Failures {
-    /// A write failed. A folder without room is no failure: other objects may have room.
+    /// A write failed. A folder without room is no failure: other objects may have room. Nor are descriptors that are short.
     pub(in crate::content::store) fn failed(&self, error: &StoreError) {
         match error {
-            StoreError::Io { .. } | StoreError::Index { .. } => {}
+            StoreError::Io { cause, .. } if !is_shortage(cause) => {}
+            StoreError::Index { .. } => {}
             _ => return,
         }
         let (mut lasting, why) = (lock(&self.0), chain(error));

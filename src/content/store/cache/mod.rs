@@ -11,6 +11,7 @@ use super::pins::PinFolder;
 use super::policy::{EvictionPolicy, Moment};
 use super::removal::{self, Removal, is_unexpected};
 use super::{Evicted, ObjectKey, StoreError};
+use crate::platform::descriptors;
 use failure::Failures;
 use open::OpenObjects;
 use quota::{Pending, Released};
@@ -26,8 +27,11 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_secs(5);
 /// The other counted folder is measured again after this time: a catalog grows once in minutes.
 const MEASURED_EVERY: Duration = Duration::from_secs(60);
-/// Objects synced in one round of the committer. The kernel writes others back within half a minute, which a power loss may undo.
+/// Objects synced in one round of the committer. The kernel writes others back within half a minute, which a power loss may undo. Each
+/// holds a descriptor until then.
 const MOST_SYNCED: usize = 64;
+/// Objects that are kept open, each with a descriptor.
+const MOST_OPEN: usize = 256;
 
 /// How the free bytes of the file system are asked.
 pub(super) type FreeSpace = Box<dyn Fn() -> io::Result<u64> + Send + Sync>;
@@ -72,7 +76,7 @@ impl Cache {
         index: Arc<LruIndex>,
         pins: PinFolder,
     ) -> Arc<Cache> {
-        Arc::new_cyclic(|cache: &Weak<Cache>| {
+        let cache = Arc::new_cyclic(|cache: &Weak<Cache>| {
             let cache = Weak::clone(cache);
             Cache {
                 folder: folder.to_owned(),
@@ -91,14 +95,23 @@ impl Cache {
                 evicting: Mutex::new(Released::nothing()),
                 flushing: Mutex::default(),
                 pending: Mutex::default(),
-                open: OpenObjects::default(),
+                open: OpenObjects::new(descriptors::share(MOST_OPEN, 4)),
                 failures: Failures::default(),
                 unremovable: Mutex::default(),
                 unsynced: Mutex::default(),
                 stopped: Mutex::default(),
                 wake: Condvar::new(),
             }
-        })
+        });
+        let spare = Arc::downgrade(&cache);
+        descriptors::on_shortage(move || spare.upgrade().inspect(|cache| cache.close_half()).is_some());
+        cache
+    }
+
+    /// Closes half of the objects that are kept open. The next read of one opens it again.
+    fn close_half(&self) {
+        self.open.pop_half().iter().for_each(|object| self.note_use(object));
+        self.sync();
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
@@ -230,7 +243,7 @@ impl Cache {
         if is_named {
             self.charge(&object_name, 0, allocated(&to).unwrap_or(charged));
             let mut unsynced = lock(&self.unsynced);
-            if unsynced.len() < MOST_SYNCED {
+            if unsynced.len() < descriptors::share(MOST_SYNCED, 8) {
                 unsynced.push(Arc::clone(object));
             }
         }

@@ -7,19 +7,15 @@ use lru::LruCache;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 
-/// Each holds a descriptor.
-const MOST: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
-
 /// The lock is held for moments: the last close of a large file may wait for the disk, so objects are dropped without it.
 pub(super) struct OpenObjects(Mutex<LruCache<ObjectKey, Arc<Object>>>);
 
-impl Default for OpenObjects {
-    fn default() -> OpenObjects {
-        OpenObjects(Mutex::new(LruCache::new(MOST)))
-    }
-}
-
 impl OpenObjects {
+    /// Keeps at most so many.
+    pub(super) fn new(most: usize) -> OpenObjects {
+        OpenObjects(Mutex::new(LruCache::new(NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN))))
+    }
+
     /// The object, damaged or not.
     pub(super) fn get(&self, key: &ObjectKey) -> Option<Arc<Object>> {
         lock(&self.0).get(key).cloned()
@@ -37,6 +33,12 @@ impl OpenObjects {
         let popped = if objects.peek(key).is_some_and(is_meant) { objects.pop(key) } else { None };
         drop(objects);
         drop(popped);
+    }
+
+    /// Keeps half of them open no longer: those that were used least recently.
+    pub(super) fn pop_half(&self) -> Vec<Arc<Object>> {
+        let mut objects = lock(&self.0);
+        (0..objects.len().div_ceil(2)).filter_map(|_| Some(objects.pop_lru()?.1)).collect()
     }
 
     /// All of them.
@@ -57,22 +59,25 @@ mod tests {
 
     #[test]
     fn the_least_recently_used_is_closed_for_another() {
-        let open = OpenObjects::default();
-        let objects: Vec<_> = (0..=MOST.get() as u64).map(object).collect();
-        for object in &objects[..MOST.get()] {
+        let open = OpenObjects::new(5);
+        let objects: Vec<_> = (0..6).map(object).collect();
+        for object in &objects[..5] {
             assert!(open.put(Arc::clone(object)).is_none());
         }
         open.get(objects[0].key()).unwrap();
 
-        let closed = open.put(Arc::clone(&objects[MOST.get()])).unwrap();
+        let closed = open.put(Arc::clone(&objects[5])).unwrap();
 
         assert!(Arc::ptr_eq(&closed, &objects[1]));
-        assert_eq!(open.all().len(), MOST.get());
+        assert_eq!(open.all().len(), 5);
+        let half: Vec<_> = open.pop_half().iter().map(|object| object.key().clone()).collect();
+        assert_eq!(half, [2, 3, 4].map(|number: usize| objects[number].key().clone()));
+        assert_eq!(open.all().len(), 2);
     }
 
     #[test]
     fn an_object_replaces_the_one_with_its_key() {
-        let open = OpenObjects::default();
+        let open = OpenObjects::new(5);
         let (first, second) = (object(1), object(1));
         open.put(Arc::clone(&first));
 
