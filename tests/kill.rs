@@ -2,13 +2,14 @@
 
 mod common;
 
-use common::mounted::Mounted;
+use common::mounted::{Mounted, PROGRAM};
 use common::random::Random;
 use common::source::{Fault, Resource, Source, URLSET};
 use common::{eventually, eventually_within, rounds, tree};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::process::Stdio;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 fn published(source: &Source) -> BTreeMap<PathBuf, Vec<u8>> {
@@ -228,4 +229,56 @@ fn during_eviction() {
         .unwrap();
     let bytes: u64 = String::from_utf8_lossy(&usage.stdout).split_ascii_whitespace().next().unwrap().parse().unwrap();
     assert!(bytes < 9_000_000, "the cache of 6 MB takes {bytes} bytes");
+}
+
+/// The folder with all FUSE connections of the machine, mounted for one test.
+struct Connections(tempfile::TempDir);
+
+impl Connections {
+    fn new() -> Connections {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(Command::new("mount").args(["-t", "fusectl", "none"]).arg(folder.path()).status().unwrap().success());
+        Connections(folder)
+    }
+
+    /// Ends the connection of the mount at `path`, as an administrator does, and the kernel for a request without an end.
+    fn abort(&self, path: &Path) {
+        let device = std::fs::metadata(path).unwrap().dev();
+        std::fs::write(self.0.path().join(format!("{}/abort", libc::minor(device))), "1").unwrap();
+    }
+}
+
+impl Drop for Connections {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+/// Promise: never a stuck process. What the kernel ends is seen to be dead, and a manager starts it again.
+#[test]
+fn an_aborted_connection_is_a_failure_and_mounts_again() {
+    let source = Source::start();
+    source.put("a", Resource::new("bytes"));
+    let mounted = Mounted::prepared(&source.url(), "poll=1h");
+    let mut serving = mounted.command("--foreground").stderr(Stdio::piped()).spawn().unwrap();
+    eventually("it is mounted", || mounted.is_mounted());
+    assert_eq!(std::fs::read(mounted.join("a")).unwrap(), b"bytes");
+
+    Connections::new().abort(&mounted.path());
+
+    eventually("the program ends", || serving.try_wait().unwrap().is_some());
+    let ended = serving.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{told}");
+    let is_logged = told.lines().any(|line| line.contains("ERROR") && line.contains("aborted the connection"));
+    assert!(is_logged && told.contains("max_request_timeout"), "{told}");
+    let listed = Command::new(PROGRAM).args(["list", "--json"]).output().unwrap();
+    let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let is_it = |mount: &&serde_json::Value| mount["directory"] == mounted.path().display().to_string();
+    assert_eq!(listed.as_array().unwrap().iter().find(is_it).unwrap()["state"], "dead", "{listed}");
+    mounted.start();
+    eventually("it is mounted again", || mounted.said().contains("mounted source="));
+    assert_eq!(std::fs::read(mounted.join("a")).unwrap(), b"bytes");
+    mounted.unmount();
+    assert!(!mounted.is_mounted(), "the dead one is gone too");
 }

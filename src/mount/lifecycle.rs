@@ -12,7 +12,7 @@ use super::identity::Folders;
 use super::mountpoint::MountPoint;
 use super::parts::Parts;
 use super::registry::{Record, Registration};
-use super::serving::{Signals, serve};
+use super::serving::{Shown, Signals, serve};
 use super::status::Reporter;
 use super::{MountConfig, MountError, limits, notifications, preparation, systemd, tasks};
 use crate::catalog::SetId;
@@ -118,7 +118,7 @@ pub fn run(
     if let Some(Err(cause)) = registration.as_mut().map(|registration| registration.mounted(device.as_deref())) {
         tracing::warn!(%cause, "commands cannot find this mount");
     }
-    if let Some(Err(cause)) = device.map(|device| raise_readahead(&device, READ_AHEAD_KILOBYTES)) {
+    if let Some(Err(cause)) = device.as_deref().map(|device| raise_readahead(device, READ_AHEAD_KILOBYTES)) {
         tracing::debug!(%cause, "the kernel reads ahead by its default");
     }
     let session = scheduling::in_short_slices(|| session.spawn()).map_err(system("no threads"))?;
@@ -176,9 +176,13 @@ pub fn run(
             subscriber.leave().await;
         }
     };
-    let result = runtime.block_on(serve(session, point, commands, signals, leave, &notices));
-    // The record goes first: a mount that is found answers at its socket.
-    drop(registration);
+    let shown = Shown { directory: config.directory, device };
+    let result = runtime.block_on(serve(session, point, shown, commands, signals, leave, &notices));
+    // The record goes first: a mount that is found answers at its socket. The mount point of an aborted one is left, and dead.
+    match (registration, &result) {
+        (Some(registration), Err(MountError::Aborted { .. })) => registration.leave(),
+        (registration, _) => drop(registration),
+    }
     drop(socket);
     notices.stop();
     if invalidator.join().is_err() {

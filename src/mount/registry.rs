@@ -52,6 +52,7 @@ pub struct Registration {
     file: File,
     folder: PathBuf,
     path: PathBuf,
+    is_left: bool,
 }
 
 impl Registration {
@@ -68,7 +69,7 @@ impl Registration {
         let path = folder.join(format!("{STARTING}{}.json", record.process));
         // No other process can open it, and lock it, before it is locked here.
         let file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
-        let registration = Registration { file, folder: folder.to_owned(), path };
+        let registration = Registration { file, folder: folder.to_owned(), path, is_left: false };
         let written = registration.write(record);
         // A record that cannot be written is removed, which takes a turn of its own.
         drop(turn);
@@ -94,6 +95,11 @@ impl Registration {
         Ok(())
     }
 
+    /// Leaves the record of a mount that is still there and that nothing serves any more, so that it is seen to be dead.
+    pub fn leave(mut self) {
+        self.is_left = true;
+    }
+
     fn remove(&self) -> io::Result<()> {
         let _turn = turn(&self.folder)?;
         // The kernel may have given the device to a later mount, which has replaced this record by its own.
@@ -107,6 +113,9 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
+        if self.is_left {
+            return;
+        }
         if let Err(cause) = self.remove() {
             tracing::debug!(%cause, file = %self.path.display(), "the record of this mount is not removed");
         }

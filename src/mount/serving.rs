@@ -1,12 +1,13 @@
 //! Serves a mount until it is unmounted or a signal ends it.
 
 use super::MountError;
-use super::mountpoint::MountPoint;
+use super::mountpoint::{self, MountPoint, Mounted};
 use super::systemd;
 use crate::fs::invalidator::Notices;
 use crate::source::websub;
 use crate::sync::command::Command;
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
@@ -47,11 +48,34 @@ impl Signals {
     }
 }
 
+/// How the mount is seen in the tree.
+pub(super) struct Shown {
+    /// The mount point, or the name of a descriptor.
+    pub(super) directory: PathBuf,
+    /// `MAJOR:MINOR`, where it is known.
+    pub(super) device: Option<String>,
+}
+
+impl Shown {
+    /// An error where the mount is still there: then its connection did not end by an unmount.
+    fn check_gone(self) -> Result<(), MountError> {
+        let is_it =
+            |mounted: &Mounted| self.device.as_ref() == Some(&mounted.device) && mounted.directory == self.directory;
+        if mountpoint::ours().is_ok_and(|ours| ours.iter().any(is_it)) {
+            let aborted = MountError::Aborted { directory: self.directory };
+            tracing::error!("{aborted}");
+            return Err(aborted);
+        }
+        Ok(())
+    }
+}
+
 /// Serves until the mount is unmounted, or detaches it on a signal; runs `leave` then. SIGHUP starts a refresh. Without a mount point
 /// the mount is another process's, and a signal ends it for its readers: nothing here can take it out of the tree.
 pub(super) async fn serve(
     session: fuser::BackgroundSession,
     point: Option<MountPoint>,
+    shown: Shown,
     commands: mpsc::Sender<Command>,
     mut signals: Signals,
     leave: impl Future<Output = ()> + Send + 'static,
@@ -61,9 +85,10 @@ pub(super) async fn serve(
     loop {
         tokio::select! {
             joined = &mut ended => {
+                let gone = shown.check_gone();
                 systemd::stopping();
                 leave.await;
-                return result(joined);
+                return gone.and_then(|()| result(joined));
             }
             _ = signals.terminate.recv() => break,
             _ = signals.interrupt.recv() => break,
