@@ -272,6 +272,10 @@ fn a_descriptor_that_cannot_be_served_is_refused() {
     assert!(folder.contains("/dev/fd/8: is not an open /dev/fuse"), "{folder}");
     let closed = refused(&File::open("/").unwrap(), 8, "/dev/fd/4711");
     assert!(closed.contains("/dev/fd/4711: is not open"), "{closed}");
+    for word in ["/dev/fd/", "/dev/fd", "/dev/fd/x", "/dev/fd/70000", "/dev/fd/3/below"] {
+        let numberless = refused(&File::open("/").unwrap(), 8, word);
+        assert!(numberless.contains(&format!("{word}: is no descriptor")), "{numberless}");
+    }
     assert_eq!(source.log(), []);
 }
 

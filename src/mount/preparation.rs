@@ -29,6 +29,9 @@ pub fn check(directory: &Path) -> Result<PathBuf, MountError> {
     }
     let shown = directory.display();
     let wrong = |what: String| MountError::Directory { directory: directory.to_owned(), what };
+    if directory.starts_with("/dev/fd") {
+        return Err(wrong("is no descriptor; name one by its number, as in /dev/fd/3".to_owned()));
+    }
     let unusable = |cause: io::Error| match cause.kind() {
         io::ErrorKind::NotFound => wrong(format!("there is no such folder; make it with: mkdir -p {shown}")),
         _ => wrong(cause.to_string()),
