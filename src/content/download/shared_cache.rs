@@ -21,7 +21,8 @@ impl Fetch {
         let Some(name) = Name::of(&self.wanted, self.etag.as_deref()) else { return Ok(None) };
         let (length, window) = (self.wanted.length.or(self.shown), self.far_window());
         let priority = self.download.priority();
-        let Some(body) = cache.get(&name, length, window.clone(), priority).await else { return Ok(None) };
+        let source = (!self.wanted.is_past()).then_some(&self.wanted.uri);
+        let Some(body) = cache.get(&name, source, length, window.clone(), priority).await else { return Ok(None) };
         let copy = Arc::clone(body.copy());
         if self.wanted.length.is_some_and(|published| published != copy.length) {
             cache.health().wrong(name.key());

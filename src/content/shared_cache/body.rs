@@ -3,6 +3,8 @@
 use super::super::fixity::BLOCK;
 use super::health::{Health, SharedError};
 use super::name::Name;
+use super::rival::Race;
+use crate::document::Uri;
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::{BoxStream, StreamExt};
 use std::ops::Range;
@@ -12,13 +14,15 @@ use std::time::{Duration, Instant};
 /// For so long nothing may arrive.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// A body that brings fewer bytes a second than this is too slow: the Source is asked.
+/// A body that brings fewer bytes a second than this is too slow, whatever the Source would send.
 const SLOWEST: u64 = 64 << 10;
 
 /// An object of the shared cache that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::content) struct SharedCopy {
     pub(in crate::content) name: Name,
+    /// Where the Source has this version, if it has.
+    pub(super) source: Option<Uri>,
     /// Bytes.
     pub(in crate::content) length: u64,
     /// The CRC of each block, where those are needed.
@@ -36,6 +40,7 @@ pub(in crate::content) struct SharedBody {
     waited: Duration,
     got: u64,
     health: Arc<Health>,
+    race: Race,
 }
 
 impl SharedBody {
@@ -45,8 +50,9 @@ impl SharedBody {
         copy: Arc<SharedCopy>,
         left: Range<u64>,
         health: Arc<Health>,
+        race: Race,
     ) -> SharedBody {
-        SharedBody { pieces, copy, left, block: BytesMut::new(), waited: Duration::ZERO, got: 0, health }
+        SharedBody { pieces, copy, left, block: BytesMut::new(), waited: Duration::ZERO, got: 0, health, race }
     }
 
     /// What it is of.
@@ -101,7 +107,8 @@ impl SharedBody {
             return Err(SharedError::Wrong);
         }
         self.left.start += bytes;
-        if self.waited > SILENCE && self.got < self.waited.as_secs() * SLOWEST {
+        let is_too_slow = self.waited > SILENCE && self.got < self.waited.as_secs() * SLOWEST;
+        if self.race.is_lost(begun, bytes, missing - bytes) || is_too_slow {
             return Err(SharedError::Slow);
         }
         Ok(Some(piece))

@@ -1,7 +1,7 @@
 //! One cache for many machines: an object store that is asked before the Source, and gets what was verified here.
 //!
 //! [`name`] says under which name the store has a version, [`location`] opens the store, whose requests [`connector`] sends through the
-//! one HTTP client. [`remote`] asks it, [`body`] is what arrives, [`uploads`] is the queue behind the readers, and [`health`] counts, and
+//! one HTTP client. [`remote`] asks it, [`body`] is what arrives, [`rival`] leaves it where the Source is faster, [`uploads`] is the queue behind the readers, and [`health`] counts, and
 //! decides when a store that fails is left alone.
 //!
 //! Bytes of the store are verified as those of the Source are. A published digest vouches for them, whichever machine wrote them. Without
@@ -14,6 +14,7 @@ mod health;
 mod location;
 mod name;
 mod remote;
+mod rival;
 mod uploads;
 
 pub(super) use body::{SharedBody, SharedCopy};
@@ -55,7 +56,7 @@ impl SharedCache {
         runtime: &Handle,
     ) -> Result<SharedCache, object_store::Error> {
         let (store, prefix) = location::open(config, client)?;
-        let remote = Arc::new(Remote::new(store, prefix, Health::new(config.url.to_string())));
+        let remote = Arc::new(Remote::new(store, prefix, client, Health::new(config.url.to_string())));
         let queue = config.is_written().then(|| {
             let (queue, waiting) = mpsc::channel(WAITING);
             let folder = config.url.to_file_path().ok().filter(|_| config.url.scheme() == "file");

@@ -6,8 +6,10 @@ use super::body::{SharedBody, SharedCopy};
 use super::connector::{CALL, Call};
 use super::health::{Health, SharedError};
 use super::name::Name;
+use super::rival::Race;
+use crate::document::Uri;
 use crate::platform::address_space::blocking_threads;
-use crate::source::http::Priority;
+use crate::source::http::{Client, Priority};
 use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, GetResult, ObjectStore};
@@ -34,15 +36,18 @@ const MORE_CHECKS: u64 = 64 << 10;
 pub(in crate::content) struct Remote {
     store: Arc<dyn ObjectStore>,
     prefix: Path,
+    /// Asks the Source where the store is slow.
+    client: Client,
     health: Arc<Health>,
     /// Of readers, and ahead of them.
     looks: [Arc<Semaphore>; 2],
 }
 
 impl Remote {
-    pub(super) fn new(store: Arc<dyn ObjectStore>, prefix: Path, health: Health) -> Remote {
+    pub(super) fn new(store: Arc<dyn ObjectStore>, prefix: Path, client: &Client, health: Health) -> Remote {
         let most = LOOKS.min(blocking_threads() / 8).max(1);
-        Remote { store, prefix, health: Arc::new(health), looks: [most; 2].map(|most| Arc::new(Semaphore::new(most))) }
+        let looks = [most; 2].map(|most| Arc::new(Semaphore::new(most)));
+        Remote { store, prefix, client: client.clone(), health: Arc::new(health), looks }
     }
 
     pub(in crate::content) fn health(&self) -> &Health {
@@ -60,10 +65,11 @@ impl Remote {
     }
 
     /// An object, of `length` bytes where that is known, and its bytes `range`, or all; `None` where it is not there, or does not come at
-    /// once.
+    /// once. `source` is where else this version is.
     pub(in crate::content) async fn get(
         &self,
         name: &Name,
+        source: Option<&Uri>,
         length: Option<u64>,
         range: Option<Range<u64>>,
         priority: Priority,
@@ -75,7 +81,7 @@ impl Remote {
         // A small object that a digest vouches for has none.
         let may_lack = length.is_none() && !name.needs_checks(Some(0));
         let store = Arc::clone(&self.store);
-        let found = self.look(name, priority, async move {
+        let found = self.look(name, priority.clone(), async move {
             let checks = match needs_checks {
                 true => match store.get_opts(&checks_path, GetOptions::default()).await {
                     Err(object_store::Error::NotFound { .. }) if may_lack => None,
@@ -99,7 +105,8 @@ impl Remote {
             self.health.wrong(name.key());
             return None;
         }
-        Some(self.body(Arc::new(SharedCopy { name: name.clone(), length: size, checks: decoded }), found))
+        let copy = SharedCopy { name: name.clone(), source: source.cloned(), length: size, checks: decoded };
+        Some(self.body(Arc::new(copy), found, priority))
     }
 
     /// The bytes `range` of an object that was found before.
@@ -110,18 +117,22 @@ impl Remote {
         priority: Priority,
     ) -> Option<SharedBody> {
         let ((path, _), store, asked) = (self.paths(&copy.name), Arc::clone(&self.store), range.clone());
-        let found = self.look(&copy.name, priority, async move { store.get_opts(&path, options(Some(asked))).await });
+        let found =
+            self.look(&copy.name, priority.clone(), async move { store.get_opts(&path, options(Some(asked))).await });
         let found = found.await?;
         if found.meta.size != copy.length || found.range != range {
             self.health.wrong(copy.name.key());
             return None;
         }
-        Some(self.body(Arc::clone(copy), found))
+        Some(self.body(Arc::clone(copy), found, priority))
     }
 
-    fn body(&self, copy: Arc<SharedCopy>, found: GetResult) -> SharedBody {
+    fn body(&self, copy: Arc<SharedCopy>, found: GetResult, priority: Priority) -> SharedBody {
         let range = found.range.clone();
-        SharedBody::new(found.into_stream(), copy, range, Arc::clone(&self.health))
+        // What follows to the end is of a download, which the Source would have to begin again.
+        let whole = if range.end == copy.length { copy.length } else { range.end - range.start };
+        let race = Race::new(&self.client, priority, copy.source.as_ref(), copy.length, whole);
+        SharedBody::new(found.into_stream(), copy, range, Arc::clone(&self.health), race)
     }
 
     /// The answer of the store, where there is one in time.

@@ -6,6 +6,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 /// A request as it was received.
 #[derive(Clone, Debug)]
@@ -62,11 +63,13 @@ pub(super) struct Reply {
     cut: Option<usize>,
     /// After so many bytes of the body the gate must be passed.
     gate: Option<(usize, Gate)>,
+    /// The body comes in pieces of so many bytes, with a pause behind each.
+    pace: Option<(usize, Duration)>,
 }
 
 impl Reply {
     pub(super) fn status(status: u16) -> Reply {
-        Reply { status, fields: Vec::new(), announced: Some(0), body: Vec::new(), cut: None, gate: None }
+        Reply { status, fields: Vec::new(), announced: Some(0), body: Vec::new(), cut: None, gate: None, pace: None }
     }
 
     /// 200 and its true length.
@@ -91,6 +94,12 @@ impl Reply {
 
     pub(super) fn cut_at(mut self, bytes: usize) -> Reply {
         self.cut = Some(bytes);
+        self
+    }
+
+    /// As many bytes a second.
+    pub(super) fn paced(mut self, rate: usize) -> Reply {
+        self.pace = Some((rate / 20, Duration::from_millis(50)));
         self
     }
 
@@ -252,9 +261,11 @@ fn converse(
         let sent = sent.min(reply.body.len());
         let before = reply.gate.as_ref().map_or(sent, |(bytes, _)| sent.min(*bytes));
         let send = |mut connection: &TcpStream, bytes: &[u8]| -> std::io::Result<()> {
-            for piece in bytes.chunks(64 << 10) {
+            let (most, pause) = reply.pace.unwrap_or((64 << 10, Duration::ZERO));
+            for piece in bytes.chunks(most) {
                 connection.write_all(piece)?;
                 sent_bytes.fetch_add(piece.len(), Ordering::SeqCst);
+                std::thread::sleep(pause);
             }
             Ok(())
         };

@@ -239,3 +239,32 @@ async fn a_store_that_fails_is_left_alone() {
     }
     gate.open();
 }
+
+/// Promise: a store is never in the way. One that keeps a rate, however low, is left where the Source is done sooner, and not where it is not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_store_is_left_where_the_source_is_faster() {
+    let body = bytes(700_000, 11);
+    type Answer = fn(&server::Received, &[u8]) -> server::Reply;
+    let sources: [(Answer, bool); 4] = [
+        (|asked, body| server::honest(asked, body, None), true),
+        (|asked, body| server::honest(asked, body, Some("\"v1\"")), true),
+        (|asked, body| server::honest(asked, body, None).paced(100_000), false),
+        (|_, _| server::Reply::status(404), false),
+    ];
+    let runs = sources.map(|(answer, is_left)| {
+        let (sent, had) = (body.clone(), body.clone());
+        let source = Server::start(move |asked| answer(asked, &sent));
+        let body = body.clone();
+        async move {
+            let (_store, machine) = web(&source, move |_| server::Reply::full(&had).paced(120_000));
+            let (wanted, begun) = (vouched(&source, &body), Instant::now());
+
+            assert!(machine.read_all(&wanted).await.unwrap() == body);
+
+            let (took, did) = (begun.elapsed(), status(&machine));
+            assert_eq!((did.hits, did.failures), if is_left { (0, 1) } else { (1, 0) }, "{took:?} {did:?}");
+            assert!(!is_left || took < Duration::from_secs(4), "{took:?}");
+        }
+    });
+    futures_util::future::join_all(runs).await;
+}
