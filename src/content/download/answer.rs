@@ -20,13 +20,14 @@ impl Fetch {
         request
     }
 
-    pub(super) async fn ask(&self, place: &Place, from: u64) -> Result<Response, Stop> {
+    /// Requests the rest from the byte `from` on; `if_range`: only of this version.
+    pub(super) async fn ask(&self, place: &Place, from: u64, if_range: Option<Box<str>>) -> Result<Response, Stop> {
         loop {
             let was_demanded = self.download.demanded().is_some();
             let mut request = self.request(place);
             if from > 0 {
                 request.range = Some((from, None));
-                request.if_range = self.validator.as_ref().map(|(_, etag)| etag.clone());
+                request.if_range.clone_from(&if_range);
             }
             let error = match self.content.client.send(request).await {
                 Ok(response) => return Ok(response),
@@ -49,6 +50,16 @@ impl Fetch {
 
     pub(super) fn is_same_version(&self, response: &Response) -> bool {
         self.validator.as_ref().is_some_and(|(_, etag)| response.etag.as_deref() == Some(etag))
+    }
+
+    /// The ETag that the rest must have, unless other bytes are with those that are here already.
+    pub(super) fn if_range(&self) -> Option<Box<str>> {
+        self.validator.as_ref().filter(|_| !self.is_mixed).map(|(_, etag)| etag.clone())
+    }
+
+    /// Whether what is here can be gone on with.
+    pub(super) fn can_go_on(&self) -> bool {
+        self.validator.is_some() || self.is_joinable
     }
 
     /// Refuses the head of another version, where no digest will decide.
@@ -90,6 +101,7 @@ impl Fetch {
         if !resumed {
             let resumable = etag.filter(|_| form == Form::published(&self.wanted));
             self.validator = resumable.map(|etag| (place.uri().clone(), etag.into()));
+            self.is_joinable = self.published.is_some() && form == Form::published(&self.wanted);
             self.length = length;
             // The validators of a memento are not those of the current version.
             let current = place.is_current();
@@ -101,7 +113,7 @@ impl Fetch {
         }
         let origin = match (etag, length, form) {
             // The next answer of a TimeGate may be a redirect elsewhere.
-            (Some(etag), Some(length), Form::Plain) if !matches!(place, Place::TimeGate(_)) => {
+            (Some(etag), Some(length), Form::Plain) if !self.is_mixed && !matches!(place, Place::TimeGate(_)) => {
                 let place = place.uri().clone();
                 Some(Origin { place, etag: etag.into(), first: 0, total: length, length, shared: None })
             }
@@ -123,7 +135,8 @@ impl Fetch {
         if let Some(shown) = self.shown.filter(|_| form == Form::Plain) {
             self.download.change(|state| state.show(shown));
         }
-        self.download.publish(|state| state.announce(length, form != Form::Plain, origin));
+        let is_withheld = form != Form::Plain || self.is_mixed;
+        self.download.publish(|state| state.announce(length, is_withheld, origin));
         Promise { form, expected: self.expected(form), length }
     }
 }

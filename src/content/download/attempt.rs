@@ -80,6 +80,10 @@ pub(super) struct Fetch {
     pub(super) shown: Option<u64>,
     /// The strong validator of what was received, with its place.
     pub(super) validator: Option<Version>,
+    /// A digest is published of the transferred bytes: the rest may come under any validator, for the verdict tells a mix.
+    pub(super) is_joinable: bool,
+    /// The bytes came under several validators, or under none that proves them to be of one version.
+    pub(super) is_mixed: bool,
     /// Bytes of the version under way, as its first response announced.
     pub(super) length: Option<u64>,
     pub(super) provenance: Provenance,

@@ -23,10 +23,10 @@ impl Fetch {
         place: &Place,
         window: Option<Range<u64>>,
     ) -> Result<Response, Stop> {
-        let Some(window) = window else { return self.ask(place, self.received).await };
+        let Some(window) = window else { return self.ask(place, self.received, self.if_range()).await };
         let mut request = self.request(place);
         request.range = Some((window.start, Some(window.end - 1)));
-        request.if_range = self.validator.as_ref().map(|(_, etag)| etag.clone());
+        request.if_range = self.if_range();
         let response = match self.content.client.send(request).await {
             Ok(response) if response.status == Status::Full => return Ok(response),
             Ok(response) => response,
@@ -34,7 +34,7 @@ impl Fetch {
                 let error = ContentError::Fetch { uri: self.wanted.uri.clone(), cause: Arc::new(error) };
                 return Err(Stop::Failure(Failure::Refused(error)));
             }
-            Err(_) => return self.ask(place, self.received).await,
+            Err(_) => return self.ask(place, self.received, self.if_range()).await,
         };
         let is_resumed = self.validator.is_some();
         let is_of_version =
@@ -42,7 +42,7 @@ impl Fetch {
         let is_window = matches!(response.status, Status::Partial { first, last, total: Some(_) }
             if first == window.start && last == window.end - 1);
         if !is_window || !is_of_version || response.encoding.is_some() {
-            return self.ask(place, self.received).await;
+            return self.ask(place, self.received, self.if_range()).await;
         }
         // Before it is announced, for then readers look for it.
         let object = (self.wanted.ino, self.download.state().attempt());
@@ -60,7 +60,12 @@ impl Fetch {
     /// Which bytes to ask for first, where all readers are far from what is here.
     pub(super) fn far_window(&self) -> Option<Range<u64>> {
         let is_gate = matches!(self.plan.place(), Some(Place::TimeGate(_)));
-        if is_gate || published_coding(&self.wanted).is_some() || self.sink != Sink::Store || self.plan.has_failed() {
+        if is_gate
+            || published_coding(&self.wanted).is_some()
+            || self.sink != Sink::Store
+            || self.plan.has_failed()
+            || self.is_mixed
+        {
             return None;
         }
         let length = self.wanted.length.or(self.shown)?;

@@ -72,7 +72,7 @@ impl Fetch {
     /// of any other place.
     pub(super) async fn unpacked(&mut self, member: &PackageMember) -> Result<Landed, Stop> {
         let unpacked = self.open_member(member).await.map_err(|cause| self.at_fault(member, cause))?;
-        self.validator = None;
+        (self.validator, self.is_joinable) = (None, false);
         self.newer_than_list = None;
         self.provenance = Provenance::default();
         let length = unpacked.length();

@@ -22,6 +22,9 @@ const HELD_OPEN_IN_MEMORY: Duration = Duration::from_secs(10);
 const REST: u32 = 20;
 const RESTING: usize = 16;
 
+/// The mark of what is kept where no validator says that it is of one version. No ETag looks so.
+pub(super) const MIXED: &str = "mixed";
+
 impl Fetch {
     /// Receives a body to its end and hands it to the writer, whole blocks at a time.
     pub(super) async fn receive(&mut self, mut source: Source, promise: &Promise) -> Result<(), Stop> {
@@ -163,7 +166,7 @@ impl Fetch {
         let writer = self.writer().await?;
         let (blocks, reservation) = self.batch.take_blocks();
         let begin = self.begin();
-        let validator = self.validator.as_ref().map(|(place, etag)| format!("{etag} {place}"));
+        let validator = self.mark();
         let length = promise.length;
         self.stage = Stage::Busy(tokio::task::spawn_blocking(move || {
             let mut writer = match writer {
@@ -184,6 +187,24 @@ impl Fetch {
                 }
             }
         }));
+        Ok(())
+    }
+
+    /// Under which a later download finds what is here, if that can be gone on with.
+    fn mark(&self) -> Option<String> {
+        match &self.validator {
+            Some((place, etag)) if !self.is_mixed => Some(format!("{etag} {place}")),
+            _ => self.is_joinable.then(|| MIXED.to_owned()),
+        }
+    }
+
+    /// From now on bytes of other nodes or other versions are with those that are here: the verdict on the whole tells which.
+    pub(super) async fn mix(&mut self) -> Result<(), Stop> {
+        self.is_mixed = true;
+        self.written().await?;
+        if let Stage::Idle(writer) = &self.stage {
+            writer.keep_under(self.mark().as_deref(), self.length);
+        }
         Ok(())
     }
 
@@ -243,6 +264,7 @@ impl Fetch {
     /// Drops what is here; the next attempt begins at the first byte.
     pub(super) async fn begin_again(&mut self, is_doubted: bool) {
         self.validator = None;
+        (self.is_joinable, self.is_mixed) = (false, false);
         self.shared_copy = None;
         self.received = 0;
         self.batch.clear();

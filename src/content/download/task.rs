@@ -15,7 +15,7 @@ use crate::content::fixity::Expected;
 use crate::content::store::ObjectKey;
 use crate::content::{Content, ContentError, FetchSpec, Unannounced};
 use crate::document::Uri;
-use crate::source::http::{Body, Requester, Status};
+use crate::source::http::{Body, Requester, Response, Status};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -67,6 +67,8 @@ impl Fetch {
             etag,
             shown: observation.size,
             validator: None,
+            is_joinable: false,
+            is_mixed: false,
             length: None,
             provenance: Provenance::default(),
             newer_than_list: None,
@@ -138,7 +140,7 @@ impl Fetch {
             };
             let is_doubted = matches!(failure, Failure::Wrong(_));
             tracing::debug!(%place, ?failure, "an attempt failed");
-            match self.plan.after(failure, self.validator.is_some()) {
+            match self.plan.after(failure, self.can_go_on()) {
                 Next::Resume => {}
                 Next::Again => self.begin_again(is_doubted).await,
                 Next::GiveUp => {
@@ -166,18 +168,20 @@ impl Fetch {
         }
     }
 
-    /// Goes on where an earlier download of this inode was cut, if its bytes belong to a strong validator of the first place. They are
-    /// readable at once; the writer hashes them while the rest comes.
+    /// Goes on where an earlier download of this inode was cut. Bytes that belong to a strong validator of the first place are readable at
+    /// once; the writer hashes them while the rest comes. Others wait for the verdict, and are of use where a digest is published.
     async fn adopt_partial(&mut self) {
         let length = self.wanted.length.or(self.shown);
         if self.sink != Sink::Store || length.is_some_and(|length| length < WORTH_RESUMING) {
             return;
         }
-        let Some(first) = self.plan.place().map(|place| place.uri().clone()) else { return };
-        let is_expected = move |validator: &str, kept: u64| -> Option<Version> {
-            let (etag, place) = validator.split_once(' ')?;
-            let etag = strong(Some(etag)).filter(|_| place == first.as_str())?;
-            length.is_none_or(|length| length == kept).then(|| (first, etag.into()))
+        let Some(first) = self.plan.place().filter(|place| !matches!(place, Place::Member(_))) else { return };
+        let (first, is_joinable) = (first.uri().clone(), self.published.is_some());
+        let is_expected = move |validator: &str, kept: u64| -> Option<Option<Version>> {
+            let version = validator.split_once(' ').filter(|(_, place)| *place == first.as_str());
+            let version = version.and_then(|(etag, _)| Some((first, strong(Some(etag))?.into())));
+            let is_of_use = length.is_none_or(|length| length == kept) && (version.is_some() || is_joinable);
+            is_of_use.then_some(version)
         };
         let (content, key) = (Arc::clone(&self.content), self.key());
         let resumed = tokio::task::spawn_blocking(move || {
@@ -188,15 +192,16 @@ impl Fetch {
         let Ok(Some((partial, (version, length)))) = resumed.await else { return };
         let partial = Arc::new(partial);
         self.received = partial.length();
-        if Form::published(&self.wanted) == Form::Plain {
+        (self.is_joinable, self.is_mixed) = (is_joinable, version.is_none());
+        if let Some(version) = version.as_ref().filter(|_| Form::published(&self.wanted) == Form::Plain) {
             let kept = Kept::Store(Arc::clone(&partial));
             let frontier = self.received;
-            self.download.publish(|state| state.resume(Some(length), &version, kept, frontier));
+            self.download.publish(|state| state.resume(Some(length), version, kept, frontier));
         }
         let algorithm = self.expected(Form::Plain).algorithm();
         let writer = Writer::resume(partial, algorithm, self.content.block_hasher, Arc::clone(&self.download));
         self.stage = Stage::Idle(Box::new(writer));
-        self.validator = Some(version);
+        (self.validator, self.length) = (version, Some(length));
     }
 
     /// What the transferred bytes must be, given in `form`.
@@ -247,14 +252,21 @@ impl Fetch {
             self.look_for_room().await.map_err(Stop::End)?;
         }
         let asked = Instant::now();
-        let response = self.ask_where_it_is_read(place, window).await?;
+        let mut response = self.ask_where_it_is_read(place, window).await?;
+        if from > 0 && self.is_of_another_node(&response) {
+            response = self.ask(place, from, None).await?;
+        }
         let round_trip = asked.elapsed();
         let resumed = match response.status {
             Status::Partial { first, total, .. } if from > 0 => {
                 // Without a total the rest might be cut short unnoticed.
                 let is_rest = first == from && total.is_some() && (self.length.is_none() || total == self.length);
-                if !is_rest || !self.is_same_version(&response) {
+                let is_other = self.is_mixed || !self.is_same_version(&response);
+                if !is_rest || (is_other && !self.is_joinable) {
                     return Err(self.changed());
+                }
+                if is_other {
+                    self.mix().await?;
                 }
                 true
             }
@@ -275,6 +287,14 @@ impl Fetch {
         let source = self.source(Box::new(response.body), has_ranges, round_trip);
         self.receive(source, &promise).await?;
         self.verdict(promise).await
+    }
+
+    /// Whether the whole was sent instead of the rest, under another ETag, and the rest may come under any: servers behind one name may have
+    /// an ETag each.
+    fn is_of_another_node(&self, response: &Response) -> bool {
+        let is_of_this_length = response.content_length.is_none() || response.content_length == self.length;
+        let is_whole = response.status == Status::Full && is_of_this_length;
+        is_whole && self.is_joinable && self.if_range().is_some() && !self.is_same_version(response)
     }
 
     /// How the bytes come of which `body` is the next. Where something failed before one connection is enough.

@@ -401,7 +401,7 @@ async fn a_mirror_completes_a_stream_if_it_agrees() {
 
     assert!(mounted.read_all(&wanted).await.unwrap() == body);
     let asked: Vec<String> = server.received().iter().map(|request| request.path.clone()).collect();
-    assert_eq!(asked, ["/first", "/first", "/mirror"]);
+    assert_eq!(asked, ["/first", "/first", "/first", "/mirror"], "the rest, and the whole");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
