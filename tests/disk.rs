@@ -249,6 +249,37 @@ fn a_file_larger_than_the_cache_is_read_all_the_same() {
     }
 }
 
+/// Sizes that are learnt while nothing can be written are kept in memory, and the disk is tried again without haste.
+#[test]
+fn a_full_disk_costs_no_processor() {
+    let disk = SmallDisk::of(16 << 20);
+    let source = Source::start();
+    let lastmod = Some("2024-05-01T10:00:00Z".to_owned());
+    for number in 0..1300 {
+        let resource = Resource { lastmod: lastmod.clone(), ..Resource::bare("some bytes") };
+        source.put(&format!("f/{number}"), resource);
+    }
+    let mounted = Mounted::with_cache(&source.url(), UNBOUNDED, disk.path());
+    disk.fill(0);
+    for number in 0..1300 {
+        assert_eq!(fs::metadata(mounted.join(&format!("f/{number}"))).unwrap().len(), 10);
+    }
+    let spent = || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", mounted.pid())).unwrap();
+        let fields: Vec<_> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    };
+
+    let before = spent();
+    thread::sleep(Duration::from_secs(2));
+
+    // Hundredths of a second.
+    assert!(spent() - before < 50, "{}", spent() - before);
+    let warnings = mounted.said().matches("learnt metadata cannot be written").count();
+    assert!((1..8).contains(&warnings), "{warnings}");
+    disk.free();
+}
+
 #[test]
 fn a_mount_starts_on_a_full_disk_and_shows_what_it_knew() {
     let disk = SmallDisk::of(32 << 20);

@@ -202,6 +202,8 @@ pub struct BlockDigests {
     in_file: u64,
     /// Behind the last block.
     end: u64,
+    /// The file could not be written: it is tried again when so many more are in memory.
+    kept_back: usize,
 }
 
 impl BlockDigests {
@@ -218,6 +220,11 @@ impl BlockDigests {
     /// How many of them are in memory.
     pub fn in_memory(&self) -> usize {
         self.in_memory.len()
+    }
+
+    /// Whether some of them are in a file.
+    pub fn has_file(&self) -> bool {
+        self.file.is_some()
     }
 
     /// The number behind that of the last block.
@@ -238,8 +245,9 @@ impl BlockDigests {
     pub fn put(&mut self, block: u64, digest: u128, folder: &Path) {
         self.end = self.end.max(block + 1);
         self.in_memory.insert(block, digest);
-        if self.in_memory.len() > IN_MEMORY {
+        if self.in_memory.len() > self.kept_back + IN_MEMORY {
             if let Err(error) = self.spill(folder) {
+                self.kept_back = self.in_memory.len();
                 // They stay in memory: to forget one would let other bytes be handed out in its place.
                 tracing::warn!(%error, folder = %folder.display(), "digests of blocks cannot be written to the cache folder");
             }
@@ -256,6 +264,7 @@ impl BlockDigests {
         }
         self.in_file += self.in_memory.len() as u64;
         self.in_memory.clear();
+        self.kept_back = 0;
         Ok(())
     }
 
@@ -451,7 +460,26 @@ mod tests {
         for block in &blocks {
             assert!(out.holds(*block, &[u128::from(*block) + 1]) && out.contradicts(*block, &[u128::MAX]));
         }
-        assert!(!out.has(far - 2) && !out.has(far));
+        assert!(!out.has(far - 2) && !out.has(far) && out.has_file());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "its file has no name");
+    }
+
+    /// A full disk: every digest counts still, and the file is tried again seldom.
+    #[test]
+    fn digests_without_a_file_stay_in_memory() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("later");
+        let mut out = BlockDigests::default();
+        let all = 2 * IN_MEMORY as u64 + 2;
+        for block in 0..all {
+            assert!(out.record(block, &[u128::from(block) + 1], &folder));
+            if block == IN_MEMORY as u64 + 1 {
+                std::fs::create_dir(&folder).unwrap();
+            }
+            assert_eq!(out.has_file(), block == all - 1, "{block}");
+        }
+
+        assert_eq!((out.len(), out.in_memory()), (all, 0));
+        assert!((0..all).all(|block| out.get(block) == Some(u128::from(block) + 1)));
     }
 }

@@ -28,6 +28,8 @@ use std::time::{Duration, SystemTime};
 /// What was learnt is committed after this time, or when so much is pending.
 const COMMIT_AFTER: Duration = Duration::from_secs(1);
 const COMMIT_AT: usize = 1000;
+/// While nothing can be committed it is tried again after a pause, which is doubled so often.
+const MOST_DOUBLED: u32 = 4;
 /// While nothing can be committed, so much is kept in memory.
 const MOST_PENDING: usize = 64 * COMMIT_AT;
 /// Versions for patches, kept in memory: so many.
@@ -230,7 +232,7 @@ impl LearntMetadata {
             Some(Err(_)) => tracing::error!("the thread that commits learnt metadata panicked"),
             Some(Ok(())) => {}
             // Closed before: later updates are committed here.
-            None => self.shared.commit(),
+            None => drop(self.shared.commit()),
         }
     }
 }
@@ -308,23 +310,29 @@ impl Shared {
     }
 
     fn run_committer(&self) {
+        let mut failures = 0;
         loop {
             let is_much = self.pending().fresh.len() >= COMMIT_AT;
             let mut closed = lock(&self.closed);
-            if !*closed && !is_much {
+            if failures > 0 {
+                // More that is pending is no reason to try it sooner.
+                let pause = COMMIT_AFTER * 2_u32.pow(failures.min(MOST_DOUBLED));
+                let waited = self.wake.wait_timeout_while(closed, pause, |closed| !*closed);
+                closed = waited.unwrap_or_else(PoisonError::into_inner).0;
+            } else if !*closed && !is_much {
                 closed = self.wake.wait_timeout(closed, COMMIT_AFTER).unwrap_or_else(PoisonError::into_inner).0;
             }
             let is_closed = *closed;
             drop(closed);
-            self.commit();
+            failures = if self.commit() { 0 } else { failures + 1 };
             if is_closed {
                 return;
             }
         }
     }
 
-    /// Commits what is pending. What cannot be committed stays so.
-    fn commit(&self) {
+    /// Commits what is pending; whether that was possible. What cannot be committed stays so.
+    fn commit(&self) -> bool {
         let _commits = lock(&self.commits);
         let batch: Vec<(u64, u64, Option<Vec<u8>>)> = {
             let pending = self.pending();
@@ -332,10 +340,11 @@ impl Shared {
             pending.fresh.iter().map(|(ino, (change, latest))| (*ino, *change, encoded(latest))).collect()
         };
         if batch.is_empty() {
-            return;
+            return true;
         }
         let written = self.write(&batch);
         let mut pending = self.pending_mut();
+        let is_written = written.is_ok();
         match written {
             Ok(()) => {
                 for (ino, change, _) in batch {
@@ -353,6 +362,7 @@ impl Shared {
                 }
             }
         }
+        is_written
     }
 
     fn write(&self, batch: &[(u64, u64, Option<Vec<u8>>)]) -> heed::Result<()> {
