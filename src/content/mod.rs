@@ -100,8 +100,8 @@ pub enum Event {
     /// The Source serves bytes newer than its list, and they are to be shown ([`Unannounced::Show`]): give the name a
     /// version of which nothing is published, and drop the kernel's pages of the old one.
     Unannounced(INodeNo),
-    /// These bytes, which touch the end of a large object, are going out before its verdict to a reader that jumped: the kernel must not
-    /// keep their pages, so that a sequential reader meets the verdict. The inode stays.
+    /// The kernel must not keep the pages of these bytes, so that a sequential reader meets the verdict. The inode stays. They touch the end of
+    /// a large object and are going out to a reader that jumped, or it is forgotten what went out.
     Recheck(INodeNo, Range<u64>),
     /// A size was learnt.
     Sized(INodeNo, u64),

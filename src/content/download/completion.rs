@@ -166,13 +166,12 @@ impl Content {
         self.send_event(if is_shown { Event::Unannounced(ino) } else { Event::Poisoned(ino) });
     }
 
-    /// Remembers what was handed out, and gives up the inodes that are forgotten for it.
+    /// Remembers what was handed out. Of inodes that are forgotten for it the kernel's pages go: whoever reads on reads one download.
     fn remember_served(&self, ino: INodeNo, served: Served) {
         let unjudged = self.served_blocks.lock().unwrap_or_else(PoisonError::into_inner).keep(ino, served);
         for ino in unjudged {
-            tracing::warn!(ino = ino.0, "too much was read without a check; this version can no longer be read");
-            self.condemn(ino);
-            self.send_event(Event::Poisoned(ino));
+            tracing::debug!(ino = ino.0, "what was read of it without a verdict is forgotten");
+            self.send_event(Event::Recheck(ino, 0..u64::MAX));
         }
     }
 

@@ -6,11 +6,14 @@ use fuser::INodeNo;
 use lru::LruCache;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Digests of blocks that are kept in memory, of all inodes: some 10 MB.
+/// What is kept in memory of all inodes, in digests of blocks: some 10 MB.
 const DIGESTS: usize = 1 << 18;
 
-/// Inodes that are remembered, each with a file at most.
-const INODES: usize = 1024;
+/// What an inode takes beside its digests.
+const INODE: usize = 16;
+
+/// Inodes with a file, which takes a descriptor.
+const FILES: usize = 256;
 
 /// What was handed out of one inode.
 #[derive(Clone, Default)]
@@ -22,6 +25,18 @@ pub(super) struct Served {
     pub(super) was_passed: bool,
     /// The version that all of it belongs to, where that is known.
     pub(super) version: Option<Version>,
+}
+
+impl Served {
+    /// The file that it has, and what it takes in memory.
+    fn held(&self) -> (usize, usize) {
+        let blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        (usize::from(blocks.has_file()), INODE + blocks.in_memory())
+    }
+}
+
+fn sum(one: (usize, usize), other: (usize, usize)) -> (usize, usize) {
+    (one.0 + other.0, one.1 + other.1)
 }
 
 /// What binds the downloads of an inode, besides the blocks handed out.
@@ -63,23 +78,34 @@ impl ServedBlocks {
         self.by_inode.pop(&ino);
     }
 
-    /// Remembers what was handed out of `ino`. Returns the inodes that are forgotten for it without a verdict: nothing more of them
-    /// may be handed out.
+    /// Remembers what was handed out of `ino`. Returns the inodes that are forgotten for it without a verdict: the kernel must not keep
+    /// their pages, with which later ones are no longer compared.
     #[must_use]
     pub(super) fn keep(&mut self, ino: INodeNo, served: Served) -> Vec<INodeNo> {
-        self.keep_within(ino, served, INODES, DIGESTS)
+        self.keep_within(ino, served, FILES, DIGESTS)
     }
 
-    fn keep_within(&mut self, ino: INodeNo, served: Served, inodes: usize, digests: usize) -> Vec<INodeNo> {
-        let in_memory = |served: &Served| served.blocks.lock().unwrap_or_else(PoisonError::into_inner).in_memory();
+    fn keep_within(&mut self, ino: INodeNo, served: Served, files: usize, digests: usize) -> Vec<INodeNo> {
         self.by_inode.put(ino, served);
         // Counted each time: what is remembered grows while a download is under way.
-        let mut all: usize = self.by_inode.iter().map(|(_, served)| in_memory(served)).sum();
+        let mut all = self.by_inode.iter().map(|(_, served)| served.held()).fold((0, 0), sum);
+        let is_much = |(in_files, in_memory): (usize, usize)| in_files > files || in_memory > digests;
+        if !is_much(all) {
+            return Vec::new();
+        }
+        // Of what was verified whole the digest is known still, so that goes first.
+        let oldest = self.by_inode.iter().rev().map(|(ino, served)| (*ino, served.is_whole));
+        let mut oldest: Vec<_> = oldest.filter(|(oldest, _)| *oldest != ino).collect();
+        oldest.sort_by_key(|(_, is_whole)| !is_whole);
         let mut unjudged = Vec::new();
-        while self.by_inode.len() > inodes || all > digests {
-            let Some((ino, dropped)) = self.by_inode.pop_lru() else { break };
-            all = all.saturating_sub(in_memory(&dropped));
-            if !dropped.is_whole {
+        for (ino, is_whole) in oldest.into_iter().chain([(ino, false)]) {
+            if !is_much(all) {
+                break;
+            }
+            let Some(dropped) = self.by_inode.pop(&ino) else { continue };
+            let held = dropped.held();
+            all = (all.0 - held.0.min(all.0), all.1 - held.1.min(all.1));
+            if !is_whole && !dropped.is_whole {
                 unjudged.push(ino);
             }
         }
@@ -99,16 +125,39 @@ mod tests {
     }
 
     #[test]
-    fn the_least_recent_is_forgotten_and_reported_if_unjudged() {
+    fn what_was_verified_is_forgotten_before_what_was_not() {
         let mut all = ServedBlocks::default();
-        assert_eq!(all.keep_within(INodeNo(1), served(5, false), 3, 12), []);
-        assert_eq!(all.keep_within(INodeNo(2), served(5, true), 3, 12), []);
-        assert!(all.get(INodeNo(1)).is_some());
+        let mut keep = |ino, served, inodes| all.keep_within(INodeNo(ino), served, FILES, inodes * (INODE + 5));
+        assert_eq!(keep(1, served(5, false), 3), []);
+        assert_eq!(keep(2, served(5, true), 3), []);
+        assert_eq!(keep(3, served(5, false), 3), []);
 
-        assert_eq!(all.keep_within(INodeNo(3), served(5, false), 3, 12), [], "the verified one may go");
-        assert!(all.get(INodeNo(2)).is_none());
-        assert_eq!(all.keep_within(INodeNo(4), served(7, false), 3, 12), [INodeNo(1)]);
-        assert_eq!(all.keep_within(INodeNo(5), served(13, false), 3, 12), [INodeNo(3), INodeNo(4), INodeNo(5)]);
-        assert!(all.get(INodeNo(5)).is_none(), "more than all together may have");
+        assert_eq!(keep(4, served(5, false), 3), [], "the verified one may go");
+        assert_eq!(keep(5, served(5, false), 3), [INodeNo(1)], "then the least recent");
+        assert_eq!(keep(6, served(500, false), 3), [3, 4, 5, 6].map(INodeNo), "more than all together may have");
+        assert!(all.get(INodeNo(6)).is_none());
+    }
+
+    /// A file manager samples a folder of videos: a few blocks of each.
+    #[test]
+    fn thousands_of_sampled_files_are_remembered() {
+        let mut all = ServedBlocks::default();
+        for ino in 1..=8000 {
+            assert_eq!(all.keep(INodeNo(ino), served(8, false)), []);
+        }
+        assert!(all.is_unjudged(INodeNo(1)));
+    }
+
+    #[test]
+    fn descriptors_are_bounded() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut all = ServedBlocks::default();
+        for ino in 1..=4 {
+            let mut long = BlockDigests::default();
+            assert!((0..5000).all(|block| long.record(block, &[1], folder.path())));
+            let served = Served { blocks: Arc::new(Mutex::new(long)), ..Served::default() };
+            let forgotten = all.keep_within(INodeNo(ino), served, 3, DIGESTS);
+            assert_eq!(forgotten, if ino < 4 { vec![] } else { vec![INodeNo(1)] });
+        }
     }
 }
