@@ -60,10 +60,11 @@ impl Adapter {
         Adapter { fs, notices, heartbeat, waiting, opens_alone: false }
     }
 
-    /// The result of `operation`, or an error where it panics. The heartbeat shows how long it takes.
-    fn guarded<T>(&self, operation: impl FnOnce() -> Result<T, FsError>) -> Result<T, FsError> {
+    /// Runs all of a handler. Where it panics the reply that it has is dropped, which answers EIO, and the thread goes on: fuser would end the
+    /// mount. The heartbeat shows how long it takes.
+    fn handle(&self, operation: &'static str, handler: impl FnOnce()) {
         let _busy = self.heartbeat.busy();
-        guarded(operation)
+        contain(operation, handler);
     }
 
     /// Runs `operation` in the background and hands its result to `reply`, also where it panics.
@@ -79,6 +80,45 @@ impl Adapter {
         self.fs.runtime().spawn(task.in_current_span());
     }
 
+    /// READ by `thread`: at once what is in memory, all else in the background.
+    fn begin_to_read(&self, (ino, offset, size): (INodeNo, u64, u32), thread: u32, flags: OpenFlags, reply: ReplyData) {
+        let program = self.fs.programs().of(thread);
+        let is_on_disk = match self.fs.read_in_memory(ino, offset, size) {
+            LocalRead::Absent => false,
+            LocalRead::OnDisk => true,
+            LocalRead::Bytes(bytes) => {
+                self.fs.programs().read(&program, bytes.len());
+                reply.data(&bytes);
+                if offset == 0 {
+                    self.fs.was_here(Consumer::Bytes, ino, thread);
+                }
+                return;
+            }
+        };
+        let waits = if is_on_disk { None } else { self.waiting.begin(ino, offset, size) };
+        // Past the page cache nothing is read ahead.
+        if !is_on_disk && waits.is_none() && flags.0 & libc::O_DIRECT == 0 {
+            return reply.error(FsError::TooFarAhead(ino).errno());
+        }
+        let (fs, counting) = (Arc::clone(&self.fs), Arc::clone(&self.fs));
+        let read = async move {
+            let _waits = waits;
+            fs.read(ino, offset, size, thread, is_on_disk).await
+        };
+        self.wait(read, move |result| match result {
+            Ok(bytes) => {
+                counting.programs().read(&program, bytes.len());
+                reply.data(&bytes);
+            }
+            Err(error) => {
+                if matches!(error, FsError::Denied(_)) {
+                    counting.programs().refused(&program);
+                }
+                reply.error(failed("read", ino, &error));
+            }
+        });
+    }
+
     /// The kernel remembers ENOSYS: it then opens without asking and keeps its pages, because an inode's bytes never change. A
     /// kernel that cannot do so keeps its pages by the flags of each open.
     fn open_alone(&self, reply: ReplyOpen, keep: FopenFlags) {
@@ -90,9 +130,11 @@ impl Adapter {
     }
 }
 
-/// The result of `operation`, or an error where it panics.
-fn guarded<T>(operation: impl FnOnce() -> Result<T, FsError>) -> Result<T, FsError> {
-    catch_unwind(AssertUnwindSafe(operation)).unwrap_or_else(|panic| Err(FsError::Panic(panic_text(&*panic))))
+/// Runs `handler`; a panic is an error in the log.
+fn contain(operation: &'static str, handler: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(handler)) {
+        tracing::error!("{operation}: the handler panicked: {}", panic_text(&*panic));
+    }
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> String {
@@ -149,7 +191,7 @@ impl fuser::Filesystem for Adapter {
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let _span = trace_span!("lookup", parent = parent.0, ?name).entered();
-        match self.guarded(|| self.fs.lookup(parent, name.as_bytes())) {
+        self.handle("lookup", || match self.fs.lookup(parent, name.as_bytes()) {
             Ok(Some(shown)) => {
                 reply.entry_with_ttls(&shown.attributes_ttl, &shown.entry_ttl, &shown.attributes, GENERATION);
                 if !shown.attributes_ttl.is_zero() {
@@ -161,17 +203,16 @@ impl fuser::Filesystem for Adapter {
                 reply.entry(&self.fs.options().negative_ttl, &self.fs.no_attributes(), GENERATION);
             }
             Err(error) => reply.error(failed("lookup", parent, &error)),
-        }
+        });
     }
 
     fn forget(&self, _req: &Request, ino: INodeNo, _nlookup: u64) {
-        let _busy = self.heartbeat.busy();
-        self.notices.forgotten(ino);
+        self.handle("forget", || self.notices.forgotten(ino));
     }
 
     fn getattr(&self, req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         let _span = trace_span!("getattr", ino = ino.0).entered();
-        match self.guarded(|| self.fs.attributes(ino, req.pid())) {
+        self.handle("getattr", || match self.fs.attributes(ino, req.pid()) {
             Ok(Attributes::Known(shown)) => reply_attributes(reply, ino, Ok(shown)),
             Ok(Attributes::Unsized(file)) => {
                 let fs = Arc::clone(&self.fs);
@@ -183,7 +224,7 @@ impl fuser::Filesystem for Adapter {
                 }
                 reply_attributes(reply, ino, Err(error));
             }
-        }
+        });
     }
 
     fn open(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -206,82 +247,46 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyData,
     ) {
         let _span = trace_span!("read", ino = ino.0, offset, size).entered();
-        let thread = req.pid();
-        let program = self.fs.programs().of(thread);
-        let is_on_disk = match self.guarded(|| Ok(self.fs.read_in_memory(ino, offset, size))) {
-            Ok(LocalRead::Absent) => false,
-            Ok(LocalRead::OnDisk) => true,
-            Ok(LocalRead::Bytes(bytes)) => {
-                self.fs.programs().read(&program, bytes.len());
-                reply.data(&bytes);
-                if offset == 0 {
-                    self.fs.was_here(Consumer::Bytes, ino, thread);
-                }
-                return;
-            }
-            Err(error) => return reply.error(failed("read", ino, &error)),
-        };
-        let waits = if is_on_disk { None } else { self.waiting.begin(ino, size) };
-        // Past the page cache nothing is read ahead.
-        if !is_on_disk && waits.is_none() && flags.0 & libc::O_DIRECT == 0 {
-            return reply.error(FsError::TooFarAhead(ino).errno());
-        }
-        let (fs, counting) = (Arc::clone(&self.fs), Arc::clone(&self.fs));
-        let read = async move {
-            let _waits = waits;
-            fs.read(ino, offset, size, thread, is_on_disk).await
-        };
-        self.wait(read, move |result| match result {
-            Ok(bytes) => {
-                counting.programs().read(&program, bytes.len());
-                reply.data(&bytes);
-            }
-            Err(error) => {
-                if matches!(error, FsError::Denied(_)) {
-                    counting.programs().refused(&program);
-                }
-                reply.error(failed("read", ino, &error));
-            }
-        });
+        self.handle("read", || self.begin_to_read((ino, offset, size), req.pid(), flags, reply));
     }
 
     fn readdirplus(&self, req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
         let _span = trace_span!("readdirplus", ino = ino.0, offset).entered();
-        if offset == 0 {
-            self.fs.begins_to_list(ino, req.pid());
-        }
-        let read = self.guarded(|| {
-            self.fs.read_folder(ino, Cookie(offset), &mut |entry| {
+        self.handle("readdirplus", || {
+            if offset == 0 {
+                self.fs.begins_to_list(ino, req.pid());
+            }
+            let read = self.fs.read_folder(ino, Cookie(offset), &mut |entry| {
                 let shown = self.fs.shown(&entry.node);
                 let name = OsStr::from_bytes(entry.name);
                 let ttl = shown.common_ttl();
                 !reply.add(entry.node.ino, entry.cookie.0, name, &ttl, &shown.attributes, GENERATION)
-            })
+            });
+            match read {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(failed("readdirplus", ino, &error)),
+            }
         });
-        match read {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(failed("readdirplus", ino, &error)),
-        }
     }
 
     fn statfs(&self, _req: &Request, ino: INodeNo, reply: ReplyStatfs) {
         let _span = trace_span!("statfs").entered();
-        match self.guarded(|| self.fs.statistics()) {
+        self.handle("statfs", || match self.fs.statistics() {
             Ok(all) => {
                 reply.statfs(all.blocks, 0, 0, all.files, 0, BLOCK_SIZE, super::NAME_MAX as u32, BLOCK_SIZE);
             }
             Err(error) => reply.error(failed("statfs", ino, &error)),
-        }
+        });
     }
 
     fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let _span = trace_span!("getxattr", ino = ino.0, ?name, size).entered();
-        reply_xattr("getxattr", reply, ino, self.guarded(|| self.fs.xattr(ino, name.as_bytes(), size)));
+        self.handle("getxattr", || reply_xattr("getxattr", reply, ino, self.fs.xattr(ino, name.as_bytes(), size)));
     }
 
     fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
         let _span = trace_span!("listxattr", ino = ino.0, size).entered();
-        reply_xattr("listxattr", reply, ino, self.guarded(|| self.fs.xattr_names(ino, size)));
+        self.handle("listxattr", || reply_xattr("listxattr", reply, ino, self.fs.xattr_names(ino, size)));
     }
 
     // The kernel remembers this answer to FLUSH and LSEEK, and not to IOCTL, which Python sends at each open.
@@ -313,26 +318,51 @@ impl fuser::Filesystem for Adapter {
 mod tests {
     use super::*;
 
+    /// A reply that is dropped answers EIO.
+    struct Reply<'r>(&'r std::cell::Cell<u32>);
+
+    impl Drop for Reply<'_> {
+        fn drop(&mut self) {
+            self.0.set(self.0.get() + 1);
+        }
+    }
+
+    /// Promise: a handler that panics costs one EIO, wherever in it that is, and not the mount.
     #[test]
-    fn a_panic_is_an_error_with_its_message() {
-        let panicking = |message: Option<&'static str>| {
-            guarded(|| -> Result<(), FsError> {
+    fn a_panic_costs_one_reply_and_not_the_thread() {
+        let dropped = std::cell::Cell::new(0);
+        for message in [Some("formatted"), None] {
+            let reply = Reply(&dropped);
+            contain("read", move || {
+                let _reply = reply;
                 match message {
                     Some(message) => std::panic::panic_any(message.to_owned()),
                     None => panic!("plain"),
                 }
-            })
-        };
-        for (message, text) in [(Some("formatted"), "formatted"), (None, "plain")] {
-            let error = panicking(message).unwrap_err();
-            assert!(matches!(&error, FsError::Panic(message) if message == text), "{error:?}");
-            assert_eq!(error.errno(), Errno::EIO);
+            });
         }
+        assert_eq!(dropped.get(), 2);
+        contain("read", || drop(Reply(&dropped)));
+        assert_eq!(dropped.get(), 3);
     }
 
+    /// All that a handler does is in `handle`: what was outside of it would end the mount where it panics.
     #[test]
-    fn results_without_a_panic_stay_as_they_are() {
-        assert_eq!(guarded(|| Ok(5)).unwrap(), 5);
-        assert!(matches!(guarded(|| Err::<(), _>(FsError::NoAttribute)), Err(FsError::NoAttribute)));
+    fn every_handler_is_contained_as_a_whole() {
+        let source = include_str!("fuse.rs");
+        let handlers = source.split("impl fuser::Filesystem for Adapter").nth(1).unwrap();
+        let handlers = handlers.split("#[cfg(test)]").next().unwrap();
+        for handler in handlers.split("\n    fn ").skip(1) {
+            let (name, body) = handler.split_once('(').unwrap();
+            let (_, body) = body.split_once(") {").or_else(|| body.split_once("{")).unwrap();
+            let lines: Vec<_> = body.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+            let contained = lines.iter().position(|line| line.starts_with("self.handle(")).unwrap_or(lines.len());
+            let is_simple = |line: &&str| {
+                ["let _span =", "reply.error(Errno::", "self.open_alone(", "}", "//"]
+                    .iter()
+                    .any(|it| line.starts_with(it))
+            };
+            assert!(name == "init" || lines[..contained].iter().all(is_simple), "{name}: {lines:?}");
+        }
     }
 }
