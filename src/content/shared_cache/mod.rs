@@ -26,7 +26,6 @@ pub(super) use remote::Remote;
 use super::store::{ObjectKey, Store};
 use crate::platform::memory_budget::Budget;
 use crate::source::http::Client;
-use health::Health;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -56,7 +55,7 @@ impl SharedCache {
         runtime: &Handle,
     ) -> Result<SharedCache, object_store::Error> {
         let (store, prefix) = location::open(config, client)?;
-        let remote = Arc::new(Remote::new(store, prefix, client, Health::new(config.url.to_string())));
+        let remote = Arc::new(Remote::new(store, prefix, client, config));
         let queue = config.is_written().then(|| {
             let (queue, waiting) = mpsc::channel(WAITING);
             let folder = config.url.to_file_path().ok().filter(|_| config.url.scheme() == "file");

@@ -5,18 +5,20 @@ use super::super::store::decode_footer;
 use super::body::{SharedBody, SharedCopy};
 use super::connector::{CALL, Call};
 use super::health::{Health, SharedError};
+use super::location::SharedCacheConfig;
 use super::name::Name;
 use super::rival::Race;
 use crate::document::Uri;
 use crate::platform::address_space::blocking_threads;
 use crate::source::http::{Client, Priority};
 use bytes::Bytes;
+use futures_util::stream::{BoxStream, StreamExt, unfold};
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, GetResult, ObjectStore};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
 
 /// The first byte of an object must be here within this time.
@@ -41,13 +43,22 @@ pub(in crate::content) struct Remote {
     health: Arc<Health>,
     /// Of readers, and ahead of them.
     looks: [Arc<Semaphore>; 2],
+    /// Bodies of a folder at a time: each may hold a thread for good, as a look may. Where there are more, the Source is asked.
+    bodies: Option<Arc<Semaphore>>,
 }
 
 impl Remote {
-    pub(super) fn new(store: Arc<dyn ObjectStore>, prefix: Path, client: &Client, health: Health) -> Remote {
+    pub(super) fn new(
+        store: Arc<dyn ObjectStore>,
+        prefix: Path,
+        client: &Client,
+        config: &SharedCacheConfig,
+    ) -> Remote {
         let most = LOOKS.min(blocking_threads() / 8).max(1);
         let looks = [most; 2].map(|most| Arc::new(Semaphore::new(most)));
-        Remote { store, prefix, client: client.clone(), health: Arc::new(health), looks }
+        let bodies = (config.url.scheme() == "file").then(|| Arc::new(Semaphore::new(most)));
+        let health = Arc::new(Health::new(config.url.to_string()));
+        Remote { store, prefix, client: client.clone(), health, looks, bodies }
     }
 
     pub(in crate::content) fn health(&self) -> &Health {
@@ -106,7 +117,7 @@ impl Remote {
             return None;
         }
         let copy = SharedCopy { name: name.clone(), source: source.cloned(), length: size, checks: decoded };
-        Some(self.body(Arc::new(copy), found, priority))
+        self.body(Arc::new(copy), found, priority)
     }
 
     /// The bytes `range` of an object that was found before.
@@ -124,15 +135,19 @@ impl Remote {
             self.health.wrong(copy.name.key());
             return None;
         }
-        Some(self.body(Arc::clone(copy), found, priority))
+        self.body(Arc::clone(copy), found, priority)
     }
 
-    fn body(&self, copy: Arc<SharedCopy>, found: GetResult, priority: Priority) -> SharedBody {
+    fn body(&self, copy: Arc<SharedCopy>, found: GetResult, priority: Priority) -> Option<SharedBody> {
         let range = found.range.clone();
+        let pieces = match &self.bodies {
+            None => found.into_stream(),
+            Some(bodies) => held(found.into_stream(), Arc::clone(bodies).try_acquire_owned().ok()?),
+        };
         // What follows to the end is of a download, which the Source would have to begin again.
         let whole = if range.end == copy.length { copy.length } else { range.end - range.start };
         let race = Race::new(&self.client, priority, copy.source.as_ref(), copy.length, whole);
-        SharedBody::new(found.into_stream(), copy, range, Arc::clone(&self.health), race)
+        Some(SharedBody::new(pieces, copy, range, Arc::clone(&self.health), race))
     }
 
     /// The answer of the store, where there is one in time.
@@ -178,6 +193,131 @@ impl Remote {
     }
 }
 
+/// The same pieces, by a task that has the `permit` until the piece that it waits for is here, whoever waits for it still.
+fn held(
+    mut pieces: BoxStream<'static, object_store::Result<Bytes>>,
+    permit: OwnedSemaphorePermit,
+) -> BoxStream<'static, object_store::Result<Bytes>> {
+    let (sender, receiver) = mpsc::channel(1);
+    tokio::spawn(async move {
+        let _permit = permit;
+        while let Some(piece) = pieces.next().await {
+            if sender.send(piece).await.is_err() {
+                return;
+            }
+        }
+    });
+    unfold(receiver, |mut receiver| async move { receiver.recv().await.map(|piece| (piece, receiver)) }).boxed()
+}
+
 fn options(range: Option<Range<u64>>) -> GetOptions {
     GetOptions { range: range.map(GetRange::Bounded), ..GetOptions::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::content::FetchSpec;
+    use crate::document::{Algorithm, Digest};
+    use crate::source::http::HttpConfig;
+    use async_trait::async_trait;
+    use fuser::INodeNo;
+    use object_store::{
+        CopyOptions, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, PutMultipartOptions, PutOptions,
+        PutPayload, PutResult, Result,
+    };
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// A folder on a server that answers looks and is dead for reads: each holds a thread.
+    #[derive(Debug, Default)]
+    struct DeadFolder {
+        held: Arc<AtomicUsize>,
+    }
+
+    impl std::fmt::Display for DeadFolder {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a dead folder")
+        }
+    }
+
+    #[async_trait]
+    impl ObjectStore for DeadFolder {
+        async fn get_opts(&self, location: &Path, _: GetOptions) -> Result<GetResult> {
+            let held = Arc::clone(&self.held);
+            let read = async move {
+                // The thread, which no one can give up.
+                tokio::spawn(async move {
+                    held.fetch_add(1, Ordering::SeqCst);
+                    std::future::pending::<()>().await;
+                })
+                .await
+                .map_err(object_store::Error::from)
+                .map(|()| Bytes::new())
+            };
+            let meta = ObjectMeta {
+                location: location.clone(),
+                last_modified: std::time::SystemTime::UNIX_EPOCH.into(),
+                size: 100,
+                e_tag: None,
+                version: None,
+            };
+            let payload = GetResultPayload::Stream(futures_util::stream::once(read).boxed());
+            let (attributes, extensions) = Default::default();
+            Ok(GetResult { payload, meta, range: 0..100, attributes, extensions })
+        }
+
+        async fn put_opts(&self, _: &Path, _: PutPayload, _: PutOptions) -> Result<PutResult> {
+            unimplemented!()
+        }
+
+        async fn put_multipart_opts(&self, _: &Path, _: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+            unimplemented!()
+        }
+
+        fn delete_stream(&self, _: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+            unimplemented!()
+        }
+
+        fn list(&self, _: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+            unimplemented!()
+        }
+
+        async fn list_with_delimiter(&self, _: Option<&Path>) -> Result<ListResult> {
+            unimplemented!()
+        }
+
+        async fn copy_opts(&self, _: &Path, _: &Path, _: CopyOptions) -> Result<()> {
+            unimplemented!()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bodies_of_a_dead_folder_hold_few_threads() {
+        let folder = Arc::new(DeadFolder::default());
+        let url = url::Url::parse("file:///nowhere").unwrap();
+        let config = SharedCacheConfig { url, write: false, settings: Vec::new() };
+        let client = Client::new(HttpConfig::default()).unwrap();
+        let remote = Remote::new(Arc::clone(&folder) as Arc<dyn ObjectStore>, Path::default(), &client, &config);
+        let wanted = |number: u8| {
+            let hashes = vec![Digest::new(Algorithm::Sha256, &[number; 32]).unwrap()];
+            FetchSpec { hashes, ..FetchSpec::new(INodeNo(2), Uri::parse("http://h/a").unwrap()) }
+        };
+        let most = remote.looks[0].available_permits();
+        let mut bodies = Vec::new();
+        for number in 0..200 {
+            let name = Name::of(&wanted(number), None).unwrap();
+            bodies.extend(remote.get(&name, None, Some(100), None, Priority::default()).await);
+        }
+        assert_eq!(bodies.len(), most);
+
+        let reads = bodies.iter_mut().map(SharedBody::chunk);
+        let failed = futures_util::future::join_all(reads).await;
+        assert!(failed.iter().all(|read| matches!(read, Err(SharedError::Slow))));
+        drop(bodies);
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        let name = Name::of(&wanted(0), None).unwrap();
+
+        assert!(remote.get(&name, None, Some(100), None, Priority::default()).await.is_none(), "they hold theirs");
+        assert_eq!(folder.held.load(Ordering::SeqCst), most);
+    }
 }

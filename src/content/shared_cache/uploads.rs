@@ -5,7 +5,7 @@ use super::connector::{CALL, Call};
 use super::health::SharedError;
 use super::name::Name;
 use super::remote::Remote;
-use crate::platform::memory_budget::Budget;
+use crate::platform::memory_budget::{Budget, Reservation};
 use crate::source::http::Priority;
 use bytes::Bytes;
 use futures_util::stream::{StreamExt, poll_fn};
@@ -24,6 +24,12 @@ const AT_A_TIME: usize = 2;
 /// Bytes of one request. A larger object is uploaded in so many pieces at most, which are larger where it is larger still.
 const PIECE: u64 = 8 << 20;
 const PIECES: u64 = 10_000;
+
+/// Bytes of a piece at most: half of the memory for content. An object that needs larger ones is not uploaded.
+const LARGEST_PIECE: u64 = 32 << 20;
+
+/// Between two looks for memory.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// The store must have taken a piece within this time. A folder may take as long as it likes: on a dead server each call holds its thread
 /// until the server is back, and another would hold another.
@@ -70,7 +76,10 @@ impl Uploader {
         let health = self.remote.health();
         let (disk, key) = (Arc::clone(&self.disk), upload.object.clone());
         let opened = tokio::task::spawn_blocking(move || disk.peek(&key)).await.ok().flatten();
-        let Some(object) = opened.filter(|_| !health.is_closed()) else { return health.dropped() };
+        let fits = |object: &Arc<Object>| piece_of(object.length()) <= LARGEST_PIECE;
+        let Some(object) = opened.filter(|object| !health.is_closed() && fits(object)) else {
+            return health.dropped();
+        };
         match self.put(&upload, &object).await {
             Ok(()) => health.uploaded(upload.name.key(), object.length()),
             Err(SharedError::Store(error)) if is_there(&error) => {}
@@ -106,7 +115,7 @@ impl Uploader {
         let begun = self.remote.store().put_multipart_opts(&path, PutMultipartOptions::default());
         let mut parts = self.within(begun).await?;
         let sent = async {
-            let piece = PIECE.max(length.div_ceil(PIECES));
+            let piece = piece_of(length);
             for first in (0..length).step_by(usize::try_from(piece).unwrap_or(usize::MAX)) {
                 let (bytes, _memory) = self.piece(object, first, piece.min(length - first)).await?;
                 self.within(parts.put_part(bytes.into())).await?;
@@ -145,7 +154,7 @@ impl Uploader {
         length: u64,
     ) -> Result<(Bytes, impl Sized + use<>), SharedError> {
         let length = usize::try_from(length).unwrap_or(usize::MAX);
-        let memory = self.memory.reserve(length.max(1)).await;
+        let memory = memory_behind_readers(&self.memory, length.max(1)).await;
         let object = Arc::clone(object);
         let read = tokio::task::spawn_blocking(move || object.read(first, length)).await;
         let read = read.map_err(io::Error::other).and_then(|read| read.map_err(io::Error::other));
@@ -157,7 +166,49 @@ impl Uploader {
     }
 }
 
+/// Bytes of one request of an object of `length` bytes.
+fn piece_of(length: u64) -> u64 {
+    PIECE.max(length.div_ceil(PIECES))
+}
+
+/// Memory when nothing waits for it. A reservation that waits would stand before those of readers.
+async fn memory_behind_readers(memory: &Budget, bytes: usize) -> Reservation {
+    loop {
+        match memory.try_reserve(bytes) {
+            Some(reservation) => return reservation,
+            None => tokio::time::sleep(LOOK).await,
+        }
+    }
+}
+
 /// Whether another machine has uploaded it before.
 fn is_there(error: &object_store::Error) -> bool {
     matches!(error, object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_upload_takes_no_memory_before_a_reader() {
+        let memory = Budget::new(100);
+        let first = memory.try_reserve(60);
+        let mut upload = Box::pin(memory_behind_readers(&memory, 80));
+        assert!((&mut upload).now_or_never().is_none());
+
+        let reader = memory.try_reserve(30);
+        assert!(reader.is_some(), "it does not wait behind an upload");
+
+        drop((first, reader));
+        assert_eq!(upload.await.bytes(), 80);
+    }
+
+    #[test]
+    fn pieces_are_no_larger_than_the_memory_for_them() {
+        assert_eq!((piece_of(1), piece_of(70 << 30)), (PIECE, PIECE));
+        assert!((LARGEST_PIECE..LARGEST_PIECE + PIECES).contains(&piece_of(PIECES * LARGEST_PIECE)));
+        assert!(piece_of(640 << 30) > LARGEST_PIECE, "it is not uploaded");
+    }
 }
