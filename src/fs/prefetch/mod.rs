@@ -38,7 +38,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, Id};
 use tracker::{EXPECTED, Key, SIZE_BYTES, Seen, Tracker, Wish};
 use walk::{Candidate, Evidence};
 
@@ -71,8 +71,38 @@ pub(super) struct Prefetch {
 
 struct State {
     tracker: Tracker<Cursor>,
-    /// The tasks that fetch bytes.
-    tasks: HashMap<INodeNo, AbortHandle>,
+    tasks: Tasks,
+}
+
+/// The tasks that fetch bytes, by file.
+#[derive(Default)]
+struct Tasks(HashMap<INodeNo, AbortHandle>);
+
+impl Tasks {
+    /// An earlier task of the same file has ended, or nearly.
+    fn put(&mut self, ino: INodeNo, task: AbortHandle) {
+        if let Some(ended) = self.0.insert(ino, task) {
+            ended.abort();
+        }
+    }
+
+    /// The task `id` of a file has ended. Its successor may be there already.
+    fn ended(&mut self, ino: INodeNo, id: Option<Id>) {
+        if self.0.get(&ino).is_some_and(|task| Some(task.id()) == id) {
+            self.0.remove(&ino);
+        }
+    }
+
+    /// Aborts those of files that are not ordered any more.
+    fn abort_unless(&mut self, is_ordered: impl Fn(INodeNo) -> bool) {
+        self.0.retain(|ino, task| {
+            let is_ordered = is_ordered(*ino);
+            if !is_ordered {
+                task.abort();
+            }
+            is_ordered
+        });
+    }
 }
 
 impl Prefetch {
@@ -89,7 +119,7 @@ impl Prefetch {
             content,
             options,
             runtime,
-            state: Mutex::new(State { tracker: Tracker::new(limit.max(FOR_SIZES)), tasks: HashMap::new() }),
+            state: Mutex::new(State { tracker: Tracker::new(limit.max(FOR_SIZES)), tasks: Tasks::default() }),
             has_walks: AtomicBool::new(false),
             listings: Listings::default(),
             fetches_bytes: limit > 0,
@@ -245,10 +275,7 @@ impl Prefetch {
             let task = self.runtime.spawn(fetching).abort_handle();
             // A reader may wait for the same answer to a question for a size, so that is never aborted.
             if wish.consumer == Consumer::Bytes {
-                // An earlier task of the same file has ended, or nearly.
-                if let Some(ended) = state.tasks.insert(ino, task) {
-                    ended.abort();
-                }
+                state.tasks.put(ino, task);
             }
         }
         Ok(())
@@ -284,7 +311,7 @@ impl Prefetch {
         let fetched = self.fetch_now(consumer, ino, requester).await;
         let (key, mut state) = ((consumer, ino), self.state());
         if consumer == Consumer::Bytes {
-            state.tasks.remove(&ino);
+            state.tasks.ended(ino, tokio::task::try_id());
         }
         match fetched {
             Ok(Some(bytes)) => state.tracker.landed(key, bytes),
@@ -320,16 +347,13 @@ impl Prefetch {
         self.runtime.spawn(async move {
             loop {
                 tokio::time::sleep(SWEEP).await;
+                // The processes are looked for without the lock.
+                let mut gone = this.state().tracker.processes();
+                gone.retain(|process| is_gone(*process));
                 let State { tracker, tasks } = &mut *this.state();
-                let is_left = tracker.sweep(Instant::now(), is_gone);
+                let is_left = tracker.sweep(Instant::now(), |process| gone.contains(&process));
                 // Files that were read are ordered no more, but their reader waits for them.
-                tasks.retain(|ino, task| {
-                    let is_ordered = tracker.is_ordered((Consumer::Bytes, *ino));
-                    if !is_ordered {
-                        task.abort();
-                    }
-                    is_ordered
-                });
+                tasks.abort_unless(|ino| tracker.is_ordered((Consumer::Bytes, ino)));
                 if !is_left {
                     this.has_walks.store(false, Ordering::Release);
                     return;

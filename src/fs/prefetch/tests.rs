@@ -1,5 +1,6 @@
 //! The tracker over a flat row of files: inode n lies at cursor n.
 
+use super::Tasks;
 use super::tracker::*;
 use super::walk::*;
 use fuser::INodeNo;
@@ -453,4 +454,20 @@ fn a_walk_whose_process_is_gone_ends_after_a_pause() {
     row.reads(5);
     assert!(!sweep(&mut row, 3));
     assert_eq!(row.outstanding(), 0);
+}
+
+/// A download that ends late is not that of the next reader, which is aborted when that reader is gone.
+#[tokio::test]
+async fn an_ending_task_leaves_its_successor_to_be_aborted() {
+    let (mut tasks, ino) = (Tasks::default(), INodeNo(7));
+    let [first, second] = [(); 2].map(|()| tokio::spawn(std::future::pending::<()>()));
+    let ended = first.id();
+    tasks.put(ino, first.abort_handle());
+    tasks.put(ino, second.abort_handle());
+    assert!(first.await.unwrap_err().is_cancelled());
+
+    tasks.ended(ino, Some(ended));
+    tasks.abort_unless(|_| false);
+
+    assert!(second.await.unwrap_err().is_cancelled());
 }

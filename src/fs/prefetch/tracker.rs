@@ -17,7 +17,7 @@
 use super::ledger::Ledger;
 use super::walk::{Candidate, Consumer, Evidence, Reader, Walk};
 use fuser::INodeNo;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 /// Files expected after the last one read: readers skip files that they have, and some sort by inode.
@@ -200,6 +200,11 @@ impl<C: Copy> Tracker<C> {
     pub(super) fn no_room(&mut self, key: Key, now: Instant) {
         self.dropped(key, true);
         self.no_room_until = now.checked_add(NO_ROOM);
+    }
+
+    /// The processes of all walks.
+    pub(super) fn processes(&self) -> HashSet<u32> {
+        self.walks.iter().map(|walk| walk.reader.process).collect()
     }
 
     /// Forgets walks that have ended; their unread files are wasted. `false`: none is left.
