@@ -28,6 +28,12 @@ where
     V: Clone + Send + Sync + 'static,
     H: Clone + Send + 'static,
 {
+    /// The answer of the task in flight for `key`, if there is one.
+    pub fn joined(&self, key: &K) -> Option<Answer<V>> {
+        let in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
+        in_flight.get(key).map(|(_, answer)| answer.clone())
+    }
+
     /// The handle and the answer of the task in flight for `key`, or of the one that `begin` makes, which is spawned on `runtime`.
     pub fn join<F: Future<Output = V> + Send + 'static>(
         &self,

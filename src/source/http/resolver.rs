@@ -85,9 +85,13 @@ impl Names {
     where
         A: Future<Output = io::Result<Vec<IpAddr>>> + Send + 'static,
     {
-        // A request that ends leaves this queue. One that joins needs no permit, and drops it.
-        let permit = Arc::clone(&self.lookups).acquire_owned().await;
         let (names, name) = (Arc::clone(self), Box::<str>::from(name));
+        let broke_off = || Err(io::Error::other("the look-up broke off").into());
+        if let Some(found) = self.in_flight.joined(&name) {
+            return found.await.unwrap_or_else(broke_off);
+        }
+        // A request that ends leaves this queue. One that finds a look-up in flight behind it drops its permit.
+        let permit = Arc::clone(&self.lookups).acquire_owned().await;
         let (_, found) = self.in_flight.join(&Handle::current(), name.clone(), || {
             let look_up = async move {
                 let _permit = permit;
@@ -97,7 +101,7 @@ impl Names {
             };
             ((), look_up)
         });
-        found.await.unwrap_or_else(|| Err(io::Error::other("the look-up broke off").into()))
+        found.await.unwrap_or_else(broke_off)
     }
 
     /// No connection to the addresses of `name` can be made: the next request looks it up again.
@@ -207,6 +211,36 @@ mod tests {
         let begun = tokio::time::Instant::now();
         assert_eq!(*names.addresses("example.org", || found(ADDRESS)).await.unwrap(), [ADDRESS]);
         assert!(begun.elapsed() <= Duration::from_secs(20), "{:?}", begun.elapsed());
+    }
+
+    /// As many names as may be looked up at a time have no answer for long: those that join one of them wait for its answer alone.
+    #[tokio::test(start_paused = true)]
+    async fn a_look_up_in_flight_is_joined_without_a_permit() {
+        let names = Arc::new(Names::new(Vec::new(), Vec::new()));
+        let mut in_flight: Vec<_> = (0..names.lookups.available_permits())
+            .map(|number| {
+                let (names, seconds) = (Arc::clone(&names), if number == 0 { 5 } else { 500 });
+                let late = move || async move {
+                    tokio::time::sleep(Duration::from_secs(seconds)).await;
+                    Ok(vec![ADDRESS])
+                };
+                tokio::spawn(async move { names.addresses(&format!("slow-{number}"), late).await })
+            })
+            .collect();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let others: Vec<_> = (0..9)
+            .map(|number| {
+                let names = Arc::clone(&names);
+                tokio::spawn(async move { names.addresses(&format!("other-{number}"), || found(OTHER)).await })
+            })
+            .collect();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let begun = tokio::time::Instant::now();
+
+        assert_eq!(*names.addresses("slow-0", || found(OTHER)).await.unwrap(), [ADDRESS]);
+
+        assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+        in_flight.drain(..).chain(others).for_each(|task| task.abort());
     }
 
     #[tokio::test]
