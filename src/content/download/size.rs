@@ -117,11 +117,13 @@ impl Content {
                 let answer = self.question(wanted, None, &pause).await;
                 // The next question would wait as long for the same silence. A failure at once fails only this question.
                 if let Err(error) = &answer {
-                    let mut failures = self.failures();
                     let is_long = begun.elapsed().saturating_sub(pause.total()) >= self.config.size_deadline / 2;
-                    // A reader that asked once more may have the size by now.
-                    if is_long && error.is_retryable() && !error.is_unsent() && self.known_size(wanted.ino).is_none() {
-                        failures.inode_failed(wanted.ino, error, Instant::now());
+                    if is_long && error.is_retryable() && !error.is_unsent() {
+                        self.failures().inode_failed(wanted.ino, error, Instant::now());
+                        // A reader that asked once more may have the size by now. One that has it later forgives this.
+                        if self.known_size(wanted.ino).is_some() {
+                            self.failures().inodes.forgive(&wanted.ino);
+                        }
                     }
                 }
                 if answer?.is_some() {
