@@ -2,12 +2,14 @@
 
 mod common;
 
+use common::eventually;
 use common::mounted::Mounted;
 use common::random::Random;
 use common::source::{Fault, Resource, Source};
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::FileExt;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -105,4 +107,26 @@ fn a_kill_amid_a_ranged_fetch_costs_the_unsaved_part() {
         let first: usize = range.trim_start_matches("bytes=").split('-').next().unwrap().parse().unwrap();
         assert!(first >= 60 * MIB, "{range} is asked for again");
     }
+}
+
+/// Without ranges a reader of the end waits for all that is before it. When it is killed nothing more is downloaded for it.
+#[test]
+fn a_reader_that_is_killed_ends_its_download() {
+    let source = Source::start();
+    source.put("large", Resource { etag: None, ..Resource::new(Random::new(3).bytes(160 * MIB)) });
+    source.fault("large", Fault::Slow(Duration::from_millis(1)), u64::MAX);
+    let mounted = Mounted::new(&source.list_url(), "poll=1h,timeout=2s,cache-size=256M,cache-reserve=0");
+    let path = mounted.join("large");
+    let state = || {
+        let shown = Command::new("getfattr").args(["--only-values", "-n", "user.resyncfs.state"]).arg(&path).output();
+        String::from_utf8(shown.unwrap().stdout).unwrap()
+    };
+    let mut tail = Command::new("tail").args(["-c", "10"]).arg(&path).spawn().unwrap();
+    eventually("it downloads", || state().starts_with("partial"));
+
+    tail.kill().unwrap();
+    tail.wait().unwrap();
+
+    eventually("the download ends", || !state().starts_with("partial"));
+    assert_eq!(state(), "remote");
 }

@@ -69,6 +69,14 @@ pub enum ContentError {
         /// The resource.
         uri: Uri,
     },
+    /// Its length is not known, and more came than is fetched of such a body.
+    #[error("{uri} has no known length, and more than {bytes} bytes came")]
+    Endless {
+        /// The resource.
+        uri: Uri,
+        /// Bytes that are fetched at most.
+        bytes: u64,
+    },
     /// The cache failed and streaming past it failed too.
     #[error("the cache at {path} failed", path = .path.display())]
     Cache {
@@ -126,6 +134,7 @@ impl ContentError {
             | ContentError::Changed { uri }
             | ContentError::Unarchived { uri, .. }
             | ContentError::Package { uri, .. }
+            | ContentError::Endless { uri, .. }
             | ContentError::Stalled { uri } => Some(uri),
             ContentError::Cache { .. } => None,
         }

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `EACCES` | the Source refuses our credentials (401, 403), or nothing is fetched for this program (`deny=`): the administrator can change that |
 //! | `ESTALE` | the inode does not exist any more, or its version is no longer served: look the name up again |
+//! | `EINTR` | the program that asked has ended; no program sees it |
 //! | `EAGAIN` | the kernel reads too far ahead; it asks again for what a program needs |
 //! | `EIO` | everything else that failed on the way to the right bytes: 404, 410, timeouts, wrong bytes, the cache |
 
@@ -35,6 +36,9 @@ pub enum FsError {
     /// The kernel reads so far ahead in this file that other files would have to wait; no program sees this.
     #[error("the kernel reads too far ahead in inode {0}")]
     TooFarAhead(INodeNo),
+    /// The program that reads has ended: nothing waits for its bytes any more.
+    #[error("the program that reads inode {0} has ended")]
+    Left(INodeNo),
     /// A folder was needed.
     #[error("inode {0} is not a folder")]
     NotAFolder(INodeNo),
@@ -103,6 +107,7 @@ impl FsError {
             FsError::Denied(_) => (Errno::EACCES, Level::DEBUG),
             FsError::Gone(_) => (Errno::ESTALE, Level::DEBUG),
             FsError::TooFarAhead(_) => (Errno::EAGAIN, Level::DEBUG),
+            FsError::Left(_) => (Errno::EINTR, Level::DEBUG),
             FsError::NotAFolder(_) => (Errno::ENOTDIR, Level::DEBUG),
             FsError::IsAFolder(_) => (Errno::EISDIR, Level::DEBUG),
             FsError::NameTooLong(_) => (Errno::ENAMETOOLONG, Level::DEBUG),
@@ -128,6 +133,7 @@ fn content_outcome(error: &ContentError) -> (Errno, Level) {
         ContentError::Mismatch { .. }
         | ContentError::Unarchived { .. }
         | ContentError::Package { .. }
+        | ContentError::Endless { .. }
         | ContentError::Stalled { .. }
         | ContentError::Unannounced { shown: false, .. } => (Errno::EIO, Level::WARN),
     }
@@ -188,6 +194,8 @@ mod tests {
             (ContentError::Changed { uri: uri() }.into(), Errno::ESTALE, Level::WARN),
             (ContentError::Unarchived { uri: uri(), at }.into(), Errno::EIO, Level::WARN),
             (ContentError::Stalled { uri: uri() }.into(), Errno::EIO, Level::WARN),
+            (ContentError::Endless { uri: uri(), bytes: 5 }.into(), Errno::EIO, Level::WARN),
+            (FsError::Left(ino), Errno::EINTR, Level::DEBUG),
             (ContentError::Cache { path: PathBuf::from("/o"), cause: Arc::new(io()) }.into(), Errno::EIO, Level::ERROR),
             (FsError::Denied("tumblerd".into()), Errno::EACCES, Level::DEBUG),
             (FsError::Gone(ino), Errno::ESTALE, Level::DEBUG),

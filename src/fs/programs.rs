@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs;
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -167,6 +168,11 @@ impl Programs {
 pub fn asks_for_xattr(thread: u32) -> bool {
     call_of(thread).is_some_and(|call| XATTR_CALLS.contains(&call))
         || comm(thread).is_some_and(|name| XATTR_PROGRAMS.contains(&&name[..]))
+}
+
+/// Whether a process has ended. An unknown one (0) counts as running.
+pub(super) fn is_gone(process: u32) -> bool {
+    process != 0 && !Path::new(&format!("/proc/{process}")).exists()
 }
 
 struct Names {

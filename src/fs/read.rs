@@ -4,8 +4,9 @@ use super::Filesystem;
 use super::error::FsError;
 use super::links::wanted;
 use super::prefetch::{Consumer, Reader};
+use super::programs::is_gone;
 use crate::catalog::{Kind, Node};
-use crate::content::{ContentError, FetchSpec, LocalRead};
+use crate::content::{FetchSpec, LocalRead};
 use crate::source::http::Requester;
 use bytes::Bytes;
 use fuser::INodeNo;
@@ -13,6 +14,10 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
+
+/// Between two looks for a program whose READ waits.
+const LOOK: Duration = Duration::from_secs(1);
 
 impl Filesystem {
     /// READ from the memory of this machine alone: `length` bytes at `offset`, fewer only at the end of the file. For all else:
@@ -72,7 +77,7 @@ impl Filesystem {
         offset: u64,
         length: u32,
         thread: u32,
-    ) -> Result<Bytes, ContentError> {
+    ) -> Result<Bytes, FsError> {
         let reader = self.reader(thread);
         wanted.requester = Requester(reader.process);
         let mut bytes = pin!(self.content.read(&wanted, offset, length));
@@ -83,8 +88,11 @@ impl Filesystem {
             self.prefetch.read((Consumer::Bytes, node.ino), reader, size, false);
         }
         match begun {
-            Poll::Ready(bytes) => bytes,
-            Poll::Pending => bytes.await,
+            Poll::Ready(bytes) => Ok(bytes?),
+            Poll::Pending => tokio::select! {
+                bytes = &mut bytes => Ok(bytes?),
+                () = gone(reader.process) => Err(FsError::Left(node.ino)),
+            },
         }
     }
 
@@ -104,6 +112,13 @@ impl Filesystem {
     }
 }
 
+/// Waits until a process has ended. The kernel leaves the READs of one that is killed with us, and each would keep its download going.
+async fn gone(process: u32) {
+    while !is_gone(process) {
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
 /// `bytes` if they are all that a file of `size` bytes has there. The kernel takes a short answer for the end of the
 /// file and shrinks `st_size` for all readers.
 fn whole(ino: INodeNo, size: u64, offset: u64, length: u32, bytes: Bytes) -> Result<Bytes, FsError> {
@@ -115,6 +130,19 @@ fn whole(ino: INodeNo, size: u64, offset: u64, length: u32, bytes: Bytes) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_process_is_gone_when_it_has_ended() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        for running in [0, std::process::id(), child.id()] {
+            assert!(tokio::time::timeout(Duration::from_millis(5), gone(running)).await.is_err(), "{running}");
+        }
+
+        child.kill().unwrap();
+        child.wait().unwrap();
+
+        tokio::time::timeout(Duration::from_secs(60), gone(child.id())).await.unwrap();
+    }
 
     /// Promise: what a read returns is what the Source published, or the read fails; never a short read without an error.
     #[test]

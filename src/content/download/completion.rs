@@ -97,7 +97,8 @@ impl Content {
         self.note_contradiction(wanted, &error);
         let is_changed = matches!(error, ContentError::Changed { .. });
         self.remember_unjudged(ino, download, version.filter(|_| !is_mismatch && !is_changed));
-        if is_changed || is_mismatch || matches!(error, ContentError::Unarchived { .. }) {
+        let is_endless = matches!(error, ContentError::Endless { .. });
+        if is_changed || is_mismatch || is_endless || matches!(error, ContentError::Unarchived { .. }) {
             tracing::warn!(ino = ino.0, error = %chain(&error), "a file is not what the Source published");
             self.failures().inode_failed(ino, &error, Instant::now());
         } else {

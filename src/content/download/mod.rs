@@ -60,8 +60,10 @@ use outcome::Outcome;
 use promise::strong;
 use served::{Bonds, Served};
 use shared::{Joining, Waiting};
+use state::Bounds;
 use std::collections::hash_map::Entry;
 use std::io;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -71,6 +73,13 @@ const ROUNDS: usize = 3;
 /// An object of so many bytes that was written a moment ago is in the page cache still: to read it takes less time than another
 /// thread takes to begin.
 const AT_HAND: u64 = 256 << 10;
+
+/// Bytes that no reader has asked for, of a download that cannot be gone on with later or that readers have left: an eighth of the cache,
+/// within these.
+const UNREAD: RangeInclusive<u64> = 16 << 20..=256 << 20;
+
+/// Bytes of a body of unknown length, at most: a quarter of the cache, but no less than these.
+const LEAST_UNSIZED: u64 = 64 << 20;
 
 /// Where an object is.
 enum Joined {
@@ -190,7 +199,7 @@ impl Content {
         let (download, is_new) = match in_flight.entry(wanted.ino) {
             Entry::Occupied(entry) => (Arc::clone(entry.get()), false),
             Entry::Vacant(entry) => {
-                let download = Arc::new(Download::new(self.config.fixity, Arc::clone(&self.spill_folder)));
+                let download = Arc::new(self.new_download());
                 (Arc::clone(entry.insert(download)), true)
             }
         };
@@ -206,6 +215,19 @@ impl Content {
             }
         }
         Ok(Joined::UnderWay(download, waiting))
+    }
+
+    fn new_download(&self) -> Download {
+        Download::new(self.config.fixity, self.bounds(), Arc::clone(&self.spill_folder))
+    }
+
+    /// See [`Bounds`]: parts of what the cache folder may take.
+    fn bounds(&self) -> Bounds {
+        let quota = self.disk.quota();
+        Bounds {
+            unread: (quota / 8).clamp(*UNREAD.start(), *UNREAD.end()),
+            unsized_body: (quota / 4).max(LEAST_UNSIZED),
+        }
     }
 
     /// Starts the task of a download that is in the table, unless its object has come since, or must not.

@@ -3,7 +3,7 @@
 use super::look::Look;
 use super::object::CachedObject;
 use super::outcome::Outcome;
-use super::state::DownloadState;
+use super::state::{Bounds, DownloadState};
 use crate::content::store::{EvictionPolicy, Moment};
 use crate::content::{ContentError, Fixity};
 use crate::source::http::{KnownPause, Priority, Requester};
@@ -44,8 +44,8 @@ pub(in crate::content) struct Download {
 
 impl Download {
     /// Of nothing yet. `folder` is where digests are kept that are too many for memory.
-    pub(super) fn new(fixity: Fixity, folder: Arc<Path>) -> Download {
-        let state = DownloadState::new(fixity, folder);
+    pub(super) fn new(fixity: Fixity, bounds: Bounds, folder: Arc<Path>) -> Download {
+        let state = DownloadState::new(fixity, bounds, folder);
         Download {
             limit: watch::Sender::new(state.limit()),
             state: Mutex::new(state),
@@ -158,6 +158,12 @@ impl Download {
         Waiting { download: Arc::clone(self), range }
     }
 
+    /// A reader waits for the size until the result is dropped.
+    pub(super) fn await_size(self: &Arc<Self>) -> impl Sized + use<> {
+        self.change(DownloadState::await_size);
+        WaitingForSize(Arc::clone(self))
+    }
+
     /// See [`DownloadState::look`].
     pub(super) fn look(&self, offset: u64, length: u32, may_jump: bool, refused: Option<u64>) -> Look {
         let mut state = self.state();
@@ -203,13 +209,24 @@ impl Drop for Waiting {
     }
 }
 
+/// A reader that waits for a size.
+struct WaitingForSize(Arc<Download>);
+
+impl Drop for WaitingForSize {
+    fn drop(&mut self) {
+        self.0.change(DownloadState::leave_size);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const BOUNDS: Bounds = Bounds { unread: 1 << 20, unsized_body: 1 << 20 };
+
     #[test]
     fn a_download_is_left_by_its_last_prefetch_unless_demanded() {
-        let download = || Arc::new(Download::new(Fixity::Stream, Path::new("/nowhere").into()));
+        let download = || Arc::new(Download::new(Fixity::Stream, BOUNDS, Path::new("/nowhere").into()));
         let ahead = Joining::Ahead(Moment::now(), Some(Requester(7)));
         let prefetched = download();
         prefetched.join(ahead, Requester(7));

@@ -82,6 +82,7 @@ impl Content {
             Joined::Here(object) => return Ok(Some(object.length())),
             Joined::UnderWay(download, _) => download,
         };
+        let _waiting = download.await_size();
         if awaits_whole {
             download.change(|state| state.await_whole());
         }

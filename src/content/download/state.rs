@@ -37,20 +37,46 @@ const KERNEL_AHEAD: u64 = 8 << 20;
 /// So many bytes more are progress: fewer a second are as good as silence.
 const STEP: u64 = 64;
 
+/// How far a download goes on that no reader waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::content) struct Bounds {
+    /// Bytes behind what the last reader left, or ahead of the readers of a body that cannot be gone on with later.
+    pub(in crate::content) unread: u64,
+    /// Bytes of a body whose length is unknown; as many behind the last reader that waited for the whole.
+    pub(in crate::content) unsized_body: u64,
+}
+
 /// What readers want.
 #[derive(Default)]
 struct Demand {
-    /// The furthest byte that a reader of the stream has asked for, and from which byte on it has read at a stretch.
-    until: u64,
+    /// The furthest byte that a reader of the stream has got, and from which byte on it has read at a stretch.
+    read: u64,
     since: u64,
     /// The ranges that readers wait for, by first byte and end, and how many readers.
     waiting: BTreeMap<(u64, u64), usize>,
+    /// Those of them that are waited for in the stream, and the byte up to which it has to come for each.
+    followed: BTreeMap<(u64, u64), u64>,
+    /// Readers that wait for a size.
+    sizes: usize,
+    /// When the last of all readers left, and how much was here then.
+    left: Option<(Instant, u64)>,
     /// Prefetches that wait for the whole.
     prefetches: usize,
     /// A size or a verdict is waited for, whether readers follow or not.
     is_whole: bool,
     /// A reader waits for bytes that are not kept any more.
     is_behind: bool,
+}
+
+impl Demand {
+    /// Up to which byte readers of the stream want it.
+    fn until(&self) -> u64 {
+        self.followed.values().fold(self.read, |until, end| until.max(*end))
+    }
+
+    fn is_waited_for(&self) -> bool {
+        self.sizes > 0 || !self.waiting.is_empty()
+    }
 }
 
 /// What may be handed out before the verdict.
@@ -85,13 +111,14 @@ pub(in crate::content) struct DownloadState {
     /// When a reader asked for bytes.
     last_read: Instant,
     outcome: Option<Outcome>,
+    bounds: Bounds,
     /// Where digests are kept that are too many for memory.
     folder: Arc<Path>,
 }
 
 impl DownloadState {
     /// Of nothing yet. Nothing is handed out before [`DownloadState::bind`].
-    pub(super) fn new(fixity: Fixity, folder: Arc<Path>) -> DownloadState {
+    pub(super) fn new(fixity: Fixity, bounds: Bounds, folder: Arc<Path>) -> DownloadState {
         let trust = Trust {
             is_withheld: true,
             is_doubted: false,
@@ -112,6 +139,7 @@ impl DownloadState {
             moved: now,
             last_read: now,
             outcome: None,
+            bounds,
             folder,
         }
     }
@@ -192,7 +220,7 @@ impl DownloadState {
             self.trust.is_withheld = self.trust.is_doubted;
         }
         self.attempt.origin = origin;
-        self.attempt.length = length;
+        (self.attempt.length, self.attempt.is_announced) = (length, true);
         self.trust.is_withheld |= is_withheld || self.is_other_than_shown();
     }
 
@@ -293,7 +321,8 @@ impl DownloadState {
             self.trust.bound_to = (!self.trust.is_withheld).then(|| origin.version());
         }
         self.trust.is_withheld |= is_doubted || self.is_bound();
-        (self.demand.until, self.demand.since, self.demand.is_behind) = (0, 0, false);
+        self.demand.followed.clear();
+        (self.demand.read, self.demand.since, self.demand.is_behind) = (0, 0, false);
     }
 
     /// Nothing more is handed out. Whether what was agrees with the whole, every block of which has a digest now.
@@ -359,8 +388,35 @@ impl DownloadState {
             *readers -= 1;
             if *readers == 0 {
                 self.demand.waiting.remove(&range);
+                self.demand.followed.remove(&range);
             }
         }
+        self.note_left();
+    }
+
+    /// A reader begins to wait for the size.
+    pub(super) fn await_size(&mut self) {
+        self.demand.sizes += 1;
+    }
+
+    /// The reader waits no longer.
+    pub(super) fn leave_size(&mut self) {
+        self.demand.sizes = self.demand.sizes.saturating_sub(1);
+        self.note_left();
+    }
+
+    fn note_left(&mut self) {
+        let here = self.attempt.frontier;
+        self.demand.left = (!self.demand.is_waited_for()).then(|| (Instant::now(), here));
+    }
+
+    /// Whether nothing has waited for it for so long.
+    pub(super) fn is_left(&self, patience: Duration) -> bool {
+        self.demand.prefetches == 0 && self.demand.left.is_some_and(|(since, _)| since.elapsed() > patience)
+    }
+
+    pub(super) fn bounds(&self) -> Bounds {
+        self.bounds
     }
 
     pub(super) fn add_prefetch(&mut self) {
@@ -396,22 +452,33 @@ impl DownloadState {
     pub(super) fn limit(&self) -> u64 {
         let Attempt { length, frontier, is_contradicted, is_damaged, .. } = self.attempt;
         let does_pass = self.does_pass();
-        if self.demand.is_whole || self.demand.prefetches > 0 || is_contradicted || is_damaged {
+        if self.demand.prefetches > 0 {
             return u64::MAX;
+        }
+        // Readers that wait for the verdict have the whole of it come; when they are gone it goes on for a while.
+        let is_whole = self.demand.is_whole || length.is_none();
+        let more = if is_whole { self.bounds.unsized_body } else { self.bounds.unread };
+        let whole = match self.demand.left {
+            _ if self.demand.is_waited_for() => u64::MAX,
+            left => left.map_or(0, |(_, here)| here).saturating_add(more),
+        };
+        if self.demand.is_whole || is_contradicted || is_damaged {
+            return whole;
         }
         let can_hand_out = length.is_some() && !self.trust.is_withheld;
         let is_followed = can_hand_out || (does_pass && self.served().has(frontier / BLOCK));
         if !is_followed {
             // No reader can follow before the verdict.
-            return u64::MAX;
+            return whole;
         }
-        let is_large = length.is_some_and(|length| length >= LARGE) && self.attempt.origin.is_some();
-        let followed = match self.demand.until {
-            _ if !is_large || self.fixity == Fixity::Strict => u64::MAX,
+        let is_large = length.is_some_and(|length| length >= LARGE);
+        let followed = match self.demand.until() {
+            _ if self.fixity == Fixity::Strict => whole,
+            _ if !is_large || (does_pass && self.attempt.origin.is_none()) => u64::MAX,
             // Its readers have jumped.
             0 => 0,
             until => {
-                let stretch = until - self.demand.since;
+                let stretch = until.saturating_sub(self.demand.since);
                 until.saturating_add(stretch.saturating_mul(AHEAD_GROWTH).clamp(AHEAD.start, AHEAD.end))
             }
         };
@@ -420,7 +487,7 @@ impl DownloadState {
         }
         let first_waiting = self.demand.waiting.range((self.kept_from(), 0)..).next();
         let kept = first_waiting.map_or(u64::MAX, |((first, _), _)| first.saturating_add(self.window));
-        followed.min(kept).min(self.demand.until.saturating_add(self.window / AHEAD_IN_WINDOW))
+        followed.min(kept).min(self.demand.until().saturating_add(self.window / AHEAD_IN_WINDOW))
     }
 
     /// The first byte that waits for the verdict on the whole; 0 as long as its length is not known.
@@ -428,18 +495,25 @@ impl DownloadState {
         self.attempt.length.map_or(0, |length| releasable(self.fixity, Some(length), length))
     }
 
-    /// A reader of the stream has come to `until`.
-    fn follow(&mut self, until: u64) {
+    /// How far the stream has to come for a reader of the bytes up to `end`.
+    fn followed_to(&self, end: u64) -> u64 {
         // The last block is withheld until all others are here.
         let is_kept = !self.does_pass();
-        let verdict = self.attempt.length.filter(|_| is_kept && until > self.withheld_from());
-        self.demand.until = self.demand.until.max(verdict.unwrap_or(until));
+        self.attempt.length.filter(|_| is_kept && end > self.withheld_from()).unwrap_or(end)
+    }
+
+    /// A reader waits for `range` in the stream, which comes to `end` for it as long as it waits.
+    fn follow(&mut self, range: (u64, u64), end: u64) {
+        let end = self.followed_to(end);
+        if self.demand.waiting.contains_key(&range) {
+            self.demand.followed.insert(range, end);
+        }
     }
 
     /// Whether a reader of `offset` rather has a request of its own than waits for the stream.
     fn is_far(&self, offset: u64) -> bool {
-        let is_followed = self.demand.until > self.demand.since;
-        let reach = if is_followed { self.demand.until.saturating_add(KERNEL_AHEAD) } else { 0 };
+        let until = self.demand.until();
+        let reach = if until > self.demand.since { until.saturating_add(KERNEL_AHEAD) } else { 0 };
         offset >= reach.max(self.attempt.frontier.saturating_add(JUMP))
     }
 
@@ -473,31 +547,32 @@ impl DownloadState {
         }
         let wait = Look::Wait(self.moved);
         let Some(whole) = self.attempt.length else { return wait };
-        let range = offset.min(whole)..offset.saturating_add(u64::from(length)).min(whole);
+        let asked = (offset, offset.saturating_add(u64::from(length)));
+        let range = offset.min(whole)..asked.1.min(whole);
         if range.is_empty() {
             // Beyond the announced end: whether it is the end, the verdict says.
-            self.follow(whole);
+            self.follow(asked, whole);
             return wait;
         }
         let is_behind = range.start < self.kept_from();
         if refused != Some(self.attempt.number) {
             if let Some(here) = self.here(&range, whole) {
-                self.follow(range.end);
+                self.demand.read = self.demand.read.max(self.followed_to(range.end));
                 return Look::Here(here);
             }
         }
         if let Some(jump) = self.jump(&range, is_behind).filter(|_| may_jump) {
             if !is_behind {
                 // Where it comes back a new stretch begins. A reader behind the window says nothing of those that go on.
-                self.demand.since = self.demand.until;
+                self.demand.since = self.demand.until();
             }
             return Look::Jump(jump);
         }
         if is_behind {
             self.demand.is_behind = true;
-        } else if self.attempt.origin.is_some() || self.does_pass() {
+        } else if self.attempt.is_announced {
             // Before the head of a resumed download a request of its own may serve it better.
-            self.follow(range.end);
+            self.follow(asked, range.end);
         }
         wait
     }

@@ -60,6 +60,9 @@ impl Fetch {
             self.received += chunk.len() as u64;
             self.download.state().note_received(self.received);
             self.batch.push(&chunk, left, &self.content.memory);
+            if promise.length.is_none() {
+                self.bound_unsized()?;
+            }
             if let Some(length) = promise.length.filter(|length| self.received > *length) {
                 let is_only_shown = promise.expected.length.is_none() && self.shown == Some(length);
                 return Err(match is_only_shown {
@@ -78,21 +81,41 @@ impl Fetch {
         if self.plan.has_others() { self.content.config.stall.mul_f32(0.45) } else { self.content.config.stall }
     }
 
-    /// Waits as long as no reader follows, where what is here can be gone on with later.
+    /// A body whose length is unknown may have no end: it is bounded, and more so where nothing waits for it.
+    fn bound_unsized(&self) -> Result<(), Stop> {
+        let state = self.download.state();
+        let (most, is_left) = (state.bounds().unsized_body, state.is_left(self.content.config.stall * REST));
+        drop(state);
+        let error = match self.received {
+            received if received > most => ContentError::Endless { uri: self.wanted.uri.clone(), bytes: most },
+            _ if is_left => self.stalled(),
+            _ => return Ok(()),
+        };
+        Err(Stop::End(Ended::Failed(error)))
+    }
+
+    /// Waits as long as no reader follows.
     async fn wait_for_demand(&mut self, promise: &Promise) -> Result<(), Stop> {
         let mut limit = self.download.limit();
         let is_in_memory = self.sink == Sink::Memory;
-        let can_go_on = self.validator.is_some() || self.shared_copy.is_some() || is_in_memory;
-        if !can_go_on || self.received < *limit.borrow() {
+        // Others would be requested again, or be withheld from then on: they come further and are held open for longer.
+        let is_cheap = self.if_range().is_some() || self.shared_copy.is_some() || is_in_memory;
+        let slack = if is_cheap { 0 } else { self.download.state().bounds().unread };
+        let is_wanted = |received: u64, limit: u64| received < limit.saturating_add(slack);
+        if is_wanted(self.received, *limit.borrow()) {
             return Ok(());
         }
         if self.batch.has_block() {
             self.write_blocks(promise).await?;
         }
         self.written().await?;
-        let patience = if is_in_memory { HELD_OPEN_IN_MEMORY.min(self.content.config.stall) } else { HELD_OPEN };
+        let patience = match is_cheap {
+            true if is_in_memory => HELD_OPEN_IN_MEMORY.min(self.content.config.stall),
+            true => HELD_OPEN,
+            false => self.content.config.stall,
+        };
         loop {
-            if self.received < *limit.borrow_and_update() {
+            if is_wanted(self.received, *limit.borrow_and_update()) {
                 // It stood still for want of a reader.
                 self.download.state().touch();
                 return Ok(());
@@ -102,7 +125,9 @@ impl Fetch {
             }
             match tokio::time::timeout(patience, limit.changed()).await {
                 Ok(_) => {}
-                Err(_) if is_in_memory => return Err(Stop::End(Ended::Yielded(self.stalled()))),
+                Err(_) if is_in_memory || !self.can_be_resumed() => {
+                    return Err(Stop::End(Ended::Yielded(self.stalled())));
+                }
                 Err(_) => return Err(Stop::Rest),
             }
         }
@@ -125,6 +150,10 @@ impl Fetch {
             }
             let _ = tokio::time::timeout_at(until.into(), limit.changed()).await;
         }
+    }
+
+    fn can_be_resumed(&self) -> bool {
+        self.can_go_on() || self.shared_copy.is_some()
     }
 
     /// Waits until the writer has done what it was given. May be dropped while it waits.

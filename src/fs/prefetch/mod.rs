@@ -24,6 +24,7 @@ pub use walk::{Consumer, Reader};
 use super::FsOptions;
 use super::error::FsError;
 use super::links::wanted;
+use super::programs::is_gone;
 use crate::catalog::{Catalog, CatalogError, Name, Node, Snapshot};
 use crate::content::Content;
 use crate::content::fixity::WHOLE_LIMIT;
@@ -33,7 +34,6 @@ use cursor::{Cursor, Stopped};
 use fuser::INodeNo;
 use listings::Listings;
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -367,9 +367,4 @@ fn report(ino: INodeNo, followed: Result<(), CatalogError>) {
     if let Err(error) = followed {
         tracing::debug!(ino = ino.0, "nothing is fetched ahead: {}", chain(&error));
     }
-}
-
-/// Whether a process has ended. An unknown one (0) counts as running.
-fn is_gone(process: u32) -> bool {
-    process != 0 && !Path::new(&format!("/proc/{process}")).exists()
 }

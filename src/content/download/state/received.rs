@@ -15,6 +15,8 @@ pub(super) struct Attempt {
     /// Bytes of the whole, where known.
     pub(super) length: Option<u64>,
     pub(super) origin: Option<Origin>,
+    /// Its head is here.
+    pub(super) is_announced: bool,
     /// Bytes that can be read, from the first on.
     pub(super) frontier: u64,
     /// Of the blocks from the first on. Those of an earlier download lag behind the frontier until they are hashed.
@@ -34,6 +36,7 @@ impl Attempt {
             number: ATTEMPTS.fetch_add(1, Ordering::Relaxed),
             length: None,
             origin: None,
+            is_announced: false,
             frontier: 0,
             digests: BlockDigests::default(),
             kept: None,

@@ -7,8 +7,10 @@ use crate::document::Uri;
 
 const LENGTH: u64 = 2 * LARGE;
 
+const BOUNDS: Bounds = Bounds { unread: 3 << 20, unsized_body: 7 << 20 };
+
 fn state() -> DownloadState {
-    let mut state = DownloadState::new(Fixity::Stream, Path::new("/nowhere").into());
+    let mut state = DownloadState::new(Fixity::Stream, BOUNDS, Path::new("/nowhere").into());
     state.bind(Served::default(), Bonds::default(), false);
     state
 }
@@ -109,6 +111,7 @@ fn bytes_on_the_disk_stay_withheld_when_memory_is_used() {
 #[test]
 fn the_stream_comes_as_far_as_it_is_read() {
     let mut state = state();
+    state.await_range((0, 1 << 20));
     assert_eq!(state.limit(), u64::MAX, "of an unknown length");
     state.announce(Some(LENGTH), false, Some(origin()));
     assert_eq!(state.limit(), 0);
@@ -120,6 +123,43 @@ fn the_stream_comes_as_far_as_it_is_read() {
     assert_eq!(state.limit(), u64::MAX);
 }
 
+/// A reader for which a request of its own failed has the stream come to it, as long as it waits.
+#[test]
+fn a_reader_that_leaves_lowers_the_limit() {
+    let (mut state, _folder) = resumed();
+    state.announce(Some(LENGTH), false, Some(origin()));
+    let far = (LENGTH - 5, LENGTH);
+    state.await_range(far);
+    assert!(matches!(state.look(far.0, 5, false, None), Look::Wait(_)));
+    assert!(state.limit() >= LENGTH);
+
+    state.leave_range(far);
+
+    assert_eq!(state.limit(), 0);
+    assert!(matches!(state.look(0, BLOCK as u32, true, None), Look::Here(_)));
+    assert_eq!(state.limit(), BLOCK + AHEAD.start);
+}
+
+#[test]
+fn what_no_reader_waits_for_goes_on_for_a_while() {
+    let mut state = state();
+    assert_eq!(state.limit(), BOUNDS.unsized_body, "of an unknown length");
+    state.await_size();
+    assert_eq!(state.limit(), u64::MAX);
+    state.leave_size();
+    assert_eq!(state.limit(), BOUNDS.unsized_body);
+    assert!(state.is_left(Duration::ZERO) && !state.is_left(Duration::from_secs(9)));
+    state.announce(Some(LENGTH), true, None);
+    assert_eq!(state.limit(), BOUNDS.unread, "withheld");
+    state.await_range((5, 6));
+    assert_eq!(state.limit(), u64::MAX);
+    state.leave_range((5, 6));
+    assert_eq!(state.limit(), BOUNDS.unread);
+    state.add_prefetch();
+    assert_eq!(state.limit(), u64::MAX);
+    assert!(!state.is_left(Duration::ZERO));
+}
+
 #[test]
 fn a_window_waits_for_the_reader_of_its_first_bytes() {
     for window in [WINDOW, NARROW_WINDOW] {
@@ -129,6 +169,7 @@ fn a_window_waits_for_the_reader_of_its_first_bytes() {
         state.announce(Some(LENGTH), false, None);
         assert_eq!(state.limit(), window / 2);
         state.await_range((0, 1 << 20));
+        state.await_range((20 << 20, 21 << 20));
         assert!(matches!(state.look(20 << 20, 1 << 20, true, None), Look::Wait(_)));
         assert_eq!(state.limit(), window);
         state.leave_range((0, 1 << 20));

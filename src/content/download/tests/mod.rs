@@ -19,6 +19,7 @@ mod shared_cache;
 mod shares;
 mod sizes;
 mod streams;
+mod unread;
 
 use super::super::{ContentConfig, Fixity, Mirrors, Revalidate, Unannounced};
 use super::*;
@@ -101,7 +102,7 @@ impl Mounted {
     /// Waits until the download of `wanted` ends for want of readers: soon, as many others are under way.
     async fn gives_way(&self, wanted: &FetchSpec) {
         for ino in 1000..1100 {
-            let other = Download::new(Fixity::Stream, Arc::clone(&self.content.spill_folder));
+            let other = self.content.new_download();
             self.content.in_flight.lock().unwrap().insert(INodeNo(ino), Arc::new(other));
         }
         until(|| self.content.download_of(wanted.ino).is_none()).await;
@@ -410,7 +411,7 @@ async fn a_read_outlives_downloads_that_give_way() {
     let mounted = Mounted::plain(&server);
     let (wanted, content) = (vouched(&server, &body), &mounted.content);
     let put = || {
-        let download = Arc::new(Download::new(Fixity::Stream, Arc::clone(&content.spill_folder)));
+        let download = Arc::new(content.new_download());
         content.in_flight.lock().unwrap().insert(wanted.ino, Arc::clone(&download));
         download
     };

@@ -65,11 +65,22 @@ pub(super) struct Reply {
     gate: Option<(usize, Gate)>,
     /// The body comes in pieces of so many bytes, with a pause behind each.
     pace: Option<(usize, Duration)>,
+    /// The body is sent again and again.
+    is_endless: bool,
 }
 
 impl Reply {
     pub(super) fn status(status: u16) -> Reply {
-        Reply { status, fields: Vec::new(), announced: Some(0), body: Vec::new(), cut: None, gate: None, pace: None }
+        Reply {
+            status,
+            fields: Vec::new(),
+            announced: Some(0),
+            body: Vec::new(),
+            cut: None,
+            gate: None,
+            pace: None,
+            is_endless: false,
+        }
     }
 
     /// 200 and its true length.
@@ -95,6 +106,12 @@ impl Reply {
     pub(super) fn cut_at(mut self, bytes: usize) -> Reply {
         self.cut = Some(bytes);
         self
+    }
+
+    /// A body that has no end, and no length.
+    pub(super) fn endless(mut self) -> Reply {
+        self.is_endless = true;
+        self.announcing(None)
     }
 
     /// As many bytes a second.
@@ -275,6 +292,9 @@ fn converse(
             gate.pass();
         }
         send(&connection, &reply.body[before..sent])?;
+        while reply.is_endless && request.method != "HEAD" {
+            send(&connection, &reply.body)?;
+        }
         if reply.cut.is_some() || reply.announced.is_none() || reply.announced != Some(reply.body.len()) {
             // Every byte sent arrives before the end: only our own direction is closed.
             connection.shutdown(Shutdown::Write)?;
