@@ -482,4 +482,28 @@ mod tests {
         assert_eq!((out.len(), out.in_memory()), (all, 0));
         assert!((0..all).all(|block| out.get(block) == Some(u128::from(block) + 1)));
     }
+
+    /// A block whose digest cannot be read may be any: none is handed out in its place.
+    #[test]
+    fn digests_in_a_file_that_cannot_be_read_contradict() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut out = BlockDigests::default();
+        assert!((0..=IN_MEMORY as u64).all(|block| out.record(block, &[7], folder.path())));
+        assert!(out.has_file() && out.record(3, &[7], folder.path()));
+
+        out.file = Some(File::options().write(true).open("/dev/null").unwrap());
+
+        assert!(out.has(3) && out.contradicts(3, &[7]) && !out.holds(3, &[7]) && !out.record(3, &[7], folder.path()));
+        assert!(!out.contradicts(IN_MEMORY as u64 + 1, &[7]), "that did not go out");
+    }
+
+    /// Promise: the last 128 KiB of a large file wait for the verdict.
+    #[test]
+    fn the_last_128_kib_are_withheld_whatever_the_length() {
+        for more in [1, 4096, 65_536, 131_071, 131_072, 131_073, 200_000] {
+            let length = (16 << 20) + more;
+            let released = releasable(Fixity::Stream, Some(length), length);
+            assert!(length - released >= 131_072 && released % 131_072 == 0, "{more}: {released}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! What a download hands out, and how far it comes.
 
 use super::*;
-use crate::content::download::kept::NARROW_WINDOW;
+use crate::content::download::kept::{NARROW_WINDOW, RecentBlocks};
 use crate::content::store::{EvictionPolicy, ObjectKey, Store};
 use crate::document::Uri;
 
@@ -175,4 +175,132 @@ fn a_window_waits_for_the_reader_of_its_first_bytes() {
         state.leave_range((0, 1 << 20));
         assert_eq!(state.limit(), (21 << 20) + window / 2);
     }
+}
+
+/// A state to which `served` and what else binds applies, of an attempt of which four blocks are here.
+fn bound(served: Served, bonds: Bonds, is_doubted: bool) -> (DownloadState, tempfile::TempDir) {
+    let (mut arrived, folder) = resumed();
+    let mut state = state();
+    state.bind(served, bonds, is_doubted);
+    state.announce(Some(LENGTH), false, Some(origin()));
+    let kept = arrived.attempt.kept.take().unwrap();
+    state.advance(kept, 4 * BLOCK, &[1, 2, 3, 4]);
+    (state, folder)
+}
+
+/// Block 20 went out, of this version.
+fn served(version: Option<Version>) -> Served {
+    let mut blocks = BlockDigests::default();
+    assert!(blocks.record(20, &[7], Path::new("/nowhere")));
+    Served { blocks: Arc::new(Mutex::new(blocks)), version, ..Served::default() }
+}
+
+fn is_withheld(state: &mut DownloadState) -> bool {
+    matches!(state.look(0, BLOCK as u32, false, None), Look::Wait(_))
+}
+
+#[test]
+fn the_version_that_went_out_is_handed_out_unless_doubted() {
+    let version = || Some(origin().version());
+    for (is_doubted, version, is_withheld_then) in
+        [(false, version(), false), (true, version(), true), (false, None, true), (true, None, true)]
+    {
+        let (mut state, _folder) = bound(served(version.clone()), Bonds::default(), is_doubted);
+        assert_eq!(is_withheld(&mut state), is_withheld_then, "{is_doubted} {version:?}");
+    }
+}
+
+#[test]
+fn a_doubted_resource_that_is_resumed_or_in_memory_waits() {
+    let (_, folder) = resumed();
+    let store = Store::open(folder.path(), None, 0).unwrap();
+    for is_doubted in [false, true] {
+        let partial = store.begin(&ObjectKey::inode("a", 2), Some(LENGTH), EvictionPolicy::Any).unwrap();
+        partial.append(&vec![7; 4 * BLOCK as usize], EvictionPolicy::Any).unwrap();
+        let mut resumed = state();
+        resumed.bind(served(Some(origin().version())), Bonds::default(), is_doubted);
+        resumed.resume(Some(LENGTH), &origin().version(), Kept::Store(Arc::new(partial)), 4 * BLOCK);
+        assert_eq!(is_withheld(&mut resumed), is_doubted);
+
+        let mut in_memory = state();
+        in_memory.bind(Served::default(), Bonds { is_vouched: true, ..Bonds::default() }, is_doubted);
+        in_memory.use_memory();
+        in_memory.announce(Some(LENGTH), false, Some(origin()));
+        let mut recent = RecentBlocks::new(Some(LENGTH), NARROW_WINDOW);
+        recent.push(&vec![7; 4 * BLOCK as usize].into());
+        in_memory.advance(Kept::Memory(recent), 4 * BLOCK, &[1, 2, 3, 4]);
+        assert_eq!(is_withheld(&mut in_memory), is_doubted);
+    }
+}
+
+/// Nothing of a withheld attempt went out: its version is not that of what did.
+#[test]
+fn a_withheld_attempt_binds_no_later_one() {
+    let (mut state, _folder) = bound(served(None), Bonds::default(), false);
+    assert!(is_withheld(&mut state));
+    let kept = state.attempt.kept.clone().unwrap();
+    state.restart(false);
+    state.announce(Some(LENGTH), false, Some(origin()));
+    state.advance(kept, 4 * BLOCK, &[1, 2, 3, 4]);
+    assert!(is_withheld(&mut state));
+}
+
+#[test]
+fn a_body_of_another_size_than_shown_is_withheld() {
+    let (mut state, _folder) = resumed();
+    assert!(!is_withheld(&mut state));
+    state.show(LENGTH);
+    assert!(!is_withheld(&mut state));
+    state.show(LENGTH + 1);
+    assert!(is_withheld(&mut state), "shown since");
+
+    let (mut arrived, _folder) = resumed();
+    let kept = arrived.attempt.kept.take().unwrap();
+    let mut next = self::state();
+    next.show(LENGTH + 1);
+    next.resume(Some(LENGTH), &origin().version(), kept, 4 * BLOCK);
+    assert!(is_withheld(&mut next), "shown before");
+    next.show(LENGTH);
+    next.announce(Some(LENGTH), false, Some(origin()));
+    assert!(is_withheld(&mut next), "until the verdict");
+}
+
+#[test]
+fn a_contradicted_attempt_hands_out_no_new_block() {
+    let (mut state, _folder) = bound(Served::default(), Bonds::default(), false);
+    let block = |number: u64| number * BLOCK..(number + 1) * BLOCK;
+    let attempt = state.attempt();
+    assert!(state.hand_out_random(attempt, &block(4), &[9]) && state.hand_out_random(attempt, &block(9), &[6]));
+
+    state.digest(&[8]);
+
+    assert!(!state.hand_out_random(attempt, &block(7), &[5]), "no verdict can be good for it");
+    assert!(state.hand_out_random(attempt, &block(9), &[6]), "it is out");
+}
+
+#[test]
+fn a_block_of_a_finished_attempt_is_not_handed_out() {
+    let (mut state, _folder) = resumed();
+    let attempt = state.attempt();
+    assert!(state.hand_out(attempt, &(0..BLOCK), &[1]));
+    assert!(!state.hand_out(attempt + 1, &(BLOCK..2 * BLOCK), &[2]), "of another");
+    let uri = Uri::parse("http://example.org/a").unwrap();
+
+    state.end(Outcome::Failed(crate::content::ContentError::Stalled { uri }));
+
+    assert!(!state.hand_out(attempt, &(BLOCK..2 * BLOCK), &[2]) && !state.hand_out(attempt, &(0..BLOCK), &[1]));
+}
+
+#[test]
+fn the_end_is_closed_to_jumps_from_the_middle_on() {
+    let (mut state, _folder) = bound(Served::default(), Bonds::default(), false);
+    let (attempt, end) = (state.attempt(), LENGTH - BLOCK..LENGTH);
+    let jumps = |state: &mut DownloadState, at: u64| matches!(state.look(at, 5, true, None), Look::Jump(_));
+    state.note_received(LENGTH / 2 - 1);
+    assert!(jumps(&mut state, LENGTH - 5) && state.hand_out_random(attempt, &end, &[1]));
+
+    state.note_received(LENGTH / 2);
+
+    assert!(!jumps(&mut state, LENGTH - 5) && !state.hand_out_random(attempt, &end, &[1]));
+    assert!(jumps(&mut state, LENGTH - 3 * BLOCK), "before it");
 }

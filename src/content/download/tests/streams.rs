@@ -418,3 +418,36 @@ async fn poison_survives_a_restart() {
     let again = "the mount before may have ended before the name had another inode";
     assert_eq!(mounted.events(), [Event::Poisoned(wanted.ino)], "{again}");
 }
+
+/// Bytes went out of a download that was cut. The object that another mount has verified since does not replace the comparison with them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_of_another_mount_is_compared_with_what_went_out() {
+    let body = bytes(LARGE, 67);
+    for is_wrong in [true, false] {
+        let mut first = body.clone();
+        first[5] ^= u8::from(is_wrong);
+        let (whole, gate, is_down) = (body.clone(), Gate::default(), Arc::new(AtomicBool::new(true)));
+        let (held, down, sent) = (gate.clone(), Arc::clone(&is_down), first.clone());
+        let server = Server::start(move |request| match (&*request.path, request.number) {
+            ("/b", _) => honest(request, &whole, None),
+            (_, 0) => honest(request, &sent, None).gated_at(PAUSE, &held).cut_at(PAUSE),
+            _ if down.load(Ordering::SeqCst) => Reply::status(500),
+            _ => honest(request, &whole, None),
+        });
+        let one = Mounted::new(&server, |config| config.stall = Duration::from_secs(2));
+        let wanted = vouched(&server, &body);
+        assert_eq!(one.read(&wanted, 0, 10).await.unwrap(), first[..10], "before the verdict");
+        gate.open();
+        until(|| one.content.download_of(wanted.ino).is_none()).await;
+        let (folder, source) = (one.config.folder.clone(), one.config.source.clone());
+        let other = Mounted::new(&server, |config| (config.folder, config.source) = (folder, source));
+        let elsewhere = FetchSpec { uri: server.uri("/b"), ..wanted.clone() };
+        assert!(other.read_all(&elsewhere).await.unwrap() == body);
+        is_down.store(false, Ordering::SeqCst);
+        one.content.forget_failures();
+
+        let end = one.read(&wanted, LARGE as u64 - 10, 10).await;
+
+        assert_eq!(end.is_err(), is_wrong, "{end:?}");
+    }
+}

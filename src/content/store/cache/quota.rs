@@ -308,4 +308,25 @@ mod tests {
         let changes = (0..MANY_CHANGES).map(|number| (number.to_string().into(), Change::Gone)).collect();
         assert!(Pending { changes, bytes: 0 }.is_much(16 << 30));
     }
+
+    /// What cannot be recorded counts still, and is recorded later.
+    #[test]
+    fn charges_that_cannot_be_recorded_stay_pending() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Store::open(folder.path(), Some(1 << 30), 0).unwrap();
+        // The database takes no key so long.
+        let long = "n".repeat(1000);
+        disk.cache.charge("tmp/a", 0, 5 << 20);
+        disk.cache.charge(&long, 0, 3 << 20);
+        let before = disk.cache.bytes();
+
+        disk.cache.flush();
+        disk.cache.charge("tmp/a", 5 << 20, 6 << 20);
+        disk.cache.flush();
+
+        assert_eq!((disk.cache.bytes(), disk.cache.sums().bytes), (before + (1 << 20), 0));
+        lock(&disk.cache.pending).changes.remove(&*long);
+        disk.cache.flush();
+        assert_eq!(disk.cache.sums().bytes, 6 << 20);
+    }
 }

@@ -211,3 +211,45 @@ fn a_failure_to_write_lasts_until_an_object_is_written() {
 
     assert!(!disk.is_failing() && disk.write_failure().is_none());
 }
+
+#[test]
+fn a_partial_that_grows_is_charged_once() {
+    let folder = folder();
+    let disk = open(&folder);
+    for length in [None, Some(20 * MIB)] {
+        let partial = disk.begin(&key(1), length, ANY).unwrap();
+        for step in 1..=20 {
+            partial.append(&bytes(step, MIB), ANY).unwrap();
+            let charged = recorded(&disk).bytes - disk.cache.index.own_bytes();
+            assert!((step * MIB..=(step + 1) * MIB + 8192).contains(&charged), "{charged} after {step}");
+        }
+        partial.abort();
+        assert_eq!(recorded(&disk).bytes, disk.cache.index.own_bytes());
+    }
+}
+
+/// What is prefetched leaves a fiftieth of the quota free, and evicts nothing that was used since it began.
+#[test]
+fn a_prefetch_leaves_headroom() {
+    let folder = folder();
+    let disk = open_with_room(&folder, 100 * MIB);
+    let ahead = EvictionPolicy::UnusedSince(Moment::ago(Duration::from_secs(3600)));
+    let fill = |policy, first: u64| {
+        let full = (first..first + 200).find_map(|number| {
+            let partial = disk.begin(&key(number), Some(MIB - 8192), policy).ok()?;
+            partial
+                .append(&bytes(number, MIB - 8192), policy)
+                .err()
+                .or_else(|| partial.commit(&key(number), MIB - 8192, policy).err())
+        });
+        assert!(matches!(full, Some(StoreError::Full { .. })) || policy == ANY);
+        recorded(&disk)
+    };
+
+    let usage = fill(ahead, 0);
+
+    assert!((90..=98).contains(&usage.objects), "{usage:?}");
+    assert!(usage.bytes + usage.quota / 50 <= usage.quota, "{usage:?}");
+    assert!(fill(ANY, 1000).bytes <= usage.quota);
+    assert!(disk.get(&key(0)).is_none(), "a reader's file evicts it");
+}
