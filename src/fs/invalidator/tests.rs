@@ -175,6 +175,29 @@ fn an_orphan_in_use_is_pinned_until_the_kernel_forgets_it() {
 }
 
 #[test]
+fn a_forget_right_after_the_kernels_answer_settles_the_orphan() {
+    let world = World::new(&[1, 7], true);
+    let (notices, inbox) = channel();
+    let (kernel, forgetting, mut effects) = (world.clone(), notices.clone(), world.effects());
+    effects.notify = Box::new(move |notification| {
+        let answer = kernel.notify(notification);
+        if matches!(notification, Notification::Attributes(_)) && kernel.known.lock().unwrap().remove(&7) {
+            forgetting.forgotten(INodeNo(7));
+        }
+        answer
+    });
+
+    notices.changed([Invalidation::Name { parent: ROOT, name: (*b"a").into(), orphan: Some(INodeNo(7)) }]);
+    let thread = Invalidator::spawn(inbox, effects).unwrap();
+    let settled = || world.done.lock().unwrap().contains(&Done::Release(vec![7]));
+    (0..1000).take_while(|_| !settled()).for_each(|_| thread::sleep(std::time::Duration::from_millis(5)));
+
+    assert!(settled(), "{:?}", world.done.lock().unwrap());
+    notices.stop();
+    thread.join().unwrap();
+}
+
+#[test]
 fn without_an_epoch_changed_folders_are_dropped_with_all_below() {
     let world = World::new(&[1, 5], false);
     let done = world.after([everything(&[5, 1]), name(5, "x", None), folder(5)]);
@@ -260,8 +283,10 @@ fn content_events_drop_pages_only_where_they_are_wrong() {
     notices.content(&Event::Changed(INodeNo(3)));
     notices.content(&Event::Poisoned(INodeNo(3)));
     notices.content(&Event::Recheck(INodeNo(4), 4096..8192));
+    notices.content(&Event::Unannounced(INodeNo(5)));
     assert_eq!(inbox.pages.try_recv(), Ok((INodeNo(3), 0..u64::MAX)));
     assert_eq!(inbox.pages.try_recv(), Ok((INodeNo(4), 4096..8192)));
+    assert_eq!(inbox.pages.try_recv(), Ok((INodeNo(5), 0..u64::MAX)));
     assert_eq!(inbox.pages.try_recv(), Err(TryRecvError::Empty));
     assert!(matches!(inbox.receiver.try_recv(), Err(TryRecvError::Empty)), "no name waits for pages");
 }

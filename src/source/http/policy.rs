@@ -338,10 +338,11 @@ mod tests {
 
     #[test]
     fn link_local_is_never_reached_not_even_as_own() {
-        for host in ["169.254.169.254", "[fe80::1]", "metadata.google.internal"] {
+        for host in ["169.254.169.254", "[fe80::1]", "metadata.google.internal", "metadata.google.internal."] {
             let policy = policy(host, &[host]);
             let refusal = admitted(&policy, &format!("http://{host}/")).unwrap_err();
             assert!(!refusal.allowable, "{host}");
+            assert!(policy.admit_named(&Url::parse(&format!("http://{host}/")).unwrap()).is_err(), "{host}");
         }
         assert!(Reach::Trusted.check("own", "169.254.1.1".parse().unwrap()).is_err());
     }
@@ -351,7 +352,7 @@ mod tests {
         let policy = policy("repo.local", &[]);
         let admit = |url: &str| policy.admit(&Url::parse(url).unwrap());
         assert!(admit("http://localhost/").is_err());
-        assert!(admit("http://printer.local/").is_err());
+        assert!(admit("http://printer.local/").is_err() && admit("http://printer.local./").is_err());
         assert!(admit("http://10.0.0.1/").is_err());
         assert_eq!(admit("http://repo.local/"), Ok(Reach::Trusted));
         assert_eq!(admit("http://example.org/"), Ok(Reach::Public));

@@ -64,6 +64,21 @@ fn the_last_permits_are_left_to_readers() {
     assert_eq!(items(&mut limiter, now).len(), 1);
 }
 
+#[test]
+fn background_work_takes_half_of_the_permits_at_most() {
+    for (permits, taken, left) in [(16, 8, 7), (2, 1, 0), (1, 1, 0)] {
+        let (mut limiter, now) = (Limiter::new(None, permits), Instant::now());
+        for item in 0..40 {
+            limiter.submit(&Priority::background(), false, item);
+        }
+        assert_eq!(items(&mut limiter, now).len(), taken, "of {permits}");
+        for item in 0..40 {
+            limiter.submit(&prefetch(1), false, 100 + item);
+        }
+        assert_eq!(items(&mut limiter, now).len(), left, "of {permits}");
+    }
+}
+
 /// Promise: the bucket stands behind the queue.
 #[test]
 fn the_next_token_is_for_the_head_of_the_queue() {
