@@ -3,6 +3,7 @@
 mod common;
 
 use common::mounted::{Mounted, PROGRAM};
+use common::pty::Pty;
 use common::source::{Fault, Resource, Source, URLSET};
 use common::{eventually, tree};
 use serde_json::Value;
@@ -102,7 +103,9 @@ fn a_mount_in_step_is_in_sync_and_asks_for_nothing_but_lists() {
     let output = audit(&[directory.to_str().unwrap()]);
 
     assert_eq!(output.status.code(), Some(IN_SYNC), "{output:?}");
-    assert!(text(&output).starts_with("4 of 4 files are in sync; the Source's lists are of 2024-05-01 "), "{output:?}");
+    let said = text(&output);
+    let compared = "names, sizes and times of 4 files agree with the Source's lists of 2024-05-01 ";
+    assert!(said.starts_with(compared) && said.ends_with("; no file was read\n"), "{said}");
     let resources = ["a/one", "a/two", "b%5Cc", "bare"];
     assert!(resources.iter().all(|resource| source.requests_of(resource).is_empty()), "{:?}", source.log());
     let audits: Vec<_> = fs::read_dir(mounted.cache().join("mounts")).unwrap().collect();
@@ -251,6 +254,57 @@ fn what_the_source_serves_is_compared_with_what_it_lists() {
     let expected = [("changed", "a/one"), ("changed", "bare"), ("failed", "b\\c"), ("gone", "a/two")];
     assert_eq!(found, pairs(&expected));
     assert_eq!(summary["requested"], 4);
+}
+
+/// What a mount knows to fail is no agreement, however well the lists agree.
+#[test]
+fn a_file_that_cannot_be_read_is_named_until_it_can() {
+    let source = source();
+    let mounted = Mounted::new(&source.url(), "");
+    source.fault("a/one", Fault::Body(b"wrong".to_vec()), u64::MAX);
+    fs::read(mounted.join("a/one")).unwrap_err();
+    let directory = mounted.path();
+    let directory = directory.to_str().unwrap();
+
+    let output = audit(&["--json", directory]);
+
+    assert_eq!((output.status.code(), report(&output).0), (Some(DIFFERENCES), pairs(&[("failed", "a/one")])));
+    source.mend();
+    mounted.try_refresh().unwrap();
+    eventually("the file can be read", || fs::read(mounted.join("a/one")).is_ok());
+    assert_eq!(audit(&[directory]).status.code(), Some(IN_SYNC));
+}
+
+/// A date stands for all of its day: a file changed on that day is the listed one.
+#[test]
+fn a_time_within_the_day_of_a_lastmod_is_no_change() {
+    let source = Source::start();
+    for (name, day) in [("same", "Wed, 01 May 2024 17:00:00 GMT"), ("later", "Fri, 03 May 2024 17:00:00 GMT")] {
+        let resource = Resource { lastmod: Some("2024-05-01".into()), ..Resource::bare("bytes") };
+        source.put(name, Resource { headers: format!("Last-Modified: {day}\r\n"), ..resource });
+    }
+
+    let (found, _) = report(&audit(&["--fetch", "--json", &source.url()]));
+
+    assert_eq!(found, pairs(&[("changed", "later")]));
+}
+
+#[test]
+fn the_download_of_all_files_shows_how_far_it_is() {
+    let source = Source::start();
+    let bytes = vec![7; 4 << 20];
+    source.put("large", Resource::new(bytes.clone()));
+    source.put("small", Resource::new("small"));
+    source.fault("large", Fault::Held(1 << 20), 1);
+    let pty = Pty::new(24);
+    let mut auditing = pty.run(&["audit", "--fetch", &source.url()]);
+
+    eventually("it shows files and bytes", || {
+        pty.seen().contains("downloading: 1 of 2 files, ") && pty.seen().contains(" of 4.2 MB")
+    });
+
+    source.mend();
+    eventually("it has ended", || auditing.try_wait().unwrap().is_some_and(|ended| ended.success()));
 }
 
 /// Damages one byte in the middle of every object of the cache.

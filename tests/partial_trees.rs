@@ -386,11 +386,14 @@ fn a_source_of_dumps_alone_is_explored_audited_and_asked() {
     let directory = mounted.path();
     let directory = directory.to_str().unwrap();
 
-    for arguments in [vec!["audit"], vec!["audit", "--fetch"]] {
-        for tree in [directory, &address] {
-            let (code, text) = run(&[&*arguments, &[tree]].concat());
-            assert_eq!((code, text.contains("3 of 3 files are in sync")), (Some(SUCCESS), true), "{text}");
-        }
+    for (arguments, said) in [
+        (&["audit", directory][..], "names, sizes and times of 3 files agree"),
+        (&["audit", &address], "the Source's lists have 3 files"),
+        (&["audit", "--fetch", directory], "3 of 3 files are in sync"),
+        (&["audit", "--fetch", &address], "3 of 3 files are in sync"),
+    ] {
+        let (code, text) = run(arguments);
+        assert_eq!((code, text.contains(said)), (Some(SUCCESS), true), "{arguments:?}: {text}");
     }
     let (code, text) = run(&["explore", &address]);
     assert_eq!((code, text.contains("3 in 2 packages")), (Some(SUCCESS), true), "{text}");

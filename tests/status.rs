@@ -4,16 +4,14 @@ mod common;
 
 use common::eventually;
 use common::mounted::{Mounted, PROGRAM};
+use common::pty::Pty;
 use common::source::{Fault, Resource, Source};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 fn run(arguments: &[&str]) -> Output {
@@ -371,68 +369,6 @@ fn metrics_are_served_on_loopback_alone() {
     assert!(stderr(&refused).contains("-o metrics-listen=HOST:PORT"), "{}", stderr(&refused));
 }
 
-/// A terminal, seen from the outside.
-struct Pty {
-    outside: File,
-    inside: OwnedFd,
-    seen: Arc<Mutex<Vec<u8>>>,
-}
-
-impl Pty {
-    fn new(rows: u16) -> Pty {
-        let (mut outside, mut inside) = (0, 0);
-        let (name, settings, size) = (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
-        // SAFETY: both are ints for openpty(3) to fill in; the other three may be null.
-        assert_eq!(unsafe { libc::openpty(&mut outside, &mut inside, name, settings, size) }, 0);
-        // SAFETY: openpty has just made both descriptors, and nothing else owns them.
-        let (outside, inside) = unsafe { (File::from_raw_fd(outside), OwnedFd::from_raw_fd(inside)) };
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let (mut reading, collecting) = (outside.try_clone().unwrap(), seen.clone());
-        std::thread::spawn(move || {
-            let mut piece = [0; 4096];
-            while let Ok(length @ 1..) = reading.read(&mut piece) {
-                collecting.lock().unwrap().extend_from_slice(&piece[..length]);
-            }
-        });
-        let pty = Pty { outside, inside, seen };
-        pty.resize(rows);
-        pty
-    }
-
-    fn resize(&self, rows: u16) {
-        let size = libc::winsize { ws_row: rows, ws_col: 60, ws_xpixel: 0, ws_ypixel: 0 };
-        // SAFETY: `size` is a winsize and lives through the call.
-        assert_eq!(unsafe { libc::ioctl(self.outside.as_raw_fd(), libc::TIOCSWINSZ, &size) }, 0);
-    }
-
-    /// Runs the program as a shell does: the terminal is its own.
-    fn run(&self, arguments: &[&str]) -> Running {
-        let end = || Stdio::from(self.inside.try_clone().unwrap());
-        let mut command = Command::new(PROGRAM);
-        command.args(arguments).stdin(end()).stdout(end()).stderr(end());
-        // SAFETY: setsid and ioctl are async-signal-safe and touch no memory of ours.
-        unsafe {
-            command.pre_exec(|| match libc::setsid() != -1 && libc::ioctl(0, libc::TIOCSCTTY, 0) != -1 {
-                true => Ok(()),
-                false => Err(std::io::Error::last_os_error()),
-            });
-        }
-        Running(command.spawn().unwrap())
-    }
-
-    fn seen(&self) -> String {
-        String::from_utf8_lossy(&self.seen.lock().unwrap()).into_owned()
-    }
-
-    fn settings(&self) -> (u32, u32, u32, u32) {
-        // SAFETY: all zeros is a valid termios, a plain C struct of numbers.
-        let mut settings: libc::termios = unsafe { std::mem::zeroed() };
-        // SAFETY: `settings` is a termios for tcgetattr(3) to fill in.
-        assert_eq!(unsafe { libc::tcgetattr(self.inside.as_raw_fd(), &mut settings) }, 0);
-        (settings.c_iflag, settings.c_oflag, settings.c_cflag, settings.c_lflag)
-    }
-}
-
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
@@ -450,7 +386,7 @@ fn a_watched_screen_follows_the_mount_and_restores_the_terminal() {
     let (_source, mounted) = one_file("poll=1h");
     let mut pty = Pty::new(60);
     let settings = pty.settings();
-    let mut watch = pty.run(&["status", "--watch", mounted.path().to_str().unwrap()]);
+    let mut watch = Running(pty.run(&["status", "--watch", mounted.path().to_str().unwrap()]));
 
     eventually("it is drawn again", || pty.seen().matches("\x1b[H").count() >= 2);
     assert!(pty.seen().starts_with(ENTER), "{:?}", pty.seen());
@@ -471,7 +407,7 @@ fn a_watched_screen_follows_the_mount_and_restores_the_terminal() {
 fn a_watched_screen_ends_with_its_mount() {
     let (_source, mounted) = one_file("poll=1h");
     let pty = Pty::new(60);
-    let mut watch = pty.run(&["status", "--watch", mounted.path().to_str().unwrap()]);
+    let mut watch = Running(pty.run(&["status", "--watch", mounted.path().to_str().unwrap()]));
     eventually("it is drawn", || pty.seen().contains("Revision"));
 
     mounted.unmount();

@@ -1,9 +1,10 @@
 //! What was read, downloaded and failed since the mount began.
 
-use super::ContentError;
 use super::store::WriteFailure;
+use super::{ContentError, FetchSpec};
 use crate::document::{Timestamp, Uri};
 use crate::platform::error_chain::chain;
+use fuser::INodeNo;
 use serde::{Deserialize, Serialize};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -19,7 +20,9 @@ const LONGEST_TEXT: usize = 1000;
 pub struct Failure {
     /// When.
     pub time: Timestamp,
-    /// Which resource.
+    /// Which version.
+    pub ino: INodeNo,
+    /// Its resource.
     pub uri: Uri,
     /// Why, with its causes.
     pub why: String,
@@ -118,20 +121,25 @@ impl Counters {
     }
 
     /// A download failed.
-    pub(super) fn fetch_failed(&self, uri: &Uri, error: &ContentError) {
+    pub(super) fn fetch_failed(&self, wanted: &FetchSpec, error: &ContentError) {
         let mut metrics = self.metrics();
         metrics.failed_fetches += 1;
-        metrics.remember(uri, error);
+        metrics.remember(wanted, error);
     }
 
     /// A size was asked for.
-    pub(super) fn size(&self, uri: &Uri, outcome: Result<(), &ContentError>) {
+    pub(super) fn size(&self, wanted: &FetchSpec, outcome: Result<(), &ContentError>) {
         let mut metrics = self.metrics();
         metrics.sizes += 1;
         if let Err(error) = outcome {
             metrics.failed_sizes += 1;
-            metrics.remember(uri, error);
+            metrics.remember(wanted, error);
         }
+    }
+
+    /// Why this version failed last, among the latest failures.
+    pub(super) fn failure(&self, ino: INodeNo) -> Option<String> {
+        self.metrics().failures.iter().find(|failed| failed.ino == ino).map(|failed| failed.why.clone())
     }
 
     /// The counters; `Content::metrics` adds the cache and the hosts that are asked last.
@@ -152,7 +160,7 @@ impl Metrics {
         Some(self.hits as f64 / answered as f64)
     }
 
-    fn remember(&mut self, uri: &Uri, error: &ContentError) {
+    fn remember(&mut self, wanted: &FetchSpec, error: &ContentError) {
         let mut why = chain(error);
         if why.len() > LONGEST_TEXT {
             let end = (0..=LONGEST_TEXT).rev().find(|end| why.is_char_boundary(*end)).unwrap_or(0);
@@ -160,8 +168,9 @@ impl Metrics {
             why.push('…');
         }
         // A body that is fetched for its size fails both ways.
-        if self.failures.first().is_none_or(|last| last.uri != *uri || last.why != why) {
-            self.failures.insert(0, Failure { time: Timestamp::now(), uri: uri.clone(), why });
+        if self.failures.first().is_none_or(|last| last.ino != wanted.ino || last.why != why) {
+            let (ino, uri) = (wanted.ino, wanted.uri.clone());
+            self.failures.insert(0, Failure { time: Timestamp::now(), ino, uri, why });
             self.failures.truncate(MOST_FAILURES);
         }
     }
@@ -177,14 +186,16 @@ mod tests {
         let uri = |number: usize| Uri::parse(&format!("http://h/{number}")).unwrap();
         for number in 0..2 * MOST_FAILURES {
             let error = ContentError::Mismatch { uri: uri(number), what: "x".repeat(100_000) };
-            counters.fetch_failed(&uri(number), &error);
-            counters.fetch_failed(&uri(number), &error);
+            let wanted = FetchSpec::new(INodeNo(number as u64), uri(number));
+            counters.fetch_failed(&wanted, &error);
+            counters.fetch_failed(&wanted, &error);
         }
 
         let metrics = counters.snapshot();
 
         assert_eq!((metrics.failures.len(), metrics.failed_fetches), (MOST_FAILURES, 4 * MOST_FAILURES as u64));
         assert_eq!(metrics.failures[0].uri, uri(2 * MOST_FAILURES - 1), "the newest first");
+        assert!(counters.failure(INodeNo(0)).is_none() && counters.failure(metrics.failures[1].ino).is_some());
         assert!(metrics.failures.iter().all(|failure| failure.why.len() < 2 * LONGEST_TEXT));
     }
 }

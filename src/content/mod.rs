@@ -334,6 +334,11 @@ impl Content {
         Metrics { objects, bytes, quota, cooling, write_failure, ..self.counters.snapshot() }
     }
 
+    /// Why the latest read of this version failed, where it is not here whole by now.
+    pub fn failure(&self, ino: INodeNo) -> Option<String> {
+        self.counters.failure(ino).filter(|_| self.state(ino).0 != State::Cached)
+    }
+
     /// What the shared cache did, where there is one.
     pub fn shared_cache(&self) -> Option<SharedCacheStatus> {
         self.shared_cache.as_ref().map(SharedCache::status)

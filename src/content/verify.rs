@@ -12,6 +12,7 @@ use crate::source::over_bytes;
 use crate::source::zip::{PackageError, Packages};
 use bytes::Bytes;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// What was found of bytes on this machine.
@@ -70,15 +71,15 @@ impl Content {
     }
 
     /// Asks the Source for the whole of `wanted` and compares the answer with what is published, and with the download before
-    /// where that is known. Stores nothing. The head is due within `patience`.
-    pub async fn ask(&self, wanted: &FetchSpec, patience: Duration) -> Asked {
+    /// where that is known. Stores nothing. The head is due within `patience`; `received` counts the bytes of the body.
+    pub async fn ask(&self, wanted: &FetchSpec, patience: Duration, received: &AtomicU64) -> Asked {
         let expected = Expected {
             length: wanted.length,
             published: self.vouching_digest(wanted),
             // The digest kept is of what a read returns.
             earlier: self.digest_before(wanted).filter(|_| published_coding(wanted).is_none()),
         };
-        ask((&self.client, self.packages.get()), wanted, &expected, patience).await
+        ask((&self.client, self.packages.get()), wanted, &expected, patience, received).await
     }
 
     fn digest_before(&self, wanted: &FetchSpec) -> Option<Digest> {
@@ -135,11 +136,12 @@ pub async fn ask(
     wanted: &FetchSpec,
     expected: &Expected,
     patience: Duration,
+    received: &AtomicU64,
 ) -> Asked {
-    match asked_by_uri(client, wanted, expected, patience).await {
+    match asked_by_uri(client, wanted, expected, patience, received).await {
         Ok(asked) => asked,
         Err(cause) if cause.is_gone() => match (packages, &wanted.member) {
-            (Some(packages), Some(member)) => match asked_of_package(packages, member, expected).await {
+            (Some(packages), Some(member)) => match asked_of_package(packages, member, expected, received).await {
                 Ok(asked) => asked,
                 Err(cause) if cause.is_retryable() => Asked::Failed(chain(&cause)),
                 Err(cause) => Asked::Gone(chain(&cause)),
@@ -155,10 +157,12 @@ async fn asked_of_package(
     packages: &Packages,
     member: &PackageMember,
     expected: &Expected,
+    received: &AtomicU64,
 ) -> Result<Asked, PackageError> {
     let mut read = packages.member(&member.package, &member.path).await?;
     let mut verifier = Verifier::new(expected.algorithm());
     while let Some(bytes) = read.chunk().await? {
+        received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         over_bytes(bytes.len() as u64, || verifier.update(&bytes));
     }
     Ok(compared(expected, verifier, || Asked::Same))
@@ -169,6 +173,7 @@ async fn asked_by_uri(
     wanted: &FetchSpec,
     expected: &Expected,
     patience: Duration,
+    received: &AtomicU64,
 ) -> Result<Asked, HttpError> {
     let mut request = Request::get(wanted.uri.clone(), patience);
     request.accept = wanted.media_type.clone();
@@ -191,11 +196,12 @@ async fn asked_by_uri(
     }
     let mut verifier = Verifier::new(expected.algorithm());
     while let Some(bytes) = response.body.chunk().await? {
+        received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         over_bytes(bytes.len() as u64, || verifier.update(&bytes));
     }
     Ok(compared(expected, verifier, || match (response.modified, wanted.lastmod) {
         // HTTP has whole seconds.
-        (Some(modified), Some(lastmod)) if modified.seconds > lastmod.seconds => {
+        (Some(modified), Some(lastmod)) if modified.seconds > lastmod.latest() => {
             Asked::Changed(format!("its server has a version of {modified}, later than the published time"))
         }
         _ if expected.length.is_some() || expected.earlier.is_some() => Asked::Same,

@@ -43,6 +43,12 @@ impl Timestamp {
         Some((Timestamp { seconds, nanos }, cursor.strict))
     }
 
+    /// The last second that it can stand for. Midnight also stands for a date without a time: the whole day, in any zone.
+    pub fn latest(self) -> i64 {
+        let is_midnight = self.seconds.rem_euclid(DAY) == 0 && self.nanos == 0;
+        if is_midnight { self.seconds + DAY + DAY / 2 } else { self.seconds }
+    }
+
     /// The machine's clock.
     pub fn now() -> Timestamp {
         Timestamp::from(SystemTime::now())

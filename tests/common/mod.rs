@@ -40,6 +40,7 @@ pub mod memory;
 pub mod mounted;
 pub mod nginx;
 pub mod proxy;
+pub mod pty;
 pub mod random;
 pub mod requests;
 pub mod screen;

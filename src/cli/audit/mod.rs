@@ -85,7 +85,7 @@ fn of_mount(args: &AuditArgs, progress: &Progress, clock: &Clock) -> Result<Exit
         Some(_) => Request::Files {},
         None => Request::Audit { content: args.content, fetch: args.fetch },
     };
-    running.ask_lines(&request, async |events| show(args, progress, clock, events).await)
+    running.ask_lines(&request, async |events| show(args, progress, (true, clock), events).await)
 }
 
 /// Audits a Source that is not mounted, by a tree made for this.
@@ -98,7 +98,7 @@ fn of_source(args: &AuditArgs, progress: &Progress, clock: &Clock) -> Result<Exi
         let listing = args.manifest.is_some();
         let (sender, events) = mpsc::channel(EVENTS);
         tokio::spawn(async move { if listing { audit.list(sender).await } else { audit.run(depth, sender).await } });
-        show(args, progress, clock, events).await
+        show(args, progress, (false, clock), events).await
     });
     // What is still under way when standard output is closed is not waited for.
     runtime.shutdown_background();
@@ -139,19 +139,20 @@ async fn source_tree(args: &AuditArgs, progress: &Progress, scratch: &Path) -> R
 async fn show(
     args: &AuditArgs,
     progress: &Progress,
-    clock: &Clock,
+    (is_mount, clock): (bool, &Clock),
     mut events: mpsc::Receiver<Event>,
 ) -> Result<Exit, CliError> {
-    let mut output = Output::new(args.manifest, args.json, clock.clone());
+    let mut output = Output::new(args, is_mount, clock.clone());
     while let Some(event) = events.recv().await {
         let printed = match event {
             Event::Progress(audit::Progress::Lists(stage)) => {
                 progress.stage(stage);
                 Ok(None)
             }
-            Event::Progress(audit::Progress::Files { compared, of }) => {
-                let (activity, of) = ("comparing", Some(of.max(compared)));
-                progress.report(Work { activity, unit: "file", done: compared, of, ..Work::default() });
+            Event::Progress(audit::Progress::Files { compared: done, of, bytes, of_bytes }) => {
+                let (of, of_bytes) = (Some(of.max(done)), of_bytes.map(|of| of.max(bytes)));
+                let activity = if args.fetch { "downloading" } else { "comparing" };
+                progress.report(Work { activity, unit: "file", done, of, bytes, of_bytes });
                 Ok(None)
             }
             event => progress.print(|| output.print(event)),

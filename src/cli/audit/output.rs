@@ -1,6 +1,6 @@
 //! What an audit prints, as it arrives: findings as text or as JSON, or files as a manifest.
 
-use super::Format;
+use super::{AuditArgs, Format};
 use crate::cli::render::{Clock, count, printable, printable_value, thousands};
 use crate::cli::{CliError, Exit};
 use crate::document::Algorithm;
@@ -26,6 +26,10 @@ pub struct Output {
     /// A manifest in this form; `None`: findings.
     manifest: Option<Format>,
     json: bool,
+    /// The files are those of a mount, and were compared with the Source's lists.
+    is_mount: bool,
+    /// The Source was asked for each file.
+    fetch: bool,
     clock: Clock,
     output: BufWriter<Stdout>,
     /// Differences printed, or files that have no place in the manifest.
@@ -34,8 +38,9 @@ pub struct Output {
 
 impl Output {
     /// A manifest, or findings as JSON, or as text with the times of `clock`.
-    pub fn new(manifest: Option<Format>, json: bool, clock: Clock) -> Output {
-        Output { manifest, json, clock, output: BufWriter::new(io::stdout()), counted: 0 }
+    pub fn new(args: &AuditArgs, is_mount: bool, clock: Clock) -> Output {
+        let (manifest, json, fetch) = (args.manifest, args.json, args.fetch);
+        Output { manifest, json, is_mount, fetch, clock, output: BufWriter::new(io::stdout()), counted: 0 }
     }
 
     /// Prints an event. The last event ends the program.
@@ -56,7 +61,10 @@ impl Output {
                 Ok(Exit::Success)
             }
             (Event::Summary(summary), None) => {
-                self.print_end(&json!({ "summary": summary }), &text(&summary, &self.clock))?;
+                self.print_end(
+                    &json!({ "summary": summary }),
+                    &text(&summary, (self.is_mount, self.fetch), &self.clock),
+                )?;
                 match (summary.proven(), summary.unread.first()) {
                     (0, None) => Ok(Exit::Success),
                     (0, Some(MissingStatus { location, why, .. })) => {
@@ -145,9 +153,24 @@ fn escaped(name: &str) -> String {
     name.replace('\\', "\\\\").replace('\n', "\\n").replace('\r', "\\r")
 }
 
-fn text(summary: &Summary, clock: &Clock) -> String {
-    let are = if summary.files == 1 { "is" } else { "are" };
-    let mut text = format!("{} of {} {are} in sync", thousands(summary.in_sync), count(summary.files, "file"));
+fn text(summary: &Summary, (is_mount, fetch): (bool, bool), clock: &Clock) -> String {
+    let files = count(summary.files, "file");
+    let of = match summary.differences() {
+        0 => files.clone(),
+        _ => format!("{} of {files}", thousands(summary.in_sync)),
+    };
+    let mut text = match (is_mount, fetch) {
+        (_, true) => {
+            let are = if summary.files == 1 { "is" } else { "are" };
+            format!("{} of {files} {are} in sync with the Source's lists", thousands(summary.in_sync))
+        }
+        (true, false) => format!("names, sizes and times of {of} agree with the Source's lists"),
+        (false, false) => format!("the Source's lists have {of}"),
+    };
+    if let Some(at) = &summary.at {
+        let at = at.parse().map_or_else(|_| at.clone(), |at: Timestamp| clock.when(at));
+        let _ = write!(text, " of {at}");
+    }
     let counts = [
         (summary.missing, "missing"),
         (summary.extra, "extra"),
@@ -159,11 +182,8 @@ fn text(summary: &Summary, clock: &Clock) -> String {
     for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0) {
         let _ = write!(text, ", {} {what}", thousands(count));
     }
-    if let Some(at) = &summary.at {
-        let at = at.parse().map_or_else(|_| at.clone(), |at: Timestamp| clock.when(at));
-        let _ = write!(text, "; the Source's lists are of {at}");
-    }
-    text.push('\n');
+    let was_read = summary.objects_read + summary.requested > 0;
+    text += if was_read { "\n" } else { "; no file was read\n" };
     for part in &summary.unread {
         let _ = writeln!(text, "unread   {}: {}", part.location, part.why);
     }
@@ -233,12 +253,29 @@ mod tests {
         };
 
         let clock = Clock::at(UNIX_EPOCH + Duration::from_secs(1_704_067_501));
-        assert_eq!(text(&in_sync, &clock), "3 of 3 files are in sync\n");
-        assert_eq!(text(&Summary { files: 1, in_sync: 1, ..in_sync }, &clock), "1 of 1 file is in sync\n");
+        let of_mount = |summary| text(&summary, (true, false), &clock);
         assert_eq!(
-            text(&differs, &clock),
-            "1 of 4 files are in sync, 2 missing, 1 corrupt; the Source's lists are of 2024-01-01 00:00:00 UTC (5 min ago)\n\
+            of_mount(in_sync.clone()),
+            "names, sizes and times of 3 files agree with the Source's lists; no file was read\n"
+        );
+        assert_eq!(
+            of_mount(Summary { files: 1, in_sync: 1, objects_read: 1, ..Summary::default() }),
+            "names, sizes and times of 1 file agree with the Source's lists\nChecked 1 file in the cache\n"
+        );
+        assert_eq!(
+            of_mount(differs),
+            "names, sizes and times of 1 of 4 files agree with the Source's lists of 2024-01-01 00:00:00 UTC (5 min ago), \
+             2 missing, 1 corrupt\n\
              Requested 2 files from the Source; 1 could not be checked: the Source publishes neither digest nor length\n"
+        );
+        assert_eq!(
+            text(&Summary { requested: 3, ..in_sync.clone() }, (true, true), &clock),
+            "3 of 3 files are in sync with the Source's lists\nRequested 3 files from the Source\n"
+        );
+        assert_eq!(
+            text(&in_sync, (false, false), &clock),
+            "the Source's lists have 3 files; no file was read\n",
+            "nothing is compared"
         );
     }
 }

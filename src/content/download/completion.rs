@@ -87,7 +87,7 @@ impl Content {
         let version = download.state().version();
         // First, so that nothing is handed out after the look at what was.
         download.close();
-        self.counters.fetch_failed(&wanted.uri, &error);
+        self.counters.fetch_failed(wanted, &error);
         let is_mismatch = matches!(error, ContentError::Mismatch { .. } | ContentError::Unannounced { .. });
         if is_mismatch && has_served(download) && !download.state().is_proved() {
             // Before the name gets its new inode, whose readers would be shown the same bytes.

@@ -38,7 +38,7 @@ impl Content {
         let (deadline, pause) = (Instant::now() + self.config.size_deadline, KnownPause::default());
         let asking = self.ask_size(wanted, is_to_be_read, &pause);
         let size = pause.put_off(deadline, PATIENCE, asking).await.unwrap_or_else(|| Err(stalled(wanted)));
-        self.counters.size(&wanted.uri, size.as_ref().map(drop));
+        self.counters.size(wanted, size.as_ref().map(drop));
         match &size {
             // A question ahead, which this one joined, may have failed.
             Ok(_) => self.failures().inodes.forgive(&wanted.ino),
@@ -135,7 +135,7 @@ impl Content {
             self.fetch_ahead(wanted, WHOLE_LIMIT).await.map(drop)
         };
         let asked = pause.put_off(deadline, PATIENCE, asking).await.unwrap_or_else(|| Err(stalled(wanted)));
-        self.counters.size(&wanted.uri, asked.as_ref().map(drop));
+        self.counters.size(wanted, asked.as_ref().map(drop));
         asked
     }
 

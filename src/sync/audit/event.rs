@@ -119,6 +119,10 @@ pub enum Progress {
         compared: u64,
         /// Files in the tree, or in the lists where these have more.
         of: u64,
+        /// Bytes that the Source served for it.
+        bytes: u64,
+        /// The bytes of all files that are requested, where every size is published.
+        of_bytes: Option<u64>,
     },
 }
 

@@ -30,7 +30,8 @@ use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tracing::Instrument;
@@ -50,6 +51,9 @@ pub struct Depth {
     /// Every resource at the Source.
     pub fetch: bool,
 }
+
+/// How many files, and how many bytes of them are requested, where that is known.
+type Amount = (u64, Option<u64>);
 
 /// Takes the events. An audit ends when the receiver is dropped.
 pub type Events = mpsc::Sender<Event>;
@@ -166,13 +170,22 @@ impl Audit {
     /// Compares the tree with what is `listed`, batch by batch.
     async fn compare(&self, depth: Depth, listed: Option<Listed>, events: &Events) -> Result<Summary, SyncError> {
         let audit = self.clone();
-        let (mut walk, mut summary, of) = spawn_blocking(move || audit.begin(depth, listed)).await??;
-        let mut reported = Instant::now();
+        let (mut walk, mut summary, (of, of_bytes)) = spawn_blocking(move || audit.begin(depth, listed)).await??;
+        let (received, mut steps) = (AtomicU64::new(0), tokio::time::interval(PROGRESS_STEP));
         while let Some((rest, batch)) = next(walk).await? {
             walk = rest;
             let mut checks =
-                stream::iter(batch).map(|compared| self.check(depth, compared)).buffer_unordered(CHECKED_AT_ONCE);
-            while let Some(check) = checks.next().await {
+                stream::iter(batch).map(|it| self.check(depth, it, &received)).buffer_unordered(CHECKED_AT_ONCE);
+            loop {
+                let check = tokio::select! {
+                    check = checks.next() => check,
+                    _ = steps.tick() => {
+                        let bytes = received.load(Ordering::Relaxed);
+                        progress(events, Progress::Files { compared: summary.files, of, bytes, of_bytes });
+                        continue;
+                    }
+                };
+                let Some(check) = check else { break };
                 summary.files += 1;
                 summary.objects_read += u64::from(check.read);
                 summary.requested += u64::from(check.requested);
@@ -180,10 +193,6 @@ impl Audit {
                 if let Some(finding) = check.finding {
                     summary.count(finding.difference);
                     send(events, Event::Finding(finding)).await;
-                }
-                if reported.elapsed() >= PROGRESS_STEP {
-                    reported = Instant::now();
-                    progress(events, Progress::Files { compared: summary.files, of });
                 }
             }
         }
@@ -193,9 +202,9 @@ impl Audit {
         Ok(summary)
     }
 
-    /// The walk, the summary of no file, and how many files there are.
-    fn begin(&self, depth: Depth, listed: Option<Listed>) -> Result<(Walk, Summary, u64), SyncError> {
-        let (mut summary, mut files) = (Summary::default(), 0);
+    /// The walk, the summary of no file, how many files there are, and how many bytes are requested.
+    fn begin(&self, depth: Depth, listed: Option<Listed>) -> Result<(Walk, Summary, Amount), SyncError> {
+        let (mut summary, mut files, mut bytes) = (Summary::default(), 0, None);
         {
             let shown = self.catalog.snapshot()?;
             let of_lists = listed.as_ref().map(|listed| listed.catalog.snapshot()).transpose()?;
@@ -206,16 +215,19 @@ impl Audit {
             }
             summary.at = of_lists.as_ref().unwrap_or(&shown).at()?.map(|at| at.to_string());
             summary.unread = newest.iter().flat_map(Position::lacking).cloned().map(MissingStatus::from).collect();
+            let totals = shown.revision()?.map(|revision| revision.totals).unwrap_or_default();
+            bytes = (depth.fetch && totals.unsized_files == 0).then_some(totals.bytes).or(bytes);
             for tree in [Some(&shown), of_lists.as_ref()].into_iter().flatten() {
                 files = files.max(tree.revision()?.map_or(0, |revision| revision.totals.files));
             }
         }
-        let versions = (depth.content || depth.fetch).then(|| self.versions.clone());
-        Ok((Walk::new(self.catalog.clone(), listed.map(|listed| listed.catalog), versions)?, summary, files))
+        let has_failures = self.content.as_ref().is_some_and(|content| !content.metrics().failures.is_empty());
+        let versions = (depth.content || depth.fetch || has_failures).then(|| self.versions.clone());
+        Ok((Walk::new(self.catalog.clone(), listed.map(|listed| listed.catalog), versions)?, summary, (files, bytes)))
     }
 
-    /// Checks the cached bytes of a file, and what the Source serves of it.
-    async fn check(&self, depth: Depth, compared: Compared) -> Check {
+    /// Checks the cached bytes of a file, and what the Source serves of it. One that is not requested must not be known to fail.
+    async fn check(&self, depth: Depth, compared: Compared, received: &AtomicU64) -> Check {
         let Compared { path, version, finding } = compared;
         let mut check = Check { finding, ..Check::default() };
         let Some(version) = version else { return check };
@@ -231,12 +243,17 @@ impl Audit {
                 Err(cause) => found(Difference::Failed, cause.to_string()),
             };
         }
+        if check.finding.is_some() {
+            return check;
+        }
         // What is served today proves nothing about a version of an earlier time.
-        if check.finding.is_some() || !depth.fetch || version.is_past() {
+        if !depth.fetch || version.is_past() {
+            let failed = self.content.as_ref().and_then(|content| content.failure(version.ino));
+            check.finding = failed.and_then(|why| found(Difference::Failed, why));
             return check;
         }
         check.requested = true;
-        match self.ask(&version).await {
+        match self.ask(&version, received).await {
             Asked::Same => {}
             Asked::There => check.unverifiable = true,
             Asked::Changed(what) => check.finding = found(Difference::Changed, what),
@@ -246,13 +263,13 @@ impl Audit {
         check
     }
 
-    async fn ask(&self, wanted: &FetchSpec) -> Asked {
+    async fn ask(&self, wanted: &FetchSpec, received: &AtomicU64) -> Asked {
         let patience = self.client.longest_silence();
         match &self.content {
-            Some(content) => content.ask(wanted, patience).await,
+            Some(content) => content.ask(wanted, patience, received).await,
             None => {
                 let source = (&self.client, self.packages.as_ref());
-                verify::ask(source, wanted, &verify::published(wanted), patience).await
+                verify::ask(source, wanted, &verify::published(wanted), patience, received).await
             }
         }
     }

@@ -4,6 +4,7 @@ use super::*;
 use crate::content::verify::{Asked, Checked, digests_shown};
 use server::Reply;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cached_object_is_absent_intact_or_corrupt() {
@@ -42,7 +43,7 @@ async fn served_bytes_are_checked_and_not_cached() {
     let body = bytes(5_000, 3);
     let server = Server::of(&body, None);
     let mounted = Mounted::plain(&server);
-    let ask = async |wanted: &FetchSpec| mounted.content.ask(wanted, PLENTY).await;
+    let ask = async |wanted: &FetchSpec| mounted.content.ask(wanted, PLENTY, &AtomicU64::default()).await;
     let of_others = FetchSpec { hashes: vec![digest(Algorithm::Md5, b"others")], ..measured(&server, &body) };
     let longer = FetchSpec { length: Some(5_001), ..bare(&server, "/a") };
 
@@ -62,11 +63,11 @@ async fn without_published_facts_earlier_bytes_show_a_change() {
     let mounted = Mounted::plain(&server);
     let wanted = bare(&server, "/a");
     mounted.read_all(&wanted).await.unwrap();
-    assert_eq!(mounted.content.ask(&wanted, PLENTY).await, Asked::Same);
+    assert_eq!(mounted.content.ask(&wanted, PLENTY, &AtomicU64::default()).await, Asked::Same);
 
     served.lock().unwrap()[7] ^= 1;
 
-    assert!(matches!(mounted.content.ask(&wanted, PLENTY).await, Asked::Changed(_)));
+    assert!(matches!(mounted.content.ask(&wanted, PLENTY, &AtomicU64::default()).await, Asked::Changed(_)));
     assert_eq!(mounted.content.check(&wanted), Checked::Intact(5_000), "what is kept is what it was");
 }
 
@@ -81,7 +82,7 @@ async fn no_answer_is_no_change_and_a_page_is_no_resource() {
     let server = Server::start(move |_| replies.lock().unwrap().pop().unwrap());
     let mounted = Mounted::plain(&server);
     let wanted = FetchSpec { media_type: Some("application/pdf".into()), ..bare(&server, "/a") };
-    let ask = async || mounted.content.ask(&wanted, PLENTY).await;
+    let ask = async || mounted.content.ask(&wanted, PLENTY, &AtomicU64::default()).await;
 
     assert!(matches!(ask().await, Asked::Gone(_)));
     assert!(matches!(ask().await, Asked::Gone(_)));
