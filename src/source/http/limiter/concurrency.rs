@@ -93,7 +93,17 @@ impl Concurrency {
 
     /// Those of them that no reader need wait for.
     pub(super) fn prefetch_permits(&self) -> usize {
-        self.permits() - self.permits().div_ceil(FOR_READERS)
+        self.permits() - self.reader_permits()
+    }
+
+    /// Those that are reserved for readers.
+    pub(super) fn reader_permits(&self) -> usize {
+        self.permits().div_ceil(FOR_READERS)
+    }
+
+    /// The most permits that there may be.
+    pub(super) fn limit(&self) -> usize {
+        self.limit
     }
 
     /// The head of an answer came after `latency`. With its request so many are in flight, which hold their permits until their bodies end.

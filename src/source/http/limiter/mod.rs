@@ -157,6 +157,11 @@ impl<T> Limiter<T> {
 
     /// The first class that waits and has a permit.
     fn eligible(&self) -> Option<(Grant, Class)> {
+        // What is sent ahead keeps its permits when their number shrinks: those that are reserved for readers are theirs all the same.
+        let is_reader_behind = self.queue.has(Class::Reader) && self.in_flight < self.concurrency.limit();
+        if is_reader_behind && self.in_flight - self.unread < self.concurrency.reader_permits() {
+            return Some((Grant::Reader, Class::Reader));
+        }
         if self.in_flight >= self.concurrency.permits() {
             return (self.queue.has_document() && !self.has_document).then_some((Grant::Document, Class::Reader));
         }

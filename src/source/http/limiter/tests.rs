@@ -64,6 +64,28 @@ fn the_last_permits_are_left_to_readers() {
     assert_eq!(items(&mut limiter, now).len(), 1);
 }
 
+/// A host becomes slow or refuses while prefetches hold its permits, perhaps for long: a reader waits for none of them.
+#[test]
+fn a_reader_has_a_permit_although_their_number_shrinks() {
+    let (mut limiter, now) = (Limiter::new(None, 16), Instant::now());
+    for item in 0..40 {
+        limiter.submit(&prefetch(1), false, item);
+    }
+    assert_eq!(items(&mut limiter, now).len(), 15);
+    limiter.answered(&uri(0), 503, SECOND, now);
+    limiter.submit(&reader(9), false, 98);
+    limiter.submit(&reader(9), false, 99);
+    assert_eq!(items(&mut limiter, now), [98]);
+    limiter.release(Grant::Reader);
+    assert_eq!(items(&mut limiter, now), [99]);
+
+    let mut limiter = Limiter::new(None, 1);
+    limiter.submit(&prefetch(1), false, 0);
+    assert_eq!(items(&mut limiter, now), [0]);
+    limiter.submit(&reader(9), false, 99);
+    assert!(items(&mut limiter, now).is_empty(), "never more than connections=");
+}
+
 #[test]
 fn background_work_takes_half_of_the_permits_at_most() {
     for (permits, taken, left) in [(16, 8, 7), (2, 1, 0), (1, 1, 0)] {
