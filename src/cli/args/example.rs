@@ -25,7 +25,7 @@ pub fn example() -> String {
             heading = its_heading.to_owned();
             text.push_str(&format!("\n\n# {heading}\n"));
         }
-        text.push_str(&format!("\n# {}: {}\n#{}\n", placeholder(&arg), help(&arg), line(&arg)));
+        text.push_str(&format!("\n# {}: {}\n#{}\n", placeholder(&arg), help(&arg), line(&arg, &value(&arg))));
     }
     text
 }
@@ -40,8 +40,8 @@ pub fn help(arg: &Arg) -> String {
 }
 
 /// `key = value`; in quotes what TOML has no type for.
-pub(super) fn line(arg: &Arg) -> String {
-    let (key, value) = (arg.get_long().unwrap_or_default(), value(arg));
+pub(super) fn line(arg: &Arg, value: &str) -> String {
+    let key = arg.get_long().unwrap_or_default();
     let bare = format!("{key} = {value}");
     match DeTable::parse(&bare) {
         _ if is_repeatable(arg) => format!("{key} = [\"{value}\"]"),
@@ -50,29 +50,41 @@ pub(super) fn line(arg: &Arg) -> String {
     }
 }
 
-/// A value that the option takes.
+/// The default, or a value that the option takes.
 pub(super) fn value(arg: &Arg) -> String {
-    let value = match placeholder(arg) {
-        "true|false" => "true",
-        "NUMBER" => "16",
-        "PERCENT" => "20",
-        "SIZE" => "2G",
-        "TIME" | "TIME|never" => "15m",
-        "OCTAL" => "0o027",
-        "DATETIME" => "2024-05-01T10:00:00Z",
-        "FILE" => "/etc/resyncfs/example.secret",
-        "DIR" => "/srv/cache",
-        "GLOB" => "docs/**",
-        "TYPE" => "application/pdf",
-        "HOST[:PORT]" => "files.example.org:8080",
-        "HOST:PORT" => "127.0.0.1:8090",
-        "URI" | "URL" => "https://repo.example.org/name",
-        "URI_PREFIX=PATH" => "https://repo.example.org/long/way/=short",
-        "FROM=TO" => "http://localhost:8080/=https://repo.example.org/",
-        "CONTACT" => "mailto:ann@example.org",
-        "NAME" => "tumblerd",
-        "LABEL" => "system_u:object_r:nfs_t:s0",
-        choices => choices.rsplit('|').next().unwrap_or_default(),
+    if let [default] = arg.get_default_values() {
+        return default.to_string_lossy().into_owned();
+    }
+    let key = arg.get_long().unwrap_or_default();
+    let value = match (key, placeholder(arg)) {
+        ("cache-size", _) => "10G",
+        ("readahead", _) => "256M",
+        ("revalidate", _) => "1h",
+        ("rate", _) => "5",
+        ("ca", _) => "/etc/ssl/certs/example.pem",
+        ("log", _) => "/var/log/resyncfs-example.log",
+        ("set", _) => "https://repo.example.org/capabilitylist.xml",
+        ("conforms", _) => "http://www.openarchives.org/OAI/2.0/oai_dc/",
+        ("shared-cache", _) => "s3://example-bucket/resyncfs",
+        ("websub-callback", _) => "http://this-machine.example.org:8801/",
+        ("websub-listen", _) => "0.0.0.0:8801",
+        (_, "true|false") => "true",
+        (_, "NUMBER") => "1000",
+        (_, "TIME") => "15m",
+        (_, "DATETIME") => "2024-05-01T10:00:00Z",
+        (key, "FILE") => return format!("/etc/resyncfs/example.{key}"),
+        (_, "DIR") => "/srv/cache",
+        (_, "GLOB") => "docs/**",
+        (_, "TYPE") => "application/pdf",
+        (_, "HOST[:PORT]") => "files.example.org:8080",
+        (_, "HOST:PORT") => "127.0.0.1:9464",
+        (_, "URI") => "https://repo.example.org/collection",
+        (_, "URI_PREFIX=PATH") => "https://repo.example.org/long/way/=short",
+        (_, "FROM=TO") => "http://localhost:8080/=https://repo.example.org/",
+        (_, "CONTACT") => "mailto:ann@example.org",
+        (_, "NAME") => "tumblerd",
+        (_, "LABEL") => "system_u:object_r:nfs_t:s0",
+        (_, only) => only,
     };
     value.to_owned()
 }

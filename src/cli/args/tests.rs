@@ -42,17 +42,30 @@ fn shown(words: &Words) -> String {
     format!("{:?}", words.parse().unwrap())
 }
 
+/// A value that is not the default.
+fn other_value(option: &clap::Arg) -> String {
+    let other = match placeholder(option) {
+        _ if option.get_default_values().is_empty() => return value(option),
+        "SIZE" => "2G",
+        "TIME" => "7s",
+        "OCTAL" => "0o027",
+        "NUMBER" | "PERCENT" => "16",
+        choices => choices.rsplit('|').find(|choice| *choice != value(option)).unwrap(),
+    };
+    other.to_owned()
+}
+
 #[test]
 fn each_option_means_the_same_by_o_by_flag_and_in_a_file() {
     let none = shown(&Words::default());
     for option in options() {
-        let (name, value) = (option.get_long().unwrap(), value(&option));
+        let (name, value) = (option.get_long().unwrap(), other_value(&option));
 
         let given = shown(&by_mount_options(&format!("{name}={value}")));
 
         assert_ne!(given, none, "{name} does something");
         assert_eq!(shown(&by_flags(&[&format!("--{name}={value}")])), given, "--{name}");
-        assert_eq!(shown(&by_keys(&line(&option))), given, "{}", line(&option));
+        assert_eq!(shown(&by_keys(&line(&option, &value))), given, "{}", line(&option, &value));
         if placeholder(&option) == "true|false" {
             assert_eq!(shown(&by_mount_options(name)), given, "{name}");
             assert_eq!(shown(&by_flags(&[&format!("--{name}")])), given, "--{name}");
@@ -74,6 +87,27 @@ fn the_example_holds_every_option() {
     let mut keys = kept.lines().filter_map(|line| line.strip_prefix('#')).filter(|line| !line.starts_with(' '));
     assert_eq!(keys.next(), Some("directory = \"/mnt/repo\""));
     by_keys(&keys.collect::<Vec<_>>().join("\n")).parse().unwrap();
+}
+
+#[test]
+fn each_key_of_the_example_has_a_value_of_its_own() {
+    let keys = example();
+    let line = |key: &str| keys.lines().find(|line| line.starts_with(&format!("#{key} = "))).unwrap().to_owned();
+
+    for (key, value) in [
+        ("fixity", "\"stream\""),
+        ("timeout", "\"30s\""),
+        ("max-text", "\"64K\""),
+        ("connections", "64"),
+        ("uid", "1000"),
+        ("log", "\"/var/log/resyncfs-example.log\""),
+        ("bearer-file", "\"/etc/resyncfs/example.bearer-file\""),
+        ("shared-cache", "\"s3://example-bucket/resyncfs\""),
+    ] {
+        assert_eq!(line(key), format!("#{key} = {value}"));
+    }
+    let files: Vec<_> = options().into_iter().filter(|arg| placeholder(arg) == "FILE").map(|arg| value(&arg)).collect();
+    assert_eq!(files.iter().collect::<std::collections::BTreeSet<_>>().len(), files.len(), "{files:?}");
 }
 
 #[test]
