@@ -100,6 +100,57 @@ fn a_dry_run_counts_files_and_bytes_and_downloads_nothing() {
     assert!(log.iter().all(|logged| !logged.path.contains("/a/") && !logged.path.contains("/other/")), "{log:?}");
 }
 
+/// Of a file that is here in part only the rest is to be downloaded.
+#[test]
+fn a_dry_run_counts_a_partial_file_by_what_is_missing() {
+    let source = Source::start();
+    source.put("large", Resource::new(Random::new(1).bytes(40 << 20)));
+    let mounted = Mounted::new(&source.url(), "poll=1h");
+    source.fault("large", Fault::Held(4 << 20), 1);
+    fs::File::open(mounted.join("large")).unwrap().read_exact(&mut [0; 4096]).unwrap();
+    let counted = || {
+        let output = run(&["prefetch", "--dry-run", "--json"], &[mounted.path()]);
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()["counted"].take()
+    };
+
+    eventually("a part of it is here", || counted()["cached_bytes"].as_u64().unwrap() >= 1 << 20);
+    let under_way = counted();
+    mounted.kill();
+    mounted.start();
+    let at_rest = counted();
+
+    source.mend();
+    for counted in [under_way, at_rest] {
+        assert_eq!((&counted["files"], &counted["cached_files"]), (&1.into(), &0.into()), "{counted}");
+        assert!((1 << 20..8 << 20).contains(&counted["cached_bytes"].as_u64().unwrap()), "{counted}");
+    }
+}
+
+#[test]
+fn results_are_printed_as_json_lines() {
+    let source = Source::start();
+    put(&source, "a", 2);
+    source.put("a/bad", Resource::new("right"));
+    source.fault("a/bad", Fault::Body(b"wrong".to_vec()), u64::MAX);
+    let mounted = Mounted::new(&source.url(), "poll=1h");
+    let lines = |arguments: &[&str]| -> Vec<serde_json::Value> {
+        let output = run(arguments, &[mounted.path()]);
+        assert_eq!(stderr(&output), "", "{arguments:?}");
+        stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+
+    let prefetched = lines(&["prefetch", "--json"]);
+    let evicted = lines(&["evict", "--json"]);
+    let refreshed = lines(&["refresh", "--json"]);
+
+    assert_eq!((&prefetched[0]["failed"]["path"], &prefetched[1]["done"]["bytes"]), (&"a/bad".into(), &200_000.into()));
+    assert_eq!(
+        (&prefetched[1]["done"]["fetched"], &prefetched[1]["mount"]),
+        (&2.into(), &mounted.path().to_str().into())
+    );
+    assert_eq!((&evicted[0]["done"]["files"], &refreshed[0]["refreshed"]["outcome"]), (&2.into(), &"unchanged".into()));
+}
+
 #[test]
 fn a_prefetch_of_more_than_one_batch_goes_on_to_its_end() {
     let source = Source::start();
@@ -322,7 +373,7 @@ fn the_list_tells_what_is_mounted_and_what_each_takes() {
     assert_eq!((trees.len(), listed["objects"].as_u64()), (2, Some(4)));
     let of = |is: bool| trees.iter().find(|tree| tree["mounted"].is_string() == is).unwrap();
     assert_eq!((of(true)["objects"].as_u64(), of(false)["objects"].as_u64()), (Some(4), Some(1)));
-    assert!(of(true)["mounted"].as_str().unwrap().ends_with(&format!("mounted at {}", one.path().display())));
+    assert_eq!((&of(true)["mounted"], &of(true)["process"]), (&one.path().to_str().into(), &one.pid().into()));
     assert_eq!(of(false)["options"][0], "include=a/1");
     assert_eq!(of(false)["source"], source.url());
     assert!(of(false)["catalog_bytes"].as_u64().unwrap() > 0);

@@ -84,6 +84,62 @@ fn a_flag_switches_off_an_option_of_the_file() {
     }
 }
 
+/// Every command takes the NAME that `mount` takes.
+#[test]
+fn a_name_stands_for_its_mount_and_its_source_everywhere() {
+    let (source, folder) = (Source::start(), tempfile::tempdir().unwrap());
+    source.put("a", Resource::new("bytes"));
+    let directory = folder.path().join("mnt");
+    fs::create_dir(&directory).unwrap();
+    let keys = |more: &str| {
+        let (cache, directory) = (folder.path().join("cache"), directory.display());
+        format!("source = \"{}\"\ndirectory = \"{directory}\"\ncache = {cache:?}\n{more}", source.url())
+    };
+    configure(folder.path(), "repo", &keys("include = [\"a\"]\n"));
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(PROGRAM);
+        let output = command.args(arguments).env("CONFIGURATION_DIRECTORY", folder.path()).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.success(), text(output.stdout), text(output.stderr))
+    };
+    assert!(run(&["mount", "repo"]).0);
+
+    let said = [
+        (&["prefetch", "repo"][..], "1 file downloaded"),
+        (&["uri", "repo"], &source.url()),
+        (&["evict", "repo"], "1 file removed"),
+        (&["audit", "repo"], "names, sizes and times of 1 file agree"),
+        (&["explore", "repo"], &source.url()),
+    ]
+    .map(|(arguments, expected)| (run(arguments), arguments, expected.to_owned()));
+    // One key is a mistake, and TOML cannot read another line.
+    configure(folder.path(), "repo", &keys("cachesize = 1\npoll = \"5m\nrate = \n"));
+    let unmounted = run(&["unmount", "repo"]);
+
+    for ((succeeded, text, error), arguments, expected) in said {
+        assert!(succeeded && text.contains(&expected), "{arguments:?}: {text}{error}");
+    }
+    assert_eq!(unmounted, (true, String::new(), String::new()));
+    assert!(run(&["explore", "repo"]).2.contains("repo.toml:"));
+    // As the service does after its mount has failed, and has said why.
+    configure(folder.path(), "repo", "directory = 5\n");
+    assert_eq!(run(&["unmount", "--dead", "repo"]), (true, String::new(), String::new()));
+}
+
+#[test]
+fn arguments_the_wrong_way_round_are_recognised() {
+    let folder = tempfile::tempdir().unwrap();
+    for (arguments, right) in [
+        (["/mnt", "https://repo.example.org/"], "resyncfs mount https://repo.example.org/ /mnt"),
+        (["museum", "repo.example.org"], "resyncfs mount repo.example.org museum"),
+    ] {
+        let refused = refusal(folder.path(), &arguments);
+
+        assert!(refused.contains(&format!("the Source comes first, then the folder: {right}")), "{refused}");
+    }
+    assert!(refusal(folder.path(), &["museum", "/mnt"]).contains("neither an address nor a path"));
+}
+
 #[test]
 fn an_error_in_a_name_or_its_file_is_named() {
     let folder = tempfile::tempdir().unwrap();

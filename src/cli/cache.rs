@@ -92,13 +92,14 @@ fn text(listing: &Listing, folder: &Path, clock: &Clock) -> String {
     for tree in &listing.trees {
         let (catalog, objects) = (size(tree.catalog_bytes), size(tree.object_bytes));
         let last_used = tree.last_used.map_or_else(|| "unknown".to_owned(), |time| clock.when(time));
-        text += &format!("{}\n  name       {}\n", printable_value(&tree.source), tree.name);
+        let source = if tree.source.is_empty() { "(unknown)" } else { &tree.source };
+        text += &format!("{}\n  name       {}\n", printable_value(source), tree.name);
         if !tree.options.is_empty() {
             text += &format!("  options    {}\n", printable_value(&tree.options.join(",")));
         }
         text += &format!("  size       {catalog} for lists and catalog, {objects} in ");
         text += &format!("{}\n  last used  {last_used}\n", count(tree.objects, "cached file"));
-        text += &format!("  in use     {}\n\n", printable_value(tree.mounted.as_deref().unwrap_or("no")));
+        text += &format!("  in use     {}\n\n", printable_value(tree.holder.as_deref().unwrap_or("no")));
     }
     let (trees, objects) = (count(listing.trees.len() as u64, "tree"), count(listing.objects, "cached file"));
     let is_missing = if folder.is_dir() { "" } else { ", which does not exist" };
@@ -113,8 +114,8 @@ fn verify(cache: &CacheFolder, json: bool) -> Result<Exit, CliError> {
     let verification = cache.verify(&mut |key, checked| {
         work.done += 1;
         let (became, what) = match checked {
-            Checked::Corrupt(what) => ("damaged, removed", what),
-            Checked::Failed(what) => ("failed", what),
+            Checked::Corrupt(what) => ("removed", what),
+            Checked::Failed(what) => ("kept", what),
             Checked::Intact(bytes) => {
                 work.bytes += bytes;
                 return progress.report(work.clone());
@@ -123,7 +124,7 @@ fn verify(cache: &CacheFolder, json: bool) -> Result<Exit, CliError> {
         };
         damaged.push(json!({ "object": key.to_string(), "became": became, "what": what }));
         if !json {
-            progress.print(|| complain(&key.to_string(), &format!("{became}: {what}")));
+            progress.print(|| complain(&key.to_string(), &format!("damaged, {became}: {what}")));
         }
     })?;
     progress.finish();
@@ -157,9 +158,9 @@ fn clear(cache: &CacheFolder, name: Option<&str>, unused: bool) -> Result<Exit, 
         return Ok(Exit::Success);
     }
     let in_use = cleared.in_use.iter().map(|tree| {
-        let process = tree.mounted.as_deref().unwrap_or("another process");
-        format!("{} is in use by {process}", tree.source)
+        let holder = tree.holder.as_deref().unwrap_or("another process");
+        let end = tree.mounted.iter().map(|directory| format!("; end it first with: resyncfs unmount {directory}"));
+        format!("{} is in use by {holder}{}", tree.source, end.collect::<String>())
     });
-    let in_use = in_use.collect::<Vec<_>>().join("; ");
-    Err(CliError::new(Exit::Busy, format!("{in_use}; end it first with: resyncfs unmount DIR")))
+    Err(CliError::new(Exit::Busy, in_use.collect::<Vec<_>>().join("\n")))
 }

@@ -7,22 +7,25 @@ use super::{CliError, Exit, complain, print};
 use crate::control::api::{
     EvictEvent, PrefetchEvent, PrefetchProgress, PrefetchSummary, PrefetchTotal, Request, Stopped,
 };
+use crate::platform::error_chain::printable_json;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use tokio::sync::mpsc::Receiver;
 
 /// Download files and folders of a mount into its cache, so that later reads do not wait
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Files that are in the cache already are not downloaded again: after an interruption the same command goes \
-on with the rest. Older files give way in a full cache. The prefetch ends when the cache is full of its own files (exit code \
-10). Downloads for readers go first. Ctrl-C ends it."
-)]
+#[command(after_help = "Files that are in the cache already are not downloaded again: after an interruption run the \
+same command again to continue. Older files give way in a full cache. The prefetch ends when the cache is full of its own files (exit code \
+10). Downloads for readers go first. Ctrl-C ends it.")]
 pub struct PrefetchArgs {
     /// Only show how many files and bytes would be downloaded
     #[arg(long)]
     dry_run: bool,
-    /// Files and folders in mounts; a folder stands for all below it
-    #[arg(required = true, value_name = "PATH")]
+    /// Print one JSON object per line: what failed, then the result
+    #[arg(long)]
+    json: bool,
+    /// Files and folders in mounts, or NAMEs of /etc/resyncfs/NAME.toml; a folder stands for all below it
+    #[arg(required = true, value_name = "PATH|NAME")]
     paths: Vec<PathBuf>,
 }
 
@@ -34,10 +37,10 @@ pub fn prefetch(args: PrefetchArgs) -> Result<Exit, CliError> {
         let progress = Progress::start(false);
         let ended = within.running.ask_lines(&request, async |events| {
             tokio::select! {
-                shown = show_prefetch(&within, &progress, events) => shown,
+                shown = show_prefetch(&within, args.json, &progress, events) => shown,
                 // The connection ends with this process, and the mount's work with the connection.
                 _ = tokio::signal::ctrl_c() => {
-                    progress.message("interrupted; the same command goes on with the rest");
+                    progress.message("interrupted; run the same command again to continue");
                     Ok(Exit::Interrupted)
                 }
             }
@@ -54,25 +57,35 @@ pub fn prefetch(args: PrefetchArgs) -> Result<Exit, CliError> {
 /// Shows the events, until the last one.
 async fn show_prefetch(
     within: &Within,
+    json: bool,
     progress: &Progress,
     mut events: Receiver<PrefetchEvent>,
 ) -> Result<Exit, CliError> {
     let mut exit = Exit::Success;
     while let Some(event) = events.recv().await {
+        if json && !matches!(event, PrefetchEvent::Progress(_) | PrefetchEvent::Failure(_)) {
+            progress.print(|| within.print_line(json!(event)))?;
+        }
         match event {
             PrefetchEvent::Progress(so_far) => progress.report(work(&so_far)),
             PrefetchEvent::Failed(failed) => {
                 exit = Exit::Failure;
-                progress.print(|| within.complain(&failed.path, &failed.why));
+                if !json {
+                    progress.print(|| within.complain(&failed.path, &failed.why));
+                }
             }
             PrefetchEvent::Counted(total) => {
                 progress.finish();
-                print(&counted(&total))?;
+                if !json {
+                    print(&counted(&total))?;
+                }
                 return Ok(exit);
             }
             PrefetchEvent::Done(summary) => {
                 progress.finish();
-                print(&done(&summary))?;
+                if !json {
+                    print(&done(&summary))?;
+                }
                 return summary.stopped.map_or(Ok(exit), |stopped| Err(ended_early(stopped)));
             }
             PrefetchEvent::Failure(why) => return Err(CliError::new(Exit::Failure, why)),
@@ -149,8 +162,11 @@ fn work(so_far: &PrefetchProgress) -> Work {
 so does an earlier version that a program has open. For a Source that is not mounted, use: resyncfs cache clear"
 )]
 pub struct EvictArgs {
-    /// Files and folders in mounts; a folder stands for all below it, the folder of a mount for all of the mount
-    #[arg(required = true, value_name = "PATH")]
+    /// Print one JSON object per line: what stays, then the result
+    #[arg(long)]
+    json: bool,
+    /// Files and folders in mounts, or NAMEs of /etc/resyncfs/NAME.toml; a folder stands for all below it
+    #[arg(required = true, value_name = "PATH|NAME")]
     paths: Vec<PathBuf>,
 }
 
@@ -159,7 +175,8 @@ pub fn evict(args: EvictArgs) -> Result<Exit, CliError> {
     let mut exit = Exit::Success;
     for within in by_mount(&args.paths)? {
         let request = Request::Evict { paths: within.below.clone() };
-        let ended = within.running.ask_lines(&request, async |events| show_eviction(&within, events).await)?;
+        let ended =
+            within.running.ask_lines(&request, async |events| show_eviction(&within, args.json, events).await)?;
         if exit == Exit::Success {
             exit = ended;
         }
@@ -167,9 +184,13 @@ pub fn evict(args: EvictArgs) -> Result<Exit, CliError> {
     Ok(exit)
 }
 
-async fn show_eviction(within: &Within, mut events: Receiver<EvictEvent>) -> Result<Exit, CliError> {
+async fn show_eviction(within: &Within, json: bool, mut events: Receiver<EvictEvent>) -> Result<Exit, CliError> {
     while let Some(event) = events.recv().await {
+        if json && !matches!(event, EvictEvent::Failure(_)) {
+            within.print_line(json!(event))?;
+        }
         match event {
+            EvictEvent::Kept(_) | EvictEvent::Missing(_) if json => {}
             EvictEvent::Kept(path) => {
                 let why = "stays in the cache: it is being downloaded, or a program has an earlier version open";
                 within.complain(&path, why);
@@ -178,7 +199,9 @@ async fn show_eviction(within: &Within, mut events: Receiver<EvictEvent>) -> Res
             EvictEvent::Done(done) => {
                 let kept = if done.kept == 0 { String::new() } else { format!(", {} kept", count(done.kept, "file")) };
                 let removed = count(done.files, "file");
-                print(&format!("{removed} removed from the cache ({}){kept}\n", size(done.bytes)))?;
+                if !json {
+                    print(&format!("{removed} removed from the cache ({}){kept}\n", size(done.bytes)))?;
+                }
                 return Ok(if done.missing > 0 { Exit::Failure } else { Exit::Success });
             }
             EvictEvent::Failure(why) => return Err(CliError::new(Exit::Failure, why)),
@@ -191,6 +214,12 @@ impl Within {
     /// Prints on standard error why there is no result for one path.
     fn complain(&self, path: &str, why: &str) {
         complain(&self.running.directory.join(path).display().to_string(), why);
+    }
+
+    /// Prints an event as a line of JSON, with the mount that it is of.
+    fn print_line(&self, mut event: Value) -> Result<(), CliError> {
+        event["mount"] = json!(self.running.directory.display().to_string());
+        print(&format!("{}\n", printable_json(&event)))
     }
 
     fn ended(&self, done: &str) -> CliError {

@@ -30,13 +30,12 @@ pub struct MountRequest {
 impl MountRequest {
     /// From SOURCE or NAME, the folder, and the options of a command line.
     pub fn new(word: &str, directory: Option<PathBuf>, given: Words) -> Result<MountRequest, CliError> {
-        let (source, directory, words) = match ConfigFile::find(word)? {
-            Some(file) => (file.source, directory.or(file.directory), given.over(file.words)),
-            None => {
-                EntryPoint::parse(word).map_err(|cause| no_source(word, &cause))?;
-                (word.to_owned(), directory, given)
-            }
-        };
+        if let Some(address) = directory.as_deref().and_then(Path::to_str).filter(|given| is_swapped(word, given)) {
+            let what = format!("the Source comes first, then the folder: resyncfs mount {address} {word}");
+            return Err(CliError::new(Exit::Usage, what));
+        }
+        let (source, of_file, words) = source_of_word(word, given)?;
+        let directory = directory.or(of_file);
         let directory = directory.ok_or_else(|| {
             CliError::new(
                 Exit::Usage,
@@ -49,6 +48,29 @@ impl MountRequest {
     }
 }
 
+/// The Source that `word` is the address, the path or the NAME of, with the options of its file and those of `given`.
+pub fn source(word: &str, given: &[String]) -> Result<(String, Options), CliError> {
+    let (source, _, words) = source_of_word(word, Words::of_person(given)?)?;
+    Ok((source, words.parse()?))
+}
+
+fn source_of_word(word: &str, given: Words) -> Result<(String, Option<PathBuf>, Words), CliError> {
+    match ConfigFile::find(word)? {
+        Some(file) => Ok((file.source, file.directory, given.over(file.words))),
+        None => {
+            EntryPoint::parse(word).map_err(|cause| no_source(word, &cause))?;
+            Ok((word.to_owned(), None, given))
+        }
+    }
+}
+
+/// Whether `directory` is the Source and `word` the folder.
+fn is_swapped(word: &str, directory: &str) -> bool {
+    let is_folder = || EntryPoint::parse(word).is_err() && matches!(text_of(word), Ok(None));
+    let is_host = || EntryPoint::over_http(directory).is_some() && !Path::new(directory).exists();
+    !word.contains("://") && (directory.contains("://") || (is_folder() && is_host()))
+}
+
 fn no_source(word: &str, cause: &EntryPointError) -> CliError {
     let missing: Vec<_> = files_of(word).iter().map(|file| file.display().to_string()).collect();
     match is_name(word) {
@@ -57,10 +79,15 @@ fn no_source(word: &str, cause: &EntryPointError) -> CliError {
     }
 }
 
-/// The folder of a mount: for a NAME the one in its file, otherwise the path itself.
+/// The folder of a mount: for a NAME the one in its file, whatever is wrong with other keys, otherwise the path itself.
 pub fn directory(word: &Path) -> Result<PathBuf, CliError> {
-    let file = word.to_str().map(ConfigFile::find).transpose()?.flatten();
-    Ok(file.and_then(|file| file.directory).unwrap_or_else(|| word.to_owned()))
+    let Some((file, text)) = word.to_str().map(text_of).transpose()?.flatten() else { return Ok(word.to_owned()) };
+    let (table, _) = DeTable::parse_recoverable(&text);
+    let named = table.get_ref().get("directory").and_then(|value| absolute(string(value.get_ref()).ok()?).ok());
+    match named {
+        Some(directory) => Ok(directory.into()),
+        None => Ok(ConfigFile::parse(&text, &file)?.directory.unwrap_or_else(|| word.to_owned())),
+    }
 }
 
 /// Whether `word` can be a NAME.
@@ -90,6 +117,17 @@ fn folders() -> Vec<PathBuf> {
     own.map(|own| own.join("resyncfs")).into_iter().chain([FOLDER.into()]).collect()
 }
 
+/// The file of a NAME and its text; `None` where `word` is no NAME or has no file.
+fn text_of(word: &str) -> Result<Option<(PathBuf, String)>, CliError> {
+    let exists = |file: &PathBuf| is_name(word) && !matches!(file.try_exists(), Ok(false));
+    let Some(file) = files_of(word).into_iter().find(exists) else { return Ok(None) };
+    // `su` keeps XDG_CONFIG_HOME: the folder may be another user's.
+    let is_own = !geteuid().is_root() && !file.starts_with(FOLDER);
+    let access = if is_own { Access::OwnWrites } else { Access::OwnerWrites };
+    let text = read_text(&file, access)?;
+    Ok(Some((file, text)))
+}
+
 /// The content of a file.
 #[derive(Debug)]
 struct ConfigFile {
@@ -101,15 +139,7 @@ struct ConfigFile {
 impl ConfigFile {
     /// `None` where `word` is no NAME or has no file.
     fn find(word: &str) -> Result<Option<ConfigFile>, CliError> {
-        if !is_name(word) {
-            return Ok(None);
-        }
-        let exists = |file: &PathBuf| !matches!(file.try_exists(), Ok(false));
-        let Some(file) = files_of(word).into_iter().find(exists) else { return Ok(None) };
-        // `su` keeps XDG_CONFIG_HOME: the folder may be another user's.
-        let is_own = !geteuid().is_root() && !file.starts_with(FOLDER);
-        let access = if is_own { Access::OwnWrites } else { Access::OwnerWrites };
-        ConfigFile::parse(&read_text(&file, access)?, &file).map(Some)
+        text_of(word)?.map(|(file, text)| ConfigFile::parse(&text, &file)).transpose()
     }
 
     fn parse(text: &str, file: &Path) -> Result<ConfigFile, CliError> {

@@ -218,9 +218,14 @@ pub fn by_mount(paths: &[PathBuf]) -> Result<Vec<Within>, CliError> {
             let what = format!("{shown}: is an address, not a path; for its path, use: resyncfs path {shown}");
             return Err(CliError::new(Exit::Usage, what));
         }
-        let found = match find(path, &mounts, MOST_LINKS) {
-            Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(failed_at(path, &cause)),
-            found => found.ok().flatten(),
+        let within = |path: &Path| match find(path, &mounts, MOST_LINKS) {
+            Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(failed_at(path, &cause)),
+            found => Ok(found.ok().flatten()),
+        };
+        // A path in a mount comes before a NAME that is spelled the same.
+        let found = match within(path)? {
+            None => within(&config::directory(path)?)?,
+            found => found,
         };
         let Some((directory, below)) = found else { return Err(not_mounted(path)) };
         let Ok(below) = below.into_os_string().into_string() else {

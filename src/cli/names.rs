@@ -138,8 +138,8 @@ pub struct UriArgs {
     /// Print one JSON object per line
     #[arg(long)]
     json: bool,
-    /// Files and folders in mounts
-    #[arg(required = true, value_name = "PATH")]
+    /// Files and folders in mounts, or NAMEs of /etc/resyncfs/NAME.toml
+    #[arg(required = true, value_name = "PATH|NAME")]
     paths: Vec<PathBuf>,
 }
 

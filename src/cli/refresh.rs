@@ -8,7 +8,9 @@ use super::{CliError, Exit, print};
 use crate::control::api::Request;
 use crate::control::call;
 use crate::mount::status::{RefreshAnswer, Status};
+use crate::platform::error_chain::printable_json;
 use crate::sync::status::{HeldStatus, RefreshOutcome};
+use serde_json::json;
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,6 +24,9 @@ pub struct RefreshArgs {
     /// Confirm the unconfirmed deletions, so that their files disappear
     #[arg(long)]
     accept_deletions: bool,
+    /// Print a JSON object instead of text
+    #[arg(long)]
+    json: bool,
     /// The folder of the mount, or the NAME of /etc/resyncfs/NAME.toml
     #[arg(value_name = "DIR|NAME")]
     directory: PathBuf,
@@ -40,6 +45,9 @@ pub fn run(args: RefreshArgs) -> Result<Exit, CliError> {
         }
     })?;
     progress.finish();
+    if args.json {
+        return print(&format!("{}\n", printable_json(&json!(answer)))).map(|()| Exit::Success);
+    }
     let clock = Clock::now();
     let mut text = format!("{}\n", sentence(&answer.refreshed.outcome, &clock));
     if let Some(held) = &answer.held {

@@ -47,7 +47,9 @@ pub fn run(args: UnmountArgs) -> Result<Exit, CliError> {
 }
 
 fn detach_dead(directory: &Path) -> Result<(), CliError> {
-    let detached = match mountpoint::resolve(&config::directory(directory)?) {
+    // What is wrong with the file of a NAME was an error of its mount: a service that runs this after it reports it once.
+    let Ok(directory) = &config::directory(directory) else { return Ok(()) };
+    let detached = match mountpoint::resolve(directory) {
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(()),
         resolved => resolved.and_then(|absolute| preparation::detach_dead(&absolute)),
     };

@@ -216,7 +216,7 @@ pub struct PrefetchTotal {
     pub unsized_files: u64,
     /// Files that are in the cache already.
     pub cached_files: u64,
-    /// Sum of their sizes.
+    /// Sum of their sizes, and of what is here of other files of known size.
     pub cached_bytes: u64,
 }
 

@@ -26,7 +26,7 @@ pub struct CacheFolder {
 pub struct KeptTree {
     /// The folder's name: a digest of Source and options.
     pub name: String,
-    /// What was mounted.
+    /// What was mounted; empty where that is unknown.
     pub source: String,
     /// The options of its identity.
     pub options: Vec<String>,
@@ -38,8 +38,22 @@ pub struct KeptTree {
     pub object_bytes: u64,
     /// When it was last mounted or read.
     pub last_used: Option<Timestamp>,
-    /// Process and mount point, while it is mounted.
+    /// Its mount point, while it is mounted.
     pub mounted: Option<String>,
+    /// The process that uses it.
+    pub process: Option<u32>,
+    /// What that process says of itself, for a person.
+    #[serde(skip)]
+    pub holder: Option<String>,
+}
+
+impl KeptTree {
+    /// The same, used by the process that says so of itself.
+    fn held_by(self, holder: Option<String>) -> KeptTree {
+        let text = holder.as_deref().and_then(|text| text.strip_prefix("process ")?.split_once(", "));
+        let mounted = text.and_then(|(_, what)| what.strip_prefix("mounted at ")).map(str::to_owned);
+        KeptTree { mounted, process: text.and_then(|(process, _)| process.parse().ok()), holder, ..self }
+    }
 }
 
 /// Everything in a cache folder.
@@ -164,7 +178,7 @@ impl CacheFolder {
             let folder = self.folder(&tree);
             let _lock = match FolderLock::take(&folder.join("catalog"), "resyncfs cache clear") {
                 Err(CatalogError::Busy { holder, .. }) => {
-                    let tree = KeptTree { mounted: Some(holder), ..tree };
+                    let tree = tree.held_by(Some(holder));
                     remaining.push(tree.clone());
                     cleared.in_use.push(tree);
                     continue;
@@ -231,17 +245,20 @@ impl CacheFolder {
                 text => text.map_err(MountError::cache(&identity))?,
             };
             let (entry, options): (Vec<_>, Vec<_>) = text.lines().partition(|line| line.starts_with("entry="));
-            let source = entry.first().and_then(|line| line.strip_prefix("entry=")).unwrap_or("(unknown)");
-            trees.push(KeptTree {
+            let source = entry.first().and_then(|line| line.strip_prefix("entry=")).unwrap_or_default();
+            let tree = KeptTree {
                 source: source.strip_prefix("file:").unwrap_or(source).to_owned(),
                 options: options.into_iter().map(str::to_owned).collect(),
                 catalog_bytes: 0,
                 objects: 0,
                 object_bytes: 0,
                 last_used: last_used(&folder).and_then(|time| Timestamp::try_from(time).ok()),
-                mounted: FolderLock::holder(&folder.join("catalog"))?,
+                mounted: None,
+                process: None,
+                holder: None,
                 name,
-            });
+            };
+            trees.push(tree.held_by(FolderLock::holder(&folder.join("catalog"))?));
         }
         Ok(trees)
     }

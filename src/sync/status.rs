@@ -115,6 +115,7 @@ pub struct DocumentStatus {
     /// Its address.
     pub location: String,
     /// How often it is polled, in seconds.
+    #[serde(rename = "interval_s")]
     pub interval: u64,
     /// When it was polled last.
     pub asked: Option<Timestamp>,

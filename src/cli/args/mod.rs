@@ -17,11 +17,18 @@ pub use words::{Caller, CommandLine, Words, absolute, options, placeholder, stri
 
 use super::CliError;
 
+impl Words {
+    /// The texts of all `-o` of a person.
+    pub fn of_person(texts: &[String]) -> Result<Words, CliError> {
+        let mut words = Words::default();
+        texts.iter().try_for_each(|text| words.push_mount_options(text, Caller::Person))?;
+        Ok(words)
+    }
+}
+
 impl Options {
     /// Reads the texts of all `-o` of a person.
     pub fn parse(texts: &[String]) -> Result<Options, CliError> {
-        let mut words = Words::default();
-        texts.iter().try_for_each(|text| words.push_mount_options(text, Caller::Person))?;
-        words.parse()
+        Words::of_person(texts)?.parse()
     }
 }

@@ -2,14 +2,13 @@
 
 mod output;
 
-use super::args::Options;
 use super::log::{LogTarget, start_logging};
 use super::mount::configure;
 use super::mounts::{Running, mounted_at};
 use super::progress::{Progress, Work};
 use super::render::Clock;
 use super::scratch::Scratch;
-use super::{CliError, Exit};
+use super::{CliError, Exit, config};
 use crate::control::api::Request;
 use crate::fs;
 use crate::mount::{MountError, report_failures};
@@ -113,9 +112,9 @@ async fn source_tree(args: &AuditArgs, progress: &Progress, scratch: &Path) -> R
             "--content checks the cache of a mount: name the folder where the Source is mounted",
         ));
     }
-    let options = Options::parse(&args.options)?;
+    let (source, options) = config::source(&args.tree, &args.options)?;
     // Neither a mount point nor the cache is used.
-    let config = configure(&options, &args.tree, scratch)?;
+    let config = configure(&options, &source, scratch)?;
     let http = HttpConfig { waits_for_hosts: false, ..config.http };
     let client = Client::new(http).map_err(|cause| CliError::of(Exit::Usage, &cause))?;
     let stages: Arc<dyn Fn(Stage) + Send + Sync> = Arc::new(progress.stages());

@@ -10,7 +10,7 @@ use super::mount::http;
 use super::progress::{Progress, Work};
 use super::render::printable;
 use super::scratch::Scratch;
-use super::{CliError, Exit, print};
+use super::{CliError, Exit, config, print};
 use crate::content::store::free_space;
 use crate::document::Capability;
 use crate::mount::{MountError, report_failures};
@@ -48,7 +48,9 @@ pub struct ExploreArgs {
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
-    /// A site, a page, a Source Description, a Capability List, a list, a sitemap, or a list on disk
+    /// A site, a page, a Source Description, a Capability List, a list, a sitemap, a list on disk, or the NAME of
+    /// /etc/resyncfs/NAME.toml
+    #[arg(value_name = "SOURCE|NAME")]
     source: String,
 }
 
@@ -57,8 +59,8 @@ pub fn run(args: ExploreArgs, verbosity: u8) -> Result<Exit, CliError> {
     if verbosity > 0 {
         start_logging(verbosity, LogTarget::StandardError);
     }
-    let options = Options::parse(&args.options)?;
-    let entry = EntryPoint::parse(&args.source).map_err(|cause| CliError::of(Exit::Usage, &cause))?;
+    let (source, options) = config::source(&args.source, &args.options)?;
+    let entry = EntryPoint::parse(&source).map_err(|cause| CliError::of(Exit::Usage, &cause))?;
     let progress = Progress::start(verbosity > 0);
     let client = Client::new(HttpConfig { waits_for_hosts: false, ..http(&options, &entry)? })
         .map_err(|cause| CliError::of(Exit::Usage, &cause))?;
@@ -81,7 +83,7 @@ pub fn run(args: ExploreArgs, verbosity: u8) -> Result<Exit, CliError> {
     // Tasks that a signal interrupts must end before their folder is removed.
     runtime.shutdown_timeout(ENDING);
     drop(scratch);
-    let report = report.map_err(|cause| cause.assuming(&args.source))?;
+    let report = report.map_err(|cause| cause.assuming(&source))?;
     progress.finish();
     let text = if args.json { format!("{}\n", printable_json(&report.json())) } else { printable(&report.text()) };
     print(&text)?;

@@ -321,6 +321,14 @@ impl Content {
         Some(object)
     }
 
+    /// The name of what is downloaded of `wanted` until it is whole.
+    fn partial_key(&self, wanted: &FetchSpec) -> ObjectKey {
+        match Form::published(wanted) {
+            Form::Published(_) => ObjectKey::inode(&format!("{} coded", self.config.source), wanted.ino.0),
+            _ => ObjectKey::inode(&self.config.source, wanted.ino.0),
+        }
+    }
+
     /// The object that is known to be this inode's, if it is in the cache folder.
     pub(super) fn find_local(&self, ino: INodeNo) -> Option<Arc<Object>> {
         self.local(ino, |key| self.disk.get(key))

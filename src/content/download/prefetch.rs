@@ -43,15 +43,28 @@ impl Content {
 
     /// Whether the bytes of `ino` are on this machine or on their way, without opening a file.
     pub fn is_here(&self, ino: INodeNo) -> bool {
+        self.download_of(ino).is_some() || self.is_whole(ino)
+    }
+
+    /// Whether all bytes of `ino` are on this machine, without opening a file.
+    pub fn is_whole(&self, ino: INodeNo) -> bool {
         let is_kept = |observation: Observation| {
             observation.verified != Verified::Failed && observation.object.is_some_and(|key| self.disk.has(&key))
         };
-        self.download_of(ino).is_some() || self.is_in_memory(ino) || self.observed.get(ino).is_some_and(is_kept)
+        self.is_in_memory(ino) || self.observed.get(ino).is_some_and(is_kept)
     }
 
     /// Bytes that are here of a download under way.
     pub fn arrived(&self, ino: INodeNo) -> u64 {
         self.download_of(ino).map_or(0, |download| download.state().frontier())
+    }
+
+    /// Bytes of a file that is not whole which a download would go on from, by its allocated blocks where none is under way.
+    pub fn resumable(&self, wanted: &FetchSpec) -> u64 {
+        match self.download_of(wanted.ino) {
+            Some(download) => download.state().frontier(),
+            None => self.disk.partial_bytes(&self.partial_key(wanted)),
+        }
     }
 
     /// Bytes fetched; `None` where they were here, or are more than `most`.

@@ -212,11 +212,7 @@ impl Fetch {
 
     /// The name under which bytes are kept until the verdict.
     pub(super) fn key(&self) -> ObjectKey {
-        let ino = self.wanted.ino.0;
-        match Form::published(&self.wanted) {
-            Form::Published(_) => ObjectKey::inode(&format!("{} coded", self.content.config.source), ino),
-            _ => ObjectKey::inode(&self.content.config.source, ino),
-        }
+        self.content.partial_key(&self.wanted)
     }
 
     pub(super) fn wrong(&self, what: impl Into<String>) -> Stop {

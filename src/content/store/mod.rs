@@ -227,6 +227,11 @@ impl Store {
         self.cache.has(key)
     }
 
+    /// Bytes that the partial of `key` takes, without opening it.
+    pub fn partial_bytes(&self, key: &ObjectKey) -> u64 {
+        allocated(&self.cache.path(&key.partial_name())).unwrap_or(0)
+    }
+
     /// Begins an object at its first byte; drops what [`Store::resume`] would have found. `length`: bytes expected, where known.
     /// [`StoreError::Full`] at once where that cannot fit ([`Store::could_hold`]).
     ///

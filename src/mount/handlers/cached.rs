@@ -73,10 +73,12 @@ fn count(
         let size = tree.size(&wanted);
         total.files += 1;
         total.bytes += size.unwrap_or(0);
-        if tree.content.is_here(wanted.ino) {
+        if tree.content.is_whole(wanted.ino) {
             total.cached_files += 1;
             total.cached_bytes += size.unwrap_or(0);
-        } else if size.is_none() {
+        } else if let Some(size) = size {
+            total.cached_bytes += tree.content.resumable(&wanted).min(size);
+        } else {
             total.unsized_files += 1;
         }
     }

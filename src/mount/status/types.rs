@@ -151,7 +151,7 @@ impl From<Member> for SubscriptionStatus {
     }
 }
 
-/// A host that was asked. Durations are in milliseconds.
+/// A host that was asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostStatus {
     /// `HOST[:PORT]`; `None`: all hosts together that were asked after the first 64.
@@ -167,16 +167,21 @@ pub struct HostStatus {
     /// Answers.
     pub answers: u64,
     /// Time to the heads of all answers together.
+    #[serde(rename = "waited_ms")]
     pub waited: u64,
     /// Time to the head of an answer, smoothed over the last ones; `None` before the first.
+    #[serde(rename = "latency_ms")]
     pub latency: Option<u64>,
     /// Failures since the last answer.
     pub failures_in_a_row: u32,
     /// The breaker is open: nothing is sent for this long.
+    #[serde(rename = "opens_in_ms")]
     pub opens_in: Option<u64>,
     /// The host asked for a pause that lasts this long.
+    #[serde(rename = "paused_for_ms")]
     pub paused_for: Option<u64>,
     /// As a mirror it failed lately; other mirrors come before it for this long.
+    #[serde(rename = "cools_for_ms")]
     pub cools_for: Option<u64>,
 }
 
