@@ -8,6 +8,7 @@ use common::{eventually, source::URLSET};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 fn run(arguments: &[&str]) -> Output {
     Command::new(PROGRAM).args(arguments).output().unwrap()
@@ -147,6 +148,84 @@ fn a_source_that_is_down_or_none_has_its_own_exit_code() {
 }
 
 /// A server that speaks no TLS, and a port where nothing listens.
+/// Mounts in the background; what the program says, and how it ends.
+fn in_background(mounted: &Mounted) -> (Option<i32>, String) {
+    let output = mounted.command("-v").env_remove("RESYNCFS_LOG").output().unwrap();
+    (output.status.code(), stderr(&output))
+}
+
+/// The tree of the last time is shown at once, and the person who mounts it knows that it is no more than that.
+#[test]
+fn an_old_tree_is_announced_where_its_source_is_down() {
+    let source = Source::start();
+    source.put("a", Resource::new("bytes"));
+    let mounted = Mounted::prepared(&source.url(), "poll=1h");
+    assert_eq!(in_background(&mounted), (Some(0), String::new()));
+    assert!(run(&["unmount", mounted.path().to_str().unwrap()]).status.success());
+    assert_eq!(in_background(&mounted), (Some(0), String::new()), "its Source answers");
+    assert!(run(&["unmount", mounted.path().to_str().unwrap()]).status.success());
+    source.fault("", Fault::StallHead(Duration::from_secs(20)), 100);
+    source.fault("resourcelist.xml", Fault::StallHead(Duration::from_secs(20)), 100);
+    source.fault(".well-known/resourcesync", Fault::StallHead(Duration::from_secs(20)), 100);
+
+    let begun = Instant::now();
+    let (code, said) = in_background(&mounted);
+
+    assert_eq!((code, mounted.join("a").exists()), (Some(0), true), "{said}");
+    assert!(said.contains("does not answer; until it answers the files are those of 20"), "{said}");
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(run(&["unmount", mounted.path().to_str().unwrap()]).status.success());
+}
+
+#[test]
+fn files_below_a_mount_point_are_announced() {
+    let source = Source::start();
+    source.put("a", Resource::new("bytes"));
+    let mounted = Mounted::prepared(&source.url(), "poll=1h");
+    fs::write(mounted.join("own"), "hidden").unwrap();
+
+    let (code, said) = in_background(&mounted);
+    let status = run(&["status", "--json", mounted.path().to_str().unwrap()]);
+
+    assert!(run(&["unmount", mounted.path().to_str().unwrap()]).status.success());
+    let hidden = "is not empty: its own files are hidden until it is unmounted";
+    assert_eq!(said.matches(hidden).count(), 1, "{code:?}: {said}");
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+    let log = fs::read_to_string(status["log"].as_str().unwrap()).unwrap();
+    assert!(log.contains(hidden) && status["cache_folder"] == mounted.cache().to_str().unwrap(), "{status}");
+}
+
+/// What a typing mistake leaves behind is not listed for ever.
+#[test]
+fn an_address_that_fails_leaves_no_tree() {
+    let source = Source::start();
+    source.page("page", Resource { media_type: "text/html".into(), ..Resource::bare("<html>") });
+    source.fault(".well-known/resourcesync", Fault::Status(404, String::new()), u64::MAX);
+    let trees = |mounted: &Mounted| {
+        let output = run(&["cache", "list", "--json", "-o", &format!("cache={}", mounted.cache().display())]);
+        let listing: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        (listing["trees"].as_array().unwrap().len(), fs::read_dir(mounted.cache().join("mounts")).unwrap().count())
+    };
+    for address in ["page", "nothing"] {
+        let mounted = Mounted::prepared(&format!("{}{address}", source.url()), "");
+
+        assert_eq!(in_background(&mounted).0, Some(4), "{address}");
+
+        assert_eq!(trees(&mounted), (0, 0), "{address}");
+    }
+    // A list that breaks off is gone on with.
+    source.put("a", Resource::new("bytes"));
+    source.put("b", Resource::new("bytes"));
+    let index =
+        ["resourcelist.xml", "second.xml"].map(|list| format!("<sitemap><loc>{}{list}</loc></sitemap>", source.url()));
+    let head = "<sitemapindex xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\">";
+    source.document("index.xml", format!("{head}{}</sitemapindex>", index.concat()));
+    source.fault("second.xml", Fault::Status(401, String::new()), 100);
+    let mounted = Mounted::prepared(&format!("{}index.xml", source.url()), "");
+    assert_ne!(in_background(&mounted).0, Some(0));
+    assert_eq!(trees(&mounted).0, 1, "what was downloaded of it stays");
+}
+
 #[test]
 fn a_failure_without_a_scheme_names_the_assumed_https() {
     let source = Source::start();

@@ -155,7 +155,7 @@ impl From<MountError> for CliError {
         if let MountError::Catalog(busy @ CatalogError::Busy { .. }) = &cause {
             let why = chain(busy);
             let message =
-                format!("this Source is mounted already; use that mount, or another folder: -o cache=DIR: {why}");
+                format!("this Source is mounted already; use that mount, or a separate cache: -o cache=DIR: {why}");
             return CliError::new(Exit::Busy, message);
         }
         let exit = match &cause {

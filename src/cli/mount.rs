@@ -79,7 +79,7 @@ pub fn check(wanted: &MountRequest) -> Result<(), CliError> {
 /// Mounts.
 pub fn start(wanted: &MountRequest, background: Background, verbosity: u8) -> Result<Exit, CliError> {
     let options = &wanted.options;
-    let config = configure(options, &wanted.source, &wanted.directory)?;
+    let mut config = configure(options, &wanted.source, &wanted.directory)?;
     // Other users change none of the files that are written from here on. No other thread runs yet that makes a file.
     umask(umask(Mode::RWXG | Mode::RWXO) | Mode::WGRP | Mode::WOTH);
     // A mount point that cannot be used is reported before the first request.
@@ -101,6 +101,9 @@ pub fn start(wanted: &MountRequest, background: Background, verbosity: u8) -> Re
         // The child is the mount; nothing is left to do here.
         Side::Parent(exit) => std::process::exit(exit.into()),
         Side::Child(waiting) => {
+            if !stderr_is_journal() {
+                config.log = Some(options.program.log.clone().unwrap_or_else(|| Folders::of(&config).log));
+            }
             start_logging(verbosity, log_target(options, &config)?);
             let progress = Progress::start(false);
             let done = progress.clone();
@@ -116,10 +119,7 @@ pub fn start(wanted: &MountRequest, background: Background, verbosity: u8) -> Re
 }
 
 fn log_target(options: &Options, config: &MountConfig) -> Result<LogTarget, CliError> {
-    if stderr_is_journal() {
-        return Ok(LogTarget::StandardError);
-    }
-    let file = options.program.log.clone().unwrap_or_else(|| Folders::of(config).log);
+    let Some(file) = &config.log else { return Ok(LogTarget::StandardError) };
     let unusable = |cause: std::io::Error| match &options.program.log {
         Some(log) => {
             let shown = log.display();
@@ -131,7 +131,7 @@ fn log_target(options: &Options, config: &MountConfig) -> Result<LogTarget, CliE
         None => CliError::of(Exit::Cache, &mount::MountError::Cache { folder: file.clone(), cause }),
     };
     Folders::prepare(config)?;
-    LogFile::open(&file, LOG_LIMIT).map(LogTarget::File).map_err(unusable)
+    LogFile::open(file, LOG_LIMIT).map(LogTarget::File).map_err(unusable)
 }
 
 /// The configuration of a mount, from its options.
@@ -210,6 +210,7 @@ pub fn configure(options: &Options, source: &str, directory: &Path) -> Result<Mo
             labels,
         },
         denied: files.deny.clone(),
+        log: None,
         metrics: options.program.metrics_listen,
     })
 }

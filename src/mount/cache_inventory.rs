@@ -1,6 +1,7 @@
 //! What a cache folder holds: listed, verified and cleared, also while mounts use it. [`super::identity`] draws the folder.
 
 use super::MountError;
+use super::identity::CLEARED;
 use crate::catalog::{CatalogError, FolderLock};
 use crate::content::metadata::each_object;
 use crate::content::store::{Evicted, Inventory, ObjectKey, allocated_below};
@@ -12,9 +13,6 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-
-/// Prefix of the folder of a tree that is being removed; its name and the process follow.
-const CLEARED: &str = ".cleared-";
 
 /// A cache folder.
 pub struct CacheFolder {

@@ -26,6 +26,9 @@ use std::path::{Path, PathBuf};
 /// The cache folder of the system, and where it is made.
 const SYSTEM_CACHE: [&str; 2] = ["/var/cache/resyncfs", "/var/cache"];
 
+/// Prefix of the folder of a tree that is being removed; its name and the process follow.
+pub(super) const CLEARED: &str = ".cleared-";
+
 /// The folders of one mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Folders {
@@ -83,6 +86,20 @@ impl Folders {
             fs::write(&file, text(config)).map_err(MountError::cache(&file))?;
         }
         Ok(folders)
+    }
+
+    /// Removes the folder of a tree that could not be made, unless lists are here that the next try goes on with. Its lock is held by
+    /// this process.
+    pub(super) fn remove_unmade(&self) {
+        let is_empty = |folder: &Path| fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none());
+        let Some((own, name)) = self.log.parent().and_then(|own| Some((own, own.file_name()?.to_str()?))) else {
+            return;
+        };
+        if is_empty(&self.spool) {
+            let away = self.mounts.join(format!("{CLEARED}{name}-{}", std::process::id()));
+            let removed = fs::rename(own, &away).and_then(|()| fs::remove_dir_all(&away));
+            removed.unwrap_or_else(|cause| tracing::warn!(%cause, "the folder of a tree that was not made stays"));
+        }
     }
 
     /// The folder for learnt metadata of this instance of the catalog. That of earlier instances is removed: their inodes stand

@@ -57,8 +57,10 @@ pub fn run(
     allocator::bound_arenas();
     config.directory = preparation::prepare(&config.directory)?;
     let descriptor = Descriptor::of(&config.directory)?;
-    if let Some(descriptor) = &descriptor {
-        config.directory = descriptor.name().to_owned();
+    let mut remarks = Vec::new();
+    match &descriptor {
+        Some(descriptor) => config.directory = descriptor.name().to_owned(),
+        None => remarks.extend(preparation::hidden_files(&config.directory)),
     }
     let folders = Folders::prepare(&config)?;
     let mut registration = register(&config, &folders.control);
@@ -79,12 +81,10 @@ pub fn run(
     let from_earlier = catalog.revision()?.is_some();
     if !from_earlier {
         let progress = systemd::watched_progress(progress.clone());
-        runtime.block_on(tasks::make_first_tree(&mut synchronizer, &client, progress, &mut signals))?;
+        let made = runtime.block_on(tasks::make_first_tree(&mut synchronizer, &client, progress, &mut signals));
+        made.inspect_err(|_| folders.remove_unmade())?;
     }
-    for remark in synchronizer.remarks()? {
-        tracing::warn!("{remark}");
-        progress(Stage::Remark(remark.into()));
-    }
+    remarks.extend(synchronizer.remarks()?);
 
     let (notices, inbox) = invalidator::channel();
     let status = synchronizer.status();
@@ -133,6 +133,8 @@ pub fn run(
     let reporter = Arc::new(Reporter {
         source: config.session.source.clone(),
         directory: config.directory.display().to_string(),
+        cache_folder: config.cache.display().to_string(),
+        log: config.log.as_ref().map(|file| file.display().to_string()),
         mounted: Timestamp::now(),
         sync: synchronizer.status(),
         catalog: catalog.clone(),
@@ -164,7 +166,14 @@ pub fn run(
     let polling =
         runtime.spawn(poller::run(synchronizer, command_receiver, renewed, listeners, from_earlier)).abort_handle();
     runtime.spawn(tasks::forward_events(events, renewals, notices.clone()));
-    runtime.spawn(tasks::forget_gone(catalog, content.clone()));
+    runtime.spawn(tasks::forget_gone(catalog.clone(), content.clone()));
+    if from_earlier {
+        remarks.extend(runtime.block_on(tasks::old_tree(&catalog, &client))?);
+    }
+    for remark in remarks {
+        tracing::warn!("{remark}");
+        progress(Stage::Remark(remark.into()));
+    }
     tracing::info!(source = config.session.source, directory = %config.directory.display(), "mounted");
     ready().map_err(system("the caller cannot be notified"))?;
     watched.ready();

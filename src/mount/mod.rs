@@ -60,6 +60,8 @@ pub struct MountConfig {
     pub session: SessionOptions,
     /// Programs for which nothing is downloaded (`deny=`).
     pub denied: Vec<Box<str>>,
+    /// The file of the log; `None`: standard error.
+    pub log: Option<PathBuf>,
     /// A loopback address that serves metrics, as the control socket does (`metrics-listen=`).
     pub metrics: Option<std::net::SocketAddr>,
 }

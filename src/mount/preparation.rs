@@ -1,10 +1,11 @@
 //! The folder that is to be mounted on: checked, and freed of mounts of ours whose processes have died.
 
 use super::MountError;
-use super::mountpoint::{check_descriptor, check_free, descriptor, resolve, unmount};
+use super::mountpoint::{check_descriptor, check_free, descriptor, resolve, topmost, unmount};
 use super::registry::{self, MountState};
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
 use rustix::io::Errno;
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -47,6 +48,14 @@ pub fn check(directory: &Path) -> Result<PathBuf, MountError> {
         }
         Err(cause) => Err(unusable(cause)),
     }
+}
+
+/// Says that a mount at `directory` hides files. What lies below an automount is not accessed: it would wait for itself.
+pub(super) fn hidden_files(directory: &Path) -> Option<String> {
+    let is_automount = || topmost(directory).is_ok_and(|it| it.is_some_and(|it| it.filesystem == "autofs"));
+    let mut entries = fs::read_dir(Some(directory).filter(|_| !is_automount())?).ok()?;
+    entries.next()?.ok()?;
+    Some(format!("{} is not empty: its own files are hidden until it is unmounted", directory.display()))
 }
 
 /// Whether an access failed because the process of a FUSE mount has died.

@@ -10,6 +10,7 @@ use crate::source::http::Client;
 use crate::sync::poller::Listeners;
 use crate::sync::{Outcome, Stage, Synchronizer};
 use fuser::INodeNo;
+use jiff::Timestamp;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,9 @@ use tokio::sync::mpsc;
 
 /// How often the client is asked whether a host does not answer.
 const LOOK: Duration = Duration::from_millis(200);
+
+/// A mount from an earlier tree waits so long for the first answer of its Source.
+const FIRST_ANSWER: Duration = Duration::from_millis(500);
 
 /// Makes the first revision; a signal ends that.
 pub(super) async fn make_first_tree(
@@ -34,6 +38,27 @@ pub(super) async fn make_first_tree(
         synchronizer.tidy().await;
     }
     Ok(())
+}
+
+/// Says that an earlier tree is shown, where its Source is asked now and no answer comes at once.
+pub(super) async fn old_tree(catalog: &Catalog, client: &Client) -> Result<Option<String>, CatalogError> {
+    let waiting = async {
+        loop {
+            let hosts = client.traffic();
+            if hosts.iter().any(|host| host.answers > 0) {
+                return None;
+            }
+            if let Some(why) = client.unanswered() {
+                return Some(why.into());
+            }
+            tokio::time::sleep(LOOK / 10).await;
+        }
+    };
+    let late =
+        |_| client.traffic().iter().any(|host| host.requests > 0).then(|| "the Source does not answer".to_owned());
+    let why = tokio::time::timeout(FIRST_ANSWER, waiting).await.unwrap_or_else(late);
+    let made = catalog.revision()?.map(|revision| Timestamp::from(revision.committed).to_string()).unwrap_or_default();
+    Ok(why.map(|why| format!("{why}; until it answers the files are those of {made}")))
 }
 
 /// Reports why lists take long: once for each time that a host ceases to answer, or answers with an error.

@@ -34,6 +34,13 @@ pub fn screen(status: &Status, clock: &Clock, earlier: Option<Earlier<'_>>) -> S
     }
     activity(&mut screen, status, earlier);
     screen.list("Errors", status.errors.iter().map(|error| error_line(error, clock)));
+    screen.line(
+        "Log",
+        match &status.log {
+            Some(file) => printable_value(file),
+            None => format!("standard error; of a service: journalctl _PID={}", status.process),
+        },
+    );
     if let Some(address) = &status.metrics {
         screen.line("Metrics", format!("http://{}/metrics", printable_value(address)));
     }
@@ -266,16 +273,16 @@ fn shared_cache(screen: &mut Screen, shared: &SharedCacheStatus) {
 }
 
 fn reads(screen: &mut Screen, status: &Status, clock: &Clock) {
-    let (cache, is_shared) = (&status.cache, status.shared_cache.is_some());
+    let (cache, folder) = (&status.cache, printable_value(&status.cache_folder));
     let (used, quota, files) = (size(cache.bytes), size(cache.quota), count(cache.objects, "file"));
-    screen.line("Cache", format!("{used} of {quota} used, {files}; shared by all mounts with this cache folder"));
+    screen.line("Cache", format!("{used} of {quota} used, {files}, by all mounts with the cache folder {folder}"));
     if let Some(ErrorStatus { time, why, .. }) = &status.cache_failure {
         let (since, why) = (clock.when(*time), printable_value(&clock.localized(why)));
         screen.more(format!("WARNING: it cannot be written since {since}, so files are read past it: {why}"));
     }
     let here = format!("{} from this machine ({})", thousands(cache.hits), size(cache.hit_bytes));
     let asked = format!("{} from the Source ({})", thousands(cache.misses), size(cache.miss_bytes));
-    let shared = match is_shared {
+    let shared = match status.shared_cache.is_some() {
         true => format!("{} from the shared cache ({}), ", thousands(cache.shared_hits), size(cache.shared_bytes)),
         false => String::new(),
     };
@@ -411,6 +418,8 @@ mod tests {
             directory: "/mnt/repo".into(),
             process: 42,
             version: "0.1.0".into(),
+            cache_folder: "/var/cache/resyncfs".into(),
+            log: Some("/var/log/repo.log".into()),
             mounted: at("03:00:00"),
             revision: Some(RevisionStatus {
                 number: 7,
@@ -515,7 +524,7 @@ mod tests {
             &[
                 "Channels     https://repo.example.org/framework/: active until 2026-01-02 05:00:00 UTC (in 60 min), 3 notifications, the last 2026-01-02 03:59:00 UTC (60 s ago)",
                 "Ignored      requests to http://me.example.net/: 2 forged, 4,000 unknown",
-                "Cache        2.5 MB of 10.0 GB used, 3 files; shared by all mounts with this cache folder",
+                "Cache        2.5 MB of 10.0 GB used, 3 files, by all mounts with the cache folder /var/cache/resyncfs",
                 "Reads        3 from this machine (1.5 MB), 1 from the Source (500.0 kB), 2 failed; 75.0 % from this machine",
                 "Downloads    3 begun, 600.0 kB downloaded, 2 failed; 1 size requested, 0 failed",
                 "Hosts        repo.example.org: 1,200 requests, 4.0 MB, 0 without an answer, 1 answered with an error, 1,500 ms per answer, SLOW",
@@ -524,6 +533,7 @@ mod tests {
                 "             (reads from the kernel's page cache are not counted)",
                 "Denied       nothing is downloaded for tumblerd",
                 "Errors       2026-01-02 03:59:00 UTC (60 s ago): https://repo.example.org/a: no progress in time",
+                "Log          /var/log/repo.log",
                 "Metrics      http://127.0.0.1:9464/metrics",
             ],
         );

@@ -230,6 +230,8 @@ mod tests {
             directory: "/mnt/a\"\n\\".to_owned(),
             process: 1,
             version: "1.0".to_owned(),
+            cache_folder: String::new(),
+            log: None,
             mounted: "2026-01-02T03:04:05.5Z".parse().unwrap(),
             revision: None,
             unannounced: 0,

@@ -24,6 +24,10 @@ pub(super) struct Reporter {
     pub source: String,
     /// The mount point.
     pub directory: String,
+    /// The cache folder.
+    pub cache_folder: String,
+    /// The file of the log.
+    pub log: Option<String>,
     /// When the mount began.
     pub mounted: Timestamp,
     /// How it is kept in step.
@@ -63,6 +67,8 @@ impl Reporter {
             directory: self.directory.clone(),
             process: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            cache_folder: self.cache_folder.clone(),
+            log: self.log.clone(),
             mounted: self.mounted,
             revision: revision.map(RevisionStatus::from),
             unannounced: self.content.unannounced(),

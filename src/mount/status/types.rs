@@ -23,6 +23,12 @@ pub struct Status {
     pub process: u32,
     /// The version of resyncfs that serves it.
     pub version: String,
+    /// The cache folder.
+    #[serde(default)]
+    pub cache_folder: String,
+    /// The file of the log; `None`: standard error, of a service the journal.
+    #[serde(default)]
+    pub log: Option<String>,
     /// When the mount began.
     pub mounted: Timestamp,
     /// The revision that is shown; `None` where the catalog cannot be read.
