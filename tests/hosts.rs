@@ -2,11 +2,13 @@
 
 mod common;
 
+use common::eventually;
 use common::mounted::Mounted;
 use common::source::{Resource, Source, hex};
 use sha2::{Digest, Sha256};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -181,6 +183,116 @@ fn a_pause_of_a_list_is_not_one_of_readers() {
     mounted.refresh();
 }
 
+/// A server of the files `/00` to `/NN`, which allows `limit` requests for them in each two seconds and announces that. The statuses of its answers.
+fn limited(files: usize, limit: u64) -> (Raw, Arc<Mutex<Vec<u16>>>) {
+    const WINDOW: Duration = Duration::from_secs(2);
+    let (answers, window) = (Arc::<Mutex<Vec<u16>>>::default(), Mutex::new((Instant::now(), 0)));
+    let noted = Arc::clone(&answers);
+    let raw = Raw::start(move |path, stream| {
+        if path == "/list.xml" {
+            let paths: Vec<String> = (0..files).map(|number| format!("/{number:02}")).collect();
+            let files: Vec<(&str, &[u8])> = paths.iter().map(|path| (path.as_str(), path.as_bytes())).collect();
+            return full(stream, b"Content-Type: application/xml\r\n", &Raw::list(&host_of(stream), &files));
+        }
+        let mut window = window.lock().unwrap();
+        if window.0.elapsed() >= WINDOW {
+            *window = (Instant::now(), 0);
+        }
+        window.1 += 1;
+        let (left, reset) = (limit.saturating_sub(window.1), WINDOW.saturating_sub(window.0.elapsed()).as_secs() + 1);
+        let lines = format!("RateLimit-Limit: {limit}\r\nRateLimit-Remaining: {left}\r\nRateLimit-Reset: {reset}\r\n");
+        noted.lock().unwrap().push(if window.1 > limit { 429 } else { 200 });
+        match window.1 > limit {
+            true => stream.write_all(format!("HTTP/1.1 429 No\r\n{lines}Content-Length: 0\r\n\r\n").as_bytes()).is_ok(),
+            false => full(stream, lines.as_bytes(), path.as_bytes()),
+        }
+    });
+    (raw, answers)
+}
+
+/// Promise: where a host says when it will answer again, a read waits for it.
+#[test]
+fn a_limit_that_a_host_announces_is_no_error() {
+    let (raw, answers) = limited(20, 8);
+    let mounted = Mounted::new(&format!("{}/list.xml", raw.url), "timeout=1s");
+    let begun = Instant::now();
+
+    let found = Command::new("grep").args(["-rc", "/"]).arg(mounted.path()).output().unwrap();
+
+    assert!(found.status.success() && found.stderr.is_empty(), "{found:?}");
+    assert_eq!(found.stdout.iter().filter(|byte| **byte == b'\n').count(), 20);
+    let (took, answers) = (begun.elapsed(), answers.lock().unwrap().clone());
+    assert!(took < Duration::from_secs(9), "{took:?}");
+    assert_eq!(answers.iter().filter(|status| **status == 200).count(), 20, "{answers:?}");
+    assert!(answers.iter().filter(|status| **status == 429).count() <= 3, "{answers:?}");
+    eventually("the beginning and the end are logged", || mounted.said().contains("does not pace readers any more"));
+    assert_eq!(mounted.said().matches("readers are paced").count(), 1, "{}", mounted.said());
+}
+
+/// Promise: a read waits out an announced pause up to `patience=`, a program that waits can be ended, and a longer pause fails at once.
+#[test]
+fn a_pause_is_waited_out_can_be_ended_and_is_bounded() {
+    let pauses = Arc::new(Mutex::new(std::collections::HashMap::from([("/a", 2), ("/b", 20), ("/c", 3000)])));
+    let left = Arc::clone(&pauses);
+    let raw = Raw::start(move |path, stream| match (path, left.lock().unwrap().remove(path)) {
+        ("/list.xml", _) => {
+            let files = ["/a", "/b", "/c", "/d"].map(|path| (path, path.as_bytes()));
+            full(stream, b"Content-Type: application/xml\r\n", &Raw::list(&host_of(stream), &files))
+        }
+        (_, Some(pause)) => {
+            let head = format!("HTTP/1.1 429 No\r\nRetry-After: {pause}\r\nContent-Length: 0\r\n\r\n");
+            stream.write_all(head.as_bytes()).is_ok()
+        }
+        _ => full(stream, b"", path.as_bytes()),
+    });
+    let mounted = Mounted::new(&format!("{}/list.xml", raw.url), "timeout=1s,patience=30s,readahead=0");
+    let begun = Instant::now();
+    assert_eq!(std::fs::read(mounted.join("a")).unwrap(), b"/a");
+    assert!(begun.elapsed() >= Duration::from_secs(2), "{:?}", begun.elapsed());
+
+    for signal in [libc::SIGINT, libc::SIGKILL] {
+        let mut cat = Command::new("cat").arg(mounted.join("b")).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(1300));
+        assert!(cat.try_wait().unwrap().is_none(), "it waits past its timeout");
+        // SAFETY: takes no pointers.
+        unsafe { libc::kill(cat.id() as i32, signal) };
+        let signalled = Instant::now();
+        assert!(!cat.wait().unwrap().success());
+        assert!(signalled.elapsed() < Duration::from_secs(6), "{:?}", signalled.elapsed());
+    }
+
+    mounted.refresh();
+    let begun = Instant::now();
+    assert!(std::fs::read(mounted.join("c")).is_err() && std::fs::read(mounted.join("d")).is_err());
+    assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
+    assert!(mounted.said().contains("allows no requests for another"), "{}", mounted.said());
+}
+
+/// Promise: a size waits out an announced pause too, and one of hours fails at once.
+#[test]
+fn a_size_waits_out_a_short_pause() {
+    let pauses = Arc::new(Mutex::new(std::collections::HashMap::from([("/a", 2), ("/b", 3000)])));
+    let raw = Raw::start(move |path, stream| match (path, pauses.lock().unwrap().remove(path)) {
+        ("/list.xml", _) => {
+            let url = host_of(stream);
+            full(stream, b"Content-Type: text/plain\r\n", format!("{url}/a\n{url}/b\n").as_bytes())
+        }
+        (_, Some(pause)) => {
+            let head = format!("HTTP/1.1 429 No\r\nRetry-After: {pause}\r\nContent-Length: 0\r\n\r\n");
+            stream.write_all(head.as_bytes()).is_ok()
+        }
+        _ => full(stream, b"", b""),
+    });
+    let mounted = Mounted::new(&format!("{}/list.xml", raw.url), "timeout=1s");
+    let begun = Instant::now();
+    assert_eq!(std::fs::metadata(mounted.join("a")).unwrap().len(), 0);
+    assert!(begun.elapsed() >= Duration::from_secs(2), "{:?}", begun.elapsed());
+
+    let begun = Instant::now();
+    assert!(std::fs::metadata(mounted.join("b")).is_err());
+    assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
+}
+
 /// Those who run a host can see what asks, and to which address to write.
 #[test]
 fn requests_name_the_program_and_a_contact() {
@@ -237,4 +349,21 @@ fn a_host_is_asked_as_slowly_as_robots_txt_wants() {
     }
     assert_eq!(raw.asked.lock().unwrap().len(), asked + 3);
     assert!(begun.elapsed() >= Duration::from_millis(1900), "{:?}", begun.elapsed());
+}
+
+/// Promise: a pace that is kept without a word of the host is no stall either.
+#[test]
+fn a_slow_rate_is_no_error() {
+    let source = Source::start();
+    for name in ["a", "b", "c"] {
+        source.put(name, Resource::new(name));
+    }
+    let mounted = Mounted::new(&source.url(), "timeout=1s,rate=0.4,readahead=0");
+    let readers = ["a", "b"].map(|name| {
+        let path = mounted.join(name);
+        std::thread::spawn(move || std::fs::read(path))
+    });
+    for reader in readers {
+        assert_eq!(reader.join().unwrap().unwrap().len(), 1);
+    }
 }

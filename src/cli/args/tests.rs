@@ -176,12 +176,13 @@ fn flags_and_mount_options_count_in_their_order() {
 
 #[test]
 fn sizes_and_times_take_units() {
-    let options = parse("cache-size=1.5G,cache-reserve=500MiB,poll=2h,timeout=90,max-delete=10%").unwrap();
+    let options = parse("cache-size=1.5G,cache-reserve=500MiB,poll=2h,timeout=90,patience=2h,max-delete=10%").unwrap();
 
     assert_eq!(options.cache.size, Some(3 << 29));
     assert_eq!(options.cache.reserve, 500 << 20);
     assert_eq!(options.refresh.poll, Some(Duration::from_secs(7200)));
     assert_eq!(options.network.timeout, Duration::from_secs(90));
+    assert_eq!(options.network.patience, Duration::from_secs(7200));
     assert_eq!(Some(options.refresh.max_delete), MaxDelete::percent(10));
 }
 

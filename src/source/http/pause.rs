@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::time::{timeout, timeout_at};
 
 /// How often a wait says what it knows of its end.
-pub(super) const STEP: Duration = Duration::from_secs(1);
+pub(super) const STEP: Duration = Duration::from_millis(250);
 
 /// The time in which the requests of one purpose have waited for a known pause: one that their host has announced, or that the person has set. It is no
 /// stall of the host. It rises while they wait.

@@ -115,6 +115,111 @@ async fn a_pause_past_the_deadline_is_reported_at_once() {
     assert_eq!(client.traffic()[0].paused_for, None);
 }
 
+/// Promise: a pause that a host announces is no stall.
+#[tokio::test]
+async fn a_known_pause_counts_for_no_deadline_up_to_patience() {
+    let within = Duration::from_millis(400);
+    let server = TestServer::start(|request| match request.number {
+        0 | 2 => status(429, "Retry-After: 1"),
+        _ => ok(b"served"),
+    });
+    let request = Request::get(server.uri("/a"), within);
+    let pause = request.pause.clone();
+    assert!(client(config(&server)).send(request).await.is_ok());
+    assert!(pause.total() >= Duration::from_secs(1), "those that wait are told: {:?}", pause.total());
+
+    let hasty = client(HttpConfig { patience: within, ..config(&server) });
+    let error = hasty.send(Request::get(server.uri("/a"), within)).await.unwrap_err();
+    assert!(matches!(error, HttpError::Status { status: 429, .. }), "{error:?}");
+    let error = hasty.send(Request::get(server.uri("/b"), within)).await.unwrap_err();
+    assert_eq!(error.to_string().split("allows").nth(1), Some(" no requests for another 1 s"));
+    assert!(error.is_unsent());
+}
+
+/// The same of a pace that is kept without a word of the host.
+#[tokio::test]
+async fn the_wait_for_a_token_counts_for_no_deadline() {
+    let server = TestServer::start(|_| ok(b"served"));
+    let client = client(HttpConfig { rate: Some(2.0), ..config(&server) });
+    client.slow_down(&server.uri("/"), Duration::from_secs(1));
+    let begun = Instant::now();
+    for _ in 0..3 {
+        client.send(Request::get(server.uri("/a"), Duration::from_millis(200))).await.unwrap();
+    }
+    assert!(begun.elapsed() >= Duration::from_secs(2), "{:?}", begun.elapsed());
+}
+
+/// A host that allows `limit` requests in each `length`, as `head` announces with what is left, and refuses the rest.
+fn limited(limit: u64, length: Duration, head: fn(u64, Duration) -> String) -> TestServer {
+    let window = std::sync::Mutex::new((Instant::now(), 0));
+    TestServer::start(move |_| {
+        let mut window = window.lock().unwrap();
+        if window.0.elapsed() >= length {
+            *window = (Instant::now(), 0);
+        }
+        window.1 += 1;
+        let head = head(limit.saturating_sub(window.1), length.saturating_sub(window.0.elapsed()));
+        status(if window.1 > limit { 429 } else { 200 }, &head)
+    })
+}
+
+/// Promise: a host that announces its limit hardly has to refuse a request, whatever form it announces it in.
+#[tokio::test]
+async fn announced_limits_are_kept_by_many_readers_at_once() {
+    let forms: [fn(u64, Duration) -> String; 3] = [
+        |left, reset| {
+            let reset = reset.as_secs() + 1;
+            format!("X-RateLimit-Limit: 12\r\nX-RateLimit-Remaining: {left}\r\nX-RateLimit-Reset: {reset}")
+        },
+        |left, reset| {
+            let reset = reset.as_secs() + 1;
+            format!("RateLimit: \"a\";r={left};t={reset}\r\nRateLimit-Policy: \"a\";q=12;w=2")
+        },
+        |left, reset| format!("RateLimit: limit=12, remaining={left}, reset={}", reset.as_secs() + 1),
+    ];
+    let runs = forms.map(|form| async move {
+        let server = limited(12, Duration::from_secs(2), form);
+        let client = client(HttpConfig { connections: 64, ..config(&server) });
+        client.send(Request::get(server.uri("/first"), PLENTY)).await.unwrap();
+        let begun = Instant::now();
+        let all = (0..29).map(|number| {
+            let kind = if number % 3 == 0 { Priority::background() } else { Priority::default() };
+            let request = Request::get(server.uri(&format!("/{number}")), Duration::from_millis(900));
+            client.send(Request { priority: kind, ..request })
+        });
+        let failed: Vec<_> = futures_util::future::join_all(all).await.into_iter().filter_map(Result::err).collect();
+        assert!(failed.is_empty(), "{failed:?}");
+        let (took, traffic) = (begun.elapsed(), client.traffic().remove(0));
+        assert!(traffic.refusals <= 3, "{traffic:?}");
+        assert!(took < Duration::from_secs(10), "{took:?}");
+        assert_eq!((traffic.limit, traffic.waiting_readers), (Some(12), 0));
+        assert!(traffic.window.is_some_and(|window| (2..=3).contains(&window.as_secs())), "{traffic:?}");
+    });
+    futures_util::future::join_all(runs).await;
+}
+
+/// A fresh window costs no reader any time, and what is fetched ahead leaves half of it.
+#[tokio::test]
+async fn readers_take_a_window_at_once_and_prefetches_half() {
+    let server = limited(40, PLENTY, |left, reset| {
+        format!("X-RateLimit-Limit: 40\r\nX-RateLimit-Remaining: {left}\r\nX-RateLimit-Reset: {}", reset.as_secs())
+    });
+    let client = client(config(&server));
+    let request = |priority| client.send(Request { priority, ..Request::get(server.uri("/"), PLENTY) });
+    request(Priority::default()).await.unwrap();
+    let ahead = futures_util::future::join_all((0..40).map(|_| request(Priority::background())));
+    let waiting = tokio::time::timeout(Duration::from_millis(300), ahead).await;
+    assert!(waiting.is_err());
+    assert_eq!(server.received().len(), 20);
+    assert!(client.is_paced(&server.uri("/")));
+
+    let begun = Instant::now();
+    for _ in 0..9 {
+        request(Priority::default()).await.unwrap();
+    }
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+}
+
 /// Promise: a host that asks for a pause gets it, however many pauses it asks for.
 #[tokio::test]
 async fn pauses_of_many_documents_end_none_of_resources() {
