@@ -661,3 +661,63 @@ fn a_cached_read_costs_three_system_calls() {
     // Other threads restart their waits when a tracer attaches.
     assert!(all < 3 * FILES + 3 * opened + FILES / 2, "{calls:?}");
 }
+
+/// A run that downloads more than was meant ends in errors, and leaves what is here alone.
+#[test]
+fn a_run_downloads_no_more_than_it_may() {
+    const FILES: usize = 40;
+    let source = Source::start();
+    let name = |number: usize| format!("d{}/{number}", number % 3);
+    for number in 0..FILES {
+        source.put(&name(number), Resource::new(vec![number as u8; 100_000]));
+    }
+    let mounted = Mounted::new(&source.url(), "poll=1h,max-download=1M");
+    let read = || -> Vec<Option<i32>> {
+        let read = |number| match fs::read(mounted.join(&name(number))) {
+            Ok(bytes) => {
+                assert!(bytes == vec![number as u8; 100_000], "{number}");
+                None
+            }
+            Err(cause) => cause.raw_os_error(),
+        };
+        (0..FILES).map(read).collect()
+    };
+    let succeeded = |outcomes: &[Option<i32>]| outcomes.iter().filter(|outcome| outcome.is_none()).count();
+    let prefetch = |flags: &[&str]| {
+        let prefetch = Command::new(PROGRAM).arg("prefetch").args(flags).arg(mounted.path()).output().unwrap();
+        (prefetch.status.success(), String::from_utf8_lossy(&prefetch.stderr).into_owned())
+    };
+    let dry = prefetch(&["--dry-run"]);
+    assert!(dry.0 && dry.1.contains("will not fit") && dry.1.contains("max-download= leaves 1.0 MB"), "{}", dry.1);
+
+    let outcomes = read();
+
+    assert!((6..=10).contains(&succeeded(&outcomes)), "{outcomes:?}");
+    assert!(outcomes.iter().flatten().all(|errno| *errno == libc::EDQUOT), "{outcomes:?}");
+    assert!(succeeded(&read()) >= succeeded(&outcomes), "what is here goes on");
+    assert_eq!(mounted.said().matches("max-download= is reached").count(), 1, "{}", mounted.said());
+    assert_eq!(mounted.said().matches("WARN").count(), 1, "{}", mounted.said());
+    let shown = |command: &str| {
+        let output = Command::new(PROGRAM).arg(command).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let of_mount = text.lines().any(|line| line.contains(mounted.path().to_str().unwrap()));
+        assert!(of_mount, "{text}");
+        text
+    };
+    assert!(shown("status").contains("LIMIT REACHED: max-download= allows 1.0 MB"), "{}", shown("status"));
+    let path = mounted.path().display().to_string();
+    assert!(shown("list").lines().any(|line| line.contains(&path) && line.ends_with("alive, max-download= reached")));
+    let full = prefetch(&[]);
+    assert!(
+        !full.0 && full.1.contains("will not fit") && full.1.contains("as much as max-download= allows"),
+        "{}",
+        full.1
+    );
+    source.put("new", Resource::new("new"));
+    mounted.try_refresh().unwrap();
+    assert_eq!(fs::metadata(mounted.join("new")).unwrap().len(), 3, "names go on");
+
+    mounted.remount();
+
+    assert!(succeeded(&read()) > succeeded(&outcomes), "another run goes on");
+}

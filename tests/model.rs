@@ -52,6 +52,7 @@ impl Subject {
             waits_for_hosts: true,
             patience: Duration::from_secs(600),
             connect_timeout: Duration::from_secs(1),
+            max_download: None,
             low_speed_limit: 1,
             low_speed_time: Duration::from_secs(2),
         };

@@ -61,13 +61,20 @@ async fn show_prefetch(
     progress: &Progress,
     mut events: Receiver<PrefetchEvent>,
 ) -> Result<Exit, CliError> {
-    let mut exit = Exit::Success;
+    let (mut exit, mut is_warned) = (Exit::Success, false);
     while let Some(event) = events.recv().await {
         if json && !matches!(event, PrefetchEvent::Progress(_) | PrefetchEvent::Failure(_)) {
             progress.print(|| within.print_line(json!(event)))?;
         }
         match event {
-            PrefetchEvent::Progress(so_far) => progress.report(work(&so_far)),
+            PrefetchEvent::Progress(so_far) => {
+                let warning = so_far.of.as_ref().and_then(too_few_left).filter(|_| !is_warned);
+                if let Some(warning) = warning {
+                    is_warned = true;
+                    progress.message(&warning);
+                }
+                progress.report(work(&so_far));
+            }
             PrefetchEvent::Failed(failed) => {
                 exit = Exit::Failure;
                 if !json {
@@ -78,6 +85,9 @@ async fn show_prefetch(
                 progress.finish();
                 if !json {
                     print(&counted(&total))?;
+                }
+                if let Some(warning) = too_few_left(&total) {
+                    progress.message(&warning);
                 }
                 return Ok(exit);
             }
@@ -110,6 +120,13 @@ fn counted(total: &PrefetchTotal) -> String {
     )
 }
 
+/// A warning where not all may be downloaded.
+fn too_few_left(total: &PrefetchTotal) -> Option<String> {
+    let (left, bytes) = (total.too_few_left()?, total.bytes.saturating_sub(total.cached_bytes));
+    let (left, bytes) = (size(left), size(bytes));
+    Some(format!("these files will not fit: {bytes} are to be downloaded, and max-download= leaves {left} of this run"))
+}
+
 /// What was downloaded.
 fn done(summary: &PrefetchSummary) -> String {
     format!(
@@ -128,6 +145,10 @@ fn ended_early(stopped: Stopped) -> CliError {
             "the cache is full, so the rest was not downloaded: that would remove files of this prefetch; enlarge the cache \
              with -o cache-size=SIZE, free disk space (-o cache-reserve=SIZE of it stays free), or remove files from the cache \
              with: resyncfs evict PATH",
+        ),
+        Stopped::Spent => CliError::new(
+            Exit::Failure,
+            "the mount has downloaded as much as max-download= allows, so the rest was not downloaded; mount again, or with more",
         ),
         Stopped::Unwritable => CliError::new(
             Exit::Failure,
@@ -232,8 +253,14 @@ impl Within {
 mod tests {
     use super::*;
 
-    const TOTAL: PrefetchTotal =
-        PrefetchTotal { files: 14, bytes: 9_000_000, unsized_files: 0, cached_files: 4, cached_bytes: 1_000_000 };
+    const TOTAL: PrefetchTotal = PrefetchTotal {
+        files: 14,
+        bytes: 9_000_000,
+        unsized_files: 0,
+        cached_files: 4,
+        cached_bytes: 1_000_000,
+        left: None,
+    };
 
     #[test]
     fn a_dry_run_shows_files_bytes_and_unknown_sizes() {
@@ -244,6 +271,15 @@ mod tests {
             counted(&some_unknown),
             "10 files to download (8.0 MB, and 2 files of unknown size), 4 in the cache already (1.0 MB)\n"
         );
+    }
+
+    #[test]
+    fn what_may_not_all_be_downloaded_is_said_to_be_too_much() {
+        let warning = |left| too_few_left(&PrefetchTotal { left, ..TOTAL });
+
+        assert_eq!((warning(None), warning(Some(8_000_000))), (None, None));
+        let shown = warning(Some(7_999_999)).unwrap();
+        assert!(shown.contains("8.0 MB are to be downloaded") && shown.contains("leaves 8.0 MB"), "{shown}");
     }
 
     #[test]

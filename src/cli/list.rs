@@ -4,8 +4,9 @@ use super::mounts::{Running, nothing_mounted};
 use super::render::{printable, printable_value};
 use super::{CliError, Exit, block_on, print};
 use crate::mount::registry::{self, Mount, MountState};
+use crate::mount::status::DownloadLimitStatus;
 use crate::platform::error_chain::printable_json;
-use serde::de::IgnoredAny;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::io::Write as _;
 use std::time::Duration;
@@ -50,44 +51,64 @@ pub fn run(args: ListArgs) -> Result<Exit, CliError> {
     Ok(Exit::Success)
 }
 
-async fn state(known: &Mount) -> &'static str {
-    match known.state {
+/// The state, and what `alive` alone would not tell.
+#[derive(Clone, Copy)]
+struct Shown {
+    state: &'static str,
+    /// `max-download=` is reached.
+    is_spent: bool,
+}
+
+/// The part of a status that is shown here.
+#[derive(Deserialize)]
+struct Brief {
+    #[serde(default)]
+    max_download: Option<DownloadLimitStatus>,
+}
+
+async fn state(known: &Mount) -> Shown {
+    let (mut is_spent, silent) = (false, Shown { state: "silent", is_spent: false });
+    let state = match known.state {
         MountState::Starting => "starting",
         MountState::Dead => "dead",
         MountState::Detached => "detached",
         MountState::Unknown => "unknown",
         MountState::Living => {
-            let Ok(running) = Running::of(known) else { return "silent" };
-            match running.status::<IgnoredAny>(PATIENCE).await {
+            let Ok(running) = Running::of(known) else { return silent };
+            match running.status::<Brief>(PATIENCE).await {
+                Ok(status) => is_spent = status.max_download.is_some_and(|limit| limit.is_reached()),
                 // A user who may not ask sees that the process lives, and no more.
-                Err(cause) if cause.exit != Exit::Denied => "silent",
-                _ => "alive",
+                Err(cause) if cause.exit != Exit::Denied => return silent,
+                Err(_) => {}
             }
+            "alive"
         }
-    }
+    };
+    Shown { state, is_spent }
 }
 
-fn object(known: &Mount, state: &str) -> Value {
+fn object(known: &Mount, shown: &Shown) -> Value {
     json!({
         "source": known.source,
         "directory": known.directory.to_string_lossy(),
         "user": known.user.map(user_name),
         "uid": known.user,
         "process": known.process,
-        "state": state,
+        "state": shown.state,
+        "max_download_reached": shown.is_spent,
     })
 }
 
 /// Columns as wide as what is in them.
-fn table(mounts: &[(&Mount, &str)]) -> String {
-    let row = |(known, state): &(&Mount, &str)| {
+fn table(mounts: &[(&Mount, Shown)]) -> String {
+    let row = |(known, shown): &(&Mount, Shown)| {
         let optional = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
         [
             cell(&known.directory.to_string_lossy()),
             cell(&known.source),
             printable_value(&optional(known.user.map(user_name))),
             optional(known.process.map(|process| process.to_string())),
-            (*state).to_owned(),
+            format!("{}{}", shown.state, if shown.is_spent { ", max-download= reached" } else { "" }),
         ]
     };
     let head = ["DIR", "SOURCE", "USER", "PID", "STATE"].map(str::to_owned);
@@ -135,7 +156,7 @@ mod tests {
             state: MountState::Unknown,
         };
 
-        let text = table(&[(&known, "unknown")]);
+        let text = table(&[(&known, Shown { state: "unknown", is_spent: false })]);
 
         assert!(text.lines().all(|line| line.chars().count() < 300), "{text}");
         assert!(text.contains("ä…  -"), "{text}");
@@ -152,7 +173,7 @@ mod tests {
             state: MountState::Unknown,
         };
 
-        let text = table(&[(&known, "unknown")]);
+        let text = table(&[(&known, Shown { state: "unknown", is_spent: false })]);
 
         assert_eq!(text, "DIR       SOURCE      USER  PID  STATE\n/mnt/a\u{fffd}b  https://h/  root  -    unknown\n");
     }

@@ -236,6 +236,7 @@ pub fn http(options: &Options, entry: &EntryPoint) -> Result<HttpConfig, CliErro
         ca_bundle: credentials.ca.as_deref().map(|file| read(file, Access::Public)).transpose()?,
         rate: network.rate,
         patience: network.patience,
+        max_download: Some(network.max_download).filter(|limit| *limit > 0),
         connections: network.connections,
         waits_for_hosts: true,
         connect_timeout: network.connect_timeout.min(network.timeout),

@@ -125,6 +125,15 @@ impl ContentError {
         matches!(self, ContentError::Cache { .. })
     }
 
+    /// Whether nothing more may be downloaded.
+    pub fn is_spent(&self) -> bool {
+        match self {
+            ContentError::Fetch { cause, .. } => cause.is_spent(),
+            ContentError::Package { cause, .. } => cause.is_spent(),
+            _ => false,
+        }
+    }
+
     /// The resource, where it is one that fails.
     pub fn uri(&self) -> Option<&Uri> {
         match self {

@@ -161,6 +161,10 @@ impl Metrics {
     }
 
     fn remember(&mut self, wanted: &FetchSpec, error: &ContentError) {
+        if error.is_spent() {
+            // The status shows the limit. All that was tried past it would hide other failures.
+            return;
+        }
         let mut why = chain(error);
         if why.len() > LONGEST_TEXT {
             let end = (0..=LONGEST_TEXT).rev().find(|end| why.is_char_boundary(*end)).unwrap_or(0);

@@ -20,7 +20,7 @@ use crate::document::Digest;
 use crate::platform::allocator;
 use crate::platform::inode_set::InodeSet;
 use crate::platform::memory_budget::Budget;
-use crate::source::http::Client;
+use crate::source::http::{Client, DownloadLimit};
 use crate::source::zip::Packages;
 use block_cache::BlockCache;
 use bytes::Bytes;
@@ -337,6 +337,11 @@ impl Content {
     /// Why the latest read of this version failed, where it is not here whole by now.
     pub fn failure(&self, ino: INodeNo) -> Option<String> {
         self.counters.failure(ino).filter(|_| self.state(ino).0 != State::Cached)
+    }
+
+    /// The bytes that may be downloaded and those that were, where that is bounded.
+    pub fn download_limit(&self) -> Option<DownloadLimit> {
+        self.client.download_limit()
     }
 
     /// What the shared cache did, where there is one.

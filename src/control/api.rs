@@ -218,6 +218,16 @@ pub struct PrefetchTotal {
     pub cached_files: u64,
     /// Sum of their sizes, and of what is here of other files of known size.
     pub cached_bytes: u64,
+    /// Bytes that may still be downloaded (`max-download=`), where that is bounded.
+    #[serde(default)]
+    pub left: Option<u64>,
+}
+
+impl PrefetchTotal {
+    /// The bytes that may still be downloaded, where they do not suffice.
+    pub fn too_few_left(&self) -> Option<u64> {
+        self.left.filter(|left| self.bytes.saturating_sub(self.cached_bytes) > *left)
+    }
 }
 
 /// A file that was not downloaded.
@@ -256,4 +266,6 @@ pub enum Stopped {
     Silent,
     /// The cache folder cannot be written.
     Unwritable,
+    /// The mount has downloaded as much as it may (`max-download=`).
+    Spent,
 }

@@ -9,6 +9,7 @@
 //! | `ESTALE` | the inode does not exist any more, or its version is no longer served: look the name up again |
 //! | `EINTR` | the program that asked has ended; no program sees it |
 //! | `EAGAIN` | the kernel reads too far ahead; it asks again for what a program needs |
+//! | `EDQUOT` | the run has downloaded as much as `max-download=` allows: what is here goes on |
 //! | `EIO` | everything else that failed on the way to the right bytes: 404, 410, timeouts, wrong bytes, the cache |
 
 use crate::catalog::CatalogError;
@@ -122,6 +123,8 @@ impl FsError {
 
 fn content_outcome(error: &ContentError) -> (Errno, Level) {
     match error {
+        // Reported once, where it begins.
+        spent if spent.is_spent() => (Errno::EDQUOT, Level::DEBUG),
         ContentError::Cache { .. } => (Errno::EIO, Level::ERROR),
         ContentError::Fetch { cause, .. } => match cause.status() {
             Some(401 | 403) => (Errno::EACCES, Level::WARN),
@@ -143,6 +146,7 @@ fn content_outcome(error: &ContentError) -> (Errno, Level) {
 mod tests {
     use super::*;
     use crate::source::http::HttpError;
+    use crate::source::zip::PackageError;
     use std::path::PathBuf;
 
     fn uri() -> Uri {
@@ -155,6 +159,11 @@ mod tests {
 
     fn status(status: u16) -> FsError {
         fetch(HttpError::Status { uri: uri(), status, retry_after: None })
+    }
+
+    fn package_spent() -> FsError {
+        let cause = PackageError::Http { package: uri(), cause: Arc::new(HttpError::Spent { uri: uri(), limit: 1 }) };
+        FsError::Content(ContentError::Package { uri: uri(), cause: Arc::new(cause) })
     }
 
     fn unannounced(shown: bool) -> FsError {
@@ -188,6 +197,8 @@ mod tests {
             (status(429), Errno::EIO, Level::WARN),
             (status(500), Errno::EIO, Level::WARN),
             (fetch(HttpError::Deadline { uri: uri(), last: None }), Errno::EIO, Level::WARN),
+            (fetch(HttpError::Spent { uri: uri(), limit: 1 }), Errno::EDQUOT, Level::DEBUG),
+            (package_spent(), Errno::EDQUOT, Level::DEBUG),
             (ContentError::Mismatch { uri: uri(), what: "sha-256".into() }.into(), Errno::EIO, Level::WARN),
             (unannounced(false), Errno::EIO, Level::WARN),
             (unannounced(true), Errno::ESTALE, Level::WARN),

@@ -188,6 +188,9 @@ pub struct NetworkOptions {
     /// Most requests a second to one host (default: no limit)
     #[arg(long, value_name = "NUMBER", value_parser = rate)]
     pub rate: Option<f64>,
+    /// Most bytes of files to download until the mount ends; past them what is not here fails; 0 is no limit
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "0")]
+    pub max_download: u64,
     /// Most requests at a time to one host; fewer are made when it answers slowly
     #[arg(long, value_name = "NUMBER", value_parser = connections, default_value = "64")]
     pub connections: usize,

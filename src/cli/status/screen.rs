@@ -292,6 +292,15 @@ fn reads(screen: &mut Screen, status: &Status, clock: &Clock) {
     let downloads = format!("{begun} begun, {} downloaded, {failed} failed", size(cache.fetched_bytes));
     let sizes = format!("{} requested, {} failed", count(cache.sizes, "size"), thousands(cache.failed_sizes));
     screen.line("Downloads", format!("{downloads}; {sizes}"));
+    if let Some(limit) = &status.max_download {
+        let (used, may) = (size(limit.used_bytes), size(limit.limit_bytes));
+        screen.more(match limit.is_reached() {
+            true => {
+                format!("LIMIT REACHED: max-download= allows {may}; files that are not here fail until the next mount")
+            }
+            false => format!("{used} of the {may} that max-download= allows until the next mount"),
+        });
+    }
 }
 
 fn activity(screen: &mut Screen, status: &Status, earlier: Option<Earlier<'_>>) {
@@ -434,6 +443,7 @@ mod tests {
             sync: sync(),
             notifications: Some(notifications()),
             shared_cache: None,
+            max_download: None,
             cache_failure: None,
             cache: Metrics {
                 objects: 3,

@@ -101,7 +101,7 @@ impl Content {
         if is_changed || is_mismatch || is_endless || matches!(error, ContentError::Unarchived { .. }) {
             tracing::warn!(ino = ino.0, error = %chain(&error), "a file is not what the Source published");
             self.failures().inode_failed(ino, &error, Instant::now());
-        } else {
+        } else if !error.is_spent() {
             tracing::info!(ino = ino.0, error = %chain(&error), "a file cannot be downloaded");
         }
         // A past version may be gone.

@@ -100,6 +100,9 @@ impl Fetch {
             Ok(()) => self.verdict(promise).await,
             Err(stop) => Err(stop),
         };
+        if matches!(&received, Err(Stop::Failure(failure)) if failure.is_spent()) {
+            return received;
+        }
         if let Err(Stop::Failure(Failure::Wrong(_) | Failure::Cut { .. })) = &received {
             let what = "is not what the Source published".into();
             let cause = PackageError::Member { package: member.package.clone(), path: member.path.clone(), what };

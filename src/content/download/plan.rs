@@ -134,6 +134,14 @@ pub(super) enum Failure {
     Wrong(ContentError),
 }
 
+impl Failure {
+    /// Whether nothing more may be downloaded, from any place.
+    pub(super) fn is_spent(&self) -> bool {
+        let (Failure::Refused(error) | Failure::Cut { error, .. } | Failure::Wrong(error)) = self;
+        error.is_spent()
+    }
+}
+
 /// The step after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {

@@ -18,6 +18,9 @@ impl Fetch {
         let Some(cache) = self.content.shared_cache.as_ref().map(|shared| Arc::clone(shared.remote())) else {
             return Ok(None);
         };
+        if self.content.download_limit().is_some_and(|limit| limit.left() == 0) {
+            return Ok(None);
+        }
         let Some(name) = Name::of(&self.wanted, self.etag.as_deref()) else { return Ok(None) };
         let (length, window) = (self.wanted.length.or(self.shown), self.far_window());
         let priority = self.download.priority();

@@ -136,6 +136,11 @@ impl Fetch {
                     self.rest().await?;
                     continue;
                 }
+                // What is here is gone on with by a later run.
+                Stop::Failure(Failure::Refused(error) | Failure::Cut { error, .. }) if error.is_spent() => {
+                    self.keep().await;
+                    return Err(Ended::Failed(error));
+                }
                 Stop::Failure(failure) => failure,
             };
             let is_doubted = matches!(failure, Failure::Wrong(_));

@@ -61,7 +61,8 @@ fn count(
     events: &mpsc::Sender<PrefetchEvent>,
     missing: impl Fn(String),
 ) -> Result<PrefetchTotal, CatalogError> {
-    let mut total = PrefetchTotal::default();
+    let left = tree.content.download_limit().map(|limit| limit.left());
+    let mut total = PrefetchTotal { left, ..PrefetchTotal::default() };
     for found in tree.walk(paths).take_while(|_| !events.is_closed()) {
         let wanted = match found? {
             Found::File(file) => file.wanted,
@@ -119,12 +120,18 @@ impl Job {
     async fn run(mut self, paths: Vec<String>) -> Result<PrefetchSummary, CatalogError> {
         let (tree, total, events, all) =
             (self.tree.clone(), Arc::clone(&self.total), self.events.clone(), paths.clone());
-        tokio::task::spawn_blocking(move || {
+        let is_bounded = tree.content.download_limit().is_some();
+        let counting = tokio::task::spawn_blocking(move || {
             // A total that cannot be counted stays unknown.
             if let Ok(counted) = count(&tree, all, &events, |_| {}) {
                 let _ = total.set(counted);
             }
         });
+        if is_bounded {
+            // Whether it fits is shown before the first download.
+            let _ = counting.await;
+            self.progress();
+        }
         // One item ahead of the downloads.
         let (sender, mut found) = mpsc::channel(1);
         let mut walk = self.tree.walk(paths);
@@ -180,6 +187,10 @@ impl Job {
             }
             Err(cause) => cause,
         };
+        if cause.is_spent() {
+            self.summary.stopped = Some(Stopped::Spent);
+            return;
+        }
         let is_too_large = file.wanted.length.is_some_and(|length| length > self.tree.content.quota());
         if cause.is_of_cache() && !is_too_large {
             self.summary.stopped = Some(if cause.is_full() { Stopped::Full } else { Stopped::Unwritable });

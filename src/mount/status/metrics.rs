@@ -93,6 +93,12 @@ const METRICS: &[Metric] = &[
     (Counter, "fetched_bytes", "Bytes of the files that were downloaded whole.", |it| one(it.cache.fetched_bytes)),
     (Counter, "size_questions", "Requests for sizes that are not published.", |it| one(it.cache.sizes)),
     (Counter, "size_failures", "Requests for sizes that have failed.", |it| one(it.cache.failed_sizes)),
+    (Gauge, "max_download_bytes", "Bytes of files that may be downloaded in this run, where they are bounded.", |it| {
+        it.max_download.iter().map(|it| (Labels::new(), Number(it.limit_bytes))).collect()
+    }),
+    (Counter, "max_download_used_bytes", "Bytes that count against max-download=.", |it| {
+        it.max_download.iter().map(|it| (Labels::new(), Number(it.used_bytes))).collect()
+    }),
     (Gauge, "cache_objects", "Whole files in the cache folder, for all its mounts.", |it| one(it.cache.objects)),
     (Gauge, "cache_bytes", "Bytes that the cache folder takes.", |it| one(it.cache.bytes)),
     (Gauge, "cache_quota_bytes", "Bytes that the cache folder may take.", |it| one(it.cache.quota)),
@@ -238,6 +244,7 @@ mod tests {
             sync: crate::sync::status::Status::default(),
             notifications: None,
             cache: crate::content::Metrics::default(),
+            max_download: None,
             cache_failure: None,
             shared_cache: None,
             hosts: vec![host(Some("h")), host(None)],

@@ -4,7 +4,8 @@ mod metrics;
 mod types;
 
 pub use types::{
-    ErrorStatus, HostStatus, NotificationsStatus, RefreshAnswer, RevisionStatus, Status, SubscriptionStatus,
+    DownloadLimitStatus, ErrorStatus, HostStatus, NotificationsStatus, RefreshAnswer, RevisionStatus, Status,
+    SubscriptionStatus,
 };
 
 use crate::catalog::Catalog;
@@ -76,6 +77,7 @@ impl Reporter {
             hosts: HostStatus::all(self.client.traffic(), &content),
             unanswered: self.client.unanswered().map(String::from),
             errors: ErrorStatus::all(&content.failures, &sync.recent_failures),
+            max_download: self.client.download_limit().map(DownloadLimitStatus::from),
             cache_failure: content.write_failure.as_ref().map(|failure| ErrorStatus {
                 time: failure.since.into(),
                 uri: None,

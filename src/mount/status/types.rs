@@ -3,7 +3,7 @@
 use crate::catalog::Revision;
 use crate::content::{Failure, Metrics, SharedCacheStatus};
 use crate::fs::programs::Reading;
-use crate::source::http::HostTraffic;
+use crate::source::http::{DownloadLimit, HostTraffic};
 use crate::source::websub::{Member, Subscriber};
 use crate::sync::status::{FailedRefresh, HeldStatus, Refreshed};
 use jiff::Timestamp;
@@ -43,6 +43,9 @@ pub struct Status {
     /// Reads and downloads since the mount began, and the cache.
     #[serde(default)]
     pub cache: Metrics,
+    /// The bytes that may be downloaded in this run, where they are bounded (`max-download=`).
+    #[serde(default)]
+    pub max_download: Option<DownloadLimitStatus>,
     /// Why the cache folder cannot be written, and since when; meanwhile files are read past it.
     #[serde(default)]
     pub cache_failure: Option<ErrorStatus>,
@@ -67,6 +70,28 @@ pub struct Status {
     /// The address of the metrics (`metrics-listen=`).
     #[serde(default)]
     pub metrics: Option<String>,
+}
+
+/// The bytes of files that a run may download.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DownloadLimitStatus {
+    /// How many it may.
+    pub limit_bytes: u64,
+    /// How many came.
+    pub used_bytes: u64,
+}
+
+impl DownloadLimitStatus {
+    /// Whether nothing more may come.
+    pub fn is_reached(&self) -> bool {
+        self.used_bytes >= self.limit_bytes
+    }
+}
+
+impl From<DownloadLimit> for DownloadLimitStatus {
+    fn from(limit: DownloadLimit) -> DownloadLimitStatus {
+        DownloadLimitStatus { limit_bytes: limit.limit, used_bytes: limit.used }
+    }
 }
 
 /// The revision that is shown.

@@ -1,10 +1,12 @@
 //! A body as it arrives.
 
 use super::HttpError;
+use super::allowance::Allowance;
 use super::cause::ConnectionError;
 use super::host::Permit;
 use crate::document::Uri;
 use bytes::Bytes;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A body as it arrives, under the low-speed limit. It holds its permit until its end, an error, or its drop. A caller that keeps one unread
@@ -15,6 +17,8 @@ pub struct Body {
     expected: Option<u64>,
     got: u64,
     speed: LowSpeed,
+    /// Where its bytes count.
+    allowance: Option<Arc<Allowance>>,
     state: State,
 }
 
@@ -34,12 +38,17 @@ impl Body {
         speed: LowSpeed,
         permit: Permit,
     ) -> Body {
-        Body { uri, expected, got: 0, speed, state: State::Open(response, Some(permit)) }
+        Body { uri, expected, got: 0, speed, allowance: None, state: State::Open(response, Some(permit)) }
+    }
+
+    /// Its bytes count there.
+    pub(super) fn counted(self, allowance: Option<Arc<Allowance>>) -> Body {
+        Body { allowance, ..self }
     }
 
     /// The body of an answer that has none. Bytes that the server sends are not read.
     pub(super) fn empty(uri: Uri, speed: LowSpeed) -> Body {
-        Body { uri, expected: Some(0), got: 0, speed, state: State::Ended }
+        Body { uri, expected: Some(0), got: 0, speed, allowance: None, state: State::Ended }
     }
 
     /// The next piece; `None` at the end. A body shorter or longer than its Content-Length is an error, and a body that failed once
@@ -63,7 +72,9 @@ impl Body {
                 if let Some(permit) = permit {
                     permit.host.received(bytes);
                 }
+                let counted = self.allowance.as_ref().map_or(Ok(()), |allowance| allowance.take(&self.uri, bytes));
                 match self.expected {
+                    _ if counted.is_err() => counted.map(|()| None),
                     Some(expected) if self.got > expected => {
                         Err(HttpError::Overlong { uri: self.uri.clone(), expected })
                     }

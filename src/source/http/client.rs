@@ -1,5 +1,6 @@
 //! The client: redirects inside tries, tries inside the deadline.
 
+use super::allowance::{Allowance, DownloadLimit};
 use super::announced::announced;
 use super::body::LowSpeed;
 use super::cause::{ConnectionError, find};
@@ -52,6 +53,7 @@ struct Shared {
     waits_for_hosts: bool,
     connect_timeout: Duration,
     low_speed: LowSpeed,
+    allowance: Option<Arc<Allowance>>,
     patience: Duration,
 }
 
@@ -85,6 +87,7 @@ impl Client {
                 waits_for_hosts: config.waits_for_hosts,
                 connect_timeout: config.connect_timeout,
                 low_speed: LowSpeed::new(config.low_speed_limit, config.low_speed_time),
+                allowance: config.max_download.map(|limit| Arc::new(Allowance::new(limit))),
                 patience: config.patience,
             }),
         })
@@ -133,6 +136,11 @@ impl Client {
         self.shared.low_speed.window()
     }
 
+    /// The bytes that may be downloaded and those that were, where that is bounded.
+    pub fn download_limit(&self) -> Option<DownloadLimit> {
+        self.shared.allowance.as_ref().map(|allowance| allowance.state())
+    }
+
     /// Whether the limit of the host of `uri` holds what no reader waits for.
     pub fn is_paced(&self, uri: &Uri) -> bool {
         self.host(uri).holds_prefetches()
@@ -149,6 +157,7 @@ impl Client {
 
     /// Sends `request`; repeats it with full jitter, honouring `Retry-After`, until its deadline where that can help.
     pub async fn send(&self, request: Request) -> Result<Response, HttpError> {
+        self.shared.allowance.as_ref().map_or(Ok(()), |allowance| allowance.check(&request))?;
         let sent = self.send_repeatedly(&request).await;
         if request.is_document {
             self.host(&request.uri).repeats(None);
@@ -240,7 +249,8 @@ impl Client {
             permit.host.refused(&request, status.as_u16(), Some(pause));
         }
         let expected = head.content_length().filter(|_| relayed.method() != reqwest::Method::HEAD);
-        let body = Body::new(uri, head, expected, low_speed, permit.reading(round_trip));
+        let allowance = self.shared.allowance.clone().filter(|_| relayed.method() == reqwest::Method::GET);
+        let body = Body::new(uri, head, expected, low_speed, permit.reading(round_trip)).counted(allowance);
         let mut answer = http::Response::new(body);
         (*answer.status_mut(), *answer.headers_mut()) = (status, headers);
         Ok(answer)
@@ -385,7 +395,8 @@ impl Client {
             permit.finished();
         } else {
             let permit = permit.reading(answer.round_trip);
-            response.body = Body::new(request.uri.clone(), answer.head, expected, low_speed, permit);
+            let allowance = self.shared.allowance.clone().filter(|_| !request.is_document);
+            response.body = Body::new(request.uri.clone(), answer.head, expected, low_speed, permit).counted(allowance);
         }
         Ok(response)
     }

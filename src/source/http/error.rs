@@ -48,6 +48,14 @@ pub enum HttpError {
         /// What was to be asked.
         uri: Uri,
     },
+    /// The run has downloaded as much as it may.
+    #[error("{uri}: max-download= allows this mount no more than {limit} bytes until it is mounted again")]
+    Spent {
+        /// What was asked.
+        uri: Uri,
+        /// Bytes that may be downloaded.
+        limit: u64,
+    },
     /// The host, or an address of it, is not one that a Source may send us to.
     #[error("{uri}: connections to {target} are not allowed")]
     AddressRefused {
@@ -236,6 +244,7 @@ impl HttpError {
             | HttpError::Truncated { .. }
             | HttpError::Body { .. } => true,
             HttpError::Config { .. }
+            | HttpError::Spent { .. }
             | HttpError::AddressRefused { .. }
             | HttpError::Tls { .. }
             | HttpError::TooManyRedirects { .. }
@@ -245,9 +254,15 @@ impl HttpError {
         }
     }
 
-    /// Whether nothing was sent: for a reason of this machine's, or because the host is known to allow none now.
+    /// Whether the reason is this machine's, or the host is known to allow no requests now: that says nothing of the host.
     pub fn is_unsent(&self) -> bool {
-        matches!(self, HttpError::NotSent { .. } | HttpError::NoDescriptor { .. } | HttpError::Paused { .. })
+        use HttpError::{NoDescriptor, NotSent, Paused, Spent};
+        matches!(self, NotSent { .. } | Paused { .. } | NoDescriptor { .. } | Spent { .. })
+    }
+
+    /// Whether nothing more may be downloaded.
+    pub fn is_spent(&self) -> bool {
+        matches!(self, HttpError::Spent { .. })
     }
 
     /// How long the host is known to allow no requests.

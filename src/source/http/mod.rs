@@ -4,6 +4,7 @@
 //! permit, which `limiter` decides), `credentials` (what is sent along), `transport` (over which connections, to addresses of `resolver`), `head`
 //! (what the answer says), `announced` (which limits its host has), `body` (its bytes under the low-speed limit). `client` has the loops for redirects and retries, and sends what `relay` makes; `metrics` counts.
 
+mod allowance;
 mod announced;
 mod body;
 mod cause;
@@ -30,6 +31,7 @@ mod transport;
 #[cfg(test)]
 mod tests;
 
+pub use allowance::DownloadLimit;
 pub use body::Body;
 pub use cause::{ConnectionError, TlsError};
 pub use client::Client;
@@ -61,6 +63,8 @@ pub struct HttpConfig {
     pub ca_bundle: Option<Vec<u8>>,
     /// Requests a second to one host; unbounded without.
     pub rate: Option<f64>,
+    /// Bytes of resources that may be downloaded (`max-download=`); unbounded without.
+    pub max_download: Option<u64>,
     /// The longest known pause that does not count against a request's deadline.
     pub patience: Duration,
     /// Requests in flight at one host, at most; at least 1. How many at a time depends on its answers (`limiter`).
@@ -90,6 +94,7 @@ impl Default for HttpConfig {
             credentials: Credentials::default(),
             ca_bundle: None,
             rate: None,
+            max_download: None,
             patience: Duration::from_secs(600),
             connections: 8,
             waits_for_hosts: true,

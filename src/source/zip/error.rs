@@ -134,6 +134,11 @@ impl PackageError {
         matches!(self, PackageError::Http { cause, .. } if cause.is_unsent())
     }
 
+    /// Whether nothing more may be downloaded.
+    pub fn is_spent(&self) -> bool {
+        matches!(self, PackageError::Http { cause, .. } if cause.is_spent())
+    }
+
     /// Whether it is about one member alone: others of the same package may be sound.
     pub fn is_of_one_member(&self) -> bool {
         matches!(self, PackageError::NoMember { .. } | PackageError::Ambiguous { .. } | PackageError::Member { .. })
