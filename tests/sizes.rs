@@ -28,6 +28,10 @@ fn dated(bytes: impl Into<Vec<u8>>, etag: Option<&str>) -> Resource {
     Resource { lastmod: Some("2024-05-01T10:00:00Z".into()), etag: etag.map(String::from), ..Resource::bare(bytes) }
 }
 
+fn unsized_file(text: String) -> Resource {
+    dated(text, None)
+}
+
 fn xattr(path: &Path, name: &std::ffi::CStr) -> std::io::Result<String> {
     let path = std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap();
     let mut value = vec![0; 4096];
@@ -184,6 +188,96 @@ fn files_of_which_no_size_comes_cost_one_wait_together() {
     let others: Duration = names[1..].iter().map(|name| wait(name)).sum();
 
     assert!(others < 2 * first, "{others:?} after {first:?}");
+}
+
+/// A folder of 60 files, of which this part is dead, and the paths of all in the order of `ls`.
+fn with_dead_links(percent: usize, make: fn(String) -> Resource, fault: &Fault) -> (Source, Vec<String>) {
+    let source = Source::start();
+    let paths: Vec<String> = (0..60).map(|number| format!("f/{number:03}")).collect();
+    for (number, path) in paths.iter().enumerate() {
+        source.put(path, make(format!("the bytes of {path}")));
+        if number * percent / 100 != (number + 1) * percent / 100 {
+            source.fault(path, fault.clone(), ALWAYS);
+        }
+    }
+    (source, paths)
+}
+
+/// Requests of files since the last call.
+fn requests(source: &Source) -> usize {
+    source.take_log().iter().filter(|logged| logged.path.starts_with("/f/")).count()
+}
+
+/// How many of `paths` have no size, as `ls -l` asks for them.
+fn without_size(mounted: &Mounted, paths: &[String]) -> usize {
+    paths.iter().filter(|path| fs::metadata(mounted.join(path)).is_err()).count()
+}
+
+/// Each is asked for once by each method that could have an answer, and then not while that is remembered.
+#[test]
+fn ls_l_asks_a_dead_link_once_and_then_not_at_all() {
+    for (status, percent, each) in [(404, 10, 1), (410, 50, 1), (404, 100, 1), (403, 50, 2), (403, 100, 2)] {
+        let (source, paths) = with_dead_links(percent, unsized_file, &Fault::Status(status, String::new()));
+        let mounted = Mounted::new(&source.list_url(), FAST);
+        source.pause(Duration::from_millis(10));
+        let dead = paths.len() * percent / 100;
+        requests(&source);
+
+        assert_eq!(without_size(&mounted, &paths), dead);
+        source.wait_for_quiet();
+        let asked = requests(&source);
+        assert_eq!(without_size(&mounted, &paths), dead);
+        source.wait_for_quiet();
+
+        assert!(asked <= paths.len() + (each - 1) * dead, "{asked} requests, {status} for {percent} %");
+        assert_eq!(requests(&source), 0, "{status} for {percent} %");
+    }
+}
+
+#[test]
+fn reading_ahead_asks_a_dead_link_once() {
+    for percent in [50, 100] {
+        let (source, paths) = with_dead_links(percent, Resource::new, &Fault::Status(404, String::new()));
+        let mounted = Mounted::new(&source.list_url(), FAST);
+        source.pause(Duration::from_millis(10));
+        let unread = || paths.iter().filter(|path| fs::read(mounted.join(path)).is_err()).count();
+        let dead = paths.len() * percent / 100;
+        requests(&source);
+
+        assert_eq!(unread(), dead);
+        source.wait_for_quiet();
+        let asked = requests(&source);
+        assert_eq!(unread(), dead);
+        source.wait_for_quiet();
+
+        assert!(asked <= paths.len() + dead, "{asked} requests: one ahead of a reader, and its own");
+        assert_eq!(requests(&source), 0);
+    }
+}
+
+/// The time of `ls -l` of files that do not answer.
+fn time_of_silence(percent: usize) -> Duration {
+    let silence = Fault::StallHead(Duration::from_secs(60));
+    let (source, paths) = with_dead_links(percent, unsized_file, &silence);
+    let mounted = Mounted::new(&source.list_url(), "timeout=4s,connect-timeout=1s,poll=1h");
+    let began = Instant::now();
+
+    assert_eq!(without_size(&mounted, &paths), paths.len() * percent / 100);
+    let first = began.elapsed();
+    requests(&source);
+    assert_eq!(without_size(&mounted, &paths), paths.len() * percent / 100);
+
+    assert_eq!(requests(&source), 0, "{percent} %");
+    first
+}
+
+/// Promise: a folder of files of which no size comes takes one `timeout=`.
+#[test]
+fn a_folder_of_silent_files_takes_one_timeout() {
+    let times = [10, 50, 100].map(|percent| std::thread::spawn(move || time_of_silence(percent)));
+    let times = times.map(|time| time.join().unwrap());
+
+    assert!(times.iter().all(|time| *time < Duration::from_secs(5)), "{times:?}");
 }
 
 /// What needs no bytes waits for none.

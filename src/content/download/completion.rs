@@ -94,6 +94,9 @@ impl Content {
             self.failures().doubt(&wanted.uri, Instant::now());
             return self.poison(wanted, download, error);
         }
+        if !error.is_unsent() {
+            self.failures().request_failed(ino, Instant::now());
+        }
         self.note_contradiction(wanted, &error);
         let is_changed = matches!(error, ContentError::Changed { .. });
         self.remember_unjudged(ino, download, version.filter(|_| !is_mismatch && !is_changed));

@@ -77,7 +77,9 @@ pub(in crate::content) struct Failures {
     /// By inode and number of the block.
     reads: PenaltyBox<(INodeNo, u64), ContentError>,
     /// Inodes without a size that can be learnt, or with wrong bytes at every location.
-    pub(super) inodes: PenaltyBox<INodeNo, ContentError>,
+    inodes: PenaltyBox<INodeNo, ContentError>,
+    /// Inodes that nothing is asked ahead of, for they failed in any way. Their readers ask.
+    ahead: PenaltyBox<INodeNo>,
     /// Hosts that are asked last, by their `HOST[:PORT]`.
     pub(in crate::content) hosts: PenaltyBox<Box<str>>,
     /// Resources of which wrong bytes were handed out before the verdict, under any inode: the next ones wait for theirs.
@@ -110,6 +112,27 @@ impl Failures {
         self.inodes.punish_longer(ino, INODE, error.clone(), now);
     }
 
+    /// The failure of the inode as a whole.
+    pub(super) fn inode(&self, ino: INodeNo, now: Instant) -> Option<ContentError> {
+        self.inodes.cause(&ino, now).cloned()
+    }
+
+    /// A request for the inode failed, which says nothing to its next reader.
+    pub(super) fn request_failed(&mut self, ino: INodeNo, now: Instant) {
+        self.ahead.punish_longer(ino, INODE, (), now);
+    }
+
+    /// Whether the inode has failed lately, so that nothing is asked ahead of its readers.
+    pub(super) fn has_failed(&self, ino: INodeNo, now: Instant) -> bool {
+        self.inodes.is_punished(&ino, now) || self.ahead.is_punished(&ino, now)
+    }
+
+    /// The inode can be had.
+    pub(super) fn inode_answered(&mut self, ino: INodeNo) {
+        self.inodes.forgive(&ino);
+        self.ahead.forgive(&ino);
+    }
+
     /// The host `authority` was at fault.
     pub(super) fn host_failed(&mut self, authority: &str, fault: HostFault, now: Instant) {
         self.hosts.punish_longer(authority.into(), fault.penalties(), (), now);
@@ -134,7 +157,7 @@ impl Failures {
 
     /// The inode is whole, and the resource behind it right.
     pub(super) fn landed(&mut self, ino: INodeNo, uri: &Uri) {
-        self.inodes.forgive(&ino);
+        self.inode_answered(ino);
         self.doubted.forgive(uri);
     }
 
@@ -142,6 +165,7 @@ impl Failures {
     pub(in crate::content) fn forget(&mut self) {
         self.reads.clear();
         self.inodes.clear();
+        self.ahead.clear();
     }
 }
 
@@ -182,6 +206,15 @@ mod tests {
     }
 
     #[test]
+    fn a_failed_request_fails_no_reader_and_ends_with_an_answer() {
+        let (mut failures, now) = (Failures::default(), Instant::now());
+        failures.request_failed(INO, now);
+        assert!(failures.inode(INO, now).is_none() && failures.has_failed(INO, now));
+        failures.inode_answered(INO);
+        assert!(!failures.has_failed(INO, now));
+    }
+
+    #[test]
     fn wrong_bytes_count_longer_than_silence_and_right_ones_end_it() {
         let (mut failures, now) = (Failures::default(), Instant::now());
         let later = now + *HostFault::Silent.penalties().start();
@@ -215,9 +248,10 @@ mod tests {
         let (mut failures, now) = (Failures::default(), Instant::now());
         failures.read_failed(INO, 0, 1, &error(), now);
         failures.inode_failed(INO, &error(), now);
+        failures.request_failed(INO, now);
         failures.doubt(&uri(), now);
         failures.forget();
-        assert!(failures.read(INO, 0, 1, now).is_none() && !failures.inodes.is_punished(&INO, now));
+        assert!(failures.read(INO, 0, 1, now).is_none() && !failures.has_failed(INO, now));
         assert!(failures.doubted.is_punished(&uri(), now));
 
         failures.landed(INodeNo(8), &uri());

@@ -190,7 +190,7 @@ impl Content {
         }
         if let Joining::Read(offset, length) = joining {
             let (failures, now) = (self.failures(), Instant::now());
-            let of_inode = || failures.inodes.cause(&wanted.ino, now).cloned().filter(|_| !is_under_way);
+            let of_inode = || failures.inode(wanted.ino, now).filter(|_| !is_under_way);
             if let Some(error) = failures.read(wanted.ino, offset, length, now).or_else(of_inode) {
                 return Err(error);
             }

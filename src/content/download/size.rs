@@ -6,7 +6,7 @@
 use super::Joined;
 use super::failures::Failures;
 use super::outcome::Outcome;
-use super::plan::{Place, Proof, Turn};
+use super::plan::{Place, Proof, Turn, is_absent};
 use super::promise::{Disagreement, Form, Head, is_decoded, request};
 use super::shared::Joining;
 use crate::content::fixity::WHOLE_LIMIT;
@@ -28,6 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub(in crate::content) type Questions =
     SingleFlight<INodeNo, Result<Option<u64>, ContentError>, (Arc<watch::Sender<Option<Requester>>>, KnownPause)>;
 
+/// A question ahead that waited for one part in so many of its time counts as one that a reader waited for. A HEAD alone has more.
+const SILENT_PART: u32 = 4;
+
 impl Content {
     /// The true size of what a read returns; asks the Source where it must, within `size_deadline`. `is_to_be_read`: the size comes with the
     /// bytes, in one request, unless they are too many to wait for.
@@ -41,7 +44,7 @@ impl Content {
         self.counters.size(wanted, size.as_ref().map(drop));
         match &size {
             // A question ahead, which this one joined, may have failed.
-            Ok(_) => self.failures().inodes.forgive(&wanted.ino),
+            Ok(_) => self.failures().inode_answered(wanted.ino),
             Err(error) if error.is_unsent() => {}
             Err(error) => self.failures().inode_failed(wanted.ino, error, Instant::now()),
         }
@@ -106,7 +109,7 @@ impl Content {
     /// as [`Content::fetch_ahead`] does, within `size_deadline`.
     ///
     /// # Errors
-    /// As [`Content::size`]; a failure ahead keeps no reader from asking, but for a long silence.
+    /// As [`Content::size`]; a failure ahead keeps no reader from asking, but for a refusal and for a long silence.
     pub async fn size_ahead(self: &Arc<Self>, wanted: &FetchSpec) -> Result<(), ContentError> {
         if let Some(size) = self.size_or_failure(wanted) {
             return size.map(drop);
@@ -116,16 +119,8 @@ impl Content {
             if self.download_of(wanted.ino).is_none() {
                 let begun = Instant::now();
                 let answer = self.question(wanted, None, &pause).await;
-                // The next question would wait as long for the same silence. A failure at once fails only this question.
                 if let Err(error) = &answer {
-                    let is_long = begun.elapsed().saturating_sub(pause.total()) >= self.config.size_deadline / 2;
-                    if is_long && error.is_retryable() && !error.is_unsent() {
-                        self.failures().inode_failed(wanted.ino, error, Instant::now());
-                        // A reader that asked once more may have the size by now. One that has it later forgives this.
-                        if self.known_size(wanted.ino).is_some() {
-                            self.failures().inodes.forgive(&wanted.ino);
-                        }
-                    }
+                    self.question_failed(wanted.ino, error, begun.elapsed().saturating_sub(pause.total()));
                 }
                 if answer?.is_some() {
                     return Ok(());
@@ -137,6 +132,29 @@ impl Content {
         let asked = pause.put_off(deadline, PATIENCE, asking).await.unwrap_or_else(|| Err(stalled(wanted)));
         self.counters.size(wanted, asked.as_ref().map(drop));
         asked
+    }
+
+    /// A question ahead for the size of `ino` failed after `waited`. A reader would be refused as well, or would wait as long for the same
+    /// silence. Any other failure is remembered for questions ahead alone.
+    fn question_failed(&self, ino: INodeNo, error: &ContentError, waited: Duration) {
+        if error.is_unsent() {
+            return;
+        }
+        let now = Instant::now();
+        if !error.is_retryable() || waited >= self.config.size_deadline / SILENT_PART {
+            self.failures().inode_failed(ino, error, now);
+        } else {
+            self.failures().request_failed(ino, now);
+        }
+        // A reader that asked once more may have the size by now. One that has it later forgives this.
+        if self.known_size(ino).is_some() {
+            self.failures().inode_answered(ino);
+        }
+    }
+
+    /// Whether a request for `ino` has failed lately: nothing is asked ahead of its readers.
+    pub fn has_failed(&self, ino: INodeNo) -> bool {
+        self.failures().has_failed(ino, Instant::now())
     }
 
     /// The answer of the question in flight, or of a new one. `None`: only the body answers.
@@ -174,7 +192,7 @@ impl Content {
     fn size_or_failure(&self, wanted: &FetchSpec) -> Option<Result<u64, ContentError>> {
         match self.size_present(wanted).or_else(|| self.size_of_member(wanted)) {
             Some(size) => Some(Ok(size)),
-            None => self.failures().inodes.cause(&wanted.ino, Instant::now()).cloned().map(Err),
+            None => self.failures().inode(wanted.ino, Instant::now()).map(Err),
         }
     }
 
@@ -232,6 +250,11 @@ impl Content {
                 let response = self.client.send(request).await;
                 match self.read_size(wanted, response, method, proof.vouched) {
                     Ok(Some(size)) => return Ok(Some(size)),
+                    // That there is nothing holds for every request.
+                    Err(error) if is_absent(&error) => {
+                        refusal = Some(error);
+                        break;
+                    }
                     // A server may refuse HEAD alone.
                     _ if method == Method::Head => {}
                     Ok(None) => return Ok(None),

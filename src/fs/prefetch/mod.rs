@@ -233,7 +233,7 @@ impl Prefetch {
                 let counted = candidate.bytes.unwrap_or(wish.usual_bytes);
                 let is_small = candidate.bytes.map_or(wish.usual_bytes <= UNKNOWN_AMONG, |bytes| bytes <= WHOLE_LIMIT);
                 // Large files stream fast enough when they are read.
-                if is_small && self.is_missing(wish.consumer, &node) {
+                if is_small && self.is_missing(wish.consumer, &node) && !self.content.has_failed(node.ino) {
                     if !candidates.is_empty() && bytes + counted > wish.bytes {
                         return false;
                     }

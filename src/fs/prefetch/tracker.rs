@@ -190,7 +190,8 @@ impl<C: Copy> Tracker<C> {
         if let Some(place) = self.ordering(key) {
             let walk = &mut self.walks[place];
             walk.take(key.1);
-            if has_failed {
+            // A size that does not come costs little, and much time where it is asked for alone.
+            if has_failed && key.0 == Consumer::Bytes {
                 walk.shrink();
             }
         }

@@ -126,7 +126,7 @@ impl<C: Copy> Walk<C> {
         let (credit, window) = match evidence {
             Evidence::None => (0, 0),
             Evidence::FirstListed => (IN_ORDER - 1, 0),
-            Evidence::LongWait => (IN_ORDER_CAREFUL, FIRST),
+            Evidence::LongWait => (IN_ORDER_CAREFUL, LARGEST),
         };
         Walk {
             id,

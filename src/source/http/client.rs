@@ -26,6 +26,9 @@ use url::Url;
 /// How many redirects are followed.
 const REDIRECTS: usize = 10;
 
+/// A request that waited for one part in so many of `connect-timeout=` met a silent host. Questions for sizes have little more.
+const SILENT_PART: u32 = 3;
+
 /// Bytes of the answer to a form that are kept.
 const FORM_ANSWER: usize = 300;
 
@@ -322,7 +325,7 @@ impl Client {
         let (Target { uri, host, .. }, request) = (target, attempt.request);
         let mut permit = host.permit(request, uri, &mut attempt.deadline, attempt.number > 1).await?;
         permit.sent(way);
-        let begun = Instant::now();
+        let (begun, before) = (Instant::now(), host.progress());
         let outcome = attempt.deadline.within(self.connected(attempt, target, way)).await;
         let outcome = outcome.unwrap_or_else(|| Err(HttpError::Deadline { uri: request.uri.clone(), last: None }));
         let round_trip = begun.elapsed();
@@ -335,11 +338,13 @@ impl Client {
                 permit.answered(uri, (head.status().as_u16(), announced), round_trip);
             }
             Err(error) => {
-                // Whether there was a connection, where it is a failure of the host. A deadline that had passed soon says nothing of the host.
+                // Whether there was a connection, where it is a failure of the host. A deadline that had passed soon says nothing of the host, nor
+                // does one in whose time others were answered.
+                let is_long = round_trip >= self.shared.connect_timeout / SILENT_PART;
                 let is_connected = match error {
                     HttpError::Name { .. } | HttpError::Connect { .. } | HttpError::Tls { .. } => Some(false),
                     HttpError::Head { .. } => Some(true),
-                    HttpError::Deadline { .. } => (round_trip >= self.shared.connect_timeout).then_some(true),
+                    HttpError::Deadline { .. } => (is_long && host.progress() == before).then_some(true),
                     _ => None,
                 };
                 // That a host takes no further connection says nothing of those that it has. Parallel ranges fail together as well: the

@@ -300,7 +300,7 @@ impl Host {
     }
 
     /// Rises with each answer and each byte of the host.
-    fn progress(&self) -> u64 {
+    pub(super) fn progress(&self) -> u64 {
         let traffic = &self.state().traffic;
         traffic.bytes.wrapping_add(traffic.answers)
     }

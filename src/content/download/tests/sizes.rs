@@ -347,7 +347,7 @@ async fn a_reader_raises_the_question_that_was_asked_ahead() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_size_refused_ahead_is_asked_again_by_a_reader() {
+async fn a_size_refused_ahead_is_asked_again_after_a_refresh() {
     let body = bytes(1_000, 53);
     let is_refused = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let refused = Arc::clone(&is_refused);
@@ -358,8 +358,12 @@ async fn a_size_refused_ahead_is_asked_again_by_a_reader() {
     let mounted = Mounted::plain(&server);
     let wanted = bare(&server, "/a");
     assert!(mounted.content.size_ahead(&wanted).await.is_err());
+    assert!(mounted.content.size_ahead(&wanted).await.is_err());
+    assert!(mounted.size(&wanted).await.is_err());
+    assert_eq!((server.count("HEAD"), server.count("GET")), (1, 1), "asked by each method");
 
     is_refused.store(false, std::sync::atomic::Ordering::Relaxed);
+    mounted.content.failures().forget();
 
     assert_eq!(mounted.size(&wanted).await.unwrap(), 1_000);
 }

@@ -13,10 +13,15 @@ const OPEN_FIRST: Duration = Duration::from_secs(5);
 /// How long at most.
 const OPEN_LIMIT: Duration = Duration::from_secs(30);
 
+/// A probe that fails after so long, behind so many failures in a row, has cost its reader that time in vain: the next one waits for its turn.
+const LONG_PROBE: Duration = Duration::from_millis(500);
+const FAILURES_OF_ALL: u32 = 2 * FAILURES_TO_OPEN;
+
 /// Closed: all requests pass. Open: none. Half open: one probe is in flight, whose outcome closes or opens it.
 ///
 /// It counts failures of the host: no connection, or no answer for any URI. A URI whose connection ends without an answer counts once, because
-/// the fault may be the resource's. So where connections succeed, a URI that has not failed yet may be the probe at any time.
+/// the fault may be the resource's. So where connections succeed, a URI that has not failed yet may be the probe at any time, until a probe
+/// meets a long silence behind many others.
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
     /// Failures in a row.
@@ -28,7 +33,7 @@ pub(super) struct Breaker {
     /// Since the last success.
     openings: u32,
     open_until: Option<Instant>,
-    is_probing: bool,
+    probing_since: Option<Instant>,
     /// The last failure, for a person.
     cause: Option<Box<str>>,
 }
@@ -49,7 +54,7 @@ impl Breaker {
     pub(super) fn look(&self, uri: &Uri, now: Instant) -> Admission {
         match self.open_until {
             None => Admission::Pass,
-            Some(_) if self.is_probing => Admission::Refused(now + OPEN_FIRST / 10),
+            Some(_) if self.probing_since.is_some() => Admission::Refused(now + OPEN_FIRST / 10),
             Some(until) if now < until && (!self.connects || self.unanswered.contains(uri)) => {
                 Admission::Refused(until)
             }
@@ -60,7 +65,9 @@ impl Breaker {
     /// The same for a request that is sent now. A probe is followed by one of the three calls below.
     pub(super) fn admit(&mut self, uri: &Uri, now: Instant) -> Admission {
         let admission = self.look(uri, now);
-        self.is_probing |= admission == Admission::Probe;
+        if admission == Admission::Probe {
+            self.probing_since = Some(now);
+        }
         admission
     }
 
@@ -77,7 +84,9 @@ impl Breaker {
             self.unanswered.push_front(uri.clone());
         }
         self.failures = self.failures.saturating_add(u32::from(counts));
-        self.connects = over.is_some();
+        let probed = self.probing_since.filter(|_| is_probe).map(|since| now.saturating_duration_since(since));
+        let was_in_vain = self.failures >= FAILURES_OF_ALL && probed.is_some_and(|probed| probed >= LONG_PROBE);
+        self.connects = over.is_some() && !was_in_vain;
         self.cause = Some(cause.into());
         let opens = is_probe || (self.open_until.is_none() && self.failures >= FAILURES_TO_OPEN);
         if opens {
@@ -85,18 +94,20 @@ impl Breaker {
             self.openings = self.openings.saturating_add(1);
             self.open_until = Some(now + open);
         }
-        self.is_probing &= !is_probe;
+        if is_probe {
+            self.probing_since = None;
+        }
         opens
     }
 
     /// The probe was cancelled, or its failure is not the host's.
     pub(super) fn abandoned(&mut self) {
-        self.is_probing = false;
+        self.probing_since = None;
     }
 
     /// Whether it admits all requests, or one as a probe.
     pub(super) fn is_closed(&self, now: Instant) -> bool {
-        !self.is_probing && self.open_until.is_none_or(|until| until <= now)
+        self.probing_since.is_none() && self.open_until.is_none_or(|until| until <= now)
     }
 
     /// Failures in a row, and how long the breaker stays open.
@@ -168,6 +179,21 @@ mod tests {
             fail(&mut breaker, start, Admission::Pass, None);
         }
         assert_eq!(breaker.look(&uri(9), start), Admission::Refused(start + OPEN_FIRST), "no connection for any");
+    }
+
+    #[test]
+    fn after_a_silent_probe_no_neighbour_is_asked_before_its_time() {
+        let start = Instant::now();
+        let mut breaker = Breaker::default();
+        for number in 1..=FAILURES_OF_ALL {
+            fail(&mut breaker, start, Admission::Pass, Some(&uri(number)));
+        }
+        assert_eq!(breaker.admit(&uri(90), start), Admission::Probe);
+        let later = start + LONG_PROBE;
+        fail(&mut breaker, later, Admission::Probe, Some(&uri(90)));
+
+        assert_eq!(breaker.admit(&uri(91), later), Admission::Refused(later + 2 * OPEN_FIRST));
+        assert_eq!(breaker.admit(&uri(91), later + 2 * OPEN_FIRST), Admission::Probe);
     }
 
     #[test]
