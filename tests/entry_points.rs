@@ -73,6 +73,32 @@ fn a_site_leads_to_its_sitemaps_by_robots_txt() {
     assert_eq!(files(&one), set(&["b/c"]), "one list given is that list alone");
 }
 
+/// Paths of a Source whose own host is the one that was typed, also after its list has named another.
+#[test]
+fn a_sitemap_kept_in_a_bucket_has_the_names_of_its_site() {
+    let (site, bucket) = (shy_source(), Source::start());
+    let to_bucket = format!("Location: {}sitemap.xml\r\n", bucket.url());
+    site.fault("sitemap.xml", Fault::Status(301, to_bucket), u64::MAX);
+    bucket.document("sitemap.xml", list(&site, &["a", "b/c"]));
+    bucket.put("x", Resource::new("in the bucket"));
+    let authority = bucket.url().trim_start_matches("http://").trim_end_matches('/').to_owned();
+    let mounted = Mounted::new(&format!("{}sitemap.xml", site.url()), &format!("poll=1h,allow-host={authority}"));
+    assert_eq!(files(&mounted), set(&["a", "b/c"]));
+
+    let both = list(&site, &["a", "b/c"]).replace("</urlset>", &list(&bucket, &["x"])[URLSET.len()..]);
+    bucket.document("sitemap.xml", both);
+    mounted.refresh();
+    let all = set(&["a", "b/c", &format!("%host/{authority}/x")]);
+    common::eventually("the bucket's own file is listed", || files(&mounted) == all);
+    mounted.unmount();
+    mounted.start();
+    assert_eq!(files(&mounted), all, "no name changes");
+
+    bucket.document("sitemap.xml", list(&bucket, &["x"]));
+    let moved = Mounted::new(&format!("{}sitemap.xml", site.url()), &format!("poll=1h,allow-host={authority}"));
+    assert_eq!(files(&moved), set(&["x"]), "a Source that has moved");
+}
+
 #[test]
 fn an_index_within_an_index_is_one_tree() {
     let source = shy_source();

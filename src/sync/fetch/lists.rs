@@ -167,13 +167,40 @@ impl Synchronizer {
             return Ok(naming);
         }
         let (spool, lists) = (self.spool.clone(), read.iter().flat_map(ReadSet::list_documents).collect::<Vec<_>>());
-        self.naming_of(&tokio::task::spawn_blocking(move || spool.smallest_authority(&lists)).await??)
+        let (answered, typed) = (source.own_authority.clone(), self.typed_authority());
+        let decided = tokio::task::spawn_blocking(move || match answered.zip(typed) {
+            Some((answered, typed)) => spool.own_authority(&lists, &answered, &typed),
+            None => spool.smallest_authority(&lists),
+        });
+        self.naming_of(&decided.await??)
     }
 
     /// The same, if it is known before anything is read.
     pub(in crate::sync) fn known_naming(&self, source: &Source) -> Result<Option<Naming>, SyncError> {
-        let own_authority = self.config.host.as_ref().or(source.own_authority.as_ref());
-        own_authority.map(|authority| self.naming_of(authority)).transpose()
+        let own_authority = match (&self.config.host, &source.own_authority) {
+            (Some(host), _) => Some(host.clone()),
+            (None, Some(answered)) => self.known_authority(answered)?,
+            (None, None) => None,
+        };
+        own_authority.map(|authority| self.naming_of(&authority)).transpose()
+    }
+
+    /// The own host of an entry point that was `answered` by this host. Behind a redirect to another host it is that of the tree that is
+    /// shown, so that no name changes with what is listed; `None`: there is no such tree yet.
+    fn known_authority(&self, answered: &str) -> Result<Option<Box<str>>, SyncError> {
+        let Some(typed) = self.typed_authority().filter(|typed| **typed != *answered) else {
+            return Ok(Some(answered.into()));
+        };
+        let shown = self.catalog.snapshot()?.naming()?.map(|naming| naming.own_authority);
+        Ok(shown.filter(|shown| *shown == typed || **shown == *answered))
+    }
+
+    /// `HOST[:PORT]` of the address that a person typed.
+    fn typed_authority(&self) -> Option<Box<str>> {
+        match &self.config.entry {
+            EntryPoint::Uri(typed) => Some(typed.authority().into()),
+            EntryPoint::File(_) => None,
+        }
     }
 
     fn naming_of(&self, own_authority: &str) -> Result<Naming, SyncError> {

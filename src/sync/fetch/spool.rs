@@ -101,6 +101,29 @@ impl Spool {
         Ok(smallest.map_or_else(|| "".into(), |uri| uri.authority().into()))
     }
 
+    /// The own host of lists whose address was `typed` and that another host has `answered`: that one, unless it has none of what is listed
+    /// and the first has some, as where a site keeps its sitemap in a bucket.
+    pub fn own_authority(&self, lists: &[CachedDocument], answered: &str, typed: &str) -> Result<Box<str>, SyncError> {
+        let mut own = answered;
+        for list in lists {
+            let mut is_answered = false;
+            self.each_resource(list, &mut |entry| match entry.loc.authority() {
+                authority if authority == answered => {
+                    is_answered = true;
+                    Ok(ControlFlow::Break(()))
+                }
+                authority => {
+                    own = if authority == typed { typed } else { own };
+                    Ok(ControlFlow::Continue(()))
+                }
+            })?;
+            if is_answered {
+                return Ok(answered.into());
+            }
+        }
+        Ok(own.into())
+    }
+
     /// The newest `lastmod` listed: the lists are at least as new. A `lastmod` in the future, or later than its list, is wrong.
     pub fn newest_lastmod(&self, lists: &[CachedDocument]) -> Result<Option<Timestamp>, SyncError> {
         let (mut newest, now) = (None, Timestamp::now());
