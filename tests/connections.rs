@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const FILES: u64 = 400;
 
@@ -138,6 +138,75 @@ fn ranges_refused_over_http_1_1_are_requested_over_http_2() {
     assert_eq!(answered(&log, 426).len(), refused, "it is remembered");
     let ranges = answered(&log, 206);
     assert!(ranges.len() > 8 && ranges.iter().all(|line| line.contains("HTTP/2.0")), "{ranges:?}");
+}
+
+/// Reads some files at once, then three more after all idle connections have died without a sign.
+fn read_after_a_change_of_network(mounted: &Mounted, far: &Far, name: fn(usize) -> String) {
+    std::thread::scope(|scope| {
+        for number in 0..12 {
+            scope.spawn(move || fs::read(mounted.join(&name(number))).unwrap());
+        }
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(far.forget_connections() > 0);
+    let began = Instant::now();
+
+    for number in 20..23 {
+        assert_eq!(fs::read_to_string(mounted.join(&name(number))).unwrap(), name(number));
+    }
+
+    assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+}
+
+fn small(number: usize) -> String {
+    format!("small-{number}")
+}
+
+/// Promise: a dead connection costs seconds, never an error. Over HTTP/1.1.
+#[test]
+fn dead_idle_connections_cost_seconds_and_no_errors() {
+    let source = Source::start();
+    (0..30).for_each(|number| source.put(&small(number), Resource::new(small(number))));
+    let far = Far::to(source.url().trim_end_matches('/').rsplit(':').next().unwrap().parse().unwrap(), Duration::ZERO);
+    let rewrite = format!("rewrite={}=http://127.0.0.1:{}/", source.url(), far.port());
+    let mounted = Mounted::new(&source.list_url(), &format!("{rewrite},poll=1h,readahead=0"));
+
+    read_after_a_change_of_network(&mounted, &far, small);
+
+    let asked = (20..23).map(|number| source.requests_of(&small(number)).len()).sum::<usize>();
+    assert_eq!(asked, 3, "what was sent over a dead connection did not come");
+}
+
+/// The same over HTTP/2.
+#[test]
+fn a_dead_shared_connection_costs_seconds_and_no_errors() {
+    let nginx = Nginx::serving_tls_at("127.0.0.1", |root| {
+        fs::create_dir_all(root).unwrap();
+        (0..30).for_each(|number| fs::write(root.join(small(number)), small(number)).unwrap());
+    });
+    let far = Far::to(nginx.port(), Duration::ZERO);
+    let mounted = mounted_afar(&nginx, &far, "readahead=0");
+
+    read_after_a_change_of_network(&mounted, &far, small);
+
+    assert!(nginx.access_log().iter().all(|line| line.contains("HTTP/2.0")));
+}
+
+#[test]
+fn a_slow_host_is_asked_twice_once() {
+    let source = Source::start();
+    (0..4).for_each(|number| source.put(&small(number), Resource::new(small(number))));
+    let mounted = Mounted::new(&source.list_url(), "poll=1h,readahead=0");
+    fs::read(mounted.join(&small(0))).unwrap();
+    source.pause(Duration::from_millis(3500));
+
+    for number in 1..4 {
+        assert_eq!(fs::read_to_string(mounted.join(&small(number))).unwrap(), small(number));
+    }
+
+    std::thread::sleep(Duration::from_secs(4));
+    let asked: Vec<_> = (1..4).map(|number| source.requests_of(&small(number)).len()).collect();
+    assert_eq!(asked, [2, 1, 1]);
 }
 
 fn name(number: usize) -> String {

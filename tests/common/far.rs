@@ -17,6 +17,9 @@ pub struct Far {
 struct Counts {
     open: AtomicUsize,
     most: AtomicUsize,
+    /// All connections so far, and how many of them bring nothing any more.
+    begun: AtomicUsize,
+    dead: AtomicUsize,
 }
 
 impl Far {
@@ -32,7 +35,9 @@ impl Far {
                     let open = counts.open.fetch_add(1, Ordering::SeqCst) + 1;
                     counts.most.fetch_max(open, Ordering::SeqCst);
                     // Whoever leaves ends the conversation, not the test.
-                    let _ = both_ways(near, port, round_trip / 2);
+                    let number = counts.begun.fetch_add(1, Ordering::SeqCst);
+                    let is_dead = || number < counts.dead.load(Ordering::SeqCst);
+                    let _ = both_ways(near, port, round_trip / 2, &is_dead);
                     counts.open.fetch_sub(1, Ordering::SeqCst);
                 });
             }
@@ -45,24 +50,31 @@ impl Far {
         self.address.port()
     }
 
+    /// From now on all connections that there are swallow every octet, as after a change of network. Returns how many there are.
+    pub fn forget_connections(&self) -> usize {
+        self.counts.dead.store(self.counts.begun.load(Ordering::SeqCst), Ordering::SeqCst);
+        self.counts.open.load(Ordering::SeqCst)
+    }
+
     /// The most connections that were open at once.
     pub fn most_open(&self) -> usize {
         self.counts.most.load(Ordering::SeqCst)
     }
 }
 
-fn both_ways(near: TcpStream, port: u16, late: Duration) -> std::io::Result<()> {
+fn both_ways(near: TcpStream, port: u16, late: Duration, is_dead: &(dyn Fn() -> bool + Sync)) -> std::io::Result<()> {
     let there = TcpStream::connect(("127.0.0.1", port))?;
     near.set_nodelay(true)?;
     there.set_nodelay(true)?;
     let (from, to) = (near.try_clone()?, there.try_clone()?);
-    let answers = std::thread::spawn(move || one_way(there, near, late));
-    one_way(from, to, late);
-    let _ = answers.join();
+    std::thread::scope(|scope| {
+        scope.spawn(move || one_way(there, near, late, is_dead));
+        one_way(from, to, late, is_dead);
+    });
     Ok(())
 }
 
-fn one_way(mut from: TcpStream, mut to: TcpStream, late: Duration) {
+fn one_way(mut from: TcpStream, mut to: TcpStream, late: Duration, is_dead: &dyn Fn() -> bool) {
     // What is under way is bounded: a sender that is faster than its receiver waits.
     let (sender, pieces) = mpsc::sync_channel::<(Instant, Vec<u8>)>(256);
     let written = std::thread::spawn(move || {
@@ -76,6 +88,9 @@ fn one_way(mut from: TcpStream, mut to: TcpStream, late: Duration) {
     });
     let mut bytes = vec![0; 64 << 10];
     while let Ok(count @ 1..) = from.read(&mut bytes) {
+        if is_dead() {
+            continue;
+        }
         if sender.send((Instant::now() + late, bytes[..count].to_vec())).is_err() {
             break;
         }

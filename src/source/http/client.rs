@@ -10,15 +10,17 @@ use super::host::{Host, Hosts, Permit};
 use super::metrics::HostTraffic;
 use super::policy::{AddressPolicy, AddressRefusal, Authority, Reach};
 use super::rewrite::Rewrites;
-use super::transport::{Pools, ProxySettings, Transport};
+use super::transport::{Generation, ProxySettings, Transport};
 use super::{Body, HttpConfig, HttpError, Method, Posted, Priority, Request, Response, Way, head, relay, retry};
 use crate::document::{Uri, UriError};
 use crate::platform::descriptors::{self, close_spare, is_shortage};
 use crate::platform::error_chain::chain;
 use bytes::Bytes;
+use futures_util::future::{Either, select};
 use hyper::http;
 use reqwest::header::{self, HeaderName};
 use std::io;
+use std::pin::pin;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 use url::Url;
@@ -296,8 +298,7 @@ impl Client {
             target: uri.clone(),
             cause,
         })?;
-        let pools = shared.transport.pools(reach, own.policy.is_own(&url));
-        let target = Target { uri, url, own: &own, host, pools };
+        let target = Target { uri, url, own: &own, host, reach };
 
         if request.way == Way::Shared || !target.host.separates_ranges() {
             return self.exchange(attempt, &target, Way::Shared).await;
@@ -328,9 +329,12 @@ impl Client {
         let (begun, before) = (Instant::now(), host.progress());
         let outcome = attempt.deadline.within(self.connected(attempt, target, way)).await;
         let outcome = outcome.unwrap_or_else(|| Err(HttpError::Deadline { uri: request.uri.clone(), last: None }));
-        let round_trip = begun.elapsed();
+        let round_trip = match &outcome {
+            Ok((_, sent)) => sent.elapsed(),
+            Err(_) => begun.elapsed(),
+        };
         match &outcome {
-            Ok(head) => {
+            Ok((head, _)) => {
                 if way == Way::Shared && uri.scheme() == "https" {
                     host.shares(head.version() >= reqwest::Version::HTTP_2);
                 }
@@ -353,17 +357,47 @@ impl Client {
                 permit.failed(uri, is_connected.map(|is_connected| (is_connected, chain(error).to_string())));
             }
         }
-        outcome.map(|head| Answer { head, permit, round_trip })
+        outcome.map(|(head, _)| Answer { head, permit, round_trip })
     }
 
-    /// Sends the request, without a limit of time.
+    /// Sends the request, without a limit of time, and once more over a new connection where an idle one may be dead. The head of the first
+    /// answer, and when its request was sent.
     async fn connected(
         &self,
         attempt: &Attempt<'_>,
-        Target { uri, url, own, host, pools }: &Target<'_>,
+        target: &Target<'_>,
         way: Way,
-    ) -> Result<reqwest::Response, HttpError> {
-        let client = pools.of(way);
+    ) -> Result<(reqwest::Response, Instant), HttpError> {
+        let transport = &self.shared.transport;
+        let (begun, generation) = (Instant::now(), transport.generation());
+        let pools = generation.number;
+        let mut first = pin!(self.sent(attempt, target, way, generation));
+        let mut repetition = tokio::select! {
+            biased;
+            answer = &mut first => return answer,
+            repetition = target.host.silence(attempt.request, pools, begun), if attempt.payload.is_repeatable() => repetition,
+        };
+        tracing::debug!(uri = %target.uri, "no answer over a connection that may be dead: asked again over a new one");
+        let second = pin!(self.sent(attempt, target, way, transport.renewed(pools)?));
+        let answer = match select(first, second).await {
+            Either::Left((Err(_), second)) => second.await,
+            Either::Right((Err(_), first)) => first.await,
+            Either::Left((answer, _)) | Either::Right((answer, _)) => answer,
+        };
+        repetition.is_answered = answer.is_ok();
+        answer
+    }
+
+    /// Sends the request over pools of this generation.
+    async fn sent(
+        &self,
+        attempt: &Attempt<'_>,
+        Target { uri, url, own, host, reach }: &Target<'_>,
+        way: Way,
+        generation: Arc<Generation>,
+    ) -> Result<(reqwest::Response, Instant), HttpError> {
+        let begun = Instant::now();
+        let client = generation.pools(*reach, own.policy.is_own(url)).of(way);
         let keyed = |fields| self.shared.keys.apply(fields, url, own.policy.is_own(url), own.is_https);
         let fields = match &attempt.payload {
             Payload::Nothing => keyed(fields(attempt.request, client, url.clone())),
@@ -381,7 +415,9 @@ impl Client {
             // The host may have another address by now.
             self.shared.transport.forget_addresses(url);
         }
-        outcome
+        let head = outcome?;
+        host.answered_over(attempt.request, generation.number, begun);
+        Ok((head, begun))
     }
 
     /// Makes a [`Response`] of an answer that is no redirect. A pause that it asks for holds for the whole host.
@@ -485,6 +521,17 @@ enum Payload<'a> {
     Whole(&'a http::Request<Bytes>, &'a Url),
 }
 
+impl Payload<'_> {
+    /// Whether it does no more when it is sent twice.
+    fn is_repeatable(&self) -> bool {
+        match self {
+            Payload::Nothing => true,
+            Payload::Form(_) => false,
+            Payload::Whole(whole, _) => whole.method().is_safe(),
+        }
+    }
+}
+
 /// A request with its deadline, and which attempt this is; the first is 1.
 struct Attempt<'a> {
     request: &'a Request,
@@ -505,7 +552,7 @@ struct Target<'a> {
     url: Url,
     own: &'a Own,
     host: Arc<Host>,
-    pools: &'a Pools,
+    reach: Reach,
 }
 
 /// The head of an answer, whose body is to come.

@@ -4,6 +4,7 @@ use super::announced::Announced;
 use super::deadline::Deadline;
 use super::limiter::{Admission, Gate, Grant, Limiter, Next, Standing, Ticket};
 use super::metrics::HostTraffic;
+use super::silence::{Silence, Step};
 use super::{HttpError, Request, Requester, Way};
 use crate::document::Uri;
 use crate::platform::descriptors;
@@ -62,6 +63,8 @@ struct State {
     /// Why a document is requested again.
     repeated_for: Option<String>,
     hold: Hold,
+    /// Of resources, and of documents.
+    silence: [Silence; 2],
 }
 
 /// The time in which tokens held the queue.
@@ -97,8 +100,9 @@ impl Host {
     fn new(authority: &str, is_named: bool, limiter: Limiter<Waiter>) -> Host {
         let traffic = HostTraffic { host: is_named.then(|| authority.into()), ..HostTraffic::default() };
         let (timer, is_shared, has_ranges, repeated_for) = (None, false, false, None);
-        let hold = Hold::default();
-        let state = Mutex::new(State { limiter, traffic, timer, is_shared, has_ranges, repeated_for, hold });
+        let (hold, silence) = (Hold::default(), [false, true].map(Silence::new));
+        let state =
+            Mutex::new(State { limiter, traffic, timer, is_shared, has_ranges, repeated_for, hold, silence });
         Host { authority: authority.into(), is_named, state, runtime: OnceLock::new() }
     }
 
@@ -294,6 +298,31 @@ impl Host {
         }
     }
 
+    /// Waits until a request that was sent at `begun` over `pools` is to be sent once more: its connection may be dead. The second request
+    /// goes with the permit of the first, and takes a token of its own.
+    pub(super) async fn silence(self: &Arc<Self>, request: &Request, pools: u64, begun: Instant) -> Repetition {
+        let kind = usize::from(request.is_document);
+        loop {
+            let step = self.state().silence[kind].look(pools, begun.elapsed(), now());
+            match step {
+                Step::Wait(time) => tokio::time::sleep(time).await,
+                step => {
+                    let mut state = self.state();
+                    state.limiter.repeat(now());
+                    state.traffic.requests += 1;
+                    drop(state);
+                    let probes = (step == Step::Probe).then(|| (Arc::clone(self), kind));
+                    return Repetition { probes, is_answered: false };
+                }
+            }
+        }
+    }
+
+    /// The answer to `request`, which was sent at `begun`, came over `pools`.
+    pub(super) fn answered_over(&self, request: &Request, pools: u64, begun: Instant) {
+        self.state().silence[usize::from(request.is_document)].answered(pools, begun.elapsed());
+    }
+
     /// Bytes of a body came.
     pub(super) fn received(&self, bytes: u64) {
         self.state().traffic.bytes += bytes;
@@ -454,6 +483,20 @@ impl Drop for Permit {
                 tokio::time::sleep(BACK).await;
                 release();
             })),
+        }
+    }
+}
+
+/// A request that is sent a second time. Where it is a probe, its outcome counts for the host.
+pub(super) struct Repetition {
+    probes: Option<(Arc<Host>, usize)>,
+    pub(super) is_answered: bool,
+}
+
+impl Drop for Repetition {
+    fn drop(&mut self) {
+        if let Some((host, kind)) = &self.probes {
+            host.state().silence[*kind].probed(self.is_answered, now());
         }
     }
 }

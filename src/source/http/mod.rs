@@ -1,7 +1,7 @@
 //! The one HTTP client: addresses checked, credentials bound to their host, rates bounded, retries inside a deadline.
 //!
 //! A request runs through the files in this order: `rewrite` (where it is fetched from), `policy` (whether that may be reached), `host` (the wait for a
-//! permit, which `limiter` decides), `credentials` (what is sent along), `transport` (over which connections, to addresses of `resolver`), `head`
+//! permit, which `limiter` decides), `credentials` (what is sent along), `transport` (over which connections, to addresses of `resolver`; `silence`: when over others), `head`
 //! (what the answer says), `announced` (which limits its host has), `body` (its bytes under the low-speed limit). `client` has the loops for redirects and retries, and sends what `relay` makes; `metrics` counts.
 
 mod allowance;
@@ -26,6 +26,7 @@ mod relay;
 mod resolver;
 mod retry;
 mod rewrite;
+mod silence;
 mod transport;
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use super::{HttpConfig, HttpError, Way};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::HeaderValue;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use url::Url;
 
@@ -109,13 +109,28 @@ impl Proxy {
     }
 }
 
-/// Every pool that is needed; cheap to share, independent of which host is the Source's own.
+/// The pools in use, and what others are made of. They do not depend on which host is the Source's own.
 pub(super) struct Transport {
+    maker: Maker,
+    current: RwLock<Arc<Generation>>,
+}
+
+struct Maker {
+    config: HttpConfig,
+    /// TLS without a client certificate.
+    anonymous: rustls::ClientConfig,
+    proxies: Vec<reqwest::Proxy>,
+    names: Arc<Names>,
+}
+
+/// Every pool that is needed, until connections are found to be dead or another certificate is to be shown.
+pub(super) struct Generation {
+    /// Rises with each generation.
+    pub(super) number: u64,
     public: Pools,
     trusted: Pools,
-    /// The trusted ones with the client certificate, where there is one.
-    own: Option<Pools>,
-    names: Arc<Names>,
+    /// The trusted ones with the client certificate, where there is one, and how it is shown.
+    own: Option<(rustls::ClientConfig, Pools)>,
 }
 
 impl Transport {
@@ -130,44 +145,78 @@ impl Transport {
             config.credentials.client_certificate.as_deref().map(|pem| tls(config, Some(pem))).transpose()?;
         let (proxies, proxy_hosts) = settings.checked()?;
         let names = Arc::new(Names::new(allowed, proxy_hosts));
-        let pools = |tls: &rustls::ClientConfig, reach| {
-            // It resolves the proxy's own name, which the person chose, and with socks5 and socks4 those of hosts.
-            let resolver = CheckedResolver { reach, names: Arc::clone(&names) };
-            Pools::new(config, tls, |pool| {
-                let pool = pool.no_proxy().dns_resolver(resolver.clone());
-                proxies.iter().cloned().fold(pool, reqwest::ClientBuilder::proxy)
-            })
-        };
-        Ok(Transport {
-            public: pools(&anonymous, Reach::Public)?,
-            trusted: pools(&anonymous, Reach::Trusted)?,
-            own: identified.as_ref().map(|tls| pools(tls, Reach::Trusted)).transpose()?,
-            names,
-        })
+        let maker = Maker { config: config.clone(), anonymous, proxies, names };
+        let current = RwLock::new(Arc::new(maker.generation(0, identified)?));
+        Ok(Transport { maker, current })
+    }
+
+    /// The pools in use.
+    pub(super) fn generation(&self) -> Arc<Generation> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Pools without the idle connections of generation `number`, which are likely to be dead. Requests under way keep theirs.
+    pub(super) fn renewed(&self, number: u64) -> Result<Arc<Generation>, HttpError> {
+        self.replace(|current| (current.number == number).then(|| current.own.as_ref().map(|(tls, _)| tls.clone())))
+    }
+
+    /// A generation with the client certificate that `identified` gives; `None`: the current one stays.
+    fn replace(
+        &self,
+        identified: impl FnOnce(&Generation) -> Option<Option<rustls::ClientConfig>>,
+    ) -> Result<Arc<Generation>, HttpError> {
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(identified) = identified(&current) {
+            *current = Arc::new(self.maker.generation(current.number + 1, identified)?);
+        }
+        Ok(Arc::clone(&current))
     }
 
     /// No connection to the host of `url` came about: its name is looked up again by the next request.
     pub(super) fn forget_addresses(&self, url: &Url) {
         if let Some(name) = url.domain() {
-            self.names.forget(name);
+            self.maker.names.forget(name);
         }
     }
 
     /// Refuses the name of a proxy as that of a host that a Source names: the proxy's addresses are not checked.
     pub(super) fn check_not_proxy(&self, url: &Url) -> Result<(), AddressRefusal> {
         let host = url.host_str().unwrap_or_default();
-        match self.names.is_proxy(host) {
+        match self.maker.names.is_proxy(host) {
             true => Err(AddressRefusal { host: host.into(), address: None, allowable: true }),
             false => Ok(()),
         }
     }
+}
 
+impl Generation {
     /// The pools for requests to a host of that reach.
     pub(super) fn pools(&self, reach: Reach, is_own: bool) -> &Pools {
-        match reach {
-            Reach::Public => &self.public,
-            Reach::Trusted => self.own.as_ref().filter(|_| is_own).unwrap_or(&self.trusted),
+        match (reach, &self.own) {
+            (Reach::Public, _) => &self.public,
+            (Reach::Trusted, Some((_, own))) if is_own => own,
+            (Reach::Trusted, _) => &self.trusted,
         }
+    }
+}
+
+impl Maker {
+    fn generation(&self, number: u64, identified: Option<rustls::ClientConfig>) -> Result<Generation, HttpError> {
+        Ok(Generation {
+            number,
+            public: self.pools(&self.anonymous, Reach::Public)?,
+            trusted: self.pools(&self.anonymous, Reach::Trusted)?,
+            own: identified.map(|tls| Ok((tls.clone(), self.pools(&tls, Reach::Trusted)?))).transpose()?,
+        })
+    }
+
+    fn pools(&self, tls: &rustls::ClientConfig, reach: Reach) -> Result<Pools, HttpError> {
+        // It resolves the proxy's own name, which the person chose, and with socks5 and socks4 those of hosts.
+        let resolver = CheckedResolver { reach, names: Arc::clone(&self.names) };
+        Pools::new(&self.config, tls, |pool| {
+            let pool = pool.no_proxy().dns_resolver(resolver.clone());
+            self.proxies.iter().cloned().fold(pool, reqwest::ClientBuilder::proxy)
+        })
     }
 }
 
@@ -343,9 +392,10 @@ mod tests {
     #[tokio::test]
     async fn a_harmless_name_of_a_private_address_is_refused() {
         let transport = Transport::new(&HttpConfig::default(), &ProxySettings::default(), Vec::new()).unwrap();
-        found(&transport.names, "harmless.invalid", &[[127, 0, 0, 1]]).await;
+        found(&transport.maker.names, "harmless.invalid", &[[127, 0, 0, 1]]).await;
         for way in [Way::Shared, Way::Ranges] {
-            let client = transport.pools(Reach::Public, false).of(way);
+            let generation = transport.generation();
+            let client = generation.pools(Reach::Public, false).of(way);
             let error = client.get("http://harmless.invalid:1/").send().await.unwrap_err();
             assert!(format!("{error:?}").contains("AddressRefusal"), "{error:?}");
         }
@@ -357,7 +407,7 @@ mod tests {
         let proxy = Proxy { variable: "http_proxy".to_owned(), address: "http://proxy.invalid:1".to_owned() };
         let settings = ProxySettings { http: Some(proxy), ..ProxySettings::default() };
         let transport = Transport::new(&HttpConfig::default(), &settings, Vec::new()).unwrap();
-        found(&transport.names, "proxy.invalid", &[[127, 0, 0, 1]]).await;
+        found(&transport.maker.names, "proxy.invalid", &[[127, 0, 0, 1]]).await;
         let url = Url::parse("https://proxy.invalid:1/").unwrap();
 
         assert!(transport.check_not_proxy(&url).is_err());

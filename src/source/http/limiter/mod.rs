@@ -176,6 +176,11 @@ impl<T> Limiter<T> {
         eligible.next().map(|(grant, class, _)| (grant, class))
     }
 
+    /// A request that has its permit is sent a second time.
+    pub(super) fn repeat(&mut self, now: Instant) {
+        self.bucket.take(now);
+    }
+
     /// A permit is free again.
     pub(super) fn release(&mut self, grant: Grant) {
         match grant {
