@@ -106,6 +106,63 @@ fn credentials_go_to_the_sources_own_host_and_nowhere_else() {
     }
 }
 
+/// Replaces a file as those do who renew tokens.
+fn replace(file: &str, text: &str) {
+    let new = Path::new(file).with_extension("new");
+    secret(new.parent().unwrap(), new.file_name().unwrap().to_str().unwrap(), text);
+    fs::rename(new, file).unwrap();
+}
+
+/// Promise: a token that is renewed is taken up without a remount, and no reader sees an error.
+#[test]
+fn credentials_that_were_replaced_are_sent_from_then_on() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path();
+    type Make = fn(&str) -> String;
+    let kinds: [(&str, &str, Make); 4] = [
+        ("bearer-file", "token", |key| format!("{key}\n")),
+        ("header-file", "fields", |key| format!("Authorization: Bearer {key}\n")),
+        ("netrc", "netrc", |key| format!("machine 127.0.0.1 login reader password {key}\n")),
+        ("", "bearer", |key| format!("{key}\n")),
+    ];
+    for (option, name, text) in kinds {
+        let source = Source::start();
+        ["a", "b"].into_iter().for_each(|name| source.put(name, Resource::new(name)));
+        let file = secret(folder, name, &text("one"));
+        let options = if option.is_empty() { String::new() } else { format!("{option}={file},") };
+        let mounted = Mounted::prepared(&source.url(), &format!("{options}poll=1h"));
+        let mounted = match option {
+            "" => mounted.with_environment("CREDENTIALS_DIRECTORY", folder.to_str().unwrap()),
+            _ => mounted,
+        };
+        mounted.start();
+        let keys = |path: &str| -> Vec<_> {
+            let sent = source.requests_of(path).into_iter().map(|it| it.field("authorization").unwrap().to_owned());
+            sent.collect()
+        };
+        source.fault("a", Fault::Status(401, String::new()), 1);
+        replace(&file, &text("two"));
+
+        assert_eq!(fs::read(mounted.join("a")).unwrap(), b"a", "{option}");
+
+        let sent = keys("a");
+        assert!(sent.len() == 2 && sent[0] != sent[1], "{option}: {sent:?}");
+        let two = sent[1].clone();
+        fs::remove_file(&file).unwrap();
+        source.fault("b", Fault::Status(503, String::new()), 1);
+        assert_eq!(fs::read(mounted.join("b")).unwrap(), b"b", "{option}");
+        mounted.refresh();
+        assert!(keys("b").iter().chain(&keys("resourcelist.xml")[1..]).all(|sent| *sent == two), "{option}");
+        replace(&file, &text("three"));
+        source.take_log();
+        mounted.signal(libc::SIGHUP);
+        common::eventually("the lists are read with the new ones", || {
+            keys("resourcelist.xml").last().is_some_and(|sent| *sent != two)
+        });
+        assert!(!mounted.said().contains("three"), "{}", mounted.said());
+    }
+}
+
 #[test]
 fn a_client_certificate_opens_a_source_that_asks_for_it() {
     let nginx = Nginx::serving_tls_to_clients(20);

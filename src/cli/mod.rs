@@ -5,6 +5,7 @@ mod audit;
 mod cache;
 mod cached;
 mod config;
+mod credentials;
 mod demo;
 mod explore;
 pub mod help;

@@ -1,7 +1,8 @@
 //! `resyncfs mount`
 
-use super::args::{CommandLine, CredentialOptions, Options};
+use super::args::{CommandLine, Options};
 use super::config::MountRequest;
+use super::credentials::CredentialFiles;
 use super::log::{LogTarget, start_logging};
 use super::log_file::LogFile;
 use super::option_files::{Access, read, read_text};
@@ -15,7 +16,7 @@ use crate::mount::identity::{Folders, default_cache};
 use crate::mount::systemd::stderr_is_journal;
 use crate::mount::{self, MountConfig};
 use crate::source::EntryPoint;
-use crate::source::http::{Credentials, HttpConfig};
+use crate::source::http::HttpConfig;
 use crate::source::websub::WebsubConfig;
 use crate::sync::SyncConfig;
 use fuser::SessionACL;
@@ -215,24 +216,20 @@ pub fn configure(options: &Options, source: &str, directory: &Path) -> Result<Mo
     })
 }
 
-/// The settings of the HTTP client. Files with credentials are read here, once.
+/// The settings of the HTTP client. Files with credentials are read here, and again where they change.
 pub fn http(options: &Options, entry: &EntryPoint) -> Result<HttpConfig, CliError> {
     let Options { network, credentials, .. } = options;
     let own_authority = match entry {
         EntryPoint::Uri(uri) => Some(format!("{}://{}", uri.scheme(), uri.authority()).into()),
         EntryPoint::File(_) => None,
     };
-    let secret = |file: &Path| read_text(file, Access::OwnerReads);
+    let files = Arc::new(CredentialFiles::open(credentials, network.contact.as_deref())?);
     Ok(HttpConfig {
         own_authority,
         allowed_hosts: network.allow_host.clone(),
         rewrites: network.rewrite.clone(),
-        credentials: Credentials {
-            headers: headers(credentials)?,
-            netrc: credentials.netrc.as_deref().map(secret).transpose()?.map(Into::into),
-            client_certificate: credentials.cert.as_deref().map(|file| read(file, Access::OwnerReads)).transpose()?,
-            contact: network.contact.clone(),
-        },
+        credentials: files.credentials()?,
+        changed_credentials: Some(Arc::new(move || files.changed())),
         ca_bundle: credentials.ca.as_deref().map(|file| read(file, Access::Public)).transpose()?,
         rate: network.rate,
         patience: network.patience,
@@ -266,25 +263,4 @@ fn shared_cache(options: &Options) -> Result<Option<SharedCacheConfig>, CliError
         }
     }
     Ok(Some(SharedCacheConfig { url, write: cache.shared_cache_write, settings }))
-}
-
-/// Names and values of header fields.
-type Headers = Vec<(Box<str>, Box<str>)>;
-
-/// The header fields of `header-file=` and `bearer-file=`.
-fn headers(credentials: &CredentialOptions) -> Result<Headers, CliError> {
-    let mut headers = Headers::new();
-    if let Some(file) = &credentials.header_file {
-        for line in read_text(file, Access::OwnerReads)?.lines().filter(|line| !line.trim().is_empty()) {
-            let (name, value) = line
-                .split_once(':')
-                .ok_or_else(|| CliError::new(Exit::Usage, format!("{}: a line is not NAME: VALUE", file.display())))?;
-            headers.push((name.trim().into(), value.trim().into()));
-        }
-    }
-    if let Some(file) = &credentials.bearer_file {
-        let token = read_text(file, Access::OwnerReads)?;
-        headers.push(("authorization".into(), format!("Bearer {}", token.trim()).into()));
-    }
-    Ok(headers)
 }

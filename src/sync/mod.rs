@@ -209,6 +209,7 @@ impl Synchronizer {
     /// As [`Synchronizer::refresh`], asking only for what `scope` says. A first tree is made of everything.
     pub async fn refresh_of(&mut self, scope: Scope, progress: Progressing) -> Result<Outcome, SyncError> {
         self.settled().await;
+        self.client.renew_credentials().await;
         self.progress = progress;
         self.status.send_modify(|status| status.refreshing_since = Some(jiff::Timestamp::now()));
         self.lacks_packages = false;

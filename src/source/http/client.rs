@@ -4,7 +4,7 @@ use super::allowance::{Allowance, DownloadLimit};
 use super::announced::announced;
 use super::body::LowSpeed;
 use super::cause::{ConnectionError, find};
-use super::credentials::Keys;
+use super::credentials::{Credentials, Keys};
 use super::deadline::Deadline;
 use super::host::{Host, Hosts, Permit};
 use super::metrics::HostTraffic;
@@ -53,7 +53,11 @@ struct Own {
 struct Shared {
     transport: Transport,
     hosts: Hosts,
-    keys: Keys,
+    /// Replaced where the files of the credentials have changed.
+    keys: RwLock<Arc<Keys>>,
+    changed_credentials: Option<Arc<dyn Fn() -> Option<Credentials> + Send + Sync>>,
+    /// Held while the files are looked at.
+    rereading: tokio::sync::Mutex<()>,
     rewrites: Rewrites,
     waits_for_hosts: bool,
     connect_timeout: Duration,
@@ -87,7 +91,9 @@ impl Client {
             shared: Arc::new(Shared {
                 transport: Transport::new(&config, proxies, allowed_names)?,
                 hosts: Hosts::new(config.rate, config.connections),
-                keys: Keys::new(&config.credentials)?,
+                keys: RwLock::new(Arc::new(Keys::new(&config.credentials)?)),
+                changed_credentials: config.changed_credentials,
+                rereading: tokio::sync::Mutex::default(),
                 rewrites,
                 waits_for_hosts: config.waits_for_hosts,
                 connect_timeout: config.connect_timeout,
@@ -131,6 +137,38 @@ impl Client {
         self.host(uri).slow_down(interval);
     }
 
+    /// Reads the files of the credentials again, where they have changed.
+    pub async fn renew_credentials(&self) {
+        self.renew_keys(&self.keys()).await;
+    }
+
+    fn keys(&self) -> Arc<Keys> {
+        Arc::clone(&self.shared.keys.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Reads the files of the credentials again; whether there are others than `used` now.
+    async fn renew_keys(&self, used: &Arc<Keys>) -> bool {
+        let Some(changed) = &self.shared.changed_credentials else { return false };
+        let _rereading = self.shared.rereading.lock().await;
+        if !Arc::ptr_eq(used, &self.keys()) {
+            return true;
+        }
+        let changed = Arc::clone(changed);
+        let Ok(Some(credentials)) = tokio::task::spawn_blocking(move || changed()).await else { return false };
+        let renewed = Keys::new(&credentials).and_then(|keys| {
+            if keys.certificate() != used.certificate() {
+                self.shared.transport.identify(keys.certificate())?;
+            }
+            *self.shared.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
+            Ok(())
+        });
+        match &renewed {
+            Ok(()) => tracing::info!("the credentials have changed"),
+            Err(cause) => tracing::warn!("credentials stay as they were: {}", chain(cause)),
+        }
+        renewed.is_ok()
+    }
+
     /// Why a host does not answer, or why a document is requested again now.
     pub fn unanswered(&self) -> Option<Box<str>> {
         self.shared.hosts.unanswered()
@@ -171,13 +209,17 @@ impl Client {
     }
 
     async fn send_repeatedly(&self, request: &Request) -> Result<Response, HttpError> {
-        let mut attempt = Attempt::of(request, Payload::Nothing, self.shared.patience);
+        let mut attempt = Attempt::of(request, Payload::Nothing, self.keys(), self.shared.patience);
         let mut last: Option<HttpError> = None;
         loop {
             let error = match self.follow(&mut attempt).await {
                 Ok(response) => return Ok(response),
                 Err(error) => error,
             };
+            if error.may_be_of_credentials() && !attempt.has_new_keys && self.renew_keys(&attempt.keys).await {
+                (attempt.keys, attempt.has_new_keys) = (self.keys(), true);
+                continue;
+            }
             let backoff = retry::backoff(attempt.number, retry::jitter());
             let pause = match &error {
                 HttpError::Status { retry_after, .. } => *retry_after,
@@ -214,7 +256,7 @@ impl Client {
         let request = Request::get(uri.clone(), within);
         let target = self.shared.rewrites.apply(uri);
         let posted = async {
-            let mut attempt = Attempt::of(&request, Payload::Form(form), Duration::ZERO);
+            let mut attempt = Attempt::of(&request, Payload::Form(form), self.keys(), Duration::ZERO);
             let Answer { head: mut answer, permit: _permit, .. } = self.ask(&mut attempt, &target).await?;
             let status = answer.status().as_u16();
             let location = head::redirect(status, answer.headers())
@@ -246,8 +288,14 @@ impl Client {
         let url = Url::parse(&address).map_err(|cause| bad(Some(cause.into())))?;
         let request = Request { priority, ..Request::get(uri.clone(), within) };
         // What is in the store is at the Source too: no pause of the store is waited for.
-        let mut attempt = Attempt::of(&request, Payload::Whole(relayed, &url), Duration::ZERO);
-        let Answer { head, permit, round_trip } = self.ask(&mut attempt, &uri).await?;
+        let mut attempt = Attempt::of(&request, Payload::Whole(relayed, &url), self.keys(), Duration::ZERO);
+        let mut answer = self.ask(&mut attempt, &uri).await?;
+        if matches!(answer.status(), 401 | 403) && self.renew_keys(&attempt.keys).await {
+            attempt.keys = self.keys();
+            drop(answer);
+            answer = self.ask(&mut attempt, &uri).await?;
+        }
+        let Answer { head, permit, round_trip } = answer;
         let (status, headers, low_speed) = (head.status(), head.headers().clone(), self.shared.low_speed);
         let pause = head::retry_after(&headers, SystemTime::now()).filter(|_| matches!(status.as_u16(), 429 | 503));
         if let Some(pause) = pause {
@@ -398,7 +446,7 @@ impl Client {
     ) -> Result<(reqwest::Response, Instant), HttpError> {
         let begun = Instant::now();
         let client = generation.pools(*reach, own.policy.is_own(url)).of(way);
-        let keyed = |fields| self.shared.keys.apply(fields, url, own.policy.is_own(url), own.is_https);
+        let keyed = |fields| attempt.keys.apply(fields, url, own.policy.is_own(url), own.is_https);
         let fields = match &attempt.payload {
             Payload::Nothing => keyed(fields(attempt.request, client, url.clone())),
             Payload::Form(form) => keyed(
@@ -538,11 +586,15 @@ struct Attempt<'a> {
     payload: Payload<'a>,
     deadline: Deadline,
     number: u32,
+    keys: Arc<Keys>,
+    /// The request is repeated with credentials that have changed.
+    has_new_keys: bool,
 }
 
 impl<'a> Attempt<'a> {
-    fn of(request: &'a Request, payload: Payload<'a>, patience: Duration) -> Attempt<'a> {
-        Attempt { request, payload, deadline: Deadline::of(request, patience), number: 1 }
+    fn of(request: &'a Request, payload: Payload<'a>, keys: Arc<Keys>, patience: Duration) -> Attempt<'a> {
+        let deadline = Deadline::of(request, patience);
+        Attempt { request, payload, deadline, number: 1, keys, has_new_keys: false }
     }
 }
 

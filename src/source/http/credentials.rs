@@ -27,6 +27,7 @@ impl std::fmt::Debug for Credentials {
 pub(super) struct Keys {
     headers: HeaderMap,
     netrc: Option<Box<str>>,
+    certificate: Option<Vec<u8>>,
 }
 
 impl Keys {
@@ -41,7 +42,13 @@ impl Keys {
             value.set_sensitive(true);
             headers.append(field, value);
         }
-        Ok(Keys { headers, netrc: credentials.netrc.clone() })
+        let certificate = credentials.client_certificate.clone();
+        Ok(Keys { headers, netrc: credentials.netrc.clone(), certificate })
+    }
+
+    /// The client certificate and its key, PEM.
+    pub(super) fn certificate(&self) -> Option<&[u8]> {
+        self.certificate.as_deref()
     }
 
     /// `request` with what the host of `url` may get: the header fields for the Source's own host, else the netrc entry for that host. They go over

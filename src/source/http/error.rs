@@ -278,6 +278,11 @@ impl HttpError {
         matches!(self.status(), Some(404 | 410))
     }
 
+    /// Whether other credentials may have another answer. Servers answer 400 to a client certificate that has expired, or end the connection.
+    pub(super) fn may_be_of_credentials(&self) -> bool {
+        matches!(self.status(), Some(400 | 401 | 403)) || matches!(self, HttpError::Tls { .. })
+    }
+
     /// The status code, where a status was the failure.
     pub fn status(&self) -> Option<u16> {
         match self {

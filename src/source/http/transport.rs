@@ -160,6 +160,12 @@ impl Transport {
         self.replace(|current| (current.number == number).then(|| current.own.as_ref().map(|(tls, _)| tls.clone())))
     }
 
+    /// Pools that show another client certificate.
+    pub(super) fn identify(&self, certificate: Option<&[u8]>) -> Result<(), HttpError> {
+        let identified = certificate.map(|pem| tls(&self.maker.config, Some(pem))).transpose()?;
+        self.replace(|_| Some(identified)).map(drop)
+    }
+
     /// A generation with the client certificate that `identified` gives; `None`: the current one stays.
     fn replace(
         &self,

@@ -68,6 +68,18 @@ async fn the_client_certificate_is_shown_to_the_source_alone() {
 }
 
 #[tokio::test]
+async fn a_client_certificate_that_was_replaced_is_shown_from_then_on() {
+    let server = TestServer::start_with(Some(server_config(true)), |_| ok(b"for members"));
+    let config = HttpConfig {
+        ca_bundle: Some(CA.into()),
+        changed_credentials: Some(Arc::new(|| Some(identity(CLIENT)))),
+        ..config(&server)
+    };
+
+    assert_eq!(get(&client(config), https(&server)).await.unwrap().1.unwrap(), b"for members");
+}
+
+#[tokio::test]
 async fn plain_http_where_tls_belongs_is_an_error_at_once() {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let authority: Box<str> = listener.local_addr().unwrap().to_string().into();
