@@ -4,7 +4,7 @@ mod common;
 
 use common::eventually;
 use common::mounted::{Mounted, PROGRAM};
-use common::source::{Fault, Resource, Source};
+use common::source::{Fault, Resource, Source, URLSET};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -76,6 +76,41 @@ fn a_mount_that_stops_during_a_request_is_reported() {
         assert!(stderr(&output).contains("does not answer"), "{command}: {}", stderr(&output));
         source.mend();
         assert!(run(&["refresh"], &mounted.path()).status.success());
+    }
+}
+
+#[test]
+fn a_refresh_requests_its_list_once() {
+    for entry in ["sitemap.xml", "resourcelist.xml", ""] {
+        let source = Source::start();
+        source.put("a", Resource::new("one"));
+        source.put("b", Resource::new("two"));
+        let sitemap = |paths: &[&str]| {
+            let url = |path: &&str| format!("<url><loc>{}{path}</loc></url>", source.url());
+            format!("{URLSET}{}</urlset>", paths.iter().map(url).collect::<String>())
+        };
+        source.document("sitemap.xml", sitemap(&["a"]));
+        if entry.is_empty() {
+            source.fault(".well-known/resourcesync", Fault::Status(404, String::new()), u64::MAX);
+            let robots = format!("Sitemap: {}sitemap.xml\n", source.url());
+            source.page("robots.txt", Resource { media_type: "text/plain".into(), ..Resource::bare(robots) });
+        }
+        let mounted = Mounted::new(&format!("{}{entry}", source.url()), "poll=1h");
+        let list = if entry.is_empty() { "sitemap.xml" } else { entry };
+        let requests = || {
+            source.take_log();
+            stdout(&run(&["refresh"], &mounted.path()));
+            source.requests_of(list).into_iter().map(|logged| logged.status).collect::<Vec<_>>()
+        };
+
+        assert_eq!(requests(), [304], "{entry:?}");
+        source.document("sitemap.xml", sitemap(&["a", "b"]));
+        source.put("c", Resource::new("three"));
+
+        assert_eq!(requests(), [200], "{entry:?}");
+        eventually("what is new is listed", || {
+            mounted.join(if entry == "resourcelist.xml" { "c" } else { "b" }).exists()
+        });
     }
 }
 

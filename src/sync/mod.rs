@@ -102,8 +102,10 @@ pub struct Synchronizer {
     catalog: Arc<Catalog>,
     spool: Spool,
     discovered: Option<(Source, Instant)>,
-    /// Whether the next refresh discovers the Source again.
+    /// Whether the next refresh discovers the Source again, as something has failed.
     is_stale: bool,
+    /// The same although nothing has: a person asks, or a commit was made. Lists that were read are not asked for it.
+    looks_again: bool,
     schedule: Schedule,
     children: IndexCache,
     /// What dumps are read through.
@@ -172,6 +174,7 @@ impl Synchronizer {
             catalog,
             discovered: None,
             is_stale: false,
+            looks_again: false,
             children: IndexCache::default(),
             packages,
             position: None,
@@ -394,7 +397,7 @@ impl Synchronizer {
             });
         }
         // The commit may rest on an old discovery: the next refresh discovers again.
-        self.is_stale = true;
+        self.looks_again = true;
         self.children.tidy(Instant::now());
         Ok(Some(Outcome::Committed(committed)))
     }

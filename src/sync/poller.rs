@@ -218,7 +218,7 @@ async fn perform(synchronizer: &mut Synchronizer, listeners: &Listeners, task: &
         Task::Refresh(asked) => {
             if !asked.requesters.is_empty() {
                 // A person asks what there is now.
-                synchronizer.is_stale = true;
+                synchronizer.looks_again = true;
                 synchronizer.client.end_pauses();
             }
             if asked.accept_deletions {

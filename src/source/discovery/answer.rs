@@ -5,7 +5,7 @@ use crate::document::{Deviations, DocumentError, Entry, Limits, Reader, Uri};
 use crate::platform::error_chain::chain;
 use crate::source::{
     ACCEPT, DocumentLocation, SourceError, body_retries,
-    documents::unpacked,
+    documents::{DocumentCache, unpacked},
     head::{Head, Kind},
     http::{Client, HttpError, Request, Status},
     off_the_workers,
@@ -39,6 +39,8 @@ pub(super) const OFFERS: u64 = 64 * 1024 * 1024;
 pub(super) struct Places {
     pub client: Client,
     pub limits: Limits,
+    /// Lists that are asked in any case, so not here.
+    pub lists: Option<Arc<DocumentCache>>,
     /// Bytes that count against [`OFFERS`].
     received: Arc<AtomicU64>,
 }
@@ -197,11 +199,14 @@ impl Beginning {
 
 impl Places {
     pub fn new(client: Client, limits: Limits) -> Places {
-        Places { client, limits, received: Arc::default() }
+        Places { client, limits, lists: None, received: Arc::default() }
     }
 
     /// Asks `uri`, and reads as much of the answer as shows what it is.
     pub async fn ask(&self, uri: &Uri) -> Result<Answer, SourceError> {
+        if let Some(list) = off_the_workers(|| self.known(uri)) {
+            return Ok(Answer::Document(list));
+        }
         let mut pauses = body_retries();
         loop {
             let answer = self.ask_once(uri).await;
@@ -209,6 +214,21 @@ impl Places {
             let Some(pause) = pauses.next().filter(|_| is_broken) else { return answer };
             tokio::time::sleep(pause).await;
         }
+    }
+
+    /// The list of `uri` as it was read last.
+    fn known(&self, uri: &Uri) -> Option<Document> {
+        let (lists, location) = (self.lists.as_ref()?, DocumentLocation::Uri(uri.clone()));
+        let list = lists.known(&location)?;
+        let (mut content, mut bytes) = (lists.content(&list).ok()?, Vec::new());
+        (&mut content).take(BEGINNING).read_to_end(&mut bytes).ok()?;
+        let mut body = Beginning { bytes, is_whole: list.size <= BEGINNING };
+        let head = body.head(list.base.as_ref(), self.limits).ok()?;
+        if !body.is_whole && wanted_of(&head, uri) > BEGINNING {
+            (&mut content).take(OFFERS - BEGINNING).read_to_end(&mut body.bytes).ok()?;
+            body.is_whole = list.size <= OFFERS;
+        }
+        Some(Document { location, base: list.base, head, body })
     }
 
     async fn ask_once(&self, uri: &Uri) -> Result<Answer, SourceError> {
@@ -243,12 +263,7 @@ impl Places {
                 }
             }
             let head = body.head(Some(&base), self.limits);
-            let more = match &head {
-                Ok(head) if head.kind() == Kind::Offers => OFFERS,
-                Ok(head) if head.is_silent_index() || head.is_silent_list() && is_well_known(uri) => OFFERS,
-                Ok(_) => BEGINNING,
-                Err(_) => PAGE,
-            };
+            let more = head.as_ref().map_or(PAGE, |head| wanted_of(head, uri));
             if body.is_whole || more <= wanted {
                 break head;
             }
@@ -269,6 +284,12 @@ impl Places {
             }
         })
     }
+}
+
+/// Bytes that are wanted of the document at `uri`: all of one whose entries lead to sets.
+fn wanted_of(head: &Head, uri: &Uri) -> u64 {
+    let may_offer = head.is_silent_index() || head.is_silent_list() && is_well_known(uri);
+    if may_offer || head.kind() == Kind::Offers { OFFERS } else { BEGINNING }
 }
 
 /// Whether a failure says for good that there is nothing at a place. A name, a connection or a certificate that

@@ -24,11 +24,14 @@ mod sets;
 #[cfg(test)]
 mod tests;
 
-use super::{DocumentLocation, EntryPoint, Set, Source, SourceError, head::Kind, http::Client};
+use super::{
+    DocumentLocation, EntryPoint, Set, Source, SourceError, documents::DocumentCache, head::Kind, http::Client,
+};
 use crate::document::{Limits, Uri};
 use crate::platform::error_chain::chain;
 use answer::{Answer, Document, Offered, PAGE, Page, Places, open};
 use sets::Finder;
+use std::sync::Arc;
 
 /// Where a Source Description lies below its host (section 6.3.2), and in use below a context path.
 const WELL_KNOWN: &str = "/.well-known/resourcesync";
@@ -47,7 +50,31 @@ pub async fn discover(
     set: Option<&Uri>,
     limits: Limits,
 ) -> Result<Source, SourceError> {
+    discover_with(Finder::new(client.clone(), limits, set.cloned()), entry, set, limits).await
+}
+
+/// The same for a Source whose `lists` were read before: each of them is taken for what it was. The caller asks them afterwards.
+///
+/// # Errors
+/// As [`discover`].
+pub async fn discover_again(
+    client: &Client,
+    entry: &EntryPoint,
+    set: Option<&Uri>,
+    limits: Limits,
+    lists: &Arc<DocumentCache>,
+) -> Result<Source, SourceError> {
     let mut finder = Finder::new(client.clone(), limits, set.cloned());
+    finder.places.lists = Some(Arc::clone(lists));
+    discover_with(finder, entry, set, limits).await
+}
+
+async fn discover_with(
+    mut finder: Finder,
+    entry: &EntryPoint,
+    set: Option<&Uri>,
+    limits: Limits,
+) -> Result<Source, SourceError> {
     let (answered_by, sets, pasted) = match entry {
         EntryPoint::Uri(uri) => {
             let (answered_by, sets) = of_uri(&mut finder, uri).await?;

@@ -197,7 +197,7 @@ impl DocumentCache {
     }
 
     /// The content file of `document`.
-    fn content(&self, document: &CachedDocument) -> Result<File, SourceError> {
+    pub(super) fn content(&self, document: &CachedDocument) -> Result<File, SourceError> {
         let key = key(&document.location);
         let record = self.record(&key).filter(|record| record.digest() == document.digest).ok_or_else(|| {
             let cause = io::Error::new(io::ErrorKind::NotFound, format!("{} is not in it", document.location));
