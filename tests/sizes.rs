@@ -119,6 +119,25 @@ fn ls_l_takes_sizes_from_heads_whatever_their_validator() {
     assert_eq!(read(&mounted.join("weak")).unwrap(), vec![7; 100_000]);
 }
 
+/// Many shells make `ls --color` of `ls`.
+#[test]
+fn ls_in_colour_asks_for_no_size() {
+    let source = Source::start();
+    for number in 0..20 {
+        source.put(&format!("{number}"), dated(vec![7; 1000], None));
+    }
+    let mounted = Mounted::new(&source.list_url(), FAST);
+    source.take_log();
+    let ls = |options: &str| {
+        let output = Command::new("ls").args([options, "--color=always"]).arg(mounted.path()).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+
+    assert_eq!((ls("-F").lines().count(), ls("-i").lines().count()), (20, 20));
+    assert!(source.take_log().is_empty());
+    assert_eq!(ls("-l").lines().filter(|line| line.contains(" 1000 ")).count(), 20);
+}
+
 #[test]
 fn the_beginning_of_a_large_file_is_read_as_it_comes() {
     let source = Source::start();

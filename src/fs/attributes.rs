@@ -11,7 +11,7 @@
 use super::error::FsError;
 use super::links::wanted;
 use super::prefetch::Consumer;
-use super::programs::asks_for_xattr;
+use super::programs::needs_no_size;
 use super::{Filesystem, FsOptions, NAME_MAX};
 use crate::catalog::{Freshness, Kind, Node};
 use crate::content::FetchSpec;
@@ -107,9 +107,9 @@ impl Filesystem {
     }
 
     fn attributes_of_unsized(&self, node: Node, mut wanted: FetchSpec, thread: u32) -> Result<Attributes, FsError> {
-        // For an extended attribute the kernel asks for the mode, and gets the size as well: that is no time to wait for it.
-        // No reader sees this size, for the kernel does not keep it.
-        if asks_for_xattr(thread) {
+        // The kernel asks for all attributes where it needs the mode alone: that is no time to wait for the size. No reader sees this size,
+        // for the kernel does not keep it.
+        if needs_no_size(thread) {
             return Ok(Attributes::Known(self.shown_with_size(&node, None)));
         }
         if let Some(denial) = self.denial(thread) {

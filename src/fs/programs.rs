@@ -43,6 +43,9 @@ const XATTR_CALLS: [libc::c_long; 6] = [
     libc::SYS_flistxattr,
 ];
 
+/// What statx(2) is asked for by those that need the size.
+const SIZED: u32 = libc::STATX_SIZE | libc::STATX_BLOCKS;
+
 /// How often the system call of a thread is looked up: the thread may still be on its way into it.
 const TRIES: usize = 8;
 
@@ -163,10 +166,15 @@ impl Programs {
     }
 }
 
-/// Whether a thread asks for an extended attribute, or belongs to a program that shows nothing else. Where the system call is
-/// unknown (proc(5), `syscall`, needs the right to trace the thread) the program alone decides.
-pub fn asks_for_xattr(thread: u32) -> bool {
-    call_of(thread).is_some_and(|call| XATTR_CALLS.contains(&call))
+/// Whether a thread needs no size: it asks for an extended attribute, or for the status of a file without it (`ls --color`), or belongs to a
+/// program that shows extended attributes alone. Where the system call is unknown (proc(5), `syscall`, needs the right to trace the
+/// thread) the program alone decides.
+pub fn needs_no_size(thread: u32) -> bool {
+    let without_size = |call: &Call| match call.number {
+        libc::SYS_statx => call.arguments.get(3).is_some_and(|mask| mask & u64::from(SIZED) == 0),
+        number => XATTR_CALLS.contains(&number),
+    };
+    call_of(thread).is_some_and(|call| without_size(&call))
         || comm(thread).is_some_and(|name| XATTR_PROGRAMS.contains(&&name[..]))
 }
 
@@ -192,12 +200,20 @@ fn names_of(thread: u32) -> Option<Names> {
     Some(Names { thread: own, process, leader })
 }
 
+/// A system call with its arguments.
+struct Call {
+    number: libc::c_long,
+    arguments: Vec<u64>,
+}
+
 /// The system call that a thread waits in; `None`: none, or unknown.
-fn call_of(thread: u32) -> Option<libc::c_long> {
+fn call_of(thread: u32) -> Option<Call> {
     for _ in 0..TRIES {
         let call = fs::read_to_string(format!("/proc/{thread}/syscall")).ok()?;
-        if let Some(number) = call.split_ascii_whitespace().next().and_then(|number| number.parse().ok()) {
-            return Some(number);
+        let mut words = call.split_ascii_whitespace();
+        if let Some(number) = words.next().and_then(|number| number.parse().ok()) {
+            let argument = |word: &str| u64::from_str_radix(word.trim_start_matches("0x"), 16).unwrap_or(u64::MAX);
+            return Some(Call { number, arguments: words.map(argument).collect() });
         }
         std::thread::yield_now();
     }
@@ -329,8 +345,8 @@ mod tests {
         });
         let waiting = waiting.unwrap();
 
-        assert!(asks_for_xattr(named.recv().unwrap()));
-        assert!(!asks_for_xattr(0) && !in_thread("some-worker", asks_for_xattr));
+        assert!(needs_no_size(named.recv().unwrap()));
+        assert!(!needs_no_size(0) && !in_thread("some-worker", needs_no_size));
         waiting.thread().unpark();
         waiting.join().unwrap();
     }
