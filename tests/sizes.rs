@@ -72,6 +72,25 @@ fn a_published_length_of_0_is_no_size_beside_another_digest() {
     assert!(source.requests_of("empty").is_empty(), "its digest says so");
 }
 
+/// Publishers write 0 for a length that they do not know. The file is empty where its body is.
+#[test]
+fn a_published_length_of_0_alone_is_no_size() {
+    let source = Source::start();
+    let zero = |bytes: &str| Resource { md: "length=\"0\"".into(), ..Resource::new(bytes) };
+    source.put("bytes", zero("the real contents"));
+    source.put("empty", zero(""));
+    let mounted = Mounted::new(&source.url(), FAST);
+    let copied = tempfile::tempdir().unwrap();
+
+    let ended = Command::new("cp").arg(mounted.join("bytes")).arg(copied.path()).status().unwrap();
+
+    assert!(ended.success());
+    assert_eq!(fs::read(copied.path().join("bytes")).unwrap(), b"the real contents");
+    assert_eq!(fs::metadata(mounted.join("bytes")).unwrap().len(), 17);
+    assert_eq!(read(&mounted.join("empty")).unwrap(), b"");
+    assert!(source.take_log().iter().any(|logged| logged.path == "/empty" && logged.method == "GET"), "its body came");
+}
+
 /// Size 0 by a server's word alone is not kept: each mount asks again.
 #[test]
 fn an_empty_file_without_digest_is_requested_by_the_next_mount() {

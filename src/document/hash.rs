@@ -140,10 +140,11 @@ impl Digest {
     }
 }
 
-/// The published length where it is a size. Publishers write 0 where they do not know it: 0 does not count with a
-/// digest that is not that of no bytes.
+/// The published length where it is a size. Publishers write 0 where they do not know it: 0 counts only beside the digest of no
+/// bytes, and with no other digest.
 pub fn believed_length(length: Option<u64>, digests: &[Digest]) -> Option<u64> {
-    length.filter(|length| *length > 0 || digests.iter().all(Digest::is_of_nothing))
+    let is_of_nothing = || !digests.is_empty() && digests.iter().all(Digest::is_of_nothing);
+    length.filter(|length| *length > 0 || is_of_nothing())
 }
 
 /// What a `hash` attribute says, and how well it is spelt.
