@@ -285,3 +285,116 @@ fn a_list_in_any_encoding_is_read() {
         shows(&source, path, &["café"]);
     }
 }
+
+/// A podcast: an item has an enclosure and no link.
+#[test]
+fn an_episode_is_its_enclosure_and_leaves_with_its_item() {
+    let source = source_of(&["1.mp3", "2.mp3", "3.mp3", "news"]);
+    let item = |number: u32| {
+        let (url, guid) = (source.url(), format!("<guid isPermaLink=\"false\">Show-{number}</guid>"));
+        format!("<item><enclosure url=\"{url}{number}.mp3\" length=\"6\" type=\"audio/mpeg\"/>{guid}</item>")
+    };
+    let publish = |items: &[u32]| {
+        let items: String = items.iter().map(|number| item(*number)).collect();
+        let page = format!("<item><link>{}news</link></item>", source.url());
+        source.document("feed.rss", format!("<rss version=\"2.0\"><channel>{page}{items}</channel></rss>"));
+    };
+    publish(&[1, 2]);
+    let address = format!("{}feed.rss", source.url());
+    let mounted = Mounted::new(&address, "");
+    assert_eq!(files(&mounted), set(&["1.mp3", "2.mp3", "news"]));
+
+    publish(&[2, 3]);
+    mounted.try_refresh().unwrap();
+
+    assert_eq!(files(&mounted), set(&["2.mp3", "3.mp3", "news"]));
+    let (printed, code) = run(&["audit", mounted.path().to_str().unwrap()]);
+    assert_eq!((code, printed.contains("3 of 3 files are in sync")), (Some(0), true), "{printed}");
+    let (printed, _) = run(&["explore", &address]);
+    assert!(printed.contains("Resources    3 in 1 list") && printed.contains("Deviations   none"), "{printed}");
+}
+
+/// Atom has relative links, and `xml:base`; none of that breaks a rule.
+#[test]
+fn links_of_atom_are_relative_to_its_base() {
+    let source = source_of(&["x/1", "x/y/2"]);
+    let entries = "<entry><link href=\"1\"/></entry><entry xml:base=\"y/\"><link href=\"2\"/></entry>";
+    let feed = format!("<feed xmlns=\"http://www.w3.org/2005/Atom\" xml:base=\"{}x/\">{entries}</feed>", source.url());
+    source.document("feed.atom", feed);
+
+    shows(&source, "feed.atom", &["x/1", "x/y/2"]);
+
+    let (printed, _) = run(&["explore", &format!("{}feed.atom", source.url())]);
+    assert!(printed.contains("Deviations   none"), "{printed}");
+}
+
+/// An address of mail is understood, and is no file: what is absent is gone.
+#[test]
+fn addresses_of_other_schemes_hold_no_deletion() {
+    let source = source_of(&["a", "b"]);
+    let publish = |paths: &[&str]| {
+        let mail = "<url><loc>mailto:a@example.org</loc></url><url><loc>javascript:void(0)</loc></url>";
+        source.document("list.xml", format!("{URLSET}{mail}{}</urlset>", urls(&source, paths)));
+    };
+    publish(&["a", "b"]);
+    let address = format!("{}list.xml", source.url());
+    let mounted = Mounted::new(&address, "");
+
+    publish(&["a"]);
+    mounted.try_refresh().unwrap();
+
+    assert_eq!(files(&mounted), set(&["a"]));
+    let (printed, code) = run(&["audit", &address]);
+    assert_eq!(code, Some(0), "{printed}");
+    let (printed, _) = run(&["explore", &address]);
+    assert!(printed.contains("which are no files: 2") && printed.contains("mailto:a@example.org"), "{printed}");
+}
+
+/// Deviations are named by what is wrong, and with their place.
+#[test]
+fn what_is_wrong_with_a_list_is_named_with_its_place() {
+    let source = source_of(&["a b", "c"]);
+    let image = "<x:image xmlns:x=\"http://www.google.com/schemas/sitemap-image/1.1\"><x:title>&#55356;\u{b}</x:title></x:image>";
+    let entries = urls(&source, &["a b"]) + &urls(&source, &["c"]).replace("</url>", &format!("{image}</url>"));
+    source.document("list.xml", format!("{URLSET}{entries}</urlset>"));
+
+    let (printed, _) = run(&["explore", &format!("{}list.xml", source.url())]);
+
+    for part in [
+        "  addresses with characters that must be percent-encoded: 1 [section 7]\n",
+        "list.xml, entry 1: http://",
+        "that XML does not define, or to no character: 1",
+        "list.xml, entry 2: #55356",
+        "control characters that XML does not allow: 1",
+        "U+000B at byte ",
+    ] {
+        assert!(printed.contains(part), "{part:?} is missing: {printed}");
+    }
+}
+
+/// A table of addresses is no text sitemap; what was meant is said.
+#[test]
+fn a_text_that_is_nearly_a_list_is_refused_with_its_line() {
+    let source = source_of(&["a", "b"]);
+    let host = source.url().replace("http://", "");
+    for (text_of, cause) in [
+        (format!("{0}a\t2024-01-01\n{0}b\t2024-01-02\n", source.url()), "has more than the URL"),
+        (format!("{host}a\n{host}b\n"), "has no http:// or https:// before the host"),
+        (format!("\"url\",\"lastmod\"\n\"{}a\",\"2024-01-01\"\n", source.url()), "does not begin with the URL"),
+    ] {
+        source.page("urls.txt", text(text_of));
+        let (printed, code) = run(&["explore", &format!("{}urls.txt", source.url())]);
+        assert_eq!((code, printed.contains(cause)), (Some(4), true), "{printed}");
+        assert!(printed.contains("line ") && !printed.contains("Instead of"), "{printed}");
+    }
+}
+
+#[test]
+fn a_description_of_nothing_is_named_as_what_was_tried() {
+    let source = source_of(&[]);
+    source.document("description.xml", format!("{URLSET}<rs:md capability=\"description\"/></urlset>"));
+
+    let (printed, code) = run(&["explore", &format!("{}description.xml", source.url())]);
+
+    assert_eq!((code, printed.contains("description.xml (has no sets).")), (Some(4), true), "{printed}");
+}

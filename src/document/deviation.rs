@@ -11,7 +11,7 @@ const SEEN: usize = 200;
 
 /// A rule of the standard (or of XML and URIs) that documents are seen to break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(missing_docs)] // `sentence` says each rule.
+#[allow(missing_docs)] // `name` says of each what is wrong.
 pub enum Rule {
     RootNamespace,
     NamespaceSpelling,
@@ -22,6 +22,7 @@ pub enum Rule {
     RawAmpersand,
     UndefinedEntity,
     HtmlEntity,
+    ControlCharacter,
     EncodingUnknown,
     IllFormedEncoding,
     TextTooLong,
@@ -34,12 +35,16 @@ pub enum Rule {
     ContentAfterRoot,
     MetadataMissing,
     SitemapLine,
+    SitemapIsPage,
     PlainSitemapLeftOut,
     CapabilitySpelling,
     RepeatedMetadata,
     LocMissing,
+    ItemWithoutLink,
     LocRepeated,
     LocMalformed,
+    OtherScheme,
+    AddressRepeated,
     UriRelative,
     UriUnescaped,
     UriEscape,
@@ -73,103 +78,95 @@ pub enum Rule {
 
 impl Rule {
     /// The section of the standard (numbered as in 1.0) that the rule stands in, or that names what the rule is about;
-    /// `A` is Appendix A.
+    /// `A` is Appendix A. Empty where the standard has none.
     pub fn section(self) -> &'static str {
         self.text().0
     }
 
-    /// The rule in a sentence.
-    pub fn sentence(self) -> &'static str {
+    /// The deviation for a person: it stands before a count.
+    pub fn name(self) -> &'static str {
         self.text().1
     }
 
     fn text(self) -> (&'static str, &'static str) {
         match self {
             Rule::RootNamespace => {
-                ("7", "The root element is in the Sitemap namespace http://www.sitemaps.org/schemas/sitemap/0.9.")
+                ("7", "root elements outside the namespace http://www.sitemaps.org/schemas/sitemap/0.9")
             }
-            Rule::NamespaceSpelling => ("7", "The namespaces are written exactly as the standards name them."),
-            Rule::UndeclaredPrefix => {
-                ("7", "A namespace prefix is declared before it is used (Namespaces in XML 1.0).")
+            Rule::NamespaceSpelling => ("7", "misspelt namespaces"),
+            Rule::UndeclaredPrefix => ("7", "namespace prefixes that are not declared"),
+            Rule::PrefixedAttribute => ("7", "attributes of ResourceSync with a namespace prefix"),
+            Rule::DuplicateAttribute => ("7", "attributes that an element has twice"),
+            Rule::MalformedAttribute => ("7", "malformed attributes"),
+            Rule::RawAmpersand => ("7", "ampersands that are not written &amp;"),
+            Rule::UndefinedEntity => ("7", "references to entities that XML does not define, or to no character"),
+            Rule::HtmlEntity => ("7", "references to entities of HTML"),
+            Rule::ControlCharacter => ("7", "control characters that XML does not allow"),
+            Rule::EncodingUnknown => ("7", "unknown encodings"),
+            Rule::IllFormedEncoding => ("7", "texts that are not in the encoding of their document"),
+            Rule::TextTooLong => ("7", "texts or attributes over the limit of this program"),
+            Rule::TooManyLinks => ("7", "links of an entry over the limits of this program"),
+            Rule::EntryElement => {
+                ("7", "entries or lists in the wrong place: <url> belongs in <urlset>, <sitemap> in <sitemapindex>")
             }
-            Rule::PrefixedAttribute => ("7", "The attributes that ResourceSync defines have no namespace prefix."),
-            Rule::DuplicateAttribute => ("7", "An element has no attribute twice (XML 1.0, 3.1)."),
-            Rule::MalformedAttribute => {
-                ("7", "An attribute is a name, an equals sign and a quoted value (XML 1.0, 3.1).")
+            Rule::ElementSpelling => ("7", "elements in the wrong letter case"),
+            Rule::ElementUnknown => ("7", "elements that the Sitemap protocol does not define"),
+            Rule::LineUnreadable => ("7", "lines of a text that are neither a URL alone nor URL, length and path"),
+            Rule::HeaderAfterEntries => ("7", "rs:md or rs:ln of the document behind its entries"),
+            Rule::ContentAfterRoot => ("7", "content behind the root element"),
+            Rule::MetadataMissing => ("7", "documents of ResourceSync without a capability"),
+            Rule::SitemapLine => ("6.3.4", "Sitemap lines of robots.txt without an address"),
+            Rule::SitemapIsPage => ("6.3.4", "web pages that robots.txt names as sitemaps"),
+            Rule::PlainSitemapLeftOut => {
+                ("6.3.4", "since robots.txt names Resource Lists, other plain sitemaps are ignored")
             }
-            Rule::RawAmpersand => ("7", "An ampersand is written &amp; (Sitemap protocol)."),
-            Rule::UndefinedEntity => {
-                ("7", "Of entities only the five of XML and characters by number are used; others are never expanded.")
-            }
-            Rule::HtmlEntity => ("7", "Characters that HTML has names for are written as themselves or by number."),
-            Rule::EncodingUnknown => ("7", "The declared encoding is one of the Encoding Standard (WHATWG)."),
-            Rule::IllFormedEncoding => ("7", "The document is in the encoding that it declares."),
-            Rule::TextTooLong => ("7", "No text or attribute is longer than the reader's limit."),
-            Rule::TooManyLinks => ("7", "No entry has more links, or longer ones, than the reader's limits."),
-            Rule::EntryElement => ("7", "Entries are <url> in a <urlset> and <sitemap> in a <sitemapindex>."),
-            Rule::ElementSpelling => ("7", "The names of elements are written in the letter case of the standards."),
-            Rule::ElementUnknown => {
-                ("7", "Elements that the Sitemap protocol does not define have their own namespace.")
-            }
-            Rule::LineUnreadable => (
-                "7",
-                "A line of a text sitemap is a URL (Sitemap protocol); one of a fetch.txt is URL, length and path.",
-            ),
-            Rule::HeaderAfterEntries => ("7", "The rs:md and rs:ln of the document stand before its entries."),
-            Rule::ContentAfterRoot => ("7", "Nothing but comments follows the root element (XML 1.0, 2.1)."),
-            Rule::MetadataMissing => ("7", "A ResourceSync document has an rs:md with a capability below its root."),
-            Rule::SitemapLine => ("6.3.4", "A Sitemap line of robots.txt is that word, a colon and an absolute URI."),
-            Rule::PlainSitemapLeftOut => (
-                "6.3.4",
-                "Where robots.txt names Resource Lists, other plain sitemaps are ignored: mount them by their own address.",
-            ),
-            Rule::CapabilitySpelling => ("7", "A capability is written as the standard names it."),
-            Rule::RepeatedMetadata => ("7", "An entry has one rs:md."),
-            Rule::LocMissing => ("7", "An entry has one <loc> with a URI."),
-            Rule::LocRepeated => ("7", "An entry has no second <loc>."),
-            Rule::LocMalformed => ("7", "<loc> is a URI of scheme http or https."),
-            Rule::UriRelative => ("7", "URIs are absolute (Sitemap protocol)."),
-            Rule::UriUnescaped => ("7", "Characters that RFC 3986 does not allow in a URI are percent-encoded."),
-            Rule::UriEscape => ("7", "In a URI two hex digits follow a percent sign (RFC 3986, 2.1)."),
-            Rule::LinkIncomplete => ("7", "An rs:ln has an href and a rel."),
-            Rule::LinkMalformed => ("7", "The href of an rs:ln is a URI."),
-            Rule::TimeUnreadable => ("7", "Times are W3C Datetimes."),
-            Rule::TimeSpelling => ("7", "Times are W3C Datetimes to the letter, with T and a zone."),
-            Rule::HashUnreadable => ("7", "A hash is a list of digests, each after the name of its algorithm."),
-            Rule::HashSpelling => ("7", "A digest is hex-encoded after an algorithm's name such as md5 or sha-256."),
-            Rule::LengthUnreadable => ("7", "length is a number of bytes."),
-            Rule::ChangeUnknown => ("7", "change is created, updated or deleted."),
-            Rule::ChangeFrequencyUnknown => ("7", "<changefreq> is one of the seven words of the Sitemap protocol."),
-            Rule::PriorityUnreadable => ("7", "pri is an integer from 1 to 999,999."),
+            Rule::CapabilitySpelling => ("7", "misspelt capabilities"),
+            Rule::RepeatedMetadata => ("7", "second rs:md of an entry"),
+            Rule::LocMissing => ("7", "entries without an address (<loc>)"),
+            Rule::ItemWithoutLink => ("", "items of a feed without a link or an enclosure"),
+            Rule::LocRepeated => ("7", "second addresses of an entry"),
+            Rule::LocMalformed => ("7", "addresses that are not URIs"),
+            Rule::OtherScheme => ("7", "addresses of other schemes than http and https, which are no files"),
+            Rule::AddressRepeated => ("7", "entries for a resource that an earlier entry of the list names"),
+            Rule::UriRelative => ("7", "relative addresses"),
+            Rule::UriUnescaped => ("7", "addresses with characters that must be percent-encoded"),
+            Rule::UriEscape => ("7", "addresses with a percent sign that two hex digits do not follow"),
+            Rule::LinkIncomplete => ("7", "links without href or rel"),
+            Rule::LinkMalformed => ("7", "links to addresses that are not URIs"),
+            Rule::TimeUnreadable => ("7", "unreadable times"),
+            Rule::TimeSpelling => ("7", "times that are not to the letter a W3C Datetime, with T and a zone"),
+            Rule::HashUnreadable => ("7", "unreadable hashes"),
+            Rule::HashSpelling => ("7", "digests that are not in hex after a name such as md5 or sha-256"),
+            Rule::LengthUnreadable => ("7", "lengths that are no number of bytes"),
+            Rule::ChangeUnknown => ("7", "values of change other than created, updated and deleted"),
+            Rule::ChangeFrequencyUnknown => ("7", "unknown values of <changefreq>"),
+            Rule::PriorityUnreadable => ("7", "values of pri that are no integer from 1 to 999,999"),
             Rule::ChildCapabilityMissing => {
-                ("7", "An entry of a Source Description or Capability List has a capability.")
+                ("7", "entries of a Source Description or Capability List without a capability")
             }
-            Rule::CapabilityRepeated => ("9", "A Capability List has one entry a capability."),
-            Rule::UpMissing => ("7", r#"A document links to the one above it with rel="up"."#),
-            Rule::PathMissing => ("11.2", "An entry of a manifest has the path of its bitstream in the package."),
-            Rule::PathWithoutSlash => ("11.2", "path begins with a slash."),
-            Rule::ChangeMissing => ("12.1", "An entry of a Change List or Change Dump Manifest has a change."),
-            Rule::ChangeOrder => ("12.1", "Changes are in forward chronological order."),
-            Rule::ChangeOutsideInterval => ("12.1", "Changes lie within from and until of their document."),
-            Rule::IntervalReversed => ("12.1", "until is not before from, and completed not before at."),
-            Rule::AtMissing => ("A", "Resource Lists, Resource Dumps, their indexes and manifests have at."),
+            Rule::CapabilityRepeated => ("9", "repeated capabilities of a Capability List"),
+            Rule::UpMissing => ("7", r#"documents without a link to the one above them, rel="up""#),
+            Rule::PathMissing => ("11.2", "entries of a manifest without a path"),
+            Rule::PathWithoutSlash => ("11.2", "paths in a package that do not begin with a slash"),
+            Rule::ChangeMissing => ("12.1", "entries of a Change List or Change Dump Manifest without a change"),
+            Rule::ChangeOrder => ("12.1", "changes that are not in forward chronological order"),
+            Rule::ChangeOutsideInterval => ("12.1", "changes outside the from and until of their document"),
+            Rule::IntervalReversed => ("12.1", "intervals that end before they begin"),
+            Rule::AtMissing => ("A", "Resource Lists and Resource Dumps, their indexes and manifests, without at"),
             Rule::AtUnexpected => {
-                ("A", "Change Lists, Change Dumps, their indexes and manifests have neither at nor completed.")
+                ("A", "Change Lists and Change Dumps, their indexes and manifests, with at or completed")
             }
-            Rule::FromMissing => ("A", "Change Lists, Change Dumps, their indexes and manifests have from."),
+            Rule::FromMissing => ("A", "Change Lists and Change Dumps, their indexes and manifests, without from"),
             Rule::FromUnexpected => {
-                ("A", "Resource Lists, Resource Dumps, their indexes and manifests have neither from nor until.")
+                ("A", "Resource Lists and Resource Dumps, their indexes and manifests, with from or until")
             }
             Rule::ChildAtUnexpected => {
-                ("A", "Entries have at only in Resource Dumps and in indexes of Resource Lists and Resource Dumps.")
+                ("A", "entries with at outside Resource Dumps and indexes of Resource Lists and Resource Dumps")
             }
             Rule::ChildFromUnexpected => {
-                ("A", "Entries have from only in Change Dumps and in indexes of Change Lists and Change Dumps.")
+                ("A", "entries with from outside Change Dumps and indexes of Change Lists and Change Dumps")
             }
-            Rule::ChangeTimeMissing => (
-                "A",
-                "An entry of a Change List or Change Dump Manifest has the time of its change (lastmod; datetime in 1.1).",
-            ),
+            Rule::ChangeTimeMissing => ("A", "changes without a time (lastmod; datetime in 1.1)"),
         }
     }
 }
@@ -256,8 +253,8 @@ mod tests {
     }
 
     #[test]
-    fn rules_name_their_section() {
+    fn deviations_are_named_by_what_is_wrong() {
         assert_eq!((Rule::AtMissing.section(), Rule::ChangeOrder.section()), ("A", "12.1"));
-        assert!(Rule::AtMissing.sentence().ends_with('.'));
+        assert_eq!(Rule::UriUnescaped.name(), "addresses with characters that must be percent-encoded");
     }
 }

@@ -125,5 +125,5 @@ fn unusable<'d>(examples: impl IntoIterator<Item = &'d Deviation>) -> Option<Str
     examples.sort_by_key(|example| !is_cause(example.rule));
     let example = examples.first()?;
     let seen = if example.seen.is_empty() { String::new() } else { format!(" ({})", example.seen) };
-    Some(format!("entry {}: {}{seen}", example.entry, example.rule.sentence()))
+    Some(format!("{}, as entry {}{seen}", example.rule.name(), example.entry))
 }

@@ -182,7 +182,7 @@ pub struct HeldStatus {
 /// A rule that the documents break.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviationStatus {
-    /// The rule in a sentence.
+    /// The deviation.
     pub rule: String,
     /// The section of the standard; empty where the rule is a bound of this program.
     pub section: String,
@@ -226,13 +226,13 @@ impl From<Missing> for MissingStatus {
 /// Each rule that documents break, in the rules' order, then the paths that too many URIs share.
 fn broken(seen: &SeenDeviations) -> Vec<DeviationStatus> {
     let rules = seen.rules().into_iter().map(|(rule, (count, location))| DeviationStatus {
-        rule: rule.sentence().to_owned(),
+        rule: rule.name().to_owned(),
         section: rule.section().to_owned(),
         count,
         location: location.to_string(),
     });
     let left_out = seen.left_out().into_iter().map(|(path, count)| DeviationStatus {
-        rule: "Only a few URIs have the same path. Of more, only the first are shown.".to_owned(),
+        rule: "entries that are not shown, since too many URIs have the same path".to_owned(),
         section: String::new(),
         count,
         location: path,

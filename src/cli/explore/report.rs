@@ -170,10 +170,10 @@ impl Report {
             let _ = writeln!(text, "\nDeviations   none");
             return;
         }
-        let _ = writeln!(text, "\nDeviations   rules that the Source breaks (a mount shows what it can understand)");
+        let _ = writeln!(text, "\nDeviations   from the standard (a mount shows what it can understand)");
         for (rule, broken) in &self.survey.deviations {
-            let (number, sentence) = (thousands(broken.count), rule.sentence());
-            let _ = writeln!(text, "  {number:>9}  {sentence} [section {}]", rule.section());
+            let section = if rule.section().is_empty() { "" } else { &format!(" [section {}]", rule.section()) };
+            let _ = writeln!(text, "  {}: {}{section}", rule.name(), thousands(broken.count));
             for (location, example) in &broken.examples {
                 let _ = writeln!(text, "             {location}{}", place_and_value(example));
             }

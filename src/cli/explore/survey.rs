@@ -203,7 +203,7 @@ fn deviations<S: Serializer>(deviations: &BTreeMap<Rule, Broken>, serializer: S)
             serde_json::json!({"document": location.to_string(), "entry": example.entry, "seen": example.seen})
         };
         let examples: Vec<_> = broken.examples.iter().map(example).collect();
-        let (sentence, section) = (rule.sentence(), rule.section());
-        serde_json::json!({"rule": sentence, "section": section, "count": broken.count, "examples": examples})
+        let (name, section) = (rule.name(), rule.section());
+        serde_json::json!({"rule": name, "section": section, "count": broken.count, "examples": examples})
     }))
 }

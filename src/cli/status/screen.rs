@@ -236,7 +236,7 @@ fn differences(screen: &mut Screen, status: &Status, clock: &Clock) {
         );
     }
     if !sync.deviations.is_empty() {
-        screen.line("Deviations", "rules that the Source breaks, in documents read since the mount began:");
+        screen.line("Deviations", "from the standard, in documents read since the mount began:");
         screen.list("", sync.deviations.iter().map(deviation_line));
     }
 }
@@ -251,7 +251,7 @@ fn deviation_line(deviation: &DeviationStatus) -> String {
         section => format!(" [section {}]", printable_value(section)),
     };
     let (rule, location) = (printable_value(&deviation.rule), printable_value(&deviation.location));
-    format!("{:>9}  {rule}{section}: {location}", thousands(deviation.count))
+    format!("{rule}: {}{section}, first in {location}", thousands(deviation.count))
 }
 
 fn shared_cache(screen: &mut Screen, shared: &SharedCacheStatus) {

@@ -2,7 +2,7 @@
 
 use super::element::{Context, Metadata, Tag, read_link, read_time, read_uri};
 use super::namespace::Kind;
-use crate::document::{Capability, ChangeFrequency, Entry, Header, Link, Rule, Timestamp, Uri};
+use crate::document::{Capability, ChangeFrequency, Entry, Header, Link, Root, Rule, Timestamp, Uri};
 use std::collections::VecDeque;
 
 /// What has been read of an entry so far.
@@ -32,6 +32,8 @@ pub(super) struct Draft {
     link_bytes: u64,
     /// Something in it cannot be understood.
     unusable: bool,
+    /// It has the address of something that is no file: of mail, of a script.
+    is_elsewhere: bool,
 }
 
 impl Draft {
@@ -39,6 +41,9 @@ impl Draft {
     #[inline]
     pub fn set_text(&mut self, kind: Kind, text: &str, understood: bool, context: &mut Context<'_>) {
         let text = text.trim_ascii();
+        if kind == Kind::Loc && context.bindings.is_feed && understood && text.is_empty() {
+            return;
+        }
         if kind == Kind::Media || kind == Kind::Loc && self.located {
             return self.set_further(kind, text, understood, context);
         }
@@ -49,9 +54,10 @@ impl Draft {
         }
         let notes = &mut context.notes;
         match kind {
-            Kind::Loc => match read_uri(context.base, text, notes) {
+            Kind::Loc => match read_uri(text, context) {
                 Ok(uri) => self.loc = Some(uri),
-                Err(_) => notes.add(Rule::LocMalformed, text),
+                Err(error) if error.is_of_other_scheme() => self.set_elsewhere(text, context),
+                Err(_) => context.notes.add(Rule::LocMalformed, text),
             },
             // Feeds write times as mail does, and that is right there.
             Kind::LastMod if context.bindings.is_feed && Timestamp::parse(text).is_some() => {
@@ -76,10 +82,10 @@ impl Draft {
         if kind == Kind::Loc {
             context.notes.add(Rule::LocRepeated, text);
         }
-        let uri = read_uri(context.base, text, &mut context.notes).ok().filter(|_| understood);
-        match (uri, kind) {
-            (Some(uri), Kind::Media) => self.add_media(Entry::new(uri), context),
-            (Some(uri), _) => {
+        match (read_uri(text, context), kind) {
+            (Ok(uri), Kind::Media) if understood => self.add_media(Entry::new(uri), context),
+            (Err(error), _) if understood && error.is_of_other_scheme() => context.notes.add(Rule::OtherScheme, text),
+            (Ok(uri), _) if understood => {
                 let is_new = self.loc.as_ref() != Some(&uri);
                 if is_new && self.has_room(&uri, context) {
                     self.others.push(uri);
@@ -87,7 +93,7 @@ impl Draft {
                     self.hidden += u64::from(is_new);
                 }
             }
-            (None, _) => {
+            _ => {
                 context.notes.add(Rule::LocMalformed, text);
                 // An empty element names nothing.
                 if !understood || !text.is_empty() {
@@ -140,9 +146,22 @@ impl Draft {
         (self.loc, self.located) = (Some(loc), true);
     }
 
-    /// Whether nothing says where it lies.
-    pub fn is_placeless(&self) -> bool {
-        !self.located && self.guid.is_none()
+    /// Takes the address of something that is no file.
+    pub fn set_elsewhere(&mut self, address: &str, context: &mut Context<'_>) {
+        context.notes.add(Rule::OtherScheme, address);
+        self.is_elsewhere = true;
+    }
+
+    /// A draft that says nothing of where it lies. An item of a feed may lie where its enclosure does.
+    pub fn is_placeless(&self, root: Root) -> bool {
+        let has_enclosure = root.is_feed_or_text() && !self.media.is_empty();
+        !self.located && self.guid.is_none() && !has_enclosure && !self.is_elsewhere
+    }
+
+    /// A draft that is understood and lies where no file can. The entries of a document there are not known.
+    pub fn is_elsewhere(&self) -> bool {
+        let is_document = self.is_list || self.metadata.as_ref().is_some_and(|metadata| metadata.capability.is_some());
+        self.is_elsewhere && !self.unusable && !is_document
     }
 
     /// The entry, if it has a URI and all of it could be understood; what else it names goes to `further`, or is counted in
@@ -150,8 +169,17 @@ impl Draft {
     #[inline]
     pub fn finish(mut self, header: &Header, further: &mut VecDeque<Entry>, hidden: &mut u64) -> Option<Entry> {
         // A first `<loc>` that cannot be understood.
-        self.hidden += u64::from(self.loc.is_none() && !self.others.is_empty());
+        self.hidden += u64::from(self.loc.is_none() && !self.others.is_empty() && !self.is_elsewhere);
         let loc = self.loc.take().or_else(|| self.others.pop()).or_else(|| self.guid.take());
+        let mut enclosure = None;
+        if loc.is_none() && header.root.is_feed_or_text() {
+            if self.media.is_empty() {
+                // It counts once, as an item that cannot be understood.
+                return None;
+            }
+            enclosure = Some(self.media.remove(0));
+            self.hidden += u64::from(self.located && !self.is_elsewhere);
+        }
         *hidden += self.hidden;
         if !self.media.is_empty() || self.hidden_media > 0 {
             let lists_resources =
@@ -165,7 +193,7 @@ impl Draft {
         if self.unusable {
             return None;
         }
-        let mut entry = Entry::new(loc?);
+        let mut entry = enclosure.or_else(|| loc.map(Entry::new))?;
         entry.is_list = self.is_list;
         entry.lastmod = self.lastmod;
         entry.changefreq = self.changefreq;

@@ -38,7 +38,6 @@ impl<'t> Tag<'t, '_> {
 
 /// What reading an element needs to know of its document.
 pub(super) struct Context<'a> {
-    pub base: Option<&'a Uri>,
     pub bindings: &'a Bindings,
     pub limits: &'a Limits,
     pub notes: Notes<'a>,
@@ -97,7 +96,7 @@ pub(super) fn read_link(tag: Tag<'_, '_>, context: &mut Context<'_>) -> Result<O
         match name {
             "rel" => rel = read_text(value).map(normal_relation),
             // Other schemes break no rule: there are mirrors on gsiftp and profiles named by URNs.
-            "href" => href = Some(Href::read(read_uri(context.base, value, notes)).map_err(|_| value.to_owned())),
+            "href" => href = Some(Href::read(read_uri(value, context)).map_err(|_| value.to_owned())),
             "pri" => pri = read_priority(value, notes),
             "modified" => modified = read_time(value, notes),
             "hash" => metadata.hashes = read_hashes(value, notes),
@@ -312,26 +311,27 @@ fn read_priority(value: &str, notes: &mut Notes<'_>) -> Option<u32> {
     priority
 }
 
-/// Resolves a URI and notes what had to be mended.
-pub(super) fn read_uri(base: Option<&Uri>, raw: &str, notes: &mut Notes<'_>) -> Result<Uri, UriError> {
+/// Resolves a URI and notes what had to be mended. In feeds a URI may be relative, and in Atom it is an IRI (RFC 4287, 2).
+pub(super) fn read_uri(raw: &str, context: &mut Context<'_>) -> Result<Uri, UriError> {
     // Against a base an empty reference would be the document itself.
     if raw.trim().is_empty() {
         return Err(UriError::Malformed(raw.to_owned()));
     }
-    let uri = Uri::resolve(base, raw)?;
+    let uri = Uri::resolve(context.bindings.base(), raw)?;
     if uri.as_str() != raw {
         // What ill-formed bytes were replaced in is not the URI that was meant.
         if raw.contains('\u{fffd}') {
             return Err(UriError::Malformed(raw.to_owned()));
         }
-        let flaws = Flaws::of(raw);
+        let is_feed = context.bindings.is_feed;
+        let flaws = if is_feed { Flaws::of(&raw.replace(|c: char| !c.is_ascii(), "")) } else { Flaws::of(raw) };
         for (flaw, rule) in [
-            (flaws.relative, Rule::UriRelative),
+            (flaws.relative && !is_feed, Rule::UriRelative),
             (flaws.unescaped, Rule::UriUnescaped),
             (flaws.bad_escape, Rule::UriEscape),
         ] {
             if flaw {
-                notes.add(rule, raw);
+                context.notes.add(rule, raw);
             }
         }
     }

@@ -21,6 +21,18 @@ pub enum DocumentError {
         /// How it begins.
         seen: String,
     },
+    /// A text of addresses that are not written as in a text sitemap.
+    #[error(
+        "line {line} of this text is no entry of a list: {seen:?} {why}; a text sitemap has one URL per line and nothing else"
+    )]
+    NotLines {
+        /// The line, from 1.
+        line: usize,
+        /// Its beginning.
+        seen: String,
+        /// The cause, for a person.
+        why: &'static str,
+    },
     /// A format of another kind that is no XML.
     #[error("this is {name}, which is not supported: neither a sitemap nor a ResourceSync document")]
     OtherFormat {

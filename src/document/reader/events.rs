@@ -171,6 +171,14 @@ impl<R: BufRead> Events<R> {
         self.xml.get_ref().unknown_encoding()
     }
 
+    /// The first control character that XML does not allow, where it stands, and how many there are.
+    pub(super) fn controls(&self) -> Option<String> {
+        self.xml.get_ref().controls().map(|(count, byte, position)| match count {
+            1 => format!("U+{byte:04X} at byte {position}"),
+            _ => format!("U+{byte:04X} at byte {position}, the first of {count}"),
+        })
+    }
+
     /// How many ill-formed sequences of bytes have been read as U+FFFD.
     pub(super) fn replaced(&self) -> u64 {
         self.xml.get_ref().replaced()

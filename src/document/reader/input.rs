@@ -48,6 +48,8 @@ pub(super) struct Input<R> {
     markup_end: u64,
     exceeded: Option<Exceeded>,
     replaced: u64,
+    /// The number of control characters that XML does not allow, the first of them, and the bytes before it.
+    controls: Option<(u64, u8, u64)>,
     unknown_encoding: Option<Box<str>>,
 }
 
@@ -102,6 +104,7 @@ impl<R: BufRead> Input<R> {
             markup_end: document,
             exceeded: None,
             replaced: 0,
+            controls: None,
             unknown_encoding,
         })
     }
@@ -140,6 +143,11 @@ impl<R> Input<R> {
     /// The encoding that the document declares, where that is none we know: it is read as UTF-8.
     pub(super) fn unknown_encoding(&self) -> Option<&str> {
         self.unknown_encoding.as_deref()
+    }
+
+    /// The number of control characters so far that XML does not allow, the first of them, and the bytes before it.
+    pub(super) fn controls(&self) -> Option<(u64, u8, u64)> {
+        self.controls
     }
 
     /// How many ill-formed sequences have been handed out as U+FFFD.
@@ -225,6 +233,21 @@ impl<R: BufRead> Input<R> {
         }
     }
 
+    /// Notes the control characters of the window.
+    fn look_for_controls(&mut self) {
+        let is_control = |byte: &u8| *byte < b' ' && !matches!(byte, b'\t' | b'\n' | b'\r');
+        let window = self.buffer.get(self.start..self.end).unwrap_or_default();
+        // Without a branch, so that the compiler looks at many bytes at once.
+        if !window.iter().fold(false, |found, byte| found | is_control(byte)) {
+            return;
+        }
+        let first = window.iter().zip(self.handed_out..).find(|(byte, _)| is_control(byte));
+        let (_, byte, position) = self.controls.or(first.map(|(byte, at)| (0, *byte, at))).unwrap_or_default();
+        let count = self.controls.map_or(0, |(count, ..)| count);
+        let more = window.iter().filter(|byte| is_control(byte)).count() as u64;
+        self.controls = Some((count + more, byte, position));
+    }
+
     /// Makes `length` bytes from `start` the window, or as many as the bounds leave room for.
     fn hand_out(&mut self, start: usize, length: usize) -> io::Result<()> {
         let room = usize::try_from(self.document_end - self.handed_out).unwrap_or(usize::MAX);
@@ -241,6 +264,7 @@ impl<R: BufRead> Input<R> {
         let length = length.min(room);
         self.start = start;
         self.end = start + length;
+        self.look_for_controls();
         self.handed_out += length as u64;
         if start == self.next {
             self.next = self.end;

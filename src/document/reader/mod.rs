@@ -28,8 +28,8 @@ use events::{Behind, Events, name, utf8};
 use namespace::{Bindings, Kind};
 use other::FeedLink;
 use quick_xml::events::Event;
-use reference::push_text;
-use rules::DocumentRules;
+use reference::{judge_attributes, judge_references, push_text};
+use rules::{DocumentRules, without_address};
 use std::collections::VecDeque;
 use std::io::BufRead;
 
@@ -114,7 +114,6 @@ pub struct Reader<R> {
     events: Events<R>,
     /// The text of the current element.
     text: String,
-    base: Option<Uri>,
     limits: Limits,
     /// Open elements.
     depth: usize,
@@ -135,6 +134,8 @@ pub struct Reader<R> {
     entries: u64,
     /// Entries that could not be understood.
     skipped: u64,
+    /// Entries that lie where no file can.
+    elsewhere: u64,
     /// What may be entries and cannot be understood, outside of entries or within one that can.
     hidden: u64,
     phase: Phase,
@@ -158,10 +159,9 @@ impl<R: BufRead> Reader<R> {
         let mut reader = Reader {
             events: Events::new(input, limits)?,
             text: String::new(),
-            base,
             limits,
             depth: 0,
-            bindings: Bindings::default(),
+            bindings: Bindings::of(base),
             header,
             header_metadata: Metadata::default(),
             header_link_bytes: 0,
@@ -172,6 +172,7 @@ impl<R: BufRead> Reader<R> {
             further: VecDeque::new(),
             entries: 0,
             skipped: 0,
+            elsewhere: 0,
             hidden: 0,
             phase: Phase::Failed,
         };
@@ -203,7 +204,6 @@ impl<R: BufRead> Reader<R> {
                         if entry.is_some() {
                             return Ok(entry);
                         }
-                        self.skipped += 1;
                     }
                     None => self.phase = self.read_to_entry()?,
                 },
@@ -216,7 +216,6 @@ impl<R: BufRead> Reader<R> {
                     if entry.is_some() {
                         return Ok(entry);
                     }
-                    self.skipped += 1;
                 }
                 Phase::Finished => {
                     self.phase = Phase::Finished;
@@ -243,9 +242,11 @@ impl<R: BufRead> Reader<R> {
         self.entries + self.hidden
     }
 
-    /// Entries skipped so far, because they cannot be understood: an index with one has children that are not known.
+    /// Entries skipped so far, because they cannot be understood: an index with one has children that are not known. Those that lie
+    /// where no file can are understood, but a document of nothing else lists nothing.
     pub fn skipped(&self) -> u64 {
-        self.skipped + self.hidden
+        let skipped = self.skipped + self.hidden;
+        if skipped + self.elsewhere == self.entries() { self.entries() } else { skipped }
     }
 
     /// Reads up to the start tag of the root element and through it.
@@ -324,13 +325,11 @@ impl<R: BufRead> Reader<R> {
                     let mut draft = Draft::default();
                     self.read_text_into(kind, empty, &mut draft)?;
                     let entry = self.judge(draft);
-                    self.skipped += u64::from(entry.is_none());
                     self.further.extend(entry);
                     return Ok(Phase::Root);
                 }
                 Kind::FeedLink => {
-                    let mut context =
-                        Context { base: self.base.as_ref(), bindings: &self.bindings, limits: &self.limits, notes };
+                    let mut context = Context { bindings: &self.bindings, limits: &self.limits, notes };
                     let link = FeedLink::read(&element, &mut context);
                     if let (Some("next"), Some(next)) = (link.rel.as_deref(), link.target) {
                         if self.header.links.is_empty() {
@@ -348,15 +347,14 @@ impl<R: BufRead> Reader<R> {
                         self.depth += 1;
                         return Ok(Phase::Entry(root == Root::SitemapIndex));
                     }
-                    notes.add(Rule::LocMissing, "");
+                    notes.add(without_address(self.header.root), "");
                     self.skipped += 1;
                 }
                 Kind::Metadata | Kind::Link => {
                     if self.entries > 0 {
                         notes.add(Rule::HeaderAfterEntries, name(&element));
                     }
-                    let mut context =
-                        Context { base: self.base.as_ref(), bindings: &self.bindings, limits: &self.limits, notes };
+                    let mut context = Context { bindings: &self.bindings, limits: &self.limits, notes };
                     if kind == Kind::Link {
                         let tag = Tag::Xml(&element);
                         add_link(&mut self.header.links, &mut self.header_link_bytes, tag, &mut context);
@@ -373,7 +371,7 @@ impl<R: BufRead> Reader<R> {
                 }
                 // It has been noted, and may be an entry that is misspelt.
                 Kind::Unknown if !empty => self.hidden += 1,
-                _ => {}
+                _ => judge_attributes(&element, &mut notes),
             }
             self.close_or_skip(empty)?;
         }
@@ -392,7 +390,7 @@ impl<R: BufRead> Reader<R> {
         self.entries += 1;
         let mut draft = Draft::default();
         let notes = Notes { deviations: &mut self.deviations, entry: self.entries };
-        let mut context = Context { base: self.base.as_ref(), bindings: &self.bindings, limits: &self.limits, notes };
+        let mut context = Context { bindings: &self.bindings, limits: &self.limits, notes };
         for plain::Part { kind, place } in self.parts.drain(..) {
             let part = window.get(place).unwrap_or_default();
             match kind {
@@ -437,8 +435,7 @@ impl<R: BufRead> Reader<R> {
                     continue;
                 }
                 Kind::FeedLink | Kind::Guid | Kind::Enclosure => {
-                    let mut context =
-                        Context { base: self.base.as_ref(), bindings: &self.bindings, limits: &self.limits, notes };
+                    let mut context = Context { bindings: &self.bindings, limits: &self.limits, notes };
                     let link = FeedLink::read(&element, &mut context);
                     if let Some(kind) = link.add_to(&mut draft, kind, self.header.root, &mut context) {
                         self.read_text_into(kind, empty, &mut draft)?;
@@ -446,8 +443,7 @@ impl<R: BufRead> Reader<R> {
                     }
                 }
                 Kind::Metadata | Kind::Link => {
-                    let mut context =
-                        Context { base: self.base.as_ref(), bindings: &self.bindings, limits: &self.limits, notes };
+                    let mut context = Context { bindings: &self.bindings, limits: &self.limits, notes };
                     draft.set_tag(kind, Tag::Xml(&element), &mut context);
                 }
                 // What stands in an entry within an entry belongs to the outer one.
@@ -460,7 +456,7 @@ impl<R: BufRead> Reader<R> {
                     self.enter()?;
                     continue;
                 }
-                _ => {}
+                _ => judge_attributes(&element, &mut notes),
             }
             self.close_or_skip(empty)?;
         }
@@ -476,7 +472,7 @@ impl<R: BufRead> Reader<R> {
         self.text.clear();
         let understood = empty || self.read_text()?;
         let notes = Notes { deviations: &mut self.deviations, entry: self.entries };
-        let mut context = Context { base: self.base.as_ref(), bindings: &self.bindings, limits: &self.limits, notes };
+        let mut context = Context { bindings: &self.bindings, limits: &self.limits, notes };
         draft.set_text(kind, &self.text, understood, &mut context);
         if empty {
             self.bindings.leave(self.depth + 1);
@@ -484,14 +480,18 @@ impl<R: BufRead> Reader<R> {
         Ok(())
     }
 
-    /// Makes an entry of a draft, if it has a URI and all of it could be understood.
+    /// Makes an entry of a draft, if it has a URI and all of it could be understood; else counts it as skipped, unless it lies where
+    /// no file can.
     fn judge(&mut self, draft: Draft) -> Option<Entry> {
         let mut notes = Notes { deviations: &mut self.deviations, entry: self.entries };
         self.rules.judge_entry(draft.lastmod, draft.metadata.as_ref(), &mut notes);
-        if draft.is_placeless() {
-            notes.add(Rule::LocMissing, "");
+        if draft.is_placeless(self.header.root) {
+            notes.add(without_address(self.header.root), "");
         }
-        draft.finish(&self.header, &mut self.further, &mut self.hidden)
+        let is_elsewhere = draft.is_elsewhere();
+        let entry = draft.finish(&self.header, &mut self.further, &mut self.hidden);
+        *(if is_elsewhere { &mut self.elsewhere } else { &mut self.skipped }) += u64::from(entry.is_none());
+        entry
     }
 
     /// Reads text into `self.text` from behind a start tag through its end tag, leaving out elements within; whether
@@ -529,7 +529,10 @@ impl<R: BufRead> Reader<R> {
             self.depth += 1;
         }
         while self.depth > outside {
-            match self.events.next()? {
+            let event = self.events.next()?;
+            let mut notes = Notes { deviations: &mut self.deviations, entry: self.entries };
+            judge_references(&event, self.bindings.declares_entities, &mut notes);
+            match event {
                 Event::Start(_) if self.depth >= self.limits.depth => return Err(self.too_deep()),
                 Event::Start(_) => self.depth += 1,
                 Event::End(_) => self.depth -= 1,
@@ -556,6 +559,7 @@ impl<R: BufRead> Reader<R> {
     /// Reads what follows a root element: the entries of another count too. At the end the document is judged.
     fn read_behind_root(&mut self) -> Result<Phase, DocumentError> {
         self.depth = 0;
+        let mut is_over = true;
         while let Some(behind) = self.events.behind_root()? {
             let mut notes = Notes { deviations: &mut self.deviations, entry: 0 };
             let is_empty = match behind {
@@ -579,11 +583,15 @@ impl<R: BufRead> Reader<R> {
                 }
                 None => {
                     self.events.drain()?;
+                    is_over = false;
                     break;
                 }
             }
         }
         let mut notes = Notes { deviations: &mut self.deviations, entry: 0 };
+        if let Some(seen) = self.events.controls().filter(|_| is_over) {
+            notes.add(Rule::ControlCharacter, &seen);
+        }
         self.rules.judge_document(&self.header, &mut notes);
         Ok(Phase::Finished)
     }

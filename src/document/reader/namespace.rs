@@ -1,12 +1,16 @@
 //! What an element is: its name, and the namespace that its prefix stands for.
 
-use super::Notes;
 use super::events::{self, utf8};
-use crate::document::{Root, Rule};
+use super::reference::unescape;
+use super::{Limits, Notes};
+use crate::document::{Root, Rule, Uri};
 use quick_xml::events::BytesStart;
 
 /// Bindings kept at a time. Documents have five or so; more would only make every lookup slow.
 const BINDINGS: usize = 64;
+
+/// The attribute that states a base (RFC 4287, 2).
+const BASE: &str = "xml:base";
 
 /// The namespaces that the reader distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +136,10 @@ struct Binding {
 pub(super) struct Bindings {
     /// The prefixes of the open elements, outermost first.
     prefixes: Vec<Binding>,
+    /// The document's own URI; `None` for a file on disk.
+    document: Option<Uri>,
+    /// The values of `xml:base` in the open elements of a feed, with their depths, outermost first.
+    bases: Vec<(usize, Uri)>,
     /// Whether the document is a feed: elsewhere the elements of feeds are foreign.
     pub is_feed: bool,
     /// Whether the document declares entities of its own.
@@ -139,6 +147,16 @@ pub(super) struct Bindings {
 }
 
 impl Bindings {
+    /// No bindings yet, of a document at `uri`.
+    pub fn of(uri: Option<Uri>) -> Bindings {
+        Bindings { document: uri, ..Bindings::default() }
+    }
+
+    /// The URI that relative references are resolved against.
+    pub fn base(&self) -> Option<&Uri> {
+        self.bases.last().map(|(_, base)| base).or(self.document.as_ref())
+    }
+
     /// Declares the namespaces of the root element and returns what it is, or else its local name. Whatever its own
     /// namespace, it is taken for that of Sitemaps.
     pub fn open_root<'a>(&mut self, element: &'a BytesStart<'_>, notes: &mut Notes<'_>) -> Result<Root, &'a str> {
@@ -157,7 +175,7 @@ impl Bindings {
         self.is_feed = own == Namespace::Feed;
         self.declare_all(element, 1, notes);
         if self.resolve(prefix) != own {
-            if root != Root::Rss {
+            if !self.is_feed {
                 notes.add(Rule::RootNamespace, utf8(element.attributes_raw()).trim());
             }
             self.declare(prefix, own, 1);
@@ -202,14 +220,20 @@ impl Bindings {
     #[inline]
     fn declare_all(&mut self, element: &BytesStart<'_>, depth: usize, notes: &mut Notes<'_>) {
         let attributes = utf8(element.attributes_raw());
-        if !attributes.match_indices('x').any(|(start, _)| attributes[start..].starts_with("xmlns")) {
+        let is_of_xml = |text: &str| text.starts_with("xmlns") || self.is_feed && text.starts_with(BASE);
+        if !attributes.match_indices('x').any(|(start, _)| is_of_xml(&attributes[start..])) {
             return;
         }
         for attribute in element.attributes().with_checks(false).flatten() {
             let value = utf8(&attribute.value);
-            let prefix = match utf8(attribute.key.into_inner()).strip_prefix("xmlns") {
+            let name = utf8(attribute.key.into_inner());
+            let prefix = match name.strip_prefix("xmlns") {
                 Some("") => "",
                 Some(prefix) if prefix.starts_with(':') => &prefix[1..],
+                _ if self.is_feed && name == BASE => {
+                    self.rebase(value, depth, notes);
+                    continue;
+                }
                 _ => continue,
             };
             let (namespace, well_spelt) = Namespace::of(value);
@@ -227,11 +251,23 @@ impl Bindings {
         }
     }
 
+    /// Takes the base that the element at `depth` states; it may be relative itself.
+    fn rebase(&mut self, stated: &str, depth: usize, notes: &mut Notes<'_>) {
+        if self.bases.len() == BINDINGS || stated.len() > Limits::TEXT {
+            return;
+        }
+        let Ok(stated) = unescape(stated, self.declares_entities, notes) else { return };
+        self.bases.extend(Uri::resolve(self.base(), &stated).ok().map(|base| (depth, base)));
+    }
+
     /// Forgets what the element at `depth` declared.
     #[inline]
     pub fn leave(&mut self, depth: usize) {
         while self.prefixes.last().is_some_and(|binding| binding.depth >= depth) {
             self.prefixes.pop();
+        }
+        while self.bases.last().is_some_and(|(of, _)| *of >= depth) {
+            self.bases.pop();
         }
     }
 

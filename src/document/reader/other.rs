@@ -22,13 +22,15 @@ enum Line {
     Nothing,
     /// A URI, and whether it is one without doubt: prose may begin with one.
     Entry(Box<Entry>, bool),
+    /// The address of something that is no file.
+    Elsewhere,
     /// Anything else.
     Unreadable,
 }
 
 impl Line {
     /// Understands one line; what is wrong with it is noted.
-    fn read(line: &str, fits: bool, notes: &mut Notes<'_>) -> Line {
+    fn read(line: &str, fits: bool, context: &mut Context<'_>) -> Line {
         let text = line.trim();
         if text.is_empty() {
             return Line::Nothing;
@@ -39,8 +41,15 @@ impl Line {
             begins("http://") || begins("https://")
         };
         if !fits || !is_uri(text) {
-            notes.add(if fits { Rule::LineUnreadable } else { Rule::TextTooLong }, text);
-            return if fits && text.starts_with('#') { Line::Nothing } else { Line::Unreadable };
+            let is_elsewhere = || Uri::parse(text).is_err_and(|error| error.is_of_other_scheme());
+            let (rule, line) = match text.contains(char::is_whitespace) {
+                _ if !fits => (Rule::TextTooLong, Line::Unreadable),
+                _ if text.starts_with('#') => (Rule::LineUnreadable, Line::Nothing),
+                false if is_elsewhere() => (Rule::OtherScheme, Line::Elsewhere),
+                _ => (Rule::LineUnreadable, Line::Unreadable),
+            };
+            context.notes.add(rule, text);
+            return line;
         }
         let (uri, rest) = fields(text);
         let (length, path) = fields(rest);
@@ -49,22 +58,43 @@ impl Line {
         let is_sure = is_fetched || !text.contains(char::is_whitespace);
         // A blank may be the URI's own; behind a tab there is another column.
         let loc = if is_fetched { uri } else { text.split('\t').next().unwrap_or(text) };
-        match read_uri(None, loc, notes) {
+        match read_uri(loc, context) {
             Ok(loc) => {
                 let mut entry = Entry::new(loc);
                 if is_fetched {
                     entry.path = Some(path.into());
-                    entry.length = if length == "-" { None } else { read_length(length, notes) };
+                    entry.length = if length == "-" { None } else { read_length(length, &mut context.notes) };
                 } else if text.contains('\t') {
-                    notes.add(Rule::LineUnreadable, text);
+                    context.notes.add(Rule::LineUnreadable, text);
                 }
                 Line::Entry(Box::new(entry), is_sure)
             }
             Err(_) => {
-                notes.add(Rule::LocMalformed, text);
+                context.notes.add(Rule::LocMalformed, text);
                 Line::Unreadable
             }
         }
+    }
+}
+
+/// The fault of a line of a table of addresses, or of addresses without a scheme; `None` where it is something else.
+fn nearly_entry(line: &str) -> Option<&'static str> {
+    let address = line.trim_start_matches(['"', '\'', '<', '(', '[', '-', '*', ' ', '\t']);
+    let has_scheme = ["http://", "https://"]
+        .iter()
+        .any(|scheme| address.get(..scheme.len()).is_some_and(|it| it.eq_ignore_ascii_case(scheme)));
+    let columns = ['\t', ';', '|', '"', '\'', '>'];
+    let (has_columns, is_prose) =
+        (address.contains(columns), address.split(columns).next().is_some_and(|it| it.contains(' ')));
+    let host = address.split_once('/').map_or("", |(host, _)| host);
+    let is_host = host.contains('.') && !host.starts_with('.') && Uri::parse(&format!("http://{host}/")).is_ok();
+    match (has_scheme, address.len() < line.len()) {
+        (true, true) if !is_prose => Some("does not begin with the URL"),
+        (true, false) if has_columns && !is_prose => Some("has more than the URL"),
+        (false, false) if is_host && !line.contains(char::is_whitespace) => {
+            Some("has no http:// or https:// before the host")
+        }
+        _ => None,
     }
 }
 
@@ -78,9 +108,15 @@ impl<R: BufRead> Reader<R> {
     pub(super) fn read_first_lines(&mut self) -> Result<Phase, DocumentError> {
         self.header.root = Root::Text;
         let (mut lines, mut uris, mut begins_with_uri) = (0, 0, false);
+        let (mut number, mut nearly, mut cause) = (0, 0, None);
         while lines < FIRST_LINES {
             let Some(line) = self.read_line()? else { break };
+            number += 1;
             let Some(is_uri) = line else { continue };
+            if let Some(why) = nearly_entry(self.text.trim()).filter(|_| !is_uri) {
+                nearly += 1;
+                cause.get_or_insert_with(|| (number, quoted(self.text.trim().as_bytes()), why));
+            }
             begins_with_uri |= is_uri && lines == 0;
             lines += 1;
             uris += usize::from(is_uri);
@@ -88,27 +124,37 @@ impl<R: BufRead> Reader<R> {
         if uris * 2 > lines || uris * 2 == lines && begins_with_uri {
             return Ok(Phase::Lines);
         }
-        Err(DocumentError::NotXml { seen: quoted(self.events.front()) })
+        match cause.filter(|_| nearly * 2 >= lines) {
+            Some((line, seen, why)) => Err(DocumentError::NotLines { line, seen, why }),
+            None => Err(DocumentError::NotXml { seen: quoted(self.events.front()) }),
+        }
     }
 
     /// Reads one line of a text; its entry goes to `further`. Whether it is a URI without doubt, where there is something in it.
     pub(super) fn read_line(&mut self) -> Result<Option<Option<bool>>, DocumentError> {
         let Some((line, fits)) = self.events.line()? else { return Ok(None) };
-        let mut notes = Notes { deviations: &mut self.deviations, entry: self.entries + 1 };
-        let read = Line::read(&line, fits, &mut notes);
+        self.text.clear();
+        self.text.push_str(&line);
+        let notes = Notes { deviations: &mut self.deviations, entry: self.entries + 1 };
+        let mut context = Context { bindings: &self.bindings, limits: &self.limits, notes };
+        let read = Line::read(&line, fits, &mut context);
         if line.contains('\u{fffd}') {
-            notes.add(Rule::IllFormedEncoding, &line);
+            context.notes.add(Rule::IllFormedEncoding, &line);
         }
-        let (is_entry, is_sure) = match read {
+        let (is_understood, is_sure) = match read {
             Line::Nothing => return Ok(Some(None)),
             Line::Entry(entry, is_sure) => {
                 self.further.push_back(*entry);
                 (true, is_sure)
             }
+            Line::Elsewhere => {
+                self.elsewhere += 1;
+                (true, false)
+            }
             Line::Unreadable => (false, false),
         };
         self.entries += 1;
-        self.skipped += u64::from(!is_entry);
+        self.skipped += u64::from(!is_understood);
         Ok(Some(Some(is_sure)))
     }
 }
@@ -122,6 +168,8 @@ pub(super) struct FeedLink {
     pub rel: Option<String>,
     /// The media type of what it leads to. Its length is a hint alone (RFC 4287, 4.2.7.6), and none that is held to.
     pub media_type: Option<Box<str>>,
+    /// The target where that is no file: of mail, a magnet.
+    elsewhere: Option<Box<str>>,
     /// `isPermaLink="false"` of a `guid`.
     pub is_name: bool,
 }
@@ -145,8 +193,9 @@ impl FeedLink {
                 "rel" => link.rel = Some(value.trim().to_ascii_lowercase()),
                 "type" => link.media_type = Some(value.trim()).filter(|it| it.contains('/')).map(Box::from),
                 "isPermaLink" => link.is_name = value.trim().eq_ignore_ascii_case("false"),
-                _ => match read_uri(context.base, &value, &mut context.notes) {
+                _ => match read_uri(&value, context) {
                     Ok(uri) => link.target = Some(uri),
+                    Err(error) if error.is_of_other_scheme() => link.elsewhere = Some(value.trim().into()),
                     Err(_) => context.notes.add(Rule::LinkMalformed, &value),
                 },
             }
@@ -159,6 +208,10 @@ impl FeedLink {
         let is_enclosure = kind == Kind::Enclosure || self.rel.as_deref() == Some("enclosure");
         let is_page = self.rel.as_deref().is_none_or(|rel| rel.is_empty() || rel == "alternate");
         match self.target {
+            None if self.elsewhere.is_some() => {
+                let is_own = is_enclosure || kind == Kind::FeedLink && is_page && draft.loc.is_none();
+                self.elsewhere.filter(|_| is_own).iter().for_each(|address| draft.set_elsewhere(address, context));
+            }
             Some(loc) if is_enclosure => {
                 draft.add_media(Entry { media_type: self.media_type, ..Entry::new(loc) }, context)
             }

@@ -4,7 +4,7 @@ use super::Notes;
 use super::events::utf8;
 use crate::document::Rule;
 use quick_xml::escape::resolve_html5_entity;
-use quick_xml::events::Event;
+use quick_xml::events::{BytesStart, Event};
 use std::borrow::Cow;
 
 /// Longest name between `&` and `;` that is looked at.
@@ -98,6 +98,24 @@ pub(super) fn unescape<'a>(raw: &'a str, is_own: bool, notes: &mut Notes<'_>) ->
         notes.add(Rule::RawAmpersand, raw);
     }
     Ok(Cow::Owned(text))
+}
+
+/// Notes what is wrong with the references of an event that is passed by. Those to entities of a DTD may be right.
+pub(super) fn judge_references(event: &Event<'_>, is_own: bool, notes: &mut Notes<'_>) {
+    match event {
+        Event::Start(element) | Event::Empty(element) if !is_own => judge_attributes(element, notes),
+        Event::Text(text) if !text.starts_with(b"&") => {}
+        Event::Text(_) | Event::GeneralRef(_) if !is_own => {
+            push_text(&mut String::new(), event, usize::MAX, is_own, notes);
+        }
+        _ => {}
+    }
+}
+
+/// The same for the attributes of an element.
+pub(super) fn judge_attributes(element: &BytesStart<'_>, notes: &mut Notes<'_>) {
+    // What is wrong has been noted.
+    let _ = unescape(utf8(element.attributes_raw()), false, notes);
 }
 
 /// Appends what an event adds to a text of at most `limit` bytes; whether it can be understood.

@@ -145,7 +145,8 @@ impl DocumentRules {
 
     /// Judges the header, when the whole document has been read.
     pub fn judge_document(&self, header: &Header, notes: &mut Notes<'_>) {
-        if header.capability.is_none() && (self.metadata_seen || !header.links.is_empty()) {
+        let speaks_resourcesync = self.metadata_seen || !header.links.is_empty() && !header.root.is_feed_or_text();
+        if header.capability.is_none() && speaks_resourcesync {
             notes.add(Rule::MetadataMissing, "");
         }
         let expected = self.expected;
@@ -174,6 +175,11 @@ impl DocumentRules {
             }
         }
     }
+}
+
+/// The deviation of an entry that does not say where it lies.
+pub(super) fn without_address(root: Root) -> Rule {
+    if root.is_feed_or_text() { Rule::ItemWithoutLink } else { Rule::LocMissing }
 }
 
 /// A member of a package has a path, unless there is nothing left of it.

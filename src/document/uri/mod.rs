@@ -27,6 +27,19 @@ pub enum UriError {
     Malformed(String),
 }
 
+impl UriError {
+    /// Addresses of another scheme, as of mail or a telephone, answer `true`; not those where a host with its port was meant, or
+    /// `http` was misspelt.
+    pub fn is_of_other_scheme(&self) -> bool {
+        let UriError::Scheme(raw) = self else { return false };
+        let (scheme, rest) = trim(raw).split_once(':').unwrap_or_default();
+        let is_host = (scheme.contains('.') || scheme == "localhost") && rest.starts_with(|c: char| c.is_ascii_digit());
+        let folded = scheme.to_ascii_lowercase();
+        let is_slip = folded.starts_with(['h', 't']) && folded.contains("tp");
+        !is_host && !is_slip && scheme.len() > 1
+    }
+}
+
 impl TryFrom<String> for Uri {
     type Error = UriError;
 

@@ -139,9 +139,14 @@ fn too_much(location: &DocumentLocation, what: &str) -> SourceError {
 }
 
 impl Page {
+    /// A page that its server calls HTML.
+    pub fn is_html(&self) -> bool {
+        self.media_type.as_deref().is_some_and(|media_type| media_type.contains("html"))
+    }
+
     /// Targets of `<link rel="resourcesync">`, where this is HTML.
     pub fn html_links(&self) -> Vec<Uri> {
-        if !self.media_type.as_deref().is_none_or(|media_type| media_type.contains("html")) {
+        if self.media_type.is_some() && !self.is_html() {
             return Vec::new();
         }
         let links = html::resourcesync_links(&self.body.plain());
@@ -162,13 +167,18 @@ impl Page {
 
     /// Whether it may be a robots.txt: a web page in its place is none.
     pub fn may_be_robots(&self) -> bool {
-        let html = self.media_type.as_deref().is_some_and(|media_type| media_type.contains("html"));
-        !html && !self.body.plain().trim_ascii_start().starts_with(b"<")
+        !self.is_html() && !self.body.plain().trim_ascii_start().starts_with(b"<")
+    }
+
+    /// A text of addresses, though not as a text sitemap has them.
+    pub fn is_nearly_list(&self) -> bool {
+        matches!(self.cause, DocumentError::NotLines { .. })
     }
 
     /// What was found instead of a document.
     pub fn description(&self) -> String {
         match (self.cause.format(), self.media_type.as_deref()) {
+            _ if self.is_nearly_list() => self.cause.to_string(),
             (Some(format), _) => format!("{format}, which is not supported"),
             (None, Some(media_type)) => format!("{media_type}, not a sitemap"),
             (None, None) => "not a sitemap".to_owned(),

@@ -86,6 +86,9 @@ async fn discover_with(
         }
     };
     if sets.is_empty() {
+        if finder.tried.is_empty() {
+            finder.tried.push(format!("{pasted} (has no sets)"));
+        }
         return Err(SourceError::NothingFound { entry: pasted, tried: finder.tried.join("; ") });
     }
     Ok(Source {
@@ -109,7 +112,8 @@ async fn of_uri(finder: &mut Finder, pasted: &Uri) -> Result<(Uri, Vec<Set>), So
             finder.own(pasted, &answered_by);
             return Ok((answered_by, finder.scope(document).await?));
         }
-        Answer::Page(page) if expects_document => {
+        // A list with a fault is what was meant: no other place is taken instead.
+        Answer::Page(page) if expects_document || page.is_nearly_list() && pasted.path() != "/" => {
             return Err(SourceError::Document { location: location(), cause: page.cause });
         }
         Answer::Nothing(cause) if expects_document || cause.status().is_none() => {

@@ -79,7 +79,7 @@ impl Spool {
             return Ok(());
         }
         for (rule, count) in reader.deviations().counts() {
-            tracing::info!(document = %list.location, count, rule = rule.sentence(), section = rule.section(), "deviation");
+            tracing::info!(document = %list.location, count, rule = rule.name(), section = rule.section(), "deviation");
         }
         let not_followed = if are_followed { 0 } else { lists };
         let entries = NotUnderstood { entries: reader.entries(), skipped: reader.skipped() + not_followed };

@@ -37,6 +37,92 @@ fn a_text_without_uris_or_with_some_in_prose_is_no_list() {
 }
 
 #[test]
+fn a_text_that_is_nearly_a_list_is_refused_with_the_line() {
+    for (text, number, cause) in [
+        ("http://example.com/a\t2024-01-01 10:00\nhttp://example.com/b\t2024-01-02\n", 1, "has more than the URL"),
+        ("# all\n\nexample.com/a\nexample.com:8080/b\n", 3, "has no http:// or https://"),
+        ("\"url\",\"lastmod\"\n\"http://example.com/a\",\"2024-01-01\"\n", 2, "does not begin with the URL"),
+        ("- http://example.com/a\n- http://example.com/b\n", 1, "does not begin with the URL"),
+    ] {
+        let error = failure(text);
+        assert!(matches!(error, DocumentError::NotLines { line, .. } if line == number), "{error:?}");
+        assert!(error.to_string().contains(cause), "{error}");
+    }
+}
+
+#[test]
+fn an_item_without_link_is_its_enclosure() {
+    let item = |content: &str| format!("<rss><channel><item>{content}</item></channel></rss>");
+    let episode = item(
+        r#"<enclosure url="http://example.com/1.mp3" type="audio/mpeg"/><enclosure url="http://example.com/1.ogg"/>
+        <guid isPermaLink="false">1</guid><link/><pubDate>Thu, 03 Jan 2013 09:00:00 GMT</pubDate>"#,
+    );
+
+    let document = read(&episode);
+
+    assert_eq!(names(&document), ["1.mp3", "1.ogg"]);
+    let [first, second] = &document.entries[..] else { panic!("{:?}", document.entries) };
+    assert_eq!((first.lastmod, first.media_type.as_deref()), (time("2013-01-03T09:00:00Z"), Some("audio/mpeg")));
+    assert_eq!(second.lastmod, None);
+    assert_eq!((document.broken(), counted(&episode)), (vec![], (1, 0)));
+    let nowhere = item(r#"<title>x</title><enclosure url="http://"/>"#);
+    assert_eq!(
+        (counted(&nowhere), read(&nowhere).broken()),
+        ((1, 1), vec![(Rule::ItemWithoutLink, 1), (Rule::LinkMalformed, 1)])
+    );
+    let no_page = r#"<link>http://</link><enclosure url="http://example.com/1.mp3"/>"#;
+    assert_eq!(counted(&item(no_page)), (2, 1), "the page is not understood");
+    let magnet = item(r#"<enclosure url="magnet:?xt=urn:btih:1"/>"#)
+        .replace("</channel>", "<item><link>/a</link></item></channel>");
+    assert_eq!(counted(&magnet.replace("/a", "http://example.com/a")), (2, 0), "it is no file of ours");
+}
+
+#[test]
+fn xml_base_of_feed_entry_and_link_counts() {
+    let document = read(
+        r#"<feed xmlns="http://www.w3.org/2005/Atom" xml:base="http://other.example/x/"><link rel="next" href="2"/>
+        <entry xml:base="a/"><link href="1"/></entry><entry><link xml:base="/&amp;/" href="é"/></entry>
+        <entry xml:base="urn:x:1"><link href="3"/></entry><title xml:base="no/"/><entry><link href="//h/4"/></entry></feed>"#,
+    );
+
+    assert_eq!(document.header.link("next").unwrap().as_str(), "http://other.example/x/2");
+    let expected =
+        ["http://other.example/x/a/1", "http://other.example/&/%C3%A9", "http://other.example/x/3", "http://h/4"];
+    assert_eq!(document.locs(), expected);
+    assert_eq!(document.broken(), []);
+    let sitemap = read(urlset("").replace("<urlset", "<urlset xml:base='http://other.example/'") + &url("a"));
+    assert!(sitemap.locs().is_empty(), "it stands behind the root element");
+}
+
+#[test]
+fn feeds_keep_the_rules_of_feeds() {
+    let atom =
+        r#"<feed><link rel="next" href="/2"/><entry><link href="/a"/><link rel="self" href="tag:x"/></entry></feed>"#;
+    let rss = "<rss><channel><item><link>/a</link><title>x &#8212; y</title></item></channel></rss>";
+    for feed in [atom, rss] {
+        let document = read(feed);
+        assert_eq!((names(&document), document.broken()), (vec!["a"], vec![]), "{feed}");
+    }
+}
+
+#[test]
+fn addresses_of_other_schemes_are_understood_and_no_files() {
+    for address in ["mailto:a@example.com", "tel:+391234", "JavaScript:void(0)", "ftp://example.com/a", "data:,x"] {
+        let xml = urlset(&format!("<url><loc>{address}</loc></url>{}", url("a")));
+        assert_eq!((counted(&xml), read(&xml).broken()), ((2, 0), vec![(Rule::OtherScheme, 1)]), "{address}");
+        let text = format!("http://example.com/a\n{address}\n");
+        assert_eq!((counted(&text), read(&text).broken()), ((2, 0), vec![(Rule::OtherScheme, 1)]), "{address}");
+    }
+    assert_eq!(counted(&urlset("<url><loc>mailto:a@example.com</loc></url>")), (1, 1), "nothing is listed");
+    let list = urlset(&format!("<sitemap><loc>ftp://example.com/1.xml</loc></sitemap>{}", url("a")));
+    assert_eq!(counted(&list), (2, 1), "what it lists is not known");
+    for slip in ["example.org:8080/a", "localhost:8080/a", "htp://example.com/a", "ttps://example.com/a", "C:/a"] {
+        let xml = urlset(&format!("<url><loc>{slip}</loc></url>{}", url("a")));
+        assert_eq!((counted(&xml), read(&xml).broken()), ((2, 1), vec![(Rule::LocMalformed, 1)]), "{slip}");
+    }
+}
+
+#[test]
 fn one_bad_line_takes_no_other_away() {
     let long = "a".repeat(Limits::TEXT);
     let text = format!(
@@ -92,7 +178,7 @@ fn items_of_rss_link_to_pages_and_have_enclosures() {
     assert_eq!(names(&document), ["1", "1.mp3", "2"]);
     assert_eq!(document.entries[0].lastmod, time("2013-01-03T09:00:00Z"));
     assert_eq!((document.entries[1].length, document.entries[1].media_type.as_deref()), (None, Some("audio/mpeg")));
-    assert_eq!(document.deviations.count(Rule::LocMissing), 1);
+    assert_eq!(document.deviations.count(Rule::ItemWithoutLink), 1);
 }
 
 #[test]
@@ -201,7 +287,7 @@ fn parts_that_cannot_be_understood_are_counted_like_entries() {
     assert_eq!(entry(&image("")), (1, 0), "it names nothing");
     assert_eq!(entry(&image("http://")), (2, 1));
     assert_eq!(entry(&image("http://example.com/&none;")), (2, 1));
-    assert_eq!(entry("<video:video><video:content_loc>ftp://x/</video:content_loc></video:video>"), (2, 1));
+    assert_eq!(entry("<video:video><video:content_loc>ftp://x/</video:content_loc></video:video>"), (1, 0));
     assert_eq!(entry("<loc>http://</loc>"), (2, 1));
     assert_eq!(entry(r#"<rs:md change="deleted"/><image:image><image:loc>http://</image:loc></image:image>"#), (1, 0));
     assert_eq!(entry(&image("http://example.com/1.jpg").repeat(Limits::LINKS + 2)), (3, 2));

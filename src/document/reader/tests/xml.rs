@@ -494,3 +494,31 @@ fn a_failing_input_is_an_error() {
     assert!(matches!(error, DocumentError::Io(_)));
     assert!(std::error::Error::source(&error).unwrap().to_string().contains("cable pulled"));
 }
+
+#[test]
+fn what_is_not_well_formed_is_noted_with_its_place() {
+    let image = |title: &str| {
+        urlset(&format!(
+            "{}<url><loc>http://example.com/b</loc><image:image><image:loc>http://example.com/1.jpg</image:loc>\
+             <image:title>{title}</image:title></image:image></url>",
+            url("a")
+        ))
+        .replace("<urlset", "<urlset xmlns:image='http://www.google.com/schemas/sitemap-image/1.1'")
+    };
+    for (title, rule, seen) in [
+        ("&#55356;&#57118;Sun", Rule::UndefinedEntity, "#55356"),
+        ("Bread & butter", Rule::RawAmpersand, "& butter"),
+        ("<x y='a & b'/>", Rule::RawAmpersand, " y='a & b'"),
+        ("a\u{b}b\u{1f}", Rule::ControlCharacter, "U+000B at byte 361, the first of 2"),
+        ("nul \0", Rule::ControlCharacter, "U+0000 at byte 364"),
+    ] {
+        let document = read(image(title));
+        assert_eq!(document.entries.len(), 3, "{title:?}");
+        let example = document.deviations.examples().iter().find(|it| it.rule == rule).unwrap();
+        assert_eq!(&*example.seen, seen, "{title:?}");
+        assert_eq!(example.entry, if rule == Rule::ControlCharacter { 0 } else { 2 });
+    }
+    assert_eq!(read(image("a &amp; &#233; <![CDATA[&]]>\t\r\n")).broken(), []);
+    let declared = image("&own;").replace("<urlset", "<!DOCTYPE urlset [<!ENTITY own 'x'>]><urlset");
+    assert_eq!(read(declared).broken(), [], "it may be right");
+}
