@@ -430,3 +430,62 @@ fn the_packages_of_a_change_list_are_no_files() {
         assert_eq!(names(&mounted), set(&["a"]));
     }
 }
+
+/// DSpace names its sitemap for people beside the one for programs.
+#[test]
+fn a_web_page_in_robots_txt_is_no_missing_part() {
+    let source = source();
+    for path in [".well-known/resourcesync", ""] {
+        source.fault(path, Fault::Status(404, String::new()), u64::MAX);
+    }
+    let lines = ["index.html", "htmlmap", "one.xml"].map(|path| format!("Sitemap: {}{path}\n", source.url())).concat();
+    source.page("robots.txt", Resource { media_type: "text/plain".into(), ..Resource::bare(lines) });
+    source.document("one.xml", list(&source, &["a", "b"]));
+    for path in ["index.html", "htmlmap", "two.xml"] {
+        source.page(path, Resource { media_type: "text/html".into(), ..Resource::bare("<html>") });
+    }
+    let mounted = Mounted::prepared(&source.url(), FAST);
+
+    assert_eq!(mount(&mounted), (Some(SUCCESS), String::new()));
+
+    let (code, text) = run(&["audit", mounted.path().to_str().unwrap()]);
+    assert_eq!(code, Some(SUCCESS), "{text}");
+    let (_, text) = run(&["explore", &source.url()]);
+    assert!(text.contains("web pages that robots.txt names as sitemaps: 2") && text.contains("htmlmap"), "{text}");
+    assert!(!text.contains("Missing") && log(mounted.cache()).contains("index.html"), "{text}");
+
+    let lines = format!("Sitemap: {0}one.xml\nSitemap: {0}two.xml\n", source.url());
+    source.page("robots.txt", Resource { media_type: "text/plain".into(), ..Resource::bare(lines) });
+    let (code, text) = run(&["audit", &source.url()]);
+    assert_eq!((code, text.contains("two.xml")), (Some(CANNOT_TELL), true), "it may have been a list: {text}");
+}
+
+/// Neither a failing sitemap nor a dead set matters to a mount of another one.
+#[test]
+fn what_set_did_not_choose_is_never_missing() {
+    let source = two_sets();
+    source.fault("two/caps.xml", Fault::Status(404, String::new()), u64::MAX);
+    let of_description = format!("set={}one/caps.xml", source.url());
+    let robots = self::source();
+    for path in [".well-known/resourcesync", ""] {
+        robots.fault(path, Fault::Status(404, String::new()), u64::MAX);
+    }
+    let lines = ["one.xml", "dead.xml", "busy.xml"].map(|path| format!("Sitemap: {}{path}\n", robots.url())).concat();
+    robots.page("robots.txt", Resource { media_type: "text/plain".into(), ..Resource::bare(lines) });
+    robots.document("one.xml", list(&robots, &["a", "b"]));
+    robots.fault("dead.xml", Fault::Status(404, String::new()), u64::MAX);
+    robots.fault("busy.xml", Fault::Status(503, String::new()), u64::MAX);
+    let of_robots = format!("set={}one.xml", robots.url());
+
+    for (source, option) in [(&source, of_description), (&robots, of_robots)] {
+        let mounted = Mounted::prepared(&source.url(), &format!("{FAST},{option}"));
+        assert_eq!(mount(&mounted), (Some(SUCCESS), String::new()));
+        assert_eq!(files(&mounted), set(&["a", "b"]));
+        let (code, text) = run(&["audit", mounted.path().to_str().unwrap()]);
+        assert_eq!(code, Some(SUCCESS), "{text}");
+        let (_, text) = run(&["status", mounted.path().to_str().unwrap()]);
+        assert!(!text.contains("Missing") && !text.contains("dead.xml"), "{text}");
+        let (code, text) = run(&["explore", "-o", &option, &source.url()]);
+        assert_eq!((code, text.contains("Missing")), (Some(SUCCESS), false), "{text}");
+    }
+}

@@ -74,6 +74,14 @@ pub struct Set {
     pub channels: Vec<Channel>,
 }
 
+impl Set {
+    /// Documents of the set: `location` is its Capability List, or this offers it.
+    fn contains(&self, location: &DocumentLocation) -> bool {
+        let own = self.capability_list.as_ref();
+        own.is_some() && own == location.uri() || self.documents.iter().any(|(_, offered)| offered == location)
+    }
+}
+
 /// A notification channel of a set: an entry of its Capability List with a hub (Framework Notification, section 5).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Channel {

@@ -91,13 +91,19 @@ async fn discover_with(
         }
         return Err(SourceError::NothingFound { entry: pasted, tried: finder.tried.join("; ") });
     }
+    let sets = picked(sets, set)?;
+    let mut missing = finder.missing;
+    if set.is_some() {
+        // What was not chosen lacks nothing.
+        missing.retain(|it| sets.iter().any(|set| set.contains(&it.location)));
+    }
     Ok(Source {
         own_authority: answered_by.as_ref().map(|uri| uri.authority().into()),
         entry: answered_by,
         moved_to: finder.moved_to,
         description: finder.description,
-        sets: picked(sets, set)?,
-        missing: finder.missing,
+        sets,
+        missing,
         deviations: finder.deviations,
     })
 }

@@ -194,17 +194,27 @@ impl Finder {
         let mut deviations = Deviations::default();
         let (places, bad): (Vec<_>, Vec<_>) =
             lines.into_iter().map(|line| Uri::resolve(Some(robots), line).map_err(|_| line)).partition(Result::is_ok);
-        let places: Vec<Uri> = places.into_iter().flatten().collect();
+        let mut places: Vec<Uri> = places.into_iter().flatten().collect();
         bad.iter().filter_map(|line| line.as_ref().err()).for_each(|line| deviations.add(Rule::SitemapLine, 0, line));
         if !bad.is_empty() {
             let why = format!("{} Sitemap lines cannot be understood", bad.len());
             self.missing.push(Missing { location: location.clone(), entries: bad.len() as u64, why });
         }
+        if let Some(wanted) = self.wanted.clone().filter(|wanted| places.contains(wanted)) {
+            places = vec![wanted];
+        }
         let (mut sets, mut plain) = (Vec::new(), Vec::new());
         let instead = if places.len() > 1 { ANOTHER_LIST } else { "" };
         let mut answers = self.answers(places);
         while let Some((place, answer)) = answers.next().await {
-            match answer.map_err(|error| error.named_by(&location, instead))?.document(&place) {
+            let answer = answer.map_err(|error| error.named_by(&location, instead))?;
+            if matches!(&answer, Answer::Page(page) if page.is_html() && is_html_sitemap(&place)) {
+                tracing::warn!(%robots, %place, "a sitemap is a web page, which lists nothing for this program");
+                self.tried.push(format!("{place} (a web page)"));
+                deviations.add(Rule::SitemapIsPage, 0, place.as_str());
+                continue;
+            }
+            match answer.document(&place) {
                 Ok(document) => match document.kind() {
                     Kind::Lists(capability) if !document.head.speaks_resourcesync() => {
                         plain.push((capability, document.location));
@@ -439,6 +449,12 @@ impl Finder {
             self.deviations.push(DocumentDeviations { location: location.clone(), deviations });
         }
     }
+}
+
+/// Sitemaps for people, by their names: `sitemap_index.html`, `htmlmap`. Another that answers with a web page may
+/// have been a list.
+fn is_html_sitemap(place: &Uri) -> bool {
+    place.path().rsplit('/').next().is_some_and(|name| name.to_ascii_lowercase().contains("htm"))
 }
 
 /// What the entries of a Source Description or Capability List say.

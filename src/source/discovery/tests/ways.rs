@@ -1,6 +1,7 @@
 //! The ways from an address to a document that names sets.
 
 use super::*;
+use crate::document::Rule;
 
 #[tokio::test]
 async fn the_well_known_uri_is_found_below_and_above_a_page() {
@@ -98,7 +99,9 @@ async fn robots_lines_that_are_resource_lists_win_over_plain_sitemaps() {
         let source = found(&server, pasted).await.unwrap();
         assert_eq!(sets(&source), [ONE, TWO, "-: ResourceList /alone.xml"], "{pasted}");
         let missing: Vec<String> = source.missing.iter().map(|missing| missing.location.to_string()).collect();
-        assert_eq!(missing, ["/robots.txt", "/gone.xml", "/page.html"].map(|path| server.uri(path).to_string()));
+        assert_eq!(missing, ["/robots.txt", "/gone.xml"].map(|path| server.uri(path).to_string()));
+        let pages = source.deviations.iter().map(|it| it.deviations.count(Rule::SitemapIsPage));
+        assert_eq!(pages.sum::<u64>(), 1, "a sitemap for people");
     }
 }
 
