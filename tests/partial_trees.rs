@@ -489,3 +489,44 @@ fn what_set_did_not_choose_is_never_missing() {
         assert_eq!((code, text.contains("Missing")), (Some(SUCCESS), false), "{text}");
     }
 }
+
+/// A Source whose Capability List offers `list.xml` of January and this other document.
+fn with_changes(capability: &str, changes: &str) -> Source {
+    let source = source();
+    let of_list = "<rs:md capability=\"resourcelist\" at=\"2024-01-01T00:00:00Z\"/><url>";
+    source.document("list.xml", list(&source, &["a", "b"]).replacen("<url>", of_list, 1));
+    let caps = offers(&source, "capabilitylist", "resourcelist", &["list.xml"]);
+    let entry =
+        format!("<url><loc>{}changes.xml</loc><rs:md capability=\"{capability}\"/></url></urlset>", source.url());
+    source.document("caps.xml", caps.replace("</urlset>", &entry));
+    source.document("changes.xml", changes.replace("AT/", &source.url()));
+    source
+}
+
+/// As py-resourcesync writes a Change Dump: its entries are the changes, and there are no packages.
+#[test]
+fn the_changes_of_a_change_dump_without_packages_count() {
+    let change = |path: &str, change: &str| {
+        let md = format!("<rs:md change=\"{change}\" datetime=\"2024-01-02T00:00:00Z\"/>");
+        format!("<url><loc>AT/{path}</loc>{md}</url>")
+    };
+    let changes = |kind: &str| {
+        let md = format!("<rs:md capability=\"{kind}\" from=\"2024-01-01T00:00:00Z\"/>");
+        format!("{URLSET}{md}{}{}</urlset>", change("c", "created"), change("b", "deleted"))
+    };
+    for capability in ["changedump", "changelist"] {
+        let source = with_changes(capability, &changes("changedump"));
+        let address = format!("{}caps.xml", source.url());
+        let mounted = Mounted::prepared(&address, FAST);
+
+        assert_eq!(mount(&mounted), (Some(SUCCESS), String::new()));
+
+        assert_eq!(files(&mounted), set(&["a", "c"]), "{capability}");
+        mounted.try_refresh().unwrap();
+        assert_eq!(files(&mounted), set(&["a", "c"]), "{capability}");
+        let (code, text) = run(&["audit", mounted.path().to_str().unwrap()]);
+        assert_eq!(code, Some(SUCCESS), "{text}");
+        let (_, text) = run(&["status", mounted.path().to_str().unwrap()]);
+        assert!(!text.contains("GAP"), "{text}");
+    }
+}

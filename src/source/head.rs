@@ -55,15 +55,14 @@ impl Head {
         match self.capability() {
             Some(Capability::Description | Capability::CapabilityList) => return Kind::Offers,
             Some(Capability::ChangeList) if self.lists_packages() => return Kind::Lists(Capability::ChangeDump),
+            Some(Capability::ChangeDump) if self.lists_changes() => return Kind::Lists(Capability::ChangeList),
             Some(own) => return Kind::Lists(own.clone()),
             None => {}
         }
         let hints: Vec<&Capability> = self.hints().flatten().collect();
         match hints.first() {
             None if self.first.iter().any(|entry| channel(entry).is_some()) => Kind::Offers,
-            None if !self.first.is_empty() && self.first.iter().all(|entry| entry.change.is_some()) => {
-                Kind::Lists(Capability::ChangeList)
-            }
+            None if self.lists_changes() => Kind::Lists(Capability::ChangeList),
             None => Kind::Lists(Capability::ResourceList),
             Some(Capability::Description | Capability::CapabilityList) => Kind::Offers,
             Some(hint) if self.header.root == Root::SitemapIndex && hints.iter().all(|other| other == hint) => {
@@ -97,6 +96,11 @@ impl Head {
     /// entry that is a change has the attribute `change`.
     pub fn lists_packages(&self) -> bool {
         !self.first.is_empty() && self.first.iter().all(|entry| entry.change.is_none() && is_package(entry))
+    }
+
+    /// First entries that are changes, as in a Change List that calls itself a Change Dump.
+    pub fn lists_changes(&self) -> bool {
+        !self.first.is_empty() && self.first.iter().all(|entry| entry.change.is_some())
     }
 
     /// Whether this is an index that does not say, itself or by its entries, of what. It may have a time, a link or an unknown capability.

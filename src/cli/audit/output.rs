@@ -65,12 +65,17 @@ impl Output {
                     &json!({ "summary": summary }),
                     &text(&summary, (self.is_mount, self.fetch), &self.clock),
                 )?;
-                match (summary.proven(), summary.unread.first()) {
-                    (0, None) => Ok(Exit::Success),
-                    (0, Some(MissingStatus { location, why, .. })) => {
-                        let what = format!("the audit is incomplete, since {location} cannot be read: {why}");
-                        Err(CliError::new(Exit::Unjudged, what))
+                let incomplete =
+                    |why| Err(CliError::new(Exit::Unjudged, format!("the audit is incomplete, since {why}")));
+                match (summary.proven(), summary.unread.first(), summary.gap_since.as_ref()) {
+                    (0, Some(MissingStatus { location, why, entries }), _) => {
+                        let part = if *entries == 0 { "" } else { "some of " };
+                        incomplete(format!("{part}{location} cannot be read: {why}"))
                     }
+                    (0, None, Some(since)) => {
+                        incomplete(format!("changes since {} may be missing", self.clock.localized(since)))
+                    }
+                    (0, None, None) => Ok(Exit::Success),
                     _ => Ok(Exit::OutOfSync),
                 }
             }
@@ -186,6 +191,9 @@ fn text(summary: &Summary, (is_mount, fetch): (bool, bool), clock: &Clock) -> St
     text += if was_read { "\n" } else { "; no file was read\n" };
     for part in &summary.unread {
         let _ = writeln!(text, "unread   {}: {}", part.location, part.why);
+    }
+    if let Some(since) = &summary.gap_since {
+        let _ = writeln!(text, "gap      changes since {} may be missing", clock.localized(since));
     }
     if summary.objects_read > 0 {
         let _ = writeln!(text, "Checked {} in the cache", count(summary.objects_read, "file"));

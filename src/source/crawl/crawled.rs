@@ -11,7 +11,8 @@ pub struct Leaf {
     pub document: CachedDocument,
     /// Its own header up to the first entries; of its links those that lead on.
     pub header: Header,
-    /// Its own capability where that is one of the standard's, else the one that its parent gives it, else its parent's.
+    /// Its own capability where that is one of the standard's, else the one that its parent gives it, else its parent's. A Change
+    /// Dump whose entries are changes is a Change List.
     pub capability: Option<Capability>,
     /// Whether the first entries are named as packages and are no changes: in a Change List they are packages of changes.
     pub has_packages: bool,

@@ -348,7 +348,7 @@ impl Crawl<'_> {
             return Err(broken(DocumentError::FEED_OR_TEXT));
         }
         let holds_lists = may_mix && head.first.iter().any(|entry| entry.is_list);
-        let has_packages = head.lists_packages();
+        let (has_packages, lists_changes) = (head.lists_packages(), head.lists_changes());
         let mut is_leaf = !head.is_index() && !holds_lists;
         let mut packages = Vec::new();
         if !is_leaf {
@@ -370,6 +370,10 @@ impl Crawl<'_> {
         }
         let header = reader.header();
         let capability = capability.or_else(|| header.capability.clone().filter(|_| is_leaf));
+        let capability = match capability {
+            Some(Capability::ChangeDump) if is_leaf && lists_changes => Some(Capability::ChangeList),
+            capability => capability,
+        };
         let header = leading_on(header.clone());
         let next = header.link("next").cloned();
         let node = &mut self.nodes[number];

@@ -86,6 +86,9 @@ pub struct Summary {
     /// Why absence from the lists proves nothing: missing parts of the Source, and, where something is extra, lists with
     /// entries that are not understood.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// The time since when changes may be missing that nothing published contains.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap_since: Option<String>,
     pub unread: Vec<MissingStatus>,
 }
 

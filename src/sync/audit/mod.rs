@@ -207,10 +207,13 @@ impl Audit {
         let (mut summary, mut files, mut bytes) = (Summary::default(), 0, None);
         {
             let shown = self.catalog.snapshot()?;
+            let mut gaps = vec![newest.as_ref().and_then(Position::missing_since)];
             let of_lists = listed.as_ref().map(|listed| listed.catalog.snapshot()).transpose()?;
             let mut newest = shown.position()?.as_deref().and_then(Position::decode);
             if let Some(Listed { position: Some(listed), failed, .. }) = &listed {
+                gaps.push(listed.missing_since());
                 newest.iter().try_for_each(|shown| is_comparable(shown, listed, failed))?;
+            summary.gap_since = gaps.into_iter().flatten().min().map(|since| since.to_string());
                 newest = Some(listed.clone());
             }
             summary.at = of_lists.as_ref().unwrap_or(&shown).at()?.map(|at| at.to_string());

@@ -15,8 +15,8 @@ pub struct Lost {
     pub(super) location: String,
     /// End of its interval, by its index; of one that is not listed any more when that was seen.
     until: Option<Timestamp>,
-    /// Since when changes may be missing.
-    since: Timestamp,
+    /// The time since when changes may be missing; `None` until a baseline is known that they follow.
+    since: Option<Timestamp>,
 }
 
 /// Children of an index that were asked for.
@@ -108,7 +108,7 @@ impl ChangeState {
             let before = known.lost.get(it.loc.as_str());
             // Of one that was read what was known is still known.
             let from = it.from.filter(|_| !known.has_read(it.loc.as_str()));
-            let since = || from.or(self.until).max(self.at).unwrap_or(now);
+            let since = || from.or(self.until).max(self.at);
             Lost {
                 location: it.loc.as_str().to_owned(),
                 until: it.until.or(before.and_then(|before| before.until)),
@@ -124,17 +124,18 @@ impl ChangeState {
         lost.iter().any(|it| self.may_lack(it) && !before.contains_key(it.location.as_str()))
     }
 
-    /// The same with this lost, and nothing else.
-    pub fn lacking(mut self, lost: Vec<Lost>) -> ChangeState {
+    /// The same with this lost, and nothing else. What no time is known of is missing since `now`.
+    pub fn lacking(mut self, lost: Vec<Lost>, now: Timestamp) -> ChangeState {
         self.lost = lost;
         self.forget_covered();
+        self.lost.iter_mut().for_each(|it| it.since = it.since.or(Some(now)));
         self
     }
 
     /// Forgets the lost documents that the baseline covers.
     pub(super) fn forget_covered(&mut self) {
         let lost = std::mem::take(&mut self.lost).into_iter().filter(|it| self.may_lack(it));
-        self.lost = lost.map(|it| Lost { since: self.at.map_or(it.since, |at| at.max(it.since)), ..it }).collect();
+        self.lost = lost.map(|it| Lost { since: it.since.max(self.at), ..it }).collect();
     }
 
     /// Whether a lost document may contain what is not in the baseline.
@@ -149,6 +150,6 @@ impl ChangeState {
 
     /// Since when changes may be missing, for any reason.
     pub fn missing_since(&self) -> Option<Timestamp> {
-        self.gap_since.into_iter().chain(self.lost.iter().map(|it| it.since)).min()
+        self.gap_since.into_iter().chain(self.lost.iter().filter_map(|it| it.since)).min()
     }
 }

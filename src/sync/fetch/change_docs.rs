@@ -227,15 +227,14 @@ impl Synchronizer {
         chosen.asked.gone = locations(&walked.missing);
         chosen.asked.failed = locations(&walked.failed);
         let mut failed = walked.failed.first().map(|it| it.why.clone());
-        let documents = match set.are_packed {
-            true => {
-                let (documents, why) = self.change_packages(&walked, &mut chosen).await?;
-                failed = failed.or(why);
-                self.lacks_packages |= failed.is_some();
-                documents
-            }
-            false => self.change_lists(walked.leaves, is_alone, &mut chosen),
-        };
+        let mut documents = Vec::new();
+        if set.are_packed {
+            let (packages, why) = self.change_packages(&walked, &mut chosen).await?;
+            failed = failed.or(why);
+            self.lacks_packages |= failed.is_some();
+            documents = packages;
+        }
+        documents.extend(self.change_lists(walked.leaves, is_alone, &mut chosen));
         let (set_id, state) = (set.id, Arc::new(known.clone()));
         for (head, origin) in documents {
             let (catalog, spool, state, source) =

@@ -231,6 +231,11 @@ impl Synchronizer {
             remarks
                 .push(format!("{} more parts of the Source are missing: see resyncfs status", lacking.len() - REMARKS));
         }
+        if let Some(since) = self.position()?.and_then(|position| position.missing_since()) {
+            remarks.push(format!(
+                "changes since {since} may be missing, until a newer Resource List is published: see resyncfs status"
+            ));
+        }
         if self.catalog.revision()?.is_some_and(|revision| revision.totals.files == 0) {
             let entry = &self.config.entry;
             remarks

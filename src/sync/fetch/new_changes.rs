@@ -180,7 +180,7 @@ impl NewChanges {
                     *known = change;
                 }
             }
-            new.states.push((set, root, state.lacking(lost)));
+            new.states.push((set, root, state.lacking(lost, now)));
         }
         new.changes = last.into_values().collect();
         new.changes.sort_unstable_by_key(|change| (change.time, change.document, change.rank));

@@ -11,7 +11,7 @@ fn lacking(known: Known, children: &[Entry], gone: &[&str], failed: &[&str], now
     let locations = |names: &[&str]| names.iter().map(|name| uri(name).as_str().to_owned()).collect();
     let asked = Asked { entries: children.to_vec(), gone: locations(gone), failed: locations(failed) };
     let lost = known.lost_beside("root", &asked, t(now));
-    Known { state: known.state.lacking(lost), ..known }
+    Known { state: known.state.lacking(lost, Timestamp { seconds: now, nanos: 0 }), ..known }
 }
 
 #[test]
