@@ -490,6 +490,26 @@ fn what_set_did_not_choose_is_never_missing() {
     }
 }
 
+/// An audit cannot judge what a mount says is missing, however many files there are.
+#[test]
+fn an_audit_names_entries_that_are_not_understood() {
+    let source = source();
+    let bad = "<url><location>x</location></url></urlset>";
+    source.document("sitemap.xml", list(&source, &["a", "b"]).replace("</urlset>", bad));
+    let address = format!("{}sitemap.xml", source.url());
+    let mounted = Mounted::prepared(&address, FAST);
+    let why = "1 of its 3 entries cannot be understood";
+
+    let (code, said) = mount(&mounted);
+
+    assert_eq!((code, said.contains(why)), (Some(SUCCESS), true), "{said}");
+    for tree in [mounted.path().to_str().unwrap(), &address] {
+        let (code, text) = run(&["audit", tree]);
+        assert_eq!((code, text.contains(why)), (Some(CANNOT_TELL), true), "{text}");
+        assert!(text.contains("2 of 2 files"), "{text}");
+    }
+}
+
 /// A Source whose Capability List offers `list.xml` of January and this other document.
 fn with_changes(capability: &str, changes: &str) -> Source {
     let source = source();

@@ -83,13 +83,12 @@ pub struct Summary {
     pub unverifiable: u64,
     /// The time of the Source's lists.
     pub at: Option<String>,
-    /// Why absence from the lists proves nothing: missing parts of the Source, and, where something is extra, lists with
-    /// entries that are not understood.
+    /// Reasons why absence from the lists proves nothing: missing parts of the Source, and lists with entries that are not understood.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<MissingStatus>,
     /// The time since when changes may be missing that nothing published contains.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap_since: Option<String>,
-    pub unread: Vec<MissingStatus>,
 }
 
 /// What an audit sends while it runs. The last event is a summary, a failure, or that nothing can be judged.

@@ -197,8 +197,6 @@ impl Audit {
             }
         }
         summary.in_sync = summary.files - summary.differences();
-        let is_any_extra = summary.extra > 0;
-        summary.unread.retain(|part| part.entries == 0 || is_any_extra);
         Ok(summary)
     }
 
@@ -207,15 +205,15 @@ impl Audit {
         let (mut summary, mut files, mut bytes) = (Summary::default(), 0, None);
         {
             let shown = self.catalog.snapshot()?;
-            let mut gaps = vec![newest.as_ref().and_then(Position::missing_since)];
             let of_lists = listed.as_ref().map(|listed| listed.catalog.snapshot()).transpose()?;
             let mut newest = shown.position()?.as_deref().and_then(Position::decode);
+            let mut gaps = vec![newest.as_ref().and_then(Position::missing_since)];
             if let Some(Listed { position: Some(listed), failed, .. }) = &listed {
-                gaps.push(listed.missing_since());
                 newest.iter().try_for_each(|shown| is_comparable(shown, listed, failed))?;
-            summary.gap_since = gaps.into_iter().flatten().min().map(|since| since.to_string());
                 newest = Some(listed.clone());
+                gaps.push(listed.missing_since());
             }
+            summary.gap_since = gaps.into_iter().flatten().min().map(|since| since.to_string());
             summary.at = of_lists.as_ref().unwrap_or(&shown).at()?.map(|at| at.to_string());
             summary.unread = newest.iter().flat_map(Position::lacking).cloned().map(MissingStatus::from).collect();
             let totals = shown.revision()?.map(|revision| revision.totals).unwrap_or_default();
