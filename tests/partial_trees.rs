@@ -550,3 +550,62 @@ fn the_changes_of_a_change_dump_without_packages_count() {
         assert!(!text.contains("GAP"), "{text}");
     }
 }
+
+/// A ZIP of these members.
+fn zip(members: &[(&str, &str)]) -> Resource {
+    let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    let stored = zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
+    for (name, bytes) in members {
+        zip.start_file(*name, stored).unwrap();
+        zip.write_all(bytes.as_bytes()).unwrap();
+    }
+    Resource { media_type: "application/zip".into(), ..Resource::bare(zip.finish().unwrap().into_inner()) }
+}
+
+/// A Resource Dump, at `dump.xml`, of the package `1.zip`; the copy of its manifest lists these files.
+fn dump_of(source: &Source, package: Resource, copied: &[&str]) -> String {
+    source.page("1.zip", package);
+    let md = "<rs:md capability=\"resourcedump\" at=\"2024-01-02T00:00:00Z\"/><url>";
+    let copy = format!("<rs:ln rel=\"contents\" href=\"{}copy.xml\"/></url>", source.url());
+    source.document("dump.xml", list(source, &["1.zip"]).replacen("<url>", md, 1).replace("</url>", &copy));
+    let entry = |name: &&str| format!("<url><loc>{}x/{name}</loc><rs:md path=\"/{name}\"/></url>", source.url());
+    let entries: String = copied.iter().map(entry).collect();
+    source.document("copy.xml", format!("{URLSET}<rs:md capability=\"resourcedump-manifest\"/>{entries}</urlset>"));
+    format!("{}dump.xml", source.url())
+}
+
+#[test]
+fn a_package_without_manifest_is_what_its_copy_says() {
+    let source = Source::start();
+    let address = dump_of(&source, zip(&[("a", "alpha"), ("b", "beta")]), &["a", "b"]);
+    let mounted = Mounted::prepared(&address, FAST);
+
+    assert_eq!(mount(&mounted), (Some(SUCCESS), String::new()));
+
+    for _ in 0..2 {
+        let read = |name: &str| std::fs::read_to_string(mounted.join(name)).unwrap();
+        assert_eq!((read("x/a"), read("x/b")), ("alpha".to_owned(), "beta".to_owned()));
+        mounted.try_refresh().unwrap();
+    }
+    let (code, text) = run(&["audit", mounted.path().to_str().unwrap()]);
+    assert_eq!((code, text.contains("2 of 2 files")), (Some(SUCCESS), true), "{text}");
+    let (code, text) = run(&["explore", &address]);
+    assert_eq!((code, text.contains("2 in 1 package")), (Some(SUCCESS), true), "{text}");
+}
+
+/// The answer of its own address does not hide what is wrong with a member.
+#[test]
+fn a_member_that_cannot_be_read_has_its_cause_in_status() {
+    let source = Source::start();
+    let manifest = format!(
+        "{URLSET}<rs:md capability=\"resourcedump-manifest\"/><url><loc>{}x/a</loc><rs:md path=\"/other\"/></url></urlset>",
+        source.url()
+    );
+    let address = dump_of(&source, zip(&[("manifest.xml", &manifest), ("a", "alpha")]), &[]);
+    let mounted = Mounted::new(&address, FAST);
+
+    assert!(std::fs::read(mounted.join("x/a")).is_err());
+
+    let (_, text) = run(&["status", mounted.path().to_str().unwrap()]);
+    assert!(text.contains("1.zip has no member \"/other\""), "{text}");
+}

@@ -160,6 +160,8 @@ pub(super) struct Plan {
     place: usize,
     attempts: Attempts,
     last: Option<ContentError>,
+    /// The failure of the package, where that is one of the places.
+    of_package: Option<ContentError>,
     faults: Vec<(Uri, HostFault)>,
 }
 
@@ -198,6 +200,11 @@ impl Plan {
     /// Why all places failed: wrong bytes mean more than a place without answer. `None` where there was no place.
     pub(super) fn error(&self) -> Option<ContentError> {
         self.last.clone()
+    }
+
+    /// The failure of the package that should have the bytes.
+    pub(super) fn package_error(&self) -> Option<ContentError> {
+        self.of_package.clone()
     }
 
     /// Whether a place before this one failed.
@@ -265,6 +272,9 @@ impl Plan {
     }
 
     fn remember(&mut self, error: ContentError) {
+        if matches!(error, ContentError::Package { .. }) {
+            self.of_package = Some(error.clone());
+        }
         if tells_of_bytes(&error) || !self.last.as_ref().is_some_and(tells_of_bytes) {
             self.last = Some(error);
         }

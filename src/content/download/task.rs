@@ -169,6 +169,8 @@ impl Fetch {
         match (self.wanted.as_of, error) {
             (Some(at), _) if is_elsewhere => ContentError::Unarchived { uri: uri(), at },
             (None, _) if is_elsewhere && self.wanted.is_replaced => ContentError::Changed { uri: uri() },
+            // That a member has no address of its own says nothing of what is wrong with it.
+            (_, Some(error)) if is_absent(&error) => self.plan.package_error().unwrap_or(error),
             (_, error) => error.unwrap_or_else(|| self.stalled()),
         }
     }

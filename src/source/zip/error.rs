@@ -20,7 +20,7 @@ pub enum PackageError {
         cause: Arc<HttpError>,
     },
     /// A package of another kind, or no package at all.
-    #[error("{package} is not a ZIP file, it is {seen}; resources are downloaded from their own addresses")]
+    #[error("{package} is not a ZIP file, it is {seen}")]
     NotZip {
         /// The package.
         package: Uri,

@@ -1,6 +1,7 @@
 //! Published copies of manifests (`contents`, sections 11.1 and 13.1), where the package cannot be read in place.
 //!
-//! A package whose server has ranges and a strong ETag gives its own manifest for two requests, and that one is taken. Else the
+//! A package without a manifest of its own is what its copy says. Else:
+//! a package whose server has ranges and a strong ETag gives its own manifest for two requests, and that one is taken. Else the
 //! copy stands in for it until a member is read and the package is here. Where the manifest inside differs it takes the copy's
 //! place, and the package is *contradicted*: what was stated is to be read again ([`Packages::contradiction_found`]), and
 //! until that has been taken over ([`Packages::corrected`]) no member may stand for a version that no digest vouches for.
@@ -90,7 +91,22 @@ impl Packages {
                 return Ok(manifest);
             }
         }
-        self.manifest(&listed.package).await
+        let own = self.manifest(&listed.package).await;
+        match (&own, &listed.copy) {
+            (Err(PackageError::NoManifest { .. }), Some(copy)) => self.outside(listed, copy).await.map_or(own, Ok),
+            _ => own,
+        }
+    }
+
+    /// The published copy of the manifest of a package that has none inside.
+    async fn outside(&self, listed: &Listed, copy: &Uri) -> Option<Manifest> {
+        let version = self.known(&listed.package)?.version.clone();
+        let before = self.stand_in_of(&listed.package).filter(|before| before.of.version == version);
+        let before = before.filter(|_| version.has_validator());
+        if let Some(manifest) = before.and_then(|before| self.opened_stand_in(&listed.package, &before).ok()) {
+            return Some(manifest);
+        }
+        self.copied(listed, copy, version).await
     }
 
     /// Whether what was last stated of this package is not what it says itself, and that has not been taken over.
@@ -156,7 +172,13 @@ impl Packages {
         if let Some(manifest) = before.and_then(|before| self.opened_stand_in(package, &before).ok()) {
             return Some(manifest);
         }
+        self.copied(listed, copy, version).await
+    }
+
+    /// A copy that is brought here, where it can be used.
+    async fn copied(&self, listed: &Listed, copy: &Uri, version: Version) -> Option<Manifest> {
         let fetched = self.fetch_copy(listed, copy, version).await;
+        let package = &listed.package;
         fetched
             .inspect_err(|why| tracing::info!(%package, %copy, why, "a published copy of a manifest cannot be used"))
             .ok()
@@ -228,6 +250,10 @@ impl Packages {
         let package = directory.package();
         let of = Description { package: package.to_string(), version: directory.version.clone() };
         let confirmed = StandIn { of, is_confirmed: true, ..before };
+        if matches!(own, Err(PackageError::NoManifest { .. })) {
+            // Nothing inside says otherwise.
+            return self.keep(package, confirmed);
+        }
         if let (Ok(stated), Ok(own)) = (self.opened_stand_in(package, &confirmed), &own) {
             let (own, directory) = (own.clone(), Arc::clone(directory));
             let comparing = tokio::task::spawn_blocking(move || says_the_same(&stated, &own, &directory));
@@ -237,7 +263,6 @@ impl Packages {
         }
         let copy = folder::file(&self.shared.config.folder, package, "copy");
         if !own.is_ok_and(|own| fs::copy(own.path(), &copy).is_ok()) {
-            // A package without manifest has no stand-in either.
             folder::remove(&copy);
         }
         let sum = inside(directory).map_or(confirmed.sum, |(_, sum)| sum);

@@ -65,6 +65,9 @@ impl Synchronizer {
                         self.lacks_packages |= dump.has_failed;
                         it.packages.iter_mut().for_each(|packages| packages.extend(dump.packages.iter().cloned()));
                         it.manifests.extend(dump.manifests);
+                        if has_lists && !dump.missing.is_empty() {
+                            tracing::info!(dump = %root, "resources of other packages are downloaded from their own addresses");
+                        }
                         // The lists say what exists, where there are any.
                         it.missing.extend(dump.missing.into_iter().filter(|_| !has_lists));
                     }
