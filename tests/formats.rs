@@ -350,6 +350,21 @@ fn addresses_of_other_schemes_hold_no_deletion() {
     assert!(printed.contains("which are no files: 2") && printed.contains("mailto:a@example.org"), "{printed}");
 }
 
+#[test]
+fn entries_of_one_address_are_one_resource_for_explore() {
+    let source = source_of(&["a", "b"]);
+    source.document("list.xml", format!("{URLSET}{}</urlset>", urls(&source, &["a#1", "a#2", "b", "a"])));
+    source.document("other.xml", format!("{URLSET}{}</urlset>", urls(&source, &["b"])));
+    let lists = ["list.xml", "other.xml"].map(|list| format!("<sitemap><loc>{}{list}</loc></sitemap>", source.url()));
+    source.document("index.xml", format!("<sitemapindex {SITEMAP}>{}</sitemapindex>", lists.concat()));
+
+    let (printed, _) = run(&["explore", &format!("{}index.xml", source.url())]);
+
+    assert!(printed.contains("Resources    2 in 2 lists"), "{printed}");
+    let repeats = "entries for a resource that an earlier entry of the list names: 2";
+    assert!(printed.contains(repeats) && printed.contains("list.xml, entry 2: "), "{printed}");
+}
+
 /// Deviations are named by what is wrong, and with their place.
 #[test]
 fn what_is_wrong_with_a_list_is_named_with_its_place() {

@@ -551,6 +551,39 @@ fn the_changes_of_a_change_dump_without_packages_count() {
     }
 }
 
+/// While changes may be missing, every description of the tree says so, with the time since when.
+#[test]
+fn a_gap_is_told_with_its_time_wherever_the_tree_is() {
+    let late = format!("{URLSET}<rs:md capability=\"changelist\" from=\"2024-02-01T00:00:00Z\"/></urlset>");
+    let lost = format!(
+        "{URLSET}<rs:md capability=\"changedump\" from=\"2024-01-01T00:00:00Z\"/><url><loc>AT/dead.zip</loc></url></urlset>"
+    );
+    for (capability, changes) in [("changelist", late), ("changedump", lost)] {
+        let source = with_changes(capability, &changes);
+        source.fault("dead.zip", Fault::Status(404, String::new()), u64::MAX);
+        let address = format!("{}caps.xml", source.url());
+        let mounted = Mounted::prepared(&address, FAST);
+
+        let (code, said) = mount(&mounted);
+
+        assert_eq!((code, said.contains("changes since 2024-01-01")), (Some(SUCCESS), true), "{said}");
+        let directory = mounted.path();
+        for (arguments, expected) in [
+            (["status", directory.to_str().unwrap()], SUCCESS),
+            (["audit", directory.to_str().unwrap()], CANNOT_TELL),
+            (["audit", &address], CANNOT_TELL),
+            (["explore", &address], SUCCESS),
+        ] {
+            let (code, text) = run(&arguments);
+            assert_eq!(
+                (code, text.contains("hanges since 2024-01-01")),
+                (Some(expected), true),
+                "{arguments:?}: {text}"
+            );
+        }
+    }
+}
+
 /// A ZIP of these members.
 fn zip(members: &[(&str, &str)]) -> Resource {
     let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
@@ -591,6 +624,28 @@ fn a_package_without_manifest_is_what_its_copy_says() {
     assert_eq!((code, text.contains("2 of 2 files")), (Some(SUCCESS), true), "{text}");
     let (code, text) = run(&["explore", &address]);
     assert_eq!((code, text.contains("2 in 1 package")), (Some(SUCCESS), true), "{text}");
+}
+
+/// Promise: explore ends as a mount would.
+#[test]
+fn explore_ends_as_a_mount_would() {
+    let source = Source::start();
+    let tar = Resource { media_type: "application/x-tar".into(), ..Resource::bare("no ZIP at all") };
+    let of_tar = dump_of(&source, tar, &["a"]);
+    source.document("nothing.xml", format!("{URLSET}<url><loc>&base;a</loc></url></urlset>"));
+    source.document("empty.xml", format!("{URLSET}</urlset>"));
+
+    for (address, expected) in [
+        (of_tar, NO_SOURCE),
+        (format!("{}nothing.xml", source.url()), NO_SOURCE),
+        (format!("{}empty.xml", source.url()), SUCCESS),
+    ] {
+        let (mounted, said) = mount(&Mounted::prepared(&address, FAST));
+        let (explored, text) = run(&["explore", &address]);
+        assert_eq!((mounted, explored), (Some(expected), Some(expected)), "{said} {text}");
+        assert_eq!(text.contains("a mount is refused"), expected != SUCCESS, "{text}");
+        assert!(!said.contains("their own addresses"), "{said}");
+    }
 }
 
 /// The answer of its own address does not hide what is wrong with a member.

@@ -199,6 +199,11 @@ impl Synchronizer {
         self.channels.subscribe()
     }
 
+    /// The downloaded documents.
+    pub fn spool(&self) -> &Spool {
+        &self.spool
+    }
+
     /// Its state while it runs.
     pub fn status(&self) -> watch::Receiver<Status> {
         self.status.subscribe()

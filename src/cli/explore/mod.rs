@@ -6,14 +6,15 @@ mod survey;
 
 use super::args::Options;
 use super::log::{LogTarget, start_logging};
-use super::mount::http;
+use super::mount::configure;
 use super::progress::{Progress, Work};
 use super::render::printable;
 use super::scratch::Scratch;
 use super::{CliError, Exit, config, print};
+use crate::catalog::Catalog;
 use crate::content::store::free_space;
 use crate::document::Capability;
-use crate::mount::{MountError, report_failures};
+use crate::mount::{MountConfig, MountError, report_failures};
 use crate::platform::error_chain::printable_json;
 use crate::platform::free_space::Room;
 use crate::source::crawl::{EVERYTHING, crawl};
@@ -21,10 +22,10 @@ use crate::source::discovery::discover;
 use crate::source::documents::DocumentCache;
 use crate::source::http::{Client, HttpConfig};
 use crate::source::zip::{PackageConfig, Packages};
-use crate::source::{DocumentLocation, EntryPoint, Missing, Set, SourceError};
-use crate::sync::Stage;
+use crate::source::{DocumentLocation, Missing, Set, SourceError};
 use crate::sync::fetch::dumps::{ReadDump, read_dump};
-use crate::sync::fetch::spool::Spool;
+use crate::sync::fetch::gap::Walked;
+use crate::sync::{Stage, SyncConfig, SyncError, Synchronizer};
 use pace::Pace;
 use report::Report;
 use std::path::PathBuf;
@@ -59,19 +60,24 @@ pub fn run(args: ExploreArgs, verbosity: u8) -> Result<Exit, CliError> {
     if verbosity > 0 {
         start_logging(verbosity, LogTarget::StandardError);
     }
-    let (source, options) = config::source(&args.source, &args.options)?;
-    let entry = EntryPoint::parse(&source).map_err(|cause| CliError::of(Exit::Usage, &cause))?;
+    let (source, mut options) = config::source(&args.source, &args.options)?;
+    // Neither a mount point nor the cache is used.
+    let unused = std::env::temp_dir();
+    options.cache.folder = Some(unused.clone());
+    let MountConfig { http, sync, .. } = configure(&options, &source, &unused)?;
     let progress = Progress::start(verbosity > 0);
-    let client = Client::new(HttpConfig { waits_for_hosts: false, ..http(&options, &entry)? })
+    let client = Client::new(HttpConfig { waits_for_hosts: false, ..http })
         .map_err(|cause| CliError::of(Exit::Usage, &cause))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     // Before the first file is written, so that the signal leaves none behind.
     let mut terminate = runtime.block_on(async { signal(SignalKind::terminate()) })?;
     let scratch = Scratch::of("explore")?;
-    let spooled_in = scratch.path().to_owned();
+    let folder = scratch.path().to_owned();
     let asked = client.clone();
     let report = runtime.block_on(async {
-        let exploring = tokio::spawn(explore(client, entry, options, spooled_in, progress.clone()));
+        // Today's Source is shown.
+        let sync = SyncConfig { as_of: None, ..sync };
+        let exploring = tokio::spawn(explore(client, sync, folder, progress.clone()));
         let stages = progress.stages();
         tokio::select! {
             explored = exploring => explored.map_err(|cause| CliError::of(Exit::Failure, &cause))?,
@@ -87,29 +93,28 @@ pub fn run(args: ExploreArgs, verbosity: u8) -> Result<Exit, CliError> {
     progress.finish();
     let text = if args.json { format!("{}\n", printable_json(&report.json())) } else { printable(&report.text()) };
     print(&text)?;
-    Ok(Exit::Success)
+    match report.refusal {
+        Some(refused) => Err(CliError::new(refused.exit, format!("a mount is refused: {}", refused.message))),
+        None => Ok(Exit::Success),
+    }
 }
 
-async fn explore(
-    client: Client,
-    entry: EntryPoint,
-    options: Options,
-    spooled_in: PathBuf,
-    progress: Progress,
-) -> Result<Report, CliError> {
-    let limits = options.limits.limits();
+async fn explore(client: Client, config: SyncConfig, folder: PathBuf, progress: Progress) -> Result<Report, CliError> {
+    let (limits, reserve, entry) = (config.limits, config.reserve, config.entry.to_string());
     progress.stage(Stage::Discovering);
-    let source = discover(&client, &entry, options.tree.set.as_ref(), limits).await?;
+    let source = discover(&client, &config.entry, config.set.as_ref(), limits).await?;
     if let Some(authority) = &source.moved_to {
         client.move_to(authority);
     }
-    let reserve = options.cache.reserve;
-    let room = Arc::new(Room::new(reserve, free_space));
-    let packages = PackageConfig { reserve, free_space, ..PackageConfig::new(spooled_in.join("packages")) };
+    let packages = PackageConfig { reserve, free_space, ..PackageConfig::new(folder.join("packages")) };
     let packages =
         Packages::open(client.clone(), PackageConfig { whole: WHOLE_PACKAGES, documents: limits, ..packages })
             .map_err(|cause| CliError::of(Exit::Failure, &cause))?;
-    let spool = Arc::new(DocumentCache::open(&spooled_in).map_err(spooling)?.leaving(room));
+    let documents = DocumentCache::open(&folder.join("documents")).map_err(spooling)?;
+    let catalog = Catalog::open(&folder.join("catalog"), "an exploration").map_err(MountError::Catalog)?;
+    let catalog = Arc::new(catalog.leaving(Room::new(reserve, free_space)));
+    let mut synchronizer = Synchronizer::new(config, client.clone(), catalog, documents, packages.clone());
+    let (spool, mut walks) = (synchronizer.spool().clone(), Walked::new());
     let mut survey = Survey::default();
     survey.add_missing(source.missing.iter().cloned());
     for found in &source.deviations {
@@ -122,7 +127,7 @@ async fn explore(
         if survey.has_walked(location) {
             continue;
         }
-        let walked = match crawl(&client, &spool, location, limits, EVERYTHING, &fetching).await {
+        let walked = match crawl(&client, &spool.cache, location, limits, EVERYTHING, &fetching).await {
             Ok(walked) => walked,
             Err(cause) if cause.is_gone() || cause.is_no_list() => {
                 survey.add_missing([Missing { location: location.clone(), entries: 0, why: cause.why() }]);
@@ -132,23 +137,30 @@ async fn explore(
             Err(cause) => return Err(spooling(cause)),
         };
         let dump = match is_dump {
-            true => read_dump(&packages, &Spool::new(spool.clone(), limits), &walked, true)
-                .await
-                .map_err(MountError::FirstBaseline)?,
+            true => read_dump(&packages, &spool, &walked, true).await.map_err(MountError::FirstBaseline)?,
             false => ReadDump::default(),
         };
         survey.add_missing(walked.lacking(location).into_iter().chain(dump.missing));
-        let (spool, manifests) = (&spool, &dump.manifests);
+        let (documents, manifests) = (&spool.cache, &dump.manifests);
         // Parsing must not block the tasks that download.
-        tokio::task::block_in_place(|| survey.add(location, &walked, manifests, spool, limits, &reading))
+        tokio::task::block_in_place(|| survey.add(location, &walked, manifests, documents, limits, &reading))
             .map_err(|cause| CliError::from(SourceError::Document { location: location.clone(), cause }))?;
+        walks.insert(location.clone(), (walked, dump.manifests));
     }
     if let Some(cause) = refused.filter(|_| survey.documents + survey.packages == 0) {
         return Err(spooling(cause));
     }
+    let refusal = match survey.documents + survey.packages {
+        0 => Some(synchronizer.nothing_to_show(&source, &survey.missing)),
+        _ => survey.unusable().map(SyncError::NothingToShow),
+    };
+    let refusal = refusal.map(|cause| CliError::from(MountError::FirstBaseline(cause)));
+    progress.report(Work::of("reading the changes"));
+    let gap = synchronizer.gap_behind(&source, walks).await.map_err(MountError::FirstBaseline)?;
+    survey.gap_since = gap.map(|since| since.to_string());
     progress.report(Work::of("measuring the speed of the host"));
     let pace = Pace::measure(&client, &survey.sample).await;
-    Ok(Report::new(entry.to_string(), source, survey, pace))
+    Ok(Report::new(entry, source, survey, pace, refusal))
 }
 
 /// The lists of a set; its dumps where it has no list, as for a mount.

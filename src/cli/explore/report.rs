@@ -2,6 +2,7 @@
 
 use super::pace::{Pace, Validators};
 use super::survey::Survey;
+use crate::cli::CliError;
 use crate::cli::render::{count, duration, printable_value, size, thousands};
 use crate::document::Deviation;
 use crate::source::{Channel, Set, Source};
@@ -21,6 +22,8 @@ pub struct Report {
     source: Source,
     survey: Survey,
     pace: Pace,
+    /// The error of a mount, which has nothing to show.
+    pub refusal: Option<CliError>,
     /// The time in which all sizes that are not published are known.
     listing: Duration,
     /// The time in which every file is requested once.
@@ -29,10 +32,10 @@ pub struct Report {
 
 impl Report {
     /// The report on `source`, which was found at `entry`.
-    pub fn new(entry: String, source: Source, survey: Survey, pace: Pace) -> Report {
+    pub fn new(entry: String, source: Source, survey: Survey, pace: Pace, refusal: Option<CliError>) -> Report {
         let time = |requests: u64| pace.median.mul_f64(requests as f64 / f64::from(CONNECTIONS));
         let (listing, reading) = (time(survey.resources - survey.with_length), time(survey.resources));
-        Report { entry, source, survey, pace, listing, reading }
+        Report { entry, source, survey, pace, refusal, listing, reading }
     }
 
     /// One JSON object.
@@ -65,6 +68,9 @@ impl Report {
             report.extend(survey);
         }
         report["pace"] = pace;
+        if let Some(refusal) = &self.refusal {
+            report["refusal"] = json!(refusal.message);
+        }
         report
     }
 
@@ -89,6 +95,10 @@ impl Report {
             let title = if number == 0 { "Missing" } else { "" };
             let _ = writeln!(text, "{title:<12} {}: {}", missing.location, missing.why);
         }
+        if let Some(since) = &self.survey.gap_since {
+            let _ =
+                writeln!(text, "Gap          changes since {since} may be missing from a mount: no document has them");
+        }
         self.write_counts(&mut text);
         self.write_pace(&mut text);
         self.write_deviations(&mut text);
@@ -110,7 +120,8 @@ impl Report {
             survey.hash_algorithms.iter().map(|(name, number)| format!("{name} {}", thousands(*number))).collect();
         let algorithms = if algorithms.is_empty() { "none".to_owned() } else { algorithms.join(", ") };
         if survey.resources == 0 {
-            let _ = writeln!(text, "\nResources    none {read}: a mount would be empty");
+            let would = if self.refusal.is_some() { "is refused" } else { "would be empty" };
+            let _ = writeln!(text, "\nResources    none {read}: a mount {would}");
             return;
         }
         let _ = writeln!(text, "\nResources    {} {read}", thousands(survey.resources));

@@ -12,12 +12,15 @@ use crate::sync::deviations::NotUnderstood;
 use crate::sync::status::MissingStatus;
 use serde::{Serialize, Serializer};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Resources that are requested to measure the pace of their host.
 const SAMPLE: usize = 8;
 /// Different types, collections and formats that are counted; further ones are left out.
 const MOST_VALUES: usize = 1000;
+/// Resources that are recognized where they are listed again: some 70 MB.
+const MOST_SEEN: usize = 3_500_000;
 /// Examples of each deviation.
 const EXAMPLES: usize = 2;
 /// Entries between two reports of progress.
@@ -32,7 +35,17 @@ pub struct Survey {
     #[serde(skip)]
     pub sample: Vec<Uri>,
     /// Offered documents that are missing, and lists with entries that cannot be understood.
-    pub missing: Vec<MissingStatus>,
+    #[serde(serialize_with = "missing")]
+    pub missing: Vec<Missing>,
+    /// The time since when a mount may lack changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gap_since: Option<String>,
+    /// The resources seen so far, by hashes of their addresses, each with the number of the list that names it first.
+    #[serde(skip)]
+    seen: HashMap<u64, u64>,
+    /// Lists and packages of which something can be understood.
+    #[serde(skip)]
+    understood: u64,
     /// Packages of dumps whose manifests were read in place of lists.
     pub packages: u64,
     /// Lists read.
@@ -81,7 +94,13 @@ impl Survey {
 
     /// Adds a part of the Source that is missing.
     pub fn add_missing(&mut self, missing: impl IntoIterator<Item = Missing>) {
-        self.missing.extend(missing.into_iter().map(MissingStatus::from));
+        self.missing.extend(missing);
+    }
+
+    /// The reason why what was read cannot be mounted, where nothing of it can be understood.
+    pub fn unusable(&self) -> Option<String> {
+        let Missing { location, why, .. } = self.missing.last().filter(|_| self.understood == 0)?;
+        Some(format!("{location} cannot be used: {why}"))
     }
 
     /// Reads every list below `root`, or the manifests of its packages where it is a dump.
@@ -109,21 +128,33 @@ impl Survey {
             self.documents += u64::from(size.is_some());
             self.packages += u64::from(size.is_none());
             self.document_bytes += size.unwrap_or(0);
+            let mut repeats = Deviations::default();
             while let Some(entry) = reader.next_entry()? {
                 if !is_resource(&entry) {
                     continue;
                 }
-                self.add_resource(&entry);
-                // A member of a package need not be served at its own address.
-                if size.is_some() {
-                    self.take_sample(&entry.loc);
-                }
-                if self.resources % PROGRESS_STEP == 0 {
-                    progress(Stage::Reading(self.resources));
+                let list = self.documents + self.packages;
+                match self.first_named_by(&entry.loc, list) {
+                    Some(first) if first == list => {
+                        repeats.add(Rule::AddressRepeated, reader.entries(), entry.loc.as_str())
+                    }
+                    Some(_) => {}
+                    None => {
+                        self.add_resource(&entry);
+                        // A member of a package need not be served at its own address.
+                        if size.is_some() {
+                            self.take_sample(&entry.loc);
+                        }
+                        if self.resources % PROGRESS_STEP == 0 {
+                            progress(Stage::Reading(self.resources));
+                        }
+                    }
                 }
             }
             self.add_deviations(&location, reader.deviations());
+            self.add_deviations(&location, &repeats);
             let entries = NotUnderstood { entries: reader.entries(), skipped: reader.skipped() };
+            self.understood += u64::from(!entries.is_all());
             if entries.skipped > 0 {
                 self.add_missing([entries.missing(&location, None)]);
             }
@@ -132,6 +163,16 @@ impl Survey {
             self.add_deviations(&of_index.location, &of_index.deviations);
         }
         Ok(())
+    }
+
+    /// The number of the list that has named a resource before; else `list` is remembered to be the first.
+    fn first_named_by(&mut self, uri: &Uri, list: u64) -> Option<u64> {
+        let hash = xxh3_64(uri.as_str().as_bytes());
+        let first = self.seen.get(&hash).copied();
+        if first.is_none() && self.seen.len() < MOST_SEEN {
+            self.seen.insert(hash, list);
+        }
+        first
     }
 
     fn add_resource(&mut self, entry: &crate::document::Entry) {
@@ -195,6 +236,10 @@ fn count(values: &mut BTreeMap<String, u64>, value: &str) {
     } else if values.len() < MOST_VALUES {
         values.insert(value.to_owned(), 1);
     }
+}
+
+fn missing<S: Serializer>(missing: &[Missing], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(missing.iter().cloned().map(MissingStatus::from))
 }
 
 fn deviations<S: Serializer>(deviations: &BTreeMap<Rule, Broken>, serializer: S) -> Result<S::Ok, S::Error> {
