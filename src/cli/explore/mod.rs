@@ -4,7 +4,6 @@ mod pace;
 mod report;
 mod survey;
 
-use super::args::Options;
 use super::log::{LogTarget, start_logging};
 use super::mount::configure;
 use super::progress::{Progress, Work};

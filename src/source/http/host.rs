@@ -101,8 +101,7 @@ impl Host {
         let traffic = HostTraffic { host: is_named.then(|| authority.into()), ..HostTraffic::default() };
         let (timer, is_shared, has_ranges, repeated_for) = (None, false, false, None);
         let (hold, silence) = (Hold::default(), [false, true].map(Silence::new));
-        let state =
-            Mutex::new(State { limiter, traffic, timer, is_shared, has_ranges, repeated_for, hold, silence });
+        let state = Mutex::new(State { limiter, traffic, timer, is_shared, has_ranges, repeated_for, hold, silence });
         Host { authority: authority.into(), is_named, state, runtime: OnceLock::new() }
     }
 

@@ -72,7 +72,7 @@ fn a_reader_has_a_permit_although_their_number_shrinks() {
         limiter.submit(&prefetch(1), false, item);
     }
     assert_eq!(items(&mut limiter, now).len(), 15);
-    limiter.answered(&uri(0), 503, SECOND, now);
+    limiter.answered(&uri(0), (503, None), SECOND, now);
     limiter.submit(&reader(9), false, 98);
     limiter.submit(&reader(9), false, 99);
     assert_eq!(items(&mut limiter, now), [98]);
