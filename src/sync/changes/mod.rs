@@ -18,17 +18,18 @@
 //! unless the document begins with the entries of the last look, or with the last undated ones of them. For in version 1.1
 //! `lastmod` is the resource's own and may be years old, and a list may be written newest first or in no order.
 //!
-//! *Times.* A change happened at its `datetime`, else at a `lastmod` within `from`…`until`, else at its place: behind the entry
-//! before it. What bears a time up to the baseline's is in the baseline. What bears none and may be older is applied all the
-//! same, for that changes nothing; but a deletion of this kind is doubtful, as is each where the baseline has no time, and the resource
-//! itself is asked. Until it answers ([`ChangeState::answered`]) the entry counts as new at each look, and stays doubtful.
+//! *Times.* A change happened at its `datetime`, else at a `lastmod` within `from`…`until`, else at its place: right after the entry
+//! before it. All of these are times of the Source, whose clock may differ from ours. What bears a time up to the baseline's is in the
+//! baseline. What bears none and may be older is applied all the same, for that changes nothing; but a deletion of this kind is
+//! doubtful, as is each where the baseline has no time, and the resource itself is asked. Until it answers
+//! ([`ChangeState::answered`]) the entry counts as new at each look, and stays doubtful.
 //!
 //! In a document without any order places mean nothing: what is new and bears no time is not applied, and that is a gap, unless the
 //! baseline is newer than the document.
 //!
-//! *Continuity* is proved by the entries of the last look, by `from` or an entry at or before what is known, by an entry that
-//! the journal holds, or by undated entries that go on in the order they had. Without `from`, and with nothing seen before, no
-//! gap can be seen.
+//! *Continuity* is proved by the entries of the last look, by `from` or an entry at or before what is known, by `from` at or before the
+//! time at which all was read whole, by an entry that the journal holds, or by undated entries that go on in the order they had.
+//! Without `from`, and with nothing seen before, no gap can be seen.
 
 mod children;
 mod mark;
@@ -39,6 +40,7 @@ mod tests;
 
 pub use children::{Asked, KnownChildren, Lost};
 pub use mark::resource_digest;
+pub use order::just_after;
 pub use reading::{ChangeDocument, DocumentHead, Journal, Visit, is_change};
 
 use crate::document::{Change, Entry, PackageMember, Timestamp};
@@ -58,8 +60,15 @@ pub struct ChangeState {
     at: Option<Timestamp>,
     /// Changes are known up to here.
     pub until: Option<Timestamp>,
-    /// The latest time that a place alone has settled.
-    by_place: Option<Timestamp>,
+    /// The latest change that was seen: what is new and bears no time came after it.
+    latest: Option<Timestamp>,
+    /// All documents were read at a time of the Source not before this.
+    seen: Option<Timestamp>,
+    /// When that was, by our clock.
+    looked: Option<Timestamp>,
+    /// How many seconds the documents went back then.
+    #[serde(default)]
+    width: i64,
     /// What happened later does not count, where the state of an earlier time is wanted.
     ends: Option<Timestamp>,
     /// The change documents read, oldest first.
@@ -88,8 +97,6 @@ pub struct DocumentState {
     until: Option<Timestamp>,
     /// `lastmod` of the entry of its index, where that is all it says of the end.
     listed: Option<Timestamp>,
-    /// What is not here came later: its Last-Modified, else, where none of its entries bears a time, when it was read.
-    read: Option<Timestamp>,
     /// Digests of the resources of doubtful deletions that have not answered.
     unanswered: Vec<u64>,
 }
@@ -196,7 +203,7 @@ impl ChangeState {
     /// Whether the intervals of `documents` follow one another without a gap from what is known on. What begins after the time
     /// that is wanted does not count.
     pub fn is_followed_by<'d>(&self, documents: impl Iterator<Item = &'d DocumentState>) -> bool {
-        let Some(mut reached) = self.until else { return true };
+        let Some(mut reached) = self.reached() else { return true };
         let is_within = |it: &&DocumentState| !self.is_beyond(it.from);
         let mut intervals: Vec<_> = documents.filter(is_within).map(|it| (it.from, it.until)).collect();
         intervals.sort_unstable();
@@ -224,7 +231,7 @@ impl ChangeState {
         match document.state.from {
             // Nothing is known from any time on that could be missed.
             _ if self.until.is_none() && self.documents.is_empty() => true,
-            Some(from) if Some(from) <= self.until => true,
+            Some(from) if Some(from) <= self.reached() => true,
             None if is_unknown() => true,
             _ => document.meets_known,
         }
@@ -258,14 +265,16 @@ impl ChangeState {
             // What an older list says by its places is older than what the next one says so. One that was lost may be the
             // oldest of all.
             let is_found = lost.contains_key(read.location.as_str());
-            let by_place = state.by_place.filter(|_| !is_found);
-            let frame = self.frame(&read, modified, now);
-            let frame = Frame { floor: self.floor(&read.location, by_place), by_place, ..frame };
+            let floor = self.at.max(state.latest.filter(|_| !is_found));
+            let frame = Frame { floor, ..self.frame(&read, modified) };
             let moments = self.moments(&marks, &frame);
             state.reach(read.until, now);
             own_times(&marks, &frame).1.into_iter().for_each(|time| state.reach(time, now));
             let new = || marks.iter().zip(&moments).filter(|(mark, _)| mark.is_new);
-            state.by_place = state.by_place.max(new().filter_map(|(_, moment)| (*moment)?.by_place).max());
+            // Where the place of one that was seen is settled again, that is no news.
+            let latest =
+                marks.iter().zip(&moments).filter_map(|(mark, it)| it.filter(|it| mark.is_new || !it.is_by_place));
+            state.latest = state.latest.max(latest.map(|moment| moment.time).max());
             let is_doubtful = |(mark, moment): &(&Mark, &Option<Moment>)| {
                 mark.is_deletion && moment.is_some_and(|moment| moment.is_doubtful)
             };
@@ -295,23 +304,44 @@ impl ChangeState {
         moments
     }
 
-    fn frame(&self, document: &DocumentState, modified: Option<Timestamp>, now: Timestamp) -> Frame {
+    fn frame(&self, document: &DocumentState, modified: Option<Timestamp>) -> Frame {
         Frame {
             from: document.from,
             until: document.until,
             at: self.at,
             is_first_look: self.documents.is_empty(),
             is_unread: self.document(&document.location).is_none(),
-            floor: self.floor(&document.location, self.by_place),
-            by_place: self.by_place,
+            floor: self.at,
             modified,
-            now,
         }
     }
 
-    /// What is new in the document at `location` and bears no time came after this.
-    fn floor(&self, location: &str, by_place: Option<Timestamp>) -> Option<Timestamp> {
-        self.document(location).and_then(|before| before.read).max(self.at).max(by_place)
+    /// Notes that all documents were read whole at `now`, by our clock. The Source's may show another time, and runs as fast; ours may be
+    /// set meanwhile, so no more counts at once than the documents went back.
+    pub fn see(&mut self, now: Timestamp) {
+        let passed = self.looked.map_or(0, |looked| now.seconds - looked.seconds).clamp(0, self.width);
+        let by_then = |it: Timestamp| Timestamp { seconds: it.seconds + passed, ..it };
+        (self.seen, self.looked) = (self.reached().map(by_then), Some(now));
+        let width = self.oldest().zip(self.seen).map_or(0, |(from, seen)| seen.seconds - from.seconds);
+        self.width = width.max(0);
+    }
+
+    /// Where the documents begin, where they say so.
+    fn oldest(&self) -> Option<Timestamp> {
+        self.documents.iter().filter_map(|read| read.from).min()
+    }
+
+    /// No change up to here can have been missed: what begins by then goes on from what is known.
+    fn reached(&self) -> Option<Timestamp> {
+        self.until.max(self.seen)
+    }
+
+    /// Whether a restart that knows `stored` goes on from there for as long again as a window that rolls on is wide.
+    pub fn goes_on_from(&self, stored: &ChangeState) -> bool {
+        self.oldest().zip(self.reached()).is_none_or(|(from, reached)| {
+            let middle = from.seconds.midpoint(reached.seconds);
+            stored.reached().is_some_and(|stored| stored.seconds >= middle)
+        })
     }
 
     /// Changes up to `time` are known; a time that is yet to come is none.
@@ -377,7 +407,7 @@ impl ChangeState {
 
     /// Marks that changes after what is known may be missing, unless an earlier mark stands.
     pub fn tear(&mut self, now: Timestamp) {
-        self.gap_since = self.gap_since.or(self.until).or(Some(now));
+        self.gap_since = self.gap_since.or(self.reached()).or(Some(now));
     }
 }
 
@@ -400,7 +430,7 @@ fn note_last(
     }
     for (resource, (place, mark, moment)) in here {
         // When that happened which is known and whose place settles its time is not known here: it only counts in its document.
-        if !mark.is_new && moment.by_place.is_some() {
+        if !mark.is_new && moment.is_by_place {
             continue;
         }
         let Moment { time, place: rank, is_doubtful, .. } = moment;

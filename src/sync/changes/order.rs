@@ -28,15 +28,10 @@ pub struct Frame {
     pub is_first_look: bool,
     /// Whether the document was not read before, at least not under its name.
     pub is_unread: bool,
-    /// What is new and bears no time came after this, unless its neighbours say otherwise.
+    /// What is new and bears no time came after this.
     pub floor: Option<Timestamp>,
-    /// The latest time that a place alone has settled so far: an earlier look or an earlier list held it, so what is new came
-    /// after it, even if it bears an earlier time.
-    pub by_place: Option<Timestamp>,
     /// When the document was written, by its server's account.
     pub modified: Option<Timestamp>,
-    /// The time of the look.
-    pub now: Timestamp,
 }
 
 /// When a change happened.
@@ -46,8 +41,8 @@ pub struct Moment {
     pub time: Timestamp,
     /// The place in the order of the document, oldest first.
     pub place: usize,
-    /// Where the place alone has settled the time, the time that it proves: what comes later is later than that.
-    pub by_place: Option<Timestamp>,
+    /// The place alone has settled the time.
+    pub is_by_place: bool,
     /// Whether the change may be older than the baseline, which then says otherwise with more right.
     pub is_doubtful: bool,
 }
@@ -87,19 +82,15 @@ pub fn own_times(marks: &[Mark], frame: &Frame) -> (Order, Vec<Option<Timestamp>
     let own = |mark: &Mark| mark.datetime().or(mark.time.filter(|lastmod| frame.is_within(*lastmod)));
     let times: Vec<_> = marks.iter().map(own).collect();
     let order = order_of(times.iter().flatten().copied());
-    let by_datetimes = match datetimes.iter().flatten().count() {
-        0 | 1 => Order::None,
-        _ => order_of(datetimes.iter().flatten().copied()),
-    };
-    match by_datetimes {
-        Order::None => (order, times),
+    match order_of(datetimes.iter().flatten().copied()) {
         // Some `lastmod` contradicts them.
-        _ if order != by_datetimes => (by_datetimes, datetimes),
-        _ => (order, times),
+        Some(by_datetimes) if by_datetimes != Order::None && order != Some(by_datetimes) => (by_datetimes, datetimes),
+        _ => (order.unwrap_or(Order::OldestFirst), times),
     }
 }
 
-fn order_of(times: impl Iterator<Item = Timestamp>) -> Order {
+/// The order that `times` show; `None` where they are all equal, and say nothing about it.
+fn order_of(times: impl Iterator<Item = Timestamp>) -> Option<Order> {
     let (mut rises, mut falls, mut before) = (false, false, None);
     for time in times {
         match before.map(|before| time.cmp(&before)) {
@@ -110,9 +101,10 @@ fn order_of(times: impl Iterator<Item = Timestamp>) -> Order {
         before = Some(time);
     }
     match (rises, falls) {
-        (true, true) => Order::None,
-        (false, true) => Order::NewestFirst,
-        _ => Order::OldestFirst,
+        (true, true) => Some(Order::None),
+        (false, true) => Some(Order::NewestFirst),
+        (true, false) => Some(Order::OldestFirst),
+        (false, false) => None,
     }
 }
 
@@ -124,28 +116,18 @@ fn in_order(order: Order, entries: usize) -> impl DoubleEndedIterator<Item = usi
 /// The moment of each entry, by its place in the document; `None` for what the baseline holds already, and in a document in no order
 /// for what bears no time.
 ///
-/// An entry that bears no time lies right before the next one that does: a list that was drawn up between its neighbours holds what
-/// came before it, so that one that says otherwise was drawn up earlier. Without a next one it lies behind the one before it by a
-/// nanosecond, before all that is still to come.
+/// An entry that bears no time happened right after the one before it, but never after the next one that bears a time. No clock of this
+/// machine counts: it may differ from the Source's, and what it says would outlast later changes and lists.
 pub fn settle(marks: &[Mark], frame: &Frame) -> Vec<Option<Moment>> {
     let (order, times) = own_times(marks, frame);
     let mut moments = vec![None; marks.len()];
-    // The time of the next entry that bears one, for each place, and how many entries it is away.
+    // The time of the next entry that bears one, for each place.
     let mut following = vec![None; marks.len()];
-    let mut next = frame.until.map(|until| (until, 1));
+    let mut next = frame.until;
     for place in in_order(order, marks.len()).rev() {
         following[place] = next;
-        next = times[place].map(|time| (time, 0)).or(next).map(|(time, away)| (time, away + 1));
+        next = times[place].or(next);
     }
-    // Where nothing bears a time, what is new may have happened just now: a list that is older must not undo it, and no change
-    // with a time can come to be mistaken for an earlier one.
-    let is_timeless = times.iter().all(Option::is_none);
-    // Taken for earlier than it was it would be undone by a list that was drawn up in the same second before it.
-    let written = frame.written_by().map_or(frame.now, |end| frame.now.min(later(end, -(marks.len() as i64))));
-    let now = written.max(frame.floor.unwrap_or(written));
-    // Behind the end of the document nothing in it has happened: then they lie at its end, one before the other.
-    let last = frame.until.map(|until| later(until, -(marks.len() as i64)));
-    let floors = [Some(last.map_or(now, |last| now.min(last))).filter(|_| is_timeless), frame.floor];
     let mut before = frame.from;
     // The latest time that something up to there bears.
     let mut borne = frame.from;
@@ -155,65 +137,35 @@ pub fn settle(marks: &[Mark], frame: &Frame) -> Vec<Option<Moment>> {
                 before = before.max(Some(time));
                 borne = borne.max(Some(time));
                 let is_doubtful = frame.at.is_none();
-                (!frame.came_before_baseline(time)).then_some(Moment { time, place: rank, by_place: None, is_doubtful })
+                let moment = Moment { time, place: rank, is_by_place: false, is_doubtful };
+                (!frame.came_before_baseline(time)).then_some(moment)
             }
             // Its place means nothing: that a baseline is needed is reported as a gap.
             None if order == Order::None => None,
             None => {
-                // An end that is yet to come, or a clock that runs ahead, means nothing.
-                let right_before =
-                    following[place].map(|(next, away)| later(next, -away)).filter(|time| *time <= written);
-                let next: Option<Timestamp> = following[place].map(|(next, _)| next);
+                let next = following[place];
                 let is_older = next.is_some_and(|next| frame.is_unread && frame.is_in_baseline(next))
                     || [frame.until, frame.written_by()].into_iter().flatten().any(|end| frame.is_in_baseline(end));
                 let is_later = borne.is_some_and(|borne| frame.at.is_some_and(|at| at <= borne));
                 let is_doubtful = frame.is_first_look && !is_later;
-                let low = between(before, floors, next, written);
-                let time = right_before.filter(|time| *time > low).unwrap_or(low);
-                before = Some(low);
-                (!is_older).then_some(Moment { time, place: rank, by_place: Some(low), is_doubtful })
+                let behind = just_after(before.max(frame.floor));
+                let time = next.map_or(behind, |next| behind.min(next));
+                before = before.max(Some(time));
+                (!is_older).then_some(Moment { time, place: rank, is_by_place: true, is_doubtful })
             }
         };
         moments[place] = moment;
     }
-    if let Some(reached) = frame.by_place {
-        raise(&mut moments, reached);
-    }
     moments
 }
 
-/// Puts behind `reached` what lies up to it; the order stays as it is.
-fn raise(moments: &mut [Option<Moment>], reached: Timestamp) {
-    let mut all: Vec<&mut Moment> = moments.iter_mut().flatten().collect();
-    all.sort_by_key(|moment| (moment.time, moment.place));
-    let mut before = reached;
-    for moment in all {
-        if moment.time > before {
-            break;
-        }
-        before = later(before, 1);
-        (moment.time, moment.by_place) = (before, Some(before));
+/// The earliest time after `time`; where that is not known a time before all changes.
+pub fn just_after(time: Option<Timestamp>) -> Timestamp {
+    let Timestamp { seconds, nanos } = time.unwrap_or(Timestamp { seconds: 0, nanos: 0 });
+    match nanos {
+        999_999_999 => Timestamp { seconds: seconds.saturating_add(1), nanos: 0 },
+        _ => Timestamp { seconds, nanos: nanos + 1 },
     }
-}
-
-/// A time behind `before`, never behind `next`, and behind the first of `floors` that leaves room.
-fn between(
-    before: Option<Timestamp>,
-    floors: [Option<Timestamp>; 2],
-    next: Option<Timestamp>,
-    now: Timestamp,
-) -> Timestamp {
-    let is_before_next = |time: &Timestamp| next.is_none_or(|next| *time <= next);
-    let behind = floors.into_iter().flatten().map(|floor| later(before.map_or(floor, |before| before.max(floor)), 1));
-    let wanted = behind.chain(before.map(|before| later(before, 1))).find(is_before_next);
-    wanted.or(next).unwrap_or(now)
-}
-
-/// So many nanoseconds after `time`.
-fn later(time: Timestamp, nanos: i64) -> Timestamp {
-    let sum = i64::from(time.nanos) + nanos;
-    let seconds = time.seconds.saturating_add(sum.div_euclid(1_000_000_000));
-    Timestamp { seconds, nanos: sum.rem_euclid(1_000_000_000) as u32 }
 }
 
 /// Whether the document is in no order and says something new without a time: it is unknown what became of that resource.

@@ -112,7 +112,7 @@ impl ChangeState {
             let listed = head.listed.as_deref();
             let from = header.from.or(listed.and_then(|entry| entry.from)).filter(|from| *from <= latest);
             // One that begins behind all that is known is another document in the old one's place.
-            let is_another = self.until.is_some() && from > self.until;
+            let is_another = self.until.is_some() && from > self.reached();
             if before.entries > 0 && (is_another || is_other || prefix.entries < before.entries) {
                 before = Prefix::default();
                 continue;
@@ -132,7 +132,7 @@ impl ChangeState {
                 prefix,
                 ..DocumentState::default()
             };
-            return Ok(self.judged(state, marks, head.modified, (before, undated), now));
+            return Ok(self.judged(state, marks, head.modified, (before, undated)));
         }
     }
 
@@ -143,9 +143,8 @@ impl ChangeState {
         mut marks: Vec<Mark>,
         modified: Option<Timestamp>,
         (before, undated): (Prefix, &[u64]),
-        now: Timestamp,
     ) -> ChangeDocument {
-        let frame = self.frame(&state, modified, now);
+        let frame = self.frame(&state, modified);
         let (_, times) = own_times(&marks, &frame);
         let all: Vec<u64> =
             marks.iter().zip(&times).filter(|(_, time)| time.is_none()).map(|(mark, _)| mark.digest).collect();
@@ -164,16 +163,11 @@ impl ChangeState {
         };
         let is_same = self.document(&state.location).is_some_and(|read| read.digest == state.digest);
         let is_no_accident = before.entries.max(repeated as u64) >= NO_ACCIDENT;
-        let is_timeless = times.iter().all(Option::is_none);
         ChangeDocument {
             meets_known: is_same || is_no_accident || marks.iter().any(was_seen),
             is_ambiguous: is_ambiguous(&marks, &frame),
             written: frame.written_by().or(times.into_iter().flatten().max()),
-            state: DocumentState {
-                undated: all[all.len().saturating_sub(MOST_UNDATED)..].to_vec(),
-                read: modified.map(|time| time.min(now)).or(is_timeless.then_some(now)),
-                ..state
-            },
+            state: DocumentState { undated: all[all.len().saturating_sub(MOST_UNDATED)..].to_vec(), ..state },
             modified,
             marks,
         }
