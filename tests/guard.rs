@@ -4,7 +4,7 @@ mod common;
 
 use common::changing::{ChangingSource, Style};
 use common::mounted::{Mounted, PROGRAM};
-use common::source::Resource;
+use common::source::{Resource, Source};
 use std::process::Command;
 
 const FILES: usize = 20;
@@ -110,4 +110,32 @@ fn who_believes_every_deletion_says_so() {
 
     assert!(command(&["refresh"], &mounted).contains("19 deleted"));
     assert_eq!(shown(&mounted), 1);
+}
+
+/// A list that is cut off for a moment leaves neither deletions that wait nor names of what is gone.
+#[test]
+fn a_list_cut_for_a_moment_leaves_no_name_of_what_is_gone() {
+    let source = Source::start();
+    let put = |number: usize| source.put(&format!("f/{number}"), Resource::new(format!("bytes {number}")));
+    (0..FILES).for_each(put);
+    let publish = |minute: u32| {
+        let list = source.resource_list_at(&format!("2024-05-01T10:{minute:02}:00Z"));
+        source.document("resourcelist.xml", list);
+    };
+    publish(0);
+    let mounted = Mounted::new(&source.list_url(), "poll=1h");
+    (5..FILES).for_each(|number| source.remove(&format!("f/{number}")));
+    publish(1);
+    assert!(command(&["refresh"], &mounted).contains("15 unconfirmed deletions"));
+    assert_eq!(shown(&mounted), FILES);
+
+    (5..FILES).for_each(put);
+    source.remove("f/2");
+    source.remove("f/12");
+    publish(2);
+    let refreshed = command(&["refresh"], &mounted);
+
+    assert!(refreshed.contains("2 deleted") && !refreshed.contains("unconfirmed"), "{refreshed}");
+    assert_eq!(shown(&mounted), FILES - 2);
+    assert!(!mounted.join("f/2").exists() && !mounted.join("f/12").exists());
 }

@@ -53,7 +53,13 @@ impl<'c> Baseline<'c> {
     pub(super) fn with_memory(catalog: &'c Catalog, naming: Naming, most: usize) -> Baseline<'c> {
         Baseline {
             catalog,
-            listing: Listing { naming, at: None, lists: BTreeMap::new(), forgotten: BTreeSet::new() },
+            listing: Listing {
+                naming,
+                at: None,
+                lists: BTreeMap::new(),
+                forgotten: BTreeSet::new(),
+                released: BTreeMap::new(),
+            },
             rows: Rows::new(&catalog.spill_folder, most),
             changes: Sorter::new(&catalog.spill_folder, SMALL_SORT),
             set: SetId::default(),
@@ -160,12 +166,19 @@ impl<'c> Baseline<'c> {
         let catalog = self.catalog;
         let mut known = Sorter::new(&catalog.spill_folder, SMALL_SORT);
         add_known(&mut known, before.store, before.old)?;
-        let decided_again = std::mem::take(&mut self.decided_again);
+        let (mut decided_again, mut holds) = (std::mem::take(&mut self.decided_again), false);
         each_held(before, &decided_again, &mut |_, set, uri, record| match record {
-            Some(record) => self.rows.add_kept(&self.listing.naming, (uri, &record), &[set], true),
+            Some(record) => {
+                holds = true;
+                self.rows.add_kept(&self.listing.naming, (uri, &record), &[set], true)
+            }
             None => Ok(()),
         })?;
-        let (listing, mut statement, mut journal) = self.sorted(known, before)?;
+        let (mut listing, mut statement, mut journal) = self.sorted(known, before)?;
+        if holds {
+            listing.released = statement.released(&listing)?;
+            decided_again.extend(listing.released.keys());
+        }
         let mut decided = None;
         if before.revision.is_some() {
             let mut diff = Diff::of(catalog, before, &listing, &mut statement)?;

@@ -291,6 +291,7 @@ fn counted(resolved: &[Resolved<'_>], before: &Before<'_>) -> Losses {
         if !resource.departing.is_empty() {
             tally.depart(resource.departing.keys().copied(), resource.sets.is_empty());
         }
+        resource.released.iter().for_each(|set| *tally.released.entry(*set).or_default() += 1);
         let was_there = |set| resource.before.contains(&set);
         let is_new = resource.before.is_empty() && !resource.sets.is_empty();
         tally.count(resource.sets.iter().copied(), if is_new { None } else { Some(&was_there) });

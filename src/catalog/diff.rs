@@ -107,7 +107,10 @@ impl<'o> Comparison<'o> {
             }
             Ok(())
         })?;
-        Ok((self.tally.losses(self.before.files(), &self.before.sets), departed))
+        let losses = self.tally.losses(self.before.files(), &self.before.sets);
+        let mut released = self.listing.released.clone();
+        self.tally.released.iter().for_each(|(set, count)| *released.entry(*set).or_default() += count);
+        Ok((Losses { released, ..losses }, departed))
     }
 
     /// Compares a file with what its name stood for; whether that was of the same URI.
@@ -229,7 +232,10 @@ impl<'o> Visitor<'o> for Comparison<'o> {
     fn held(&mut self, set: SetId, uri: &Uri, held: HeldState) -> Result<(), CatalogError> {
         let row = match held {
             HeldState::Still => return Ok(()),
-            HeldState::Listed => None,
+            HeldState::Listed => {
+                *self.tally.released.entry(set).or_default() += 1;
+                None
+            }
             HeldState::New => Some(held_row(self.listing.list_at(set).unwrap_or(self.now), uri)),
         };
         self.add(|changes| changes.held.push((statement_key(set, uri), row)));

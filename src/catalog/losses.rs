@@ -17,6 +17,8 @@ pub(super) struct Tally {
     /// What leaves the same sets is counted together. Past [`MOST_COMBINATIONS`] it is counted set by set: the loss of each set is exact
     /// still, and that of the tree too high where one of the sets keeps a resource.
     pub departures: BTreeMap<(Box<[SetId]>, bool), u64>,
+    /// Deletions that are held back no more, as their sets have the resources again.
+    pub released: BTreeMap<SetId, u64>,
 }
 
 /// Files of one set.
@@ -63,7 +65,8 @@ impl Tally {
             coming.entry(*set).or_default();
         }
         let counts = |(set, coming)| SetCounts { set, present: before.files(set), coming };
-        Losses { present, coming: self.new, sets: coming.into_iter().map(counts).collect(), departures }
+        let sets = coming.into_iter().map(counts).collect();
+        Losses { present, coming: self.new, sets, departures, released: self.released.clone() }
     }
 
     /// The sets of the new tree, with the times of their lists.

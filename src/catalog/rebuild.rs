@@ -202,7 +202,10 @@ impl<'t> Visitor<'t> for Rebuild<'t> {
         let key = statement_key(set, uri);
         let Before { store, old, .. } = self.tree.before;
         match held {
-            HeldState::Listed => Ok(()),
+            HeldState::Listed => {
+                *self.comparison.tally.released.entry(set).or_default() += 1;
+                Ok(())
+            }
             HeldState::Still => {
                 let known = store.get(old, store.held, &key)?.ok_or_else(|| damaged("absence", &key))?;
                 self.tree.row(TableId::Held, &key, Some(known))

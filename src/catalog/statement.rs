@@ -26,6 +26,8 @@ pub(super) struct Listing {
     pub lists: BTreeMap<SetId, Option<Timestamp>>,
     /// Sets whose part of the journal goes.
     pub forgotten: BTreeSet<SetId>,
+    /// Deletions that were held back and are decided again, by set: all that the set had.
+    pub released: BTreeMap<SetId, u64>,
 }
 
 impl Listing {
@@ -61,6 +63,21 @@ pub(super) struct SortedStatement {
 }
 
 impl SortedStatement {
+    /// Of each set that has most of what was held back of it again, how many deletions that was: a list that was cut off for a moment
+    /// says nothing of the rest either. Reads everything once.
+    pub(super) fn released(&mut self, listing: &Listing) -> Result<BTreeMap<SetId, u64>, CatalogError> {
+        let (mut path, mut held) = (PathStatement::default(), BTreeMap::<SetId, (u64, u64)>::new());
+        while self.next(&mut path, listing)? {
+            for (set, _, state) in &path.held {
+                let (all, listed) = held.entry(*set).or_default();
+                *all += 1;
+                *listed += u64::from(*state == HeldState::Listed);
+            }
+        }
+        self.rows.rewind()?;
+        Ok(held.into_iter().filter(|(_, (all, listed))| 2 * listed > *all).map(|(set, (all, _))| (set, all)).collect())
+    }
+
     /// Reads the next path at which anything is stated, if only in vain; `false` at the end. The first is the root.
     pub(super) fn next(&mut self, path: &mut PathStatement, listing: &Listing) -> Result<bool, CatalogError> {
         let corrupt = || CatalogError::Damaged("a sorted row".into());
@@ -180,7 +197,7 @@ impl PathStatement {
             }
             Tag::Kept => {
                 let (is_held, record) = value.split_first().ok_or_else(|| self.corrupt())?;
-                self.take_kept(*is_held != 0, record, &listing.naming)?;
+                self.take_kept(*is_held != 0, record, listing)?;
             }
         }
         Ok(())
@@ -256,9 +273,13 @@ impl PathStatement {
     }
 
     /// A deletion that is held back; `is_held`: it was before.
-    fn take_kept(&mut self, is_held: bool, record: &[u8], naming: &Naming) -> Result<(), CatalogError> {
+    fn take_kept(&mut self, is_held: bool, record: &[u8], listing: &Listing) -> Result<(), CatalogError> {
         let new = self.decode(record)?;
-        let (uri, index) = (self.uri(&new, naming)?, self.find(&new)?);
+        let is_released = |set: SetId| is_held && listing.released.contains_key(&set);
+        if new.sets.iter().all(is_released) {
+            return Ok(());
+        }
+        let (uri, index) = (self.uri(&new, &listing.naming)?, self.find(&new)?);
         let known = match index {
             Some(index) => self.decode(&self.resources[index].record)?,
             None => new,
@@ -280,7 +301,7 @@ impl PathStatement {
         let record = known.belonging(known.uri, &sets, known.member);
         match index {
             Some(index) => self.resources[index].record = record,
-            None => self.add(Resource { record, shown: None, is_news: false, stamp: None }, naming)?,
+            None => self.add(Resource { record, shown: None, is_news: false, stamp: None }, &listing.naming)?,
         }
         Ok(())
     }
@@ -295,7 +316,8 @@ mod tests {
 
     /// A listing of no sets.
     fn listing() -> Listing {
-        Listing { naming: naming(), at: None, lists: BTreeMap::new(), forgotten: BTreeSet::new() }
+        let (lists, forgotten, released) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        Listing { naming: naming(), at: None, lists, forgotten, released }
     }
 
     fn value(uri: &str, tag: Tag, content: u8) -> Vec<u8> {

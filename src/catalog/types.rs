@@ -221,6 +221,8 @@ pub struct Losses {
     pub sets: Vec<SetCounts>,
     /// What would go.
     pub departures: Vec<Departure>,
+    /// Deletions that were held back and are so no more, by set: the set has the resources again, or they are decided again.
+    pub released: BTreeMap<SetId, u64>,
 }
 
 impl Losses {

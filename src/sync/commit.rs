@@ -37,6 +37,7 @@ fn decide(
     losses: &Losses,
 ) -> (Held, Vec<u8>) {
     let (now, guard) = (Timestamp::now(), &mut position.guard);
+    guard.release(&losses.released);
     let verdict = guard.decide(limit, losses, lists, now);
     guard.after(&verdict, losses, unheard, now);
     if verdict.held != Held::Nothing {

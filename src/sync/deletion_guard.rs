@@ -7,7 +7,7 @@ use crate::catalog::{Held, Losses, SetCounts, SetId};
 use crate::document::Timestamp;
 use crate::source::DocumentLocation;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How long a deletion counts.
 const WINDOW_HOURS: i64 = 24;
@@ -136,7 +136,16 @@ impl DeletionGuard {
         if verdict.held != Held::Nothing {
             self.hold(verdict.files, &verdict.why, now);
         }
+        self.held = self.held.take().filter(|held| held.files > 0);
         self.let_go(losses.going() - verdict.files, now);
+    }
+
+    /// Notes that so many deletions are held back no more; to be called before what is lost with them is decided.
+    pub fn release(&mut self, released: &BTreeMap<SetId, u64>) {
+        let Some(held) = &mut self.held else { return };
+        let of_unheard: u64 = self.unheard.iter().filter_map(|set| released.get(set)).sum();
+        held.files = held.files.saturating_sub(released.values().sum());
+        held.unheard = held.unheard.saturating_sub(of_unheard);
     }
 
     /// Why what a commit takes away may not go; nothing where it may. Of single sets all that are suspicious in one way are named at
@@ -259,7 +268,7 @@ mod tests {
     /// Of a set with more than what goes.
     fn losses(present: u64, going: u64) -> Losses {
         let departures = if going > 0 { vec![departure(&[9], true, going)] } else { Vec::new() };
-        Losses { present, coming: 0, sets: vec![counts(9, present + 1, 0)], departures }
+        Losses { present, sets: vec![counts(9, present + 1, 0)], departures, ..Losses::default() }
     }
 
     fn list(entries: u64, speaks: bool) -> ListLoss {
@@ -346,7 +355,7 @@ mod tests {
     fn sets_that_are_emptied_together_are_held_back_together() {
         let sets = [1, 2, 3, 4].map(|set| counts(set, 10, 0)).to_vec();
         let departures = vec![departure(&[1], true, 10), departure(&[3], true, 10), departure(&[4], true, 2)];
-        let losses = Losses { present: 40, coming: 0, sets, departures };
+        let losses = Losses { present: 40, sets, departures, ..Losses::default() };
         let mut guard = DeletionGuard::default();
 
         let verdict = guard.decide(HALF, &losses, &[], hours(0));
@@ -365,7 +374,7 @@ mod tests {
         let judged = |own, shared| {
             let departures =
                 vec![departure(&[1], true, 30), departure(&[1, 2], true, shared), departure(&[2], true, own)];
-            let losses = Losses { present: 110, coming: 0, sets: sets.clone(), departures };
+            let losses = Losses { present: 110, sets: sets.clone(), departures, ..Losses::default() };
             let lists = [ListLoss { set: Some(SetId(1)), ..list(0, false) }];
             let mut guard = DeletionGuard::default();
             let verdict = guard.decide(MaxDelete(20), &losses, &lists, hours(0));
@@ -391,6 +400,66 @@ mod tests {
         guard.recount(0, 0);
         assert!(guard.held().is_none());
         assert_eq!(held(&guard, 1), Held::Nothing);
+    }
+
+    /// A clock that was set back must not make old deletions count for ever.
+    #[test]
+    fn deletions_of_a_time_far_ahead_count_no_more() {
+        let held_at = |guard: &DeletionGuard| guard.decide(HALF, &losses(50, 20), &[], hours(0)).held;
+        let gone = |hour| {
+            let mut guard = DeletionGuard::default();
+            guard.let_go(50, hours(hour));
+            held_at(&guard)
+        };
+        let waiting = |hour| {
+            let mut guard = DeletionGuard::default();
+            guard.hold(50, "", hours(hour));
+            held_at(&guard)
+        };
+
+        assert_eq!((gone(24), gone(25), gone(1000)), (Held::All, Held::Nothing, Held::Nothing));
+        assert_eq!((waiting(24), waiting(25), waiting(1000)), (Held::All, Held::Nothing, Held::Nothing));
+    }
+
+    #[test]
+    fn a_set_that_can_be_read_again_is_unheard_no_more() {
+        let sets = [1, 2].map(|set| counts(set, 10, 0)).to_vec();
+        let departures = vec![departure(&[1], true, 10), departure(&[2], true, 10)];
+        let losses = Losses { present: 40, sets, departures, ..Losses::default() };
+        let mut guard = DeletionGuard::default();
+        let verdict = guard.decide(HALF, &losses, &[], hours(0));
+        guard.after(&verdict, &losses, &BTreeSet::from([SetId(1), SetId(2)]), hours(0));
+
+        guard.hear(SetId(1));
+
+        assert_eq!(guard.unheard(), &BTreeSet::from([SetId(2)]));
+    }
+
+    #[test]
+    fn what_is_listed_again_counts_no_more() {
+        let mut guard = DeletionGuard::default();
+        guard.hold(300, "300 of 400", hours(0));
+        let lost = losses(400, 1);
+        assert_eq!(guard.decide(HALF, &lost, &[], hours(1)).held, Held::All);
+
+        guard.release(&BTreeMap::from([(SetId(9), 299)]));
+        let verdict = guard.decide(HALF, &lost, &[], hours(1));
+        guard.after(&verdict, &lost, &BTreeSet::new(), hours(1));
+
+        assert_eq!(verdict.held, Held::Nothing);
+        assert_eq!(guard.held().map(|held| (held.files, held.since)), Some((1, hours(0).seconds)), "one is still held");
+        guard.release(&BTreeMap::from([(SetId(9), 1)]));
+        guard.after(
+            &guard.decide(HALF, &losses(400, 201), &[], hours(2)),
+            &losses(400, 201),
+            &BTreeSet::new(),
+            hours(2),
+        );
+        assert_eq!(
+            guard.held().map(|held| (held.files, held.since)),
+            Some((201, hours(0).seconds)),
+            "since when stays"
+        );
     }
 
     #[test]

@@ -70,6 +70,29 @@ fn held_deletions_stay_until_a_list_has_the_resource() {
     assert_eq!(paths(&catalog), ["a/x", "b"]);
 }
 
+/// A list that was cut off for a moment: what it lacked then is no reason to keep what is really gone.
+#[test]
+fn where_most_is_listed_again_the_rest_is_decided_again() {
+    for most_in_place in [u64::MAX, 0] {
+        let (_folder, catalog) = catalog();
+        let all: Vec<_> = ["a", "b", "c/d", "e", "f/g"].map(|path| entry(&format!("http://h/{path}"))).into();
+        list(&catalog, &[(ONE, Some(10), &all)], &[], Held::Nothing);
+        list(&catalog, &[(ONE, Some(20), &all[4..])], &[], Held::All);
+        assert_eq!(held(&catalog).len(), 4);
+        catalog.write_in_place(most_in_place);
+
+        let (losses, _) = list(&catalog, &[(ONE, Some(30), &[&all[..2], &all[3..]].concat())], &[], Held::Nothing);
+
+        assert_eq!((losses.going(), losses.released), (1, BTreeMap::from([(ONE, 4)])));
+        assert_eq!((paths(&catalog), held(&catalog)), (["a", "b", "e", "f/g"].map(String::from).to_vec(), vec![]));
+
+        list(&catalog, &[(ONE, Some(40), &all[4..])], &[], Held::All);
+        let (losses, _) = list(&catalog, &[(ONE, Some(50), &[&all[..2], &all[4..]].concat())], &[], Held::All);
+        assert_eq!((losses.going(), losses.released), (1, BTreeMap::from([(ONE, 3)])));
+        assert_eq!(held(&catalog), [(0, "http://h/e".to_string())], "it is held back again");
+    }
+}
+
 #[test]
 fn names_are_settled_with_what_is_held_back() {
     let (_folder, catalog) = catalog();

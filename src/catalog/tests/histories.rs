@@ -114,6 +114,14 @@ impl Model {
             });
             self.shown.insert(uri.clone(), self.sets[&latest.unwrap()][&uri].clone());
         }
+        // Where most of what was held back of a set is there again the rest is decided again.
+        for set in SETS {
+            let held: Vec<_> = self.held.iter().filter(|(of, _)| *of == set).map(|(_, uri)| uri).collect();
+            let again = held.iter().filter(|uri| self.sets.get(&set).is_some_and(|listed| listed.contains_key(uri)));
+            if 2 * again.count() > held.len() {
+                self.held.retain(|(of, _)| *of != set);
+            }
+        }
         for (set, uri) in before.iter().flat_map(|(set, listed)| listed.keys().map(move |uri| (*set, uri))) {
             let listed = self.sets.entry(set).or_default();
             if listed.contains_key(uri) {
