@@ -78,7 +78,7 @@ pub async fn report_failures(client: &Client, progress: &(dyn Fn(Stage) + Send +
 /// What happens after a refresh: the kernel is notified of changes, and content forgets failed downloads.
 pub(super) fn listeners(notices: Notices, content: Arc<Content>) -> Listeners {
     Listeners {
-        invalidate: Box::new(move |invalidations| notices.changed(invalidations)),
+        invalidate: Arc::new(move |invalidations| notices.changed(invalidations)),
         refreshed: Box::new(move || content.forget_failures()),
     }
 }

@@ -82,7 +82,11 @@ impl Synchronizer {
             let _writer = writer;
             write()
         });
-        let Made { committed, position, unknown } = made.await??;
+        let Made { mut committed, position, unknown } = made.await??;
+        // Readers see a batch while the next one is written.
+        if let Some(invalidate) = &self.invalidate {
+            invalidate(std::mem::take(&mut committed.invalidations));
+        }
         tracing::info!(
             revision = committed.revision,
             created = committed.created,

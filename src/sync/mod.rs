@@ -33,7 +33,7 @@ pub mod status;
 mod tests;
 mod tidy;
 
-use crate::catalog::{Catalog, CatalogError, Committed};
+use crate::catalog::{Catalog, CatalogError, Committed, Invalidation};
 use crate::document::{Capability, Timestamp, Uri};
 use crate::platform::error_chain::chain;
 use crate::source::crawl::Progress;
@@ -121,6 +121,8 @@ pub struct Synchronizer {
     writing: Arc<Mutex<()>>,
     /// Batches that are committed and not yet in any [`Outcome`].
     batches: Option<Committed>,
+    /// Receives what each commit changes for the kernel, where the tree is mounted.
+    invalidate: Option<Invalidating>,
     tuning: Tuning,
     /// Shows how far the refresh is that is under way.
     progress: Progressing,
@@ -150,6 +152,9 @@ struct Step {
 
 /// Shows progress.
 pub type Progressing = Arc<dyn Fn(Stage) + Send + Sync>;
+
+/// Notifies the kernel of what one commit has changed.
+pub type Invalidating = Arc<dyn Fn(Vec<Invalidation>) + Send + Sync>;
 
 /// For the refreshes of a running mount, which show no progress.
 fn unwatched() -> Progressing {
@@ -183,6 +188,7 @@ impl Synchronizer {
             looked_back: Vec::new(),
             writing: Arc::default(),
             batches: None,
+            invalidate: None,
             tuning: Tuning::default(),
             progress: unwatched(),
             unfollowed: None,

@@ -5,8 +5,8 @@ use super::push::announce::Checked;
 use super::push::queue::{Announcements, Pending};
 use super::scheduler::{jitter, jittered, retry_pause};
 use super::status::{RefreshOutcome, Refreshed};
-use super::{Outcome, SHORTEST_PAUSE, SyncError, Synchronizer, unwatched};
-use crate::catalog::{Catalog, Committed, Invalidation, Renewal};
+use super::{Invalidating, Outcome, SHORTEST_PAUSE, SyncError, Synchronizer, unwatched};
+use crate::catalog::{Catalog, Committed, Renewal};
 use crate::platform::error_chain::chain;
 use fuser::INodeNo;
 use jiff::Timestamp;
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 /// What the rest of the mount hears of a running synchronizer.
 pub struct Listeners {
     /// Called after each commit, with what is to be invalidated in the kernel.
-    pub invalidate: Box<dyn Fn(Vec<Invalidation>) + Send + Sync>,
+    pub invalidate: Invalidating,
     /// Called after each refresh that succeeded, changed or not, if only in part.
     pub refreshed: Box<dyn Fn() + Send + Sync>,
 }
@@ -98,13 +98,14 @@ const RENEWALS_EVERY: Duration = Duration::from_millis(250);
 /// Commands are received during a refresh too, and done next: all refreshes asked for together as one. Inodes of `renewals`, whose
 /// bytes are not those that were published, get their successors between its commits, without waiting for the Source.
 pub async fn run(
-    synchronizer: Synchronizer,
+    mut synchronizer: Synchronizer,
     commands: mpsc::Receiver<Command>,
     renewals: mpsc::UnboundedReceiver<(INodeNo, Renewal)>,
     listeners: Listeners,
     at_once: bool,
 ) {
     let (catalog, writing) = (synchronizer.catalog.clone(), synchronizer.writing.clone());
+    synchronizer.invalidate = Some(listeners.invalidate.clone());
     tokio::join!(
         renew_all(renewals, &catalog, &writing, &listeners),
         refresh_all(synchronizer, commands, &listeners, at_once)
@@ -148,7 +149,7 @@ async fn refresh_all(
         };
         let began = Instant::now();
         let done = {
-            let mut work = std::pin::pin!(perform(&mut synchronizer, listeners, &task));
+            let mut work = std::pin::pin!(perform(&mut synchronizer, &task));
             loop {
                 tokio::select! {
                     done = &mut work => break done,
@@ -176,8 +177,7 @@ async fn refresh_all(
         match done {
             Ok(outcome) => {
                 failures = 0;
-                if let Outcome::Committed(committed) = outcome {
-                    (listeners.invalidate)(committed.invalidations);
+                if let Outcome::Committed(_) = outcome {
                     synchronizer.tidy().await;
                 }
                 (listeners.refreshed)();
@@ -211,7 +211,7 @@ async fn refresh_all(
 }
 
 /// Does what is to be done.
-async fn perform(synchronizer: &mut Synchronizer, listeners: &Listeners, task: &Task) -> Result<Checked, SyncError> {
+async fn perform(synchronizer: &mut Synchronizer, task: &Task) -> Result<Checked, SyncError> {
     let mut accepted = None;
     let outcome = match task {
         Task::Check(pending) => return synchronizer.check(&pending.announcement, pending.is_retry()).await,
@@ -222,7 +222,7 @@ async fn perform(synchronizer: &mut Synchronizer, listeners: &Listeners, task: &
                 synchronizer.client.end_pauses();
             }
             if asked.accept_deletions {
-                accepted = accept(synchronizer, listeners).await?;
+                accepted = accept(synchronizer).await?;
             }
             synchronizer.refresh(unwatched()).await
         }
@@ -236,12 +236,11 @@ async fn perform(synchronizer: &mut Synchronizer, listeners: &Listeners, task: &
     Ok(Checked { outcome, unseen: None })
 }
 
-/// Applies all deletions that are held back. What that has done, but for the names, which are dropped at once.
-async fn accept(synchronizer: &mut Synchronizer, listeners: &Listeners) -> Result<Option<Committed>, SyncError> {
+/// Applies all deletions that are held back. What that has done.
+async fn accept(synchronizer: &mut Synchronizer) -> Result<Option<Committed>, SyncError> {
     let mut accepted: Option<Committed> = None;
     loop {
-        if let Outcome::Committed(mut committed) = synchronizer.accept_deletions().await? {
-            (listeners.invalidate)(std::mem::take(&mut committed.invalidations));
+        if let Outcome::Committed(committed) = synchronizer.accept_deletions().await? {
             accepted = Some(match accepted {
                 Some(before) => before.and(committed),
                 None => committed,

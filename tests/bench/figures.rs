@@ -38,6 +38,7 @@ const BENCHMARKS: &[Benchmark] = &[
     ("announced", latency::announced_changes),
     ("notifications", kernel::ten_thousand_changes),
     ("changes", incremental::changes_of_a_million),
+    ("long-change-list", incremental::long_change_list),
     ("million", first_mount::million),
     ("scale", scale::ten_million),
     ("flat-folder", scale::flat_folder),

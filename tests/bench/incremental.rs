@@ -2,7 +2,8 @@
 
 use crate::common::mounted::{Mounted, PROGRAM};
 use crate::common::source::{Resource, Source, URLSET, hex};
-use crate::measure::{ROUNDS, Row, megabytes, percentile, rss_anon};
+use crate::measure::{MemoryWatch, ROUNDS, Row, megabytes, percentile, rss_anon, time};
+use resyncfs::document::{Limits, Reader};
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
 use std::process::Command;
@@ -85,6 +86,67 @@ pub fn changes_of_a_million() -> Vec<Row> {
         "<= 0.2 s",
         median <= Duration::from_millis(200),
     )]
+}
+
+/// Entries of a Change List that grows for years.
+const LONG: u64 = 2_000_000;
+
+/// A Change List that gains one line.
+pub fn long_change_list() -> Vec<Row> {
+    let source = Source::start();
+    let base = source.url();
+    let named = ["resourcelist", "changelist"]
+        .map(|list| format!("<url><loc>{base}{list}.xml</loc><rs:md capability=\"{list}\"/></url>"));
+    let head =
+        format!("<rs:ln rel=\"up\" href=\"{base}.well-known/resourcesync\"/><rs:md capability=\"capabilitylist\"/>");
+    source.document("capabilitylist.xml", format!("{URLSET}{head}{}</urlset>", named.concat()));
+    source.put("one", Resource::new("one"));
+    source.document("resourcelist.xml", source.resource_list_at("2026-01-01T00:00:00Z"));
+    let mut list = format!("{URLSET}<rs:md capability=\"changelist\" from=\"2026-01-01T00:00:00Z\"/>\n");
+    for number in 0..LONG {
+        let (day, hour, minute, second) = (2 + number / 86_400, number / 3600 % 24, number / 60 % 60, number % 60);
+        let _ = writeln!(
+            list,
+            "<url><loc>{base}{}</loc><rs:md change=\"updated\" datetime=\"2026-01-{day:02}T{hour:02}:{minute:02}:{second:02}Z\" \
+             length=\"{}\"/></url>",
+            path(number),
+            number % 999
+        );
+    }
+    source.document("changelist.xml", format!("{list}</urlset>\n"));
+    let mounted = Mounted::prepared(&base, "poll=1d");
+    if let Err(said) = mounted.try_start_within(Duration::from_secs(900)) {
+        panic!("not mounted; the program said: {said}");
+    }
+    mounted.try_refresh().unwrap();
+    let _ = writeln!(
+        list,
+        "<url><loc>{base}one</loc><rs:md change=\"updated\" datetime=\"2026-01-30T00:00:00Z\" length=\"3\"/></url>\n</urlset>"
+    );
+    let (bare, entries) = time(|| {
+        let mut reader = Reader::new(list.as_bytes(), None, Limits::default()).unwrap();
+        std::iter::from_fn(|| reader.next_entry().unwrap()).count() as u64
+    });
+    assert_eq!(entries, LONG + 1);
+    source.document("changelist.xml", list);
+    let watch = MemoryWatch::of_process_with(&mounted.path());
+    mounted.try_refresh().unwrap();
+    let peak = watch.peak();
+    let (took, changed) = last_refresh(&mounted);
+    assert_eq!(changed, 1, "one line is new");
+    let work = format!("a Change List of {LONG} entries that gains one line");
+    let ratio = took.as_secs_f64() / bare.as_secs_f64();
+    vec![
+        Row::bound(&format!("peak RssAnon of {work}"), megabytes(peak), "<= 256 MB", peak <= 256_000_000),
+        Row {
+            work,
+            measured: format!("{:.1} s", took.as_secs_f64()),
+            peer: format!("its entries read from memory {:.1} s", bare.as_secs_f64()),
+            ratio: format!("{ratio:.2}"),
+            bar: "<= 2".into(),
+            holds: ratio <= 2.0,
+        },
+    ]
 }
 
 /// How long the last refresh took, and how many files it changed.

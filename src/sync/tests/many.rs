@@ -49,12 +49,21 @@ async fn many_changes_are_applied_in_batches_without_the_lists() {
     let mut changes = many(&server);
     server.put(CHANGES, change_list(&changes).etag("many"));
     server.put(LIST, Answer::status(403));
+    let (catalog, told) = (destination.catalog.clone(), Arc::new(std::sync::Mutex::new(Vec::new())));
+    let notices = told.clone();
+    destination.synchronizer.invalidate = Some(Arc::new(move |invalidations| {
+        notices
+            .lock()
+            .unwrap()
+            .push((catalog.revision().unwrap().unwrap().number - before.1, invalidations.is_empty()));
+    }));
 
     let committed = destination.commit().await;
 
     let files = destination.files();
     assert_eq!((committed.created, committed.updated, committed.deleted), (MANY as u64, 1, 1), "of all together");
-    assert!(!committed.invalidations.is_empty());
+    assert_eq!(*told.lock().unwrap(), [(1, false), (2, false), (3, false)], "each batch is seen before the next");
+    assert!(committed.invalidations.is_empty());
     assert_eq!(destination.written().0.unwrap().number, before.1 + 3);
     assert_eq!(files.len(), 3 + MANY);
     assert_eq!(files["/a"].1, Some(7), "the last of two counts");

@@ -17,7 +17,7 @@ async fn refreshes_requested_during_one_share_the_next() {
     destination.refresh().await.unwrap();
     let Destination { synchronizer, catalog, _folder } = destination;
     let (commands, receiver) = mpsc::channel(64);
-    let listeners = Listeners { invalidate: Box::new(|_| ()), refreshed: Box::new(|| ()) };
+    let listeners = Listeners { invalidate: Arc::new(|_| ()), refreshed: Box::new(|| ()) };
     let running = tokio::spawn(poller::run(synchronizer, receiver, mpsc::unbounded_channel().1, listeners, false));
     let ask = || {
         let (requester, answer) = oneshot::channel();
@@ -62,7 +62,7 @@ async fn an_inode_gets_its_successor_while_the_source_is_waited_for() {
     let (told, mut invalidated) = mpsc::unbounded_channel();
     let ((commands, receiver), (renewals, renewed)) = (mpsc::channel(64), mpsc::unbounded_channel());
     let invalidate = move |them: Vec<Invalidation>| drop(told.send(them));
-    let listeners = Listeners { invalidate: Box::new(invalidate), refreshed: Box::new(|| ()) };
+    let listeners = Listeners { invalidate: Arc::new(invalidate), refreshed: Box::new(|| ()) };
     let Destination { synchronizer, catalog, _folder } = destination;
     let status = synchronizer.status();
     assert_eq!(status.borrow().clone().refreshing_since, None);
@@ -100,7 +100,7 @@ async fn announcements_of_a_document_that_fails_put_off_no_poll() {
     server.put(LIST, Answer::status(403));
     server.asked();
     let (commands, receiver) = mpsc::channel(64);
-    let listeners = Listeners { invalidate: Box::new(|_| ()), refreshed: Box::new(|| ()) };
+    let listeners = Listeners { invalidate: Arc::new(|_| ()), refreshed: Box::new(|| ()) };
     let Destination { synchronizer, catalog: _catalog, _folder } = destination;
     let running = tokio::spawn(poller::run(synchronizer, receiver, mpsc::unbounded_channel().1, listeners, false));
 
@@ -142,7 +142,7 @@ async fn a_change_list_that_fails_for_good_slows_no_other() {
     server.asked();
     let (commands, receiver) = mpsc::channel(64);
     let (told, mut refreshed) = mpsc::unbounded_channel();
-    let listeners = Listeners { invalidate: Box::new(|_| ()), refreshed: Box::new(move || _ = told.send(())) };
+    let listeners = Listeners { invalidate: Arc::new(|_| ()), refreshed: Box::new(move || _ = told.send(())) };
     let Destination { synchronizer, catalog: _catalog, _folder } = destination;
     let status = synchronizer.status();
     let running = tokio::spawn(poller::run(synchronizer, receiver, mpsc::unbounded_channel().1, listeners, false));
@@ -181,7 +181,7 @@ async fn the_end_of_live_channels_hurries_the_next_poll() {
     locations.iter().for_each(|location| schedule.answered(location, scheduler::Cost::default(), 0.0, asked));
     server.asked();
     let (commands, receiver) = mpsc::channel(64);
-    let listeners = Listeners { invalidate: Box::new(|_| ()), refreshed: Box::new(|| ()) };
+    let listeners = Listeners { invalidate: Arc::new(|_| ()), refreshed: Box::new(|| ()) };
     let Destination { synchronizer, catalog: _catalog, _folder } = destination;
     let running = tokio::spawn(poller::run(synchronizer, receiver, mpsc::unbounded_channel().1, listeners, false));
     tokio::time::sleep(std::time::Duration::from_millis(200)).await;
