@@ -68,6 +68,9 @@ use tokio::time::Instant;
 /// The shortest pause between two polls.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
+/// The pause where nothing is ever due: years.
+const NEVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
 /// What a refresh did.
 #[derive(Debug)]
 pub enum Outcome {
@@ -490,8 +493,16 @@ impl Synchronizer {
         Ok(!self.catalog.is_distrusted() && self.catalog.snapshot()?.held_count()? > 0)
     }
 
+    /// Whether nothing is ever due: all that will be published of an earlier time is known.
+    fn is_idle(&self) -> bool {
+        self.position.as_ref().is_some_and(|position| position.is_final)
+    }
+
     /// How long until a document is due.
     fn pause(&self) -> Duration {
+        if self.is_idle() {
+            return NEVER;
+        }
         let due = self.schedule.next();
         due.map_or(self.usual_interval(), |due| due.saturating_duration_since(Instant::now())).max(SHORTEST_PAUSE)
     }

@@ -253,7 +253,7 @@ impl Synchronizer {
             location: location.to_string(),
             interval: plan.interval.as_secs(),
             asked: plan.asked.map(time),
-            due: Some(time(plan.due)),
+            due: Some(time(plan.due)).filter(|_| !self.is_idle()),
             answer: plan.answer.clone(),
         });
         let documents: Vec<_> = documents.collect();
@@ -283,7 +283,7 @@ impl Synchronizer {
         self.status.send_modify(|status| {
             let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
             status.ended(Refreshed { ended: real_now, milliseconds, outcome: outcome.into() });
-            status.next_poll = self.schedule.next().map(time);
+            status.next_poll = self.schedule.next().filter(|_| !self.is_idle()).map(time);
             status.documents = documents;
             status.sets = sets;
             status.missing = lacking;

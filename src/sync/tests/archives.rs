@@ -111,6 +111,37 @@ async fn a_state_of_an_earlier_time_is_asked_for_until_whole() {
     assert_eq!(destination.paths(), ["/a", "/b", "/c"]);
 }
 
+/// A turn of the poller has failed downloads tried again.
+#[tokio::test]
+async fn a_state_of_an_earlier_time_is_idle_once_it_is_known() {
+    use crate::sync::poller::Listeners;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use tokio::sync::mpsc;
+    let server = with_archive(&[]).await;
+    let open = format!("capability=\"changelist\" from=\"{}\"", hour(9));
+    document(&server, "/changes.xml", &open, &[created(&server, "/b", 10), created(&server, "/c", 13)]);
+    let mut destination = as_of(&server, &hour(12));
+    destination.commit().await;
+    let restarted = destination.restarted(&server);
+    server.asked();
+    let turns = Arc::new(AtomicU64::new(0));
+    let count = turns.clone();
+    let refreshed = Box::new(move || _ = count.fetch_add(1, Ordering::Relaxed));
+    let listeners = Listeners { invalidate: Arc::new(|_| ()), refreshed };
+    let Destination { synchronizer, catalog: _catalog, _folder } = restarted;
+    let status = synchronizer.status();
+    let ((commands, receiver), (_renewals, renewed)) = (mpsc::channel(64), mpsc::unbounded_channel());
+    tokio::time::pause();
+
+    let running = tokio::spawn(poller::run(synchronizer, receiver, renewed, listeners, true));
+    tokio::time::sleep(std::time::Duration::from_secs(3600)).await;
+
+    assert_eq!((turns.load(Ordering::Relaxed), status.borrow().next_poll), (1, None));
+    assert!(server.asked().is_empty());
+    drop(commands);
+    running.abort();
+}
+
 #[tokio::test]
 async fn a_time_to_come_is_the_present_until_it_comes() {
     let server = with_archive(&[]).await;
