@@ -42,7 +42,8 @@ impl Seen {
 }
 
 impl Catalog {
-    /// Notes that the kernel sees names of a folder by the reply that is made. Before the reply is sent.
+    /// Notes that the kernel sees names of a folder by the reply that is made. Before the snapshot of the reply is taken: a rebuild that
+    /// comes in between would keep no orphans of what the reply shows.
     pub fn kernel_looks_into(&self, folder: INodeNo) {
         let mut folders = self.seen.folders();
         if folders.all.insert(folder) {

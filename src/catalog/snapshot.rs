@@ -287,6 +287,11 @@ impl<'c> Snapshot<'c> {
         })
     }
 
+    /// How many changes the journal holds.
+    pub fn journal_count(&self) -> Result<u64, CatalogError> {
+        self.read(|| Ok(self.store.journal.len(self.txn())?))
+    }
+
     /// How many deletions are held back.
     pub fn held_count(&self) -> Result<u64, CatalogError> {
         self.read(|| Ok(self.store.held.len(self.txn())?))

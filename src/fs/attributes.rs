@@ -73,9 +73,9 @@ impl Filesystem {
         if name.len() > NAME_MAX {
             return Err(FsError::NameTooLong(name.len()));
         }
+        self.catalog.kernel_looks_into(parent);
         let snapshot = self.catalog.snapshot()?;
         let Some(node) = snapshot.lookup(parent, name)? else { return Ok(None) };
-        self.catalog.kernel_looks_into(parent);
         Ok(Some(self.shown(&self.viewed(&snapshot, node)?)))
     }
 

@@ -55,6 +55,7 @@ impl Filesystem {
         from: Cookie,
         visit: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<(), FsError> {
+        self.catalog.kernel_looks_into(folder);
         let snapshot = self.catalog.snapshot()?;
         let Inode { node, name, .. } = snapshot.inode(folder)?.ok_or(FsError::Gone(folder))?;
         if node.kind != Kind::Folder {
@@ -72,7 +73,6 @@ impl Filesystem {
                 return Ok(());
             }
         }
-        self.catalog.kernel_looks_into(folder);
         let mut failure = None;
         snapshot.children(folder, from.child(), &mut |id, name, node| match self.viewed(&snapshot, node) {
             Ok(node) => visit(DirEntry { cookie: Cookie::after(id), name, node }),

@@ -486,3 +486,17 @@ fn a_warm_reader_takes_no_lock_of_downloads_and_sizes() {
     assert_eq!(is_done.recv_timeout(Duration::from_secs(20)), Ok(32 * 13));
     drop(held);
 }
+
+/// A rebuild keeps orphans of the folders alone that the kernel has looked into: one may come while a LOOKUP is answered.
+#[test]
+fn a_lookup_marks_its_folder_before_it_looks() {
+    let mounted = Mounted::with_one_of_each();
+    let folder = mounted.fs.lookup(INodeNo::ROOT, b"a").unwrap().unwrap().attributes.ino;
+    assert!(mounted.fs.lookup(folder, b"absent").unwrap().is_none());
+    mounted.catalog.write_in_place(0);
+
+    mounted.publish([mounted.entry("b", Some(1))]);
+
+    let orphans = mounted.catalog.snapshot().unwrap().orphans(INodeNo(0), 10).unwrap();
+    assert!(orphans.len() >= 4, "{orphans:?}");
+}

@@ -46,6 +46,8 @@ pub struct Status {
     pub held: Option<HeldStatus>,
     /// Deletions of resources that were never listed, since the mount began.
     pub unknown_deletions: u64,
+    /// Changes that the journal keeps until a list speaks for a later time.
+    pub journaled: u64,
     /// Rules of the standard that documents break, since the mount began.
     pub deviations: Vec<DeviationStatus>,
 }
@@ -280,9 +282,14 @@ impl Synchronizer {
             }
             None => (Vec::new(), None),
         };
+        let journaled = self.catalog.snapshot().and_then(|snapshot| snapshot.journal_count()).unwrap_or_else(|cause| {
+            tracing::warn!("the journal cannot be counted: {}", chain(&cause));
+            0
+        });
         self.status.send_modify(|status| {
             let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
             status.ended(Refreshed { ended: real_now, milliseconds, outcome: outcome.into() });
+            status.journaled = journaled;
             status.next_poll = self.schedule.next().filter(|_| !self.is_idle()).map(time);
             status.documents = documents;
             status.sets = sets;

@@ -228,6 +228,10 @@ fn differences(screen: &mut Screen, status: &Status, clock: &Clock) {
         let deletions = count(sync.unknown_deletions, "deletion");
         screen.line("Unknown", format!("{deletions} of resources that were never listed"));
     }
+    if sync.journaled > 0 {
+        let changes = count(sync.journaled, "change");
+        screen.line("Journal", format!("{changes} kept until a newer Resource List covers them"));
+    }
     if status.unannounced > 0 {
         let times = count(status.unannounced, "time");
         screen.line(

@@ -75,6 +75,9 @@ const METRICS: &[Metric] = &[
     (Counter, "unknown_deletions", "Deletions of resources that were never listed.", |it| {
         one(it.sync.unknown_deletions)
     }),
+    (Gauge, "journaled_changes", "Changes that are kept until a newer Resource List covers them.", |it| {
+        one(it.sync.journaled)
+    }),
     (Counter, "unannounced", "Files found that were newer than the list and differed from it.", |it| {
         one(it.unannounced)
     }),
