@@ -12,6 +12,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 const SUCCESS: i32 = 0;
+const FAILURE: i32 = 1;
 const UNREACHABLE: i32 = 3;
 const NO_SOURCE: i32 = 4;
 const CANNOT_TELL: i32 = 11;
@@ -663,4 +664,42 @@ fn a_member_that_cannot_be_read_has_its_cause_in_status() {
 
     let (_, text) = run(&["status", mounted.path().to_str().unwrap()]);
     assert!(text.contains("1.zip has no member \"/other\""), "{text}");
+}
+
+/// A refresh says which document failed and ends with its code, whatever else was new.
+#[test]
+fn a_refresh_in_which_a_document_failed_says_which() {
+    let source = Source::start();
+    let base = source.url();
+    let named = ["resourcelist", "changelist"]
+        .map(|list| format!("<url><loc>{base}{list}.xml</loc><rs:md capability=\"{list}\"/></url>"));
+    let md = "<rs:md capability=\"capabilitylist\"/>";
+    source.document("capabilitylist.xml", format!("{URLSET}{md}{}</urlset>", named.concat()));
+    source.document("changelist.xml", format!("{URLSET}<rs:md capability=\"changelist\"/></urlset>"));
+    source.put("a", Resource::bare("a"));
+    let mounted = Mounted::new(&base, FAST);
+    let directory = mounted.path();
+    let refresh = || run(&["refresh", directory.to_str().unwrap()]);
+    assert_eq!(refresh().0, Some(SUCCESS));
+
+    let cut = || Fault::StallHead(std::time::Duration::ZERO);
+    let faults = [(cut(), UNREACHABLE), (Fault::Status(403, String::new()), FAILURE)];
+    for (number, (fault, code)) in faults.into_iter().enumerate() {
+        source.fault("changelist.xml", fault, u64::MAX);
+        source.put(&format!("new-{number}"), Resource::bare("new"));
+
+        let (ended, said) = refresh();
+
+        assert_eq!(ended, Some(code), "{said}");
+        assert!(said.contains("1 file new") && said.contains("changelist.xml"), "{said}");
+        let (ended, said) = refresh();
+        assert_eq!((ended, said.contains("changelist.xml")), (Some(code), true), "nothing else is new: {said}");
+        source.mend();
+        assert_eq!(refresh().0, Some(SUCCESS));
+    }
+    for document in [".well-known/resourcesync", "capabilitylist.xml", "resourcelist.xml", "changelist.xml"] {
+        source.fault(document, cut(), u64::MAX);
+    }
+    let (ended, said) = refresh();
+    assert_eq!(ended, Some(UNREACHABLE), "{said}");
 }

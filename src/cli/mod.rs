@@ -29,7 +29,7 @@ use crate::mount::MountError;
 use crate::platform::error_chain::chain;
 use crate::source::websub::WebsubError;
 use crate::source::{EntryPoint, SourceError};
-use crate::sync::SyncError;
+use crate::sync::FailureKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use render::{Clock, printable_value};
 use std::error::Error;
@@ -163,7 +163,7 @@ impl From<MountError> for CliError {
             MountError::Directory { .. } | MountError::Kernel { .. } => Exit::MountPoint,
             MountError::Cache { .. } => Exit::Cache,
             MountError::Catalog(_) | MountError::Content(_) | MountError::DocumentCache(_) => Exit::Cache,
-            MountError::FirstBaseline(inner) => sync_exit(inner),
+            MountError::FirstBaseline(inner) => inner.kind().into(),
             MountError::Http(_) => Exit::Usage,
             MountError::Websub(WebsubError::NoCallback { .. }) => Exit::Usage,
             MountError::Websub(_) | MountError::Metrics { .. } => Exit::Failure,
@@ -176,37 +176,27 @@ impl From<MountError> for CliError {
 
 impl From<SourceError> for CliError {
     fn from(cause: SourceError) -> CliError {
-        CliError::of(source_exit(&cause), &cause)
+        CliError::of(FailureKind::from(&cause).into(), &cause)
     }
 }
 
-fn sync_exit(cause: &SyncError) -> Exit {
-    match cause {
-        SyncError::Source(cause) => source_exit(cause),
-        SyncError::Behind(cause) | SyncError::ChangesOfThen { cause, .. } => sync_exit(cause),
-        SyncError::NothingToShow(_)
-        | SyncError::OlderList { .. }
-        | SyncError::Document { .. }
-        | SyncError::Package(_) => Exit::NoSource,
-        SyncError::PackageOf { .. } => Exit::Unreachable,
-        SyncError::Catalog(_) => Exit::Cache,
-        SyncError::Naming(_) => Exit::Usage,
-        SyncError::Worker(_) => Exit::Failure,
+impl Exit {
+    /// The code of a refresh in which a document fails: what is mounted stays, so the Source is still one.
+    fn of_refresh(kind: FailureKind) -> Exit {
+        if kind == FailureKind::Unusable { Exit::Failure } else { kind.into() }
     }
 }
 
-fn source_exit(cause: &SourceError) -> Exit {
-    match cause {
-        SourceError::Http { cause, .. } if cause.status().is_some_and(answered_for_good) => Exit::NoSource,
-        SourceError::Http { .. } => Exit::Unreachable,
-        SourceError::Part { cause, .. } => source_exit(cause),
-        SourceError::DocumentCache { .. } | SourceError::NoRoom { .. } => Exit::Cache,
-        _ => Exit::NoSource,
+impl From<FailureKind> for Exit {
+    fn from(kind: FailureKind) -> Exit {
+        match kind {
+            FailureKind::Unreachable => Exit::Unreachable,
+            FailureKind::Unusable => Exit::NoSource,
+            FailureKind::Cache => Exit::Cache,
+            FailureKind::Options => Exit::Usage,
+            FailureKind::Other => Exit::Failure,
+        }
     }
-}
-
-fn answered_for_good(status: u16) -> bool {
-    matches!(status, 400..=499) && status != 408 && status != 429
 }
 
 /// The command line of `resyncfs`, for man pages and completions.
@@ -324,7 +314,8 @@ mod tests {
         let missing = HttpError::Status { uri: uri.clone(), status: 404, retry_after: None };
         let dead = HttpError::Deadline { uri, last: None };
 
-        assert_eq!(source_exit(&SourceError::Http { location: location.clone(), cause: missing }), Exit::NoSource);
-        assert_eq!(source_exit(&SourceError::Http { location, cause: dead }), Exit::Unreachable);
+        let exit = |cause| Exit::from(FailureKind::from(&SourceError::Http { location: location.clone(), cause }));
+        assert_eq!(exit(missing), Exit::NoSource);
+        assert_eq!(exit(dead), Exit::Unreachable);
     }
 }

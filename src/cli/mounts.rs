@@ -5,6 +5,7 @@ use crate::control::api::Request;
 use crate::control::{ControlError, call, call_lines, served_by};
 use crate::mount::mountpoint;
 use crate::mount::registry::{self, Mount, MountState};
+use crate::sync::FailureKind;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -136,6 +137,10 @@ impl Running {
                 CliError::new(Exit::Denied, format!("{shown}: only root and the user who mounted it may ask"))
             }
             ControlError::Forbidden(error) => CliError::new(Exit::Denied, format!("{shown}: {error}")),
+            ControlError::Refused { kind: Some(kind), .. } => {
+                let kind = serde_json::from_value(kind.as_str().into()).unwrap_or(FailureKind::Other);
+                CliError::of(Exit::of_refresh(kind), &cause)
+            }
             _ => CliError::of(Exit::Failure, &cause),
         };
         // A record of another user may name any socket.

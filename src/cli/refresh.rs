@@ -54,7 +54,13 @@ pub fn run(args: RefreshArgs) -> Result<Exit, CliError> {
         text += &format!("{}\n", held_sentence(held, &running.directory, &clock));
     }
     print(&text)?;
-    Ok(Exit::Success)
+    match (answer.refreshed.why(), answer.refreshed.failed.first()) {
+        (Some(why), Some(first)) => {
+            let why = clock.localized(&why);
+            Err(CliError::new(Exit::of_refresh(first.kind), format!("some documents could not be read: {why}")))
+        }
+        _ => Ok(Exit::Success),
+    }
 }
 
 /// Shows why a refresh takes long: a host does not answer, or answers with an error.

@@ -105,6 +105,9 @@ impl Request {
 pub(super) struct Failure {
     /// The reason, for a person.
     pub(super) error: String,
+    /// Its kind, where there is one: what a program may tell apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) kind: Option<String>,
 }
 
 /// One line of the answer to [`Request::Paths`]: where one URI is in the tree, or why it is not there.

@@ -45,8 +45,13 @@ pub enum ControlError {
     #[error("{0}")]
     Forbidden(String),
     /// The mount refused or failed.
-    #[error("{0}")]
-    Refused(String),
+    #[error("{error}")]
+    Refused {
+        /// Why.
+        error: String,
+        /// The kind of failure, where the mount tells it.
+        kind: Option<String>,
+    },
 }
 
 /// The user whose process serves a socket (`SO_PEERCRED`), without a request to it. Within a runtime only.
@@ -110,9 +115,9 @@ async fn send(socket: &Path, request: &Request) -> Result<(AbortHandle, Incoming
     }
     let answer = axum::body::to_bytes(Body::new(response.into_body()), MAX_ANSWER).await?;
     connection.abort();
-    let Failure { error } = serde_json::from_slice(&answer)?;
+    let Failure { error, kind } = serde_json::from_slice(&answer)?;
     Err(match status {
         StatusCode::FORBIDDEN => ControlError::Forbidden(error),
-        _ => ControlError::Refused(error),
+        _ => ControlError::Refused { error, kind },
     })
 }

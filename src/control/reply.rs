@@ -45,7 +45,11 @@ pub(super) fn value(value: &Value) -> Response<Body> {
 }
 
 pub(super) fn failure(status: StatusCode, error: &str) -> Response<Body> {
-    json_reply(status, &json!(Failure { error: error.to_owned() }))
+    failure_of(status, error, None)
+}
+
+pub(super) fn failure_of(status: StatusCode, error: &str, kind: Option<String>) -> Response<Body> {
+    json_reply(status, &json!(Failure { error: error.to_owned(), kind }))
 }
 
 pub(super) fn metrics(text: String) -> Response<Body> {

@@ -33,8 +33,13 @@ pub enum Answer {
     Metrics(String),
     /// JSON lines, as they come.
     Lines(Lines),
-    /// It failed, for this reason.
-    Failed(String),
+    /// It failed.
+    Failed {
+        /// The reason, for a person.
+        why: String,
+        /// Its kind, where programs tell kinds apart.
+        kind: Option<String>,
+    },
     /// The mount ends before.
     Ending,
 }
@@ -107,7 +112,7 @@ fn response(answer: Answer, permit: Option<OwnedSemaphorePermit>) -> Response<Bo
         Answer::Value(value) => reply::value(&value),
         Answer::Metrics(text) => reply::metrics(text),
         Answer::Lines(lines) => reply::lines(lines).map(|body| while_taken(body, STALLED, permit)),
-        Answer::Failed(error) => reply::failure(StatusCode::BAD_GATEWAY, &error),
+        Answer::Failed { why, kind } => reply::failure_of(StatusCode::BAD_GATEWAY, &why, kind),
         Answer::Ending => reply::failure(StatusCode::SERVICE_UNAVAILABLE, "the mount is ending"),
     }
 }

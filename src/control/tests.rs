@@ -84,7 +84,7 @@ async fn a_call_returns_the_value_of_the_mount() {
 #[tokio::test]
 async fn a_refresh_that_fails_or_never_ends_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
-    let failed = || Answer::Failed("the Source cannot be read".into());
+    let failed = || Answer::Failed { why: "the Source cannot be read".into(), kind: None };
     let (failing, _) = listen(&folder.path().join("failing"), failed);
     let (ending, _) = listen(&folder.path().join("ending"), || Answer::Ending);
 

@@ -224,7 +224,12 @@ mod tests {
     fn the_line_shows_revision_refreshes_and_unconfirmed_deletions() {
         let outcome = RefreshOutcome::Committed { created: 2, updated: 1, touched: 0, deleted: 3 };
         let status = Status {
-            last_refresh: Some(Refreshed { ended: "2024-05-01T10:00:00Z".parse().unwrap(), milliseconds: 5, outcome }),
+            last_refresh: Some(Refreshed {
+                ended: "2024-05-01T10:00:00Z".parse().unwrap(),
+                milliseconds: 5,
+                outcome,
+                failed: Vec::new(),
+            }),
             next_poll: "2024-05-01T10:05:00Z".parse().ok(),
             held: Some(HeldStatus { files: 7, since: Timestamp::UNIX_EPOCH, why: String::new() }),
             ..Status::default()
@@ -242,7 +247,8 @@ mod tests {
     #[test]
     fn text_of_a_source_is_no_message_of_its_own() {
         let outcome = RefreshOutcome::Failed(format!("it said\nMAINPID=1{}", "x".repeat(5000)));
-        let last_refresh = Some(Refreshed { ended: Timestamp::UNIX_EPOCH, milliseconds: 0, outcome });
+        let last_refresh =
+            Some(Refreshed { ended: Timestamp::UNIX_EPOCH, milliseconds: 0, outcome, failed: Vec::new() });
 
         let line = line(None, &Status { last_refresh, ..Status::default() }, &TimeZone::UTC);
 

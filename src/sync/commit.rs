@@ -239,6 +239,7 @@ impl Synchronizer {
     /// none [is held](Synchronizer::holds_deletions).
     pub async fn accept_deletions(&mut self) -> Result<Outcome, SyncError> {
         let began = Instant::now();
+        self.failed.clear();
         if self.catalog.is_distrusted() {
             // What is held back cannot be read: the baseline that builds the catalog again leaves it out.
             self.confirms_rebuilding = true;

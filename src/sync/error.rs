@@ -5,6 +5,7 @@ use crate::catalog::naming::MapError;
 use crate::document::{DocumentError, Timestamp};
 use crate::source::zip::PackageError;
 use crate::source::{DocumentLocation, SourceError};
+use serde::{Deserialize, Serialize};
 
 /// Why a refresh changed nothing.
 #[derive(Debug, thiserror::Error)]
@@ -76,7 +77,55 @@ pub enum SyncError {
     Worker(#[from] tokio::task::JoinError),
 }
 
+/// What a failure means to a person who asks for a refresh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FailureKind {
+    /// The Source does not answer.
+    Unreachable,
+    /// The Source answers, but not with what is needed.
+    Unusable,
+    /// The cache folder cannot be used.
+    Cache,
+    /// An option cannot be followed.
+    Options,
+    /// Anything else on this machine.
+    Other,
+}
+
+impl From<&SourceError> for FailureKind {
+    fn from(cause: &SourceError) -> FailureKind {
+        match cause {
+            SourceError::Http { cause, .. } if cause.status().is_some_and(answered_for_good) => FailureKind::Unusable,
+            SourceError::Http { .. } => FailureKind::Unreachable,
+            SourceError::Part { cause, .. } => FailureKind::from(&**cause),
+            SourceError::DocumentCache { .. } | SourceError::NoRoom { .. } => FailureKind::Cache,
+            _ => FailureKind::Unusable,
+        }
+    }
+}
+
+fn answered_for_good(status: u16) -> bool {
+    matches!(status, 400..=499) && status != 408 && status != 429
+}
+
 impl SyncError {
+    /// What it means to a person.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            SyncError::Source(cause) => FailureKind::from(cause),
+            SyncError::Behind(cause) | SyncError::ChangesOfThen { cause, .. } => cause.kind(),
+            SyncError::NothingToShow(_)
+            | SyncError::OlderList { .. }
+            | SyncError::Document { .. }
+            | SyncError::Package(_) => FailureKind::Unusable,
+            SyncError::PackageOf { .. } => FailureKind::Unreachable,
+            SyncError::Catalog(_) => FailureKind::Cache,
+            SyncError::Naming(_) => FailureKind::Options,
+            SyncError::Worker(_) => FailureKind::Other,
+        }
+    }
+
     /// Whether it is by what the Source says, or does not say for now; else something fails on this machine.
     pub(super) fn is_of_source(&self) -> bool {
         match self {

@@ -46,7 +46,7 @@ use command::Scope;
 pub use config::SyncConfig;
 use config::Tuning;
 use documents::FollowedSet;
-pub use error::SyncError;
+pub use error::{FailureKind, SyncError};
 use fetch::index_cache::IndexCache;
 use fetch::lists::missing;
 use fetch::new_changes::{NewChanges, ReadChanges};
@@ -57,7 +57,7 @@ use scheduler::Schedule;
 use serde::{Deserialize, Serialize};
 use stale_list::StaleLists;
 use state::Position;
-use status::Status;
+use status::{FailedDocument, Status};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -131,6 +131,8 @@ pub struct Synchronizer {
     progress: Progressing,
     /// Why some change document could not be read at the refresh that is under way.
     unfollowed: Option<SyncError>,
+    /// All documents that failed at the refresh that is under way, or the last one.
+    failed: Vec<FailedDocument>,
     /// Whether packages may be offered that this refresh could not reach.
     lacks_packages: bool,
     /// Whether a person has confirmed what goes where a damaged catalog is built again.
@@ -195,6 +197,7 @@ impl Synchronizer {
             tuning: Tuning::default(),
             progress: unwatched(),
             unfollowed: None,
+            failed: Vec::new(),
             lacks_packages: false,
             confirms_rebuilding: false,
             settling: None,
@@ -230,6 +233,7 @@ impl Synchronizer {
         self.progress = progress;
         self.status.send_modify(|status| status.refreshing_since = Some(jiff::Timestamp::now()));
         self.lacks_packages = false;
+        self.failed.clear();
         let began = Instant::now();
         let contradicted = self.packages.contradicted();
         let scope = if contradicted.is_empty() { scope } else { Scope::Everything };
@@ -247,6 +251,9 @@ impl Synchronizer {
             }
             (outcome, _) => outcome.map(|outcome| outcome.unwrap_or(Outcome::Unchanged)),
         };
+        if let Some(cause) = outcome.as_ref().err().filter(|_| self.failed.is_empty()) {
+            self.failed.push(FailedDocument::of(cause));
+        }
         match &outcome {
             // What fails may be offered elsewhere by now; but it may fail for long.
             Err(SyncError::Behind(_)) => {
@@ -335,7 +342,9 @@ impl Synchronizer {
             None => self.advance(&step.sets, step.position, changes).await?,
         };
         let unfollowed = self.unfollowed.take();
-        match (outcome, failure.or(undiscovered.map(SyncError::Source)).or(unfollowed)) {
+        let undiscovered = undiscovered.map(SyncError::Source);
+        failure.iter().chain(&undiscovered).for_each(|cause| self.failed.insert(0, FailedDocument::of(cause)));
+        match (outcome, failure.or(undiscovered).or(unfollowed)) {
             (Some(Outcome::Unchanged), Some(cause)) => Err(SyncError::Behind(cause.into())),
             (outcome, failure) => {
                 failure.iter().for_each(|cause| tracing::warn!("the refresh is incomplete: {}", chain(cause)));

@@ -205,7 +205,8 @@ async fn refresh_all(
         for requester in requesters {
             let ended = Timestamp::now();
             // One that has gone meanwhile gets no answer.
-            let _ = requester.send(Refreshed { ended, milliseconds, outcome: outcome.clone() });
+            let (outcome, failed) = (outcome.clone(), synchronizer.failed.clone());
+            let _ = requester.send(Refreshed { ended, milliseconds, outcome, failed });
         }
     }
 }

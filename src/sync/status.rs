@@ -1,6 +1,7 @@
 //! The state of a running synchronizer: plain values, for `resyncfs status` and the control socket.
 
 use super::deviations::SeenDeviations;
+use super::error::FailureKind;
 use super::state::{Position, SetPosition};
 use super::{Outcome, SyncError, Synchronizer};
 use crate::catalog::Committed;
@@ -61,6 +62,33 @@ pub struct Refreshed {
     pub milliseconds: u64,
     /// What it did.
     pub outcome: RefreshOutcome,
+    /// Documents that failed meanwhile.
+    #[serde(default)]
+    pub failed: Vec<FailedDocument>,
+}
+
+impl Refreshed {
+    /// Why all documents that failed did; `None` where none did.
+    pub fn why(&self) -> Option<String> {
+        let all: Vec<&str> = self.failed.iter().map(|failed| failed.why.as_str()).collect();
+        (!all.is_empty()).then(|| all.join("; "))
+    }
+}
+
+/// A document that failed while the others were read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedDocument {
+    /// Why, for a person; it names the document.
+    pub why: String,
+    /// What that means.
+    pub kind: FailureKind,
+}
+
+impl FailedDocument {
+    /// What fails by this cause.
+    pub(super) fn of(cause: &SyncError) -> FailedDocument {
+        FailedDocument { why: chain(cause), kind: cause.kind() }
+    }
 }
 
 /// A refresh that has failed.
@@ -288,7 +316,8 @@ impl Synchronizer {
         });
         self.status.send_modify(|status| {
             let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-            status.ended(Refreshed { ended: real_now, milliseconds, outcome: outcome.into() });
+            let (outcome, failed) = (outcome.into(), self.failed.clone());
+            status.ended(Refreshed { ended: real_now, milliseconds, outcome, failed });
             status.journaled = journaled;
             status.next_poll = self.schedule.next().filter(|_| !self.is_idle()).map(time);
             status.documents = documents;

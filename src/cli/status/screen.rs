@@ -147,7 +147,7 @@ fn contents(revision: &RevisionStatus) -> String {
 fn refreshes(screen: &mut Screen, status: &Status, clock: &Clock) {
     let sync = &status.sync;
     match &sync.last_refresh {
-        Some(Refreshed { ended, milliseconds, outcome }) => {
+        Some(Refreshed { ended, milliseconds, outcome, .. }) => {
             let took = duration(Duration::from_millis(*milliseconds));
             let ended = clock.when(*ended);
             screen.line("Last refresh", format!("{ended}, took {took}: {}", sentence(outcome, clock)));
@@ -387,6 +387,7 @@ mod tests {
                 ended: at("03:59:00"),
                 milliseconds: 90,
                 outcome: RefreshOutcome::Committed { created: 1, updated: 2, touched: 0, deleted: 3 },
+                failed: Vec::new(),
             }),
             next_poll: Some(at("04:05:00")),
             documents: vec![DocumentStatus {

@@ -52,7 +52,10 @@ impl Handlers {
         let refreshed = answer.await.ok()?;
         self.notices.flushed().await;
         Some(match refreshed.outcome {
-            RefreshOutcome::Failed(why) => Answer::Failed(why),
+            RefreshOutcome::Failed(ref why) => {
+                let kind = refreshed.failed.first().and_then(|failed| json!(failed.kind).as_str().map(str::to_owned));
+                Answer::Failed { why: refreshed.why().unwrap_or_else(|| why.clone()), kind }
+            }
             _ => Answer::Value(json!(RefreshAnswer { refreshed, held: self.sync.borrow().held.clone() })),
         })
     }

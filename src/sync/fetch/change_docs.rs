@@ -9,7 +9,8 @@ use crate::sync::changes::{Asked, ChangeState, DocumentHead, KnownChildren, reso
 use crate::sync::documents::FollowedSet;
 use crate::sync::scheduler::jitter;
 use crate::sync::state::Position;
-use crate::sync::{Scope, SyncError, Synchronizer};
+use crate::sync::status::FailedDocument;
+use crate::sync::{FailureKind, Scope, SyncError, Synchronizer};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::time::Instant;
@@ -93,6 +94,7 @@ impl Synchronizer {
             // What never was a list is none that fails: the schedule asks again, and status names it.
             let is_none = matches!(&cause, SyncError::Source(cause) if cause.is_gone() || cause.is_no_list());
             if known.has_read() || !is_none {
+                self.note_failure(FailedDocument::of(&cause));
                 self.schedule.failed(root, chain(&cause), jitter(), Instant::now());
                 self.lacks_packages |= set.are_packed;
                 self.unfollowed.get_or_insert(cause);
@@ -101,10 +103,19 @@ impl Synchronizer {
         Ok(read)
     }
 
+    /// Notes a document that fails at this refresh: it may be read twice.
+    fn note_failure(&mut self, failed: FailedDocument) {
+        if !self.failed.contains(&failed) {
+            self.failed.push(failed);
+        }
+    }
+
     /// Notes that something below `root` fails or cannot be read, where `why` says so.
     pub(in crate::sync) fn note_failed(&mut self, root: &DocumentLocation, why: Option<String>) {
         if let Some(why) = why {
             tracing::warn!("some changes cannot be read now: {why}");
+            // What fails for good is passed over, and told as missing.
+            self.note_failure(FailedDocument { why: why.clone(), kind: FailureKind::Unreachable });
             self.schedule.failed_in_part(root, why, jitter(), Instant::now());
         }
     }
