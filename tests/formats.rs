@@ -413,3 +413,127 @@ fn a_description_of_nothing_is_named_as_what_was_tried() {
 
     assert_eq!((code, printed.contains("description.xml (has no sets).")), (Some(4), true), "{printed}");
 }
+
+/// A Source with a Resource List of what there is, of this time, and a Change List.
+fn changing_source(paths: &[&str], at: &str) -> Source {
+    let source = Source::start();
+    let base = source.url();
+    paths.iter().for_each(|path| source.put(path, Resource::new(*path)));
+    let lists = ["resourcelist", "changelist"]
+        .map(|list| format!("<url><loc>{base}{list}.xml</loc><rs:md capability=\"{list}\"/></url>"));
+    source.document(
+        "capabilitylist.xml",
+        format!(
+            "{URLSET}<rs:ln rel=\"up\" href=\"{base}.well-known/resourcesync\"/><rs:md capability=\"capabilitylist\"/>{}\
+             </urlset>",
+            lists.concat()
+        ),
+    );
+    source.document("resourcelist.xml", source.resource_list_at(at));
+    tell(&source, at, &[]);
+    source
+}
+
+/// Publishes a Change List of what happened `from` then on.
+fn tell(source: &Source, from: &str, changes: &[String]) {
+    let md = format!("<rs:md capability=\"changelist\" from=\"{from}\"/>");
+    source.document("changelist.xml", format!("{URLSET}{md}{}</urlset>", changes.concat()));
+}
+
+/// An entry of a Change List, with the digest of these bytes where there are any.
+fn told(source: &Source, path: &str, change: &str, times: (&str, &str), bytes: &str) -> String {
+    let (lastmod, datetime) = times;
+    let attribute = |name: &str, value: &str| match value {
+        "" => String::new(),
+        _ => format!(" {name}=\"{value}\""),
+    };
+    let lastmod = if lastmod.is_empty() { String::new() } else { format!("<lastmod>{lastmod}</lastmod>") };
+    let md = if bytes.is_empty() { String::new() } else { Resource::new(bytes).md };
+    let (change, datetime) = (attribute("change", change), attribute("datetime", datetime));
+    format!("<url><loc>{}{path}</loc>{lastmod}<rs:md{change}{datetime} {md}/></url>", source.url())
+}
+
+fn content(mounted: &Mounted, path: &str) -> String {
+    std::fs::read_to_string(mounted.join(path)).unwrap()
+}
+
+const EARLY: &str = "2013-01-03T09:00:00Z";
+
+/// Newest first, two of one `datetime`, the others by `lastmod`: equal times say nothing about the order.
+#[test]
+fn equal_datetimes_leave_the_order_to_the_lastmods() {
+    let source = changing_source(&["f", "g", "h", "i"], EARLY);
+    let mounted = Mounted::new(&source.url(), "poll=1h");
+    source.put("f", Resource::new("the newest"));
+    let at = |minute: u32| format!("2013-01-03T10:{minute:02}:00Z");
+    let changes = [
+        told(&source, "f", "updated", (&at(50), ""), "the newest"),
+        told(&source, "g", "deleted", (&at(45), ""), ""),
+        told(&source, "h", "updated", ("", &at(40)), "h"),
+        told(&source, "i", "updated", ("", &at(40)), "i"),
+        told(&source, "g", "updated", (&at(30), ""), "before"),
+        told(&source, "f", "updated", (&at(20), ""), "before"),
+    ];
+    tell(&source, EARLY, &changes);
+
+    mounted.try_refresh().unwrap();
+
+    assert_eq!(files(&mounted), set(&["f", "h", "i"]));
+    assert_eq!(content(&mounted, "f"), "the newest");
+}
+
+/// The clock of the Source is years behind ours: a change without a time is settled, with all that followed it, by the next list.
+#[test]
+fn a_list_settles_what_was_told_without_a_time_before_it() {
+    let source = changing_source(&["a", "b", "c", "d", "e", "f"], EARLY);
+    let mounted = Mounted::new(&source.url(), "poll=1h");
+    ["a", "b"].iter().for_each(|path| source.put(path, Resource::new("second")));
+    let changes = [
+        told(&source, "a", "updated", ("", ""), "second"),
+        told(&source, "c", "updated", ("", ""), "c"),
+        told(&source, "b", "updated", ("", "2013-01-03T10:00:00Z"), "second"),
+    ];
+    for known in 1..=3 {
+        tell(&source, EARLY, &changes[..known]);
+        mounted.try_refresh().unwrap();
+    }
+    assert_eq!((content(&mounted, "a"), content(&mounted, "b")), ("second".into(), "second".into()));
+
+    ["a", "b"].iter().for_each(|path| source.put(path, Resource::new("third")));
+    source.remove("c");
+    source.document("resourcelist.xml", source.resource_list_at("2013-01-03T11:00:00Z"));
+    mounted.try_refresh().unwrap();
+
+    assert_eq!(files(&mounted), set(&["a", "b", "d", "e", "f"]));
+    assert_eq!((content(&mounted, "a"), content(&mounted, "b")), ("third".into(), "third".into()));
+    let (printed, code) = run(&["audit", mounted.path().to_str().unwrap()]);
+    assert_eq!(code, Some(0), "{printed}");
+}
+
+/// A Source at rest whose Change List tells the last so many seconds: nothing can have been missed, before and after a restart.
+#[test]
+fn a_quiet_change_list_that_rolls_on_is_no_gap() {
+    let source = changing_source(&["a"], EARLY);
+    tell(&source, "2013-01-03T08:59:58Z", &[]);
+    let mounted = Mounted::new(&source.url(), "poll=1h");
+    let begins_at = |second: u32| tell(&source, &format!("2013-01-03T09:00:{second:02}Z"), &[]);
+    let lists = || source.requests_of("resourcelist.xml").len();
+    std::thread::sleep(std::time::Duration::from_millis(2100));
+    mounted.try_refresh().unwrap();
+
+    for is_restarted in [false, true] {
+        if is_restarted {
+            mounted.remount();
+            source.wait_for_quiet();
+        }
+        source.take_log();
+        begins_at(1);
+        mounted.try_refresh().unwrap();
+
+        let status = run(&["status", mounted.path().to_str().unwrap()]).0;
+        assert!(!status.contains("GAP") && lists() <= 1, "restarted: {is_restarted}: {status}");
+    }
+    begins_at(59);
+    mounted.try_refresh().unwrap();
+    assert!(run(&["status", mounted.path().to_str().unwrap()]).0.contains("GAP"), "that is more than has passed");
+}

@@ -443,11 +443,16 @@ impl Synchronizer {
             position.note(it.set, &it.root, known);
         }
         position.retain(sets);
+        let has_other_bytes = changes.iter().any(|it| !it.documents.is_empty());
         let new = self.news(changes, &position, now).await?;
         if new.is_empty() && new.states.iter().all(|(set, root, it)| it.knows_the_same(&before.known(*set, root))) {
-            // That the bytes are others is worth no commit.
             new.states.into_iter().for_each(|(set, root, state)| position.note(set, &root, state));
-            self.position = Some(position);
+            // That the bytes are others is worth no commit, unless a restart would not go on from what is stored.
+            if has_other_bytes && !self.stored()?.is_some_and(|stored| position.goes_on_from(&stored)) {
+                self.apply(Vec::new(), position).await?;
+            } else {
+                self.position = Some(position);
+            }
             return Ok(Some(Outcome::Unchanged));
         }
         let (new, needs_lists) = self.needs_lists(new).await?;
@@ -488,13 +493,18 @@ impl Synchronizer {
     /// The position of the current revision.
     fn position(&mut self) -> Result<Option<Position>, SyncError> {
         if self.position.is_none() {
-            self.position = match self.catalog.snapshot()?.position() {
-                // The catalog is distrusted by now: everything is read again.
-                Err(cause) if cause.is_damage() => None,
-                position => position?.as_deref().and_then(Position::decode),
-            };
+            self.position = self.stored()?;
         }
         Ok(self.position.clone())
+    }
+
+    /// The position that is stored with the current revision.
+    fn stored(&self) -> Result<Option<Position>, SyncError> {
+        match self.catalog.snapshot()?.position() {
+            // The catalog is distrusted by now: everything is read again.
+            Err(cause) if cause.is_damage() => Ok(None),
+            position => Ok(position?.as_deref().and_then(Position::decode)),
+        }
     }
 
     /// Whether deletions are held back that can be accepted.

@@ -129,6 +129,13 @@ impl Position {
         })
     }
 
+    /// Whether a restart that knows `stored` goes on with the changes as this does.
+    pub fn goes_on_from(&self, stored: &Position) -> bool {
+        let goes_on =
+            |set: SetId, (root, known): &(DocumentLocation, ChangeState)| known.goes_on_from(&stored.known(set, root));
+        self.sets.iter().all(|set| set.changes.iter().all(|it| goes_on(set.id, it)))
+    }
+
     /// The sets that the last baseline was made of.
     pub fn sets(&self) -> impl Iterator<Item = &SetPosition> {
         self.sets.iter().filter(|set| !set.documents.is_empty())

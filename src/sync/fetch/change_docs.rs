@@ -265,6 +265,7 @@ impl Synchronizer {
         }
         (read.unread, read.is_beyond) = (chosen.unread, chosen.is_beyond);
         read.is_torn = needs_all && !chosen.asked.gone.is_empty();
+        read.is_whole = failed.is_none() && chosen.asked.gone.is_empty();
         read.lost = known.lost_beside(&root.to_string(), &chosen.asked, Timestamp::now());
         self.note_failed(root, failed);
         Ok(read)

@@ -37,6 +37,8 @@ pub struct ReadChanges {
     pub lost: Vec<Lost>,
     /// Whether the root itself is gone.
     pub is_gone: bool,
+    /// Whether all that is listed was read, or is known.
+    pub is_whole: bool,
 }
 
 /// Where a change document lies that was fetched.
@@ -119,6 +121,7 @@ impl ReadChanges {
             is_torn: false,
             lost: Vec::new(),
             is_gone: false,
+            is_whole: false,
         }
     }
 
@@ -169,8 +172,11 @@ impl NewChanges {
     pub fn of(read: Vec<(ChangeState, ReadChanges)>, now: Timestamp) -> NewChanges {
         let mut new = NewChanges::default();
         let mut last: HashMap<(SetId, u64), SettledChange> = HashMap::new();
-        for (state, ReadChanges { set, root, documents, unread, origins, lost, .. }) in read {
-            let Settled { documents, changes, state } = state.settle(documents, &unread, now);
+        for (state, ReadChanges { set, root, documents, unread, origins, lost, is_whole, .. }) in read {
+            let Settled { documents, changes, mut state } = state.settle(documents, &unread, now);
+            if is_whole {
+                state.see(now);
+            }
             let before = new.documents.len();
             new.documents.extend(documents.iter().map(|location| (set, origins.get(location).cloned())));
             for change in changes {
