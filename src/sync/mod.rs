@@ -327,7 +327,7 @@ impl Synchronizer {
         let outcome = match read {
             Some(read) => match self.rebase(&step, read, changes).await {
                 // Read a moment ago, the lists are of no use. The changes are followed all the same.
-                Err(cause) if cause.is_of_a_list() && !decides_again && !is_torn => {
+                Err(cause) if cause.is_of_a_list() && !decides_again => {
                     failure = Some(cause);
                     (self.lacks_packages, self.is_stale) = (true, true);
                     let mut position = self.position()?.unwrap_or_default();

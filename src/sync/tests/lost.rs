@@ -72,6 +72,36 @@ async fn of_three(second: Answer) -> (Loopback, Destination) {
     (server, destination)
 }
 
+/// The lists are needed to close the gap, and break off: what the changes say is shown meanwhile, for as long as that lasts.
+#[tokio::test]
+async fn torn_changes_are_applied_next_to_a_broken_list() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    let whole = resource_list_at(
+        &format!("at=\"{}\"", time(10, 30)),
+        &["/a", "/b", "/c", "/e"].map(|path| change(&server, path, "")),
+    );
+    let cut = urlset("capability=\"resourcelist\"", &[], &[change(&server, "/a", "")]).replace("</urlset>", "");
+    server.put(LIST, Answer::xml(cut).etag("cut"));
+    let mut changes = vec![told(&server, "/e", "change=\"created\"", (10, 10))];
+    for (minute, path) in [(20, "/f"), (40, "/g")] {
+        server.put(CHANGES, change_list(&interval(10, None), &changes));
+
+        destination.refresh().await.unwrap();
+
+        assert_eq!(destination.paths().len(), 4 + changes.len());
+        assert_eq!(gap(&destination).as_deref(), Some("2013-01-03T09:00:00Z"));
+        changes.push(told(&server, path, "change=\"created\"", (10, minute)));
+    }
+    server.put(CHANGES, change_list(&interval(10, None), &changes));
+    server.put(LIST, whole);
+
+    destination.commit().await;
+
+    assert_eq!((destination.paths(), gap(&destination)), (["/a", "/b", "/c", "/e", "/g"].map(Into::into).into(), None));
+}
+
 #[tokio::test]
 async fn a_child_that_fails_holds_no_other_and_is_applied_later() {
     let broken = "<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\"><url><loc>http://h/</loc></url><url>";
