@@ -1,10 +1,10 @@
 //! Asking for what a notification announces.
 
-use crate::catalog::{CatalogError, Resource};
+use crate::catalog::{CatalogError, Resource, SetId};
 use crate::document::{Change, Entry, Timestamp, Uri};
 use crate::source::DocumentLocation;
 use crate::source::http::{HttpError, Response};
-use crate::sync::changes::NewChange;
+use crate::sync::changes::{NewChange, just_after};
 use crate::sync::command::{Announced, Announcement, Scope};
 use crate::sync::{Outcome, SyncError, Synchronizer, unwatched};
 use std::collections::{BTreeMap, HashSet};
@@ -79,6 +79,7 @@ impl Synchronizer {
         resources: &BTreeMap<Uri, Change>,
     ) -> Result<Checked, SyncError> {
         let began = Instant::now();
+        self.failed.clear();
         let (source, _) = self.source(true).await?;
         let stored = self.position()?;
         let mut position = stored.clone().unwrap_or_default();
@@ -92,7 +93,9 @@ impl Synchronizer {
         let answers = self.ask(asked.into_iter().collect(), |answer| answer.map(entry_of)).await;
         let (mut changes, mut unseen) = (Vec::new(), resources.clone());
         for (uri, answer) in answers {
-            if let Some(new) = shown(answer, self.known(&uri)?, resources[&uri]) {
+            let (known, time) = self.known(set, position.set(set).and_then(|set| set.at), &uri)?;
+            if let Some(entry) = shown(answer, known, resources[&uri]) {
+                let new = NewChange { change: resources[&uri], time, entry, member: None };
                 changes.push((set, new));
                 unseen.remove(&uri);
             }
@@ -106,23 +109,25 @@ impl Synchronizer {
         Ok(Checked { outcome, unseen: (!unseen.is_empty()).then_some(Announcement::Resources(unseen)) })
     }
 
-    /// What is known of a resource and does not change with its content: what it is, and what it belongs to.
-    fn known(&self, uri: &Uri) -> Result<Entry, CatalogError> {
+    /// The entry of a resource as far as it does not change with its content, with the time and length of the version that is shown;
+    /// and the time of a new change: behind all that its set's list, which speaks for `at`, and earlier changes say of it.
+    fn known(&self, set: SetId, at: Option<Timestamp>, uri: &Uri) -> Result<(Entry, Timestamp), CatalogError> {
         let snapshot = self.catalog.snapshot()?;
         let node = snapshot.locate(uri)?;
         let resource = node.map(|node| snapshot.resource(node.ino)).transpose()?.flatten();
-        Ok(resource.map_or_else(|| Entry::new(uri.clone()), lasting))
+        let before = at.max(snapshot.journaled(set, uri)?.map(|journaled| journaled.time));
+        Ok((resource.map_or_else(|| Entry::new(uri.clone()), lasting), just_after(before)))
     }
 }
 
-/// What was published of a resource, without what is true of one version of it.
+/// The published entry of a resource; of what is true of one version alone, only its time and length.
 fn lasting(resource: Resource) -> Entry {
-    let Resource { uri, changefreq, media_type, encoding, mut links, .. } = resource;
+    let Resource { uri, lastmod, length, changefreq, media_type, encoding, mut links, .. } = resource;
     links.retain(|link| !OF_ONE_VERSION.contains(&&*link.rel));
     for link in links.iter_mut().filter(|link| &*link.rel == REPRESENTATION) {
         (link.hashes, link.length, link.modified) = (Vec::new(), None, None);
     }
-    Entry { changefreq, media_type, encoding, links, ..Entry::new(uri) }
+    Entry { lastmod, length, changefreq, media_type, encoding, links, ..Entry::new(uri) }
 }
 
 /// What an answer says of the bytes; a length only of bytes without a coding.
@@ -131,10 +136,10 @@ fn entry_of(response: Response) -> Entry {
     Entry { lastmod: response.modified, length, media_type: response.media_type, ..Entry::new(response.final_uri) }
 }
 
-/// The change of a resource that its answer shows, with what is known of it; `None` where that is not what was announced.
-fn shown(answer: Result<Entry, HttpError>, mut entry: Entry, change: Change) -> Option<NewChange> {
+/// The entry of a resource that shows the announced `change`; `None` where the answer does not show it.
+fn shown(answer: Result<Entry, HttpError>, mut entry: Entry, change: Change) -> Option<Entry> {
     match (answer, change) {
-        (Ok(now), Change::Created | Change::Updated) => {
+        (Ok(now), Change::Created | Change::Updated) if !is_of_before(&entry, &now) => {
             entry.lastmod = now.lastmod;
             // A published coding is what `length` counts, and the answer is of another.
             entry.length = now.length.filter(|_| entry.encoding.is_none());
@@ -142,8 +147,18 @@ fn shown(answer: Result<Entry, HttpError>, mut entry: Entry, change: Change) -> 
         }
         (Err(cause), Change::Deleted) if cause.is_gone() => {}
         // It does not answer HEAD: that it changed is all that is known.
-        (Err(cause), Change::Created | Change::Updated) if matches!(cause.status(), Some(405 | 501)) => {}
+        (Err(cause), Change::Created | Change::Updated) if matches!(cause.status(), Some(405 | 501)) => {
+            (entry.lastmod, entry.length) = (None, None);
+        }
         _ => return None,
     }
-    Some(NewChange { change, time: Timestamp::now(), entry, member: None })
+    Some(entry)
+}
+
+/// Whether an answer is of the version that is `known`: a cache or another node may still serve that one.
+fn is_of_before(known: &Entry, now: &Entry) -> bool {
+    let differ = |known: Option<u64>, now: Option<u64>| known.zip(now).is_some_and(|(known, now)| known != now);
+    let seconds = |entry: &Entry| entry.lastmod.map(|lastmod| lastmod.seconds);
+    let is_same_length = known.encoding.is_some() || !differ(known.length, now.length);
+    now.lastmod.is_some() && seconds(known) == seconds(now) && is_same_length
 }

@@ -32,6 +32,8 @@ pub struct Pending {
     since: Instant,
     /// Checks that have begun or were missed.
     checks: usize,
+    /// How often it was announced without anything new to see: one change does not answer for another.
+    announced: usize,
 }
 
 impl Pending {
@@ -64,14 +66,16 @@ impl Announcements {
 
     /// Adds what was announced. One that waits for a retry begins again: the new document may take as long.
     pub fn add(&mut self, announcement: Announcement, now: Instant) {
-        self.put(Pending { announcement, since: now, checks: 0 });
+        self.put(Pending { announcement, since: now, checks: 0, announced: 1 });
     }
 
     fn put(&mut self, mut pending: Pending) {
         if let Some(known) = self.waiting.iter_mut().find(|known| known.announcement == pending.announcement) {
+            let announced = known.announced + pending.announced;
             if pending.checks < known.checks {
                 *known = pending;
             }
+            known.announced = announced;
             return;
         }
         let resources = self.waiting.iter().map(Pending::resources).sum::<usize>() + pending.resources();
@@ -136,6 +140,9 @@ impl Announcements {
                 self.add(Announcement::Resources(left), now);
             }
             (_, Some(announcement)) if pending.due().is_some() => self.put(Pending { announcement, ..pending }),
+            (_, None) if pending.announced > 1 && pending.due().is_some() => {
+                self.put(Pending { announced: pending.announced - 1, ..pending });
+            }
             _ => {}
         }
     }
@@ -207,6 +214,21 @@ mod tests {
 
         queue.checked(pending, None, now);
 
+        assert_eq!(queue.due(), None);
+    }
+
+    /// The change of the other announcement may not be published yet.
+    #[test]
+    fn what_is_seen_ends_the_wait_of_one_announcement_alone() {
+        let (mut queue, now) = queue([document("a"), document("a")]);
+        let first = queue.next(now).unwrap();
+
+        queue.checked(first, None, now);
+
+        assert_eq!(queue.due(), Some(now + seconds(2)));
+        let second = queue.next(now + seconds(2)).unwrap();
+        assert!(second.is_retry());
+        queue.checked(second, None, now + seconds(2));
         assert_eq!(queue.due(), None);
     }
 

@@ -344,6 +344,38 @@ async fn an_announced_update_changes_the_content_alone() {
     }
 }
 
+/// A cache, or another node, may serve the old version for a while.
+#[tokio::test]
+async fn an_announced_resource_is_unseen_in_its_known_version() {
+    let server = source().await;
+    let offers = [offer("resourcelist", server.uri(LIST).as_str())];
+    server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
+    let list = |at: &str, lastmod: &str, length: u32| {
+        let md = format!("<lastmod>{lastmod}</lastmod><rs:md length=\"{length}\"/>");
+        let entry = format!("<url><loc>{}</loc>{md}</url>", server.uri("/a"));
+        server.put(LIST, resource_list_at(&format!("at=\"{at}\""), &[entry]));
+    };
+    list("2013-01-03T09:00:00Z", "2013-01-03T08:00:00Z", 3);
+    let at = |hour: u32| format!("Thu, 03 Jan 2013 {hour:02}:00:00 GMT");
+    server.put("/a", Answer::html("old").header("Last-Modified", &at(8)));
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    let announcement = command::Announcement::Resources([(server.uri("/a"), Change::Updated)].into());
+
+    let checked = destination.synchronizer.check(&announcement, false).await.unwrap();
+    assert!(matches!(checked.outcome, Outcome::Unchanged));
+    assert_eq!(checked.unseen, Some(announcement.clone()));
+
+    server.put("/a", Answer::html("newer").header("Last-Modified", &at(10)));
+    let checked = destination.synchronizer.check(&announcement, true).await.unwrap();
+    assert_eq!((destination.files()["/a"].1, checked.unseen), (Some(5), None));
+
+    // Later by the Source's clock, though that is years behind ours.
+    list("2013-01-03T09:30:00Z", "2013-01-03T09:20:00Z", 7);
+    destination.commit().await;
+    assert_eq!(destination.files()["/a"].1, Some(7));
+}
+
 /// A server with `Last-Modified` alone cannot tell two versions of one second apart (RFC 9110, 8.8.2.2).
 #[tokio::test]
 async fn a_list_that_is_edited_twice_in_one_second_is_read_twice() {
