@@ -376,6 +376,7 @@ impl Synchronizer {
             return Err(no_resource_list(&self.config.entry, &format!("{offers} ({})", leaf.document.location)));
         }
         let naming = self.naming(&step.source, &read).await?;
+        self.date_lists(&step.position, &mut read).await?;
         let believed = self.stale_lists(step, &read);
         let mut base = step.position.clone();
         let is_same = !step.decides_again && base.is_of(&read, &missing, &naming);
@@ -394,7 +395,6 @@ impl Synchronizer {
             // What has been seen between then and what is shown is in neither the lists nor the catalog's journal.
             changes = self.read_changes(&step.sets, &base, &Scope::Everything).await?;
         }
-        self.date_lists(&step.sets, &mut read).await?;
         let now = Timestamp::now();
         let at = |set| read.iter().find(|it| it.id == set).and_then(ReadSet::at);
         let mut closed = Vec::with_capacity(changes.len());

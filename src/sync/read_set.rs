@@ -34,6 +34,8 @@ pub struct ReadSet {
 pub struct ParsedLists {
     /// The chosen resources of each, in document order.
     pub counts: Vec<u64>,
+    /// The newest `lastmod` listed.
+    pub newest: Option<Timestamp>,
     /// The resources, sorted: parts in document order.
     pub entered: Vec<Shared>,
 }

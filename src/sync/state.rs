@@ -45,6 +45,9 @@ pub struct SetPosition {
     documents: Vec<Document>,
     /// The time that this part speaks for.
     pub at: Option<Timestamp>,
+    /// Whether its lists state that time.
+    #[serde(default = "stated")]
+    is_stated: bool,
     /// The packages that its Resource Dumps listed then.
     packages: Vec<Uri>,
     /// What those said that could be read, by the fingerprints of their manifests.
@@ -68,6 +71,11 @@ struct Document {
     digest: u64,
     /// The resources that it lists; 0 for an index.
     entries: u64,
+}
+
+/// A position that does not say so was compared by stated times alone.
+fn stated() -> bool {
+    true
 }
 
 impl SetPosition {
@@ -206,11 +214,13 @@ impl Position {
         self.set(read.id).is_some_and(|set| set.made_of(&read.walks))
     }
 
-    /// The time that this set's part of the baseline was made for, where what was read says itself that it speaks for an
-    /// earlier one. The changes between the two are not in the journal any more: merged, it would undo them.
+    /// The time that this set's part of the baseline was made for, where what was read speaks for an earlier one, by the same kind of
+    /// time. The changes between the two are not in the journal any more: merged, it would undo them.
     pub fn is_newer_than(&self, read: &ReadSet) -> Option<(Timestamp, Timestamp)> {
-        let (shown, stated) = (self.set(read.id)?.at?, read.stated_at()?);
-        (stated < shown && !self.is_made_of(read)).then_some((stated, shown))
+        let set = self.set(read.id)?;
+        let (shown, now) = (set.at?, read.at()?);
+        let is_same_kind = set.is_stated == read.stated_at().is_some();
+        (is_same_kind && now < shown && !self.is_made_of(read)).then_some((now, shown))
     }
 
     /// The earliest time that a set's part of the tree speaks for.
@@ -249,6 +259,7 @@ impl Position {
         for set in &mut next.sets {
             let now = read.iter().find(|it| it.id == set.id);
             set.at = now.and_then(ReadSet::at);
+            set.is_stated = now.is_some_and(|read| read.stated_at().is_some());
             let documents = now.into_iter().flat_map(ReadSet::documents);
             let document = |(document, entries): (&CachedDocument, u64)| Document {
                 location: document.location.clone(),

@@ -106,7 +106,7 @@ impl Synchronizer {
             None => None,
         };
         let read = ReadSet { refused, parsed, ..ReadSet::of(set.id, walks) };
-        // Where only packages state the time, they are not read yet.
+        // Where only packages state the time, or the lists' newest date, they are not read yet.
         let is_dated = before.is_some_and(|before| before.is_made_of(&read)) || read.stated_at().is_some();
         if is_dated && before.is_some_and(|before| before.is_newer_than(&read).is_none()) {
             self.stale_lists.remove(&set.id);
@@ -114,15 +114,18 @@ impl Synchronizer {
         Ok(read)
     }
 
-    /// Finds the newest `lastmod` of each set that follows changes and whose lists do not state which time they speak for.
-    pub(in crate::sync) async fn date_lists(
-        &self,
-        sets: &[FollowedSet],
-        read: &mut [ReadSet],
-    ) -> Result<(), SyncError> {
+    /// Finds the newest `lastmod` of each set whose lists do not state which time they speak for.
+    pub(in crate::sync) async fn date_lists(&self, before: &Position, read: &mut [ReadSet]) -> Result<(), SyncError> {
         for it in read {
-            let follows = sets.iter().any(|set| set.id == it.id && !set.changes.is_empty());
-            if !follows || it.newest.is_some() || it.stated_at().is_some() {
+            if it.newest.is_some() || it.stated_at().is_some() {
+                continue;
+            }
+            if before.is_made_of(it) {
+                it.newest = before.set(it.id).and_then(|set| set.at);
+                continue;
+            }
+            if let Some(parsed) = &it.parsed {
+                it.newest = parsed.newest;
                 continue;
             }
             let (spool, lists) = (self.spool.clone(), it.list_documents());

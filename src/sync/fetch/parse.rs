@@ -3,7 +3,7 @@
 //! A part is some lists in document order, which one thread parses and sorts. The sorted parts stay in document order, so that of
 //! several entries for one resource the last counts.
 
-use super::spool::Spool;
+use super::spool::{Spool, written_by};
 use crate::catalog::{Catalog, Naming, SetId};
 use crate::platform::scheduling;
 use crate::source::documents::CachedDocument;
@@ -122,6 +122,7 @@ impl ListParser {
             match part.await? {
                 Ok(lists) => {
                     all.counts.extend(lists.counts);
+                    all.newest = all.newest.max(lists.newest);
                     all.entered.extend(lists.entered);
                 }
                 Err(cause) => {
@@ -145,9 +146,9 @@ impl Work {
     fn parse(&self, documents: Vec<CachedDocument>) -> Result<ParsedLists, SyncError> {
         let Work { catalog, spool, chooser, .. } = self;
         let mut share = catalog.share(&self.naming, self.set);
-        let (mut counts, mut entries) = (Vec::with_capacity(documents.len()), 0_u64);
+        let (mut counts, mut entries, mut newest) = (Vec::with_capacity(documents.len()), 0_u64, None);
         for list in &documents {
-            let mut resources = 0;
+            let (mut resources, written) = (0, written_by(list));
             spool.each_resource(list, &mut |entry| {
                 entries += 1;
                 if entries % STEP == 0 {
@@ -156,6 +157,7 @@ impl Work {
                         return Ok(ControlFlow::Break(()));
                     }
                 }
+                newest = newest.max(entry.lastmod.filter(|lastmod| *lastmod <= written));
                 if chooser.chooses(&entry) {
                     share.add(&entry)?;
                     resources += 1;
@@ -167,7 +169,7 @@ impl Work {
             }
             counts.push(resources);
         }
-        Ok(ParsedLists { counts, entered: vec![share.part()?] })
+        Ok(ParsedLists { counts, newest, entered: vec![share.part()?] })
     }
 
     /// Reports [`STEP`] entries more.

@@ -126,9 +126,9 @@ impl Spool {
 
     /// The newest `lastmod` listed: the lists are at least as new. A `lastmod` in the future, or later than its list, is wrong.
     pub fn newest_lastmod(&self, lists: &[CachedDocument]) -> Result<Option<Timestamp>, SyncError> {
-        let (mut newest, now) = (None, Timestamp::now());
+        let mut newest = None;
         for list in lists {
-            let written = list.modified.map_or(now, |modified| modified.min(now));
+            let written = written_by(list);
             self.each_resource(list, &mut |entry| {
                 newest = newest.max(entry.lastmod.filter(|lastmod| *lastmod <= written));
                 Ok(ControlFlow::Continue(()))
@@ -136,4 +136,10 @@ impl Spool {
         }
         Ok(newest)
     }
+}
+
+/// The latest time at which a list can have been written: by its server's account, else now.
+pub fn written_by(list: &CachedDocument) -> Timestamp {
+    let now = Timestamp::now();
+    list.modified.map_or(now, |modified| modified.min(now))
 }

@@ -30,6 +30,55 @@ async fn an_older_list_that_is_served_for_a_day_is_believed() {
     assert_eq!(destination.paths(), ["/a", "/c"]);
 }
 
+/// An old node answers, or a mirror that has not been copied yet.
+#[tokio::test]
+async fn a_sitemap_that_goes_back_changes_nothing_for_a_day() {
+    let server = Loopback::start().await;
+    let sitemap = |entries: &[(&str, &str)]| {
+        let entry = |(path, lastmod): &(&str, &str)| {
+            let lastmod = if lastmod.is_empty() { String::new() } else { format!("<lastmod>{lastmod}</lastmod>") };
+            format!("<url><loc>{}</loc>{lastmod}</url>", server.uri(path))
+        };
+        let entries: String = entries.iter().map(entry).collect();
+        format!("<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\">{entries}</urlset>")
+    };
+    let by_lastmod = [
+        Answer::xml(sitemap(&[("/a", "2013-01-03"), ("/b", "2013-01-04"), ("/c", "2013-01-02")])),
+        Answer::xml(sitemap(&[("/a", "2013-01-03"), ("/c", "2013-01-01")])),
+        Answer::xml(sitemap(&[("/a", "2013-01-03"), ("/b", "2013-01-05")])),
+    ];
+    let modified = |paths: &[(&str, &str)], second: u32| {
+        Answer::xml(sitemap(paths)).header("Last-Modified", &format!("Thu, 03 Jan 2013 12:00:{second:02} GMT"))
+    };
+    let by_header = [
+        modified(&[("/a", ""), ("/b", ""), ("/c", "")], 20),
+        modified(&[("/a", ""), ("/c", "")], 10),
+        modified(&[("/a", ""), ("/b", "")], 30),
+    ];
+    for [first, older, newer] in [by_lastmod, by_header] {
+        server.put(LIST, first);
+        let mut destination = Destination::of(&server, LIST);
+        destination.synchronizer.config.max_delete = MaxDelete::percent(100).unwrap();
+        destination.commit().await;
+        let shown = destination.files();
+
+        server.put(LIST, older.clone());
+        assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+        let mut destination = destination.restarted(&server);
+        assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+        assert_eq!(destination.files(), shown);
+        server.put(LIST, newer);
+        destination.commit().await;
+        assert_eq!(destination.paths(), ["/a", "/b"]);
+        server.put(LIST, older);
+        destination.refresh().await.unwrap();
+        age(&mut destination);
+        destination.commit().await;
+
+        assert_eq!(destination.paths(), ["/a", "/c"], "what is served for a day is what the Source publishes");
+    }
+}
+
 #[tokio::test]
 async fn an_older_list_behind_a_newer_one_takes_nothing_back() {
     let server = source().await;
