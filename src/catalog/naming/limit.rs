@@ -89,10 +89,22 @@ mod tests {
     fn a_resource_that_is_also_a_prefix_lies_next_to_its_folder() {
         assert_eq!(beside_folder("a"), "a%file");
         assert_eq!(beside_folder("a.pdf"), "a.pdf%file");
-        assert_eq!(beside_folder(&"n".repeat(250)).len(), 255);
+        let longest = beside_folder(&"n".repeat(250));
+        assert_eq!((longest.len(), longest.ends_with(FILE_SUFFIX)), (255, true), "{longest}");
+        assert!(!beside_folder(&"n".repeat(251)).ends_with(FILE_SUFFIX));
         let name = "n".repeat(251) + ".pdf";
         let beside = beside_folder(&name);
         assert_eq!((beside.len(), beside.ends_with(".pdf")), (255, true), "{beside}");
+    }
+
+    #[test]
+    fn a_name_of_255_bytes_stays_and_one_more_is_cut() {
+        for (bytes, stays) in [(254, true), (255, true), (256, false)] {
+            let plain = "n".repeat(bytes);
+            let mut path = format!("folder/{plain}");
+            assert_eq!(fit(&mut path, "folder/".len()), stays, "{bytes}");
+            assert_eq!((path.ends_with(&plain), path.len() - "folder/".len()), (stays, bytes.min(255)));
+        }
     }
 
     #[test]

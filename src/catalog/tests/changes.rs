@@ -375,6 +375,38 @@ fn changes_given_with_a_list_are_in_the_same_commit() {
     assert_eq!(catalog.snapshot().unwrap().journaled(ONE, &updated.loc).unwrap().unwrap().time, at(30));
 }
 
+/// Sources that date by the second say two things of a resource in one.
+#[test]
+fn a_change_in_the_second_of_the_journaled_one_counts() {
+    let (_folder, catalog) = catalog();
+    let listed = [measured("http://h/a", 1)];
+    list(&catalog, &[(ONE, Some(10), &listed)], &[], Held::Nothing);
+    apply(&catalog, &[statement(ONE, Change::Updated, 20, &measured("http://h/a", 2))]);
+
+    let third = measured("http://h/a", 3);
+    list(&catalog, &[(ONE, Some(10), &listed)], &[statement(ONE, Change::Updated, 20, &third)], Held::Nothing);
+
+    assert_eq!(files(&catalog), [("a".into(), Some(3), vec![0])]);
+}
+
+#[test]
+fn of_equal_times_across_sets_the_last_statement_counts() {
+    let (_folder, catalog) = catalog();
+    let lists = [1, 2].map(|length| [measured("http://h/a", length)]);
+    for (lists, shown) in [([ONE, OTHER], 2), ([OTHER, ONE], 2)] {
+        let lists: Vec<_> = lists.into_iter().zip(&lists).map(|(set, list)| (set, Some(10), &list[..])).collect();
+        list(&catalog, &lists, &[], Held::Nothing);
+        assert_eq!(files(&catalog), [("a".into(), Some(shown), vec![0, 7])]);
+    }
+
+    // A change counts more than the list of another set that speaks for its very time.
+    apply(&catalog, &[statement(ONE, Change::Updated, 10, &measured("http://h/a", 3))]);
+    assert_eq!(files(&catalog), [("a".into(), Some(3), vec![0, 7])]);
+    let (fourth, fifth) = (measured("http://h/a", 4), measured("http://h/a", 5));
+    apply(&catalog, &[statement(OTHER, Change::Updated, 20, &fourth), statement(ONE, Change::Updated, 20, &fifth)]);
+    assert_eq!(files(&catalog), [("a".into(), Some(5), vec![0, 7])]);
+}
+
 #[test]
 fn a_deletion_older_than_the_listing_is_ignored() {
     let (_folder, catalog) = catalog();

@@ -65,6 +65,23 @@ async fn changes_and_state_are_in_one_commit() {
 }
 
 #[tokio::test]
+async fn of_equal_times_in_two_change_lists_the_later_list_counts() {
+    let server = source().await;
+    let offers = [("resourcelist", LIST), ("changelist", CHANGES), ("changelist", "/more.xml")];
+    let offers = offers.map(|(capability, path)| offer(capability, server.uri(path).as_str()));
+    server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
+    for (path, length) in [(CHANGES, 5), ("/more.xml", 7)] {
+        let md = format!("change=\"updated\" {} length=\"{length}\"", datetime(1));
+        server.put(path, change_list("from=\"2013-01-03T09:00:00Z\"", &[change(&server, "/a", &md)]));
+    }
+    let mut destination = Destination::of(&server, "/caps.xml");
+
+    destination.commit().await;
+
+    assert_eq!(destination.files()["/a"].1, Some(7));
+}
+
+#[tokio::test]
 async fn a_deletion_needs_its_loc_alone() {
     let server = source().await;
     let mut destination = Destination::of(&server, "/caps.xml");

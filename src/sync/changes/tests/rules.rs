@@ -139,6 +139,34 @@ fn equal_times_are_decided_by_the_place() {
 }
 
 #[test]
+fn of_equal_times_the_later_document_counts() {
+    let lists = [
+        list("1", Some(10), Some(15), vec![dated("a", Created, 15), dated("b", Deleted, 15)]),
+        list("2", Some(15), None, vec![dated("b", Created, 15), dated("a", Deleted, 15)]),
+    ];
+    for lists in [lists.clone(), [lists[1].clone(), lists[0].clone()]] {
+        let mut told = look(&Known::since(Some(t(10))), &lists, 30).1.changes;
+        told.sort_unstable_by(|one, other| one.entry.loc.cmp(&other.entry.loc));
+
+        assert_eq!(told.iter().map(|it| it.change).collect::<Vec<_>>(), [Deleted, Created]);
+    }
+}
+
+/// Few undated entries of a window may be those of another one: the same is told again and again.
+#[test]
+fn so_many_repeated_undated_entries_are_no_accident() {
+    let entries: Vec<_> = ["a", "b", "c", "d"].map(|name| change(name, Updated)).into();
+    let known = look(&Known::since(Some(t(10))), &[list("l", None, None, entries.clone())], 20).1.known;
+    let rolled = |repeated: usize| {
+        let window = [&entries[entries.len() - repeated..], &[change("e", Updated)]].concat();
+        look(&known, &[list("l", None, None, window)], 30)
+    };
+
+    assert!(!rolled(1).0 && !rolled(2).0 && rolled(3).0);
+    assert_eq!(rolled(1).1.changes.len(), 1, "it is known all the same");
+}
+
+#[test]
 fn a_window_that_rolls_on_is_joined_by_an_entry_seen_before() {
     let entries: Vec<_> = (11..20).map(|time| dated(&format!("r{time}"), Created, time)).collect();
     let known = look(&Known::since(Some(t(10))), &[list("l", Some(10), None, entries[..5].to_vec())], 20).1.known;
@@ -615,6 +643,18 @@ fn a_time_that_is_yet_to_come_outlasts_no_change() {
     assert!(first.changes.iter().all(|change| change.time <= t(101)), "{:?}", told(&first));
     ahead.entries.push(far("a", Created));
     assert_eq!(look(&first.known, &[ahead], 300).1.changes.len(), 1);
+}
+
+/// Clocks and unsaid zones differ by a day at most.
+#[test]
+fn a_time_two_days_ahead_is_none() {
+    let (now, day) = (1_000_000, 86_400);
+    let told_at = |ahead: i64| {
+        let it = list("l", Some(5), None, vec![dated("a", Updated, 900_000), dated("b", Updated, now + ahead)]);
+        look(&Known::since(Some(t(10))), &[it], now).1.changes[1].time.seconds
+    };
+
+    assert_eq!((told_at(day), told_at(day + 1), told_at(2 * day)), (now + day, 900_000, 900_000));
 }
 
 #[test]
