@@ -243,12 +243,13 @@ impl Content {
         read.inspect(|bytes| self.counters.hit(bytes.len()))
     }
 
-    /// The same where no disk is waited for either, once the object is open.
+    /// The same where no disk is waited for either.
     pub fn read_in_memory(&self, ino: INodeNo, offset: u64, length: u32) -> LocalRead {
-        let bytes = match (self.verified_blocks(ino, offset, length), self.find_local(ino)) {
+        let bytes = match (self.verified_blocks(ino, offset, length), self.find_in_memory(ino)) {
             (Some(bytes), _) => bytes,
-            (None, None) => return LocalRead::Absent,
-            (None, Some(object)) => {
+            (None, Err(_)) => return LocalRead::OnDisk,
+            (None, Ok(None)) => return LocalRead::Absent,
+            (None, Ok(Some(object))) => {
                 let Some(read) = object.read_in_memory(offset, length as usize) else { return LocalRead::OnDisk };
                 let Ok(bytes) = read else { return LocalRead::Absent };
                 self.note_served(ino, object.length());

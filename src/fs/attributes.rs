@@ -18,6 +18,7 @@ use crate::content::FetchSpec;
 use crate::document::Timestamp;
 use crate::source::http::Requester;
 use fuser::{FileAttr, FileType, INodeNo};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How long the kernel may use the attributes of a file while the Source is asked whether its bytes are current.
@@ -65,6 +66,8 @@ pub struct Unsized {
     pub is_to_be_read: bool,
     /// The thread that asks.
     pub thread: u32,
+    /// The program for which the Source may not be asked: only what is on the disk counts.
+    pub denied: Option<Arc<str>>,
 }
 
 impl Filesystem {
@@ -112,9 +115,9 @@ impl Filesystem {
         if needs_no_size(thread) {
             return Ok(Attributes::Known(self.shown_with_size(&node, None)));
         }
-        if let Some(denial) = self.denial(thread) {
-            let size = self.content.size_present(&wanted).ok_or(denial)?;
-            return Ok(Attributes::Known(self.shown_with_size(&node, Some(size))));
+        if let Some(program) = self.programs.denied(thread) {
+            let (is_to_be_read, denied) = (false, Some(program));
+            return Ok(Attributes::Unsized(Box::new(Unsized { node, wanted, is_to_be_read, thread, denied })));
         }
         // A walk that reads its files gets sizes with their bytes.
         let is_to_be_read = self.prefetch.expects(node.ino);
@@ -123,11 +126,17 @@ impl Filesystem {
             self.prefetch.read((Consumer::Sizes, node.ino), reader, None, false);
         }
         wanted.requester = Requester(reader.process);
-        Ok(Attributes::Unsized(Box::new(Unsized { node, wanted, is_to_be_read, thread })))
+        Ok(Attributes::Unsized(Box::new(Unsized { node, wanted, is_to_be_read, thread, denied: None })))
     }
 
     /// GETATTR of a file never sized: waits for the Source, within content's deadline.
     pub async fn sized(&self, file: &Unsized) -> Result<Shown, FsError> {
+        if let Some(program) = &file.denied {
+            let (content, wanted) = (Arc::clone(&self.content), file.wanted.clone());
+            let found = self.runtime.spawn_blocking(move || content.size_present(&wanted)).await;
+            let size = found.ok().flatten().ok_or_else(|| FsError::Denied(Arc::clone(program)))?;
+            return Ok(self.shown_with_size(&file.node, Some(size)));
+        }
         let size = self.content.size(&file.wanted, file.is_to_be_read);
         tokio::pin!(size);
         let size = match tokio::time::timeout(self.content.long_question(), &mut size).await {

@@ -215,15 +215,15 @@ impl fuser::Filesystem for Adapter {
         self.handle("getattr", || match self.fs.attributes(ino, req.pid()) {
             Ok(Attributes::Known(shown)) => reply_attributes(reply, ino, Ok(shown)),
             Ok(Attributes::Unsized(file)) => {
-                let fs = Arc::clone(&self.fs);
-                self.wait(async move { fs.sized(&file).await }, move |result| reply_attributes(reply, ino, result));
+                let (fs, counting, thread) = (Arc::clone(&self.fs), Arc::clone(&self.fs), req.pid());
+                self.wait(async move { fs.sized(&file).await }, move |result| {
+                    if matches!(result, Err(FsError::Denied(_))) {
+                        counting.programs().refused(&counting.programs().of(thread));
+                    }
+                    reply_attributes(reply, ino, result);
+                });
             }
-            Err(error) => {
-                if matches!(error, FsError::Denied(_)) {
-                    self.fs.programs().refused(&self.fs.programs().of(req.pid()));
-                }
-                reply_attributes(reply, ino, Err(error));
-            }
+            Err(error) => reply_attributes(reply, ino, Err(error)),
         });
     }
 
@@ -281,7 +281,15 @@ impl fuser::Filesystem for Adapter {
 
     fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let _span = trace_span!("getxattr", ino = ino.0, ?name, size).entered();
-        self.handle("getxattr", || reply_xattr("getxattr", reply, ino, self.fs.xattr(ino, name.as_bytes(), size)));
+        self.handle("getxattr", || {
+            if !self.fs.is_xattr_on_disk(name.as_bytes()) {
+                return reply_xattr("getxattr", reply, ino, self.fs.xattr(ino, name.as_bytes(), size));
+            }
+            let (fs, name) = (Arc::clone(&self.fs), name.to_owned());
+            let value = self.fs.runtime().spawn_blocking(move || fs.xattr(ino, name.as_bytes(), size));
+            let value = async move { value.await.unwrap_or_else(|broken| Err(FsError::Panic(broken.to_string()))) };
+            self.wait(value, move |result| reply_xattr("getxattr", reply, ino, result));
+        });
     }
 
     fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {

@@ -334,14 +334,26 @@ impl Content {
         self.local(ino, |key| self.disk.get(key))
     }
 
+    /// The same without waiting for the disk: an error where it has to be waited for.
+    pub(super) fn find_in_memory(&self, ino: INodeNo) -> io::Result<Option<Arc<Object>>> {
+        let Some((key, size)) = self.local_key(ino) else { return Ok(None) };
+        Ok(self.disk.get_in_memory(&key)?.filter(|object| object.length() == size))
+    }
+
     /// The same, not counted as a use.
     pub(super) fn peek_local(&self, ino: INodeNo) -> Option<Arc<Object>> {
         self.local(ino, |key| self.disk.peek(key))
     }
 
     fn local(&self, ino: INodeNo, find: impl Fn(&ObjectKey) -> Option<Arc<Object>>) -> Option<Arc<Object>> {
+        let (key, size) = self.local_key(ino)?;
+        find(&key).filter(|object| object.length() == size)
+    }
+
+    /// The object that is known to be this inode's, and its bytes.
+    fn local_key(&self, ino: INodeNo) -> Option<(ObjectKey, u64)> {
         let observation = self.observed.get(ino).filter(|observation| observation.verified != Verified::Failed)?;
-        find(&observation.object?).filter(|object| observation.size == Some(object.length()))
+        observation.object.zip(observation.size)
     }
 
     /// Bytes of a verified object that the cache folder had no room for, where they are in the block cache.

@@ -3,7 +3,7 @@
 use crate::platform::buffers::Buffer;
 use crate::platform::descriptors::opened;
 use bytes::Bytes;
-use rustix::fs::{Advice, FlockOperation, fadvise};
+use rustix::fs::{Advice, CWD, FlockOperation, Mode, OFlags, ResolveFlags, fadvise, openat2};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, IoSliceMut};
@@ -61,6 +61,17 @@ pub(in crate::content) fn make_folder(path: &Path) -> io::Result<()> {
 /// Opens a file to read it: never through a link, never waiting for a pipe's writer.
 pub(super) fn open_to_read(path: &Path) -> io::Result<File> {
     opened(|| OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path))
+}
+
+/// The same where the disk has nothing to say: [`io::ErrorKind::WouldBlock`] where it may have to be waited for, and where the kernel does not
+/// know whether it has (before Linux 5.12).
+pub(super) fn open_to_read_in_memory(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    match openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED) {
+        Ok(file) => Ok(file.into()),
+        Err(Errno::NOENT) => Err(io::ErrorKind::NotFound.into()),
+        Err(_) => Err(io::ErrorKind::WouldBlock.into()),
+    }
 }
 
 /// Exactly `length` bytes of a file at `offset`.

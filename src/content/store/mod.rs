@@ -212,9 +212,14 @@ impl Store {
         Ok(())
     }
 
-    /// The whole object of that name, or `None`: absent, or not whole and so removed. Opens a file at most; never waits.
+    /// The whole object of that name, or `None`: absent, or not whole and so removed. Opens a file at most.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<Object>> {
         self.cache.get(key)
+    }
+
+    /// The same without waiting for the disk: an error where it has to be waited for.
+    pub fn get_in_memory(&self, key: &ObjectKey) -> io::Result<Option<Arc<Object>>> {
+        self.cache.get_in_memory(key)
     }
 
     /// The same without counting as a use; the object is not kept open.

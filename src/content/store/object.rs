@@ -49,6 +49,9 @@ pub struct Damaged {
     pub cause: Option<std::io::Error>,
 }
 
+/// Reads so many bytes at an offset.
+type ReadExact = fn(&File, u64, usize) -> io::Result<Bytes>;
+
 /// Called with an object whose damage was just found.
 pub(super) type OnDamage = Arc<dyn Fn(&Object) + Send + Sync>;
 
@@ -69,6 +72,15 @@ pub struct Object {
 impl Object {
     /// Reads the footer of a file; `None` where it is not a whole object of this key in this version, or no file.
     pub(super) fn open(key: &ObjectKey, file: File, on_damage: Option<OnDamage>) -> Option<Object> {
+        Object::open_by(read_exact, key, file, on_damage)
+    }
+
+    /// The same where the footer is in the page cache.
+    pub(super) fn open_in_memory(key: &ObjectKey, file: File, on_damage: Option<OnDamage>) -> Option<Object> {
+        Object::open_by(read_exact_in_memory, key, file, on_damage)
+    }
+
+    fn open_by(read_exact: ReadExact, key: &ObjectKey, file: File, on_damage: Option<OnDamage>) -> Option<Object> {
         let metadata = file.metadata().ok().filter(|metadata| metadata.is_file())?;
         let trailer_at = metadata.len().checked_sub(TRAILER)?;
         let tail_at = metadata.len().saturating_sub(TAIL);
@@ -128,24 +140,15 @@ impl Object {
         self.read_by(read_exact, offset, length)
     }
 
-    /// The same where all of these blocks are in the page cache, or the object has one block alone; `None`: [`Object::read`]
-    /// waits for the disk.
+    /// The same where all of these blocks are in the page cache; `None`: [`Object::read`] waits for the disk.
     pub fn read_in_memory(&self, offset: u64, length: usize) -> Option<Result<Bytes, Damaged>> {
-        if self.length <= BLOCK {
-            return Some(self.read(offset, length));
-        }
         match self.read_by(read_exact_in_memory, offset, length) {
             Err(Damaged { cause: Some(cause), .. }) if cause.kind() == io::ErrorKind::WouldBlock => None,
             outcome => Some(outcome),
         }
     }
 
-    fn read_by(
-        &self,
-        read_exact: fn(&File, u64, usize) -> io::Result<Bytes>,
-        offset: u64,
-        length: usize,
-    ) -> Result<Bytes, Damaged> {
+    fn read_by(&self, read_exact: ReadExact, offset: u64, length: usize) -> Result<Bytes, Damaged> {
         let end = offset.saturating_add(length as u64).min(self.length);
         if offset >= end {
             return Ok(Bytes::new());

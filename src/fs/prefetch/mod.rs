@@ -147,16 +147,22 @@ impl Prefetch {
         }
         let seen = state.tracker.read((consumer, ino), bytes, reader, Instant::now());
         drop(state);
-        let followed = match seen {
-            Seen::Enough => Ok(()),
-            Seen::Follows(wish) => {
-                let from = if wish.is_another_readers { wish.from.in_its_folder() } else { wish.from };
-                self.supply(&Wish { from, ..wish })
-            }
-            Seen::Elsewhere if is_here => Ok(()),
-            Seen::Elsewhere => self.begin(consumer, ino, reader, Evidence::None),
-        };
-        report(ino, followed);
+        if matches!(seen, Seen::Enough) || (is_here && matches!(seen, Seen::Elsewhere)) {
+            return;
+        }
+        // A FUSE thread asks, and to see which files are here the disk may have to be waited for.
+        let this = Arc::clone(self);
+        self.runtime.spawn_blocking(move || {
+            let followed = match seen {
+                Seen::Enough => Ok(()),
+                Seen::Follows(wish) => {
+                    let from = if wish.is_another_readers { wish.from.in_its_folder() } else { wish.from };
+                    this.supply(&Wish { from, ..wish })
+                }
+                Seen::Elsewhere => this.begin(consumer, ino, reader, Evidence::None),
+            };
+            report(ino, followed);
+        });
     }
 
     /// A size takes long: the next ones are asked for at once, in order or not.

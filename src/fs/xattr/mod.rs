@@ -59,7 +59,15 @@ pub enum XattrReply {
 /// Listed attributes: names and values.
 type Listed = BTreeMap<String, String>;
 
+/// Attributes whose values are looked up on the disk.
+const ON_DISK: [&[u8]; 2] = [b"user.resyncfs.state", b"user.resyncfs.verified"];
+
 impl Filesystem {
+    /// Whether GETXATTR of `name` may wait for the disk.
+    pub fn is_xattr_on_disk(&self, name: &[u8]) -> bool {
+        self.options.xattr && ON_DISK.contains(&name)
+    }
+
     /// GETXATTR: the value of `name`, or its size where the caller's buffer `room` is 0.
     pub fn xattr(&self, ino: INodeNo, name: &[u8], room: u32) -> Result<XattrReply, FsError> {
         if !self.options.xattr {

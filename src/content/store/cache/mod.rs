@@ -4,7 +4,9 @@ mod failure;
 mod open;
 mod quota;
 
-use super::files::{OBJECTS, allocated, allocated_below, lock, make_folder, open_to_read, same_file};
+use super::files::{
+    OBJECTS, allocated, allocated_below, lock, make_folder, open_to_read, open_to_read_in_memory, same_file,
+};
 use super::index::LruIndex;
 use super::object::{Object, OnDamage};
 use super::pins::PinFolder;
@@ -156,6 +158,35 @@ impl Cache {
         };
         object.use_at(Moment::now());
         Some(object)
+    }
+
+    /// See [`super::Store::get_in_memory`].
+    pub(super) fn get_in_memory(&self, key: &ObjectKey) -> io::Result<Option<Arc<Object>>> {
+        let object = match self.whole_open(key) {
+            Some(object) => object,
+            None => {
+                let Some(object) = self.open_in_memory(key)? else { return Ok(None) };
+                self.keep_open(&object);
+                object
+            }
+        };
+        object.use_at(Moment::now());
+        Ok(Some(object))
+    }
+
+    fn open_in_memory(&self, key: &ObjectKey) -> io::Result<Option<Arc<Object>>> {
+        for path in self.paths(key) {
+            match open_to_read_in_memory(&path) {
+                Ok(file) => {
+                    let object = Object::open_in_memory(key, file, Some(self.on_damage()));
+                    // What is no whole object is found by who waits for the disk.
+                    return object.map(Arc::new).map(Some).ok_or_else(|| io::ErrorKind::WouldBlock.into());
+                }
+                Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
+                Err(cause) => return Err(cause),
+            }
+        }
+        Ok(None)
     }
 
     /// See [`super::Store::peek`].
