@@ -46,7 +46,6 @@ impl Subject {
             allowed_hosts: Vec::new(),
             rewrites: Vec::new(),
             credentials: Credentials::default(),
-            changed_credentials: None,
             ca_bundle: None,
             rate: None,
             connections: 16,

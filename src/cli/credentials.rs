@@ -9,10 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 /// The files that options name, as they were when they were last read.
-pub struct CredentialFiles {
-    files: Mutex<Files>,
-    contact: Option<Box<str>>,
-}
+pub struct CredentialFiles(Mutex<Files>);
 
 #[derive(Clone)]
 struct Files {
@@ -71,7 +68,7 @@ fn stamp(path: &Path) -> Option<Stamp> {
 
 impl CredentialFiles {
     /// Reads the files that `options` name.
-    pub fn open(options: &CredentialOptions, contact: Option<&str>) -> Result<CredentialFiles, CliError> {
+    pub fn open(options: &CredentialOptions) -> Result<CredentialFiles, CliError> {
         let open = |path: &Option<PathBuf>| path.as_deref().map(SecretFile::open).transpose();
         let files = Files {
             header: open(&options.header_file)?,
@@ -79,23 +76,23 @@ impl CredentialFiles {
             netrc: open(&options.netrc)?,
             certificate: open(&options.cert)?,
         };
-        Ok(CredentialFiles { files: Mutex::new(files), contact: contact.map(Box::from) })
+        Ok(CredentialFiles(Mutex::new(files)))
     }
 
     /// What they hold.
     pub fn credentials(&self) -> Result<Credentials, CliError> {
-        self.of(&self.files.lock().unwrap_or_else(PoisonError::into_inner))
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).credentials()
     }
 
     /// The same where a file has changed and can be used. Blocks on the disk.
     pub fn changed(&self) -> Option<Credentials> {
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut now = files.clone();
         let all = [&mut now.header, &mut now.bearer, &mut now.netrc, &mut now.certificate];
         if all.into_iter().flatten().map(SecretFile::reread).filter(|has_changed| *has_changed).count() == 0 {
             return None;
         }
-        match self.of(&now) {
+        match now.credentials() {
             Ok(credentials) => {
                 *files = now;
                 Some(credentials)
@@ -106,10 +103,12 @@ impl CredentialFiles {
             }
         }
     }
+}
 
-    fn of(&self, files: &Files) -> Result<Credentials, CliError> {
+impl Files {
+    fn credentials(&self) -> Result<Credentials, CliError> {
         let mut headers: Vec<(Box<str>, Box<str>)> = Vec::new();
-        if let Some(file) = &files.header {
+        if let Some(file) = &self.header {
             for line in file.text()?.lines().filter(|line| !line.trim().is_empty()) {
                 let (name, value) = line.split_once(':').ok_or_else(|| {
                     CliError::new(Exit::Usage, format!("{}: a line is not NAME: VALUE", file.path.display()))
@@ -117,14 +116,14 @@ impl CredentialFiles {
                 headers.push((name.trim().into(), value.trim().into()));
             }
         }
-        if let Some(file) = &files.bearer {
+        if let Some(file) = &self.bearer {
             headers.push(("authorization".into(), format!("Bearer {}", file.text()?.trim()).into()));
         }
         Ok(Credentials {
             headers,
-            netrc: files.netrc.as_ref().map(|file| file.text().map(Into::into)).transpose()?,
-            client_certificate: files.certificate.as_ref().map(|file| file.bytes.clone()),
-            contact: self.contact.clone(),
+            netrc: self.netrc.as_ref().map(|file| file.text().map(Into::into)).transpose()?,
+            client_certificate: self.certificate.as_ref().map(|file| file.bytes.clone()),
+            ..Credentials::default()
         })
     }
 }
@@ -160,7 +159,7 @@ mod tests {
             cert: None,
             shared_cache_credentials: None,
         };
-        let files = CredentialFiles::open(&options, None).unwrap();
+        let files = CredentialFiles::open(&options).unwrap();
         assert_eq!(sent(&files.credentials().unwrap()), ["a", "Bearer one"]);
         assert!(files.changed().is_none());
 

@@ -16,7 +16,7 @@ use crate::mount::identity::{Folders, default_cache};
 use crate::mount::systemd::stderr_is_journal;
 use crate::mount::{self, MountConfig};
 use crate::source::EntryPoint;
-use crate::source::http::HttpConfig;
+use crate::source::http::{Credentials, HttpConfig};
 use crate::source::websub::WebsubConfig;
 use crate::sync::SyncConfig;
 use fuser::SessionACL;
@@ -223,13 +223,17 @@ pub fn http(options: &Options, entry: &EntryPoint) -> Result<HttpConfig, CliErro
         EntryPoint::Uri(uri) => Some(format!("{}://{}", uri.scheme(), uri.authority()).into()),
         EntryPoint::File(_) => None,
     };
-    let files = Arc::new(CredentialFiles::open(credentials, network.contact.as_deref())?);
+    let files = CredentialFiles::open(credentials)?;
+    let kept = files.credentials()?;
     Ok(HttpConfig {
         own_authority,
         allowed_hosts: network.allow_host.clone(),
         rewrites: network.rewrite.clone(),
-        credentials: files.credentials()?,
-        changed_credentials: Some(Arc::new(move || files.changed())),
+        credentials: Credentials {
+            contact: network.contact.clone(),
+            changed: Some(Arc::new(move || files.changed())),
+            ..kept
+        },
         ca_bundle: credentials.ca.as_deref().map(|file| read(file, Access::Public)).transpose()?,
         rate: network.rate,
         patience: network.patience,

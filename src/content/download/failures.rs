@@ -127,7 +127,7 @@ impl Failures {
         self.inodes.is_punished(&ino, now) || self.ahead.is_punished(&ino, now)
     }
 
-    /// The inode can be had.
+    /// An answer came for the inode.
     pub(super) fn inode_answered(&mut self, ino: INodeNo) {
         self.inodes.forgive(&ino);
         self.ahead.forgive(&ino);

@@ -141,7 +141,9 @@ impl Content {
             return;
         }
         let now = Instant::now();
-        if !error.is_retryable() || waited >= self.config.size_deadline / SILENT_PART {
+        // It was asked several times, and each connection ended without an answer.
+        let is_closed = matches!(error, ContentError::Fetch { cause, .. } if matches!(**cause, HttpError::Head { .. }));
+        if is_closed || !error.is_retryable() || waited >= self.config.size_deadline / SILENT_PART {
             self.failures().inode_failed(ino, error, now);
         } else {
             self.failures().request_failed(ino, now);

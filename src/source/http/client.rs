@@ -4,7 +4,7 @@ use super::allowance::{Allowance, DownloadLimit};
 use super::announced::announced;
 use super::body::LowSpeed;
 use super::cause::{ConnectionError, find};
-use super::credentials::{Credentials, Keys};
+use super::credentials::{Changed, Keys};
 use super::deadline::Deadline;
 use super::host::{Host, Hosts, Permit};
 use super::metrics::HostTraffic;
@@ -55,7 +55,7 @@ struct Shared {
     hosts: Hosts,
     /// Replaced where the files of the credentials have changed.
     keys: RwLock<Arc<Keys>>,
-    changed_credentials: Option<Arc<dyn Fn() -> Option<Credentials> + Send + Sync>>,
+    changed: Option<Changed>,
     /// Held while the files are looked at.
     rereading: tokio::sync::Mutex<()>,
     rewrites: Rewrites,
@@ -92,7 +92,7 @@ impl Client {
                 transport: Transport::new(&config, proxies, allowed_names)?,
                 hosts: Hosts::new(config.rate, config.connections),
                 keys: RwLock::new(Arc::new(Keys::new(&config.credentials)?)),
-                changed_credentials: config.changed_credentials,
+                changed: config.credentials.changed,
                 rereading: tokio::sync::Mutex::default(),
                 rewrites,
                 waits_for_hosts: config.waits_for_hosts,
@@ -148,7 +148,7 @@ impl Client {
 
     /// Reads the files of the credentials again; whether there are others than `used` now.
     async fn renew_keys(&self, used: &Arc<Keys>) -> bool {
-        let Some(changed) = &self.shared.changed_credentials else { return false };
+        let Some(changed) = &self.shared.changed else { return false };
         let _rereading = self.shared.rereading.lock().await;
         if !Arc::ptr_eq(used, &self.keys()) {
             return true;

@@ -2,6 +2,7 @@
 
 use super::{HttpError, netrc};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use std::sync::Arc;
 use url::Url;
 
 /// Credentials, never printed.
@@ -15,7 +16,12 @@ pub struct Credentials {
     pub client_certificate: Option<Vec<u8>>,
     /// How the person can be reached, for those who run a host. `User-Agent` holds it for every host.
     pub contact: Option<Box<str>>,
+    /// All of these as their files hold them now, where one has changed.
+    pub changed: Option<Changed>,
 }
+
+/// Looks at the files of credentials, which blocks on the disk.
+pub type Changed = Arc<dyn Fn() -> Option<Credentials> + Send + Sync>;
 
 impl std::fmt::Debug for Credentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -44,7 +44,6 @@ pub use policy::AddressRefusal;
 pub use priority::{Priority, Requester};
 
 use crate::document::{Timestamp, Uri};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What the client needs to know, never printed: addresses may hold passwords.
@@ -61,8 +60,6 @@ pub struct HttpConfig {
     pub rewrites: Vec<(Box<str>, Box<str>)>,
     /// Credentials for the Source's host, and what every host learns of the person.
     pub credentials: Credentials,
-    /// The same as their files hold them now, where these have changed. Blocks on the disk.
-    pub changed_credentials: Option<Arc<dyn Fn() -> Option<Credentials> + Send + Sync>>,
     /// Extra trusted certificates, PEM.
     pub ca_bundle: Option<Vec<u8>>,
     /// Requests a second to one host; unbounded without.
@@ -96,7 +93,6 @@ impl Default for HttpConfig {
             allowed_hosts: Vec::new(),
             rewrites: Vec::new(),
             credentials: Credentials::default(),
-            changed_credentials: None,
             ca_bundle: None,
             rate: None,
             max_download: None,

@@ -186,7 +186,6 @@ impl Loopback {
             allowed_hosts: vec!["127.0.0.1".into()],
             rewrites: Vec::new(),
             credentials: Credentials::default(),
-            changed_credentials: None,
             ca_bundle: None,
             rate: None,
             connections: 16,

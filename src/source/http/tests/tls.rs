@@ -4,6 +4,7 @@ use super::certificates::{CA, CLIENT, SELF_SIGNED, SELF_SIGNED_LONG_AGO, self_si
 use super::server::{TestServer, ok};
 use super::*;
 use std::io::{Read, Write};
+use std::sync::Arc;
 
 fn https(server: &TestServer) -> Uri {
     Uri::parse(&format!("https://{}/", server.authority())).unwrap()
@@ -72,7 +73,7 @@ async fn a_client_certificate_that_was_replaced_is_shown_from_then_on() {
     let server = TestServer::start_with(Some(server_config(true)), |_| ok(b"for members"));
     let config = HttpConfig {
         ca_bundle: Some(CA.into()),
-        changed_credentials: Some(Arc::new(|| Some(identity(CLIENT)))),
+        credentials: Credentials { changed: Some(Arc::new(|| Some(identity(CLIENT)))), ..Credentials::default() },
         ..config(&server)
     };
 
