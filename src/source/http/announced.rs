@@ -6,7 +6,7 @@
 //! | IETF draft, combined | `RateLimit: limit=100, remaining=50, reset=30`, `RateLimit-Policy: 100;w=60` |
 //! | older draft, and what is in use | `RateLimit-Limit`, `-Remaining`, `-Reset`, with `X-RateLimit-` and `X-Rate-Limit-` as well |
 
-use super::head;
+use super::field;
 use reqwest::header::{HeaderMap, HeaderName};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -62,7 +62,7 @@ pub(super) fn announced(headers: &HeaderMap, now: SystemTime) -> Option<Announce
         PREFIXES.iter().find_map(|[limit, remaining, reset]| {
             let remaining = number(&joined(headers, remaining.clone()))?;
             let reset = joined(headers, reset.clone());
-            let date = || head::date(&reset).map(|date| date.seconds as f64);
+            let date = || field::date(&reset).map(|date| date.seconds as f64);
             let limit = number(&joined(headers, limit.clone()));
             Some(([limit, Some(remaining), date().or_else(|| number(&reset))], policies.first()))
         })
@@ -72,7 +72,7 @@ pub(super) fn announced(headers: &HeaderMap, now: SystemTime) -> Option<Announce
     let reset = match reset {
         Some(at) if at >= EPOCH => {
             let at = if at >= EPOCH * 1000.0 { at / 1000.0 } else { at };
-            let host_now = head::server_time(headers).unwrap_or(now).duration_since(UNIX_EPOCH).ok()?;
+            let host_now = field::server_time(headers).unwrap_or(now).duration_since(UNIX_EPOCH).ok()?;
             seconds((at - host_now.as_secs_f64()).max(0.0))
         }
         reset => reset.and_then(seconds).or(window),

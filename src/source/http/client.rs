@@ -2,24 +2,22 @@
 
 use super::allowance::{Allowance, DownloadLimit};
 use super::announced::announced;
+use super::attempt::{Answer, Attempt, Payload, failure, fields, refuses_range};
 use super::body::LowSpeed;
-use super::cause::{ConnectionError, find};
 use super::credentials::{Changed, Keys};
-use super::deadline::Deadline;
-use super::host::{Host, Hosts, Permit};
+use super::host::{Host, Hosts};
 use super::metrics::HostTraffic;
-use super::policy::{AddressPolicy, AddressRefusal, Authority, Reach};
+use super::policy::{AddressPolicy, Authority, Reach};
 use super::rewrite::Rewrites;
 use super::transport::{Generation, ProxySettings, Transport};
-use super::{Body, HttpConfig, HttpError, Method, Posted, Priority, Request, Response, Way, head, relay, retry};
+use super::{Body, HttpConfig, HttpError, Posted, Priority, Request, Response, Way, field, head, relay, retry};
 use crate::document::{Uri, UriError};
-use crate::platform::descriptors::{self, close_spare, is_shortage};
+use crate::platform::descriptors::{self, close_spare};
 use crate::platform::error_chain::chain;
 use bytes::Bytes;
 use futures_util::future::{Either, select};
 use hyper::http;
-use reqwest::header::{self, HeaderName};
-use std::io;
+use reqwest::header;
 use std::pin::pin;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
@@ -261,7 +259,7 @@ impl Client {
             let status = answer.status().as_u16();
             let location = head::redirect(status, answer.headers())
                 .and_then(|location| Uri::resolve(Some(&target), &location).ok());
-            let retry_after = head::retry_after(answer.headers(), SystemTime::now());
+            let retry_after = field::retry_after(answer.headers(), SystemTime::now());
             let mut text = Vec::new();
             while text.len() < FORM_ANSWER {
                 let Ok(Some(chunk)) = answer.chunk().await else { break };
@@ -297,7 +295,7 @@ impl Client {
         }
         let Answer { head, permit, round_trip } = answer;
         let (status, headers, low_speed) = (head.status(), head.headers().clone(), self.shared.low_speed);
-        let pause = head::retry_after(&headers, SystemTime::now()).filter(|_| matches!(status.as_u16(), 429 | 503));
+        let pause = field::retry_after(&headers, SystemTime::now()).filter(|_| matches!(status.as_u16(), 429 | 503));
         if let Some(pause) = pause {
             permit.host.refused(&request, status.as_u16(), Some(pause));
         }
@@ -491,6 +489,15 @@ impl Client {
     }
 }
 
+/// Where a request goes, and by which rules.
+struct Target<'a> {
+    uri: &'a Uri,
+    url: Url,
+    own: &'a Own,
+    host: Arc<Host>,
+    reach: Reach,
+}
+
 impl Own {
     /// The same hosts allowed, and one more that is the Source's own.
     fn at(&self, authority: &str) -> Own {
@@ -518,128 +525,4 @@ fn with_last(mut error: HttpError, before: Option<HttpError>) -> HttpError {
         *last = before.map(Box::new);
     }
     error
-}
-
-/// Whether a range over a connection of its own was refused. The resource itself may be refused too: the shared connection shows it. A host that
-/// asks for fewer requests gets fewer.
-fn refuses_range(answer: &Result<Answer, HttpError>) -> bool {
-    match answer {
-        Ok(answer) => matches!(answer.status(), 400..=428 | 430..=499 | 505),
-        Err(error) => matches!(
-            error,
-            HttpError::Tls { .. } | HttpError::Name { .. } | HttpError::Connect { .. } | HttpError::Head { .. }
-        ),
-    }
-}
-
-/// The request with every field but credentials.
-fn fields(request: &Request, client: &reqwest::Client, url: Url) -> reqwest::RequestBuilder {
-    let method = match request.method {
-        Method::Get => reqwest::Method::GET,
-        Method::Head => reqwest::Method::HEAD,
-    };
-    let range = head::range_text(request);
-    let accept_datetime = request.accept_datetime.and_then(head::date_text);
-    // Taken from what a Source published, which may be anything.
-    let is_value = |published: &&str| header::HeaderValue::from_str(published).is_ok();
-    let optional = [
-        (header::ACCEPT, request.accept.as_deref().filter(is_value)),
-        (header::ACCEPT_ENCODING, Some(&*request.accept_encoding).filter(is_value).or(Some("identity"))),
-        (header::RANGE, range.as_deref()),
-        (header::IF_RANGE, request.if_range.as_deref().filter(|_| range.is_some())),
-        (header::IF_NONE_MATCH, request.if_none_match.as_deref()),
-        (header::IF_MODIFIED_SINCE, request.if_modified_since.as_deref()),
-        (HeaderName::from_static("accept-datetime"), accept_datetime.as_deref()),
-        (header::CACHE_CONTROL, request.no_cache.then_some("no-cache")),
-        (header::PRAGMA, request.no_cache.then_some("no-cache")),
-    ];
-    optional
-        .into_iter()
-        .filter_map(|(name, value)| value.map(|value| (name, value)))
-        .fold(client.request(method, url), |builder, (name, value)| builder.header(name, value))
-}
-
-/// What is sent besides the fields of a [`Request`].
-enum Payload<'a> {
-    /// It is a GET or HEAD.
-    Nothing,
-    /// A form, which is posted.
-    Form(&'a str),
-    /// The request was made whole by another library, and goes to this address as it is.
-    Whole(&'a http::Request<Bytes>, &'a Url),
-}
-
-impl Payload<'_> {
-    /// Whether it does no more when it is sent twice.
-    fn is_repeatable(&self) -> bool {
-        match self {
-            Payload::Nothing => true,
-            Payload::Form(_) => false,
-            Payload::Whole(whole, _) => whole.method().is_safe(),
-        }
-    }
-}
-
-/// A request with its deadline, and which attempt this is; the first is 1.
-struct Attempt<'a> {
-    request: &'a Request,
-    payload: Payload<'a>,
-    deadline: Deadline,
-    number: u32,
-    keys: Arc<Keys>,
-    /// The request is repeated with credentials that have changed.
-    has_new_keys: bool,
-}
-
-impl<'a> Attempt<'a> {
-    fn of(request: &'a Request, payload: Payload<'a>, keys: Arc<Keys>, patience: Duration) -> Attempt<'a> {
-        let deadline = Deadline::of(request, patience);
-        Attempt { request, payload, deadline, number: 1, keys, has_new_keys: false }
-    }
-}
-
-/// Where a request goes, and by which rules.
-struct Target<'a> {
-    uri: &'a Uri,
-    url: Url,
-    own: &'a Own,
-    host: Arc<Host>,
-    reach: Reach,
-}
-
-/// The head of an answer, whose body is to come.
-struct Answer {
-    head: reqwest::Response,
-    permit: Permit,
-    round_trip: Duration,
-}
-
-impl Answer {
-    fn status(&self) -> u16 {
-        self.head.status().as_u16()
-    }
-}
-
-/// Sorts what reqwest reports by its causes.
-fn failure(request: &Request, asked: &Uri, host: &Host, cause: reqwest::Error) -> HttpError {
-    let uri = request.uri.clone();
-    let host = host.authority.clone();
-    if let Some(refusal) = find::<AddressRefusal>(&cause) {
-        return HttpError::AddressRefused { uri, target: asked.clone(), cause: refusal.clone() };
-    }
-    if let Some(error) = find::<rustls::Error>(&cause) {
-        return HttpError::Tls { uri, host, cause: error.into() };
-    }
-    if find::<io::Error>(&cause).is_some_and(is_shortage) {
-        return HttpError::NoDescriptor { uri };
-    }
-    if cause.is_builder() {
-        return HttpError::Config { what: format!("{uri}: the request is not valid"), cause: Some(cause.into()) };
-    }
-    let (is_name, is_connection, cause) = (cause.is_dns(), cause.is_connect(), ConnectionError::from(&cause));
-    match (is_name, is_connection) {
-        (true, _) => HttpError::Name { uri, host, cause },
-        (false, true) => HttpError::Connect { uri, host, cause },
-        (false, false) => HttpError::Head { uri, host, cause },
-    }
 }

@@ -1,8 +1,9 @@
 //! What a response head says, checked against what was asked.
 
 use super::announced::announced;
+use super::field::{date, digits, retry_after, text};
 use super::{Body, HttpError, Method, Request, Response, Status, links};
-use crate::document::{Timestamp, Uri};
+use crate::document::Uri;
 use percent_encoding::{AsciiSet, percent_encode};
 use reqwest::header::{self, HeaderMap, HeaderName};
 use std::borrow::Cow;
@@ -62,17 +63,6 @@ pub(super) fn body_length(method: Method, response: &Response) -> Option<u64> {
     }
 }
 
-/// A time as HTTP writes it.
-pub(super) fn date(raw: &str) -> Option<Timestamp> {
-    httpdate::parse_http_date(raw).ok().map(Timestamp::from)
-}
-
-/// A time as HTTP writes it, in whole seconds; `None` for years that it cannot write.
-pub(super) fn date_text(time: Timestamp) -> Option<String> {
-    const YEAR_10000: i64 = 253_402_300_800;
-    (0..YEAR_10000).contains(&time.seconds).then(|| httpdate::fmt_http_date(Timestamp { nanos: 0, ..time }.into()))
-}
-
 /// The target of a redirect; `None` where the answer is no redirect that can be followed. Some servers do not escape where
 /// it leads: UTF-8 is taken as it is, bytes of any other encoding are escaped one by one.
 pub(super) fn redirect(status: u16, headers: &HeaderMap) -> Option<Cow<'_, str>> {
@@ -88,11 +78,6 @@ pub(super) fn redirect(status: u16, headers: &HeaderMap) -> Option<Cow<'_, str>>
 /// Every line of a field that is text.
 fn lines(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
     headers.get_all(name).iter().filter_map(|value| std::str::from_utf8(value.as_bytes()).ok())
-}
-
-/// The first line of a field, `None` where it is empty or not ASCII.
-fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
-    headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim).filter(|text| !text.is_empty())
 }
 
 /// The only line of a field. Of several it is unknown which one is meant, so they count as none.
@@ -115,11 +100,6 @@ fn content_length(headers: &HeaderMap) -> Option<u64> {
         return None;
     }
     digits(text(headers, header::CONTENT_LENGTH)?)
-}
-
-/// Digits alone: `parse` would take a sign too.
-fn digits(text: &str) -> Option<u64> {
-    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
 /// Checks a 206 against the range asked for: it begins where asked and ends where asked or with the whole, and its
@@ -203,21 +183,6 @@ fn max_age(headers: &HeaderMap) -> Option<Duration> {
         }
     }
     age
-}
-
-/// The time by the host's own clock.
-pub(super) fn server_time(headers: &HeaderMap) -> Option<SystemTime> {
-    text(headers, header::DATE).and_then(|raw| httpdate::parse_http_date(raw).ok())
-}
-
-/// Seconds, or a date, which is measured from the server's own `Date` where there is one: its clock may be wrong.
-pub(super) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
-    let field = text(headers, header::RETRY_AFTER)?;
-    if let Some(seconds) = digits(field) {
-        return Some(Duration::from_secs(seconds));
-    }
-    let date = httpdate::parse_http_date(field).ok()?;
-    Some(date.duration_since(server_time(headers).unwrap_or(now)).unwrap_or(Duration::ZERO))
 }
 
 #[cfg(test)]
@@ -363,16 +328,5 @@ mod tests {
         let head =
             read(None, 200, &headers(&[("cache-control", "max-age=60"), ("cache-control", "no-cache")])).unwrap();
         assert_eq!(head.max_age, Some(Duration::ZERO));
-    }
-
-    #[test]
-    fn retry_after_in_seconds_and_as_a_date_by_the_servers_clock() {
-        let wait = |lines: &[(&'static str, &'static str)]| retry_after(&headers(lines), SystemTime::UNIX_EPOCH);
-        assert_eq!(wait(&[("retry-after", "120")]), Some(Duration::from_secs(120)));
-        assert_eq!(wait(&[("retry-after", "Thu, 01 Jan 1970 00:02:00 GMT")]), Some(Duration::from_secs(120)));
-        let date = ("date", "Thu, 01 Jan 1970 00:01:30 GMT");
-        assert_eq!(wait(&[("retry-after", "Thu, 01 Jan 1970 00:02:00 GMT"), date]), Some(Duration::from_secs(30)));
-        assert_eq!(wait(&[("retry-after", "Thu, 01 Jan 1970 00:01:00 GMT"), date]), Some(Duration::ZERO));
-        assert_eq!(wait(&[("retry-after", "-1")]), None);
     }
 }

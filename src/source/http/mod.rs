@@ -2,10 +2,11 @@
 //!
 //! A request runs through the files in this order: `rewrite` (where it is fetched from), `policy` (whether that may be reached), `host` (the wait for a
 //! permit, which `limiter` decides), `credentials` (what is sent along), `transport` (over which connections, to addresses of `resolver`; `silence`: when over others), `head`
-//! (what the answer says), `announced` (which limits its host has), `body` (its bytes under the low-speed limit). `client` has the loops for redirects and retries, and sends what `relay` makes; `metrics` counts.
+//! (what the answer says), `announced` (which limits its host has), `body` (its bytes under the low-speed limit). `client` has the loops for redirects and retries of an `attempt`, and sends what `relay` makes; `metrics` counts.
 
 mod allowance;
 mod announced;
+mod attempt;
 mod body;
 mod cause;
 mod certificates;
@@ -13,6 +14,7 @@ mod client;
 mod credentials;
 mod deadline;
 mod error;
+mod field;
 mod head;
 mod host;
 mod limiter;
