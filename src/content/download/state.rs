@@ -1,5 +1,6 @@
 //! The state of one download, pure but for the clock: what is here, what readers want, what may be handed out, how it ended.
 
+mod demand;
 mod received;
 #[cfg(test)]
 mod tests;
@@ -11,8 +12,9 @@ use super::outcome::Outcome;
 use super::served::{Bonds, Served};
 use crate::content::Fixity;
 use crate::content::fixity::{BLOCK, BlockDigests, WHOLE_LIMIT, releasable};
+pub(in crate::content) use demand::Bounds;
+use demand::Demand;
 use received::Attempt;
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,48 +38,6 @@ const KERNEL_AHEAD: u64 = 8 << 20;
 
 /// So many bytes more are progress: fewer a second are as good as silence.
 const STEP: u64 = 64;
-
-/// How far a download goes on that no reader waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::content) struct Bounds {
-    /// Bytes behind what the last reader left, or ahead of the readers of a body that cannot be gone on with later.
-    pub(in crate::content) unread: u64,
-    /// Bytes of a body whose length is unknown; as many behind the last reader that waited for the whole.
-    pub(in crate::content) unsized_body: u64,
-}
-
-/// What readers want.
-#[derive(Default)]
-struct Demand {
-    /// The furthest byte that a reader of the stream has got, and from which byte on it has read at a stretch.
-    read: u64,
-    since: u64,
-    /// The ranges that readers wait for, by first byte and end, and how many readers.
-    waiting: BTreeMap<(u64, u64), usize>,
-    /// Those of them that are waited for in the stream, and the byte up to which it has to come for each.
-    followed: BTreeMap<(u64, u64), u64>,
-    /// Readers that wait for a size.
-    sizes: usize,
-    /// When the last of all readers left, and how much was here then.
-    left: Option<(Instant, u64)>,
-    /// Prefetches that wait for the whole.
-    prefetches: usize,
-    /// A size or a verdict is waited for, whether readers follow or not.
-    is_whole: bool,
-    /// A reader waits for bytes that are not kept any more.
-    is_behind: bool,
-}
-
-impl Demand {
-    /// Up to which byte readers of the stream want it.
-    fn until(&self) -> u64 {
-        self.followed.values().fold(self.read, |until, end| until.max(*end))
-    }
-
-    fn is_waited_for(&self) -> bool {
-        self.sizes > 0 || !self.waiting.is_empty()
-    }
-}
 
 /// What may be handed out before the verdict.
 struct Trust {
@@ -375,67 +335,6 @@ impl DownloadState {
 
     pub(super) fn origin(&self) -> Option<Origin> {
         self.attempt.origin.clone()
-    }
-
-    /// A reader begins to wait for a range, or a prefetch for all of it.
-    pub(super) fn await_range(&mut self, range: (u64, u64)) {
-        *self.demand.waiting.entry(range).or_default() += 1;
-    }
-
-    /// The reader waits no longer.
-    pub(super) fn leave_range(&mut self, range: (u64, u64)) {
-        if let Some(readers) = self.demand.waiting.get_mut(&range) {
-            *readers -= 1;
-            if *readers == 0 {
-                self.demand.waiting.remove(&range);
-                self.demand.followed.remove(&range);
-            }
-        }
-        self.note_left();
-    }
-
-    /// A reader begins to wait for the size.
-    pub(super) fn await_size(&mut self) {
-        self.demand.sizes += 1;
-    }
-
-    /// The reader waits no longer.
-    pub(super) fn leave_size(&mut self) {
-        self.demand.sizes = self.demand.sizes.saturating_sub(1);
-        self.note_left();
-    }
-
-    fn note_left(&mut self) {
-        let here = self.attempt.frontier;
-        self.demand.left = (!self.demand.is_waited_for()).then(|| (Instant::now(), here));
-    }
-
-    /// Whether nothing has waited for it for so long.
-    pub(super) fn is_left(&self, patience: Duration) -> bool {
-        self.demand.prefetches == 0 && self.demand.left.is_some_and(|(since, _)| since.elapsed() > patience)
-    }
-
-    pub(super) fn bounds(&self) -> Bounds {
-        self.bounds
-    }
-
-    pub(super) fn add_prefetch(&mut self) {
-        self.demand.prefetches += 1;
-    }
-
-    /// How many prefetches wait still.
-    pub(super) fn remove_prefetch(&mut self) -> usize {
-        self.demand.prefetches = self.demand.prefetches.saturating_sub(1);
-        self.demand.prefetches
-    }
-
-    pub(super) fn await_whole(&mut self) {
-        self.demand.is_whole = true;
-    }
-
-    /// Whether a reader waits for bytes that are not kept any more.
-    pub(super) fn take_behind(&mut self) -> bool {
-        std::mem::take(&mut self.demand.is_behind)
     }
 
     /// Whether it is a large object of which only the latest bytes are kept.
