@@ -170,7 +170,7 @@ impl Content {
         self.send_event(if is_shown { Event::Unannounced(ino) } else { Event::Poisoned(ino) });
     }
 
-    /// Remembers what was handed out. Of inodes that are forgotten for it the kernel's pages go: whoever reads on reads one download.
+    /// Remembers what was handed out. Of inodes that are forgotten for it the kernel's pages go.
     fn remember_served(&self, ino: INodeNo, served: Served) {
         let unjudged = self.served_blocks.lock().unwrap_or_else(PoisonError::into_inner).keep(ino, served);
         for ino in unjudged {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// For so long nothing may arrive.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// A body that brings fewer bytes a second than this is too slow, whatever the Source would send.
+/// A body that brings fewer bytes a second than this is too slow, also where the Source is slower.
 const SLOWEST: u64 = 64 << 10;
 
 /// An object of the shared cache that was found.

@@ -193,7 +193,7 @@ impl Remote {
     }
 }
 
-/// The same pieces, by a task that has the `permit` until the piece that it waits for is here, whoever waits for it still.
+/// The same pieces, by a task that has the `permit` until the piece that it waits for is here, also where its reader is gone.
 fn held(
     mut pieces: BoxStream<'static, object_store::Result<Bytes>>,
     permit: OwnedSemaphorePermit,
@@ -245,7 +245,7 @@ mod tests {
         async fn get_opts(&self, location: &Path, _: GetOptions) -> Result<GetResult> {
             let held = Arc::clone(&self.held);
             let read = async move {
-                // The thread, which no one can give up.
+                // As the thread that hangs.
                 tokio::spawn(async move {
                     held.fetch_add(1, Ordering::SeqCst);
                     std::future::pending::<()>().await;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const ETAGS: [&str; 3] = ["\"a\"", "\"b\"", "\"c\""];
 
-/// What node `number` answers, which has an ETag of its own and breaks off after a fifth.
+/// The answer of node `number`, which has another ETag than the others and breaks off after a fifth.
 fn answer(request: &Received, number: usize, body: &[u8]) -> Reply {
     honest(request, body, Some(ETAGS[number % 3])).cut_at(body.len() / 5)
 }

@@ -292,8 +292,10 @@ fn converse(
             gate.pass();
         }
         send(&connection, &reply.body[before..sent])?;
-        while reply.is_endless && request.method != "HEAD" {
-            send(&connection, &reply.body)?;
+        if reply.is_endless && request.method != "HEAD" {
+            loop {
+                send(&connection, &reply.body)?;
+            }
         }
         if reply.cut.is_some() || reply.announced.is_none() || reply.announced != Some(reply.body.len()) {
             // Every byte sent arrives before the end: only our own direction is closed.

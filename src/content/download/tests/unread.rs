@@ -1,4 +1,4 @@
-//! Bodies that no reader wants any more: bounded, whatever their servers send.
+//! Bodies that no reader wants any more are bounded, also where their servers send without end.
 
 use super::server::{Reply, Server, honest};
 use super::*;
@@ -56,7 +56,7 @@ async fn an_endless_body_ends_a_prefetch() {
     assert!(matches!(ended, Err(ContentError::Endless { .. })), "{ended:?}");
 }
 
-/// `head -c1` of a file without strong validator costs no more than a little of it, and who reads on gets all.
+/// `head -c1` of a file without strong validator costs a part of it, and a reader that goes on gets all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_beginning_without_strong_validator_costs_a_bounded_part() {
     let body = bytes(HUGE, 3);

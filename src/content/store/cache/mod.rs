@@ -179,7 +179,7 @@ impl Cache {
             match open_to_read_in_memory(&path) {
                 Ok(file) => {
                     let object = Object::open_in_memory(key, file, Some(self.on_damage()));
-                    // What is no whole object is found by who waits for the disk.
+                    // A reader that waits for the disk finds out what else it is.
                     return object.map(Arc::new).map(Some).ok_or_else(|| io::ErrorKind::WouldBlock.into());
                 }
                 Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
