@@ -339,7 +339,7 @@ impl ChangeState {
     /// Whether a restart that knows `stored` goes on from there for as long again as a window that rolls on is wide.
     pub fn goes_on_from(&self, stored: &ChangeState) -> bool {
         self.oldest().zip(self.reached()).is_none_or(|(from, reached)| {
-            let middle = from.seconds.midpoint(reached.seconds);
+            let middle = (from.seconds + reached.seconds) / 2;
             stored.reached().is_some_and(|stored| stored.seconds >= middle)
         })
     }

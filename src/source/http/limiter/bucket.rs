@@ -15,6 +15,8 @@ const LEAST_INTERVAL: Duration = Duration::from_millis(10);
 /// The rate that a refusal halves is that of so long a time at most, and of so long at least.
 const MEASURED: Duration = Duration::from_secs(60);
 const BURST: Duration = Duration::from_secs(1);
+/// Fewer requests show no rate: the host is out of order, or bears fewer at a time.
+const SHOWS_A_RATE: u32 = 32;
 
 /// The first pause after a refusal without a word of when to ask again; it doubles with each in a row.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -172,16 +174,17 @@ impl Learnt {
         PAUSE.saturating_mul(1 << self.refusals.min(16)).min(PAUSE_LIMIT)
     }
 
-    /// Halves the rate, if the host has answered anything since the last refusal. `least` is the interval that holds anyway; `None`: the host has
+    /// Halves the rate, if the host has answered enough since the last refusal. `least` is the interval that holds anyway; `None`: the host has
     /// announced a limit, so that no rate is learnt.
     fn refuse(&mut self, least: Option<Duration>, now: Instant) {
         if let Some(least) = least.filter(|_| self.refusals == 0) {
-            let measured = self.measured.take().map_or(LEAST_INTERVAL, |(begun, taken)| {
-                now.saturating_duration_since(begun).max(BURST) / taken.max(1)
-            });
-            let before = measured.max(self.interval).max(least);
-            self.interval = before.saturating_mul(2).min(INTERVAL_LIMIT);
-            self.changed = Some(now);
+            let measured = self.measured.take().filter(|(_, taken)| *taken >= SHOWS_A_RATE);
+            if let Some((begun, taken)) = measured {
+                let measured = now.saturating_duration_since(begun).max(BURST) / taken;
+                let before = measured.max(self.interval).max(least);
+                self.interval = before.saturating_mul(2).min(INTERVAL_LIMIT);
+                self.changed = Some(now);
+            }
         }
         self.refusals = self.refusals.saturating_add(1);
     }
@@ -270,8 +273,8 @@ mod tests {
     #[test]
     fn refusals_in_a_row_halve_a_rate_once_and_lengthen_the_pause() {
         let (mut bucket, mut now) = (Bucket::new(None), Instant::now());
-        (0..20).for_each(|_| bucket.take(now));
-        (0..20).for_each(|_| bucket.answered(Some((200, None)), now));
+        (0..40).for_each(|_| bucket.take(now));
+        (0..40).for_each(|_| bucket.answered(Some((200, None)), now));
         for pause in [1, 2, 4, 8, 8] {
             bucket.take(now);
             bucket.answered(Some((429, None)), now);
@@ -281,6 +284,6 @@ mod tests {
             assert!(!bucket.is_known(now), "the host has not said so");
             now += Duration::from_secs(pause);
         }
-        assert_eq!(bucket.learnt.interval, Duration::from_secs(1) / 21 * 2);
+        assert_eq!(bucket.learnt.interval, Duration::from_secs(1) / 41 * 2);
     }
 }
