@@ -286,3 +286,95 @@ fn a_request_that_cannot_be_made_says_what_to_do() {
     assert_eq!(dead.status.code(), Some(5));
     assert!(stderr(&dead).contains("resyncfs unmount"), "{}", stderr(&dead));
 }
+
+/// A program that waits in a read; ended with the test.
+struct Reading(Child);
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A Source of so many files, each of whose answers announces a limit.
+fn announcing(files: usize, limit: &str, remaining: &str) -> Source {
+    let source = Source::start();
+    for number in 0..files {
+        let headers =
+            format!("X-RateLimit-Limit: {limit}\r\nX-RateLimit-Remaining: {remaining}\r\nX-RateLimit-Reset: 30\r\n");
+        source.put(&format!("d/{number}"), Resource { headers, ..Resource::new(format!("file {number}")) });
+    }
+    source
+}
+
+/// What a request over the control socket answers within two seconds.
+fn asked(mounted: &Mounted, path: &str, body: &str) -> String {
+    let mut curl = Command::new("curl");
+    curl.args(["-sSN", "--max-time", "2", "--unix-socket"]).arg(socket(mounted));
+    curl.args(["-H", "Content-Type: application/json"]);
+    if !body.is_empty() {
+        curl.args(["-d", body]);
+    }
+    String::from_utf8(curl.arg(format!("http://localhost/{path}")).output().unwrap().stdout).unwrap()
+}
+
+#[test]
+fn a_limit_that_holds_readers_back_is_shown() {
+    let source = announcing(40, "20", "0");
+    let mounted = Mounted::new(&source.url(), "poll=1h,readahead=0");
+    assert_eq!(fs::read(mounted.join("d/0")).unwrap(), b"file 0");
+    let read = |number: usize| {
+        Reading(Command::new("cat").arg(mounted.join(&format!("d/{number}"))).stdout(Stdio::null()).spawn().unwrap())
+    };
+    let _reading = [1, 2, 3].map(read);
+
+    eventually("three readers wait", || status(&mounted)["hosts"][0]["waiting_readers"] == 3);
+
+    let host = &status(&mounted)["hosts"][0];
+    assert_eq!((&host["limit_requests"], &host["remaining_requests"]), (&20.into(), &0.into()), "{host}");
+    assert!(host["limit_window_ms"].as_u64().is_some_and(|it| (20_000..=31_000).contains(&it)), "{host}");
+    assert!(host["paced_for_ms"].as_u64().is_some_and(|it| it > 0), "{host}");
+    let text = stdout(&run(&["status"], &mounted.path()));
+    let name = host["host"].as_str().unwrap();
+    let line = text.lines().find(|line| line.starts_with("Paced")).unwrap_or_else(|| panic!("{text}"));
+    let (before, time) = line.rsplit_once(" next at ").unwrap();
+    assert!(before.starts_with(&format!("Paced        by {name}: ")) && before.contains(" a minute, 3 readers wait,"));
+    assert!(time.len() == 8 && time.as_bytes()[2] == b':', "{line}");
+    let metrics = asked(&mounted, "metrics", "");
+    let paced = metrics.lines().find(|line| line.starts_with("resyncfs_http_paced_seconds")).unwrap();
+    assert!(paced.contains(name) && !paced.ends_with(" 0"), "{paced}");
+    let prefetch = asked(&mounted, "prefetch", r#"{"paths":[""]}"#);
+    let pace = prefetch.lines().filter_map(|line| {
+        let line: serde_json::Value = serde_json::from_str(line).ok()?;
+        Some(line["progress"]["pace"].clone()).filter(|pace| !pace.is_null())
+    });
+    let pace = pace.last().unwrap_or_else(|| panic!("{prefetch}"));
+    assert_eq!(pace["host"], name);
+    assert!(pace["least_s"].as_u64().is_some_and(|it| it > 30), "{pace}");
+    // Its readers end with it.
+    mounted.kill();
+}
+
+#[test]
+fn an_audit_and_explore_count_the_limit_of_the_host() {
+    let source = announcing(120, "60", "59");
+    source.pause(Duration::from_millis(100));
+    let mounted = Mounted::new(&source.url(), "poll=1h");
+
+    let audit = asked(&mounted, "audit", r#"{"fetch":true}"#);
+
+    let is_paced = |line: &str| line.contains("\"requests_per_minute\":120,") && line.contains("\"least_s\":");
+    assert!(audit.lines().any(is_paced), "{audit}");
+    let explored = Command::new(PROGRAM).args(["explore", &source.url()]).output().unwrap();
+    let text = stdout(&explored);
+    assert!(
+        text.contains("limit      this host allows 120 requests a minute; grep -r of all takes about 59 s"),
+        "{text}"
+    );
+    assert!(text.contains("grep -r    about 59 s"), "{text}");
+    let json = stdout(&Command::new(PROGRAM).args(["explore", "--json", &source.url()]).output().unwrap());
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&json["pace"]["limit_requests"], &json["pace"]["limit_window_s"]), (&60.into(), &30.into()), "{json}");
+    assert_eq!(json["pace"]["reading_s"], 59, "{json}");
+}

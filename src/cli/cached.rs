@@ -173,6 +173,7 @@ fn work(so_far: &PrefetchProgress) -> Work {
         of: so_far.of.map(|total| total.files.max(so_far.files)),
         bytes: so_far.bytes,
         of_bytes: of_bytes.map(|of| of.max(so_far.bytes)),
+        pace: so_far.pace.clone(),
     }
 }
 
@@ -284,12 +285,13 @@ mod tests {
 
     #[test]
     fn progress_counts_downloaded_bytes_and_known_totals() {
-        let so_far = PrefetchProgress { files: 7, bytes: 2_000_000, cached_bytes: 1_000_000, of: Some(TOTAL) };
-        let some_unknown = PrefetchProgress { of: Some(PrefetchTotal { unsized_files: 1, ..TOTAL }), ..so_far };
-        let not_counted = PrefetchProgress { of: None, ..so_far };
-        let missing = PrefetchProgress { files: 20, ..so_far };
+        let so_far =
+            PrefetchProgress { files: 7, bytes: 2_000_000, cached_bytes: 1_000_000, of: Some(TOTAL), pace: None };
+        let some_unknown = PrefetchProgress { of: Some(PrefetchTotal { unsized_files: 1, ..TOTAL }), ..so_far.clone() };
+        let not_counted = PrefetchProgress { of: None, ..so_far.clone() };
+        let missing = PrefetchProgress { files: 20, ..so_far.clone() };
         // Sizes were learnt, or files added, after the count.
-        let grown = PrefetchProgress { cached_bytes: 9_000_001, ..so_far };
+        let grown = PrefetchProgress { cached_bytes: 9_000_001, ..so_far.clone() };
 
         let shown = |so_far: &PrefetchProgress| {
             let work = work(so_far);

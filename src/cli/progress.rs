@@ -2,6 +2,7 @@
 
 use super::render::{Clock, count, duration, printable, printable_value, size, thousands};
 use crate::mount::systemd::stderr_is_journal;
+use crate::source::http::Pace;
 use crate::sync::Stage;
 use std::io::{IsTerminal, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,6 +30,8 @@ pub struct Work {
     pub bytes: u64,
     /// Of how many, where that is known.
     pub of_bytes: Option<u64>,
+    /// The host that paces it.
+    pub pace: Option<Pace>,
 }
 
 impl Work {
@@ -60,6 +63,9 @@ impl Work {
             }
             parts.extend(self.time_left(elapsed).map(|left| format!("about {} left", duration(left))));
         }
+        if let Some(Pace { host, requests_per_minute, .. }) = &self.pace {
+            parts.push(format!("{host} allows {} a minute", count(*requests_per_minute, "request")));
+        }
         if parts.is_empty() { self.activity.to_owned() } else { format!("{}: {}", self.activity, parts.join(", ")) }
     }
 
@@ -68,8 +74,14 @@ impl Work {
         self.done < before.done && self.bytes < before.bytes
     }
 
-    /// By bytes where their sum is known, else by the things counted. Not for less than a second.
+    /// By what was done so far, and at least what the limit of the host needs. Not for less than a second.
     fn time_left(&self, elapsed: Duration) -> Option<Duration> {
+        let least = self.pace.as_ref().map(|pace| Duration::from_secs(pace.least)).filter(|left| !left.is_zero());
+        self.time_by_rate(elapsed).max(least)
+    }
+
+    /// By bytes where their sum is known, else by the things counted.
+    fn time_by_rate(&self, elapsed: Duration) -> Option<Duration> {
         let (done, of) = match (self.of_bytes, self.of) {
             (Some(of), _) => (self.bytes, of),
             (None, Some(of)) => (self.done, of),
@@ -130,6 +142,7 @@ impl Progress {
                 of: Some(so_far.known),
                 bytes: so_far.bytes,
                 of_bytes: so_far.of_bytes,
+                pace: None,
             },
             Stage::Reading(entries) => {
                 Work { activity: "reading lists", unit: "resource", done: entries, ..Work::default() }
@@ -277,8 +290,15 @@ mod tests {
         );
         assert_eq!(shown(&unknown, 10), "comparing: 2,000 files, 1.0 MB, 100.0 kB/s");
         assert_eq!(shown(&all, 10), "comparing: 6,000 of 6,000 files, 600/s");
-        assert_eq!(shown(&Work { done: 0, ..files }, 10), "comparing: 0 of 6,000 files");
+        assert_eq!(shown(&Work { done: 0, ..files.clone() }, 10), "comparing: 0 of 6,000 files");
         assert_eq!(shown(&Work::of("writing the catalog"), 10), "writing the catalog");
+        let pace = |least| Some(Pace { host: "h".into(), requests_per_minute: 60, least });
+        let paced = |least| shown(&Work { pace: pace(least), ..files.clone() }, 10);
+        assert_eq!(
+            paced(4_000),
+            "comparing: 2,000 of 6,000 files, 200/s, about 66 min left, h allows 60 requests a minute"
+        );
+        assert!(paced(0).contains("about 20 s left"), "the limit is no obstacle");
     }
 
     #[test]

@@ -87,6 +87,12 @@ impl Clock {
         format!("{}{suffix}", zoned.strftime("%Y-%m-%d %H:%M:%S"))
     }
 
+    /// The time of day so long after now.
+    pub fn after(&self, wait: Duration) -> String {
+        let Ok(time) = Timestamp::try_from(self.now + wait) else { return UNKNOWN.to_owned() };
+        time.to_zoned_datetime(self.zone.clone()).strftime("%H:%M:%S").to_string()
+    }
+
     /// A message with its times as this clock shows them. A time within an address or in quotes is not one of ours.
     pub fn localized(&self, message: &str) -> String {
         let shown = |word: &str| {

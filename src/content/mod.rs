@@ -20,7 +20,7 @@ use crate::document::Digest;
 use crate::platform::allocator;
 use crate::platform::inode_set::InodeSet;
 use crate::platform::memory_budget::Budget;
-use crate::source::http::{Client, DownloadLimit};
+use crate::source::http::{Client, DownloadLimit, Pace};
 use crate::source::zip::Packages;
 use block_cache::BlockCache;
 use bytes::Bytes;
@@ -343,6 +343,11 @@ impl Content {
     /// The bytes that may be downloaded and those that were, where that is bounded.
     pub fn download_limit(&self) -> Option<DownloadLimit> {
         self.client.download_limit()
+    }
+
+    /// How the announced limit of a host paces so many downloads that no reader waits for.
+    pub fn pace(&self, downloads: u64) -> Option<Pace> {
+        self.client.pace(downloads, true)
     }
 
     /// What the shared cache did, where there is one.

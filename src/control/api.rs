@@ -14,6 +14,7 @@
 //!
 //! The fields of a [`Request`] are the JSON object in the body. An empty body is an empty object.
 
+use crate::source::http::Pace;
 use axum::http::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -196,7 +197,7 @@ pub enum PrefetchEvent {
 }
 
 /// How much of a prefetch is done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrefetchProgress {
     /// Files that are done: downloaded, in the cache before, or failed.
     pub files: u64,
@@ -206,6 +207,9 @@ pub struct PrefetchProgress {
     pub cached_bytes: u64,
     /// The whole request, once it is counted.
     pub of: Option<PrefetchTotal>,
+    /// The host whose limit paces it.
+    #[serde(default)]
+    pub pace: Option<Pace>,
 }
 
 /// The size of a request.

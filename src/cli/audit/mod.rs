@@ -148,10 +148,10 @@ async fn show(
                 progress.stage(stage);
                 Ok(None)
             }
-            Event::Progress(audit::Progress::Files { compared: done, of, bytes, of_bytes }) => {
+            Event::Progress(audit::Progress::Files { compared: done, of, bytes, of_bytes, pace }) => {
                 let (of, of_bytes) = (Some(of.max(done)), of_bytes.map(|of| of.max(bytes)));
                 let activity = if args.fetch { "downloading" } else { "comparing" };
-                progress.report(Work { activity, unit: "file", done, of, bytes, of_bytes });
+                progress.report(Work { activity, unit: "file", done, of, bytes, of_bytes, pace });
                 Ok(None)
             }
             event => progress.print(|| output.print(event)),

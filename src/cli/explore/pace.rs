@@ -2,7 +2,7 @@
 
 use crate::document::Uri;
 use crate::platform::error_chain::chain;
-use crate::source::http::{Client, Method, Request, Response};
+use crate::source::http::{Client, HostTraffic, Method, Request, Response};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,11 @@ pub struct Pace {
     /// Median time to an answer.
     #[serde(rename = "median_ms", serialize_with = "milliseconds")]
     pub median: Duration,
+    /// Requests that their host allows in a window, as it has announced.
+    pub limit_requests: Option<u64>,
+    /// The length of that window.
+    #[serde(rename = "limit_window_s", serialize_with = "seconds")]
+    pub limit_window: Option<Duration>,
     /// The last failure.
     pub failure: Option<String>,
 }
@@ -44,7 +49,17 @@ fn milliseconds<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<
     serializer.serialize_u64(time.as_millis() as u64)
 }
 
+fn seconds<S: serde::Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    time.map(|time| time.as_secs()).serialize(serializer)
+}
+
 impl Pace {
+    /// The least time that so many requests take under the limit which the host has announced.
+    pub fn least_time(&self, requests: u64) -> Option<Duration> {
+        let (limit, window) = (self.limit_requests, self.limit_window);
+        HostTraffic { limit, window, ..HostTraffic::default() }.least_time(requests, false)
+    }
+
     /// Requests each resource of `sample`, one after the other.
     pub async fn measure(client: &Client, sample: &[Uri]) -> Pace {
         let mut times = Vec::new();
@@ -60,6 +75,9 @@ impl Pace {
                 Err(cause) => pace.failure = Some(chain(&cause)),
             }
         }
+        let host = sample.first().map(Uri::authority);
+        let announced = client.traffic().into_iter().find(|traffic| traffic.host.as_deref() == host);
+        (pace.limit_requests, pace.limit_window) = announced.map_or((None, None), |host| (host.limit, host.window));
         times.sort_unstable();
         pace.answered = times.len();
         pace.median = times.get(times.len() / 2).copied().unwrap_or_default();

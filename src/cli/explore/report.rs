@@ -5,6 +5,7 @@ use super::survey::Survey;
 use crate::cli::CliError;
 use crate::cli::render::{count, duration, printable_value, size, thousands};
 use crate::document::Deviation;
+use crate::source::http::per_minute;
 use crate::source::{Channel, Set, Source};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -33,7 +34,10 @@ pub struct Report {
 impl Report {
     /// The report on `source`, which was found at `entry`.
     pub fn new(entry: String, source: Source, survey: Survey, pace: Pace, refusal: Option<CliError>) -> Report {
-        let time = |requests: u64| pace.median.mul_f64(requests as f64 / f64::from(CONNECTIONS));
+        let time = |requests: u64| {
+            let by_answers = pace.median.mul_f64(requests as f64 / f64::from(CONNECTIONS));
+            by_answers.max(pace.least_time(requests).unwrap_or_default())
+        };
         let (listing, reading) = (time(survey.resources - survey.with_length), time(survey.resources));
         Report { entry, source, survey, pace, refusal, listing, reading }
     }
@@ -135,7 +139,7 @@ impl Report {
     }
 
     fn write_pace(&self, text: &mut String) {
-        let Pace { asked, answered, pages, sized, validators, median, failure } = &self.pace;
+        let Pace { asked, answered, pages, sized, validators, median, failure, .. } = &self.pace;
         if *asked == 0 {
             let why = if self.survey.packages > 0 { "the files are in packages" } else { "there are no files" };
             let _ = writeln!(text, "\nSpeed        not measured: {why}");
@@ -163,6 +167,10 @@ impl Report {
             );
         }
         let _ = writeln!(text, "\n  grep -r    {}, plus the time for the downloads", estimate(self.reading));
+        if let (Some(limit), Some(window)) = (self.pace.limit_requests, self.pace.limit_window) {
+            let (allowed, reading) = (count(per_minute(limit, window), "request"), estimate(self.reading));
+            let _ = writeln!(text, "  limit      this host allows {allowed} a minute; grep -r of all takes {reading}");
+        }
         let Validators { strong, other, none } = validators;
         if strong < answered {
             let _ = writeln!(
@@ -199,7 +207,12 @@ impl Report {
 
 /// An estimate is not exact enough for parts of a second.
 fn estimate(time: Duration) -> String {
-    if time < Duration::from_secs(1) { "a second or less".to_owned() } else { format!("about {}", duration(time)) }
+    match time.as_secs() {
+        0 => "a second or less".to_owned(),
+        // Whole hours are too coarse where a limit makes the time certain.
+        seconds @ 7200..=172_799 => format!("about {} h {} min", seconds / 3600, seconds % 3600 / 60),
+        _ => format!("about {}", duration(time)),
+    }
 }
 
 fn write_values(text: &mut String, title: &str, values: &BTreeMap<String, u64>, option: &str) {

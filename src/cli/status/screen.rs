@@ -32,7 +32,7 @@ pub fn screen(status: &Status, clock: &Clock, earlier: Option<Earlier<'_>>) -> S
     if let Some(earlier) = earlier {
         screen.line("Now", earlier.totals(status));
     }
-    activity(&mut screen, status, earlier);
+    activity(&mut screen, status, clock, earlier);
     screen.list("Errors", status.errors.iter().map(|error| error_line(error, clock)));
     screen.line(
         "Log",
@@ -307,8 +307,10 @@ fn reads(screen: &mut Screen, status: &Status, clock: &Clock) {
     }
 }
 
-fn activity(screen: &mut Screen, status: &Status, earlier: Option<Earlier<'_>>) {
+fn activity(screen: &mut Screen, status: &Status, clock: &Clock, earlier: Option<Earlier<'_>>) {
     screen.list("Hosts", status.hosts.iter().map(|host| host_line(host, earlier)));
+    let paced: Vec<String> = status.hosts.iter().filter_map(|host| pace_line(host, clock)).collect();
+    screen.list("Paced", paced.into_iter());
     screen.list("Programs", status.programs.iter().map(|program| program_line(program, earlier)));
     if !status.programs.is_empty() {
         screen.more("(reads from the kernel's page cache are not counted)");
@@ -346,6 +348,15 @@ fn host_line(host: &HostStatus, earlier: Option<Earlier<'_>>) -> String {
         parts.extend(milliseconds.map(|it| format!("{what} {}", duration(Duration::from_millis(it)))));
     }
     format!("{name}: {}", parts.join(", "))
+}
+
+/// The limit of a host, while it holds requests back.
+fn pace_line(host: &HostStatus, clock: &Clock) -> Option<String> {
+    let (name, next) = (host.host.as_deref()?, clock.after(Duration::from_millis(host.paced_for?)));
+    let allowed = host.per_minute().map(|requests| format!(": {} a minute", thousands(requests))).unwrap_or_default();
+    let readers = count(host.waiting_readers, "reader");
+    let waits = if host.waiting_readers == 1 { "waits" } else { "wait" };
+    Some(format!("by {}{allowed}, {readers} {waits}, next at {next}", printable_value(name)))
 }
 
 fn program_line(program: &Reading, earlier: Option<Earlier<'_>>) -> String {

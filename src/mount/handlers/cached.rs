@@ -215,12 +215,12 @@ impl Job {
     fn progress(&self) {
         let PrefetchSummary { fetched, bytes, here, failed, .. } = self.summary;
         let arrived: u64 = self.downloading.iter().map(|ino| self.tree.content.arrived(*ino)).sum();
-        let progress = PrefetchProgress {
-            files: fetched + here + failed,
-            bytes: bytes + arrived,
-            cached_bytes: self.cached_bytes,
-            of: self.total.get().copied(),
-        };
+        let (files, of) = (fetched + here + failed, self.total.get().copied());
+        // Of those that are in the cache nothing is requested.
+        let left = of.map(|of| (of.files - of.cached_files).saturating_sub(files.saturating_sub(here)));
+        let pace = left.and_then(|left| self.tree.content.pace(left));
+        let (bytes, cached_bytes) = (bytes + arrived, self.cached_bytes);
+        let progress = PrefetchProgress { files, bytes, cached_bytes, of, pace };
         let _ = self.events.try_send(PrefetchEvent::Progress(progress));
     }
 }

@@ -133,6 +133,9 @@ const METRICS: &[Metric] = &[
     (Gauge, "http_paused_seconds", "How long a host has asked for a pause.", |it| {
         hosts(it, |it| seconds(it.paused_for.unwrap_or(0)))
     }),
+    (Gauge, "http_paced_seconds", "How long the limit of a host holds the next request back.", |it| {
+        hosts(it, |it| seconds(it.paced_for.unwrap_or(0)))
+    }),
     (Gauge, "http_cooling_seconds", "How long other mirrors come before a mirror that has failed.", |it| {
         hosts(it, |it| seconds(it.cools_for.unwrap_or(0)))
     }),

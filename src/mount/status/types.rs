@@ -3,7 +3,7 @@
 use crate::catalog::Revision;
 use crate::content::{Failure, Metrics, SharedCacheStatus};
 use crate::fs::programs::Reading;
-use crate::source::http::{DownloadLimit, HostTraffic};
+use crate::source::http::{DownloadLimit, HostTraffic, per_minute};
 use crate::source::websub::{Member, Subscriber};
 use crate::sync::status::{FailedRefresh, HeldStatus, Refreshed};
 use jiff::Timestamp;
@@ -211,6 +211,24 @@ pub struct HostStatus {
     /// The host asked for a pause that lasts this long.
     #[serde(rename = "paused_for_ms")]
     pub paused_for: Option<u64>,
+    /// Requests that the host allows in a window, as it has announced.
+    #[serde(default)]
+    pub limit_requests: Option<u64>,
+    /// The length of that window.
+    #[serde(default, rename = "limit_window_ms")]
+    pub limit_window: Option<u64>,
+    /// Requests that are left in it.
+    #[serde(default)]
+    pub remaining_requests: Option<u64>,
+    /// The next window begins after this long.
+    #[serde(default, rename = "resets_in_ms")]
+    pub resets_in: Option<u64>,
+    /// The host's limit holds requests back: the next is sent after this long.
+    #[serde(default, rename = "paced_for_ms")]
+    pub paced_for: Option<u64>,
+    /// Readers that wait until their request is sent.
+    #[serde(default)]
+    pub waiting_readers: u64,
     /// As a mirror it failed lately; other mirrors come before it for this long.
     #[serde(rename = "cools_for_ms")]
     pub cools_for: Option<u64>,
@@ -238,6 +256,12 @@ impl HostStatus {
             failures_in_a_row: host.failures_in_a_row,
             opens_in: host.opens_in.map(milliseconds),
             paused_for: host.paused_for.map(milliseconds),
+            limit_requests: host.limit,
+            limit_window: host.window.map(milliseconds),
+            remaining_requests: host.remaining,
+            resets_in: host.resets_in.map(milliseconds),
+            paced_for: host.paced_for.map(milliseconds),
+            waiting_readers: host.waiting_readers,
             cools_for: host.host.as_deref().and_then(cools_for),
             host: host.host.map(String::from),
         };
@@ -247,6 +271,11 @@ impl HostStatus {
     /// Whether it does not answer now.
     pub fn is_failing(&self) -> bool {
         self.failures_in_a_row > 0 || self.opens_in.is_some()
+    }
+
+    /// Requests that it allows in a minute, where it has announced that.
+    pub fn per_minute(&self) -> Option<u64> {
+        Some(per_minute(self.limit_requests?, Duration::from_millis(self.limit_window?)))
     }
 
     /// Whether it answers late.

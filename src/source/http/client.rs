@@ -6,7 +6,7 @@ use super::attempt::{Answer, Attempt, Payload, failure, fields, refuses_range};
 use super::body::LowSpeed;
 use super::credentials::{Changed, Keys};
 use super::host::{Host, Hosts};
-use super::metrics::HostTraffic;
+use super::metrics::{HostTraffic, Pace};
 use super::policy::{AddressPolicy, Authority, Reach};
 use super::rewrite::Rewrites;
 use super::transport::{Generation, ProxySettings, Transport};
@@ -180,6 +180,11 @@ impl Client {
     /// The bytes that may be downloaded and those that were, where that is bounded.
     pub fn download_limit(&self) -> Option<DownloadLimit> {
         self.shared.allowance.as_ref().map(|allowance| allowance.state())
+    }
+
+    /// How the busiest host that has announced a limit paces so many requests; see [`HostTraffic::least_time`].
+    pub fn pace(&self, requests: u64, is_ahead: bool) -> Option<Pace> {
+        self.traffic().iter().find_map(|host| host.pace(requests, is_ahead))
     }
 
     /// Whether the limit of the host of `uri` holds what no reader waits for.

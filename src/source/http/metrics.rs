@@ -1,5 +1,6 @@
 //! The requests to each host and its answers, counted since the client was made.
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// A new latency counts one part in so many of the smoothed one.
@@ -44,7 +45,42 @@ pub struct HostTraffic {
     pub waiting_readers: u64,
 }
 
+/// A host whose announced limit decides how long many requests take.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pace {
+    /// `HOST[:PORT]`
+    pub host: String,
+    /// Requests that it allows in a minute.
+    pub requests_per_minute: u64,
+    /// The least time that the requests which are left take.
+    #[serde(rename = "least_s")]
+    pub least: u64,
+}
+
+/// Requests a minute, where so many are allowed in a window; at least one.
+pub fn per_minute(limit: u64, window: Duration) -> u64 {
+    ((limit as f64 * 60.0 / window.as_secs_f64().max(1e-3)).round() as u64).max(1)
+}
+
 impl HostTraffic {
+    /// The least time that so many requests take under the limit which the host has announced. `is_ahead`: no reader waits for them, so
+    /// that half of each window is left.
+    pub fn least_time(&self, requests: u64, is_ahead: bool) -> Option<Duration> {
+        let (limit, window) = (self.limit?, self.window?);
+        let kept = if is_ahead { limit / 2 } else { 0 };
+        let (each, now) = ((limit - kept).max(1), self.remaining.unwrap_or(limit).saturating_sub(kept));
+        let Some(later) = requests.checked_sub(now + 1) else { return Some(Duration::ZERO) };
+        let whole = window.mul_f64(later as f64 / each as f64);
+        Some(self.resets_in.unwrap_or(window).saturating_add(whole))
+    }
+
+    /// How its limit paces so many requests, if it has announced one.
+    pub(super) fn pace(&self, requests: u64, is_ahead: bool) -> Option<Pace> {
+        let least = self.least_time(requests, is_ahead)?.as_secs();
+        let requests_per_minute = per_minute(self.limit?, self.window?);
+        Some(Pace { host: self.host.clone()?.into(), requests_per_minute, least })
+    }
+
     /// The head of an answer came after `latency`.
     pub(super) fn answered(&mut self, status: u16, latency: Duration) {
         self.refusals += u64::from(status >= 400);
@@ -71,6 +107,21 @@ impl HostTraffic {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn requests_take_as_long_as_the_announced_limit_needs() {
+        let minute = Duration::from_secs(60);
+        let full = HostTraffic { limit: Some(60), window: Some(minute), ..HostTraffic::default() };
+        let used = HostTraffic { remaining: Some(10), resets_in: Some(minute / 2), ..full.clone() };
+        let seconds = |host: &HostTraffic, requests, is_ahead| host.least_time(requests, is_ahead).unwrap().as_secs();
+
+        assert_eq!([60, 61, 121].map(|it| seconds(&full, it, false)), [0, 60, 120]);
+        assert_eq!([30, 31, 61].map(|it| seconds(&full, it, true)), [0, 60, 120], "readers have the other half");
+        assert_eq!([10, 11, 71].map(|it| seconds(&used, it, false)), [0, 30, 90]);
+        assert_eq!(seconds(&used, 1, true), 30);
+        assert_eq!(HostTraffic::default().least_time(1000, false), None);
+        assert_eq!((per_minute(133, minute), per_minute(5000, 60 * minute), per_minute(1, 60 * minute)), (133, 83, 1));
+    }
 
     #[test]
     fn a_latency_is_smoothed_and_begins_with_the_first() {

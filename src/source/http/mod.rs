@@ -40,7 +40,7 @@ pub use cause::{ConnectionError, TlsError};
 pub use client::Client;
 pub use credentials::Credentials;
 pub use error::HttpError;
-pub use metrics::HostTraffic;
+pub use metrics::{HostTraffic, Pace, per_minute};
 pub use pause::KnownPause;
 pub use policy::AddressRefusal;
 pub use priority::{Priority, Requester};

@@ -3,6 +3,7 @@
 use super::super::Stage;
 use super::super::status::MissingStatus;
 use crate::document::Uri;
+use crate::source::http::Pace;
 use serde::{Deserialize, Serialize};
 
 /// How a file differs from what the Source has.
@@ -125,6 +126,9 @@ pub enum Progress {
         bytes: u64,
         /// The bytes of all files that are requested, where every size is published.
         of_bytes: Option<u64>,
+        /// The host whose limit paces it.
+        #[serde(default)]
+        pace: Option<Pace>,
     },
 }
 

@@ -181,7 +181,9 @@ impl Audit {
                     check = checks.next() => check,
                     _ = steps.tick() => {
                         let bytes = received.load(Ordering::Relaxed);
-                        progress(events, Progress::Files { compared: summary.files, of, bytes, of_bytes });
+                        let compared = summary.files;
+                        let pace = depth.fetch.then(|| self.client.pace(of.saturating_sub(compared), false)).flatten();
+                        progress(events, Progress::Files { compared, of, bytes, of_bytes, pace });
                         continue;
                     }
                 };
