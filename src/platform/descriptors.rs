@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_short_of_a_descriptor_is_opened_after_others_are_closed() {
+    fn a_shortage_closes_others_and_opens_again() {
         let closed = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&closed);
         on_shortage(move || counted.fetch_add(1, Ordering::Relaxed) == 0);
