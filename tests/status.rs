@@ -8,7 +8,7 @@ use common::pty::Pty;
 use common::source::{Fault, Resource, Source};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -159,6 +159,96 @@ fn a_mount_that_makes_its_first_tree_is_listed_as_starting() {
 }
 
 #[test]
+fn a_starting_mount_shows_how_far_it_is() {
+    let source = Source::start();
+    source.put("a", Resource::new("bytes"));
+    source.fault("resourcelist.xml", Fault::StallHead(Duration::from_secs(60)), 1);
+    let mounted = Mounted::prepared(&source.list_url(), "poll=1h");
+    let _starting = Running(mounted.command("--foreground").stderr(Stdio::null()).spawn().unwrap());
+    let directory = mounted.path().to_str().unwrap().to_owned();
+    let status = |flags: &[&str]| run(&[&["status"], flags, &[&*directory]].concat());
+
+    eventually("its status is there", || status(&["--json"]).status.success());
+
+    let text = stdout(&status(&[]));
+    assert!(text.contains(&format!("Starting at  {directory} since ")) && text.contains("First tree   "), "{text}");
+    assert!(!text.contains("Revision"), "{text}");
+    let json: serde_json::Value = serde_json::from_slice(&status(&["--json"]).stdout).unwrap();
+    assert!(!json["starting"].is_null(), "{json}");
+    let check = status(&["--check"]);
+    assert_eq!(check.status.code(), Some(1), "{}", String::from_utf8_lossy(&check.stdout));
+    let refresh = run(&["refresh", &directory]);
+    assert_eq!(refresh.status.code(), Some(5));
+    assert!(stderr(&refresh).contains(&format!("resyncfs status {directory} shows how far")), "{}", stderr(&refresh));
+}
+
+#[test]
+fn a_download_under_way_is_shown_with_its_part() {
+    let source = Source::start();
+    source.put("film", Resource::new(vec![7; 40 << 20]));
+    let mounted = Mounted::new(&source.url(), "poll=1h");
+    source.fault("film", Fault::Held(4 << 20), 1);
+    File::open(mounted.join("film")).unwrap().read_exact(&mut [0; 4096]).unwrap();
+
+    eventually("its bytes are counted", || status(&mounted)["downloads"][0]["bytes"].as_u64() >= Some(1 << 20));
+    let (json, text) = (status(&mounted), stdout(&run(&["status", mounted.path().to_str().unwrap()])));
+    source.mend();
+
+    let download = &json["downloads"][0];
+    assert_eq!(
+        (&download["uri"], &download["of_bytes"]),
+        (&format!("{}film", source.url()).into(), &(40 << 20).into())
+    );
+    assert!(text.contains(&format!("Under way    {}film: ", source.url())) && text.contains(" of 41.9 MB ("), "{text}");
+}
+
+#[test]
+fn mounts_with_one_cache_folder_show_the_same_use_of_it() {
+    let (source, first) = one_file("poll=1h");
+    let second = Mounted::with_cache(&source.url(), "poll=1h,include=a", first.cache());
+    fs::read(first.join("a")).unwrap();
+
+    let used = |mounted: &Mounted| status(mounted)["cache"]["bytes"].as_u64().unwrap();
+
+    eventually("both show the same", || used(&first) == used(&second) && used(&first) > 100_000);
+}
+
+/// As Nagios and its like read it: a state, a line, and the exit code.
+#[test]
+fn a_check_is_one_line_and_an_exit_code() {
+    let (source, mounted) = one_file("poll=1h");
+    let directory = mounted.path();
+    let directory = directory.to_str().unwrap();
+    let check = || {
+        let output = run(&["status", "--check", directory]);
+        assert_eq!(stderr(&output), "");
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(text.matches('\n').count(), 1, "{text}");
+        (output.status.code(), text)
+    };
+    let says = |(code, text): (Option<i32>, String), expected: i32, begins: &str, has: &str| {
+        let is_it =
+            code == Some(expected) && text.starts_with(begins) && text.contains(directory) && text.contains(has);
+        assert!(is_it, "{code:?}: {text}");
+    };
+
+    says(check(), 0, "RESYNCFS OK - ", "in step, 1 file");
+    let figures = check().1;
+    assert!(figures.contains(" | files=1 cache=") && figures.contains(" refresh_failures=0\n"), "{figures}");
+
+    source.remove("a");
+    mounted.try_refresh().unwrap();
+    says(check(), 1, "RESYNCFS WARNING - ", "1 unconfirmed deletion");
+
+    source.fault("resourcelist.xml", Fault::Status(404, String::new()), u64::MAX);
+    mounted.try_refresh().unwrap_err();
+    says(check(), 2, "RESYNCFS CRITICAL - ", "404");
+
+    mounted.unmount();
+    says(check(), 2, "RESYNCFS CRITICAL - ", "mounted");
+}
+
+#[test]
 fn a_mount_without_xattrs_is_found_all_the_same() {
     let (_source, mounted) = one_file("poll=1h,noxattr");
 
@@ -184,11 +274,15 @@ fn without_a_mount_each_command_says_what_to_do() {
     let (_source, mounted) = one_file("poll=1h");
     let around = mounted.path().parent().unwrap().to_owned();
     fs::set_permissions(&around, fs::Permissions::from_mode(0o755)).unwrap();
-    for arguments in [vec!["status"], vec!["status", "--watch"], vec!["status", mounted.path().to_str().unwrap()]] {
-        let stranger = run_alone(Some(&mounted), Some(65534), &arguments);
-        assert_eq!(stranger.status.code(), Some(8), "{arguments:?}: {}", stderr(&stranger));
-        assert!(stderr(&stranger).contains("only root and the user who mounted it may ask"), "{}", stderr(&stranger));
-        assert_eq!(stranger.stdout, b"", "{arguments:?}");
+    let stranger = run_alone(Some(&mounted), Some(65534), &["status", mounted.path().to_str().unwrap()]);
+    assert_eq!(stranger.status.code(), Some(8), "{}", stderr(&stranger));
+    assert!(stderr(&stranger).contains("only root and the user who mounted it may ask"), "{}", stderr(&stranger));
+    assert_eq!(stranger.stdout, b"");
+    // The mounts of others are no failure of one's own.
+    for arguments in [&["status"][..], &["status", "--watch"]] {
+        let stranger = run_alone(Some(&mounted), Some(65534), arguments);
+        assert_eq!((stranger.status.code(), stdout(&stranger)), (Some(0), String::new()), "{}", stderr(&stranger));
+        assert!(stderr(&stranger).contains("you have no mounts"), "{}", stderr(&stranger));
     }
     let unmount = run_alone(Some(&mounted), Some(65534), &["unmount", mounted.path().to_str().unwrap()]);
     assert_eq!(unmount.status.code(), Some(8), "{}", stderr(&unmount));

@@ -34,33 +34,34 @@ pub struct Running {
 impl Running {
     /// The mount at `directory`.
     pub fn at(directory: &Path) -> Result<Running, CliError> {
-        // What another process mounted may be seen nowhere.
-        if directory.starts_with("/proc") {
-            let named = registry::mount_named(directory)?;
-            return named.as_ref().map_or_else(|| Err(not_mounted(directory)), Running::of);
-        }
-        match registry::mount_at(&mounted_at(directory)?)? {
-            Some(known) => Running::of(&known),
-            None => Err(not_mounted(directory)),
+        Running::of(&known_at(directory)?)
+    }
+
+    /// The same, also of one that makes its first tree: that can be asked for its status alone.
+    pub fn with_status(known: &Mount) -> Result<Running, CliError> {
+        match known.state {
+            MountState::Starting => Running::of(&Mount { state: MountState::Living, ..known.clone() }),
+            _ => Running::of(known),
         }
     }
 
     /// A mount that the registry knows.
     pub fn of(known: &Mount) -> Result<Running, CliError> {
         let shown = known.directory.display();
-        let requester = rustix::process::geteuid();
-        let is_own = requester.is_root() || known.user == Some(requester.as_raw());
         let problem = match (known.state, &known.socket) {
             (MountState::Living | MountState::Detached, Some(socket)) => {
                 return Ok(Running { directory: known.directory.clone(), socket: socket.clone(), user: known.user });
             }
             (MountState::Starting, _) => {
-                "is not mounted yet: it reads the lists of the Source for the first time; try again later".to_owned()
+                format!(
+                    "is not mounted yet: it reads the lists of the Source for the first time; resyncfs status {shown} shows \
+                     how far it is"
+                )
             }
             (MountState::Dead, _) => format!(
                 "the process that served this mount has died; mount it again, or detach it with: resyncfs unmount {shown}"
             ),
-            _ if is_own => format!(
+            _ if is_own(known) => format!(
                 "nothing shows which process serves it: it was moved after it was mounted, or its record was lost; mount it \
                  again after: resyncfs unmount {shown}"
             ),
@@ -152,6 +153,27 @@ impl Running {
         }
         question(&self.socket).await.map_err(refused)
     }
+}
+
+/// Whether this user may ask it.
+pub fn is_own(known: &Mount) -> bool {
+    let requester = rustix::process::geteuid();
+    requester.is_root() || known.user == Some(requester.as_raw())
+}
+
+/// The mount at `directory`, or the one that is being made there.
+pub fn known_at(directory: &Path) -> Result<Mount, CliError> {
+    // What another process mounted may be seen nowhere.
+    if directory.starts_with("/proc") {
+        return registry::mount_named(directory)?.ok_or_else(|| not_mounted(directory));
+    }
+    let refused = match mounted_at(directory) {
+        Ok(absolute) => return registry::mount_at(&absolute)?.ok_or_else(|| not_mounted(directory)),
+        Err(refused) => refused,
+    };
+    let absolute = mountpoint::resolve(&config::directory(directory)?).ok();
+    let is_it = |known: &Mount| known.state == MountState::Starting && Some(&known.directory) == absolute.as_ref();
+    registry::mounts()?.into_iter().find(is_it).ok_or(refused)
 }
 
 /// Every mount that is in the tree or being made; an error if there is none.

@@ -40,8 +40,29 @@ impl Work {
         Work { activity, ..Work::default() }
     }
 
+    /// A stage of a refresh; of one that is a message it has no more than that.
+    pub fn of_stage(stage: &Stage) -> Work {
+        match stage {
+            Stage::Unanswered(_) | Stage::Remark(_) => Work::default(),
+            Stage::Discovering => Work::of("looking for the Source's documents"),
+            Stage::Fetching(so_far) => Work {
+                activity: "downloading lists",
+                unit: "document",
+                done: so_far.documents,
+                of: Some(so_far.known),
+                bytes: so_far.bytes,
+                of_bytes: so_far.of_bytes,
+                pace: None,
+            },
+            Stage::Reading(entries) => {
+                Work { activity: "reading lists", unit: "resource", done: *entries, ..Work::default() }
+            }
+            Stage::Committing => Work::of("writing the catalog"),
+        }
+    }
+
     /// What is done, of how much, the rate, and the time left, `elapsed` after the activity began.
-    fn line(&self, elapsed: Duration) -> String {
+    pub fn line(&self, elapsed: Duration) -> String {
         let mut parts = Vec::new();
         if !self.unit.is_empty() {
             parts.push(match self.of {
@@ -131,24 +152,11 @@ impl Progress {
 
     /// Shows a stage of a refresh.
     pub fn stage(&self, stage: Stage) {
-        self.report(match stage {
-            Stage::Unanswered(why) => return self.message(&format!("{why}; trying again")),
-            Stage::Remark(remark) => return lock(&self.0).remarks.push(remark),
-            Stage::Discovering => Work::of("looking for the Source's documents"),
-            Stage::Fetching(so_far) => Work {
-                activity: "downloading lists",
-                unit: "document",
-                done: so_far.documents,
-                of: Some(so_far.known),
-                bytes: so_far.bytes,
-                of_bytes: so_far.of_bytes,
-                pace: None,
-            },
-            Stage::Reading(entries) => {
-                Work { activity: "reading lists", unit: "resource", done: entries, ..Work::default() }
-            }
-            Stage::Committing => Work::of("writing the catalog"),
-        });
+        match stage {
+            Stage::Unanswered(why) => self.message(&format!("{why}; trying again")),
+            Stage::Remark(remark) => lock(&self.0).remarks.push(remark),
+            stage => self.report(Work::of_stage(&stage)),
+        }
     }
 
     /// Prints a line of its own, which begins with the program's name.

@@ -107,6 +107,12 @@ impl Clock {
             .collect()
     }
 
+    /// How long ago it was; zero where it was not yet.
+    pub fn since(&self, time: Timestamp) -> Duration {
+        let now = Timestamp::try_from(self.now).unwrap_or(Timestamp::MIN);
+        now.duration_since(time).try_into().unwrap_or_default()
+    }
+
     /// The time and how far it is from now: `2026-01-02 04:59:00 (60 s ago)`, `… (in 5 min)`.
     pub fn when(&self, time: impl TryInto<Timestamp>) -> String {
         let (Ok(time), Ok(now)) = (time.try_into(), Timestamp::try_from(self.now)) else { return UNKNOWN.to_owned() };

@@ -323,6 +323,11 @@ impl Content {
         self.unannounced.load(Ordering::Relaxed)
     }
 
+    /// Measures what the folders of all mounts take, for [`Content::metrics`] to be the same in each of them. Blocks on the disk.
+    pub fn measure(&self) {
+        self.disk.measure();
+    }
+
     /// What was read, fetched and failed since the start, and what the cache holds.
     pub fn metrics(&self) -> Metrics {
         let now = std::time::Instant::now();

@@ -30,10 +30,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener};
-use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
 /// How far the kernel reads ahead in a file, if root can set it: a READ is 1 MiB then instead of 128 KiB.
@@ -78,24 +77,51 @@ pub fn run(
     // Before the mount can be seen: a reader of it may send a signal at once, and by default each signal ends the process.
     let mut signals = runtime.block_on(async { Signals::receive() }).map_err(system("signals cannot be received"))?;
 
+    let context = runtime.enter();
+    let (notices, inbox) = invalidator::channel();
+    let ((commands, command_receiver), (renewals, renewed)) = (mpsc::channel(64), mpsc::unbounded_channel());
+    let programs = Arc::new(Programs::new(config.denied.iter().map(|name| &**name)));
+    let reporter = Arc::new(Reporter {
+        source: config.session.source.clone(),
+        directory: config.directory.display().to_string(),
+        cache_folder: config.cache.display().to_string(),
+        log: config.log.as_ref().map(|file| file.display().to_string()),
+        begun: Timestamp::now(),
+        stage: Mutex::new(Stage::Discovering),
+        mounted: OnceLock::new(),
+        sync: synchronizer.status(),
+        catalog: catalog.clone(),
+        content: content.clone(),
+        client: client.clone(),
+        programs: programs.clone(),
+        denied: config.denied.iter().map(ToString::to_string).collect(),
+        metrics: metrics.as_ref().and_then(|listener| Some(listener.local_addr().ok()?.to_string())),
+        subscriber: OnceLock::new(),
+    });
+    let socket = control_socket(&folders.control).map(|(socket, listener)| {
+        let tree = Tree { catalog: catalog.clone(), content: content.clone(), view: config.fs.clone() };
+        let audits = Audits::new(config.sync.clone(), client.clone(), tree.clone(), folders.audits.clone());
+        let (reporter, commands, notices) = (reporter.clone(), commands.clone(), notices.clone());
+        let handlers = Handlers { reporter, commands, notices, sync: synchronizer.status(), tree, audits };
+        runtime.spawn(control::serve(listener, move |request| handlers.clone().answer(request)));
+        socket
+    });
+
     let from_earlier = catalog.revision()?.is_some();
     if !from_earlier {
-        let progress = systemd::watched_progress(progress.clone());
+        let progress = systemd::watched_progress(reporter.noting(progress.clone()));
         let made = runtime.block_on(tasks::make_first_tree(&mut synchronizer, &client, progress, &mut signals));
         made.inspect_err(|_| folders.remove_unmade())?;
     }
     remarks.extend(synchronizer.remarks()?);
 
-    let (notices, inbox) = invalidator::channel();
     let status = synchronizer.status();
     let set_names = move || status.borrow().sets.iter().map(|set| (SetId(set.id), set.name.clone())).collect();
-    let programs = Arc::new(Programs::new(config.denied.iter().map(|name| &**name)));
     let mut filesystem = Filesystem::new(catalog.clone(), content.clone(), config.fs.clone(), runtime.handle().clone())
         .with_set_names(set_names)
         .with_programs(programs.clone())
         .with_prefetch(ahead(config.readahead, content.quota()));
-    let control = control_socket(&runtime, &folders.control);
-    if let Some((socket, _)) = &control {
+    if let Some(socket) = &socket {
         filesystem = filesystem.with_control_socket(socket.path().to_owned());
     }
     let (filesystem, heartbeat) = (Arc::new(filesystem), Arc::default());
@@ -123,39 +149,17 @@ pub fn run(
     }
     let session = scheduling::in_short_slices(|| session.spawn()).map_err(system("no threads"))?;
 
-    let context = runtime.enter();
-    let ((commands, command_receiver), (renewals, renewed)) = (mpsc::channel(64), mpsc::unbounded_channel());
     let subscriber = listener.map(|listener| {
         let channels = synchronizer.channels();
         notifications::start(listener, folders.websub, client.clone(), channels, commands.clone())
     });
-    let metrics_at = metrics.as_ref().and_then(|listener| Some(listener.local_addr().ok()?.to_string()));
-    let reporter = Arc::new(Reporter {
-        source: config.session.source.clone(),
-        directory: config.directory.display().to_string(),
-        cache_folder: config.cache.display().to_string(),
-        log: config.log.as_ref().map(|file| file.display().to_string()),
-        mounted: Timestamp::now(),
-        sync: synchronizer.status(),
-        catalog: catalog.clone(),
-        content: content.clone(),
-        client: client.clone(),
-        programs,
-        denied: config.denied.iter().map(ToString::to_string).collect(),
-        metrics: metrics_at,
-        subscriber: subscriber.clone(),
-    });
+    if let Some(subscriber) = &subscriber {
+        let _ = reporter.subscriber.set(subscriber.clone());
+    }
+    let _ = reporter.mounted.set(Timestamp::now());
     if let Some(listener) = metrics {
         runtime.spawn(control::serve_metrics(listener, reporter.metrics()));
     }
-    let socket = control.map(|(socket, listener)| {
-        let tree = Tree { catalog: catalog.clone(), content: content.clone(), view: config.fs.clone() };
-        let audits = Audits::new(config.sync.clone(), client.clone(), tree.clone(), folders.audits);
-        let (reporter, commands, notices) = (reporter.clone(), commands.clone(), notices.clone());
-        let handlers = Handlers { reporter, commands, notices, sync: synchronizer.status(), tree, audits };
-        runtime.spawn(control::serve(listener, move |request| handlers.clone().answer(request)));
-        socket
-    });
     let watched = systemd::Watched {
         heartbeat,
         status: synchronizer.status(),
@@ -225,8 +229,8 @@ async fn listen_for_metrics(address: SocketAddr) -> Result<TcpListener, MountErr
 }
 
 /// The control socket, if the file system of the cache folder has sockets. The catalog's lock ensures that no other process uses it.
-fn control_socket(runtime: &Runtime, path: &Path) -> Option<(Socket, UnixListener)> {
-    let _context = runtime.enter();
+/// Within a runtime only.
+fn control_socket(path: &Path) -> Option<(Socket, UnixListener)> {
     Socket::bind(path)
         .inspect_err(
             |cause| tracing::warn!(%cause, socket = %path.display(), "status, refresh and other commands will fail"),

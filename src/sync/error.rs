@@ -141,6 +141,15 @@ impl SyncError {
         }
     }
 
+    /// The failure as a mount that runs reports it: what a first mount would lack by it is there.
+    pub(super) fn of_refresh(&self) -> &(dyn std::error::Error + 'static) {
+        match self {
+            SyncError::Behind(cause) => cause.of_refresh(),
+            SyncError::Source(SourceError::Part { cause, .. }) => &**cause,
+            other => other,
+        }
+    }
+
     /// Whether a list or a package breaks off, or nothing of it can be used: what change documents say does not rest on it.
     pub(super) fn is_of_a_list(&self) -> bool {
         match self {
@@ -159,6 +168,18 @@ impl SyncError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_running_mount_says_nothing_of_a_first_one() {
+        let at = |path: &str| crate::source::DocumentLocation::File(path.into());
+        let cause = Box::new(SourceError::DocumentCache { path: "/x".into(), cause: std::io::Error::other("why") });
+        let part = SourceError::Part { location: at("/a"), named_by: at("/b"), instead: String::new(), cause };
+        let failed = SyncError::Behind(Box::new(SyncError::Source(part)));
+
+        let text = crate::platform::error_chain::chain(failed.of_refresh());
+
+        assert!(text.ends_with("why") && !text.contains("whole Source or nothing"), "{text}");
+    }
 
     #[test]
     fn what_fails_on_this_machine_is_not_said_of_the_source() {

@@ -229,7 +229,7 @@ impl From<&Result<Outcome, SyncError>> for RefreshOutcome {
             Ok(Outcome::Committed(Committed { created, updated, touched, deleted, .. })) => {
                 RefreshOutcome::Committed { created: *created, updated: *updated, touched: *touched, deleted: *deleted }
             }
-            Err(cause) => RefreshOutcome::Failed(chain(cause)),
+            Err(cause) => RefreshOutcome::Failed(chain(cause.of_refresh())),
         }
     }
 }

@@ -1,9 +1,10 @@
-//! `resyncfs status`: `screen` is the text of one mount, `watch` draws it every second with rates.
+//! `resyncfs status`: `screen` is the text of one mount, `watch` draws it every second with rates, `check` is the line for monitoring.
 
+mod check;
 mod screen;
 mod watch;
 
-use super::mounts::{self, PATIENCE, Running};
+use super::mounts::{self, PATIENCE, Running, known_at};
 use super::render::{Clock, printable};
 use super::{CliError, Exit, block_on, print};
 use crate::mount::registry::Mount;
@@ -22,20 +23,28 @@ pub struct StatusArgs {
     /// Show it again every second, with rates, until Ctrl-C
     #[arg(long, conflicts_with = "json")]
     watch: bool,
-    /// The folder of the mount; without DIR every mount that you may ask
-    #[arg(value_name = "DIR")]
+    /// Print one line for monitoring; exit code 0: in step, 1: a warning, 2: failing
+    #[arg(long, conflicts_with_all = ["json", "watch"])]
+    check: bool,
+    /// The folder of the mount, or the NAME of /etc/resyncfs/NAME.toml; without it all your mounts
+    #[arg(value_name = "DIR|NAME")]
     directory: Option<PathBuf>,
 }
 
 /// Runs the command.
 pub fn run(args: StatusArgs) -> Result<Exit, CliError> {
     let directory = args.directory.as_deref();
+    if args.check {
+        let (exit, line) = check::line(block_on(ask(directory)), &Clock::now());
+        return print(&printable(&line)).map(|()| exit);
+    }
     if args.watch {
         return block_on(watch::run(directory));
     }
     let text = if args.json {
         // Another version of resyncfs may answer more than this one knows.
         let answers: Answers<Value> = block_on(ask(directory))?;
+        answers.report_none();
         let _ = std::io::stderr().write_all(printable(&answers.notes()).as_bytes());
         match directory {
             Some(_) => answers.statuses.iter().map(|status| format!("{}\n", printable_json(status))).collect(),
@@ -43,13 +52,18 @@ pub fn run(args: StatusArgs) -> Result<Exit, CliError> {
         }
     } else {
         let clock = Clock::now();
-        block_on(ask(directory))?.text(|status| screen::screen(status, &clock, None))
+        let answers = block_on(ask(directory))?;
+        answers.report_none();
+        answers.text(|status| screen::screen(status, &clock, None))
     };
     print(&text)?;
     Ok(Exit::Success)
 }
 
-/// The answers of the mounts.
+/// Where only other users have mounts.
+const NONE: &str = "you have no mounts; resyncfs list shows those of other users";
+
+/// The answers of the mounts; none at all where this user has no mounts.
 struct Answers<T> {
     statuses: Vec<T>,
     /// The errors of the mounts that did not answer.
@@ -57,6 +71,13 @@ struct Answers<T> {
 }
 
 impl<T> Answers<T> {
+    /// Says on standard error that only other users have mounts.
+    fn report_none(&self) {
+        if self.statuses.is_empty() {
+            let _ = writeln!(std::io::stderr(), "resyncfs: {NONE}");
+        }
+    }
+
     /// A line for each mount that did not answer.
     fn notes(&self) -> String {
         self.failures.iter().map(|failure| format!("{}\n", failure.message)).collect()
@@ -73,20 +94,21 @@ impl<T> Answers<T> {
 /// Asks the mount at `directory`, or all, for the status; an error where none answers.
 async fn ask<T: DeserializeOwned>(directory: Option<&Path>) -> Result<Answers<T>, CliError> {
     if let Some(directory) = directory {
-        return Ok(Answers { statuses: vec![Running::at(directory)?.status(PATIENCE).await?], failures: Vec::new() });
+        let status = Running::with_status(&known_at(directory)?)?.status(PATIENCE).await?;
+        return Ok(Answers { statuses: vec![status], failures: Vec::new() });
     }
     let mut answers = Answers { statuses: Vec::new(), failures: Vec::new() };
-    let ask = async |known: &Mount| Running::of(known)?.status(PATIENCE).await;
-    for answer in futures_util::future::join_all(mounts::all()?.iter().map(ask)).await {
+    let ask = async |known: &Mount| Running::with_status(known)?.status(PATIENCE).await;
+    let mut own = mounts::all()?;
+    own.retain(mounts::is_own);
+    for answer in futures_util::future::join_all(own.iter().map(ask)).await {
         match answer {
             Ok(status) => answers.statuses.push(status),
             Err(failure) => answers.failures.push(failure),
         }
     }
-    if answers.statuses.is_empty() {
-        let denied = answers.failures.iter().find(|failure| failure.exit == Exit::Denied);
-        let exit = denied.or(answers.failures.first()).map_or(Exit::Failure, |failure| failure.exit);
-        return Err(CliError::new(exit, answers.notes().trim_end()));
+    match answers.failures.first() {
+        Some(failure) if answers.statuses.is_empty() => Err(CliError::new(failure.exit, answers.notes().trim_end())),
+        _ => Ok(answers),
     }
-    Ok(answers)
 }

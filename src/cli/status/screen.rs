@@ -1,11 +1,16 @@
 //! The status of one mount as a person reads it.
 
+use crate::cli::progress::Work;
 use crate::cli::refresh::{held_sentence, sentence};
 use crate::cli::render::{Clock, count, duration, printable_value, size, thousands};
 use crate::content::SharedCacheStatus;
 use crate::fs::programs::Reading;
-use crate::mount::status::{ErrorStatus, HostStatus, NotificationsStatus, RevisionStatus, Status, SubscriptionStatus};
-use crate::sync::status::{Answer, DeviationStatus, DocumentStatus, MissingStatus, Refreshed, SetStatus};
+use crate::mount::status::{
+    DownloadStatus, ErrorStatus, HostStatus, NotificationsStatus, RevisionStatus, Status, SubscriptionStatus,
+};
+use crate::sync::status::{
+    Answer, DeviationStatus, DocumentStatus, MissingStatus, RefreshOutcome, Refreshed, SetStatus,
+};
 use std::fmt::Display;
 use std::time::Duration;
 
@@ -18,9 +23,14 @@ const EXPECTED: [&str; 2] = ["delivered", "verified"];
 pub fn screen(status: &Status, clock: &Clock, earlier: Option<Earlier<'_>>) -> String {
     let mut screen = Screen::default();
     identity(&mut screen, status, clock);
-    refreshes(&mut screen, status, clock);
+    if status.starting.is_none() {
+        refreshes(&mut screen, status, clock);
+    }
     status.sync.sets.iter().for_each(|set| set_lines(&mut screen, set, clock));
-    screen.list("Documents", status.sync.documents.iter().map(|document| document_line(document, clock)));
+    screen.list(
+        "Documents",
+        status.sync.documents.iter().map(|document| document_line(document, failure(status), clock)),
+    );
     if let Some(notifications) = &status.notifications {
         channels(&mut screen, notifications, clock);
     }
@@ -33,7 +43,15 @@ pub fn screen(status: &Status, clock: &Clock, earlier: Option<Earlier<'_>>) -> S
         screen.line("Now", earlier.totals(status));
     }
     activity(&mut screen, status, clock, earlier);
-    screen.list("Errors", status.errors.iter().map(|error| error_line(error, clock)));
+    // Those of refreshes that have failed up to now are the last refresh's.
+    let mut told = status.sync.failures;
+    let is_other = |error: &&ErrorStatus| {
+        let is_told = error.uri.is_none() && told > 0;
+        told -= u32::from(is_told);
+        !is_told
+    };
+    let errors: Vec<_> = status.errors.iter().filter(is_other).map(|error| error_line(error, clock)).collect();
+    screen.list("Errors", errors.into_iter());
     screen.line(
         "Log",
         match &status.log {
@@ -122,7 +140,14 @@ fn identity(screen: &mut Screen, status: &Status, clock: &Clock) {
     screen.line("Source", printable_value(&status.source));
     let (directory, version) = (printable_value(&status.directory), printable_value(&status.version));
     let (mounted, process) = (clock.when(status.mounted), status.process);
-    screen.line("Mounted at", format!("{directory} since {mounted} by process {process} (resyncfs {version})"));
+    let title = if status.starting.is_some() { "Starting at" } else { "Mounted at" };
+    screen.line(title, format!("{directory} since {mounted} by process {process} (resyncfs {version})"));
+    if let Some(stage) = &status.starting {
+        screen.line("First tree", Work::of_stage(stage).line(Duration::ZERO));
+        let unanswered = status.unanswered.iter();
+        unanswered.for_each(|why| screen.more(format!("{}; trying again", printable_value(&clock.localized(why)))));
+        return;
+    }
     let Some(revision) = &status.revision else {
         return screen.line("Revision", "unknown: the catalog cannot be read");
     };
@@ -186,11 +211,21 @@ fn set_lines(screen: &mut Screen, set: &SetStatus, clock: &Clock) {
     }
 }
 
-fn document_line(document: &DocumentStatus, clock: &Clock) -> String {
+/// Why the last refresh failed.
+fn failure(status: &Status) -> Option<&str> {
+    match &status.sync.last_refresh.as_ref()?.outcome {
+        RefreshOutcome::Failed(why) => Some(why),
+        _ => None,
+    }
+}
+
+/// A document, without the cause of a failure that the last refresh has told.
+fn document_line(document: &DocumentStatus, told: Option<&str>, clock: &Clock) -> String {
     let answer = match &document.answer {
         Answer::None => "not downloaded since the mount began".to_owned(),
         Answer::Unchanged => "unchanged".to_owned(),
         Answer::Downloaded(bytes) => format!("downloaded ({})", size(*bytes)),
+        Answer::Failed(why) if told.is_some_and(|told| told.contains(&**why)) => "FAILED".to_owned(),
         Answer::Failed(why) => format!("FAILED: {}", printable_value(&clock.localized(why))),
     };
     let due = document.due.map(|due| format!(", next check {}", clock.when(due))).unwrap_or_default();
@@ -293,7 +328,7 @@ fn reads(screen: &mut Screen, status: &Status, clock: &Clock) {
     let hits = cache.hit_rate().map(|rate| format!("; {:.1} % from this machine", rate * 100.0)).unwrap_or_default();
     screen.line("Reads", format!("{here}, {shared}{asked}, {} failed{hits}", thousands(cache.failed_reads)));
     let (begun, failed) = (thousands(cache.fetches), thousands(cache.failed_fetches));
-    let downloads = format!("{begun} begun, {} downloaded, {failed} failed", size(cache.fetched_bytes));
+    let downloads = format!("{begun} begun, {} of complete files, {failed} failed", size(cache.fetched_bytes));
     let sizes = format!("{} requested, {} failed", count(cache.sizes, "size"), thousands(cache.failed_sizes));
     screen.line("Downloads", format!("{downloads}; {sizes}"));
     if let Some(limit) = &status.max_download {
@@ -305,6 +340,13 @@ fn reads(screen: &mut Screen, status: &Status, clock: &Clock) {
             false => format!("{used} of the {may} that max-download= allows until the next mount"),
         });
     }
+    screen.list("Under way", status.downloads.iter().map(download_line));
+}
+
+fn download_line(download: &DownloadStatus) -> String {
+    let of = download.of_bytes.map(|of| format!(" of {}", size(of))).unwrap_or_default();
+    let part = download.of_bytes.filter(|of| *of > 0).map(|of| format!(" ({} %)", download.bytes * 100 / of));
+    format!("{}: {}{of}{}", printable_value(&download.uri), size(download.bytes), part.unwrap_or_default())
 }
 
 fn activity(screen: &mut Screen, status: &Status, clock: &Clock, earlier: Option<Earlier<'_>>) {
@@ -446,6 +488,7 @@ mod tests {
             cache_folder: "/var/cache/resyncfs".into(),
             log: Some("/var/log/repo.log".into()),
             mounted: at("03:00:00"),
+            starting: None,
             revision: Some(RevisionStatus {
                 number: 7,
                 committed: at("03:50:00"),
@@ -476,6 +519,11 @@ mod tests {
                 sizes: 1,
                 ..Metrics::default()
             },
+            downloads: vec![DownloadStatus {
+                uri: "https://repo.example.org/film".into(),
+                bytes: 6_000_000,
+                of_bytes: Some(60_000_000),
+            }],
             unanswered: Some("http://h/changes.xml answered 500".into()),
             hosts: vec![
                 HostStatus {
@@ -552,9 +600,10 @@ mod tests {
                 "Ignored      requests to http://me.example.net/: 2 forged, 4,000 unknown",
                 "Cache        2.5 MB of 10.0 GB used, 3 files, by all mounts with the cache folder /var/cache/resyncfs",
                 "Reads        3 from this machine (1.5 MB), 1 from the Source (500.0 kB), 2 failed; 75.0 % from this machine",
-                "Downloads    3 begun, 600.0 kB downloaded, 2 failed; 1 size requested, 0 failed",
+                "Downloads    3 begun, 600.0 kB of complete files, 2 failed; 1 size requested, 0 failed",
                 "Hosts        repo.example.org: 1,200 requests, 4.0 MB, 0 without an answer, 1 answered with an error, 1,500 ms per answer, SLOW",
                 "             mirror.example.org: 5 requests, 0 bytes, 5 without an answer, 0 answered with an error, answer time unknown, FAILING 5 times in a row, no requests for 4 s, other mirrors first for 30 s",
+                "Under way    https://repo.example.org/film: 6.0 MB of 60.0 MB (10 %)",
                 "Programs     grep: 2.0 MB in 4 reads, 1 denied",
                 "             (reads from the kernel's page cache are not counted)",
                 "Denied       nothing is downloaded for tumblerd",
@@ -606,6 +655,22 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part:?} is missing in:\n{text}");
         }
+    }
+
+    #[test]
+    fn the_cause_of_a_failed_refresh_is_shown_once() {
+        let mut status = status();
+        let why = "http://h/list.xml: cannot connect to h: connection refused";
+        let failed = |minute: u32| ErrorStatus { time: at(&format!("03:{minute}:00")), uri: None, why: why.into() };
+        status.sync.last_refresh.as_mut().unwrap().outcome = RefreshOutcome::Failed(why.into());
+        status.sync.failures = 2;
+        status.sync.documents[0].answer = Answer::Failed(why.into());
+        status.errors = vec![failed(59), failed(58), ErrorStatus { why: "an earlier one".into(), ..failed(30) }];
+
+        let text = screen(&status, &clock(), None);
+
+        assert_eq!(text.matches("connection refused").count(), 1, "{text}");
+        assert!(text.contains("changes.xml: FAILED, next check") && text.contains("an earlier one"), "{text}");
     }
 
     #[test]

@@ -35,7 +35,12 @@ pub async fn run(directory: Option<&Path>) -> Result<Exit, CliError> {
     let mut stopped = signal(SignalKind::from_raw(libc::SIGTSTP))?;
     let mut rates = Rates::default();
     // A failure before the first screen reads as without --watch.
-    let mut text = rates.text(&ask(directory).await?);
+    let answers = ask(directory).await?;
+    if answers.statuses.is_empty() {
+        answers.report_none();
+        return Ok(Exit::Success);
+    }
+    let mut text = rates.text(&answers);
     let terminal = Terminal::enter()?;
     loop {
         match terminal.draw(&text) {

@@ -171,6 +171,18 @@ impl Content {
         self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).get(&ino).cloned()
     }
 
+    /// Each download under way: its version, its bytes that are here without a gap, and its length, where that is known.
+    pub fn downloads(&self) -> Vec<(INodeNo, u64, Option<u64>)> {
+        let in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
+        let all: Vec<_> = in_flight.iter().map(|(ino, download)| (*ino, Arc::clone(download))).collect();
+        drop(in_flight);
+        let part = |(ino, download): (INodeNo, Arc<Download>)| {
+            let state = download.state();
+            (ino, state.frontier(), state.length())
+        };
+        all.into_iter().map(part).collect()
+    }
+
     /// How many downloads are under way.
     fn under_way(&self) -> usize {
         self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).len()

@@ -374,6 +374,11 @@ impl Store {
         self.cache.quota
     }
 
+    /// Measures the folder that counts too ([`Store::count_folder`]).
+    pub fn measure(&self) {
+        self.cache.measure_counted();
+    }
+
     /// What the folder holds, all processes counted. What is pending is recorded first, and what is beyond the quota evicted.
     pub fn usage(&self) -> Usage {
         self.cache.write_down();

@@ -17,7 +17,11 @@ use crate::sync::command::Command;
 use crate::sync::status::{RefreshOutcome, Status};
 use serde_json::json;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
+
+/// A status waits no longer for a disk.
+const MEASURING: Duration = Duration::from_secs(1);
 
 /// Answers the requests to one mount; clones share it.
 #[derive(Clone)]
@@ -33,8 +37,9 @@ pub(super) struct Handlers {
 impl Handlers {
     pub(super) async fn answer(self, request: Request) -> Answer {
         match request {
-            Request::Status {} => Answer::Value(json!(self.reporter.status())),
+            Request::Status {} => self.status().await,
             Request::Metrics {} => Answer::Metrics(self.reporter.metrics()()),
+            _ if self.reporter.is_starting() => Answer::Failed("the first tree is not complete yet".to_owned()),
             Request::Files {} => Answer::Lines(self.audits.files()),
             Request::Refresh { accept_deletions } => self.refresh(accept_deletions).await.unwrap_or(Answer::Ending),
             Request::Audit { content, fetch } => Answer::Lines(self.audits.audit(Depth { content, fetch })),
@@ -43,6 +48,13 @@ impl Handlers {
             Request::Paths { uris, ask } => Answer::Lines(names::paths(self.tree, self.audits, uris, ask)),
             Request::Uris { paths } => Answer::Lines(names::uris(self.tree, paths)),
         }
+    }
+
+    /// The status. What other folders of the cache take is measured for it, as long as the disk answers soon.
+    async fn status(self) -> Answer {
+        let content = Arc::clone(&self.tree.content);
+        let _ = tokio::time::timeout(MEASURING, tokio::task::spawn_blocking(move || content.measure())).await;
+        Answer::Value(json!(self.reporter.status()))
     }
 
     /// Refreshes the tree; answers when a reader of the mount sees the changes. `None` where the mount ends before.

@@ -244,6 +244,8 @@ mod tests {
             version: "1.0".to_owned(),
             cache_folder: String::new(),
             log: None,
+            starting: None,
+            downloads: Vec::new(),
             mounted: "2026-01-02T03:04:05.5Z".parse().unwrap(),
             revision: None,
             unannounced: 0,

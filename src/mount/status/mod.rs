@@ -4,8 +4,8 @@ mod metrics;
 mod types;
 
 pub use types::{
-    DownloadLimitStatus, ErrorStatus, HostStatus, NotificationsStatus, RefreshAnswer, RevisionStatus, Status,
-    SubscriptionStatus,
+    DownloadLimitStatus, DownloadStatus, ErrorStatus, HostStatus, NotificationsStatus, RefreshAnswer, RevisionStatus,
+    Status, SubscriptionStatus,
 };
 
 use crate::catalog::Catalog;
@@ -15,8 +15,10 @@ use crate::fs::programs::Programs;
 use crate::source::http::Client;
 use crate::source::websub::Subscriber;
 use crate::sync::status::Status as SyncStatus;
+use crate::sync::{Progressing, Stage};
 use jiff::Timestamp;
-use std::sync::Arc;
+use std::cmp::Reverse;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::sync::watch;
 
 /// Reports the status of a running mount.
@@ -29,8 +31,12 @@ pub(super) struct Reporter {
     pub cache_folder: String,
     /// The file of the log.
     pub log: Option<String>,
-    /// When the mount began.
-    pub mounted: Timestamp,
+    /// When the process began.
+    pub begun: Timestamp,
+    /// The last stage of the first tree.
+    pub stage: Mutex<Stage>,
+    /// When the mount was there.
+    pub mounted: OnceLock<Timestamp>,
     /// How it is kept in step.
     pub sync: watch::Receiver<SyncStatus>,
     /// The tree.
@@ -46,7 +52,7 @@ pub(super) struct Reporter {
     /// The address of the metrics.
     pub metrics: Option<String>,
     /// The subscriptions at hubs.
-    pub subscriber: Option<Subscriber>,
+    pub subscriber: OnceLock<Subscriber>,
 }
 
 impl Reporter {
@@ -54,6 +60,33 @@ impl Reporter {
     pub(super) fn metrics(self: &Arc<Self>) -> Metrics {
         let reporter = Arc::clone(self);
         Arc::new(move || metrics::text(reporter.status()))
+    }
+
+    /// `progress` of a first tree, which the status shows too.
+    pub(super) fn noting(self: &Arc<Self>, progress: Progressing) -> Progressing {
+        let reporter = Arc::clone(self);
+        Arc::new(move |stage| {
+            if !matches!(stage, Stage::Unanswered(_) | Stage::Remark(_)) {
+                *reporter.stage.lock().unwrap_or_else(PoisonError::into_inner) = stage.clone();
+            }
+            progress(stage);
+        })
+    }
+
+    /// Whether the mount is not there yet.
+    pub(super) fn is_starting(&self) -> bool {
+        self.mounted.get().is_none()
+    }
+
+    /// The downloads under way, those that have come furthest first.
+    fn downloads(&self) -> Vec<DownloadStatus> {
+        let mut downloads = self.content.downloads();
+        downloads.sort_by_key(|(_, bytes, _)| Reverse(*bytes));
+        let Ok(snapshot) = self.catalog.snapshot() else { return Vec::new() };
+        let named = downloads.into_iter().filter_map(|(ino, bytes, of_bytes)| {
+            Some(DownloadStatus { uri: snapshot.resource(ino).ok()??.uri.to_string(), bytes, of_bytes })
+        });
+        named.collect()
     }
 
     /// The mount as it is now. Must not wait.
@@ -70,10 +103,12 @@ impl Reporter {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             cache_folder: self.cache_folder.clone(),
             log: self.log.clone(),
-            mounted: self.mounted,
+            mounted: self.mounted.get().copied().unwrap_or(self.begun),
+            starting: self.is_starting().then(|| self.stage.lock().unwrap_or_else(PoisonError::into_inner).clone()),
+            downloads: self.downloads(),
             revision: revision.map(RevisionStatus::from),
             unannounced: self.content.unannounced(),
-            notifications: self.subscriber.as_ref().map(NotificationsStatus::from),
+            notifications: self.subscriber.get().map(NotificationsStatus::from),
             hosts: HostStatus::all(self.client.traffic(), &content),
             unanswered: self.client.unanswered().map(String::from),
             errors: ErrorStatus::all(&content.failures, &sync.recent_failures),

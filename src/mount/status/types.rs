@@ -5,6 +5,7 @@ use crate::content::{Failure, Metrics, SharedCacheStatus};
 use crate::fs::programs::Reading;
 use crate::source::http::{DownloadLimit, HostTraffic, per_minute};
 use crate::source::websub::{Member, Subscriber};
+use crate::sync::Stage;
 use crate::sync::status::{FailedRefresh, HeldStatus, Refreshed};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,9 @@ pub struct Status {
     pub log: Option<String>,
     /// When the mount began.
     pub mounted: Timestamp,
+    /// How far the first tree is, before the mount is there.
+    #[serde(default)]
+    pub starting: Option<Stage>,
     /// The revision that is shown; `None` where the catalog cannot be read.
     pub revision: Option<RevisionStatus>,
     /// How often since the mount began bytes arrived that are newer than the list and differ from it.
@@ -58,6 +62,9 @@ pub struct Status {
     /// Why a host does not answer, or why a document is requested again now.
     #[serde(default)]
     pub unanswered: Option<String>,
+    /// The downloads under way, those that have come furthest first.
+    #[serde(default)]
+    pub downloads: Vec<DownloadStatus>,
     /// The latest failures, the newest first.
     #[serde(default)]
     pub errors: Vec<ErrorStatus>,
@@ -282,6 +289,17 @@ impl HostStatus {
     pub fn is_slow(&self) -> bool {
         self.latency.is_some_and(|latency| latency >= SLOW)
     }
+}
+
+/// A download under way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DownloadStatus {
+    /// The resource.
+    pub uri: String,
+    /// Bytes that are here, without a gap.
+    pub bytes: u64,
+    /// Of how many, where that is known.
+    pub of_bytes: Option<u64>,
 }
 
 /// A failure.

@@ -112,7 +112,7 @@ pub enum HttpError {
         cause: ConnectionError,
     },
     /// The host failed so often in a row that it is left alone for a while; nothing was sent.
-    #[error("{uri}: {host} has failed several times in a row, so it gets no requests for {} s", .retry_in.as_secs() + 1)]
+    #[error("{uri}: {}{host} gets no requests for {} s", behind(why, last), .retry_in.as_secs() + 1)]
     CircuitOpen {
         /// What was asked.
         uri: Uri,
@@ -120,6 +120,8 @@ pub enum HttpError {
         host: Box<str>,
         /// When it is asked again.
         retry_in: Duration,
+        /// Its last failure.
+        why: Box<str>,
         /// What this request met before, if anything.
         #[source]
         last: Option<Box<HttpError>>,
@@ -205,6 +207,11 @@ pub enum HttpError {
         #[source]
         cause: Option<ConnectionError>,
     },
+}
+
+/// The failure behind an open breaker, unless it follows as the cause.
+fn behind(why: &str, last: &Option<Box<HttpError>>) -> String {
+    if last.is_some() || why.is_empty() { String::new() } else { format!("{why}; ") }
 }
 
 /// What a status means to a person, and what to do.

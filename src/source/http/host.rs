@@ -147,7 +147,11 @@ impl Host {
                 }
                 Gate::Broken(until) if !is_retry || until >= deadline.at() => {
                     let retry_in = until.saturating_duration_since(now);
-                    return Err(HttpError::CircuitOpen { uri: asked, host, retry_in, last: None });
+                    let state = self.state();
+                    // Without the address that failed then.
+                    let why = state.limiter.cause().map(|why| why.split_once(": ").map_or(why, |(_, why)| why));
+                    let why = why.unwrap_or_default().into();
+                    return Err(HttpError::CircuitOpen { uri: asked, host, retry_in, why, last: None });
                 }
                 Gate::Paused(until) if until > deadline.latest(true) => {
                     let retry_in = until.saturating_duration_since(now);

@@ -277,6 +277,9 @@ async fn a_dead_host_is_soon_answered_for_at_once() {
     assert!(errors.iter().all(HttpError::is_retryable), "{errors:?}");
     let last = client.send(Request::get(uri, PLENTY)).await.unwrap_err();
     assert!(matches!(last, HttpError::CircuitOpen { .. }), "{last:?}");
+    let text = crate::platform::error_chain::chain(&last);
+    assert_eq!(text.matches("connection refused").count(), 1, "{text}");
+    assert!(text.contains(" gets no requests for ") && text.matches("http:").count() == 1, "{text}");
 }
 
 /// A host that restarts: the ranges of one download fail together, and what goes on with it waits for the host.
