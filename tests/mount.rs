@@ -402,6 +402,24 @@ fn statfs_tells_the_sum_of_sizes_and_no_free_space() {
     assert!((2..=4).contains(&numbers[3]), "{text}");
 }
 
+/// What monitors of disks leave out by the type raises no alarm; nothing else is left out with it.
+#[test]
+fn df_leaves_a_mount_out_by_its_type() {
+    let source = Source::start();
+    source.put("a", Resource::new(vec![1; 10_000]));
+    let mounted = Mounted::new(&source.url(), "");
+    let df = |arguments: &[&str]| {
+        let output = Command::new("df").args(arguments).arg("--output=fstype,pcent,ipcent,target").output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.lines().find(|line| line.ends_with(mounted.path().to_str().unwrap())).map(str::to_owned)
+    };
+
+    let (shown, left) = (df(&["-a"]).unwrap(), df(&["-a", "-x", "fuse.resyncfs"]));
+
+    assert!(shown.starts_with("fuse.resyncfs ") && shown.contains("100%"), "{shown}");
+    assert_eq!(left, None);
+}
+
 /// Promise: an entry that does not tell of its changes is asked about, and other bytes are another version.
 #[test]
 fn an_unlisted_change_is_seen_after_the_interval() {
