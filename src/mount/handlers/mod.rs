@@ -39,7 +39,9 @@ impl Handlers {
         match request {
             Request::Status {} => self.status().await,
             Request::Metrics {} => Answer::Metrics(self.reporter.metrics()()),
-            _ if self.reporter.is_starting() => Answer::Failed("the first tree is not complete yet".to_owned()),
+            _ if self.reporter.is_starting() => {
+                Answer::Failed { why: "the first tree is not complete yet".to_owned(), kind: None }
+            }
             Request::Files {} => Answer::Lines(self.audits.files()),
             Request::Refresh { accept_deletions } => self.refresh(accept_deletions).await.unwrap_or(Answer::Ending),
             Request::Audit { content, fetch } => Answer::Lines(self.audits.audit(Depth { content, fetch })),

@@ -203,7 +203,7 @@ mod tests {
         window.announce(&told(10, 4, 60 * SECOND), now);
         window.announce(&told(10, 6, 60 * SECOND), now);
         assert_eq!(window.standing(1, now).remaining, Some(3), "a later answer told less");
-        window.announce(&told(10, 9, 0 * SECOND), now);
+        window.announce(&told(10, 9, Duration::ZERO), now);
         assert_eq!(window.standing(1, now).remaining, Some(3), "it is of the window before");
     }
 
