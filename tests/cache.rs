@@ -652,9 +652,11 @@ fn a_cached_read_costs_three_system_calls() {
     let calls = system_calls(mounted.pid(), || [0..1, 0..FILES, 0..1].into_iter().flatten().for_each(read));
 
     let of = |name: &str| calls.get(name).copied().unwrap_or_default();
-    assert!(["read", "pread64", "writev"].into_iter().all(|name| of(name) >= FILES), "{calls:?}");
+    // What is in the page cache is read by a call that does not wait for the disk, where the file system has one.
+    let taken = of("pread64") + of("preadv2");
+    assert!(of("read") >= FILES && taken >= FILES && of("writev") >= FILES, "{calls:?}");
     // The mount keeps some of them open. To open another takes two more calls.
-    let opened = of("openat");
+    let opened = of("openat") + of("openat2");
     assert!(opened < FILES / 2, "{calls:?}");
     // A debug build of the standard library checks what it closes.
     let all = calls.values().sum::<u64>() - of("fcntl");

@@ -11,12 +11,16 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Objects lie below it.
 pub(super) const OBJECTS: &str = "objects/";
 /// Partials lie below it.
 pub(super) const PARTIALS: &str = "tmp/";
+
+/// The file system of the cache folder does not say what is in the page cache (tmpfs, overlayfs): each read would ask in vain.
+static IS_SILENT: AtomicBool = AtomicBool::new(false);
 
 /// Bytes that an unprivileged process may still write to the file system of a folder.
 pub fn free_space(folder: &Path) -> io::Result<u64> {
@@ -83,8 +87,14 @@ pub(super) fn read_exact(file: &File, offset: u64, length: usize) -> io::Result<
 /// cannot say so is read at once.
 pub(super) fn read_exact_in_memory(file: &File, offset: u64, length: usize) -> io::Result<Bytes> {
     filled(offset, length, |bytes, at| {
+        if IS_SILENT.load(Ordering::Relaxed) {
+            return rustix::io::pread(file, bytes, at);
+        }
         match preadv2(file, &mut [IoSliceMut::new(&mut *bytes)], at, ReadWriteFlags::NOWAIT) {
-            Err(Errno::OPNOTSUPP) => rustix::io::pread(file, bytes, at),
+            Err(Errno::OPNOTSUPP) => {
+                IS_SILENT.store(true, Ordering::Relaxed);
+                rustix::io::pread(file, bytes, at)
+            }
             outcome => outcome,
         }
     })
