@@ -3,11 +3,10 @@
 use super::mounts::{Within, by_mount};
 use super::progress::{Progress, Work};
 use super::render::{count, size, thousands};
-use super::{CliError, Exit, complain, print};
+use super::{CliError, Exit, complain, print, print_json};
 use crate::control::api::{
     EvictEvent, PrefetchEvent, PrefetchProgress, PrefetchSummary, PrefetchTotal, Request, Stopped,
 };
-use crate::platform::error_chain::printable_json;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use tokio::sync::mpsc::Receiver;
@@ -62,6 +61,7 @@ async fn show_prefetch(
     mut events: Receiver<PrefetchEvent>,
 ) -> Result<Exit, CliError> {
     let (mut exit, mut is_warned) = (Exit::Success, false);
+    let say = |text: String| if json { Ok(()) } else { print(&text) };
     while let Some(event) = events.recv().await {
         if json && !matches!(event, PrefetchEvent::Progress(_) | PrefetchEvent::Failure(_)) {
             progress.print(|| within.print_line(json!(event)))?;
@@ -83,9 +83,7 @@ async fn show_prefetch(
             }
             PrefetchEvent::Counted(total) => {
                 progress.finish();
-                if !json {
-                    print(&counted(&total))?;
-                }
+                say(counted(&total))?;
                 if let Some(warning) = too_few_left(&total) {
                     progress.message(&warning);
                 }
@@ -93,9 +91,7 @@ async fn show_prefetch(
             }
             PrefetchEvent::Done(summary) => {
                 progress.finish();
-                if !json {
-                    print(&done(&summary))?;
-                }
+                say(done(&summary))?;
                 return summary.stopped.map_or(Ok(exit), |stopped| Err(ended_early(stopped)));
             }
             PrefetchEvent::Failure(why) => return Err(CliError::new(Exit::Failure, why)),
@@ -241,7 +237,7 @@ impl Within {
     /// Prints an event as a line of JSON, with the mount that it is of.
     fn print_line(&self, mut event: Value) -> Result<(), CliError> {
         event["mount"] = json!(self.running.directory.display().to_string());
-        print(&format!("{}\n", printable_json(&event)))
+        print_json(&event)
     }
 
     fn ended(&self, done: &str) -> CliError {

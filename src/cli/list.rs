@@ -2,10 +2,9 @@
 
 use super::mounts::{Running, nothing_mounted};
 use super::render::{printable, printable_value};
-use super::{CliError, Exit, block_on, print};
+use super::{CliError, Exit, block_on, print, print_json};
 use crate::mount::registry::{self, Mount, MountState};
 use crate::mount::status::DownloadLimitStatus;
-use crate::platform::error_chain::printable_json;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::io::Write as _;
@@ -41,7 +40,7 @@ pub fn run(args: ListArgs) -> Result<Exit, CliError> {
     let mounts: Vec<_> = known.iter().zip(states).collect();
     if args.json {
         let all: Vec<Value> = mounts.iter().map(|(known, state)| object(known, state)).collect();
-        print(&format!("{}\n", printable_json(&Value::Array(all))))?;
+        print_json(&Value::Array(all))?;
     } else if mounts.is_empty() {
         // No mount is no failure, and nothing on standard output.
         let _ = writeln!(std::io::stderr(), "resyncfs: {}", nothing_mounted().message);

@@ -26,12 +26,13 @@ mod unmount;
 
 use crate::catalog::CatalogError;
 use crate::mount::MountError;
-use crate::platform::error_chain::chain;
+use crate::platform::error_chain::{chain, printable_json};
 use crate::source::websub::WebsubError;
 use crate::source::{EntryPoint, SourceError};
 use crate::sync::FailureKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use render::{Clock, printable_value};
+use serde_json::Value;
 use std::error::Error;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -263,6 +264,11 @@ fn print(text: &str) -> Result<(), CliError> {
         Err(cause) if cause.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => Ok(written?),
     }
+}
+
+/// Writes a value of JSON as a line to standard output.
+fn print_json(value: &Value) -> Result<(), CliError> {
+    print(&format!("{}\n", printable_json(value)))
 }
 
 /// Prints on standard error why there is no result for one thing.

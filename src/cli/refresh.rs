@@ -4,11 +4,10 @@ use super::mounts::Running;
 use super::progress::{Progress, Work};
 use super::render::{Clock, count, printable_value, thousands};
 
-use super::{CliError, Exit, print};
+use super::{CliError, Exit, print, print_json};
 use crate::control::api::Request;
 use crate::control::call;
 use crate::mount::status::{RefreshAnswer, Status};
-use crate::platform::error_chain::printable_json;
 use crate::sync::status::{HeldStatus, RefreshOutcome};
 use serde_json::json;
 use std::convert::Infallible;
@@ -46,7 +45,7 @@ pub fn run(args: RefreshArgs) -> Result<Exit, CliError> {
     })?;
     progress.finish();
     if args.json {
-        return print(&format!("{}\n", printable_json(&json!(answer)))).map(|()| Exit::Success);
+        return print_json(&json!(answer)).map(|()| Exit::Success);
     }
     let clock = Clock::now();
     let mut text = format!("{}\n", sentence(&answer.refreshed.outcome, &clock));
