@@ -345,11 +345,11 @@ fn a_limit_that_holds_readers_back_is_shown() {
     let paced = metrics.lines().find(|line| line.starts_with("resyncfs_http_paced_seconds")).unwrap();
     assert!(paced.contains(name) && !paced.ends_with(" 0"), "{paced}");
     let prefetch = asked(&mounted, "prefetch", r#"{"paths":[""]}"#);
-    let pace = prefetch.lines().filter_map(|line| {
+    let mut pace = prefetch.lines().filter_map(|line| {
         let line: serde_json::Value = serde_json::from_str(line).ok()?;
         Some(line["progress"]["pace"].clone()).filter(|pace| !pace.is_null())
     });
-    let pace = pace.last().unwrap_or_else(|| panic!("{prefetch}"));
+    let pace = pace.next_back().unwrap_or_else(|| panic!("{prefetch}"));
     assert_eq!(pace["host"], name);
     assert!(pace["least_s"].as_u64().is_some_and(|it| it > 30), "{pace}");
     // Its readers end with it.
