@@ -171,7 +171,8 @@ impl Audit {
     async fn compare(&self, depth: Depth, listed: Option<Listed>, events: &Events) -> Result<Summary, SyncError> {
         let audit = self.clone();
         let (mut walk, mut summary, (of, of_bytes)) = spawn_blocking(move || audit.begin(depth, listed)).await??;
-        let (received, mut steps) = (AtomicU64::new(0), tokio::time::interval(PROGRESS_STEP));
+        let received = AtomicU64::new(0);
+        let mut steps = tokio::time::interval_at(tokio::time::Instant::now() + PROGRESS_STEP, PROGRESS_STEP);
         while let Some((rest, batch)) = next(walk).await? {
             walk = rest;
             let mut checks =

@@ -38,7 +38,7 @@ async fn an_endless_body_ends_at_a_bound() {
 
     assert!(sent < 90 * MIB, "{sent}");
     assert!(matches!(again, Err(ContentError::Endless { .. } | ContentError::Stalled { .. })), "{again:?}");
-    assert_eq!(mounted.content.metrics().bytes / (MIB as u64), 0, "nothing is kept of it");
+    until(|| mounted.content.metrics().bytes < MIB as u64).await;
 }
 
 /// A prefetch of it ends too.
