@@ -309,7 +309,7 @@ fn an_episode_is_its_enclosure_and_leaves_with_its_item() {
 
     assert_eq!(files(&mounted), set(&["2.mp3", "3.mp3", "news"]));
     let (printed, code) = run(&["audit", mounted.path().to_str().unwrap()]);
-    assert_eq!((code, printed.contains("3 of 3 files are in sync")), (Some(0), true), "{printed}");
+    assert_eq!((code, printed.contains("of 3 files agree")), (Some(0), true), "{printed}");
     let (printed, _) = run(&["explore", &address]);
     assert!(printed.contains("Resources    3 in 1 list") && printed.contains("Deviations   none"), "{printed}");
 }

@@ -267,7 +267,8 @@ fn ls_l_asks_a_dead_link_once_and_then_not_at_all() {
         assert_eq!(without_size(&mounted, &paths), dead);
         source.wait_for_quiet();
 
-        assert!(asked <= paths.len() + (each - 1) * dead, "{asked} requests, {status} for {percent} %");
+        // A question ahead may cross that of a reader.
+        assert!(asked <= paths.len() + (each - 1) * dead + 2, "{asked} requests, {status} for {percent} %");
         assert_eq!(requests(&source), 0, "{status} for {percent} %");
     }
 }

@@ -44,15 +44,16 @@ pub fn run(args: RefreshArgs) -> Result<Exit, CliError> {
         }
     })?;
     progress.finish();
-    if args.json {
-        return print_json(&json!(answer)).map(|()| Exit::Success);
-    }
     let clock = Clock::now();
-    let mut text = format!("{}\n", sentence(&answer.refreshed.outcome, &clock));
-    if let Some(held) = &answer.held {
-        text += &format!("{}\n", held_sentence(held, &running.directory, &clock));
+    if args.json {
+        print_json(&json!(answer))?;
+    } else {
+        let mut text = format!("{}\n", sentence(&answer.refreshed.outcome, &clock));
+        if let Some(held) = &answer.held {
+            text += &format!("{}\n", held_sentence(held, &running.directory, &clock));
+        }
+        print(&text)?;
     }
-    print(&text)?;
     match (answer.refreshed.why(), answer.refreshed.failed.first()) {
         (Some(why), Some(first)) => {
             let why = clock.localized(&why);

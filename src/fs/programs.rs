@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs;
 use std::num::NonZeroUsize;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -178,9 +177,18 @@ pub fn needs_no_size(thread: u32) -> bool {
         || comm(thread).is_some_and(|name| XATTR_PROGRAMS.contains(&&name[..]))
 }
 
-/// Whether a process has ended. An unknown one (0) counts as running.
+/// SIGKILL in the masks of proc(5). The kernel adds it to the pending signals of each thread where another signal ends the process.
+const KILLED: u64 = 1 << (libc::SIGKILL - 1);
+
+/// Whether a process has ended, or will once its READ is answered: the kernel cannot end one that waits for a single page. An unknown one
+/// (0) counts as running.
 pub(super) fn is_gone(process: u32) -> bool {
-    process != 0 && !Path::new(&format!("/proc/{process}")).exists()
+    if process == 0 {
+        return false;
+    }
+    let Ok(status) = fs::read_to_string(format!("/proc/{process}/status")) else { return true };
+    let masks = status.lines().filter_map(|line| line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:")));
+    masks.filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok()).any(|mask| mask & KILLED != 0)
 }
 
 struct Names {

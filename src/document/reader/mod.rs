@@ -371,7 +371,8 @@ impl<R: BufRead> Reader<R> {
                 }
                 // It has been noted, and may be an entry that is misspelt.
                 Kind::Unknown if !empty => self.hidden += 1,
-                _ => judge_attributes(&element, &mut notes),
+                _ if !self.bindings.declares_entities => judge_attributes(&element, &mut notes),
+                _ => {}
             }
             self.close_or_skip(empty)?;
         }
@@ -456,7 +457,8 @@ impl<R: BufRead> Reader<R> {
                     self.enter()?;
                     continue;
                 }
-                _ => judge_attributes(&element, &mut notes),
+                _ if !self.bindings.declares_entities => judge_attributes(&element, &mut notes),
+                _ => {}
             }
             self.close_or_skip(empty)?;
         }

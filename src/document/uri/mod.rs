@@ -33,9 +33,11 @@ impl UriError {
     pub fn is_of_other_scheme(&self) -> bool {
         let UriError::Scheme(raw) = self else { return false };
         let (scheme, rest) = trim(raw).split_once(':').unwrap_or_default();
-        let is_host = (scheme.contains('.') || scheme == "localhost") && rest.starts_with(|c: char| c.is_ascii_digit());
+        let port = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        let has_port = (1..=5).contains(&port.len()) && port.bytes().all(|byte| byte.is_ascii_digit());
+        let is_host = has_port && (rest.len() > port.len() || scheme.contains('.') || scheme == "localhost");
         let folded = scheme.to_ascii_lowercase();
-        let is_slip = folded.starts_with(['h', 't']) && folded.contains("tp");
+        let is_slip = folded.starts_with(['h', 't']) && folded.contains("tp") || folded.starts_with("hxxp");
         !is_host && !is_slip && scheme.len() > 1
     }
 }
