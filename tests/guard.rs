@@ -139,3 +139,35 @@ fn a_list_cut_for_a_moment_leaves_no_name_of_what_is_gone() {
     assert_eq!(shown(&mounted), FILES - 2);
     assert!(!mounted.join("f/2").exists() && !mounted.join("f/12").exists());
 }
+
+/// A list that is empty takes nothing away because another list of its set, which was empty too, is back.
+#[test]
+fn an_empty_list_is_not_believed_because_another_is_back() {
+    let source = Source::start();
+    let base = source.url();
+    let lists = [("a", 0..12), ("b", 12..28), ("c", 28..88)];
+    lists[2].1.clone().chain(0..28).for_each(|number| source.put(&format!("f/{number}"), Resource::new("bytes")));
+    let publish = |minute: u32, empty: &[&str]| {
+        let mut index = String::from("<sitemapindex xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\">");
+        for (name, files) in &lists {
+            let files = if empty.contains(name) { 0..0 } else { files.clone() };
+            let urls: String = files.map(|number| format!("<url><loc>{base}f/{number}</loc></url>")).collect();
+            let list = format!("<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\">{urls}</urlset>");
+            source.document(&format!("{name}.xml"), list);
+            index += &format!(
+                "<sitemap><loc>{base}{name}.xml</loc><lastmod>2024-05-01T10:{minute:02}:00Z</lastmod></sitemap>"
+            );
+        }
+        source.document("index.xml", index + "</sitemapindex>");
+    };
+    publish(0, &[]);
+    let mounted = Mounted::new(&format!("{base}index.xml"), "poll=1h");
+    publish(1, &["a", "b"]);
+    assert!(command(&["refresh"], &mounted).contains("28 unconfirmed deletions"));
+
+    publish(2, &["a"]);
+    let refreshed = command(&["refresh"], &mounted);
+
+    assert!(refreshed.contains("12 unconfirmed deletions"), "{refreshed}");
+    assert_eq!(shown(&mounted), 88);
+}

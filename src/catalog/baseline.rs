@@ -40,6 +40,8 @@ pub struct Baseline<'c> {
     set: SetId,
     /// Sets of which nothing is held back any more but what is decided now.
     decided_again: BTreeSet<SetId>,
+    /// Sets of which all stays held back that is not listed, however much of them is listed again.
+    keep_held: BTreeSet<SetId>,
 }
 
 impl Catalog {
@@ -64,6 +66,7 @@ impl<'c> Baseline<'c> {
             changes: Sorter::new(&catalog.spill_folder, SMALL_SORT),
             set: SetId::default(),
             decided_again: BTreeSet::new(),
+            keep_held: BTreeSet::new(),
         }
     }
 
@@ -78,6 +81,11 @@ impl<'c> Baseline<'c> {
     /// What its lists lack now counts as a loss.
     pub fn decide_again(&mut self, set: SetId) {
         self.decided_again.insert(set);
+    }
+
+    /// What is held back of `sets` is decided again only where it is listed.
+    pub fn keep_held(&mut self, sets: BTreeSet<SetId>) {
+        self.keep_held = sets;
     }
 
     /// What the journal holds of `set` goes, where it is not listed: else it rests until the set is back.
@@ -167,6 +175,7 @@ impl<'c> Baseline<'c> {
         let mut known = Sorter::new(&catalog.spill_folder, SMALL_SORT);
         add_known(&mut known, before.store, before.old)?;
         let (mut decided_again, mut holds) = (std::mem::take(&mut self.decided_again), false);
+        let keep_held = std::mem::take(&mut self.keep_held);
         each_held(before, &decided_again, &mut |_, set, uri, record| match record {
             Some(record) => {
                 holds = true;
@@ -177,6 +186,7 @@ impl<'c> Baseline<'c> {
         let (mut listing, mut statement, mut journal) = self.sorted(known, before)?;
         if holds {
             listing.released = statement.released(&listing)?;
+            listing.released.retain(|set, _| !keep_held.contains(set));
             decided_again.extend(listing.released.keys());
         }
         let mut decided = None;

@@ -98,6 +98,11 @@ impl ContentError {
         }
     }
 
+    /// Whether the host is known to allow no requests now.
+    pub fn is_paused(&self) -> bool {
+        matches!(self, ContentError::Fetch { cause, .. } if cause.paused_for().is_some())
+    }
+
     /// Whether the request ended in our own queue, which says nothing of its host or of the resource.
     pub fn is_unsent(&self) -> bool {
         match self {

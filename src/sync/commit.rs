@@ -40,6 +40,7 @@ fn decide(
     guard.release(&losses.released);
     let verdict = guard.decide(limit, losses, lists, now);
     guard.after(&verdict, losses, unheard, now);
+    guard.note_lists(&verdict, lists);
     if verdict.held != Held::Nothing {
         tracing::warn!(
             deletions = verdict.files,
@@ -170,6 +171,7 @@ impl Synchronizer {
                 }
             }
             recount(&catalog, &mut next.guard, &heard)?;
+            baseline.keep_held(next.guard.by_list().clone());
             news.states.into_iter().for_each(|(set, root, state)| next.note(set, &root, state));
             let lists = position.losses(&next);
             // What lacked before is not in the tree, or held back already.

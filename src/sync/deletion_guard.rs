@@ -88,6 +88,9 @@ pub struct DeletionGuard {
     /// Numbers of the sets of which deletions are held back because they, or a part of them, could not be read. No document says that
     /// these resources are gone, so the deletions are decided again once the set can be read.
     unheard: BTreeSet<SetId>,
+    /// Sets of which deletions are held back because a list is empty or missing. Others of theirs that are listed again say nothing of these.
+    #[serde(default)]
+    by_list: BTreeSet<SetId>,
 }
 
 /// Deletions that are held back.
@@ -217,11 +220,26 @@ impl DeletionGuard {
     /// takes some back by listing their resources again.
     pub fn recount(&mut self, files: u64, unheard: u64) {
         self.held = self.held.take().filter(|_| files > 0).map(|held| HeldBack { files, unheard, ..held });
+        if self.held.is_none() {
+            self.by_list.clear();
+        }
     }
 
     /// The sets of which deletions are held back that no document says.
     pub fn unheard(&self) -> &BTreeSet<SetId> {
         &self.unheard
+    }
+
+    /// Notes the lists that were lost when something was held back.
+    pub fn note_lists(&mut self, verdict: &Verdict, lists: &[ListLoss]) {
+        if verdict.held != Held::Nothing {
+            self.by_list.extend(lists.iter().filter_map(|list| list.set));
+        }
+    }
+
+    /// The sets of which deletions are held back because of a list.
+    pub fn by_list(&self) -> &BTreeSet<SetId> {
+        &self.by_list
     }
 
     /// Notes that this set can be read again: its deletions are decided again.

@@ -45,7 +45,7 @@ impl Content {
         match &size {
             // A question ahead, which this one joined, may have failed.
             Ok(_) => self.failures().inode_answered(wanted.ino),
-            Err(error) if error.is_unsent() => {}
+            Err(error) if error.is_unsent() || pause.total() >= PATIENCE => {}
             Err(error) => self.failures().inode_failed(wanted.ino, error, Instant::now()),
         }
         size
@@ -252,8 +252,8 @@ impl Content {
                 let response = self.client.send(request).await;
                 match self.read_size(wanted, response, method, proof.vouched) {
                     Ok(Some(size)) => return Ok(Some(size)),
-                    // That there is nothing holds for every request.
-                    Err(error) if is_absent(&error) => {
+                    // That there is nothing, or that nothing may be sent now, holds for every request.
+                    Err(error) if is_absent(&error) || error.is_paused() => {
                         refusal = Some(error);
                         break;
                     }

@@ -7,7 +7,7 @@
 //! | older draft, and what is in use | `RateLimit-Limit`, `-Remaining`, `-Reset`, with `X-RateLimit-` and `X-Rate-Limit-` as well |
 
 use super::field;
-use reqwest::header::{HeaderMap, HeaderName};
+use reqwest::header::{self, HeaderMap, HeaderName};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A reset from this number on is a time in seconds since 1970, and one of a thousand times as many in milliseconds.
@@ -42,6 +42,10 @@ pub(super) struct Announced {
 
 /// The limit that `headers` announce. `now` is the machine's time, which counts only where the host does not say its own.
 pub(super) fn announced(headers: &HeaderMap, now: SystemTime) -> Option<Announced> {
+    // A cache repeats what its host said once.
+    if field::text(headers, header::AGE).and_then(field::digits).is_some_and(|age| age > 0) {
+        return None;
+    }
     let policies = joined(headers, HeaderName::from_static("ratelimit-policy"));
     let policies: Vec<Item> = items(&policies).collect();
     let text = joined(headers, HeaderName::from_static("ratelimit"));

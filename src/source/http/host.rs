@@ -314,8 +314,8 @@ impl Host {
                     state.limiter.repeat(now());
                     state.traffic.requests += 1;
                     drop(state);
-                    let probes = (step == Step::Probe).then(|| (Arc::clone(self), kind));
-                    return Repetition { probes, is_answered: false };
+                    let probes = (step == Step::Probe).then_some(kind);
+                    return Repetition { host: Arc::clone(self), probes, is_answered: false };
                 }
             }
         }
@@ -492,14 +492,19 @@ impl Drop for Permit {
 
 /// A request that is sent a second time. Where it is a probe, its outcome counts for the host.
 pub(super) struct Repetition {
-    probes: Option<(Arc<Host>, usize)>,
+    host: Arc<Host>,
+    /// The kind of request that it is a probe for.
+    probes: Option<usize>,
     pub(super) is_answered: bool,
 }
 
 impl Drop for Repetition {
     fn drop(&mut self) {
-        if let Some((host, kind)) = &self.probes {
-            host.state().silence[*kind].probed(self.is_answered, now());
+        let mut state = self.host.state();
+        // The permit gives back one of the two requests.
+        state.limiter.unanswered(now());
+        if let Some(kind) = self.probes {
+            state.silence[kind].probed(self.is_answered, now());
         }
     }
 }

@@ -21,12 +21,14 @@ pub(super) struct Window {
     ends: Instant,
     /// The longest time to a reset that was announced, or the announced length.
     length: Duration,
-    /// When the last request was sent.
-    last: Option<Instant>,
+    /// When the last request was sent, or the window was made.
+    last: Instant,
     /// The host has refused a request, and is left alone until the end.
     is_refused: bool,
     /// The host has said when it ends.
     pub(super) is_announced: bool,
+    /// The end is supposed, from the length of the windows before.
+    is_guessed: bool,
 }
 
 /// What is known of a window, for a person.
@@ -40,15 +42,15 @@ pub(in crate::source::http) struct Standing {
 
 impl Window {
     pub(super) fn new(now: Instant) -> Window {
-        let (length, last) = (Duration::ZERO, None);
-        Window { limit: 0, left: 0, ends: now, length, last, is_refused: false, is_announced: true }
+        let (length, last) = (Duration::ZERO, now);
+        Window { limit: 0, left: 0, ends: now, length, last, is_refused: false, is_announced: true, is_guessed: false }
     }
 
     /// An answer has announced what is left.
     pub(super) fn announce(&mut self, announced: &Announced, now: Instant) {
         let ends = now + announced.reset;
         let is_over = now >= self.ends;
-        if !is_over && self.ends > ends + SLACK {
+        if !is_over && !self.is_guessed && self.ends > ends + SLACK {
             // It is of the window before, or of another limit that ends earlier.
             return;
         }
@@ -56,7 +58,7 @@ impl Window {
             // It was sent before the refusal, which counts for more.
             return;
         }
-        let is_same = !is_over && ends <= self.ends + SLACK;
+        let is_same = !is_over && !self.is_guessed && ends <= self.ends + SLACK;
         if announced.limit.is_some_and(|limit| limit != self.limit) {
             (self.limit, self.length) = (announced.limit.unwrap_or(0), Duration::ZERO);
         }
@@ -64,7 +66,7 @@ impl Window {
         self.ends = if is_same { self.ends.max(ends) } else { ends };
         self.limit = self.limit.max(announced.remaining);
         self.length = announced.window.unwrap_or(self.length.max(announced.reset));
-        (self.is_refused, self.is_announced) = (false, true);
+        (self.is_refused, self.is_announced, self.is_guessed) = (false, true, false);
     }
 
     /// A request was answered without an announcement, or not at all. `false`: nothing is known of a limit any more.
@@ -74,6 +76,7 @@ impl Window {
         } else if self.limit > 0 && !self.length.is_zero() {
             // A host may tell only with its refusals.
             (self.left, self.ends, self.is_refused) = (self.limit - 1, now + self.length, false);
+            self.is_guessed = true;
         } else {
             return false;
         }
@@ -83,7 +86,7 @@ impl Window {
     /// The host has refused a request, and may be asked again at `until`.
     pub(super) fn refuse(&mut self, until: Instant, is_announced: bool, now: Instant) {
         self.ends = if self.is_refused && now < self.ends { self.ends.max(until) } else { until };
-        (self.left, self.is_refused, self.is_announced) = (0, true, is_announced);
+        (self.left, self.is_refused, self.is_announced, self.is_guessed) = (0, true, is_announced, false);
     }
 
     /// The host is asked again at once.
@@ -100,7 +103,7 @@ impl Window {
     pub(super) fn next(&self, is_ahead: bool, unanswered: u64, now: Instant) -> Instant {
         let kept = if is_ahead { self.limit / 2 } else { 0 };
         let free = self.left.saturating_sub(unanswered).saturating_sub(kept);
-        let last = self.last.unwrap_or(now);
+        let last = self.last;
         if now >= self.ends {
             // What was left is left in the next window too. Its first answer tells the rest.
             let is_free = free > 0 || unanswered == 0;
@@ -118,7 +121,7 @@ impl Window {
 
     /// A request is sent.
     pub(super) fn take(&mut self, now: Instant) {
-        self.last = Some(now);
+        self.last = now;
     }
 
     pub(super) fn ends(&self) -> Instant {
@@ -149,6 +152,21 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A mount begins in a window of which most is used.
+    #[test]
+    fn a_window_seen_late_grants_at_the_time_that_it_names() {
+        let (mut window, now) = (Window::new(Instant::now()), Instant::now());
+        window.announce(
+            &Announced { limit: Some(60), window: None, remaining: 14, reset: 3600 * Duration::from_secs(1) },
+            now,
+        );
+
+        let next = window.next(false, 0, now);
+
+        assert!(now < next && next < now + Duration::from_secs(600));
+        assert_eq!(window.next(false, 0, next), next);
+    }
 
     const SECOND: Duration = Duration::from_secs(1);
 
