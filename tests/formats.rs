@@ -519,6 +519,7 @@ fn a_quiet_change_list_that_rolls_on_is_no_gap() {
     let begins_at = |second: u32| tell(&source, &format!("2013-01-03T09:00:{second:02}Z"), &[]);
     let lists = || source.requests_of("resourcelist.xml").len();
     std::thread::sleep(std::time::Duration::from_millis(2100));
+    begins_at(0);
     mounted.try_refresh().unwrap();
 
     for is_restarted in [false, true] {

@@ -69,6 +69,9 @@ pub struct ChangeState {
     /// How many seconds the documents went back then.
     #[serde(default)]
     width: i64,
+    /// Where the documents began at the look that `looked` is of.
+    #[serde(default)]
+    began: Option<Timestamp>,
     /// What happened later does not count, where the state of an earlier time is wanted.
     ends: Option<Timestamp>,
     /// The change documents read, oldest first.
@@ -317,12 +320,19 @@ impl ChangeState {
     }
 
     /// Notes that all documents were read whole at `now`, by our clock. The Source's may show another time, and runs as fast; ours may be
-    /// set meanwhile, so no more counts at once than the documents went back.
+    /// set meanwhile, so no more counts at once than the documents went back. Documents that have not been written since say nothing of the
+    /// time since: no more counts than their beginning has moved.
     pub fn see(&mut self, now: Timestamp) {
-        let passed = self.looked.map_or(0, |looked| now.seconds - looked.seconds).clamp(0, self.width);
+        let oldest = self.oldest();
+        let moved = oldest.zip(self.began).map_or(0, |(begins, began)| begins.seconds - began.seconds);
+        let most = self.width.min(moved).max(0);
+        let passed = self.looked.map_or(0, |looked| now.seconds - looked.seconds).clamp(0, most);
         let by_then = |it: Timestamp| Timestamp { seconds: it.seconds + passed, ..it };
-        (self.seen, self.looked) = (self.reached().map(by_then), Some(now));
-        let width = self.oldest().zip(self.seen).map_or(0, |(from, seen)| seen.seconds - from.seconds);
+        self.seen = self.reached().map(by_then);
+        if moved != 0 || self.began.is_none() || self.looked.is_none() {
+            (self.began, self.looked) = (oldest, Some(now));
+        }
+        let width = oldest.zip(self.seen).map_or(0, |(from, seen)| seen.seconds - from.seconds);
         self.width = width.max(0);
     }
 

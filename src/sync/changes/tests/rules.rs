@@ -208,8 +208,24 @@ fn a_quiet_window_that_rolls_on_is_no_gap() {
     let restarted = Known { state: serde_json::from_str(&stored).unwrap(), ..known.clone() };
     assert!(look(&restarted, &window(700), now + 9000).0, "all was seen until then");
     assert!(!look(&restarted, &window(701), now + 9000).0);
+    known = look(&known, &window(700), now).1.known;
     known.see(t(i64::MAX));
     assert!(look(&known, &window(760), now).0 && !look(&known, &window(761), now).0, "our clock may be set");
+}
+
+/// A list is written once a day, and once it is not.
+#[test]
+fn a_list_that_stays_the_same_proves_no_time() {
+    let window = |from: i64| [list("l", Some(from), None, Vec::new())];
+    let mut known = look(&Known::since(Some(t(100))), &window(40), 1000).1.known;
+    known.see(t(1000));
+    for minute in 1..=300 {
+        known = look(&known, &window(40), 1000 + minute).1.known;
+        known.see(t(1000 + minute));
+    }
+
+    assert!(look(&known, &window(100), 1400).0);
+    assert!(!look(&known, &window(101), 1400).0);
 }
 
 #[test]
