@@ -17,6 +17,7 @@ mod error;
 mod field;
 mod head;
 mod host;
+mod hosts;
 mod limiter;
 pub(super) mod links;
 mod metrics;
