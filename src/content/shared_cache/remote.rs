@@ -267,27 +267,27 @@ mod tests {
         }
 
         async fn put_opts(&self, _: &Path, _: PutPayload, _: PutOptions) -> Result<PutResult> {
-            unimplemented!()
+            unreachable!("it is only read")
         }
 
         async fn put_multipart_opts(&self, _: &Path, _: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
-            unimplemented!()
+            unreachable!("it is only read")
         }
 
         fn delete_stream(&self, _: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-            unimplemented!()
+            unreachable!("it is only read")
         }
 
         fn list(&self, _: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-            unimplemented!()
+            unreachable!("it is only read")
         }
 
         async fn list_with_delimiter(&self, _: Option<&Path>) -> Result<ListResult> {
-            unimplemented!()
+            unreachable!("it is only read")
         }
 
         async fn copy_opts(&self, _: &Path, _: &Path, _: CopyOptions) -> Result<()> {
-            unimplemented!()
+            unreachable!("it is only read")
         }
     }
 
