@@ -30,7 +30,7 @@ const QUIET: Duration = Duration::from_secs(2);
 /// Receives its permit; `None` where the gate may have closed.
 type Waiter = oneshot::Sender<Option<Permit>>;
 
-/// One host. No lock is held across an await. The lock of [`super::hosts::Hosts`] is taken before that of a host.
+/// One host. No lock is held across an await. The lock of all hosts that are remembered is taken before that of one.
 pub(super) struct Host {
     pub(super) authority: Box<str>,
     /// Its traffic is reported by its name.
