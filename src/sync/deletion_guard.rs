@@ -230,11 +230,14 @@ impl DeletionGuard {
         &self.unheard
     }
 
-    /// Notes the lists that were lost when something was held back.
+    /// Notes the sets of which something is held back while a list of theirs is empty or missing.
     pub fn note_lists(&mut self, verdict: &Verdict, lists: &[ListLoss]) {
-        if verdict.held != Held::Nothing {
-            self.by_list.extend(lists.iter().filter_map(|list| list.set));
-        }
+        let lost = lists.iter().filter(|list| list.speaks || list.entries == 0).filter_map(|list| list.set);
+        self.by_list.extend(lost.filter(|set| match &verdict.held {
+            Held::Nothing => false,
+            Held::Of(sets) => sets.contains(set),
+            Held::All => true,
+        }));
     }
 
     /// The sets of which deletions are held back because of a list.
@@ -451,6 +454,21 @@ mod tests {
         guard.hear(SetId(1));
 
         assert_eq!(guard.unheard(), &BTreeSet::from([SetId(2)]));
+    }
+
+    #[test]
+    fn lists_that_hide_entries_bind_no_set() {
+        let of_set = |set, entries, speaks| ListLoss { set: Some(SetId(set)), ..list(entries, speaks) };
+        let lists = [of_set(1, 20, true), of_set(2, 0, false), of_set(3, 5, false), of_set(4, 20, true)];
+        let bound = |held| {
+            let mut guard = DeletionGuard::default();
+            guard.note_lists(&Verdict { held, files: 1, why: String::new() }, &lists);
+            guard.by_list().iter().map(|set| set.0).collect::<Vec<_>>()
+        };
+
+        assert_eq!(bound(Held::All), [1, 2, 4], "what an entry that is not understood lists is decided again");
+        assert_eq!(bound(of(&[1, 3])), [1], "nothing of the others is held back");
+        assert!(bound(Held::Nothing).is_empty());
     }
 
     #[test]
