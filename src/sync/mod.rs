@@ -251,8 +251,13 @@ impl Synchronizer {
             }
             (outcome, _) => outcome.map(|outcome| outcome.unwrap_or(Outcome::Unchanged)),
         };
-        if let Some(cause) = outcome.as_ref().err().filter(|_| self.failed.is_empty()) {
-            self.failed.push(FailedDocument::of(cause));
+        // What has ended the refresh comes first. Where it went on, that is the documents that fail.
+        if let Err(cause) = &outcome {
+            if self.failed.is_empty() || !matches!(cause, SyncError::Behind(_)) {
+                let ended_by = FailedDocument::of(cause);
+                self.failed.retain(|failed| *failed != ended_by);
+                self.failed.insert(0, ended_by);
+            }
         }
         match &outcome {
             // What fails may be offered elsewhere by now; but it may fail for long.
@@ -464,8 +469,8 @@ impl Synchronizer {
         let applied = self.apply_batches(new, position).await;
         if let Some(cause) = applied.as_ref().err().filter(|_| self.batches.is_some()) {
             // The refresh counts as one that has committed: what is left is asked for soon all the same.
-            let why = chain(cause);
-            roots.iter().for_each(|root| self.note_failed(root, Some(why.clone())));
+            let failed = FailedDocument::of(cause);
+            roots.iter().for_each(|root| self.note_failed(root, Some(failed.clone())));
         }
         applied.map(Some)
     }

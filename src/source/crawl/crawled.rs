@@ -1,7 +1,8 @@
 //! What a crawl found: leaf lists, and what is missing.
 
 use crate::document::{Capability, Entry, Header};
-use crate::source::{DocumentDeviations, DocumentLocation, Missing, documents::CachedDocument};
+use crate::source::{DocumentDeviations, DocumentLocation, Missing, SourceError, documents::CachedDocument};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A leaf list that was reached.
@@ -42,7 +43,7 @@ pub struct Crawled {
     pub missing: Vec<Missing>,
     /// Children that cannot be read for now, where the crawl tolerates it
     /// ([`Asking::tolerates_failure`](super::Asking::tolerates_failure)).
-    pub failed: Vec<Missing>,
+    pub failed: Vec<(DocumentLocation, Arc<SourceError>)>,
     /// Bytes of documents that were transferred in full, together: what the crawl has cost.
     pub transferred: u64,
     /// How long its server allows the root to be kept without asking.

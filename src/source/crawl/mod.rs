@@ -194,8 +194,8 @@ enum Found {
     Package(Box<Entry>),
     /// Gone for good or no list, and why.
     Missing(String),
-    /// It cannot be read for now, and why.
-    Failed(String),
+    /// It cannot be read for now, for this reason.
+    Failed(SourceError),
 }
 
 struct Index {
@@ -293,12 +293,12 @@ impl Crawl<'_> {
                 if self.failures > FAILURES {
                     return Err(error);
                 }
-                Found::Failed(error.why())
+                Found::Failed(error)
             }
             SourceError::Document { .. } if node.is_unknown() || error.is_no_list() && !tolerates => {
                 Found::Missing(error.why())
             }
-            SourceError::Document { .. } if tolerates => Found::Failed(error.why()),
+            SourceError::Document { .. } if tolerates => Found::Failed(error),
             _ => {
                 let Some(above) = node.named_by else { return Err(error) };
                 return Err(error.named_by(&self.nodes[above].location, ANOTHER_LIST));
@@ -459,7 +459,7 @@ impl Crawl<'_> {
                 }
                 (Found::Package(listed), _) => crawled.packages.push(*listed),
                 (Found::Missing(why), location) => crawled.missing.push(Missing { location, entries: 0, why }),
-                (Found::Failed(why), location) => crawled.failed.push(Missing { location, entries: 0, why }),
+                (Found::Failed(cause), location) => crawled.failed.push((location, cause.into())),
             }
             self.upcoming.pop();
             self.upcoming.extend(node.next);

@@ -4,7 +4,7 @@ use super::new_changes::{NewChanges, Origin, ReadChanges};
 use crate::document::{Capability, Entry, Header, Timestamp};
 use crate::platform::error_chain::chain;
 use crate::source::crawl::{Asking, Child, Crawled, EVERYTHING, Leaf, crawl};
-use crate::source::{DocumentLocation, Missing};
+use crate::source::{DocumentLocation, SourceError};
 use crate::sync::changes::{Asked, ChangeState, DocumentHead, KnownChildren, resource_digest};
 use crate::sync::documents::FollowedSet;
 use crate::sync::scheduler::jitter;
@@ -104,19 +104,19 @@ impl Synchronizer {
     }
 
     /// Notes a document that fails at this refresh: it may be read twice.
-    fn note_failure(&mut self, failed: FailedDocument) {
+    pub(in crate::sync) fn note_failure(&mut self, failed: FailedDocument) {
         if !self.failed.contains(&failed) {
             self.failed.push(failed);
         }
     }
 
-    /// Notes that something below `root` fails or cannot be read, where `why` says so.
-    pub(in crate::sync) fn note_failed(&mut self, root: &DocumentLocation, why: Option<String>) {
-        if let Some(why) = why {
-            tracing::warn!("some changes cannot be read now: {why}");
+    /// Notes what fails or cannot be read below `root`, if anything.
+    pub(in crate::sync) fn note_failed(&mut self, root: &DocumentLocation, failed: Option<FailedDocument>) {
+        if let Some(failed) = failed {
+            tracing::warn!("some changes cannot be read now: {}", failed.why);
+            self.schedule.failed_in_part(root, failed.why.clone(), jitter(), Instant::now());
             // What fails for good is passed over, and told as missing.
-            self.note_failure(FailedDocument { why: why.clone(), kind: FailureKind::Unreachable });
-            self.schedule.failed_in_part(root, why, jitter(), Instant::now());
+            self.note_failure(failed);
         }
     }
 
@@ -235,13 +235,14 @@ impl Synchronizer {
         // What the list before said at its end stands in the index of all, where the one read is the next (section 12.1).
         let earlier = headers.flat_map(|it| [it.link("archives"), it.link("index")]).flatten();
         read.archives = earlier.cloned().map(DocumentLocation::Uri).collect();
-        chosen.asked.gone = locations(&walked.missing);
-        chosen.asked.failed = locations(&walked.failed);
-        let mut failed = walked.failed.first().map(|it| it.why.clone());
+        chosen.asked.gone = walked.missing.iter().map(|it| it.location.to_string()).collect();
+        chosen.asked.failed = walked.failed.iter().map(|(location, _)| location.to_string()).collect();
+        let of_child = |cause: &SourceError| FailedDocument { why: chain(cause), kind: FailureKind::from(cause) };
+        let mut failed = walked.failed.first().map(|(_, cause)| of_child(cause));
         let mut documents = Vec::new();
         if set.are_packed {
             let (packages, why) = self.change_packages(&walked, &mut chosen).await?;
-            failed = failed.or(why);
+            failed = failed.or(why.map(|why| FailedDocument { why, kind: FailureKind::Unreachable }));
             self.lacks_packages |= failed.is_some();
             documents = packages;
         }
@@ -258,7 +259,7 @@ impl Synchronizer {
                 }
                 Err(SyncError::Document { location, cause }) if location != *root && !needs_all => {
                     chosen.asked.failed.insert(location.to_string());
-                    failed.get_or_insert_with(|| chain(&SyncError::Document { location, cause }));
+                    failed.get_or_insert_with(|| FailedDocument::of(&SyncError::Document { location, cause }));
                 }
                 Err(cause) => return Err(cause),
             }
@@ -332,11 +333,6 @@ impl Synchronizer {
         new.answered(&answers);
         Ok(new)
     }
-}
-
-/// Where what is missing lies.
-fn locations(missing: &[Missing]) -> HashSet<String> {
-    missing.iter().map(|it| it.location.to_string()).collect()
 }
 
 /// Whether the entries of a leaf are changes.

@@ -136,6 +136,40 @@ async fn a_child_that_fails_holds_no_other_and_is_applied_later() {
 }
 
 #[tokio::test]
+async fn a_child_that_fails_is_reported_by_its_name_and_kind() {
+    let broken = "<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\"><url><loc>http://h/</loc></url><url>";
+    let soft = Answer::html("<html><body>not here</body></html>");
+    let unusable = [soft, Answer::xml(broken), Answer::status(403)].map(|fault| (fault, FailureKind::Unusable));
+    for (fault, kind) in unusable.into_iter().chain([(Answer::status(503), FailureKind::Unreachable)]) {
+        let case = format!("{fault:?}");
+        let (server, mut destination) = of_three(fault).await;
+
+        follow(&server, &mut destination).await;
+
+        let failed = &destination.synchronizer.failed;
+        assert_eq!(failed.iter().map(|failed| failed.kind).collect::<Vec<_>>(), [kind], "{case}");
+        assert!(failed[0].why.contains("/2.xml"), "{failed:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_ends_a_refresh_comes_before_a_document_that_fails() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    server.put(CHANGES, Answer::status(503));
+    server.put(LIST, Answer::xml(list(&server, &["/a", "/b", "/c", "/d", "/e"])));
+    destination.synchronizer.config.maps = vec![("no address".into(), "x".into())];
+
+    let ended = destination.refresh().await;
+
+    assert!(matches!(ended, Err(SyncError::Naming(_))), "{ended:?}");
+    let status = destination.synchronizer.status().borrow().clone();
+    let kinds: Vec<_> = status.last_refresh.unwrap().failed.iter().map(|failed| failed.kind).collect();
+    assert_eq!(kinds, [FailureKind::Options, FailureKind::Unreachable]);
+}
+
+#[tokio::test]
 async fn a_child_that_fails_and_a_broken_list_hold_no_other() {
     let torn = "<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\"><url><loc>http://h/</loc></url><url>";
     for list in [Answer::xml(torn), Answer::html("<html><body>not here</body></html>"), Answer::status(403)] {

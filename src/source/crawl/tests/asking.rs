@@ -65,7 +65,7 @@ async fn only_so_many_children_that_fail_are_tolerated() {
     let crawled = scene.crawl_asking("/root.xml", tolerant).await.unwrap();
 
     assert_eq!((scene.resources(&crawled), crawled.failed.len()), (vec!["/0".to_owned()], FAILURES));
-    assert!(crawled.failed[0].why.contains("403"), "{:?}", crawled.failed[0]);
+    assert!(crawled.failed[0].1.why().contains("403"), "{:?}", crawled.failed[0]);
     children.iter().for_each(|child| scene.server.put(child, Answer::status(503)));
     assert!(scene.crawl_asking("/root.xml", tolerant).await.is_err(), "one more than that");
     assert!(scene.crawl_asking("/nothing.xml", tolerant).await.is_err(), "the root itself");
