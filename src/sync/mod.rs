@@ -391,6 +391,10 @@ impl Synchronizer {
             believed => {
                 if let Some(older) = believed.err().filter(|_| !is_same) {
                     tracing::warn!("a Resource List is ignored: {}", chain(&older));
+                    if let SyncError::OlderList { location, .. } = &older {
+                        self.schedule.ignored(location, chain(&older));
+                    }
+                    self.note_failure(FailedDocument::of(&older));
                 }
                 return self.advance(&step.sets, base, changes).await;
             }

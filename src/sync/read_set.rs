@@ -61,6 +61,16 @@ impl ReadSet {
         stated_at(&self.walks, latest).or(packed)
     }
 
+    /// When the lists, or an index of them, were last written, by their server's account.
+    pub fn written(&self) -> Option<Timestamp> {
+        self.walks.iter().flat_map(Crawled::documents).filter_map(|document| document.modified).max()
+    }
+
+    /// Whether no part of it is missing.
+    pub fn is_whole(&self) -> bool {
+        self.missing.is_empty() && self.walks.iter().all(|walked| walked.missing.is_empty() && walked.skipped == 0)
+    }
+
     /// Whether the lists of the set lead to what lies at `location`.
     pub fn leads_to(&self, location: &DocumentLocation) -> bool {
         let lacks = |missing: &[Missing]| missing.iter().any(|missing| missing.location == *location);

@@ -122,6 +122,13 @@ impl Schedule {
         self.failed(location, why, jitter, now);
     }
 
+    /// The document has answered with something that is not used.
+    pub fn ignored(&mut self, location: &DocumentLocation, why: String) {
+        if let Some(plan) = self.documents.get_mut(location) {
+            plan.answer = Answer::Failed(why);
+        }
+    }
+
     /// When the next document is due.
     pub fn next(&self) -> Option<Instant> {
         self.documents.values().map(|plan| plan.due).min()

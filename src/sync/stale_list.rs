@@ -30,7 +30,9 @@ impl Synchronizer {
             let since = before.get(&it.id).filter(|(before, _)| *before == at).map_or(now, |(_, since)| *since);
             self.stale_lists.insert(it.id, (at, since));
             match &mut believed {
-                Ok(believed) if now.saturating_duration_since(since) >= LONGEST => believed.push((it.id, at)),
+                Ok(believed) if now.saturating_duration_since(since) >= LONGEST => {
+                    believed.extend(it.at().map(|at| (it.id, at)));
+                }
                 Ok(_) => believed = Err(SyncError::OlderList { location: list.location.clone(), at, shown }),
                 Err(_) => {}
             }

@@ -48,6 +48,9 @@ pub struct SetPosition {
     /// Whether its lists state that time.
     #[serde(default = "stated")]
     is_stated: bool,
+    /// When its lists were last written, by their server's account.
+    #[serde(default)]
+    written: Option<Timestamp>,
     /// The packages that its Resource Dumps listed then.
     packages: Vec<Uri>,
     /// What those said that could be read, by the fingerprints of their manifests.
@@ -214,13 +217,26 @@ impl Position {
         self.set(read.id).is_some_and(|set| set.made_of(&read.walks))
     }
 
-    /// The time that this set's part of the baseline was made for, where what was read speaks for an earlier one, by the same kind of
-    /// time. The changes between the two are not in the journal any more: merged, it would undo them.
+    /// The time of what was read, and the later one of this set's part of the baseline, by the same kind of time. The changes between the
+    /// two are not in the journal any more: merged, it would undo them.
     pub fn is_newer_than(&self, read: &ReadSet) -> Option<(Timestamp, Timestamp)> {
         let set = self.set(read.id)?;
-        let (shown, now) = (set.at?, read.at()?);
-        let is_same_kind = set.is_stated == read.stated_at().is_some();
-        (is_same_kind && now < shown && !self.is_made_of(read)).then_some((now, shown))
+        let times = (read.at()?, set.at?);
+        if set.is_stated != read.stated_at().is_some() || self.is_made_of(read) {
+            return None;
+        }
+        // Lists that state no time may have lost their newest entry.
+        let written = read.written().zip(set.written).filter(|_| !set.is_stated && times.0 == times.1);
+        let is_earlier = |(now, shown): &(Timestamp, Timestamp)| now < shown;
+        Some(times).filter(is_earlier).or(written.filter(is_earlier))
+    }
+
+    /// The time that lists without a time speak for, the newest of which is `newest`: written later than those that are shown, they
+    /// speak for no earlier time, whatever they list no more.
+    pub fn newest_of(&self, read: &ReadSet, newest: Option<Timestamp>) -> Option<Timestamp> {
+        let shown = self.set(read.id).filter(|set| !set.is_stated && set.written.is_some());
+        let shown = shown.filter(|set| set.written < read.written()).and_then(|set| set.at);
+        newest.max(shown.filter(|_| newest.is_some()))
     }
 
     /// The earliest time that a set's part of the tree speaks for.
@@ -260,6 +276,7 @@ impl Position {
             let now = read.iter().find(|it| it.id == set.id);
             set.at = now.and_then(ReadSet::at);
             set.is_stated = now.is_some_and(|read| read.stated_at().is_some());
+            set.written = now.and_then(ReadSet::written);
             let documents = now.into_iter().flat_map(ReadSet::documents);
             let document = |(document, entries): (&CachedDocument, u64)| Document {
                 location: document.location.clone(),

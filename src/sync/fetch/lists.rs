@@ -124,12 +124,14 @@ impl Synchronizer {
                 it.newest = before.set(it.id).and_then(|set| set.at);
                 continue;
             }
-            if let Some(parsed) = &it.parsed {
-                it.newest = parsed.newest;
-                continue;
-            }
-            let (spool, lists) = (self.spool.clone(), it.list_documents());
-            it.newest = tokio::task::spawn_blocking(move || spool.newest_lastmod(&lists)).await??;
+            let newest = match &it.parsed {
+                Some(parsed) => parsed.newest,
+                None => {
+                    let (spool, lists) = (self.spool.clone(), it.list_documents());
+                    tokio::task::spawn_blocking(move || spool.newest_lastmod(&lists)).await??
+                }
+            };
+            it.newest = before.newest_of(it, newest);
         }
         Ok(())
     }

@@ -79,6 +79,56 @@ async fn a_sitemap_that_goes_back_changes_nothing_for_a_day() {
     }
 }
 
+/// A sitemap: paths with their `lastmod`, and the second at which its server says that it was written.
+fn written_at(server: &Loopback, second: u32, entries: &[(&str, &str)]) -> Answer {
+    let entry = |(path, lastmod): &(&str, &str)| {
+        format!("<url><loc>{}</loc><lastmod>{lastmod}</lastmod></url>", server.uri(path))
+    };
+    let entries: String = entries.iter().map(entry).collect();
+    let sitemap = format!("<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\">{entries}</urlset>");
+    Answer::xml(sitemap).header("Last-Modified", &format!("Thu, 03 Jan 2013 12:00:{second:02} GMT"))
+}
+
+#[tokio::test]
+async fn a_sitemap_written_anew_without_its_newest_entry_is_not_older() {
+    let server = Loopback::start().await;
+    let first = written_at(&server, 10, &[("/a", "2013-01-01"), ("/b", "2013-01-02"), ("/c", "2013-01-01")]);
+    server.put(LIST, first.clone());
+    let mut destination = Destination::of(&server, LIST);
+    destination.commit().await;
+
+    server.put(LIST, written_at(&server, 20, &[("/a", "2013-01-01"), ("/c", "2013-01-01"), ("/d", "2013-01-01")]));
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/a", "/c", "/d"]);
+    // An old node has the newest date, but was written before.
+    server.put(LIST, first);
+    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert_eq!(destination.paths(), ["/a", "/c", "/d"]);
+    let mut destination = destination.restarted(&server);
+    server.put(LIST, written_at(&server, 30, &[("/a", "2013-01-01"), ("/c", "2013-01-01"), ("/e", "2013-01-01")]));
+    destination.commit().await;
+
+    assert_eq!(destination.paths(), ["/a", "/c", "/e"]);
+}
+
+#[tokio::test]
+async fn an_older_list_that_is_ignored_is_reported() {
+    let server = source().await;
+    let mut destination = Destination::of(&server, "/caps.xml");
+    server.put(LIST, list_of(&server, "10:30", &["/a", "/c", "/d"]));
+    destination.commit().await;
+    server.put(LIST, list_of(&server, "10:10", &["/a", "/c"]));
+
+    destination.refresh().await.unwrap();
+
+    let status = destination.synchronizer.status().borrow().clone();
+    let failed = status.last_refresh.unwrap().failed;
+    assert_eq!(failed.iter().map(|failed| failed.kind).collect::<Vec<_>>(), [FailureKind::Unusable]);
+    assert!(failed[0].why.contains("/list.xml is of 2013-01-03T10:10:00Z, older"), "{failed:?}");
+    let list = status.documents.iter().find(|it| it.location.ends_with(LIST)).unwrap();
+    assert!(matches!(&list.answer, status::Answer::Failed(why) if why.contains("older")), "{list:?}");
+}
+
 #[tokio::test]
 async fn an_older_list_behind_a_newer_one_takes_nothing_back() {
     let server = source().await;
