@@ -88,7 +88,7 @@ impl<'c> Baseline<'c> {
         self.keep_held = sets;
     }
 
-    /// What the journal holds of `set` goes, where it is not listed: else it rests until the set is back.
+    /// What the journal holds of `set` goes: its lists settle all of that, or it has left the Source.
     pub fn forget(&mut self, set: SetId) {
         self.listing.forgotten.insert(set);
     }

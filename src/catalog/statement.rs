@@ -39,9 +39,9 @@ impl Listing {
     /// What becomes of a change of `set` at `time`.
     pub(super) fn fate(&self, set: SetId, time: Timestamp) -> Fate {
         match self.lists.get(&set) {
+            _ if self.forgotten.contains(&set) => Fate::Goes,
             Some(Some(at)) if time < *at => Fate::Goes,
             Some(_) => Fate::InForce,
-            None if self.forgotten.contains(&set) => Fate::Goes,
             None => Fate::Rests,
         }
     }

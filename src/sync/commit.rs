@@ -142,6 +142,9 @@ impl Synchronizer {
             let mut baseline = catalog.baseline(naming.clone())?;
             for it in &mut read {
                 baseline.list(it.id, it.at());
+                if it.settles_announced {
+                    baseline.forget(it.id);
+                }
                 let entered = it.parsed.iter_mut().flat_map(|parsed| std::mem::take(&mut parsed.entered));
                 entered.into_iter().try_for_each(|part| baseline.join(part))?;
                 let has_lists = it.lists().next().is_some();
@@ -316,7 +319,8 @@ fn stays_as_chosen(snapshot: &Snapshot<'_>, selection: &Selection, new: &NewChan
 /// Adds to `plan` the changes of the catalog's journal that count with the lists of `read`. The plan keeps a later one that it has.
 fn add_applied(catalog: &Catalog, read: &[ReadSet], plan: &mut Plan) -> Result<(), CatalogError> {
     let mut failed = None;
-    let at: HashMap<SetId, Option<Timestamp>> = read.iter().map(|it| (it.id, it.at())).collect();
+    let counted = read.iter().filter(|it| !it.settles_announced);
+    let at: HashMap<SetId, Option<Timestamp>> = counted.map(|it| (it.id, it.at())).collect();
     let snapshot = catalog.snapshot()?;
     snapshot.journal(&mut |set, journaled, resource| {
         // As in the baseline, a list that speaks for a later time counts more.

@@ -382,6 +382,10 @@ impl Synchronizer {
         }
         let naming = self.naming(&step.source, &read).await?;
         self.date_lists(&step.position, &mut read).await?;
+        for it in &mut read {
+            let is_without_changes = step.sets.iter().any(|set| set.id == it.id && set.changes.is_empty());
+            it.settles_announced = is_without_changes && it.is_whole() && !step.position.is_made_of(it);
+        }
         let believed = self.stale_lists(step, &read);
         let mut base = step.position.clone();
         let is_same = !step.decides_again && base.is_of(&read, &missing, &naming);

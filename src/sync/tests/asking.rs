@@ -94,6 +94,35 @@ async fn announced_resources_without_change_list_are_asked() {
     assert_eq!(destination.files()["/e"].1, Some(3));
 }
 
+/// A Source that announces resources and publishes no Change List.
+#[tokio::test]
+async fn a_list_that_changes_settles_what_was_announced_before() {
+    // The newest `lastmod` stays the same, there is no time at all, and `at` is a date.
+    for (at, lastmod) in [("", "<lastmod>2013-01-02</lastmod>"), ("", ""), ("at=\"2013-01-03\"", "")] {
+        let server = source().await;
+        let offers = [offer("resourcelist", server.uri(LIST).as_str())];
+        server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
+        let publish = |paths: &[&str]| {
+            let entry = |path: &&str| format!("<url><loc>{}</loc>{lastmod}</url>", server.uri(path));
+            server.put(LIST, resource_list_at(at, &paths.iter().map(entry).collect::<Vec<_>>()));
+        };
+        publish(&["/a", "/b", "/c"]);
+        server.put("/x", Answer::html("new"));
+        let mut destination = Destination::of(&server, "/caps.xml");
+        destination.commit().await;
+        let announced = [("/a", Change::Deleted), ("/x", Change::Created)].map(|(path, it)| (server.uri(path), it));
+        let announcement = command::Announcement::Resources(announced.into());
+        destination.synchronizer.check(&announcement, false).await.unwrap();
+
+        assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+        assert_eq!(destination.paths(), ["/b", "/c", "/x"], "the same list says nothing new");
+        publish(&["/a", "/b", "/c", "/d"]);
+        destination.commit().await;
+
+        assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d"], "{at}{lastmod}");
+    }
+}
+
 #[tokio::test]
 async fn announced_resources_without_an_answer_are_unseen() {
     let server = source().await;
