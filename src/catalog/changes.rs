@@ -3,19 +3,19 @@
 //! Every applied change is written to the journal, in the same commit: a later baseline whose list speaks for an earlier
 //! time keeps the change (DESIGN, Sync). That baseline drops the rows that its lists supersede.
 
-use super::apply::{UriChange, apply};
+use super::base::Before;
 use super::journal::Row;
 use super::losses::Tally;
 use super::naming::locate::locate;
 use super::naming::resolve::path_by_rule;
-use super::revision::Before;
+use super::sink::in_place::{UriChange, apply};
+use super::sink::tree::TreeWriter;
 use super::store::codec::damaged;
 use super::store::keys::statement_key;
 use super::store::record::{ResourceRecord, held, held_row};
 use super::store::sets::SetTable;
 use super::store::{Store, TableId};
 use super::version;
-use super::writer::TreeWriter;
 use super::{Catalog, CatalogError, Committed, Decide, Held, HeldDeletion, Losses, Naming, SetId, Statement};
 use crate::document::{Change, Timestamp, Uri};
 use std::collections::{BTreeMap, BTreeSet};

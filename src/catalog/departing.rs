@@ -1,7 +1,7 @@
 //! The resources that a baseline would take away, noted on the disk while it is compared with the revision before: to be counted, and
 //! stated after all where they are held back.
 
-use super::ingest::Rows;
+use super::fact::Rows;
 use super::sort::{Sorted, Sorter, SpillFolder};
 use super::store::codec::{damaged, number};
 use super::store::keys::ino_key;

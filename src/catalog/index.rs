@@ -1,9 +1,9 @@
 //! The catalog of one mount identity: the store that is read now, and what takes its place.
 
-use super::diff::MOST_IN_PLACE;
+use super::edit::MOST_IN_PLACE;
 use super::error::{CatalogError, io_error};
+use super::known_folders::Seen;
 use super::lock::FolderLock;
-use super::seen::Seen;
 use super::sort::SpillFolder;
 use super::store::{self, Store, Successor};
 use crate::platform::free_space::Room;

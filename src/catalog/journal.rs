@@ -1,9 +1,9 @@
 //! The journal: of each (set, URI) the last change that was applied, for as long as the set's list does not speak for a
 //! later time. Of a set that is not listed, which may only be out of reach for now, it rests until the set is back.
 
-use super::revision::Before;
+use super::base::Before;
+use super::group::{Fate, Listing};
 use super::sort::{Sorted, Sorter};
-use super::statement::{Fate, Listing};
 use super::store::codec::{damaged, pack, unpack};
 use super::store::keys::statement_set;
 use super::store::record::{ResourceRecord, push_resource};

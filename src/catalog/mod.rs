@@ -26,37 +26,35 @@
 //! One writer takes it from there (`writer`), in one of two ways. Few changes are written in place (`apply`). Many, and a first revision,
 //! are one more walk that writes everything into another store (`rebuild`), which takes the place of the one there was.
 
-mod apply;
-mod baseline;
+mod base;
 mod changes;
+mod commit;
 mod departing;
-mod diff;
+mod edit;
 mod error;
+mod fact;
+mod group;
 mod index;
-mod ingest;
+mod join;
 mod journal;
+mod known_folders;
 mod lock;
 mod losses;
 pub mod naming;
-mod rebuild;
 mod renew;
-mod revision;
-mod seen;
+mod sink;
 pub mod snapshot;
 mod sort;
 mod sort_key;
-mod statement;
 mod store;
 mod types;
 mod version;
-mod walk;
-mod writer;
 
-pub use baseline::Baseline;
 pub use changes::Changes;
+pub use commit::Baseline;
 pub use error::CatalogError;
+pub use fact::{Share, Shared};
 pub use index::Catalog;
-pub use ingest::{Share, Shared};
 pub use lock::FolderLock;
 pub use naming::Naming;
 pub use snapshot::Snapshot;

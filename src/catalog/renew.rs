@@ -1,10 +1,11 @@
 //! Commits besides those of statements: files that are given new inodes, and orphans that go.
 
-use super::revision::Before;
+use super::base::Before;
+use super::sink::transaction::in_transaction;
+use super::sink::tree::{CommittedWith, Sink, TreeWriter};
 use super::store::codec::damaged;
 use super::store::meta;
 use super::store::record::{NodeRecord, ResourceRecord};
-use super::writer::{CommittedWith, Sink, TreeWriter, in_transaction};
 use super::{Catalog, CatalogError, Invalidation, Renewal, version};
 use fuser::INodeNo;
 use std::collections::BTreeMap;

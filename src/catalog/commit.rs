@@ -1,21 +1,21 @@
 //! Baseline: a complete statement of what exists, with what changed since.
 
-use super::apply::{PutRows, apply};
-use super::diff::{Diff, FewChanges};
-use super::ingest::{Rows, Shared};
+use super::base::Before;
+use super::edit::{Diff, FewChanges};
+use super::fact::{Rows, Shared};
+use super::group::{Fate, Listing, SortedStatement, StatedChange};
 use super::journal::{Row, add_known, next_settled};
 use super::losses::Tally;
 use super::naming::locate::locate;
-use super::rebuild::{Rebuild, add_late_orphans};
-use super::revision::Before;
+use super::sink::in_place::{PutRows, apply};
+use super::sink::tree::TreeWriter;
+use super::sink::whole::{Rebuild, add_late_orphans};
 use super::sort::{LARGE_SORT, SMALL_SORT, Sorted, Sorter};
 use super::sort_key::Tag;
-use super::statement::{Fate, Listing, SortedStatement, StatedChange};
 use super::store::codec::{NUMBER_LIMIT, damaged, pack};
 use super::store::keys::statement_key;
 use super::store::record::{ResourceRecord, RevisionRecord, held};
 use super::store::{ROOT, Store, TableId};
-use super::writer::TreeWriter;
 use super::{Catalog, CatalogError, Committed, Decide, Held, HeldDeletion, Invalidation, Losses, Naming};
 use super::{SetId, Statement};
 use crate::document::{Change, Entry, PackageMember, Timestamp, Uri};

@@ -1,26 +1,28 @@
 //! A revision that is written whole, append-only, into a store that takes the place of the one there was: the first, and one that shares
 //! little with the one before. Nothing of what it writes is read, but for folders that turn out to be empty: they are removed in place.
 
-use super::apply::{PutRows, settle};
-use super::departing::Departed;
-use super::diff::Comparison;
-use super::naming::resolve::uri;
-use super::revision::Before;
-use super::sort_key::slashed;
-use super::statement::{HeldState, Listing, PathStatement, SortedStatement};
-use super::store::codec::{damaged, unseal};
-use super::store::keys::{ino_key, statement_key};
-use super::store::record::{Named, NodeRecord, RevisionRecord, held_row};
-use super::store::{ROOT, ROOT_ENTRY, Store, TableId};
-use super::version::{self, Coming};
-use super::walk::{File, Folder, Visitor, beneath, walk};
-use super::writer::{CommittedWith, Rows, Sink, TreeWriter, in_transaction, orphan_row};
-use super::{Catalog, CatalogError, Committed, Kind, Losses, SetId};
+use super::super::base::Before;
+use super::super::departing::Departed;
+use super::super::edit::Comparison;
+use super::super::group::{HeldState, Listing, PathStatement, SortedStatement};
+use super::super::join::{File, Folder, Visitor, beneath, walk};
+use super::super::naming::resolve::uri;
+use super::super::sort_key::slashed;
+use super::super::store::codec::{damaged, unseal};
+use super::super::store::keys::{ino_key, statement_key};
+use super::super::store::record::{Named, NodeRecord, RevisionRecord, held_row};
+use super::super::store::{ROOT, ROOT_ENTRY, Store, TableId};
+use super::super::version::{self, Coming};
+use super::super::{Catalog, CatalogError, Committed, Kind, Losses, SetId};
+use super::in_place::{PutRows, settle};
+use super::rows::Rows;
+use super::transaction::in_transaction;
+use super::tree::{CommittedWith, Sink, TreeWriter, orphan_row};
 use crate::document::{Timestamp, Uri};
 use std::collections::BTreeMap;
 
 /// A tree on its way into an empty store.
-pub(super) struct Rebuild<'t> {
+pub struct Rebuild<'t> {
     catalog: &'t Catalog,
     listing: &'t Listing,
     target: &'t Store,
@@ -37,7 +39,7 @@ pub(super) struct Rebuild<'t> {
 impl<'t> Rebuild<'t> {
     /// Writes the tree of `statement`, from its beginning, into the empty store `target`. Its numbers follow those of `last`. It is not
     /// shown before that store takes the place of the other.
-    pub(super) fn begin(
+    pub fn begin(
         catalog: &'t Catalog,
         before: &'t Before<'t>,
         listing: &'t Listing,
@@ -67,12 +69,12 @@ impl<'t> Rebuild<'t> {
     }
 
     /// What the tree before has, and this one has not.
-    pub(super) fn losses(&mut self) -> Result<(Losses, Departed), CatalogError> {
+    pub fn losses(&mut self) -> Result<(Losses, Departed), CatalogError> {
         self.comparison.losses()
     }
 
     /// Commits the tree, with the `rows` of the journal.
-    pub(super) fn finish(self, state: &[u8], rows: &mut PutRows<'_>) -> Result<Committed, CatalogError> {
+    pub fn finish(self, state: &[u8], rows: &mut PutRows<'_>) -> Result<Committed, CatalogError> {
         let Rebuild { catalog, listing, target, mut tree, left_out, emptied, .. } = self;
         let sets = self.comparison.tally.table(&listing.lists);
         let with = CommittedWith { at: listing.at, state, sets: &sets };
@@ -125,7 +127,7 @@ impl<'t> Rebuild<'t> {
 
 /// Enters among the orphans of `target` what lies in folders of the revision `before` that the kernel first saw since this was done last, or
 /// `target` began to be written. Not until there are none: a program that walks the tree sees more of them as long as it walks.
-pub(super) fn add_late_orphans(catalog: &Catalog, before: &Before<'_>, target: &Store) -> Result<(), CatalogError> {
+pub fn add_late_orphans(catalog: &Catalog, before: &Before<'_>, target: &Store) -> Result<(), CatalogError> {
     // What a change in place holds in memory is bounded.
     let most = usize::try_from(catalog.most_in_place().max(1)).unwrap_or(usize::MAX);
     let add = |late: &mut Vec<Named<'_>>| {
@@ -220,7 +222,7 @@ impl<'t> Visitor<'t> for Rebuild<'t> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{commit, entry, is_rebuilt, open};
+    use super::super::super::tests::{commit, entry, is_rebuilt, open};
     use super::*;
     use fuser::INodeNo;
 

@@ -1,10 +1,10 @@
 //! The walk over a sorted statement and the revision before it, folder by folder, level by level: each name of the new tree with what it
 //! was, and each name that is no more.
 
+use super::base::Before;
+use super::group::{HeldState, Listing, PathStatement, SortedStatement};
 use super::naming::resolve::resolved_name;
-use super::revision::Before;
 use super::sort_key::{slashed, split};
-use super::statement::{HeldState, Listing, PathStatement, SortedStatement};
 use super::store::codec::damaged;
 use super::store::record::{Named, ResourceRecord};
 use super::store::{ROOT, Store};

@@ -1,19 +1,19 @@
 //! What differs between a sorted statement and the revision before it, resource by resource.
 
-use super::apply::UriChange;
+use super::base::Before;
 use super::departing::{Departed, Departing};
+use super::group::{HeldState, Listing, SortedStatement};
+use super::join::{File, Folder, Visitor, beneath, walk};
 use super::losses::Tally;
 use super::naming::locate::locate;
 use super::naming::resolve::{path_by_rule, uri};
-use super::revision::Before;
+use super::sink::in_place::UriChange;
 use super::sort_key::slashed;
-use super::statement::{HeldState, Listing, SortedStatement};
 use super::store::codec::damaged;
 use super::store::keys::statement_key;
 use super::store::record::{Named, NodeRecord, ResourceRecord, held_row};
 use super::store::sets::SetTable;
 use super::version;
-use super::walk::{File, Folder, Visitor, beneath, walk};
 use super::{Catalog, CatalogError, Kind, Losses, Naming, SetId};
 use crate::document::{Timestamp, Uri};
 use std::collections::BTreeMap;

@@ -5,26 +5,27 @@
 //! begin or cease to exist, which concerns the group of the folder's own path. So groups are settled from the deepest path upwards,
 //! and names that go are removed on the way. Then names are placed from the root downwards.
 
-use super::naming::locate::folder;
-use super::naming::resolve::{path_by_rule, resolved_name, split, uri as uri_of};
-use super::naming::{beside_folder, disambiguated};
-use super::revision::Before;
-use super::statement::MOST_URIS;
-use super::store::codec::damaged;
-use super::store::keys::digest;
-use super::store::record::{Named, ResourceRecord};
-use super::store::sets::SetTable;
-use super::version::Coming;
-use super::walk::Folder;
-use super::writer::{CommittedWith, Sink, TreeWriter, in_transaction};
-use super::{Catalog, CatalogError, Committed, Naming, SetId};
+use super::super::base::Before;
+use super::super::group::MOST_URIS;
+use super::super::join::Folder;
+use super::super::naming::locate::folder;
+use super::super::naming::resolve::{path_by_rule, resolved_name, split, uri as uri_of};
+use super::super::naming::{beside_folder, disambiguated};
+use super::super::store::codec::damaged;
+use super::super::store::keys::digest;
+use super::super::store::record::{Named, ResourceRecord};
+use super::super::store::sets::SetTable;
+use super::super::version::Coming;
+use super::super::{Catalog, CatalogError, Committed, Naming, SetId};
+use super::transaction::in_transaction;
+use super::tree::{CommittedWith, Sink, TreeWriter};
 use crate::document::{Timestamp, Uri};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
 
 /// What becomes of one resource.
 #[derive(Debug, Default)]
-pub(super) struct UriChange {
+pub struct UriChange {
     /// Its path by rule in the revision before; `None` where it is new.
     pub path_before: Option<String>,
     /// Its path by rule now; empty where it goes.
@@ -38,14 +39,14 @@ pub(super) struct UriChange {
 }
 
 /// Writes the rows of the journal and of what is held back. They stream: a journal may be as long as a list.
-pub(super) type PutRows<'r> = dyn FnMut(&mut TreeWriter<'_, '_>) -> Result<(), CatalogError> + 'r;
+pub type PutRows<'r> = dyn FnMut(&mut TreeWriter<'_, '_>) -> Result<(), CatalogError> + 'r;
 
 /// Changes the revision `before` in place, and commits tree, `rows` and state at once. Nothing is written where nothing differs.
 /// `sets` are those after the commit; it takes off what it leaves out of paths with too many URIs. The caller holds `catalog.writer`.
 ///
 /// # Errors
 /// The tree stays as it was. Without a revision before it is [`CatalogError::NoRevision`].
-pub(super) fn apply(
+pub fn apply(
     catalog: &Catalog,
     before: &Before<'_>,
     changes: BTreeMap<Uri, UriChange>,
@@ -69,7 +70,7 @@ pub(super) fn apply(
 
 /// What is not shown, as a path has too many URIs.
 #[derive(Default)]
-pub(super) struct LeftOut {
+pub struct LeftOut {
     /// How many, by path.
     pub paths: BTreeMap<String, u64>,
     /// How many of each set.
@@ -77,7 +78,7 @@ pub(super) struct LeftOut {
 }
 
 /// Writes `changes`, and removes those of the folders `emptied` in which nothing is.
-pub(super) fn settle(
+pub fn settle(
     tree: &mut TreeWriter<'_, '_>,
     changes: BTreeMap<Uri, UriChange>,
     emptied: Vec<String>,

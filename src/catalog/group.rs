@@ -1,6 +1,6 @@
 //! What lists, changes, packages and held deletions state, path by path: a sorted stream, and everything of one path brought together.
 
-use super::ingest::digest;
+use super::fact::digest;
 use super::naming::resolve::uri;
 use super::sort::Sorted;
 use super::sort_key::{Tag, slashed, split_tag};

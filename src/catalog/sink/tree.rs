@@ -1,35 +1,28 @@
 //! Writes a tree: names that come, go, or stand for other content, each with its effects; in place, or all of it into an empty store.
 
-mod budget;
-mod effects;
-mod folder_times;
-mod rows;
-mod transaction;
-
-pub(super) use rows::Rows;
-pub(super) use transaction::{Transaction, in_transaction};
-
-use super::naming::disambiguated;
-use super::naming::resolve::{path_by_rule, split};
-use super::revision::Before;
-use super::seen::Seen;
-use super::sort::SpillFolder;
-use super::store::codec::{NUMBER_LIMIT, damaged, pack, push_number};
-use super::store::keys::{displaced_key, entry_key, ino_key, name_key};
-use super::store::record::{Named, NodeRecord, ResourceRecord, RevisionRecord, push_orphan};
-use super::store::sets::SetTable;
-use super::store::{ROOT, TableId, meta};
-use super::version::{self, Coming, Outcome};
-use super::walk::Folder;
-use super::{CatalogError, Kind, Naming, Totals};
+use super::super::base::Before;
+use super::super::join::Folder;
+use super::super::known_folders::Seen;
+use super::super::naming::disambiguated;
+use super::super::naming::resolve::{path_by_rule, split};
+use super::super::sort::SpillFolder;
+use super::super::store::codec::{NUMBER_LIMIT, damaged, pack, push_number};
+use super::super::store::keys::{displaced_key, entry_key, ino_key, name_key};
+use super::super::store::record::{Named, NodeRecord, ResourceRecord, RevisionRecord, push_orphan};
+use super::super::store::sets::SetTable;
+use super::super::store::{ROOT, TableId, meta};
+use super::super::version::{self, Coming, Outcome};
+use super::super::{CatalogError, Kind, Naming, Totals};
+use super::effects::Effects;
+use super::folder_times::{ChangedFolders, FolderChange, next_folder};
+use super::rows::Rows;
+use super::transaction::Transaction;
 use crate::document::{Timestamp, Uri};
 use crate::platform::inode_set::InodeSet;
-use effects::Effects;
-use folder_times::{ChangedFolders, FolderChange, next_folder};
 use fuser::INodeNo;
 
 /// Where rows are written.
-pub(super) enum Sink<'t, 'c> {
+pub enum Sink<'t, 'c> {
     /// Over the revision before: what does not change is there.
     InPlace(&'t mut Transaction<'c>),
     /// Into an empty store: what does not change is written too, and nothing is removed. Orphans are those of folders that were seen.
@@ -37,7 +30,7 @@ pub(super) enum Sink<'t, 'c> {
 }
 
 /// What exists is read from the revision before; of what is written here nothing is read but the ids of one name, and folders.
-pub(super) struct TreeWriter<'t, 'c> {
+pub struct TreeWriter<'t, 'c> {
     pub before: &'t Before<'t>,
     pub naming: &'t Naming,
     sink: Sink<'t, 'c>,
@@ -53,7 +46,7 @@ pub(super) struct TreeWriter<'t, 'c> {
 }
 
 /// What a revision is committed with.
-pub(super) struct CommittedWith<'w> {
+pub struct CommittedWith<'w> {
     /// What it speaks for.
     pub at: Option<Timestamp>,
     /// The state of `sync`.
@@ -63,7 +56,7 @@ pub(super) struct CommittedWith<'w> {
 
 impl<'t, 'c> TreeWriter<'t, 'c> {
     /// Goes on from `next`, with the numbers and sums of the revision before.
-    pub(super) fn new(
+    pub fn new(
         spill_folder: &SpillFolder,
         before: &'t Before<'t>,
         naming: &'t Naming,
@@ -76,7 +69,7 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
     }
 
     /// Writes a row; `None` removes it.
-    pub(super) fn row(&mut self, table: TableId, key: &[u8], row: Option<&[u8]>) -> Result<(), CatalogError> {
+    pub fn row(&mut self, table: TableId, key: &[u8], row: Option<&[u8]>) -> Result<(), CatalogError> {
         match row {
             Some(row) => self.put_row(table, key, |out| out.extend_from_slice(row)),
             None => self.remove_row(table, key),
@@ -98,7 +91,7 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
     }
 
     /// Puts a file at a name that stood for `before`, whose URI is `uri` where that is known.
-    pub(super) fn put_file(
+    pub fn put_file(
         &mut self,
         parent: Folder,
         name: &[u8],
@@ -118,7 +111,7 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
     }
 
     /// A folder that is new, or that takes the place of the file `before`; its inode.
-    pub(super) fn put_folder(
+    pub fn put_folder(
         &mut self,
         parent: Folder,
         name: &[u8],
@@ -148,7 +141,7 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
     }
 
     /// A name that stands for what it stood for.
-    pub(super) fn keep(&mut self, named: &Named<'_>) -> Result<(), CatalogError> {
+    pub fn keep(&mut self, named: &Named<'_>) -> Result<(), CatalogError> {
         match &self.sink {
             Sink::InPlace(_) => Ok(()),
             Sink::Whole(..) => self.put(named).and_then(|()| self.put_name(named)),
@@ -157,12 +150,7 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
 
     /// Gives a name other content, or makes it a folder, or a file: a new inode at the same place. `new.ino` and `new.ctime` do not
     /// count. Returns the inode.
-    pub(super) fn replace(
-        &mut self,
-        old: &Named<'_>,
-        uri: Option<&Uri>,
-        new: NodeRecord<'_>,
-    ) -> Result<u64, CatalogError> {
+    pub fn replace(&mut self, old: &Named<'_>, uri: Option<&Uri>, new: NodeRecord<'_>) -> Result<u64, CatalogError> {
         let ino = give(&mut self.next.next_ino)?;
         self.orphan(old, uri)?;
         let named = Named { parent: old.parent, entry: old.entry, node: NodeRecord { ino, ctime: self.now, ..new } };
@@ -200,7 +188,7 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
     }
 
     /// Removes a name; what lies beneath is removed by itself.
-    pub(super) fn remove(&mut self, old: &Named<'_>, uri: Option<&Uri>) -> Result<(), CatalogError> {
+    pub fn remove(&mut self, old: &Named<'_>, uri: Option<&Uri>) -> Result<(), CatalogError> {
         let Named { parent, entry, node } = old;
         self.effects.count(node.kind(), |effects| &mut effects.deleted);
         self.count(node, false);
@@ -220,7 +208,7 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
     }
 
     /// Whether what lay in a folder may be open when it loses its name.
-    pub(super) fn keeps_orphans_of(&self, folder: u64) -> bool {
+    pub fn keeps_orphans_of(&self, folder: u64) -> bool {
         match self.sink {
             Sink::InPlace(_) => true,
             Sink::Whole(_, seen) => seen.contains(folder),
@@ -245,7 +233,7 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
     }
 
     /// Writes what a name stands for.
-    pub(super) fn put(&mut self, named: &Named<'_>) -> Result<(), CatalogError> {
+    pub fn put(&mut self, named: &Named<'_>) -> Result<(), CatalogError> {
         self.put_entry(named)?;
         let place = entry_key(named.parent, named.entry);
         self.put_row(TableId::Inodes, &ino_key(named.node.ino), |row| row.extend_from_slice(&place))?;
@@ -327,7 +315,7 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
     }
 
     /// All is changed: brings the folders up to date and writes the revision, which is the one before where the tree is the same.
-    pub(super) fn finish(mut self, with: &CommittedWith<'_>) -> Result<(RevisionRecord, Effects), CatalogError> {
+    pub fn finish(mut self, with: &CommittedWith<'_>) -> Result<(RevisionRecord, Effects), CatalogError> {
         self.settle_folders()?;
         let (at, committed) = (with.at, self.now);
         let revision = match self.before.revision {
@@ -354,7 +342,7 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
 }
 
 /// What is kept of an inode that loses its name; `uri` is that of a file, where it is known.
-pub(super) fn orphan_row(
+pub fn orphan_row(
     before: &Before<'_>,
     old: &Named<'_>,
     uri: Option<&Uri>,
