@@ -74,7 +74,7 @@ fn two_folders(place: &Path) -> Catalog {
             baseline.add(&entry).unwrap();
         }
     }
-    baseline.commit_guarded(None, &mut |_| (Held::Nothing, Vec::new())).unwrap();
+    baseline.finish(None, &mut |_| (Held::Nothing, Vec::new())).unwrap();
     catalog
 }
 

@@ -1,30 +1,34 @@
-//! The revision that a commit starts from.
+//! The revision that is shown, over which a commit is made.
 
-use super::naming::resolve::uri;
-use super::sort_key::slashed;
+use super::fact::slashed;
+use super::naming::locate::folder;
+use super::naming::resolve::{split, uri};
+use super::naming::{beside_folder, disambiguated};
 use super::store::Store;
 use super::store::codec::damaged;
-use super::store::record::{NodeRecord, ResourceRecord, RevisionRecord};
+use super::store::keys::digest;
+use super::store::record::{Named, NodeRecord, ResourceRecord, RevisionRecord};
 use super::store::sets::SetTable;
 use super::{CatalogError, Naming};
 use crate::document::Uri;
 use heed::RoTxn;
+use std::ops::Bound;
 
-/// The revision before.
-pub(super) struct Before<'o> {
+/// The revision that is shown.
+pub(super) struct Base<'o> {
     pub store: &'o Store,
-    pub old: &'o RoTxn<'o>,
+    pub txn: &'o RoTxn<'o>,
     pub revision: Option<RevisionRecord>,
     /// `None` before the first revision.
     pub naming: Option<Naming>,
     pub sets: SetTable,
 }
 
-impl<'o> Before<'o> {
-    pub(super) fn read(store: &'o Store, old: &'o RoTxn<'o>) -> Result<Before<'o>, CatalogError> {
-        let revision = store.revision(old)?;
-        let naming = revision.map(|_| store.naming(old)).transpose()?;
-        Ok(Before { store, old, revision, naming, sets: store.sets(old)? })
+impl<'o> Base<'o> {
+    pub(super) fn read(store: &'o Store, txn: &'o RoTxn<'o>) -> Result<Base<'o>, CatalogError> {
+        let revision = store.revision(txn)?;
+        let naming = revision.map(|_| store.naming(txn)).transpose()?;
+        Ok(Base { store, txn, revision, naming, sets: store.sets(txn)? })
     }
 
     pub(super) fn files(&self) -> u64 {
@@ -36,10 +40,13 @@ impl<'o> Before<'o> {
         self.naming.as_ref().is_none_or(|old| old == naming)
     }
 
+    fn known_naming(&self) -> Result<&Naming, CatalogError> {
+        self.naming.as_ref().ok_or(CatalogError::NoRevision)
+    }
+
     /// The URI of a file of this revision.
     pub(super) fn uri(&self, node: &NodeRecord<'_>) -> Result<Uri, CatalogError> {
-        let naming = self.naming.as_ref().ok_or(CatalogError::NoRevision)?;
-        self.store.uri_of(self.old, node, naming)
+        self.store.uri_of(self.txn, node, self.known_naming()?)
     }
 
     /// Whether a file was of the same URI as `new`, which has its name. `path` is the path of `new` by rule, segments separated by NUL.
@@ -55,7 +62,37 @@ impl<'o> Before<'o> {
             // One name and one naming: where the path gives the URI, it is one path, so the scheme decides.
             return Ok((known.https, known.uri) == (new.https, new.uri));
         }
-        let sense = || damaged("resource", path);
-        Ok(self.uri(node)? == uri(new, &slashed(path).ok_or_else(sense)?, naming).ok_or_else(sense)?)
+        let corrupt = || damaged("resource", path);
+        Ok(self.uri(node)? == uri(new, &slashed(path).ok_or_else(corrupt)?, naming).ok_or_else(corrupt)?)
+    }
+
+    /// The names of the group of `path`, each file with its URI.
+    pub(super) fn names(&self, path: &str) -> Result<Vec<(Named<'o>, Option<Uri>)>, CatalogError> {
+        let ((above, name), store, txn) = (split(path), self.store, self.txn);
+        let Some(parent) = folder(store, txn, above)? else { return Ok(Vec::new()) };
+        let mut names = vec![name.to_owned(), beside_folder(name)];
+        let prefix = digest(path);
+        for row in store.rows(txn, store.displaced, (Bound::Included(&prefix[..]), Bound::Unbounded))? {
+            let (key, uri) = row?;
+            if !key.starts_with(&prefix) {
+                break;
+            }
+            let uri = std::str::from_utf8(uri).ok().and_then(|uri| Uri::parse(uri).ok());
+            names.push(disambiguated(name, &uri.ok_or_else(|| damaged("sense", key))?));
+        }
+        let mut found = Vec::new();
+        for (index, name) in names.into_iter().enumerate() {
+            let Some(named) = store.named(txn, parent, name.as_bytes())? else { continue };
+            match named.node.resource {
+                Some(record) => {
+                    let full = if above.is_empty() { name } else { format!("{above}/{name}") };
+                    let uri = uri(&record, &full, self.known_naming()?);
+                    found.push((named, Some(uri.ok_or_else(|| damaged("resource", full.as_bytes()))?)));
+                }
+                None if index == 0 => found.push((named, None)),
+                None => {}
+            }
+        }
+        Ok(found)
     }
 }

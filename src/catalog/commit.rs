@@ -1,39 +1,42 @@
-//! Baseline: a complete statement of what exists, with what changed since.
+//! A commit: what is stated of the tree, as it streams in, and its way to one revision.
+//!
+//! 1. Statements become facts ([`Facts`]): entries of lists and manifests at once, changes when the journal has been read.
+//! 2. Facts are compared with the revision that is shown ([`Diff`]); the caller decides what of the losses is held back, and what is held
+//!    back is stated with the rest.
+//! 3. Few edits are written in place ([`in_place`]), many and a first revision whole ([`whole`]): tree, journal, held deletions and the
+//!    caller's position in one transaction.
 
-use super::base::Before;
-use super::edit::{Diff, FewChanges};
-use super::fact::{Rows, Shared};
-use super::group::{Fate, Listing, SortedStatement, StatedChange};
-use super::journal::{Row, add_known, next_settled};
-use super::losses::Tally;
+use super::base::Base;
+use super::edit::Diff;
+use super::fact::{Facts, Shared, Tag};
+use super::group::{Listing, SortedFacts};
+use super::journal::{Fate, Row, add_known, next_row};
 use super::naming::locate::locate;
-use super::sink::in_place::{PutRows, apply};
+use super::naming::media_types;
+use super::naming::resolve::path_by_rule;
+use super::sink::in_place;
 use super::sink::tree::TreeWriter;
-use super::sink::whole::{Rebuild, add_late_orphans};
+use super::sink::whole;
 use super::sort::{LARGE_SORT, SMALL_SORT, Sorted, Sorter};
-use super::sort_key::Tag;
-use super::store::codec::{NUMBER_LIMIT, damaged, pack};
+use super::store::codec::{damaged, pack};
 use super::store::keys::statement_key;
-use super::store::record::{ResourceRecord, RevisionRecord, held};
-use super::store::{ROOT, Store, TableId};
-use super::{Catalog, CatalogError, Committed, Decide, Held, HeldDeletion, Invalidation, Losses, Naming};
-use super::{SetId, Statement};
+use super::store::record::{ResourceRecord, held};
+use super::store::{Store, TableId};
+use super::{Catalog, CatalogError, Committed, Decide, Held, HeldDeletion, Losses, Naming, SetId, Statement};
 use crate::document::{Change, Entry, PackageMember, Timestamp, Uri};
-use crate::platform::error_chain::chain;
-use fuser::INodeNo;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-/// A complete statement of what exists, as it streams in; dropped without commit it leaves no trace.
+/// Statements that become one revision; dropped without [`Commit::finish`] they leave no trace.
 ///
-/// No other commit of statements may come between its first call and its commit.
-pub struct Baseline<'c> {
+/// A commit of lists is a complete statement of what exists. A commit of changes speaks for the resources that it names alone.
+/// No other commit may come between its beginning and its end.
+pub struct Commit<'c> {
     catalog: &'c Catalog,
-    /// Of the first set alone where no set is listed.
     listing: Listing,
-    rows: Rows,
+    facts: Facts,
     /// Changes, as rows of the journal.
     changes: Sorter,
     /// The set that is being listed.
@@ -42,18 +45,29 @@ pub struct Baseline<'c> {
     decided_again: BTreeSet<SetId>,
     /// Sets of which all stays held back that is not listed, however much of them is listed again.
     keep_held: BTreeSet<SetId>,
+    /// Held deletions that are applied.
+    accepted: HashSet<(SetId, Uri)>,
+    /// Deletions of what is not there.
+    unknown: u64,
 }
 
 impl Catalog {
-    /// Begins a new baseline: a complete statement of what exists.
-    pub fn baseline(&self, naming: Naming) -> Result<Baseline<'_>, CatalogError> {
-        Ok(Baseline::with_memory(self, naming, LARGE_SORT))
+    /// Begins a commit of lists.
+    pub fn baseline(&self, naming: Naming) -> Result<Commit<'_>, CatalogError> {
+        Ok(Commit::with_memory(self, naming, LARGE_SORT))
+    }
+
+    /// Begins a commit of changes over the current revision, under its naming.
+    pub fn changes(&self) -> Commit<'_> {
+        let mut commit = Commit::with_memory(self, Naming::default(), SMALL_SORT);
+        commit.listing.is_partial = true;
+        commit
     }
 }
 
-impl<'c> Baseline<'c> {
-    pub(super) fn with_memory(catalog: &'c Catalog, naming: Naming, most: usize) -> Baseline<'c> {
-        Baseline {
+impl<'c> Commit<'c> {
+    pub(super) fn with_memory(catalog: &'c Catalog, naming: Naming, most: usize) -> Commit<'c> {
+        Commit {
             catalog,
             listing: Listing {
                 naming,
@@ -61,97 +75,121 @@ impl<'c> Baseline<'c> {
                 lists: BTreeMap::new(),
                 forgotten: BTreeSet::new(),
                 released: BTreeMap::new(),
+                is_partial: false,
+                deletions: HashMap::new(),
             },
-            rows: Rows::new(&catalog.spill_folder, most),
+            facts: Facts::new(&catalog.spill_folder, most),
             changes: Sorter::new(&catalog.spill_folder, SMALL_SORT),
             set: SetId::default(),
             decided_again: BTreeSet::new(),
             keep_held: BTreeSet::new(),
+            accepted: HashSet::new(),
+            unknown: 0,
         }
     }
 
-    /// What is added from here on is of `set`, whose list speaks for `at`: changes of the journal that are older do not count
-    /// any more. Without `at` all of them count. A set may be listed in several parts, with the same `at`.
+    /// Begins the list of `set`, which speaks for `at`: changes of the journal that are older do not count any more. Without `at` all of
+    /// them count. A set may be listed in several parts, with the same `at`.
     pub fn list(&mut self, set: SetId, at: Option<Timestamp>) {
         self.set = set;
         self.listing.lists.insert(set, at);
     }
 
-    /// What is held back of `set` so far does not count: it was held back only because the set could not be read.
-    /// What its lists lack now counts as a loss.
+    /// Lets what is held back of `set` be decided again: it was held back only because the set could not be read. What its lists lack
+    /// now counts as a loss.
     pub fn decide_again(&mut self, set: SetId) {
         self.decided_again.insert(set);
     }
 
-    /// What is held back of `sets` is decided again only where it is listed.
+    /// Lets what is held back of `sets` be decided again only where it is listed.
     pub fn keep_held(&mut self, sets: BTreeSet<SetId>) {
         self.keep_held = sets;
     }
 
-    /// What the journal holds of `set` goes: its lists settle all of that, or it has left the Source.
+    /// Forgets what the journal holds of `set`: its lists settle all of that, or it has left the Source.
     pub fn forget(&mut self, set: SetId) {
         self.listing.forgotten.insert(set);
     }
 
-    /// Adds one entry of a list. Order does not matter; of several for one URI within a set the latest `lastmod`, else the last
-    /// added counts, and where sets differ the one whose list speaks for the later time.
+    /// Adds one entry of a list. Order does not matter. The latest entry for one URI wins: by its list's time, then by `lastmod`, then by
+    /// the order of calls.
     pub fn add(&mut self, entry: &Entry) -> Result<(), CatalogError> {
-        self.rows.add_entry(Tag::File, &self.listing.naming, self.set, entry, None)
+        self.facts.add_entry(Tag::Listed, &self.listing.naming, self.set, entry, None)
     }
 
     /// Takes what was added to a share.
     ///
     /// # Errors
-    /// What was added here before could not be spilled, or what was spilled not be merged (the disk is full): the baseline is given
+    /// What was added here before could not be spilled, or what was spilled not be merged (the disk is full): the commit is given
     /// up.
     pub fn join(&mut self, shared: Shared) -> Result<(), CatalogError> {
-        self.rows.sorter.join(shared.0)
+        self.facts.sorter.join(shared.0)
     }
 
     /// Adds one entry of a dump's manifest where the Source has no list: the resource and the member that holds it.
     pub fn add_with_member(&mut self, entry: &Entry, member: &PackageMember) -> Result<(), CatalogError> {
-        self.rows.add_entry(Tag::File, &self.listing.naming, self.set, entry, Some(member))
+        self.facts.add_entry(Tag::Listed, &self.listing.naming, self.set, entry, Some(member))
     }
 
     /// Adds one entry of a dump's manifest where there are lists too: where they have its URI and provably this version (an equal digest
-    /// of a shared algorithm, else an equal `lastmod` and length), `member` holds it. It is no statement of what exists.
+    /// of a shared algorithm, else an equal `lastmod` and length), `member` holds it. It does not state that the resource exists.
     pub fn add_member(&mut self, entry: &Entry, member: &PackageMember) -> Result<(), CatalogError> {
-        self.rows.add_entry(Tag::Member, &self.listing.naming, self.set, entry, Some(member))
+        self.facts.add_entry(Tag::Member, &self.listing.naming, self.set, entry, Some(member))
     }
 
-    /// Adds a change of a listed set. It counts unless the set's list speaks for a later time, or the journal has a later
-    /// change of the resource.
+    /// Adds a change. It counts unless the list of its set speaks for a later time, or the journal has a later change of the resource; of
+    /// equal times the later call counts. A deletion of what is not there stays in the journal too: an older list may have the resource.
     pub fn apply(&mut self, statement: Statement<'_>) -> Result<(), CatalogError> {
         self.changes.add(&statement_key(statement.set, &statement.entry.loc), &Row::of(&statement))
     }
 
-    /// Compares everything with the current revision and commits tree, journal, held deletions and state, all at once. `at` is what the
-    /// revision speaks for. Few changes are written in place, many into a store of their own.
+    /// Adds deletions that earlier commits have held back, as many as a commit may change in place; answers how many. A caller that wants
+    /// all of them commits and begins again until there are none ([`super::Snapshot::held_count`]). They are decided: nothing of this
+    /// commit is held back, and its losses are none.
+    pub fn accept_held(&mut self) -> Result<u64, CatalogError> {
+        let store = self.catalog.store();
+        let txn = store.env.read_txn()?;
+        let most = usize::try_from(self.catalog.most_in_place()).unwrap_or(usize::MAX);
+        for row in store.rows(&txn, store.held, (Bound::Unbounded, Bound::Unbounded))?.take(most) {
+            let (key, row) = row?;
+            let HeldDeletion { set, uri, .. } = held(key, row).ok_or_else(|| damaged("sense", key))?;
+            self.accepted.insert((set, uri));
+        }
+        Ok(self.accepted.len() as u64)
+    }
+
+    /// Compares everything with the revision that is shown, and commits tree, journal, held deletions and position, all at once. `at` is
+    /// what the revision speaks for.
     ///
     /// `decide` is asked once. Files whose deletion was held back before and that are still not listed stay so: they are no loss.
     ///
-    /// Where the tree is the same nothing is written but, if they differ, `at`, journal and state. The first revision of a
+    /// Where the tree is the same nothing is written but, if they differ, `at`, journal and position. The first revision of a
     /// catalog has no invalidations: nothing was shown before.
     ///
     /// # Errors
-    /// The tree stays as it was. After [`CatalogError::Damaged`] the next baseline builds another store, and reads little of the old
-    /// one, so the same baseline given once more will do. What would be held back cannot be read then: where `decide` holds
-    /// anything, that baseline fails with [`CatalogError::Undecided`].
-    pub fn commit_guarded(mut self, at: Option<Timestamp>, decide: Decide<'_>) -> Result<Committed, CatalogError> {
+    /// The tree stays as it was. Changes before the first list are [`CatalogError::NoRevision`]. After [`CatalogError::Damaged`] the
+    /// next commit of lists builds another store, and reads little of the old one. What would be held back cannot be read then: where
+    /// `decide` holds anything, that commit fails with [`CatalogError::Undecided`].
+    pub fn finish(mut self, at: Option<Timestamp>, decide: Decide<'_>) -> Result<Committed, CatalogError> {
+        let (catalog, is_partial) = (self.catalog, self.listing.is_partial);
         self.listing.at = at;
-        if self.listing.lists.is_empty() {
-            self.listing.lists.insert(SetId::default(), at);
+        if !is_partial {
+            if self.listing.lists.is_empty() {
+                self.listing.lists.insert(SetId::default(), at);
+            }
+            // What reading the lists took is free by now, and the store wants its own.
+            crate::platform::allocator::release_free();
         }
-        let catalog = self.catalog;
-        // What reading the lists took is free by now, and the store wants its own.
-        crate::platform::allocator::release_free();
         let writer = catalog.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let store = catalog.store();
-        let committed = self.commit_locked(&store, decide);
+        let committed = match !is_partial && catalog.is_distrusted() {
+            true => self.commit_damaged(&store, decide),
+            false => self.commit_over(&store, decide),
+        };
         match &committed {
-            Ok(_) => catalog.drop_damaged(),
+            Ok(_) if !is_partial => catalog.drop_damaged(),
             Err(error) if error.is_damage() => catalog.distrust(),
-            Err(_) => {}
+            _ => {}
         }
         // Closing a store that was replaced and freeing its space takes a while, and commits do not wait for that.
         drop(writer);
@@ -159,69 +197,75 @@ impl<'c> Baseline<'c> {
         committed.map_err(|error| catalog.failure(error))
     }
 
-    fn commit_locked(self, store: &Store, decide: Decide<'_>) -> Result<Committed, CatalogError> {
+    /// Compares everything with the revision of `store`, and writes the edits in place, or the whole tree.
+    fn commit_over(mut self, store: &Store, decide: Decide<'_>) -> Result<Committed, CatalogError> {
         let catalog = self.catalog;
-        if catalog.distrusted.load(Ordering::Acquire) {
-            return self.commit_damaged(store, decide);
-        }
-        let old = store.env.read_txn()?;
-        let before = Before::read(store, &old)?;
-        self.commit_over(&before, decide)
-    }
-
-    /// Compares everything with the revision `before`, and writes what differs in place, or the whole tree.
-    fn commit_over(mut self, before: &Before<'_>, decide: Decide<'_>) -> Result<Committed, CatalogError> {
-        let catalog = self.catalog;
+        let txn = store.env.read_txn()?;
+        let base = &Base::read(store, &txn)?;
         let mut known = Sorter::new(&catalog.spill_folder, SMALL_SORT);
-        add_known(&mut known, before.store, before.old)?;
         let (mut decided_again, mut holds) = (std::mem::take(&mut self.decided_again), false);
-        let keep_held = std::mem::take(&mut self.keep_held);
-        each_held(before, &decided_again, &mut |_, set, uri, record| match record {
-            Some(record) => {
-                holds = true;
-                self.rows.add_kept(&self.listing.naming, (uri, &record), &[set], true)
-            }
-            None => Ok(()),
-        })?;
-        let (mut listing, mut statement, mut journal) = self.sorted(known, before)?;
+        if self.listing.is_partial {
+            self.listing.naming = base.naming.clone().ok_or(CatalogError::NoRevision)?;
+            self.listing.lists = base.sets.0.iter().map(|(set, record)| (*set, record.at)).collect();
+        } else {
+            add_known(&mut known, store, &txn)?;
+            each_held(base, &decided_again, &mut |_, set, uri, record| match record {
+                Some(record) => {
+                    holds = true;
+                    self.facts.add_held(&self.listing.naming, (uri, &record), &[set], true)
+                }
+                None => Ok(()),
+            })?;
+        }
+        let (keep_held, accepted) = (std::mem::take(&mut self.keep_held), std::mem::take(&mut self.accepted));
+        let (mut listing, mut facts, mut journal, unknown) = self.sorted(known, base, &accepted)?;
         if holds {
-            listing.released = statement.released(&listing)?;
+            listing.released = facts.released(&listing)?;
             listing.released.retain(|set, _| !keep_held.contains(set));
             decided_again.extend(listing.released.keys());
         }
         let mut decided = None;
-        if before.revision.is_some() {
-            let mut diff = Diff::of(catalog, before, &listing, &mut statement)?;
+        if base.revision.is_some() {
+            let mut diff = Diff::of(catalog, base, &listing, &mut facts)?;
             if let Some(few) = &mut diff {
-                let (held, state) = decide(&few.losses);
-                decided = Some(state);
-                if held != Held::Nothing {
+                let is_accepted = !accepted.is_empty();
+                let losses = if is_accepted {
+                    Losses { present: base.files(), ..Losses::default() }
+                } else {
+                    few.losses.clone()
+                };
+                let (held, position) = decide(&losses);
+                decided = Some(position);
+                if held != Held::Nothing && !is_accepted {
                     // From here on what is held back is stated with all else.
-                    let kept = few.departed.kept(&held, &listing.naming, &catalog.spill_folder)?;
-                    statement.rows = statement.rows.again_with(kept)?;
-                    diff = Diff::of(catalog, before, &listing, &mut statement)?;
+                    let kept = few.departures.kept(&held, &listing.naming, &catalog.spill_folder)?;
+                    facts.rows = facts.rows.again_with(kept)?;
+                    diff = Diff::of(catalog, base, &listing, &mut facts)?;
                 }
             }
-            if let (Some(Diff { changes: FewChanges { resources, held }, sets, left_out, .. }), Some(state)) =
-                (diff, &decided)
-            {
-                drop(statement);
-                let rows = &mut |tree: &mut TreeWriter<'_, '_>| {
-                    each_held(before, &decided_again, &mut |key, _, _, record| match record {
-                        Some(_) => Ok(()),
-                        None => tree.row(TableId::Held, key, None),
-                    })?;
-                    held.iter().try_for_each(|(key, row)| tree.row(TableId::Held, key, row.as_deref()))?;
+            if let (Some(Diff { edits, sets, left_out, .. }), Some(position)) = (diff, &decided) {
+                drop(facts);
+                let rows = &mut |tree: &mut TreeWriter<'_>| {
+                    for (set, uri) in &accepted {
+                        tree.row(TableId::Held, &statement_key(*set, uri), None)?;
+                    }
+                    if !listing.is_partial {
+                        each_held(base, &decided_again, &mut |key, _, _, record| match record {
+                            Some(_) => Ok(()),
+                            None => tree.row(TableId::Held, key, None),
+                        })?;
+                    }
+                    edits.held.iter().try_for_each(|(key, row)| tree.row(TableId::Held, key, row.as_deref()))?;
                     put_journal(&mut journal, &listing, false, tree)
                 };
-                let mut committed = apply(catalog, before, resources, rows, (listing.at, state, sets))?;
-                committed.left_out.extend(left_out);
-                return Ok(committed);
+                let committed = in_place::write(catalog, base, edits.groups, rows, (listing.at, position, sets))?;
+                return Ok(Committed { left_out, unknown, ..committed });
             }
-            statement.rows.rewind()?;
+            facts.rows.rewind()?;
         }
-        let rows = &mut |tree: &mut TreeWriter<'_, '_>| put_journal(&mut journal, &listing, true, tree);
-        write_whole(catalog, before, &listing, statement, rows, (decided, decide))
+        let rows = &mut |tree: &mut TreeWriter<'_>| put_journal(&mut journal, &listing, true, tree);
+        let committed = whole::write(catalog, base, &listing, facts, rows, (decided, decide))?;
+        Ok(Committed { unknown, ..committed })
     }
 
     /// Builds the tree into an empty store, which takes the place of the damaged `store`. Every inode and entry id is new, the root's
@@ -230,128 +274,139 @@ impl<'c> Baseline<'c> {
         let catalog = self.catalog;
         let mut known = Sorter::new(&catalog.spill_folder, SMALL_SORT);
         let rescued = store.env.read_txn().map_err(CatalogError::from);
-        if let Err(error) = rescued.and_then(|old| add_known(&mut known, store, &old)) {
-            tracing::warn!("changes that were applied since the last list are lost: {}", chain(&error));
+        if let Err(error) = rescued.and_then(|txn| add_known(&mut known, store, &txn)) {
+            let cause = crate::platform::error_chain::chain(&error);
+            tracing::warn!("changes that were applied since the last list are lost: {cause}");
         }
         let successor = store.empty(&catalog.spill_folder, None)?;
         // A transaction that reads a store keeps its pages from being used again.
         let empty = successor.store().clone();
-        let old = empty.env.read_txn()?;
-        let before = Before::read(&empty, &old)?;
-        let (listing, mut statement, mut journal) = self.sorted(known, &before)?;
-        let target = (&empty, last_numbers(store));
-        let rows = &mut |tree: &mut TreeWriter<'_, '_>| put_journal(&mut journal, &listing, true, tree);
-        statement.rows = statement.rows.read_once();
-        let mut rebuild = Rebuild::begin(catalog, &before, &listing, &mut statement, target)?;
-        drop(statement);
-        let (Held::Nothing, state) = decide(&fewer(store, &rebuild.losses()?.0)) else {
-            return Err(CatalogError::Undecided);
-        };
-        let committed = rebuild.finish(&state, rows)?;
+        let txn = empty.env.read_txn()?;
+        let base = Base::read(&empty, &txn)?;
+        let (listing, facts, mut journal, _) = self.sorted(known, &base, &HashSet::new())?;
+        let rows = &mut |tree: &mut TreeWriter<'_>| put_journal(&mut journal, &listing, true, tree);
+        let committed = whole::write_anew(catalog, &base, &listing, facts, rows, (store, successor.store()), decide)?;
         catalog.replace_store(successor)?;
         catalog.distrusted.store(false, Ordering::Release);
-        let invalidations = vec![Invalidation::Everything([INodeNo(ROOT)].into_iter().collect())];
-        Ok(Committed { invalidations, ..committed })
+        Ok(committed)
     }
 
-    /// Sorts everything that is stated, with the changes in force; and the journal behind what is `known` of it, to be read again.
+    /// Sorts all facts, those of the changes in force among them; the journal behind what is `known` of it, to be read again; and counts
+    /// the deletions of what is not there.
     fn sorted(
         self,
         mut known: Sorter,
-        before: &Before<'_>,
-    ) -> Result<(Listing, SortedStatement, Sorted), CatalogError> {
-        let Baseline { listing, mut rows, changes, .. } = self;
+        base: &Base<'_>,
+        accepted: &HashSet<(SetId, Uri)>,
+    ) -> Result<(Listing, SortedFacts, Sorted, u64), CatalogError> {
+        let Commit { mut listing, mut facts, changes, mut unknown, .. } = self;
         known.join(changes)?;
-        let (naming, mut journal) = (&listing.naming, known.finish()?);
-        while let Some(settled) = next_settled(&mut journal, &listing, before)? {
-            if settled.fate != Fate::InForce {
+        let mut journal = known.finish()?;
+        let naming = listing.naming.clone();
+        let mut shown = Restated { base, naming: &naming, accepted, paths: HashSet::new() };
+        for (set, uri) in accepted {
+            shown.find(&mut facts, uri)?;
+            facts.supersede(&naming, *set, uri, std::iter::empty())?;
+        }
+        while let Some(next) = next_row(&mut journal, &listing, base)? {
+            if next.fate != Fate::InForce || listing.is_partial && !next.is_new {
                 continue;
             }
-            let sense = || damaged("sense", &settled.key);
-            let row = Row::decode(&settled.row).ok_or_else(sense)?;
-            let (record, uri) = row.record().ok_or_else(sense)?;
-            let set = record.sets.iter().next().unwrap_or_default();
-            rows.supersede(naming, set, &uri)?;
-            if row.change != Change::Deleted {
-                let Row { time, shown, .. } = row;
-                let is_news = settled.is_new;
-                let newest = record.lastmod.or(shown);
-                rows.add_record(Tag::Change, naming, (&uri, &record), &[set], newest, |record| {
-                    pack(&StatedChange { time, shown, is_news, record })
+            let corrupt = || damaged("sense", &next.key);
+            let row = Row::decode(&next.row).ok_or_else(corrupt)?;
+            let (record, uri) = row.record().ok_or_else(corrupt)?;
+            let is_deletion = row.change == Change::Deleted;
+            if listing.is_partial {
+                let known = shown.find(&mut facts, &uri)?;
+                if !is_deletion {
+                    shown.restate(&mut facts, path_by_rule(&naming, &uri, record.media_type).0)?;
+                    if let Some(known) = known.filter(|known| record.member.is_empty() && !known.member.is_empty()) {
+                        // Other metadata of the same bytes: the package holds them still.
+                        let sets: Vec<SetId> = known.sets.iter().collect();
+                        let packed = |record: &[u8]| record.to_vec();
+                        facts.add_record(Tag::Member, &naming, (&uri, &known), &sets, None, packed)?;
+                    }
+                } else if known.is_some_and(|known| known.sets.contains(next.set)) {
+                    listing.deletions.insert(statement_key(next.set, &uri), row.time);
+                } else if !row.is_left_out {
+                    tracing::debug!(%uri, "deleted, and never listed");
+                    unknown += 1;
+                }
+                facts.supersede(&naming, next.set, &uri, known.and_then(|known| known.media_type).into_iter())?;
+            } else {
+                facts.supersede(&naming, next.set, &uri, media_types())?;
+            }
+            if !is_deletion {
+                let Row { time, datetime, .. } = row;
+                let newest = record.lastmod.or(datetime);
+                facts.add_record(Tag::Changed, &naming, (&uri, &record), &[next.set], newest, |record| {
+                    pack(&super::fact::Changed { time, datetime, is_news: next.is_new, record })
                 })?;
             }
         }
-        rows.close()?;
-        let statement = SortedStatement { rows: rows.sorter.finish()? };
-        Ok((listing, statement, journal))
+        facts.close()?;
+        Ok((listing, SortedFacts { rows: facts.sorter.finish()? }, journal, unknown))
     }
 }
 
-/// Writes the whole tree into a store that takes the place of the one of `before`. What is held back may be `decided`; else `decide` is
-/// asked, and where it holds anything the tree is written once more, with that.
-fn write_whole(
-    catalog: &Catalog,
-    before: &Before<'_>,
-    listing: &Listing,
-    mut statement: SortedStatement,
-    rows: &mut PutRows<'_>,
-    (mut decided, decide): (Option<Vec<u8>>, Decide<'_>),
-) -> Result<Committed, CatalogError> {
-    let instance = Some(before.store.instance(before.old)?);
-    let last = before.revision.unwrap_or(RevisionRecord::NONE);
-    loop {
-        // Over nothing, nothing can be held back.
-        if before.revision.is_none() || decided.is_some() {
-            statement.rows = statement.rows.read_once();
+/// The paths of a commit of changes whose resources were stated as the tree has them.
+struct Restated<'b> {
+    base: &'b Base<'b>,
+    naming: &'b Naming,
+    accepted: &'b HashSet<(SetId, Uri)>,
+    paths: HashSet<String>,
+}
+
+impl<'b> Restated<'b> {
+    /// The resource of `uri` as the tree has it. All of its path are stated.
+    fn find(&mut self, facts: &mut Facts, uri: &Uri) -> Result<Option<ResourceRecord<'b>>, CatalogError> {
+        let located = locate(self.base.store, self.base.txn, self.naming, uri)?;
+        let known = located.and_then(|located| located.node.resource);
+        if let Some(known) = &known {
+            self.restate(facts, path_by_rule(self.naming, uri, known.media_type).0)?;
         }
-        let successor = before.store.empty(&catalog.spill_folder, instance)?;
-        let mut rebuild = Rebuild::begin(catalog, before, listing, &mut statement, (successor.store(), last))?;
-        let state = match decided.take() {
-            Some(state) => state,
-            None => {
-                let (losses, mut departed) = rebuild.losses()?;
-                let (held, state) = decide(&losses);
-                if before.revision.is_some() && held != Held::Nothing {
-                    let kept = departed.kept(&held, &listing.naming, &catalog.spill_folder)?;
-                    statement.rows = statement.rows.again_with(kept)?;
-                    decided = Some(state);
-                    continue;
+        Ok(known)
+    }
+
+    /// States the resources of `path` as the tree has them, once.
+    fn restate(&mut self, facts: &mut Facts, path: String) -> Result<(), CatalogError> {
+        if self.paths.contains(&path) {
+            return Ok(());
+        }
+        let Base { store, txn, sets: lists, .. } = self.base;
+        for (named, uri) in self.base.names(&path)? {
+            let (Some(record), Some(uri)) = (named.node.resource, uri) else { continue };
+            let (mut sets, mut held) = (Vec::new(), Vec::new());
+            for set in record.sets.iter() {
+                let key = statement_key(set, &uri);
+                if store.get(txn, store.held, &key)?.is_none() {
+                    let row = store.decoded(txn, store.journal, &key, Row::decode)?;
+                    sets.push((set, row.map_or(lists.at(set), |row| Some(row.time))));
+                } else if !self.accepted.contains(&(set, uri.clone())) {
+                    held.push(set);
                 }
-                state
             }
-        };
-        // What is written from here on has the room of the statement.
-        drop(statement);
-        let committed = rebuild.finish(&state, rows)?;
-        let keep_late = |store: &Store| {
-            // The new tree does not wait for room for the old one.
-            if let Err(error) = add_late_orphans(catalog, before, store) {
-                tracing::warn!("files that were opened just now may not be readable to their end: {}", chain(&error));
+            facts.add_shown(self.naming, (&uri, &record), &sets)?;
+            if !held.is_empty() {
+                facts.add_held(self.naming, (&uri, &record), &held, true)?;
             }
-        };
-        keep_late(successor.store());
-        catalog.replace_store(successor)?;
-        // Those of replies that were made in between.
-        keep_late(&catalog.store());
-        return Ok(committed);
+        }
+        self.paths.insert(path);
+        Ok(())
     }
 }
 
-/// Takes a deletion that is held back: its key, set and URI, and the resource if that is still in the tree and the set.
+/// Receives a deletion that is held back: its key, set and URI, and the resource if that is still in the tree and the set.
 type VisitHeld<'v> = dyn FnMut(&[u8], SetId, &Uri, Option<ResourceRecord<'_>>) -> Result<(), CatalogError> + 'v;
 
-/// Shows `visit` each row of what is held back, with its resource as it is in the tree: none where the row holds nothing (any more), as
+/// Calls `visit` for each row of what is held back, with its resource as it is in the tree: none where the row holds nothing (any more), as
 /// its set is `decided_again`.
-fn each_held(
-    before: &Before<'_>,
-    decided_again: &BTreeSet<SetId>,
-    visit: &mut VisitHeld<'_>,
-) -> Result<(), CatalogError> {
-    let Before { store, old, naming: Some(naming), .. } = before else { return Ok(()) };
-    for row in store.rows(old, store.held, (Bound::Unbounded, Bound::Unbounded))? {
+fn each_held(base: &Base<'_>, decided_again: &BTreeSet<SetId>, visit: &mut VisitHeld<'_>) -> Result<(), CatalogError> {
+    let Base { store, txn, naming: Some(naming), .. } = base else { return Ok(()) };
+    for row in store.rows(txn, store.held, (Bound::Unbounded, Bound::Unbounded))? {
         let (key, row) = row?;
         let HeldDeletion { set, uri, .. } = held(key, row).ok_or_else(|| damaged("sense", key))?;
-        let located = if decided_again.contains(&set) { None } else { locate(store, old, naming, &uri)? };
+        let located = if decided_again.contains(&set) { None } else { locate(store, txn, naming, &uri)? };
         let record = located.and_then(|located| located.node.resource).filter(|record| record.sets.contains(set));
         visit(key, set, &uri, record)?;
     }
@@ -363,47 +418,15 @@ fn put_journal(
     journal: &mut Sorted,
     listing: &Listing,
     all: bool,
-    tree: &mut TreeWriter<'_, '_>,
+    tree: &mut TreeWriter<'_>,
 ) -> Result<(), CatalogError> {
     journal.rewind()?;
-    while let Some(settled) = next_settled(journal, listing, tree.before)? {
-        match settled.fate {
-            Fate::Goes => tree.row(TableId::Journal, &settled.key, None)?,
-            _ if all || settled.is_new => tree.row(TableId::Journal, &settled.key, Some(&settled.row))?,
+    while let Some(next) = next_row(journal, listing, tree.base)? {
+        match next.fate {
+            Fate::Superseded => tree.row(TableId::Journal, &next.key, None)?,
+            _ if all || next.is_new => tree.row(TableId::Journal, &next.key, Some(&next.row))?,
             _ => {}
         }
     }
     Ok(())
-}
-
-/// By how much a tree, all of which comes, is smaller than the one that cannot be read any more, where its sums can be read.
-fn fewer(store: &Store, tree: &Losses) -> Losses {
-    let Ok(txn) = store.env.read_txn() else { return tree.clone() };
-    let (Ok(Some(revision)), Ok(before)) = (store.revision(&txn), store.sets(&txn)) else { return tree.clone() };
-    let (present, files) = (revision.totals.files, tree.coming);
-    let mut tally = Tally { new: files.saturating_sub(present), ..Tally::default() };
-    let now: BTreeMap<SetId, u64> = tree.sets.iter().map(|set| (set.set, set.coming)).collect();
-    for (set, files) in &now {
-        tally.sets.entry(*set).or_default().coming = files.saturating_sub(before.files(*set));
-    }
-    for (set, record) in &before.0 {
-        let lost = record.files.saturating_sub(now.get(set).copied().unwrap_or(0));
-        if lost > 0 {
-            tally.departures.insert((Box::new([*set]), false), lost);
-        }
-    }
-    tally.departures.insert((Box::new([]), true), present.saturating_sub(files));
-    tally.losses(present, &before)
-}
-
-/// The numbers that a damaged store may have given: those of its revision, else half of all. Nothing else of it stays.
-fn last_numbers(store: &Store) -> RevisionRecord {
-    let txn = store.env.read_txn();
-    let (next_ino, next_entry) = (NUMBER_LIMIT / 2, NUMBER_LIMIT / 2);
-    match txn.map_err(CatalogError::from).and_then(|txn| store.revision(&txn)) {
-        Ok(revision) => {
-            RevisionRecord { totals: RevisionRecord::NONE.totals, ..revision.unwrap_or(RevisionRecord::NONE) }
-        }
-        Err(_) => RevisionRecord { next_ino, next_entry, ..RevisionRecord::NONE },
-    }
 }

@@ -1,212 +1,229 @@
-//! What differs between a sorted statement and the revision before it, resource by resource.
+//! Edits: what differs between the facts of a commit and the revision that is shown, path by path; and what would leave.
 
-use super::base::Before;
-use super::departing::{Departed, Departing};
-use super::group::{HeldState, Listing, SortedStatement};
-use super::join::{File, Folder, Visitor, beneath, walk};
+use super::base::Base;
+use super::fact::Facts;
+use super::group::{File, HeldState, Listing, SortedFacts, StatedResource};
+use super::join::{Folder, Visitor, beneath, join};
 use super::losses::Tally;
 use super::naming::locate::locate;
-use super::naming::resolve::{path_by_rule, uri};
-use super::sink::in_place::UriChange;
-use super::sort_key::slashed;
-use super::store::codec::damaged;
-use super::store::keys::statement_key;
+use super::naming::resolve::path_by_rule;
+use super::sort::{Sorted, Sorter, SpillFolder};
+use super::store::codec::{damaged, number};
+use super::store::keys::{ino_key, statement_key};
 use super::store::record::{Named, NodeRecord, ResourceRecord, held_row};
 use super::store::sets::SetTable;
 use super::version;
-use super::{Catalog, CatalogError, Kind, Losses, Naming, SetId};
+use super::{Catalog, CatalogError, Held, Kind, Losses, Naming, SetId};
 use crate::document::{Timestamp, Uri};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
-/// So many changes are held in memory, each some hundred bytes, and written in place.
+/// Edits that are held in memory, at most, each some hundred bytes, and written in place.
 pub(super) const MOST_IN_PLACE: u64 = 50_000;
 
-/// What a commit changes.
-pub(super) struct Diff {
-    pub changes: FewChanges,
-    pub losses: Losses,
-    pub departed: Departed,
-    /// The sets of the new tree, with the times of their lists.
-    pub sets: SetTable,
-    /// How many entries are not shown, by path.
-    pub left_out: BTreeMap<String, u64>,
-}
+/// Bytes of departures in memory: they are few, or the memory of the list itself is free by now.
+const MOST_DEPARTURES: usize = 8 << 20;
 
-/// Few enough to be held in memory.
+/// The edits of a commit, few enough to be held in memory.
 #[derive(Default)]
-pub(super) struct FewChanges {
-    pub resources: BTreeMap<Uri, UriChange>,
+pub(super) struct Edits {
+    /// By depth and path.
+    pub groups: BTreeMap<(usize, String), GroupEdits>,
     /// Rows of what is held back: new ones, and keys alone of those that hold no more, as their set has the resource again.
     pub held: Vec<([u8; 20], Option<Vec<u8>>)>,
+    count: u64,
 }
 
-impl Diff {
-    /// Compares the statement, from its beginning, with the revision `before`. `None` where there are too many changes to be held in memory,
-    /// or where names follow from URIs in another way.
-    pub(super) fn of(
-        catalog: &Catalog,
-        before: &Before<'_>,
-        listing: &Listing,
-        statement: &mut SortedStatement,
-    ) -> Result<Option<Diff>, CatalogError> {
-        let mut comparison = Comparison::new(catalog, before, listing);
-        if comparison.is_renamed {
-            return Ok(None);
-        }
-        comparison.changes = Some(FewChanges::default());
-        let left_out = walk(before, listing, statement, &mut comparison)?;
-        if comparison.has_enough() {
-            return Ok(None);
-        }
-        let (losses, departed) = comparison.losses()?;
-        let Comparison { tally, changes, .. } = comparison;
-        Ok(changes.map(|changes| Diff { changes, losses, departed, sets: tally.table(&listing.lists), left_out }))
+/// The edits of one path.
+#[derive(Default)]
+pub(super) struct GroupEdits {
+    /// Resources that come to the path, or that are replaced or touched there.
+    pub coming: Vec<(Uri, StatedResource)>,
+    /// Resources that leave it.
+    pub leaving: HashSet<Uri>,
+}
+
+/// The number of segments of a path.
+pub(super) fn depth(path: &str) -> usize {
+    1 + path.bytes().filter(|byte| *byte == b'/').count()
+}
+
+impl Edits {
+    fn group(&mut self, path: String) -> &mut GroupEdits {
+        self.count += 1;
+        self.groups.entry((depth(&path), path)).or_default()
     }
 }
 
-/// The statement and the revision before, name by name.
+/// A commit compared with the revision that is shown.
+pub(super) struct Diff {
+    pub edits: Edits,
+    pub losses: Losses,
+    pub departures: Departures,
+    /// The sets of the new tree, with the times of their lists.
+    pub sets: SetTable,
+    /// Entries that are not shown, by path.
+    pub left_out: BTreeMap<String, u64>,
+}
+
+impl Diff {
+    /// Compares the facts, from their beginning, with the revision `base`. `None` where there are too many edits to be held in memory,
+    /// or where names follow from URIs in another way.
+    pub(super) fn of(
+        catalog: &Catalog,
+        base: &Base<'_>,
+        listing: &Listing,
+        facts: &mut SortedFacts,
+    ) -> Result<Option<Diff>, CatalogError> {
+        let mut comparison = Comparison::new(catalog, base, listing);
+        if comparison.is_renamed {
+            return Ok(None);
+        }
+        comparison.edits = Some(Edits::default());
+        let left_out = join(base, listing, facts, &mut comparison)?;
+        if comparison.has_enough() {
+            return Ok(None);
+        }
+        let (losses, departures) = comparison.losses()?;
+        let sets = comparison.sets();
+        Ok(comparison.edits.map(|edits| Diff { edits, losses, departures, sets, left_out }))
+    }
+}
+
+/// The facts and the revision that is shown, name by name.
 pub(super) struct Comparison<'o> {
-    before: &'o Before<'o>,
+    base: &'o Base<'o>,
     listing: &'o Listing,
     old_naming: &'o Naming,
-    /// Whether names follow from URIs in another way than in the revision before.
+    /// Names follow from URIs in another way than in the revision that is shown.
     is_renamed: bool,
     most: u64,
     /// `None` where they are only counted.
-    changes: Option<FewChanges>,
-    pub tally: Tally,
+    edits: Option<Edits>,
+    tally: Tally,
     departing: Departing,
     now: Timestamp,
 }
 
 impl<'o> Comparison<'o> {
-    /// Counts changes.
-    pub(super) fn new(catalog: &Catalog, before: &'o Before<'o>, listing: &'o Listing) -> Comparison<'o> {
+    /// A comparison that counts, and holds no edits.
+    pub(super) fn new(catalog: &Catalog, base: &'o Base<'o>, listing: &'o Listing) -> Comparison<'o> {
         let naming = &listing.naming;
         Comparison {
-            before,
+            base,
             listing,
-            old_naming: before.naming.as_ref().unwrap_or(naming),
-            is_renamed: !before.has_naming(naming),
-            most: catalog.most_in_place(),
-            changes: None,
+            old_naming: base.naming.as_ref().unwrap_or(naming),
+            is_renamed: !base.has_naming(naming),
+            most: if listing.is_partial { u64::MAX } else { catalog.most_in_place() },
+            edits: None,
             tally: Tally::default(),
             departing: Departing::new(&catalog.spill_folder),
             now: version::now(),
         }
     }
 
-    /// What is lost, when everything was compared.
-    pub(super) fn losses(&mut self) -> Result<(Losses, Departed), CatalogError> {
-        let mut departed = self.departing.finish()?;
-        departed.each(&mut |leaving| {
-            self.tally.depart(leaving.resource.sets.iter(), leaving.is_last);
-            if leaving.is_last && self.changes.is_some() {
-                let path = path_by_rule(&self.listing.naming, leaving.uri, leaving.resource.media_type).0;
-                self.put(leaving.uri.clone(), UriChange { path_before: Some(path), ..UriChange::default() });
+    /// The losses, when everything was compared.
+    pub(super) fn losses(&mut self) -> Result<(Losses, Departures), CatalogError> {
+        let mut departures = self.departing.finish()?;
+        departures.each(&mut |departure| {
+            if !departure.is_moved {
+                self.tally.depart(departure.resource.sets.iter(), departure.is_last);
+            }
+            if departure.is_last || departure.is_moved {
+                let path = path_by_rule(self.old_naming, departure.uri, departure.resource.media_type).0;
+                self.add(|edits| _ = edits.group(path).leaving.insert(departure.uri.clone()));
             }
             Ok(())
         })?;
-        let losses = self.tally.losses(self.before.files(), &self.before.sets);
+        let losses = self.tally.losses(self.base.files(), &self.base.sets);
         let mut released = self.listing.released.clone();
         self.tally.released.iter().for_each(|(set, count)| *released.entry(*set).or_default() += count);
-        Ok((Losses { released, ..losses }, departed))
+        Ok((Losses { released, ..losses }, departures))
     }
 
-    /// Compares a file with what its name stood for; whether that was of the same URI.
-    pub(super) fn compare(&mut self, file: &File<'_>, before: Option<Named<'o>>) -> Result<bool, CatalogError> {
+    /// The sets of the new tree.
+    pub(super) fn sets(&self) -> SetTable {
+        self.tally.table(&self.base.sets, &self.listing.lists)
+    }
+
+    /// Notes that a set has a resource again whose deletion was held back.
+    pub(super) fn release(&mut self, set: SetId) {
+        *self.tally.released.entry(set).or_default() += 1;
+    }
+
+    /// Compares a file with what its name stood for; answers whether that was of the same URI.
+    pub(super) fn compare(&mut self, file: &File<'_>, base: Option<Named<'o>>) -> Result<bool, CatalogError> {
         let new = &file.resource;
-        if let Some((known, record)) = before.and_then(|known| Some((known, known.node.resource?))) {
+        if let Some((known, record)) = base.and_then(|known| Some((known, known.node.resource?))) {
             if record.bytes == new.bytes && !self.is_renamed && !file.is_news {
-                self.tally.count(new.sets.iter(), Some(&|_| true));
                 return Ok(true);
             }
-            if self.before.is_same_uri(&known.node, new, file.path, &self.listing.naming)? {
-                self.stays(file, &record)?;
+            if self.base.is_same_uri(&known.node, new, file.path, &self.listing.naming)? {
+                self.tally.name(new.sets.iter(), record.sets.iter());
+                self.stays(file, &record, true)?;
                 return Ok(true);
             }
         }
-        before.map_or(Ok(()), |known| self.removed(known))?;
+        base.map_or(Ok(()), |known| self.removed(known))?;
+        self.tally.name(new.sets.iter(), std::iter::empty());
         // Under the same rules a resource has another name only where its plain one is taken.
         let may_have_moved = self.is_renamed || self.listing.naming.extension_by_type || !file.is_plain;
-        if self.before.revision.is_some() && (may_have_moved || before.is_some()) {
-            let located = locate(self.before.store, self.before.old, self.old_naming, &self.uri(file)?)?;
+        if self.base.revision.is_some() && (may_have_moved || base.is_some()) {
+            let uri = file.uri(&self.listing.naming)?;
+            let located = locate(self.base.store, self.base.txn, self.old_naming, &uri)?;
             if let Some((located, known)) = located.and_then(|located| Some((located, located.node.resource?))) {
-                self.departing.moved(located.node.ino)?;
-                if self.listing.naming.extension_by_type && known.sets.iter().any(|set| !new.sets.contains(set)) {
-                    // Another set may list it with that type still, and both names stay.
-                    self.changes = None;
-                }
-                self.stays(file, &known)?;
+                let is_same_path = path_by_rule(self.old_naming, &uri, known.media_type).0 == file.path()?;
+                self.departing.moved(located.node.ino, is_same_path)?;
+                self.stays(file, &known, is_same_path)?;
                 return Ok(false);
             }
         }
-        self.tally.count(new.sets.iter(), None);
-        self.change(file, None)?;
+        self.tally.come(new.sets.iter(), None);
+        self.edit(file)?;
         Ok(false)
     }
 
-    /// Adds to the changes, unless they become too many.
-    fn add(&mut self, add: impl FnOnce(&mut FewChanges)) {
-        let Some(few) = &mut self.changes else { return };
-        add(few);
-        if few.resources.len() as u64 + few.held.len() as u64 > self.most {
-            self.changes = None;
-        }
-    }
-
-    /// Adds what becomes of a resource. Where its type differs from set to set it may have several names: then not by its URI.
-    fn put(&mut self, uri: Uri, change: UriChange) {
-        let mut has_other = false;
-        self.add(|changes| has_other = changes.resources.insert(uri, change).is_some());
-        if has_other {
-            self.changes = None;
-        }
-    }
-
-    fn uri(&self, file: &File<'_>) -> Result<Uri, CatalogError> {
-        let sense = || damaged("resource", file.path);
-        uri(&file.resource, &slashed(file.path).ok_or_else(sense)?, &self.listing.naming).ok_or_else(sense)
-    }
-
-    /// A resource that is in the tree has the record `known` there.
-    fn stays(&mut self, file: &File<'_>, known: &ResourceRecord<'_>) -> Result<(), CatalogError> {
+    /// Compares a resource that is in the tree with its record `known` there. Sets that list it at another path are compared there.
+    fn stays(&mut self, file: &File<'_>, known: &ResourceRecord<'_>, is_same_path: bool) -> Result<(), CatalogError> {
         let new = &file.resource;
-        self.tally.count(new.sets.iter(), Some(&|set| known.sets.contains(set)));
-        let left: Vec<SetId> = known.sets.iter().filter(|set| !new.sets.contains(*set)).collect();
+        self.tally.come(new.sets.iter(), Some(&|set| known.sets.contains(set)));
+        let left: Vec<SetId> = known.sets.iter().filter(|set| is_same_path && !new.sets.contains(*set)).collect();
         if !left.is_empty() {
-            self.departing.add(&self.uri(file)?, known, &left, None)?;
+            self.departing.add(&file.uri(&self.listing.naming)?, known, &left, None)?;
         }
-        let is_same = known.says_the_same(new) && known.sets == new.sets && known.member == new.member;
+        let is_same = is_same_path && known.says_the_same(new) && known.sets == new.sets && known.member == new.member;
         let vouched = || version::same_after_update(known, new, true).ok_or_else(|| damaged("resource", file.path));
-        if self.changes.is_none() || (is_same && (!file.is_news || vouched()?)) {
-            return Ok(());
-        }
-        let path_before = path_by_rule(self.old_naming, &self.uri(file)?, known.media_type).0;
-        self.change(file, Some(path_before))
+        if is_same && (!file.is_news || vouched()?) { Ok(()) } else { self.edit(file) }
     }
 
-    fn change(&mut self, file: &File<'_>, path_before: Option<String>) -> Result<(), CatalogError> {
-        if self.changes.is_some() {
-            let (uri, time, is_news) = (self.uri(file)?, file.time, file.is_news);
-            let path = slashed(file.path).ok_or_else(|| damaged("resource", file.path))?;
-            let resource = Some(file.resource.with_uri(Some(uri.as_str())));
-            self.put(uri, UriChange { path_before, path, resource, time, is_news });
+    /// Adds to the edits, unless they become too many.
+    fn add(&mut self, add: impl FnOnce(&mut Edits)) {
+        let Some(edits) = &mut self.edits else { return };
+        add(edits);
+        if edits.count + edits.held.len() as u64 > self.most {
+            self.edits = None;
+        }
+    }
+
+    fn edit(&mut self, file: &File<'_>) -> Result<(), CatalogError> {
+        if self.edits.is_some() {
+            let (uri, path, resource) = (file.uri(&self.listing.naming)?, file.path()?, file.stated());
+            self.add(|edits| edits.group(path).coming.push((uri, resource)));
         }
         Ok(())
     }
 
-    /// The file of `node` no longer stands for its resource.
+    /// Notes that the file of `node` no longer stands for its resource.
     fn departs(&mut self, node: &NodeRecord<'_>) -> Result<(), CatalogError> {
         let Some(record) = node.resource else { return Ok(()) };
+        self.tally.name(std::iter::empty(), record.sets.iter());
         let sets: Vec<SetId> = record.sets.iter().collect();
-        self.departing.add(&self.before.uri(node)?, &record, &sets, Some(node.ino))
+        self.departing.add(&self.base.uri(node)?, &record, &sets, Some(node.ino))
     }
 }
 
 impl<'o> Visitor<'o> for Comparison<'o> {
-    fn folder(&mut self, _: &[u8], _: Timestamp, before: Option<Named<'o>>) -> Result<Folder, CatalogError> {
-        match before {
+    fn folder(&mut self, _: &[u8], _: Timestamp, base: Option<Named<'o>>) -> Result<Folder, CatalogError> {
+        match base {
             Some(known) if known.node.kind() == Kind::Folder => Ok(Folder { ino: known.node.ino, is_new: false }),
             file => {
                 file.map_or(Ok(()), |file| self.departs(&file.node))?;
@@ -215,16 +232,16 @@ impl<'o> Visitor<'o> for Comparison<'o> {
         }
     }
 
-    fn file(&mut self, file: File<'_>, before: Option<Named<'o>>) -> Result<(), CatalogError> {
-        self.compare(&file, before).map(drop)
+    fn file(&mut self, file: File<'_>, base: Option<Named<'o>>) -> Result<(), CatalogError> {
+        self.compare(&file, base).map(drop)
     }
 
-    fn removed(&mut self, before: Named<'o>) -> Result<(), CatalogError> {
-        self.departs(&before.node)?;
-        match before.node.kind() {
+    fn removed(&mut self, base: Named<'o>) -> Result<(), CatalogError> {
+        self.departs(&base.node)?;
+        match base.node.kind() {
             Kind::File => Ok(()),
             Kind::Folder => {
-                beneath(self.before.store, self.before.old, before.node.ino, &mut |named| self.departs(&named.node))
+                beneath(self.base.store, self.base.txn, base.node.ino, &mut |named| self.departs(&named.node))
             }
         }
     }
@@ -233,16 +250,102 @@ impl<'o> Visitor<'o> for Comparison<'o> {
         let row = match held {
             HeldState::Still => return Ok(()),
             HeldState::Listed => {
-                *self.tally.released.entry(set).or_default() += 1;
+                self.release(set);
                 None
             }
-            HeldState::New => Some(held_row(self.listing.list_at(set).unwrap_or(self.now), uri)),
+            HeldState::New => Some(held_row(self.listing.gone_since(set, uri).unwrap_or(self.now), uri)),
         };
-        self.add(|changes| changes.held.push((statement_key(set, uri), row)));
+        self.add(|edits| edits.held.push((statement_key(set, uri), row)));
         Ok(())
     }
 
     fn has_enough(&self) -> bool {
-        self.changes.is_none() || self.departing.count > self.most
+        self.edits.is_none() || self.departing.count > self.most
+    }
+}
+
+/// A resource that leaves the tree, or some of its sets.
+pub(super) struct Departure<'r> {
+    pub uri: &'r Uri,
+    /// Its record in the revision that is shown, a member of the sets that it leaves alone.
+    pub resource: ResourceRecord<'r>,
+    /// It is in no other set.
+    pub is_last: bool,
+    /// It only moves to another path.
+    is_moved: bool,
+}
+
+/// Departures on their way to the disk, by the inode of a resource that leaves the tree; those that only leave some of their sets by 0.
+/// Inodes that only have another name are noted before them.
+struct Departing {
+    sorter: Sorter,
+    /// Resources that leave, those included that only have another name.
+    count: u64,
+}
+
+/// All departures of a commit, to be counted, and stated after all where they are held back.
+pub(super) struct Departures(Sorted);
+
+impl Departing {
+    fn new(folder: &SpillFolder) -> Departing {
+        Departing { sorter: Sorter::new(folder, MOST_DEPARTURES), count: 0 }
+    }
+
+    /// Notes that the resource of `uri` leaves `sets`. `ino` stood for it, where it leaves the tree with them.
+    fn add(
+        &mut self,
+        uri: &Uri,
+        resource: &ResourceRecord<'_>,
+        sets: &[SetId],
+        ino: Option<u64>,
+    ) -> Result<(), CatalogError> {
+        let record = resource.belonging(Some(uri.as_str()), sets, resource.member);
+        self.count += 1;
+        self.sorter.add(&[&ino_key(ino.unwrap_or(0))[..], &[1]].concat(), &record)
+    }
+
+    /// Notes that the resource of `ino` has another name now, and perhaps another path.
+    fn moved(&mut self, ino: u64, is_same_path: bool) -> Result<(), CatalogError> {
+        self.sorter.add(&[&ino_key(ino)[..], &[0]].concat(), &[u8::from(is_same_path)])
+    }
+
+    /// All of them; none stays here.
+    fn finish(&mut self) -> Result<Departures, CatalogError> {
+        Ok(Departures(self.sorter.split_off()?.finish()?))
+    }
+}
+
+impl Departures {
+    /// Calls `visit` for each.
+    fn each(&mut self, visit: &mut dyn FnMut(&Departure<'_>) -> Result<(), CatalogError>) -> Result<(), CatalogError> {
+        self.0.rewind()?;
+        let mut moved = (0, false);
+        while let Some((key, value)) = self.0.next()? {
+            let corrupt = || damaged("departure", key);
+            let ino = number(&key[..key.len() - 1]).ok_or_else(corrupt)?;
+            if key.ends_with(&[0]) {
+                moved = (ino, value == [1]);
+                continue;
+            }
+            let is_moved = ino != 0 && ino == moved.0;
+            if is_moved && moved.1 {
+                continue;
+            }
+            let resource = ResourceRecord::decode(value).ok_or_else(corrupt)?;
+            let uri = resource.uri.and_then(|uri| Uri::parse(uri).ok()).ok_or_else(corrupt)?;
+            visit(&Departure { uri: &uri, resource, is_last: ino != 0 && !is_moved, is_moved })?;
+        }
+        Ok(())
+    }
+
+    /// What is `held` of them, as sorted facts, folders included.
+    pub(super) fn kept(&mut self, held: &Held, naming: &Naming, folder: &SpillFolder) -> Result<Sorted, CatalogError> {
+        let mut facts = Facts::new(folder, MOST_DEPARTURES);
+        self.each(&mut |Departure { uri, resource, is_moved, .. }| {
+            let sets: Vec<SetId> = resource.sets.iter().filter(|set| !is_moved && held.holds(*set)).collect();
+            if sets.is_empty() { Ok(()) } else { facts.add_held(naming, (uri, resource), &sets, false) }
+        })?;
+        facts.close()?;
+        facts.sorter.finish()
     }
 }

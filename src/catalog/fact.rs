@@ -1,40 +1,144 @@
-//! Entries as rows of the sorted statement, with the folders that they imply. Each thread that enters some has a share of its own.
+//! Facts: rows that state something about a path, one kind of row for lists, changes, packages, held deletions and what is shown.
+//!
+//! | tag | states | value |
+//! |---|---|---|
+//! | folder | the path is a folder | the newest time beneath it |
+//! | superseded | what a set's list or the tree has of a URI does not count | digest of set and URI |
+//! | shown | a commit of changes finds this resource in the tree | [`Shown`] |
+//! | listed | an entry of a list | a resource record, a member of the list's set |
+//! | changed | a change in force | [`Changed`] |
+//! | member | an entry of a manifest, where the set has a list too | a resource record with its package member |
+//! | held | a deletion that is held back, or is to be | whether it was before, then the record of the sets that keep it |
+//!
+//! A key is depth, segments and tag: facts sort level by level, folder by folder, and those of one path in the order of the table.
 
-use super::naming::media_types;
 use super::naming::resolve::path_by_rule;
 use super::sort::{LARGE_SORT, Sorter, SpillFolder};
-use super::sort_key::{FIRST_SEEN, Tag, push_key, split};
-use super::store::codec::push_time;
+use super::store::codec::{pack, push_time};
 use super::store::record::{ResourceRecord, push_resource};
 use super::{Catalog, CatalogError, Naming, SetId};
 use crate::document::{Entry, PackageMember, Timestamp, Uri};
+use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Rows on their way into the sorter.
-pub(super) struct Rows {
+/// A time later than all: a file without `lastmod` is as new as the moment that it is first seen.
+const FIRST_SEEN: Timestamp = Timestamp { seconds: i64::MAX, nanos: 0 };
+
+/// Kind of a fact, in the order in which facts of one path sort.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
+pub(super) enum Tag {
+    Folder,
+    Superseded,
+    Shown,
+    Listed,
+    Changed,
+    Member,
+    Held,
+}
+
+impl Tag {
+    const ALL: [Tag; 7] = [Tag::Folder, Tag::Superseded, Tag::Shown, Tag::Listed, Tag::Changed, Tag::Member, Tag::Held];
+}
+
+/// Value of [`Tag::Shown`].
+#[derive(Serialize, Deserialize)]
+pub(super) struct Shown<'a> {
+    /// The sets that have the resource, each with the time of its last statement about it.
+    pub sets: Vec<(SetId, Option<Timestamp>)>,
+    pub record: &'a [u8],
+}
+
+/// Value of [`Tag::Changed`].
+#[derive(Serialize, Deserialize)]
+pub(super) struct Changed<'a> {
+    /// When, as `sync` has decided it.
+    pub time: Timestamp,
+    /// The entry's `datetime`, which stands in for a `lastmod`.
+    pub datetime: Option<Timestamp>,
+    /// Whether the journal did not hold the change before this commit.
+    pub is_news: bool,
+    pub record: &'a [u8],
+}
+
+/// The key of the facts about `path`, without a tag.
+pub(super) fn path_key(path: &str) -> Vec<u8> {
+    let mut key = Vec::new();
+    push_key(&mut key, path, Tag::Folder);
+    key.truncate(key.len() - 2);
+    key
+}
+
+/// Writes the key of a fact about `path`.
+fn push_key(key: &mut Vec<u8>, path: &str, tag: Tag) {
+    key.clear();
+    key.push(0);
+    key.extend_from_slice(path.as_bytes());
+    let mut depth = 1;
+    for byte in &mut key[1..] {
+        if *byte == b'/' {
+            *byte = 0;
+            depth += 1;
+        }
+    }
+    key[0] = depth;
+    key.extend_from_slice(&[0, tag as u8]);
+}
+
+/// The key without its tag, and the tag.
+pub(super) fn split_tag(key: &[u8]) -> Option<(&[u8], Tag)> {
+    let (path, [_, tag]) = key.split_last_chunk()?;
+    Some((path, *Tag::ALL.get(usize::from(*tag))?))
+}
+
+/// Depth and path of the folder of a key without its tag, and the name in it.
+pub(super) fn split(key: &[u8]) -> ((u8, &[u8]), &[u8]) {
+    let (depth, segments) = key.split_first().map_or((0, &[][..]), |(depth, segments)| (*depth, segments));
+    match segments.iter().rposition(|byte| *byte == 0) {
+        Some(at) => ((depth, &segments[..at]), &segments[at + 1..]),
+        None => ((depth, &[]), segments),
+    }
+}
+
+/// The path of a key's segments, joined by `/` instead of NUL.
+pub(super) fn slashed(segments: &[u8]) -> Option<String> {
+    let mut path = segments.to_vec();
+    path.iter_mut().filter(|byte| **byte == 0).for_each(|byte| *byte = b'/');
+    String::from_utf8(path).ok()
+}
+
+/// Digest of a set and a URI among the facts of one path.
+pub(super) fn digest(set: SetId, https: bool, uri: Option<&str>) -> u128 {
+    let mut bytes = set.0.to_be_bytes().to_vec();
+    bytes.push(uri.map_or(u8::from(https), |_| 2));
+    bytes.extend_from_slice(uri.unwrap_or_default().as_bytes());
+    xxh3_128(&bytes)
+}
+
+/// Facts on their way into the sorter, with the folders that they imply.
+pub(super) struct Facts {
     pub sorter: Sorter,
     folders: OpenFolders,
     key: Vec<u8>,
     value: Vec<u8>,
 }
 
-/// Entries of a list that one of several threads adds to a baseline.
+/// Entries of a list that one of several threads adds to a commit.
 pub struct Share<'b> {
     naming: &'b Naming,
     set: SetId,
-    rows: Rows,
+    facts: Facts,
 }
 
 /// A part of what was added to a [`Share`].
 pub struct Shared(pub(super) Sorter);
 
-impl<'b> Share<'b> {
-    /// As [`super::Baseline::add`].
+impl Share<'_> {
+    /// As [`super::Commit::add`].
     ///
     /// # Errors
     /// What does not fit into memory could not be spilled (the disk is full): the share is given up.
     pub fn add(&mut self, entry: &Entry) -> Result<(), CatalogError> {
-        self.rows.add_entry(Tag::File, self.naming, self.set, entry, None)
+        self.facts.add_entry(Tag::Listed, self.naming, self.set, entry, None)
     }
 
     /// Everything that was added since the last part.
@@ -42,26 +146,26 @@ impl<'b> Share<'b> {
     /// # Errors
     /// The rest could not be spilled (the disk is full): the share is given up.
     pub fn part(&mut self) -> Result<Shared, CatalogError> {
-        self.rows.close()?;
-        Ok(Shared(self.rows.sorter.split_off()?))
+        self.facts.close()?;
+        Ok(Shared(self.facts.sorter.split_off()?))
     }
 }
 
 impl Catalog {
-    /// For entries that another thread adds; they count as added at [`super::Baseline::join`].
+    /// A share for entries that another thread adds; they count as added at [`super::Commit::join`].
     pub fn share<'c>(&self, naming: &'c Naming, set: SetId) -> Share<'c> {
         // There are several at once.
-        Share { naming, set, rows: Rows::new(&self.spill_folder, LARGE_SORT / 4 * 3) }
+        Share { naming, set, facts: Facts::new(&self.spill_folder, LARGE_SORT / 4 * 3) }
     }
 }
 
-impl Rows {
-    pub(super) fn new(spill_folder: &SpillFolder, most: usize) -> Rows {
+impl Facts {
+    pub(super) fn new(spill_folder: &SpillFolder, most: usize) -> Facts {
         let sorter = Sorter::new(spill_folder, most);
-        Rows { sorter, folders: OpenFolders::default(), key: Vec::new(), value: Vec::new() }
+        Facts { sorter, folders: OpenFolders::default(), key: Vec::new(), value: Vec::new() }
     }
 
-    /// Adds a file, which `member` of a package may hold, or what a package holds.
+    /// Adds an entry of a list or a manifest.
     pub(super) fn add_entry(
         &mut self,
         tag: Tag,
@@ -72,7 +176,7 @@ impl Rows {
     ) -> Result<(), CatalogError> {
         let (path, by_rule) = path_by_rule(naming, &entry.loc, entry.media_type.as_deref());
         push_key(&mut self.key, &path, tag);
-        if tag == Tag::File {
+        if tag == Tag::Listed {
             self.folders.see(&self.key, entry.lastmod, &mut self.sorter)?;
         }
         self.value.clear();
@@ -80,7 +184,7 @@ impl Rows {
         self.sorter.add(&self.key, &self.value)
     }
 
-    /// Adds a resource that no list states, as a member of `sets` and `time` its newest; `value` makes a value of its record.
+    /// Adds a fact about a resource that no list states; `time` is its newest, and `value` makes the fact's value of its record.
     pub(super) fn add_record(
         &mut self,
         tag: Tag,
@@ -97,32 +201,50 @@ impl Rows {
         self.sorter.add(&self.key, &value(&record))
     }
 
-    /// Adds a resource whose deletion is held back from `sets`; `is_held`: that is known.
-    pub(super) fn add_kept(
+    /// Adds a deletion from `sets` that is held back, and was before where `is_known`.
+    pub(super) fn add_held(
         &mut self,
         naming: &Naming,
         (uri, record): (&Uri, &ResourceRecord<'_>),
         sets: &[SetId],
-        is_held: bool,
+        is_known: bool,
     ) -> Result<(), CatalogError> {
-        self.add_record(Tag::Kept, naming, (uri, record), sets, record.lastmod, |record| {
-            [&[u8::from(is_held)], record].concat()
+        self.add_record(Tag::Held, naming, (uri, record), sets, record.lastmod, |record| {
+            [&[u8::from(is_known)], record].concat()
         })
     }
 
-    /// What the list of `set` has of the resource of `uri` does not count, because of a later change.
-    pub(super) fn supersede(&mut self, naming: &Naming, set: SetId, uri: &Uri) -> Result<(), CatalogError> {
-        let Rows { sorter, key, .. } = self;
+    /// Adds a resource of the tree, with the sets that have it and the times of their last statements.
+    pub(super) fn add_shown(
+        &mut self,
+        naming: &Naming,
+        (uri, record): (&Uri, &ResourceRecord<'_>),
+        sets: &[(SetId, Option<Timestamp>)],
+    ) -> Result<(), CatalogError> {
+        let members: Vec<SetId> = sets.iter().map(|(set, _)| *set).collect();
+        self.add_record(Tag::Shown, naming, (uri, record), &members, record.lastmod, |record| {
+            pack(&Shown { sets: sets.to_vec(), record })
+        })
+    }
+
+    /// States that an earlier statement of `set` about `uri` does not count, because of a later change. The statement is found at the path
+    /// of one of `types`, or at that without a type.
+    pub(super) fn supersede<'m>(
+        &mut self,
+        naming: &Naming,
+        set: SetId,
+        uri: &Uri,
+        types: impl Iterator<Item = &'m str>,
+    ) -> Result<(), CatalogError> {
+        let Facts { sorter, key, .. } = self;
         let mut add = |path: &str, by_rule: bool| {
             push_key(key, path, Tag::Superseded);
             let digest = digest(set, uri.scheme() == "https", (!by_rule).then_some(uri.as_str()));
             sorter.add(key, &digest.to_be_bytes())
         };
-        // It lies at this path, or by its URI at the path of its type.
         let (plain, by_rule) = path_by_rule(naming, uri, None);
         add(&plain, by_rule)?;
-        let types = media_types().filter(|_| naming.extension_by_type);
-        let typed = types.map(|media_type| path_by_rule(naming, uri, Some(media_type)).0);
+        let typed = types.filter(|_| naming.extension_by_type).map(|it| path_by_rule(naming, uri, Some(it)).0);
         typed.take_while(|typed| *typed != plain).try_for_each(|typed| add(&typed, false))
     }
 
@@ -133,14 +255,6 @@ impl Rows {
         }
         Ok(())
     }
-}
-
-/// What stands for the entry of a set among those of one path.
-pub(super) fn digest(set: SetId, https: bool, uri: Option<&str>) -> u128 {
-    let mut bytes = set.0.to_be_bytes().to_vec();
-    bytes.push(uri.map_or(u8::from(https), |_| 2));
-    bytes.extend_from_slice(uri.unwrap_or_default().as_bytes());
-    xxh3_128(&bytes)
 }
 
 /// The folders above the entry added last. A folder's row is written when the entries leave it, so that it carries the newest time of
@@ -155,7 +269,7 @@ struct OpenFolders {
 }
 
 impl OpenFolders {
-    /// An entry of this key and time: leaves the folders that do not lie on the way to it, and enters those that do.
+    /// Takes an entry of this key and time: leaves the folders that are not above it, and enters those that are.
     fn see(&mut self, key: &[u8], time: Option<Timestamp>, sorter: &mut Sorter) -> Result<(), CatalogError> {
         let ((_, path), _) = split(&key[..key.len() - 2]);
         let time = time.unwrap_or(FIRST_SEEN);

@@ -1,33 +1,39 @@
-//! What lists, changes, packages and held deletions state, path by path: a sorted stream, and everything of one path brought together.
+//! Groups: all facts about one path, and the names that follow from them.
+//!
+//! URIs share a path where they differ by scheme, or by which of their reserved characters are escaped. The names of a group depend on
+//! its URIs and on whether the path is a folder, and on nothing else: every machine gives the same names, in any order of facts and
+//! after any history.
 
-use super::fact::digest;
-use super::naming::resolve::uri;
+use super::fact::{Changed, Shown, Tag, digest, path_key, slashed, split, split_tag};
+use super::naming::resolve::{path_by_rule, resolved_name, uri};
 use super::sort::Sorted;
-use super::sort_key::{Tag, slashed, split_tag};
 use super::store::codec::{Decoder, damaged, unpack};
+use super::store::keys::statement_key;
 use super::store::record::ResourceRecord;
 use super::version;
 use super::{CatalogError, Naming, SetId};
 use crate::document::{Timestamp, Uri};
-use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-/// URIs of one path that are shown, the first by their order. URIs share a path where they differ by scheme or by which of their
-/// reserved characters are escaped: of honest ones there are a few.
-pub(super) const MOST_URIS: usize = 100;
+/// URIs of one path that are shown: the first by their order. Honest Sources have a few.
+const MOST_URIS: usize = 100;
 
-/// What is stated of all paths together.
+/// The sets that the facts of a commit speak for, and how names follow from URIs.
 #[derive(Debug)]
 pub(super) struct Listing {
     pub naming: Naming,
-    /// What the revision speaks for.
+    /// The time that the revision speaks for.
     pub at: Option<Timestamp>,
-    /// The sets and what their lists speak for.
+    /// The sets, each with the time that its list speaks for.
     pub lists: BTreeMap<SetId, Option<Timestamp>>,
     /// Sets whose part of the journal goes.
     pub forgotten: BTreeSet<SetId>,
     /// Deletions that were held back and are decided again, by set: all that the set had.
     pub released: BTreeMap<SetId, u64>,
+    /// The facts speak for the paths that they name alone: those of a commit of changes.
+    pub is_partial: bool,
+    /// The times of its deletions, by the keys of their held rows.
+    pub deletions: HashMap<[u8; 20], Timestamp>,
 }
 
 impl Listing {
@@ -36,39 +42,24 @@ impl Listing {
         self.lists.get(&set).copied().flatten()
     }
 
-    /// What becomes of a change of `set` at `time`.
-    pub(super) fn fate(&self, set: SetId, time: Timestamp) -> Fate {
-        match self.lists.get(&set) {
-            _ if self.forgotten.contains(&set) => Fate::Goes,
-            Some(Some(at)) if time < *at => Fate::Goes,
-            Some(_) => Fate::InForce,
-            None => Fate::Rests,
-        }
+    /// The time since when `set` has no more of `uri`, where it is published.
+    pub(super) fn gone_since(&self, set: SetId, uri: &Uri) -> Option<Timestamp> {
+        self.deletions.get(&statement_key(set, uri)).copied().or_else(|| self.list_at(set))
     }
 }
 
-/// What becomes of a change in the journal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    InForce,
-    /// The list of its set speaks for a later time, or its set is forgotten.
-    Goes,
-    /// Its set is not listed: it is kept for when it is.
-    Rests,
-}
-
-/// A statement, sorted by path.
-pub(super) struct SortedStatement {
+/// The facts of a commit, sorted by path.
+pub(super) struct SortedFacts {
     pub rows: Sorted,
 }
 
-impl SortedStatement {
-    /// Of each set that has most of what was held back of it again, how many deletions that was: a list that was cut off for a moment
-    /// says nothing of the rest either. Reads everything once.
+impl SortedFacts {
+    /// The sets that have most of what was held back of them again, with the number of those deletions: a list that was cut off for a
+    /// moment says nothing of the rest either. Reads all facts once.
     pub(super) fn released(&mut self, listing: &Listing) -> Result<BTreeMap<SetId, u64>, CatalogError> {
-        let (mut path, mut held) = (PathStatement::default(), BTreeMap::<SetId, (u64, u64)>::new());
-        while self.next(&mut path, listing)? {
-            for (set, _, state) in &path.held {
+        let (mut group, mut held) = (Group::default(), BTreeMap::<SetId, (u64, u64)>::new());
+        while self.next(&mut group, listing)? {
+            for (set, _, state) in &group.held {
                 let (all, listed) = held.entry(*set).or_default();
                 *all += 1;
                 *listed += u64::from(*state == HeldState::Listed);
@@ -78,72 +69,103 @@ impl SortedStatement {
         Ok(held.into_iter().filter(|(_, (all, listed))| 2 * listed > *all).map(|(set, (all, _))| (set, all)).collect())
     }
 
-    /// Reads the next path at which anything is stated, if only in vain; `false` at the end. The first is the root.
-    pub(super) fn next(&mut self, path: &mut PathStatement, listing: &Listing) -> Result<bool, CatalogError> {
-        let corrupt = || CatalogError::Damaged("a sorted row".into());
+    /// Reads the next group; `false` at the end. The first is the root.
+    pub(super) fn next(&mut self, group: &mut Group, listing: &Listing) -> Result<bool, CatalogError> {
+        let corrupt = || CatalogError::Damaged("a sorted fact".into());
         loop {
             let Some((key, value)) = self.rows.next()? else { return Ok(false) };
-            let (begin, tag) = split_tag(key).ok_or_else(corrupt)?;
-            path.begin(begin);
-            path.take(tag, value, listing)?;
+            let (path, tag) = split_tag(key).ok_or_else(corrupt)?;
+            group.begin(path);
+            group.take(tag, value, listing)?;
             while let Some((key, value)) = self.rows.peek()? {
-                let (next, tag) = split_tag(key).ok_or_else(corrupt)?;
-                if next != path.key {
+                let (path, tag) = split_tag(key).ok_or_else(corrupt)?;
+                if path != group.key {
                     break;
                 }
-                path.take(tag, value, listing)?;
+                group.take(tag, value, listing)?;
                 self.rows.next()?;
             }
-            if path.resources.len() > 1 {
-                path.sort(&listing.naming)?;
+            if group.resources.len() > 1 {
+                group.sort(&listing.naming)?;
             }
-            if path.is_stated {
+            if group.is_named || group.folder.is_some() {
                 return Ok(true);
             }
         }
     }
 }
 
-/// What a change states.
-#[derive(Serialize, Deserialize)]
-pub(super) struct StatedChange<'a> {
-    pub time: Timestamp,
-    pub shown: Option<Timestamp>,
-    pub is_news: bool,
-    pub record: &'a [u8],
-}
-
-/// Everything that is stated of one path.
+/// One path, with all that is stated about it.
 #[derive(Default)]
-pub(super) struct PathStatement {
+pub(super) struct Group {
     /// Depth, then the segments separated by NUL.
     pub key: Vec<u8>,
-    /// Where it is a folder: the newest time beneath.
+    /// The newest time beneath it, where it is a folder.
     pub folder: Option<Timestamp>,
-    /// Where it is a file: a resource for each of its URIs, by their order.
-    pub resources: Vec<Resource>,
+    /// A resource for each of its URIs, by their order.
+    pub resources: Vec<StatedResource>,
     /// Deletions that are, or were, held back.
     pub held: Vec<(SetId, Uri, HeldState)>,
-    /// How many resources are left out.
+    /// Number of resources that are left out.
     pub left_out: u64,
-    /// Whether it has a row for which the folders above have one.
-    is_stated: bool,
-    /// Digests of the list entries that do not count, because changes supersede them.
+    /// It has a fact that may make a name. The folders above such a path have facts too.
+    pub is_named: bool,
+    /// Digests of the earlier statements that changes supersede.
     superseded: HashSet<u128>,
 }
 
-/// What is stated of one URI.
-pub(super) struct Resource {
+/// A resource that a group has.
+pub(super) struct StatedResource {
+    /// With the URI where the path does not give it.
     pub record: Vec<u8>,
     /// The `datetime` of the change that states it, which stands in for a `lastmod`.
-    pub shown: Option<Timestamp>,
+    pub datetime: Option<Timestamp>,
     /// Whether a change states it that is not in the journal yet.
     pub is_news: bool,
-    /// What the list or the change that states it speaks for.
-    stamp: Option<Timestamp>,
+    /// The time of the latest statement about it.
+    time: Option<Timestamp>,
 }
 
-/// What becomes of a deletion that is held back.
+impl StatedResource {
+    /// A resource whose time does not count any more: its statements are united.
+    pub(super) fn of(record: Vec<u8>, datetime: Option<Timestamp>, is_news: bool) -> StatedResource {
+        StatedResource { record, datetime, is_news, time: None }
+    }
+}
+
+/// A file of the new tree.
+#[derive(Clone, Copy)]
+pub(super) struct File<'a> {
+    pub name: &'a [u8],
+    /// Its path by rule, segments separated by NUL.
+    pub path: &'a [u8],
+    /// `name` is the last segment of `path`.
+    pub is_plain: bool,
+    /// With the URI where name and path do not give it.
+    pub resource: ResourceRecord<'a>,
+    /// The `datetime` of the change that says so, which stands in for a `lastmod`.
+    pub datetime: Option<Timestamp>,
+    /// A change says so that is not in the journal: the content counts as new unless the entry vouches for it.
+    pub is_news: bool,
+}
+
+impl File<'_> {
+    /// Its path by rule, segments joined by `/`.
+    pub(super) fn path(&self) -> Result<String, CatalogError> {
+        slashed(self.path).ok_or_else(|| damaged("path", self.path))
+    }
+
+    pub(super) fn uri(&self, naming: &Naming) -> Result<Uri, CatalogError> {
+        uri(&self.resource, &self.path()?, naming).ok_or_else(|| damaged("resource", self.path))
+    }
+
+    /// Its resource as part of a group.
+    pub(super) fn stated(&self) -> StatedResource {
+        StatedResource::of(self.resource.bytes.to_vec(), self.datetime, self.is_news)
+    }
+}
+
+/// Fate of a deletion that is held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HeldState {
     /// It is held back from now on.
@@ -154,23 +176,59 @@ pub(super) enum HeldState {
     Listed,
 }
 
-impl PathStatement {
+impl Group {
     fn begin(&mut self, key: &[u8]) {
         self.key.clear();
         self.key.extend_from_slice(key);
-        (self.folder, self.left_out, self.is_stated) = (None, 0, false);
+        (self.folder, self.left_out, self.is_named) = (None, 0, false);
         self.resources.clear();
         self.held.clear();
         self.superseded.clear();
     }
 
-    fn corrupt(&self) -> CatalogError {
-        damaged("statement", &self.key)
+    pub(super) fn corrupt(&self) -> CatalogError {
+        damaged("facts", &self.key)
     }
 
-    /// Takes one sorted value of this path.
+    /// The path, segments joined by `/`.
+    pub(super) fn path(&self) -> Result<String, CatalogError> {
+        slashed(&self.key[1..]).ok_or_else(|| self.corrupt())
+    }
+
+    /// A group of these resources, which are sorted by URI. `folder`: the path is a folder too, with this newest time beneath it.
+    pub(super) fn of(path: &str, folder: Option<Timestamp>, resources: Vec<StatedResource>) -> Group {
+        Group { key: path_key(path), folder, resources, is_named: true, ..Group::default() }
+    }
+
+    /// Calls `visit` for the file of each resource, under the name that is the only one that it can have in this group: the first has the
+    /// plain name, unless that is a folder.
+    pub(super) fn names(
+        &self,
+        naming: &Naming,
+        visit: &mut dyn FnMut(File<'_>) -> Result<(), CatalogError>,
+    ) -> Result<(), CatalogError> {
+        let (_, name) = split(&self.key);
+        for (index, stated) in self.resources.iter().enumerate() {
+            let StatedResource { datetime, is_news, .. } = *stated;
+            let (is_plain, resource) = (index == 0 && self.folder.is_none(), self.decode(&stated.record)?);
+            let plain = File { name, path: &self.key[1..], is_plain, resource, datetime, is_news };
+            if is_plain && resource.uri.is_none() {
+                visit(plain)?;
+                continue;
+            }
+            let uri = self.uri(&resource, naming)?;
+            let name = std::str::from_utf8(name).map_err(|_| self.corrupt())?;
+            let settled = resolved_name(name, index, self.folder.is_some(), &uri);
+            let is_given = is_plain && path_by_rule(naming, &uri, resource.media_type).1;
+            let record = resource.with_uri((!is_given).then_some(uri.as_str()));
+            visit(File { name: settled.as_bytes(), resource: self.decode(&record)?, ..plain })?;
+        }
+        Ok(())
+    }
+
+    /// Takes one fact about this path.
     fn take(&mut self, tag: Tag, value: &[u8], listing: &Listing) -> Result<(), CatalogError> {
-        self.is_stated |= !matches!(tag, Tag::Superseded | Tag::Member);
+        self.is_named |= !matches!(tag, Tag::Folder | Tag::Superseded | Tag::Member);
         match tag {
             Tag::Folder => {
                 let time = Decoder(value).time().ok_or_else(|| self.corrupt())?;
@@ -180,12 +238,34 @@ impl PathStatement {
                 let digest = value.try_into().map_err(|_| self.corrupt())?;
                 self.superseded.insert(u128::from_be_bytes(digest));
             }
-            Tag::File => self.take_resource(value, None, listing)?,
-            Tag::Change => {
-                let change = unpack::<StatedChange<'_>>(value).ok_or_else(|| self.corrupt())?;
-                self.take_resource(change.record, Some(&change), listing)?;
+            Tag::Shown => {
+                let Shown { sets, record } = unpack(value).ok_or_else(|| self.corrupt())?;
+                let known = self.decode(record)?;
+                let stays = |(set, _): &&(SetId, _)| !self.is_superseded(*set, &known);
+                let sets: Vec<_> = sets.iter().filter(stays).copied().collect();
+                let members: Vec<SetId> = sets.iter().map(|(set, _)| *set).collect();
+                let time = sets.iter().filter_map(|(_, time)| *time).max();
+                if !members.is_empty() {
+                    let record = known.belonging(known.uri, &members, known.member);
+                    let resource = StatedResource { record, datetime: None, is_news: false, time };
+                    self.state(resource, &listing.naming)?;
+                }
             }
-            // What states the resource came before.
+            Tag::Listed => {
+                let new = self.decode(value)?;
+                let set = new.sets.iter().next().unwrap_or_default();
+                if self.superseded.is_empty() || !self.is_superseded(set, &new) {
+                    let time = listing.list_at(set);
+                    let resource = StatedResource { record: value.to_vec(), datetime: None, is_news: false, time };
+                    self.state(resource, &listing.naming)?;
+                }
+            }
+            Tag::Changed => {
+                let Changed { time, datetime, is_news, record } = unpack(value).ok_or_else(|| self.corrupt())?;
+                let resource = StatedResource { record: record.to_vec(), datetime, is_news, time: Some(time) };
+                self.state(resource, &listing.naming)?;
+            }
+            // The facts that state the resource came before.
             Tag::Member => {
                 let packed = self.decode(value)?;
                 let Some(index) = self.find(&packed)? else { return Ok(()) };
@@ -195,9 +275,9 @@ impl PathStatement {
                     self.resources[index].record = known.belonging(known.uri, &sets, packed.member);
                 }
             }
-            Tag::Kept => {
-                let (is_held, record) = value.split_first().ok_or_else(|| self.corrupt())?;
-                self.take_kept(*is_held != 0, record, listing)?;
+            Tag::Held => {
+                let (is_known, record) = value.split_first().ok_or_else(|| self.corrupt())?;
+                self.hold(*is_known != 0, record, listing)?;
             }
         }
         Ok(())
@@ -205,6 +285,10 @@ impl PathStatement {
 
     fn decode<'r>(&self, record: &'r [u8]) -> Result<ResourceRecord<'r>, CatalogError> {
         ResourceRecord::decode(record).ok_or_else(|| self.corrupt())
+    }
+
+    fn is_superseded(&self, set: SetId, record: &ResourceRecord<'_>) -> bool {
+        self.superseded.contains(&digest(set, record.https, record.uri))
     }
 
     /// The resource of the same URI as `new`.
@@ -219,7 +303,7 @@ impl PathStatement {
     }
 
     /// Adds a resource of another URI.
-    fn add(&mut self, resource: Resource, naming: &Naming) -> Result<(), CatalogError> {
+    fn add(&mut self, resource: StatedResource, naming: &Naming) -> Result<(), CatalogError> {
         self.resources.push(resource);
         if self.resources.len() < 2 * MOST_URIS { Ok(()) } else { self.sort(naming) }
     }
@@ -238,44 +322,30 @@ impl PathStatement {
 
     /// The URI of a record of this path.
     pub(super) fn uri(&self, record: &ResourceRecord<'_>, naming: &Naming) -> Result<Uri, CatalogError> {
-        let path = slashed(&self.key[1..]).ok_or_else(|| self.corrupt())?;
-        uri(record, &path, naming).ok_or_else(|| self.corrupt())
+        uri(record, &self.path()?, naming).ok_or_else(|| self.corrupt())
     }
 
-    /// Of one URI what was stated last counts: by the time of a change or of a list; of two that are no older than each other
-    /// the later `lastmod`, else what was added last. Its sets are all that have it.
-    fn take_resource(
-        &mut self,
-        record: &[u8],
-        change: Option<&StatedChange<'_>>,
-        listing: &Listing,
-    ) -> Result<(), CatalogError> {
-        let new = self.decode(record)?;
-        let set = new.sets.iter().next().unwrap_or_default();
-        let is_superseded = || self.superseded.contains(&digest(set, new.https, new.uri));
-        if change.is_none() && !self.superseded.is_empty() && is_superseded() {
-            return Ok(());
-        }
-        let stamp = change.map_or_else(|| listing.list_at(set), |change| Some(change.time));
-        let (shown, is_news) = change.map_or((None, false), |change| (change.shown, change.is_news));
-        let stated = Resource { record: record.to_vec(), shown, is_news, stamp };
-        let Some(index) = self.find(&new)? else { return self.add(stated, &listing.naming) };
+    /// Takes a statement about a resource. The latest statement about a URI wins: by time, then by `lastmod`, then by the order of facts.
+    /// The sets of all statements are united.
+    fn state(&mut self, stated: StatedResource, naming: &Naming) -> Result<(), CatalogError> {
+        let new = self.decode(&stated.record)?;
+        let Some(index) = self.find(&new)? else { return self.add(stated, naming) };
         let known = self.decode(&self.resources[index].record)?;
-        let mut sets: Vec<SetId> = new.sets.iter().chain(known.sets.iter()).collect();
-        sets.sort_unstable();
-        sets.dedup();
-        if (self.resources[index].stamp, known.lastmod) > (stamp, new.lastmod) {
+        let sets: BTreeSet<SetId> = new.sets.iter().chain(known.sets.iter()).collect();
+        let sets: Vec<SetId> = sets.into_iter().collect();
+        if (self.resources[index].time, known.lastmod) > (stated.time, new.lastmod) {
             self.resources[index].record = known.belonging(known.uri, &sets, known.member);
         } else {
-            self.resources[index] = Resource { record: new.belonging(new.uri, &sets, new.member), ..stated };
+            let record = new.belonging(new.uri, &sets, new.member);
+            self.resources[index] = StatedResource { record, ..stated };
         }
         Ok(())
     }
 
-    /// A deletion that is held back; `is_held`: it was before.
-    fn take_kept(&mut self, is_held: bool, record: &[u8], listing: &Listing) -> Result<(), CatalogError> {
+    /// Keeps a resource whose deletion is held back, and was before where `is_known`.
+    fn hold(&mut self, is_known: bool, record: &[u8], listing: &Listing) -> Result<(), CatalogError> {
         let new = self.decode(record)?;
-        let is_released = |set: SetId| is_held && listing.released.contains_key(&set);
+        let is_released = |set: SetId| is_known && listing.released.contains_key(&set);
         if new.sets.iter().all(is_released) {
             return Ok(());
         }
@@ -284,24 +354,27 @@ impl PathStatement {
             Some(index) => self.decode(&self.resources[index].record)?,
             None => new,
         };
-        let mut sets: Vec<SetId> = if index.is_some() { known.sets.iter().collect() } else { Vec::new() };
+        let mut sets: BTreeSet<SetId> = index.iter().flat_map(|_| known.sets.iter()).collect();
         for set in new.sets.iter() {
-            let state = match (sets.contains(&set), is_held) {
+            let state = match (sets.contains(&set), is_known) {
                 (true, true) => HeldState::Listed,
                 (true, false) => continue,
                 (false, true) => HeldState::Still,
                 (false, false) => HeldState::New,
             };
             if state != HeldState::Listed {
-                sets.push(set);
+                sets.insert(set);
             }
             self.held.push((set, uri.clone(), state));
         }
-        sets.sort_unstable();
+        let sets: Vec<SetId> = sets.into_iter().collect();
         let record = known.belonging(known.uri, &sets, known.member);
         match index {
             Some(index) => self.resources[index].record = record,
-            None => self.add(Resource { record, shown: None, is_news: false, stamp: None }, &listing.naming)?,
+            None => {
+                let resource = StatedResource { record, datetime: None, is_news: false, time: None };
+                self.add(resource, &listing.naming)?;
+            }
         }
         Ok(())
     }
@@ -317,7 +390,7 @@ mod tests {
     /// A listing of no sets.
     fn listing() -> Listing {
         let (lists, forgotten, released) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
-        Listing { naming: naming(), at: None, lists, forgotten, released }
+        Listing { naming: naming(), at: None, lists, forgotten, released, is_partial: false, deletions: HashMap::new() }
     }
 
     fn value(uri: &str, tag: Tag, content: u8) -> Vec<u8> {
@@ -342,9 +415,9 @@ mod tests {
         sorted.sort_unstable();
         let reversed: Vec<String> = sorted.iter().rev().cloned().collect();
         for order in [sorted.clone(), reversed, uris(1000)] {
-            let mut path = PathStatement::default();
+            let mut path = Group::default();
             path.begin(b"\x01,,,,,,,,,,");
-            for (kind, content) in [(Tag::File, 1), (Tag::File, 2), (Tag::Member, 2)] {
+            for (kind, content) in [(Tag::Listed, 1), (Tag::Listed, 2), (Tag::Member, 2)] {
                 for uri in &order {
                     path.take(kind, &value(uri, kind, content), &listing()).unwrap();
                 }

@@ -2,7 +2,7 @@
 
 use super::edit::MOST_IN_PLACE;
 use super::error::{CatalogError, io_error};
-use super::known_folders::Seen;
+use super::known_folders::KnownFolders;
 use super::lock::FolderLock;
 use super::sort::SpillFolder;
 use super::store::{self, Store, Successor};
@@ -21,7 +21,7 @@ const HASH_BITS: u32 = 32;
 /// The catalog of one mount identity; share it by `Arc`.
 ///
 /// Readers never wait for a commit, nor for each other. Lock order: `writer`, then the store's own write lock, then `forgotten` or
-/// `seen`, which are not held while another lock is taken.
+/// `known_folders`, which are not held while another lock is taken.
 pub struct Catalog {
     /// Replaced by [`Catalog::compact`] and by a rebuild, both with `writer` held. An operation uses the one that it took to the end.
     pub(super) current: ArcSwap<Store>,
@@ -34,7 +34,7 @@ pub struct Catalog {
     distrust: Notify,
     /// Orphans that the next writer drops.
     pub(super) forgotten: Mutex<InodeSet>,
-    pub(super) seen: Seen,
+    pub(super) known_folders: KnownFolders,
     /// Changes that one commit makes in place, at most; more are a rebuild.
     most_in_place: AtomicU64,
     /// Behind all others, so that the folder is released when the store is closed.
@@ -63,7 +63,7 @@ impl Catalog {
             distrusted: AtomicBool::new(false),
             distrust: Notify::new(),
             forgotten: Mutex::default(),
-            seen: Seen::default(),
+            known_folders: KnownFolders::default(),
             most_in_place: AtomicU64::new(MOST_IN_PLACE),
             _lock: lock,
         })

@@ -1,12 +1,11 @@
-//! The walk over a sorted statement and the revision before it, folder by folder, level by level: each name of the new tree with what it
-//! was, and each name that is no more.
+//! Joins facts with the revision that is shown: each name of the new tree with what it stood for, and each name that goes.
+//!
+//! A commit of lists walks the whole tree, folder by folder, level by level. A commit of changes visits the groups that have facts.
 
-use super::base::Before;
-use super::group::{HeldState, Listing, PathStatement, SortedStatement};
-use super::naming::resolve::resolved_name;
-use super::sort_key::{slashed, split};
-use super::store::codec::damaged;
-use super::store::record::{Named, ResourceRecord};
+use super::base::Base;
+use super::fact::split;
+use super::group::{File, Group, HeldState, Listing, SortedFacts};
+use super::store::record::Named;
 use super::store::{ROOT, Store};
 use super::{CatalogError, Kind, SetId};
 use crate::document::{Timestamp, Uri};
@@ -14,104 +13,116 @@ use crate::platform::lmdb::Ahead;
 use heed::RoTxn;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Children of one folder of the revision before that are read at once: some hundred bytes each.
+/// Children of one folder of the revision that is shown that are read at once: some hundred bytes each.
 const READ_AT_ONCE: usize = 1 << 13;
-
-/// A file of the new tree.
-#[derive(Clone, Copy)]
-pub(super) struct File<'a> {
-    pub name: &'a [u8],
-    /// Its path by rule, segments separated by NUL.
-    pub path: &'a [u8],
-    /// Whether `name` is the last segment of that.
-    pub is_plain: bool,
-    /// With the URI where the path does not give it.
-    pub resource: ResourceRecord<'a>,
-    /// The time of the change that says so, which stands in for a `lastmod`.
-    pub time: Option<Timestamp>,
-    /// A change says so that is not in the journal: it is believed that the content is another unless the entry vouches for it.
-    pub is_news: bool,
-}
 
 /// A folder whose names are visited, or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Folder {
     pub ino: u64,
-    /// Whether it is no folder of the revision before: then nothing was in it, and the kernel knows nothing of it.
+    /// It is no folder of the revision that is shown: nothing was in it, and the kernel does not know it.
     pub is_new: bool,
 }
 
-/// Is shown the names of each folder, those of a folder before those beneath.
+/// Receives the names of each folder, those of a folder before those beneath.
 pub(super) trait Visitor<'o> {
-    /// The names that follow lie in `folder`.
+    /// The names that follow are in `folder`.
     fn enter(&mut self, _folder: Folder) -> Result<(), CatalogError> {
         Ok(())
     }
     /// A folder, `newest` the newest time beneath.
-    fn folder(&mut self, name: &[u8], newest: Timestamp, before: Option<Named<'o>>) -> Result<Folder, CatalogError>;
+    fn folder(&mut self, name: &[u8], newest: Timestamp, base: Option<Named<'o>>) -> Result<Folder, CatalogError>;
     /// A file.
-    fn file(&mut self, file: File<'_>, before: Option<Named<'o>>) -> Result<(), CatalogError>;
-    /// A name that is no more, with all beneath it.
-    fn removed(&mut self, before: Named<'o>) -> Result<(), CatalogError>;
+    fn file(&mut self, file: File<'_>, base: Option<Named<'o>>) -> Result<(), CatalogError>;
+    /// A name that goes, with all beneath it.
+    fn removed(&mut self, base: Named<'o>) -> Result<(), CatalogError>;
     /// A deletion that is, or was, held back.
     fn held(&mut self, set: SetId, uri: &Uri, held: HeldState) -> Result<(), CatalogError>;
-    /// Whether it need not be shown the rest.
+    /// The visitor needs no more.
     fn has_enough(&self) -> bool {
         false
     }
 }
 
-/// Shows `visitor` everything, and counts by path the entries that are not shown. A folder may be visited in which nothing is, as all that
-/// lists have of it is superseded.
-pub(super) fn walk<'o>(
-    before: &Before<'o>,
+/// Shows `visitor` everything that `facts` speak for, and counts by path the entries that are not shown. A folder may be visited in which
+/// nothing is, as all that lists have of it is superseded.
+pub(super) fn join<'o>(
+    base: &Base<'o>,
     listing: &Listing,
-    statement: &mut SortedStatement,
+    facts: &mut SortedFacts,
     visitor: &mut dyn Visitor<'o>,
 ) -> Result<BTreeMap<String, u64>, CatalogError> {
-    let root = Folder { ino: ROOT, is_new: before.revision.is_none() };
+    let root = Folder { ino: ROOT, is_new: base.revision.is_none() };
     let (read, taken, ahead) = (None, Vec::new(), Ahead::default());
-    let mut children = Children { store: before.store, old: before.old, folder: root, read, taken, ahead };
-    children.enter(root)?;
-    visitor.enter(root)?;
+    let mut children = Children { store: base.store, txn: base.txn, folder: root, read, taken, ahead };
+    if !listing.is_partial {
+        children.enter(root)?;
+        visitor.enter(root)?;
+    }
     let mut walk = Walk { listing, visitor, children, queue: VecDeque::new(), within: (1, Vec::new()) };
-    let (mut path, mut left_out) = (PathStatement::default(), BTreeMap::new());
-    while statement.next(&mut path, listing)? {
-        // The root is no name.
-        if path.key.len() > 1 {
-            walk.visit(&path)?;
+    let (mut group, mut left_out) = (Group::default(), BTreeMap::new());
+    while facts.next(&mut group, listing)? {
+        match listing.is_partial {
+            true => visit_group(base, listing, &mut group, walk.visitor)?,
+            // The root is no name.
+            false if group.key.len() > 1 => walk.visit(&group)?,
+            false => {}
         }
-        if path.left_out > 0 {
-            left_out.insert(slashed(&path.key[1..]).ok_or_else(|| damaged("path", &path.key))?, path.left_out);
+        if group.left_out > 0 {
+            left_out.insert(group.path()?, group.left_out);
         }
         if walk.visitor.has_enough() {
             return Ok(left_out);
         }
     }
-    walk.children.leave(walk.visitor)?;
+    if !listing.is_partial {
+        walk.children.leave(walk.visitor)?;
+    }
     Ok(left_out)
+}
+
+/// Shows `visitor` one group of a commit of changes, each resource next to what the tree has of its URI. The names may be others once it is
+/// known which folders come and go.
+fn visit_group<'o>(
+    base: &Base<'o>,
+    listing: &Listing,
+    group: &mut Group,
+    visitor: &mut dyn Visitor<'o>,
+) -> Result<(), CatalogError> {
+    if !group.is_named {
+        return Ok(());
+    }
+    let mut shown = base.names(&group.path()?)?;
+    group.folder = shown.iter().find(|(_, uri)| uri.is_none()).map(|(folder, _)| folder.node.mtime);
+    shown.retain(|(_, uri)| uri.is_some());
+    group.held.iter().try_for_each(|(set, uri, state)| visitor.held(*set, uri, *state))?;
+    group.names(&listing.naming, &mut |file| {
+        let uri = file.uri(&listing.naming)?;
+        let place = shown.iter().position(|(_, known)| known.as_ref() == Some(&uri));
+        visitor.file(file, place.map(|place| shown.swap_remove(place).0))
+    })?;
+    shown.into_iter().try_for_each(|(named, _)| visitor.removed(named))
 }
 
 struct Walk<'w, 'o> {
     listing: &'w Listing,
     visitor: &'w mut dyn Visitor<'o>,
     children: Children<'o>,
-    /// Folders whose children follow, in the order of the statement: inode, and in the lowest bit whether it is new. All of a level wait
+    /// Folders whose children follow, in the order of the facts: inode, and in the lowest bit whether it is new. All of a level wait
     /// while the one above is visited.
     queue: VecDeque<u64>,
     /// The folder whose children are visited: their depth, and its path.
     within: (u8, Vec<u8>),
 }
 
-impl<'o> Walk<'_, 'o> {
-    fn visit(&mut self, path: &PathStatement) -> Result<(), CatalogError> {
-        let corrupt = || damaged("path", &path.key);
-        path.held.iter().try_for_each(|(set, uri, state)| self.visitor.held(*set, uri, *state))?;
-        let (parent, name) = split(&path.key);
+impl Walk<'_, '_> {
+    fn visit(&mut self, group: &Group) -> Result<(), CatalogError> {
+        group.held.iter().try_for_each(|(set, uri, state)| self.visitor.held(*set, uri, *state))?;
+        let (parent, name) = split(&group.key);
         if parent != (self.within.0, &self.within.1) {
-            // Of each folder something is stated, and the statement is sorted by segments: children come in the order of their folders.
+            // Each folder has a fact, and facts are sorted by segments: children come in the order of their folders.
             self.children.leave(self.visitor)?;
-            let next = self.queue.pop_front().ok_or_else(corrupt)?;
+            let next = self.queue.pop_front().ok_or_else(|| group.corrupt())?;
             let folder = Folder { ino: next >> 1, is_new: next & 1 == 1 };
             self.children.enter(folder)?;
             self.visitor.enter(folder)?;
@@ -119,37 +130,23 @@ impl<'o> Walk<'_, 'o> {
             self.within.1.clear();
             self.within.1.extend_from_slice(parent.1);
         }
-        if let Some(newest) = path.folder {
-            let before = self.children.take(name)?;
-            let Folder { ino, is_new } = self.visitor.folder(name, newest, before)?;
+        if let Some(newest) = group.folder {
+            let base = self.children.take(name)?;
+            let Folder { ino, is_new } = self.visitor.folder(name, newest, base)?;
             self.queue.push_back(ino << 1 | u64::from(is_new));
         }
-        for (index, stated) in path.resources.iter().enumerate() {
-            let (time, is_news) = (stated.shown, stated.is_news);
-            let resource = ResourceRecord::decode(&stated.record).ok_or_else(corrupt)?;
-            let plain = File { name, path: &path.key[1..], is_plain: true, resource, time, is_news };
-            if index == 0 && path.folder.is_none() {
-                let before = self.children.take(name)?;
-                self.visitor.file(plain, before)?;
-                continue;
-            }
-            // Another has the plain name: each machine gives the same names, in any order and after any history.
-            let uri = path.uri(&resource, &self.listing.naming)?;
-            let name = std::str::from_utf8(name).map_err(|_| corrupt())?;
-            let settled = resolved_name(name, index, path.folder.is_some(), &uri);
-            let with_uri = resource.with_uri(Some(uri.as_str()));
-            let resource = ResourceRecord::decode(&with_uri).ok_or_else(corrupt)?;
-            let before = self.children.take(settled.as_bytes())?;
-            self.visitor.file(File { name: settled.as_bytes(), is_plain: false, resource, ..plain }, before)?;
-        }
-        Ok(())
+        let Walk { listing, visitor, children, .. } = self;
+        group.names(&listing.naming, &mut |file| {
+            let base = children.take(file.name)?;
+            visitor.file(file, base)
+        })
     }
 }
 
-/// What a folder held in the revision before.
+/// The children of a folder of the revision that is shown.
 struct Children<'o> {
     store: &'o Store,
-    old: &'o RoTxn<'o>,
+    txn: &'o RoTxn<'o>,
     folder: Folder,
     /// Its children by name, each with whether it was taken, where they are few enough; else they are looked up one by one.
     read: Option<Vec<(Named<'o>, bool)>>,
@@ -166,7 +163,7 @@ impl<'o> Children<'o> {
             return Ok(());
         }
         let mut read = Vec::new();
-        for child in self.store.children(self.old, folder.ino, 0)? {
+        for child in self.store.children(self.txn, folder.ino, 0)? {
             let child = child?;
             if read.len() == READ_AT_ONCE {
                 return Ok(());
@@ -179,7 +176,7 @@ impl<'o> Children<'o> {
         Ok(())
     }
 
-    /// What `name` stood for.
+    /// Takes what `name` stood for.
     fn take(&mut self, name: &[u8]) -> Result<Option<Named<'o>>, CatalogError> {
         if self.folder.is_new {
             return Ok(None);
@@ -192,12 +189,12 @@ impl<'o> Children<'o> {
                 *child
             }));
         }
-        let found = self.store.named(self.old, self.folder.ino, name)?;
+        let found = self.store.named(self.txn, self.folder.ino, name)?;
         self.taken.extend(found.map(|found| found.entry));
         Ok(found)
     }
 
-    /// Leaves the folder: what was not taken is no more.
+    /// Leaves the folder: what was not taken goes.
     fn leave(&mut self, visitor: &mut dyn Visitor<'o>) -> Result<(), CatalogError> {
         if self.folder.is_new {
             return Ok(());
@@ -210,7 +207,7 @@ impl<'o> Children<'o> {
         }
         let mut taken = std::mem::take(&mut self.taken);
         taken.sort_unstable();
-        for child in self.store.children(self.old, self.folder.ino, 0)? {
+        for child in self.store.children(self.txn, self.folder.ino, 0)? {
             let child = child?;
             if taken.binary_search(&child.entry).is_err() {
                 visitor.removed(child)?;
@@ -220,16 +217,16 @@ impl<'o> Children<'o> {
     }
 }
 
-/// Shows `each` every name beneath a folder of `store`.
+/// Calls `each` for every name beneath a folder of `store`.
 pub(super) fn beneath<'o>(
     store: &Store,
-    old: &'o RoTxn<'_>,
+    txn: &'o RoTxn<'_>,
     folder: u64,
     each: &mut dyn FnMut(Named<'o>) -> Result<(), CatalogError>,
 ) -> Result<(), CatalogError> {
     let mut folders = vec![folder];
     while let Some(folder) = folders.pop() {
-        for child in store.children(old, folder, 0)? {
+        for child in store.children(txn, folder, 0)? {
             let child = child?;
             if child.node.kind() == Kind::Folder {
                 folders.push(child.node.ino);

@@ -1,30 +1,29 @@
-//! The journal: of each (set, URI) the last change that was applied, for as long as the set's list does not speak for a
-//! later time. Of a set that is not listed, which may only be out of reach for now, it rests until the set is back.
+//! The journal: the last change of each (set, URI) that was applied, for as long as the set's list does not speak for a later time. The
+//! rows of a set that is not listed rest until the set is back: it may only be out of reach for now.
 
-use super::base::Before;
-use super::group::{Fate, Listing};
+use super::base::Base;
+use super::group::Listing;
 use super::sort::{Sorted, Sorter};
 use super::store::codec::{damaged, pack, unpack};
 use super::store::keys::statement_set;
 use super::store::record::{ResourceRecord, push_resource};
 use super::store::{Lookup, Store};
-use super::{CatalogError, Statement};
+use super::{CatalogError, SetId, Statement};
 use crate::document::{Change, Entry, Timestamp, Uri};
 use heed::RoTxn;
 use serde::{Deserialize, Serialize};
 use std::ops::Bound;
 
-/// One change, as the table and the statement hold it.
+/// One change, as the table and a sorter hold it.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Row<'a> {
-    /// What happened.
     pub change: Change,
-    /// Whether the resource is gone from the catalog alone: the Source has it, and the record says what it is.
+    /// The Source has the resource, and it was left out by choice: the record says what it is.
     pub is_left_out: bool,
-    /// When, as `sync` has settled it.
+    /// When, as `sync` has decided it.
     pub time: Timestamp,
     /// The entry's `datetime`, which stands in for a `lastmod`.
-    pub shown: Option<Timestamp>,
+    pub datetime: Option<Timestamp>,
     /// The record with its URI; of a deletion with nothing else, unless its entry is of no deletion.
     pub resource: &'a [u8],
 }
@@ -40,7 +39,7 @@ impl<'a> Row<'a> {
         } else {
             push_resource(&mut resource, entry, true, &[set], member);
         }
-        pack(&Row { change, is_left_out, time, shown: entry.datetime, resource: &resource })
+        pack(&Row { change, is_left_out, time, datetime: entry.datetime, resource: &resource })
     }
 
     pub(super) fn decode(bytes: &'a [u8]) -> Option<Row<'a>> {
@@ -54,18 +53,40 @@ impl<'a> Row<'a> {
     }
 }
 
-/// A row of the journal as a baseline leaves it.
-pub(super) struct Settled {
+/// A row of the journal as a commit leaves it.
+pub(super) struct JournalRow {
     pub key: Vec<u8>,
     pub row: Vec<u8>,
+    pub set: SetId,
     pub fate: Fate,
-    /// Whether it is not in the table yet.
+    /// It is not in the table yet.
     pub is_new: bool,
 }
 
-/// Adds all that the journal in `store` holds, in front of the new changes.
-pub(super) fn add_known(changes: &mut Sorter, store: &Store, old: &RoTxn<'_>) -> Result<(), CatalogError> {
-    for row in store.rows(old, store.journal, (Bound::Unbounded, Bound::Unbounded))? {
+/// Fate of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    InForce,
+    /// The list of its set speaks for a later time, or its set is forgotten.
+    Superseded,
+    /// Its set is not listed: it is kept for when it is.
+    Kept,
+}
+
+/// The fate of a change of `set` at `time`.
+fn fate(listing: &Listing, set: SetId, time: Timestamp) -> Fate {
+    match listing.lists.get(&set) {
+        _ if listing.forgotten.contains(&set) => Fate::Superseded,
+        Some(Some(at)) if time < *at => Fate::Superseded,
+        Some(_) => Fate::InForce,
+        None if listing.is_partial => Fate::InForce,
+        None => Fate::Kept,
+    }
+}
+
+/// Adds all rows of the journal in `store`, in front of the new changes.
+pub(super) fn add_known(changes: &mut Sorter, store: &Store, txn: &RoTxn<'_>) -> Result<(), CatalogError> {
+    for row in store.rows(txn, store.journal, (Bound::Unbounded, Bound::Unbounded))? {
         let (key, row) = row?;
         Row::decode(row).and_then(|row| row.record()).ok_or_else(|| damaged("sense", key))?;
         changes.add(key, row)?;
@@ -73,21 +94,27 @@ pub(super) fn add_known(changes: &mut Sorter, store: &Store, old: &RoTxn<'_>) ->
     Ok(())
 }
 
-/// The next row of the journal and the new changes together, ascending by key. Of several changes of one key the last by time counts, of
-/// these the last added.
-pub(super) fn next_settled(changes: &mut Sorted, listing: &Listing, before: &Before<'_>) -> Lookup<Settled> {
+/// The next row of the journal and the new changes together, ascending by key. The last change of a key counts by time, then by the order
+/// of calls. A commit of changes has the rows of its own keys alone.
+pub(super) fn next_row(changes: &mut Sorted, listing: &Listing, base: &Base<'_>) -> Lookup<JournalRow> {
     let time =
         |key: &[u8], row: &[u8]| Ok::<_, CatalogError>(Row::decode(row).ok_or_else(|| damaged("sense", key))?.time);
-    let Some((key, row)) = changes.next()? else { return Ok(None) };
-    let (key, mut row) = (key.to_vec(), row.to_vec());
+    let Some((key, _)) = changes.peek()? else { return Ok(None) };
+    let key = key.to_vec();
+    let known = base.store.get(base.txn, base.store.journal, &key)?;
+    let mut row = known.filter(|_| listing.is_partial).map(<[u8]>::to_vec);
     while let Some((_, other)) = changes.peek()?.filter(|(next, _)| *next == key) {
-        if time(&key, other)? >= time(&key, &row)? {
-            row = other.to_vec();
+        let is_later = match &row {
+            Some(row) => time(&key, other)? >= time(&key, row)?,
+            None => true,
+        };
+        if is_later {
+            row = Some(other.to_vec());
         }
         changes.next()?;
     }
+    let row = row.unwrap_or_default();
     let set = statement_set(&key).ok_or_else(|| damaged("sense", &key))?;
-    let fate = listing.fate(set, time(&key, &row)?);
-    let is_new = before.store.get(before.old, before.store.journal, &key)? != Some(&row);
-    Ok(Some(Settled { key, row, fate, is_new }))
+    let (fate, is_new) = (fate(listing, set, time(&key, &row)?), known != Some(&row[..]));
+    Ok(Some(JournalRow { key, row, set, fate, is_new }))
 }

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A rebuild keeps orphans of these folders alone: a row for each inode of a great tree would take as much time and disk as the tree.
 #[derive(Default)]
-pub(super) struct Seen(Mutex<Folders>);
+pub(super) struct KnownFolders(Mutex<Folders>);
 
 #[derive(Default)]
 struct Folders {
@@ -17,7 +17,7 @@ struct Folders {
     lately: InodeSet,
 }
 
-impl Seen {
+impl KnownFolders {
     fn folders(&self) -> MutexGuard<'_, Folders> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -45,7 +45,7 @@ impl Catalog {
     /// Notes that the kernel sees names of a folder by the reply that is made. Before the snapshot of the reply is taken: a rebuild that
     /// comes in between would keep no orphans of what the reply shows.
     pub fn kernel_looks_into(&self, folder: INodeNo) {
-        let mut folders = self.seen.folders();
+        let mut folders = self.known_folders.folders();
         if folders.all.insert(folder) {
             folders.lately.insert(folder);
         }

@@ -27,9 +27,7 @@
 //! are one more walk that writes everything into another store (`rebuild`), which takes the place of the one there was.
 
 mod base;
-mod changes;
 mod commit;
-mod departing;
 mod edit;
 mod error;
 mod fact;
@@ -45,13 +43,11 @@ mod renew;
 mod sink;
 pub mod snapshot;
 mod sort;
-mod sort_key;
 mod store;
 mod types;
 mod version;
 
-pub use changes::Changes;
-pub use commit::Baseline;
+pub use commit::Commit;
 pub use error::CatalogError;
 pub use fact::{Share, Shared};
 pub use index::Catalog;

@@ -1,8 +1,9 @@
 //! Commits besides those of statements: files that are given new inodes, and orphans that go.
 
-use super::base::Before;
+use super::base::Base;
+use super::sink::in_place::InPlace;
 use super::sink::transaction::in_transaction;
-use super::sink::tree::{CommittedWith, Sink, TreeWriter};
+use super::sink::tree::{CommittedWith, TreeWriter};
 use super::store::codec::damaged;
 use super::store::meta;
 use super::store::record::{NodeRecord, ResourceRecord};
@@ -44,15 +45,15 @@ fn renew(catalog: &Catalog, mut inodes: Vec<(INodeNo, Renewal)>) -> Result<Vec<I
     inodes.dedup_by_key(|(ino, _)| *ino);
     let _writer = catalog.writer.lock().unwrap_or_else(PoisonError::into_inner);
     let store = catalog.store();
-    let old = store.env.read_txn()?;
-    let before = Before::read(&store, &old)?;
-    let (Some(revision), Some(naming)) = (before.revision, &before.naming) else { return Ok(Vec::new()) };
-    let state = store.meta(&old, meta::POSITION)?.unwrap_or_default();
+    let txn = store.env.read_txn()?;
+    let base = Base::read(&store, &txn)?;
+    let (Some(revision), Some(naming)) = (base.revision, &base.naming) else { return Ok(Vec::new()) };
+    let position = store.meta(&txn, meta::POSITION)?.unwrap_or_default();
     in_transaction(catalog, &store, |transaction| {
-        let sink = Sink::InPlace(transaction);
-        let mut tree = TreeWriter::new(&catalog.spill_folder, &before, naming, revision, sink);
+        let sink = InPlace(transaction);
+        let mut tree = TreeWriter::new(&catalog.spill_folder, &base, naming, revision, sink);
         for (INodeNo(ino), renewal) in inodes {
-            let Some(known) = store.by_ino(&old, ino)? else { continue };
+            let Some(known) = store.by_ino(&txn, ino)? else { continue };
             let Some(record) = known.node.resource else { continue };
             let sense = || damaged("resource", known.node.name);
             let bytes = match renewal {
@@ -63,7 +64,7 @@ fn renew(catalog: &Catalog, mut inodes: Vec<(INodeNo, Renewal)>) -> Result<Vec<I
             let mtime = version::later_than(known.node.mtime, tree.now);
             tree.replace(&known, None, NodeRecord { mtime, resource, ..known.node })?;
         }
-        let with = CommittedWith { at: revision.at, state, sets: &before.sets };
+        let with = CommittedWith { at: revision.at, position, sets: &base.sets };
         let (revision, effects) = tree.finish(&with)?;
         Ok(effects.committed(revision.number, BTreeMap::new()).invalidations)
     })

@@ -228,7 +228,7 @@ impl<'c> Snapshot<'c> {
     pub fn journaled(&self, set: SetId, uri: &Uri) -> Result<Option<Journaled>, CatalogError> {
         self.read(|| {
             let row = self.store.decoded(self.txn(), self.store.journal, &statement_key(set, uri), Row::decode)?;
-            Ok(row.map(|row| Journaled { change: row.change, time: row.time, datetime: row.shown }))
+            Ok(row.map(|row| Journaled { change: row.change, time: row.time, datetime: row.datetime }))
         })
     }
 
@@ -258,7 +258,7 @@ impl<'c> Snapshot<'c> {
             let row = Row::decode(row)?;
             let (record, uri) = row.record()?;
             let change = if row.is_left_out { Change::Updated } else { row.change };
-            let journaled = Journaled { change, time: row.time, datetime: row.shown };
+            let journaled = Journaled { change, time: row.time, datetime: row.datetime };
             Some((statement_set(key)?, journaled, record.resource(uri)?))
         };
         self.scan(store.journal, decode, &mut |(set, journaled, resource)| visit(set, journaled, resource))

@@ -299,6 +299,8 @@ pub struct Committed {
     pub invalidations: Vec<Invalidation>,
     /// How many entries are not shown, by path: too many URIs share it.
     pub left_out: BTreeMap<String, u64>,
+    /// Changes that delete what is not there.
+    pub unknown: u64,
 }
 
 impl Committed {
@@ -312,6 +314,7 @@ impl Committed {
             updated: self.updated + next.updated,
             touched: self.touched + next.touched,
             deleted: self.deleted + next.deleted,
+            unknown: self.unknown + next.unknown,
             ..self
         }
     }

@@ -20,8 +20,8 @@ pub(super) struct Coming<'r> {
     pub resource: ResourceRecord<'r>,
     /// Whether it has the URI of the file that the name stands for.
     pub same_uri: bool,
-    /// The time of its change, which stands in for a `lastmod`.
-    pub time: Option<Timestamp>,
+    /// The `datetime` of its change, which stands in for a `lastmod`.
+    pub datetime: Option<Timestamp>,
     /// A change that is not in the journal says so: the content is new unless the entry vouches for the old one.
     pub is_news: bool,
 }
@@ -33,7 +33,7 @@ pub(super) fn compare<'n>(
     coming: Coming<'n>,
     now: Timestamp,
 ) -> Option<Outcome<'n>> {
-    let Coming { resource: new, same_uri, time, is_news } = coming;
+    let Coming { resource: new, same_uri, datetime, is_news } = coming;
     let is_equal = old.bytes == new.bytes && same_uri;
     let is_same_version = match is_news {
         true => same_after_update(old, &new, same_uri)?,
@@ -46,7 +46,7 @@ pub(super) fn compare<'n>(
         let lastmod = new.lastmod.filter(|_| new.lastmod != old.lastmod);
         Outcome::Touched(NodeRecord { mtime: lastmod.unwrap_or(node.mtime), ..with })
     } else {
-        let mtime = mtime(node, new.size(), new.lastmod.or(time), now);
+        let mtime = mtime(node, new.size(), new.lastmod.or(datetime), now);
         Outcome::Replaced(NodeRecord { ino: 0, mtime, ctime: now, ..with })
     })
 }

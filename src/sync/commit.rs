@@ -23,8 +23,6 @@ struct Made {
     committed: Committed,
     /// What was stored with it.
     position: Position,
-    /// Deletions of what is not there.
-    unknown: u64,
 }
 
 /// What is held back of a commit, and the `position` that is stored with it. The lists list less by `lists`; of the sets `unheard`
@@ -83,7 +81,7 @@ impl Synchronizer {
             let _writer = writer;
             write()
         });
-        let Made { mut committed, position, unknown } = made.await??;
+        let Made { mut committed, position } = made.await??;
         // Readers see a batch while the next one is written.
         if let Some(invalidate) = &self.invalidate {
             invalidate(std::mem::take(&mut committed.invalidations));
@@ -97,7 +95,7 @@ impl Synchronizer {
             "committed"
         );
         self.position = Some(position);
-        self.status.send_modify(|status| status.unknown_deletions += unknown);
+        self.status.send_modify(|status| status.unknown_deletions += committed.unknown);
         Ok(match self.batches.take() {
             Some(before) => before.and(committed),
             None => committed,
@@ -181,11 +179,11 @@ impl Synchronizer {
             let lacks_more = |set: &SetId| lists.iter().any(|list| !list.speaks && list.set == Some(*set));
             let is_read = |set: &SetId| read.iter().any(|it| it.id == *set);
             let unheard = unheard.into_iter().filter(|set| !is_read(set) || lacks_more(set)).collect();
-            let committed = baseline.commit_guarded(next.at(), &mut |losses| match is_confirmed {
+            let committed = baseline.finish(next.at(), &mut |losses| match is_confirmed {
                 true => confirmed(&mut next, 0),
                 false => decide(limit, &lists, &unheard, &mut next, losses),
             })?;
-            Ok(Made { committed, position: next, unknown: 0 })
+            Ok(Made { committed, position: next })
         };
         let committed = self.commit(move || at_low_priority(&low, merge)).await?;
         self.spool.deviations.note_left_out(committed.left_out.clone(), true);
@@ -219,21 +217,16 @@ impl Synchronizer {
         let (catalog, selection) = (self.catalog.clone(), self.config.selection.clone());
         let limit = self.config.max_delete;
         let apply = move || {
-            let mut unknown = 0;
             let chosen = chosen(&catalog, &selection, &changes)?;
-            let mut commit = catalog.changes()?;
+            let mut commit = catalog.changes();
             for ((set, new), is_chosen) in changes.iter().zip(chosen) {
-                let is_unknown = commit.apply(statement(*set, new, is_chosen))?;
-                if is_unknown && new.change == Change::Deleted {
-                    tracing::debug!(uri = %new.entry.loc, "deleted, and never listed");
-                    unknown += 1;
-                }
+                commit.apply(statement(*set, new, is_chosen))?;
             }
             let none = BTreeSet::new();
             recount(&catalog, &mut position.guard, &none)?;
             let at = position.at();
-            let committed = commit.commit(at, &mut |losses| decide(limit, &[], &none, &mut position, losses))?;
-            Ok(Made { committed, position, unknown })
+            let committed = commit.finish(at, &mut |losses| decide(limit, &[], &none, &mut position, losses))?;
+            Ok(Made { committed, position })
         };
         let committed = self.commit(apply).await?;
         self.spool.deviations.note_left_out(committed.left_out.clone(), false);
@@ -254,12 +247,12 @@ impl Synchronizer {
         let catalog = self.catalog.clone();
         let accept = move || {
             let held = catalog.snapshot()?.held_count()?;
-            let mut commit = catalog.changes()?;
+            let mut commit = catalog.changes();
             let accepted = commit.accept_held()?;
             tracing::info!(accepted, "the unconfirmed deletions are now applied");
             let left = held.saturating_sub(accepted);
-            let committed = commit.commit(position.at(), &mut |_| confirmed(&mut position, left))?;
-            Ok(Made { committed, position, unknown: 0 })
+            let committed = commit.finish(position.at(), &mut |_| confirmed(&mut position, left))?;
+            Ok(Made { committed, position })
         };
         let outcome = Ok(Outcome::Committed(self.commit(accept).await?));
         self.report(&outcome, began.elapsed());

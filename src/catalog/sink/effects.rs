@@ -69,6 +69,6 @@ impl Effects {
         } else {
             invalidations.extend(folders.iter().map(Invalidation::Folder));
         }
-        Committed { revision, created, updated, touched, deleted, invalidations, left_out }
+        Committed { revision, created, updated, touched, deleted, invalidations, left_out, unknown: 0 }
     }
 }

@@ -1,293 +1,240 @@
-//! Changes of single resources, written over the revision before.
+//! Edits written over the revision that is shown.
 //!
-//! All URIs with one path by rule are a group: its names depend on the URIs of the group and on whether the path is a folder,
-//! on nothing else. A change concerns its URI's group. Where the names of a group change, the folder that they lie in may
-//! begin or cease to exist, which concerns the group of the folder's own path. So groups are settled from the deepest path upwards,
-//! and names that go are removed on the way. Then names are placed from the root downwards.
+//! Where the names of a group change, the folder that they are in may begin or cease to exist, which concerns the group of the folder's
+//! own path. So groups are settled from the deepest path upwards, and names that go are removed on the way. Then names are placed from
+//! the root downwards.
 
-use super::super::base::Before;
-use super::super::group::MOST_URIS;
+use super::super::base::Base;
+use super::super::edit::{GroupEdits, depth};
+use super::super::group::{Group, StatedResource};
 use super::super::join::Folder;
 use super::super::naming::locate::folder;
-use super::super::naming::resolve::{path_by_rule, resolved_name, split, uri as uri_of};
-use super::super::naming::{beside_folder, disambiguated};
-use super::super::store::codec::damaged;
-use super::super::store::keys::digest;
+use super::super::naming::resolve::split;
+use super::super::store::codec::{damaged, push_number};
+use super::super::store::keys::name_key;
 use super::super::store::record::{Named, ResourceRecord};
 use super::super::store::sets::SetTable;
+use super::super::store::{Lookup, TableId};
 use super::super::version::Coming;
-use super::super::{Catalog, CatalogError, Committed, Naming, SetId};
-use super::transaction::in_transaction;
-use super::tree::{CommittedWith, Sink, TreeWriter};
+use super::super::{Catalog, CatalogError, Committed, Naming};
+use super::Sink;
+use super::transaction::{Transaction, in_transaction};
+use super::tree::{CommittedWith, TreeWriter};
 use crate::document::{Timestamp, Uri};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::ops::Bound;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// What becomes of one resource.
-#[derive(Debug, Default)]
-pub struct UriChange {
-    /// Its path by rule in the revision before; `None` where it is new.
-    pub path_before: Option<String>,
-    /// Its path by rule now; empty where it goes.
-    pub path: String,
-    /// Its record with the URI; `None` where it goes.
-    pub resource: Option<Vec<u8>>,
-    /// The time of the change, which stands in for a `lastmod`.
-    pub time: Option<Timestamp>,
-    /// A change that is not in the journal says so: the content is new unless the entry vouches for the old one.
-    pub is_news: bool,
+/// Rows over those of the revision that is shown.
+pub struct InPlace<'t, 'c>(pub &'t mut Transaction<'c>);
+
+impl Sink for InPlace<'_, '_> {
+    fn put(&mut self, table: TableId, key: &[u8], encode: &mut dyn FnMut(&mut Vec<u8>)) -> Result<(), CatalogError> {
+        self.0.put(table, key, encode)
+    }
+
+    fn put_unchanged(&mut self, _: TableId, _: &[u8], _: &mut dyn FnMut(&mut Vec<u8>)) -> Result<(), CatalogError> {
+        Ok(())
+    }
+
+    fn remove(&mut self, table: TableId, key: &[u8]) -> Result<(), CatalogError> {
+        self.0.remove(table, key)
+    }
+
+    fn put_name(&mut self, parent: u64, hash: u32, entry: u64) -> Result<(), CatalogError> {
+        let key = name_key(parent, hash);
+        let mut ids = self.0.row(TableId::Names, &key)?.unwrap_or_default().to_vec();
+        push_number(&mut ids, entry);
+        self.0.put(TableId::Names, &key, |row| row.extend_from_slice(&ids))
+    }
+
+    fn put_unchanged_name(&mut self, _: u64, _: u32, _: u64) -> Result<(), CatalogError> {
+        Ok(())
+    }
+
+    fn remove_name(&mut self, parent: u64, hash: u32, entry: u64) -> Result<(), CatalogError> {
+        let key = name_key(parent, hash);
+        let namesakes = self.0.row(TableId::Names, &key)?.unwrap_or_default();
+        let others = namesakes.chunks(5).filter(|id| *id != &entry.to_be_bytes()[3..]).collect::<Vec<_>>().concat();
+        match others[..] {
+            [] => self.0.remove(TableId::Names, &key),
+            _ => self.0.put(TableId::Names, &key, |row| row.extend_from_slice(&others)),
+        }
+    }
+
+    fn put_meta(&mut self, key: &[u8], row: &[u8]) -> Result<(), CatalogError> {
+        match self.0.row(TableId::Meta, key)? == Some(row) {
+            true => Ok(()),
+            false => self.0.put(TableId::Meta, key, |out| out.extend_from_slice(row)),
+        }
+    }
+
+    fn folder<'r>(&'r self, base: &'r Base<'_>, ino: u64) -> Lookup<Named<'r>> {
+        // A folder in which, and beneath which, something changed is read as it was written before.
+        base.store.by_ino(self.0.read(), ino)
+    }
+
+    fn keeps_orphans_of(&self, _: u64) -> bool {
+        true
+    }
+
+    fn commit(&mut self) -> Result<(), CatalogError> {
+        Ok(())
+    }
 }
 
 /// Writes the rows of the journal and of what is held back. They stream: a journal may be as long as a list.
-pub type PutRows<'r> = dyn FnMut(&mut TreeWriter<'_, '_>) -> Result<(), CatalogError> + 'r;
+pub type PutRows<'r> = dyn FnMut(&mut TreeWriter<'_>) -> Result<(), CatalogError> + 'r;
 
-/// Changes the revision `before` in place, and commits tree, `rows` and state at once. Nothing is written where nothing differs.
-/// `sets` are those after the commit; it takes off what it leaves out of paths with too many URIs. The caller holds `catalog.writer`.
+/// Edits the revision `base`, and commits tree, `rows` and position at once. Nothing is written where nothing differs. `sets` are those after
+/// the commit. The caller holds `catalog.writer`.
 ///
 /// # Errors
-/// The tree stays as it was. Without a revision before it is [`CatalogError::NoRevision`].
-pub fn apply(
+/// The tree stays as it was. Without a revision it is [`CatalogError::NoRevision`].
+pub fn write(
     catalog: &Catalog,
-    before: &Before<'_>,
-    changes: BTreeMap<Uri, UriChange>,
+    base: &Base<'_>,
+    edits: BTreeMap<(usize, String), GroupEdits>,
     rows: &mut PutRows<'_>,
-    (at, state, mut sets): (Option<Timestamp>, &[u8], SetTable),
+    (at, position, sets): (Option<Timestamp>, &[u8], SetTable),
 ) -> Result<Committed, CatalogError> {
-    let (Some(revision), Some(naming)) = (before.revision, &before.naming) else {
-        return Err(CatalogError::NoRevision);
-    };
-    in_transaction(catalog, before.store, |transaction| {
-        let mut tree = TreeWriter::new(&catalog.spill_folder, before, naming, revision, Sink::InPlace(transaction));
+    let (Some(revision), Some(naming)) = (base.revision, &base.naming) else { return Err(CatalogError::NoRevision) };
+    in_transaction(catalog, base.store, |transaction| {
+        let mut tree = TreeWriter::new(&catalog.spill_folder, base, naming, revision, InPlace(transaction));
         rows(&mut tree)?;
-        let left_out = settle(&mut tree, changes, Vec::new())?;
-        for (set, left) in &left_out.sets {
-            sets.entry(*set).files = sets.files(*set).saturating_sub(*left);
-        }
-        let (revision, effects) = tree.finish(&CommittedWith { at, state, sets: &sets })?;
-        Ok(effects.committed(revision.number, left_out.paths))
+        place(&mut tree, edits, Vec::new())?;
+        let (revision, effects) = tree.finish(&CommittedWith { at, position, sets: &sets })?;
+        Ok(effects.committed(revision.number, BTreeMap::new()))
     })
 }
 
-/// What is not shown, as a path has too many URIs.
-#[derive(Default)]
-pub struct LeftOut {
-    /// How many, by path.
-    pub paths: BTreeMap<String, u64>,
-    /// How many of each set.
-    sets: BTreeMap<SetId, u64>,
-}
-
-/// Writes `changes`, and removes those of the folders `emptied` in which nothing is.
-pub fn settle(
-    tree: &mut TreeWriter<'_, '_>,
-    changes: BTreeMap<Uri, UriChange>,
+/// Writes `edits`, and removes the folders `emptied` in which nothing is.
+pub fn place(
+    tree: &mut TreeWriter<'_>,
+    edits: BTreeMap<(usize, String), GroupEdits>,
     emptied: Vec<String>,
-) -> Result<LeftOut, CatalogError> {
-    let (mut changed, mut due) = (BTreeSet::new(), BTreeMap::<_, Due>::new());
+) -> Result<(), CatalogError> {
+    let due = |(key, edits): ((usize, String), GroupEdits)| (key, Due { edits, ..Due::default() });
+    let mut due: BTreeMap<_, Due> = edits.into_iter().map(due).collect();
     for path in emptied {
         due.entry((depth(&path), path)).or_default();
     }
-    for (uri, UriChange { path_before, path, resource, time, is_news }) in changes {
-        if let Some(path) = path_before {
-            due.entry((depth(&path), path)).or_default();
-        }
-        if let Some(record) = resource {
-            let resource = Resource { uri: uri.clone(), record, time, is_news };
-            due.entry((depth(&path), path)).or_default().coming.push(resource);
-        }
-        changed.insert(uri);
-    }
-    let (before, naming) = (tree.before, tree.naming);
-    let groups = Groups { before, naming, changed, due, left_out: LeftOut::default() };
-    groups.settle(tree)
+    let (base, naming) = (tree.base, tree.naming);
+    Groups { base, naming, due }.place(tree)
 }
 
-/// The groups that changes concern.
+/// The groups that edits concern.
 struct Groups<'o> {
-    before: &'o Before<'o>,
+    base: &'o Base<'o>,
     naming: &'o Naming,
-    /// The resources that change or go.
-    changed: BTreeSet<Uri>,
-    /// What is known of the groups that are yet to be settled, by depth and path.
+    /// The groups that are yet to be settled, by depth and path.
     due: BTreeMap<(usize, String), Due>,
-    left_out: LeftOut,
 }
 
-/// What is known of a group before it is settled.
+/// A group before it is settled.
 #[derive(Default)]
 struct Due {
-    /// Resources of its path that are new or change.
-    coming: Vec<Resource>,
-    /// What changes among the children of the folder of its path: names that go, whether any comes, and the newest time of these.
+    edits: GroupEdits,
+    /// Changes among the children of the folder of its path: names that go, whether any comes, and the newest time of these.
     gone: HashSet<Vec<u8>>,
     has_new: bool,
     newest: Option<Timestamp>,
 }
 
-struct Resource {
-    uri: Uri,
-    /// With the URI; once it has its name as the tree is to have it.
-    record: Vec<u8>,
-    time: Option<Timestamp>,
-    is_news: bool,
-}
-
-/// A name of the revision before; of a file with its URI.
-type Old<'o> = (Named<'o>, Option<Uri>);
-
-/// What is to be placed of a group.
-struct Group<'o> {
+/// A group whose names are to be placed.
+struct Settled<'o> {
     path: String,
-    before: Vec<Old<'o>>,
-    /// Where the path is a new folder: the newest time beneath it.
+    /// The names of the revision that is shown, each file with its URI.
+    shown: Vec<(Named<'o>, Option<Uri>)>,
+    /// The newest time beneath it, where the path is a new folder.
     new_folder: Option<Timestamp>,
-    /// Each with its name.
-    files: Vec<(String, Resource)>,
+    group: Group,
 }
 
 impl<'o> Groups<'o> {
-    /// Settles and writes all.
-    fn settle(mut self, tree: &mut TreeWriter<'_, '_>) -> Result<LeftOut, CatalogError> {
-        let mut groups = Vec::new();
+    fn place(mut self, tree: &mut TreeWriter<'_>) -> Result<(), CatalogError> {
+        let mut settled = Vec::new();
         while let Some(((_, path), due)) = self.due.pop_last() {
-            groups.push(self.settle_group(path, due, tree)?);
+            settled.push(self.settle(path, due, tree)?);
         }
         let mut new_folders = HashMap::new();
-        for Group { path, before, new_folder, files } in groups.into_iter().rev() {
-            if new_folder.is_none() && files.is_empty() {
+        for Settled { path, shown, new_folder, group } in settled.into_iter().rev() {
+            if new_folder.is_none() && group.resources.is_empty() {
                 continue;
             }
             let (above, name) = split(&path);
             let parent = match new_folders.get(above) {
                 Some(ino) => Folder { ino: *ino, is_new: true },
                 None => {
-                    let ino = folder(self.before.store, self.before.old, above)?
-                        .ok_or_else(|| damaged("absence", above.as_bytes()))?;
-                    Folder { ino, is_new: false }
+                    let ino = folder(self.base.store, self.base.txn, above)?;
+                    Folder { ino: ino.ok_or_else(|| damaged("absence", above.as_bytes()))?, is_new: false }
                 }
             };
-            let named = |name: &str| {
-                let found = before.iter().find(|(old, _)| old.node.name == name.as_bytes());
+            let named = |name: &[u8]| {
+                let found = shown.iter().find(|(old, _)| old.node.name == name);
                 found.map(|(old, uri)| (old, uri.as_ref()))
             };
             if let Some(newest) = new_folder {
-                let ino = tree.put_folder(parent, name.as_bytes(), named(name), newest)?;
+                let ino = tree.put_folder(parent, name.as_bytes(), named(name.as_bytes()), newest)?;
                 new_folders.insert(path.clone(), ino);
             }
-            for (name, Resource { uri, record, time, is_news }) in &files {
-                let (before, time, is_news) = (named(name), *time, *is_news);
-                let same_uri = before.is_some_and(|(_, known)| known == Some(uri));
-                let coming = Coming { resource: decode(record, name.as_bytes())?, same_uri, time, is_news };
-                tree.put_file(parent, name.as_bytes(), before, coming)?;
-            }
+            group.names(self.naming, &mut |file| {
+                let (shown, uri) = (named(file.name), file.uri(self.naming)?);
+                let same_uri = shown.is_some_and(|(_, known)| known == Some(&uri));
+                let (resource, datetime, is_news) = (file.resource, file.datetime, file.is_news);
+                tree.put_file(parent, file.name, shown, Coming { resource, same_uri, datetime, is_news })
+            })?;
         }
-        Ok(self.left_out)
+        Ok(())
     }
 
     /// Finds the names that the group of `path` is to have, when all beneath is settled, and removes those that it had and has no more.
-    fn settle_group(
-        &mut self,
-        path: String,
-        due: Due,
-        tree: &mut TreeWriter<'_, '_>,
-    ) -> Result<Group<'o>, CatalogError> {
+    fn settle(&mut self, path: String, due: Due, tree: &mut TreeWriter<'_>) -> Result<Settled<'o>, CatalogError> {
         let (above, name) = split(&path);
-        let before = self.names(&path)?;
-        let folder_before = before.iter().find(|(_, uri)| uri.is_none()).map(|(folder, _)| folder.node.ino);
-        let is_folder = due.has_new || folder_before.map_or(Ok(false), |folder| self.has_others(folder, &due.gone))?;
+        let shown = self.base.names(&path)?;
+        let old_folder = shown.iter().find(|(_, uri)| uri.is_none()).map(|(folder, _)| folder.node.ino);
+        let is_folder = due.has_new || old_folder.map_or(Ok(false), |folder| self.has_others(folder, &due.gone))?;
 
-        let mut resources = due.coming;
-        for (old, uri) in &before {
+        let mut resources: BTreeMap<Uri, StatedResource> = due.edits.coming.into_iter().collect();
+        let mut newest = due.newest.filter(|_| is_folder);
+        for (old, uri) in &shown {
             let (Some(record), Some(uri)) = (old.node.resource, uri) else { continue };
-            if !self.changed.contains(uri) {
-                let record = record.with_uri(Some(uri.as_str()));
-                resources.push(Resource { uri: uri.clone(), record, time: None, is_news: false });
+            if !due.edits.leaving.contains(uri) {
+                let unchanged = || StatedResource::of(record.with_uri(Some(uri.as_str())), None, false);
+                resources.entry(uri.clone()).or_insert_with(unchanged);
             }
         }
-        resources.sort_by(|a, b| a.uri.cmp(&b.uri));
-        for Resource { uri, record, .. } in resources.drain(MOST_URIS.min(resources.len())..) {
-            let record = decode(&record, uri.as_str().as_bytes())?;
-            *self.left_out.paths.entry(path.clone()).or_default() += 1;
-            record.sets.iter().for_each(|set| *self.left_out.sets.entry(set).or_default() += 1);
+        let new_folder = (is_folder && old_folder.is_none()).then(|| newest.unwrap_or(tree.now));
+        for resource in resources.values() {
+            let lastmod = ResourceRecord::decode(&resource.record).and_then(|record| record.lastmod);
+            newest = newest.max(Some(lastmod.or(resource.datetime).unwrap_or(tree.now)));
         }
-
-        let mut newest = due.newest.filter(|_| is_folder);
-        let new_folder = (is_folder && folder_before.is_none()).then(|| newest.unwrap_or(tree.now));
-        let mut files = Vec::with_capacity(resources.len());
-        for (index, resource) in resources.into_iter().enumerate() {
-            let Resource { uri, record, time, .. } = &resource;
-            let with_uri = decode(record, uri.as_str().as_bytes())?;
-            newest = newest.max(Some(with_uri.lastmod.or(*time).unwrap_or(tree.now)));
-            let settled = resolved_name(name, index, is_folder, uri).into_owned();
-            let by_rule = path_by_rule(self.naming, uri, with_uri.media_type).1;
-            let record = with_uri.with_uri((settled != name || !by_rule).then_some(uri.as_str()));
-            files.push((settled, Resource { record, ..resource }));
-        }
-
-        let names = files.iter().map(|(name, _)| name.as_bytes()).chain(is_folder.then_some(name.as_bytes()));
-        let names: HashSet<&[u8]> = names.collect();
+        let group = Group::of(&path, is_folder.then_some(tree.now), resources.into_values().collect());
+        let mut names: HashSet<Vec<u8>> = is_folder.then(|| name.as_bytes().to_vec()).into_iter().collect();
+        group.names(self.naming, &mut |file| {
+            names.insert(file.name.to_vec());
+            Ok(())
+        })?;
         let mut gone = HashSet::new();
-        for (old, uri) in before.iter().filter(|(old, _)| !names.contains(old.node.name)) {
+        for (old, uri) in shown.iter().filter(|(old, _)| !names.contains(old.node.name)) {
             tree.remove(old, uri.as_ref())?;
             gone.insert(old.node.name.to_vec());
         }
-        let has_new = names.iter().any(|name| before.iter().all(|(old, _)| old.node.name != *name));
+        let has_new = names.iter().any(|name| shown.iter().all(|(old, _)| old.node.name != *name));
         if !above.is_empty() && (has_new || !gone.is_empty()) {
             let folder = self.due.entry((depth(above), above.to_owned())).or_default();
             folder.gone.extend(gone);
             folder.has_new |= has_new;
             folder.newest = folder.newest.max(newest);
         }
-        Ok(Group { path, before, new_folder, files })
+        Ok(Settled { path, shown, new_folder, group })
     }
 
-    /// The names that the group of `path` had in the revision before.
-    fn names(&self, path: &str) -> Result<Vec<Old<'o>>, CatalogError> {
-        let (above, name) = split(path);
-        let Before { store, old, .. } = *self.before;
-        let Some(parent) = folder(store, old, above)? else { return Ok(Vec::new()) };
-        let mut names = vec![name.to_owned(), beside_folder(name)];
-        let prefix = digest(path);
-        for row in store.rows(old, store.displaced, (Bound::Included(&prefix[..]), Bound::Unbounded))? {
-            let (key, uri) = row?;
-            if !key.starts_with(&prefix) {
-                break;
-            }
-            let uri = std::str::from_utf8(uri).ok().and_then(|uri| Uri::parse(uri).ok());
-            names.push(disambiguated(name, &uri.ok_or_else(|| damaged("sense", key))?));
-        }
-        let mut found = Vec::new();
-        for (index, settled) in names.into_iter().enumerate() {
-            let Some(named) = store.named(old, parent, settled.as_bytes())? else { continue };
-            match named.node.resource {
-                Some(record) => {
-                    let full = if above.is_empty() { settled } else { format!("{above}/{settled}") };
-                    let uri = uri_of(&record, &full, self.naming);
-                    found.push((named, Some(uri.ok_or_else(|| damaged("resource", full.as_bytes()))?)));
-                }
-                None if index == 0 => found.push((named, None)),
-                None => {}
-            }
-        }
-        Ok(found)
-    }
-
-    /// Whether a folder of the revision before holds anything but what goes.
+    /// Whether a folder of the revision that is shown holds anything but what goes.
     fn has_others(&self, folder: u64, gone: &HashSet<Vec<u8>>) -> Result<bool, CatalogError> {
-        for child in self.before.store.children(self.before.old, folder, 0)? {
+        for child in self.base.store.children(self.base.txn, folder, 0)? {
             if !gone.contains(child?.node.name) {
                 return Ok(true);
             }
         }
         Ok(false)
     }
-}
-
-fn decode<'r>(record: &'r [u8], what: &[u8]) -> Result<ResourceRecord<'r>, CatalogError> {
-    ResourceRecord::decode(record).ok_or_else(|| damaged("resource", what))
-}
-
-/// The number of segments.
-fn depth(path: &str) -> usize {
-    1 + path.bytes().filter(|byte| *byte == b'/').count()
 }

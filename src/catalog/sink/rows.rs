@@ -117,7 +117,7 @@ impl Rows {
     }
 
     /// Commits all rows.
-    pub(super) fn commit(mut self) -> Result<(), CatalogError> {
+    pub(super) fn commit(&mut self) -> Result<(), CatalogError> {
         self.put_names()?;
         self.batch.is_last = true;
         self.send()?;

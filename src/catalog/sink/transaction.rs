@@ -45,7 +45,7 @@ pub fn in_transaction<T>(
             budget.fits()?;
             store.commit(txn)?;
         }
-        catalog.seen.forget(&dropped);
+        catalog.known_folders.forget(&dropped);
         Ok(written)
     });
     if committed.is_err() {

@@ -1,39 +1,38 @@
 //! Writes a tree: names that come, go, or stand for other content, each with its effects; in place, or all of it into an empty store.
 
-use super::super::base::Before;
+use super::super::base::Base;
 use super::super::join::Folder;
-use super::super::known_folders::Seen;
 use super::super::naming::disambiguated;
 use super::super::naming::resolve::{path_by_rule, split};
 use super::super::sort::SpillFolder;
-use super::super::store::codec::{NUMBER_LIMIT, damaged, pack, push_number};
-use super::super::store::keys::{displaced_key, entry_key, ino_key, name_key};
+use super::super::store::codec::{NUMBER_LIMIT, damaged, pack};
+use super::super::store::keys::{displaced_key, entry_key, ino_key};
 use super::super::store::record::{Named, NodeRecord, ResourceRecord, RevisionRecord, push_orphan};
 use super::super::store::sets::SetTable;
 use super::super::store::{ROOT, TableId, meta};
 use super::super::version::{self, Coming, Outcome};
 use super::super::{CatalogError, Kind, Naming, Totals};
+use super::Sink;
 use super::effects::Effects;
 use super::folder_times::{ChangedFolders, FolderChange, next_folder};
-use super::rows::Rows;
-use super::transaction::Transaction;
 use crate::document::{Timestamp, Uri};
 use crate::platform::inode_set::InodeSet;
 use fuser::INodeNo;
 
-/// Where rows are written.
-pub enum Sink<'t, 'c> {
-    /// Over the revision before: what does not change is there.
-    InPlace(&'t mut Transaction<'c>),
-    /// Into an empty store: what does not change is written too, and nothing is removed. Orphans are those of folders that were seen.
-    Whole(Rows, &'t Seen),
+/// A row of the new tree next to the revision that is shown.
+#[derive(Clone, Copy)]
+enum RowState {
+    Changed,
+    /// It is in the store of that revision as it is.
+    Unchanged,
 }
 
-/// What exists is read from the revision before; of what is written here nothing is read but the ids of one name, and folders.
-pub struct TreeWriter<'t, 'c> {
-    pub before: &'t Before<'t>,
+/// Writes names, each with its effects. What exists is read from the revision that is shown; of what is written here nothing is read but
+/// the ids of one name, and folders.
+pub struct TreeWriter<'t> {
+    pub base: &'t Base<'t>,
     pub naming: &'t Naming,
-    sink: Sink<'t, 'c>,
+    sink: Box<dyn Sink + 't>,
     /// The time of this commit.
     pub now: Timestamp,
     /// The revision before with the numbers and sums of this one.
@@ -49,44 +48,57 @@ pub struct TreeWriter<'t, 'c> {
 pub struct CommittedWith<'w> {
     /// What it speaks for.
     pub at: Option<Timestamp>,
-    /// The state of `sync`.
-    pub state: &'w [u8],
+    /// The position of `sync`.
+    pub position: &'w [u8],
     pub sets: &'w SetTable,
 }
 
-impl<'t, 'c> TreeWriter<'t, 'c> {
+impl<'t> TreeWriter<'t> {
     /// Goes on from `next`, with the numbers and sums of the revision before.
     pub fn new(
         spill_folder: &SpillFolder,
-        before: &'t Before<'t>,
+        base: &'t Base<'t>,
         naming: &'t Naming,
         next: RevisionRecord,
-        sink: Sink<'t, 'c>,
-    ) -> TreeWriter<'t, 'c> {
+        sink: impl Sink + 't,
+    ) -> TreeWriter<'t> {
         let (now, changed) = (version::now(), ChangedFolders::new(spill_folder));
         let (effects, lost) = (Effects::default(), InodeSet::default());
-        TreeWriter { before, naming, sink, now, next, effects, changed, lost }
+        TreeWriter { base, naming, sink: Box::new(sink), now, next, effects, changed, lost }
     }
 
     /// Writes a row; `None` removes it.
     pub fn row(&mut self, table: TableId, key: &[u8], row: Option<&[u8]>) -> Result<(), CatalogError> {
         match row {
-            Some(row) => self.put_row(table, key, |out| out.extend_from_slice(row)),
-            None => self.remove_row(table, key),
+            Some(row) => self.sink.put(table, key, &mut |out| out.extend_from_slice(row)),
+            None => self.sink.remove(table, key),
         }
     }
 
-    fn put_row(&mut self, table: TableId, key: &[u8], encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), CatalogError> {
-        match &mut self.sink {
-            Sink::InPlace(transaction) => transaction.put(table, key, encode),
-            Sink::Whole(rows, _) => rows.put(table, key, encode),
+    fn put_row(
+        &mut self,
+        state: RowState,
+        table: TableId,
+        key: &[u8],
+        encode: &mut dyn FnMut(&mut Vec<u8>),
+    ) -> Result<(), CatalogError> {
+        match state {
+            RowState::Changed => self.sink.put(table, key, encode),
+            RowState::Unchanged => self.sink.put_unchanged(table, key, encode),
         }
     }
 
-    fn remove_row(&mut self, table: TableId, key: &[u8]) -> Result<(), CatalogError> {
-        match &mut self.sink {
-            Sink::InPlace(transaction) => transaction.remove(table, key),
-            Sink::Whole(..) => Ok(()),
+    /// Writes what a name stands for: its entry, where its inode is found, and its name.
+    fn write(&mut self, named: &Named<'_>, [entry, inode, name]: [RowState; 3]) -> Result<(), CatalogError> {
+        let (key, hash) = (entry_key(named.parent, named.entry), self.base.store.name_hash(named.node.name));
+        self.put_row(entry, TableId::Entries, &key, &mut |row| named.node.encode(row))?;
+        self.put_row(inode, TableId::Inodes, &ino_key(named.node.ino), &mut |row| row.extend_from_slice(&key))?;
+        if let Some((key, uri)) = displaced(&named.node, self.naming) {
+            self.put_row(inode, TableId::Displaced, &key, &mut |row| row.extend_from_slice(uri.as_str().as_bytes()))?;
+        }
+        match name {
+            RowState::Changed => self.sink.put_name(named.parent, hash, named.entry),
+            RowState::Unchanged => self.sink.put_unchanged_name(named.parent, hash, named.entry),
         }
     }
 
@@ -99,7 +111,7 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
         coming: Coming<'_>,
     ) -> Result<(), CatalogError> {
         let (resource, now) = (coming.resource, self.now);
-        let mtime = resource.lastmod.or(coming.time).unwrap_or(now);
+        let mtime = resource.lastmod.or(coming.datetime).unwrap_or(now);
         let node = NodeRecord { ino: 0, mtime, ctime: now, name, resource: Some(resource) };
         let Some((before, uri)) = before else { return self.create(parent, node).map(drop) };
         let Some(known) = &before.node.resource else { return self.replace(before, uri, node).map(drop) };
@@ -129,8 +141,7 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
     fn create(&mut self, parent: Folder, node: NodeRecord<'_>) -> Result<u64, CatalogError> {
         let (ino, entry) = (give(&mut self.next.next_ino)?, give(&mut self.next.next_entry)?);
         let named = Named { parent: parent.ino, entry, node: NodeRecord { ino, ..node } };
-        self.put(&named)?;
-        self.put_name(&named)?;
+        self.write(&named, [RowState::Changed; 3])?;
         self.effects.count(node.kind(), |effects| &mut effects.created);
         self.count(&node, true);
         if !parent.is_new {
@@ -140,12 +151,16 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
         Ok(ino)
     }
 
+    /// Writes the root, which has no name.
+    pub fn put_root(&mut self, root: &Named<'_>) -> Result<(), CatalogError> {
+        let key = entry_key(root.parent, root.entry);
+        self.sink.put(TableId::Entries, &key, &mut |row| root.node.encode(row))?;
+        self.sink.put(TableId::Inodes, &ino_key(root.node.ino), &mut |row| row.extend_from_slice(&key))
+    }
+
     /// A name that stands for what it stood for.
     pub fn keep(&mut self, named: &Named<'_>) -> Result<(), CatalogError> {
-        match &self.sink {
-            Sink::InPlace(_) => Ok(()),
-            Sink::Whole(..) => self.put(named).and_then(|()| self.put_name(named)),
-        }
+        self.write(named, [RowState::Unchanged; 3])
     }
 
     /// Gives a name other content, or makes it a folder, or a file: a new inode at the same place. `new.ino` and `new.ctime` do not
@@ -154,10 +169,7 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
         let ino = give(&mut self.next.next_ino)?;
         self.orphan(old, uri)?;
         let named = Named { parent: old.parent, entry: old.entry, node: NodeRecord { ino, ctime: self.now, ..new } };
-        self.put(&named)?;
-        if matches!(self.sink, Sink::Whole(..)) {
-            self.put_name(&named)?;
-        }
+        self.write(&named, [RowState::Changed, RowState::Changed, RowState::Unchanged])?;
         self.effects.updated += 1;
         self.count(&old.node, false);
         self.count(&new, true);
@@ -176,10 +188,7 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
         let is_shown = (shown.size, shown.mtime, shown.freshness) != (before.size, before.mtime, before.freshness);
         let ctime = if is_shown { self.now } else { new.ctime };
         let named = Named { parent: old.parent, entry: old.entry, node: NodeRecord { ctime, ..new } };
-        match &self.sink {
-            Sink::InPlace(_) => self.put_entry(&named)?,
-            Sink::Whole(..) => self.keep(&named)?,
-        }
+        self.write(&named, [RowState::Changed, RowState::Unchanged, RowState::Unchanged])?;
         if is_shown {
             self.effects.attributes(new.ino);
             self.note(old.parent, new.mtime, false)?;
@@ -194,25 +203,14 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
         self.count(node, false);
         self.effects.name(*parent, node.name, Some(node.ino));
         self.orphan(old, uri)?;
-        if let Sink::InPlace(transaction) = &mut self.sink {
-            transaction.remove(TableId::Entries, &entry_key(*parent, *entry))?;
-            let key = name_key(*parent, self.before.store.name_hash(node.name));
-            let namesakes = transaction.row(TableId::Names, &key)?.unwrap_or_default();
-            let others = namesakes.chunks(5).filter(|id| *id != &entry.to_be_bytes()[3..]).collect::<Vec<_>>().concat();
-            match others[..] {
-                [] => transaction.remove(TableId::Names, &key)?,
-                _ => transaction.put(TableId::Names, &key, |row| row.extend_from_slice(&others))?,
-            }
-        }
+        self.sink.remove(TableId::Entries, &entry_key(*parent, *entry))?;
+        self.sink.remove_name(*parent, self.base.store.name_hash(node.name), *entry)?;
         self.note(*parent, self.now, true)
     }
 
-    /// Whether what lay in a folder may be open when it loses its name.
+    /// Whether an inode of a folder may be open when it loses its name.
     pub fn keeps_orphans_of(&self, folder: u64) -> bool {
-        match self.sink {
-            Sink::InPlace(_) => true,
-            Sink::Whole(_, seen) => seen.contains(folder),
-        }
+        self.sink.keeps_orphans_of(folder)
     }
 
     /// Enters an inode among the orphans: it loses its name, but may be open.
@@ -222,42 +220,13 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
             self.lost.insert(INodeNo(old.node.ino));
         }
         if self.keeps_orphans_of(old.parent) {
-            let row = orphan_row(self.before, old, uri, self.now)?;
+            let row = orphan_row(self.base, old, uri, self.now)?;
             self.row(TableId::Orphans, &key, Some(&row))?;
         }
-        self.remove_row(TableId::Inodes, &key)?;
+        self.sink.remove(TableId::Inodes, &key)?;
         match displaced(&old.node, self.naming) {
-            Some((key, _)) => self.remove_row(TableId::Displaced, &key),
+            Some((key, _)) => self.sink.remove(TableId::Displaced, &key),
             None => Ok(()),
-        }
-    }
-
-    /// Writes what a name stands for.
-    pub fn put(&mut self, named: &Named<'_>) -> Result<(), CatalogError> {
-        self.put_entry(named)?;
-        let place = entry_key(named.parent, named.entry);
-        self.put_row(TableId::Inodes, &ino_key(named.node.ino), |row| row.extend_from_slice(&place))?;
-        match displaced(&named.node, self.naming) {
-            Some((key, uri)) => self.row(TableId::Displaced, &key, Some(uri.as_str().as_bytes())),
-            None => Ok(()),
-        }
-    }
-
-    fn put_entry(&mut self, named: &Named<'_>) -> Result<(), CatalogError> {
-        self.put_row(TableId::Entries, &entry_key(named.parent, named.entry), |row| named.node.encode(row))
-    }
-
-    /// Enters a name that the store does not have.
-    fn put_name(&mut self, named: &Named<'_>) -> Result<(), CatalogError> {
-        let hash = self.before.store.name_hash(named.node.name);
-        match &mut self.sink {
-            Sink::Whole(rows, _) => rows.put_name(named.parent, hash, named.entry),
-            Sink::InPlace(transaction) => {
-                let key = name_key(named.parent, hash);
-                let mut ids = transaction.row(TableId::Names, &key)?.unwrap_or_default().to_vec();
-                push_number(&mut ids, named.entry);
-                transaction.put(TableId::Names, &key, |row| row.extend_from_slice(&ids))
-            }
         }
     }
 
@@ -291,19 +260,15 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
                 if self.lost.contains(INodeNo(folder)) {
                     continue;
                 }
-                // In place, one in which, and beneath which, something changed is read as it was written before.
-                let old = match &self.sink {
-                    Sink::InPlace(transaction) => transaction.read(),
-                    Sink::Whole(..) => self.before.old,
-                };
-                let found = self.before.store.by_ino(old, folder)?;
+                let found = self.sink.folder(self.base, folder)?;
                 let Named { parent, entry, node } = found.ok_or_else(|| damaged("absence", &ino_key(folder)))?;
                 if !change.listing && change.newest <= node.mtime {
                     continue;
                 }
                 let (name, mtime) = (node.name.to_vec(), node.mtime.max(change.newest));
                 let node = NodeRecord { ino: folder, mtime, ctime: self.now, name: &name, resource: None };
-                self.put_entry(&Named { parent, entry, node })?;
+                let key = entry_key(parent, entry);
+                self.sink.put(TableId::Entries, &key, &mut |row| node.encode(row))?;
                 self.effects.folder(folder);
                 if folder != ROOT {
                     self.note(parent, change.newest, false)?;
@@ -318,39 +283,29 @@ impl<'t, 'c> TreeWriter<'t, 'c> {
     pub fn finish(mut self, with: &CommittedWith<'_>) -> Result<(RevisionRecord, Effects), CatalogError> {
         self.settle_folders()?;
         let (at, committed) = (with.at, self.now);
-        let revision = match self.before.revision {
-            Some(before) if self.effects.is_nothing() => RevisionRecord { at, ..before },
+        let revision = match self.base.revision {
+            Some(base) if self.effects.is_nothing() => RevisionRecord { at, ..base },
             _ => RevisionRecord { number: self.next.number + 1, committed, at, ..self.next },
         };
-        self.put_meta(meta::REVISION, &pack(&revision))?;
-        self.put_meta(meta::POSITION, with.state)?;
-        self.put_meta(meta::NAMING, &pack(self.naming))?;
-        self.put_meta(meta::SETS, &pack(with.sets))?;
-        if let Sink::Whole(rows, _) = self.sink {
-            rows.commit()?;
-        }
+        self.sink.put_meta(meta::REVISION, &pack(&revision))?;
+        self.sink.put_meta(meta::POSITION, with.position)?;
+        self.sink.put_meta(meta::NAMING, &pack(self.naming))?;
+        self.sink.put_meta(meta::SETS, &pack(with.sets))?;
+        self.sink.commit()?;
         Ok((revision, self.effects))
-    }
-
-    /// Writes a row of `meta`, where it is another now.
-    fn put_meta(&mut self, key: &[u8], row: &[u8]) -> Result<(), CatalogError> {
-        match &self.sink {
-            Sink::InPlace(transaction) if transaction.row(TableId::Meta, key)? == Some(row) => Ok(()),
-            _ => self.row(TableId::Meta, key, Some(row)),
-        }
     }
 }
 
 /// What is kept of an inode that loses its name; `uri` is that of a file, where it is known.
 pub fn orphan_row(
-    before: &Before<'_>,
+    base: &Base<'_>,
     old: &Named<'_>,
     uri: Option<&Uri>,
     now: Timestamp,
 ) -> Result<Vec<u8>, CatalogError> {
     let resource = match old.node.resource {
         Some(resource) if resource.uri.is_none() => {
-            let computed = if uri.is_none() { Some(before.uri(&old.node)?) } else { None };
+            let computed = if uri.is_none() { Some(base.uri(&old.node)?) } else { None };
             resource.with_uri(uri.or(computed.as_ref()).map(Uri::as_str))
         }
         resource => resource.map(|resource| resource.bytes.to_vec()).unwrap_or_default(),

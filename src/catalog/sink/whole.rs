@@ -1,99 +1,248 @@
 //! A revision that is written whole, append-only, into a store that takes the place of the one there was: the first, and one that shares
 //! little with the one before. Nothing of what it writes is read, but for folders that turn out to be empty: they are removed in place.
 
-use super::super::base::Before;
-use super::super::departing::Departed;
-use super::super::edit::Comparison;
-use super::super::group::{HeldState, Listing, PathStatement, SortedStatement};
-use super::super::join::{File, Folder, Visitor, beneath, walk};
-use super::super::naming::resolve::uri;
-use super::super::sort_key::slashed;
-use super::super::store::codec::{damaged, unseal};
+use super::super::base::Base;
+use super::super::edit::{Comparison, Departures};
+use super::super::group::{File, Group, HeldState, Listing, SortedFacts};
+use super::super::join::{Folder, Visitor, beneath, join};
+use super::super::known_folders::KnownFolders;
+use super::super::store::codec::{NUMBER_LIMIT, damaged, unseal};
 use super::super::store::keys::{ino_key, statement_key};
 use super::super::store::record::{Named, NodeRecord, RevisionRecord, held_row};
-use super::super::store::{ROOT, ROOT_ENTRY, Store, TableId};
+use super::super::store::{Lookup, ROOT, ROOT_ENTRY, Store, TableId};
 use super::super::version::{self, Coming};
-use super::super::{Catalog, CatalogError, Committed, Kind, Losses, SetId};
-use super::in_place::{PutRows, settle};
+use super::super::{Catalog, CatalogError, Committed, Decide, Departure, Held, Invalidation, Kind, Losses, SetId};
+use super::Sink;
+use super::in_place::{InPlace, PutRows, place};
 use super::rows::Rows;
 use super::transaction::in_transaction;
-use super::tree::{CommittedWith, Sink, TreeWriter, orphan_row};
+use super::tree::{CommittedWith, TreeWriter, orphan_row};
 use crate::document::{Timestamp, Uri};
+use crate::platform::error_chain::chain;
+use fuser::INodeNo;
 use std::collections::BTreeMap;
 
+/// All rows of a tree, for an empty store.
+struct Whole<'s> {
+    rows: Rows,
+    known_folders: &'s KnownFolders,
+}
+
+impl Sink for Whole<'_> {
+    fn put(&mut self, table: TableId, key: &[u8], encode: &mut dyn FnMut(&mut Vec<u8>)) -> Result<(), CatalogError> {
+        self.rows.put(table, key, encode)
+    }
+
+    fn put_unchanged(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        encode: &mut dyn FnMut(&mut Vec<u8>),
+    ) -> Result<(), CatalogError> {
+        self.rows.put(table, key, encode)
+    }
+
+    fn remove(&mut self, _: TableId, _: &[u8]) -> Result<(), CatalogError> {
+        Ok(())
+    }
+
+    fn put_name(&mut self, parent: u64, hash: u32, entry: u64) -> Result<(), CatalogError> {
+        self.rows.put_name(parent, hash, entry)
+    }
+
+    fn put_unchanged_name(&mut self, parent: u64, hash: u32, entry: u64) -> Result<(), CatalogError> {
+        self.rows.put_name(parent, hash, entry)
+    }
+
+    fn remove_name(&mut self, _: u64, _: u32, _: u64) -> Result<(), CatalogError> {
+        Ok(())
+    }
+
+    fn put_meta(&mut self, key: &[u8], row: &[u8]) -> Result<(), CatalogError> {
+        self.rows.put(TableId::Meta, key, |out| out.extend_from_slice(row))
+    }
+
+    fn folder<'r>(&'r self, base: &'r Base<'_>, ino: u64) -> Lookup<Named<'r>> {
+        base.store.by_ino(base.txn, ino)
+    }
+
+    /// A row for each inode of a great tree would take as much time and disk as the tree.
+    fn keeps_orphans_of(&self, folder: u64) -> bool {
+        self.known_folders.contains(folder)
+    }
+
+    fn commit(&mut self) -> Result<(), CatalogError> {
+        self.rows.commit()
+    }
+}
+
+/// Writes the whole tree into a store that takes the place of the one of `base`. What is held back may be `decided`; else `decide` is
+/// asked, and where it holds anything the tree is written once more, with that.
+pub fn write(
+    catalog: &Catalog,
+    base: &Base<'_>,
+    listing: &Listing,
+    mut facts: SortedFacts,
+    rows: &mut PutRows<'_>,
+    (mut decided, decide): (Option<Vec<u8>>, Decide<'_>),
+) -> Result<Committed, CatalogError> {
+    let instance = Some(base.store.instance(base.txn)?);
+    let last = base.revision.unwrap_or(RevisionRecord::NONE);
+    loop {
+        // Over nothing, nothing can be held back.
+        if base.revision.is_none() || decided.is_some() {
+            facts.rows = facts.rows.read_once();
+        }
+        let successor = base.store.empty(&catalog.spill_folder, instance)?;
+        let mut rebuild = Rebuild::begin(catalog, base, listing, &mut facts, (successor.store(), last))?;
+        let position = match decided.take() {
+            Some(position) => position,
+            None => {
+                let (losses, mut departures) = rebuild.losses()?;
+                let (held, position) = decide(&losses);
+                if base.revision.is_some() && held != Held::Nothing {
+                    let kept = departures.kept(&held, &listing.naming, &catalog.spill_folder)?;
+                    facts.rows = facts.rows.again_with(kept)?;
+                    decided = Some(position);
+                    continue;
+                }
+                position
+            }
+        };
+        // What is written from here on has the room of the facts.
+        drop(facts);
+        let committed = rebuild.finish(&position, rows)?;
+        let keep_late = |store: &Store| {
+            // The new tree does not wait for room for the old one.
+            if let Err(error) = add_late_orphans(catalog, base, store) {
+                tracing::warn!("files that were opened just now may not be readable to their end: {}", chain(&error));
+            }
+        };
+        keep_late(successor.store());
+        catalog.replace_store(successor)?;
+        // Those of replies that were made in between.
+        keep_late(&catalog.store());
+        return Ok(committed);
+    }
+}
+
+/// Writes the whole tree into the empty store `target`, as that of a `damaged` one cannot be read: every inode and entry id is new.
+pub fn write_anew(
+    catalog: &Catalog,
+    base: &Base<'_>,
+    listing: &Listing,
+    mut facts: SortedFacts,
+    rows: &mut PutRows<'_>,
+    (damaged, target): (&Store, &Store),
+    decide: Decide<'_>,
+) -> Result<Committed, CatalogError> {
+    facts.rows = facts.rows.read_once();
+    let mut rebuild = Rebuild::begin(catalog, base, listing, &mut facts, (target, last_numbers(damaged)))?;
+    drop(facts);
+    let (Held::Nothing, position) = decide(&fewer(damaged, &rebuild.losses()?.0)) else {
+        return Err(CatalogError::Undecided);
+    };
+    let committed = rebuild.finish(&position, rows)?;
+    let invalidations = vec![Invalidation::Everything([INodeNo(ROOT)].into_iter().collect())];
+    Ok(Committed { invalidations, ..committed })
+}
+
+/// The losses of a tree, all of which comes, against the sums of the one that cannot be read any more: "was so many, would be so many".
+fn fewer(damaged: &Store, tree: &Losses) -> Losses {
+    let revision = damaged.env.read_txn().map_err(CatalogError::from).and_then(|txn| damaged.revision(&txn));
+    let Ok(Some(revision)) = revision else { return tree.clone() };
+    let (present, files) = (revision.totals.files, tree.coming);
+    let lost = Departure { sets: Box::new([]), is_last: true, files: present.saturating_sub(files) };
+    let departures = if lost.files > 0 { vec![lost] } else { Vec::new() };
+    Losses { present, coming: files.saturating_sub(present), departures, ..Losses::default() }
+}
+
+/// The numbers that a damaged store may have given: those of its revision, else half of all. Nothing else of it stays.
+fn last_numbers(damaged: &Store) -> RevisionRecord {
+    let txn = damaged.env.read_txn();
+    let (next_ino, next_entry) = (NUMBER_LIMIT / 2, NUMBER_LIMIT / 2);
+    match txn.map_err(CatalogError::from).and_then(|txn| damaged.revision(&txn)) {
+        Ok(revision) => {
+            RevisionRecord { totals: RevisionRecord::NONE.totals, ..revision.unwrap_or(RevisionRecord::NONE) }
+        }
+        Err(_) => RevisionRecord { next_ino, next_entry, ..RevisionRecord::NONE },
+    }
+}
+
 /// A tree on its way into an empty store.
-pub struct Rebuild<'t> {
+struct Rebuild<'t> {
     catalog: &'t Catalog,
     listing: &'t Listing,
     target: &'t Store,
     comparison: Comparison<'t>,
-    tree: TreeWriter<'t, 't>,
+    tree: TreeWriter<'t>,
     left_out: BTreeMap<String, u64>,
     /// The folder whose names are written, and whether it has none so far.
     folder: Folder,
     is_empty: bool,
-    /// Folders in which nothing is, as all that lists have of them is superseded.
+    /// Folders in which nothing is, as all that lists have of it is superseded.
     emptied: Vec<u64>,
 }
 
 impl<'t> Rebuild<'t> {
-    /// Writes the tree of `statement`, from its beginning, into the empty store `target`. Its numbers follow those of `last`. It is not
+    /// Writes the tree of `facts`, from its beginning, into the empty store `target`. Its numbers follow those of `last`. It is not
     /// shown before that store takes the place of the other.
-    pub fn begin(
+    fn begin(
         catalog: &'t Catalog,
-        before: &'t Before<'t>,
+        base: &'t Base<'t>,
         listing: &'t Listing,
-        statement: &mut SortedStatement,
+        facts: &mut SortedFacts,
         (target, last): (&'t Store, RevisionRecord),
     ) -> Result<Rebuild<'t>, CatalogError> {
-        let is_first = before.revision.is_none();
-        catalog.seen.lately();
-        let sink = Sink::Whole(Rows::begin(target, &catalog.spill_folder, is_first)?, &catalog.seen);
+        let is_first = base.revision.is_none();
+        catalog.known_folders.lately();
+        let rows = Rows::begin(target, &catalog.spill_folder, is_first)?;
+        let sink = Whole { rows, known_folders: &catalog.known_folders };
         let mut rebuild = Rebuild {
             catalog,
             listing,
             target,
-            comparison: Comparison::new(catalog, before, listing),
-            tree: TreeWriter::new(&catalog.spill_folder, before, &listing.naming, last, sink),
+            comparison: Comparison::new(catalog, base, listing),
+            tree: TreeWriter::new(&catalog.spill_folder, base, &listing.naming, last, sink),
             left_out: BTreeMap::new(),
             folder: Folder { ino: ROOT, is_new: is_first },
             is_empty: false,
             emptied: Vec::new(),
         };
-        let mut root = PathStatement::default();
-        statement.next(&mut root, listing)?;
+        let mut root = Group::default();
+        facts.next(&mut root, listing)?;
         rebuild.put_root(root.folder)?;
-        rebuild.left_out = walk(before, listing, statement, &mut rebuild)?;
+        rebuild.left_out = join(base, listing, facts, &mut rebuild)?;
         rebuild.enter(Folder { ino: ROOT, is_new: false })?;
         Ok(rebuild)
     }
 
-    /// What the tree before has, and this one has not.
-    pub fn losses(&mut self) -> Result<(Losses, Departed), CatalogError> {
+    /// What the tree that is shown has, and this one has not.
+    fn losses(&mut self) -> Result<(Losses, Departures), CatalogError> {
         self.comparison.losses()
     }
 
     /// Commits the tree, with the `rows` of the journal.
-    pub fn finish(self, state: &[u8], rows: &mut PutRows<'_>) -> Result<Committed, CatalogError> {
+    fn finish(self, position: &[u8], rows: &mut PutRows<'_>) -> Result<Committed, CatalogError> {
         let Rebuild { catalog, listing, target, mut tree, left_out, emptied, .. } = self;
-        let sets = self.comparison.tally.table(&listing.lists);
-        let with = CommittedWith { at: listing.at, state, sets: &sets };
+        let sets = self.comparison.sets();
+        let with = CommittedWith { at: listing.at, position, sets: &sets };
         rows(&mut tree)?;
         let (mut revision, mut effects) = tree.finish(&with)?;
         // What a change in place holds in memory is bounded.
         let most = usize::try_from(catalog.most_in_place().max(1)).unwrap_or(usize::MAX);
         for emptied in emptied.chunks(most) {
-            let old = target.env.read_txn()?;
-            let mut before = Before::read(target, &old)?;
+            let txn = target.env.read_txn()?;
+            let mut base = Base::read(target, &txn)?;
             revision.number -= 1;
-            before.revision = Some(revision);
-            let paths = emptied.iter().filter_map(|ino| target.path_of(&old, *ino).transpose());
+            base.revision = Some(revision);
+            let paths = emptied.iter().filter_map(|ino| target.path_of(&txn, *ino).transpose());
             let paths = paths.collect::<Result<_, _>>()?;
             (revision, effects) = in_transaction(catalog, target, |transaction| {
-                let sink = Sink::InPlace(transaction);
-                let mut tree = TreeWriter::new(&catalog.spill_folder, &before, &listing.naming, revision, sink);
+                let sink = InPlace(transaction);
+                let mut tree = TreeWriter::new(&catalog.spill_folder, &base, &listing.naming, revision, sink);
                 tree.effects = effects;
-                settle(&mut tree, BTreeMap::new(), paths)?;
+                place(&mut tree, BTreeMap::new(), paths)?;
                 tree.finish(&with)
             })?;
         }
@@ -102,32 +251,32 @@ impl<'t> Rebuild<'t> {
 
     /// Writes the root, and what has lost its name before and stays readable.
     fn put_root(&mut self, newest: Option<Timestamp>) -> Result<(), CatalogError> {
-        let (now, Before { store, old, .. }) = (self.tree.now, self.tree.before);
+        let (now, Base { store, txn, .. }) = (self.tree.now, self.tree.base);
         if self.folder.is_new {
             let mtime = newest.unwrap_or(now).min(now);
             let node = NodeRecord { ino: ROOT, mtime, ctime: now, name: b"", resource: None };
-            return self.tree.put(&Named { parent: 0, entry: ROOT_ENTRY, node });
+            return self.tree.put_root(&Named { parent: 0, entry: ROOT_ENTRY, node });
         }
-        self.tree.put(&store.by_ino(old, ROOT)?.ok_or_else(|| damaged("absence", &ino_key(ROOT)))?)?;
-        for pair in store.orphans.iter(old)? {
+        self.tree.put_root(&store.by_ino(txn, ROOT)?.ok_or_else(|| damaged("absence", &ino_key(ROOT)))?)?;
+        for pair in store.orphans.iter(txn)? {
             let (key, sealed) = pair?;
             self.tree.row(TableId::Orphans, key, Some(unseal(key, sealed)?))?;
         }
         Ok(())
     }
 
-    fn remove_beneath(&mut self, before: &Named<'_>) -> Result<(), CatalogError> {
-        if before.node.kind() == Kind::File {
+    fn remove_beneath(&mut self, base: &Named<'_>) -> Result<(), CatalogError> {
+        if base.node.kind() == Kind::File {
             return Ok(());
         }
-        let Before { store, old, .. } = self.tree.before;
-        beneath(store, old, before.node.ino, &mut |named| self.tree.remove(&named, None))
+        let Base { store, txn, .. } = self.tree.base;
+        beneath(store, txn, base.node.ino, &mut |named| self.tree.remove(&named, None))
     }
 }
 
-/// Enters among the orphans of `target` what lies in folders of the revision `before` that the kernel first saw since this was done last, or
+/// Enters among the orphans of `target` what lies in folders of the revision `base` that the kernel first saw since this was done last, or
 /// `target` began to be written. Not until there are none: a program that walks the tree sees more of them as long as it walks.
-pub fn add_late_orphans(catalog: &Catalog, before: &Before<'_>, target: &Store) -> Result<(), CatalogError> {
+fn add_late_orphans(catalog: &Catalog, base: &Base<'_>, target: &Store) -> Result<(), CatalogError> {
     // What a change in place holds in memory is bounded.
     let most = usize::try_from(catalog.most_in_place().max(1)).unwrap_or(usize::MAX);
     let add = |late: &mut Vec<Named<'_>>| {
@@ -135,7 +284,7 @@ pub fn add_late_orphans(catalog: &Catalog, before: &Before<'_>, target: &Store) 
             for old in late.drain(..) {
                 let key = ino_key(old.node.ino);
                 if transaction.row(TableId::Inodes, &key)?.or(transaction.row(TableId::Orphans, &key)?).is_none() {
-                    let row = orphan_row(before, &old, None, version::now())?;
+                    let row = orphan_row(base, &old, None, version::now())?;
                     transaction.put(TableId::Orphans, &key, |out| out.extend_from_slice(&row))?;
                 }
             }
@@ -143,8 +292,8 @@ pub fn add_late_orphans(catalog: &Catalog, before: &Before<'_>, target: &Store) 
         })
     };
     let mut late = Vec::new();
-    for folder in catalog.seen.lately().iter() {
-        for child in before.store.children(before.old, folder.0, 0)? {
+    for folder in catalog.known_folders.lately().iter() {
+        for child in base.store.children(base.txn, folder.0, 0)? {
             late.push(child?);
             if late.len() >= most {
                 add(&mut late)?;
@@ -163,10 +312,10 @@ impl<'t> Visitor<'t> for Rebuild<'t> {
         Ok(())
     }
 
-    fn folder(&mut self, name: &[u8], newest: Timestamp, before: Option<Named<'t>>) -> Result<Folder, CatalogError> {
+    fn folder(&mut self, name: &[u8], newest: Timestamp, base: Option<Named<'t>>) -> Result<Folder, CatalogError> {
         self.is_empty = false;
-        self.comparison.folder(name, newest, before)?;
-        match before {
+        self.comparison.folder(name, newest, base)?;
+        match base {
             Some(known) if known.node.kind() == Kind::Folder => {
                 self.tree.keep(&known)?;
                 Ok(Folder { ino: known.node.ino, is_new: false })
@@ -178,38 +327,38 @@ impl<'t> Visitor<'t> for Rebuild<'t> {
         }
     }
 
-    fn file(&mut self, file: File<'_>, before: Option<Named<'t>>) -> Result<(), CatalogError> {
-        let File { name, path, resource, time, is_news, .. } = file;
+    fn file(&mut self, file: File<'_>, base: Option<Named<'t>>) -> Result<(), CatalogError> {
+        let File { name, resource, datetime, is_news, .. } = file;
         self.is_empty = false;
-        let same_uri = self.comparison.compare(&file, before)?;
+        let same_uri = self.comparison.compare(&file, base)?;
         let mut known_uri = None;
-        if let Some(known) = &before {
+        if let Some(known) = &base {
             self.remove_beneath(known)?;
             if same_uri && self.tree.keeps_orphans_of(known.parent) {
                 // Its URI need not be found by its place.
-                known_uri = slashed(path).and_then(|path| uri(&resource, &path, &self.listing.naming));
+                known_uri = Some(file.uri(&self.listing.naming)?);
             }
         }
-        let coming = Coming { resource, same_uri, time, is_news };
-        self.tree.put_file(self.folder, name, before.as_ref().map(|before| (before, known_uri.as_ref())), coming)
+        let coming = Coming { resource, same_uri, datetime, is_news };
+        self.tree.put_file(self.folder, name, base.as_ref().map(|base| (base, known_uri.as_ref())), coming)
     }
 
-    fn removed(&mut self, before: Named<'t>) -> Result<(), CatalogError> {
-        self.comparison.removed(before)?;
-        self.remove_beneath(&before)?;
-        self.tree.remove(&before, None)
+    fn removed(&mut self, base: Named<'t>) -> Result<(), CatalogError> {
+        self.comparison.removed(base)?;
+        self.remove_beneath(&base)?;
+        self.tree.remove(&base, None)
     }
 
     fn held(&mut self, set: SetId, uri: &Uri, held: HeldState) -> Result<(), CatalogError> {
         let key = statement_key(set, uri);
-        let Before { store, old, .. } = self.tree.before;
+        let Base { store, txn, .. } = self.tree.base;
         match held {
             HeldState::Listed => {
-                *self.comparison.tally.released.entry(set).or_default() += 1;
+                self.comparison.release(set);
                 Ok(())
             }
             HeldState::Still => {
-                let known = store.get(old, store.held, &key)?.ok_or_else(|| damaged("absence", &key))?;
+                let known = store.get(txn, store.held, &key)?.ok_or_else(|| damaged("absence", &key))?;
                 self.tree.row(TableId::Held, &key, Some(known))
             }
             HeldState::New => {
@@ -227,19 +376,19 @@ mod tests {
     use fuser::INodeNo;
 
     /// Commits `d/a`, `e/b` and `c`, then `c` alone by a rebuild; `sees` is called between, with the inode of `d`.
-    fn rebuilt(sees: impl FnOnce(&Catalog, INodeNo), then: impl FnOnce(&Catalog, &Before<'_>, [INodeNo; 2])) {
+    fn rebuilt(sees: impl FnOnce(&Catalog, INodeNo), then: impl FnOnce(&Catalog, &Base<'_>, [INodeNo; 2])) {
         let folder = tempfile::tempdir().unwrap();
         let catalog = open(folder.path());
         commit(&catalog, &["http://h/d/a", "http://h/e/b", "http://h/c"].map(entry));
         let [folder, file] = ["d", "d/a"].map(|path| catalog.snapshot().unwrap().find(path).unwrap().unwrap().ino);
         let store = catalog.store();
-        let old = store.env.read_txn().unwrap();
-        let before = Before::read(&store, &old).unwrap();
+        let txn = store.env.read_txn().unwrap();
+        let base = Base::read(&store, &txn).unwrap();
         sees(&catalog, folder);
         catalog.write_in_place(0);
         commit(&catalog, &[entry("http://h/c")]);
         assert!(is_rebuilt(&catalog, &store));
-        then(&catalog, &before, [folder, file]);
+        then(&catalog, &base, [folder, file]);
     }
 
     fn orphans(catalog: &Catalog) -> Vec<INodeNo> {
@@ -256,16 +405,16 @@ mod tests {
     fn orphans_are_kept_that_are_seen_while_a_rebuild_runs() {
         rebuilt(
             |_, _| {},
-            |catalog, before, [folder, file]| {
+            |catalog, base, [folder, file]| {
                 catalog.kernel_looks_into(folder);
 
-                add_late_orphans(catalog, before, &catalog.store()).unwrap();
+                add_late_orphans(catalog, base, &catalog.store()).unwrap();
 
                 assert_eq!(orphans(catalog), [file]);
                 let resource = catalog.snapshot().unwrap().resource(file).unwrap().unwrap();
                 assert_eq!(resource.uri.as_str(), "http://h/d/a");
                 catalog.kernel_looks_into(INodeNo(ROOT));
-                add_late_orphans(catalog, before, &catalog.store()).unwrap();
+                add_late_orphans(catalog, base, &catalog.store()).unwrap();
                 assert_eq!(orphans(catalog).len(), 3, "`d` and `e` too, and `c` has its name");
             },
         );

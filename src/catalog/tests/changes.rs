@@ -20,11 +20,11 @@ pub(super) fn statement(set: SetId, change: Change, time: i64, entry: &Entry) ->
     Statement { set, change, time: at(time), entry, member: None }
 }
 
-/// Applies these statements in one commit, deletions too; which of them delete what is not there.
-pub(super) fn apply(catalog: &Catalog, statements: &[Statement<'_>]) -> (Vec<bool>, Committed) {
-    let mut changes = catalog.changes().unwrap();
-    let applied = statements.iter().map(|statement| changes.apply(*statement).unwrap()).collect();
-    (applied, changes.commit(None, &mut |_| (Held::Nothing, b"applied".to_vec())).unwrap())
+/// Applies these statements in one commit, deletions too.
+pub(super) fn apply(catalog: &Catalog, statements: &[Statement<'_>]) -> Committed {
+    let mut changes = catalog.changes();
+    statements.iter().for_each(|statement| changes.apply(*statement).unwrap());
+    changes.finish(None, &mut |_| (Held::Nothing, b"applied".to_vec())).unwrap()
 }
 
 /// Commits lists of several sets; the losses that `decide` was asked about.
@@ -42,7 +42,7 @@ pub(super) fn list(
     statements.iter().for_each(|statement| baseline.apply(*statement).unwrap());
     let mut asked = None;
     let committed = baseline
-        .commit_guarded(None, &mut |losses| {
+        .finish(None, &mut |losses| {
             assert!(asked.replace(losses.clone()).is_none(), "asked once");
             (held.clone(), b"listed".to_vec())
         })
@@ -79,10 +79,10 @@ pub(super) fn held(catalog: &Catalog) -> Vec<(u32, String)> {
 fn there_is_nothing_to_change_before_the_first_baseline() {
     let (_folder, catalog) = catalog();
     let entry = entry("http://h/a");
-    let mut changes = catalog.changes().unwrap();
+    let mut changes = catalog.changes();
     changes.apply(statement(ONE, Change::Created, 1, &entry)).unwrap();
 
-    let committed = changes.commit(None, &mut |_| (Held::Nothing, Vec::new()));
+    let committed = changes.finish(None, &mut |_| (Held::Nothing, Vec::new()));
 
     assert!(matches!(committed, Err(CatalogError::NoRevision)));
     assert!(!catalog.is_distrusted());
@@ -95,7 +95,7 @@ fn changes_create_update_and_delete_and_are_kept() {
     let (a, b, c, d) =
         (measured("http://h/a", 2), entry("http://h/b"), measured("http://h/f/c", 3), entry("http://h/d"));
 
-    let (applied, committed) = apply(
+    let committed = apply(
         &catalog,
         &[
             statement(ONE, Change::Created, 20, &a),
@@ -105,7 +105,7 @@ fn changes_create_update_and_delete_and_are_kept() {
         ],
     );
 
-    assert_eq!(applied, [false, false, false, true]);
+    assert_eq!(committed.unknown, 1, "one was never there");
     assert_eq!((committed.created, committed.updated, committed.deleted), (1, 1, 1));
     assert_eq!(files(&catalog), [("a".into(), Some(2), vec![0]), ("f/c".into(), Some(3), vec![0])]);
     let snapshot = catalog.snapshot().unwrap();
@@ -132,7 +132,7 @@ fn the_last_of_several_statements_counts_by_time_then_by_order() {
     );
 
     assert_eq!(files(&catalog)[0].1, Some(3));
-    let (_, committed) = apply(&catalog, &[statement(ONE, Change::Updated, 29, &second)]);
+    let committed = apply(&catalog, &[statement(ONE, Change::Updated, 29, &second)]);
     assert_eq!((committed.revision, files(&catalog)[0].1), (2, Some(3)));
 }
 
@@ -148,7 +148,7 @@ fn the_same_statement_again_changes_nothing() {
     apply(&catalog, &update);
     assert_ne!(ino(), listed, "an update that nothing vouches for is another content");
     let updated = ino();
-    let (_, committed) = apply(&catalog, &update);
+    let committed = apply(&catalog, &update);
     assert_eq!((committed.revision, ino(), committed.invalidations.len()), (2, updated, 0));
 }
 
@@ -190,7 +190,7 @@ fn a_file_yields_its_name_to_a_folder_until_that_is_empty() {
     let plain = paths(&catalog);
     let (below, ino) = (entry("http://h/a/b/c"), tree(&catalog)["a"].node.ino);
 
-    let (_, committed) = apply(&catalog, &[statement(ONE, Change::Created, 20, &below)]);
+    let committed = apply(&catalog, &[statement(ONE, Change::Created, 20, &below)]);
 
     let displaced = naming::disambiguated("a", &uri("https://h/a"));
     assert_eq!(paths(&catalog), ["a%file", &displaced, "a/b/c"]);
@@ -235,8 +235,8 @@ fn cut_paths_are_found_changed_and_deleted() {
     apply(&catalog, &both.map(|entry| statement(ONE, Change::Created, 20, entry)));
     assert_eq!(paths(&catalog).len(), 2);
     assert!(both.iter().all(|entry| catalog.snapshot().unwrap().locate(&entry.loc).unwrap().is_some()));
-    let (applied, _) = apply(&catalog, &both.map(|entry| statement(ONE, Change::Deleted, 30, entry)));
-    assert_eq!(applied, [false; 2]);
+    let committed = apply(&catalog, &both.map(|entry| statement(ONE, Change::Deleted, 30, entry)));
+    assert_eq!(committed.unknown, 0);
     assert!(tree(&catalog).is_empty());
 }
 
@@ -255,7 +255,7 @@ fn with_extensions_by_type_a_change_finds_the_name_it_changes() {
     let mut baseline = catalog.baseline(naming).unwrap();
     baseline.list(ONE, None);
     baseline.add(&typed("application/pdf")).unwrap();
-    baseline.commit_guarded(None, &mut |_| (Held::Nothing, Vec::new())).unwrap();
+    baseline.finish(None, &mut |_| (Held::Nothing, Vec::new())).unwrap();
     assert_eq!(paths(&catalog), ["f/a.csv"], "the change is later than a list without a time");
     apply(&catalog, &[statement(ONE, Change::Deleted, 30, &entry("http://h/f/a"))]);
     assert!(tree(&catalog).is_empty());
@@ -402,9 +402,10 @@ fn of_equal_times_across_sets_the_last_statement_counts() {
     // A change counts more than the list of another set that speaks for its very time.
     apply(&catalog, &[statement(ONE, Change::Updated, 10, &measured("http://h/a", 3))]);
     assert_eq!(files(&catalog), [("a".into(), Some(3), vec![0, 7])]);
+    // Of changes in two sets at one time that of the later set counts, in any order.
     let (fourth, fifth) = (measured("http://h/a", 4), measured("http://h/a", 5));
     apply(&catalog, &[statement(OTHER, Change::Updated, 20, &fourth), statement(ONE, Change::Updated, 20, &fifth)]);
-    assert_eq!(files(&catalog), [("a".into(), Some(5), vec![0, 7])]);
+    assert_eq!(files(&catalog), [("a".into(), Some(4), vec![0, 7])]);
 }
 
 #[test]
@@ -413,11 +414,11 @@ fn a_deletion_older_than_the_listing_is_ignored() {
     let a = entry("http://h/a");
     list(&catalog, &[(ONE, Some(10), std::slice::from_ref(&a))], &[], Held::Nothing);
 
-    let (applied, _) = apply(&catalog, &[statement(ONE, Change::Deleted, 9, &a)]);
+    let committed = apply(&catalog, &[statement(ONE, Change::Deleted, 9, &a)]);
 
-    assert_eq!((applied[0], paths(&catalog)), (false, vec!["a".to_string()]));
-    let (applied, _) = apply(&catalog, &[statement(ONE, Change::Deleted, 10, &a)]);
-    assert_eq!((applied[0], paths(&catalog)), (false, vec![]));
+    assert_eq!((committed.unknown, paths(&catalog)), (0, vec!["a".to_string()]));
+    let committed = apply(&catalog, &[statement(ONE, Change::Deleted, 10, &a)]);
+    assert_eq!((committed.unknown, paths(&catalog)), (0, vec![]));
 }
 
 #[test]
@@ -485,7 +486,7 @@ fn changes_dropped_leave_no_trace_and_report_damage() {
     let a = entry("http://h/a");
     list(&catalog, &[(ONE, None, std::slice::from_ref(&a))], &[], Held::Nothing);
     let before = tree(&catalog);
-    let mut changes = catalog.changes().unwrap();
+    let mut changes = catalog.changes();
     changes.apply(statement(ONE, Change::Deleted, 20, &a)).unwrap();
     drop(changes);
     assert_eq!((tree(&catalog), catalog.snapshot().unwrap().journaled(ONE, &a.loc).unwrap()), (before, None));
@@ -494,9 +495,10 @@ fn changes_dropped_leave_no_trace_and_report_damage() {
     let mut txn = store.env.write_txn().unwrap();
     store.journal.put(&mut txn, &super::store::keys::statement_key(ONE, &a.loc), b"nonsense").unwrap();
     txn.commit().unwrap();
-    let mut changes = catalog.changes().unwrap();
-    let applied = changes.apply(statement(ONE, Change::Deleted, 20, &a));
-    assert!(matches!(applied, Err(CatalogError::Damaged(_))) && catalog.is_distrusted());
+    let mut changes = catalog.changes();
+    changes.apply(statement(ONE, Change::Deleted, 20, &a)).unwrap();
+    let committed = changes.finish(None, &mut |_| (Held::Nothing, Vec::new()));
+    assert!(matches!(committed, Err(CatalogError::Damaged(_))) && catalog.is_distrusted());
 
     list(&catalog, &[(ONE, None, &[a])], &[], Held::Nothing);
     assert!(!catalog.is_distrusted());
@@ -514,7 +516,7 @@ fn a_rebuilt_store_keeps_the_journal_and_holds_nothing_back() {
     let refused = {
         let mut baseline = catalog.baseline(naming()).unwrap();
         baseline.list(ONE, Some(at(30)));
-        baseline.commit_guarded(None, &mut |losses| {
+        baseline.finish(None, &mut |losses| {
             assert_eq!((losses.present, losses.going()), (1, 1));
             (Held::All, Vec::new())
         })

@@ -25,7 +25,7 @@ fn a_baseline_dropped_leaves_no_trace() {
     commit(&catalog, &[entry("http://h/a"), entry("http://h/b")]);
     let before = (tree(&catalog), catalog.revision().unwrap());
 
-    let mut baseline = Baseline::with_memory(&catalog, naming(), 256);
+    let mut baseline = Commit::with_memory(&catalog, naming(), 256);
     (0..100).for_each(|index| baseline.add(&entry(&format!("http://h/{index}"))).unwrap());
     drop(baseline);
 
@@ -42,7 +42,7 @@ fn a_spill_folder_that_fails_is_an_error_and_the_old_tree_stays() {
     std::fs::remove_dir(folder.path().join("tmp")).unwrap();
     std::fs::write(folder.path().join("tmp"), "").unwrap();
 
-    let mut baseline = Baseline::with_memory(&catalog, naming(), 256);
+    let mut baseline = Commit::with_memory(&catalog, naming(), 256);
     let result = (0..100).try_for_each(|index| baseline.add(&entry(&format!("http://h/{index}"))));
 
     assert!(matches!(result, Err(CatalogError::Io { .. })), "{result:?}");

@@ -11,7 +11,7 @@ fn deletions_alone_are_held_back_until_they_are_accepted() {
     let (a, b, c) = (measured("http://h/a", 1), measured("http://h/b", 1), measured("http://h/f/c", 1));
     list(&catalog, &[(ONE, Some(10), &[a.clone(), b])], &[], Held::Nothing);
     let updated = measured("http://h/b", 2);
-    let mut changes = catalog.changes().unwrap();
+    let mut changes = catalog.changes();
     changes.apply(statement(ONE, Change::Deleted, 20, &a)).unwrap();
     changes.apply(statement(ONE, Change::Updated, 20, &updated)).unwrap();
     changes.apply(statement(ONE, Change::Created, 20, &c)).unwrap();
@@ -21,7 +21,7 @@ fn deletions_alone_are_held_back_until_they_are_accepted() {
         told = losses.clone();
         (Held::All, b"held".to_vec())
     };
-    changes.commit(None, hold).unwrap();
+    changes.finish(None, hold).unwrap();
 
     assert_eq!((told.present, told.going(), told.coming), (2, 1, 1));
     assert_eq!(told.going_by_set(), BTreeMap::from([(ONE, 1)]));
@@ -31,13 +31,13 @@ fn deletions_alone_are_held_back_until_they_are_accepted() {
     assert_eq!(catalog.snapshot().unwrap().sets()[&ONE], 3);
     drop(catalog);
     let catalog = open(folder.path());
-    let mut changes = catalog.changes().unwrap();
+    let mut changes = catalog.changes();
     assert_eq!(changes.accept_held().unwrap(), 1);
     let accepted = &mut |losses: &Losses| {
         assert_eq!(losses.going(), 0, "that is decided");
         (Held::All, Vec::new())
     };
-    changes.commit(None, accepted).unwrap();
+    changes.finish(None, accepted).unwrap();
     assert_eq!((paths(&catalog), held(&catalog)), (vec!["b".to_string(), "f/c".to_string()], vec![]));
 }
 
@@ -64,9 +64,9 @@ fn held_deletions_stay_until_a_list_has_the_resource() {
 
     apply(&catalog, &[statement(ONE, Change::Updated, 50, &all[0])]);
     assert_eq!(held(&catalog), [(0, "http://h/a/y".to_string())]);
-    let mut changes = catalog.changes().unwrap();
+    let mut changes = catalog.changes();
     assert_eq!(changes.accept_held().unwrap(), 1);
-    changes.commit(None, &mut |_| (Held::Nothing, Vec::new())).unwrap();
+    changes.finish(None, &mut |_| (Held::Nothing, Vec::new())).unwrap();
     assert_eq!(paths(&catalog), ["a/x", "b"]);
 }
 
@@ -103,9 +103,9 @@ fn names_are_settled_with_what_is_held_back() {
 
     assert_eq!((losses.present, losses.going(), losses.coming), (2, 2, 2));
     assert_eq!(paths(&catalog), ["a%file", "a/b", "c", &naming::disambiguated("c", &uri("https://h/c"))]);
-    let mut changes = catalog.changes().unwrap();
+    let mut changes = catalog.changes();
     changes.accept_held().unwrap();
-    changes.commit(None, &mut |_| (Held::Nothing, Vec::new())).unwrap();
+    changes.finish(None, &mut |_| (Held::Nothing, Vec::new())).unwrap();
     assert_eq!(paths(&catalog), ["a", "c"]);
 }
 
@@ -136,7 +136,7 @@ fn list_holding(catalog: &Catalog, lists: &[(SetId, &[Entry])], held: SetId, dec
         assert!(left.replace(losses.holding(&held)).is_none(), "asked once");
         (held.clone(), b"listed".to_vec())
     };
-    baseline.commit_guarded(None, decide).unwrap();
+    baseline.finish(None, decide).unwrap();
     left.unwrap()
 }
 
@@ -168,9 +168,9 @@ fn changes_hold_deletions_of_one_set_alone() {
         &[],
         Held::Nothing,
     );
-    let mut changes = catalog.changes().unwrap();
+    let mut changes = catalog.changes();
     let gone = [(ONE, &a), (OTHER, &a), (OTHER, &b)].map(|(set, entry)| statement(set, Change::Deleted, 20, entry));
-    gone.into_iter().for_each(|it| assert!(!changes.apply(it).unwrap()));
+    gone.into_iter().for_each(|it| changes.apply(it).unwrap());
     let held_back = Held::Of(BTreeSet::from([ONE]));
     let mut told = Vec::new();
 
@@ -178,7 +178,7 @@ fn changes_hold_deletions_of_one_set_alone() {
         told.push((losses.going(), losses.holding(&held_back).going()));
         (held_back.clone(), Vec::new())
     };
-    changes.commit(None, decide).unwrap();
+    changes.finish(None, decide).unwrap();
 
     assert_eq!(told, [(2, 1)]);
     assert_eq!((paths(&catalog), held(&catalog)), (vec!["a".to_string()], vec![(0, "http://h/a".to_string())]));

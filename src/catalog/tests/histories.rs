@@ -47,9 +47,7 @@ impl Model {
         if journaled.is_some_and(|(known, _)| *known > time) || journaled == Some(&(time, entry.cloned())) {
             return false;
         }
-        let is_member = self.sets_of(uri).contains(&set);
-        let listed_later = journaled.is_none() && self.said(set, uri).is_some_and(|at| at > time);
-        if entry.is_none() && is_member && listed_later {
+        if self.at.get(&set).copied().flatten().is_some_and(|at| at > time) {
             return false;
         }
         self.journal.insert(key, (time, entry.cloned()));
@@ -73,17 +71,15 @@ impl Model {
             self.shown.remove(uri);
             return false;
         }
-        // Of each set the last counts; of sets the latest, and of equally late ones the last.
-        let last: BTreeMap<SetId, usize> = said.iter().enumerate().map(|(index, (set, ..))| (*set, index)).collect();
-        let stated = last.iter().filter(|(_, index)| said[**index].2);
-        let Some((set, time)) =
-            stated.map(|(set, index)| ((said[*index].1, *index), *set)).max().map(|(t, s)| (s, t.0))
-        else {
-            return false;
-        };
-        let restated = |set: &SetId| last.get(set).is_some_and(|index| said[*index].2);
-        let later = |set: &SetId| !restated(set) && before.said(*set, uri) > Some(time);
-        if before.sets_of(uri).iter().any(later) {
+        // Of each set the last counts. Of sets the latest counts, by time, then by `lastmod`, then by their order.
+        let last: BTreeMap<SetId, (i64, bool)> = said.iter().map(|(set, time, has)| (*set, (*time, *has))).collect();
+        let stated = last.iter().filter(|(_, (_, has))| *has);
+        let rank = |(set, (time, _)): (&SetId, &(i64, bool))| (Some(*time), self.sets[set][uri].lastmod, *set);
+        let Some((time, lastmod, set)) = stated.map(rank).max() else { return false };
+        let rests = |set: &SetId| !last.contains_key(set) && !before.held.contains(&(*set, uri.clone()));
+        let resting: Vec<SetId> = before.sets_of(uri).into_iter().filter(rests).collect();
+        let known = resting.iter().map(|set| (before.said(*set, uri), before.shown[uri].lastmod)).max();
+        if known > Some((time, lastmod)) {
             return false;
         }
         self.shown.insert(uri.clone(), self.sets[&set][uri].clone());
@@ -152,7 +148,7 @@ fn resources(tree: &BTreeMap<String, Name>) -> BTreeMap<String, Option<Resource>
 
 /// Some changes of some resources, most of them of what is there. Answers what became the resource's own description.
 fn change(random: &mut Random, catalog: &Catalog, model: &mut Model) -> (Committed, HashSet<Uri>) {
-    let mut changes = catalog.changes().unwrap();
+    let mut changes = catalog.changes();
     let before = model.clone();
     let mut said: BTreeMap<Uri, Vec<(SetId, i64, bool)>> = BTreeMap::new();
     for _ in 0..=random.below(10) {
@@ -175,7 +171,7 @@ fn change(random: &mut Random, catalog: &Catalog, model: &mut Model) -> (Committ
     }
     let described = said.into_iter().filter(|(uri, said)| model.show(&before, uri, said)).map(|(uri, _)| uri).collect();
     let at = catalog.snapshot().unwrap().at().unwrap();
-    (changes.commit(at, &mut |_| (Held::Nothing, b"changes".to_vec())).unwrap(), described)
+    (changes.finish(at, &mut |_| (Held::Nothing, b"changes".to_vec())).unwrap(), described)
 }
 
 /// Lists of all sets as they are now, or as they were, in any order.
@@ -196,7 +192,7 @@ fn relist(random: &mut Random, catalog: &Catalog, model: &mut Model) -> Committe
         let (at, listed) = earlier[again].clone();
         lists.insert(set, ((!random.one_in(6)).then_some(at), listed));
     }
-    let mut baseline = Baseline::with_memory(catalog, naming(), 512);
+    let mut baseline = Commit::with_memory(catalog, naming(), 512);
     for (set, (time, listed)) in &lists {
         baseline.list(*set, time.map(at));
         let mut listed: Vec<_> = listed.values().collect();
@@ -228,16 +224,17 @@ fn relist(random: &mut Random, catalog: &Catalog, model: &mut Model) -> Committe
     };
     // Over the revision before, or as a whole.
     catalog.write_in_place(if random.one_in(2) { random.below(4) } else { u64::MAX });
-    let committed = baseline.commit_guarded(None, decide).unwrap();
+    let committed = baseline.finish(None, decide).unwrap();
     assert_eq!(asked, 1);
     committed
 }
 
 /// Somebody accepts what is held back.
 fn accept(catalog: &Catalog, model: &mut Model) {
-    let mut changes = catalog.changes().unwrap();
+    catalog.write_in_place(u64::MAX);
+    let mut changes = catalog.changes();
     assert_eq!(changes.accept_held().unwrap(), model.held.len() as u64);
-    changes.commit(None, &mut |_| (Held::All, b"accepted".to_vec())).unwrap();
+    changes.finish(None, &mut |_| (Held::All, b"accepted".to_vec())).unwrap();
     for (set, uri) in std::mem::take(&mut model.held) {
         if let Some(listed) = model.sets.get_mut(&set) {
             listed.remove(&uri);
@@ -324,7 +321,7 @@ fn random_histories_agree_with_one_baseline() {
                 baseline.add(&model.shown[uri]).unwrap();
             }
         }
-        baseline.commit_guarded(None, &mut |_| (Held::Nothing, Vec::new())).unwrap();
+        baseline.finish(None, &mut |_| (Held::Nothing, Vec::new())).unwrap();
         assert_eq!(resources(&tree(&other)), resources(&before));
     }
 }

@@ -89,7 +89,7 @@ fn every_name_is_found_while_folders_grow_and_shrink() {
             listed.iter().for_each(|number| baseline.add(&file(*number)).unwrap());
             baseline.commit(None, b"").unwrap();
         } else {
-            let mut changes = catalog.changes().unwrap();
+            let mut changes = catalog.changes();
             for number in 0..next {
                 let is_listed = listed.contains(&number);
                 let entry = file(number);
@@ -100,7 +100,7 @@ fn every_name_is_found_while_folders_grow_and_shrink() {
                     changes.apply(Statement { set, change, time, entry: &entry, member: None }).unwrap();
                 }
             }
-            changes.commit(None, &mut |_| (Held::Nothing, Vec::new())).unwrap();
+            changes.finish(None, &mut |_| (Held::Nothing, Vec::new())).unwrap();
         }
 
         let snapshot = catalog.snapshot().unwrap();

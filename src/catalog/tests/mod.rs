@@ -55,10 +55,10 @@ pub(super) fn store_folder(folder: &Path) -> PathBuf {
     stores[0].clone()
 }
 
-impl Baseline<'_> {
-    /// [`Baseline::commit_guarded`] where all that is not listed may go.
+impl Commit<'_> {
+    /// [`Commit::finish`] where all that is not listed may go.
     pub(crate) fn commit(self, at: Option<Timestamp>, state: &[u8]) -> Result<Committed, CatalogError> {
-        self.commit_guarded(at, &mut |_| (Held::Nothing, state.to_vec()))
+        self.finish(at, &mut |_| (Held::Nothing, state.to_vec()))
     }
 }
 
@@ -89,7 +89,7 @@ pub(super) fn commit<'e>(catalog: &Catalog, entries: impl IntoIterator<Item = &'
 
 /// The same with runs so small that nearly all is spilled.
 pub(super) fn commit_spilling<'e>(catalog: &Catalog, entries: impl IntoIterator<Item = &'e Entry>) -> Committed {
-    let mut baseline = Baseline::with_memory(catalog, naming(), 512);
+    let mut baseline = Commit::with_memory(catalog, naming(), 512);
     entries.into_iter().for_each(|entry| baseline.add(entry).unwrap());
     baseline.commit(None, b"").unwrap()
 }

@@ -481,7 +481,7 @@ fn a_catalog_is_shared_by_threads_and_a_snapshot_may_move() {
     fn movable<T: Send>() {}
     shared::<Catalog>();
     movable::<Snapshot<'static>>();
-    movable::<Baseline<'static>>();
+    movable::<Commit<'static>>();
 }
 
 #[test]

@@ -29,11 +29,11 @@ fn shown(catalog: &Catalog) -> BTreeMap<String, Option<Uri>> {
 }
 
 fn change(catalog: &Catalog, change: Change, entries: &[Entry]) -> Committed {
-    let mut changes = catalog.changes().unwrap();
+    let mut changes = catalog.changes();
     for entry in entries {
         changes.apply(Statement { set: SetId(0), change, time: at(10), entry, member: None }).unwrap();
     }
-    changes.commit(None, &mut |_| (Held::Nothing, Vec::new())).unwrap()
+    changes.finish(None, &mut |_| (Held::Nothing, Vec::new())).unwrap()
 }
 
 fn files_of_the_set(catalog: &Catalog) -> u64 {

@@ -52,7 +52,7 @@ fn kill_while_a_tree_is_rebuilt_leaves_the_old_one() {
         copy(&store_folder(folder.path()), &image.path().join("tmp/successor-7"));
         (Held::Nothing, b"second".to_vec())
     };
-    baseline.commit_guarded(None, decide).unwrap();
+    baseline.finish(None, decide).unwrap();
 
     let killed = open(image.path());
     assert_eq!(tree(&killed), before);
@@ -99,7 +99,7 @@ fn kill_while_the_first_tree_is_written_leaves_none() {
         assert!(!is_empty(image.path()), "most of it is written already");
         (Held::Nothing, b"first".to_vec())
     };
-    baseline.commit_guarded(None, decide).unwrap();
+    baseline.finish(None, decide).unwrap();
 
     let killed = open(image.path());
     assert_eq!(killed.revision().unwrap(), None);
@@ -131,7 +131,7 @@ fn a_failed_rebuild_leaves_the_old_tree() {
         (Held::Nothing, Vec::new())
     };
     let store = catalog.store();
-    let failed = baseline.commit_guarded(None, decide);
+    let failed = baseline.finish(None, decide);
     fs::remove_file(folder.path()).unwrap();
     fs::rename(folder.path().with_extension("away"), folder.path()).unwrap();
 

@@ -4,7 +4,7 @@
 use super::change_docs::Chosen;
 use super::new_changes::Origin;
 use super::spool::Spool;
-use crate::catalog::Baseline;
+use crate::catalog::Commit;
 use crate::document::{Capability, Change, Entry, Uri};
 use crate::platform::error_chain::chain;
 use crate::source::crawl::{Asking, Crawled, EVERYTHING};
@@ -201,7 +201,7 @@ fn request_manifests(
 /// Enters the resources of a manifest that `chooser` accepts: as resources that exist, or for a set that `has_lists` as places where
 /// their bytes lie too.
 pub fn enter(
-    baseline: &mut Baseline<'_>,
+    baseline: &mut Commit<'_>,
     manifest: &Manifest,
     has_lists: bool,
     chooser: &Chooser,
