@@ -17,9 +17,9 @@ use super::super::store::sets::SetTable;
 use super::super::store::{Lookup, TableId};
 use super::super::version::Coming;
 use super::super::{Catalog, CatalogError, Committed, Naming};
-use super::Sink;
 use super::transaction::{Transaction, in_transaction};
 use super::tree::{CommittedWith, TreeWriter};
+use super::{Encode, Sink};
 use crate::document::{Timestamp, Uri};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -27,11 +27,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 pub struct InPlace<'t, 'c>(pub &'t mut Transaction<'c>);
 
 impl Sink for InPlace<'_, '_> {
-    fn put(&mut self, table: TableId, key: &[u8], encode: &mut dyn FnMut(&mut Vec<u8>)) -> Result<(), CatalogError> {
+    fn put(&mut self, table: TableId, key: &[u8], encode: Encode<'_>) -> Result<(), CatalogError> {
         self.0.put(table, key, encode)
     }
 
-    fn put_unchanged(&mut self, _: TableId, _: &[u8], _: &mut dyn FnMut(&mut Vec<u8>)) -> Result<(), CatalogError> {
+    fn put_unchanged(&mut self, _: TableId, _: &[u8], _: Encode<'_>) -> Result<(), CatalogError> {
         Ok(())
     }
 
@@ -70,14 +70,6 @@ impl Sink for InPlace<'_, '_> {
     fn folder<'r>(&'r self, base: &'r Base<'_>, ino: u64) -> Lookup<Named<'r>> {
         // A folder in which, and beneath which, something changed is read as it was written before.
         base.store.by_ino(self.0.read(), ino)
-    }
-
-    fn keeps_orphans_of(&self, _: u64) -> bool {
-        true
-    }
-
-    fn commit(&mut self) -> Result<(), CatalogError> {
-        Ok(())
     }
 }
 

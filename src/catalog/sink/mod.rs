@@ -14,40 +14,54 @@ use super::base::Base;
 use super::store::record::Named;
 use super::store::{Lookup, TableId};
 
-/// Where the rows of a tree are written.
+/// Appends a row.
+pub type Encode<'e> = &'e mut dyn FnMut(&mut Vec<u8>);
+
+/// Where the rows of a tree are written. The defaults are those of an empty store: all of it is written, and nothing removed.
 pub trait Sink {
-    /// Writes the row that `encode` appends.
-    fn put(&mut self, table: TableId, key: &[u8], encode: &mut dyn FnMut(&mut Vec<u8>)) -> Result<(), CatalogError>;
+    /// Writes a row.
+    fn put(&mut self, table: TableId, key: &[u8], encode: Encode<'_>) -> Result<(), CatalogError>;
 
     /// Writes a row that the revision that is shown has as it is.
-    fn put_unchanged(
-        &mut self,
-        table: TableId,
-        key: &[u8],
-        encode: &mut dyn FnMut(&mut Vec<u8>),
-    ) -> Result<(), CatalogError>;
+    fn put_unchanged(&mut self, table: TableId, key: &[u8], encode: Encode<'_>) -> Result<(), CatalogError> {
+        self.put(table, key, encode)
+    }
+
+    /// Writes a row of `meta`, where it is another now.
+    fn put_meta(&mut self, key: &[u8], row: &[u8]) -> Result<(), CatalogError> {
+        self.put(TableId::Meta, key, &mut |out| out.extend_from_slice(row))
+    }
 
     /// Removes a row, where there is one.
-    fn remove(&mut self, table: TableId, key: &[u8]) -> Result<(), CatalogError>;
+    fn remove(&mut self, _table: TableId, _key: &[u8]) -> Result<(), CatalogError> {
+        Ok(())
+    }
 
     /// Enters a name: the hash of its bytes in the folder `parent`, and its entry id.
     fn put_name(&mut self, parent: u64, hash: u32, entry: u64) -> Result<(), CatalogError>;
 
     /// Enters a name that the revision that is shown has.
-    fn put_unchanged_name(&mut self, parent: u64, hash: u32, entry: u64) -> Result<(), CatalogError>;
+    fn put_unchanged_name(&mut self, parent: u64, hash: u32, entry: u64) -> Result<(), CatalogError> {
+        self.put_name(parent, hash, entry)
+    }
 
     /// Removes a name.
-    fn remove_name(&mut self, parent: u64, hash: u32, entry: u64) -> Result<(), CatalogError>;
+    fn remove_name(&mut self, _parent: u64, _hash: u32, _entry: u64) -> Result<(), CatalogError> {
+        Ok(())
+    }
 
-    /// Writes a row of `meta`, where it is another now.
-    fn put_meta(&mut self, key: &[u8], row: &[u8]) -> Result<(), CatalogError>;
-
-    /// A folder that is in the revision that is shown, with what was written of it so far where that is needed.
-    fn folder<'r>(&'r self, base: &'r Base<'_>, ino: u64) -> Lookup<Named<'r>>;
+    /// A folder of the revision that is shown, with what was written of it so far where it would be written again.
+    fn folder<'r>(&'r self, base: &'r Base<'_>, ino: u64) -> Lookup<Named<'r>> {
+        base.store.by_ino(base.txn, ino)
+    }
 
     /// Whether an inode of a folder may be open when it loses its name.
-    fn keeps_orphans_of(&self, folder: u64) -> bool;
+    fn keeps_orphans_of(&self, _folder: u64) -> bool {
+        true
+    }
 
     /// Makes all rows part of the store.
-    fn commit(&mut self) -> Result<(), CatalogError>;
+    fn commit(&mut self) -> Result<(), CatalogError> {
+        Ok(())
+    }
 }

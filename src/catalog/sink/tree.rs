@@ -12,9 +12,9 @@ use super::super::store::sets::SetTable;
 use super::super::store::{ROOT, TableId, meta};
 use super::super::version::{self, Coming, Outcome};
 use super::super::{CatalogError, Kind, Naming, Totals};
-use super::Sink;
 use super::effects::Effects;
 use super::folder_times::{ChangedFolders, FolderChange, next_folder};
+use super::{Encode, Sink};
 use crate::document::{Timestamp, Uri};
 use crate::platform::inode_set::InodeSet;
 use fuser::INodeNo;
@@ -75,14 +75,8 @@ impl<'t> TreeWriter<'t> {
         }
     }
 
-    fn put_row(
-        &mut self,
-        state: RowState,
-        table: TableId,
-        key: &[u8],
-        encode: &mut dyn FnMut(&mut Vec<u8>),
-    ) -> Result<(), CatalogError> {
-        match state {
+    fn put_row(&mut self, is: RowState, table: TableId, key: &[u8], encode: Encode<'_>) -> Result<(), CatalogError> {
+        match is {
             RowState::Changed => self.sink.put(table, key, encode),
             RowState::Unchanged => self.sink.put_unchanged(table, key, encode),
         }

@@ -9,14 +9,14 @@ use super::super::known_folders::KnownFolders;
 use super::super::store::codec::{NUMBER_LIMIT, damaged, unseal};
 use super::super::store::keys::{ino_key, statement_key};
 use super::super::store::record::{Named, NodeRecord, RevisionRecord, held_row};
-use super::super::store::{Lookup, ROOT, ROOT_ENTRY, Store, TableId};
+use super::super::store::{ROOT, ROOT_ENTRY, Store, TableId};
 use super::super::version::{self, Coming};
 use super::super::{Catalog, CatalogError, Committed, Decide, Departure, Held, Invalidation, Kind, Losses, SetId};
-use super::Sink;
 use super::in_place::{InPlace, PutRows, place};
 use super::rows::Rows;
 use super::transaction::in_transaction;
 use super::tree::{CommittedWith, TreeWriter, orphan_row};
+use super::{Encode, Sink};
 use crate::document::{Timestamp, Uri};
 use crate::platform::error_chain::chain;
 use fuser::INodeNo;
@@ -29,41 +29,12 @@ struct Whole<'s> {
 }
 
 impl Sink for Whole<'_> {
-    fn put(&mut self, table: TableId, key: &[u8], encode: &mut dyn FnMut(&mut Vec<u8>)) -> Result<(), CatalogError> {
+    fn put(&mut self, table: TableId, key: &[u8], encode: Encode<'_>) -> Result<(), CatalogError> {
         self.rows.put(table, key, encode)
-    }
-
-    fn put_unchanged(
-        &mut self,
-        table: TableId,
-        key: &[u8],
-        encode: &mut dyn FnMut(&mut Vec<u8>),
-    ) -> Result<(), CatalogError> {
-        self.rows.put(table, key, encode)
-    }
-
-    fn remove(&mut self, _: TableId, _: &[u8]) -> Result<(), CatalogError> {
-        Ok(())
     }
 
     fn put_name(&mut self, parent: u64, hash: u32, entry: u64) -> Result<(), CatalogError> {
         self.rows.put_name(parent, hash, entry)
-    }
-
-    fn put_unchanged_name(&mut self, parent: u64, hash: u32, entry: u64) -> Result<(), CatalogError> {
-        self.rows.put_name(parent, hash, entry)
-    }
-
-    fn remove_name(&mut self, _: u64, _: u32, _: u64) -> Result<(), CatalogError> {
-        Ok(())
-    }
-
-    fn put_meta(&mut self, key: &[u8], row: &[u8]) -> Result<(), CatalogError> {
-        self.rows.put(TableId::Meta, key, |out| out.extend_from_slice(row))
-    }
-
-    fn folder<'r>(&'r self, base: &'r Base<'_>, ino: u64) -> Lookup<Named<'r>> {
-        base.store.by_ino(base.txn, ino)
     }
 
     /// A row for each inode of a great tree would take as much time and disk as the tree.
