@@ -35,7 +35,7 @@ impl<'o> Base<'o> {
         self.revision.map_or(0, |revision| revision.totals.files)
     }
 
-    /// Whether names follow from URIs by `naming` as they did.
+    /// Tells whether names follow from URIs by `naming` as they did.
     pub(super) fn has_naming(&self, naming: &Naming) -> bool {
         self.naming.as_ref().is_none_or(|old| old == naming)
     }
@@ -49,7 +49,7 @@ impl<'o> Base<'o> {
         self.store.uri_of(self.txn, node, self.known_naming()?)
     }
 
-    /// Whether a file was of the same URI as `new`, which has its name. `path` is the path of `new` by rule, segments separated by NUL.
+    /// Tells whether a file was of the same URI as `new`, which has its name. `path` is the path of `new` by rule, segments separated by NUL.
     pub(super) fn is_same_uri(
         &self,
         node: &NodeRecord<'_>,

@@ -269,9 +269,9 @@ pub(super) struct Departure<'r> {
     pub uri: &'r Uri,
     /// Its record in the revision that is shown, a member of the sets that it leaves alone.
     pub resource: ResourceRecord<'r>,
-    /// It is in no other set.
+    /// True where no other set has it.
     pub is_last: bool,
-    /// It only moves to another path.
+    /// True where it only moves to another path.
     is_moved: bool,
 }
 
@@ -338,7 +338,7 @@ impl Departures {
         Ok(())
     }
 
-    /// What is `held` of them, as sorted facts, folders included.
+    /// The departures that are `held`, as sorted facts, folders included.
     pub(super) fn kept(&mut self, held: &Held, naming: &Naming, folder: &SpillFolder) -> Result<Sorted, CatalogError> {
         let mut facts = Facts::new(folder, MOST_DEPARTURES);
         self.each(&mut |Departure { uri, resource, is_moved, .. }| {

@@ -42,7 +42,7 @@ pub enum CatalogError {
 }
 
 impl CatalogError {
-    /// Whether a store that answers so can only be rebuilt.
+    /// Answers whether a store with this error can only be rebuilt.
     pub fn is_damage(&self) -> bool {
         match self {
             CatalogError::Damaged(_) => true,

@@ -55,7 +55,7 @@ pub(super) struct Changed<'a> {
     pub time: Timestamp,
     /// The entry's `datetime`, which stands in for a `lastmod`.
     pub datetime: Option<Timestamp>,
-    /// Whether the journal did not hold the change before this commit.
+    /// True where the journal did not hold the change before this commit.
     pub is_news: bool,
     pub record: &'a [u8],
 }
@@ -133,7 +133,7 @@ pub struct Share<'b> {
 pub struct Shared(pub(super) Sorter);
 
 impl Share<'_> {
-    /// As [`super::Commit::add`].
+    /// Adds an entry, as [`super::Commit::add`] does.
     ///
     /// # Errors
     /// What does not fit into memory could not be spilled (the disk is full): the share is given up.

@@ -108,7 +108,7 @@ pub(super) struct Group {
     pub held: Vec<(SetId, Uri, HeldState)>,
     /// Number of resources that are left out.
     pub left_out: u64,
-    /// It has a fact that may make a name. The folders above such a path have facts too.
+    /// True where a fact may make a name. The folders above such a path have facts too.
     pub is_named: bool,
     /// Digests of the earlier statements that changes supersede.
     superseded: HashSet<u128>,
@@ -120,7 +120,7 @@ pub(super) struct StatedResource {
     pub record: Vec<u8>,
     /// The `datetime` of the change that states it, which stands in for a `lastmod`.
     pub datetime: Option<Timestamp>,
-    /// Whether a change states it that is not in the journal yet.
+    /// True where a change states it that is not in the journal yet.
     pub is_news: bool,
     /// The time of the latest statement about it.
     time: Option<Timestamp>,
@@ -139,7 +139,7 @@ pub(super) struct File<'a> {
     pub name: &'a [u8],
     /// Its path by rule, segments separated by NUL.
     pub path: &'a [u8],
-    /// `name` is the last segment of `path`.
+    /// True where `name` is the last segment of `path`.
     pub is_plain: bool,
     /// With the URI where name and path do not give it.
     pub resource: ResourceRecord<'a>,
@@ -168,9 +168,9 @@ impl File<'_> {
 /// Fate of a deletion that is held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HeldState {
-    /// It is held back from now on.
+    /// Held back from now on.
     New,
-    /// It is held back as before.
+    /// Held back as before.
     Still,
     /// The set has the resource again.
     Listed,

@@ -25,11 +25,11 @@ const HASH_BITS: u32 = 32;
 pub struct Catalog {
     /// Replaced by [`Catalog::compact`] and by a rebuild, both with `writer` held. An operation uses the one that it took to the end.
     pub(super) current: ArcSwap<Store>,
-    /// Where baselines spill.
+    /// The folder into which sorters spill.
     pub(super) spill_folder: SpillFolder,
     /// One commit at a time: the revision a commit was computed from is the one it replaces.
     pub(super) writer: Mutex<()>,
-    /// Whether damage was found in `current`, and a notice of it.
+    /// Set when damage was found in `current`.
     pub(super) distrusted: AtomicBool,
     distrust: Notify,
     /// Orphans that the next writer drops.
@@ -69,7 +69,7 @@ impl Catalog {
         })
     }
 
-    /// The same with a reserve on its disk: a commit that would use it fails, and changes nothing.
+    /// Keeps a reserve on its disk: a commit that would use it fails, and changes nothing.
     pub fn leaving(mut self, room: Room) -> Catalog {
         self.spill_folder.room = Arc::new(room);
         self
@@ -163,7 +163,7 @@ impl Catalog {
         }
     }
 
-    /// Whether damage was found since the store was built.
+    /// Answers whether damage was found since the store was built.
     pub fn is_distrusted(&self) -> bool {
         self.distrusted.load(Ordering::Acquire)
     }

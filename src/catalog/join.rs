@@ -20,7 +20,7 @@ const READ_AT_ONCE: usize = 1 << 13;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Folder {
     pub ino: u64,
-    /// It is no folder of the revision that is shown: nothing was in it, and the kernel does not know it.
+    /// A folder that the revision shown does not have: nothing was in it, and the kernel does not know it.
     pub is_new: bool,
 }
 

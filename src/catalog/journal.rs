@@ -59,7 +59,7 @@ pub(super) struct JournalRow {
     pub row: Vec<u8>,
     pub set: SetId,
     pub fate: Fate,
-    /// It is not in the table yet.
+    /// True where the table does not have it yet.
     pub is_new: bool,
 }
 

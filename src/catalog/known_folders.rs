@@ -13,7 +13,7 @@ pub(super) struct KnownFolders(Mutex<Folders>);
 #[derive(Default)]
 struct Folders {
     all: InodeSet,
-    /// Those that were first seen since a rebuild began.
+    /// Folders that were first seen since a rebuild began.
     lately: InodeSet,
 }
 
@@ -22,7 +22,7 @@ impl KnownFolders {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether names of this folder were seen.
+    /// Answers whether names of this folder were seen.
     pub(super) fn contains(&self, folder: u64) -> bool {
         self.folders().all.contains(INodeNo(folder))
     }

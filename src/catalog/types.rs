@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A folder and a name in it.
 pub type Place = (INodeNo, Box<[u8]>);
 
-/// What a change of the tree means for the kernel; travels through one channel to `fs::invalidator`.
+/// A change of the tree for the kernel; travels through one channel to `fs::invalidator`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Invalidation {
     /// The name in this folder stands for something else, or for nothing, or newly exists.
@@ -23,11 +23,11 @@ pub enum Invalidation {
     },
     /// The folder's listing or attributes changed.
     Folder(INodeNo),
-    /// Those of many folders together.
+    /// Folders whose listings or attributes changed, many together.
     Folders(InodeSet),
     /// The attributes (size, times) of this inode changed, its bytes did not.
     Attributes(INodeNo),
-    /// So much changed that the kernel has to look up everything again. These folders changed; names and the inodes that lost theirs are
+    /// More changes than are listed one by one: the kernel has to look up everything again. These folders changed; names and inodes are
     /// not listed.
     Everything(InodeSet),
 }
@@ -49,7 +49,7 @@ pub enum Freshness {
     Asked(Option<ChangeFrequency>),
 }
 
-/// What `stat` needs of one inode.
+/// The attributes of an inode, for `stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node {
     /// The inode: (path, content version).
@@ -73,7 +73,7 @@ pub struct Inode {
     pub node: Node,
     /// Its name; `None` for the root, and for an orphan.
     pub name: Option<Name>,
-    /// Of an orphan, the folder and the name that it had.
+    /// The folder and the name that an orphan had.
     pub former: Option<Place>,
 }
 
@@ -117,7 +117,7 @@ pub struct Resource {
     pub links: Vec<Link>,
     /// The sets it is a member of, ascending.
     pub sets: Vec<SetId>,
-    /// Where a package holds exactly this version.
+    /// The package member that holds exactly this version.
     pub member: Option<PackageMember>,
 }
 
@@ -134,7 +134,7 @@ pub struct Totals {
     pub unsized_files: u64,
 }
 
-/// What the current revision is.
+/// The current revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Revision {
     /// Counts commits from 1.
@@ -147,19 +147,19 @@ pub struct Revision {
     pub totals: Totals,
 }
 
-/// What a change document says of one resource.
+/// A statement of a change document about one resource.
 #[derive(Clone, Copy, Debug)]
 pub struct Statement<'a> {
     /// The set whose document says it.
     pub set: SetId,
-    /// What happened.
+    /// The kind of change.
     pub change: Change,
     /// When, as `sync` has settled it: statements about one resource are ordered by it.
     pub time: Timestamp,
     /// The entry; of a deletion only `loc` counts. Where the entry itself is no deletion, the resource is there and left out by
     /// choice: what the entry says is kept for another choice ([`super::Snapshot::journal`]).
     pub entry: &'a Entry,
-    /// Where a Change Dump's package holds the new bytes.
+    /// The member of a Change Dump's package that holds the new bytes.
     pub member: Option<&'a PackageMember>,
 }
 
@@ -177,7 +177,7 @@ pub struct HeldDeletion {
 /// The change of a resource that a journal keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Journaled {
-    /// What happened.
+    /// The kind of change.
     pub change: Change,
     /// When.
     pub time: Timestamp,
@@ -190,7 +190,7 @@ pub struct Journaled {
 pub struct Departure {
     /// The sets, ascending; none where they cannot be read any more.
     pub sets: Box<[SetId]>,
-    /// Whether no other set has the resources, so that they leave the tree.
+    /// True where no other set has the resources, so that they leave the tree.
     pub is_last: bool,
     /// How many.
     pub files: u64,
@@ -207,7 +207,7 @@ pub struct SetCounts {
     pub coming: u64,
 }
 
-/// What a commit would take away, for the decision whether it may.
+/// The losses of a commit, for the decision what of them is held back.
 ///
 /// Files that are held back already stay in any case: they count as present, neither as departing nor as coming. So do, in
 /// [`super::changes::Changes`], the deletions that were accepted: they are decided.
@@ -219,7 +219,7 @@ pub struct Losses {
     pub coming: u64,
     /// Each set that loses or gains something, ascending.
     pub sets: Vec<SetCounts>,
-    /// What would go.
+    /// The resources that would go.
     pub departures: Vec<Departure>,
     /// Deletions that were held back and are so no more, by set: the set has the resources again, or they are decided again.
     pub released: BTreeMap<SetId, u64>,
@@ -240,7 +240,7 @@ impl Losses {
         going
     }
 
-    /// What would still go where this much is held back. A resource that one of its sets keeps stays in the tree.
+    /// The losses that are left where this much is held back. A resource that one of its sets keeps stays in the tree.
     pub fn holding(&self, held: &Held) -> Losses {
         let mut left = self.clone();
         left.departures.retain_mut(|departure| match held {
@@ -264,12 +264,12 @@ pub enum Held {
     Nothing,
     /// All.
     All,
-    /// Those from these sets.
+    /// Deletions from these sets.
     Of(BTreeSet<SetId>),
 }
 
 impl Held {
-    /// Whether deletions from `set` are held back.
+    /// Answers whether deletions from `set` are held back.
     pub fn holds(&self, set: SetId) -> bool {
         match self {
             Held::Nothing => false,
@@ -282,7 +282,7 @@ impl Held {
 /// Asked once for each commit, with what would go: what of it is held back, and the position to store.
 pub type Decide<'d> = &'d mut dyn FnMut(&Losses) -> (Held, Vec<u8>);
 
-/// What a commit did.
+/// The outcome of a commit.
 #[derive(Debug)]
 pub struct Committed {
     /// Number of the new revision; the old one's where the tree did not change.
@@ -304,7 +304,7 @@ pub struct Committed {
 }
 
 impl Committed {
-    /// What this commit and the `next` have done together.
+    /// The outcome of this commit and the `next` together.
     pub fn and(mut self, next: Committed) -> Committed {
         self.invalidations.extend(next.invalidations);
         self.left_out.extend(next.left_out);
@@ -320,7 +320,7 @@ impl Committed {
     }
 }
 
-/// What a renewed inode keeps of its resource.
+/// The part of its resource that a renewed inode keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Renewal {
     /// All of it.

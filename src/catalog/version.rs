@@ -3,7 +3,7 @@
 use super::store::record::{NodeRecord, ResourceRecord};
 use crate::document::Timestamp;
 
-/// What becomes of a file whose name stands for a file again.
+/// The fate of a file whose name stands for a file again.
 pub(super) enum Outcome<'n> {
     /// Nothing differs.
     Same,
@@ -13,12 +13,12 @@ pub(super) enum Outcome<'n> {
     Replaced(NodeRecord<'n>),
 }
 
-/// What is to stand at a name.
+/// A file that is to stand at a name.
 #[derive(Clone, Copy)]
 pub(super) struct Coming<'r> {
     /// Its record, as the tree is to have it.
     pub resource: ResourceRecord<'r>,
-    /// Whether it has the URI of the file that the name stands for.
+    /// True where it has the URI of the file that the name stands for.
     pub same_uri: bool,
     /// The `datetime` of its change, which stands in for a `lastmod`.
     pub datetime: Option<Timestamp>,
@@ -57,7 +57,7 @@ pub(super) fn now() -> Timestamp {
     Timestamp { seconds, nanos: nanos / 1_000_000 * 1_000_000 }
 }
 
-/// Whether `new` describes the content that `old` described; `None` where a record makes no sense.
+/// Tells whether `new` describes the content that `old` described; `None` where a record makes no sense.
 ///
 /// Every digest algorithm that both publish must agree, and one is enough, but two lengths that differ are of two contents.
 /// With none shared it must be one URI with the same `lastmod` and length. Hash and length are those of the coded bytes: another
@@ -87,7 +87,7 @@ pub(super) fn same_after_update(old: &ResourceRecord<'_>, new: &ResourceRecord<'
     Some(same_version(old, new, same_uri)? && (new.lastmod.is_some() || !shared_digests(old, new)?.is_empty()))
 }
 
-/// Whether both provably describe one content: an equal digest, and no other, else an equal `lastmod` and length.
+/// Tells whether both provably describe one content: an equal digest, and no other, else an equal `lastmod` and length.
 pub(super) fn provably_same(old: &ResourceRecord<'_>, new: &ResourceRecord<'_>) -> Option<bool> {
     let is_dated = new.lastmod.is_some() && new.length.is_some();
     Some(same_version(old, new, true)? && (is_dated || !shared_digests(old, new)?.is_empty()))

@@ -26,7 +26,7 @@ pub(super) struct WriteBudget {
 }
 
 impl WriteBudget {
-    /// Of a store on the disk of `folder`. One transaction writes `most` bytes of pages, however many records lie in them.
+    /// A budget for a store on the disk of `folder`. One transaction writes `most` bytes of pages, however many records lie in them.
     pub(super) fn new(folder: &SpillFolder, most: u64) -> WriteBudget {
         WriteBudget { folder: folder.clone(), uncommitted: 0, most, unchecked: 0 }
     }
@@ -41,7 +41,7 @@ impl WriteBudget {
         self.uncommitted = 0;
     }
 
-    /// So many bytes of pages are written.
+    /// Counts bytes of pages that are written.
     ///
     /// # Errors
     /// Less than is to stay free would be left.
@@ -56,7 +56,7 @@ impl WriteBudget {
         taken.map_err(|short: Short| io_error(path)(short.into()))
     }
 
-    /// Whether there is room for what only the commit writes. A few bytes have it always.
+    /// Checks that there is room for what only the commit writes. A few bytes always have it.
     ///
     /// # Errors
     /// Less than is to stay free would be left.

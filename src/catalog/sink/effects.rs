@@ -19,12 +19,12 @@ pub struct Effects {
     folders_changed: u64,
     /// Once one is too many no more.
     names: Vec<Invalidation>,
-    /// Those whose listing or attributes are others now.
+    /// Folders whose listing or attributes are others now.
     folders: InodeSet,
 }
 
 impl Effects {
-    /// Whether readers see the tree as it was.
+    /// Answers whether readers see the tree as it was.
     pub fn is_nothing(&self) -> bool {
         self.created + self.updated + self.touched + self.deleted + self.folders_changed == 0
     }
@@ -59,7 +59,7 @@ impl Effects {
         }
     }
 
-    /// What the commit of `revision` reports.
+    /// The report of the commit of `revision`.
     pub fn committed(self, revision: u64, left_out: BTreeMap<String, u64>) -> Committed {
         let Effects { created, updated, touched, deleted, names: mut invalidations, folders, .. } = self;
         if invalidations.len() > MOST_INVALIDATIONS {

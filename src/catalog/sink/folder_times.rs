@@ -7,12 +7,12 @@ use super::super::store::keys::ino_key;
 use crate::document::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// What happened to one folder.
+/// The changes in one folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FolderChange {
     /// The newest time of what changed.
     pub newest: Timestamp,
-    /// Whether the folder's own listing changed: its names or their inodes.
+    /// True where the folder's own listing changed: its names or their inodes.
     pub listing: bool,
 }
 

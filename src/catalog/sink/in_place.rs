@@ -220,7 +220,7 @@ impl<'o> Groups<'o> {
         Ok(Settled { path, shown, new_folder, group })
     }
 
-    /// Whether a folder of the revision that is shown holds anything but what goes.
+    /// Answers whether a folder of the revision that is shown holds anything but what goes.
     fn has_others(&self, folder: u64, gone: &HashSet<Vec<u8>>) -> Result<bool, CatalogError> {
         for child in self.base.store.children(self.base.txn, folder, 0)? {
             if !gone.contains(child?.node.name) {

@@ -17,7 +17,7 @@ use super::store::{Lookup, TableId};
 /// Appends a row.
 pub type Encode<'e> = &'e mut dyn FnMut(&mut Vec<u8>);
 
-/// Where the rows of a tree are written. The defaults are those of an empty store: all of it is written, and nothing removed.
+/// A place where the rows of a tree are written. The defaults are those of an empty store: all of it is written, and nothing removed.
 pub trait Sink {
     /// Writes a row.
     fn put(&mut self, table: TableId, key: &[u8], encode: Encode<'_>) -> Result<(), CatalogError>;
@@ -55,7 +55,7 @@ pub trait Sink {
         base.store.by_ino(base.txn, ino)
     }
 
-    /// Whether an inode of a folder may be open when it loses its name.
+    /// Answers whether an inode of a folder may be open when it loses its name.
     fn keeps_orphans_of(&self, _folder: u64) -> bool {
         true
     }

@@ -31,7 +31,7 @@ const TRANSACTION: u64 = 4 << 20;
 /// names join, and of times of folders the latest count.
 pub struct Rows {
     batch: Batch,
-    /// Of names of one folder hash and entry id, and which folder: sorted, they come behind those of other folders.
+    /// Hash and entry id of the names of one folder, and that folder: sorted, they come behind those of other folders.
     names: Vec<(u32, u64)>,
     names_of: u64,
     worker: Option<Worker>,
@@ -45,7 +45,7 @@ struct Batch {
     bytes: Vec<u8>,
     /// The end of each one's key, and its own.
     ends: Vec<(u32, u32)>,
-    /// Whether nothing follows, and what came is to be committed.
+    /// True where nothing follows, and what came is to be committed.
     is_last: bool,
 }
 

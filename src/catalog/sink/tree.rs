@@ -23,7 +23,7 @@ use fuser::INodeNo;
 #[derive(Clone, Copy)]
 enum RowState {
     Changed,
-    /// It is in the store of that revision as it is.
+    /// The store of that revision has it as it is.
     Unchanged,
 }
 
@@ -35,18 +35,18 @@ pub struct TreeWriter<'t> {
     sink: Box<dyn Sink + 't>,
     /// The time of this commit.
     pub now: Timestamp,
-    /// The revision before with the numbers and sums of this one.
+    /// The revision that is shown, with the numbers and sums of this one.
     next: RevisionRecord,
     pub effects: Effects,
-    /// Folders of the revision before in which something changed.
+    /// Folders of the revision that is shown in which something changed.
     changed: ChangedFolders,
-    /// Those of them that are no more.
+    /// Changed folders that are removed.
     lost: InodeSet,
 }
 
-/// What a revision is committed with.
+/// The values that a revision is committed with.
 pub struct CommittedWith<'w> {
-    /// What it speaks for.
+    /// The time that it speaks for.
     pub at: Option<Timestamp>,
     /// The position of `sync`.
     pub position: &'w [u8],
@@ -54,7 +54,7 @@ pub struct CommittedWith<'w> {
 }
 
 impl<'t> TreeWriter<'t> {
-    /// Goes on from `next`, with the numbers and sums of the revision before.
+    /// Goes on from `next`, with the numbers and sums of the revision that is shown.
     pub fn new(
         spill_folder: &SpillFolder,
         base: &'t Base<'t>,
@@ -96,37 +96,37 @@ impl<'t> TreeWriter<'t> {
         }
     }
 
-    /// Puts a file at a name that stood for `before`, whose URI is `uri` where that is known.
+    /// Puts a file at a name that stood for `shown`, whose URI is `uri` where that is known.
     pub fn put_file(
         &mut self,
         parent: Folder,
         name: &[u8],
-        before: Option<(&Named<'_>, Option<&Uri>)>,
+        shown: Option<(&Named<'_>, Option<&Uri>)>,
         coming: Coming<'_>,
     ) -> Result<(), CatalogError> {
         let (resource, now) = (coming.resource, self.now);
         let mtime = resource.lastmod.or(coming.datetime).unwrap_or(now);
         let node = NodeRecord { ino: 0, mtime, ctime: now, name, resource: Some(resource) };
-        let Some((before, uri)) = before else { return self.create(parent, node).map(drop) };
-        let Some(known) = &before.node.resource else { return self.replace(before, uri, node).map(drop) };
-        match version::compare(&before.node, known, coming, now).ok_or_else(|| damaged("resource", name))? {
-            Outcome::Same => self.keep(before),
-            Outcome::Touched(node) => self.touch(before, node),
-            Outcome::Replaced(node) => self.replace(before, uri, node).map(drop),
+        let Some((shown, uri)) = shown else { return self.create(parent, node).map(drop) };
+        let Some(known) = &shown.node.resource else { return self.replace(shown, uri, node).map(drop) };
+        match version::compare(&shown.node, known, coming, now).ok_or_else(|| damaged("resource", name))? {
+            Outcome::Same => self.keep(shown),
+            Outcome::Touched(node) => self.touch(shown, node),
+            Outcome::Replaced(node) => self.replace(shown, uri, node).map(drop),
         }
     }
 
-    /// A folder that is new, or that takes the place of the file `before`; its inode.
+    /// A folder that is new, or that takes the place of the file `shown`; its inode.
     pub fn put_folder(
         &mut self,
         parent: Folder,
         name: &[u8],
-        before: Option<(&Named<'_>, Option<&Uri>)>,
+        shown: Option<(&Named<'_>, Option<&Uri>)>,
         newest: Timestamp,
     ) -> Result<u64, CatalogError> {
         let node = NodeRecord { ino: 0, mtime: newest.min(self.now), ctime: self.now, name, resource: None };
-        match before {
-            Some((before, uri)) => self.replace(before, uri, node),
+        match shown {
+            Some((shown, uri)) => self.replace(shown, uri, node),
             None => self.create(parent, node),
         }
     }
@@ -178,8 +178,8 @@ impl<'t> TreeWriter<'t> {
         self.effects.touched += 1;
         self.count(&old.node, false);
         self.count(&new, true);
-        let (shown, before) = (new.node(), old.node.node());
-        let is_shown = (shown.size, shown.mtime, shown.freshness) != (before.size, before.mtime, before.freshness);
+        let (then, now) = (old.node.node(), new.node());
+        let is_shown = (now.size, now.mtime, now.freshness) != (then.size, then.mtime, then.freshness);
         let ctime = if is_shown { self.now } else { new.ctime };
         let named = Named { parent: old.parent, entry: old.entry, node: NodeRecord { ctime, ..new } };
         self.write(&named, [RowState::Changed, RowState::Unchanged, RowState::Unchanged])?;
@@ -202,7 +202,7 @@ impl<'t> TreeWriter<'t> {
         self.note(*parent, self.now, true)
     }
 
-    /// Whether an inode of a folder may be open when it loses its name.
+    /// Answers whether an inode of a folder may be open when it loses its name.
     pub fn keeps_orphans_of(&self, folder: u64) -> bool {
         self.sink.keeps_orphans_of(folder)
     }
@@ -239,7 +239,7 @@ impl<'t> TreeWriter<'t> {
         }
     }
 
-    /// Something of this time changed in a folder of the revision before; `listing`: its names or their inodes.
+    /// Something of this time changed in a folder of the revision that is shown; `listing`: its names or their inodes.
     fn note(&mut self, folder: u64, newest: Timestamp, listing: bool) -> Result<(), CatalogError> {
         self.changed.note(folder, FolderChange { newest: newest.min(self.now), listing })
     }
@@ -273,7 +273,7 @@ impl<'t> TreeWriter<'t> {
         Ok(())
     }
 
-    /// All is changed: brings the folders up to date and writes the revision, which is the one before where the tree is the same.
+    /// All is changed: brings the folders up to date and writes the revision, which stays the one that is shown where the tree is the same.
     pub fn finish(mut self, with: &CommittedWith<'_>) -> Result<(RevisionRecord, Effects), CatalogError> {
         self.settle_folders()?;
         let (at, committed) = (with.at, self.now);
@@ -290,7 +290,7 @@ impl<'t> TreeWriter<'t> {
     }
 }
 
-/// What is kept of an inode that loses its name; `uri` is that of a file, where it is known.
+/// The row that is kept of an inode that loses its name; `uri` is that of a file, where it is known.
 pub fn orphan_row(
     base: &Base<'_>,
     old: &Named<'_>,

@@ -188,7 +188,7 @@ impl<'t> Rebuild<'t> {
         Ok(rebuild)
     }
 
-    /// What the tree that is shown has, and this one has not.
+    /// The resources that the tree shown has, and this one does not.
     fn losses(&mut self) -> Result<(Losses, Departures), CatalogError> {
         self.comparison.losses()
     }
