@@ -2,7 +2,7 @@
 
 use super::scheduler::Schedule;
 use super::status::Refreshed;
-use crate::document::{Change, Uri};
+use crate::document::{Change, Digest, Entry, Uri};
 use crate::source::DocumentLocation;
 use std::collections::BTreeMap;
 use tokio::sync::oneshot;
@@ -39,7 +39,31 @@ pub enum Announcement {
     /// Source Description and Capability Lists, then everything.
     Source,
     /// These resources, each with the announced change, of a Source that has notifications and no Change List.
-    Resources(BTreeMap<Uri, Change>),
+    Resources(BTreeMap<Uri, AnnouncedChange>),
+}
+
+/// A change of a resource as a notification states it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AnnouncedChange {
+    /// The change.
+    pub change: Change,
+    /// The length of the new version, unless it counts coded bytes.
+    pub length: Option<u64>,
+    /// The digests of the new version.
+    pub hashes: Vec<Digest>,
+}
+
+impl From<Change> for AnnouncedChange {
+    fn from(change: Change) -> AnnouncedChange {
+        AnnouncedChange { change, length: None, hashes: Vec::new() }
+    }
+}
+
+impl From<&Entry> for AnnouncedChange {
+    fn from(entry: &Entry) -> AnnouncedChange {
+        let length = entry.length.filter(|_| entry.encoding.is_none());
+        AnnouncedChange { change: entry.change.unwrap_or(Change::Updated), length, hashes: entry.hashes.clone() }
+    }
 }
 
 /// How much of the Source a refresh asks for. A first tree is made of everything.

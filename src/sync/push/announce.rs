@@ -1,11 +1,11 @@
 //! Asking for what a notification announces.
 
 use crate::catalog::{CatalogError, Resource, SetId};
-use crate::document::{Change, Entry, Timestamp, Uri};
+use crate::document::{Change, Digest, Entry, Timestamp, Uri};
 use crate::source::DocumentLocation;
 use crate::source::http::{HttpError, Response};
 use crate::sync::changes::{NewChange, just_after};
-use crate::sync::command::{Announced, Announcement, Scope};
+use crate::sync::command::{Announced, AnnouncedChange, Announcement, Scope};
 use crate::sync::{Outcome, SyncError, Synchronizer, unwatched};
 use std::collections::{BTreeMap, HashSet};
 use tokio::time::Instant;
@@ -76,7 +76,7 @@ impl Synchronizer {
     async fn check_resources(
         &mut self,
         announcement: &Announcement,
-        resources: &BTreeMap<Uri, Change>,
+        resources: &BTreeMap<Uri, AnnouncedChange>,
     ) -> Result<Checked, SyncError> {
         let began = Instant::now();
         self.failed.clear();
@@ -93,10 +93,12 @@ impl Synchronizer {
         let answers = self.ask(asked.into_iter().collect(), |answer| answer.map(entry_of)).await;
         let (mut changes, mut unseen) = (Vec::new(), resources.clone());
         for (uri, answer) in answers {
-            let (known, time) = self.known(set, position.set(set).and_then(|set| set.at), &uri)?;
-            if let Some(entry) = shown(answer, known, resources[&uri]) {
-                let new = NewChange { change: resources[&uri], time, entry, member: None };
-                changes.push((set, new));
+            let (known, announced) =
+                (self.known(set, position.set(set).and_then(|set| set.at), &uri)?, &resources[&uri]);
+            if known.is_announced(announced) {
+                unseen.remove(&uri);
+            } else if let (time, Some(entry)) = (just_after(known.stated), known.shown(answer, announced)) {
+                changes.push((set, NewChange { change: announced.change, time, entry, member: None }));
                 unseen.remove(&uri);
             }
         }
@@ -109,15 +111,25 @@ impl Synchronizer {
         Ok(Checked { outcome, unseen: (!unseen.is_empty()).then_some(Announcement::Resources(unseen)) })
     }
 
-    /// The entry of a resource as far as it does not change with its content, with the time and length of the version that is shown;
-    /// and the time of a new change: behind all that its set's list, which speaks for `at`, and earlier changes say of it.
-    fn known(&self, set: SetId, at: Option<Timestamp>, uri: &Uri) -> Result<(Entry, Timestamp), CatalogError> {
+    /// What is known of an announced resource.
+    fn known(&self, set: SetId, at: Option<Timestamp>, uri: &Uri) -> Result<Known, CatalogError> {
         let snapshot = self.catalog.snapshot()?;
         let node = snapshot.locate(uri)?;
         let resource = node.map(|node| snapshot.resource(node.ino)).transpose()?.flatten();
-        let before = at.max(snapshot.journaled(set, uri)?.map(|journaled| journaled.time));
-        Ok((resource.map_or_else(|| Entry::new(uri.clone()), lasting), just_after(before)))
+        let stated = at.max(snapshot.journaled(set, uri)?.map(|journaled| journaled.time));
+        let hashes = resource.as_ref().map(|resource| resource.hashes.clone());
+        Ok(Known { stated, hashes, entry: resource.map_or_else(|| Entry::new(uri.clone()), lasting) })
     }
+}
+
+/// What is known of an announced resource.
+struct Known {
+    /// The time of the last statement of its set about it: a change, or the list.
+    stated: Option<Timestamp>,
+    /// The digests of the version that is shown; `None` where none is shown.
+    hashes: Option<Vec<Digest>>,
+    /// The published entry without what changes with the content, but with the time and length of the version that is shown.
+    entry: Entry,
 }
 
 /// The published entry of a resource; of what is true of one version alone, only its time and length.
@@ -136,29 +148,50 @@ fn entry_of(response: Response) -> Entry {
     Entry { lastmod: response.modified, length, media_type: response.media_type, ..Entry::new(response.final_uri) }
 }
 
-/// The entry of a resource that shows the announced `change`; `None` where the answer does not show it.
-fn shown(answer: Result<Entry, HttpError>, mut entry: Entry, change: Change) -> Option<Entry> {
-    match (answer, change) {
-        (Ok(now), Change::Created | Change::Updated) if !is_of_before(&entry, &now) => {
-            entry.lastmod = now.lastmod;
-            // A published coding is what `length` counts, and the answer is of another.
-            entry.length = now.length.filter(|_| entry.encoding.is_none());
-            entry.media_type = entry.media_type.or(now.media_type);
-        }
-        (Err(cause), Change::Deleted) if cause.is_gone() => {}
-        // It does not answer HEAD: that it changed is all that is known.
-        (Err(cause), Change::Created | Change::Updated) if matches!(cause.status(), Some(405 | 501)) => {
-            (entry.lastmod, entry.length) = (None, None);
-        }
-        _ => return None,
+impl Known {
+    /// Whether the version that is shown has the announced digest.
+    fn is_announced(&self, announced: &AnnouncedChange) -> bool {
+        let has = |digest: &Digest| self.hashes.as_ref().is_some_and(|known| known.contains(digest));
+        announced.change != Change::Deleted && announced.hashes.iter().any(has)
     }
-    Some(entry)
-}
 
-/// Whether an answer is of the version that is `known`: a cache or another node may still serve that one.
-fn is_of_before(known: &Entry, now: &Entry) -> bool {
-    let differ = |known: Option<u64>, now: Option<u64>| known.zip(now).is_some_and(|(known, now)| known != now);
-    let seconds = |entry: &Entry| entry.lastmod.map(|lastmod| lastmod.seconds);
-    let is_same_length = known.encoding.is_some() || !differ(known.length, now.length);
-    now.lastmod.is_some() && seconds(known) == seconds(now) && is_same_length
+    /// The entry of a resource that shows the announced change; `None` where the answer does not show it.
+    fn shown(self, answer: Result<Entry, HttpError>, announced: &AnnouncedChange) -> Option<Entry> {
+        let is_new = answer.as_ref().is_ok_and(|now| !self.is_another(now, announced.length));
+        let mut entry = self.entry;
+        match (answer, announced.change) {
+            (Ok(now), Change::Created | Change::Updated) if is_new => {
+                entry.lastmod = now.lastmod;
+                // A published coding is what `length` counts, and the answer is of another.
+                entry.length = now.length.filter(|_| entry.encoding.is_none());
+                entry.media_type = entry.media_type.or(now.media_type);
+            }
+            (Err(cause), Change::Deleted) if cause.is_gone() => {}
+            // It does not answer HEAD: that it changed is all that is known.
+            (Err(cause), Change::Created | Change::Updated) if matches!(cause.status(), Some(405 | 501)) => {
+                (entry.lastmod, entry.length) = (None, None);
+            }
+            _ => return None,
+        }
+        Some(entry)
+    }
+
+    /// Whether an answer is of another version than the announced one: it has not the announced length, or is of the version that is
+    /// shown, which a cache or another node may still serve. Without a published `lastmod` that one was last modified before its set
+    /// stated it; a `lastmod` without a time of day stands for the whole day.
+    fn is_another(&self, now: &Entry, announced: Option<u64>) -> bool {
+        let differ = |length: Option<u64>| {
+            let lengths = length.zip(now.length).filter(|_| self.entry.encoding.is_none());
+            lengths.is_some_and(|(length, now)| length != now)
+        };
+        if differ(announced) {
+            return true;
+        }
+        let Some(modified) = now.lastmod.filter(|_| self.hashes.is_some()) else { return false };
+        let is_same_time = match self.entry.lastmod {
+            Some(known) => (known.seconds..=known.latest()).contains(&modified.seconds),
+            None => self.stated.is_some_and(|stated| modified <= stated),
+        };
+        is_same_time && !differ(self.entry.length)
+    }
 }

@@ -167,8 +167,8 @@ impl Notification {
         let (own, foreign): (Vec<_>, Vec<_>) =
             entries.iter().partition(|entry| *entry.loc.authority() == *channel.own_authority);
         if !own.is_empty() {
-            let change = |entry: &&Entry| (entry.loc.clone(), entry.change.unwrap_or(Change::Updated));
-            self.announced.push(Announcement::Resources(own.iter().map(change).collect()));
+            let changes = own.into_iter().map(|entry| (entry.loc.clone(), entry.into())).collect();
+            self.announced.push(Announcement::Resources(changes));
         }
         if !foreign.is_empty() {
             // A notification sends no request to other hosts; the lists say what is new there.

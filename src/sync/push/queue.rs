@@ -162,7 +162,9 @@ mod tests {
     }
 
     fn resources<P: std::fmt::Display>(paths: impl IntoIterator<Item = P>) -> Announcement {
-        Announcement::Resources(paths.into_iter().map(|path| (uri(&path.to_string()), Change::Updated)).collect())
+        Announcement::Resources(
+            paths.into_iter().map(|path| (uri(&path.to_string()), Change::Updated.into())).collect(),
+        )
     }
 
     fn seconds(seconds: u64) -> Duration {

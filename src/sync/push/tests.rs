@@ -1,6 +1,8 @@
 //! The table of what is announced, a test for each row, and what comes twice or broken.
 
 use super::*;
+use crate::document::{Change, Digest};
+use crate::sync::command::AnnouncedChange;
 use std::collections::BTreeMap;
 
 const HEAD: &str =
@@ -215,10 +217,11 @@ fn change_notification_without_change_list_announces_resources() {
     let channel = channel_of(1, Capability::ChangeNotification, &[]);
     let found = read(change_notification(CHANGES).as_bytes(), &channel).unwrap().announced;
 
+    let hashes = Digest::parse_list("md5:1584abdf8ebdc9802ac0c6a7402c03b6").0;
     let resources = vec![
-        (uri("http://example.com/res1"), Change::Updated),
-        (uri("http://example.com/res2"), Change::Deleted),
-        (uri("http://example.com/res3"), Change::Updated),
+        (uri("http://example.com/res1"), AnnouncedChange { hashes, ..Change::Updated.into() }),
+        (uri("http://example.com/res2"), Change::Deleted.into()),
+        (uri("http://example.com/res3"), Change::Updated.into()),
     ];
     assert_eq!(found, [Announcement::Resources(resources.into_iter().collect())]);
 }
@@ -235,7 +238,7 @@ fn change_notification_of_other_hosts_is_a_poll() {
     assert_eq!(
         found,
         [
-            Announcement::Resources(BTreeMap::from([(uri("http://example.com/res1"), Change::Created)])),
+            Announcement::Resources(BTreeMap::from([(uri("http://example.com/res1"), Change::Created.into())])),
             Announcement::Everything
         ]
     );

@@ -87,7 +87,7 @@ async fn announced_resources_without_change_list_are_asked() {
     destination.commit().await;
 
     let said = [("/a", Change::Deleted), ("/b", Change::Deleted), ("/e", Change::Created), ("/f", Change::Created)];
-    let resources = said.map(|(path, change)| (server.uri(path), change)).into();
+    let resources = said.map(|(path, change)| (server.uri(path), change.into())).into();
     destination.synchronizer.check(&command::Announcement::Resources(resources), false).await.unwrap();
 
     assert_eq!(destination.paths(), ["/a", "/c", "/d", "/e"], "/b answers 404, /f too");
@@ -110,7 +110,8 @@ async fn a_list_that_changes_settles_what_was_announced_before() {
         server.put("/x", Answer::html("new"));
         let mut destination = Destination::of(&server, "/caps.xml");
         destination.commit().await;
-        let announced = [("/a", Change::Deleted), ("/x", Change::Created)].map(|(path, it)| (server.uri(path), it));
+        let announced =
+            [("/a", Change::Deleted), ("/x", Change::Created)].map(|(path, it)| (server.uri(path), it.into()));
         let announcement = command::Announcement::Resources(announced.into());
         destination.synchronizer.check(&announcement, false).await.unwrap();
 
@@ -134,7 +135,7 @@ async fn announced_resources_without_an_answer_are_unseen() {
     let never = Arc::new(tokio::sync::Barrier::new(99));
     server.put("/new/00", Answer::html("new").together(&never));
     (1..25).for_each(|number| server.put(&format!("/new/{number:02}"), Answer::html("new")));
-    let resources: Vec<_> = (0..26).map(|it| (server.uri(&format!("/new/{it:02}")), Change::Created)).collect();
+    let resources: Vec<_> = (0..26).map(|it| (server.uri(&format!("/new/{it:02}")), Change::Created.into())).collect();
     let of = |places: &[usize]| {
         Some(command::Announcement::Resources(places.iter().map(|at| resources[*at].clone()).collect()))
     };
@@ -359,7 +360,7 @@ async fn an_announced_update_changes_the_content_alone() {
     server.put("/a", Answer::html("longer than before"));
     server.put("/b", Answer::status(405));
 
-    let said = ["/a", "/b"].map(|path| (server.uri(path), Change::Updated)).into();
+    let said = ["/a", "/b"].map(|path| (server.uri(path), Change::Updated.into())).into();
     destination.synchronizer.check(&command::Announcement::Resources(said), false).await.unwrap();
 
     assert_eq!(destination.paths(), ["/a", "/b", "/c"]);
@@ -389,7 +390,7 @@ async fn an_announced_resource_is_unseen_in_its_known_version() {
     server.put("/a", Answer::html("old").header("Last-Modified", &at(8)));
     let mut destination = Destination::of(&server, "/caps.xml");
     destination.commit().await;
-    let announcement = command::Announcement::Resources([(server.uri("/a"), Change::Updated)].into());
+    let announcement = command::Announcement::Resources([(server.uri("/a"), Change::Updated.into())].into());
 
     let checked = destination.synchronizer.check(&announcement, false).await.unwrap();
     assert!(matches!(checked.outcome, Outcome::Unchanged));
@@ -403,6 +404,64 @@ async fn an_announced_resource_is_unseen_in_its_known_version() {
     list("2013-01-03T09:30:00Z", "2013-01-03T09:20:00Z", 7);
     destination.commit().await;
     assert_eq!(destination.files()["/a"].1, Some(7));
+}
+
+/// A list without `lastmod` speaks for its `at`; a `lastmod` without a time of day stands for the whole day.
+#[tokio::test]
+async fn announced_resources_are_unseen_without_exact_lastmod() {
+    let server = source().await;
+    let offers = [offer("resourcelist", server.uri(LIST).as_str())];
+    server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
+    let entry = |path: &str, lastmod: &str| format!("<url><loc>{}</loc>{lastmod}</url>", server.uri(path));
+    let entries = [entry("/a", ""), entry("/b", "<lastmod>2013-01-03</lastmod>")];
+    server.put(LIST, resource_list_at("at=\"2013-01-03T20:00:00Z\"", &entries));
+    let put = |body: &str, modified: &str| {
+        ["/a", "/b"].map(|path| server.put(path, Answer::html(body).header("Last-Modified", modified)));
+    };
+    put("first", "Thu, 03 Jan 2013 08:00:00 GMT");
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    let said = ["/a", "/b"].map(|path| (server.uri(path), Change::Updated.into()));
+    let announcement = command::Announcement::Resources(said.into());
+
+    let checked = destination.synchronizer.check(&announcement, false).await.unwrap();
+    assert_eq!((checked.unseen, destination.files()["/a"].1), (Some(announcement.clone()), None));
+
+    put("second", "Sat, 05 Jan 2013 08:00:00 GMT");
+    let checked = destination.synchronizer.check(&announcement, true).await.unwrap();
+    assert_eq!(checked.unseen, None);
+    assert_eq!(["/a", "/b"].map(|path| destination.files()[path].1), [Some(6); 2]);
+}
+
+#[tokio::test]
+async fn an_announced_resource_has_the_announced_length_or_digest() {
+    let server = source().await;
+    let offers = [offer("resourcelist", server.uri(LIST).as_str())];
+    server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
+    let shown = "md5:1584abdf8ebdc9802ac0c6a7402c03b6";
+    let entry = |path: &str, md: &str| format!("<url><loc>{}</loc>{md}</url>", server.uri(path));
+    let entries = [entry("/a", ""), entry("/b", &format!("<rs:md hash=\"{shown}\"/>"))];
+    server.put(LIST, resource_list_at("at=\"2013-01-03T09:00:00Z\"", &entries));
+    ["/a", "/b"].map(|path| server.put(path, Answer::html("first")));
+    let mut destination = Destination::of(&server, "/caps.xml");
+    destination.commit().await;
+    let before = destination.files();
+    let long = command::AnnouncedChange { length: Some(6), ..Change::Updated.into() };
+    let hashes = crate::document::Digest::parse_list(shown).0;
+    let same = command::AnnouncedChange { hashes, ..Change::Updated.into() };
+    let announcement = |changes: &[(&str, &command::AnnouncedChange)]| {
+        let changes = changes.iter().map(|(path, change)| (server.uri(path), (*change).clone()));
+        command::Announcement::Resources(changes.collect())
+    };
+
+    let said = announcement(&[("/a", &long), ("/b", &same)]);
+    let checked = destination.synchronizer.check(&said, false).await.unwrap();
+    assert_eq!(checked.unseen, Some(announcement(&[("/a", &long)])), "the tree shows /b");
+    assert_eq!(destination.files(), before);
+
+    server.put("/a", Answer::html("second"));
+    let checked = destination.synchronizer.check(&checked.unseen.unwrap(), true).await.unwrap();
+    assert_eq!((destination.files()["/a"].1, checked.unseen), (Some(6), None));
 }
 
 /// A server with `Last-Modified` alone cannot tell two versions of one second apart (RFC 9110, 8.8.2.2).
