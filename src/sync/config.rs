@@ -1,7 +1,7 @@
 //! What is synchronized, and how.
 
 use super::deletion_guard::MaxDelete;
-use super::fetch::parse::LEAST_PART;
+use super::fetch::list_parser::LEAST_PART;
 use super::selection::Selection;
 use crate::document::{Limits, Timestamp, Uri};
 use crate::source::EntryPoint;

@@ -4,7 +4,7 @@ pub(super) mod change_docs;
 pub mod dumps;
 pub mod gap;
 pub(super) mod index_cache;
+pub(super) mod list_parser;
 pub(super) mod lists;
 pub(super) mod new_changes;
-pub(super) mod parse;
 pub mod spool;
