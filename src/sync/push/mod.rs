@@ -1,5 +1,5 @@
-//! What a notification announces. It is never believed, it only says what to ask for (Framework Notification, section 3; Change
-//! Notification, section 3). Values alone, no I/O; time is passed in.
+//! Notifications. One is never believed: it only says what to ask for (Framework Notification, section 3; Change Notification,
+//! section 3). Values alone, no I/O; time is passed in.
 
 pub mod announce;
 pub mod queue;
@@ -9,15 +9,16 @@ mod tests;
 use crate::document::{Capability, Change, DocumentError, Entry, Limits, Reader, Uri};
 use crate::source::{Channel, DocumentLocation, Set, Source};
 use crate::sync::command::Announcement;
-use sha2::{Digest, Sha256};
 use std::collections::VecDeque;
+use std::hash::Hash;
+use xxhash_rust::xxh3::Xxh3;
 
 /// Bounds for a notification, inflated: it has one entry, seldom many.
 const LIMITS: Limits = Limits { document: 8 << 20, text: 16 << 10, depth: 16, links: 100 };
 /// Entries read of a notification: where it has more, everything is checked.
 const MOST_ENTRIES: usize = 10_000;
-/// Deliveries that are known again.
-const MOST_REMEMBERED: usize = 4096;
+/// Deliveries that are recognized: a repeat of an older one costs a check.
+const MOST_REMEMBERED: usize = 64;
 /// Channels of all sets together: each is a subscription that is asked for and renewed. Of more, the sets are polled.
 const MOST_CHANNELS: usize = 1000;
 
@@ -51,12 +52,12 @@ pub fn channels(source: &Source, host: Option<&str>) -> Vec<SetChannel> {
     source.sets.iter().flat_map(of_set).take(MOST_CHANNELS).collect()
 }
 
-/// What one notification announces.
+/// One notification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notification {
-    /// What to check.
+    /// The announcements.
     pub announced: Vec<Announcement>,
-    /// Whether every change has its time: the same bytes are the same notification then, and not another of the kind.
+    /// True if every change has its time: the same bytes are the same notification then, and not another of the kind.
     pub is_dated: bool,
 }
 
@@ -109,19 +110,17 @@ pub fn read(body: &[u8], channel: &SetChannel) -> Result<Notification, DocumentE
 #[derive(Debug, Default)]
 pub struct Inbox {
     /// Digests of the newest dated notifications.
-    remembered: VecDeque<[u8; 32]>,
+    remembered: VecDeque<u64>,
 }
 
 impl Inbox {
-    /// What is announced by a delivery on `channel`; nothing where it has come before. The errors of [`read`].
+    /// The announcements of a delivery on `channel`; none where it has come before. The errors of [`read`].
     pub fn take(&mut self, body: &[u8], channel: &SetChannel) -> Result<Vec<Announcement>, DocumentError> {
         let notification = read(body, channel)?;
         if notification.is_dated {
-            let set = channel.set.as_ref().map_or("", Uri::as_str);
-            let mut digest = Sha256::new();
-            [set, "\0", channel.channel.topic.as_str(), "\0"].iter().for_each(|part| digest.update(part));
-            digest.update(body);
-            let digest: [u8; 32] = digest.finalize().into();
+            let mut hasher = Xxh3::new();
+            (&channel.set, &channel.channel.topic, body).hash(&mut hasher);
+            let digest = hasher.digest();
             if self.remembered.contains(&digest) {
                 return Ok(Vec::new());
             }
@@ -133,7 +132,7 @@ impl Inbox {
 }
 
 impl Notification {
-    /// What a Framework Notification says of one document (table 2, and the archives).
+    /// Adds an entry of a Framework Notification (table 2, and the archives).
     fn add_document(&mut self, entry: &Entry) {
         use Capability::*;
         let index = || entry.links.iter().find(|link| &*link.rel == "index").and_then(|link| link.uri().cloned());
@@ -150,7 +149,7 @@ impl Notification {
         }
     }
 
-    /// What a Change Notification says: the set's Change Lists say it too, and without one the resources themselves.
+    /// Adds the entries of a Change Notification: the set's Change Lists hold them too, and without one the resources are asked.
     fn add_changes(&mut self, entries: &[Entry], channel: &SetChannel) {
         if entries.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! What was announced and is not seen yet: each announcement once, asked for no faster than a Source should be. Pure: time is passed in.
+//! Announcements whose change is not seen yet, each once, and when each is checked. Pure: time is passed in.
 
 use crate::sync::command::Announcement;
 use std::time::Duration;
@@ -11,38 +11,37 @@ const RETRIES: [Duration; 3] = [Duration::from_secs(2), Duration::from_secs(10),
 const MOST: usize = 64;
 const MOST_RESOURCES: usize = 10_000;
 
-/// Checks are this far apart on average. As many as fall into a burst may follow one another at once.
-const PACE: Duration = Duration::from_millis(500);
-const BURST: Duration = Duration::from_secs(60);
+/// The least time between two checks: what is announced meanwhile is checked together.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Announcements that wait for a check.
 #[derive(Debug)]
 pub struct Announcements {
     waiting: Vec<Pending>,
-    /// When the checks so far are due at the pace of [`PACE`].
-    paced: Instant,
+    /// The end of the pause behind the last check.
+    rests_until: Instant,
 }
 
 /// An announcement and its checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
-    /// What to check.
+    /// Its subject.
     pub announcement: Announcement,
-    /// When it was announced; once checked, when the first check began.
+    /// The time of the announcement; once checked, the beginning of the first check.
     since: Instant,
     /// Checks that have begun or were missed.
     checks: usize,
-    /// How often it was announced without anything new to see: one change does not answer for another.
+    /// Announcements that nothing new was seen for: one change does not answer for another.
     announced: usize,
 }
 
 impl Pending {
-    /// Whether it was checked before: caches on the way are passed by then.
+    /// True for a second check: caches on the way are passed by.
     pub fn is_retry(&self) -> bool {
         self.checks > 1
     }
 
-    /// When it is checked next; `None` where it is given up.
+    /// The time of its next check; `None` where it is given up.
     fn due(&self) -> Option<Instant> {
         match self.checks.checked_sub(1) {
             None => Some(self.since),
@@ -59,9 +58,9 @@ impl Pending {
 }
 
 impl Announcements {
-    /// None yet.
+    /// A queue without announcements.
     pub fn new(now: Instant) -> Announcements {
-        Announcements { waiting: Vec::new(), paced: now }
+        Announcements { waiting: Vec::new(), rests_until: now }
     }
 
     /// Adds what was announced. One that waits for a retry begins again: the new document may take as long.
@@ -98,16 +97,15 @@ impl Announcements {
         self.waiting.push(pending);
     }
 
-    /// When [`Announcements::next`] has something, if nothing further is added.
+    /// The time at which [`Announcements::next`] has something, if nothing further is added.
     pub fn due(&self) -> Option<Instant> {
         let due = self.waiting.iter().filter_map(Pending::due).min()?;
-        Some((self.paced + PACE).checked_sub(BURST).map_or(due, |allowed| due.max(allowed)))
+        Some(due.max(self.rests_until))
     }
 
-    /// What is to be checked now, unless too much has just been: the Source first, then what is due longest.
+    /// The announcement to check now: the Source first, then the one that is due longest.
     pub fn next(&mut self, now: Instant) -> Option<Pending> {
-        self.paced = self.paced.max(now);
-        if self.paced + PACE > now + BURST {
+        if now < self.rests_until {
             return None;
         }
         let due = |(place, pending): (usize, &Pending)| {
@@ -115,7 +113,7 @@ impl Announcements {
         };
         let is_due = |(_, due, _): &(bool, Instant, usize)| *due <= now;
         let (_, _, place) = self.waiting.iter().enumerate().filter_map(due).filter(is_due).min()?;
-        self.paced += PACE;
+        self.rests_until = now + PAUSE;
         let mut next = self.waiting.remove(place);
         if next.announcement == Announcement::Source {
             // Every document is checked with it.
@@ -178,9 +176,10 @@ mod tests {
         (queue, now)
     }
 
-    /// Everything that may be checked now.
-    fn taken(queue: &mut Announcements, now: Instant) -> Vec<Announcement> {
-        std::iter::from_fn(|| queue.next(now)).map(|pending| pending.announcement).collect()
+    /// Everything that is checked if nothing is added.
+    fn taken(queue: &mut Announcements) -> Vec<Announcement> {
+        let next = || queue.due().and_then(|due| queue.next(due));
+        std::iter::from_fn(next).map(|pending| pending.announcement).collect()
     }
 
     #[test]
@@ -271,25 +270,25 @@ mod tests {
         let all = [document("a"), Announcement::Everything, resources(["x", "y"]), resources(["y", "z"])];
         let (mut queue, now) = queue(all.iter().chain(&all).cloned());
 
-        assert_eq!(taken(&mut queue, now), [document("a"), Announcement::Everything, resources(["x", "y", "z"])]);
+        assert_eq!(taken(&mut queue), [document("a"), Announcement::Everything, resources(["x", "y", "z"])]);
     }
 
     #[test]
     fn a_discovery_checks_all_documents_and_no_resource() {
         let (mut queue, now) = queue([document("a"), Announcement::Everything, Announcement::Source, resources(["r"])]);
 
-        assert_eq!(taken(&mut queue, now), [Announcement::Source, resources(["r"])]);
+        assert_eq!(taken(&mut queue), [Announcement::Source, resources(["r"])]);
     }
 
     #[test]
     fn a_flood_of_announcements_ends_with_a_check_of_everything() {
         let (mut documents, now) = queue((0..10 * MOST).map(|number| document(&number.to_string())));
-        let checked = taken(&mut documents, now);
+        let checked = taken(&mut documents);
         assert_eq!((checked.len(), checked.last()), (MOST + 1, Some(&Announcement::Everything)));
 
         let half = |from: usize| resources(from..from + MOST_RESOURCES / 2);
         let (mut queue, now) = queue([half(0), half(MOST_RESOURCES), half(MOST_RESOURCES / 2), half(7)]);
-        let checked = taken(&mut queue, now);
+        let checked = taken(&mut queue);
         assert_eq!(checked.len(), 2);
         assert!(matches!(&checked[0], Announcement::Resources(all) if all.len() == MOST_RESOURCES));
         assert_eq!(checked[1], Announcement::Everything);
@@ -300,7 +299,7 @@ mod tests {
         let (mut queue, now) = queue((0..10 * MOST).map(|number| document(&number.to_string())));
         queue.add(Announcement::Source, now);
 
-        assert_eq!(taken(&mut queue, now), [Announcement::Source]);
+        assert_eq!(taken(&mut queue), [Announcement::Source]);
     }
 
     /// A person who knows a path can make the mount ask the Source, but not as often as they like; and nothing is lost.
@@ -310,16 +309,15 @@ mod tests {
         let mut checks = 0;
         for _ in 0..1000 {
             queue.add(Announcement::Everything, now);
-            checks += taken(&mut queue, now).len();
+            checks += usize::from(queue.next(now).is_some());
         }
-        assert_eq!(checks, 120);
+        assert_eq!(checks, 1);
 
-        let due = queue.due().unwrap();
-        assert_eq!(due, now + PACE);
-        assert_eq!(taken(&mut queue, due), [Announcement::Everything]);
+        assert_eq!(queue.due(), Some(now + PAUSE));
+        assert_eq!(taken(&mut queue), [Announcement::Everything]);
         assert_eq!(queue.due(), None);
         let later = now + seconds(3600);
         queue.add(Announcement::Everything, later);
-        assert_eq!((queue.due(), taken(&mut queue, later).len()), (Some(later), 1));
+        assert_eq!(queue.due(), Some(later));
     }
 }
