@@ -20,7 +20,7 @@ const FAILURES: usize = 20;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Status {
-    /// When the refresh that is under way began.
+    /// The beginning of the refresh that is under way.
     pub refreshing_since: Option<Timestamp>,
     /// The last refresh that has ended.
     pub last_refresh: Option<Refreshed>,
@@ -28,14 +28,14 @@ pub struct Status {
     pub failures: u32,
     /// Refreshes that have ended since the mount began.
     pub refreshes: u64,
-    /// Those of them that have failed.
+    /// The failed ones of them.
     pub failed_refreshes: u64,
     /// The latest failed ones, the newest first.
     #[serde(skip)]
     pub recent_failures: Vec<FailedRefresh>,
-    /// When the next refresh is due.
+    /// The time of the next refresh.
     pub next_poll: Option<Timestamp>,
-    /// Every set has a notification channel that is alive, so polling is rarer.
+    /// True if every set has a notification channel that is alive: polling is rarer.
     pub channels_live: bool,
     /// The documents that are polled.
     pub documents: Vec<DocumentStatus>,
@@ -56,11 +56,11 @@ pub struct Status {
 /// A refresh that has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refreshed {
-    /// When it ended.
+    /// Its end.
     pub ended: Timestamp,
-    /// How long it took, in milliseconds.
+    /// Its duration in milliseconds.
     pub milliseconds: u64,
-    /// What it did.
+    /// Its outcome.
     pub outcome: RefreshOutcome,
     /// Documents that failed meanwhile.
     #[serde(default)]
@@ -68,7 +68,7 @@ pub struct Refreshed {
 }
 
 impl Refreshed {
-    /// Why all documents that failed did; `None` where none did.
+    /// The causes of all documents that failed; `None` where none did.
     pub fn why(&self) -> Option<String> {
         let all: Vec<&str> = self.failed.iter().map(|failed| failed.why.as_str()).collect();
         (!all.is_empty()).then(|| all.join("; "))
@@ -78,14 +78,14 @@ impl Refreshed {
 /// A document that failed while the others were read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedDocument {
-    /// Why, for a person; it names the document.
+    /// The cause, for a person; it names the document.
     pub why: String,
-    /// What that means.
+    /// The meaning of the cause.
     pub kind: FailureKind,
 }
 
 impl FailedDocument {
-    /// What fails by this cause.
+    /// A document that fails by `cause`.
     pub(super) fn of(cause: &SyncError) -> FailedDocument {
         FailedDocument { why: chain(cause), kind: cause.kind() }
     }
@@ -94,14 +94,14 @@ impl FailedDocument {
 /// A refresh that has failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedRefresh {
-    /// When it ended.
+    /// Its end.
     pub ended: Timestamp,
-    /// Why it failed.
+    /// Its cause.
     pub why: String,
 }
 
 impl Status {
-    /// A refresh has ended.
+    /// Counts a refresh that has ended.
     pub(super) fn ended(&mut self, refreshed: Refreshed) {
         self.refreshes = self.refreshes.saturating_add(1);
         self.failures = match &refreshed.outcome {
@@ -118,7 +118,7 @@ impl Status {
     }
 }
 
-/// What a refresh did.
+/// The outcome of a refresh.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RefreshOutcome {
@@ -144,28 +144,28 @@ pub enum RefreshOutcome {
 pub struct DocumentStatus {
     /// Its address.
     pub location: String,
-    /// How often it is polled, in seconds.
+    /// The interval of its polls, in seconds.
     #[serde(rename = "interval_s")]
     pub interval: u64,
-    /// When it was polled last.
+    /// The time of its last poll.
     pub asked: Option<Timestamp>,
-    /// When it is due.
+    /// The time of its next poll.
     pub due: Option<Timestamp>,
-    /// How it answered.
+    /// Its answer.
     pub answer: Answer,
 }
 
-/// How a document answered.
+/// The answer of a document at its last poll.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// It was not polled.
+    /// None: the document was not polled.
     None,
-    /// It has not changed.
+    /// An unchanged document.
     Unchanged,
-    /// It was downloaded: so many bytes, the documents below it included.
+    /// A download of so many bytes, the documents below it included.
     Downloaded(u64),
-    /// It is missing, cannot be reached or cannot be read.
+    /// A failure: the document is missing, cannot be reached or cannot be read.
     Failed(String),
 }
 
@@ -174,13 +174,13 @@ pub enum Answer {
 pub struct SetStatus {
     /// Its number in the catalog.
     pub id: u32,
-    /// Its Capability List; for a list that stands alone, the list.
+    /// The Capability List; for a list that stands alone, the list.
     pub name: String,
     /// The time that its Resource Lists speak for.
     pub at: Option<Timestamp>,
     /// Changes are known up to this time.
     pub changes_until: Option<Timestamp>,
-    /// Since when changes may be missing that no published document has.
+    /// The time since when changes may be missing that no published document has.
     pub gap_since: Option<Timestamp>,
     /// Undated deletions that are not applied until a request for the resource answers that it is gone.
     #[serde(default)]
@@ -192,7 +192,7 @@ pub struct SetStatus {
 pub struct MissingStatus {
     /// The document or package.
     pub location: String,
-    /// How many of its entries cannot be understood; 0 where all of it is missing.
+    /// The number of its entries that cannot be understood; 0 where all of it is missing.
     pub entries: u64,
     /// The answer, for a person.
     pub why: String,
@@ -201,11 +201,11 @@ pub struct MissingStatus {
 /// Deletions that are held back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldStatus {
-    /// How many files.
+    /// The number of files.
     pub files: u64,
-    /// Since when.
+    /// The time since when they are held.
     pub since: Timestamp,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
@@ -216,7 +216,7 @@ pub struct DeviationStatus {
     pub rule: String,
     /// The section of the standard; empty where the rule is a bound of this program.
     pub section: String,
-    /// How often.
+    /// The number of breaches.
     pub count: u64,
     /// The first of the documents that break it, or the path.
     pub location: String,
@@ -255,74 +255,61 @@ impl From<Missing> for MissingStatus {
 
 /// Each rule that documents break, in the rules' order, then the paths that too many URIs share.
 fn broken(seen: &SeenDeviations) -> Vec<DeviationStatus> {
-    let rules = seen.rules().into_iter().map(|(rule, (count, location))| DeviationStatus {
-        rule: rule.name().to_owned(),
-        section: rule.section().to_owned(),
-        count,
-        location: location.to_string(),
-    });
-    let left_out = seen.left_out().into_iter().map(|(path, count)| DeviationStatus {
-        rule: "entries that are not shown, since too many URIs have the same path".to_owned(),
-        section: String::new(),
-        count,
-        location: path,
-    });
+    let row = |rule: &str, section: &str, count, location| {
+        let (rule, section) = (rule.to_owned(), section.to_owned());
+        DeviationStatus { rule, section, count, location }
+    };
+    let rules = seen.rules().into_iter();
+    let rules = rules.map(|(rule, (count, document))| row(rule.name(), rule.section(), count, document.to_string()));
+    let shared = "entries that are not shown, since too many URIs have the same path";
+    let left_out = seen.left_out().into_iter().map(|(path, count)| row(shared, "", count, path));
     rules.chain(left_out).collect()
 }
 
 impl Synchronizer {
     /// Notes the outcome of a refresh and the state after it.
     pub(super) fn report(&self, outcome: &Result<Outcome, SyncError>, took: Duration) {
-        let (now, real_now) = (Instant::now(), Timestamp::now());
+        let (now, ended) = (Instant::now(), Timestamp::now());
         // An instant has no time of day, only a distance from now.
         let time = |instant: Instant| match instant.checked_duration_since(now) {
-            Some(ahead) => real_now.saturating_add(ahead).unwrap_or(Timestamp::MAX),
-            None => real_now.saturating_sub(now - instant).unwrap_or(Timestamp::MIN),
+            Some(ahead) => ended.saturating_add(ahead).unwrap_or(Timestamp::MAX),
+            None => ended.saturating_sub(now - instant).unwrap_or(Timestamp::MIN),
         };
+        let due = |instant: Instant| Some(time(instant)).filter(|_| !self.is_idle());
         let documents = self.schedule.documents().map(|(location, plan)| DocumentStatus {
             location: location.to_string(),
             interval: plan.interval.as_secs(),
             asked: plan.asked.map(time),
-            due: Some(time(plan.due)).filter(|_| !self.is_idle()),
+            due: due(plan.due),
             answer: plan.answer.clone(),
         });
-        let documents: Vec<_> = documents.collect();
         let discovered = self.discovered.iter().flat_map(|(source, _)| &source.deviations);
         let of_source = discovered.clone().map(|it| it.location.clone());
         self.spool.deviations.retain(self.position.iter().flat_map(Position::locations).chain(of_source));
         discovered.for_each(|it| self.spool.deviations.note(&it.location, &it.deviations, None));
-        let lacking = self.position.iter().flat_map(Position::lacking).cloned().map(MissingStatus::from).collect();
-        let (sets, held) = match &self.position {
-            Some(position) => {
-                let mut guard = position.guard.clone();
+        let counted = self.catalog.snapshot().and_then(|it| Ok((it.held_count()?, it.journal_count()?)));
+        let counted = counted.inspect_err(|cause| {
+            tracing::warn!("the unconfirmed deletions and the journal cannot be counted: {}", chain(cause));
+        });
+        let held = self.position.iter().find_map(|position| {
+            let mut guard = position.guard.clone();
+            if let Ok((count, _)) = counted {
                 // The commit of this position may have decided some of the deletions that it holds back.
-                match self.catalog.snapshot().and_then(|snapshot| snapshot.held_count()) {
-                    Ok(count) => guard.recount(count, 0),
-                    Err(cause) => tracing::warn!("the unconfirmed deletions cannot be counted: {}", chain(&cause)),
-                }
-                (
-                    position.sets().map(SetStatus::from).collect(),
-                    guard.held().map(|held| {
-                        let since = document::Timestamp { seconds: held.since, nanos: 0 }.into();
-                        HeldStatus { files: held.files, since, why: held.why.clone() }
-                    }),
-                )
+                guard.recount(count, 0);
             }
-            None => (Vec::new(), None),
-        };
-        let journaled = self.catalog.snapshot().and_then(|snapshot| snapshot.journal_count()).unwrap_or_else(|cause| {
-            tracing::warn!("the journal cannot be counted: {}", chain(&cause));
-            0
+            let held = guard.held()?;
+            let since = document::Timestamp { seconds: held.since, nanos: 0 }.into();
+            Some(HeldStatus { files: held.files, since, why: held.why.clone() })
         });
         self.status.send_modify(|status| {
             let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-            let (outcome, failed) = (outcome.into(), self.failed.clone());
-            status.ended(Refreshed { ended: real_now, milliseconds, outcome, failed });
-            status.journaled = journaled;
-            status.next_poll = self.schedule.next().filter(|_| !self.is_idle()).map(time);
-            status.documents = documents;
-            status.sets = sets;
-            status.missing = lacking;
+            status.ended(Refreshed { ended, milliseconds, outcome: outcome.into(), failed: self.failed.clone() });
+            status.journaled = counted.map_or(0, |(_, journaled)| journaled);
+            status.next_poll = self.schedule.next().and_then(due);
+            status.documents = documents.collect();
+            status.sets = self.position.iter().flat_map(Position::sets).map(SetStatus::from).collect();
+            status.missing =
+                self.position.iter().flat_map(Position::lacking).cloned().map(MissingStatus::from).collect();
             status.held = held;
             status.deviations = broken(&self.spool.deviations);
         });
