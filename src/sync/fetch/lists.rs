@@ -1,10 +1,11 @@
-//! Baseline synchronization: the lists of every set are fetched, and become one new statement of what exists.
+//! Baseline synchronization: fetches the lists of every set, which together state what exists.
 
+use super::remarks::explained;
 use crate::catalog::Naming;
-use crate::document::{Entry, Header, Uri};
+use crate::document::{Entry, Header};
 use crate::platform::error_chain::chain;
-use crate::source::crawl::{ANOTHER_LIST, Asking, Child, Crawled, Leaf, crawl};
-use crate::source::{DocumentLocation, EntryPoint, Missing, Source, SourceError, another_set};
+use crate::source::crawl::{Asking, Child, Crawled, Leaf, crawl};
+use crate::source::{DocumentLocation, Missing, Source, SourceError};
 use crate::sync::documents::FollowedSet;
 use crate::sync::read_set::ReadSet;
 use crate::sync::scheduler::{Cost, jitter};
@@ -13,9 +14,6 @@ use crate::sync::state::Position;
 use crate::sync::{Scope, Stage, SyncError, Synchronizer};
 use std::sync::{Mutex, PoisonError};
 use tokio::time::Instant;
-
-/// Missing parts that a mount names, at most.
-const REMARKS: usize = 10;
 
 impl Synchronizer {
     /// Fetches the lists of all `sets`. `None` if those of `scope` are the lists that `before`, the position of the current
@@ -98,14 +96,11 @@ impl Synchronizer {
                 Err(cause) => return Err(explained(cause, list, set, sets, &self.config.entry).into()),
             });
         }
-        let parsed = match parser {
-            Some(parser) => {
-                let parser = parser.into_inner().unwrap_or_else(PoisonError::into_inner);
-                Some(parser.finish(&self.progress).await?)
-            }
-            None => None,
-        };
-        let read = ReadSet { refused, parsed, ..ReadSet::of(set.id, walks) };
+        let mut read = ReadSet { refused, ..ReadSet::of(set.id, walks) };
+        if let Some(parser) = parser {
+            let parser = parser.into_inner().unwrap_or_else(PoisonError::into_inner);
+            read.parsed = Some(parser.finish(&self.progress).await?);
+        }
         // Where only packages state the time, or the lists' newest date, they are not read yet.
         let is_dated = before.is_some_and(|before| before.is_made_of(&read)) || read.stated_at().is_some();
         if is_dated && before.is_some_and(|before| before.is_newer_than(&read).is_none()) {
@@ -165,120 +160,9 @@ impl Synchronizer {
         }
         walked
     }
-
-    /// The names of a tree that is made of what was `read`.
-    pub(in crate::sync) async fn naming(&self, source: &Source, read: &[ReadSet]) -> Result<Naming, SyncError> {
-        if let Some(naming) = self.known_naming(source)? {
-            return Ok(naming);
-        }
-        let (spool, lists) = (self.spool.clone(), read.iter().flat_map(ReadSet::list_documents).collect::<Vec<_>>());
-        let (answered, typed) = (source.own_authority.clone(), self.typed_authority());
-        let decided = tokio::task::spawn_blocking(move || match answered.zip(typed) {
-            Some((answered, typed)) => spool.own_authority(&lists, &answered, &typed),
-            None => spool.smallest_authority(&lists),
-        });
-        self.naming_of(&decided.await??)
-    }
-
-    /// The same, if it is known before anything is read.
-    pub(in crate::sync) fn known_naming(&self, source: &Source) -> Result<Option<Naming>, SyncError> {
-        let own_authority = match (&self.config.host, &source.own_authority) {
-            (Some(host), _) => Some(host.clone()),
-            (None, Some(answered)) => self.known_authority(answered)?,
-            (None, None) => None,
-        };
-        own_authority.map(|authority| self.naming_of(&authority)).transpose()
-    }
-
-    /// The own host of an entry point that was `answered` by this host. Behind a redirect to another host it is that of the tree that is
-    /// shown, so that no name changes with what is listed; `None`: there is no such tree yet.
-    fn known_authority(&self, answered: &str) -> Result<Option<Box<str>>, SyncError> {
-        let Some(typed) = self.typed_authority().filter(|typed| **typed != *answered) else {
-            return Ok(Some(answered.into()));
-        };
-        let shown = self.catalog.snapshot()?.naming()?.map(|naming| naming.own_authority);
-        Ok(shown.filter(|shown| *shown == typed || **shown == *answered))
-    }
-
-    /// `HOST[:PORT]` of the address that a person typed.
-    fn typed_authority(&self) -> Option<Box<str>> {
-        match &self.config.entry {
-            EntryPoint::Uri(typed) => Some(typed.authority().into()),
-            EntryPoint::File(_) => None,
-        }
-    }
-
-    fn naming_of(&self, own_authority: &str) -> Result<Naming, SyncError> {
-        let maps = self.config.maps.iter().map(|(prefix, path)| (&**prefix, &**path));
-        Ok(Naming::new(own_authority, maps, self.config.extension_by_type)?)
-    }
-
-    /// An error if parts are `missing`: nothing else is left to show.
-    pub(in crate::sync) fn fail_if_missing(&self, missing: &[Missing]) -> Result<(), SyncError> {
-        let Some(Missing { location, why, .. }) = missing.first() else { return Ok(()) };
-        let others = match missing.len() {
-            1 => String::new(),
-            all => format!("; {} more parts are missing", all - 1),
-        };
-        let entry = &self.config.entry;
-        Err(SyncError::NothingToShow(format!("{entry} has nothing to show: {location}: {why}{others}")))
-    }
-
-    /// What a person should know of the tree that is shown: what it lacks, and that it is empty.
-    pub fn remarks(&mut self) -> Result<Vec<String>, SyncError> {
-        let lacking: Vec<_> = self.position()?.iter().flat_map(Position::lacking).cloned().collect();
-        let remark = |Missing { location, entries, why }: &Missing| match entries {
-            0 => format!("the files of {location} are missing: {why}"),
-            _ => format!("some files of {location} are missing: {why}"),
-        };
-        let mut remarks: Vec<String> = lacking.iter().take(REMARKS).map(remark).collect();
-        if lacking.len() > REMARKS {
-            remarks
-                .push(format!("{} more parts of the Source are missing: see resyncfs status", lacking.len() - REMARKS));
-        }
-        if let Some(since) = self.position()?.and_then(|position| position.missing_since()) {
-            remarks.push(format!(
-                "changes since {since} may be missing, until a newer Resource List is published: see resyncfs status"
-            ));
-        }
-        if self.catalog.revision()?.is_some_and(|revision| revision.totals.files == 0) {
-            let entry = &self.config.entry;
-            remarks
-                .push(format!("the tree is empty: the lists of {entry} have no resources, or the filters choose none"));
-        }
-        Ok(remarks)
-    }
 }
 
-/// Why a list of `set` fails, with the document that names it, and what a person can mount instead. A list that has its own name
-/// as its set's was found from the `entry`.
-fn explained(
-    cause: SourceError,
-    list: &DocumentLocation,
-    set: &FollowedSet,
-    sets: &[FollowedSet],
-    entry: &EntryPoint,
-) -> SourceError {
-    let lists = set.baseline();
-    let others: Vec<&str> = sets.iter().filter(|it| it.id != set.id).map(|it| it.name.as_str()).collect();
-    let instead = match (others.is_empty(), lists.len()) {
-        (false, _) => another_set(&others),
-        (true, 0 | 1) => String::new(),
-        (true, _) => ANOTHER_LIST.to_owned(),
-    };
-    let is_alone = lists.iter().any(|list| list.to_string() == set.name);
-    let named_by = match (Uri::parse(&set.name), entry) {
-        (Ok(capability_list), _) if !is_alone => DocumentLocation::Uri(capability_list),
-        (_, EntryPoint::Uri(entry)) => DocumentLocation::Uri(entry.clone()),
-        (_, EntryPoint::File(entry)) => DocumentLocation::File(entry.clone()),
-    };
-    if named_by == *list || others.is_empty() && matches!(cause, SourceError::Part { .. }) {
-        return cause;
-    }
-    cause.named_by(&named_by, &instead)
-}
-
-/// What is missing of the lists: absence from them proves no deletion.
+/// The missing parts of the lists: absence from the rest proves no deletion.
 pub fn missing(source: &Source, sets: &[FollowedSet], read: &[ReadSet]) -> Vec<Missing> {
     let mut missing = source.missing.clone();
     for it in read {

@@ -7,4 +7,6 @@ pub(super) mod index_cache;
 pub(super) mod list_parser;
 pub(super) mod lists;
 pub(super) mod new_changes;
+mod own_host;
+mod remarks;
 pub mod spool;

@@ -1,6 +1,6 @@
 //! The downloaded documents, read to their ends.
 
-use crate::document::{DocumentError, Entry, Limits, Reader, Timestamp, Uri};
+use crate::document::{DocumentError, Entry, Limits, Reader, Timestamp};
 use crate::source::documents::{CachedDocument, DocumentCache};
 use crate::source::{DocumentLocation, is_resource};
 use crate::sync::SyncError;
@@ -85,43 +85,6 @@ impl Spool {
         let entries = NotUnderstood { entries: reader.entries(), skipped: reader.skipped() + not_followed };
         self.deviations.note(&list.location, reader.deviations(), Some(entries));
         Ok(())
-    }
-
-    /// The authority of the smallest URI listed: the own host of lists on a disk.
-    pub fn smallest_authority(&self, lists: &[CachedDocument]) -> Result<Box<str>, SyncError> {
-        let mut smallest: Option<Uri> = None;
-        for list in lists {
-            self.each_resource(list, &mut |entry| {
-                if smallest.as_ref().is_none_or(|least| entry.loc < *least) {
-                    smallest = Some(entry.loc);
-                }
-                Ok(ControlFlow::Continue(()))
-            })?;
-        }
-        Ok(smallest.map_or_else(|| "".into(), |uri| uri.authority().into()))
-    }
-
-    /// The own host of lists whose address was `typed` and that another host has `answered`: that one, unless it has none of what is listed
-    /// and the first has some, as where a site keeps its sitemap in a bucket.
-    pub fn own_authority(&self, lists: &[CachedDocument], answered: &str, typed: &str) -> Result<Box<str>, SyncError> {
-        let mut own = answered;
-        for list in lists {
-            let mut is_answered = false;
-            self.each_resource(list, &mut |entry| match entry.loc.authority() {
-                authority if authority == answered => {
-                    is_answered = true;
-                    Ok(ControlFlow::Break(()))
-                }
-                authority => {
-                    own = if authority == typed { typed } else { own };
-                    Ok(ControlFlow::Continue(()))
-                }
-            })?;
-            if is_answered {
-                return Ok(answered.into());
-            }
-        }
-        Ok(own.into())
     }
 
     /// The newest `lastmod` listed: the lists are at least as new. A `lastmod` in the future, or later than its list, is wrong.

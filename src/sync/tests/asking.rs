@@ -416,7 +416,9 @@ async fn announced_resources_are_unseen_without_exact_lastmod() {
     let entries = [entry("/a", ""), entry("/b", "<lastmod>2013-01-03</lastmod>")];
     server.put(LIST, resource_list_at("at=\"2013-01-03T20:00:00Z\"", &entries));
     let put = |body: &str, modified: &str| {
-        ["/a", "/b"].map(|path| server.put(path, Answer::html(body).header("Last-Modified", modified)));
+        ["/a", "/b"].iter().for_each(|path| {
+            server.put(path, Answer::html(body).header("Last-Modified", modified));
+        });
     };
     put("first", "Thu, 03 Jan 2013 08:00:00 GMT");
     let mut destination = Destination::of(&server, "/caps.xml");
@@ -442,7 +444,9 @@ async fn an_announced_resource_has_the_announced_length_or_digest() {
     let entry = |path: &str, md: &str| format!("<url><loc>{}</loc>{md}</url>", server.uri(path));
     let entries = [entry("/a", ""), entry("/b", &format!("<rs:md hash=\"{shown}\"/>"))];
     server.put(LIST, resource_list_at("at=\"2013-01-03T09:00:00Z\"", &entries));
-    ["/a", "/b"].map(|path| server.put(path, Answer::html("first")));
+    ["/a", "/b"].iter().for_each(|path| {
+        server.put(path, Answer::html("first"));
+    });
     let mut destination = Destination::of(&server, "/caps.xml");
     destination.commit().await;
     let before = destination.files();
