@@ -2,8 +2,8 @@
 
 use super::log_file::LogFile;
 use super::render::{Clock, printable};
-use crate::document::without_userinfo;
 use crate::mount::systemd::stderr_is_journal;
+use crate::platform::userinfo::without_userinfo;
 use jiff::tz::TimeZone;
 use std::fmt::{Debug, Write as _};
 use std::io::{self, IsTerminal, Write as _};

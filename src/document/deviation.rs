@@ -1,6 +1,6 @@
 //! Where a document breaks a rule of the standard and is read all the same.
 
-use super::without_userinfo;
+use crate::platform::userinfo::without_userinfo;
 use std::collections::BTreeMap;
 
 /// How many deviations of one rule are kept as examples.

@@ -10,7 +10,6 @@ pub mod link;
 pub mod reader;
 pub mod timestamp;
 pub mod uri;
-pub mod userinfo;
 
 pub use deviation::{Deviation, Deviations, Rule};
 pub use hash::{Algorithm, Digest, believed_length};
@@ -18,7 +17,6 @@ pub use link::{Href, LOWEST_PRIORITY, Link};
 pub use reader::{DocumentError, Limits, Reader};
 pub use timestamp::Timestamp;
 pub use uri::{Uri, UriError};
-pub use userinfo::without_userinfo;
 
 /// The form of a document: its root element alone says whether it is a list or an index of lists (section 6.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

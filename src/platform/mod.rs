@@ -11,3 +11,4 @@ pub mod lmdb;
 pub(crate) mod memory_budget;
 pub(crate) mod scheduling;
 pub mod units;
+pub mod userinfo;

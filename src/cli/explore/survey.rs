@@ -1,8 +1,7 @@
 //! Counts over all lists of a Source.
 
-use crate::document::{
-    Deviation, Deviations, DocumentError, Href, Limits, Rule, Uri, believed_length, without_userinfo,
-};
+use crate::document::{Deviation, Deviations, DocumentError, Href, Limits, Rule, Uri, believed_length};
+use crate::platform::userinfo::without_userinfo;
 use crate::source::crawl::Crawled;
 use crate::source::documents::DocumentCache;
 use crate::source::zip::Manifest;

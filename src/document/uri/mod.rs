@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::without_userinfo;
+use crate::platform::userinfo::without_userinfo;
 use serde::{Deserialize, Serialize};
 
 /// An absolute `http` or `https` URI, normalised (RFC 3986 6.2.2 and 6.2.3: lower-case scheme and host, default port
