@@ -7,7 +7,7 @@ use super::{CliError, Exit, complain, print};
 use crate::content::verify::Checked;
 use crate::mount::cache_inventory::{CacheFolder, Listing, Verification};
 use crate::mount::identity::default_cache;
-use crate::platform::error_chain::printable_json;
+use crate::platform::text::printable_json;
 use serde_json::json;
 use std::path::Path;
 

@@ -26,7 +26,8 @@ mod unmount;
 
 use crate::catalog::CatalogError;
 use crate::mount::MountError;
-use crate::platform::error_chain::{chain, printable_json};
+use crate::platform::error_chain::chain;
+use crate::platform::text::printable_json;
 use crate::source::websub::WebsubError;
 use crate::source::{EntryPoint, SourceError};
 use crate::sync::FailureKind;

@@ -5,7 +5,7 @@ use super::render::printable_value;
 use super::{CliError, Exit, complain, print};
 use crate::control::api::{Identified, Located, Request};
 use crate::document::Uri;
-use crate::platform::error_chain::printable_json;
+use crate::platform::text::printable_json;
 use crate::platform::userinfo::without_userinfo;
 use crate::source::EntryPoint;
 use serde_json::json;

@@ -2,7 +2,7 @@
 
 pub use crate::platform::units::size;
 
-use crate::platform::error_chain::is_hidden;
+use crate::platform::text::is_hidden;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use std::sync::OnceLock;

@@ -1,7 +1,7 @@
 //! The forms of an answer: one JSON value, JSON lines, a failure.
 
 use super::api::Failure;
-use crate::platform::error_chain::printable_json;
+use crate::platform::text::printable_json;
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode, header};
 use futures_util::{Stream, StreamExt, stream};

@@ -10,5 +10,6 @@ pub mod inode_set;
 pub mod lmdb;
 pub(crate) mod memory_budget;
 pub(crate) mod scheduling;
+pub mod text;
 pub mod units;
 pub mod userinfo;

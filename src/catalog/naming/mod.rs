@@ -2,7 +2,7 @@
 //!
 //! A resource on the Source's own host lies at its path below the root, any other under `%host/HOST[:PORT]/`; the scheme
 //! does not count; `-o map=` moves what lies below a URI. `segment` makes a name of one segment (what
-//! is hidden, [`crate::platform::error_chain::is_hidden`], stays escaped), `limit` keeps a name to 255 bytes.
+//! is hidden, [`crate::platform::text::is_hidden`], stays escaped), `limit` keeps a name to 255 bytes.
 //!
 //! A `%` before two hex digits is an escape taken over from the URI, a `%` before anything else marks a name of ours,
 //! and since a normalised URI has no `%` but that of its escapes, the two never meet:

@@ -6,7 +6,7 @@
 //! listed they meet. In a query nothing is unescaped, its `/` becomes `%2F` and, to keep that one apart, its `%` `%25`.
 
 use super::{extension, limit};
-use crate::platform::error_chain::is_hidden;
+use crate::platform::text::is_hidden;
 use percent_encoding::percent_decode_str;
 
 /// What a URI that ends in `/` stands for, in the folder of that URI.

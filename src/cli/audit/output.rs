@@ -4,7 +4,7 @@ use super::{AuditArgs, Format};
 use crate::cli::render::{Clock, count, printable, printable_value, thousands};
 use crate::cli::{CliError, Exit};
 use crate::document::Algorithm;
-use crate::platform::error_chain::printable_json;
+use crate::platform::text::printable_json;
 use crate::sync::audit::{Event, Finding, Shown, Summary};
 use crate::sync::status::MissingStatus;
 use jiff::Timestamp;

@@ -8,7 +8,7 @@ use super::mounts::{self, PATIENCE, Running, known_at};
 use super::render::{Clock, printable};
 use super::{CliError, Exit, block_on, print};
 use crate::mount::registry::Mount;
-use crate::platform::error_chain::printable_json;
+use crate::platform::text::printable_json;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::io::Write as _;

@@ -34,7 +34,7 @@ use super::error::FsError;
 use super::links::{last_change, represented};
 use crate::catalog::{Revision, SetId};
 use crate::content::{State, Verified};
-use crate::platform::error_chain::printable_json;
+use crate::platform::text::printable_json;
 use entry::entry;
 use fuser::INodeNo;
 use published::{OWN, published, set_numbers};
