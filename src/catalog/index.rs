@@ -6,7 +6,7 @@ use super::known_folders::KnownFolders;
 use super::lock::FolderLock;
 use super::sort::SpillFolder;
 use super::store::{self, Store, Successor};
-use crate::platform::free_space::Room;
+use crate::platform::free_space::SpaceGuard;
 use crate::platform::inode_set::InodeSet;
 use arc_swap::ArcSwap;
 use heed::MdbError;
@@ -70,13 +70,13 @@ impl Catalog {
     }
 
     /// Keeps a reserve on its disk: a commit that would use it fails, and changes nothing.
-    pub fn leaving(mut self, room: Room) -> Catalog {
+    pub fn leaving(mut self, room: SpaceGuard) -> Catalog {
         self.spill_folder.room = Arc::new(room);
         self
     }
 
     /// Watches the free space of its disk.
-    pub fn room(&self) -> Arc<Room> {
+    pub fn room(&self) -> Arc<SpaceGuard> {
         self.spill_folder.room.clone()
     }
 
@@ -113,7 +113,7 @@ impl Catalog {
         let store = self.store();
         let Some(bytes) = store.wastes(factor, least)? else { return Ok(false) };
         let SpillFolder { path, room } = &self.spill_folder;
-        if let Err(short) = room.look(path, bytes) {
+        if let Err(short) = room.check(path, bytes) {
             tracing::info!(folder = %path.display(), "the catalog cannot be compacted: {short}");
             return Ok(false);
         }
@@ -154,7 +154,7 @@ impl Catalog {
         let SpillFolder { path, room } = &self.spill_folder;
         match &error {
             CatalogError::Store(heed::Error::Io(cause)) if cause.raw_os_error() == Some(libc::EIO) => {
-                room.look(path, room.step()).map_or_else(|short| io_error(path)(short.into()), |()| error)
+                room.check(path, room.step()).map_or_else(|short| io_error(path)(short.into()), |()| error)
             }
             CatalogError::Store(heed::Error::Mdb(MdbError::MapFull)) => {
                 io_error(path)(crate::platform::lmdb::no_address_space())

@@ -6,7 +6,7 @@ use super::{MountConfig, MountError, mountpoint};
 use crate::catalog::{Catalog, CatalogError};
 use crate::content::store::free_space;
 use crate::content::{Content, ContentConfig, Event, Fixity};
-use crate::platform::free_space::Room;
+use crate::platform::free_space::SpaceGuard;
 use crate::source::documents::DocumentCache;
 use crate::source::http::Client;
 use crate::source::off_the_workers;
@@ -35,7 +35,7 @@ pub(super) struct Parts {
 impl Parts {
     pub(super) fn open(config: &MountConfig, folders: &Folders, runtime: &Handle) -> Result<Parts, MountError> {
         let catalog = open_catalog(&folders.catalog, &config.directory)?;
-        let catalog = Arc::new(catalog.leaving(Room::new(config.sync.reserve, free_space)));
+        let catalog = Arc::new(catalog.leaving(SpaceGuard::new(config.sync.reserve, free_space)));
         let client = Client::new(config.http.clone())?;
         let (sender, events) = mpsc::unbounded_channel();
         let instance = content_instance(&catalog.instance()?, config.content.fixity);

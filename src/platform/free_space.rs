@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// Keeps `reserve` bytes free, or half of what is free at the first question where that is less than twice the reserve: so a disk smaller than
 /// the reserve can be used too, and no Source fills it. This floor never falls: a Source that grows does not halve it again and again.
-pub struct Room {
+pub struct SpaceGuard {
     reserve: u64,
     step: u64,
     free_space: FreeSpace,
@@ -43,7 +43,7 @@ struct Written {
 
 /// Too little is free for a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Short {
+pub struct NoSpace {
     /// Bytes that are on their way to the disk.
     pub needed: u64,
     /// Bytes that are free.
@@ -53,21 +53,21 @@ pub struct Short {
 }
 
 /// Keeps nothing free.
-impl Default for Room {
-    fn default() -> Room {
-        Room::new(0, |_| Ok(u64::MAX))
+impl Default for SpaceGuard {
+    fn default() -> SpaceGuard {
+        SpaceGuard::new(0, |_| Ok(u64::MAX))
     }
 }
 
-impl Room {
+impl SpaceGuard {
     /// Keeps `reserve` bytes free.
-    pub fn new(reserve: u64, free_space: FreeSpace) -> Room {
-        Room { reserve, step: STEP, free_space, written: Mutex::default(), make_room: OnceLock::new() }
+    pub fn new(reserve: u64, free_space: FreeSpace) -> SpaceGuard {
+        SpaceGuard { reserve, step: STEP, free_space, written: Mutex::default(), make_room: OnceLock::new() }
     }
 
     /// The same, which asks the file system each `step` bytes.
-    pub fn with_step(self, step: u64) -> Room {
-        Room { step, ..self }
+    pub fn with_step(self, step: u64) -> SpaceGuard {
+        SpaceGuard { step, ..self }
     }
 
     /// Bytes that are written without a question.
@@ -83,19 +83,19 @@ impl Room {
     /// Counts `bytes` that are to be written below `folder`. Of these and of earlier ones the file system does not know `unseen` yet.
     ///
     /// # Errors
-    /// [`Short`] where less than the floor would be left, also after the cache has freed what it can. The file system is asked every few
+    /// [`NoSpace`] where less than the floor would be left, also after the cache has freed what it can. The file system is asked every few
     /// MiB, and at each call after a refusal.
-    pub fn take(&self, folder: &Path, bytes: u64, unseen: u64) -> Result<(), Short> {
+    pub fn reserve(&self, folder: &Path, bytes: u64, unseen: u64) -> Result<(), NoSpace> {
         let mut written = self.written();
         written.since_question = written.since_question.saturating_add(bytes);
         if written.since_question < self.step { Ok(()) } else { self.ask_for(folder, &mut written, unseen) }
     }
 
-    /// As [`Room::take`], with a question at once.
+    /// As [`SpaceGuard::reserve`], with a question at once.
     ///
     /// # Errors
     /// As there.
-    pub fn claim(&self, folder: &Path, unseen: u64) -> Result<(), Short> {
+    pub fn reserve_now(&self, folder: &Path, unseen: u64) -> Result<(), NoSpace> {
         self.ask_for(folder, &mut self.written(), unseen)
     }
 
@@ -103,7 +103,7 @@ impl Room {
     ///
     /// # Errors
     /// They are not.
-    pub fn look(&self, folder: &Path, unseen: u64) -> Result<(), Short> {
+    pub fn check(&self, folder: &Path, unseen: u64) -> Result<(), NoSpace> {
         self.fits(folder, &mut self.written(), unseen)
     }
 
@@ -111,7 +111,7 @@ impl Room {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ask_for(&self, folder: &Path, written: &mut Written, unseen: u64) -> Result<(), Short> {
+    fn ask_for(&self, folder: &Path, written: &mut Written, unseen: u64) -> Result<(), NoSpace> {
         let mut fitting = self.fits(folder, written, unseen);
         if let Err(short) = fitting {
             let missing = short.floor.saturating_add(unseen).saturating_sub(short.free);
@@ -126,7 +126,7 @@ impl Room {
         fitting.inspect(|()| written.since_question = 0)
     }
 
-    fn fits(&self, folder: &Path, written: &mut Written, unseen: u64) -> Result<(), Short> {
+    fn fits(&self, folder: &Path, written: &mut Written, unseen: u64) -> Result<(), NoSpace> {
         // A file system that does not answer has an end all the same: the write that meets it fails.
         let Ok(free) = (self.free_space)(folder) else { return Ok(()) };
         let usual = self.reserve.min(free / 2);
@@ -136,25 +136,28 @@ impl Room {
             None => usual,
         };
         (written.floor, written.is_settled) = (Some(floor), false);
-        if free < floor.saturating_add(unseen) { Err(Short { needed: unseen, free, floor }) } else { Ok(()) }
+        if free < floor.saturating_add(unseen) { Err(NoSpace { needed: unseen, free, floor }) } else { Ok(()) }
     }
 
     /// What was written is in use or removed: from now on it is part of what the disk holds.
-    pub fn renew(&self) {
+    pub fn settle(&self) {
         let mut written = self.written();
         (written.since_question, written.is_settled) = (0, true);
     }
 }
 
-impl fmt::Debug for Room {
+impl fmt::Debug for SpaceGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Room").field("reserve", &self.reserve).field("written", &self.written).finish_non_exhaustive()
+        f.debug_struct("SpaceGuard")
+            .field("reserve", &self.reserve)
+            .field("written", &self.written)
+            .finish_non_exhaustive()
     }
 }
 
-impl fmt::Display for Short {
+impl fmt::Display for NoSpace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Short { needed, free, floor } = self;
+        let NoSpace { needed, free, floor } = self;
         f.write_str("no space for it: ")?;
         if *needed > 0 {
             write!(f, "{needed} more bytes are needed, ")?;
@@ -167,10 +170,10 @@ impl fmt::Display for Short {
     }
 }
 
-impl error::Error for Short {}
+impl error::Error for NoSpace {}
 
-impl From<Short> for io::Error {
-    fn from(short: Short) -> io::Error {
+impl From<NoSpace> for io::Error {
+    fn from(short: NoSpace) -> io::Error {
         io::Error::new(io::ErrorKind::StorageFull, short)
     }
 }
@@ -185,31 +188,31 @@ mod tests {
     #[test]
     fn the_floor_rises_with_the_disk_and_never_falls() {
         static FREE: AtomicU64 = AtomicU64::new(0);
-        let room = Room::new(100 * MIB, |_| Ok(FREE.load(Ordering::Relaxed)));
-        let take = |free: u64| {
+        let room = SpaceGuard::new(100 * MIB, |_| Ok(FREE.load(Ordering::Relaxed)));
+        let reserve = |free: u64| {
             FREE.store(free * MIB, Ordering::Relaxed);
-            room.take(Path::new("/"), 4 * MIB, 0).map_err(|short| short.floor / MIB)
+            room.reserve(Path::new("/"), 4 * MIB, 0).map_err(|short| short.floor / MIB)
         };
 
-        assert_eq!(take(120), Ok(()));
-        assert_eq!(take(60), Ok(()));
-        assert_eq!(take(59), Err(60));
-        assert_eq!(take(1000), Ok(()), "another process freed some");
-        room.renew();
-        assert_eq!(take(59), Err(60));
-        room.renew();
-        assert_eq!(take(1000), Ok(()));
-        assert_eq!(take(99), Err(100));
+        assert_eq!(reserve(120), Ok(()));
+        assert_eq!(reserve(60), Ok(()));
+        assert_eq!(reserve(59), Err(60));
+        assert_eq!(reserve(1000), Ok(()), "another process freed some");
+        room.settle();
+        assert_eq!(reserve(59), Err(60));
+        room.settle();
+        assert_eq!(reserve(1000), Ok(()));
+        assert_eq!(reserve(99), Err(100));
     }
 
     #[test]
     fn bytes_that_the_disk_does_not_show_yet_count() {
-        let room = Room::new(100 * MIB, |_| Ok(300 * MIB));
+        let room = SpaceGuard::new(100 * MIB, |_| Ok(300 * MIB));
 
-        assert_eq!(room.take(Path::new("/"), 4 * MIB, 200 * MIB), Ok(()));
-        let short = room.take(Path::new("/"), 4 * MIB, 200 * MIB + 1).unwrap_err();
+        assert_eq!(room.reserve(Path::new("/"), 4 * MIB, 200 * MIB), Ok(()));
+        let short = room.reserve(Path::new("/"), 4 * MIB, 200 * MIB + 1).unwrap_err();
 
-        assert_eq!(short, Short { needed: 200 * MIB + 1, free: 300 * MIB, floor: 100 * MIB });
+        assert_eq!(short, NoSpace { needed: 200 * MIB + 1, free: 300 * MIB, floor: 100 * MIB });
         for part in ["209715201 more bytes are needed", "314572800", "104857600", "cache-reserve="] {
             assert!(short.to_string().contains(part), "{short}");
         }
@@ -218,21 +221,21 @@ mod tests {
     #[test]
     fn after_a_refusal_each_write_asks_the_file_system() {
         static FREE: AtomicU64 = AtomicU64::new(300 * MIB);
-        let room = Room::new(100 * MIB, |_| Ok(FREE.load(Ordering::Relaxed)));
-        room.take(Path::new("/"), 4 * MIB, 0).unwrap();
+        let room = SpaceGuard::new(100 * MIB, |_| Ok(FREE.load(Ordering::Relaxed)));
+        room.reserve(Path::new("/"), 4 * MIB, 0).unwrap();
         FREE.store(99 * MIB, Ordering::Relaxed);
-        room.take(Path::new("/"), 4 * MIB, 0).unwrap_err();
+        room.reserve(Path::new("/"), 4 * MIB, 0).unwrap_err();
 
-        room.take(Path::new("/"), 1, 1).unwrap_err();
+        room.reserve(Path::new("/"), 1, 1).unwrap_err();
         FREE.store(101 * MIB, Ordering::Relaxed);
-        assert_eq!(room.take(Path::new("/"), 1, 1), Ok(()));
+        assert_eq!(room.reserve(Path::new("/"), 1, 1), Ok(()));
     }
 
     #[test]
     fn a_cache_frees_bytes_before_a_write_is_refused() {
         static FREE: AtomicU64 = AtomicU64::new(300 * MIB);
         static CACHED: AtomicU64 = AtomicU64::new(50 * MIB);
-        let room = Room::new(100 * MIB, |_| Ok(FREE.load(Ordering::Relaxed)));
+        let room = SpaceGuard::new(100 * MIB, |_| Ok(FREE.load(Ordering::Relaxed)));
         room.ask(Box::new(|folder, bytes| {
             assert_eq!(folder, Path::new("/there"));
             if CACHED.load(Ordering::Relaxed) < bytes {
@@ -243,14 +246,14 @@ mod tests {
             thread::spawn(move || FREE.fetch_add(bytes, Ordering::Relaxed));
             bytes
         }));
-        let claim = |unseen: u64| room.claim(Path::new("/there"), unseen * MIB);
-        claim(0).unwrap();
+        let reserve_now = |unseen: u64| room.reserve_now(Path::new("/there"), unseen * MIB);
+        reserve_now(0).unwrap();
         FREE.store(110 * MIB, Ordering::Relaxed);
 
-        assert!(room.look(Path::new("/there"), 40 * MIB).is_err(), "a write that is not necessary frees nothing");
-        assert_eq!(claim(40), Ok(()));
+        assert!(room.check(Path::new("/there"), 40 * MIB).is_err(), "a write that is not necessary frees nothing");
+        assert_eq!(reserve_now(40), Ok(()));
         assert_eq!(FREE.load(Ordering::Relaxed), 140 * MIB, "no more than was missing");
-        assert_eq!(claim(61).unwrap_err().free, 140 * MIB, "the cache holds less");
-        assert_eq!(claim(60), Ok(()));
+        assert_eq!(reserve_now(61).unwrap_err().free, 140 * MIB, "the cache holds less");
+        assert_eq!(reserve_now(60), Ok(()));
     }
 }

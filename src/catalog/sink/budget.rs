@@ -3,7 +3,7 @@
 use super::super::CatalogError;
 use super::super::error::io_error;
 use super::super::sort::SpillFolder;
-use crate::platform::free_space::Short;
+use crate::platform::free_space::NoSpace;
 use crate::platform::lmdb;
 
 /// Bytes of changed pages that LMDB holds in memory before it writes them to the file: `MDB_IDL_UM_MAX` pages under the feature
@@ -52,8 +52,8 @@ impl WriteBudget {
         if self.unchecked < room.step() / 4 {
             return Ok(());
         }
-        let taken = room.take(path, std::mem::take(&mut self.unchecked), self.unseen());
-        taken.map_err(|short: Short| io_error(path)(short.into()))
+        let taken = room.reserve(path, std::mem::take(&mut self.unchecked), self.unseen());
+        taken.map_err(|short: NoSpace| io_error(path)(short.into()))
     }
 
     /// Checks that there is room for what only the commit writes. A few bytes always have it.
@@ -64,7 +64,7 @@ impl WriteBudget {
         let SpillFolder { path, room } = &self.folder;
         match self.unseen() {
             unseen if unseen < room.step() => Ok(()),
-            unseen => room.claim(path, unseen).map_err(|short| io_error(path)(short.into())),
+            unseen => room.reserve_now(path, unseen).map_err(|short| io_error(path)(short.into())),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Where runs are written: files without a name, on a disk that keeps its reserve.
 
-use crate::platform::free_space::Room;
+use crate::platform::free_space::SpaceGuard;
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{DirBuilder, File};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom};
@@ -14,7 +14,7 @@ pub struct SpillFolder {
     /// Where.
     pub path: PathBuf,
     /// Watches the free space there.
-    pub room: Arc<Room>,
+    pub room: Arc<SpaceGuard>,
 }
 
 impl SpillFolder {
@@ -27,7 +27,7 @@ impl SpillFolder {
     pub(super) fn writer(&self, bytes: u64) -> io::Result<BufWriter<File>> {
         // The cache may have been emptied below the mount.
         DirBuilder::new().recursive(true).mode(0o700).create(&self.path)?;
-        self.room.take(&self.path, bytes, bytes)?;
+        self.room.reserve(&self.path, bytes, bytes)?;
         Ok(BufWriter::with_capacity(1 << 18, tempfile::tempfile_in(&self.path)?))
     }
 }

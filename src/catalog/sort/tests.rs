@@ -1,5 +1,5 @@
 use super::*;
-use crate::platform::free_space::Room;
+use crate::platform::free_space::SpaceGuard;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -175,7 +175,7 @@ fn a_folder_that_cannot_be_written_is_an_error() {
 fn a_run_keeps_the_reserve_of_the_disk() {
     static FREE: AtomicU64 = AtomicU64::new(150 << 20);
     let folder = tempfile::tempdir().unwrap();
-    let room = Arc::new(Room::new(50 << 20, |_| Ok(FREE.load(Ordering::Relaxed))));
+    let room = Arc::new(SpaceGuard::new(50 << 20, |_| Ok(FREE.load(Ordering::Relaxed))));
     let mut sorter = Sorter::new(&SpillFolder { path: folder.path().to_owned(), room }, 1 << 20);
     let mut fill = || (0u32..6000).try_for_each(|number| sorter.add(&number.to_be_bytes(), &[7; 1000]));
     fill().unwrap();

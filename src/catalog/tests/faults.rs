@@ -66,7 +66,7 @@ fn a_commit_without_room_is_an_error_and_leaves_nothing() {
     for (before, after, in_place) in [(None, many(0), 0), (Some(few), many(0), 0), (Some(many(0)), many(1), u64::MAX)] {
         let folder = tempfile::tempdir().unwrap();
         FREE.store(1 << 30, Ordering::Relaxed);
-        let room = Room::new(100 << 20, |_| Ok(FREE.load(Ordering::Relaxed))).with_step(256 << 10);
+        let room = SpaceGuard::new(100 << 20, |_| Ok(FREE.load(Ordering::Relaxed))).with_step(256 << 10);
         let catalog = open(folder.path()).leaving(room);
         catalog.write_in_place(in_place);
         before.iter().for_each(|before| drop(commit(&catalog, before)));
@@ -74,7 +74,7 @@ fn a_commit_without_room_is_an_error_and_leaves_nothing() {
         let taken = || -> u64 { lengths(folder.path()) };
         let (store, bytes) = (catalog.store(), taken());
 
-        catalog.room().look(folder.path(), 0).unwrap();
+        catalog.room().check(folder.path(), 0).unwrap();
         FREE.store((100 << 20) + 100, Ordering::Relaxed);
         let mut baseline = catalog.baseline(naming()).unwrap();
         let failed = after.iter().try_for_each(|entry| baseline.add(entry));
@@ -95,8 +95,8 @@ fn a_commit_without_room_is_an_error_and_leaves_nothing() {
 fn orphans_stay_forgotten_until_a_commit_has_dropped_them() {
     static FREE: AtomicU64 = AtomicU64::new(1 << 30);
     let folder = tempfile::tempdir().unwrap();
-    let catalog =
-        open(folder.path()).leaving(Room::new(100 << 20, |_| Ok(FREE.load(Ordering::Relaxed))).with_step(256 << 10));
+    let catalog = open(folder.path())
+        .leaving(SpaceGuard::new(100 << 20, |_| Ok(FREE.load(Ordering::Relaxed))).with_step(256 << 10));
     // So many that the room is asked about them.
     let files: Vec<_> = (0..1000).map(|index| entry(&format!("http://h/{index}"))).collect();
     commit(&catalog, files.iter().chain([&entry("http://h/b")]));
@@ -109,7 +109,7 @@ fn orphans_stay_forgotten_until_a_commit_has_dropped_them() {
     };
     assert!(has_orphans());
 
-    catalog.room().look(folder.path(), 0).unwrap();
+    catalog.room().check(folder.path(), 0).unwrap();
     FREE.store((100 << 20) + 100, Ordering::Relaxed);
     let others: Vec<INodeNo> = (10_000..40_000).map(INodeNo).collect();
     catalog.drop_orphans(&others).expect("what has no row takes no room");
@@ -125,15 +125,15 @@ fn orphans_stay_forgotten_until_a_commit_has_dropped_them() {
 fn a_small_store_needs_no_more_room_than_it_takes() {
     static FREE: AtomicU64 = AtomicU64::new(1 << 30);
     let folder = tempfile::tempdir().unwrap();
-    let catalog =
-        open(folder.path()).leaving(Room::new(100 << 20, |_| Ok(FREE.load(Ordering::Relaxed))).with_step(256 << 10));
+    let catalog = open(folder.path())
+        .leaving(SpaceGuard::new(100 << 20, |_| Ok(FREE.load(Ordering::Relaxed))).with_step(256 << 10));
     let files = |length| -> Vec<_> {
         (0..1000).map(|index| Entry { length: Some(length), ..entry(&format!("http://h/{index}")) }).collect()
     };
     commit(&catalog, &files(1));
     let store = catalog.store();
 
-    catalog.room().look(folder.path(), 0).unwrap();
+    catalog.room().check(folder.path(), 0).unwrap();
     FREE.store((100 << 20) + 2 * lengths(folder.path()), Ordering::Relaxed);
     let committed = commit(&catalog, &files(2));
 

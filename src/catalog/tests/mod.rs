@@ -12,7 +12,7 @@ mod whole;
 
 use super::*;
 use crate::document::{Algorithm, ChangeFrequency, Digest, Entry, Link, PackageMember, Timestamp, Uri};
-use crate::platform::free_space::Room;
+use crate::platform::free_space::SpaceGuard;
 use crate::platform::inode_set::InodeSet;
 use fuser::INodeNo;
 use std::collections::BTreeMap;

@@ -14,7 +14,7 @@ use crate::catalog::Catalog;
 use crate::content::store::free_space;
 use crate::document::Capability;
 use crate::mount::{MountConfig, MountError, report_failures};
-use crate::platform::free_space::Room;
+use crate::platform::free_space::SpaceGuard;
 use crate::platform::text::printable_json;
 use crate::source::crawl::{EVERYTHING, crawl};
 use crate::source::discovery::discover;
@@ -111,7 +111,7 @@ async fn explore(client: Client, config: SyncConfig, folder: PathBuf, progress: 
             .map_err(|cause| CliError::of(Exit::Failure, &cause))?;
     let documents = DocumentCache::open(&folder.join("documents")).map_err(spooling)?;
     let catalog = Catalog::open(&folder.join("catalog"), "an exploration").map_err(MountError::Catalog)?;
-    let catalog = Arc::new(catalog.leaving(Room::new(reserve, free_space)));
+    let catalog = Arc::new(catalog.leaving(SpaceGuard::new(reserve, free_space)));
     let mut synchronizer = Synchronizer::new(config, client.clone(), catalog, documents, packages.clone());
     let (spool, mut walks) = (synchronizer.spool().clone(), Walked::new());
     let mut survey = Survey::default();

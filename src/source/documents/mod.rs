@@ -17,7 +17,7 @@ mod tests;
 use super::{DocumentLocation, SourceError};
 use crate::document::gunzip::{GZIP_MAGIC, Gunzip};
 use crate::document::{Limits, Reader, Timestamp, Uri};
-use crate::platform::free_space::{Room, Short};
+use crate::platform::free_space::{NoSpace, SpaceGuard};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::HashSet,
@@ -46,7 +46,7 @@ const TEMPORARY: (&str, &str) = ("new-", ".tmp");
 #[derive(Debug)]
 pub struct DocumentCache {
     folder: PathBuf,
-    room: Arc<Room>,
+    room: Arc<SpaceGuard>,
 }
 
 /// One complete document of the cache.
@@ -120,7 +120,7 @@ impl DocumentCache {
     }
 
     /// The same, which leaves `room` free on its file system.
-    pub fn leaving(self, room: Arc<Room>) -> DocumentCache {
+    pub fn leaving(self, room: Arc<SpaceGuard>) -> DocumentCache {
         DocumentCache { room, ..self }
     }
 
@@ -150,7 +150,7 @@ impl DocumentCache {
     pub fn keep(&self, locations: &[DocumentLocation]) -> Result<(), SourceError> {
         let keys: HashSet<String> = locations.iter().map(key).collect();
         self.retain(|key| keys.contains(key))?;
-        self.room.renew();
+        self.room.settle();
         Ok(())
     }
 
@@ -272,7 +272,7 @@ impl NewDocument<'_> {
     /// Adds the next bytes, where the disk has room for them. Blocks on the disk.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), SourceError> {
         let DocumentCache { folder, room } = self.cache;
-        room.take(folder, bytes.len() as u64, 0).map_err(|Short { free, floor, .. }| SourceError::NoRoom {
+        room.reserve(folder, bytes.len() as u64, 0).map_err(|NoSpace { free, floor, .. }| SourceError::NoRoom {
             location: self.location.clone(),
             folder: folder.clone(),
             size: self.size,

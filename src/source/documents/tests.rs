@@ -327,7 +327,8 @@ fn a_document_without_end_leaves_the_reserve_free_and_is_gone() {
     let folder = tempfile::tempdir().unwrap();
     let at = location("http://a/endless.xml");
     let reserve = 16 << 20;
-    let cache = DocumentCache::open(folder.path()).unwrap().leaving(Arc::new(Room::new(reserve, left_of_the_disk)));
+    let cache =
+        DocumentCache::open(folder.path()).unwrap().leaving(Arc::new(SpaceGuard::new(reserve, left_of_the_disk)));
 
     let (taken, message) = taken_without_end(&cache, &at);
 
@@ -342,7 +343,8 @@ fn a_document_without_end_leaves_the_reserve_free_and_is_gone() {
 #[test]
 fn of_less_than_twice_the_reserve_the_half_stays_free() {
     let folder = tempfile::tempdir().unwrap();
-    let cache = DocumentCache::open(folder.path()).unwrap().leaving(Arc::new(Room::new(1 << 30, left_of_the_disk)));
+    let cache =
+        DocumentCache::open(folder.path()).unwrap().leaving(Arc::new(SpaceGuard::new(1 << 30, left_of_the_disk)));
     let mut came = 0;
     let message = loop {
         let mut written = cache.receive(&location(&format!("http://a/{came}"))).unwrap();

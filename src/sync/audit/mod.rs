@@ -20,7 +20,7 @@ use crate::content::store::free_space;
 use crate::content::verify::{self, Asked, Checked};
 use crate::content::{Content, FetchSpec};
 use crate::platform::error_chain::chain;
-use crate::platform::free_space::Room;
+use crate::platform::free_space::SpaceGuard;
 use crate::source::DocumentLocation;
 use crate::source::documents::DocumentCache;
 use crate::source::http::Client;
@@ -97,7 +97,7 @@ pub async fn listed(
     progress: Arc<dyn Fn(Stage) + Send + Sync>,
 ) -> Result<Listed, SyncError> {
     let catalog = Catalog::open(&folder.join("catalog"), "an audit")?;
-    let catalog = Arc::new(catalog.leaving(Room::new(config.reserve, free_space)));
+    let catalog = Arc::new(catalog.leaving(SpaceGuard::new(config.reserve, free_space)));
     let spool = DocumentCache::open(&folder.join("spool"))?;
     let usual = PackageConfig::new(folder.join("packages"));
     let packages = PackageConfig { reserve: config.reserve, free_space, documents: config.limits, ..usual };
