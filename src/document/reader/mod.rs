@@ -1,6 +1,6 @@
 //! The streaming reader: any ResourceSync document or sitemap (feeds and texts too), entry by entry, in bounded memory.
 //!
-//! `bytes -> input (inflate, decode, mend) -> events (quick_xml) -> namespace, element, other, reference -> draft -> Entry`, and
+//! `bytes -> input (inflate, decode, mend) -> events (quick_xml) -> namespace, element, feed, text, reference -> draft -> Entry`, and
 //! with it `rules`, which counts what the document breaks. Most entries are found by `plain` at once, with no event. An entry that cannot be understood is skipped and counted;
 //! XML that is not well-formed, or that ends before its root element does, fails the document.
 
@@ -8,12 +8,13 @@ mod draft;
 mod element;
 mod error;
 mod events;
+mod feed;
 mod input;
 mod namespace;
-mod other;
 mod plain;
 mod reference;
 mod rules;
+mod text;
 
 #[cfg(test)]
 mod tests;
@@ -25,8 +26,8 @@ use draft::{Draft, add_link};
 use element::{Context, Metadata, Tag};
 use error::quoted;
 use events::{Behind, Events, name, utf8};
+use feed::FeedLink;
 use namespace::{Bindings, Kind};
-use other::FeedLink;
 use quick_xml::events::Event;
 use reference::{judge_attributes, judge_references, push_text};
 use rules::{DocumentRules, without_address};
