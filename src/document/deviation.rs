@@ -9,166 +9,97 @@ const EXAMPLES_OF_A_RULE: usize = 3;
 /// Bytes of what was seen that an example keeps.
 const SEEN: usize = 200;
 
-/// A rule of the standard (or of XML and URIs) that documents are seen to break.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(missing_docs)] // `name` says of each what is wrong.
-pub enum Rule {
-    RootNamespace,
-    NamespaceSpelling,
-    UndeclaredPrefix,
-    PrefixedAttribute,
-    DuplicateAttribute,
-    MalformedAttribute,
-    RawAmpersand,
-    UndefinedEntity,
-    HtmlEntity,
-    ControlCharacter,
-    EncodingUnknown,
-    IllFormedEncoding,
-    TextTooLong,
-    TooManyLinks,
-    EntryElement,
-    ElementSpelling,
-    ElementUnknown,
-    LineUnreadable,
-    HeaderAfterEntries,
-    ContentAfterRoot,
-    MetadataMissing,
-    SitemapLine,
-    SitemapIsPage,
-    PlainSitemapLeftOut,
-    CapabilitySpelling,
-    RepeatedMetadata,
-    LocMissing,
-    ItemWithoutLink,
-    LocRepeated,
-    LocMalformed,
-    OtherScheme,
-    AddressRepeated,
-    UriRelative,
-    UriUnescaped,
-    UriEscape,
-    LinkIncomplete,
-    LinkMalformed,
-    TimeUnreadable,
-    TimeSpelling,
-    HashUnreadable,
-    HashSpelling,
-    LengthUnreadable,
-    ChangeUnknown,
-    ChangeFrequencyUnknown,
-    PriorityUnreadable,
-    ChildCapabilityMissing,
-    UpMissing,
-    CapabilityRepeated,
-    PathMissing,
-    PathWithoutSlash,
-    ChangeMissing,
-    ChangeOrder,
-    ChangeOutsideInterval,
-    IntervalReversed,
-    AtMissing,
-    AtUnexpected,
-    FromMissing,
-    FromUnexpected,
-    ChildAtUnexpected,
-    ChildFromUnexpected,
-    ChangeTimeMissing,
+/// Defines [`Rule`], in whose order deviations are listed: a name in the code, the section and the text for a person.
+macro_rules! rules {
+    ($($rule:ident $section:literal $name:literal;)*) => {
+        /// A rule of the standard (or of XML and URIs) that documents are seen to break.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[allow(missing_docs)] // `name` says of each what is wrong.
+        pub enum Rule {
+            $($rule,)*
+        }
+
+        impl Rule {
+            /// The section of the standard (numbered as in 1.0) that the rule stands in, or that names what the rule is about;
+            /// `A` is Appendix A. Empty where the standard has none.
+            pub fn section(self) -> &'static str {
+                match self {
+                    $(Rule::$rule => $section,)*
+                }
+            }
+
+            /// The deviation for a person: it stands before a count.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Rule::$rule => $name,)*
+                }
+            }
+        }
+    };
 }
 
-impl Rule {
-    /// The section of the standard (numbered as in 1.0) that the rule stands in, or that names what the rule is about;
-    /// `A` is Appendix A. Empty where the standard has none.
-    pub fn section(self) -> &'static str {
-        self.text().0
-    }
-
-    /// The deviation for a person: it stands before a count.
-    pub fn name(self) -> &'static str {
-        self.text().1
-    }
-
-    fn text(self) -> (&'static str, &'static str) {
-        match self {
-            Rule::RootNamespace => {
-                ("7", "root elements outside the namespace http://www.sitemaps.org/schemas/sitemap/0.9")
-            }
-            Rule::NamespaceSpelling => ("7", "misspelt namespaces"),
-            Rule::UndeclaredPrefix => ("7", "namespace prefixes that are not declared"),
-            Rule::PrefixedAttribute => ("7", "attributes of ResourceSync with a namespace prefix"),
-            Rule::DuplicateAttribute => ("7", "attributes that an element has twice"),
-            Rule::MalformedAttribute => ("7", "malformed attributes"),
-            Rule::RawAmpersand => ("7", "ampersands that are not written &amp;"),
-            Rule::UndefinedEntity => ("7", "references to entities that XML does not define, or to no character"),
-            Rule::HtmlEntity => ("7", "references to entities of HTML"),
-            Rule::ControlCharacter => ("7", "control characters that XML does not allow"),
-            Rule::EncodingUnknown => ("7", "unknown encodings"),
-            Rule::IllFormedEncoding => ("7", "texts that are not in the encoding of their document"),
-            Rule::TextTooLong => ("7", "texts or attributes over the limit of this program"),
-            Rule::TooManyLinks => ("7", "links of an entry over the limits of this program"),
-            Rule::EntryElement => {
-                ("7", "entries or lists in the wrong place: <url> belongs in <urlset>, <sitemap> in <sitemapindex>")
-            }
-            Rule::ElementSpelling => ("7", "elements in the wrong letter case"),
-            Rule::ElementUnknown => ("7", "elements that the Sitemap protocol does not define"),
-            Rule::LineUnreadable => ("7", "lines of a text that are neither a URL alone nor URL, length and path"),
-            Rule::HeaderAfterEntries => ("7", "rs:md or rs:ln of the document behind its entries"),
-            Rule::ContentAfterRoot => ("7", "content behind the root element"),
-            Rule::MetadataMissing => ("7", "documents of ResourceSync without a capability"),
-            Rule::SitemapLine => ("6.3.4", "Sitemap lines of robots.txt without an address"),
-            Rule::SitemapIsPage => ("6.3.4", "web pages that robots.txt names as sitemaps"),
-            Rule::PlainSitemapLeftOut => {
-                ("6.3.4", "since robots.txt names Resource Lists, other plain sitemaps are ignored")
-            }
-            Rule::CapabilitySpelling => ("7", "misspelt capabilities"),
-            Rule::RepeatedMetadata => ("7", "second rs:md of an entry"),
-            Rule::LocMissing => ("7", "entries without an address (<loc>)"),
-            Rule::ItemWithoutLink => ("", "items of a feed without a link or an enclosure"),
-            Rule::LocRepeated => ("7", "second addresses of an entry"),
-            Rule::LocMalformed => ("7", "addresses that are not URIs"),
-            Rule::OtherScheme => ("7", "addresses of other schemes than http and https, which are no files"),
-            Rule::AddressRepeated => ("7", "entries for a resource that an earlier entry of the list names"),
-            Rule::UriRelative => ("7", "relative addresses"),
-            Rule::UriUnescaped => ("7", "addresses with characters that must be percent-encoded"),
-            Rule::UriEscape => ("7", "addresses with a percent sign that two hex digits do not follow"),
-            Rule::LinkIncomplete => ("7", "links without href or rel"),
-            Rule::LinkMalformed => ("7", "links to addresses that are not URIs"),
-            Rule::TimeUnreadable => ("7", "unreadable times"),
-            Rule::TimeSpelling => ("7", "times that are not to the letter a W3C Datetime, with T and a zone"),
-            Rule::HashUnreadable => ("7", "unreadable hashes"),
-            Rule::HashSpelling => ("7", "digests that are not in hex after a name such as md5 or sha-256"),
-            Rule::LengthUnreadable => ("7", "lengths that are no number of bytes"),
-            Rule::ChangeUnknown => ("7", "values of change other than created, updated and deleted"),
-            Rule::ChangeFrequencyUnknown => ("7", "unknown values of <changefreq>"),
-            Rule::PriorityUnreadable => ("7", "values of pri that are no integer from 1 to 999,999"),
-            Rule::ChildCapabilityMissing => {
-                ("7", "entries of a Source Description or Capability List without a capability")
-            }
-            Rule::CapabilityRepeated => ("9", "repeated capabilities of a Capability List"),
-            Rule::UpMissing => ("7", r#"documents without a link to the one above them, rel="up""#),
-            Rule::PathMissing => ("11.2", "entries of a manifest without a path"),
-            Rule::PathWithoutSlash => ("11.2", "paths in a package that do not begin with a slash"),
-            Rule::ChangeMissing => ("12.1", "entries of a Change List or Change Dump Manifest without a change"),
-            Rule::ChangeOrder => ("12.1", "changes that are not in forward chronological order"),
-            Rule::ChangeOutsideInterval => ("12.1", "changes outside the from and until of their document"),
-            Rule::IntervalReversed => ("12.1", "intervals that end before they begin"),
-            Rule::AtMissing => ("A", "Resource Lists and Resource Dumps, their indexes and manifests, without at"),
-            Rule::AtUnexpected => {
-                ("A", "Change Lists and Change Dumps, their indexes and manifests, with at or completed")
-            }
-            Rule::FromMissing => ("A", "Change Lists and Change Dumps, their indexes and manifests, without from"),
-            Rule::FromUnexpected => {
-                ("A", "Resource Lists and Resource Dumps, their indexes and manifests, with from or until")
-            }
-            Rule::ChildAtUnexpected => {
-                ("A", "entries with at outside Resource Dumps and indexes of Resource Lists and Resource Dumps")
-            }
-            Rule::ChildFromUnexpected => {
-                ("A", "entries with from outside Change Dumps and indexes of Change Lists and Change Dumps")
-            }
-            Rule::ChangeTimeMissing => ("A", "changes without a time (lastmod; datetime in 1.1)"),
-        }
-    }
+rules! {
+    RootNamespace "7" "root elements outside the namespace http://www.sitemaps.org/schemas/sitemap/0.9";
+    NamespaceSpelling "7" "misspelt namespaces";
+    UndeclaredPrefix "7" "namespace prefixes that are not declared";
+    PrefixedAttribute "7" "attributes of ResourceSync with a namespace prefix";
+    DuplicateAttribute "7" "attributes that an element has twice";
+    MalformedAttribute "7" "malformed attributes";
+    RawAmpersand "7" "ampersands that are not written &amp;";
+    UndefinedEntity "7" "references to entities that XML does not define, or to no character";
+    HtmlEntity "7" "references to entities of HTML";
+    ControlCharacter "7" "control characters that XML does not allow";
+    EncodingUnknown "7" "unknown encodings";
+    IllFormedEncoding "7" "texts that are not in the encoding of their document";
+    TextTooLong "7" "texts or attributes over the limit of this program";
+    TooManyLinks "7" "links of an entry over the limits of this program";
+    EntryElement "7" "entries or lists in the wrong place: <url> belongs in <urlset>, <sitemap> in <sitemapindex>";
+    ElementSpelling "7" "elements in the wrong letter case";
+    ElementUnknown "7" "elements that the Sitemap protocol does not define";
+    LineUnreadable "7" "lines of a text that are neither a URL alone nor URL, length and path";
+    HeaderAfterEntries "7" "rs:md or rs:ln of the document behind its entries";
+    ContentAfterRoot "7" "content behind the root element";
+    MetadataMissing "7" "documents of ResourceSync without a capability";
+    SitemapLine "6.3.4" "Sitemap lines of robots.txt without an address";
+    SitemapIsPage "6.3.4" "web pages that robots.txt names as sitemaps";
+    PlainSitemapLeftOut "6.3.4" "since robots.txt names Resource Lists, other plain sitemaps are ignored";
+    CapabilitySpelling "7" "misspelt capabilities";
+    RepeatedMetadata "7" "second rs:md of an entry";
+    LocMissing "7" "entries without an address (<loc>)";
+    ItemWithoutLink "" "items of a feed without a link or an enclosure";
+    LocRepeated "7" "second addresses of an entry";
+    LocMalformed "7" "addresses that are not URIs";
+    OtherScheme "7" "addresses of other schemes than http and https, which are no files";
+    AddressRepeated "7" "entries for a resource that an earlier entry of the list names";
+    UriRelative "7" "relative addresses";
+    UriUnescaped "7" "addresses with characters that must be percent-encoded";
+    UriEscape "7" "addresses with a percent sign that two hex digits do not follow";
+    LinkIncomplete "7" "links without href or rel";
+    LinkMalformed "7" "links to addresses that are not URIs";
+    TimeUnreadable "7" "unreadable times";
+    TimeSpelling "7" "times that are not to the letter a W3C Datetime, with T and a zone";
+    HashUnreadable "7" "unreadable hashes";
+    HashSpelling "7" "digests that are not in hex after a name such as md5 or sha-256";
+    LengthUnreadable "7" "lengths that are no number of bytes";
+    ChangeUnknown "7" "values of change other than created, updated and deleted";
+    ChangeFrequencyUnknown "7" "unknown values of <changefreq>";
+    PriorityUnreadable "7" "values of pri that are no integer from 1 to 999,999";
+    ChildCapabilityMissing "7" "entries of a Source Description or Capability List without a capability";
+    UpMissing "7" r#"documents without a link to the one above them, rel="up""#;
+    CapabilityRepeated "9" "repeated capabilities of a Capability List";
+    PathMissing "11.2" "entries of a manifest without a path";
+    PathWithoutSlash "11.2" "paths in a package that do not begin with a slash";
+    ChangeMissing "12.1" "entries of a Change List or Change Dump Manifest without a change";
+    ChangeOrder "12.1" "changes that are not in forward chronological order";
+    ChangeOutsideInterval "12.1" "changes outside the from and until of their document";
+    IntervalReversed "12.1" "intervals that end before they begin";
+    AtMissing "A" "Resource Lists and Resource Dumps, their indexes and manifests, without at";
+    AtUnexpected "A" "Change Lists and Change Dumps, their indexes and manifests, with at or completed";
+    FromMissing "A" "Change Lists and Change Dumps, their indexes and manifests, without from";
+    FromUnexpected "A" "Resource Lists and Resource Dumps, their indexes and manifests, with from or until";
+    ChildAtUnexpected "A" "entries with at outside Resource Dumps and indexes of Resource Lists and Resource Dumps";
+    ChildFromUnexpected "A" "entries with from outside Change Dumps and indexes of Change Lists and Change Dumps";
+    ChangeTimeMissing "A" "changes without a time (lastmod; datetime in 1.1)";
 }
 
 /// One breach of a rule.
