@@ -19,9 +19,10 @@ pub use timestamp::Timestamp;
 pub use uri::{Uri, UriError};
 
 /// The form of a document: its root element alone says whether it is a list or an index of lists (section 6.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Root {
     /// `<urlset>`
+    #[default]
     UrlSet,
     /// `<sitemapindex>`
     SitemapIndex,
@@ -100,7 +101,7 @@ pub enum ChangeFrequency {
 }
 
 /// What stands directly below the root element.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
     /// The root element.
     pub root: Root,
@@ -166,47 +167,37 @@ pub struct PackageMember {
     pub path: Box<str>,
 }
 
+/// Capabilities with their names: first as the standard writes it, then other spellings seen in the wild.
+static CAPABILITIES: [(Capability, &[&str]); 14] = [
+    (Capability::Description, &["description", "resourcesync"]),
+    (Capability::CapabilityList, &["capabilitylist", "capability"]),
+    (Capability::ResourceList, &["resourcelist", "resourcelistindex"]),
+    (Capability::ResourceDump, &["resourcedump", "resourcedumpindex"]),
+    (Capability::ResourceDumpManifest, &["resourcedump-manifest", "resourcedumpmanifest"]),
+    (Capability::ChangeList, &["changelist", "changelistindex"]),
+    (Capability::ChangeDump, &["changedump", "changedumpindex"]),
+    (Capability::ChangeDumpManifest, &["changedump-manifest", "changedumpmanifest"]),
+    (Capability::ResourceListArchive, &["resourcelist-archive"]),
+    (Capability::ResourceDumpArchive, &["resourcedump-archive"]),
+    (Capability::ChangeListArchive, &["changelist-archive"]),
+    (Capability::ChangeDumpArchive, &["changedump-archive"]),
+    (Capability::ChangeNotification, &["change-notification", "changelist-notification"]),
+    (Capability::FrameworkNotification, &["framework-notification"]),
+];
+
 impl Capability {
     /// Reads a `capability` attribute; the spellings seen in the wild are folded into the standard's.
     pub fn parse(raw: &str) -> Capability {
-        let folded = raw.trim().to_ascii_lowercase();
-        match folded.as_str() {
-            "description" | "resourcesync" => Capability::Description,
-            "capabilitylist" | "capability" => Capability::CapabilityList,
-            "resourcelist" | "resourcelistindex" => Capability::ResourceList,
-            "resourcedump" | "resourcedumpindex" => Capability::ResourceDump,
-            "resourcedump-manifest" | "resourcedumpmanifest" => Capability::ResourceDumpManifest,
-            "changelist" | "changelistindex" => Capability::ChangeList,
-            "changedump" | "changedumpindex" => Capability::ChangeDump,
-            "changedump-manifest" | "changedumpmanifest" => Capability::ChangeDumpManifest,
-            "resourcelist-archive" => Capability::ResourceListArchive,
-            "resourcedump-archive" => Capability::ResourceDumpArchive,
-            "changelist-archive" => Capability::ChangeListArchive,
-            "changedump-archive" => Capability::ChangeDumpArchive,
-            "change-notification" | "changelist-notification" => Capability::ChangeNotification,
-            "framework-notification" => Capability::FrameworkNotification,
-            _ => Capability::Other(raw.trim().into()),
-        }
+        let is_named = |name: &&str| name.eq_ignore_ascii_case(raw.trim());
+        let known = CAPABILITIES.iter().find(|(_, names)| names.iter().any(is_named));
+        known.map_or_else(|| Capability::Other(raw.trim().into()), |(capability, _)| capability.clone())
     }
 
     /// The name as the standard writes it; anything else as published.
     pub fn as_str(&self) -> &str {
-        match self {
-            Capability::Description => "description",
-            Capability::CapabilityList => "capabilitylist",
-            Capability::ResourceList => "resourcelist",
-            Capability::ResourceDump => "resourcedump",
-            Capability::ResourceDumpManifest => "resourcedump-manifest",
-            Capability::ChangeList => "changelist",
-            Capability::ChangeDump => "changedump",
-            Capability::ChangeDumpManifest => "changedump-manifest",
-            Capability::ResourceListArchive => "resourcelist-archive",
-            Capability::ResourceDumpArchive => "resourcedump-archive",
-            Capability::ChangeListArchive => "changelist-archive",
-            Capability::ChangeDumpArchive => "changedump-archive",
-            Capability::ChangeNotification => "change-notification",
-            Capability::FrameworkNotification => "framework-notification",
-            Capability::Other(name) => name,
+        match (self, CAPABILITIES.iter().find(|(known, _)| known == self)) {
+            (Capability::Other(name), _) => name,
+            (_, known) => known.map_or("", |(_, names)| names[0]),
         }
     }
 }
@@ -238,16 +229,22 @@ impl Change {
 impl ChangeFrequency {
     /// Reads `<changefreq>`, in any letter case; `None` for an unknown word.
     pub fn parse(raw: &str) -> Option<ChangeFrequency> {
-        Some(match raw.trim().to_ascii_lowercase().as_str() {
-            "always" => ChangeFrequency::Always,
-            "hourly" => ChangeFrequency::Hourly,
-            "daily" => ChangeFrequency::Daily,
-            "weekly" => ChangeFrequency::Weekly,
-            "monthly" => ChangeFrequency::Monthly,
-            "yearly" => ChangeFrequency::Yearly,
-            "never" => ChangeFrequency::Never,
-            _ => return None,
-        })
+        use ChangeFrequency::{Always, Daily, Hourly, Monthly, Never, Weekly, Yearly};
+        let all = [Always, Hourly, Daily, Weekly, Monthly, Yearly, Never];
+        all.into_iter().find(|frequency| raw.trim().eq_ignore_ascii_case(frequency.as_str()))
+    }
+
+    /// The word as the Sitemap protocol writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ChangeFrequency::Always => "always",
+            ChangeFrequency::Hourly => "hourly",
+            ChangeFrequency::Daily => "daily",
+            ChangeFrequency::Weekly => "weekly",
+            ChangeFrequency::Monthly => "monthly",
+            ChangeFrequency::Yearly => "yearly",
+            ChangeFrequency::Never => "never",
+        }
     }
 }
 

@@ -9,7 +9,7 @@ pub(super) fn entry(resource: &Resource, changed: Option<&Journaled>) -> Value {
     let mut entry = Map::new();
     entry.insert("loc".into(), json!(resource.uri.as_str()));
     put(&mut entry, "lastmod", resource.lastmod.map(|time| time.to_string()));
-    put(&mut entry, "changefreq", resource.changefreq.map(frequency_text));
+    put(&mut entry, "changefreq", resource.changefreq.map(ChangeFrequency::as_str));
     put(&mut entry, "change", changed.map(|changed| changed.change.as_str()));
     put(&mut entry, "datetime", changed.and_then(|changed| changed.datetime).map(|time| time.to_string()));
     put(&mut entry, "hash", hashes(&resource.hashes));
@@ -45,18 +45,6 @@ fn put(entry: &mut Map<String, Value>, key: &str, value: Option<impl Into<Value>
 fn hashes(digests: &[Digest]) -> Option<String> {
     let all: Vec<_> = digests.iter().map(Digest::to_string).collect();
     if all.is_empty() { None } else { Some(all.join(" ")) }
-}
-
-pub(super) fn frequency_text(frequency: ChangeFrequency) -> &'static str {
-    match frequency {
-        ChangeFrequency::Always => "always",
-        ChangeFrequency::Hourly => "hourly",
-        ChangeFrequency::Daily => "daily",
-        ChangeFrequency::Weekly => "weekly",
-        ChangeFrequency::Monthly => "monthly",
-        ChangeFrequency::Yearly => "yearly",
-        ChangeFrequency::Never => "never",
-    }
 }
 
 #[cfg(test)]

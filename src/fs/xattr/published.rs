@@ -1,7 +1,6 @@
 //! What the Source published of a resource, attribute by attribute.
 
 use super::Listed;
-use super::entry::frequency_text;
 use crate::catalog::Resource;
 use crate::document::{Digest, Link};
 use crate::fs::links::{PATCH, PATCH_IN_SHORT};
@@ -36,7 +35,7 @@ pub(super) fn published(resource: &Resource) -> Listed {
         .extend(resource.hashes.iter().map(|digest| (format!("{OWN}hash.{}", digest.algorithm().name()), hex(digest))));
     let own = [
         ("lastmod", resource.lastmod.map(|time| time.to_string())),
-        ("changefreq", resource.changefreq.map(|frequency| frequency_text(frequency).to_owned())),
+        ("changefreq", resource.changefreq.map(|frequency| frequency.as_str().to_owned())),
         // Without a coding it is the size.
         ("length", resource.encoding.as_ref().and(resource.length).map(|length| length.to_string())),
         ("encoding", resource.encoding.as_deref().map(str::to_owned)),
