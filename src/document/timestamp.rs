@@ -1,9 +1,13 @@
 //! Points in time as documents write them (W3C datetime and its misspellings).
 
+use jiff::SignedDuration;
+use jiff::civil::{Date, DateTime};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const DAY: i64 = 86_400;
+const SECOND: i128 = 1_000_000_000;
+const EPOCH: Date = Date::constant(1970, 1, 1);
 
 /// A point in time: seconds since 1970-01-01T00:00:00Z (may be negative) and nanoseconds within the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -39,7 +43,7 @@ impl Timestamp {
             return None;
         }
         // Local time is UTC plus the offset, so UTC is local time minus the offset.
-        let seconds = date * DAY + second_of_day - offset;
+        let seconds = date + second_of_day - offset;
         Some((Timestamp { seconds, nanos }, cursor.strict))
     }
 
@@ -69,13 +73,9 @@ fn seconds_of_usual(raw: &[u8; 20]) -> Option<i64> {
     };
     let (year, month, day) = (two(0) * 100 + two(2), two(5), two(8));
     let (hour, minute, second) = (two(11), two(14), two(17));
-    let is_time = all_digits
-        && (1..=12).contains(&month)
-        && (1..=days_of_month(year, month)).contains(&day)
-        && hour < 24
-        && minute < 60
-        && second <= 60;
-    is_time.then(|| days_since_epoch(year, month, day) * DAY + hour * 3600 + minute * 60 + second)
+    let is_time = all_digits && hour < 24 && minute < 60 && second <= 60;
+    let date = if is_time { seconds_of_date(year, month, day)? } else { return None };
+    Some(date + hour * 3600 + minute * 60 + second)
 }
 
 /// What is left of a datetime, and whether all before it was spelt as W3C wants.
@@ -112,7 +112,7 @@ impl Cursor<'_> {
         })
     }
 
-    /// Takes `YYYY[-MM[-DD]]`: days since the epoch.
+    /// Takes `YYYY[-MM[-DD]]`: the seconds from the epoch to the day.
     fn date(&mut self) -> Option<i64> {
         let year = self.digits(4)?;
         let (mut month, mut day) = (1, 1);
@@ -123,26 +123,26 @@ impl Cursor<'_> {
                 day = self.one_or_two_digits()?;
             }
         }
-        day_of_date(year, month, day)
+        seconds_of_date(year, month, day)
     }
 
-    /// Takes `[Day, ]DD Mon YYYY` (RFC 5322, 3.3): days since the epoch. Where there is none, nothing is taken.
+    /// Takes `[Day, ]DD Mon YYYY` (RFC 5322, 3.3): the seconds from the epoch to the day. Where there is none, nothing is taken.
     fn date_of_mail(&mut self) -> Option<i64> {
         let text = std::str::from_utf8(self.rest).ok()?;
         let behind_day = text.trim_start_matches(|c: char| c.is_ascii_alphabetic()).trim_start_matches([',', ' ']);
         let mut fields = behind_day.splitn(3, [' ', '-']);
-        let (day, month) = (fields.next()?, fields.next()?.get(..3)?.to_ascii_lowercase());
+        let (day, month) = (fields.next()?, fields.next()?.get(..3)?);
         let rest = fields.next()?.trim_ascii_start();
         let year_length = rest.bytes().take_while(u8::is_ascii_digit).count();
         let (year, rest) = rest.split_at(year_length);
-        let month = MONTHS.iter().position(|name| *name == month)? + 1;
+        let month = MONTHS.iter().position(|name| name.eq_ignore_ascii_case(month))? + 1;
         let century = match year_length {
             4 => 0,
             2 if year < "70" => 2000,
             2 => 1900,
             _ => return None,
         };
-        let date = day_of_date(century + year.parse::<i64>().ok()?, month as i64, day.parse().ok()?)?;
+        let date = seconds_of_date(century + year.parse::<i64>().ok()?, month as i64, day.parse().ok()?)?;
         (self.rest, self.strict) = (rest.as_bytes(), false);
         Some(date)
     }
@@ -199,8 +199,8 @@ impl Cursor<'_> {
         if self.take(b" ").is_some() {
             self.strict = false;
         }
-        let named = ZONES.iter().find(|(name, _)| self.rest.eq_ignore_ascii_case(name.as_bytes()));
-        if let Some((_, hours)) = named {
+        let is_here = |name: &&str| self.rest.eq_ignore_ascii_case(name.as_bytes());
+        if let Some((hours, _)) = ZONES.iter().find(|(_, names)| names.iter().any(is_here)) {
             (self.rest, self.strict) = (&[], false);
             return Some(hours * 3600);
         }
@@ -229,77 +229,33 @@ impl Cursor<'_> {
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 
 /// Zones by name (RFC 5322, 4.3), and their hours east of Greenwich.
-const ZONES: [(&str, i64); 11] = [
-    ("GMT", 0),
-    ("UTC", 0),
-    ("UT", 0),
-    ("EST", -5),
-    ("EDT", -4),
-    ("CST", -6),
-    ("CDT", -5),
-    ("MST", -7),
-    ("MDT", -6),
-    ("PST", -8),
-    ("PDT", -7),
+const ZONES: [(i64, &[&str]); 6] = [
+    (0, &["GMT", "UTC", "UT"]),
+    (-4, &["EDT"]),
+    (-5, &["EST", "CDT"]),
+    (-6, &["CST", "MDT"]),
+    (-7, &["MST", "PDT"]),
+    (-8, &["PST"]),
 ];
 
-/// Days since the epoch, where there is such a day.
-fn day_of_date(year: i64, month: i64, day: i64) -> Option<i64> {
-    ((1..=12).contains(&month) && (1..=days_of_month(year, month)).contains(&day))
-        .then(|| days_since_epoch(year, month, day))
-}
-
-fn days_of_month(year: i64, month: i64) -> i64 {
-    match month {
-        2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
-        2 => 28,
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
-    }
-}
-
-/// Days from 1970-01-01 to a date of the Gregorian calendar, counted in years that begin in March, so that the leap
-/// day is a year's last.
-fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let era = year.div_euclid(400);
-    let year_of_era = year.rem_euclid(400);
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
-}
-
-/// (year, month, day) of a day counted from 1970-01-01: the inverse of [`days_since_epoch`].
-fn date_of_day(day: i64) -> (i64, i64, i64) {
-    let day = day + 719_468;
-    let era = day.div_euclid(146_097);
-    let day_of_era = day.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let march_month = (5 * day_of_year + 2) / 153;
-    let month = (march_month + 2) % 12 + 1;
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    (year, month, day_of_year - (153 * march_month + 2) / 5 + 1)
+/// The seconds from the epoch to a day, where there is such a day.
+#[inline]
+fn seconds_of_date(year: i64, month: i64, day: i64) -> Option<i64> {
+    let date = Date::new(i16::try_from(year).ok()?, i8::try_from(month).ok()?, i8::try_from(day).ok()?).ok()?;
+    Some(date.duration_since(EPOCH).as_secs())
 }
 
 impl From<SystemTime> for Timestamp {
     fn from(time: SystemTime) -> Self {
-        match time.duration_since(UNIX_EPOCH) {
-            Ok(after) => {
-                Timestamp { seconds: i64::try_from(after.as_secs()).unwrap_or(i64::MAX), nanos: after.subsec_nanos() }
-            }
-            Err(error) => {
-                let before = error.duration();
-                let seconds = -i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
-                match before.subsec_nanos() {
-                    0 => Timestamp { seconds, nanos: 0 },
-                    nanos => Timestamp { seconds: seconds.saturating_sub(1), nanos: 1_000_000_000 - nanos },
-                }
-            }
-        }
+        let nanos = match time.duration_since(UNIX_EPOCH) {
+            Ok(after) => after.as_nanos() as i128,
+            Err(error) => -(error.duration().as_nanos() as i128),
+        };
+        // A time of the machine has 64 bits of seconds.
+        Timestamp { seconds: nanos.div_euclid(SECOND) as i64, nanos: nanos.rem_euclid(SECOND) as u32 }
     }
 }
 
-/// The epoch itself where the machine's clock cannot say it.
 impl From<Timestamp> for jiff::Timestamp {
     /// The same time; a time outside the years that jiff knows is its first or last.
     fn from(timestamp: Timestamp) -> jiff::Timestamp {
@@ -309,6 +265,7 @@ impl From<Timestamp> for jiff::Timestamp {
     }
 }
 
+/// The epoch itself where the machine's clock cannot say it.
 impl From<Timestamp> for SystemTime {
     fn from(timestamp: Timestamp) -> SystemTime {
         let whole = Duration::from_secs(timestamp.seconds.unsigned_abs());
@@ -319,18 +276,11 @@ impl From<Timestamp> for SystemTime {
     }
 }
 
-/// `2013-01-03T09:00:00Z`, with a fraction only where there is one.
+/// `2013-01-03T09:00:00Z`, with a fraction only where there is one; years end with 9999.
 impl std::fmt::Display for Timestamp {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (year, month, day) = date_of_day(self.seconds.div_euclid(DAY));
-        let second = self.seconds.rem_euclid(DAY);
-        let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")?;
-        if self.nanos > 0 {
-            let fraction = format!("{:09}", self.nanos);
-            write!(f, ".{}", fraction.trim_end_matches('0'))?;
-        }
-        f.write_str("Z")
+        let since_epoch = SignedDuration::new(self.seconds, i32::try_from(self.nanos).unwrap_or_default());
+        write!(f, "{}Z", DateTime::from(EPOCH).saturating_add(since_epoch))
     }
 }
 
@@ -501,7 +451,7 @@ mod tests {
         fn the_usual_spelling_is_read_alike_by_both(raw in "[012][0-9]{3}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-6][0-9]:[0-6][0-9]Z|[-0-9:TZtz .]{20}") {
             let mut cursor = Cursor { rest: raw.as_bytes(), strict: true };
             let mut slowly = || {
-                let seconds = cursor.date()? * DAY + cursor.time_of_day()?.0 - cursor.zone()?;
+                let seconds = cursor.date()? + cursor.time_of_day()?.0 - cursor.zone()?;
                 cursor.rest.is_empty().then_some(seconds)
             };
             let seconds = slowly();
