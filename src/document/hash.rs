@@ -1,6 +1,19 @@
 //! Published digests: the `hash` attribute of `rs:md` and `rs:ln` (section 7; Atom Link Extensions).
 
+use base64::Engine as _;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde::{Deserialize, Serialize};
+
+/// Bytes before the colon of a digest that has its algorithm's name.
+const LONGEST_NAME: usize = 16;
+
+/// Base64 whose last digit may hold bits that mean nothing.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(DecodePaddingMode::RequireNone),
+);
 
 /// A digest algorithm, weakest first, so that the strongest compares greatest. The numbers are kept on disk and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -60,6 +73,7 @@ impl Algorithm {
         }
         match name {
             b"md5" => Some(Algorithm::Md5),
+            b"sha-1" => Some(Algorithm::Sha1),
             b"sha-256" => Some(Algorithm::Sha256),
             _ => Algorithm::ALL.into_iter().find(|algorithm| plain(algorithm.name().as_bytes()).eq(plain(name))),
         }
@@ -67,25 +81,30 @@ impl Algorithm {
 
     /// The name the standard uses: `md5`, `sha-1`, `sha-256`, …
     pub fn name(self) -> &'static str {
-        match self {
-            Algorithm::Md5 => "md5",
-            Algorithm::Sha1 => "sha-1",
-            Algorithm::Sha224 => "sha-224",
-            Algorithm::Sha256 => "sha-256",
-            Algorithm::Sha384 => "sha-384",
-            Algorithm::Sha512 => "sha-512",
-        }
+        self.facts().0
     }
 
     /// Length of the digest in bytes.
     pub fn digest_length(self) -> usize {
+        self.facts().1.len() / 2
+    }
+
+    /// The name, and the digest of no bytes.
+    fn facts(self) -> (&'static str, &'static str) {
         match self {
-            Algorithm::Md5 => 16,
-            Algorithm::Sha1 => 20,
-            Algorithm::Sha224 => 28,
-            Algorithm::Sha256 => 32,
-            Algorithm::Sha384 => 48,
-            Algorithm::Sha512 => 64,
+            Algorithm::Md5 => ("md5", "d41d8cd98f00b204e9800998ecf8427e"),
+            Algorithm::Sha1 => ("sha-1", "da39a3ee5e6b4b0d3255bfef95601890afd80709"),
+            Algorithm::Sha224 => ("sha-224", "d14a028c2a3a2bc9476102bb288234c415a2b01f828ea62ac5b3e42f"),
+            Algorithm::Sha256 => ("sha-256", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
+            Algorithm::Sha384 => (
+                "sha-384",
+                "38b060a751ac96384cd9327eb1b1e36a21fdb71114be07434c0cc7bf63f6e1da274edebfe76f65fbd51ad2f14898b95b",
+            ),
+            Algorithm::Sha512 => (
+                "sha-512",
+                "cf83e1357eefb8bdf1542850d66d8007d620e4050b5715dc83f4a921d36ce9ce\
+                 47d0d13c5d85f2b0ff8318d2877eec2f63b931bd47417a81a538327af927da3e",
+            ),
         }
     }
 }
@@ -111,22 +130,9 @@ impl Digest {
         &self.bytes[..self.algorithm.digest_length()]
     }
 
-    /// Whether it is the digest of no bytes at all.
+    /// Answers whether this is the digest of no bytes at all.
     pub fn is_of_nothing(&self) -> bool {
-        let of_nothing = match self.algorithm {
-            Algorithm::Md5 => "d41d8cd98f00b204e9800998ecf8427e",
-            Algorithm::Sha1 => "da39a3ee5e6b4b0d3255bfef95601890afd80709",
-            Algorithm::Sha224 => "d14a028c2a3a2bc9476102bb288234c415a2b01f828ea62ac5b3e42f",
-            Algorithm::Sha256 => "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
-            Algorithm::Sha384 => {
-                "38b060a751ac96384cd9327eb1b1e36a21fdb71114be07434c0cc7bf63f6e1da274edebfe76f65fbd51ad2f14898b95b"
-            }
-            Algorithm::Sha512 => {
-                "cf83e1357eefb8bdf1542850d66d8007d620e4050b5715dc83f4a921d36ce9ce\
-                 47d0d13c5d85f2b0ff8318d2877eec2f63b931bd47417a81a538327af927da3e"
-            }
-        };
-        self.to_string().rsplit(':').next() == Some(of_nothing)
+        self.to_string().rsplit(':').next() == Some(self.algorithm.facts().1)
     }
 
     /// Every digest of a `hash` attribute that can be understood, strongest first, and whether anything could not be.
@@ -165,23 +171,23 @@ impl PublishedHashes {
         let mut rest = attribute.as_bytes();
         while let Some(start) = rest.iter().position(|byte| !separates(*byte)) {
             rest = rest.get(start..).unwrap_or_default();
-            let digest = match split_usual(rest) {
-                Some((digest, behind)) => {
+            let (digest, is_well_spelt) = match split_hex(rest) {
+                Some((digest, is_well_spelt, behind)) => {
                     rest = behind;
-                    digest
+                    (digest, is_well_spelt)
                 }
                 None => {
                     let end = rest.iter().position(|byte| separates(*byte)).unwrap_or(rest.len());
                     let token;
                     (token, rest) = rest.split_at(end);
-                    let Some((digest, well_spelt)) = parse_one(token) else {
+                    let Some(digest) = parse_misspelt(token) else {
                         published.unknown = true;
                         continue;
                     };
-                    published.misspelt |= !well_spelt;
-                    digest
+                    (digest, false)
                 }
             };
+            published.misspelt |= !is_well_spelt;
             match published.digests.iter().find(|known| known.algorithm == digest.algorithm) {
                 None => published.digests.push(digest),
                 Some(known) if *known == digest => {}
@@ -195,133 +201,72 @@ impl PublishedHashes {
     }
 }
 
-/// Whether it stands between two digests.
+/// Blanks and commas stand between two digests.
 fn separates(byte: u8) -> bool {
     byte.is_ascii_whitespace() || byte == b','
 }
 
-/// The digest that `text` begins with, spelt as nearly all are, and what follows: its algorithm gives its length.
-fn split_usual(text: &[u8]) -> Option<(Digest, &[u8])> {
-    let (algorithm, value) = match text {
-        [b'm', b'd', b'5', b':', value @ ..] => (Algorithm::Md5, value),
-        [b's', b'h', b'a', b'-', b'1', b':', value @ ..] => (Algorithm::Sha1, value),
-        [b's', b'h', b'a', b'-', b'2', b'5', b'6', b':', value @ ..] => (Algorithm::Sha256, value),
-        _ => return None,
-    };
+/// The digest that `text` begins with, its name and hex, whether the name is spelt as the standard spells it, and what follows.
+fn split_hex(text: &[u8]) -> Option<(Digest, bool, &[u8])> {
+    let colon = text.iter().take(LONGEST_NAME).position(|byte| *byte == b':')?;
+    let (name, value) = (text.get(..colon)?, text.get(colon + 1..)?);
+    let algorithm = Algorithm::named(name)?;
     let (digits, behind) = value.split_at_checked(2 * algorithm.digest_length())?;
-    let mut bytes = [0; Algorithm::LONGEST];
-    let is_whole = behind.first().is_none_or(|byte| separates(*byte));
-    (is_whole && decode_eights(digits, &mut bytes)).then_some((Digest { algorithm, bytes }, behind))
+    let mut digest = Digest { algorithm, bytes: [0; Algorithm::LONGEST] };
+    let is_whole = decode_hex(digits, &mut digest.bytes) && behind.first().is_none_or(|byte| separates(*byte));
+    is_whole.then_some((digest, name == algorithm.name().as_bytes(), behind))
 }
 
-/// One digest and whether it is spelt as the standard spells it.
-fn parse_one(token: &[u8]) -> Option<(Digest, bool)> {
-    let mut bytes = [0; Algorithm::LONGEST];
-    match token.iter().position(|byte| *byte == b':') {
-        Some(colon) => {
-            let (name, value) = (token.get(..colon)?, token.get(colon + 1..)?);
-            let algorithm = Algorithm::named(name)?;
-            let (length, hex) = decode(value, &mut bytes)?;
-            let digest = Digest::new(algorithm, bytes.get(..length)?)?;
-            Some((digest, hex && name == algorithm.name().as_bytes()))
-        }
-        None => {
-            let (length, _) = decode(token, &mut bytes)?;
-            let algorithm = Algorithm::ALL.into_iter().find(|algorithm| algorithm.digest_length() == length)?;
-            Some((Digest::new(algorithm, bytes.get(..length)?)?, false))
-        }
+/// A digest without a name, or in base64. The length of what has no name shows the algorithm.
+fn parse_misspelt(token: &[u8]) -> Option<Digest> {
+    let (algorithm, value) = match token.iter().position(|byte| *byte == b':') {
+        Some(colon) => (Some(Algorithm::named(token.get(..colon)?)?), token.get(colon + 1..)?),
+        None => (None, token),
+    };
+    let mut bytes = vec![0; value.len() / 2];
+    if !decode_hex(value, &mut bytes) {
+        // What is all hex digits is hex: no base64 of a digest is that by chance.
+        let is_hex = value.iter().all(u8::is_ascii_hexdigit);
+        bytes = decode_base64(value).filter(|_| !is_hex)?;
     }
+    let of_length = || Algorithm::ALL.into_iter().find(|algorithm| algorithm.digest_length() == bytes.len());
+    Digest::new(algorithm.or_else(of_length)?, &bytes)
 }
 
-/// Decodes hex or base64 into `bytes`: how many there are, and whether it was hex. What is all hex digits is hex: no
-/// base64 of a digest is that by chance.
-fn decode(text: &[u8], bytes: &mut [u8; Algorithm::LONGEST]) -> Option<(usize, bool)> {
-    let pairs = text.chunks_exact(2);
-    let odd = pairs.remainder();
-    // Beyond four bits where a digit was none of hex.
-    let mut all = odd.first().map_or(0, |digit| hex_value(*digit));
-    for (byte, pair) in bytes.iter_mut().zip(pairs.clone()) {
-        let (high, low) = (hex_value(pair[0]), hex_value(pair[1]));
+/// Decodes pairs of hex digits; `false` where one of `digits` is not of hex or is left over.
+fn decode_hex(digits: &[u8], bytes: &mut [u8]) -> bool {
+    let mut all = 0;
+    for (byte, pair) in bytes.iter_mut().zip(digits.as_chunks::<2>().0) {
+        let (high, low) = (HEX[usize::from(pair[0])], HEX[usize::from(pair[1])]);
         all |= high | low;
         *byte = high << 4 | low;
     }
-    all |= pairs.clone().skip(bytes.len()).flatten().fold(0, |all, digit| all | hex_value(*digit));
-    if all < 16 {
-        return (odd.is_empty() && pairs.len() <= bytes.len()).then_some((pairs.len(), true));
-    }
-    let padding = text.iter().rev().take_while(|b| **b == b'=').count();
-    let digits = text.split_at(text.len() - padding).0;
-    let length = digits.len() * 6 / 8;
-    if padding > 2 || digits.len() % 4 == 1 || length > bytes.len() {
-        return None;
-    }
-    for (bytes, digits) in bytes.chunks_mut(3).zip(digits.chunks(4)) {
-        let mut group = 0;
-        for position in 0..4 {
-            group = group << 6 | digits.get(position).map_or(Some(0), |digit| base64_value(*digit))?;
-        }
-        for (byte, value) in bytes.iter_mut().zip(&group.to_be_bytes()[1..]) {
-            *byte = *value;
-        }
-    }
-    Some((length, false))
+    all < 16 && digits.len() % 2 == 0
 }
 
-/// Decodes `digits`, eight at a time; whether that is all of them, and all are hex.
-fn decode_eights(digits: &[u8], bytes: &mut [u8; Algorithm::LONGEST]) -> bool {
-    let eights = digits.chunks_exact(8);
-    let is_whole = eights.remainder().is_empty();
-    let pairs = eights.zip(bytes.chunks_exact_mut(4));
-    is_whole && pairs.fold(true, |all, (digits, four)| decode_eight(digits, four) & all)
-}
+/// The values of hex digits; of anything else more than four bits.
+static HEX: [u8; 256] = {
+    let mut values = [u8::MAX; 256];
+    let mut value = 0;
+    while value < 16 {
+        let digit = b"0123456789abcdef"[value as usize];
+        values[digit as usize] = value;
+        values[digit.to_ascii_uppercase() as usize] = value;
+        value += 1;
+    }
+    values
+};
 
-/// Decodes eight hex digits at once, where all are; each byte of a number is treated alike.
-#[inline]
-fn decode_eight(digits: &[u8], bytes: &mut [u8]) -> bool {
-    const ALL: u64 = u64::from_ne_bytes([1; 8]);
-    const HIGHEST: u64 = ALL << 7;
-    let digits = u64::from_le_bytes(digits.try_into().unwrap_or_default());
-    let (ascii, small) = (digits & !HIGHEST, (digits & !HIGHEST) | (ALL * 0x20));
-    // The highest bit of each byte above `limit`; nothing is carried, for all are below 128.
-    let above = |bytes: u64, limit: u8| bytes + ALL * u64::from(127 - limit);
-    let is_number = above(ascii, b'0' - 1) & !above(ascii, b'9');
-    let is_letter = above(small, b'a' - 1) & !above(small, b'f') & HIGHEST;
-    let values = (digits & (ALL * 0x0f)) + (is_letter >> 7) * 9;
-    // The first of two digits is the higher half of an byte.
-    let pairs = (values << 4 | values >> 8) & 0x00ff_00ff_00ff_00ff;
-    let fours = (pairs | pairs >> 8) & 0x0000_ffff_0000_ffff;
-    bytes.copy_from_slice(&((fours | fours >> 16) as u32).to_le_bytes());
-    (is_number | is_letter) & !digits & HIGHEST == HIGHEST
-}
-
-/// The value of a hex digit; of anything else 255.
-#[inline]
-fn hex_value(digit: u8) -> u8 {
-    static VALUES: [u8; 256] = {
-        let mut values = [u8::MAX; 256];
-        let mut value = 0;
-        while value < 16 {
-            let digit = b"0123456789abcdef"[value as usize];
-            values[digit as usize] = value;
-            values[digit.to_ascii_uppercase() as usize] = value;
-            value += 1;
-        }
-        values
+/// Decodes base64 or base64url (RFC 4648, 4 and 5), with padding or without.
+fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
+    let padding = text.iter().rev().take_while(|byte| **byte == b'=').count();
+    let standard = |digit: &u8| match digit {
+        b'-' => b'+',
+        b'_' => b'/',
+        digit => *digit,
     };
-    VALUES[usize::from(digit)]
-}
-
-/// The value of a digit of base64 or of base64url (RFC 4648, 4 and 5).
-fn base64_value(digit: u8) -> Option<u32> {
-    let value = match digit {
-        b'A'..=b'Z' => digit - b'A',
-        b'a'..=b'z' => digit - b'a' + 26,
-        b'0'..=b'9' => digit - b'0' + 52,
-        b'+' | b'-' => 62,
-        b'/' | b'_' => 63,
-        _ => return None,
-    };
-    Some(u32::from(value))
+    let digits: Vec<u8> = text.iter().take(text.len() - padding).map(standard).collect();
+    BASE64.decode(digits).ok().filter(|_| padding <= 2)
 }
 
 impl std::fmt::Debug for Digest {
@@ -356,20 +301,12 @@ mod tests {
     }
 
     #[test]
-    fn eight_digits_at_once_are_read_as_each_by_itself() {
-        for place in 0..8 {
-            for byte in 0..=u8::MAX {
-                let mut digits = *b"09aFfA72";
-                digits[place] = byte;
-                let values = digits.map(hex_value);
-                let (pairs, _) = values.as_chunks::<2>();
-                let mut bytes = [0; 4];
-                let all = decode_eight(&digits, &mut bytes);
-                assert_eq!(all, values.iter().all(|value| *value < 16), "{digits:?}");
-                if all {
-                    assert_eq!(bytes.to_vec(), pairs.iter().map(|[high, low]| high << 4 | low).collect::<Vec<_>>());
-                }
-            }
+    fn each_byte_is_a_hex_digit_or_none() {
+        for byte in 0..=u8::MAX {
+            let mut decoded = [0];
+            let is_hex = decode_hex(&[b'7', byte], &mut decoded);
+            let value = char::from(byte).to_digit(16).map(|value| 0x70 | value as u8);
+            assert_eq!(is_hex.then_some(decoded[0]), value, "{byte}");
         }
     }
 
