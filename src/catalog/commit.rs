@@ -224,45 +224,26 @@ impl<'c> Commit<'c> {
             listing.released.retain(|set, _| !keep_held.contains(set));
             decided_again.extend(listing.released.keys());
         }
-        let mut decided = None;
-        if base.revision.is_some() {
-            let mut diff = Diff::of(catalog, base, &listing, &mut facts)?;
-            if let Some(few) = &mut diff {
-                let is_accepted = !accepted.is_empty();
-                let losses = if is_accepted {
-                    Losses { present: base.files(), ..Losses::default() }
-                } else {
-                    few.losses.clone()
-                };
-                let (held, position) = decide(&losses);
-                decided = Some(position);
-                if held != Held::Nothing && !is_accepted {
-                    // From here on what is held back is stated with all else.
-                    let kept = few.departures.kept(&held, &listing.naming, &catalog.spill_folder)?;
-                    facts.rows = facts.rows.again_with(kept)?;
-                    diff = Diff::of(catalog, base, &listing, &mut facts)?;
+        let (diff, decided) = compare((catalog, base, &listing), &mut facts, !accepted.is_empty(), decide)?;
+        if let (Some(Diff { edits, sets, left_out, .. }), Some(position)) = (diff, &decided) {
+            drop(facts);
+            let rows = &mut |tree: &mut TreeWriter<'_>| {
+                for (set, uri) in &accepted {
+                    tree.row(TableId::Held, &statement_key(*set, uri), None)?;
                 }
-            }
-            if let (Some(Diff { edits, sets, left_out, .. }), Some(position)) = (diff, &decided) {
-                drop(facts);
-                let rows = &mut |tree: &mut TreeWriter<'_>| {
-                    for (set, uri) in &accepted {
-                        tree.row(TableId::Held, &statement_key(*set, uri), None)?;
-                    }
-                    if !listing.is_partial {
-                        each_held(base, &decided_again, &mut |key, _, _, record| match record {
-                            Some(_) => Ok(()),
-                            None => tree.row(TableId::Held, key, None),
-                        })?;
-                    }
-                    edits.held.iter().try_for_each(|(key, row)| tree.row(TableId::Held, key, row.as_deref()))?;
-                    put_journal(&mut journal, &listing, false, tree)
-                };
-                let committed = in_place::write(catalog, base, edits.groups, rows, (listing.at, position, sets))?;
-                return Ok(Committed { left_out, unknown, ..committed });
-            }
-            facts.rows.rewind()?;
+                if !listing.is_partial {
+                    each_held(base, &decided_again, &mut |key, _, _, record| match record {
+                        Some(_) => Ok(()),
+                        None => tree.row(TableId::Held, key, None),
+                    })?;
+                }
+                edits.held.iter().try_for_each(|(key, row)| tree.row(TableId::Held, key, row.as_deref()))?;
+                put_journal(&mut journal, &listing, false, tree)
+            };
+            let committed = in_place::write(catalog, base, edits.groups, rows, (listing.at, position, sets))?;
+            return Ok(Committed { left_out, unknown, ..committed });
         }
+        facts.rows.rewind()?;
         let rows = &mut |tree: &mut TreeWriter<'_>| put_journal(&mut journal, &listing, true, tree);
         let committed = whole::write(catalog, base, &listing, facts, rows, (decided, decide))?;
         Ok(Committed { unknown, ..committed })
@@ -347,6 +328,32 @@ impl<'c> Commit<'c> {
         facts.close()?;
         Ok((listing, SortedFacts { rows: facts.sorter.finish()? }, journal, unknown))
     }
+}
+
+/// Compares the facts with the revision that is shown, and asks `decide` where the edits are few: they are returned with its position. What
+/// is held back is stated with all else before they are compared once more, so that they may be too many by then. A commit that
+/// `is_accepted` has no losses.
+fn compare(
+    (catalog, base, listing): (&Catalog, &Base<'_>, &Listing),
+    facts: &mut SortedFacts,
+    is_accepted: bool,
+    decide: Decide<'_>,
+) -> Result<(Option<Diff>, Option<Vec<u8>>), CatalogError> {
+    if base.revision.is_none() {
+        return Ok((None, None));
+    }
+    let Some(mut diff) = Diff::of(catalog, base, listing, facts)? else { return Ok((None, None)) };
+    if is_accepted {
+        let none = Losses { present: base.files(), ..Losses::default() };
+        return Ok((Some(diff), Some(decide(&none).1)));
+    }
+    let (held, position) = decide(&diff.losses);
+    if held == Held::Nothing {
+        return Ok((Some(diff), Some(position)));
+    }
+    let kept = diff.departures.kept(&held, &listing.naming, &catalog.spill_folder)?;
+    facts.add(kept)?;
+    Ok((Diff::of(catalog, base, listing, facts)?, Some(position)))
 }
 
 /// The paths of a commit of changes whose resources were stated as the tree has them.

@@ -54,6 +54,12 @@ pub(super) struct SortedFacts {
 }
 
 impl SortedFacts {
+    /// Adds `others`, and begins again.
+    pub(super) fn add(&mut self, others: Sorted) -> Result<(), CatalogError> {
+        self.rows.add(others);
+        self.rows.rewind()
+    }
+
     /// The sets that have most of what was held back of them again, with the number of those deletions: a list that was cut off for a
     /// moment says nothing of the rest either. Reads all facts once.
     pub(super) fn released(&mut self, listing: &Listing) -> Result<BTreeMap<SetId, u64>, CatalogError> {

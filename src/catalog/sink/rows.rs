@@ -162,7 +162,8 @@ fn write_all(
             continue;
         }
         if let Some(sorter) = sorter {
-            let mut sorted = sorter.finish()?.read_once();
+            let mut sorted = sorter.finish()?;
+            sorted.read_once();
             while let Some((key, record)) = sorted.next()? {
                 tables.put(key, record)?;
             }

@@ -62,7 +62,7 @@ pub fn write(
     loop {
         // Over nothing, nothing can be held back.
         if base.revision.is_none() || decided.is_some() {
-            facts.rows = facts.rows.read_once();
+            facts.rows.read_once();
         }
         let successor = base.store.empty(&catalog.spill_folder, instance)?;
         let mut rebuild = Rebuild::begin(catalog, base, listing, &mut facts, (successor.store(), last))?;
@@ -73,7 +73,7 @@ pub fn write(
                 let (held, position) = decide(&losses);
                 if base.revision.is_some() && held != Held::Nothing {
                     let kept = departures.kept(&held, &listing.naming, &catalog.spill_folder)?;
-                    facts.rows = facts.rows.again_with(kept)?;
+                    facts.add(kept)?;
                     decided = Some(position);
                     continue;
                 }
@@ -107,7 +107,7 @@ pub fn write_anew(
     (damaged, target): (&Store, &Store),
     decide: Decide<'_>,
 ) -> Result<Committed, CatalogError> {
-    facts.rows = facts.rows.read_once();
+    facts.rows.read_once();
     let mut rebuild = Rebuild::begin(catalog, base, listing, &mut facts, (target, last_numbers(damaged)))?;
     drop(facts);
     let (Held::Nothing, position) = decide(&fewer(damaged, &rebuild.losses()?.0)) else {

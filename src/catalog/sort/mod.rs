@@ -180,7 +180,8 @@ impl Sorter {
     fn add_runs(&mut self, runs: Vec<Source>) -> Result<(), CatalogError> {
         self.runs.extend(runs);
         if self.runs.len() > MOST_RUNS {
-            let mut sorted = Sorted::of(self.folder.clone(), std::mem::take(&mut self.runs))?.read_once();
+            let mut sorted = Sorted::of(self.folder.clone(), std::mem::take(&mut self.runs))?;
+            sorted.read_once();
             self.runs.push(sorted.write_run()?);
         }
         Ok(())
@@ -248,21 +249,18 @@ impl Sorted {
         Source::of(run.out).map_err(&failed)
     }
 
-    /// The same pairs once more from the smallest, those of `other` among them, behind ours of equal keys.
-    pub fn again_with(mut self, mut other: Sorted) -> Result<Sorted, CatalogError> {
+    /// Adds the pairs of `other`, behind ours of equal keys. They are read from the next [`Sorted::rewind`] on.
+    pub fn add(&mut self, mut other: Sorted) {
         self.runs.append(&mut other.runs);
-        self.rewind()?;
-        Ok(self)
     }
 
-    /// The same pairs, to be read for the last time: the disk has the room of each part as soon as it was read.
-    pub fn read_once(mut self) -> Sorted {
+    /// Lets the pairs be read for the last time: the disk has the room of each part as soon as it was read.
+    pub fn read_once(&mut self) {
         for run in &mut self.runs {
             if let Source::File(file) = &mut run.source {
                 file.get_mut().read_once();
             }
         }
-        self
     }
 
     /// Begins again with the smallest pair.

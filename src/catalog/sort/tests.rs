@@ -37,10 +37,14 @@ fn pairs_are_read_again_with_others_among_them() {
     for most in [small, LARGE_SORT] {
         let mut ours = sorted(&[30, 10, 11, 20, 12], most);
         ours.next().unwrap();
-        let (all, ours) = read(ours.again_with(sorted(&[13, 5, 40], small)).unwrap());
+        ours.add(sorted(&[13, 5, 40], small));
+        ours.rewind().unwrap();
+        let (all, mut ours) = read(ours);
         let values: Vec<_> = all.iter().map(|(_, value)| value[0]).collect();
         assert_eq!(values, [5, 10, 11, 12, 13, 20, 30, 40]);
-        assert_eq!(read(ours.again_with(sorted(&[], small)).unwrap()).0, all);
+        ours.add(sorted(&[], small));
+        ours.rewind().unwrap();
+        assert_eq!(read(ours).0, all);
     }
 }
 
@@ -203,7 +207,7 @@ fn what_is_read_once_is_freed_on_the_disk_as_it_goes() {
     sorted.peek().unwrap();
     let whole = blocks(&sorted);
 
-    let mut sorted = sorted.read_once();
+    sorted.read_once();
     let mut read = Vec::new();
     while let Some((key, value)) = sorted.next().unwrap() {
         read.push((key.to_vec(), value.to_vec()));
