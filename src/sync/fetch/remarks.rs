@@ -26,14 +26,11 @@ impl Synchronizer {
     pub fn remarks(&mut self) -> Result<Vec<String>, SyncError> {
         let position = self.position()?;
         let lacking: Vec<_> = position.iter().flat_map(Position::lacking).collect();
-        let mut remarks: Vec<String> = lacking
-            .iter()
-            .take(REMARKS)
-            .map(|Missing { location, entries, why }| {
-                let part = if *entries == 0 { "the" } else { "some" };
-                format!("{part} files of {location} are missing: {why}")
-            })
-            .collect();
+        let remark = |Missing { location, entries, why }: &&Missing| match entries {
+            0 => format!("the files of {location} are missing: {why}"),
+            _ => format!("some files of {location} are missing: {why}"),
+        };
+        let mut remarks: Vec<String> = lacking.iter().take(REMARKS).map(remark).collect();
         if let Some(more) = lacking.len().checked_sub(REMARKS).filter(|more| *more > 0) {
             remarks.push(format!("{more} more parts of the Source are missing: see resyncfs status"));
         }

@@ -268,26 +268,26 @@ mod tests {
     #[test]
     fn what_is_announced_twice_before_it_is_checked_is_checked_once() {
         let all = [document("a"), Announcement::Everything, resources(["x", "y"]), resources(["y", "z"])];
-        let (mut queue, now) = queue(all.iter().chain(&all).cloned());
+        let (mut queue, _) = queue(all.iter().chain(&all).cloned());
 
         assert_eq!(taken(&mut queue), [document("a"), Announcement::Everything, resources(["x", "y", "z"])]);
     }
 
     #[test]
     fn a_discovery_checks_all_documents_and_no_resource() {
-        let (mut queue, now) = queue([document("a"), Announcement::Everything, Announcement::Source, resources(["r"])]);
+        let (mut queue, _) = queue([document("a"), Announcement::Everything, Announcement::Source, resources(["r"])]);
 
         assert_eq!(taken(&mut queue), [Announcement::Source, resources(["r"])]);
     }
 
     #[test]
     fn a_flood_of_announcements_ends_with_a_check_of_everything() {
-        let (mut documents, now) = queue((0..10 * MOST).map(|number| document(&number.to_string())));
+        let (mut documents, _) = queue((0..10 * MOST).map(|number| document(&number.to_string())));
         let checked = taken(&mut documents);
         assert_eq!((checked.len(), checked.last()), (MOST + 1, Some(&Announcement::Everything)));
 
         let half = |from: usize| resources(from..from + MOST_RESOURCES / 2);
-        let (mut queue, now) = queue([half(0), half(MOST_RESOURCES), half(MOST_RESOURCES / 2), half(7)]);
+        let (mut queue, _) = queue([half(0), half(MOST_RESOURCES), half(MOST_RESOURCES / 2), half(7)]);
         let checked = taken(&mut queue);
         assert_eq!(checked.len(), 2);
         assert!(matches!(&checked[0], Announcement::Resources(all) if all.len() == MOST_RESOURCES));
