@@ -8,23 +8,23 @@ use std::collections::BTreeMap;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// What the rest of the mount asks of a running synchronizer.
+/// A request of the rest of the mount to a running synchronizer.
 #[derive(Debug)]
 pub enum Command {
     /// Refresh now. A refresh sees everything that was published before it was asked for.
     Refresh {
-        /// Whether the deletions that are held back are applied first.
+        /// True if the deletions that are held back are applied first.
         accept_deletions: bool,
         /// Receives the answer once the refresh has ended.
         requester: oneshot::Sender<Refreshed>,
     },
     /// A notification names these.
     Announced(Vec<Announcement>),
-    /// Whether every set has a notification channel that is alive: polling is rarer then.
+    /// True if every set has a notification channel that is alive: polling is rarer then.
     Channels(bool),
 }
 
-/// What a notification names. The notification itself is never believed: what it names is asked for.
+/// The subject of a notification. The notification itself is never believed: its subject is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Announcement {
     /// Every document that is followed, as at a poll.
@@ -73,23 +73,23 @@ pub enum Scope {
     Everything,
     /// The documents that are due.
     Due,
-    /// What a notification names.
+    /// The documents that a notification names.
     Announced(Announced),
 }
 
-/// What a notification names, in terms of the documents that are followed.
+/// The followed documents that a notification names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Announced {
     /// Documents that are followed.
     pub roots: Vec<DocumentLocation>,
     /// Lists below them that are asked for although their index says nothing new of them.
     pub children: Vec<Uri>,
-    /// Whether caches on the way are passed by: the documents did not show yet what was announced.
+    /// True if caches on the way are passed by: the documents did not show yet what was announced.
     pub past_caches: bool,
 }
 
 impl Scope {
-    /// Whether this document is asked for.
+    /// True if this document is asked for.
     pub(super) fn wants(&self, root: &DocumentLocation, schedule: &Schedule) -> bool {
         match self {
             Scope::Everything => true,
@@ -98,7 +98,7 @@ impl Scope {
         }
     }
 
-    /// Whether this child of an index is asked for although its index says nothing new of it.
+    /// True if this child of an index is asked for although its index says nothing new of it.
     pub(super) fn names(&self, child: &Uri) -> bool {
         match self {
             Scope::Everything => true,

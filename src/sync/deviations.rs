@@ -6,7 +6,7 @@ use crate::source::{DocumentLocation, Missing};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What was seen, shared with the threads that read documents.
+/// The deviations of all documents, shared with the threads that read them.
 #[derive(Clone, Debug, Default)]
 pub struct SeenDeviations(Arc<Mutex<Inner>>);
 
@@ -18,7 +18,7 @@ struct Inner {
     left_out: BTreeMap<String, u64>,
 }
 
-/// What was seen in a document.
+/// The deviations of one document.
 #[derive(Debug, Default)]
 struct Seen {
     deviations: Deviations,
@@ -30,17 +30,17 @@ struct Seen {
 pub struct NotUnderstood {
     /// All entries of the list.
     pub entries: u64,
-    /// Those that cannot be understood.
+    /// The entries that cannot be understood.
     pub skipped: u64,
 }
 
 impl NotUnderstood {
-    /// Whether nothing of the list can be understood: it has failed.
+    /// True if nothing of the list can be understood: it has failed.
     pub fn is_all(self) -> bool {
         self.skipped > 0 && self.skipped == self.entries
     }
 
-    /// What keeps absence from the list at `location` from proving that something is gone.
+    /// The reason why absence from the list at `location` proves nothing.
     pub fn missing(self, location: &DocumentLocation, example: Option<String>) -> Missing {
         let NotUnderstood { entries, skipped } = self;
         let example = example.map(|example| format!(": {example}")).unwrap_or_default();
@@ -58,7 +58,7 @@ impl SeenDeviations {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what a document breaks now that it was read to its end, and where it is a list how much of it cannot be understood.
+    /// Notes the rules that a document breaks, read to its end; of a list also how much of it cannot be understood.
     pub fn note(&self, location: &DocumentLocation, deviations: &Deviations, entries: Option<NotUnderstood>) {
         let mut inner = self.lock();
         let seen = inner.documents.entry(location.clone()).or_default();
@@ -69,14 +69,14 @@ impl SeenDeviations {
         }
     }
 
-    /// How much of a list cannot be understood, with a rule that it breaks; `None` where all of it can.
+    /// The part of a list that cannot be understood, with a rule that it breaks; `None` where all of it can.
     pub fn not_understood(&self, location: &DocumentLocation) -> Option<(NotUnderstood, Option<String>)> {
         let inner = self.lock();
         let seen = inner.documents.get(location).filter(|seen| seen.entries.skipped > 0)?;
         Some((seen.entries, unusable(seen.deviations.examples())))
     }
 
-    /// Notes how many entries of each path are not shown: of all paths after a baseline, else of those that changes concern.
+    /// Notes the number of entries of each path that are not shown: of all paths after a baseline, else of those with changes.
     pub fn note_left_out(&self, left_out: BTreeMap<String, u64>, is_baseline: bool) {
         let mut inner = self.lock();
         for (path, entries) in left_out.iter().filter(|(path, _)| !inner.left_out.contains_key(*path)) {
@@ -91,7 +91,7 @@ impl SeenDeviations {
         }
     }
 
-    /// Forgets all other documents than these.
+    /// Forgets all documents but these.
     pub fn retain(&self, locations: impl IntoIterator<Item = DocumentLocation>) {
         let mut inner = self.lock();
         if !inner.documents.is_empty() {
@@ -111,7 +111,7 @@ impl SeenDeviations {
         rules
     }
 
-    /// How many entries of each path are not shown: too many URIs share it.
+    /// The number of entries of each path that are not shown: too many URIs share it.
     pub fn left_out(&self) -> BTreeMap<String, u64> {
         self.lock().left_out.clone()
     }

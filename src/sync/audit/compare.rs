@@ -174,7 +174,7 @@ impl Trees<'_> {
         Ok(Some(Compared { path, version: None, finding: Some(finding) }))
     }
 
-    /// Whether a folder of the tree has gone, or has other children, since the beginning.
+    /// True if a folder of the tree has gone, or has other children, since the beginning.
     fn has_changed(&self, folder: INodeNo) -> Result<bool, CatalogError> {
         let inode = self.shown.inode(folder)?;
         Ok(inode.is_none_or(|inode| inode.former.is_some() || self.is_later(&inode.node)))
@@ -192,7 +192,7 @@ fn joined(folder: &str, name: &[u8]) -> String {
     if folder.is_empty() { name.into_owned() } else { format!("{folder}/{name}") }
 }
 
-/// What the lists say and the tree does not, in words; `None` where both say the same of the content.
+/// The difference between lists and tree, in words; `None` where both say the same of the content.
 fn difference(shown: &Resource, listed: &Resource) -> Option<String> {
     let (our_digest, their_digest) = digests(shown, listed);
     let text = |digest: Option<&Digest>| digest.map(Digest::to_string);

@@ -1,4 +1,4 @@
-//! What an audit reports. A mount sends it over its control socket, one JSON object a line.
+//! The reports of an audit. A mount sends them over its control socket, one JSON object a line.
 
 use super::super::Stage;
 use super::super::status::MissingStatus;
@@ -6,34 +6,34 @@ use crate::document::Uri;
 use crate::source::http::Pace;
 use serde::{Deserialize, Serialize};
 
-/// How a file differs from what the Source has.
+/// The kind of a difference between a file and its Source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Difference {
-    /// It is listed and not in the tree.
+    /// A file that is listed and not in the tree.
     Missing,
-    /// It is in the tree and not listed.
+    /// A file that is in the tree and not listed.
     Extra,
-    /// It is listed, or served, with other content.
+    /// A file that is listed, or served, with other content.
     Changed,
-    /// The bytes in the cache are not the published ones.
+    /// A file whose bytes in the cache are not the published ones.
     Corrupt,
-    /// It is listed, and the Source answers that it does not exist.
+    /// A file that is listed, and the Source answers that it does not exist.
     Gone,
-    /// It could not be checked.
+    /// A file that could not be checked.
     Failed,
 }
 
 /// One file that differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// In which way.
+    /// The kind of the difference.
     pub difference: Difference,
     /// Its path in the tree, or the path that it would have.
     pub path: String,
     /// Its resource.
     pub uri: String,
-    /// What differs, for a person.
+    /// The difference, for a person.
     pub what: String,
 }
 
@@ -80,7 +80,7 @@ pub struct Summary {
     pub objects_read: u64,
     /// Resources that were requested.
     pub requested: u64,
-    /// Of these, served ones with neither a published digest nor a published length.
+    /// The served ones of these with neither a published digest nor a published length.
     pub unverifiable: u64,
     /// The time of the Source's lists.
     pub at: Option<String>,
@@ -92,31 +92,31 @@ pub struct Summary {
     pub gap_since: Option<String>,
 }
 
-/// What an audit sends while it runs. The last event is a summary, a failure, or that nothing can be judged.
+/// A message of a running audit. The last one is a summary, a failure, or that nothing can be judged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Event {
-    /// A file differs.
+    /// A file that differs.
     Finding(Finding),
     /// A file of the tree, where these were requested.
     File(Shown),
     /// The progress.
     Progress(Progress),
-    /// Every file was compared.
+    /// The summary: every file was compared.
     Summary(Summary),
-    /// What the Source publishes now is not enough to compare with: why.
+    /// The reason why the Source's present lists are not enough to compare with.
     Undecided(String),
-    /// The audit failed: why.
+    /// The cause of a failed audit.
     Failure(String),
 }
 
-/// How far an audit is.
+/// The progress of an audit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Progress {
-    /// It reads the Source's lists.
+    /// Reading the Source's lists.
     Lists(Stage),
-    /// It compares files.
+    /// Comparing files.
     Files {
         /// Files compared so far.
         compared: u64,
@@ -158,7 +158,7 @@ impl Summary {
         self.missing + self.extra + self.changed + self.corrupt + self.gone + self.failed
     }
 
-    /// Those that differ for sure: an extra file may be listed in a part that is missing.
+    /// Files that differ for sure: an extra one may be listed in a part that is missing.
     pub fn proven(&self) -> u64 {
         self.differences() - if self.unread.is_empty() { 0 } else { self.extra }
     }

@@ -1,6 +1,6 @@
 //! Audit (section 5.2 of the standard): does the tree show what the Source lists?
 //!
-//! The Source's lists and changes are read again, by the rules of the mount, into a catalog of the audit's own. Both
+//! The Source's lists and changes are read again, by the rules of the mount, into another catalog. Both
 //! catalogs are walked in batches ([`Walk`]). What differs in a batch is sent, and its other files are checked as deep as
 //! requested, before the next batch is read. No revision is held between two batches, however slowly the events are read.
 
@@ -42,7 +42,7 @@ const CHECKED_AT_ONCE: usize = 16;
 /// Time between two reports of progress.
 const PROGRESS_STEP: Duration = Duration::from_millis(500);
 
-/// What is audited in addition to the lists.
+/// The checks in addition to the lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Depth {
@@ -52,28 +52,28 @@ pub struct Depth {
     pub fetch: bool,
 }
 
-/// How many files, and how many bytes of them are requested, where that is known.
+/// The number of files, and of the bytes of them that are requested, where it is known.
 type Amount = (u64, Option<u64>);
 
 /// Takes the events. An audit ends when the receiver is dropped.
 pub type Events = mpsc::Sender<Event>;
 
-/// What the Source has now.
+/// The present state of the Source.
 pub struct Listed {
-    /// As a mount would show it.
+    /// The tree that a mount would show.
     pub catalog: Arc<Catalog>,
     /// The packages that its dumps were read from.
     pub packages: Packages,
-    /// What it was made of.
+    /// The documents that it was made of.
     position: Option<Position>,
-    /// Documents of which not all could be read, each with why.
+    /// Documents that could not be read whole, each with the cause.
     failed: Vec<(DocumentLocation, String)>,
 }
 
 /// One tree to be audited.
 #[derive(Clone)]
 pub struct Audit {
-    /// What the tree was made of; `None` for a tree that was made for this audit and has nothing to be compared with.
+    /// The Source of the tree; `None` for a tree that was made for this audit and has nothing to be compared with.
     pub config: Option<SyncConfig>,
     /// Requests from the Source, as the mount does.
     pub client: Client,
@@ -89,7 +89,7 @@ pub struct Audit {
     pub scratch: PathBuf,
 }
 
-/// Reads what the Source has now into a catalog of its own in `folder`.
+/// Reads the present lists and changes of the Source into another catalog, in `folder`.
 pub async fn listed(
     config: &SyncConfig,
     client: &Client,

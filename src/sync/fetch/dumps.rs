@@ -22,16 +22,16 @@ use std::ops::ControlFlow;
 /// Packages whose manifests are requested at once.
 const REQUESTED_AT_ONCE: usize = 8;
 
-/// What the packages of a Resource Dump state.
+/// The statements of the packages of a Resource Dump.
 #[derive(Default)]
 pub struct ReadDump {
     /// All packages that it lists.
     pub packages: Vec<Uri>,
     /// The manifests of those that can be read.
     pub manifests: Vec<Manifest>,
-    /// Those that cannot be read.
+    /// The packages that cannot be read.
     pub missing: Vec<Missing>,
-    /// Whether some of these may be readable later.
+    /// True if some of these may be readable later.
     pub has_failed: bool,
 }
 
@@ -86,9 +86,8 @@ impl Synchronizer {
         Ok(())
     }
 
-    /// The packages of the Change Dumps that were `walked` which may hold something new: each is a list of changes. Why the first of those
-    /// fails that fail for now, and are requested again: such a package does not hold back others whose interval says that they
-    /// are older or newer.
+    /// The packages of the `walked` Change Dumps that may hold something new, each a list of changes; and why the first fails of those
+    /// that fail for now. These are requested again. They hold back no package whose interval says that it is older or newer.
     pub(super) async fn change_packages(
         &self,
         walked: &Crawled,

@@ -1,4 +1,4 @@
-//! Which children of an index are not asked at each poll, because the index says of them what it said before.
+//! The children of an index that are not asked at each poll, because their entries are unchanged.
 
 use crate::document::{Entry, Uri};
 use crate::source::crawl::{Child, Crawled};
@@ -11,12 +11,12 @@ use xxhash_rust::xxh3::Xxh3;
 /// A child whose entry is unchanged is asked this often all the same: an index may be wrong.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// What indexes said of their children when these were last asked.
+/// The digest of each child's entry when the child was last asked, and the time.
 #[derive(Debug, Default)]
 pub struct IndexCache(HashMap<Uri, (u64, Instant)>);
 
 impl IndexCache {
-    /// Whether the child of this entry is asked.
+    /// The choice whether the child of this entry is asked.
     pub fn choose(&self, entry: &Entry, now: Instant) -> Child {
         match (digest(entry), self.0.get(&entry.loc)) {
             (Some(digest), Some((before, asked))) if digest == *before && now < *asked + DAY => Child::Keep,

@@ -1,4 +1,5 @@
-//! Lists are parsed and sorted by several threads: those of a first tree while others are fetched, those of a refresh together.
+//! The parser of lists, where a list entry enters the catalog. Several threads parse and sort: the lists of a first tree while
+//! others are fetched, those of a refresh together.
 //!
 //! A part is some lists in document order, which one thread parses and sorts. The sorted parts stay in document order, so that of
 //! several entries for one resource the last counts.
@@ -44,7 +45,7 @@ pub struct ListParser {
     least_part: u64,
 }
 
-/// What the threads share.
+/// The state that the threads share.
 struct Work {
     catalog: Arc<Catalog>,
     spool: Spool,
@@ -59,7 +60,7 @@ struct Work {
     progress: OnceLock<Progressing>,
 }
 
-/// Whether `bytes` are enough for a part, the last of `all` bytes.
+/// True if `bytes` are enough for a part, the last of `all` bytes.
 fn is_part(bytes: u64, all: u64, least: u64) -> bool {
     bytes >= least.max(all / PART_FRACTION)
 }
@@ -192,8 +193,8 @@ pub fn at_low_priority<T: Send>(
     }
 }
 
-/// What is chosen by `plan`, which knows all changes since, of the lists of `read`. These are parsed only where the links of
-/// their entries count.
+/// The chooser for the lists of `read` by a `plan` that knows all changes since. The lists are parsed only where the links of their
+/// entries count.
 pub fn chooser(mut plan: Plan, spool: &Spool, read: &[ReadSet]) -> Result<Chooser, SyncError> {
     if plan.reads_lists() {
         for (set, list) in read.iter().flat_map(|it| it.lists().map(|list| (it.id, list))) {

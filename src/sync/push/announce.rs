@@ -16,17 +16,17 @@ const OF_ONE_VERSION: [&str; 4] = ["duplicate", "memento", "patch", "http://www.
 /// The relation of a link to another representation (section 14.3), each version of which lies there in its turn.
 const REPRESENTATION: &str = "alternate";
 
-/// What a check has shown.
+/// The result of a check.
 #[derive(Debug)]
 pub struct Checked {
-    /// What was committed.
+    /// The outcome of its refresh.
     pub outcome: Outcome,
-    /// What does not show yet what was announced of it, or did not answer in time.
+    /// The part of the announcement whose change is not shown yet, or that did not answer in time.
     pub unseen: Option<Announcement>,
 }
 
 impl Checked {
-    /// All that was announced was asked for: either something was new, or nothing was.
+    /// A check that has asked for all of `announcement`: nothing of it is shown if nothing was new.
     fn wholly(announcement: &Announcement, outcome: Outcome) -> Checked {
         let unseen = matches!(outcome, Outcome::Unchanged).then(|| announcement.clone());
         Checked { outcome, unseen }
@@ -34,7 +34,7 @@ impl Checked {
 }
 
 impl Synchronizer {
-    /// Asks for what was announced, and for nothing else. A retry passes caches by.
+    /// Asks for what `announcement` names, and for nothing else. A retry passes caches by.
     pub async fn check(&mut self, announcement: &Announcement, is_retry: bool) -> Result<Checked, SyncError> {
         let scope = match announcement {
             Announcement::Resources(resources) => return self.check_resources(announcement, resources).await,
@@ -61,7 +61,7 @@ impl Synchronizer {
         Scope::Announced(Announced { roots, past_caches, ..Announced::default() })
     }
 
-    /// The document that is followed which a notification means; `None` where it is not known.
+    /// The followed document that a notification means; `None` where it is not known.
     fn followed_root(&self, document: &Uri, index: Option<&Uri>) -> Option<DocumentLocation> {
         let is_followed = |uri: &Uri| {
             let location = DocumentLocation::Uri(uri.clone());
@@ -111,7 +111,7 @@ impl Synchronizer {
         Ok(Checked { outcome, unseen: (!unseen.is_empty()).then_some(Announcement::Resources(unseen)) })
     }
 
-    /// What is known of an announced resource.
+    /// The known facts about an announced resource.
     fn known(&self, set: SetId, at: Option<Timestamp>, uri: &Uri) -> Result<Known, CatalogError> {
         let snapshot = self.catalog.snapshot()?;
         let node = snapshot.locate(uri)?;
@@ -122,7 +122,7 @@ impl Synchronizer {
     }
 }
 
-/// What is known of an announced resource.
+/// The known facts about an announced resource.
 struct Known {
     /// The time of the last statement of its set about it: a change, or the list.
     stated: Option<Timestamp>,
@@ -142,14 +142,14 @@ fn lasting(resource: Resource) -> Entry {
     Entry { lastmod, length, changefreq, media_type, encoding, links, ..Entry::new(uri) }
 }
 
-/// What an answer says of the bytes; a length only of bytes without a coding.
+/// The entry that an answer describes; with a length only if its bytes have no coding.
 fn entry_of(response: Response) -> Entry {
     let length = response.content_length.filter(|_| response.encoding.is_none());
     Entry { lastmod: response.modified, length, media_type: response.media_type, ..Entry::new(response.final_uri) }
 }
 
 impl Known {
-    /// Whether the version that is shown has the announced digest.
+    /// True if the version that is shown has the announced digest.
     fn is_announced(&self, announced: &AnnouncedChange) -> bool {
         let has = |digest: &Digest| self.hashes.as_ref().is_some_and(|known| known.contains(digest));
         announced.change != Change::Deleted && announced.hashes.iter().any(has)
@@ -176,9 +176,9 @@ impl Known {
         Some(entry)
     }
 
-    /// Whether an answer is of another version than the announced one: it has not the announced length, or is of the version that is
-    /// shown, which a cache or another node may still serve. Without a published `lastmod` that one was last modified before its set
-    /// stated it; a `lastmod` without a time of day stands for the whole day.
+    /// True if an answer is of another version than the announced one. It has another length, or it is of the version that is shown,
+    /// which a cache or another node may still serve. A `lastmod` without a time of day stands for the whole day. Without a
+    /// `lastmod` that version was last modified before its set stated it.
     fn is_another(&self, now: &Entry, announced: Option<u64>) -> bool {
         let differ = |length: Option<u64>| {
             let lengths = length.zip(now.length).filter(|_| self.entry.encoding.is_none());

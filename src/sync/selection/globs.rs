@@ -9,7 +9,7 @@ use globset::{GlobBuilder, GlobSet};
 /// The path is the one that [`crate::catalog::Naming::path`] gives: `a` matches the file `a` also where it is shown as `a%file`.
 #[derive(Clone, Debug, Default)]
 pub struct Globs {
-    /// As written, in the order given.
+    /// The patterns as written, in the order given.
     patterns: Vec<Box<str>>,
     compiled: GlobSet,
 }
@@ -40,17 +40,17 @@ impl Globs {
         Ok(())
     }
 
-    /// Whether there is no pattern.
+    /// True if there is no pattern.
     pub fn is_empty(&self) -> bool {
         self.patterns.is_empty()
     }
 
-    /// Whether one of the patterns matches `path` or a folder above it.
+    /// True if one of the patterns matches `path` or a folder above it.
     pub fn matches(&self, path: &str) -> bool {
         self.compiled.is_match(path)
     }
 
-    /// As written, in the order given.
+    /// The patterns as written, in the order given.
     pub fn patterns(&self) -> impl Iterator<Item = &str> {
         self.patterns.iter().map(|pattern| &**pattern)
     }

@@ -1,4 +1,4 @@
-//! Which of the listed resources are mounted: chosen by path, media type, collection and format.
+//! The choice of the listed resources that are mounted: by path, media type, collection and format.
 //!
 //! | option | chooses |
 //! |---|---|
@@ -24,7 +24,7 @@ pub use globs::{GlobError, Globs};
 
 use crate::document::{Entry, Href, Link};
 
-/// What was chosen; a kind with nothing in it chooses everything.
+/// The values of the options that choose; a kind without a value chooses everything.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     /// `include=`
@@ -42,28 +42,27 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Whether `entry`, at `path` in the tree, is chosen by itself. `path` counts only with
-    /// [`Selection::judges_paths`].
+    /// True if `entry`, at `path` in the tree, is chosen by itself. `path` counts only with [`Selection::judges_paths`].
     pub fn chooses(&self, entry: &Entry, path: &str) -> bool {
         !self.excludes(path) && self.agrees(entry, path) && (self.formats.is_empty() || self.is_record(entry))
     }
 
-    /// Whether paths count.
+    /// True if paths count.
     pub fn judges_paths(&self) -> bool {
         !self.included.is_empty() || !self.excluded.is_empty()
     }
 
-    /// Whether the links of other entries count.
+    /// True if the links of other entries count.
     pub fn follows_links(&self) -> bool {
         !self.formats.is_empty() || self.brings_described()
     }
 
-    /// Whether `with=describes` adds anything: nothing is left to add where all is chosen but what `exclude=` names.
+    /// True if `with=describes` can add a resource: none is left where everything is chosen but what `exclude=` names.
     fn brings_described(&self) -> bool {
         self.with_described && (!self.formats.is_empty() || self.is_narrow())
     }
 
-    /// Whether other options than `conforms=` choose, so that a record of the format may not be in the tree.
+    /// True if other options than `conforms=` choose: a record of the format may not be in the tree.
     fn is_narrow(&self) -> bool {
         !self.included.is_empty() || !self.types.is_empty() || !self.collections.is_empty()
     }
@@ -72,19 +71,19 @@ impl Selection {
         !self.excluded.is_empty() && self.excluded.matches(path)
     }
 
-    /// Whether all kinds agree but `exclude=` and `conforms=`.
+    /// True if all kinds agree but `exclude=` and `conforms=`.
     fn agrees(&self, entry: &Entry, path: &str) -> bool {
         (self.types.is_empty() || entry.media_type.as_deref().is_some_and(|published| self.has_type(published)))
             && (self.collections.is_empty() || leads(entry, &["collection"], &self.collections))
             && (self.included.is_empty() || self.included.matches(path))
     }
 
-    /// Whether `entry` is a record of one of the formats.
+    /// True if `entry` is a record of one of the formats.
     fn is_record(&self, entry: &Entry) -> bool {
         leads(entry, &["profile", DESCRIBED_BY], &self.formats)
     }
 
-    /// Whether a resource with these links may choose others.
+    /// True if a resource with these links may choose others.
     pub fn may_be_record(&self, links: &[Link]) -> bool {
         self.brings_described() || links.iter().any(|link| &*link.rel == DESCRIBES || self.formats.contains(&link.href))
     }
@@ -118,7 +117,7 @@ const DESCRIBED_BY: &str = "describedby";
 /// The relation of a record to what it is about.
 const DESCRIBES: &str = "describes";
 
-/// Whether a link of one of `relations` leads to one of `wanted`.
+/// True if a link of one of `relations` leads to one of `wanted`.
 fn leads(entry: &Entry, relations: &[&str], wanted: &[Href]) -> bool {
     entry.links.iter().any(|link| relations.contains(&&*link.rel) && wanted.contains(&link.href))
 }
@@ -128,7 +127,7 @@ fn targets<'e>(links: &'e [Link], relation: &'static str) -> impl Iterator<Item 
     links.iter().filter(move |link| &*link.rel == relation).filter_map(Link::uri)
 }
 
-/// What other entries do for a resource.
+/// The choice of a resource through other entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Through {
     /// A record of one of the formats describes it: as good as being such a record.
@@ -154,7 +153,7 @@ impl Selection {
         agrees && through.format || through.chosen
     }
 
-    /// What `record` gives to the resources that it describes.
+    /// The choice that `record` gives to the resources that it describes.
     fn gives(&self, record: &Entry, path: &str) -> Through {
         let format = !self.formats.is_empty() && self.is_record(record);
         Through { format, chosen: self.brings_described() && self.chooses(record, path) }

@@ -53,13 +53,13 @@ impl Plan {
         Plan { most, changed: Changed::default(), chooser }
     }
 
-    /// Whether more is named than there is memory for. What came after that was not noted: it cannot be chosen by this plan.
+    /// True if more is named than there is memory for: the rest was not noted, and this plan cannot choose.
     pub fn is_full(&self) -> bool {
         let described = [&self.chooser.format, &self.chooser.chosen].map(|it| it.records.len() + it.resources.len());
         described.iter().sum::<usize>() + self.changed.stated.len() + self.changed.dropped.len() > self.most
     }
 
-    /// Whether the lists must be read before they can be chosen from. If not, the plan may be finished at once.
+    /// True if the lists must be read before they are chosen from. If not, the plan may be finished at once.
     pub fn reads_lists(&self) -> bool {
         self.chooser.selection.follows_links()
     }
@@ -101,14 +101,14 @@ impl Plan {
         }
     }
 
-    /// All lists were read.
+    /// The chooser, once all lists were read.
     pub fn finish(self) -> Chooser {
         self.chooser
     }
 }
 
 impl Chooser {
-    /// Whether `entry` is chosen. The entry of a deletion has nothing to choose by: do not ask about it.
+    /// True if `entry` is chosen. The entry of a deletion has nothing to choose by: do not ask about it.
     pub fn chooses(&self, entry: &Entry) -> bool {
         self.selection.chooses_through(entry, &path(&self.selection, &self.naming, entry), || Through {
             format: self.format.describes(entry),
@@ -132,7 +132,7 @@ impl Changed {
         };
     }
 
-    /// Whether the entry of a resource in the list of `set` does not count.
+    /// True if the entry of a resource in the list of `set` does not count: a later change does.
     fn supersedes(&self, set: SetId, uri: &Uri) -> bool {
         let uri = digest(uri);
         self.stated.contains(&uri) || self.dropped.contains(&(set, uri))
