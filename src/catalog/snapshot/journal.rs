@@ -1,0 +1,93 @@
+//! The changes that the journal of a revision holds, and the deletions that are held back.
+
+use super::super::journal::Row;
+use super::super::store::Table;
+use super::super::store::codec::damaged;
+use super::super::store::keys::{statement_key, statement_set};
+use super::super::store::record::held;
+use super::super::{CatalogError, HeldDeletion, Journaled, Resource, SetId, Snapshot, Statement};
+use crate::document::{Change, Uri};
+use std::ops::Bound;
+
+impl Snapshot<'_> {
+    /// The last change of a resource in a set, unless the set's list speaks for a later time.
+    pub fn journaled(&self, set: SetId, uri: &Uri) -> Result<Option<Journaled>, CatalogError> {
+        self.read(|| {
+            let row = self.store.decoded(self.txn(), self.store.journal, &statement_key(set, uri), Row::decode)?;
+            Ok(row.map(|row| Journaled { change: row.change, time: row.time, datetime: row.datetime }))
+        })
+    }
+
+    /// The order of the last change that the journal holds of a resource and `said`: later, this very one, earlier. `None` where
+    /// there is none, or another one of the same time.
+    pub fn compare_journal(&self, said: &Statement<'_>) -> Result<Option<std::cmp::Ordering>, CatalogError> {
+        self.read(|| {
+            let key = statement_key(said.set, &said.entry.loc);
+            let Some(held) = self.store.get(self.txn(), self.store.journal, &key)? else {
+                return Ok(None);
+            };
+            let row = Row::decode(held).ok_or_else(|| damaged("sense", &key))?;
+            if row.time != said.time {
+                return Ok(Some(row.time.cmp(&said.time)));
+            }
+            let change = if row.is_left_out { Change::Deleted } else { said.change };
+            let same = Row::of(&Statement { change, ..*said });
+            Ok((held == same).then_some(std::cmp::Ordering::Equal))
+        })
+    }
+
+    /// Calls `visit` for every change that the journal holds, set by set, with what it says of the resource (of a deletion the
+    /// URI alone), until it answers `false`. What is there and was left out by choice is no deletion here.
+    pub fn journal(&self, visit: &mut dyn FnMut(SetId, Journaled, Resource) -> bool) -> Result<(), CatalogError> {
+        let store = &self.store;
+        let decode = |key: &[u8], row: &[u8]| {
+            let row = Row::decode(row)?;
+            let (record, uri) = row.record()?;
+            let change = if row.is_left_out { Change::Updated } else { row.change };
+            let journaled = Journaled { change, time: row.time, datetime: row.datetime };
+            Some((statement_set(key)?, journaled, record.resource(uri)?))
+        };
+        self.scan(store.journal, decode, &mut |(set, journaled, resource)| visit(set, journaled, resource))
+    }
+
+    /// Calls `visit` for every deletion that is held back, set by set, until it answers `false`.
+    pub fn held(&self, visit: &mut dyn FnMut(HeldDeletion) -> bool) -> Result<(), CatalogError> {
+        self.scan(self.store.held, held, visit)
+    }
+
+    /// Calls `visit` for each row of a table, decoded, until it answers `false`.
+    fn scan<T>(
+        &self,
+        table: Table,
+        decode: impl Fn(&[u8], &[u8]) -> Option<T>,
+        visit: &mut dyn FnMut(T) -> bool,
+    ) -> Result<(), CatalogError> {
+        self.read(|| {
+            for row in self.store.rows(self.txn(), table, (Bound::Unbounded, Bound::Unbounded))? {
+                let (key, record) = row?;
+                if !visit(decode(key, record).ok_or_else(|| damaged("sense", key))?) {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// The number of changes that the journal holds.
+    pub fn journal_count(&self) -> Result<u64, CatalogError> {
+        self.read(|| Ok(self.store.journal.len(self.txn())?))
+    }
+
+    /// The number of deletions that are held back.
+    pub fn held_count(&self) -> Result<u64, CatalogError> {
+        self.read(|| Ok(self.store.held.len(self.txn())?))
+    }
+
+    /// The number of deletions of this set that are held back.
+    pub fn held_of(&self, set: SetId) -> Result<u64, CatalogError> {
+        self.read(|| {
+            let mut rows = self.store.held.prefix_iter(self.txn(), &set.0.to_be_bytes())?;
+            Ok(rows.try_fold(0, |count, row| row.map(|_| count + 1))?)
+        })
+    }
+}
