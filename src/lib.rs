@@ -29,7 +29,7 @@
 //! `cat "/mnt/repo/letters/1851 Feb.txt"`. The bytes are not here yet.
 //!
 //! 1. The kernel sends LOOKUP for both names. `fs/fuse.rs` decodes each request, `fs/attributes.rs` answers it from a
-//!    `Snapshot` of the catalog (`catalog/snapshot.rs`). No network is needed.
+//!    `Snapshot` of the catalog (`catalog/snapshot/mod.rs`). No network is needed.
 //! 2. The kernel sends READ. `fs/read.rs` first looks in memory and on disk (`content/store/mod.rs`): a miss.
 //! 3. `fs/links.rs` collects where the bytes of this version are: the address, mirrors, packages, mementos. The result is
 //!    a `FetchSpec` (`content/resource.rs`).

@@ -2,7 +2,7 @@
 
 use super::fact::slashed;
 use super::naming::locate::folder;
-use super::naming::resolve::{split, uri};
+use super::naming::names_of_path::{split, uri};
 use super::naming::{beside_folder, disambiguated};
 use super::store::Store;
 use super::store::codec::damaged;

@@ -13,7 +13,7 @@ use super::group::{Listing, SortedFacts};
 use super::journal::{Fate, Row, add_known, next_row};
 use super::naming::locate::locate;
 use super::naming::media_types;
-use super::naming::resolve::path_by_rule;
+use super::naming::names_of_path::path_by_rule;
 use super::sink::in_place;
 use super::sink::tree::TreeWriter;
 use super::sink::whole;

@@ -6,7 +6,7 @@ use super::group::{File, HeldState, Listing, SortedFacts, StatedResource};
 use super::join::{Folder, Visitor, beneath, join};
 use super::losses::Tally;
 use super::naming::locate::locate;
-use super::naming::resolve::path_by_rule;
+use super::naming::names_of_path::path_by_rule;
 use super::sort::{Sorted, Sorter, SpillFolder};
 use super::store::codec::{damaged, number};
 use super::store::keys::{ino_key, statement_key};

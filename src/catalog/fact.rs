@@ -12,7 +12,7 @@
 //!
 //! A key is depth, segments and tag: facts sort level by level, folder by folder, and those of one path in the order of the table.
 
-use super::naming::resolve::path_by_rule;
+use super::naming::names_of_path::path_by_rule;
 use super::sort::{LARGE_SORT, Sorter, SpillFolder};
 use super::store::codec::{pack, push_time};
 use super::store::record::{ResourceRecord, push_resource};

@@ -5,7 +5,7 @@
 //! after any history.
 
 use super::fact::{Changed, Shown, Tag, digest, path_key, slashed, split, split_tag};
-use super::naming::resolve::{path_by_rule, resolved_name, uri};
+use super::naming::names_of_path::{path_by_rule, resolved_name, uri};
 use super::sort::Sorted;
 use super::store::codec::{Decoder, damaged, unpack};
 use super::store::keys::statement_key;

@@ -3,7 +3,7 @@
 use super::super::store::record::Named;
 use super::super::store::{Lookup, ROOT, Store};
 use super::super::{CatalogError, Kind, Naming};
-use super::resolve::{path_by_rule, resolved_name, split, uri as uri_of};
+use super::names_of_path::{path_by_rule, resolved_name, split, uri as uri_of};
 use crate::document::Uri;
 use heed::RoTxn;
 

@@ -23,7 +23,7 @@ mod extension;
 mod limit;
 pub(super) mod locate;
 mod map;
-pub(super) mod resolve;
+pub(super) mod names_of_path;
 mod segment;
 
 use crate::document::Uri;

@@ -9,7 +9,7 @@ use super::super::edit::{GroupEdits, depth};
 use super::super::group::{Group, StatedResource};
 use super::super::join::Folder;
 use super::super::naming::locate::folder;
-use super::super::naming::resolve::split;
+use super::super::naming::names_of_path::split;
 use super::super::store::codec::{damaged, push_number};
 use super::super::store::keys::name_key;
 use super::super::store::record::{Named, ResourceRecord};

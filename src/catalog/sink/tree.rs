@@ -3,7 +3,7 @@
 use super::super::base::Base;
 use super::super::join::Folder;
 use super::super::naming::disambiguated;
-use super::super::naming::resolve::{path_by_rule, split};
+use super::super::naming::names_of_path::{path_by_rule, split};
 use super::super::sort::SpillFolder;
 use super::super::store::codec::{NUMBER_LIMIT, damaged, pack};
 use super::super::store::keys::{displaced_key, entry_key, ino_key};

@@ -1,6 +1,6 @@
 //! Rows of the tables, checked and decoded.
 
-use super::super::naming::resolve::{DEEPEST, uri};
+use super::super::naming::names_of_path::{DEEPEST, uri};
 use super::codec::{Decoder, damaged, number, unpack, unseal};
 use super::keys::{entry_key, ino_key, name_key};
 use super::record::{Named, NodeRecord, RevisionRecord, orphan};

@@ -1,6 +1,6 @@
 //! Random histories of baselines, compared after each step with a plain reference.
 
-use super::naming::resolve::path_by_rule;
+use super::naming::names_of_path::path_by_rule;
 use super::naming::{beside_folder, disambiguated};
 use super::*;
 use std::collections::{BTreeSet, HashSet};
