@@ -1,4 +1,4 @@
-//! Extensions of names: which a name has, and which belongs to a media type.
+//! Extensions of names, and of media types.
 
 /// The longest extension, in bytes without its dot, that is kept when a name is cut.
 const LONGEST: usize = 16;
@@ -22,7 +22,7 @@ pub(super) fn of_media_type(media_type: &str) -> Option<&'static str> {
     EXTENSIONS.iter().find(|(known, _)| known.eq_ignore_ascii_case(essence)).map(|(_, extension)| *extension)
 }
 
-/// Media types that together give each extension: of each one.
+/// Media types that together give each extension, one for each.
 pub fn media_types() -> impl Iterator<Item = &'static str> {
     EXTENSIONS
         .iter()
@@ -31,8 +31,8 @@ pub fn media_types() -> impl Iterator<Item = &'static str> {
         .map(|(_, (media_type, _))| *media_type)
 }
 
-/// Types that say what a program can do with the file; `application/octet-stream` says nothing. Records name them by their place here: the
-/// list grows at its end only.
+/// Media types that say what a program can do with the file; `application/octet-stream` says nothing. The order is part of the format of
+/// the store, whose records name a type by its place here (`store/words.rs`): the list grows at its end only.
 pub const EXTENSIONS: &[(&str, &str)] = &[
     ("application/pdf", "pdf"),
     ("text/html", "html"),

@@ -230,7 +230,7 @@ impl<W: Write> RunWriter<W> {
 }
 
 impl Sorted {
-    /// Of `runs`, the oldest first.
+    /// The merge of `runs`, the oldest first.
     fn of(folder: SpillFolder, runs: Vec<Source>) -> Result<Sorted, CatalogError> {
         let runs = runs.into_iter().map(|source| Run { source, value: Vec::new() }).collect();
         let mut sorted = Sorted { folder, runs, heads: BinaryHeap::new(), used: false };
@@ -258,7 +258,7 @@ impl Sorted {
     pub fn read_once(&mut self) {
         for run in &mut self.runs {
             if let Source::File(file) = &mut run.source {
-                file.get_mut().read_once();
+                file.get_mut().freed_as_read();
             }
         }
     }

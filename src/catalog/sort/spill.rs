@@ -54,7 +54,7 @@ impl RunFile {
     }
 
     /// What is read from here on is not read again.
-    pub fn read_once(&mut self) {
+    pub fn freed_as_read(&mut self) {
         self.is_read_once = true;
     }
 

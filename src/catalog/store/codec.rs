@@ -1,4 +1,4 @@
-//! How numbers, strings and times are written down, and the checksum that every record ends in.
+//! The encoding of numbers, strings and times, and the checksum at the end of every record.
 //!
 //! Integers are LEB128 varints, signed ones zigzagged, as postcard has them; inodes and entry ids within keys and places are 40 bits,
 //! big-endian.
@@ -30,12 +30,12 @@ pub fn unseal<'a>(key: &[u8], sealed: &'a [u8]) -> Result<&'a [u8], CatalogError
     }
 }
 
-/// The error for a record that makes no sense.
+/// The error for a corrupt record.
 pub fn damaged(what: &str, key: &[u8]) -> CatalogError {
     CatalogError::Damaged(format!("{what} of record {}", key.escape_ascii()))
 }
 
-/// Bytes being decoded; `None` from any method means that they end too early or make no sense.
+/// Bytes being decoded; `None` from any method means that they end too early or are corrupt.
 #[derive(Clone, Copy)]
 pub struct Decoder<'a>(pub &'a [u8]);
 
@@ -53,7 +53,7 @@ impl<'a> Decoder<'a> {
         Some(value)
     }
 
-    /// What [`push_number`] wrote.
+    /// The number that [`push_number`] wrote.
     pub fn number(&mut self) -> Option<u64> {
         let bytes: [u8; 5] = self.take(5)?.try_into().ok()?;
         Some(bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte)))
@@ -78,7 +78,7 @@ pub fn pack<T: Serialize>(value: &T) -> Vec<u8> {
     postcard::to_allocvec(value).unwrap_or_default()
 }
 
-/// What [`pack`] wrote; `None` where it makes no sense.
+/// The value that [`pack`] wrote; `None` where it is corrupt.
 pub fn unpack<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
     postcard::from_bytes(bytes).ok()
 }

@@ -142,7 +142,7 @@ impl<'a> Sets<'a> {
         self.iter().any(|other| other == set)
     }
 
-    /// What a record holds for `sets`, which are ascending and not none.
+    /// Encodes `sets`, which are ascending and not none.
     pub fn encode(sets: &[SetId], out: &mut Vec<u8>) {
         if *sets != [SetId::default()] {
             for (index, set) in sets.iter().enumerate() {
@@ -171,7 +171,7 @@ fn push_front(
     out.extend_from_slice(member);
 }
 
-/// Of the second byte of a record.
+/// Bits of the second byte of a record.
 mod more {
     /// The code of `changefreq`.
     pub const CHANGEFREQ: u8 = 7;
@@ -300,7 +300,7 @@ impl<'a> ResourceRecord<'a> {
         })
     }
 
-    /// The same record without length and digests, and so without the member of exactly these; `None` where it makes no sense.
+    /// The record without length and digests, and so without the member of exactly these; `None` where it is corrupt.
     pub fn unpublished(&self) -> Option<Vec<u8>> {
         let (_, links) = self.parts()?;
         let mut out = Vec::new();
@@ -312,13 +312,13 @@ impl<'a> ResourceRecord<'a> {
         Some(out)
     }
 
-    /// The same record with or without the URI in it, as its path leads to the URI or not.
+    /// The record with `uri` in it, or without one where the path leads to it.
     pub fn with_uri(&self, uri: Option<&str>) -> Vec<u8> {
         self.with(uri, self.sets, self.member)
     }
 
-    /// The same resource as a member of these sets, ascending and not none, and with the package member of another record of the same
-    /// URI (its bytes, or none).
+    /// The record of the resource as a member of these sets, ascending and not none, with the encoded package member of another record
+    /// of the same URI, if it has one.
     pub fn belonging(&self, uri: Option<&str>, sets: &[SetId], member: &[u8]) -> Vec<u8> {
         let mut encoded = Vec::new();
         Sets::encode(sets, &mut encoded);
@@ -332,7 +332,7 @@ impl<'a> ResourceRecord<'a> {
         out
     }
 
-    /// Whether both say the same of the resource; the sets and packages that hold it do not count.
+    /// True if both say the same of the resource; the sets and packages that hold it do not count.
     pub fn says_the_same(&self, other: &ResourceRecord<'_>) -> bool {
         let said = !(flag::HTTPS | flag::URI);
         (self.flags & said, self.changefreq, self.body) == (other.flags & said, other.changefreq, other.body)
@@ -345,18 +345,18 @@ pub fn push_orphan(out: &mut Vec<u8>, parent: u64, node: &NodeRecord<'_>) {
     node.encode(out);
 }
 
-/// What [`push_orphan`] wrote; there is no entry.
+/// The inode that [`push_orphan`] wrote; it has no entry.
 pub fn orphan(bytes: &[u8]) -> Option<Named<'_>> {
     let mut bytes = Decoder(bytes);
     Some(Named { parent: bytes.value()?, entry: 0, node: NodeRecord::decode(bytes.0)? })
 }
 
-/// What the table has of a deletion that is held back: the time for which its set said that the resource is gone, and the URI.
+/// A row of `held`: the time for which its set said that the resource is gone, and the URI.
 pub fn held_row(time: Timestamp, uri: &Uri) -> Vec<u8> {
     pack(&(time, uri.as_str()))
 }
 
-/// The deletion of a row; `None` where it makes no sense.
+/// The deletion of a row; `None` where it is corrupt.
 pub fn held(key: &[u8], row: &[u8]) -> Option<HeldDeletion> {
     let (time, uri) = unpack::<(Timestamp, &str)>(row)?;
     Some(HeldDeletion { set: statement_set(key)?, uri: Uri::parse(uri).ok()?, time })

@@ -8,7 +8,8 @@ use std::sync::LazyLock;
 /// Numbers from here on are those of [`OTHERS`], those below of the media types that have an extension.
 const FIRST_OTHER: u8 = 128;
 
-/// What is no such media type. As those, the list grows at its end only; any other change is another format of the store.
+/// Words that are no such media type. Numbers are places in these two lists, and part of the format of the store: either list grows at
+/// its end only.
 const OTHERS: &[&str] = &[
     "application/octet-stream",
     "text/html; charset=utf-8",
@@ -45,7 +46,7 @@ pub fn push_word(out: &mut Vec<u8>, text: &str) {
     }
 }
 
-/// Reads what [`push_word`] wrote.
+/// Reads a word that [`push_word`] wrote.
 pub fn word<'a>(bytes: &mut Decoder<'a>) -> Option<&'a str> {
     match bytes.value()? {
         0_u8 => bytes.value(),
