@@ -30,9 +30,9 @@ pub struct Status {
     pub refreshes: u64,
     /// The failed ones of them.
     pub failed_refreshes: u64,
-    /// The latest failed ones, the newest first.
+    /// Ends and causes of the latest failed ones, the newest first.
     #[serde(skip)]
-    pub recent_failures: Vec<FailedRefresh>,
+    pub recent_failures: Vec<(Timestamp, String)>,
     /// The time of the next refresh.
     pub next_poll: Option<Timestamp>,
     /// True if every set has a notification channel that is alive: polling is rarer.
@@ -91,15 +91,6 @@ impl FailedDocument {
     }
 }
 
-/// A refresh that has failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FailedRefresh {
-    /// Its end.
-    pub ended: Timestamp,
-    /// Its cause.
-    pub why: String,
-}
-
 impl Status {
     /// Counts a refresh that has ended.
     pub(super) fn ended(&mut self, refreshed: Refreshed) {
@@ -108,7 +99,7 @@ impl Status {
             RefreshOutcome::Failed(why) => {
                 self.failed_refreshes = self.failed_refreshes.saturating_add(1);
                 self.recent_failures.truncate(FAILURES - 1);
-                self.recent_failures.insert(0, FailedRefresh { ended: refreshed.ended, why: why.clone() });
+                self.recent_failures.insert(0, (refreshed.ended, why.clone()));
                 self.failures.saturating_add(1)
             }
             _ => 0,

@@ -6,7 +6,7 @@ use crate::fs::programs::Reading;
 use crate::source::http::{DownloadLimit, HostTraffic, per_minute};
 use crate::source::websub::{Member, Subscriber};
 use crate::sync::Stage;
-use crate::sync::status::{FailedRefresh, HeldStatus, Refreshed};
+use crate::sync::status::{HeldStatus, Refreshed};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
@@ -315,13 +315,13 @@ pub struct ErrorStatus {
 
 impl ErrorStatus {
     /// The latest failures, the newest first.
-    pub(super) fn all(reads: &[Failure], refreshes: &[FailedRefresh]) -> Vec<ErrorStatus> {
+    pub(super) fn all(reads: &[Failure], refreshes: &[(Timestamp, String)]) -> Vec<ErrorStatus> {
         let read = |failure: &Failure| ErrorStatus {
             time: failure.time.into(),
             uri: Some(failure.uri.to_string()),
             why: failure.why.clone(),
         };
-        let refresh = |failed: &FailedRefresh| ErrorStatus { time: failed.ended, uri: None, why: failed.why.clone() };
+        let refresh = |(time, why): &(Timestamp, String)| ErrorStatus { time: *time, uri: None, why: why.clone() };
         let mut all: Vec<_> = reads.iter().map(read).chain(refreshes.iter().map(refresh)).collect();
         all.sort_by_key(|error| Reverse(error.time));
         all

@@ -62,41 +62,34 @@ pub struct Notification {
 }
 
 /// Reads what was delivered on `channel`. A hub that fetches the topic may find nothing there: an empty body announces
-/// everything.
+/// everything, as do entries that are not read.
 pub fn read(body: &[u8], channel: &SetChannel) -> Result<Notification, DocumentError> {
-    let mut notification = Notification { announced: Vec::new(), is_dated: true };
     if body.trim_ascii().is_empty() {
         return Ok(Notification { announced: vec![Announcement::Everything], is_dated: false });
     }
-    let base = Some(channel.channel.topic.clone());
-    let mut reader = Reader::new(body, base, LIMITS)?;
+    let mut reader = Reader::new(body, Some(channel.channel.topic.clone()), LIMITS)?;
     if reader.header().root.is_feed_or_text() {
         return Err(DocumentError::FEED_OR_TEXT);
     }
-    let mut entries = Vec::new();
+    let (mut entries, mut unread) = (Vec::new(), 0_u64);
     while let Some(entry) = reader.next_entry()? {
-        if entries.len() < MOST_ENTRIES {
-            entries.push(entry);
-        } else {
-            notification.announced = vec![Announcement::Everything];
-            notification.is_dated = false;
-        }
+        if entries.len() < MOST_ENTRIES { entries.push(entry) } else { unread += 1 }
     }
-    if entries.is_empty() && reader.skipped() > 0 {
-        return Err(DocumentError::NothingUnderstood { entries: reader.skipped() });
+    unread += reader.skipped();
+    if entries.is_empty() && unread > 0 {
+        return Err(DocumentError::NothingUnderstood { entries: unread });
     }
-    if entries.is_empty() || reader.skipped() > 0 {
-        // Something has changed that it does not name.
-        notification.announced.push(Announcement::Everything);
-        notification.is_dated = false;
-    }
-    notification.is_dated &= entries.iter().all(|entry| entry.datetime.is_some());
+    let is_whole = !entries.is_empty() && unread == 0;
+    let mut notification = Notification {
+        announced: if is_whole { Vec::new() } else { vec![Announcement::Everything] },
+        is_dated: is_whole && entries.iter().all(|entry| entry.datetime.is_some()),
+    };
     // The document itself decides, else its entries, else its channel.
     let names_documents = entries.iter().any(|entry| entry.capability.is_some());
     match (reader.header().capability.as_ref(), &channel.channel.capability) {
         (Some(Capability::ChangeNotification), _) => notification.add_changes(&entries, channel),
+        // Another document, perhaps the one at the topic: something has changed.
         (Some(own), _) if *own != Capability::FrameworkNotification => {
-            // It is something else, perhaps what lies at the topic: something has changed.
             notification.announced.push(Announcement::Everything);
         }
         (None, Capability::ChangeNotification) if !names_documents => notification.add_changes(&entries, channel),
