@@ -1,6 +1,6 @@
 //! Losses of a commit, counted for the decision what of it is held back.
 
-use super::store::sets::SetTable;
+use super::store::record::SetTable;
 use super::{Departure, Losses, SetCounts, SetId};
 use crate::document::Timestamp;
 use std::collections::BTreeMap;

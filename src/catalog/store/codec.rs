@@ -88,12 +88,11 @@ pub fn number(bytes: &[u8]) -> Option<u64> {
     Decoder(bytes).number()
 }
 
-pub fn push_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
+/// Appends an integer as a varint, or a pair of such.
+pub fn push_varint<T: Serialize>(out: &mut Vec<u8>, value: T) {
+    // The longest pair.
+    let mut bytes = [0; 20];
+    out.extend_from_slice(postcard::to_slice(&value, &mut bytes).unwrap_or_default());
 }
 
 /// An inode or entry id as 5 bytes, big-endian, so that keys sort by number.
@@ -109,15 +108,11 @@ pub fn push_string(out: &mut Vec<u8>, string: &str) {
 
 /// Whole milliseconds take at most two bytes besides the seconds, finer fractions five.
 pub fn push_time(out: &mut Vec<u8>, time: Timestamp) {
-    push_varint(out, zigzag(time.seconds.saturating_sub(EPOCH)));
-    match time.nanos {
-        nanos if nanos % 1_000_000 == 0 => push_varint(out, u64::from(nanos / 1_000_000) << 1),
-        nanos => push_varint(out, u64::from(nanos) << 1 | 1),
-    }
-}
-
-fn zigzag(value: i64) -> u64 {
-    (value << 1 ^ value >> 63) as u64
+    let fraction = match time.nanos {
+        nanos if nanos % 1_000_000 == 0 => u64::from(nanos / 1_000_000) << 1,
+        nanos => u64::from(nanos) << 1 | 1,
+    };
+    push_varint(out, (time.seconds.saturating_sub(EPOCH), fraction));
 }
 
 #[cfg(test)]

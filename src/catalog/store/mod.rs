@@ -21,7 +21,6 @@ mod environment;
 pub(super) mod keys;
 mod parts;
 pub(super) mod record;
-pub(super) mod sets;
 mod tables;
 mod words;
 

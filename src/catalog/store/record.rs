@@ -1,4 +1,4 @@
-//! Records: nodes, resources and revisions as the store and the sorter hold them.
+//! Records: nodes, resources, revisions and their sets as the store and the sorter hold them.
 
 use super::super::{Freshness, HeldDeletion, Kind, Node, Resource, SetId, Totals};
 use super::codec::{Decoder, pack, push_string, push_time, push_varint, unpack, when};
@@ -9,6 +9,7 @@ use super::{ROOT, ROOT_ENTRY};
 use crate::document::{ChangeFrequency, Digest, Entry, PackageMember, Timestamp, Uri, believed_length};
 use fuser::INodeNo;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// By code; `None` is "not published".
 const CHANGE_FREQUENCIES: [Option<ChangeFrequency>; 8] = [
@@ -383,6 +384,34 @@ impl RevisionRecord {
         next_ino: ROOT + 1,
         next_entry: ROOT_ENTRY + 1,
     };
+}
+
+/// One set of a revision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetRecord {
+    /// The time that its list speaks for; `None` where it has none, or where there is no list.
+    pub at: Option<Timestamp>,
+    pub files: u64,
+}
+
+/// All sets of a revision, ascending.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetTable(pub BTreeMap<SetId, SetRecord>);
+
+impl SetTable {
+    /// The set, entered without files where it is new.
+    pub fn entry(&mut self, set: SetId) -> &mut SetRecord {
+        self.0.entry(set).or_default()
+    }
+
+    /// The time that the list of `set` speaks for.
+    pub fn at(&self, set: SetId) -> Option<Timestamp> {
+        self.0.get(&set).and_then(|record| record.at)
+    }
+
+    pub fn files(&self, set: SetId) -> u64 {
+        self.0.get(&set).map_or(0, |record| record.files)
+    }
 }
 
 #[cfg(test)]

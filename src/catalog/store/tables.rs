@@ -3,8 +3,7 @@
 use super::super::naming::names_of_path::{DEEPEST, uri};
 use super::codec::{Decoder, damaged, number, unpack, unseal};
 use super::keys::{entry_key, ino_key, name_key};
-use super::record::{Named, NodeRecord, RevisionRecord, orphan};
-use super::sets::SetTable;
+use super::record::{Named, NodeRecord, RevisionRecord, SetTable, orphan};
 use super::{CatalogError, ROOT, Store, Table, meta};
 use crate::catalog::Naming;
 use crate::document::Uri;
