@@ -1,0 +1,195 @@
+//! Entries, read by what is plain or by the events of the XML reader.
+
+use super::draft::Draft;
+use super::element::{Context, Tag};
+use super::events::name;
+use super::feed::FeedLink;
+use super::namespace::Kind;
+use super::reference::{judge_attributes, judge_references, push_text};
+use super::rules::without_address;
+use super::{DocumentError, Notes, Reader, plain};
+use crate::document::{Entry, Root, Rule, Uri};
+use quick_xml::events::Event;
+use std::io::BufRead;
+
+impl<R: BufRead> Reader<R> {
+    /// Reads the next entry where it is plain and all of it is in memory; `Some(None)` where it cannot be understood. Else
+    /// nothing is read. To be called between two entries.
+    pub(super) fn read_plain_entry(&mut self) -> Option<Option<Entry>> {
+        // Behind the start tag of the root the XML reader may be in the midst of its text.
+        if !self.is_plain || self.entries == 0 {
+            return None;
+        }
+        let window = self.events.window();
+        let end = plain::find(window, self.limits.text, &mut self.parts)?;
+        let window = self.events.text(end)?;
+        self.entries += 1;
+        let mut draft = Draft::default();
+        let notes = Notes { deviations: &mut self.deviations, entry: self.entries };
+        let mut context = Context { bindings: &self.bindings, limits: &self.limits, notes };
+        for plain::Part { kind, place } in self.parts.drain(..) {
+            let part = window.get(place).unwrap_or_default();
+            match kind {
+                Kind::Metadata | Kind::Link => draft.set_tag(kind, Tag::Plain(part), &mut context),
+                _ => draft.set_text(kind, part, true, &mut context),
+            }
+        }
+        self.events.pass_by(end);
+        Some(self.judge(draft))
+    }
+
+    /// Reads an entry from behind its start tag through its end tag; `None` where it cannot be understood.
+    pub(super) fn read_entry(&mut self, is_list: bool) -> Result<Option<Entry>, DocumentError> {
+        let mut draft = Draft::default();
+        draft.is_list = is_list;
+        let replaced_before = self.events.replaced();
+        let within = self.depth;
+        // Depth of the image or video that is open.
+        let mut group = None;
+        while self.depth >= within {
+            let event = self.events.next()?;
+            let (element, empty) = match event {
+                Event::Start(element) => (element, false),
+                Event::Empty(element) => (element, true),
+                Event::End(_) => {
+                    group = group.filter(|group| *group < self.depth);
+                    self.bindings.leave(self.depth);
+                    self.depth -= 1;
+                    continue;
+                }
+                _ => continue,
+            };
+            let mut notes = Notes { deviations: &mut self.deviations, entry: self.entries };
+            let kind = self.bindings.open(&element, self.depth + 1, &mut notes);
+            match kind {
+                Kind::Loc | Kind::LastMod | Kind::ChangeFreq if group.is_none() => {
+                    self.read_text_into(kind, empty, &mut draft)?;
+                    continue;
+                }
+                Kind::Media => {
+                    self.read_text_into(kind, empty, &mut draft)?;
+                    continue;
+                }
+                Kind::FeedLink | Kind::Guid | Kind::Enclosure => {
+                    let mut context = Context { bindings: &self.bindings, limits: &self.limits, notes };
+                    let link = FeedLink::read(&element, &mut context);
+                    if let Some(kind) = link.add_to(&mut draft, kind, self.header.root, &mut context) {
+                        self.read_text_into(kind, empty, &mut draft)?;
+                        continue;
+                    }
+                }
+                Kind::Metadata | Kind::Link => {
+                    let mut context = Context { bindings: &self.bindings, limits: &self.limits, notes };
+                    draft.set_tag(kind, Tag::Xml(&element), &mut context);
+                }
+                // What stands in an entry within an entry belongs to the outer one.
+                Kind::Entry(_) | Kind::MediaGroup if !empty => {
+                    if kind == Kind::MediaGroup {
+                        group = group.or(Some(self.depth + 1));
+                    } else {
+                        notes.add(Rule::EntryElement, name(&element));
+                    }
+                    self.enter()?;
+                    continue;
+                }
+                _ if !self.bindings.declares_entities => judge_attributes(&element, &mut notes),
+                _ => {}
+            }
+            self.close_or_skip(empty)?;
+        }
+        if self.events.replaced() != replaced_before {
+            let mut notes = Notes { deviations: &mut self.deviations, entry: self.entries };
+            notes.add(Rule::IllFormedEncoding, draft.loc.as_ref().map(Uri::as_str).unwrap_or_default());
+        }
+        Ok(self.judge(draft))
+    }
+
+    /// Reads the text of the element whose start tag was just read, and gives it to `draft`.
+    pub(super) fn read_text_into(&mut self, kind: Kind, empty: bool, draft: &mut Draft) -> Result<(), DocumentError> {
+        self.text.clear();
+        let understood = empty || self.read_text()?;
+        let notes = Notes { deviations: &mut self.deviations, entry: self.entries };
+        let mut context = Context { bindings: &self.bindings, limits: &self.limits, notes };
+        draft.set_text(kind, &self.text, understood, &mut context);
+        if empty {
+            self.bindings.leave(self.depth + 1);
+        }
+        Ok(())
+    }
+
+    /// Makes an entry of a draft, if it has a URI and all of it could be understood; else counts it as skipped, unless it lies where
+    /// no file can.
+    pub(super) fn judge(&mut self, draft: Draft) -> Option<Entry> {
+        let mut notes = Notes { deviations: &mut self.deviations, entry: self.entries };
+        self.rules.judge_entry(draft.lastmod, draft.metadata.as_ref(), &mut notes);
+        if draft.is_placeless(self.header.root) {
+            notes.add(without_address(self.header.root), "");
+        }
+        let is_elsewhere = draft.is_elsewhere();
+        let entry = draft.finish(&self.header, &mut self.further, &mut self.hidden);
+        *(if is_elsewhere { &mut self.elsewhere } else { &mut self.skipped }) += u64::from(entry.is_none());
+        entry
+    }
+
+    /// Reads text into `self.text` from behind a start tag through its end tag, leaving out elements within; whether
+    /// it can be understood.
+    pub(super) fn read_text(&mut self) -> Result<bool, DocumentError> {
+        let mut understood = true;
+        let within = self.depth + 1;
+        self.depth = within;
+        loop {
+            let event = self.events.next()?;
+            match event {
+                Event::Start(_) if self.depth >= self.limits.depth => return Err(self.too_deep()),
+                Event::Start(_) => self.depth += 1,
+                Event::End(_) => {
+                    self.depth -= 1;
+                    if self.depth < within {
+                        self.bindings.leave(within);
+                        return Ok(understood);
+                    }
+                }
+                event if self.depth == within && understood => {
+                    let mut notes = Notes { deviations: &mut self.deviations, entry: self.entries };
+                    let is_own = self.bindings.declares_entities;
+                    understood = push_text(&mut self.text, &event, self.limits.text, is_own, &mut notes);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Leaves the element whose tag was just read at `self.depth + 1`, with all that is within it.
+    pub(super) fn close_or_skip(&mut self, empty: bool) -> Result<(), DocumentError> {
+        let outside = self.depth;
+        if !empty {
+            self.depth += 1;
+        }
+        while self.depth > outside {
+            let event = self.events.next()?;
+            let mut notes = Notes { deviations: &mut self.deviations, entry: self.entries };
+            judge_references(&event, self.bindings.declares_entities, &mut notes);
+            match event {
+                Event::Start(_) if self.depth >= self.limits.depth => return Err(self.too_deep()),
+                Event::Start(_) => self.depth += 1,
+                Event::End(_) => self.depth -= 1,
+                _ => {}
+            }
+        }
+        self.bindings.leave(outside + 1);
+        Ok(())
+    }
+
+    /// Goes into the element whose start tag was just read.
+    pub(super) fn enter(&mut self) -> Result<(), DocumentError> {
+        if self.depth >= self.limits.depth {
+            return Err(self.too_deep());
+        }
+        self.depth += 1;
+        Ok(())
+    }
+
+    fn too_deep(&self) -> DocumentError {
+        DocumentError::TooDeep { position: self.events.position(), limit: self.limits.depth }
+    }
+}

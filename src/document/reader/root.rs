@@ -1,0 +1,185 @@
+//! What stands around the entries: before the root element, directly below it and behind it.
+
+use super::draft::{Draft, add_link};
+use super::element::{Context, Tag};
+use super::error::quoted;
+use super::events::{Behind, name, utf8};
+use super::feed::FeedLink;
+use super::namespace::Kind;
+use super::reference::judge_attributes;
+use super::rules::without_address;
+use super::{DocumentError, Notes, Phase, Reader};
+use crate::document::{Link, Root, Rule};
+use quick_xml::events::Event;
+use std::io::BufRead;
+
+impl<R: BufRead> Reader<R> {
+    /// Reads up to the start tag of the root element and through it.
+    pub(super) fn read_prolog(&mut self) -> Result<Phase, DocumentError> {
+        let mut blank = true;
+        loop {
+            let (root, empty) = match self.events.next() {
+                Ok(Event::Start(root)) => (root, false),
+                Ok(Event::Empty(root)) => (root, true),
+                Ok(Event::Text(text)) if utf8(&text).trim().is_empty() => continue,
+                Ok(Event::Text(text)) => return Err(DocumentError::NotXml { seen: quoted(&text) }),
+                Ok(event) => {
+                    let declares = matches!(&event, Event::DocType(declared) if utf8(declared).contains("<!ENTITY"));
+                    self.bindings.declares_entities |= declares;
+                    blank = false;
+                    continue;
+                }
+                Err(DocumentError::Truncated { .. }) if blank => return Err(DocumentError::Empty),
+                Err(error) => return Err(error),
+            };
+            let mut notes = Notes { deviations: &mut self.deviations, entry: 0 };
+            self.header.root = self
+                .bindings
+                .open_root(&root, &mut notes)
+                .map_err(|root| DocumentError::NotADocument { root: quoted(root.as_bytes()) })?;
+            if empty {
+                self.bindings.leave(1);
+                return self.read_behind_root();
+            }
+            self.depth = 1;
+            self.look_at_names();
+            return Ok(Phase::Root);
+        }
+    }
+
+    /// To be called whenever the names of the elements between entries may stand for something else.
+    pub(super) fn look_at_names(&mut self) {
+        self.is_plain = self.header.root == Root::UrlSet && self.bindings.are_usual();
+    }
+
+    /// Reads children of the root: through the start tag of the next entry, or through the end of the document.
+    pub(super) fn read_to_entry(&mut self) -> Result<Phase, DocumentError> {
+        loop {
+            let event = self.events.next()?;
+            let (element, empty) = match event {
+                Event::Start(element) => (element, false),
+                Event::Empty(element) => (element, true),
+                Event::End(_) => {
+                    self.bindings.leave(self.depth);
+                    self.depth -= 1;
+                    if self.depth == 0 {
+                        return self.read_behind_root();
+                    }
+                    self.look_at_names();
+                    continue;
+                }
+                _ => continue,
+            };
+            let mut notes = Notes { deviations: &mut self.deviations, entry: 0 };
+            let kind = self.bindings.open(&element, self.depth + 1, &mut notes);
+            match kind {
+                Kind::Nested => {
+                    if self.header.root != Root::Rss {
+                        notes.add(Rule::EntryElement, name(&element));
+                    }
+                    if !empty {
+                        self.enter()?;
+                        self.look_at_names();
+                        continue;
+                    }
+                }
+                // No element is around it: it is an entry that says nothing else.
+                Kind::Loc => {
+                    notes.add(Rule::EntryElement, name(&element));
+                    self.entries += 1;
+                    let mut draft = Draft::default();
+                    self.read_text_into(kind, empty, &mut draft)?;
+                    let entry = self.judge(draft);
+                    self.further.extend(entry);
+                    return Ok(Phase::Root);
+                }
+                Kind::FeedLink => {
+                    let mut context = Context { bindings: &self.bindings, limits: &self.limits, notes };
+                    let link = FeedLink::read(&element, &mut context);
+                    if let (Some("next"), Some(next)) = (link.rel.as_deref(), link.target) {
+                        if self.header.links.is_empty() {
+                            self.header.links.push(Link::new("next", next));
+                        }
+                    }
+                }
+                Kind::Entry(root) => {
+                    self.entries += 1;
+                    let mut notes = Notes { deviations: &mut self.deviations, entry: self.entries };
+                    if root != self.header.root {
+                        notes.add(Rule::EntryElement, name(&element));
+                    }
+                    if !empty {
+                        self.depth += 1;
+                        return Ok(Phase::Entry(root == Root::SitemapIndex));
+                    }
+                    notes.add(without_address(self.header.root), "");
+                    self.skipped += 1;
+                }
+                Kind::Metadata | Kind::Link => {
+                    if self.entries > 0 {
+                        notes.add(Rule::HeaderAfterEntries, name(&element));
+                    }
+                    let mut context = Context { bindings: &self.bindings, limits: &self.limits, notes };
+                    if kind == Kind::Link {
+                        let tag = Tag::Xml(&element);
+                        add_link(&mut self.header.links, &mut self.header_link_bytes, tag, &mut context);
+                    } else {
+                        // What was not understood has been noted; the rest stays.
+                        let _ = self.header_metadata.read(Tag::Xml(&element), &mut context);
+                        self.header.capability.clone_from(&self.header_metadata.capability);
+                        self.header.at = self.header_metadata.at;
+                        self.header.completed = self.header_metadata.completed;
+                        self.header.from = self.header_metadata.from;
+                        self.header.until = self.header_metadata.until;
+                        self.rules.header_is(&self.header);
+                    }
+                }
+                // It has been noted, and may be an entry that is misspelt.
+                Kind::Unknown if !empty => self.hidden += 1,
+                _ if !self.bindings.declares_entities => judge_attributes(&element, &mut notes),
+                _ => {}
+            }
+            self.close_or_skip(empty)?;
+        }
+    }
+
+    /// Reads what follows a root element: the entries of another count too. At the end the document is judged.
+    fn read_behind_root(&mut self) -> Result<Phase, DocumentError> {
+        self.depth = 0;
+        let mut is_over = true;
+        while let Some(behind) = self.events.behind_root()? {
+            let mut notes = Notes { deviations: &mut self.deviations, entry: 0 };
+            let is_empty = match behind {
+                Behind::Element(root, is_empty) => {
+                    notes.add(Rule::ContentAfterRoot, name(&root));
+                    let is_list =
+                        matches!(self.bindings.open_root(&root, &mut notes), Ok(root) if !root.is_feed_or_text());
+                    (is_list && !self.header.root.is_feed_or_text()).then_some(is_empty)
+                }
+                Behind::Stray(stray) => {
+                    notes.add(Rule::ContentAfterRoot, &stray);
+                    None
+                }
+            };
+            match is_empty {
+                Some(true) => self.bindings.leave(1),
+                Some(false) => {
+                    self.depth = 1;
+                    self.look_at_names();
+                    return Ok(Phase::Root);
+                }
+                None => {
+                    self.events.drain()?;
+                    is_over = false;
+                    break;
+                }
+            }
+        }
+        let mut notes = Notes { deviations: &mut self.deviations, entry: 0 };
+        if let Some(seen) = self.events.controls().filter(|_| is_over) {
+            notes.add(Rule::ControlCharacter, &seen);
+        }
+        self.rules.judge_document(&self.header, &mut notes);
+        Ok(Phase::Finished)
+    }
+}
