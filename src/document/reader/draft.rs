@@ -12,14 +12,12 @@ pub(super) struct Draft {
     pub loc: Option<Uri>,
     /// `<loc>` was there, whether it could be understood or not.
     located: bool,
-    /// What each further `<loc>` names.
-    others: Vec<Uri>,
-    /// The images, videos and enclosures of a page.
-    media: Vec<Entry>,
-    /// How many more it names that cannot be understood, or are too many: of `others`, and of `media`.
+    /// What it names besides: by each further `<loc>`, and ([`Kind::Media`]) the images, videos and enclosures of a page.
+    further: Vec<(Kind, Entry)>,
+    /// Further ones that cannot be understood, or are too many: by `<loc>`, and of media.
     hidden: u64,
     hidden_media: u64,
-    /// Bytes of the URIs of `others` and `media`.
+    /// Bytes of the URIs of `further`.
     further_bytes: u64,
     /// Where an item of RSS lies that has no link.
     guid: Option<Uri>,
@@ -39,7 +37,7 @@ pub(super) struct Draft {
 impl Draft {
     /// Takes the text of an element; it is not `understood` where a reference in it was undefined, or it was too long.
     #[inline]
-    pub fn set_text(&mut self, kind: Kind, text: &str, understood: bool, context: &mut Context<'_>) {
+    pub fn set_text(&mut self, kind: Kind, text: &str, understood: bool, context: &mut Context) {
         let text = text.trim_ascii();
         if kind == Kind::Loc && context.bindings.is_feed && understood && text.is_empty() {
             return;
@@ -78,21 +76,14 @@ impl Draft {
 
     /// Takes what an entry names besides its first `<loc>`.
     #[cold]
-    fn set_further(&mut self, kind: Kind, text: &str, understood: bool, context: &mut Context<'_>) {
+    fn set_further(&mut self, kind: Kind, text: &str, understood: bool, context: &mut Context) {
         if kind == Kind::Loc {
             context.notes.add(Rule::LocRepeated, text);
         }
         match (read_uri(text, context), kind) {
-            (Ok(uri), Kind::Media) if understood => self.add_media(Entry::new(uri), context),
+            (Ok(uri), Kind::Loc) if understood && self.loc.as_ref() == Some(&uri) => {}
+            (Ok(uri), _) if understood => self.add_further(kind, Entry::new(uri), context),
             (Err(error), _) if understood && error.is_of_other_scheme() => context.notes.add(Rule::OtherScheme, text),
-            (Ok(uri), _) if understood => {
-                let is_new = self.loc.as_ref() != Some(&uri);
-                if is_new && self.has_room(&uri, context) {
-                    self.others.push(uri);
-                } else {
-                    self.hidden += u64::from(is_new);
-                }
-            }
             _ => {
                 context.notes.add(Rule::LocMalformed, text);
                 // An empty element names nothing.
@@ -108,29 +99,20 @@ impl Draft {
         *(if kind == Kind::Loc { &mut self.hidden } else { &mut self.hidden_media }) += 1;
     }
 
-    /// Adds an image, a video or an enclosure.
-    pub fn add_media(&mut self, entry: Entry, context: &mut Context<'_>) {
-        if self.has_room(&entry.loc, context) {
-            self.media.push(entry);
+    /// Adds what it names besides itself, within the bounds of its links.
+    pub fn add_further(&mut self, kind: Kind, entry: Entry, context: &mut Context) {
+        self.further_bytes += entry.loc.as_str().len() as u64;
+        if self.further.len() < context.limits.links && self.further_bytes <= context.limits.markup() {
+            self.further.push((kind, entry));
         } else {
-            self.hidden_media += 1;
+            context.notes.add(Rule::TooManyLinks, entry.loc.as_str());
+            self.hide(kind);
         }
-    }
-
-    /// What an entry names besides itself has the bounds of its links.
-    fn has_room(&mut self, uri: &Uri, context: &mut Context<'_>) -> bool {
-        self.further_bytes += uri.as_str().len() as u64;
-        let has_room = self.others.len() + self.media.len() < context.limits.links
-            && self.further_bytes <= context.limits.markup();
-        if !has_room {
-            context.notes.add(Rule::TooManyLinks, uri.as_str());
-        }
-        has_room
     }
 
     /// Takes an `rs:md` or `rs:ln`.
     #[inline]
-    pub fn set_tag(&mut self, kind: Kind, tag: Tag<'_, '_>, context: &mut Context<'_>) {
+    pub fn set_tag(&mut self, kind: Kind, tag: Tag<'_, '_>, context: &mut Context) {
         if kind == Kind::Link {
             return add_link(&mut self.links, &mut self.link_bytes, tag, context);
         }
@@ -147,14 +129,14 @@ impl Draft {
     }
 
     /// Takes the address of something that is no file.
-    pub fn set_elsewhere(&mut self, address: &str, context: &mut Context<'_>) {
+    pub fn set_elsewhere(&mut self, address: &str, context: &mut Context) {
         context.notes.add(Rule::OtherScheme, address);
         self.is_elsewhere = true;
     }
 
     /// A draft that says nothing of where it lies. An item of a feed may lie where its enclosure does.
     pub fn is_placeless(&self, root: Root) -> bool {
-        let has_enclosure = root.is_feed_or_text() && !self.media.is_empty();
+        let has_enclosure = root.is_feed_or_text() && self.further.iter().any(|(kind, _)| *kind == Kind::Media);
         !self.located && self.guid.is_none() && !has_enclosure && !self.is_elsewhere
     }
 
@@ -168,55 +150,44 @@ impl Draft {
     /// `hidden`.
     #[inline]
     pub fn finish(mut self, header: &Header, further: &mut VecDeque<Entry>, hidden: &mut u64) -> Option<Entry> {
+        let another = self.further.iter().rposition(|(kind, _)| *kind == Kind::Loc);
         // A first `<loc>` that cannot be understood.
-        self.hidden += u64::from(self.loc.is_none() && !self.others.is_empty() && !self.is_elsewhere);
-        let loc = self.loc.take().or_else(|| self.others.pop()).or_else(|| self.guid.take());
-        let mut enclosure = None;
-        if loc.is_none() && header.root.is_feed_or_text() {
-            if self.media.is_empty() {
+        self.hidden += u64::from(self.loc.is_none() && another.is_some() && !self.is_elsewhere);
+        let mut entry = match (self.loc.take(), another) {
+            (None, Some(another)) => Some(self.further.remove(another).1),
+            (loc, _) => loc.or(self.guid.take()).map(Entry::new),
+        };
+        if entry.is_none() && header.root.is_feed_or_text() {
+            if self.further.is_empty() {
                 // It counts once, as an item that cannot be understood.
                 return None;
             }
-            enclosure = Some(self.media.remove(0));
+            entry = Some(self.further.remove(0).1);
             self.hidden += u64::from(self.located && !self.is_elsewhere);
         }
         *hidden += self.hidden;
-        if !self.media.is_empty() || self.hidden_media > 0 {
-            let lists_resources =
-                matches!(header.capability, None | Some(Capability::ResourceList | Capability::Other(_)));
-            let says_more = self.metadata.as_ref().is_some_and(|it| it.change.is_some() || it.capability.is_some());
-            if lists_resources && !says_more && !self.is_list {
-                *hidden += self.hidden_media;
-                further.extend(self.media.into_iter().filter(|media| Some(&media.loc) != loc.as_ref()));
-            }
+        let lists_resources = matches!(header.capability, None | Some(Capability::ResourceList | Capability::Other(_)));
+        let says_more = self.metadata.as_ref().is_some_and(|it| it.change.is_some() || it.capability.is_some());
+        let (media, others): (Vec<_>, Vec<_>) = self.further.into_iter().partition(|(kind, _)| *kind == Kind::Media);
+        if lists_resources && !says_more && !self.is_list {
+            *hidden += self.hidden_media;
+            let is_other = |media: &Entry| entry.as_ref().is_none_or(|entry| entry.loc != media.loc);
+            further.extend(media.into_iter().map(|(_, media)| media).filter(is_other));
         }
-        if self.unusable {
-            return None;
-        }
-        let mut entry = enclosure.or_else(|| loc.map(Entry::new))?;
-        entry.is_list = self.is_list;
-        entry.lastmod = self.lastmod;
-        entry.changefreq = self.changefreq;
+        let mut entry = entry.filter(|_| !self.unusable)?;
+        (entry.is_list, entry.lastmod, entry.changefreq) = (self.is_list, self.lastmod, self.changefreq);
         entry.links = self.links;
         if let Some(metadata) = self.metadata {
-            entry.change = metadata.change;
-            entry.datetime = metadata.datetime;
-            entry.hashes = metadata.hashes;
-            entry.length = metadata.length;
-            entry.media_type = metadata.media_type;
-            entry.encoding = metadata.encoding;
-            entry.path = metadata.path;
-            entry.capability = metadata.capability;
-            entry.at = metadata.at;
-            entry.completed = metadata.completed;
-            entry.from = metadata.from;
-            entry.until = metadata.until;
+            let Metadata { change, datetime, hashes, length, media_type, encoding, path, .. } = metadata;
+            let Metadata { capability, at, completed, from, until, .. } = metadata;
+            entry = Entry { change, datetime, hashes, length, media_type, encoding, path, ..entry };
+            entry = Entry { capability, at, completed, from, until, ..entry };
         }
-        for loc in self.others {
+        for (_, other) in others {
             // Bytes are described once, and whose they are is not known: they are taken for those of the first.
             let Entry { lastmod, changefreq, change, datetime, is_list, .. } = entry;
             let capability = entry.capability.clone();
-            further.push_back(Entry { lastmod, changefreq, change, datetime, is_list, capability, ..Entry::new(loc) });
+            further.push_back(Entry { lastmod, changefreq, change, datetime, is_list, capability, ..other });
         }
         Some(entry)
     }
@@ -224,7 +195,7 @@ impl Draft {
 
 /// Adds an `rs:ln` to `links`, whose tags have `bytes` so far. It is left out where it cannot be understood or is one
 /// too many.
-pub(super) fn add_link(links: &mut Vec<Link>, bytes: &mut u64, tag: Tag<'_, '_>, context: &mut Context<'_>) {
+pub(super) fn add_link(links: &mut Vec<Link>, bytes: &mut u64, tag: Tag<'_, '_>, context: &mut Context) {
     // What cannot be understood has been noted where it was read.
     let Ok(Some(link)) = read_link(tag, context) else { return };
     *bytes += tag.len() as u64;

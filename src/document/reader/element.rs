@@ -36,11 +36,11 @@ impl<'t> Tag<'t, '_> {
     }
 }
 
-/// What reading an element needs to know of its document.
-pub(super) struct Context<'a> {
-    pub bindings: &'a Bindings,
-    pub limits: &'a Limits,
-    pub notes: Notes<'a>,
+/// What reading an element needs to know of its document, and where it notes what is wrong.
+pub(super) struct Context {
+    pub bindings: Bindings,
+    pub limits: Limits,
+    pub notes: Notes,
 }
 
 /// What one or several `rs:md` say.
@@ -62,7 +62,7 @@ pub(super) struct Metadata {
 
 impl Metadata {
     /// Reads the attributes of an `rs:md`; what an earlier one said stays.
-    pub fn read(&mut self, tag: Tag<'_, '_>, context: &mut Context<'_>) -> Result<(), UndefinedEntity> {
+    pub fn read(&mut self, tag: Tag<'_, '_>, context: &mut Context) -> Result<(), UndefinedEntity> {
         context.each_attribute(tag, |context, name, value| {
             let notes = &mut context.notes;
             match name {
@@ -85,10 +85,10 @@ impl Metadata {
 }
 
 /// Reads an `rs:ln`; `None` where it has no relation or leads to no URI.
-pub(super) fn read_link(tag: Tag<'_, '_>, context: &mut Context<'_>) -> Result<Option<Link>, UndefinedEntity> {
+pub(super) fn read_link(tag: Tag<'_, '_>, context: &mut Context) -> Result<Option<Link>, UndefinedEntity> {
     let mut rel = None;
     let mut href = None;
-    let mut pri = None;
+    let mut pri = LOWEST_PRIORITY;
     let mut metadata = Metadata::default();
     let mut modified = None;
     context.each_attribute(tag, |context, name, value| {
@@ -97,7 +97,7 @@ pub(super) fn read_link(tag: Tag<'_, '_>, context: &mut Context<'_>) -> Result<O
             "rel" => rel = read_text(value).map(normal_relation),
             // Other schemes break no rule: there are mirrors on gsiftp and profiles named by URNs.
             "href" => href = Some(Href::read(read_uri(value, context)).map_err(|_| value.to_owned())),
-            "pri" => pri = read_priority(value, notes),
+            "pri" => pri = read_priority(value, notes).unwrap_or(LOWEST_PRIORITY),
             "modified" => modified = read_time(value, notes),
             "hash" => metadata.hashes = read_hashes(value, notes),
             "length" => metadata.length = read_length(value, notes),
@@ -107,35 +107,26 @@ pub(super) fn read_link(tag: Tag<'_, '_>, context: &mut Context<'_>) -> Result<O
             _ => {}
         }
     })?;
-    let (rel, href) = match (rel, href) {
-        (Some(rel), Some(Ok(href))) => (rel, href),
-        (_, Some(Err(seen))) => {
+    let href = match href.transpose() {
+        Ok(href) => href,
+        Err(seen) => {
             context.notes.add(Rule::LinkMalformed, &seen);
             return Ok(None);
         }
-        (None, Some(Ok(href))) => {
-            context.notes.add(Rule::LinkIncomplete, href.as_str());
-            return Ok(None);
-        }
-        (rel, None) => {
-            context.notes.add(Rule::LinkIncomplete, rel.as_deref().unwrap_or_default());
+    };
+    let (rel, href) = match (rel, href) {
+        (Some(rel), Some(href)) => (rel, href),
+        (rel, href) => {
+            let seen = href.as_ref().map(Href::as_str).or(rel.as_deref());
+            context.notes.add(Rule::LinkIncomplete, seen.unwrap_or_default());
             return Ok(None);
         }
     };
-    Ok(Some(Link {
-        rel,
-        href,
-        pri: pri.unwrap_or(LOWEST_PRIORITY),
-        media_type: metadata.media_type,
-        encoding: metadata.encoding,
-        length: metadata.length,
-        hashes: metadata.hashes,
-        modified,
-        path: metadata.path,
-    }))
+    let Metadata { media_type, encoding, length, hashes, path, .. } = metadata;
+    Ok(Some(Link { rel, href, pri, media_type, encoding, length, hashes, modified, path }))
 }
 
-impl Context<'_> {
+impl Context {
     /// Calls `each` with name and value of every attribute that ResourceSync defines, once a name.
     fn each_attribute(
         &mut self,
@@ -188,41 +179,46 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// Whether ResourceSync defines an attribute of this name, and it is the first; `seen` has a bit for each name.
+    /// Answers whether ResourceSync defines an attribute of this name, and it is the first; `seen` has a bit for each name.
     fn is_first(&mut self, name: &str, seen: &mut u32) -> bool {
-        let Some(position) = defined(name) else {
+        let Some(position) = ATTRIBUTES.iter().position(|defined| *defined == name) else {
             return false;
         };
-        if *seen & 1 << position != 0 {
+        let is_repeated = *seen & 1 << position != 0;
+        if is_repeated {
             self.notes.add(Rule::DuplicateAttribute, name);
-            return false;
         }
         *seen |= 1 << position;
-        true
+        !is_repeated
     }
 }
 
-/// The number of an attribute of `rs:md` and `rs:ln` (section 7, table 3; `datetime` is of 1.1).
-fn defined(name: &str) -> Option<u32> {
-    Some(match name.as_bytes() {
-        b"hash" => 0,
-        b"length" => 1,
-        b"type" => 2,
-        b"change" => 3,
-        b"datetime" => 4,
-        b"href" => 5,
-        b"rel" => 6,
-        b"path" => 7,
-        b"at" => 8,
-        b"capability" => 9,
-        b"completed" => 10,
-        b"encoding" => 11,
-        b"from" => 12,
-        b"modified" => 13,
-        b"pri" => 14,
-        b"until" => 15,
-        _ => return None,
-    })
+/// The attributes of `rs:md` and `rs:ln` (section 7, table 3; `datetime` is of 1.1), first those that most entries have.
+const ATTRIBUTES: [&str; 16] = [
+    "hash",
+    "length",
+    "type",
+    "href",
+    "rel",
+    "change",
+    "datetime",
+    "path",
+    "at",
+    "capability",
+    "completed",
+    "encoding",
+    "from",
+    "modified",
+    "pri",
+    "until",
+];
+
+/// Notes what was `seen` where it could not be `read`.
+fn noted<T>(read: Option<T>, rule: Rule, seen: &str, notes: &mut Notes) -> Option<T> {
+    if read.is_none() {
+        notes.add(rule, seen);
+    }
+    read
 }
 
 fn keep<T>(field: &mut Option<T>, read: impl FnOnce() -> Option<T>) {
@@ -243,7 +239,7 @@ fn read_text(value: &str) -> Option<Box<str>> {
     Some(value.trim()).filter(|text| !text.is_empty()).map(Box::from)
 }
 
-fn read_capability(value: &str, notes: &mut Notes<'_>) -> Option<Capability> {
+fn read_capability(value: &str, notes: &mut Notes) -> Option<Capability> {
     if value.trim().is_empty() {
         return None;
     }
@@ -254,28 +250,16 @@ fn read_capability(value: &str, notes: &mut Notes<'_>) -> Option<Capability> {
     Some(capability)
 }
 
-fn read_change(value: &str, notes: &mut Notes<'_>) -> Option<Change> {
-    let change = Change::parse(value);
-    if change.is_none() {
-        notes.add(Rule::ChangeUnknown, value);
-    }
-    change
+fn read_change(value: &str, notes: &mut Notes) -> Option<Change> {
+    noted(Change::parse(value), Rule::ChangeUnknown, value, notes)
 }
 
-pub(super) fn read_time(value: &str, notes: &mut Notes<'_>) -> Option<Timestamp> {
-    match Timestamp::parse_noting(value) {
-        Some((timestamp, true)) => Some(timestamp),
-        Some((timestamp, false)) => {
-            if !is_date_alone(value) {
-                notes.add(Rule::TimeSpelling, value);
-            }
-            Some(timestamp)
-        }
-        None => {
-            notes.add(Rule::TimeUnreadable, value);
-            None
-        }
+pub(super) fn read_time(value: &str, notes: &mut Notes) -> Option<Timestamp> {
+    let (timestamp, is_strict) = noted(Timestamp::parse_noting(value), Rule::TimeUnreadable, value, notes)?;
+    if !is_strict && !is_date_alone(value) {
+        notes.add(Rule::TimeSpelling, value);
     }
+    Some(timestamp)
 }
 
 /// Whether a readable time is a year, a month or a day: W3C Datetimes, though without zone.
@@ -283,7 +267,7 @@ fn is_date_alone(value: &str) -> bool {
     matches!(value.len(), 4 | 7 | 10) && value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
 }
 
-fn read_hashes(value: &str, notes: &mut Notes<'_>) -> Vec<Digest> {
+fn read_hashes(value: &str, notes: &mut Notes) -> Vec<Digest> {
     let published = PublishedHashes::parse(value);
     if published.unknown || published.digests.is_empty() {
         notes.add(Rule::HashUnreadable, value);
@@ -295,24 +279,18 @@ fn read_hashes(value: &str, notes: &mut Notes<'_>) -> Vec<Digest> {
 }
 
 /// The greatest length that `off_t` can hold.
-pub(super) fn read_length(value: &str, notes: &mut Notes<'_>) -> Option<u64> {
+pub(super) fn read_length(value: &str, notes: &mut Notes) -> Option<u64> {
     let length = value.trim().parse().ok().filter(|length| !value.contains('+') && *length <= i64::MAX as u64);
-    if length.is_none() {
-        notes.add(Rule::LengthUnreadable, value);
-    }
-    length
+    noted(length, Rule::LengthUnreadable, value, notes)
 }
 
-fn read_priority(value: &str, notes: &mut Notes<'_>) -> Option<u32> {
+fn read_priority(value: &str, notes: &mut Notes) -> Option<u32> {
     let priority = value.trim().parse().ok().filter(|priority| (1..=LOWEST_PRIORITY).contains(priority));
-    if priority.is_none() {
-        notes.add(Rule::PriorityUnreadable, value);
-    }
-    priority
+    noted(priority, Rule::PriorityUnreadable, value, notes)
 }
 
 /// Resolves a URI and notes what had to be mended. In feeds a URI may be relative, and in Atom it is an IRI (RFC 4287, 2).
-pub(super) fn read_uri(raw: &str, context: &mut Context<'_>) -> Result<Uri, UriError> {
+pub(super) fn read_uri(raw: &str, context: &mut Context) -> Result<Uri, UriError> {
     // Against a base an empty reference would be the document itself.
     if raw.trim().is_empty() {
         return Err(UriError::Malformed(raw.to_owned()));

@@ -7,8 +7,8 @@ use super::feed::FeedLink;
 use super::namespace::Kind;
 use super::reference::{judge_attributes, judge_references, push_text};
 use super::rules::without_address;
-use super::{DocumentError, Notes, Reader, plain};
-use crate::document::{Entry, Root, Rule, Uri};
+use super::{DocumentError, Reader, plain};
+use crate::document::{Entry, Rule, Uri};
 use quick_xml::events::Event;
 use std::io::BufRead;
 
@@ -21,17 +21,16 @@ impl<R: BufRead> Reader<R> {
             return None;
         }
         let window = self.events.window();
-        let end = plain::find(window, self.limits.text, &mut self.parts)?;
+        let end = plain::find(window, self.context.limits.text, &mut self.parts)?;
         let window = self.events.text(end)?;
         self.entries += 1;
+        self.context.notes.entry = self.entries;
         let mut draft = Draft::default();
-        let notes = Notes { deviations: &mut self.deviations, entry: self.entries };
-        let mut context = Context { bindings: &self.bindings, limits: &self.limits, notes };
         for plain::Part { kind, place } in self.parts.drain(..) {
             let part = window.get(place).unwrap_or_default();
             match kind {
-                Kind::Metadata | Kind::Link => draft.set_tag(kind, Tag::Plain(part), &mut context),
-                _ => draft.set_text(kind, part, true, &mut context),
+                Kind::Metadata | Kind::Link => draft.set_tag(kind, Tag::Plain(part), &mut self.context),
+                _ => draft.set_text(kind, part, true, &mut self.context),
             }
         }
         self.events.pass_by(end);
@@ -53,14 +52,14 @@ impl<R: BufRead> Reader<R> {
                 Event::Empty(element) => (element, true),
                 Event::End(_) => {
                     group = group.filter(|group| *group < self.depth);
-                    self.bindings.leave(self.depth);
+                    self.context.bindings.leave(self.depth);
                     self.depth -= 1;
                     continue;
                 }
                 _ => continue,
             };
-            let mut notes = Notes { deviations: &mut self.deviations, entry: self.entries };
-            let kind = self.bindings.open(&element, self.depth + 1, &mut notes);
+            let Context { bindings, notes, .. } = &mut self.context;
+            let kind = bindings.open(&element, self.depth + 1, notes);
             match kind {
                 Kind::Loc | Kind::LastMod | Kind::ChangeFreq if group.is_none() => {
                     self.read_text_into(kind, empty, &mut draft)?;
@@ -71,16 +70,14 @@ impl<R: BufRead> Reader<R> {
                     continue;
                 }
                 Kind::FeedLink | Kind::Guid | Kind::Enclosure => {
-                    let mut context = Context { bindings: &self.bindings, limits: &self.limits, notes };
-                    let link = FeedLink::read(&element, &mut context);
-                    if let Some(kind) = link.add_to(&mut draft, kind, self.header.root, &mut context) {
+                    let link = FeedLink::read(&element, &mut self.context);
+                    if let Some(kind) = link.add_to(&mut draft, kind, self.header.root, &mut self.context) {
                         self.read_text_into(kind, empty, &mut draft)?;
                         continue;
                     }
                 }
                 Kind::Metadata | Kind::Link => {
-                    let mut context = Context { bindings: &self.bindings, limits: &self.limits, notes };
-                    draft.set_tag(kind, Tag::Xml(&element), &mut context);
+                    draft.set_tag(kind, Tag::Xml(&element), &mut self.context);
                 }
                 // What stands in an entry within an entry belongs to the outer one.
                 Kind::Entry(_) | Kind::MediaGroup if !empty => {
@@ -92,14 +89,14 @@ impl<R: BufRead> Reader<R> {
                     self.enter()?;
                     continue;
                 }
-                _ if !self.bindings.declares_entities => judge_attributes(&element, &mut notes),
+                _ if !bindings.declares_entities => judge_attributes(&element, notes),
                 _ => {}
             }
             self.close_or_skip(empty)?;
         }
         if self.events.replaced() != replaced_before {
-            let mut notes = Notes { deviations: &mut self.deviations, entry: self.entries };
-            notes.add(Rule::IllFormedEncoding, draft.loc.as_ref().map(Uri::as_str).unwrap_or_default());
+            let seen = draft.loc.as_ref().map(Uri::as_str).unwrap_or_default();
+            self.context.notes.add(Rule::IllFormedEncoding, seen);
         }
         Ok(self.judge(draft))
     }
@@ -108,11 +105,9 @@ impl<R: BufRead> Reader<R> {
     pub(super) fn read_text_into(&mut self, kind: Kind, empty: bool, draft: &mut Draft) -> Result<(), DocumentError> {
         self.text.clear();
         let understood = empty || self.read_text()?;
-        let notes = Notes { deviations: &mut self.deviations, entry: self.entries };
-        let mut context = Context { bindings: &self.bindings, limits: &self.limits, notes };
-        draft.set_text(kind, &self.text, understood, &mut context);
+        draft.set_text(kind, &self.text, understood, &mut self.context);
         if empty {
-            self.bindings.leave(self.depth + 1);
+            self.context.bindings.leave(self.depth + 1);
         }
         Ok(())
     }
@@ -120,11 +115,12 @@ impl<R: BufRead> Reader<R> {
     /// Makes an entry of a draft, if it has a URI and all of it could be understood; else counts it as skipped, unless it lies where
     /// no file can.
     pub(super) fn judge(&mut self, draft: Draft) -> Option<Entry> {
-        let mut notes = Notes { deviations: &mut self.deviations, entry: self.entries };
-        self.rules.judge_entry(draft.lastmod, draft.metadata.as_ref(), &mut notes);
+        let notes = &mut self.context.notes;
+        self.rules.judge_entry(&self.header, draft.lastmod, draft.metadata.as_ref(), notes);
         if draft.is_placeless(self.header.root) {
             notes.add(without_address(self.header.root), "");
         }
+        notes.entry = 0;
         let is_elsewhere = draft.is_elsewhere();
         let entry = draft.finish(&self.header, &mut self.further, &mut self.hidden);
         *(if is_elsewhere { &mut self.elsewhere } else { &mut self.skipped }) += u64::from(entry.is_none());
@@ -140,19 +136,18 @@ impl<R: BufRead> Reader<R> {
         loop {
             let event = self.events.next()?;
             match event {
-                Event::Start(_) if self.depth >= self.limits.depth => return Err(self.too_deep()),
+                Event::Start(_) if self.depth >= self.context.limits.depth => return Err(self.too_deep()),
                 Event::Start(_) => self.depth += 1,
                 Event::End(_) => {
                     self.depth -= 1;
                     if self.depth < within {
-                        self.bindings.leave(within);
+                        self.context.bindings.leave(within);
                         return Ok(understood);
                     }
                 }
                 event if self.depth == within && understood => {
-                    let mut notes = Notes { deviations: &mut self.deviations, entry: self.entries };
-                    let is_own = self.bindings.declares_entities;
-                    understood = push_text(&mut self.text, &event, self.limits.text, is_own, &mut notes);
+                    let Context { bindings, limits, notes } = &mut self.context;
+                    understood = push_text(&mut self.text, &event, limits.text, bindings.declares_entities, notes);
                 }
                 _ => {}
             }
@@ -167,22 +162,22 @@ impl<R: BufRead> Reader<R> {
         }
         while self.depth > outside {
             let event = self.events.next()?;
-            let mut notes = Notes { deviations: &mut self.deviations, entry: self.entries };
-            judge_references(&event, self.bindings.declares_entities, &mut notes);
+            let Context { bindings, notes, .. } = &mut self.context;
+            judge_references(&event, bindings.declares_entities, notes);
             match event {
-                Event::Start(_) if self.depth >= self.limits.depth => return Err(self.too_deep()),
+                Event::Start(_) if self.depth >= self.context.limits.depth => return Err(self.too_deep()),
                 Event::Start(_) => self.depth += 1,
                 Event::End(_) => self.depth -= 1,
                 _ => {}
             }
         }
-        self.bindings.leave(outside + 1);
+        self.context.bindings.leave(outside + 1);
         Ok(())
     }
 
     /// Goes into the element whose start tag was just read.
     pub(super) fn enter(&mut self) -> Result<(), DocumentError> {
-        if self.depth >= self.limits.depth {
+        if self.depth >= self.context.limits.depth {
             return Err(self.too_deep());
         }
         self.depth += 1;
@@ -190,6 +185,6 @@ impl<R: BufRead> Reader<R> {
     }
 
     fn too_deep(&self) -> DocumentError {
-        DocumentError::TooDeep { position: self.events.position(), limit: self.limits.depth }
+        DocumentError::TooDeep { position: self.events.position(), limit: self.context.limits.depth }
     }
 }

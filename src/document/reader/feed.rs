@@ -25,7 +25,7 @@ pub(super) struct FeedLink {
 
 impl FeedLink {
     /// Reads the attributes; what cannot be understood is noted and left out.
-    pub fn read(element: &BytesStart<'_>, context: &mut Context<'_>) -> FeedLink {
+    pub fn read(element: &BytesStart<'_>, context: &mut Context) -> FeedLink {
         let mut link = FeedLink::default();
         for attribute in element.attributes().with_checks(false).flatten() {
             let (name, value) = (utf8(attribute.key.into_inner()), utf8(&attribute.value));
@@ -53,7 +53,7 @@ impl FeedLink {
     }
 
     /// Gives `draft` what it leads to; else as what its element's text is to be read.
-    pub fn add_to(self, draft: &mut Draft, kind: Kind, root: Root, context: &mut Context<'_>) -> Option<Kind> {
+    pub fn add_to(self, draft: &mut Draft, kind: Kind, root: Root, context: &mut Context) -> Option<Kind> {
         let is_enclosure = kind == Kind::Enclosure || self.rel.as_deref() == Some("enclosure");
         let is_page = self.rel.as_deref().is_none_or(|rel| rel.is_empty() || rel == "alternate");
         match self.target {
@@ -62,7 +62,7 @@ impl FeedLink {
                 self.elsewhere.filter(|_| is_own).iter().for_each(|address| draft.set_elsewhere(address, context));
             }
             Some(loc) if is_enclosure => {
-                draft.add_media(Entry { media_type: self.media_type, ..Entry::new(loc) }, context)
+                draft.add_further(Kind::Media, Entry { media_type: self.media_type, ..Entry::new(loc) }, context);
             }
             Some(loc) if kind == Kind::FeedLink => {
                 if is_page && draft.loc.is_none() {

@@ -23,8 +23,8 @@ mod tests;
 
 pub use error::DocumentError;
 
-use super::{Deviations, Entry, Header, Root, Rule, Uri};
-use element::Metadata;
+use super::{Deviations, Entry, Header, Rule, Uri};
+use element::{Context, Metadata};
 use events::Events;
 use namespace::Bindings;
 use rules::DocumentRules;
@@ -78,14 +78,15 @@ impl Default for Limits {
     }
 }
 
-/// Where deviations of one entry are noted.
-struct Notes<'a> {
-    deviations: &'a mut Deviations,
+/// The deviations so far, and the entry to which the next belong.
+#[derive(Default)]
+struct Notes {
+    deviations: Deviations,
     /// 0 for the document itself.
     entry: u64,
 }
 
-impl Notes<'_> {
+impl Notes {
     #[cold]
     fn add(&mut self, rule: Rule, seen: &str) {
         self.deviations.add(rule, self.entry, seen);
@@ -112,16 +113,14 @@ pub struct Reader<R> {
     events: Events<R>,
     /// The text of the current element.
     text: String,
-    limits: Limits,
+    context: Context,
     /// Open elements.
     depth: usize,
-    bindings: Bindings,
     header: Header,
     header_metadata: Metadata,
     /// Bytes of the tags of the header's links.
     header_link_bytes: u64,
     rules: DocumentRules,
-    deviations: Deviations,
     /// Whether the prefixes stand for what [`plain`] takes them for.
     is_plain: bool,
     /// The elements of the plain entry being read.
@@ -145,26 +144,15 @@ impl<R: BufRead> Reader<R> {
     /// # Errors
     /// Whatever is wrong up to there: above all [`DocumentError::NotXml`] and [`DocumentError::NotADocument`].
     pub fn new(input: R, base: Option<Uri>, limits: Limits) -> Result<Reader<R>, DocumentError> {
-        let header = Header {
-            root: Root::UrlSet,
-            capability: None,
-            at: None,
-            completed: None,
-            from: None,
-            until: None,
-            links: Vec::new(),
-        };
         let mut reader = Reader {
             events: Events::new(input, limits)?,
             text: String::new(),
-            limits,
+            context: Context { bindings: Bindings::of(base), limits, notes: Notes::default() },
             depth: 0,
-            bindings: Bindings::of(base),
-            header,
+            header: Header::default(),
             header_metadata: Metadata::default(),
             header_link_bytes: 0,
             rules: DocumentRules::default(),
-            deviations: Deviations::default(),
             is_plain: false,
             parts: Vec::new(),
             further: VecDeque::new(),
@@ -175,7 +163,7 @@ impl<R: BufRead> Reader<R> {
             phase: Phase::Failed,
         };
         if let Some(encoding) = reader.events.unknown_encoding() {
-            reader.deviations.add(Rule::EncodingUnknown, 0, encoding);
+            reader.context.notes.add(Rule::EncodingUnknown, encoding);
         }
         reader.phase = if reader.events.is_text { reader.read_first_lines()? } else { reader.read_prolog()? };
         if reader.phase == Phase::Root {
@@ -232,7 +220,7 @@ impl<R: BufRead> Reader<R> {
 
     /// Where the document broke rules, in what was read.
     pub fn deviations(&self) -> &Deviations {
-        &self.deviations
+        &self.context.notes.deviations
     }
 
     /// Entries begun so far, those that were skipped included.

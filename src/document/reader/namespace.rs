@@ -159,7 +159,7 @@ impl Bindings {
 
     /// Declares the namespaces of the root element and returns what it is, or else its local name. Whatever its own
     /// namespace, it is taken for that of Sitemaps.
-    pub fn open_root<'a>(&mut self, element: &'a BytesStart<'_>, notes: &mut Notes<'_>) -> Result<Root, &'a str> {
+    pub fn open_root<'a>(&mut self, element: &'a BytesStart<'_>, notes: &mut Notes) -> Result<Root, &'a str> {
         let (name, prefix) = split(element);
         let folded = name.to_ascii_lowercase();
         let (root, own) = match folded.as_str() {
@@ -185,7 +185,7 @@ impl Bindings {
 
     /// Declares the namespaces of an element at `depth` and returns what it is.
     #[inline]
-    pub fn open(&mut self, element: &BytesStart<'_>, depth: usize, notes: &mut Notes<'_>) -> Kind {
+    pub fn open(&mut self, element: &BytesStart<'_>, depth: usize, notes: &mut Notes) -> Kind {
         self.declare_all(element, depth, notes);
         let (name, prefix) = split(element);
         let mut namespace = self.resolve(prefix);
@@ -218,7 +218,7 @@ impl Bindings {
     }
 
     #[inline]
-    fn declare_all(&mut self, element: &BytesStart<'_>, depth: usize, notes: &mut Notes<'_>) {
+    fn declare_all(&mut self, element: &BytesStart<'_>, depth: usize, notes: &mut Notes) {
         let attributes = utf8(element.attributes_raw());
         let is_of_xml = |text: &str| text.starts_with("xmlns") || self.is_feed && text.starts_with(BASE);
         if !attributes.match_indices('x').any(|(start, _)| is_of_xml(&attributes[start..])) {
@@ -252,7 +252,7 @@ impl Bindings {
     }
 
     /// Takes the base that the element at `depth` states; it may be relative itself.
-    fn rebase(&mut self, stated: &str, depth: usize, notes: &mut Notes<'_>) {
+    fn rebase(&mut self, stated: &str, depth: usize, notes: &mut Notes) {
         if self.bases.len() == BINDINGS || stated.len() > Limits::TEXT {
             return;
         }

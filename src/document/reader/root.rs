@@ -1,14 +1,14 @@
 //! What stands around the entries: before the root element, directly below it and behind it.
 
 use super::draft::{Draft, add_link};
-use super::element::{Context, Tag};
+use super::element::{Context, Metadata, Tag};
 use super::error::quoted;
 use super::events::{Behind, name, utf8};
 use super::feed::FeedLink;
 use super::namespace::Kind;
 use super::reference::judge_attributes;
 use super::rules::without_address;
-use super::{DocumentError, Notes, Phase, Reader};
+use super::{DocumentError, Phase, Reader};
 use crate::document::{Link, Root, Rule};
 use quick_xml::events::Event;
 use std::io::BufRead;
@@ -25,20 +25,18 @@ impl<R: BufRead> Reader<R> {
                 Ok(Event::Text(text)) => return Err(DocumentError::NotXml { seen: quoted(&text) }),
                 Ok(event) => {
                     let declares = matches!(&event, Event::DocType(declared) if utf8(declared).contains("<!ENTITY"));
-                    self.bindings.declares_entities |= declares;
+                    self.context.bindings.declares_entities |= declares;
                     blank = false;
                     continue;
                 }
                 Err(DocumentError::Truncated { .. }) if blank => return Err(DocumentError::Empty),
                 Err(error) => return Err(error),
             };
-            let mut notes = Notes { deviations: &mut self.deviations, entry: 0 };
-            self.header.root = self
-                .bindings
-                .open_root(&root, &mut notes)
-                .map_err(|root| DocumentError::NotADocument { root: quoted(root.as_bytes()) })?;
+            let Context { bindings, notes, .. } = &mut self.context;
+            let root = bindings.open_root(&root, notes);
+            self.header.root = root.map_err(|root| DocumentError::NotADocument { root: quoted(root.as_bytes()) })?;
             if empty {
-                self.bindings.leave(1);
+                self.context.bindings.leave(1);
                 return self.read_behind_root();
             }
             self.depth = 1;
@@ -49,7 +47,13 @@ impl<R: BufRead> Reader<R> {
 
     /// To be called whenever the names of the elements between entries may stand for something else.
     pub(super) fn look_at_names(&mut self) {
-        self.is_plain = self.header.root == Root::UrlSet && self.bindings.are_usual();
+        self.is_plain = self.header.root == Root::UrlSet && self.context.bindings.are_usual();
+    }
+
+    /// Counts an entry, to which belong the deviations that are noted from here on.
+    pub(super) fn begin_entry(&mut self) {
+        self.entries += 1;
+        self.context.notes.entry = self.entries;
     }
 
     /// Reads children of the root: through the start tag of the next entry, or through the end of the document.
@@ -60,7 +64,7 @@ impl<R: BufRead> Reader<R> {
                 Event::Start(element) => (element, false),
                 Event::Empty(element) => (element, true),
                 Event::End(_) => {
-                    self.bindings.leave(self.depth);
+                    self.context.bindings.leave(self.depth);
                     self.depth -= 1;
                     if self.depth == 0 {
                         return self.read_behind_root();
@@ -70,8 +74,8 @@ impl<R: BufRead> Reader<R> {
                 }
                 _ => continue,
             };
-            let mut notes = Notes { deviations: &mut self.deviations, entry: 0 };
-            let kind = self.bindings.open(&element, self.depth + 1, &mut notes);
+            let Context { bindings, notes, .. } = &mut self.context;
+            let kind = bindings.open(&element, self.depth + 1, notes);
             match kind {
                 Kind::Nested => {
                     if self.header.root != Root::Rss {
@@ -86,7 +90,7 @@ impl<R: BufRead> Reader<R> {
                 // No element is around it: it is an entry that says nothing else.
                 Kind::Loc => {
                     notes.add(Rule::EntryElement, name(&element));
-                    self.entries += 1;
+                    self.begin_entry();
                     let mut draft = Draft::default();
                     self.read_text_into(kind, empty, &mut draft)?;
                     let entry = self.judge(draft);
@@ -94,8 +98,7 @@ impl<R: BufRead> Reader<R> {
                     return Ok(Phase::Root);
                 }
                 Kind::FeedLink => {
-                    let mut context = Context { bindings: &self.bindings, limits: &self.limits, notes };
-                    let link = FeedLink::read(&element, &mut context);
+                    let link = FeedLink::read(&element, &mut self.context);
                     if let (Some("next"), Some(next)) = (link.rel.as_deref(), link.target) {
                         if self.header.links.is_empty() {
                             self.header.links.push(Link::new("next", next));
@@ -104,7 +107,7 @@ impl<R: BufRead> Reader<R> {
                 }
                 Kind::Entry(root) => {
                     self.entries += 1;
-                    let mut notes = Notes { deviations: &mut self.deviations, entry: self.entries };
+                    notes.entry = self.entries;
                     if root != self.header.root {
                         notes.add(Rule::EntryElement, name(&element));
                     }
@@ -113,30 +116,29 @@ impl<R: BufRead> Reader<R> {
                         return Ok(Phase::Entry(root == Root::SitemapIndex));
                     }
                     notes.add(without_address(self.header.root), "");
+                    notes.entry = 0;
                     self.skipped += 1;
                 }
                 Kind::Metadata | Kind::Link => {
                     if self.entries > 0 {
                         notes.add(Rule::HeaderAfterEntries, name(&element));
                     }
-                    let mut context = Context { bindings: &self.bindings, limits: &self.limits, notes };
+                    let tag = Tag::Xml(&element);
                     if kind == Kind::Link {
-                        let tag = Tag::Xml(&element);
-                        add_link(&mut self.header.links, &mut self.header_link_bytes, tag, &mut context);
+                        add_link(&mut self.header.links, &mut self.header_link_bytes, tag, &mut self.context);
                     } else {
                         // What was not understood has been noted; the rest stays.
-                        let _ = self.header_metadata.read(Tag::Xml(&element), &mut context);
-                        self.header.capability.clone_from(&self.header_metadata.capability);
-                        self.header.at = self.header_metadata.at;
-                        self.header.completed = self.header_metadata.completed;
-                        self.header.from = self.header_metadata.from;
-                        self.header.until = self.header_metadata.until;
+                        let _ = self.header_metadata.read(tag, &mut self.context);
+                        let Metadata { capability, at, completed, from, until, .. } = &self.header_metadata;
+                        self.header.capability.clone_from(capability);
+                        (self.header.at, self.header.completed) = (*at, *completed);
+                        (self.header.from, self.header.until) = (*from, *until);
                         self.rules.header_is(&self.header);
                     }
                 }
                 // It has been noted, and may be an entry that is misspelt.
                 Kind::Unknown if !empty => self.hidden += 1,
-                _ if !self.bindings.declares_entities => judge_attributes(&element, &mut notes),
+                _ if !bindings.declares_entities => judge_attributes(&element, notes),
                 _ => {}
             }
             self.close_or_skip(empty)?;
@@ -148,12 +150,11 @@ impl<R: BufRead> Reader<R> {
         self.depth = 0;
         let mut is_over = true;
         while let Some(behind) = self.events.behind_root()? {
-            let mut notes = Notes { deviations: &mut self.deviations, entry: 0 };
+            let Context { bindings, notes, .. } = &mut self.context;
             let is_empty = match behind {
                 Behind::Element(root, is_empty) => {
                     notes.add(Rule::ContentAfterRoot, name(&root));
-                    let is_list =
-                        matches!(self.bindings.open_root(&root, &mut notes), Ok(root) if !root.is_feed_or_text());
+                    let is_list = matches!(bindings.open_root(&root, notes), Ok(root) if !root.is_feed_or_text());
                     (is_list && !self.header.root.is_feed_or_text()).then_some(is_empty)
                 }
                 Behind::Stray(stray) => {
@@ -162,7 +163,7 @@ impl<R: BufRead> Reader<R> {
                 }
             };
             match is_empty {
-                Some(true) => self.bindings.leave(1),
+                Some(true) => self.context.bindings.leave(1),
                 Some(false) => {
                     self.depth = 1;
                     self.look_at_names();
@@ -175,11 +176,11 @@ impl<R: BufRead> Reader<R> {
                 }
             }
         }
-        let mut notes = Notes { deviations: &mut self.deviations, entry: 0 };
+        let notes = &mut self.context.notes;
         if let Some(seen) = self.events.controls().filter(|_| is_over) {
             notes.add(Rule::ControlCharacter, &seen);
         }
-        self.rules.judge_document(&self.header, &mut notes);
+        self.rules.judge_document(&self.header, notes);
         Ok(Phase::Finished)
     }
 }

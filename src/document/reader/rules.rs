@@ -7,76 +7,39 @@ use crate::document::{Capability, Change, Header, Root, Rule, Timestamp};
 /// Capabilities remembered of one Capability List.
 const CAPABILITIES: usize = 64;
 
-/// Whether Appendix A wants a time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Presence {
-    #[default]
-    Free,
-    Mandatory,
-    Forbidden,
-}
+/// A document has `at`, and neither `from` nor `until`.
+const AT: u8 = 1;
+/// A document has `from`, and neither `at` nor `completed`.
+const FROM: u8 = 1 << 1;
+/// Entries may have these times too.
+const CHILD_TIMES: u8 = 1 << 2;
+/// A document has a link to the one above it.
+const UP: u8 = 1 << 3;
+/// Entries are changes, in order of time.
+const CHANGES: u8 = 1 << 4;
+/// Entries are members of a package.
+const MEMBERS: u8 = 1 << 5;
+/// Entries have a capability.
+const CHILD_CAPABILITY: u8 = 1 << 6;
+/// No capability has two entries.
+const ONCE: u8 = 1 << 7;
 
-/// What the standard says of a document of one capability and root.
-#[derive(Clone, Copy, Debug, Default)]
-struct Expected {
-    at: Presence,
-    from: Presence,
-    child_at: Presence,
-    child_from: Presence,
-    up: bool,
-    /// Entries are changes, in order of time.
-    changes: bool,
-    /// Entries are members of a package.
-    members: bool,
-    child_capability: bool,
-    /// No capability has two entries.
-    once: bool,
-}
-
-impl Expected {
-    /// Appendix A, and sections 8 to 13.
-    fn of(capability: &Capability, root: Root) -> Expected {
-        use Presence::{Forbidden, Free, Mandatory};
-        let index = root == Root::SitemapIndex;
-        let allowed = |allowed| if allowed { Free } else { Forbidden };
-        let snapshot = |child_at| Expected {
-            at: Mandatory,
-            from: Forbidden,
-            child_at: allowed(child_at),
-            child_from: Forbidden,
-            up: true,
-            ..Expected::default()
-        };
-        let interval = |child_from| Expected {
-            at: Forbidden,
-            from: Mandatory,
-            child_at: Forbidden,
-            child_from: allowed(child_from),
-            up: true,
-            ..Expected::default()
-        };
-        match capability {
-            Capability::Description => Expected { child_capability: !index, ..Expected::default() },
-            Capability::CapabilityList => {
-                Expected { child_capability: !index, once: !index, up: true, ..Expected::default() }
-            }
-            Capability::ResourceList => snapshot(index),
-            Capability::ResourceDump => snapshot(true),
-            Capability::ResourceDumpManifest => Expected { members: true, ..snapshot(false) },
-            Capability::ChangeList => Expected { changes: !index, ..interval(index) },
-            Capability::ChangeDump => interval(true),
-            Capability::ChangeDumpManifest => Expected { changes: true, members: true, ..interval(false) },
-            _ => Expected::default(),
-        }
-    }
-}
+/// Appendix A, and sections 8 to 13: of each capability what is expected of a document, and of an index of such documents.
+static APPENDIX_A: [(Capability, u8, u8); 8] = [
+    (Capability::Description, CHILD_CAPABILITY, 0),
+    (Capability::CapabilityList, UP | CHILD_CAPABILITY | ONCE, UP),
+    (Capability::ResourceList, AT | UP, AT | UP | CHILD_TIMES),
+    (Capability::ResourceDump, AT | UP | CHILD_TIMES, AT | UP | CHILD_TIMES),
+    (Capability::ResourceDumpManifest, AT | UP | MEMBERS, AT | UP | MEMBERS),
+    (Capability::ChangeList, FROM | UP | CHANGES, FROM | UP | CHILD_TIMES),
+    (Capability::ChangeDump, FROM | UP | CHILD_TIMES, FROM | UP | CHILD_TIMES),
+    (Capability::ChangeDumpManifest, FROM | UP | CHANGES | MEMBERS, FROM | UP | CHANGES | MEMBERS),
+];
 
 /// Judges a document while it is read.
 #[derive(Default)]
 pub(super) struct DocumentRules {
-    expected: Expected,
-    from: Option<Timestamp>,
-    until: Option<Timestamp>,
+    expected: u8,
     newest_change: Option<Timestamp>,
     /// What the entries of a Capability List were for.
     capabilities: Vec<Capability>,
@@ -88,45 +51,61 @@ impl DocumentRules {
     /// To be called whenever an `rs:md` has changed the header.
     pub fn header_is(&mut self, header: &Header) {
         self.metadata_seen = true;
-        self.expected = header.capability.as_ref().map(|c| Expected::of(c, header.root)).unwrap_or_default();
-        self.from = header.from;
-        self.until = header.until;
+        let row = APPENDIX_A.iter().find(|(capability, ..)| Some(capability) == header.capability.as_ref());
+        let is_index = header.root == Root::SitemapIndex;
+        self.expected = row.map_or(0, |(_, document, index)| if is_index { *index } else { *document });
+    }
+
+    fn expects(&self, what: u8) -> bool {
+        self.expected & what != 0
     }
 
     /// Judges an entry, usable or not.
-    pub fn judge_entry(&mut self, lastmod: Option<Timestamp>, metadata: Option<&Metadata>, notes: &mut Notes<'_>) {
+    pub fn judge_entry(
+        &mut self,
+        header: &Header,
+        lastmod: Option<Timestamp>,
+        metadata: Option<&Metadata>,
+        notes: &mut Notes,
+    ) {
         self.metadata_seen |= metadata.is_some();
-        let expected = self.expected;
-        if expected.changes {
-            self.judge_change(lastmod, metadata, notes);
+        if self.expected == 0 {
+            return;
         }
-        if expected.members {
+        if self.expects(CHANGES) {
+            self.judge_change(header, lastmod, metadata, notes);
+        }
+        if self.expects(MEMBERS) {
             judge_path(metadata, notes);
         }
-        if let Some(metadata) = metadata {
-            if expected.child_at == Presence::Forbidden && (metadata.at.is_some() || metadata.completed.is_some()) {
+        if let Some(metadata) = metadata.filter(|_| self.expects(AT | FROM)) {
+            let may_have = |times| self.expects(times) && self.expects(CHILD_TIMES);
+            if (metadata.at.is_some() || metadata.completed.is_some()) && !may_have(AT) {
                 notes.add(Rule::ChildAtUnexpected, "");
             }
-            if expected.child_from == Presence::Forbidden && (metadata.from.is_some() || metadata.until.is_some()) {
+            if (metadata.from.is_some() || metadata.until.is_some()) && !may_have(FROM) {
                 notes.add(Rule::ChildFromUnexpected, "");
             }
         }
-        if expected.child_capability {
+        if self.expects(CHILD_CAPABILITY) {
             match metadata.and_then(|metadata| metadata.capability.as_ref()) {
                 None => notes.add(Rule::ChildCapabilityMissing, ""),
-                Some(capability) if expected.once => {
-                    if self.capabilities.contains(capability) {
-                        notes.add(Rule::CapabilityRepeated, capability.as_str());
-                    } else if self.capabilities.len() < CAPABILITIES {
-                        self.capabilities.push(capability.clone());
-                    }
+                Some(known) if self.expects(ONCE) && self.capabilities.contains(known) => {
+                    notes.add(Rule::CapabilityRepeated, known.as_str());
                 }
+                Some(new) if self.capabilities.len() < CAPABILITIES => self.capabilities.push(new.clone()),
                 Some(_) => {}
             }
         }
     }
 
-    fn judge_change(&mut self, lastmod: Option<Timestamp>, metadata: Option<&Metadata>, notes: &mut Notes<'_>) {
+    fn judge_change(
+        &mut self,
+        header: &Header,
+        lastmod: Option<Timestamp>,
+        metadata: Option<&Metadata>,
+        notes: &mut Notes,
+    ) {
         if metadata.is_none_or(|metadata| metadata.change.is_none()) {
             notes.add(Rule::ChangeMissing, "");
         }
@@ -138,40 +117,30 @@ impl DocumentRules {
             notes.add(Rule::ChangeOrder, &time.to_string());
         }
         self.newest_change = self.newest_change.max(Some(time));
-        if self.from.is_some_and(|from| time < from) || self.until.is_some_and(|until| time > until) {
+        if header.from.is_some_and(|from| time < from) || header.until.is_some_and(|until| time > until) {
             notes.add(Rule::ChangeOutsideInterval, &time.to_string());
         }
     }
 
     /// Judges the header, when the whole document has been read.
-    pub fn judge_document(&self, header: &Header, notes: &mut Notes<'_>) {
+    pub fn judge_document(&self, header: &Header, notes: &mut Notes) {
         let speaks_resourcesync = self.metadata_seen || !header.links.is_empty() && !header.root.is_feed_or_text();
-        if header.capability.is_none() && speaks_resourcesync {
-            notes.add(Rule::MetadataMissing, "");
-        }
-        let expected = self.expected;
-        if expected.up && header.link("up").is_none() {
-            notes.add(Rule::UpMissing, "");
-        }
-        match expected.at {
-            Presence::Mandatory if header.at.is_none() => notes.add(Rule::AtMissing, ""),
-            Presence::Forbidden if header.at.is_some() || header.completed.is_some() => {
-                notes.add(Rule::AtUnexpected, "");
+        let (has_at, has_from) = (header.at.is_some(), header.from.is_some());
+        for (is_broken, rule) in [
+            (header.capability.is_none() && speaks_resourcesync, Rule::MetadataMissing),
+            (self.expects(UP) && header.link("up").is_none(), Rule::UpMissing),
+            (self.expects(AT) && !has_at, Rule::AtMissing),
+            (self.expects(FROM) && (has_at || header.completed.is_some()), Rule::AtUnexpected),
+            (self.expects(FROM) && !has_from, Rule::FromMissing),
+            (self.expects(AT) && (has_from || header.until.is_some()), Rule::FromUnexpected),
+        ] {
+            if is_broken {
+                notes.add(rule, "");
             }
-            _ => {}
-        }
-        match expected.from {
-            Presence::Mandatory if header.from.is_none() => notes.add(Rule::FromMissing, ""),
-            Presence::Forbidden if header.from.is_some() || header.until.is_some() => {
-                notes.add(Rule::FromUnexpected, "");
-            }
-            _ => {}
         }
         for (start, end) in [(header.from, header.until), (header.at, header.completed)] {
-            if let (Some(start), Some(end)) = (start, end) {
-                if end < start {
-                    notes.add(Rule::IntervalReversed, &end.to_string());
-                }
+            if let Some(end) = end.filter(|end| start.is_some_and(|start| *end < start)) {
+                notes.add(Rule::IntervalReversed, &end.to_string());
             }
         }
     }
@@ -183,7 +152,7 @@ pub(super) fn without_address(root: Root) -> Rule {
 }
 
 /// A member of a package has a path, unless there is nothing left of it.
-fn judge_path(metadata: Option<&Metadata>, notes: &mut Notes<'_>) {
+fn judge_path(metadata: Option<&Metadata>, notes: &mut Notes) {
     let deleted = metadata.is_some_and(|metadata| metadata.change == Some(Change::Deleted));
     match metadata.and_then(|metadata| metadata.path.as_deref()) {
         None if !deleted => notes.add(Rule::PathMissing, ""),

@@ -4,7 +4,7 @@
 
 use super::element::{Context, read_length, read_uri};
 use super::error::quoted;
-use super::{DocumentError, Notes, Phase, Reader};
+use super::{DocumentError, Phase, Reader};
 use crate::document::{Entry, Root, Rule, Uri};
 use std::io::BufRead;
 
@@ -25,7 +25,7 @@ enum Line {
 
 impl Line {
     /// Understands one line; what is wrong with it is noted.
-    fn read(line: &str, fits: bool, context: &mut Context<'_>) -> Line {
+    fn read(line: &str, fits: bool, context: &mut Context) -> Line {
         let text = line.trim();
         if text.is_empty() {
             return Line::Nothing;
@@ -130,11 +130,10 @@ impl<R: BufRead> Reader<R> {
         let Some((line, fits)) = self.events.line()? else { return Ok(None) };
         self.text.clear();
         self.text.push_str(&line);
-        let notes = Notes { deviations: &mut self.deviations, entry: self.entries + 1 };
-        let mut context = Context { bindings: &self.bindings, limits: &self.limits, notes };
-        let read = Line::read(&line, fits, &mut context);
+        self.context.notes.entry = self.entries + 1;
+        let read = Line::read(&line, fits, &mut self.context);
         if line.contains('\u{fffd}') {
-            context.notes.add(Rule::IllFormedEncoding, &line);
+            self.context.notes.add(Rule::IllFormedEncoding, &line);
         }
         let (is_understood, is_sure) = match read {
             Line::Nothing => return Ok(Some(None)),

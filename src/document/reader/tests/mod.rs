@@ -8,7 +8,7 @@ mod values;
 mod xml;
 
 use super::*;
-use crate::document::{Capability, Change, ChangeFrequency, LOWEST_PRIORITY, Timestamp};
+use crate::document::{Capability, Change, ChangeFrequency, LOWEST_PRIORITY, Root, Timestamp};
 use std::io::Write;
 
 const SITEMAP: &str = "http://www.sitemaps.org/schemas/sitemap/0.9";

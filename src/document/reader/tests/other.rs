@@ -1,7 +1,6 @@
 //! Feeds, texts, and documents that hold more than one kind of entry.
 
 use super::*;
-use crate::document::Root;
 
 fn names(document: &Document) -> Vec<&str> {
     document.locs().into_iter().map(|loc| loc.trim_start_matches("http://example.com/")).collect()
