@@ -6,10 +6,10 @@ use super::deviations::SeenDeviations;
 use super::fetch::dumps;
 use super::fetch::list_parser::{at_low_priority, chooser};
 use super::fetch::new_changes::NewChanges;
+use super::position::Position;
 use super::read_set::ReadSet;
 use super::selection::Selection;
 use super::selection::plan::{Plan, path};
-use super::state::Position;
 use super::{Outcome, Stage, SyncError, Synchronizer};
 use crate::catalog::{Catalog, CatalogError, Committed, Held, Losses, Naming, Resource, SetId, Snapshot, Statement};
 use crate::document::{Change, Entry, Timestamp};
@@ -25,19 +25,19 @@ struct Made {
     position: Position,
 }
 
-/// What is held back of a commit, and the `position` that is stored with it. The lists list less by `lists`; of the sets `unheard`
+/// What is held back of a commit, and the `position` that is stored with it. The lists list less by `lists`; of the sets `unreadable`
 /// nothing, or less than before, could be read.
 fn decide(
     limit: MaxDelete,
     lists: &[ListLoss],
-    unheard: &BTreeSet<SetId>,
+    unreadable: &BTreeSet<SetId>,
     position: &mut Position,
     losses: &Losses,
 ) -> (Held, Vec<u8>) {
     let (now, guard) = (Timestamp::now(), &mut position.guard);
     guard.release(&losses.released);
     let verdict = guard.decide(limit, losses, lists, now);
-    guard.after(&verdict, losses, unheard, now);
+    guard.after(&verdict, losses, unreadable, now);
     guard.note_lists(&verdict, lists);
     if verdict.held != Held::Nothing {
         tracing::warn!(
@@ -64,8 +64,8 @@ fn confirmed(position: &mut Position, left: u64) -> (Held, Vec<u8>) {
 fn recount(catalog: &Catalog, guard: &mut DeletionGuard, decided: &BTreeSet<SetId>) -> Result<(), CatalogError> {
     let snapshot = catalog.snapshot()?;
     let count = |sets: &BTreeSet<SetId>| sets.iter().map(|set| snapshot.held_of(*set)).sum::<Result<u64, _>>();
-    let (files, unheard) = (snapshot.held_count()?.saturating_sub(count(decided)?), count(guard.unheard())?);
-    guard.recount(files, unheard);
+    let (files, unreadable) = (snapshot.held_count()?.saturating_sub(count(decided)?), count(guard.unreadable_sets())?);
+    guard.recount(files, unreadable);
     Ok(())
 }
 
@@ -140,7 +140,7 @@ impl Synchronizer {
             let mut baseline = catalog.baseline(naming.clone())?;
             for it in &mut read {
                 baseline.list(it.id, it.at());
-                if it.settles_announced {
+                if it.supersedes_announced {
                     baseline.forget(it.id);
                 }
                 let entered = it.parsed.iter_mut().flat_map(|parsed| std::mem::take(&mut parsed.entered));
@@ -157,10 +157,10 @@ impl Synchronizer {
             })?;
             progress(Stage::Committing);
             let mut next = position.after(&read, missing, &naming);
-            let unheard = next.unheard(&read);
-            let heard: BTreeSet<SetId> = next.guard.unheard().difference(&unheard).copied().collect();
-            for set in &heard {
-                next.guard.hear(*set);
+            let unreadable = next.unreadable_sets(&read);
+            let readable: BTreeSet<SetId> = next.guard.unreadable_sets().difference(&unreadable).copied().collect();
+            for set in &readable {
+                next.guard.readable_again(*set);
                 baseline.decide_again(*set);
             }
             // A set of which nothing is held back has gone; until then it may only be out of reach.
@@ -171,17 +171,17 @@ impl Synchronizer {
                     baseline.forget(set);
                 }
             }
-            recount(&catalog, &mut next.guard, &heard)?;
+            recount(&catalog, &mut next.guard, &readable)?;
             baseline.keep_held(next.guard.by_list().clone());
             news.states.into_iter().for_each(|(set, root, state)| next.note(set, &root, state));
             let lists = position.losses(&next);
             // What lacked before is not in the tree, or held back already.
             let lacks_more = |set: &SetId| lists.iter().any(|list| !list.speaks && list.set == Some(*set));
             let is_read = |set: &SetId| read.iter().any(|it| it.id == *set);
-            let unheard = unheard.into_iter().filter(|set| !is_read(set) || lacks_more(set)).collect();
+            let unreadable = unreadable.into_iter().filter(|set| !is_read(set) || lacks_more(set)).collect();
             let committed = baseline.finish(next.at(), &mut |losses| match is_confirmed {
                 true => confirmed(&mut next, 0),
-                false => decide(limit, &lists, &unheard, &mut next, losses),
+                false => decide(limit, &lists, &unreadable, &mut next, losses),
             })?;
             Ok(Made { committed, position: next })
         };
@@ -312,7 +312,7 @@ fn stays_as_chosen(snapshot: &Snapshot<'_>, selection: &Selection, new: &NewChan
 /// Adds to `plan` the changes of the catalog's journal that count with the lists of `read`. The plan keeps a later one that it has.
 fn add_applied(catalog: &Catalog, read: &[ReadSet], plan: &mut Plan) -> Result<(), CatalogError> {
     let mut failed = None;
-    let counted = read.iter().filter(|it| !it.settles_announced);
+    let counted = read.iter().filter(|it| !it.supersedes_announced);
     let at: HashMap<SetId, Option<Timestamp>> = counted.map(|it| (it.id, it.at())).collect();
     let snapshot = catalog.snapshot()?;
     snapshot.journal(&mut |set, journaled, resource| {

@@ -87,7 +87,8 @@ pub struct DeletionGuard {
     held: Option<HeldBack>,
     /// Numbers of the sets of which deletions are held back because they, or a part of them, could not be read. No document says that
     /// these resources are gone, so the deletions are decided again once the set can be read.
-    unheard: BTreeSet<SetId>,
+    #[serde(alias = "unheard")]
+    unreadable: BTreeSet<SetId>,
     /// Sets of which deletions are held back because a list is empty or missing. Others of theirs that are listed again say nothing of these.
     #[serde(default)]
     by_list: BTreeSet<SetId>,
@@ -101,7 +102,8 @@ pub struct HeldBack {
     /// How many files the last commit would have taken away.
     pub files: u64,
     /// Those of them that no document says: their sets could not be read.
-    pub unheard: u64,
+    #[serde(alias = "unheard")]
+    pub unreadable: u64,
     /// Why, for a person.
     pub why: String,
 }
@@ -126,15 +128,15 @@ impl DeletionGuard {
         Verdict { held, files, why: why.join("; ") }
     }
 
-    /// Notes what was decided of these losses. Of the sets `unheard` nothing, or less than before, could be read.
-    pub fn after(&mut self, verdict: &Verdict, losses: &Losses, unheard: &BTreeSet<SetId>, now: Timestamp) {
+    /// Notes what was decided of these losses. Of the sets `unreadable` nothing, or less than before, could be read.
+    pub fn after(&mut self, verdict: &Verdict, losses: &Losses, unreadable: &BTreeSet<SetId>, now: Timestamp) {
         match &verdict.held {
             Held::Nothing => {}
             Held::All => {
                 let losing = losses.going_by_set().into_keys();
-                self.unheard.extend(losing.filter(|set| unheard.contains(set)));
+                self.unreadable.extend(losing.filter(|set| unreadable.contains(set)));
             }
-            Held::Of(sets) => self.unheard.extend(sets.intersection(unheard)),
+            Held::Of(sets) => self.unreadable.extend(sets.intersection(unreadable)),
         }
         if verdict.held != Held::Nothing {
             self.hold(verdict.files, &verdict.why, now);
@@ -146,9 +148,9 @@ impl DeletionGuard {
     /// Notes that so many deletions are held back no more; to be called before what is lost with them is decided.
     pub fn release(&mut self, released: &BTreeMap<SetId, u64>) {
         let Some(held) = &mut self.held else { return };
-        let of_unheard: u64 = self.unheard.iter().filter_map(|set| released.get(set)).sum();
+        let of_unreadable: u64 = self.unreadable.iter().filter_map(|set| released.get(set)).sum();
         held.files = held.files.saturating_sub(released.values().sum());
-        held.unheard = held.unheard.saturating_sub(of_unheard);
+        held.unreadable = held.unreadable.saturating_sub(of_unreadable);
     }
 
     /// Why what a commit takes away may not go; nothing where it may. Of single sets all that are suspicious in one way are named at
@@ -161,10 +163,10 @@ impl DeletionGuard {
         let loses = |list: &&ListLoss| list.set.is_none_or(|set| by_set.contains_key(&set));
         // What a set cannot say no other document says: it is judged before the others.
         let mut named = BTreeSet::new();
-        let unheard = lists.iter().filter(|list| !list.speaks && list.set.is_some_and(|set| named.insert(set)));
-        let unheard: Vec<_> = unheard.filter(loses).map(of_list).collect();
-        if !unheard.is_empty() {
-            return unheard;
+        let unreadable = lists.iter().filter(|list| !list.speaks && list.set.is_some_and(|set| named.insert(set)));
+        let unreadable: Vec<_> = unreadable.filter(loses).map(of_list).collect();
+        if !unreadable.is_empty() {
+            return unreadable;
         }
         if going >= losses.present + losses.coming {
             return vec![(None, format!("all {} files would be deleted", losses.present))];
@@ -187,7 +189,7 @@ impl DeletionGuard {
             .held
             .as_ref()
             .filter(|held| is_recent(hour_of(held.since), now))
-            .map_or(0, |held| held.files.saturating_sub(held.unheard));
+            .map_or(0, |held| held.files.saturating_sub(held.unreadable));
         // What is held back is still there. What no document has said does not count.
         let going = gone + held.min(losses.present) + going;
         let files = gone + losses.present;
@@ -211,23 +213,23 @@ impl DeletionGuard {
     /// Notes that `files` more deletions are held back; the earliest time stays.
     fn hold(&mut self, files: u64, why: &str, now: Timestamp) {
         let before = self.held.as_ref();
-        let (since, unheard) = before.map_or((now.seconds, 0), |held| (held.since, held.unheard));
+        let (since, unreadable) = before.map_or((now.seconds, 0), |held| (held.since, held.unreadable));
         let files = files + before.map_or(0, |held| held.files);
-        self.held = Some(HeldBack { since, files, unheard, why: why.to_owned() });
+        self.held = Some(HeldBack { since, files, unreadable, why: why.to_owned() });
     }
 
-    /// Notes how many deletions are still held back, and how many of them of the sets [unheard](DeletionGuard::unheard): the Source
+    /// Notes how many deletions are still held back, and how many of them of the sets [that cannot be read](DeletionGuard::unreadable_sets): the Source
     /// takes some back by listing their resources again.
-    pub fn recount(&mut self, files: u64, unheard: u64) {
-        self.held = self.held.take().filter(|_| files > 0).map(|held| HeldBack { files, unheard, ..held });
+    pub fn recount(&mut self, files: u64, unreadable: u64) {
+        self.held = self.held.take().filter(|_| files > 0).map(|held| HeldBack { files, unreadable, ..held });
         if self.held.is_none() {
             self.by_list.clear();
         }
     }
 
     /// The sets of which deletions are held back that no document says.
-    pub fn unheard(&self) -> &BTreeSet<SetId> {
-        &self.unheard
+    pub fn unreadable_sets(&self) -> &BTreeSet<SetId> {
+        &self.unreadable
     }
 
     /// Notes the sets of which something is held back while a list of theirs is empty or missing.
@@ -246,8 +248,8 @@ impl DeletionGuard {
     }
 
     /// Notes that this set can be read again: its deletions are decided again.
-    pub fn hear(&mut self, set: SetId) {
-        self.unheard.remove(&set);
+    pub fn readable_again(&mut self, set: SetId) {
+        self.unreadable.remove(&set);
     }
 
     /// What is held back.
@@ -385,7 +387,7 @@ mod tests {
 
         guard.after(&verdict, &losses, &BTreeSet::from([SetId(3), SetId(4)]), hours(0));
         assert_eq!(guard.held().unwrap().files, 20);
-        assert_eq!(guard.unheard(), &BTreeSet::from([SetId(3)]));
+        assert_eq!(guard.unreadable_sets(), &BTreeSet::from([SetId(3)]));
         assert_eq!(guard.deleted, [(hour_of(hours(0).seconds), 2)], "what was not suspicious goes");
     }
 
@@ -400,7 +402,7 @@ mod tests {
             let mut guard = DeletionGuard::default();
             let verdict = guard.decide(MaxDelete(20), &losses, &lists, hours(0));
             guard.after(&verdict, &losses, &BTreeSet::from([SetId(1), SetId(2), SetId(3)]), hours(0));
-            (verdict.held, verdict.files, guard.unheard().iter().map(|set| set.0).collect::<Vec<_>>())
+            (verdict.held, verdict.files, guard.unreadable_sets().iter().map(|set| set.0).collect::<Vec<_>>())
         };
 
         assert_eq!(judged(22, 10), (of(&[1]), 40, vec![1]), "the other set keeps nothing of what they share");
@@ -451,9 +453,9 @@ mod tests {
         let verdict = guard.decide(HALF, &losses, &[], hours(0));
         guard.after(&verdict, &losses, &BTreeSet::from([SetId(1), SetId(2)]), hours(0));
 
-        guard.hear(SetId(1));
+        guard.readable_again(SetId(1));
 
-        assert_eq!(guard.unheard(), &BTreeSet::from([SetId(2)]));
+        assert_eq!(guard.unreadable_sets(), &BTreeSet::from([SetId(2)]));
     }
 
     #[test]

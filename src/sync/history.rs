@@ -7,8 +7,8 @@
 //! There is one baseline. It is made again while that time lies in the future, and until the change documents reach beyond it.
 
 use super::changes::ChangeState;
-use super::documents::FollowedSet;
 use super::fetch::new_changes::ReadChanges;
+use super::followed_set::FollowedSet;
 use super::read_set::{ReadSet, last_modified};
 use super::{Outcome, Scope, Stage, Step, SyncError, Synchronizer, no_resource_list, offers};
 use crate::document::{Entry, Header, Root, Timestamp};

@@ -5,7 +5,7 @@
 //! or the changes do not continue from the last refresh, all lists are merged into a new statement of what exists (`fetch`), brought
 //! forward by the changes.
 //!
-//! Either way there is one commit (`commit`), which holds the [`state::Position`] too; the guard decides what may go. A failure before
+//! Either way there is one commit (`commit`), which holds the [`position::Position`] too; the guard decides what may go. A failure before
 //! it changes nothing, and what was committed is never applied again. The kernel is notified afterwards.
 
 mod ask;
@@ -17,17 +17,17 @@ mod config;
 pub mod deletion_guard;
 pub mod deviations;
 mod discovery;
-mod documents;
 mod error;
 pub mod fetch;
+mod followed_set;
 mod history;
 pub mod poller;
+pub mod position;
 pub mod push;
 mod read_set;
 mod scheduler;
 pub mod selection;
 mod stale_list;
-pub mod state;
 pub mod status;
 #[cfg(test)]
 mod tests;
@@ -45,18 +45,18 @@ use changes::ChangeState;
 use command::Scope;
 pub use config::SyncConfig;
 use config::Tuning;
-use documents::FollowedSet;
 pub use error::{FailureKind, SyncError};
 use fetch::index_cache::IndexCache;
 use fetch::lists::missing;
 use fetch::new_changes::{NewChanges, ReadChanges};
 use fetch::spool::Spool;
+use followed_set::FollowedSet;
+use position::Position;
 use push::SetChannel;
 use read_set::ReadSet;
 use scheduler::Schedule;
 use serde::{Deserialize, Serialize};
 use stale_list::StaleLists;
-use state::Position;
 use status::{FailedDocument, Status};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -138,7 +138,7 @@ pub struct Synchronizer {
     /// Whether a person has confirmed what goes where a damaged catalog is built again.
     confirms_rebuilding: bool,
     /// The spool being settled behind the last commit.
-    settling: Option<JoinHandle<()>>,
+    tidying: Option<JoinHandle<()>>,
     status: watch::Sender<Status>,
     channels: watch::Sender<Option<Vec<SetChannel>>>,
 }
@@ -200,7 +200,7 @@ impl Synchronizer {
             failed: Vec::new(),
             lacks_packages: false,
             confirms_rebuilding: false,
-            settling: None,
+            tidying: None,
             status: watch::Sender::default(),
             channels: watch::Sender::default(),
         }
@@ -228,7 +228,7 @@ impl Synchronizer {
 
     /// As [`Synchronizer::refresh`], asking only for what `scope` says. A first tree is made of everything.
     pub async fn refresh_of(&mut self, scope: Scope, progress: Progressing) -> Result<Outcome, SyncError> {
-        self.settled().await;
+        self.tidied().await;
         self.client.renew_credentials().await;
         self.progress = progress;
         self.status.send_modify(|status| status.refreshing_since = Some(jiff::Timestamp::now()));
@@ -384,7 +384,7 @@ impl Synchronizer {
         self.date_lists(&step.position, &mut read).await?;
         for it in &mut read {
             let is_without_changes = step.sets.iter().any(|set| set.id == it.id && set.changes.is_empty());
-            it.settles_announced = is_without_changes && it.is_whole() && !step.position.is_made_of(it);
+            it.supersedes_announced = is_without_changes && it.is_whole() && !step.position.is_made_of(it);
         }
         let believed = self.stale_lists(step, &read);
         let mut base = step.position.clone();

@@ -28,7 +28,7 @@ pub struct ReadSet {
     /// Its lists, once they are parsed.
     pub parsed: Option<ParsedLists>,
     /// Whether they settle what was announced of the set before: nothing but its lists says what it has.
-    pub settles_announced: bool,
+    pub supersedes_announced: bool,
 }
 
 /// The lists of one set, parsed.

@@ -2,7 +2,7 @@
 
 use super::deviations::SeenDeviations;
 use super::error::FailureKind;
-use super::state::{Position, SetPosition};
+use super::position::{Position, SetPosition};
 use super::{Outcome, SyncError, Synchronizer};
 use crate::catalog::Committed;
 use crate::document;

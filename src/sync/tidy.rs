@@ -1,7 +1,7 @@
 //! Behind a commit: room is made in the catalog, in the spool and among the packages.
 
 use super::Synchronizer;
-use super::state::Position;
+use super::position::Position;
 use crate::catalog::Catalog;
 use crate::platform::error_chain::chain;
 use crate::platform::scheduling;
@@ -12,21 +12,21 @@ impl Synchronizer {
     /// After a commit, in the background: makes room in the catalog, in the spool and among the packages. Waits for the spool to be settled
     /// behind the commit before: two at a time would overwrite each other's list of what it holds.
     pub async fn tidy(&mut self) {
-        self.settled().await;
+        self.tidied().await;
         let catalog = self.catalog.clone();
         tokio::task::spawn_blocking(move || {
             scheduling::low_priority(|| compact(&catalog));
             crate::platform::allocator::release_free();
         });
         let (catalog, spool, packages) = (self.catalog.clone(), self.spool.cache.clone(), self.packages.clone());
-        let settle = move || settle(&catalog, &spool, &packages);
-        self.settling = Some(tokio::task::spawn_blocking(|| scheduling::low_priority(settle)));
+        let tidy = move || tidy_folders(&catalog, &spool, &packages);
+        self.tidying = Some(tokio::task::spawn_blocking(|| scheduling::low_priority(tidy)));
     }
 
     /// Waits until the spool is settled. A document fetched meanwhile belongs to no position yet and would be dropped.
-    pub(super) async fn settled(&mut self) {
-        if let Some(settling) = self.settling.take() {
-            if let Err(cause) = settling.await {
+    pub(super) async fn tidied(&mut self) {
+        if let Some(tidying) = self.tidying.take() {
+            if let Err(cause) = tidying.await {
                 tracing::warn!(%cause, "the folder of downloaded lists cannot be tidied");
             }
         }
@@ -44,7 +44,7 @@ fn compact(catalog: &Catalog) {
 
 /// Drops documents that no list refers to any more and makes the rest small; drops what is kept of packages that no dump
 /// lists any more.
-fn settle(catalog: &Catalog, spool: &DocumentCache, packages: &Packages) {
+fn tidy_folders(catalog: &Catalog, spool: &DocumentCache, packages: &Packages) {
     let keep = match catalog.snapshot().and_then(|snapshot| snapshot.position()) {
         Ok(stored) => stored.as_deref().and_then(Position::decode),
         Err(cause) => {

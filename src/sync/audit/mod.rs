@@ -12,7 +12,7 @@ mod tests;
 pub use compare::Versions;
 pub use event::{Difference, Event, Finding, Progress, Shown, Summary};
 
-use super::state::Position;
+use super::position::Position;
 use super::status::{Answer, MissingStatus};
 use super::{Stage, SyncConfig, SyncError, Synchronizer};
 use crate::catalog::Catalog;
@@ -323,7 +323,7 @@ fn is_comparable(shown: &Position, listed: &Position, failed: &[(DocumentLocatio
         let why = format!("{location} cannot be read now: it is unknown whether the files that it lists are gone");
         return Err(SyncError::NothingToShow(why));
     }
-    if let Some((_, why)) = failed.iter().find(|(root, _)| shown.has_heard(root)) {
+    if let Some((_, why)) = failed.iter().find(|(root, _)| shown.has_read(root)) {
         let what = "the tree holds changes that its lists do not, and the Source's changes cannot be read now";
         return Err(SyncError::NothingToShow(format!("{what}: {why}")));
     }

@@ -12,7 +12,7 @@ use crate::source::zip::{Listed, Manifest, PackageError, Packages};
 use crate::source::{DocumentLocation, Missing};
 use crate::sync::changes::DocumentHead;
 use crate::sync::deviations::NotUnderstood;
-use crate::sync::documents::FollowedSet;
+use crate::sync::followed_set::FollowedSet;
 use crate::sync::read_set::ReadSet;
 use crate::sync::selection::plan::Chooser;
 use crate::sync::{SyncError, Synchronizer};

@@ -5,8 +5,8 @@ use crate::source::crawl::Crawled;
 use crate::source::zip::Manifest;
 use crate::source::{DocumentLocation, Missing, Source};
 use crate::sync::changes::ChangeState;
+use crate::sync::position::Position;
 use crate::sync::read_set::ReadSet;
-use crate::sync::state::Position;
 use crate::sync::{Scope, SyncError, Synchronizer, no_resource_list, offers};
 use std::collections::HashMap;
 

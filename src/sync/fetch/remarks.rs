@@ -3,8 +3,8 @@
 use crate::document::Uri;
 use crate::source::crawl::ANOTHER_LIST;
 use crate::source::{DocumentLocation, EntryPoint, Missing, SourceError, another_set};
-use crate::sync::documents::FollowedSet;
-use crate::sync::state::Position;
+use crate::sync::followed_set::FollowedSet;
+use crate::sync::position::Position;
 use crate::sync::{SyncError, Synchronizer};
 
 /// Missing parts that a mount names, at most.

@@ -303,7 +303,7 @@ async fn nothing_is_fetched_while_the_spool_is_settled() {
     destination.commit().await;
     server.asked();
     let (end, ended) = std::sync::mpsc::channel::<()>();
-    destination.synchronizer.settling = Some(tokio::task::spawn_blocking(move || {
+    destination.synchronizer.tidying = Some(tokio::task::spawn_blocking(move || {
         let _ = ended.recv();
     }));
 
@@ -326,7 +326,7 @@ async fn the_spool_is_settled_behind_one_commit_at_a_time() {
     let mut destination = Destination::of(&server, "/caps.xml");
     destination.commit().await;
     let (end, ended) = std::sync::mpsc::channel::<()>();
-    destination.synchronizer.settling = Some(tokio::task::spawn_blocking(move || {
+    destination.synchronizer.tidying = Some(tokio::task::spawn_blocking(move || {
         let _ = ended.recv();
     }));
 

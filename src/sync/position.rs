@@ -2,7 +2,7 @@
 
 use super::changes::ChangeState;
 use super::deletion_guard::{DeletionGuard, ListLoss};
-use super::documents::{FollowedSet, followed};
+use super::followed_set::{FollowedSet, followed};
 use super::read_set::ReadSet;
 use crate::catalog::{Naming, SetId};
 use crate::document::{Timestamp, Uri};
@@ -27,7 +27,7 @@ pub struct Position {
     /// Every set that was ever seen, so that one that comes back is the same one.
     sets: Vec<SetPosition>,
     /// What the Source offered and was not found.
-    missing: Vec<Gap>,
+    missing: Vec<LackingPart>,
     /// The state of the guard.
     pub guard: DeletionGuard,
     /// Whether this is the state of an earlier time, and all that will ever be published of it is known.
@@ -61,7 +61,7 @@ pub struct SetPosition {
 
 /// What is missing, of the set that lacks it, where that is known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Gap {
+struct LackingPart {
     #[serde(flatten)]
     missing: Missing,
     set: Option<SetId>,
@@ -207,7 +207,8 @@ impl Position {
 
     /// Forgets a set that has left the Source; its number stays where something of it is lacking or held back.
     pub fn forget(&mut self, set: SetId) {
-        let is_lacking = self.missing.iter().any(|gap| gap.set == Some(set)) || self.guard.unheard().contains(&set);
+        let is_lacking =
+            self.missing.iter().any(|gap| gap.set == Some(set)) || self.guard.unreadable_sets().contains(&set);
         self.sets.retain(|it| it.id != set || is_lacking);
         self.sets.iter_mut().filter(|it| it.id == set).for_each(|it| it.changes.clear());
     }
@@ -270,7 +271,7 @@ impl Position {
             let reads = || read.iter().find(|it| it.leads_to(location)).map(|it| it.id);
             self.set_named(&location.to_string()).map(|set| set.id).or_else(reads)
         };
-        let gaps = missing.into_iter().map(|missing| Gap { set: set_of(&missing.location), missing }).collect();
+        let gaps = missing.into_iter().map(|missing| LackingPart { set: set_of(&missing.location), missing }).collect();
         let mut next = Position { naming: naming.identity(), missing: gaps, ..self.clone() };
         for set in &mut next.sets {
             let now = read.iter().find(|it| it.id == set.id);
@@ -294,7 +295,7 @@ impl Position {
     }
 
     /// The sets of which nothing, or not all, could be had for this position, which was made of `read`.
-    pub fn unheard(&self, read: &[ReadSet]) -> BTreeSet<SetId> {
+    pub fn unreadable_sets(&self, read: &[ReadSet]) -> BTreeSet<SetId> {
         let unread = self.sets.iter().map(|set| set.id).filter(|set| !read.iter().any(|it| it.id == *set));
         self.missing.iter().filter_map(|gap| gap.set).chain(unread).collect()
     }
@@ -313,9 +314,9 @@ impl Position {
             let is_package = location.uri().is_some_and(|uri| set.packages.contains(uri));
             *entries > 0 && is_package || set.documents.iter().any(|document| document.location == *location)
         };
-        let is_list = |gap: &Gap| next.sets.iter().any(|set| lists(set, &gap.missing));
+        let is_list = |gap: &LackingPart| next.sets.iter().any(|set| lists(set, &gap.missing));
         let hidden = next.missing.iter().filter(|gap| !self.lacked(&gap.missing) || is_list(gap));
-        let hidden = hidden.map(|Gap { missing, set }| (&missing.location, missing.entries, false, *set));
+        let hidden = hidden.map(|LackingPart { missing, set }| (&missing.location, missing.entries, false, *set));
         let emptied = listing(self).filter(|(_, list)| !now.contains(&list.location));
         let emptied = emptied.map(|(set, list)| (&list.location, list.entries, true, Some(set)));
         let lost = hidden.chain(emptied);
@@ -364,7 +365,7 @@ impl Position {
     }
 
     /// Whether something was read of the changes that `root` offers.
-    pub fn has_heard(&self, root: &DocumentLocation) -> bool {
+    pub fn has_read(&self, root: &DocumentLocation) -> bool {
         self.changes().any(|(location, known)| location == root && known.locations().next().is_some())
     }
 
@@ -408,8 +409,8 @@ mod tests {
         Missing { location: location(path), entries, why: String::new() }
     }
 
-    fn gap(path: &str, entries: u64) -> Gap {
-        Gap { missing: missing(path, entries), set: None }
+    fn gap(path: &str, entries: u64) -> LackingPart {
+        LackingPart { missing: missing(path, entries), set: None }
     }
 
     /// A position of one set that was made of these lists, as (location, entries).
@@ -428,7 +429,7 @@ mod tests {
                 at: Some(Timestamp { seconds: 1, nanos: 2 }),
                 ..SetPosition::default()
             }],
-            missing: vec![Gap {
+            missing: vec![LackingPart {
                 missing: Missing { location: DocumentLocation::File("/lists/gone.xml".into()), ..missing("", 0) },
                 set: None,
             }],
