@@ -21,7 +21,7 @@ impl Synchronizer {
         judge: fn(Result<Response, HttpError>) -> T,
     ) -> Vec<(Uri, T)> {
         let ask = |uri: Uri| {
-            let client = self.client.clone();
+            let client = self.fetch.client.clone();
             async move {
                 let mut request = Request::head(uri.clone(), DUE);
                 request.no_cache = true;

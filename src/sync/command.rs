@@ -1,4 +1,4 @@
-//! What a running synchronizer is asked to do, and how much of the Source a refresh asks for.
+//! Commands to a running synchronizer, and the scope of a refresh.
 
 use super::scheduler::Schedule;
 use super::status::Refreshed;
@@ -105,6 +105,11 @@ impl Scope {
             Scope::Due => false,
             Scope::Announced(announced) => announced.children.contains(child),
         }
+    }
+
+    /// This scope once more: what was due has just been asked for, and is due no more.
+    pub(super) fn again(&self) -> Scope {
+        if *self == Scope::Due { Scope::Everything } else { self.clone() }
     }
 
     pub(super) fn is_past_caches(&self) -> bool {

@@ -6,17 +6,39 @@ use super::deviations::SeenDeviations;
 use super::fetch::dumps;
 use super::fetch::list_parser::{at_low_priority, chooser};
 use super::fetch::new_changes::NewChanges;
+use super::fetch::spool::Spool;
 use super::position::Position;
 use super::read_set::ReadSet;
 use super::selection::Selection;
-use super::selection::plan::{Plan, path};
-use super::{Outcome, Stage, SyncError, Synchronizer};
-use crate::catalog::{Catalog, CatalogError, Committed, Held, Losses, Naming, Resource, SetId, Snapshot, Statement};
+use super::selection::plan::{Chooser, Plan, path};
+use super::{Invalidating, Outcome, Progressing, Stage, SyncError, Synchronizer};
+use crate::catalog::{
+    Catalog, CatalogError, Commit, Committed, Held, Losses, Naming, Resource, SetId, Snapshot, Statement,
+};
 use crate::document::{Change, Entry, Timestamp};
 use crate::source::Missing;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
+
+/// The writer of the catalog: there is one at a time.
+#[derive(Default)]
+pub(super) struct Writer {
+    /// The position of the current revision, once it was read: no other writer changes it.
+    pub position: Option<Position>,
+    /// Held during a commit, and while a new inode is given between two.
+    pub writing: Arc<Mutex<()>>,
+    /// Batches that are committed and not yet in any [`Outcome`].
+    pub batches: Option<Committed>,
+    /// Receives what each commit changes for the kernel, where the tree is mounted.
+    pub invalidate: Option<Invalidating>,
+    /// Whether a person has confirmed what goes where a damaged catalog is built again.
+    pub confirms_rebuilding: bool,
+    /// The folders being tidied behind the last commit.
+    pub tidying: Option<JoinHandle<()>>,
+}
 
 /// How a commit went.
 struct Made {
@@ -69,6 +91,94 @@ fn recount(catalog: &Catalog, guard: &mut DeletionGuard, decided: &BTreeSet<SetI
     Ok(())
 }
 
+/// What a baseline is made of.
+pub(super) struct Merge {
+    pub naming: Naming,
+    /// The lists of every set.
+    pub read: Vec<ReadSet>,
+    /// The parts of the Source that are offered and missing.
+    pub missing: Vec<Missing>,
+    /// The position that it goes on from.
+    pub base: Position,
+    /// The changes since the lists.
+    pub news: NewChanges,
+}
+
+impl Merge {
+    /// What is chosen of the lists: by the links of changes too, where `plan` follows these.
+    fn chooser(&self, mut plan: Plan, catalog: &Catalog, spool: &Spool) -> Result<Arc<Chooser>, SyncError> {
+        if plan.reads_lists() {
+            self.news.each(spool, &mut |set, new| {
+                plan.change(set, new.change, &new.entry);
+                Ok(())
+            })?;
+            add_applied(catalog, &self.read, &mut plan)?;
+        }
+        Ok(Arc::new(chooser(plan, spool, &self.read)?))
+    }
+
+    /// Writes the revision. More than `max_delete` is held back; `None`: a person has confirmed what goes.
+    fn write(
+        mut self,
+        catalog: &Catalog,
+        spool: &Spool,
+        chooser: &Chooser,
+        progress: &Progressing,
+        max_delete: Option<MaxDelete>,
+    ) -> Result<Made, SyncError> {
+        let mut baseline = catalog.baseline(self.naming.clone())?;
+        for it in &mut self.read {
+            enter(&mut baseline, it, chooser, spool)?;
+        }
+        self.missing.extend(not_understood(&self.read, &spool.deviations)?);
+        self.news.each(spool, &mut |set, new| {
+            let is_chosen = new.change == Change::Deleted || chooser.chooses(&new.entry);
+            Ok(baseline.apply(statement(set, new, is_chosen))?)
+        })?;
+        progress(Stage::Committing);
+        let Merge { naming, read, missing, base, news } = self;
+        let mut next = base.after(&read, missing, &naming);
+        let unreadable = next.unreadable_sets(&read);
+        let readable: BTreeSet<SetId> = next.guard.unreadable_sets().difference(&unreadable).copied().collect();
+        for set in &readable {
+            next.guard.readable_again(*set);
+            baseline.decide_again(*set);
+        }
+        // A set of which nothing is held back has gone; until then it may only be out of reach. A damaged catalog has no count.
+        for set in base.absent(&read).filter(|_| !catalog.is_distrusted()) {
+            if catalog.snapshot()?.held_of(set)? == 0 {
+                next.forget(set);
+                baseline.forget(set);
+            }
+        }
+        recount(catalog, &mut next.guard, &readable)?;
+        baseline.keep_held(next.guard.by_list().clone());
+        news.states.into_iter().for_each(|(set, root, state)| next.note(set, &root, state));
+        let lists = base.losses(&next);
+        // What lacked before is not in the tree, or held back already.
+        let lacks_more = |set: &SetId| lists.iter().any(|list| !list.speaks && list.set == Some(*set));
+        let is_read = |set: &SetId| read.iter().any(|it| it.id == *set);
+        let unreadable = unreadable.into_iter().filter(|set| !is_read(set) || lacks_more(set)).collect();
+        let committed = baseline.finish(next.at(), &mut |losses| match max_delete {
+            None => confirmed(&mut next, 0),
+            Some(limit) => decide(limit, &lists, &unreadable, &mut next, losses),
+        })?;
+        Ok(Made { committed, position: next })
+    }
+}
+
+/// Enters the lists of one set, and the members of its packages.
+fn enter(baseline: &mut Commit<'_>, read: &mut ReadSet, chooser: &Chooser, spool: &Spool) -> Result<(), SyncError> {
+    baseline.list(read.id, read.at());
+    if read.supersedes_announced {
+        baseline.forget(read.id);
+    }
+    let entered = read.parsed.iter_mut().flat_map(|parsed| std::mem::take(&mut parsed.entered));
+    entered.into_iter().try_for_each(|part| baseline.join(part))?;
+    let has_lists = read.lists().next().is_some();
+    read.manifests.iter().try_for_each(|manifest| dumps::enter(baseline, manifest, has_lists, chooser, spool))
+}
+
 impl Synchronizer {
     /// Writes one revision on a thread of its own, and remembers the position that is stored with it. What is returned includes the
     /// batches before it.
@@ -76,14 +186,14 @@ impl Synchronizer {
         &mut self,
         write: impl FnOnce() -> Result<Made, SyncError> + Send + 'static,
     ) -> Result<Committed, SyncError> {
-        let writer = self.writing.clone().lock_owned().await;
+        let writer = self.writer.writing.clone().lock_owned().await;
         let made = tokio::task::spawn_blocking(move || {
             let _writer = writer;
             write()
         });
         let Made { mut committed, position } = made.await??;
         // Readers see a batch while the next one is written.
-        if let Some(invalidate) = &self.invalidate {
+        if let Some(invalidate) = &self.writer.invalidate {
             invalidate(std::mem::take(&mut committed.invalidations));
         }
         tracing::info!(
@@ -94,99 +204,36 @@ impl Synchronizer {
             deleted = committed.deleted,
             "committed"
         );
-        self.position = Some(position);
+        self.writer.position = Some(position);
         self.status.send_modify(|status| status.unknown_deletions += committed.unknown);
-        Ok(match self.batches.take() {
+        Ok(match self.writer.batches.take() {
             Some(before) => before.and(committed),
             None => committed,
         })
     }
 
-    /// Makes one revision of the lists of every set that were `read`, with what is offered and `missing`, and of the changes since.
-    pub(super) async fn merge(
-        &mut self,
-        naming: Naming,
-        mut read: Vec<ReadSet>,
-        mut missing: Vec<Missing>,
-        position: Position,
-        mut news: NewChanges,
-    ) -> Result<Committed, SyncError> {
-        let (catalog, spool, progress) = (self.catalog.clone(), self.spool.clone(), self.progress.clone());
-        let limit = self.config.max_delete;
-        let mut plan = Plan::new(&self.config.selection, &naming);
-        let choose = move || {
-            if plan.reads_lists() {
-                news.each(&spool, &mut |set, new| {
-                    plan.change(set, new.change, &new.entry);
-                    Ok(())
-                })?;
-                add_applied(&catalog, &read, &mut plan)?;
-            }
-            let chooser = Arc::new(chooser(plan, &spool, &read)?);
-            Ok::<_, SyncError>((read, news, chooser))
-        };
-        let low = self.catalog.clone();
+    /// Makes one revision of the lists of every set, and of the changes since.
+    pub(super) async fn merge(&mut self, mut merge: Merge) -> Result<Committed, SyncError> {
+        let plan = Plan::new(&self.config.selection, &merge.naming);
+        let (catalog, spool, progress) =
+            (self.catalog.clone(), self.fetch.spool.clone(), self.current.progress.clone());
+        let choose =
+            move || at_low_priority(&catalog, || Ok::<_, SyncError>((merge.chooser(plan, &catalog, &spool)?, merge)));
         let chooser;
-        (read, news, chooser) = tokio::task::spawn_blocking(move || at_low_priority(&low, choose)).await??;
-        for it in read.iter_mut().filter(|it| it.parsed.is_none()) {
-            let mut parser = self.list_parser(it.id, &naming, chooser.clone());
+        (chooser, merge) = tokio::task::spawn_blocking(choose).await??;
+        for it in merge.read.iter_mut().filter(|it| it.parsed.is_none()) {
+            let mut parser = self.list_parser(it.id, &merge.naming, chooser.clone());
             it.list_documents().into_iter().for_each(|list| parser.take(list));
             it.parsed = Some(parser.finish(&progress).await?);
         }
         // What is held back cannot be read in a damaged catalog: it goes with the rest.
-        let is_confirmed = self.confirms_rebuilding && self.catalog.is_distrusted();
-        let (catalog, spool, low) = (self.catalog.clone(), self.spool.clone(), self.catalog.clone());
-        let merge = move || {
-            let mut baseline = catalog.baseline(naming.clone())?;
-            for it in &mut read {
-                baseline.list(it.id, it.at());
-                if it.supersedes_announced {
-                    baseline.forget(it.id);
-                }
-                let entered = it.parsed.iter_mut().flat_map(|parsed| std::mem::take(&mut parsed.entered));
-                entered.into_iter().try_for_each(|part| baseline.join(part))?;
-                let has_lists = it.lists().next().is_some();
-                for manifest in &it.manifests {
-                    dumps::enter(&mut baseline, manifest, has_lists, &chooser, &spool)?;
-                }
-            }
-            missing.extend(not_understood(&read, &spool.deviations)?);
-            news.each(&spool, &mut |set, new| {
-                let is_chosen = new.change == Change::Deleted || chooser.chooses(&new.entry);
-                Ok(baseline.apply(statement(set, new, is_chosen))?)
-            })?;
-            progress(Stage::Committing);
-            let mut next = position.after(&read, missing, &naming);
-            let unreadable = next.unreadable_sets(&read);
-            let readable: BTreeSet<SetId> = next.guard.unreadable_sets().difference(&unreadable).copied().collect();
-            for set in &readable {
-                next.guard.readable_again(*set);
-                baseline.decide_again(*set);
-            }
-            // A set of which nothing is held back has gone; until then it may only be out of reach.
-            // A damaged catalog has no count.
-            for set in position.absent(&read).filter(|_| !catalog.is_distrusted()) {
-                if catalog.snapshot()?.held_of(set)? == 0 {
-                    next.forget(set);
-                    baseline.forget(set);
-                }
-            }
-            recount(&catalog, &mut next.guard, &readable)?;
-            baseline.keep_held(next.guard.by_list().clone());
-            news.states.into_iter().for_each(|(set, root, state)| next.note(set, &root, state));
-            let lists = position.losses(&next);
-            // What lacked before is not in the tree, or held back already.
-            let lacks_more = |set: &SetId| lists.iter().any(|list| !list.speaks && list.set == Some(*set));
-            let is_read = |set: &SetId| read.iter().any(|it| it.id == *set);
-            let unreadable = unreadable.into_iter().filter(|set| !is_read(set) || lacks_more(set)).collect();
-            let committed = baseline.finish(next.at(), &mut |losses| match is_confirmed {
-                true => confirmed(&mut next, 0),
-                false => decide(limit, &lists, &unreadable, &mut next, losses),
-            })?;
-            Ok(Made { committed, position: next })
-        };
-        let committed = self.commit(move || at_low_priority(&low, merge)).await?;
-        self.spool.deviations.note_left_out(committed.left_out.clone(), true);
+        let is_confirmed = self.writer.confirms_rebuilding && self.catalog.is_distrusted();
+        let max_delete = if is_confirmed { None } else { Some(self.config.max_delete) };
+        let (catalog, spool) = (self.catalog.clone(), self.fetch.spool.clone());
+        let write =
+            move || at_low_priority(&catalog, || merge.write(&catalog, &spool, &chooser, &progress, max_delete));
+        let committed = self.commit(write).await?;
+        self.fetch.spool.deviations.note_left_out(committed.left_out.clone(), true);
         Ok(committed)
     }
 
@@ -195,7 +242,8 @@ impl Synchronizer {
         if new.is_empty() || !self.config.selection.follows_links() {
             return Ok((new, false));
         }
-        let (catalog, spool, selection) = (self.catalog.clone(), self.spool.clone(), self.config.selection.clone());
+        let (catalog, spool, selection) =
+            (self.catalog.clone(), self.fetch.spool.clone(), self.config.selection.clone());
         let look = move || {
             let (snapshot, mut needs_lists) = (catalog.snapshot()?, false);
             new.each(&spool, &mut |_, change| {
@@ -229,18 +277,40 @@ impl Synchronizer {
             Ok(Made { committed, position })
         };
         let committed = self.commit(apply).await?;
-        self.spool.deviations.note_left_out(committed.left_out.clone(), false);
+        self.fetch.spool.deviations.note_left_out(committed.left_out.clone(), false);
         Ok(committed)
+    }
+
+    /// The position of the current revision.
+    pub(super) fn position(&mut self) -> Result<Option<Position>, SyncError> {
+        if self.writer.position.is_none() {
+            self.writer.position = self.stored()?;
+        }
+        Ok(self.writer.position.clone())
+    }
+
+    /// The position that is stored with the current revision.
+    pub(super) fn stored(&self) -> Result<Option<Position>, SyncError> {
+        match self.catalog.snapshot()?.position() {
+            // The catalog is distrusted by now: everything is read again.
+            Err(cause) if cause.is_damage() => Ok(None),
+            position => Ok(position?.as_deref().and_then(Position::decode)),
+        }
+    }
+
+    /// Whether deletions are held back that can be accepted.
+    pub fn holds_deletions(&self) -> Result<bool, CatalogError> {
+        Ok(!self.catalog.is_distrusted() && self.catalog.snapshot()?.held_count()? > 0)
     }
 
     /// Applies deletions that are held back, as many as one commit takes: a person has confirmed them. To be called until
     /// none [is held](Synchronizer::holds_deletions).
     pub async fn accept_deletions(&mut self) -> Result<Outcome, SyncError> {
         let began = Instant::now();
-        self.failed.clear();
+        self.current.failed.clear();
         if self.catalog.is_distrusted() {
             // What is held back cannot be read: the baseline that builds the catalog again leaves it out.
-            self.confirms_rebuilding = true;
+            self.writer.confirms_rebuilding = true;
             return Ok(Outcome::Unchanged);
         }
         let Some(mut position) = self.position()? else { return Ok(Outcome::Unchanged) };

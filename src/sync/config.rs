@@ -1,4 +1,4 @@
-//! What is synchronized, and how.
+//! The configuration of a synchronizer.
 
 use super::deletion_guard::MaxDelete;
 use super::fetch::list_parser::LEAST_PART;
@@ -7,7 +7,7 @@ use crate::document::{Limits, Timestamp, Uri};
 use crate::source::EntryPoint;
 use std::time::Duration;
 
-/// What is synchronized, and under which names.
+/// The Source that is synchronized, and the names of its files.
 #[derive(Clone, Debug)]
 pub struct SyncConfig {
     /// The entry point, as it was given.

@@ -9,7 +9,7 @@ use crate::source::DocumentLocation;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How long a deletion counts.
+/// The hours for which a deletion counts.
 const WINDOW_HOURS: i64 = 24;
 
 /// A list of this many entries may become empty.
@@ -49,7 +49,7 @@ pub struct ListLoss {
     pub location: DocumentLocation,
     /// Resources that it listed; of a list that hides some its entries that cannot be understood.
     pub entries: u64,
-    /// Whether it says so itself; else it is missing, or hides some, and what it would say is unknown.
+    /// True if it says so itself. Else it is missing, or hides some, and what it would say is unknown.
     pub speaks: bool,
     /// The set that it belongs to, where that is known.
     pub set: Option<SetId>,
@@ -68,18 +68,18 @@ fn of_list(list: &ListLoss) -> Suspicion {
     (list.set, why)
 }
 
-/// What is decided of the deletions of a commit.
+/// The verdict on the deletions of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// What is held back.
+    /// The sets of which they are held back.
     pub held: Held,
-    /// How many files stay for that.
+    /// The number of files that stay for that.
     pub files: u64,
     /// Why, for a person; empty where nothing is held back.
     pub why: String,
 }
 
-/// What was deleted within the window, and what is held back.
+/// The guard: the deletions within the window, and those that are held back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeletionGuard {
     /// (Hour since the epoch, files deleted in it), ascending, none older than the window.
@@ -97,11 +97,11 @@ pub struct DeletionGuard {
 /// Deletions that are held back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldBack {
-    /// Since when, in seconds since the epoch.
+    /// The time of the first, in seconds since the epoch.
     pub since: i64,
-    /// How many files the last commit would have taken away.
+    /// The number of files.
     pub files: u64,
-    /// Those of them that no document says: their sets could not be read.
+    /// The number of them that no document says: their sets could not be read.
     #[serde(alias = "unheard")]
     pub unreadable: u64,
     /// Why, for a person.
@@ -212,9 +212,9 @@ impl DeletionGuard {
 
     /// Notes that `files` more deletions are held back; the earliest time stays.
     fn hold(&mut self, files: u64, why: &str, now: Timestamp) {
-        let before = self.held.as_ref();
-        let (since, unreadable) = before.map_or((now.seconds, 0), |held| (held.since, held.unreadable));
-        let files = files + before.map_or(0, |held| held.files);
+        let known = self.held.as_ref();
+        let (since, unreadable) = known.map_or((now.seconds, 0), |held| (held.since, held.unreadable));
+        let files = files + known.map_or(0, |held| held.files);
         self.held = Some(HeldBack { since, files, unreadable, why: why.to_owned() });
     }
 
@@ -252,7 +252,7 @@ impl DeletionGuard {
         self.unreadable.remove(&set);
     }
 
-    /// What is held back.
+    /// The deletions that are held back.
     pub fn held(&self) -> Option<&HeldBack> {
         self.held.as_ref()
     }
@@ -262,7 +262,7 @@ fn hour_of(seconds: i64) -> i64 {
     seconds.div_euclid(3600)
 }
 
-/// Whether `hour` lies in the window that ends now. A clock set back must not make old deletions count for ever.
+/// True if `hour` is within the window that ends now. A clock set back must not make old deletions count for ever.
 fn is_recent(hour: i64, now: Timestamp) -> bool {
     let now = hour_of(now.seconds);
     (now - WINDOW_HOURS < hour) && hour <= now + WINDOW_HOURS
@@ -288,7 +288,7 @@ mod tests {
         SetCounts { set: SetId(set), present, coming }
     }
 
-    /// Of a set with more than what goes.
+    /// The losses of a set that has more than what goes.
     fn losses(present: u64, going: u64) -> Losses {
         let departures = if going > 0 { vec![departure(&[9], true, going)] } else { Vec::new() };
         Losses { present, sets: vec![counts(9, present + 1, 0)], departures, ..Losses::default() }

@@ -1,4 +1,4 @@
-//! Why the tree cannot be brought in step.
+//! Errors that keep the tree from being brought in step.
 
 use crate::catalog::CatalogError;
 use crate::catalog::naming::MapError;
@@ -7,7 +7,7 @@ use crate::source::zip::PackageError;
 use crate::source::{DocumentLocation, SourceError};
 use serde::{Deserialize, Serialize};
 
-/// Why a refresh changed nothing.
+/// The cause of a refresh that changed nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
     /// All that could be read holds nothing new. The rest is asked for again when it is due.
@@ -21,7 +21,7 @@ pub enum SyncError {
     Document {
         /// The list.
         location: DocumentLocation,
-        /// What is wrong with it.
+        /// The fault in it.
         #[source]
         cause: DocumentError,
     },
@@ -36,15 +36,15 @@ pub enum SyncError {
     OlderList {
         /// The list.
         location: DocumentLocation,
-        /// What it speaks for.
+        /// The time that it speaks for.
         at: Timestamp,
-        /// What the tree was made of spoke for.
+        /// The time that the shown lists speak for.
         shown: Timestamp,
     },
     /// The changes up to the time of `at=` cannot be read for now: the lists alone are of an earlier one.
     #[error("the Source as of {at} cannot be shown, since its changes in {location} cannot be read")]
     ChangesOfThen {
-        /// What was asked for.
+        /// The time of `at=`.
         at: Timestamp,
         /// The change document, or the index of change documents.
         location: DocumentLocation,
@@ -58,14 +58,14 @@ pub enum SyncError {
     /// A package of a dump cannot be read for now.
     #[error("a package cannot be read")]
     Package(#[source] PackageError),
-    /// The same, of a dump in place of lists.
+    /// A package of a dump in place of lists cannot be read for now.
     #[error(
         "a package that {named_by} lists cannot be read now, and a mount shows the whole Source or nothing; try again later"
     )]
     PackageOf {
         /// The dump.
         named_by: DocumentLocation,
-        /// What went wrong.
+        /// The fault.
         #[source]
         cause: PackageError,
     },
@@ -77,7 +77,7 @@ pub enum SyncError {
     Worker(#[from] tokio::task::JoinError),
 }
 
-/// What a failure means to a person who asks for a refresh.
+/// The meaning of a failure to a person who asks for a refresh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
@@ -110,7 +110,7 @@ fn answered_for_good(status: u16) -> bool {
 }
 
 impl SyncError {
-    /// What it means to a person.
+    /// The meaning to a person.
     pub fn kind(&self) -> FailureKind {
         match self {
             SyncError::Source(cause) => FailureKind::from(cause),
@@ -126,7 +126,7 @@ impl SyncError {
         }
     }
 
-    /// Whether it is by what the Source says, or does not say for now; else something fails on this machine.
+    /// True if the Source is the cause; else something fails on this machine.
     pub(super) fn is_of_source(&self) -> bool {
         match self {
             SyncError::Behind(cause) | SyncError::ChangesOfThen { cause, .. } => cause.is_of_source(),
@@ -150,7 +150,7 @@ impl SyncError {
         }
     }
 
-    /// Whether a list or a package breaks off, or nothing of it can be used: what change documents say does not rest on it.
+    /// True if a list or a package breaks off, or nothing of it can be used. The changes do not rest on it.
     pub(super) fn is_of_a_list(&self) -> bool {
         match self {
             SyncError::Document { .. } | SyncError::NothingToShow(_) => true,
@@ -159,7 +159,7 @@ impl SyncError {
         }
     }
 
-    /// Whether a document is not there, by its server's word: 404 or 410.
+    /// True if a document is not there, by its server's word: 404 or 410.
     pub(super) fn is_gone(&self) -> bool {
         matches!(self, SyncError::Source(cause) if cause.is_gone())
     }

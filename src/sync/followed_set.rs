@@ -1,11 +1,11 @@
-//! Which documents of the Source are followed, and for which set of resources.
+//! The documents of the Source that are followed, set by set.
 
 use crate::catalog::SetId;
 use crate::document::{Capability, Uri};
 use crate::source::{DocumentLocation, Source};
 use std::collections::HashSet;
 
-/// The documents of one set, by what they are followed for.
+/// A followed set: its documents, by what they are followed for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FollowedSet {
     /// Its number in the catalog, given for good.
@@ -20,22 +20,22 @@ pub struct FollowedSet {
     pub archived_lists: Vec<DocumentLocation>,
     /// Archives of Resource Dumps.
     pub archived_dumps: Vec<DocumentLocation>,
-    /// Where the statements of what has changed come from: Change Lists and their indexes, and only where there are none Change
+    /// The sources of changes: Change Lists and their indexes, and only where there are none Change
     /// Dumps; of either the archives where there is no current document.
     pub changes: Vec<DocumentLocation>,
-    /// Whether these are Change Dumps.
+    /// True if these are Change Dumps.
     pub are_packed: bool,
     /// The archives of their kind that are not among them.
     pub earlier_changes: Vec<DocumentLocation>,
 }
 
 impl FollowedSet {
-    /// Where the statements of what exists come from: the lists, and only where there are none the dumps.
+    /// The sources of what exists: the lists, and only where there are none the dumps.
     pub fn baseline(&self) -> &[DocumentLocation] {
         if self.lists.is_empty() { &self.dumps } else { &self.lists }
     }
 
-    /// Whether anything in it says what exists, or what once existed.
+    /// True if anything in it says what exists, or what once existed.
     pub fn offers_what_exists(&self) -> bool {
         [&self.lists, &self.dumps, &self.archived_lists, &self.archived_dumps].iter().any(|it| !it.is_empty())
     }

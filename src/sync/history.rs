@@ -1,5 +1,5 @@
-//! The Source at an earlier time (`at=`): of each set the last statement of what existed by then, archived or not, brought forward
-//! by the changes up to that moment (section 15).
+//! The Source at an earlier time (`at=`): the last lists of each set by then, archived or not, brought forward by the changes up to
+//! that moment (section 15).
 //!
 //! The tree is shown whole or not at all. While a change document cannot be read there is no first tree, and a tree that is shown
 //! stays. What is gone for good is reported as a gap, and by the time that the tree speaks for.
@@ -9,30 +9,30 @@
 use super::changes::ChangeState;
 use super::fetch::new_changes::ReadChanges;
 use super::followed_set::FollowedSet;
+use super::position::Position;
 use super::read_set::{ReadSet, last_modified};
-use super::{Outcome, Scope, Stage, Step, SyncError, Synchronizer, no_resource_list, offers};
+use super::{Outcome, Scope, SyncError, Synchronizer};
 use crate::document::{Entry, Header, Root, Timestamp};
 use crate::platform::error_chain::chain;
 use crate::source::crawl::{Asking, Child, Crawled, EVERYTHING, Leaf};
 use crate::source::{DocumentLocation, SourceError};
 use std::sync::{Mutex, PoisonError};
-use tokio::time::Instant;
 
-/// What existed at a time.
-struct Statement {
+/// The lists, or dumps, that say what existed at a time.
+struct PastLists {
     at: Timestamp,
     roots: Vec<DocumentLocation>,
     walks: Vec<Crawled>,
 }
 
-/// The time that is searched for, and the earliest time of a statement so far.
+/// The time that is searched for, and the earliest time of lists so far.
 struct Search {
     as_of: Timestamp,
     earliest: Option<Timestamp>,
 }
 
 impl Search {
-    /// Whether a statement that speaks for `at` is old enough.
+    /// True if lists that speak for `at` are old enough.
     fn admits(&mut self, at: Timestamp) -> bool {
         self.earliest = Some(self.earliest.map_or(at, |earliest| earliest.min(at)));
         at <= self.as_of
@@ -42,67 +42,59 @@ impl Search {
 impl Synchronizer {
     /// Brings the catalog to the state of the Source at `as_of`.
     pub(super) async fn look_back(&mut self, as_of: Timestamp) -> Result<Option<Outcome>, SyncError> {
-        let stored = self.position()?;
-        let is_first_tree = self.catalog.revision()?.is_none();
-        let shown = stored.as_ref().filter(|_| !is_first_tree && !self.catalog.is_distrusted());
-        if shown.is_some_and(|position| position.is_final) {
+        let is_whole = self.catalog.revision()?.is_some() && !self.catalog.is_distrusted();
+        let shown = self.position()?.filter(|_| is_whole);
+        if shown.as_ref().is_some_and(|position| position.is_final) {
             return Ok(Some(Outcome::Unchanged));
         }
         let began = Timestamp::now();
-        (self.progress)(Stage::Discovering);
-        let (source, failed) = self.source(false).await?;
+        let (mut step, failed) = self.discover(&Scope::Everything, true).await?;
         if let Some(cause) = failed {
             return Err(cause.into());
         }
-        let mut position = stored.clone().unwrap_or_default();
-        let offered = position.follow(&source);
-        if !offered.iter().any(FollowedSet::offers_what_exists) {
-            return Err(no_resource_list(&self.config.entry, &offers(&source)));
-        }
-        self.schedule.follow(offered.iter().flat_map(FollowedSet::documents), Instant::now());
         let mut search = Search { as_of, earliest: None };
-        let (mut sets, mut read) = (Vec::with_capacity(offered.len()), Vec::with_capacity(offered.len()));
-        for set in offered {
-            let Some((set, statement)) = self.set_by_then(set, &mut search).await? else { continue };
+        let mut read = Vec::with_capacity(step.sets.len());
+        for set in std::mem::take(&mut step.sets) {
+            let Some((set, lists)) = self.set_by_then(set, &mut search).await? else { continue };
             for root in &set.changes {
-                position.note(set.id, root, ChangeState::since(Some(statement.at)).up_to(as_of));
+                step.position.note(set.id, root, ChangeState::since(Some(lists.at)).up_to(as_of));
             }
             // The time of an archived document may be in the archive's entry alone.
-            read.push(ReadSet { newest: Some(statement.at), ..ReadSet::of(set.id, statement.walks) });
-            sets.push(set);
+            read.push(ReadSet { newest: Some(lists.at), ..ReadSet::of(set.id, lists.walks) });
+            step.sets.push(set);
         }
-        if sets.is_empty() {
+        if step.sets.is_empty() {
             let earliest = match search.earliest {
                 Some(earliest) => format!("its oldest list is of {earliest}"),
                 None => "its lists have no times".to_owned(),
             };
             return Err(SyncError::NothingToShow(format!("the Source has no list as old as {as_of}: {earliest}")));
         }
-        let changes = self.read_changes(&sets, &position, &Scope::Everything).await?;
-        position.is_final = as_of < began && sets.iter().all(|set| is_complete(set, &changes, as_of));
-        let is_same = shown
-            .is_some_and(|shown| shown.is_final == position.is_final && read.iter().all(|it| shown.is_made_of(it)));
+        let changes = self.read_changes(&step.sets, &step.position, &Scope::Everything).await?;
+        let is_final = as_of < began && step.sets.iter().all(|set| is_complete(set, &changes, as_of));
+        step.position.is_final = is_final;
+        let is_of = |shown: Position| shown.is_final == is_final && read.iter().all(|it| shown.is_made_of(it));
+        let is_same = shown.is_some_and(is_of);
         let documents = changes.iter().flat_map(|it| &it.documents);
         let documents: Vec<_> = documents.map(|it| (it.state.location.clone(), it.state.digest)).collect();
         if is_same && self.looked_back == documents {
             return Ok(Some(Outcome::Unchanged));
         }
-        let step = Step { source, sets, is_first_tree, decides_again: true, position };
         let outcome = self.rebase(&step, read, changes).await?;
         self.looked_back = documents;
         Ok(outcome)
     }
 
-    /// The last statement of `set` by the time searched for, by its lists or its dumps; `None` if there is none.
+    /// The last lists or dumps of `set` by the time searched for; `None` if there are none.
     async fn set_by_then(
         &mut self,
         set: FollowedSet,
         search: &mut Search,
-    ) -> Result<Option<(FollowedSet, Statement)>, SyncError> {
-        let lists = self.last_statement(&set.lists, &set.archived_lists, search).await?;
-        let dumps = self.last_statement(&set.dumps, &set.archived_dumps, search).await?;
+    ) -> Result<Option<(FollowedSet, PastLists)>, SyncError> {
+        let lists = self.last_lists(&set.lists, &set.archived_lists, search).await?;
+        let dumps = self.last_lists(&set.dumps, &set.archived_dumps, search).await?;
         let dump_roots = dumps.as_ref().map(|dumps| dumps.roots.clone()).unwrap_or_default();
-        let (lists, statement) = match (lists, dumps) {
+        let (list_roots, last) = match (lists, dumps) {
             (Some(lists), Some(dumps)) if lists.at < dumps.at => (Vec::new(), dumps),
             (Some(lists), _) => (lists.roots.clone(), lists),
             (None, Some(dumps)) => (Vec::new(), dumps),
@@ -111,16 +103,16 @@ impl Synchronizer {
                 return Ok(None);
             }
         };
-        Ok(Some((FollowedSet { lists, dumps: dump_roots, ..set }, statement)))
+        Ok(Some((FollowedSet { lists: list_roots, dumps: dump_roots, ..set }, last)))
     }
 
-    /// The last statement by the time searched for: the `current` documents together, else one document that `archives` list.
-    async fn last_statement(
+    /// The last lists by the time searched for: the `current` documents together, else one document that `archives` list.
+    async fn last_lists(
         &mut self,
         current: &[DocumentLocation],
         archives: &[DocumentLocation],
         search: &mut Search,
-    ) -> Result<Option<Statement>, SyncError> {
+    ) -> Result<Option<PastLists>, SyncError> {
         let mut walks = Vec::with_capacity(current.len());
         for root in current {
             walks.push(self.walk_by_then(root, search.as_of).await?);
@@ -128,7 +120,7 @@ impl Synchronizer {
         let times = walks.iter().map(|walked| own_time(walked).or_else(|| last_modified([walked])));
         let at = times.collect::<Option<Vec<_>>>().and_then(|times| times.into_iter().max());
         if let Some(at) = at.filter(|at| search.admits(*at)) {
-            return Ok(Some(Statement { at, roots: current.to_vec(), walks }));
+            return Ok(Some(PastLists { at, roots: current.to_vec(), walks }));
         }
         let mut archived = Vec::new();
         for archive in archives {
@@ -136,7 +128,7 @@ impl Synchronizer {
         }
         archived.sort_by_key(|entry| std::cmp::Reverse(entry.at));
         // Entries without a time are last: only their documents can state one.
-        let mut last: Option<Statement> = None;
+        let mut last: Option<PastLists> = None;
         for entry in archived {
             let newest = last.as_ref().map(|last| last.at);
             if entry.at.is_some_and(|at| !search.admits(at) || newest >= Some(at)) {
@@ -147,7 +139,7 @@ impl Synchronizer {
                 Ok(walked) => {
                     let at = own_time(&walked).or(entry.at);
                     if let Some(at) = at.filter(|at| search.admits(*at) && newest < Some(*at)) {
-                        last = Some(Statement { at, roots: vec![root], walks: vec![walked] });
+                        last = Some(PastLists { at, roots: vec![root], walks: vec![walked] });
                     }
                 }
                 Err(cause)
@@ -162,7 +154,7 @@ impl Synchronizer {
         Ok(last)
     }
 
-    /// What an archive lists.
+    /// The entries of an archive.
     async fn archived(&mut self, archive: &DocumentLocation) -> Result<Vec<Entry>, SyncError> {
         let listed = Mutex::new(Vec::new());
         let choice = |header: &Header, entry: &Entry| {
@@ -179,7 +171,7 @@ impl Synchronizer {
         Ok(listed)
     }
 
-    /// Fetches a statement, but no part of one that is too late.
+    /// Fetches lists, but no part of them that is too late.
     async fn walk_by_then(&mut self, root: &DocumentLocation, as_of: Timestamp) -> Result<Crawled, SourceError> {
         let choice = |header: &Header, _: &Entry| if header.at > Some(as_of) { Child::Leave } else { Child::Ask };
         self.walk(root, Asking { choice: &choice, ..EVERYTHING }).await
@@ -193,7 +185,7 @@ fn own_time(walked: &Crawled) -> Option<Timestamp> {
     of_index.or_else(|| walked.leaves.iter().filter_map(of_leaf).max())
 }
 
-/// Whether all changes of `set` up to `as_of` were read: no later document can add one.
+/// True if all changes of `set` up to `as_of` were read: no later document can add one.
 fn is_complete(set: &FollowedSet, changes: &[ReadChanges], as_of: Timestamp) -> bool {
     set.changes.iter().all(|root| {
         let mut read = changes.iter().filter(|it| it.set == set.id && it.root == *root);

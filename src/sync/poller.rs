@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::Instant;
 
-/// What the rest of the mount hears of a running synchronizer.
+/// The listeners of a running synchronizer: the rest of the mount.
 pub struct Listeners {
     /// Called after each commit, with what is to be invalidated in the kernel.
     pub invalidate: Invalidating,
@@ -23,25 +23,25 @@ pub struct Listeners {
     pub refreshed: Box<dyn Fn() + Send + Sync>,
 }
 
-/// What waits for its turn.
+/// Commands that wait for their turn.
 struct Waiting {
     refresh: Option<Asked>,
     announced: Announcements,
-    /// Whether channels are alive, where that is news.
+    /// True if channels are alive, where that is news.
     live: Option<bool>,
-    /// Whether the last thing that was done is a refresh or poll: between two of these announcements have their turn.
-    has_refreshed: bool,
+    /// True if a command may follow.
+    is_open: bool,
 }
 
 /// One refresh for all who have asked for one.
 #[derive(Default)]
 struct Asked {
-    /// Whether one of them has confirmed the deletions that are held back.
+    /// True if one of them has confirmed the deletions that are held back.
     accept_deletions: bool,
     requesters: Vec<oneshot::Sender<Refreshed>>,
 }
 
-/// What is to be done next.
+/// A refresh or a check.
 enum Task {
     /// Ask for everything, on demand or as something known has proved wrong; on demand the Source Description too, and first apply what
     /// is held back, where that is confirmed.
@@ -54,41 +54,38 @@ enum Task {
 
 impl Waiting {
     fn new() -> Waiting {
-        Waiting { refresh: None, announced: Announcements::new(Instant::now()), live: None, has_refreshed: false }
+        Waiting { refresh: None, announced: Announcements::new(Instant::now()), live: None, is_open: true }
     }
 
-    fn take(&mut self, command: Command) {
+    /// Takes a command; `None` is the end of them.
+    fn take(&mut self, command: Option<Command>) {
         match command {
-            Command::Refresh { accept_deletions, requester } => {
+            None => self.is_open = false,
+            Some(Command::Refresh { accept_deletions, requester }) => {
                 let asked = self.refresh.get_or_insert_default();
                 asked.accept_deletions |= accept_deletions;
                 asked.requesters.push(requester);
             }
-            Command::Announced(announced) => {
+            Some(Command::Announced(announced)) => {
                 let now = Instant::now();
                 announced.into_iter().for_each(|announcement| self.announced.add(announcement, now));
             }
-            Command::Channels(live) => self.live = Some(live),
+            Some(Command::Channels(live)) => self.live = Some(live),
         }
     }
 
-    /// What is to be done now; the polls are `due` then. `None` where nothing is.
-    fn next(&mut self, due: Instant) -> Option<Task> {
+    /// The next task; the polls are `due` then. What was announced and all else take turns, so that neither keeps the other waiting.
+    fn next(&mut self, due: Instant, is_turn_of_announced: bool) -> Option<Task> {
         let now = Instant::now();
-        let mut task = None;
-        if !self.has_refreshed {
-            task = self.refresh.take().map(Task::Refresh).or_else(|| (due <= now).then_some(Task::Poll));
+        match is_turn_of_announced {
+            _ if !self.is_open => None,
+            true => self.announced.next(now).map(Task::Check),
+            false => self.refresh.take().map(Task::Refresh).or_else(|| (due <= now).then_some(Task::Poll)),
         }
-        let task = task
-            .or_else(|| self.announced.next(now).map(Task::Check))
-            .or_else(|| self.refresh.take().map(Task::Refresh))
-            .or_else(|| (due <= now).then_some(Task::Poll));
-        self.has_refreshed = matches!(task, Some(Task::Refresh(_) | Task::Poll));
-        task
     }
 }
 
-/// Between two commits of new inodes lies at least this: one walk may find thousands of files changed, and each commit waits for the
+/// The time between two commits of new inodes, at least: one walk may find thousands of files changed, and each commit waits for the
 /// disk.
 const RENEWALS_EVERY: Duration = Duration::from_millis(250);
 
@@ -104,59 +101,70 @@ pub async fn run(
     listeners: Listeners,
     at_once: bool,
 ) {
-    let (catalog, writing) = (synchronizer.catalog.clone(), synchronizer.writing.clone());
-    synchronizer.invalidate = Some(listeners.invalidate.clone());
-    tokio::join!(
-        renew_all(renewals, &catalog, &writing, &listeners),
-        refresh_all(synchronizer, commands, &listeners, at_once)
-    );
+    let (catalog, writing) = (synchronizer.catalog.clone(), synchronizer.writer.writing.clone());
+    synchronizer.writer.invalidate = Some(listeners.invalidate.clone());
+    let due = Instant::now() + if at_once { Duration::ZERO } else { synchronizer.pause() };
+    let poller = Poller { synchronizer, listeners: &listeners, failures: 0, due };
+    tokio::join!(renew_all(renewals, &catalog, &writing, &listeners), poller.run(commands));
 }
 
-async fn refresh_all(
-    mut synchronizer: Synchronizer,
-    mut commands: mpsc::Receiver<Command>,
-    listeners: &Listeners,
-    at_once: bool,
-) {
-    let mut waiting = Waiting::new();
-    let (packages, catalog) = (synchronizer.packages.clone(), synchronizer.catalog.clone());
-    let (mut failures, mut is_open) = (0, true);
-    let mut due = Instant::now() + if at_once { Duration::ZERO } else { synchronizer.pause() };
-    while is_open {
-        while let Ok(command) = commands.try_recv() {
-            waiting.take(command);
+/// The synchronizer and when it polls.
+struct Poller<'l> {
+    synchronizer: Synchronizer,
+    listeners: &'l Listeners,
+    /// Tasks that have failed in a row.
+    failures: u32,
+    due: Instant,
+}
+
+impl Poller<'_> {
+    async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
+        let mut waiting = Waiting::new();
+        let (packages, catalog) = (self.synchronizer.fetch.packages.clone(), self.synchronizer.catalog.clone());
+        while waiting.is_open {
+            while let Ok(command) = commands.try_recv() {
+                waiting.take(Some(command));
+            }
+            if let Some(live) = waiting.live.take() {
+                self.synchronizer.schedule.set_live(live);
+                self.synchronizer.status.send_modify(|status| status.channels_live = live);
+                self.due = self.due.min(Instant::now() + self.synchronizer.pause());
+            }
+            let mut has_performed = false;
+            for is_turn_of_announced in [false, true] {
+                if let Some(task) = waiting.next(self.due, is_turn_of_announced) {
+                    self.perform(task, &mut waiting, &mut commands).await;
+                    has_performed = true;
+                }
+            }
+            if has_performed {
+                continue;
+            }
+            let wake = waiting.announced.due().map_or(self.due, |announced| announced.min(self.due));
+            let is_wrong = tokio::select! {
+                command = commands.recv() => {
+                    waiting.take(command);
+                    false
+                }
+                () = catalog.damage_found() => true,
+                () = packages.contradiction_found() => true,
+                () = tokio::time::sleep_until(wake) => false,
+            };
+            if is_wrong {
+                waiting.refresh.get_or_insert_default();
+            }
         }
-        if let Some(live) = waiting.live.take() {
-            synchronizer.schedule.set_live(live);
-            synchronizer.status.send_modify(|status| status.channels_live = live);
-            due = due.min(Instant::now() + synchronizer.pause());
-        }
-        let wake = waiting.announced.due().map_or(due, |announced| announced.min(due));
-        let task = match waiting.next(due) {
-            Some(task) => task,
-            None => tokio::select! {
-                command = commands.recv() => match command {
-                    None => return,
-                    Some(command) => {
-                        waiting.take(command);
-                        continue;
-                    }
-                },
-                () = catalog.damage_found() => Task::Refresh(Asked::default()),
-                () = packages.contradiction_found() => Task::Refresh(Asked::default()),
-                () = tokio::time::sleep_until(wake) => continue,
-            },
-        };
+    }
+
+    /// Performs a task to its end, while commands are received.
+    async fn perform(&mut self, task: Task, waiting: &mut Waiting, commands: &mut mpsc::Receiver<Command>) {
         let began = Instant::now();
         let done = {
-            let mut work = std::pin::pin!(perform(&mut synchronizer, &task));
+            let mut work = std::pin::pin!(perform(&mut self.synchronizer, &task));
             loop {
                 tokio::select! {
                     done = &mut work => break done,
-                    command = commands.recv(), if is_open => match command {
-                        Some(command) => waiting.take(command),
-                        None => is_open = false,
-                    },
+                    command = commands.recv(), if waiting.is_open => waiting.take(command),
                 }
             }
         };
@@ -176,42 +184,44 @@ async fn refresh_all(
         let outcome = RefreshOutcome::from(&done);
         match done {
             Ok(outcome) => {
-                failures = 0;
+                self.failures = 0;
                 if let Outcome::Committed(_) = outcome {
-                    synchronizer.tidy().await;
+                    self.synchronizer.tidy().await;
                 }
-                (listeners.refreshed)();
-                due = Instant::now() + synchronizer.pause();
+                (self.listeners.refreshed)();
+                self.due = Instant::now() + self.synchronizer.pause();
             }
-            Err(cause) => {
-                failures += 1;
-                let pause = jittered(retry_pause(failures, synchronizer.usual_interval()), jitter());
-                let ended = Instant::now();
-                let mut again = ended + pause;
-                if matches!(cause, SyncError::Behind(_)) {
-                    // What fails keeps no other document waiting; and the Source answers where one of them has.
-                    let others = synchronizer.schedule.next_after(began).map(|next| next.max(ended + SHORTEST_PAUSE));
-                    again = others.map_or(again, |next| next.min(again));
-                    if synchronizer.schedule.has_answered_since(began) {
-                        (listeners.refreshed)();
-                    }
-                }
-                // What is announced and fails puts off no other document.
-                due = if is_check { due.min(again) } else { again };
-                tracing::warn!(again_in = ?again - ended, "refresh failed, the tree stays as it is: {}", chain(&cause));
-            }
+            Err(cause) => self.put_off(&cause, began, is_check),
         }
         let milliseconds = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         for requester in requesters {
-            let ended = Timestamp::now();
+            let (outcome, failed) = (outcome.clone(), self.synchronizer.current.failed.clone());
             // One that has gone meanwhile gets no answer.
-            let (outcome, failed) = (outcome.clone(), synchronizer.failed.clone());
-            let _ = requester.send(Refreshed { ended, milliseconds, outcome, failed });
+            let _ = requester.send(Refreshed { ended: Timestamp::now(), milliseconds, outcome, failed });
         }
+    }
+
+    /// Puts off the next poll after a task that has failed.
+    fn put_off(&mut self, cause: &SyncError, began: Instant, is_check: bool) {
+        self.failures += 1;
+        let (schedule, ended) = (&self.synchronizer.schedule, Instant::now());
+        let pause = jittered(retry_pause(self.failures, self.synchronizer.usual_interval()), jitter());
+        let mut again = ended + pause;
+        if matches!(cause, SyncError::Behind(_)) {
+            // What fails keeps no other document waiting; and the Source answers where one of them has.
+            let others = schedule.next_after(began).map(|next| next.max(ended + SHORTEST_PAUSE));
+            again = others.map_or(again, |next| next.min(again));
+            if schedule.has_answered_since(began) {
+                (self.listeners.refreshed)();
+            }
+        }
+        // What is announced and fails puts off no other document.
+        self.due = if is_check { self.due.min(again) } else { again };
+        tracing::warn!(again_in = ?again - ended, "refresh failed, the tree stays as it is: {}", chain(cause));
     }
 }
 
-/// Does what is to be done.
+/// Performs one task.
 async fn perform(synchronizer: &mut Synchronizer, task: &Task) -> Result<Checked, SyncError> {
     let mut accepted = None;
     let outcome = match task {
@@ -219,8 +229,8 @@ async fn perform(synchronizer: &mut Synchronizer, task: &Task) -> Result<Checked
         Task::Refresh(asked) => {
             if !asked.requesters.is_empty() {
                 // A person asks what there is now.
-                synchronizer.looks_again = true;
-                synchronizer.client.end_pauses();
+                synchronizer.discovery.looks_again = true;
+                synchronizer.fetch.client.end_pauses();
             }
             if asked.accept_deletions {
                 accepted = accept(synchronizer).await?;
@@ -237,13 +247,13 @@ async fn perform(synchronizer: &mut Synchronizer, task: &Task) -> Result<Checked
     Ok(Checked { outcome, unseen: None })
 }
 
-/// Applies all deletions that are held back. What that has done.
+/// Applies all deletions that are held back, and returns what that has done.
 async fn accept(synchronizer: &mut Synchronizer) -> Result<Option<Committed>, SyncError> {
     let mut accepted: Option<Committed> = None;
     loop {
         if let Outcome::Committed(committed) = synchronizer.accept_deletions().await? {
             accepted = Some(match accepted {
-                Some(before) => before.and(committed),
+                Some(others) => others.and(committed),
                 None => committed,
             });
         }
@@ -298,36 +308,24 @@ mod tests {
     #[test]
     fn requesters_share_one_refresh_and_its_confirmation() {
         let mut waiting = Waiting::new();
-        [false, true, false].into_iter().for_each(|accept| waiting.take(refresh(accept)));
+        [false, true, false].into_iter().for_each(|accept| waiting.take(Some(refresh(accept))));
 
-        let task = waiting.next(later());
+        let task = waiting.next(later(), false);
 
         assert!(matches!(task, Some(Task::Refresh(asked)) if asked.accept_deletions && asked.requesters.len() == 3));
-        assert!(waiting.next(later()).is_none());
+        assert!(waiting.next(later(), false).is_none());
     }
 
     #[test]
-    fn refreshes_keep_no_announcement_waiting() {
-        let mut waiting = Waiting::new();
-        waiting.take(Command::Announced(vec![Announcement::Everything]));
-        waiting.take(refresh(false));
-        assert!(matches!(waiting.next(later()), Some(Task::Refresh(_))));
-        waiting.take(refresh(false));
-
-        assert!(matches!(waiting.next(later()), Some(Task::Check(_))));
-        assert!(matches!(waiting.next(later()), Some(Task::Refresh(_))));
-        assert!(waiting.next(later()).is_none());
-    }
-
-    #[test]
-    fn announcements_without_end_keep_no_poll_waiting() {
+    fn refreshes_and_announcements_take_turns() {
         let (mut waiting, due) = (Waiting::new(), Instant::now());
-        let mut polls = Vec::new();
-        for _ in 0..6 {
-            waiting.take(Command::Announced(vec![Announcement::Everything]));
-            polls.push(matches!(waiting.next(due), Some(Task::Poll)));
+        for _ in 0..3 {
+            waiting.take(Some(Command::Announced(vec![Announcement::Everything])));
+            assert!(matches!(waiting.next(due, false), Some(Task::Poll)));
+            waiting.take(Some(refresh(false)));
+            assert!(matches!(waiting.next(due, false), Some(Task::Refresh(_))));
+            assert!(matches!(waiting.next(due, true), Some(Task::Check(_))));
         }
-
-        assert!(polls.contains(&false) && polls.chunks(2).all(|two| two.contains(&true)), "{polls:?}");
+        assert!(waiting.next(due, true).is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! What the current revision was made of, committed together with it.
+//! The position: what the current revision was made of, committed together with it.
 
 use super::changes::ChangeState;
 use super::deletion_guard::{DeletionGuard, ListLoss};
@@ -12,40 +12,48 @@ use crate::source::{DocumentLocation, Missing, Source};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashSet};
 
-/// Version of the written form. Another reads as no state at all: that costs a merge of all lists, reading the change documents from
+/// The version of the stored form. Another reads as no state at all: that costs a merge of all lists, reading the change documents from
 /// the lists' time on, and what the guard held. Sets are numbered again, in the order in which they are offered: the catalog's format
 /// changes too, or its journal would count for other sets.
-const FORMAT: u32 = 6;
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Format(u32);
 
-/// The documents of a revision with their digests, the naming they were read under, and how far changes are known.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+impl Default for Format {
+    fn default() -> Format {
+        Format(6)
+    }
+}
+
+/// The position of a revision: its documents with their digests, the naming they were read under, and how far changes are known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
-    format: u32,
+    /// The version of the form in which it is stored.
+    format: Format,
     naming: String,
     /// The number that the next new set gets: none is given twice.
     next_set: u32,
     /// Every set that was ever seen, so that one that comes back is the same one.
     sets: Vec<SetPosition>,
-    /// What the Source offered and was not found.
+    /// The parts that the Source offered and that were not found.
     missing: Vec<LackingPart>,
     /// The state of the guard.
     pub guard: DeletionGuard,
-    /// Whether this is the state of an earlier time, and all that will ever be published of it is known.
+    /// True if this is the state of an earlier time, and all that will ever be published of it is known.
     pub is_final: bool,
 }
 
-/// How far one set is known.
+/// The position of one set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetPosition {
     /// Its number in the catalog.
     pub id: SetId,
     /// Its Capability List; of a list that stands alone the list.
     pub name: String,
-    /// What its part of the last baseline was made of.
+    /// The documents that its part of the last baseline was made of.
     documents: Vec<Document>,
     /// The time that this part speaks for.
     pub at: Option<Timestamp>,
-    /// Whether its lists state that time.
+    /// True if its lists state that time.
     #[serde(default = "stated")]
     is_stated: bool,
     /// When its lists were last written, by their server's account.
@@ -53,13 +61,13 @@ pub struct SetPosition {
     written: Option<Timestamp>,
     /// The packages that its Resource Dumps listed then.
     packages: Vec<Uri>,
-    /// What those said that could be read, by the fingerprints of their manifests.
+    /// The fingerprints of the manifests of those that could be read.
     manifests: Vec<u64>,
-    /// How far its change documents are known, each by its root.
+    /// The state of its change documents, each by its root.
     changes: Vec<(DocumentLocation, ChangeState)>,
 }
 
-/// What is missing, of the set that lacks it, where that is known.
+/// A part of the Source that the tree lacks, and its set, where that is known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct LackingPart {
     #[serde(flatten)]
@@ -76,7 +84,7 @@ struct Document {
     entries: u64,
 }
 
-/// A position that does not say so was compared by stated times alone.
+/// A stored position without this was compared by stated times alone.
 fn stated() -> bool {
     true
 }
@@ -87,7 +95,7 @@ impl SetPosition {
         self.changes.iter().filter_map(|(_, known)| known.until).max()
     }
 
-    /// Since when changes may be missing that nothing published contains.
+    /// The time since when changes may be missing that nothing published contains.
     pub fn gap_since(&self) -> Option<Timestamp> {
         self.changes.iter().filter_map(|(_, known)| known.missing_since()).min()
     }
@@ -111,21 +119,6 @@ impl SetPosition {
     }
 }
 
-impl Default for Position {
-    /// Of no set.
-    fn default() -> Position {
-        Position {
-            format: FORMAT,
-            naming: String::new(),
-            next_set: 0,
-            sets: Vec::new(),
-            missing: Vec::new(),
-            guard: DeletionGuard::default(),
-            is_final: false,
-        }
-    }
-}
-
 impl Position {
     /// The sets of `source`, each with the number that it has had here before; the others get one now.
     pub fn follow(&mut self, source: &Source) -> Vec<FollowedSet> {
@@ -140,7 +133,7 @@ impl Position {
         })
     }
 
-    /// Whether a restart that knows `stored` goes on with the changes as this does.
+    /// True if a restart that knows `stored` goes on with the changes as this does.
     pub fn goes_on_from(&self, stored: &Position) -> bool {
         let goes_on =
             |set: SetId, (root, known): &(DocumentLocation, ChangeState)| known.goes_on_from(&stored.known(set, root));
@@ -162,7 +155,7 @@ impl Position {
         self.sets.iter().find(|set| set.name == name)
     }
 
-    /// Which changes of `root` are applied. Of a root that is new nothing is known but the lists of its set, and
+    /// The changes of `root` that are applied. Of a root that is new nothing is known but the lists of its set, and
     /// that it may go on where the set's other change documents are.
     pub fn known(&self, set: SetId, root: &DocumentLocation) -> ChangeState {
         let Some(set) = self.set(set) else { return ChangeState::default() };
@@ -172,11 +165,11 @@ impl Position {
         }
     }
 
-    /// Notes which changes of `root` are applied.
+    /// Notes the changes of `root` that are applied.
     pub fn note(&mut self, set: SetId, root: &DocumentLocation, known: ChangeState) {
         let Some(set) = self.sets.iter_mut().find(|it| it.id == set) else { return };
         match set.changes.iter_mut().find(|(known, _)| known == root) {
-            Some((_, before)) => *before = known,
+            Some((_, state)) => *state = known,
             None => set.changes.push((root.clone(), known)),
         }
     }
@@ -208,12 +201,12 @@ impl Position {
     /// Forgets a set that has left the Source; its number stays where something of it is lacking or held back.
     pub fn forget(&mut self, set: SetId) {
         let is_lacking =
-            self.missing.iter().any(|gap| gap.set == Some(set)) || self.guard.unreadable_sets().contains(&set);
+            self.missing.iter().any(|part| part.set == Some(set)) || self.guard.unreadable_sets().contains(&set);
         self.sets.retain(|it| it.id != set || is_lacking);
         self.sets.iter_mut().filter(|it| it.id == set).for_each(|it| it.changes.clear());
     }
 
-    /// Whether this set's part of the baseline was made of exactly what was read.
+    /// True if this set's part of the baseline was made of exactly what was read.
     pub fn is_made_of(&self, read: &ReadSet) -> bool {
         self.set(read.id).is_some_and(|set| set.made_of(&read.walks))
     }
@@ -245,7 +238,7 @@ impl Position {
         self.sets().filter_map(|set| set.speaks_for(self.is_final)).min()
     }
 
-    /// Whether the baseline of this revision was made of exactly these documents of exactly these sets, lacking what is
+    /// True if the baseline of this revision was made of exactly these documents of exactly these sets, lacking what is
     /// `missing`, under `naming`.
     pub fn is_of(&self, read: &[ReadSet], missing: &[Missing], naming: &Naming) -> bool {
         let walks = |set: &SetPosition| read.iter().find(|it| it.id == set.id).map_or(&[][..], |it| &it.walks);
@@ -257,11 +250,13 @@ impl Position {
             && self.same_is_missing(read, missing)
     }
 
-    /// Whether so much was `missing` already. What the lists of `read` hide themselves goes by their own digests.
+    /// True if the same parts were missing before. What hides inside a list of `read` is covered by its digest.
     fn same_is_missing(&self, read: &[ReadSet], missing: &[Missing]) -> bool {
+        fn place(part: &Missing) -> (&DocumentLocation, u64) {
+            (&part.location, part.entries)
+        }
         let own: HashSet<DocumentLocation> = read.iter().flat_map(ReadSet::sources).collect();
-        let before = self.lacking().filter(|it| !own.contains(&it.location));
-        before.map(|it| (&it.location, it.entries)).eq(missing.iter().map(|it| (&it.location, it.entries)))
+        self.lacking().filter(|part| !own.contains(&part.location)).map(place).eq(missing.iter().map(place))
     }
 
     /// The position after a baseline of `read`, which lacks what is `missing`.
@@ -271,8 +266,8 @@ impl Position {
             let reads = || read.iter().find(|it| it.leads_to(location)).map(|it| it.id);
             self.set_named(&location.to_string()).map(|set| set.id).or_else(reads)
         };
-        let gaps = missing.into_iter().map(|missing| LackingPart { set: set_of(&missing.location), missing }).collect();
-        let mut next = Position { naming: naming.identity(), missing: gaps, ..self.clone() };
+        let lacking = missing.into_iter().map(|missing| LackingPart { set: set_of(&missing.location), missing });
+        let mut next = Position { naming: naming.identity(), missing: lacking.collect(), ..self.clone() };
         for set in &mut next.sets {
             let now = read.iter().find(|it| it.id == set.id);
             set.at = now.and_then(ReadSet::at);
@@ -297,46 +292,46 @@ impl Position {
     /// The sets of which nothing, or not all, could be had for this position, which was made of `read`.
     pub fn unreadable_sets(&self, read: &[ReadSet]) -> BTreeSet<SetId> {
         let unread = self.sets.iter().map(|set| set.id).filter(|set| !read.iter().any(|it| it.id == *set));
-        self.missing.iter().filter_map(|gap| gap.set).chain(unread).collect()
+        self.missing.iter().filter_map(|part| part.set).chain(unread).collect()
     }
 
-    /// What the guard must know of the lists of `next` before it lets go what they do not list: which have become empty or
-    /// are gone, and what is not readable any more.
+    /// The losses among the lists of `next`, for the guard to know: lists that have become empty or are gone, and what is not readable
+    /// any more.
     pub fn losses(&self, next: &Position) -> Vec<ListLoss> {
-        fn listing(position: &Position) -> impl Iterator<Item = (SetId, &Document)> {
-            let all = position.sets.iter().flat_map(|set| set.documents.iter().map(|document| (set.id, document)));
-            all.filter(|(_, document)| document.entries > 0)
-        }
-        let now: HashSet<&DocumentLocation> = listing(next).map(|(_, list)| &list.location).collect();
+        let now: HashSet<&DocumentLocation> = next.lists().map(|(_, list)| &list.location).collect();
         // Which entries of a list cannot be understood is not known: they may be other ones each time.
         // A list of which nothing can be understood may show any of them again.
         let lists = |set: &SetPosition, Missing { location, entries, .. }: &Missing| {
             let is_package = location.uri().is_some_and(|uri| set.packages.contains(uri));
             *entries > 0 && is_package || set.documents.iter().any(|document| document.location == *location)
         };
-        let is_list = |gap: &LackingPart| next.sets.iter().any(|set| lists(set, &gap.missing));
-        let hidden = next.missing.iter().filter(|gap| !self.lacked(&gap.missing) || is_list(gap));
+        let is_list = |part: &Missing| next.sets.iter().any(|set| lists(set, part));
+        let hidden = next.missing.iter().filter(|part| !self.lacked(&part.missing) || is_list(&part.missing));
         let hidden = hidden.map(|LackingPart { missing, set }| (&missing.location, missing.entries, false, *set));
-        let emptied = listing(self).filter(|(_, list)| !now.contains(&list.location));
+        let emptied = self.lists().filter(|(_, list)| !now.contains(&list.location));
         let emptied = emptied.map(|(set, list)| (&list.location, list.entries, true, Some(set)));
-        let lost = hidden.chain(emptied);
-        lost.map(|(location, entries, speaks, set)| ListLoss { location: location.clone(), entries, speaks, set })
+        let all = hidden.chain(emptied);
+        all.map(|(location, entries, speaks, set)| ListLoss { location: location.clone(), entries, speaks, set })
             .collect()
     }
 
-    /// Whether this, or a greater gap at the same place, was there already when this revision was made: what it hides then
-    /// is not in the tree, or is held back already.
-    fn lacked(&self, gap: &Missing) -> bool {
-        self.lacking().any(|lacked| {
+    /// The lists that list anything, each with its set.
+    fn lists(&self) -> impl Iterator<Item = (SetId, &Document)> {
+        let all = self.sets.iter().flat_map(|set| set.documents.iter().map(|document| (set.id, document)));
+        all.filter(|(_, document)| document.entries > 0)
+    }
+
+    /// True if this part, or more at the same place, was missing already. What it hides is not in the tree then, or held back.
+    fn lacked(&self, part: &Missing) -> bool {
+        self.lacking().any(|it| {
             // A document that was missing as a whole has shown nothing that its single entries could now hide.
-            lacked.location == gap.location && (lacked.entries == 0 || 0 < gap.entries && gap.entries <= lacked.entries)
+            it.location == part.location && (it.entries == 0 || 0 < part.entries && part.entries <= it.entries)
         })
     }
 
-    /// What the tree of this position lacks: parts of the Source that are missing, and lists with entries that cannot be
-    /// understood.
+    /// The parts that the tree lacks: those of the Source that are missing, and lists with entries that cannot be understood.
     pub fn lacking(&self) -> impl Iterator<Item = &Missing> {
-        self.missing.iter().map(|gap| &gap.missing)
+        self.missing.iter().map(|part| &part.missing)
     }
 
     /// The form that is stored with the revision: JSON.
@@ -346,7 +341,7 @@ impl Position {
 
     /// Reads what [`Position::encode`] wrote; `None` for anything else.
     pub fn decode(stored: &[u8]) -> Option<Position> {
-        serde_json::from_slice(stored).ok().filter(|position: &Position| position.format == FORMAT)
+        serde_json::from_slice(stored).ok().filter(|position: &Position| position.format == Format::default())
     }
 
     /// Forgets what was read of the change documents: they are read as at a first look.
@@ -355,26 +350,26 @@ impl Position {
         changes.for_each(|(_, state)| state.forget_documents());
     }
 
-    /// The first place where this position lacks something that `before` did not: what is not listed may only be hidden.
-    pub fn lacks_beyond(&self, before: &Position) -> Option<&DocumentLocation> {
-        self.lacking().find(|gap| !before.lacked(gap)).map(|gap| &gap.location)
+    /// The first place where this position lacks something that `base` did not: what is not listed may only be hidden.
+    pub fn lacks_beyond(&self, base: &Position) -> Option<&DocumentLocation> {
+        self.lacking().find(|part| !base.lacked(part)).map(|part| &part.location)
     }
 
     fn changes(&self) -> impl Iterator<Item = &(DocumentLocation, ChangeState)> {
         self.sets.iter().flat_map(|set| &set.changes)
     }
 
-    /// Whether something was read of the changes that `root` offers.
+    /// True if something was read of the changes that `root` offers.
     pub fn has_read(&self, root: &DocumentLocation) -> bool {
         self.changes().any(|(location, known)| location == root && known.locations().next().is_some())
     }
 
-    /// Since when changes of some set may be missing.
+    /// The time since when changes of some set may be missing.
     pub fn missing_since(&self) -> Option<Timestamp> {
         self.sets.iter().filter_map(SetPosition::gap_since).min()
     }
 
-    /// Where the change documents lie that were read, and the packages among them.
+    /// The addresses of the change documents that were read, and of the packages among them.
     fn change_locations(&self) -> impl Iterator<Item = Uri> {
         self.changes().flat_map(|(_, known)| known.locations()).filter_map(|location| Uri::parse(location).ok())
     }
@@ -384,7 +379,7 @@ impl Position {
         self.sets.iter().flat_map(|set| &set.packages).cloned().chain(self.change_locations()).collect()
     }
 
-    /// Where the documents lie.
+    /// The places of the documents.
     pub fn locations(&self) -> Vec<DocumentLocation> {
         let lists = self.sets.iter().flat_map(|set| &set.documents).map(|document| &document.location);
         let roots = self.changes().map(|(root, _)| root);
@@ -409,7 +404,7 @@ mod tests {
         Missing { location: location(path), entries, why: String::new() }
     }
 
-    fn gap(path: &str, entries: u64) -> LackingPart {
+    fn lacking(path: &str, entries: u64) -> LackingPart {
         LackingPart { missing: missing(path, entries), set: None }
     }
 
@@ -419,7 +414,7 @@ mod tests {
             |(path, entries): &(&str, u64)| Document { location: location(path), digest: u64::MAX, entries: *entries };
         let documents = lists.iter().map(document).collect();
         Position {
-            format: FORMAT,
+            format: Format::default(),
             naming: "own=example.org".into(),
             next_set: 5,
             sets: vec![SetPosition {
@@ -466,7 +461,7 @@ mod tests {
 
     #[test]
     fn only_what_was_missing_before_is_known_to_have_been() {
-        let position = Position { missing: vec![gap("dead.xml", 0), gap("index.xml", 3)], ..position(&[]) };
+        let position = Position { missing: vec![lacking("dead.xml", 0), lacking("index.xml", 3)], ..position(&[]) };
 
         assert!(position.lacked(&missing("dead.xml", 0)) && position.lacked(&missing("dead.xml", 5)));
         assert!(position.lacked(&missing("index.xml", 3)) && position.lacked(&missing("index.xml", 1)));
@@ -479,7 +474,7 @@ mod tests {
     fn lists_that_are_empty_or_gone_are_losses() {
         let before = position(&[("a", 20), ("b", 30), ("c", 40), ("d", 0), ("dead", 50)]);
         let mut after = position(&[("a", 1), ("b", 0), ("d", 0)]);
-        after.missing = vec![gap("dead", 0)];
+        after.missing = vec![lacking("dead", 0)];
 
         let losses = before.losses(&after);
 
@@ -487,7 +482,7 @@ mod tests {
         let at = |path: &str| format!("http://example.org/{path}");
         assert_eq!(losses, [(at("dead"), 0, false), (at("b"), 30, true), (at("c"), 40, true), (at("dead"), 50, true)]);
         assert!(after.losses(&after).is_empty());
-        after.missing = vec![gap("a", 0)];
+        after.missing = vec![lacking("a", 0)];
         assert_eq!(after.losses(&after).len(), 1, "what of it is understood next may be another part");
     }
 

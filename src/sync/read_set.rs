@@ -1,4 +1,4 @@
-//! What was read of one set for a baseline: the documents that its lists led to, and the packages of its dumps.
+//! One set as it was read for a baseline: the documents that its lists led to, and the packages of its dumps.
 
 use super::changes::latest_believed;
 use crate::catalog::{SetId, Shared};
@@ -8,14 +8,14 @@ use crate::source::documents::CachedDocument;
 use crate::source::zip::Manifest;
 use crate::source::{DocumentLocation, Missing, SourceError};
 
-/// What was read of one set for a baseline.
+/// A set as it was read for a baseline.
 #[derive(Default)]
 pub struct ReadSet {
     /// The set.
     pub id: SetId,
     /// A walk for each of its lists, or where it has none for each of its dumps.
     pub walks: Vec<Crawled>,
-    /// Why the first missing document of these is missing.
+    /// The cause why the first missing document of these is missing.
     pub refused: Option<SourceError>,
     /// All packages of the dumps; `None` if they were not read, or a dump fails for now.
     pub packages: Option<Vec<Uri>>,
@@ -27,7 +27,7 @@ pub struct ReadSet {
     pub newest: Option<Timestamp>,
     /// Its lists, once they are parsed.
     pub parsed: Option<ParsedLists>,
-    /// Whether they settle what was announced of the set before: nothing but its lists says what it has.
+    /// True if they supersede what was announced of the set: it has no change documents, and its lists are whole and others than before.
     pub supersedes_announced: bool,
 }
 
@@ -43,7 +43,7 @@ pub struct ParsedLists {
 }
 
 impl ReadSet {
-    /// What these walks found.
+    /// The set that these walks found.
     pub fn of(id: SetId, walks: Vec<Crawled>) -> ReadSet {
         ReadSet { id, walks, ..ReadSet::default() }
     }
@@ -63,17 +63,17 @@ impl ReadSet {
         stated_at(&self.walks, latest).or(packed)
     }
 
-    /// When the lists, or an index of them, were last written, by their server's account.
+    /// The time at which the lists, or an index of them, were last written, by their server's account.
     pub fn written(&self) -> Option<Timestamp> {
         self.walks.iter().flat_map(Crawled::documents).filter_map(|document| document.modified).max()
     }
 
-    /// Whether no part of it is missing.
+    /// True if no part of it is missing.
     pub fn is_whole(&self) -> bool {
         self.missing.is_empty() && self.walks.iter().all(|walked| walked.missing.is_empty() && walked.skipped == 0)
     }
 
-    /// Whether the lists of the set lead to what lies at `location`.
+    /// True if the lists of the set lead to what lies at `location`.
     pub fn leads_to(&self, location: &DocumentLocation) -> bool {
         let lacks = |missing: &[Missing]| missing.iter().any(|missing| missing.location == *location);
         let walks = |walked: &Crawled| {
@@ -83,7 +83,7 @@ impl ReadSet {
         lacks(&self.missing) || self.walks.iter().any(walks) || self.sources().any(|it| it == *location)
     }
 
-    /// Where its resources are listed: its lists, and the packages whose manifests were read.
+    /// The places where its resources are listed: its lists, and the packages whose manifests were read.
     pub fn sources(&self) -> impl Iterator<Item = DocumentLocation> {
         let packages = self.manifests.iter().map(|manifest| DocumentLocation::Uri(manifest.package().clone()));
         self.lists().map(|leaf| leaf.document.location.clone()).chain(packages)

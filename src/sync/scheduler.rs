@@ -1,4 +1,4 @@
-//! When each document is due: each has an interval of its own. Pure: time is passed in.
+//! The schedule: each document has its own interval. Pure: time is passed in.
 
 use super::status::Answer;
 use crate::source::DocumentLocation;
@@ -17,12 +17,12 @@ const LIVE: u32 = 4;
 /// First pause after a failure; doubles up to the interval.
 const FIRST_RETRY: Duration = Duration::from_secs(10);
 
-/// What an answer has cost.
+/// The cost of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Bytes that were downloaded: of the document and of all below it.
     pub bytes: u64,
-    /// How long that took.
+    /// The time that it took.
     pub took: Duration,
     /// `Cache-Control: max-age`: asking before is pointless.
     pub max_age: Option<Duration>,
@@ -33,24 +33,24 @@ pub struct Cost {
 pub struct Schedule {
     /// `poll=`
     fixed: Option<Duration>,
-    /// Whether every set has a notification channel that is alive.
+    /// True if every set has a notification channel that is alive.
     live: bool,
     documents: BTreeMap<DocumentLocation, Plan>,
 }
 
-/// What the schedule knows of a document.
+/// A document in the schedule.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// How often it is asked for.
+    /// The time between two requests for it.
     pub interval: Duration,
-    /// When it was asked for last.
+    /// The time of the last request.
     pub asked: Option<Instant>,
-    /// When it is due.
+    /// The time of the next.
     pub due: Instant,
-    /// What it answered.
+    /// The answer.
     pub answer: Answer,
     failures: u32,
-    /// How many there had been before the last answer.
+    /// The number of failures before the last answer.
     failures_before: u32,
 }
 
@@ -77,7 +77,7 @@ impl Schedule {
         }
     }
 
-    /// Whether every set has a notification channel that is alive. Where that ends, the usual intervals count at once.
+    /// Notes if every set has a notification channel that is alive. Where that ends, the usual intervals count at once.
     pub fn set_live(&mut self, live: bool) {
         self.live = live;
         for plan in self.documents.values_mut().filter(|plan| plan.failures == 0) {
@@ -88,7 +88,7 @@ impl Schedule {
         }
     }
 
-    /// Whether this document is due; one that is not followed never is.
+    /// True if this document is due; one that is not followed never is.
     pub fn is_due(&self, location: &DocumentLocation, now: Instant) -> bool {
         self.documents.get(location).is_some_and(|plan| plan.due <= now)
     }
@@ -129,7 +129,7 @@ impl Schedule {
         }
     }
 
-    /// When the next document is due.
+    /// The time at which the next document is due.
     pub fn next(&self) -> Option<Instant> {
         self.documents.values().map(|plan| plan.due).min()
     }
@@ -139,7 +139,7 @@ impl Schedule {
         self.documents.values().map(|plan| plan.due).filter(|due| *due > now).min()
     }
 
-    /// Whether a document has answered since `then`, it and all that it leads to.
+    /// True if a document has answered since `then`, it and all that it leads to.
     pub fn has_answered_since(&self, then: Instant) -> bool {
         self.documents.values().any(|plan| plan.failures == 0 && plan.asked >= Some(then))
     }

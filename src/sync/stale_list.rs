@@ -1,9 +1,12 @@
 //! Stale lists speak for an earlier time than what is shown: a cache serves them, or the Source publishes them.
 
 use super::read_set::ReadSet;
-use super::{Step, SyncError, Synchronizer};
+use super::refresh::Step;
+use super::status::FailedDocument;
+use super::{SyncError, Synchronizer};
 use crate::catalog::SetId;
 use crate::document::Timestamp;
+use crate::platform::error_chain::chain;
 use crate::source::crawl::Crawled;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,14 +15,37 @@ use tokio::time::Instant;
 /// No cache is stale for longer: lists served all that time are what the Source publishes.
 pub(super) const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// The sets whose lists are older than what is shown of them: what these speak for, and since when they have been served without a
-/// break.
+/// The sets whose lists are older than what is shown of them: the time of these, and since when they have been served without a break.
 pub(super) type StaleLists = HashMap<SetId, (Timestamp, Instant)>;
 
 impl Synchronizer {
+    /// The sets whose lists are merged although they are older than what is shown, each with the time that its lists speak for. `None`
+    /// where nothing is merged: the tree `is_same`, or some lists are left out as older. Without them there is no tree that
+    /// `decides_again`, which is an error.
+    pub(super) fn believe(
+        &mut self,
+        step: &Step,
+        read: &[ReadSet],
+        is_same: bool,
+    ) -> Result<Option<Vec<(SetId, Timestamp)>>, SyncError> {
+        match self.stale_lists(step, read) {
+            _ if is_same => Ok(None),
+            Ok(believed) => Ok(Some(believed)),
+            Err(older) if step.decides_again => Err(older),
+            Err(older) => {
+                tracing::warn!("a Resource List is ignored: {}", chain(&older));
+                if let SyncError::OlderList { location, .. } = &older {
+                    self.schedule.ignored(location, chain(&older));
+                }
+                self.note_failure(FailedDocument::of(&older));
+                Ok(None)
+            }
+        }
+    }
+
     /// Notes which of the lists that were `read`, those of all sets, are older than what is shown, where that is whole and of today.
-    /// The sets of which they are believed all the same, each with the time its lists speak for; an error where some are not.
-    pub(super) fn stale_lists(&mut self, step: &Step, read: &[ReadSet]) -> Result<Vec<(SetId, Timestamp)>, SyncError> {
+    /// Returns those that are believed all the same; an error where some are not.
+    fn stale_lists(&mut self, step: &Step, read: &[ReadSet]) -> Result<Vec<(SetId, Timestamp)>, SyncError> {
         let is_whole = !step.is_first_tree && self.config.as_of.is_none() && !self.catalog.is_distrusted();
         let now = Instant::now();
         let before = std::mem::take(&mut self.stale_lists);

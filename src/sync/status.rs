@@ -274,15 +274,15 @@ impl Synchronizer {
             due: due(plan.due),
             answer: plan.answer.clone(),
         });
-        let discovered = self.discovered.iter().flat_map(|(source, _)| &source.deviations);
+        let discovered = self.discovery.found.iter().flat_map(|(source, _)| &source.deviations);
         let of_source = discovered.clone().map(|it| it.location.clone());
-        self.spool.deviations.retain(self.position.iter().flat_map(Position::locations).chain(of_source));
-        discovered.for_each(|it| self.spool.deviations.note(&it.location, &it.deviations, None));
+        self.fetch.spool.deviations.retain(self.writer.position.iter().flat_map(Position::locations).chain(of_source));
+        discovered.for_each(|it| self.fetch.spool.deviations.note(&it.location, &it.deviations, None));
         let counted = self.catalog.snapshot().and_then(|it| Ok((it.held_count()?, it.journal_count()?)));
         let counted = counted.inspect_err(|cause| {
             tracing::warn!("the unconfirmed deletions and the journal cannot be counted: {}", chain(cause));
         });
-        let held = self.position.iter().find_map(|position| {
+        let held = self.writer.position.iter().find_map(|position| {
             let mut guard = position.guard.clone();
             if let Ok((count, _)) = counted {
                 // The commit of this position may have decided some of the deletions that it holds back.
@@ -294,15 +294,20 @@ impl Synchronizer {
         });
         self.status.send_modify(|status| {
             let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-            status.ended(Refreshed { ended, milliseconds, outcome: outcome.into(), failed: self.failed.clone() });
+            status.ended(Refreshed {
+                ended,
+                milliseconds,
+                outcome: outcome.into(),
+                failed: self.current.failed.clone(),
+            });
             status.journaled = counted.map_or(0, |(_, journaled)| journaled);
             status.next_poll = self.schedule.next().and_then(due);
             status.documents = documents.collect();
-            status.sets = self.position.iter().flat_map(Position::sets).map(SetStatus::from).collect();
+            status.sets = self.writer.position.iter().flat_map(Position::sets).map(SetStatus::from).collect();
             status.missing =
-                self.position.iter().flat_map(Position::lacking).cloned().map(MissingStatus::from).collect();
+                self.writer.position.iter().flat_map(Position::lacking).cloned().map(MissingStatus::from).collect();
             status.held = held;
-            status.deviations = broken(&self.spool.deviations);
+            status.deviations = broken(&self.fetch.spool.deviations);
         });
     }
 }

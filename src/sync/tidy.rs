@@ -18,14 +18,15 @@ impl Synchronizer {
             scheduling::low_priority(|| compact(&catalog));
             crate::platform::allocator::release_free();
         });
-        let (catalog, spool, packages) = (self.catalog.clone(), self.spool.cache.clone(), self.packages.clone());
+        let (catalog, spool, packages) =
+            (self.catalog.clone(), self.fetch.spool.cache.clone(), self.fetch.packages.clone());
         let tidy = move || tidy_folders(&catalog, &spool, &packages);
-        self.tidying = Some(tokio::task::spawn_blocking(|| scheduling::low_priority(tidy)));
+        self.writer.tidying = Some(tokio::task::spawn_blocking(|| scheduling::low_priority(tidy)));
     }
 
     /// Waits until the spool is settled. A document fetched meanwhile belongs to no position yet and would be dropped.
     pub(super) async fn tidied(&mut self) {
-        if let Some(tidying) = self.tidying.take() {
+        if let Some(tidying) = self.writer.tidying.take() {
             if let Err(cause) = tidying.await {
                 tracing::warn!(%cause, "the folder of downloaded lists cannot be tidied");
             }

@@ -58,7 +58,7 @@ impl Synchronizer {
         scope: &Scope,
     ) -> Result<Vec<ReadChanges>, SyncError> {
         let mut read = Vec::new();
-        self.unfollowed = None;
+        self.current.unfollowed = None;
         let roots: Vec<_> = sets.iter().flat_map(|set| set.changes.iter().map(move |root| (set, root))).collect();
         for (set, root) in roots {
             if !scope.wants(root, &self.schedule) {
@@ -67,7 +67,7 @@ impl Synchronizer {
             let known = position.known(set.id, root);
             let mut found = self.read_root(set, root, &known, scope).await;
             if let Err(cause) = &found {
-                self.is_stale |= cause.is_gone();
+                self.discovery.is_stale |= cause.is_gone();
                 // Of an earlier time the archives may have all of it.
                 if cause.is_gone() && (known.has_read() || known.is_of_the_past()) {
                     tracing::warn!("the changes are no longer published: {}", chain(cause));
@@ -96,8 +96,8 @@ impl Synchronizer {
             if known.has_read() || !is_none {
                 self.note_failure(FailedDocument::of(&cause));
                 self.schedule.failed(root, chain(&cause), jitter(), Instant::now());
-                self.lacks_packages |= set.are_packed;
-                self.unfollowed.get_or_insert(cause);
+                self.current.lacks_packages |= set.are_packed;
+                self.current.unfollowed.get_or_insert(cause);
             }
         }
         Ok(read)
@@ -105,8 +105,8 @@ impl Synchronizer {
 
     /// Notes a document that fails at this refresh: it may be read twice.
     pub(in crate::sync) fn note_failure(&mut self, failed: FailedDocument) {
-        if !self.failed.contains(&failed) {
-            self.failed.push(failed);
+        if !self.current.failed.contains(&failed) {
+            self.current.failed.push(failed);
         }
     }
 
@@ -243,14 +243,14 @@ impl Synchronizer {
         if set.are_packed {
             let (packages, why) = self.change_packages(&walked, &mut chosen).await?;
             failed = failed.or(why.map(|why| FailedDocument { why, kind: FailureKind::Unreachable }));
-            self.lacks_packages |= failed.is_some();
+            self.current.lacks_packages |= failed.is_some();
             documents = packages;
         }
         documents.extend(self.change_lists(walked.leaves, is_alone, &mut chosen));
         let (set_id, state) = (set.id, Arc::new(known.clone()));
         for (head, origin) in documents {
             let (catalog, spool, state, source) =
-                (self.catalog.clone(), self.spool.clone(), state.clone(), origin.clone());
+                (self.catalog.clone(), self.fetch.spool.clone(), state.clone(), origin.clone());
             let reading = move || source.read(head, (set_id, &state), &catalog, &spool);
             match tokio::task::spawn_blocking(reading).await? {
                 Ok(document) => {
@@ -283,7 +283,8 @@ impl Synchronizer {
         for Leaf { document, header, listed, .. } in leaves.into_iter().filter(lists_changes) {
             let (location, digest) = (document.location.to_string(), document.digest);
             // The Capability List names the next. A list whose end moves at each request goes on itself.
-            self.is_stale |= is_alone && header.until.is_some() && chosen.children.has_read_same(&location, digest);
+            self.discovery.is_stale |=
+                is_alone && header.until.is_some() && chosen.children.has_read_same(&location, digest);
             if chosen.children.is_settled(&location, digest) {
                 chosen.unread.push(location);
                 continue;
@@ -296,7 +297,7 @@ impl Synchronizer {
 
     /// Follows changes on to the document at `location`, which another leads to; to nothing where it cannot be read for now.
     async fn lead_on(&self, location: &DocumentLocation, asking: Asking<'_>) -> Result<Crawled, SyncError> {
-        match crawl(&self.client, &self.spool.cache, location, self.config.limits, asking, &|_| ()).await {
+        match crawl(&self.fetch.client, &self.fetch.spool.cache, location, self.config.limits, asking, &|_| ()).await {
             Ok(crawled) => Ok(crawled),
             Err(cause) if !asking.tolerates_failure && !cause.is_gone() => Err(cause.into()),
             Err(cause) => {
@@ -318,7 +319,7 @@ impl Synchronizer {
         let mut answers = HashMap::new();
         let doubtful = new.doubtful(self.tuning.asked);
         if !doubtful.is_empty() {
-            let spool = self.spool.clone();
+            let spool = self.fetch.spool.clone();
             let resources = move || new.resources(&doubtful, &spool).map(|uris| (new, uris));
             let uris;
             (new, uris) = tokio::task::spawn_blocking(resources).await??;

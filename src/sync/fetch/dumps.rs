@@ -44,7 +44,7 @@ impl Synchronizer {
         read: &mut [ReadSet],
         is_new: bool,
     ) -> Result<(), SyncError> {
-        let packages = self.packages.clone();
+        let packages = self.fetch.packages.clone();
         for it in read {
             let Some(set) = sets.iter().find(|set| set.id == it.id) else { continue };
             let has_lists = !set.lists.is_empty();
@@ -54,15 +54,15 @@ impl Synchronizer {
             it.packages = (has_lists || !set.dumps.is_empty()).then(Vec::new);
             for (number, root) in set.dumps.iter().enumerate() {
                 let dump = match it.walks.get(number).filter(|_| !has_lists) {
-                    Some(walked) => read_dump(&packages, &self.spool, walked, false).await,
+                    Some(walked) => read_dump(&packages, &self.fetch.spool, walked, false).await,
                     None => match self.walk(root, Asking { is_patient: false, ..EVERYTHING }).await {
-                        Ok(walked) => read_dump(&packages, &self.spool, &walked, true).await,
+                        Ok(walked) => read_dump(&packages, &self.fetch.spool, &walked, true).await,
                         Err(cause) => Err(cause.into()),
                     },
                 };
                 match dump {
                     Ok(dump) => {
-                        self.lacks_packages |= dump.has_failed;
+                        self.current.lacks_packages |= dump.has_failed;
                         it.packages.iter_mut().for_each(|packages| packages.extend(dump.packages.iter().cloned()));
                         it.manifests.extend(dump.manifests);
                         if has_lists && !dump.missing.is_empty() {
@@ -73,7 +73,7 @@ impl Synchronizer {
                     }
                     Err(cause) if has_lists => {
                         tracing::warn!("the dump {root} cannot be read now: {}", chain(&cause));
-                        self.lacks_packages = true;
+                        self.current.lacks_packages = true;
                         it.packages = None;
                     }
                     Err(SyncError::Package(cause)) => {
@@ -97,8 +97,8 @@ impl Synchronizer {
         let digest = dumps().fold(0, |digest, leaf| digest ^ leaf.document.digest);
         chosen.is_beyond |= dumps().any(|leaf| chosen.known.is_beyond(leaf.header.from));
         let mut wanted = Vec::new();
-        for entry in listed_packages(&self.spool, walked, Capability::ChangeDump).await? {
-            let is_contradicted = self.packages.is_contradicted(&entry.loc);
+        for entry in listed_packages(&self.fetch.spool, walked, Capability::ChangeDump).await? {
+            let is_contradicted = self.fetch.packages.is_contradicted(&entry.loc);
             if chosen.children.is_settled(entry.loc.as_str(), digest) && !is_contradicted {
                 chosen.unread.push(entry.loc.as_str().to_owned());
             } else if chosen.asks(&entry, is_contradicted) {
@@ -106,7 +106,7 @@ impl Synchronizer {
             }
         }
         let listed = wanted.iter().map(|entry| Listed::of(entry, Capability::ChangeDumpManifest)).collect();
-        let mut manifests = request_manifests(&self.packages, listed);
+        let mut manifests = request_manifests(&self.fetch.packages, listed);
         let (mut read, mut failed, mut wanted) = (Vec::new(), None, wanted.into_iter());
         while let Some(entry) = wanted.next() {
             let Some((manifest, _)) = manifests.next().await else { break };

@@ -71,7 +71,7 @@ impl Synchronizer {
         let threads = thread::available_parallelism().map_or(1, NonZero::get).min(THREADS);
         let work = Work {
             catalog: self.catalog.clone(),
-            spool: self.spool.clone(),
+            spool: self.fetch.spool.clone(),
             set,
             naming: naming.clone(),
             chooser,

@@ -69,7 +69,7 @@ impl Synchronizer {
         };
         for list in set.baseline() {
             let now = Instant::now();
-            let mut children = std::mem::take(&mut self.children);
+            let mut children = std::mem::take(&mut self.fetch.children);
             // A list that is named is asked, even if its index says that it is unchanged.
             let choice = |_: &Header, entry: &Entry| {
                 if scope.names(&entry.loc) { Child::Ask } else { children.choose(entry, now) }
@@ -85,7 +85,7 @@ impl Synchronizer {
             if let Ok(walked) = &walked {
                 children.note(walked, now);
             }
-            self.children = children;
+            self.fetch.children = children;
             walks.push(match walked {
                 Ok(walked) => walked,
                 Err(cause) if cause.is_gone() || cause.is_no_list() => {
@@ -96,11 +96,14 @@ impl Synchronizer {
                 Err(cause) => return Err(explained(cause, list, set, sets, &self.config.entry).into()),
             });
         }
-        let mut read = ReadSet { refused, ..ReadSet::of(set.id, walks) };
-        if let Some(parser) = parser {
-            let parser = parser.into_inner().unwrap_or_else(PoisonError::into_inner);
-            read.parsed = Some(parser.finish(&self.progress).await?);
-        }
+        let parsed = match parser {
+            Some(parser) => {
+                let parser = parser.into_inner().unwrap_or_else(PoisonError::into_inner);
+                Some(parser.finish(&self.current.progress).await?)
+            }
+            None => None,
+        };
+        let read = ReadSet { refused, parsed, ..ReadSet::of(set.id, walks) };
         // Where only packages state the time, or the lists' newest date, they are not read yet.
         let is_dated = before.is_some_and(|before| before.is_made_of(&read)) || read.stated_at().is_some();
         if is_dated && before.is_some_and(|before| before.is_newer_than(&read).is_none()) {
@@ -122,7 +125,7 @@ impl Synchronizer {
             let newest = match &it.parsed {
                 Some(parsed) => parsed.newest,
                 None => {
-                    let (spool, lists) = (self.spool.clone(), it.list_documents());
+                    let (spool, lists) = (self.fetch.spool.clone(), it.list_documents());
                     tokio::task::spawn_blocking(move || spool.newest_lastmod(&lists)).await??
                 }
             };
@@ -137,10 +140,11 @@ impl Synchronizer {
         root: &DocumentLocation,
         asking: Asking<'_>,
     ) -> Result<Crawled, SourceError> {
-        let progress = self.progress.clone();
+        let progress = self.current.progress.clone();
         let fetching = |so_far| progress(Stage::Fetching(so_far));
         let began = Instant::now();
-        let walked = crawl(&self.client, &self.spool.cache, root, self.config.limits, asking, &fetching).await;
+        let walked =
+            crawl(&self.fetch.client, &self.fetch.spool.cache, root, self.config.limits, asking, &fetching).await;
         let now = Instant::now();
         match &walked {
             Ok(walked) => {
@@ -149,11 +153,11 @@ impl Synchronizer {
                 for index in &walked.indexes {
                     let found = walked.deviations.iter().find(|it| it.location == index.location);
                     let deviations = found.map(|it| it.deviations.clone()).unwrap_or_default();
-                    self.spool.deviations.note(&index.location, &deviations, None);
+                    self.fetch.spool.deviations.note(&index.location, &deviations, None);
                 }
-                self.below.retain(|_, above| above != root);
+                self.fetch.below.retain(|_, above| above != root);
                 for entry in walked.leaves.iter().filter_map(|leaf| leaf.listed.as_deref()) {
-                    self.below.insert(entry.loc.clone(), root.clone());
+                    self.fetch.below.insert(entry.loc.clone(), root.clone());
                 }
             }
             Err(cause) => self.schedule.failed(root, chain(cause), jitter(), now),

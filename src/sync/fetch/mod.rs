@@ -10,3 +10,25 @@ pub(super) mod new_changes;
 mod own_host;
 mod remarks;
 pub mod spool;
+
+use crate::document::Uri;
+use crate::source::DocumentLocation;
+use crate::source::http::Client;
+use crate::source::zip::Packages;
+use index_cache::IndexCache;
+use spool::Spool;
+use std::collections::HashMap;
+
+/// The owner of what documents are fetched with.
+pub(super) struct Fetch {
+    /// Requests them.
+    pub client: Client,
+    /// Keeps them on disk.
+    pub spool: Spool,
+    /// Reads the packages of dumps.
+    pub packages: Packages,
+    /// Knows which children of indexes need not be asked for.
+    pub children: IndexCache,
+    /// The followed document above each list that was reached.
+    pub below: HashMap<Uri, DocumentLocation>,
+}

@@ -14,7 +14,8 @@ impl Synchronizer {
         if let Some(naming) = self.known_naming(source)? {
             return Ok(naming);
         }
-        let (spool, lists) = (self.spool.clone(), read.iter().flat_map(ReadSet::list_documents).collect::<Vec<_>>());
+        let (spool, lists) =
+            (self.fetch.spool.clone(), read.iter().flat_map(ReadSet::list_documents).collect::<Vec<_>>());
         let (answered, typed) = (source.own_authority.clone(), self.typed_authority());
         let decided = tokio::task::spawn_blocking(move || match answered.zip(typed) {
             Some((answered, typed)) => listed_authority(&spool, &lists, &answered, &typed),

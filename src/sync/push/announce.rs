@@ -39,7 +39,7 @@ impl Synchronizer {
         let scope = match announcement {
             Announcement::Resources(resources) => return self.check_resources(announcement, resources).await,
             Announcement::Source => {
-                self.is_stale = true;
+                self.discovery.is_stale = true;
                 Scope::Everything
             }
             Announcement::Everything => self.all_documents(is_retry),
@@ -67,7 +67,7 @@ impl Synchronizer {
             let location = DocumentLocation::Uri(uri.clone());
             self.schedule.documents().any(|(followed, _)| *followed == location).then_some(location)
         };
-        let above = || self.below.get(document).cloned();
+        let above = || self.fetch.below.get(document).cloned();
         is_followed(document).or_else(|| index.and_then(is_followed)).or_else(above)
     }
 
@@ -79,7 +79,7 @@ impl Synchronizer {
         resources: &BTreeMap<Uri, AnnouncedChange>,
     ) -> Result<Checked, SyncError> {
         let began = Instant::now();
-        self.failed.clear();
+        self.current.failed.clear();
         let (source, _) = self.source(true).await?;
         let stored = self.position()?;
         let mut position = stored.clone().unwrap_or_default();

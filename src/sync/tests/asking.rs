@@ -188,7 +188,7 @@ async fn known_documents_are_followed_while_discovery_fails() {
     destination.commit().await;
     for (minute, fault) in [(1, Answer::status(404)), (2, Answer::html("<html/>")), (3, Answer::status(403))] {
         server.put("/caps.xml", fault);
-        destination.synchronizer.is_stale = true;
+        destination.synchronizer.discovery.is_stale = true;
         let path = format!("/new{minute}");
         let new = [change(&server, &path, &format!("change=\"created\" {}", datetime(minute)))];
         server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &new));
@@ -303,7 +303,7 @@ async fn nothing_is_fetched_while_the_spool_is_settled() {
     destination.commit().await;
     server.asked();
     let (end, ended) = std::sync::mpsc::channel::<()>();
-    destination.synchronizer.tidying = Some(tokio::task::spawn_blocking(move || {
+    destination.synchronizer.writer.tidying = Some(tokio::task::spawn_blocking(move || {
         let _ = ended.recv();
     }));
 
@@ -326,7 +326,7 @@ async fn the_spool_is_settled_behind_one_commit_at_a_time() {
     let mut destination = Destination::of(&server, "/caps.xml");
     destination.commit().await;
     let (end, ended) = std::sync::mpsc::channel::<()>();
-    destination.synchronizer.tidying = Some(tokio::task::spawn_blocking(move || {
+    destination.synchronizer.writer.tidying = Some(tokio::task::spawn_blocking(move || {
         let _ = ended.recv();
     }));
 

@@ -321,7 +321,7 @@ async fn a_second_change_list_is_applied_from_the_lists_time_on() {
         change(&server, "/e", &format!("change=\"created\" {}", datetime(20))),
     ];
     server.put("/more.xml", change_list("from=\"2013-01-03T09:00:00Z\"", &second));
-    destination.synchronizer.is_stale = true;
+    destination.synchronizer.discovery.is_stale = true;
     destination.commit().await;
 
     assert_eq!(destination.paths(), ["/a", "/c", "/d", "/e"], "what is older than the list is in it");
@@ -345,7 +345,7 @@ async fn a_change_list_in_the_place_of_another_goes_on_from_it() {
     server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
     let next = [change(&server, "/f", &format!("change=\"created\" {}", datetime(50)))];
     server.put("/next.xml", change_list("from=\"2013-01-03T10:30:00Z\"", &next));
-    destination.synchronizer.is_stale = true;
+    destination.synchronizer.discovery.is_stale = true;
     destination.commit().await;
 
     assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e", "/f"]);

@@ -415,7 +415,7 @@ async fn sets_that_have_left_the_source_leave_the_state() {
         server.put(&lists, Answer::xml(list(&server, &["/1", "/2", &format!("/new-{edition}")])));
         server.put("/changes.xml", Answer::xml(urlset("capability=\"changelist\"", &[], &[])));
         for _ in 0..2 {
-            destination.synchronizer.is_stale = true;
+            destination.synchronizer.discovery.is_stale = true;
             destination.refresh().await.unwrap();
         }
         while destination.synchronizer.holds_deletions().unwrap() {
@@ -456,9 +456,9 @@ async fn a_confirmation_does_not_outlive_a_refresh_that_fails() {
     let server = Loopback::start().await;
     let mut destination = Destination::of(&server, LIST);
     server.put(LIST, Answer::status(404));
-    destination.synchronizer.confirms_rebuilding = true;
+    destination.synchronizer.writer.confirms_rebuilding = true;
 
     destination.refresh().await.unwrap_err();
 
-    assert!(!destination.synchronizer.confirms_rebuilding);
+    assert!(!destination.synchronizer.writer.confirms_rebuilding);
 }

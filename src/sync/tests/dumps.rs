@@ -198,7 +198,7 @@ async fn copies_of_manifests_spare_packages_without_ranges() {
     assert_eq!(member_of(&destination, "b").as_deref(), Some("/b.bin"));
     assert_eq!(sent(&server, "/1.zip"), 0);
 
-    let packages = destination.synchronizer.packages.clone();
+    let packages = destination.synchronizer.fetch.packages.clone();
     packages.directory(&server.uri("/1.zip")).await.unwrap();
     assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged), "the manifest inside says the same");
 }
@@ -245,7 +245,7 @@ async fn a_wrong_copy_is_corrected_by_the_manifest_inside() {
     destination.commit().await;
     assert_eq!(destination.paths(), ["/a", "/b", "/more"]);
 
-    let (package, packages) = (server.uri("/1.zip"), destination.synchronizer.packages.clone());
+    let (package, packages) = (server.uri("/1.zip"), destination.synchronizer.fetch.packages.clone());
     packages.directory(&package).await.unwrap();
     assert!(packages.is_contradicted(&package));
     // The next refresh of any scope reads the package too.
@@ -273,7 +273,7 @@ async fn a_wrong_copy_stays_wrong_until_its_dump_is_read_again() {
     server.put("/changes.xml", changes(&[]));
     let mut destination = destination(&server);
     destination.commit().await;
-    let (package, packages) = (server.uri("/1.zip"), destination.synchronizer.packages.clone());
+    let (package, packages) = (server.uri("/1.zip"), destination.synchronizer.fetch.packages.clone());
     packages.directory(&package).await.unwrap();
     let listed = server.answer("/dump.xml");
     server.put("/dump.xml", Answer::status(403));
@@ -310,7 +310,7 @@ async fn a_copy_of_changes_is_applied_and_completed_by_the_manifest() {
     assert_eq!(destination.paths(), ["/a", "/b"]);
     assert_eq!(sent(&server, "/1.zip"), 0);
 
-    let packages = destination.synchronizer.packages.clone();
+    let packages = destination.synchronizer.fetch.packages.clone();
     packages.directory(&server.uri("/1.zip")).await.unwrap();
     destination.commit().await;
     assert_eq!(destination.paths(), ["/a", "/b", "/c"]);

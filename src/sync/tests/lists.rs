@@ -32,7 +32,7 @@ async fn lists_are_read_while_another_is_on_its_way() {
     server.put("/1.xml", Answer::xml(misspelt(&server, "/a")));
     server.put("/2.xml", Answer::xml(misspelt(&server, "/b")).together(&gate));
     let mut destination = Destination::of(&server, INDEX);
-    let seen = destination.synchronizer.spool.deviations.clone();
+    let seen = destination.synchronizer.fetch.spool.deviations.clone();
     let read = || seen.rules().values().map(|(count, _)| count).sum::<u64>();
 
     let one_by_one = async {
@@ -54,7 +54,7 @@ async fn a_list_that_is_broken_off_leaves_what_was_noted() {
     server.put("/list.xml", Answer::xml(list.replace("</urlset>", "<url><loc>http://</loc></url></urlset>")));
     let mut destination = Destination::of(&server, "/list.xml");
     destination.commit().await;
-    let (spool, location) = (&destination.synchronizer.spool, DocumentLocation::Uri(server.uri("/list.xml")));
+    let (spool, location) = (&destination.synchronizer.fetch.spool, DocumentLocation::Uri(server.uri("/list.xml")));
     let skipped = || spool.deviations.not_understood(&location).map(|(entries, _)| entries.skipped);
     assert_eq!(skipped(), Some(1));
 

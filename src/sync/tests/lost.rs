@@ -146,7 +146,7 @@ async fn a_child_that_fails_is_reported_by_its_name_and_kind() {
 
         follow(&server, &mut destination).await;
 
-        let failed = &destination.synchronizer.failed;
+        let failed = &destination.synchronizer.current.failed;
         assert_eq!(failed.iter().map(|failed| failed.kind).collect::<Vec<_>>(), [kind], "{case}");
         assert!(failed[0].why.contains("/2.xml"), "{failed:?}");
     }
@@ -267,7 +267,7 @@ async fn a_package_of_changes_that_is_broken_is_asked_for_again() {
     let mut destination = Destination::over(&server, folder);
     let packages = crate::source::zip::PackageConfig::new(packages);
     let packages = crate::source::zip::Packages::open(server.client(), packages).unwrap();
-    destination.synchronizer.packages = packages;
+    destination.synchronizer.fetch.packages = packages;
     destination.commit().await;
 
     assert_eq!(destination.paths(), ["/a", "/c", "/d", "/e", "/h"]);
@@ -364,7 +364,7 @@ async fn a_package_that_was_read_and_fails_is_asked_for_again() {
     std::fs::create_dir(&folder).unwrap();
     let packages = crate::source::zip::PackageConfig::new(folder);
     let packages = crate::source::zip::Packages::open(server.client(), packages).unwrap();
-    destination.synchronizer.packages = packages;
+    destination.synchronizer.fetch.packages = packages;
     let _ = destination.refresh().await;
 
     assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e", "/h"]);

@@ -51,7 +51,7 @@ async fn many_changes_are_applied_in_batches_without_the_lists() {
     server.put(LIST, Answer::status(403));
     let (catalog, told) = (destination.catalog.clone(), Arc::new(std::sync::Mutex::new(Vec::new())));
     let notices = told.clone();
-    destination.synchronizer.invalidate = Some(Arc::new(move |invalidations| {
+    destination.synchronizer.writer.invalidate = Some(Arc::new(move |invalidations| {
         notices
             .lock()
             .unwrap()
@@ -97,7 +97,7 @@ async fn what_died_between_two_batches_goes_on_and_repeats_nothing() {
     let sets = position.clone().follow(&source);
     let read = destination.synchronizer.read_changes(&sets, &position, &Scope::Everything).await.unwrap();
     let mut new = destination.synchronizer.news(read, &position, Timestamp::now()).await.unwrap();
-    let changes = new.next_batch(IN_BATCH, &destination.synchronizer.spool).unwrap();
+    let changes = new.next_batch(IN_BATCH, &destination.synchronizer.fetch.spool).unwrap();
     assert!(changes.len() == IN_BATCH && changes.is_sorted_by_key(|(_, change)| change.time));
     assert!(!new.is_empty());
     destination.synchronizer.apply(changes, position.clone()).await.unwrap();

@@ -15,10 +15,13 @@ mod waiting;
 use super::deletion_guard::MaxDelete;
 use super::selection::Selection;
 use super::*;
+use crate::catalog::CatalogError;
 use crate::catalog::{EntryId, Kind, Node, Revision};
-use crate::document::{Change, Limits};
+use crate::document::{Change, Limits, Timestamp, Uri};
+use crate::platform::error_chain::chain;
 use crate::source::tests::loopback::{Answer, Loopback, offer, resource_list, sitemapindex, url, urlset};
 use crate::source::zip::PackageConfig;
+use crate::source::{DocumentLocation, EntryPoint};
 use std::collections::BTreeMap;
 use tempfile::TempDir;
 
@@ -308,7 +311,7 @@ async fn a_set_that_cannot_be_reached_keeps_its_files() {
 
     server.put("/two/caps.xml", Answer::status(404));
     server.put("/one/list.xml", Answer::xml(list(&server, &["/one/own", "/one/new"])));
-    destination.synchronizer.is_stale = true;
+    destination.synchronizer.discovery.is_stale = true;
     destination.refresh().await.unwrap();
     let with_new: Vec<_> = ["/one/new"].into_iter().map(str::to_owned).chain(before.into_keys()).collect();
     assert_eq!(destination.paths(), with_new, "the rest is applied");
@@ -329,7 +332,7 @@ async fn a_position_that_is_damaged_is_made_anew_with_all_else() {
     let mut destination = Destination::of(&server, LIST);
     destination.commit().await;
     destination.catalog.spoil_position();
-    destination.synchronizer.position = None;
+    destination.synchronizer.writer.position = None;
 
     destination.refresh().await.unwrap();
 
