@@ -1,6 +1,8 @@
-//! From what was read to one revision. The guard decides what may go, and the position is part of the same commit.
+//! Commits: of a baseline, of changes alone, of deletions that a person has confirmed. The guard judges what may go, and the position
+//! is part of the same commit.
 
 use super::changes::NewChange;
+use super::choose::{add_applied, chosen};
 use super::deletion_guard::{DeletionGuard, ListLoss, MaxDelete};
 use super::deviations::SeenDeviations;
 use super::fetch::dumps;
@@ -9,15 +11,12 @@ use super::fetch::new_changes::NewChanges;
 use super::fetch::spool::Spool;
 use super::position::Position;
 use super::read_set::ReadSet;
-use super::selection::Selection;
-use super::selection::plan::{Chooser, Plan, path};
+use super::selection::plan::{Chooser, Plan};
 use super::{Invalidating, Outcome, Progressing, Stage, SyncError, Synchronizer};
-use crate::catalog::{
-    Catalog, CatalogError, Commit, Committed, Held, Losses, Naming, Resource, SetId, Snapshot, Statement,
-};
-use crate::document::{Change, Entry, Timestamp};
+use crate::catalog::{Catalog, CatalogError, Commit, Committed, Held, Losses, Naming, SetId, Statement};
+use crate::document::{Change, Timestamp};
 use crate::source::Missing;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
@@ -34,21 +33,21 @@ pub(super) struct Writer {
     pub batches: Option<Committed>,
     /// Receives what each commit changes for the kernel, where the tree is mounted.
     pub invalidate: Option<Invalidating>,
-    /// Whether a person has confirmed what goes where a damaged catalog is built again.
+    /// True if a person has confirmed what goes where a damaged catalog is built again.
     pub confirms_rebuilding: bool,
     /// The folders being tidied behind the last commit.
     pub tidying: Option<JoinHandle<()>>,
 }
 
-/// How a commit went.
+/// A commit that was made.
 struct Made {
     committed: Committed,
-    /// What was stored with it.
+    /// The position that was stored with it.
     position: Position,
 }
 
-/// What is held back of a commit, and the `position` that is stored with it. The lists list less by `lists`; of the sets `unreadable`
-/// nothing, or less than before, could be read.
+/// Judges a commit: what is held back of it, and the `position` that is stored with it. The lists list less by `lists`; of the sets
+/// `unreadable` nothing, or less than before, could be read.
 fn decide(
     limit: MaxDelete,
     lists: &[ListLoss],
@@ -56,11 +55,8 @@ fn decide(
     position: &mut Position,
     losses: &Losses,
 ) -> (Held, Vec<u8>) {
-    let (now, guard) = (Timestamp::now(), &mut position.guard);
-    guard.release(&losses.released);
-    let verdict = guard.decide(limit, losses, lists, now);
-    guard.after(&verdict, losses, unreadable, now);
-    guard.note_lists(&verdict, lists);
+    let guard = &mut position.guard;
+    let verdict = guard.judge(limit, losses, lists, unreadable, Timestamp::now());
     if verdict.held != Held::Nothing {
         tracing::warn!(
             deletions = verdict.files,
@@ -91,7 +87,7 @@ fn recount(catalog: &Catalog, guard: &mut DeletionGuard, decided: &BTreeSet<SetI
     Ok(())
 }
 
-/// What a baseline is made of.
+/// A baseline before it is written.
 pub(super) struct Merge {
     pub naming: Naming,
     /// The lists of every set.
@@ -105,7 +101,7 @@ pub(super) struct Merge {
 }
 
 impl Merge {
-    /// What is chosen of the lists: by the links of changes too, where `plan` follows these.
+    /// The choice from the lists: by the links of changes too, where `plan` follows these.
     fn chooser(&self, mut plan: Plan, catalog: &Catalog, spool: &Spool) -> Result<Arc<Chooser>, SyncError> {
         if plan.reads_lists() {
             self.news.each(spool, &mut |set, new| {
@@ -180,8 +176,7 @@ fn enter(baseline: &mut Commit<'_>, read: &mut ReadSet, chooser: &Chooser, spool
 }
 
 impl Synchronizer {
-    /// Writes one revision on a thread of its own, and remembers the position that is stored with it. What is returned includes the
-    /// batches before it.
+    /// Writes one revision on another thread, and keeps the position that is stored with it. Returns it with the batches before it.
     async fn commit(
         &mut self,
         write: impl FnOnce() -> Result<Made, SyncError> + Send + 'static,
@@ -207,7 +202,7 @@ impl Synchronizer {
         self.writer.position = Some(position);
         self.status.send_modify(|status| status.unknown_deletions += committed.unknown);
         Ok(match self.writer.batches.take() {
-            Some(before) => before.and(committed),
+            Some(batches) => batches.and(committed),
             None => committed,
         })
     }
@@ -235,24 +230,6 @@ impl Synchronizer {
         let committed = self.commit(write).await?;
         self.fetch.spool.deviations.note_left_out(committed.left_out.clone(), true);
         Ok(committed)
-    }
-
-    /// Whether the lists must be chosen from again to know what `new` brings and takes.
-    pub(super) async fn needs_lists(&self, new: NewChanges) -> Result<(NewChanges, bool), SyncError> {
-        if new.is_empty() || !self.config.selection.follows_links() {
-            return Ok((new, false));
-        }
-        let (catalog, spool, selection) =
-            (self.catalog.clone(), self.fetch.spool.clone(), self.config.selection.clone());
-        let look = move || {
-            let (snapshot, mut needs_lists) = (catalog.snapshot()?, false);
-            new.each(&spool, &mut |_, change| {
-                needs_lists = needs_lists || !stays_as_chosen(&snapshot, &selection, change)?;
-                Ok(())
-            })?;
-            Ok::<_, SyncError>((new, needs_lists))
-        };
-        tokio::task::spawn_blocking(look).await?
     }
 
     /// Makes one revision of changes alone, over the one there is: of each resource of each set the last, in order of time. `position` is
@@ -298,7 +275,7 @@ impl Synchronizer {
         }
     }
 
-    /// Whether deletions are held back that can be accepted.
+    /// True if deletions are held back that can be accepted.
     pub fn holds_deletions(&self) -> Result<bool, CatalogError> {
         Ok(!self.catalog.is_distrusted() && self.catalog.snapshot()?.held_count()? > 0)
     }
@@ -330,7 +307,7 @@ impl Synchronizer {
     }
 }
 
-/// What cannot be understood of the lists that were read, and of the manifests in place of lists. That this is all of them is an error.
+/// Lists with entries that are not understood, and manifests in place of lists. Fails if no entry of any is understood.
 fn not_understood(read: &[ReadSet], broken: &SeenDeviations) -> Result<Vec<Missing>, SyncError> {
     let (mut hidden, mut is_nothing) = (Vec::new(), true);
     // Next to lists packages say nothing of what exists.
@@ -351,58 +328,8 @@ fn not_understood(read: &[ReadSet], broken: &SeenDeviations) -> Result<Vec<Missi
     }
 }
 
-/// What a change does to the tree: what is not chosen, or not any more, goes, which does nothing where it is not in the tree.
+/// A change as the catalog takes it: what is not chosen, or not any more, goes, which does nothing where it is not in the tree.
 fn statement(set: SetId, new: &NewChange, is_chosen: bool) -> Statement<'_> {
     let change = if is_chosen { new.change } else { Change::Deleted };
     Statement { set, change, time: new.time, entry: &new.entry, member: new.member.as_ref() }
-}
-
-/// Which changes concern the tree by themselves. Where the links of other entries choose too, what is in the tree stays.
-fn chosen(catalog: &Catalog, selection: &Selection, changes: &[(SetId, NewChange)]) -> Result<Vec<bool>, CatalogError> {
-    let snapshot = catalog.snapshot()?;
-    let naming = snapshot.naming()?;
-    let is_chosen = |(_, NewChange { change, entry, .. }): &(SetId, NewChange)| {
-        let path = naming.as_ref().map(|naming| path(selection, naming, entry)).unwrap_or_default();
-        Ok(*change == Change::Deleted
-            || selection.chooses(entry, &path)
-            || selection.follows_links() && snapshot.locate(&entry.loc)?.is_some())
-    };
-    changes.iter().map(is_chosen).collect()
-}
-
-/// Whether a change leaves it as it is which resources are chosen: one that is shown keeps its type and links, or goes and is no record.
-fn stays_as_chosen(snapshot: &Snapshot<'_>, selection: &Selection, new: &NewChange) -> Result<bool, CatalogError> {
-    let shown = snapshot.locate(&new.entry.loc)?.map(|node| snapshot.resource(node.ino)).transpose()?.flatten();
-    Ok(shown.is_some_and(|shown| match new.change {
-        Change::Deleted => !selection.may_be_record(&shown.links),
-        _ => shown.media_type == new.entry.media_type && shown.links == new.entry.links,
-    }))
-}
-
-/// Adds to `plan` the changes of the catalog's journal that count with the lists of `read`. The plan keeps a later one that it has.
-fn add_applied(catalog: &Catalog, read: &[ReadSet], plan: &mut Plan) -> Result<(), CatalogError> {
-    let mut failed = None;
-    let counted = read.iter().filter(|it| !it.supersedes_announced);
-    let at: HashMap<SetId, Option<Timestamp>> = counted.map(|it| (it.id, it.at())).collect();
-    let snapshot = catalog.snapshot()?;
-    snapshot.journal(&mut |set, journaled, resource| {
-        // As in the baseline, a list that speaks for a later time counts more.
-        if !at.get(&set).is_some_and(|at| at.is_none_or(|at| journaled.time >= at)) {
-            return true;
-        }
-        // Of what is in the tree the latest statement of its sets counts.
-        let in_tree = snapshot.locate(&resource.uri).and_then(|node| match node {
-            Some(node) if journaled.change != Change::Deleted => snapshot.resource(node.ino),
-            _ => Ok(None),
-        });
-        match in_tree {
-            Ok(in_tree) => {
-                let Resource { uri, media_type, links, .. } = in_tree.unwrap_or(resource);
-                plan.applied(set, journaled.change, &Entry { media_type, links, ..Entry::new(uri) });
-            }
-            Err(cause) => failed = Some(cause),
-        }
-        failed.is_none()
-    })?;
-    failed.map_or(Ok(()), Err)
 }

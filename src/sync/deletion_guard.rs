@@ -109,8 +109,25 @@ pub struct HeldBack {
 }
 
 impl DeletionGuard {
+    /// Judges the losses of a commit, and notes the verdict. The lists list less by `lists`; of the sets `unreadable` nothing, or less
+    /// than before, could be read.
+    pub fn judge(
+        &mut self,
+        limit: MaxDelete,
+        losses: &Losses,
+        lists: &[ListLoss],
+        unreadable: &BTreeSet<SetId>,
+        now: Timestamp,
+    ) -> Verdict {
+        self.release(&losses.released);
+        let verdict = self.decide(limit, losses, lists, now);
+        self.after(&verdict, losses, unreadable, now);
+        self.note_lists(&verdict, lists);
+        verdict
+    }
+
     /// Decides which deletions are held back: those of what is suspicious, and no others. What then would still go is judged by itself.
-    pub fn decide(&self, limit: MaxDelete, losses: &Losses, lists: &[ListLoss], now: Timestamp) -> Verdict {
+    fn decide(&self, limit: MaxDelete, losses: &Losses, lists: &[ListLoss], now: Timestamp) -> Verdict {
         let (mut held, mut why, mut left) = (BTreeSet::new(), Vec::new(), losses.clone());
         let held = loop {
             let suspicions = self.suspects(limit, &left, lists, now);
@@ -129,7 +146,7 @@ impl DeletionGuard {
     }
 
     /// Notes what was decided of these losses. Of the sets `unreadable` nothing, or less than before, could be read.
-    pub fn after(&mut self, verdict: &Verdict, losses: &Losses, unreadable: &BTreeSet<SetId>, now: Timestamp) {
+    fn after(&mut self, verdict: &Verdict, losses: &Losses, unreadable: &BTreeSet<SetId>, now: Timestamp) {
         match &verdict.held {
             Held::Nothing => {}
             Held::All => {
@@ -146,7 +163,7 @@ impl DeletionGuard {
     }
 
     /// Notes that so many deletions are held back no more; to be called before what is lost with them is decided.
-    pub fn release(&mut self, released: &BTreeMap<SetId, u64>) {
+    fn release(&mut self, released: &BTreeMap<SetId, u64>) {
         let Some(held) = &mut self.held else { return };
         let of_unreadable: u64 = self.unreadable.iter().filter_map(|set| released.get(set)).sum();
         held.files = held.files.saturating_sub(released.values().sum());
@@ -233,7 +250,7 @@ impl DeletionGuard {
     }
 
     /// Notes the sets of which something is held back while a list of theirs is empty or missing.
-    pub fn note_lists(&mut self, verdict: &Verdict, lists: &[ListLoss]) {
+    fn note_lists(&mut self, verdict: &Verdict, lists: &[ListLoss]) {
         let lost = lists.iter().filter(|list| list.speaks || list.entries == 0).filter_map(|list| list.set);
         self.by_list.extend(lost.filter(|set| match &verdict.held {
             Held::Nothing => false,

@@ -11,6 +11,7 @@
 mod ask;
 pub mod audit;
 pub mod changes;
+mod choose;
 pub mod command;
 mod commit;
 mod config;

@@ -54,7 +54,7 @@ pub struct SetPosition {
     /// The time that this part speaks for.
     pub at: Option<Timestamp>,
     /// True if its lists state that time.
-    #[serde(default = "stated")]
+    #[serde(default)]
     is_stated: bool,
     /// When its lists were last written, by their server's account.
     #[serde(default)]
@@ -82,11 +82,6 @@ struct Document {
     digest: u64,
     /// The resources that it lists; 0 for an index.
     entries: u64,
-}
-
-/// A stored position without this was compared by stated times alone.
-fn stated() -> bool {
-    true
 }
 
 impl SetPosition {

@@ -1,0 +1,85 @@
+//! The choice of resources where the links of others choose too (`conforms=`, `with=`): a change may choose, or give up, what lists have.
+
+use super::changes::NewChange;
+use super::fetch::new_changes::NewChanges;
+use super::read_set::ReadSet;
+use super::selection::Selection;
+use super::selection::plan::{Plan, path};
+use super::{SyncError, Synchronizer};
+use crate::catalog::{Catalog, CatalogError, Resource, SetId, Snapshot};
+use crate::document::{Change, Entry, Timestamp};
+use std::collections::HashMap;
+
+impl Synchronizer {
+    /// True if the lists must be chosen from again to know what `new` brings and takes.
+    pub(super) async fn needs_lists(&self, new: NewChanges) -> Result<(NewChanges, bool), SyncError> {
+        if new.is_empty() || !self.config.selection.follows_links() {
+            return Ok((new, false));
+        }
+        let (catalog, spool, selection) =
+            (self.catalog.clone(), self.fetch.spool.clone(), self.config.selection.clone());
+        let look = move || {
+            let (snapshot, mut needs_lists) = (catalog.snapshot()?, false);
+            new.each(&spool, &mut |_, change| {
+                needs_lists = needs_lists || !stays_as_chosen(&snapshot, &selection, change)?;
+                Ok(())
+            })?;
+            Ok::<_, SyncError>((new, needs_lists))
+        };
+        tokio::task::spawn_blocking(look).await?
+    }
+}
+
+/// The changes that concern the tree by themselves, each as true. Where the links of other entries choose too, what is in the tree stays.
+pub(super) fn chosen(
+    catalog: &Catalog,
+    selection: &Selection,
+    changes: &[(SetId, NewChange)],
+) -> Result<Vec<bool>, CatalogError> {
+    let snapshot = catalog.snapshot()?;
+    let naming = snapshot.naming()?;
+    let is_chosen = |(_, NewChange { change, entry, .. }): &(SetId, NewChange)| {
+        let path = naming.as_ref().map(|naming| path(selection, naming, entry)).unwrap_or_default();
+        Ok(*change == Change::Deleted
+            || selection.chooses(entry, &path)
+            || selection.follows_links() && snapshot.locate(&entry.loc)?.is_some())
+    };
+    changes.iter().map(is_chosen).collect()
+}
+
+/// True if a change leaves the choice of other resources as it is: one that is shown keeps its type and links, or goes and is no record.
+fn stays_as_chosen(snapshot: &Snapshot<'_>, selection: &Selection, new: &NewChange) -> Result<bool, CatalogError> {
+    let shown = snapshot.locate(&new.entry.loc)?.map(|node| snapshot.resource(node.ino)).transpose()?.flatten();
+    Ok(shown.is_some_and(|shown| match new.change {
+        Change::Deleted => !selection.may_be_record(&shown.links),
+        _ => shown.media_type == new.entry.media_type && shown.links == new.entry.links,
+    }))
+}
+
+/// Adds to `plan` the changes of the catalog's journal that count with the lists of `read`. The plan keeps a later one that it has.
+pub(super) fn add_applied(catalog: &Catalog, read: &[ReadSet], plan: &mut Plan) -> Result<(), CatalogError> {
+    let mut failed = None;
+    let counted = read.iter().filter(|it| !it.supersedes_announced);
+    let at: HashMap<SetId, Option<Timestamp>> = counted.map(|it| (it.id, it.at())).collect();
+    let snapshot = catalog.snapshot()?;
+    snapshot.journal(&mut |set, journaled, resource| {
+        // As in the baseline, a list that speaks for a later time counts more.
+        if !at.get(&set).is_some_and(|at| at.is_none_or(|at| journaled.time >= at)) {
+            return true;
+        }
+        // Of what is in the tree the latest statement of its sets counts.
+        let in_tree = snapshot.locate(&resource.uri).and_then(|node| match node {
+            Some(node) if journaled.change != Change::Deleted => snapshot.resource(node.ino),
+            _ => Ok(None),
+        });
+        match in_tree {
+            Ok(in_tree) => {
+                let Resource { uri, media_type, links, .. } = in_tree.unwrap_or(resource);
+                plan.applied(set, journaled.change, &Entry { media_type, links, ..Entry::new(uri) });
+            }
+            Err(cause) => failed = Some(cause),
+        }
+        failed.is_none()
+    })?;
+    failed.map_or(Ok(()), Err)
+}
