@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use std::{error, fmt, io, thread};
+use std::{fmt, io, thread};
 
 /// Bytes that are written between two questions to the file system. So much is written without a question: a refresh of a small Source goes
 /// on where next to nothing is free.
@@ -37,12 +37,16 @@ struct Written {
     since_question: u64,
     /// Bytes that are kept free, once the file system was asked.
     floor: Option<u64>,
-    /// Whether what was written is in use or removed, so that the floor may rise.
+    /// `true` once what was written is in use or removed, so that the floor may rise.
     is_settled: bool,
 }
 
 /// Too little is free for a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "no space for it: {}{free} bytes are free, and {floor} are reserved. Free some space there, or set a smaller -o cache-reserve=SIZE",
+    if *needed > 0 { format!("{needed} more bytes are needed, ") } else { String::new() }
+)]
 pub struct NoSpace {
     /// Bytes that are on their way to the disk.
     pub needed: u64,
@@ -65,7 +69,7 @@ impl SpaceGuard {
         SpaceGuard { reserve, step: STEP, free_space, written: Mutex::default(), make_room: OnceLock::new() }
     }
 
-    /// The same, which asks the file system each `step` bytes.
+    /// Changes the guard to ask the file system each `step` bytes.
     pub fn with_step(self, step: u64) -> SpaceGuard {
         SpaceGuard { step, ..self }
     }
@@ -91,7 +95,7 @@ impl SpaceGuard {
         if written.since_question < self.step { Ok(()) } else { self.ask_for(folder, &mut written, unseen) }
     }
 
-    /// As [`SpaceGuard::reserve`], with a question at once.
+    /// Reserves as [`SpaceGuard::reserve`] does, with a question at once.
     ///
     /// # Errors
     /// As there.
@@ -99,7 +103,7 @@ impl SpaceGuard {
         self.ask_for(folder, &mut self.written(), unseen)
     }
 
-    /// Whether so many bytes are free below `folder`, for a write that is not necessary: the cache frees nothing for it.
+    /// Checks that so many bytes are free below `folder`, for a write that is not necessary: the cache frees nothing for it.
     ///
     /// # Errors
     /// They are not.
@@ -139,7 +143,7 @@ impl SpaceGuard {
         if free < floor.saturating_add(unseen) { Err(NoSpace { needed: unseen, free, floor }) } else { Ok(()) }
     }
 
-    /// What was written is in use or removed: from now on it is part of what the disk holds.
+    /// Settles that what was written is in use or removed: from now on it is part of what the disk holds.
     pub fn settle(&self) {
         let mut written = self.written();
         (written.since_question, written.is_settled) = (0, true);
@@ -154,23 +158,6 @@ impl fmt::Debug for SpaceGuard {
             .finish_non_exhaustive()
     }
 }
-
-impl fmt::Display for NoSpace {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let NoSpace { needed, free, floor } = self;
-        f.write_str("no space for it: ")?;
-        if *needed > 0 {
-            write!(f, "{needed} more bytes are needed, ")?;
-        }
-        write!(
-            f,
-            "{free} bytes are free, and {floor} are reserved. Free some space there, or set a smaller \
-             -o cache-reserve=SIZE"
-        )
-    }
-}
-
-impl error::Error for NoSpace {}
 
 impl From<NoSpace> for io::Error {
     fn from(short: NoSpace) -> io::Error {

@@ -2,34 +2,19 @@
 
 use std::fmt::{Display, Write as _};
 
-/// Whether `character` is obeyed by a terminal, turns the direction of its neighbours, ends a line, or is drawn as nothing:
+/// Answers whether `character` is obeyed by a terminal, turns the direction of its neighbours, ends a line, or is drawn as nothing:
 /// controls, and what Unicode calls Default_Ignorable_Code_Point, line and paragraph separators and annotations.
 pub fn is_hidden(character: char) -> bool {
-    match character {
-        '\0'..='\u{7F}' => character.is_ascii_control(),
-        _ => matches!(
-            character,
-            '\u{80}'..='\u{9F}'
-                | '\u{AD}'
-                | '\u{34F}'
-                | '\u{61C}'
-                | '\u{115F}'..='\u{1160}'
-                | '\u{17B4}'..='\u{17B5}'
-                | '\u{180B}'..='\u{180F}'
-                | '\u{200B}'..='\u{200F}'
-                | '\u{2028}'..='\u{202E}'
-                | '\u{2060}'..='\u{206F}'
-                | '\u{3164}'
-                | '\u{FE00}'..='\u{FE0F}'
-                | '\u{FEFF}'
-                | '\u{FFA0}'
-                | '\u{FFF0}'..='\u{FFFB}'
-                | '\u{1BCA0}'..='\u{1BCA3}'
-                | '\u{1D173}'..='\u{1D17A}'
-                | '\u{E0000}'..='\u{E0FFF}'
-        ),
-    }
+    let is_in = |range: &[u32; 2]| (range[0]..=range[1]).contains(&u32::from(character));
+    if character.is_ascii() { character.is_ascii_control() } else { HIDDEN.as_chunks().0.iter().any(is_in) }
 }
+
+/// The first and the last of each range of hidden characters beyond ASCII.
+const HIDDEN: [u32; 36] = [
+    0x80, 0x9F, 0xAD, 0xAD, 0x34F, 0x34F, 0x61C, 0x61C, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180F, 0x200B, 0x200F,
+    0x2028, 0x202E, 0x2060, 0x206F, 0x3164, 0x3164, 0xFE00, 0xFE0F, 0xFEFF, 0xFEFF, 0xFFA0, 0xFFA0, 0xFFF0, 0xFFFB,
+    0x1BCA0, 0x1BCA3, 0x1D173, 0x1D17A, 0xE0000, 0xE0FFF,
+];
 
 /// A JSON value as text whose strings have everything hidden escaped: its meaning is the same.
 pub fn printable_json(value: &impl Display) -> String {
