@@ -109,7 +109,7 @@ pub struct Deviation {
     pub rule: Rule,
     /// Number of the entry in its document from 1; 0 for the document itself.
     pub entry: u64,
-    /// What was published, without user and password of addresses, cut to a few hundred bytes.
+    /// The published text, without user and password of addresses, cut to a few hundred bytes.
     pub seen: Box<str>,
 }
 
@@ -134,7 +134,7 @@ impl Deviations {
         *count += 1;
     }
 
-    /// Whether no rule was broken.
+    /// Answers whether no rule was broken.
     pub fn is_empty(&self) -> bool {
         self.counts.is_empty()
     }

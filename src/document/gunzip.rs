@@ -3,7 +3,7 @@
 use flate2::bufread::GzDecoder;
 use std::io::{self, BufRead, Read};
 
-/// What a gzip file begins with.
+/// The first bytes of a gzip file.
 pub const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// Members of one file, empty ones too. Each costs the making of a decoder, and one that holds nothing is 20 bytes, which
@@ -20,12 +20,12 @@ pub struct Gunzip<R> {
     members: u64,
     /// Bytes handed out.
     bytes: u64,
-    /// Of those, at most.
+    /// The most of those.
     limit: u64,
 }
 
 impl<R: BufRead> Gunzip<R> {
-    /// What `bytes` hold, up to `limit` bytes of it: what passes that is an error.
+    /// Unpacks `bytes`, up to `limit` bytes: more is an error.
     pub fn new(bytes: R, limit: u64) -> Gunzip<R> {
         Gunzip { member: Some(GzDecoder::new(bytes)), members: 1, bytes: 0, limit }
     }

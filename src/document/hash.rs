@@ -153,7 +153,7 @@ pub fn believed_length(length: Option<u64>, digests: &[Digest]) -> Option<u64> {
     length.filter(|length| *length > 0 || is_of_nothing())
 }
 
-/// What a `hash` attribute says, and how well it is spelt.
+/// The digests of a `hash` attribute, and how well they are spelt.
 #[derive(Debug, Default)]
 pub(super) struct PublishedHashes {
     /// Strongest first, one of each algorithm.

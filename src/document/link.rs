@@ -28,7 +28,7 @@ pub struct Link {
     pub path: Option<Box<str>>,
 }
 
-/// Where a link leads.
+/// The target of a link.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Href {
     /// An http or https URI: it can be asked.
@@ -54,7 +54,7 @@ impl Link {
         }
     }
 
-    /// Where the link leads, if that can be asked.
+    /// The target of the link, if that can be asked.
     pub fn uri(&self) -> Option<&Uri> {
         self.href.uri()
     }
@@ -66,7 +66,7 @@ impl Href {
         Href::read(Uri::parse(raw))
     }
 
-    /// What an attempt to read an http or https URI gave; one of another scheme is a name.
+    /// The result of an attempt to read an http or https URI gave; one of another scheme is a name.
     pub(super) fn read(uri: Result<Uri, UriError>) -> Result<Href, UriError> {
         match uri {
             Ok(uri) => Ok(Href::Web(uri)),

@@ -35,7 +35,7 @@ pub enum Root {
 }
 
 impl Root {
-    /// Whether ResourceSync has no such document: it is a plain sitemap in another form of the Sitemap protocol.
+    /// Answers whether ResourceSync has no such document: it is a plain sitemap in another form of the Sitemap protocol.
     pub fn is_feed_or_text(self) -> bool {
         matches!(self, Root::Rss | Root::Atom | Root::Text)
     }
@@ -76,7 +76,7 @@ pub enum Capability {
     Other(Box<str>),
 }
 
-/// What happened to a resource: the `change` attribute of `rs:md` (section 12).
+/// An event of a resource: the `change` attribute of `rs:md` (section 12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Change {
     /// `created`
@@ -100,7 +100,7 @@ pub enum ChangeFrequency {
     Never,
 }
 
-/// What stands directly below the root element.
+/// The elements directly below the root element.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
     /// The root element.
@@ -124,7 +124,7 @@ pub struct Header {
 pub struct Entry {
     /// `<loc>`, resolved against the document's URI and normalised.
     pub loc: Uri,
-    /// It is a `<sitemap>`, wherever it stands: a list.
+    /// `true` for a `<sitemap>`, wherever it stands: a list.
     pub is_list: bool,
     /// `<lastmod>`
     pub lastmod: Option<Timestamp>,
@@ -158,7 +158,7 @@ pub struct Entry {
     pub links: Vec<Link>,
 }
 
-/// Where a package (a ZIP of a Resource Dump or Change Dump) holds the bytes of a resource (sections 11.1.1 and 13.1.1).
+/// The place where a package (a ZIP of a Resource Dump or Change Dump) holds the bytes of a resource (sections 11.1.1 and 13.1.1).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PackageMember {
     /// The package.
@@ -249,7 +249,7 @@ impl ChangeFrequency {
 }
 
 impl Header {
-    /// Where the first link of relation `rel` leads that can be asked.
+    /// The target of the first link of relation `rel` that can be asked.
     pub fn link(&self, rel: &str) -> Option<&Uri> {
         self.links.iter().filter(|l| &*l.rel == rel).find_map(Link::uri)
     }

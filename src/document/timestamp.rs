@@ -29,7 +29,7 @@ impl Timestamp {
         Timestamp::parse_noting(raw).map(|(timestamp, _)| timestamp)
     }
 
-    /// As [`Timestamp::parse`], and whether the spelling is a W3C datetime to the letter.
+    /// Reads as [`Timestamp::parse`] does, and tests whether the spelling is a W3C datetime to the letter.
     pub(super) fn parse_noting(raw: &str) -> Option<(Timestamp, bool)> {
         if let Some(seconds) = raw.as_bytes().try_into().ok().and_then(seconds_of_usual) {
             return Some((Timestamp { seconds, nanos: 0 }, true));
@@ -78,7 +78,7 @@ fn seconds_of_usual(raw: &[u8; 20]) -> Option<i64> {
     Some(date + hour * 3600 + minute * 60 + second)
 }
 
-/// What is left of a datetime, and whether all before it was spelt as W3C wants.
+/// The rest of a datetime; `strict` while all before it was spelt as W3C wants.
 struct Cursor<'a> {
     rest: &'a [u8],
     strict: bool,
@@ -257,7 +257,7 @@ impl From<SystemTime> for Timestamp {
 }
 
 impl From<Timestamp> for jiff::Timestamp {
-    /// The same time; a time outside the years that jiff knows is its first or last.
+    /// Converts the time; one outside the years that jiff knows is its first or last.
     fn from(timestamp: Timestamp) -> jiff::Timestamp {
         let outside = if timestamp.seconds < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
         let nanos = i32::try_from(timestamp.nanos).unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use rustix::process::{Resource, getrlimit};
 
-/// What a thread reserves for its stack, where no other size is set.
+/// Bytes that a thread reserves for its stack, where no other size is set.
 const STACK: u64 = 2 << 20;
 
 /// Stacks of threads that read from disk or compute take at most this part: where the rest is used up, the allocator ends the process.

@@ -10,7 +10,7 @@ const STEP: usize = 256 << 10;
 /// Bytes of the largest buffer that is used again: a batch of a download with the chunk that completes it, or a READ of whole blocks.
 pub(crate) const ROOM: usize = 5 * STEP;
 
-/// So many wait to be used again, at most.
+/// The most buffers that wait to be used again.
 const SPARE: usize = 6;
 
 /// The latest is the last.
@@ -29,7 +29,7 @@ fn is_used_again(length: usize) -> bool {
 pub(crate) struct Buffer(Vec<u8>);
 
 impl Buffer {
-    /// Of at least `length` bytes.
+    /// A buffer of at least `length` bytes.
     pub(crate) fn of(length: usize) -> Buffer {
         let room = length.next_multiple_of(STEP);
         if !is_used_again(room) || length < STEP {
@@ -42,7 +42,7 @@ impl Buffer {
         }
     }
 
-    /// The same, of so many bytes alone: memory for which there is no reservation is not kept.
+    /// A buffer of so many bytes alone: memory for which there is no reservation is not kept.
     pub(crate) fn small(length: usize) -> Buffer {
         Buffer(vec![0; length])
     }

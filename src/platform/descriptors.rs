@@ -27,7 +27,7 @@ fn share_of(limit: u64, wanted: usize, parts: u64) -> usize {
     usize::try_from(limit / parts).unwrap_or(usize::MAX).clamp(1, wanted.max(1))
 }
 
-/// Whether a call failed for want of a descriptor, of this process or of the machine.
+/// Answers whether a call failed for want of a descriptor, of this process or of the machine.
 pub(crate) fn is_shortage(cause: &io::Error) -> bool {
     matches!(Errno::from_io_error(cause), Some(Errno::MFILE | Errno::NFILE))
 }

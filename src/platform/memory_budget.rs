@@ -54,7 +54,7 @@ impl Budget {
         Reservation { permits: permits.ok() }
     }
 
-    /// The same at once; `None` where they are not free or where others wait.
+    /// Reserves at once; `None` where they are not free or where others wait.
     pub(crate) fn try_reserve(&self, bytes: usize) -> Option<Reservation> {
         let bytes = bytes.min(self.shared.bytes);
         let take = || Arc::clone(&self.shared.free).try_acquire_many_owned(bytes as u32).ok();
@@ -70,7 +70,7 @@ impl Budget {
         self.shared.waiting.load(Ordering::SeqCst)
     }
 
-    /// Whether so many bytes are free, or a cache can give up as many as are missing.
+    /// Answers whether so many bytes are free, or a cache can give up as many as are missing.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         self.reclaim(bytes);
         self.free() >= bytes

@@ -63,7 +63,7 @@ enum Policy {
     Batch,
 }
 
-/// Of this thread. A refusal of the kernel makes nothing wrong, only slower.
+/// Sets policy, niceness and slice of this thread. A refusal of the kernel makes nothing wrong, only slower.
 fn set(policy: Policy, niceness: libc::c_int, slice: Duration) {
     let (policy, flags) = match policy {
         // The policy is ignored. Linux before 5.3 refuses all of it, and has no slices either.
@@ -86,7 +86,7 @@ fn set(policy: Policy, niceness: libc::c_int, slice: Duration) {
     }
 }
 
-/// Of this thread; -1 where it is not known.
+/// The niceness of this thread; -1 where it is not known.
 fn niceness() -> libc::c_int {
     // SAFETY: no memory is handed over; 0 is the calling thread alone (getpriority(2)).
     unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// What a URI's authority ends with, as published, backslashes included.
+/// Characters that end a URI's authority, as published, backslashes included.
 const ENDS: [char; 4] = ['/', '?', '#', '\\'];
 
 /// `text` with `USER:PASSWORD` before every `@HOST` replaced by `…`. It may hold addresses that are no URIs: in doubt more
@@ -39,22 +39,22 @@ pub fn without_userinfo(text: &str) -> Cow<'_, str> {
     shown.into()
 }
 
-/// What stands before an `@`.
+/// The text before an `@`.
 #[derive(Default)]
 struct Before {
     last: Option<char>,
-    /// Where the last word begins.
+    /// The beginning of the last word.
     word: usize,
-    /// What follows the last `//`.
+    /// The text behind the last `//`.
     authority: Option<Part>,
-    /// What follows the last colon, and where the word with the colon begins.
+    /// The text behind the last colon, and the beginning of the word with the colon.
     secret: Option<(Part, usize)>,
 }
 
 /// A part of the text that begins at `start` and goes on.
 struct Part {
     start: usize,
-    /// Whether a port, or none, stands before the first of [`ENDS`] in it; `None` without one of these.
+    /// `true` where a port, or none, stands before the first of [`ENDS`] in it; `None` without one of these.
     has_port: Option<bool>,
     has_blank: bool,
 }
@@ -93,7 +93,7 @@ impl Before {
         self.last = Some(c);
     }
 
-    /// Where the userinfo begins that the text before the `@` at `at` ends with.
+    /// The beginning of the userinfo that the text before the `@` at `at` ends with.
     fn userinfo(&self, text: &str, at: usize) -> Option<usize> {
         if let Some(Part { start, has_port, has_blank }) = self.authority {
             let is_userinfo = match has_port {
@@ -116,7 +116,7 @@ impl Before {
     }
 }
 
-/// Whether what follows the colon of an authority is no port.
+/// Answers whether what follows the colon of an authority is no port.
 fn has_bad_port(authority: &str) -> bool {
     let port = authority.split_once(':').map_or("", |(_, port)| port);
     !authority.starts_with('[') && !port.bytes().all(|b| b.is_ascii_digit())

@@ -5,21 +5,21 @@ use super::namespace::Kind;
 use crate::document::{Capability, ChangeFrequency, Entry, Header, Link, Root, Rule, Timestamp, Uri};
 use std::collections::VecDeque;
 
-/// What has been read of an entry so far.
+/// The parts of an entry that have been read so far.
 #[derive(Default)]
 pub(super) struct Draft {
     pub is_list: bool,
     pub loc: Option<Uri>,
     /// `<loc>` was there, whether it could be understood or not.
     located: bool,
-    /// What it names besides: by each further `<loc>`, and ([`Kind::Media`]) the images, videos and enclosures of a page.
+    /// Other resources that it names: by each further `<loc>`, and ([`Kind::Media`]) the images, videos and enclosures of a page.
     further: Vec<(Kind, Entry)>,
     /// Further ones that cannot be understood, or are too many: by `<loc>`, and of media.
     hidden: u64,
     hidden_media: u64,
     /// Bytes of the URIs of `further`.
     further_bytes: u64,
-    /// Where an item of RSS lies that has no link.
+    /// The address of an item of RSS that has no link.
     guid: Option<Uri>,
     pub lastmod: Option<Timestamp>,
     changefreq: Option<ChangeFrequency>,
@@ -30,7 +30,7 @@ pub(super) struct Draft {
     link_bytes: u64,
     /// Something in it cannot be understood.
     unusable: bool,
-    /// It has the address of something that is no file: of mail, of a script.
+    /// `true` with the address of something that is no file: of mail, of a script.
     is_elsewhere: bool,
 }
 

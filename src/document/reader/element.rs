@@ -12,9 +12,9 @@ use quick_xml::events::BytesStart;
 /// The tag of an `rs:md` or `rs:ln`.
 #[derive(Clone, Copy)]
 pub(super) enum Tag<'t, 'x> {
-    /// As the XML reader found it.
+    /// A tag that the XML reader found.
     Xml(&'t BytesStart<'x>),
-    /// As [`plain::find`] found it.
+    /// A tag that [`plain::find`] found.
     Plain(&'t str),
 }
 
@@ -36,14 +36,14 @@ impl<'t> Tag<'t, '_> {
     }
 }
 
-/// What reading an element needs to know of its document, and where it notes what is wrong.
+/// The document's facts that reading an element needs, and the notes of what is wrong.
 pub(super) struct Context {
     pub bindings: Bindings,
     pub limits: Limits,
     pub notes: Notes,
 }
 
-/// What one or several `rs:md` say.
+/// The attributes of one or several `rs:md`.
 #[derive(Debug, Default)]
 pub(super) struct Metadata {
     pub capability: Option<Capability>,
@@ -262,7 +262,7 @@ pub(super) fn read_time(value: &str, notes: &mut Notes) -> Option<Timestamp> {
     Some(timestamp)
 }
 
-/// Whether a readable time is a year, a month or a day: W3C Datetimes, though without zone.
+/// Answers whether a readable time is a year, a month or a day: W3C Datetimes, though without zone.
 fn is_date_alone(value: &str) -> bool {
     matches!(value.len(), 4 | 7 | 10) && value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
 }

@@ -52,7 +52,7 @@ pub enum DocumentError {
         /// How many there are.
         entries: u64,
     },
-    /// It ends before its root element does.
+    /// An end before that of the root element.
     #[error("the document is cut off at byte {position}")]
     Truncated {
         /// Bytes there are, after decompression.

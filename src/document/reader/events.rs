@@ -28,7 +28,7 @@ pub(super) struct Events<R> {
     pub is_text: bool,
 }
 
-/// What stands behind a root element.
+/// Content behind a root element.
 pub(super) enum Behind {
     /// A tag, and whether it is an empty one.
     Element(BytesStart<'static>, bool),
@@ -101,7 +101,7 @@ impl<R: BufRead> Events<R> {
         }
     }
 
-    /// What stands behind the root element though nothing should; `None` at the end.
+    /// Content behind the root element, though there should be none; `None` at the end.
     pub(super) fn behind_root(&mut self) -> Result<Option<Behind>, DocumentError> {
         loop {
             self.begin();
@@ -138,13 +138,13 @@ impl<R: BufRead> Events<R> {
         }
     }
 
-    /// What is in memory behind the last event; it may end anywhere.
+    /// The bytes in memory behind the last event; it may end anywhere.
     #[inline]
     pub(super) fn window(&self) -> &[u8] {
         self.xml.get_ref().window()
     }
 
-    /// So many bytes of the window, where they begin with a character and end with one of ASCII.
+    /// The first `bytes` of the window, where they begin with a character and end with one of ASCII.
     #[inline]
     pub(super) fn text(&self, bytes: usize) -> Option<&str> {
         self.xml.get_ref().text(bytes)

@@ -8,7 +8,7 @@ use super::reference::unescape;
 use crate::document::{Entry, Root, Rule, Uri};
 use quick_xml::events::BytesStart;
 
-/// What a link of a feed is.
+/// A link of a feed.
 #[derive(Default)]
 pub(super) struct FeedLink {
     /// `href` of Atom, `url` of an enclosure of RSS; `None` where the link is the element's text.

@@ -117,13 +117,13 @@ impl<R> Input<R> {
         self.markup_end = self.handed_out.saturating_add(limit);
     }
 
-    /// What has been read and not yet been consumed; empty where more is to be read.
+    /// Bytes that have been read and not yet been consumed; empty where more is to be read.
     #[inline]
     pub(super) fn window(&self) -> &[u8] {
         self.buffer.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// So many bytes of the window, where they begin with a character and end with one of ASCII.
+    /// The first `bytes` of the window, where they begin with a character and end with one of ASCII.
     #[inline]
     pub(super) fn text(&self, bytes: usize) -> Option<&str> {
         let text = self.window().get(..bytes)?;

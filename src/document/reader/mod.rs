@@ -93,7 +93,7 @@ impl Notes {
     }
 }
 
-/// Where the reader stands.
+/// The place where the reader stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Between children of the root.
@@ -121,11 +121,11 @@ pub struct Reader<R> {
     /// Bytes of the tags of the header's links.
     header_link_bytes: u64,
     rules: DocumentRules,
-    /// Whether the prefixes stand for what [`plain`] takes them for.
+    /// `true` while the prefixes stand for what [`plain`] takes them for.
     is_plain: bool,
     /// The elements of the plain entry being read.
     parts: Vec<plain::Part>,
-    /// What entries name besides themselves, and the first lines of a text.
+    /// Entries that others name besides themselves, and the first lines of a text.
     further: VecDeque<Entry>,
     /// Entries begun.
     entries: u64,
@@ -133,7 +133,7 @@ pub struct Reader<R> {
     skipped: u64,
     /// Entries that lie where no file can.
     elsewhere: u64,
-    /// What may be entries and cannot be understood, outside of entries or within one that can.
+    /// Elements that may be entries and cannot be understood, outside of entries or within one that can.
     hidden: u64,
     phase: Phase,
 }
@@ -212,13 +212,13 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    /// What stands below the root, of what was read: complete when `next_entry` has returned `None`
+    /// The elements below the root that were read: complete when `next_entry` has returned `None`
     /// (normally complete before the first entry).
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Where the document broke rules, in what was read.
+    /// The deviations of the document, in what was read.
     pub fn deviations(&self) -> &Deviations {
         &self.context.notes.deviations
     }

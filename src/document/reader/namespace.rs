@@ -62,7 +62,7 @@ impl Namespace {
         }
     }
 
-    /// What an undeclared prefix is taken for.
+    /// The namespace that an undeclared prefix is taken for.
     pub fn customary(prefix: &str) -> Option<Namespace> {
         match prefix {
             "" => Some(Namespace::Sitemap),
@@ -74,7 +74,7 @@ impl Namespace {
     }
 }
 
-/// What the reader makes of an element.
+/// The kind of an element, as the reader takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// The root element of a list within another, and what holds the items of RSS.
@@ -92,13 +92,13 @@ pub(super) enum Kind {
     Enclosure,
     Metadata,
     Link,
-    /// Of the Sitemap namespace, which has none of this name.
+    /// An element of the Sitemap namespace, which has none of this name.
     Unknown,
     Foreign,
 }
 
 impl Kind {
-    /// What an element is by the letter of its name.
+    /// The kind of an element by the letter of its name.
     fn of(namespace: Namespace, name: &str) -> Kind {
         match (namespace, name) {
             (Namespace::Sitemap, "url") => Kind::Entry(Root::UrlSet),
@@ -131,7 +131,7 @@ struct Binding {
     depth: usize,
 }
 
-/// What the names of a document stand for.
+/// The meaning of the names of a document.
 #[derive(Default)]
 pub(super) struct Bindings {
     /// The prefixes of the open elements, outermost first.
@@ -140,9 +140,9 @@ pub(super) struct Bindings {
     document: Option<Uri>,
     /// The values of `xml:base` in the open elements of a feed, with their depths, outermost first.
     bases: Vec<(usize, Uri)>,
-    /// Whether the document is a feed: elsewhere the elements of feeds are foreign.
+    /// `true` for a feed: elsewhere the elements of feeds are foreign.
     pub is_feed: bool,
-    /// Whether the document declares entities of its own.
+    /// `true` where the document declares entities.
     pub declares_entities: bool,
 }
 
@@ -271,12 +271,12 @@ impl Bindings {
         }
     }
 
-    /// Whether no prefix stands for Sitemaps and `rs` for ResourceSync, as in nearly every document.
+    /// Answers whether no prefix stands for Sitemaps and `rs` for ResourceSync, as in nearly every document.
     pub fn are_usual(&self) -> bool {
         self.resolve("") == Namespace::Sitemap && self.resolve("rs") == Namespace::ResourceSync
     }
 
-    /// What an element's `prefix` stands for.
+    /// The namespace of an element's `prefix`.
     #[inline]
     pub fn resolve(&self, prefix: &str) -> Namespace {
         // Nearly every prefix is empty, and comparing nothing with nothing by memcmp can cost hundreds of cycles.

@@ -15,7 +15,7 @@ const PARTS: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub kind: Kind,
-    /// Where its text stands; of an empty element, what follows its `<` up to its `/`.
+    /// The place of its text; of an empty element, what follows its `<` up to its `/`.
     pub place: Range<usize>,
 }
 
@@ -64,7 +64,7 @@ pub(super) fn find(window: &[u8], limit: usize, parts: &mut Vec<Part>) -> Option
     }
 }
 
-/// Where `expected` ends, if it stands at `at`.
+/// The end of `expected`, if it stands at `at`.
 #[inline]
 fn behind(window: &[u8], at: usize, expected: &[u8]) -> Option<usize> {
     window.get(at..)?.starts_with(expected).then_some(at + expected.len())
@@ -83,7 +83,7 @@ fn behind_blanks(window: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Where the `/>` stands behind plain attributes.
+/// The place of the `/>` behind plain attributes.
 fn end_of_attributes(window: &[u8], mut at: usize, limit: usize) -> Option<usize> {
     loop {
         let before = at;

@@ -14,10 +14,10 @@ const LONGEST_NAME: usize = 64;
 #[derive(Debug)]
 pub(super) struct UndefinedEntity;
 
-/// What stands between `&` and `;`.
+/// The text between `&` and `;`.
 pub(super) enum Reference {
     Character(char),
-    /// What HTML has a name for.
+    /// Characters that HTML has a name for.
     Html(&'static str),
     /// An entity of a DTD, or a number that is no character.
     Undefined,
@@ -112,7 +112,7 @@ pub(super) fn judge_references(event: &Event<'_>, is_own: bool, notes: &mut Note
     }
 }
 
-/// The same for the attributes of an element.
+/// Notes what is wrong with the references in the attributes of an element.
 pub(super) fn judge_attributes(element: &BytesStart<'_>, notes: &mut Notes) {
     // What is wrong has been noted.
     let _ = unescape(utf8(element.attributes_raw()), false, notes);

@@ -41,7 +41,7 @@ static APPENDIX_A: [(Capability, u8, u8); 8] = [
 pub(super) struct DocumentRules {
     expected: u8,
     newest_change: Option<Timestamp>,
-    /// What the entries of a Capability List were for.
+    /// The capabilities of the entries of a Capability List.
     capabilities: Vec<Capability>,
     /// There was an `rs:md`: not a plain sitemap.
     metadata_seen: bool,

@@ -11,7 +11,7 @@ use std::io::BufRead;
 /// Lines of a text that decide whether it is a list.
 const FIRST_LINES: usize = 8;
 
-/// What a line of a text is.
+/// A line of a text.
 enum Line {
     /// Blank, or a comment.
     Nothing,

@@ -94,7 +94,7 @@ impl Uri {
         rest.split_once('?').map_or(rest, |(path, _)| path)
     }
 
-    /// What follows `?`, still percent-encoded; `Some("")` for a bare `?`.
+    /// The part behind `?`, still percent-encoded; `Some("")` for a bare `?`.
     pub fn query(&self) -> Option<&str> {
         self.path_and_query().split_once('?').map(|(_, query)| query)
     }
@@ -121,10 +121,10 @@ impl std::fmt::Display for Uri {
     }
 }
 
-/// What is wrong with a reference as published, though it can be mended.
+/// The faults of a reference as published, though it can be mended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Flaws {
-    /// It has no scheme.
+    /// No scheme is given.
     pub relative: bool,
     /// Bytes that RFC 3986 wants percent-encoded are not: blanks, non-ASCII, brackets, quotes.
     pub unescaped: bool,
@@ -158,7 +158,7 @@ const RESERVED: u8 = 2;
 /// Stands unescaped in a query alone, or divides segments: `/` and `?`.
 const QUERY: u8 = 3;
 
-/// What RFC 3986 says of each byte in paths and queries.
+/// The class that RFC 3986 gives each byte in paths and queries.
 static CLASSES: [u8; 256] = {
     let mut classes = [FORBIDDEN; 256];
     let mut byte = 0;
@@ -174,7 +174,7 @@ static CLASSES: [u8; 256] = {
     classes
 };
 
-/// What needs no second look in a path or query of normal form.
+/// Bytes that need no second look in a path or query of normal form.
 static PLAIN: [bool; 256] = {
     let mut plain = [false; 256];
     let mut byte = 0;
@@ -224,7 +224,7 @@ fn split_scheme(reference: &str) -> Option<(&str, &str)> {
     well_formed.then_some((scheme, rest))
 }
 
-/// Whether `raw` certainly is in normal form, so that nearly every URI costs one pass and one allocation. `false` only
+/// Answers whether `raw` certainly is in normal form, so that nearly every URI costs one pass and one allocation. `false` only
 /// means that [`mend`] must look.
 fn is_normal(raw: &[u8]) -> bool {
     let (secure, rest) = match (raw.strip_prefix(b"https://"), raw.strip_prefix(b"http://")) {
@@ -244,7 +244,7 @@ fn is_normal(raw: &[u8]) -> bool {
     (is_plain_host(host) || is_ipv4(host)) && is_normal_path(path)
 }
 
-/// Whether `port` is written without a leading zero and is not the scheme's own.
+/// Answers whether `port` is written without a leading zero and is not the scheme's own.
 fn is_normal_port(port: &[u8], secure: bool) -> bool {
     let number = port.iter().try_fold(0_u16, |number, digit| {
         let digit = digit.is_ascii_digit().then(|| u16::from(digit - b'0'))?;
@@ -253,12 +253,12 @@ fn is_normal_port(port: &[u8], secure: bool) -> bool {
     !port.starts_with(b"0") && number.is_some_and(|number| number != 0 && number != default_port(secure))
 }
 
-/// Whether `host` is an IPv4 address as it is written back: four decimal numbers without leading zeros.
+/// Answers whether `host` is an IPv4 address as it is written back: four decimal numbers without leading zeros.
 fn is_ipv4(host: &[u8]) -> bool {
     std::str::from_utf8(host).is_ok_and(|host| host.parse::<std::net::Ipv4Addr>().is_ok())
 }
 
-/// Whether `host` is lower-case ASCII that neither IDNA nor the many spellings of IPv4 concern.
+/// Answers whether `host` is lower-case ASCII that neither IDNA nor the many spellings of IPv4 concern.
 fn is_plain_host(host: &[u8]) -> bool {
     let mut before = b'.';
     let mut numeric_label = true;
@@ -278,7 +278,7 @@ fn is_plain_host(host: &[u8]) -> bool {
     !numeric_label
 }
 
-/// Whether a path with its query is in normal form; segments that begin with a dot are left to [`mend`].
+/// Answers whether a path with its query is in normal form; segments that begin with a dot are left to [`mend`].
 fn is_normal_path(path: &[u8]) -> bool {
     let mut in_query = false;
     let mut rest = path;

@@ -45,7 +45,7 @@ impl Ahead {
         }
     }
 
-    /// What to ask for once the record at this address was read.
+    /// The pages to ask for once the record at this address was read.
     fn next(&mut self, at: usize) -> Option<Range<usize>> {
         if !self.run.holds(at) {
             if !self.jump.holds(at) {

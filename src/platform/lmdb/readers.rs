@@ -19,7 +19,7 @@ pub type Reading = RoTxn<'static, WithoutTls>;
 #[derive(Default)]
 pub struct Readers([Place; PLACES]);
 
-/// Of one thread, so that no other waits for its lock, and in a cache line of its own.
+/// A place of one thread, so that no other waits for its lock, and in a cache line of its own.
 #[derive(Default)]
 #[repr(align(128))]
 struct Place(Mutex<Option<Reading>>);
@@ -52,7 +52,7 @@ impl Readers {
         }
     }
 
-    /// Of this thread.
+    /// The place of this thread.
     fn place(&self) -> &Place {
         static THREADS: AtomicUsize = AtomicUsize::new(0);
         thread_local! {
@@ -62,7 +62,7 @@ impl Readers {
     }
 }
 
-/// Whether nothing was committed behind what it reads.
+/// Answers whether nothing was committed behind what it reads.
 fn is_current(env: &Env<WithoutTls>, reading: &Reading) -> bool {
     env.info().last_txn_id == reading.id()
 }
