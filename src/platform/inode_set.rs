@@ -1,89 +1,55 @@
-//! A set of inode numbers, of which there may be tens of millions: they are given one after the other, so a bit each is enough.
+//! A set of inode numbers, of which there may be tens of millions.
 
 use fuser::INodeNo;
-use std::collections::BTreeMap;
-
-/// Words and numbers of one page: so few that a lone number takes little, so many that a dense million takes 300 kB.
-const WORDS: usize = 8;
-const NUMBERS: u64 = WORDS as u64 * 64;
+use roaring::RoaringTreemap;
 
 /// Ascending.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct InodeSet {
-    pages: BTreeMap<u64, [u64; WORDS]>,
-    len: usize,
-}
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct InodeSet(RoaringTreemap);
 
-/// Page, word and bit of a number.
-fn place(ino: INodeNo) -> (u64, usize, u64) {
-    let within = ino.0 % NUMBERS;
-    (ino.0 / NUMBERS, (within / 64) as usize, 1 << (within % 64))
-}
+impl Eq for InodeSet {}
 
 impl InodeSet {
     /// Adds a number; `false`: it was there.
     pub fn insert(&mut self, ino: INodeNo) -> bool {
-        let (page, word, bit) = place(ino);
-        let words = self.pages.entry(page).or_default();
-        let is_new = words[word] & bit == 0;
-        words[word] |= bit;
-        self.len += usize::from(is_new);
-        is_new
+        self.0.insert(ino.0)
     }
 
     /// Takes a number out; `false`: it was not there.
     pub fn remove(&mut self, ino: INodeNo) -> bool {
-        let (page, word, bit) = place(ino);
-        let Some(words) = self.pages.get_mut(&page) else { return false };
-        if words[word] & bit == 0 {
-            return false;
-        }
-        words[word] &= !bit;
-        self.len -= 1;
-        if *words == [0; WORDS] {
-            self.pages.remove(&page);
-        }
-        true
+        self.0.remove(ino.0)
     }
 
-    /// Whether a number is there.
+    /// Answers whether a number is there.
     pub fn contains(&self, ino: INodeNo) -> bool {
-        let (page, word, bit) = place(ino);
-        self.pages.get(&page).is_some_and(|words| words[word] & bit != 0)
+        self.0.contains(ino.0)
     }
 
-    /// How many there are.
+    /// The count of all numbers.
     pub fn len(&self) -> usize {
-        self.len
+        usize::try_from(self.0.len()).unwrap_or(usize::MAX)
     }
 
-    /// Whether there are none.
+    /// Answers whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.0.is_empty()
     }
 
-    /// All of them, ascending.
+    /// All numbers, ascending.
     pub fn iter(&self) -> impl Iterator<Item = INodeNo> {
-        self.pages.iter().flat_map(|(page, words)| {
-            let bits = (0..NUMBERS).filter(|number| words[(number / 64) as usize] & 1 << (number % 64) != 0);
-            bits.map(move |number| INodeNo(page * NUMBERS + number))
-        })
+        self.0.iter().map(INodeNo)
     }
 }
 
 impl Extend<INodeNo> for InodeSet {
     fn extend<T: IntoIterator<Item = INodeNo>>(&mut self, inodes: T) {
-        inodes.into_iter().for_each(|ino| {
-            self.insert(ino);
-        });
+        self.0.extend(inodes.into_iter().map(|ino| ino.0));
     }
 }
 
 impl FromIterator<INodeNo> for InodeSet {
     fn from_iter<T: IntoIterator<Item = INodeNo>>(inodes: T) -> InodeSet {
-        let mut set = InodeSet::default();
-        set.extend(inodes);
-        set
+        InodeSet(inodes.into_iter().map(|ino| ino.0).collect())
     }
 }
 
