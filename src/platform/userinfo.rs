@@ -46,22 +46,22 @@ struct Before {
     /// The beginning of the last word.
     word: usize,
     /// The text behind the last `//`.
-    authority: Option<Part>,
+    authority: Option<Span>,
     /// The text behind the last colon, and the beginning of the word with the colon.
-    secret: Option<(Part, usize)>,
+    secret: Option<(Span, usize)>,
 }
 
 /// A part of the text that begins at `start` and goes on.
-struct Part {
+struct Span {
     start: usize,
     /// `true` where a port, or none, stands before the first of [`ENDS`] in it; `None` without one of these.
     has_port: Option<bool>,
     has_blank: bool,
 }
 
-impl Part {
-    fn new(start: usize) -> Part {
-        Part { start, has_port: None, has_blank: false }
+impl Span {
+    fn new(start: usize) -> Span {
+        Span { start, has_port: None, has_blank: false }
     }
 
     /// Goes on behind the character at `at`; `is_port` judges what lies before the first of [`ENDS`].
@@ -78,12 +78,12 @@ impl Before {
     fn pass(&mut self, text: &str, at: usize, c: char) {
         let behind = at + c.len_utf8();
         if matches!(c, '/' | '\\') && self.last == Some(c) {
-            self.authority = Some(Part::new(behind));
+            self.authority = Some(Span::new(behind));
         } else if let Some(authority) = &mut self.authority {
             authority.pass(text, at, c, |authority| !has_bad_port(authority));
         }
         if c == ':' {
-            self.secret = Some((Part::new(behind), self.word));
+            self.secret = Some((Span::new(behind), self.word));
         } else if let Some((secret, _)) = &mut self.secret {
             secret.pass(text, at, c, |secret| secret.bytes().all(|b| b.is_ascii_digit()));
         }
@@ -95,7 +95,7 @@ impl Before {
 
     /// The beginning of the userinfo that the text before the `@` at `at` ends with.
     fn userinfo(&self, text: &str, at: usize) -> Option<usize> {
-        if let Some(Part { start, has_port, has_blank }) = self.authority {
+        if let Some(Span { start, has_port, has_blank }) = self.authority {
             let is_userinfo = match has_port {
                 None => start < at,
                 // No port: the slash belongs to a password.
@@ -106,7 +106,7 @@ impl Before {
             }
         }
         // Without `//` a colon must say that there is a password.
-        let (Part { start, has_port, has_blank }, word) = self.secret.as_ref()?;
+        let (Span { start, has_port, has_blank }, word) = self.secret.as_ref()?;
         if *start == at || text[*start..].starts_with(char::is_whitespace) {
             return None;
         }

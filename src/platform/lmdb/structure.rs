@@ -147,7 +147,7 @@ impl Tree {
 
 /// Which of the trees.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum TreeKind {
     /// The tree of free pages, by the number of the commit that freed them.
     Free,
     /// The tree of trees by name, and of records.
@@ -178,11 +178,11 @@ impl Walk<'_> {
     }
 
     fn all(mut self, meta: &Meta) -> Checked {
-        self.tree(&meta.free, Kind::Free, meta.number)?;
+        self.tree(&meta.free, TreeKind::Free, meta.number)?;
         if meta.main.flags != 0 {
             return Err(damaged(meta.number, "the flags"));
         }
-        self.tree(&meta.main, Kind::Main, meta.number)
+        self.tree(&meta.main, TreeKind::Main, meta.number)
     }
 
     fn claim(&mut self, page: u64, by: u64) -> Checked {
@@ -196,7 +196,7 @@ impl Walk<'_> {
         }
     }
 
-    fn tree(&mut self, tree: &Tree, kind: Kind, by: u64) -> Checked {
+    fn tree(&mut self, tree: &Tree, kind: TreeKind, by: u64) -> Checked {
         match tree.root {
             NO_ROOT => Ok(()),
             root if (1..=DEEPEST).contains(&tree.depth) => self.page(root, tree.depth, kind, by),
@@ -205,7 +205,7 @@ impl Walk<'_> {
     }
 
     /// Follows what lies below page `number`.
-    fn page(&mut self, number: u64, depth: u16, kind: Kind, by: u64) -> Checked {
+    fn page(&mut self, number: u64, depth: u16, kind: TreeKind, by: u64) -> Checked {
         self.claim(number, by)?;
         let mut page = vec![0; self.page_size];
         let at = number * self.page_size as u64;
@@ -219,30 +219,30 @@ impl Walk<'_> {
             return nodes.iter().try_for_each(|node| self.record(node, kind, number));
         }
         // The first key of a branch is never compared.
-        if kind == Kind::Free && nodes.iter().skip(1).any(|node| node.key.len() != 8) {
+        if kind == TreeKind::Free && nodes.iter().skip(1).any(|node| node.key.len() != 8) {
             return Err(damaged(number, "a key"));
         }
         nodes.iter().try_for_each(|node| self.page(node.child(), depth - 1, kind, number))
     }
 
-    fn record(&mut self, node: &Node<'_>, kind: Kind, by: u64) -> Checked {
+    fn record(&mut self, node: &Node<'_>, kind: TreeKind, by: u64) -> Checked {
         match (node.flags, kind) {
-            (0, Kind::Free) => self.free(node.key, node.data, by),
-            (0, Kind::Main | Kind::Named) => Ok(()),
+            (0, TreeKind::Free) => self.free(node.key, node.data, by),
+            (0, TreeKind::Main | TreeKind::Named) => Ok(()),
             (BIG_DATA, _) => self.big(node, kind, by),
-            (SUB_DATA, Kind::Main) if node.data.len() == TREE => {
+            (SUB_DATA, TreeKind::Main) if node.data.len() == TREE => {
                 let tree = Tree::decode(node.data);
                 if tree.flags != 0 {
                     return Err(damaged(by, "the flags"));
                 }
-                self.tree(&tree, Kind::Named, by)
+                self.tree(&tree, TreeKind::Named, by)
             }
             _ => Err(damaged(by, "the flags")),
         }
     }
 
     /// A value in pages of its own.
-    fn big(&mut self, node: &Node<'_>, kind: Kind, by: u64) -> Checked {
+    fn big(&mut self, node: &Node<'_>, kind: TreeKind, by: u64) -> Checked {
         let first = u64_at(node.data, 0);
         let pages = (node.length + HEADER).div_ceil(self.page_size) as u64;
         (0..pages).try_for_each(|page| self.claim(first.saturating_add(page), by))?;
@@ -255,7 +255,7 @@ impl Walk<'_> {
         if at + pages * self.page_size as u64 > self.length {
             return Err(damaged(first, "all"));
         }
-        if kind == Kind::Free {
+        if kind == TreeKind::Free {
             let mut data = vec![0; node.length];
             self.file.read_exact_at(&mut data, at + HEADER as u64)?;
             self.free(node.key, &data, by)?;
