@@ -50,8 +50,9 @@
 //!
 //! 1. `sync/scheduler.rs` says that the Change List is due; or a hub delivers a notification to `source/websub/mod.rs`, which
 //!    `sync/push/mod.rs` turns into a reason to look. `sync/poller.rs` starts the refresh.
-//! 2. `sync/fetch/change_docs.rs` requests the document conditionally and reads it. `sync/changes/mod.rs` decides which entries
-//!    are new, in which order they happened, and whether a change may be missing. If so, flow 1 runs again.
+//! 2. `sync/fetch/change_docs.rs` requests the document conditionally. `sync/changes/reading.rs` passes over the entries that are known,
+//!    and puts the others into a sort (`catalog/news.rs`). `sync/changes/mod.rs` decides whether a change may be missing. If so, flow 1
+//!    runs again. `sync/changes/judge.rs` decides which change of each resource counts, in order of time.
 //! 3. `sync/commit.rs` applies them (`catalog/changes.rs`): new content at a path is a new inode. The old inode becomes an
 //!    orphan, so the open file keeps its bytes. `catalog/journal.rs` remembers the change, so that an older list cannot undo it.
 //! 4. The commit sends an `Invalidation` through a channel. `fs/invalidator/mod.rs`, a thread of its own, makes the kernel drop

@@ -37,6 +37,7 @@ mod known_folders;
 mod lock;
 mod losses;
 pub mod naming;
+pub mod news;
 mod renew;
 mod sink;
 pub mod snapshot;
@@ -51,6 +52,7 @@ pub use fact::{Share, Shared};
 pub use index::Catalog;
 pub use lock::FolderLock;
 pub use naming::Naming;
+pub use news::NewChange;
 pub use snapshot::Snapshot;
 pub use types::*;
 

@@ -12,15 +12,14 @@ use std::collections::HashMap;
 
 impl Synchronizer {
     /// True if the lists must be chosen from again to know what `new` brings and takes.
-    pub(super) async fn needs_lists(&self, new: NewChanges) -> Result<(NewChanges, bool), SyncError> {
+    pub(super) async fn needs_lists(&self, mut new: NewChanges) -> Result<(NewChanges, bool), SyncError> {
         if new.is_empty() || !self.config.selection.follows_links() {
             return Ok((new, false));
         }
-        let (catalog, spool, selection) =
-            (self.catalog.clone(), self.fetch.spool.clone(), self.config.selection.clone());
+        let (catalog, selection) = (self.catalog.clone(), self.config.selection.clone());
         let look = move || {
             let (snapshot, mut needs_lists) = (catalog.snapshot()?, false);
-            new.each(&spool, &mut |_, change| {
+            new.each(&mut |_, change| {
                 needs_lists = needs_lists || !stays_as_chosen(&snapshot, &selection, change)?;
                 Ok(())
             })?;

@@ -102,9 +102,9 @@ pub(super) struct Merge {
 
 impl Merge {
     /// The choice from the lists: by the links of changes too, where `plan` follows these.
-    fn chooser(&self, mut plan: Plan, catalog: &Catalog, spool: &Spool) -> Result<Arc<Chooser>, SyncError> {
+    fn chooser(&mut self, mut plan: Plan, catalog: &Catalog, spool: &Spool) -> Result<Arc<Chooser>, SyncError> {
         if plan.reads_lists() {
-            self.news.each(spool, &mut |set, new| {
+            self.news.each(&mut |set, new| {
                 plan.change(set, new.change, &new.entry);
                 Ok(())
             })?;
@@ -127,7 +127,7 @@ impl Merge {
             enter(&mut baseline, it, chooser, spool)?;
         }
         self.missing.extend(not_understood(&self.read, &spool.deviations)?);
-        self.news.each(spool, &mut |set, new| {
+        self.news.each(&mut |set, new| {
             let is_chosen = new.change == Change::Deleted || chooser.chooses(&new.entry);
             Ok(baseline.apply(statement(set, new, is_chosen))?)
         })?;
@@ -244,8 +244,8 @@ impl Synchronizer {
         let apply = move || {
             let chosen = chosen(&catalog, &selection, &changes)?;
             let mut commit = catalog.changes();
-            for ((set, new), is_chosen) in changes.iter().zip(chosen) {
-                commit.apply(statement(*set, new, is_chosen))?;
+            for ((set, new), is_chosen) in changes.into_iter().zip(chosen) {
+                commit.apply(statement(set, &new, is_chosen))?;
             }
             let none = BTreeSet::new();
             recount(&catalog, &mut position.guard, &none)?;

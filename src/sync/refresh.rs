@@ -329,8 +329,8 @@ impl Synchronizer {
     /// Applies what is new, a batch a commit.
     async fn apply_batches(&mut self, mut new: NewChanges, mut position: Position) -> Result<Outcome, SyncError> {
         loop {
-            let (spool, most) = (self.fetch.spool.clone(), self.tuning.in_batch);
-            let next = move || new.next_batch(most, &spool).map(|changes| (new, changes));
+            let most = self.tuning.in_batch;
+            let next = move || new.next_batch(most).map(|changes| (new, changes));
             let changes;
             (new, changes) = tokio::task::spawn_blocking(next).await??;
             let is_last = new.is_empty();

@@ -1,53 +1,60 @@
-//! What change documents say that is new, in which order it counts, and whether it goes on where the last look ended. Pure.
+//! What change documents say that is new, in which order it counts, and whether it goes on where the last look ended.
 //!
 //! A root is a Change List, a Change List Index or a Change List Archive that the Source offers (section 12), or a Change Dump
 //! whose manifests are read (section 13). For each there is one [`ChangeState`], stored with the revision. A look at a root:
 //!
 //! 1. [`ChangeState::children`] says which children of an index are asked for; the others count as unread. Those that fail are
 //!    [lost](ChangeState::lacking) and asked for again.
-//! 2. [`ChangeState::read_document`] for each list: a [`ChangeDocument`], which holds a mark of each entry.
+//! 2. [`ChangeState::read_document`] for each list: a [`ChangeDocument`], and a note of each entry that the last look has not seen.
 //! 3. [`ChangeState::is_joined_by`]: `false` is a gap, which a new baseline closes. One that it does not close is marked by
 //!    [`ChangeState::tear`], and the changes are applied all the same.
-//! 4. [`ChangeState::settle`]: the new changes by place, each resource once, each with its settled time, and the next
-//!    [`ChangeState`]. The entries at these places are read again when they are applied.
+//! 4. [`ChangeState::settle`]: the next [`ChangeState`], and the [`Frame`] by which the times of a document's notes are told.
+//! 5. [`Judge::judge`]: the notes, sorted by resource, become the news: of each resource the last change, where that is new, in order
+//!    of time.
 //!
 //! After a baseline [`ChangeState::rebased`] goes on with the time that it speaks for; [`ChangeState::since`] begins with it.
 //!
-//! *What is known.* The catalog's journal holds the last change of each resource. An entry with a time of its own is new where
-//! the journal holds neither this change nor a later one, and the baseline speaks for no later time. An entry without is new
-//! unless the document begins with the entries of the last look, or with the last undated ones of them. For in version 1.1
-//! `lastmod` is the resource's own and may be years old, and a list may be written newest first or in no order.
+//! *What is known.* The entries of the last look, as long as the document begins with them. The catalog's journal holds the last change
+//! of each resource: an entry with a time of its own is new where the journal holds neither this change nor a later one, and the baseline
+//! speaks for no later time. An entry without is new; but in a document that does not begin as it did it is known where the journal says
+//! the same, whenever that was. For in version 1.1 `lastmod` is the resource's own and may be years old, and a list may be written newest
+//! first or in no order.
 //!
-//! *Times.* A change happened at its `datetime`, else at a `lastmod` within `from`…`until`, else at its place: right after the entry
-//! before it. All of these are times of the Source, whose clock may differ from ours. What bears a time up to the baseline's is in the
-//! baseline. What bears none and may be older is applied all the same, for that changes nothing; but a deletion of this kind is
-//! doubtful, as is each where the baseline has no time, and the resource itself is asked. Until it answers
+//! *Times.* A change happened at its `datetime`, else at a `lastmod` within `from`…`until`, else right after the entry before it; of
+//! equal times the place decides. All of these are times of the Source, whose clock may differ from ours. What bears a time up to the
+//! baseline's is in the baseline. What bears none and may be older is applied all the same, for that changes nothing; but a deletion of
+//! this kind is doubtful, as is each where the baseline has no time, and the resource itself is asked. Until it answers
 //! ([`ChangeState::answered`]) the entry counts as new at each look, and stays doubtful.
 //!
 //! In a document without any order places mean nothing: what is new and bears no time is not applied, and that is a gap, unless the
 //! baseline is newer than the document.
 //!
 //! *Continuity* is proved by the entries of the last look, by `from` or an entry at or before what is known, by `from` at or before the
-//! time at which all was read whole, by an entry that the journal holds, or by undated entries that go on in the order they had.
+//! time at which all was read whole, or by entries that the journal holds: one with a time, or some without.
 //! Without `from`, and with nothing seen before, no gap can be seen.
 
 mod children;
-mod mark;
+mod frame;
+mod judge;
 mod order;
 mod reading;
 #[cfg(test)]
 mod tests;
 
+pub use crate::catalog::NewChange;
 pub use children::{Asked, KnownChildren, Lost};
-pub use mark::resource_digest;
+pub use frame::ChangeDocument;
+use frame::Frame;
+pub use judge::Judge;
 pub use order::just_after;
-pub use reading::{ChangeDocument, DocumentHead, Journal, Visit, is_change};
+pub use reading::{DocumentHead, Visit, resource_digest};
 
-use crate::document::{Change, Entry, PackageMember, Timestamp};
-use mark::Mark;
-use order::{Frame, Moment, own_times, settle};
+use crate::document::Timestamp;
 use serde::{Deserialize, Serialize};
-use std::collections::{HashMap, HashSet, hash_map};
+use std::collections::{HashMap, HashSet};
+
+/// Later than every time.
+const NEVER: Timestamp = Timestamp { seconds: i64::MAX, nanos: 0 };
 
 /// A time so many seconds ahead is none, neither by a clock that is wrong nor by a zone that is not said: believed, it would
 /// outlast every change that is still to come.
@@ -93,9 +100,6 @@ pub struct DocumentState {
     from: Option<Timestamp>,
     /// All its entries.
     prefix: Prefix,
-    /// Its last entries without a time of their own, in its order. None stay of a list that is closed and older than what is
-    /// known: it does not change any more.
-    undated: Vec<u64>,
     /// End of its interval, where it is closed.
     until: Option<Timestamp>,
     /// `lastmod` of the entry of its index, where that is all it says of the end.
@@ -110,6 +114,9 @@ struct Prefix {
     entries: u64,
     /// XXH3 over their digests.
     hash: u64,
+    /// The digest of the first: a list that is written newest first is another one from there on.
+    #[serde(default)]
+    first: u64,
 }
 
 impl DocumentState {
@@ -117,48 +124,6 @@ impl DocumentState {
     fn is_open(&self) -> bool {
         !self.unanswered.is_empty()
     }
-}
-
-/// One change that was not known before, the last of its resource.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewChange {
-    /// What happened; an entry that does not say is taken for an update.
-    pub change: Change,
-    /// When, as well as can be known.
-    pub time: Timestamp,
-    /// The entry.
-    pub entry: Entry,
-    /// Where a package holds the new bytes.
-    pub member: Option<PackageMember>,
-}
-
-/// What was made of the change documents of a root.
-#[derive(Debug)]
-pub struct Settled {
-    /// The documents, by location, in the order in which they count.
-    pub documents: Vec<String>,
-    /// Of each resource the last change, where it is new.
-    pub changes: Vec<SettledChange>,
-    /// The state once these are applied.
-    pub state: ChangeState,
-}
-
-/// A new change, by its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SettledChange {
-    /// When, as well as can be known.
-    pub time: Timestamp,
-    /// The document, by its number among [`Settled::documents`].
-    pub document: usize,
-    /// The place among its entries [that are changes](is_change), counted from 0.
-    pub place: usize,
-    /// Its place in time among these.
-    pub rank: usize,
-    /// [`resource_digest`] of the URI.
-    pub resource: u64,
-    /// Whether this is a deletion that may be older than the baseline: it is believed where the resource itself answers 404 or
-    /// 410, and nowhere else.
-    pub is_doubtful: bool,
 }
 
 impl ChangeState {
@@ -213,7 +178,7 @@ impl ChangeState {
         !intervals.is_empty()
             && intervals.into_iter().all(|(from, until)| {
                 let goes_on = from.is_some_and(|from| from <= reached);
-                reached = reached.max(until.unwrap_or(Timestamp { seconds: i64::MAX, nanos: 0 }));
+                reached = reached.max(until.unwrap_or(NEVER));
                 goes_on
             })
     }
@@ -255,68 +220,37 @@ impl ChangeState {
         document.is_ambiguous && !is_covered
     }
 
-    /// What `documents` say that is not known. They are all that there are now, but those of `unread`, which were left out. `now`
-    /// is the time of the look.
-    pub fn settle(&self, mut documents: Vec<ChangeDocument>, unread: &[String], now: Timestamp) -> Settled {
+    /// What is known once `documents` are applied, and the frame of each. They are all that there are now, but those of `unread`, which were
+    /// left out. `now` is the time of the look.
+    pub fn settle(
+        &self,
+        mut documents: Vec<ChangeDocument>,
+        unread: &[String],
+        now: Timestamp,
+    ) -> (ChangeState, Vec<Frame>) {
         // The open list last: it holds the newest, and it is the one that goes on growing.
         documents.sort_by_key(|it| (it.state.until.is_none(), it.state.until, it.state.from));
         let mut state = ChangeState { documents: Vec::with_capacity(documents.len()), ..self.clone() };
         let (unread, lost): (HashSet<&str>, _) = (unread.iter().map(String::as_str).collect(), self.lost_before());
         state.documents.extend(self.documents.iter().filter(|read| unread.contains(read.location.as_str())).cloned());
-        let (mut last, mut locations, mut has_found) = (HashMap::new(), Vec::new(), false);
-        for (number, ChangeDocument { state: mut read, modified, marks, .. }) in documents.into_iter().enumerate() {
+        let mut frames = Vec::with_capacity(documents.len());
+        for document in documents {
             // What an older list says by its places is older than what the next one says so. One that was lost may be the
             // oldest of all.
-            let is_found = lost.contains_key(read.location.as_str());
+            let is_found = lost.contains_key(document.state.location.as_str());
             let floor = self.at.max(state.latest.filter(|_| !is_found));
-            let frame = Frame { floor, ..self.frame(&read, modified) };
-            let moments = self.moments(&marks, &frame);
+            let has_undated = document.has_undated;
+            let frame = Frame::of(self, document, floor);
+            let (read, newest) = (&frame.document.state, frame.newest());
             state.reach(read.until, now);
-            own_times(&marks, &frame).1.into_iter().for_each(|time| state.reach(time, now));
-            let new = || marks.iter().zip(&moments).filter(|(mark, _)| mark.is_new);
-            // Where the place of one that was seen is settled again, that is no news.
-            let latest =
-                marks.iter().zip(&moments).filter_map(|(mark, it)| it.filter(|it| mark.is_new || !it.is_by_place));
-            state.latest = state.latest.max(latest.map(|moment| moment.time).max());
-            let is_doubtful = |(mark, moment): &(&Mark, &Option<Moment>)| {
-                mark.is_deletion && moment.is_some_and(|moment| moment.is_doubtful)
-            };
-            read.unanswered = new().filter(is_doubtful).map(|(mark, _)| mark.uri).collect();
-            note_last(&mut last, number, &marks, &moments);
-            has_found |= is_found;
-            locations.push(read.location.clone());
-            state.documents.push(read);
+            state.reach(newest, now);
+            let latest = if has_undated { Some(just_after(newest.max(read.from).max(floor))) } else { newest };
+            state.latest = state.latest.max(latest.filter(|latest| !self.is_beyond(Some(*latest))));
+            state.documents.push(read.clone());
+            frames.push(frame);
         }
-        if has_found {
-            // Read last, it is not the newest.
-            state.documents.sort_by_key(|read| (read.until.is_none(), read.until));
-        }
-        state.shorten();
-        let changes = last.into_values().filter_map(|(change, is_new)| is_new.then_some(change)).collect();
-        Settled { documents: locations, changes, state }
-    }
-
-    /// The moment of each entry that counts.
-    fn moments(&self, marks: &[Mark], frame: &Frame) -> Vec<Option<Moment>> {
-        let mut moments = settle(marks, frame);
-        for (mark, moment) in marks.iter().zip(&mut moments) {
-            let is_wanted = |moment: &Moment| self.ends.is_none_or(|ends| moment.time <= ends);
-            let doubted = |it: Moment| Moment { is_doubtful: it.is_doubtful || mark.is_doubted, ..it };
-            *moment = moment.filter(is_wanted).map(doubted);
-        }
-        moments
-    }
-
-    fn frame(&self, document: &DocumentState, modified: Option<Timestamp>) -> Frame {
-        Frame {
-            from: document.from,
-            until: document.until,
-            at: self.at,
-            is_first_look: self.documents.is_empty(),
-            is_unread: self.document(&document.location).is_none(),
-            floor: self.at,
-            modified,
-        }
+        state.documents.sort_by_key(|read| (read.until.is_none(), read.until));
+        (state, frames)
     }
 
     /// Notes that all documents were read whole at `now`, by our clock. The Source's may show another time, and runs as fast; ours may be
@@ -360,19 +294,21 @@ impl ChangeState {
         self.until = self.until.max(time.map(|time| time.min(ends)));
     }
 
-    /// Drops what does not change any more: lists that their index will never have asked for again, but for the two newest. The others
-    /// keep no digests of entries.
+    /// Drops what does not change any more: lists that their index will never have asked for again, but for the two newest.
     fn shorten(&mut self) {
         let (until, oldest) = (self.until, self.documents.len().saturating_sub(2));
         let is_over = |read: &DocumentState| read.until.is_some() && read.until <= until && !read.is_open();
         let mut number = 0..;
-        self.documents.retain_mut(|read| {
-            let stays = number.next() >= Some(oldest) || !is_over(read);
-            if !stays {
-                read.undated.clear();
-            }
-            stays || read.listed.is_some()
-        });
+        self.documents.retain(|read| number.next() >= Some(oldest) || !is_over(read) || read.listed.is_some());
+    }
+
+    /// The same with the doubtful deletions that are to be asked about, by document; lists that do not change any more are dropped.
+    pub fn doubting(mut self, mut doubts: HashMap<String, Vec<u64>>) -> ChangeState {
+        for read in &mut self.documents {
+            doubts.remove(&read.location).into_iter().for_each(|resources| read.unanswered = resources);
+        }
+        self.shorten();
+        self
     }
 
     /// Of the resources that were asked whether they are gone these have not answered: what is said of them stays doubtful.
@@ -418,39 +354,6 @@ impl ChangeState {
     /// Marks that changes after what is known may be missing, unless an earlier mark stands.
     pub fn tear(&mut self, now: Timestamp) {
         self.gap_since = self.gap_since.or(self.reached()).or(Some(now));
-    }
-}
-
-/// Notes what a document says last of each resource that it says something new of, or a document before it did; and whether it is new.
-fn note_last(
-    last: &mut HashMap<u64, (SettledChange, bool)>,
-    document: usize,
-    marks: &[Mark],
-    moments: &[Option<Moment>],
-) {
-    let counted =
-        || marks.iter().zip(moments).enumerate().filter_map(|(place, (mark, it))| Some((place, mark, (*it)?)));
-    let new: HashSet<u64> = counted().filter(|(_, mark, _)| mark.is_new).map(|(_, mark, _)| mark.uri).collect();
-    let mut here: HashMap<u64, (usize, &Mark, Moment)> = HashMap::new();
-    for it in counted().filter(|(_, mark, _)| new.contains(&mark.uri) || last.contains_key(&mark.uri)) {
-        let before = here.entry(it.1.uri).or_insert(it);
-        if (before.2.time, before.2.place) <= (it.2.time, it.2.place) {
-            *before = it;
-        }
-    }
-    for (resource, (place, mark, moment)) in here {
-        // When that happened which is known and whose place settles its time is not known here: it only counts in its document.
-        if !mark.is_new && moment.is_by_place {
-            continue;
-        }
-        let Moment { time, place: rank, is_doubtful, .. } = moment;
-        let is_doubtful = is_doubtful && mark.is_deletion;
-        let change = SettledChange { time, document, place, rank, resource, is_doubtful };
-        let order = |it: &SettledChange| (it.time, it.document, it.rank);
-        match last.entry(resource) {
-            hash_map::Entry::Occupied(known) if order(&known.get().0) > order(&change) => {}
-            entry => _ = entry.insert_entry((change, mark.is_new)),
-        }
     }
 }
 

@@ -1,26 +1,31 @@
-//! Reading one change document: a mark of each entry stays in memory; at the end it is known which entries are new.
+//! Reading one change document, an entry after the other. What the last look has seen is passed over; of each further entry a [`Note`]
+//! goes into a sort.
 
-use super::mark::Mark;
-use super::order::{is_ambiguous, own_times};
+use super::frame::{ChangeDocument, Frame};
+use super::order::{Journaled, Note, Stamp};
 use super::{ChangeState, DocumentState, Prefix, latest_believed};
-use crate::catalog::CatalogError;
-use crate::document::{Capability, Entry, Header, PackageMember, Timestamp};
+use crate::catalog::news::Notes;
+use crate::catalog::{CatalogError, SetId};
+use crate::document::{Capability, Change, Entry, Header, PackageMember, Timestamp, Uri};
 use std::cmp::Ordering;
 use std::collections::HashSet;
-use xxhash_rust::xxh3::Xxh3;
+use std::hash::Hash;
+use std::ops::ControlFlow;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-/// So many changes in the same order are no accident.
+/// So many changes that are known are no accident.
 const NO_ACCIDENT: u64 = 3;
 
-/// Digests of undated entries that stay of one document.
-pub const MOST_UNDATED: usize = 10_000;
+/// Entries without a time that wait for the next one that has some.
+const MOST_WAITING: usize = 1000;
 
 /// How the last change of a resource that the catalog's journal holds stands to an entry with its time: later, this very one,
-/// earlier; `None` where there is none, or another one of the same time.
-pub type Journal<'j> = &'j dyn Fn(&Entry, Option<&PackageMember>, Timestamp) -> Result<Option<Ordering>, CatalogError>;
+/// earlier; `None` where there is none, or another one of the same time. Without a time only what they say is compared.
+pub type Journal<'j> =
+    &'j dyn Fn(&Entry, Option<&PackageMember>, Option<Timestamp>) -> Result<Option<Ordering>, CatalogError>;
 
-/// Takes the entries of a document one by one.
-pub type Visit<'v, E> = &'v mut dyn FnMut(&Entry, Option<&PackageMember>) -> Result<(), E>;
+/// Takes the entries of a document one by one, each with the header as far as it is known.
+pub type Visit<'v, E> = &'v mut dyn FnMut(&Header, Entry, Option<PackageMember>) -> Result<ControlFlow<()>, E>;
 
 /// A change document, before its entries are read.
 #[derive(Clone, Debug)]
@@ -35,143 +40,201 @@ pub struct DocumentHead {
     pub modified: Option<Timestamp>,
 }
 
-/// A change document that was read, with a mark of each entry.
-#[derive(Debug)]
-pub struct ChangeDocument {
-    /// What stays of it.
-    pub state: DocumentState,
-    /// `Last-Modified` of the response.
-    pub(super) modified: Option<Timestamp>,
-    /// Every entry, in document order.
-    pub(super) marks: Vec<Mark>,
-    /// Whether its entries prove that it goes on where the last look ended.
-    pub(super) meets_known: bool,
-    /// Whether it is in no order, so that it does not say what became of some resource.
-    pub(super) is_ambiguous: bool,
-    /// The time by which it was written, where that is known.
-    pub(super) written: Option<Timestamp>,
-}
-
-impl ChangeDocument {
-    /// Whether it holds all changes since `time`, by what can be seen.
-    pub(super) fn reaches_back_to(&self, time: Timestamp) -> bool {
-        let is_before = |mark: &Mark| mark.datetime().is_some_and(|datetime| datetime <= time);
-        self.state.from.is_none_or(|from| from <= time) || self.marks.iter().any(is_before)
-    }
-
-    /// Whether it reaches beyond `time`: what it lacks of earlier changes will not be published any more.
-    pub fn reaches_beyond(&self, time: Timestamp) -> bool {
-        self.state.until.max(self.state.from) >= Some(time) || self.marks.iter().any(|mark| mark.time > Some(time))
-    }
-}
-
-/// How many entries `now` begins with that were there `before`, of which these are the last.
-fn overlap(before: &[u64], now: &[u64]) -> usize {
-    if before.len() == MOST_UNDATED {
-        // What stood before them did not stay: `now` may begin with that.
-        if let Some(place) = now.windows(before.len()).rposition(|window| window == before) {
-            return place + before.len();
-        }
-    }
-    let most = before.len().min(now.len());
-    (0..=most).rev().find(|count| before[before.len() - count..] == now[..*count]).unwrap_or(0)
+/// A document being read.
+struct Reading<'r> {
+    state: &'r ChangeState,
+    set: SetId,
+    listed: Option<&'r Entry>,
+    latest: Timestamp,
+    journal: Journal<'r>,
+    notes: Notes,
+    /// What the last look has seen of it, where it still begins with that.
+    before: Prefix,
+    /// It was read before, and does not begin as it did then.
+    is_other: bool,
+    /// Digests of the resources of doubtful deletions that have not answered.
+    doubts: HashSet<u64>,
+    hash: Xxh3,
+    /// The last `datetime`, and the last `lastmod` within the interval.
+    last: [Option<Timestamp>; 2],
+    /// Entries that wait for the next one that bears a time.
+    waiting: Vec<(Entry, Option<PackageMember>, Note)>,
+    /// Entries that the journal has at another time.
+    repeated: u64,
+    document: ChangeDocument,
 }
 
 impl ChangeState {
-    /// Reads a document. `read` goes through its entries, twice where the document does not begin as it did at the last look, and
-    /// returns its header; `now` is the time of the look. An entry that points to a document of a known capability is passed over.
+    /// Reads a document of `set`; its notes go into `notes`, under its `number`. `read` goes through its entries, again where the document does not begin as it
+    /// did at the last look, and returns its header; `now` is the time of the look. An entry that points to a document of a known
+    /// capability is passed over.
     pub fn read_document<E: From<CatalogError>>(
         &self,
-        head: DocumentHead,
+        (set, number): (SetId, u64),
+        head: &DocumentHead,
         now: Timestamp,
-        journal: Journal<'_>,
+        (journal, notes): (Journal<'_>, &dyn Fn() -> Notes),
         read: &mut dyn FnMut(Visit<'_, E>) -> Result<Header, E>,
-    ) -> Result<ChangeDocument, E> {
-        let (latest, known) = (latest_believed(now), self.document(&head.location));
-        let doubts: HashSet<u64> = known.iter().flat_map(|it| &it.unanswered).copied().collect();
-        // The entries of the last look are known without the journal as long as they may be these.
-        let (mut before, mut undated) = known.map_or((Prefix::default(), &[][..]), |it| (it.prefix, &it.undated[..]));
+    ) -> Result<(ChangeDocument, Notes), E> {
+        let known = self.document(&head.location);
+        let mut before = known.map_or(Prefix::default(), |it| it.prefix);
         loop {
-            let (mut marks, mut hash, mut is_other) = (Vec::new(), Xxh3::new(), false);
-            let header = read(&mut |entry, member| {
-                if is_other || !is_change(entry) {
-                    return Ok(());
-                }
-                let mut mark = Mark::of(entry, member, latest);
-                mark.is_doubted = mark.is_deletion && doubts.contains(&mark.uri);
-                let seen = marks.len() as u64;
-                if let Some(time) = mark.time.filter(|_| seen >= before.entries) {
-                    mark.journaled = journal(entry, member, time)?;
-                }
-                marks.push(mark);
-                hash.update(&mark.digest.to_le_bytes());
-                is_other = seen + 1 == before.entries && hash.digest() != before.hash;
-                Ok(())
-            })?;
-            let prefix = Prefix { entries: marks.len() as u64, hash: hash.digest() };
-            let listed = head.listed.as_deref();
-            let from = header.from.or(listed.and_then(|entry| entry.from)).filter(|from| *from <= latest);
-            // One that begins behind all that is known is another document in the old one's place.
-            let is_another = self.until.is_some() && from > self.reached();
-            if before.entries > 0 && (is_another || is_other || prefix.entries < before.entries) {
+            let (location, digest) = (head.location.clone(), head.digest);
+            let mut reading = Reading {
+                state: self,
+                set,
+                listed: head.listed.as_deref(),
+                latest: latest_believed(now),
+                journal,
+                notes: notes(),
+                before,
+                is_other: known.is_some_and(|it| it.prefix.entries > 0) && before.entries == 0,
+                doubts: known.iter().flat_map(|it| &it.unanswered).copied().collect(),
+                hash: Xxh3::new(),
+                last: [None; 2],
+                waiting: Vec::new(),
+                repeated: 0,
+                document: ChangeDocument {
+                    state: DocumentState { location, digest, ..DocumentState::default() },
+                    number,
+                    modified: head.modified,
+                    known: self.until,
+                    meets_known: known.is_some_and(|it| it.digest == digest),
+                    ..ChangeDocument::default()
+                },
+            };
+            let header = read(&mut |header, entry, member| Ok(reading.visit(header, entry, member)?))?;
+            let is_another = reading.is_another(reading.interval(&header).0);
+            let is_shorter = reading.document.state.prefix.entries < before.entries;
+            if before.entries > 0 && (reading.is_other || is_another || is_shorter) {
                 before = Prefix::default();
                 continue;
             }
-            if is_another {
-                undated = &[];
-            }
-            // Where it says anything of its interval itself, an index above is not asked: it may be older.
-            let is_silent = header.from.is_none() && header.until.is_none();
-            let until = header.until.or(listed.filter(|_| is_silent).and_then(|entry| entry.until));
-            let state = DocumentState {
-                location: head.location,
-                digest: head.digest,
-                from,
-                until,
-                listed: head.listed.filter(|entry| entry.until.is_none()).and_then(|entry| entry.lastmod),
-                prefix,
-                ..DocumentState::default()
-            };
-            return Ok(self.judged(state, marks, head.modified, (before, undated)));
+            return Ok(reading.finish(&header)?);
         }
+    }
+}
+
+impl Reading<'_> {
+    /// The interval of the document. Where it says anything of that itself, an index above is not asked: it may be older.
+    fn interval(&self, header: &Header) -> (Option<Timestamp>, Option<Timestamp>) {
+        let listed = self.listed;
+        let from = header.from.or(listed.and_then(|entry| entry.from)).filter(|from| *from <= self.latest);
+        let is_silent = header.from.is_none() && header.until.is_none();
+        (from, header.until.or(listed.filter(|_| is_silent).and_then(|entry| entry.until)))
     }
 
-    /// The document of these entries. The last look saw the first of them as `before`, and kept what was `undated`.
-    fn judged(
-        &self,
-        state: DocumentState,
-        mut marks: Vec<Mark>,
-        modified: Option<Timestamp>,
-        (before, undated): (Prefix, &[u64]),
-    ) -> ChangeDocument {
-        let frame = self.frame(&state, modified);
-        let (_, times) = own_times(&marks, &frame);
-        let all: Vec<u64> =
-            marks.iter().zip(&times).filter(|(_, time)| time.is_none()).map(|(mark, _)| mark.digest).collect();
-        // Behind the entries of the last look everything is new that the journal does not hold.
-        let repeated = if before.entries > 0 { 0 } else { overlap(undated, &all) };
-        let mut rank = 0;
-        for (place, (mark, time)) in marks.iter_mut().zip(&times).enumerate() {
-            rank += usize::from(time.is_none());
-            let is_repeated = (place as u64) < before.entries || time.is_none() && rank <= repeated;
-            let is_known = is_repeated || time.is_some() && mark.is_applied(self.until);
-            mark.is_new = mark.is_doubted || !is_known;
-        }
-        let was_seen = |mark: &Mark| {
-            let is_applied = mark.journaled == Some(Ordering::Equal);
-            mark.datetime().or(mark.time.filter(|_| is_applied)).is_some_and(|time| Some(time) <= self.until)
-        };
-        let is_same = self.document(&state.location).is_some_and(|read| read.digest == state.digest);
-        let is_no_accident = before.entries.max(repeated as u64) >= NO_ACCIDENT;
-        ChangeDocument {
-            meets_known: is_same || is_no_accident || marks.iter().any(was_seen),
-            is_ambiguous: is_ambiguous(&marks, &frame),
-            written: frame.written_by().or(times.into_iter().flatten().max()),
-            state: DocumentState { undated: all[all.len().saturating_sub(MOST_UNDATED)..].to_vec(), ..state },
-            modified,
-            marks,
-        }
+    /// Whether a document that begins at `from`, behind all that is known, is another one in the old one's place.
+    fn is_another(&self, from: Option<Timestamp>) -> bool {
+        self.state.until.is_some() && from > self.state.reached()
     }
+
+    fn visit(
+        &mut self,
+        header: &Header,
+        entry: Entry,
+        member: Option<PackageMember>,
+    ) -> Result<ControlFlow<()>, CatalogError> {
+        if !is_change(&entry) {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let (digest, before, prefix) = (digest(&entry, member.as_ref()), self.before, &mut self.document.state.prefix);
+        let place = prefix.entries;
+        self.hash.update(&digest.to_le_bytes());
+        prefix.entries += 1;
+        if place == 0 {
+            prefix.first = digest;
+            self.is_other |= before.first != 0 && before.first != digest;
+        }
+        self.is_other |= prefix.entries == before.entries && self.hash.digest() != before.hash;
+        if self.is_other && before.entries > 0 {
+            return Ok(ControlFlow::Break(()));
+        }
+        let (from, until) = self.interval(header);
+        let is_within = |time: Timestamp| from.is_none_or(|from| from <= time) && until.is_none_or(|it| time <= it);
+        let borne = Stamp::of(&entry, self.latest);
+        let stamp = borne.filter(|it| it.is_datetime || is_within(it.time));
+        let time = borne.map(|it| it.time);
+        let datetime = time.filter(|_| borne.is_some_and(|it| it.is_datetime));
+        let deleted = (entry.change == Some(Change::Deleted)).then(|| resource_digest(&entry.loc));
+        let is_seen = place < before.entries;
+        let mut journaled = Journaled::Other;
+        if let (Some(time), false) = (time, is_seen) {
+            journaled = match (self.journal)(&entry, member.as_ref(), Some(time))? {
+                Some(Ordering::Equal) => Journaled::This,
+                Some(Ordering::Greater) => Journaled::Later,
+                _ => Journaled::Other,
+            };
+        }
+        // Where the document does not begin as it did, the journal alone tells what is known of what bears no time.
+        if self.is_other && datetime.is_none() && journaled != Journaled::This && !self.is_another(from) {
+            let said = (self.journal)(&entry, member.as_ref(), None)?;
+            if said == Some(Ordering::Equal) {
+                journaled = Journaled::SaysTheSame;
+                self.repeated += 1;
+            }
+        }
+        let is_applied = journaled == Journaled::This;
+        let seen = datetime.or(time.filter(|_| is_applied));
+        let is_dated = stamp.is_some_and(|it| it.is_datetime || from.is_some() || Some(it.time) > self.state.at);
+        let document = &mut self.document;
+        document.meets_known |= seen.is_some() && seen <= self.state.until;
+        document.has_undated |= !is_dated && !is_seen && !is_applied && journaled != Journaled::SaysTheSame;
+        document.spans.0 = [document.spans.0, datetime].into_iter().flatten().min();
+        document.spans.1 = document.spans.1.max(time);
+        if let Some(stamp) = stamp {
+            document.times.see(stamp);
+            self.release(Some(stamp))?;
+        }
+        let is_doubted = deleted.is_some_and(|resource| self.doubts.contains(&resource));
+        if !is_seen || is_doubted {
+            let (document, before) = (self.document.number, self.last);
+            let note = Note { document, place, stamp, before, next: None, deleted, is_doubted, journaled };
+            self.waiting.push((entry, member, note));
+            if datetime.is_some() || self.waiting.len() >= MOST_WAITING {
+                self.release(None)?;
+            }
+        }
+        if let Some(stamp) = stamp {
+            self.last[usize::from(!stamp.is_datetime)] = Some(stamp.time);
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Notes what waits for the `next` entry that bears a time.
+    fn release(&mut self, next: Option<Stamp>) -> Result<(), CatalogError> {
+        self.waiting.drain(..).try_for_each(|(entry, member, note)| {
+            let is_known = note.journaled == Journaled::This && !note.is_doubted;
+            self.notes.add(self.set, (&entry, member.as_ref()), &Note { next, ..note }, is_known)
+        })
+    }
+
+    fn finish(mut self, header: &Header) -> Result<(ChangeDocument, Notes), CatalogError> {
+        self.release(None)?;
+        let ((from, until), mut document) = (self.interval(header), self.document);
+        document.state.prefix.hash = self.hash.digest();
+        (document.state.from, document.state.until) = (from, until);
+        let listed = self.listed.filter(|entry| entry.until.is_none());
+        document.state.listed = listed.and_then(|entry| entry.lastmod);
+        document.meets_known |= self.before.entries.max(self.repeated) >= NO_ACCIDENT;
+        let frame = Frame::of(self.state, document, None);
+        let is_ambiguous = frame.document.has_undated && !frame.has_order();
+        let written = frame.written_by().or(frame.newest());
+        Ok((ChangeDocument { is_ambiguous, written, ..frame.document }, self.notes))
+    }
+}
+
+/// What a resource is known by among those that were asked.
+pub fn resource_digest(uri: &Uri) -> u64 {
+    xxh3_64(uri.as_str().as_bytes())
+}
+
+/// XXH3 over everything that an entry says of its change.
+fn digest(entry: &Entry, member: Option<&PackageMember>) -> u64 {
+    let mut hasher = Xxh3::new();
+    (&entry.loc, entry.change, entry.datetime, entry.lastmod, &entry.hashes, entry.length).hash(&mut hasher);
+    (&entry.media_type, &entry.encoding, &entry.path, member, &entry.links).hash(&mut hasher);
+    hasher.digest()
 }
 
 /// Whether an entry is a change: it does not point to a document of a known capability.

@@ -71,7 +71,7 @@ impl Synchronizer {
                 // Of an earlier time the archives may have all of it.
                 if cause.is_gone() && (known.has_read() || known.is_of_the_past()) {
                     tracing::warn!("the changes are no longer published: {}", chain(cause));
-                    found = Ok(ReadChanges::gone(set.id, root, &known));
+                    found = Ok(ReadChanges::gone(set.id, root, &known, self.catalog.notes()));
                 }
             }
             if let Ok(it) = found {
@@ -148,9 +148,9 @@ impl Synchronizer {
                 archived => archived?,
             };
             read.is_beyond |= archived.is_beyond;
-            read.origins.extend(archived.origins);
+            read.notes.join(archived.notes)?;
             for document in archived.documents {
-                // Fetched again, perhaps with other bytes, the places of its entries are those of the later ones.
+                // Fetched again, perhaps with other bytes, it counts as it is now.
                 match read.documents.iter_mut().find(|it| it.state.location == document.state.location) {
                     Some(before) => *before = document,
                     None => earlier.push(document),
@@ -176,7 +176,7 @@ impl Synchronizer {
         known: &ChangeState,
         scope: &Scope,
     ) -> Result<ReadChanges, SyncError> {
-        let mut read = ReadChanges::new(set.id, root);
+        let mut read = ReadChanges::new(set.id, root, self.catalog.notes());
         let chosen = Chosen {
             known,
             children: known.children(),
@@ -249,12 +249,12 @@ impl Synchronizer {
         documents.extend(self.change_lists(walked.leaves, is_alone, &mut chosen));
         let (set_id, state) = (set.id, Arc::new(known.clone()));
         for (head, origin) in documents {
-            let (catalog, spool, state, source) =
-                (self.catalog.clone(), self.fetch.spool.clone(), state.clone(), origin.clone());
-            let reading = move || source.read(head, (set_id, &state), &catalog, &spool);
+            let (catalog, spool, state, of) =
+                (self.catalog.clone(), self.fetch.spool.clone(), state.clone(), root.clone());
+            let reading = move || origin.read(&head, (set_id, &of, &state), &catalog, &spool);
             match tokio::task::spawn_blocking(reading).await? {
-                Ok(document) => {
-                    read.origins.insert(document.state.location.clone(), origin);
+                Ok((document, notes)) => {
+                    read.notes.join(notes)?;
                     read.documents.push(document);
                 }
                 Err(SyncError::Document { location, cause }) if location != *root && !needs_all => {
@@ -315,16 +315,16 @@ impl Synchronizer {
         now: Timestamp,
     ) -> Result<NewChanges, SyncError> {
         let read = read.into_iter().map(|it| (position.known(it.set, &it.root), it)).collect();
-        let mut new = tokio::task::spawn_blocking(move || NewChanges::of(read, now)).await?;
+        let (notes, asked) = (self.catalog.notes(), self.tuning.asked);
+        let find = move || {
+            let mut new = NewChanges::of(read, notes, now)?;
+            new.doubtful(asked).map(|doubtful| (new, doubtful))
+        };
+        let (mut new, doubtful) = tokio::task::spawn_blocking(find).await??;
         let mut answers = HashMap::new();
-        let doubtful = new.doubtful(self.tuning.asked);
         if !doubtful.is_empty() {
-            let spool = self.fetch.spool.clone();
-            let resources = move || new.resources(&doubtful, &spool).map(|uris| (new, uris));
-            let uris;
-            (new, uris) = tokio::task::spawn_blocking(resources).await??;
             // Any other answer than 404 or 410 is none of a deletion; one that fails may answer later.
-            let asked = self.ask(uris, |answer| match answer {
+            let asked = self.ask(doubtful, |answer| match answer {
                 Err(cause) if cause.is_retryable() => None,
                 answer => Some(answer.is_err_and(|cause| cause.is_gone())),
             });

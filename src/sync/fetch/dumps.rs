@@ -206,16 +206,16 @@ pub fn enter(
     chooser: &Chooser,
     spool: &Spool,
 ) -> Result<(), SyncError> {
-    let reader = Origin::Package(manifest.clone()).visit(spool, &mut |entry, member| {
-        if entry.change != Some(Change::Deleted) && chooser.chooses(entry) {
+    let reader = Origin::Package(manifest.clone()).visit(spool, &mut |_, entry, member| {
+        if entry.change != Some(Change::Deleted) && chooser.chooses(&entry) {
             match (member, has_lists) {
-                (Some(member), true) => baseline.add_member(entry, member)?,
-                (Some(member), false) => baseline.add_with_member(entry, member)?,
+                (Some(member), true) => baseline.add_member(&entry, &member)?,
+                (Some(member), false) => baseline.add_with_member(&entry, &member)?,
                 (None, true) => {}
-                (None, false) => baseline.add(entry)?,
+                (None, false) => baseline.add(&entry)?,
             }
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     })?;
     let location = DocumentLocation::Uri(manifest.package().clone());
     // Absence from it proves nothing where there are lists.

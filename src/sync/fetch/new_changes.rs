@@ -1,21 +1,20 @@
-//! What was read of the change documents, and what of it is new, by place. The entries are read again when they are applied, so that
-//! however many they are, only those of one batch lie in memory.
+//! What was read of the change documents, and what of it is new. However many entries that are, only those of one batch are in memory.
 
 use super::spool::{DocumentReader, Spool};
-use crate::catalog::{Catalog, SetId, Statement};
+use crate::catalog::news::{Notes, SortedNews};
+use crate::catalog::{Catalog, NewChange, SetId, Statement};
 use crate::document::{Change, DocumentError, Entry, PackageMember, Timestamp, Uri};
 use crate::source::DocumentLocation;
 use crate::source::documents::CachedDocument;
 use crate::source::zip::{Manifest, PackageError};
 use crate::sync::SyncError;
-use crate::sync::changes::{
-    Asked, ChangeDocument, ChangeState, DocumentHead, Lost, NewChange, Settled, SettledChange, Visit, is_change,
-};
+use crate::sync::changes::{Asked, ChangeDocument, ChangeState, DocumentHead, Judge, Lost, Visit, resource_digest};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// What a root of change documents holds now that may be new.
-#[derive(Debug)]
 pub struct ReadChanges {
     /// The set.
     pub set: SetId,
@@ -23,8 +22,8 @@ pub struct ReadChanges {
     pub root: DocumentLocation,
     /// The lists that may hold something new.
     pub documents: Vec<ChangeDocument>,
-    /// By location, where the entries of these can be read again.
-    pub origins: HashMap<String, Origin>,
+    /// What is noted of their entries.
+    pub notes: Notes,
     /// Those that hold nothing new.
     pub unread: Vec<String>,
     /// Where earlier changes are listed, by the documents' own word: archives, and indexes that they belong to.
@@ -51,7 +50,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// Calls `visit` for every entry, in its order; the reader then, which knows the whole header.
+    /// Calls `visit` for every entry, in its order, until it breaks off; the reader then, which knows the whole header.
     ///
     /// # Errors
     /// A document that cannot be read to its end.
@@ -72,32 +71,40 @@ impl Origin {
                 Origin::List(_) => None,
                 Origin::Package(manifest) => manifest.member(&entry),
             };
-            visit(&entry, member.as_ref())?;
+            if visit(reader.header(), entry, member)?.is_break() {
+                return Ok(reader);
+            }
         }
         if reader.header().root.is_feed_or_text() { Err(broken(DocumentError::FEED_OR_TEXT)) } else { Ok(reader) }
     }
 
-    /// Reads the document of `set` to its end, by what is known of it.
+    /// Reads the document of `set`, one of those of `root`, to its end, by what is known of it.
     pub fn read(
         &self,
-        head: DocumentHead,
-        (set, state): (SetId, &ChangeState),
+        head: &DocumentHead,
+        (set, root, state): (SetId, &DocumentLocation, &ChangeState),
         catalog: &Catalog,
         spool: &Spool,
-    ) -> Result<ChangeDocument, SyncError> {
+    ) -> Result<(ChangeDocument, Notes), SyncError> {
         let (snapshot, is_distrusted) = (catalog.snapshot()?, catalog.is_distrusted());
-        let journal = |entry: &Entry, member: Option<&PackageMember>, time: Timestamp| {
-            if is_distrusted {
-                return Ok(None);
-            }
+        let compared = |entry: &Entry, member: Option<&PackageMember>, time: Option<Timestamp>| {
             let change = entry.change.unwrap_or(Change::Updated);
-            match snapshot.compare_journal(&Statement { set, change, time, entry, member }) {
+            let time = match time {
+                None => snapshot.journaled(set, &entry.loc)?.map(|journaled| journaled.time),
+                time => time,
+            };
+            time.map_or(Ok(None), |time| snapshot.compare_journal(&Statement { set, change, time, entry, member }))
+        };
+        let journal = |entry: &Entry, member: Option<&PackageMember>, time| match is_distrusted {
+            true => Ok(None),
+            false => match compared(entry, member, time) {
                 // The catalog is built again from all that is published.
                 Err(cause) if cause.is_damage() => Ok(None),
                 compared => compared,
-            }
+            },
         };
-        state.read_document(head, Timestamp::now(), &journal, &mut |visit| {
+        let number = xxh3_64_with_seed(head.location.as_bytes(), head.digest ^ xxh3_64(root.to_string().as_bytes()));
+        state.read_document((set, number), head, Timestamp::now(), (&journal, &|| catalog.notes()), &mut |visit| {
             let reader = self.visit(spool, visit)?;
             if let Origin::List(list) = self {
                 spool.deviations.note(&list.location, reader.deviations(), None);
@@ -108,13 +115,13 @@ impl Origin {
 }
 
 impl ReadChanges {
-    /// Nothing yet.
-    pub fn new(set: SetId, root: &DocumentLocation) -> ReadChanges {
+    /// Nothing yet; the entries of its documents go into `notes`.
+    pub fn new(set: SetId, root: &DocumentLocation, notes: Notes) -> ReadChanges {
         ReadChanges {
             set,
             root: root.clone(),
             documents: Vec::new(),
-            origins: HashMap::new(),
+            notes,
             unread: Vec::new(),
             archives: Vec::new(),
             is_beyond: false,
@@ -126,13 +133,13 @@ impl ReadChanges {
     }
 
     /// What is left of a root that is gone.
-    pub fn gone(set: SetId, root: &DocumentLocation, known: &ChangeState) -> ReadChanges {
+    pub fn gone(set: SetId, root: &DocumentLocation, known: &ChangeState, notes: Notes) -> ReadChanges {
         let unread: Vec<String> = known.locations().map(str::to_owned).collect();
         let entries = root.uri().cloned().map(Entry::new).into_iter().collect();
         let asked = Asked { entries, gone: HashSet::from([root.to_string()]), ..Asked::default() };
         let lost = known.lost_beside(&root.to_string(), &asked, Timestamp::now());
         let is_torn = known.is_of_the_past();
-        ReadChanges { unread, lost, is_torn, is_gone: true, ..ReadChanges::new(set, root) }
+        ReadChanges { unread, lost, is_torn, is_gone: true, ..ReadChanges::new(set, root, notes) }
     }
 
     /// Whether this visibly goes on where `known` ends.
@@ -155,74 +162,75 @@ impl ReadChanges {
     }
 }
 
-/// The new changes that one look has found, by place.
-#[derive(Debug, Default)]
+/// The new changes that one look has found: of each resource of each set the last, in order of time.
 pub struct NewChanges {
-    documents: Vec<(SetId, Option<Origin>)>,
-    /// Of each resource of each set the last, in ascending order of time; their documents are those of [`NewChanges::documents`].
-    changes: Vec<SettledChange>,
-    /// How many of them were handed out.
-    applied: usize,
+    news: SortedNews,
+    /// Doubtful deletions among them: digests of their resources, one of several sets once for each.
+    doubtful: Vec<u64>,
+    /// Those of them that count.
+    gone: HashSet<u64>,
+    /// How many changes are still to be handed out.
+    left: u64,
     /// The state of each root that was read, once all of them are applied.
     pub states: Vec<(SetId, DocumentLocation, ChangeState)>,
 }
 
 impl NewChanges {
-    /// What is new in `read`, each with the state of its root.
-    pub fn of(read: Vec<(ChangeState, ReadChanges)>, now: Timestamp) -> NewChanges {
-        let mut new = NewChanges::default();
-        let mut last: HashMap<(SetId, u64), SettledChange> = HashMap::new();
-        for (state, ReadChanges { set, root, documents, unread, origins, lost, is_whole, .. }) in read {
-            let Settled { documents, changes, mut state } = state.settle(documents, &unread, now);
+    /// What is new in `read`, each with the state of its root. `notes` are none yet.
+    pub fn of(
+        read: Vec<(ChangeState, ReadChanges)>,
+        mut notes: Notes,
+        now: Timestamp,
+    ) -> Result<NewChanges, SyncError> {
+        let (mut judge, mut roots) = (Judge::default(), Vec::with_capacity(read.len()));
+        for (state, ReadChanges { set, root, documents, unread, notes: read, lost, is_whole, .. }) in read {
+            let (state, documents) = state.settle(documents, &unread, now);
+            judge.add_root(documents);
+            notes.join(read)?;
+            roots.push((set, root, state, lost, is_whole));
+        }
+        let (news, mut doubtful, mut states) = (judge.judge(notes)?, Vec::new(), Vec::with_capacity(roots.len()));
+        for ((set, root, state, lost, is_whole), doubts) in roots.into_iter().zip(judge.doubts()) {
+            doubtful.extend(doubts.values().flatten());
+            let mut state = state.doubting(doubts);
             if is_whole {
                 state.see(now);
             }
-            let before = new.documents.len();
-            new.documents.extend(documents.iter().map(|location| (set, origins.get(location).cloned())));
-            for change in changes {
-                let change = SettledChange { document: before + change.document, ..change };
-                let known = last.entry((set, change.resource)).or_insert(change);
-                if known.time <= change.time {
-                    *known = change;
-                }
-            }
-            new.states.push((set, root, state.lacking(lost, now)));
+            states.push((set, root, state.lacking(lost, now)));
         }
-        new.changes = last.into_values().collect();
-        new.changes.sort_unstable_by_key(|change| (change.time, change.document, change.rank));
-        new
+        Ok(NewChanges { news, doubtful, gone: HashSet::new(), left: judge.certain, states })
     }
 
     /// Whether none is left to be applied.
     pub fn is_empty(&self) -> bool {
-        self.applied == self.changes.len()
+        self.left == 0
     }
 
-    /// The deletions that count only where their resources say so themselves: no more than `most`, others each time, so that those
+    /// The resources of deletions that count only where these say so themselves: no more than `most`, others each time, so that those
     /// that stay silent hold up no other.
-    pub fn doubtful(&self, most: usize) -> Vec<SettledChange> {
-        let doubtful = self.changes.iter().filter(|change| change.is_doubtful);
-        // A map is in another order each time.
-        let doubtful: HashMap<_, _> = doubtful.map(|change| ((change.document, change.place), *change)).collect();
-        doubtful.into_values().take(most).collect()
-    }
-
-    /// The resources of these changes.
-    pub fn resources(&self, changes: &[SettledChange], spool: &Spool) -> Result<Vec<Uri>, SyncError> {
-        let mut uris = Vec::with_capacity(changes.len());
-        self.read(changes, spool, &mut |_, _, change| {
-            uris.push(change.entry.loc);
-            Ok(())
-        })?;
-        Ok(uris)
+    pub fn doubtful(&mut self, most: usize) -> Result<Vec<Uri>, SyncError> {
+        let (mut chosen, order) = (BTreeMap::new(), RandomState::new());
+        if !self.doubtful.is_empty() {
+            while let Some((_, new, is_doubtful)) = self.news.next()? {
+                if is_doubtful {
+                    chosen.insert(order.hash_one(&new.entry.loc), new.entry.loc);
+                    if chosen.len() > most {
+                        chosen.pop_last();
+                    }
+                }
+            }
+            self.news.rewind()?;
+        }
+        Ok(chosen.into_values().collect())
     }
 
     /// Of the doubtful deletions those count whose resources are gone by their `answers`. Those that have not answered are asked at
     /// the next look.
     pub fn answered(&mut self, answers: &HashMap<u64, bool>) {
-        let doubtful = self.changes.iter().filter(|change| change.is_doubtful).map(|change| change.resource);
-        let unanswered: HashSet<u64> = doubtful.filter(|resource| !answers.contains_key(resource)).collect();
-        self.changes.retain(|change| !change.is_doubtful || answers.get(&change.resource) == Some(&true));
+        let doubtful = || self.doubtful.iter().copied();
+        self.gone = doubtful().filter(|resource| answers.get(resource) == Some(&true)).collect();
+        self.left += doubtful().filter(|resource| self.gone.contains(resource)).count() as u64;
+        let unanswered = doubtful().filter(|resource| !answers.contains_key(resource)).collect();
         self.states.iter_mut().for_each(|(_, _, state)| state.answered(&unanswered));
         let open: usize = self.states.iter().map(|(_, _, state)| state.doubts()).sum();
         if open > 0 {
@@ -233,52 +241,32 @@ impl NewChanges {
         }
     }
 
-    /// The next changes, `most` of them, in order of time: of each resource of each set the last.
-    pub fn next_batch(&mut self, most: usize, spool: &Spool) -> Result<Vec<(SetId, NewChange)>, SyncError> {
-        let end = self.changes.len().min(self.applied.saturating_add(most));
-        let mut changes = BTreeMap::new();
-        self.read(&self.changes[self.applied..end], spool, &mut |number, set, change| {
-            changes.insert(number, (set, change));
-            Ok(())
-        })?;
-        self.applied = end;
-        Ok(changes.into_values().collect())
-    }
-
-    /// Calls `visit` for every change, in no order.
-    pub fn each(
-        &self,
-        spool: &Spool,
-        visit: &mut dyn FnMut(SetId, &NewChange) -> Result<(), SyncError>,
-    ) -> Result<(), SyncError> {
-        self.read(&self.changes, spool, &mut |_, set, change| visit(set, &change))
-    }
-
-    /// Reads the entries of `changes`; `visit` gets each with its number among them.
-    fn read(
-        &self,
-        changes: &[SettledChange],
-        spool: &Spool,
-        visit: &mut dyn FnMut(usize, SetId, NewChange) -> Result<(), SyncError>,
-    ) -> Result<(), SyncError> {
-        let mut order: Vec<usize> = (0..changes.len()).collect();
-        order.sort_unstable_by_key(|number| (changes[*number].document, changes[*number].place));
-        for wanted in order.chunk_by(|one, next| changes[*one].document == changes[*next].document) {
-            let (set, Some(origin)) = &self.documents[changes[wanted[0]].document] else { continue };
-            let (mut wanted, mut place) = (wanted.iter().copied().peekable(), 0);
-            origin.visit(spool, &mut |entry, member| {
-                if !is_change(entry) {
-                    return Ok(());
-                }
-                if let Some(number) = wanted.next_if(|number| changes[*number].place == place) {
-                    let (mut entry, member, time) = (entry.clone(), member.cloned(), changes[number].time);
-                    let change = *entry.change.get_or_insert(Change::Updated);
-                    visit(number, *set, NewChange { change, time, entry, member })?;
-                }
-                place += 1;
-                Ok(())
-            })?;
+    /// The next change that counts.
+    fn next(&mut self) -> Result<Option<(SetId, NewChange)>, SyncError> {
+        while let Some((set, new, is_doubtful)) = self.news.next()? {
+            if !is_doubtful || self.gone.contains(&resource_digest(&new.entry.loc)) {
+                return Ok(Some((set, new)));
+            }
         }
-        Ok(())
+        Ok(None)
+    }
+
+    /// The next changes, `most` of them.
+    pub fn next_batch(&mut self, most: usize) -> Result<Vec<(SetId, NewChange)>, SyncError> {
+        let mut changes = Vec::new();
+        while changes.len() < most && !self.is_empty() {
+            let Some(change) = self.next()? else { break };
+            self.left -= 1;
+            changes.push(change);
+        }
+        Ok(changes)
+    }
+
+    /// Calls `visit` for every change, and begins again.
+    pub fn each(&mut self, visit: &mut dyn FnMut(SetId, &NewChange) -> Result<(), SyncError>) -> Result<(), SyncError> {
+        while let Some((set, change)) = self.next()? {
+            visit(set, &change)?;
+        }
+        Ok(self.news.rewind()?)
     }
 }

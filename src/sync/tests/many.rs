@@ -97,7 +97,7 @@ async fn what_died_between_two_batches_goes_on_and_repeats_nothing() {
     let sets = position.clone().follow(&source);
     let read = destination.synchronizer.read_changes(&sets, &position, &Scope::Everything).await.unwrap();
     let mut new = destination.synchronizer.news(read, &position, Timestamp::now()).await.unwrap();
-    let changes = new.next_batch(IN_BATCH, &destination.synchronizer.fetch.spool).unwrap();
+    let changes = new.next_batch(IN_BATCH).unwrap();
     assert!(changes.len() == IN_BATCH && changes.is_sorted_by_key(|(_, change)| change.time));
     assert!(!new.is_empty());
     destination.synchronizer.apply(changes, position.clone()).await.unwrap();

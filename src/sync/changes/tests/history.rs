@@ -273,7 +273,7 @@ impl Mount {
         self.list(source, at);
         // The documents are read once, before it is known that a baseline is made.
         let before = self.known.clone();
-        let documents: Vec<_> = lists.iter().map(|list| read(&before, list, source.now).0).collect();
+        let (documents, _) = documents(&before, &lists, source.now);
         let (is_closed, _) = look_over(&before, &Known::since(Some(t(at))), &lists, &unread, source.now);
         if is_closed && before.reaches_back_to(Some(t(at)), &documents, &unread) {
             self.known.gap_since = None;

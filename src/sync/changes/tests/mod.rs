@@ -7,8 +7,9 @@ mod rules;
 mod undated;
 
 use super::*;
-use crate::catalog::CatalogError;
-use crate::document::{Header, Root, Uri};
+use crate::catalog::news::Notes;
+use crate::catalog::{CatalogError, SetId};
+use crate::document::{Change, Entry, Header, PackageMember, Root, Uri};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -100,12 +101,23 @@ impl Known {
         Known { state: self.state.rebased(at), ..self }
     }
 
-    fn compare(&self, entry: &Entry, time: Timestamp) -> Option<Ordering> {
+    fn compare(&self, entry: &Entry, time: Option<Timestamp>) -> Option<Ordering> {
         let (journaled, last) = self.journal.get(&entry.loc)?;
-        match journaled.cmp(&time) {
-            Ordering::Equal => (last == entry).then_some(Ordering::Equal),
+        match journaled.cmp(&time.unwrap_or(*journaled)) {
+            Ordering::Equal => (*last == as_journaled(entry)).then_some(Ordering::Equal),
             order => Some(order),
         }
+    }
+}
+
+/// An entry as the journal has it.
+fn as_journaled(entry: &Entry) -> Entry {
+    let entry = Entry { change: entry.change.or(Some(Change::Updated)), ..entry.clone() };
+    match entry.change {
+        Some(Change::Deleted) => {
+            Entry { change: entry.change, datetime: entry.datetime, ..Entry::new(entry.loc.clone()) }
+        }
+        _ => entry,
     }
 }
 
@@ -126,7 +138,7 @@ struct News {
 }
 
 /// Reads a list; how many of its entries were compared with the journal.
-fn read(known: &Known, list: &List, now: i64) -> (ChangeDocument, usize) {
+fn read(known: &Known, list: &List, now: i64) -> (ChangeDocument, Notes, usize) {
     let compared = std::cell::Cell::new(0);
     let journal = |entry: &Entry, _: Option<&PackageMember>, time| {
         compared.set(compared.get() + 1);
@@ -138,11 +150,32 @@ fn read(known: &Known, list: &List, now: i64) -> (ChangeDocument, usize) {
         listed: list.listed.clone().map(Box::new),
         modified: list.modified.map(t),
     };
-    let document = known.read_document(head, t(now), &journal, &mut |visit: Visit<'_, CatalogError>| {
-        list.entries.iter().try_for_each(|entry| visit(entry, None))?;
-        Ok(list.header())
+    let number = resource_digest(&uri(&list.name));
+    let document =
+        known.read_document((SetId(1), number), &head, t(now), (&journal, &Notes::few), &mut |visit: Visit<
+            '_,
+            CatalogError,
+        >| {
+            let header = list.header();
+            for entry in &list.entries {
+                if visit(&header, entry.clone(), None)?.is_break() {
+                    break;
+                }
+            }
+            Ok(header)
+        });
+    let (document, notes) = document.unwrap();
+    (document, notes, compared.get())
+}
+
+fn documents(known: &Known, lists: &[List], now: i64) -> (Vec<ChangeDocument>, Notes) {
+    let mut all = Notes::few();
+    let documents = lists.iter().map(|list| {
+        let (document, notes, _) = read(known, list, now);
+        all.join(notes).unwrap();
+        document
     });
-    (document.unwrap(), compared.get())
+    (documents.collect(), all)
 }
 
 /// What a look at these lists brings: whether they go on where `known` ends, and the news.
@@ -152,20 +185,17 @@ fn look_with(known: &Known, lists: &[List], unread: &[String], now: i64) -> (boo
 
 /// The same where the lists were read by what was known `before`.
 fn look_over(before: &Known, known: &Known, lists: &[List], unread: &[String], now: i64) -> (bool, News) {
-    let documents: Vec<_> = lists.iter().map(|list| read(before, list, now).0).collect();
+    let (documents, notes) = documents(before, lists, now);
     let is_joined = known.is_joined_by(&documents, unread);
-    let Settled { documents, mut changes, state } = known.settle(documents, unread, t(now));
-    changes.sort_by_key(|change| (change.time, change.document, change.rank));
-    let mut known = Known { state, journal: known.journal.clone() };
-    let entries = |list: &List| -> Vec<Entry> { list.entries.iter().filter(|it| is_change(it)).cloned().collect() };
-    let entries: BTreeMap<String, Vec<Entry>> = lists.iter().map(|list| (list.location(), entries(list))).collect();
-    let told = |change: SettledChange| {
-        let entry = entries[&documents[change.document]][change.place].clone();
-        assert_eq!(resource_digest(&entry.loc), change.resource);
-        let what = entry.change.unwrap_or(Change::Updated);
-        Told { change: what, time: change.time, is_doubtful: change.is_doubtful, entry }
-    };
-    let changes: Vec<Told> = changes.into_iter().map(told).collect();
+    let (state, documents) = known.settle(documents, unread, t(now));
+    let mut judge = Judge::default();
+    judge.add_root(documents);
+    let mut news = judge.judge(notes).unwrap();
+    let mut known = Known { state: state.doubting(judge.doubts().remove(0)), journal: known.journal.clone() };
+    let mut changes = Vec::new();
+    while let Some((_, NewChange { change, time, entry, .. }, is_doubtful)) = news.next().unwrap() {
+        changes.push(Told { change, time, is_doubtful, entry });
+    }
     for it in changes.iter().filter(|it| !it.is_doubtful) {
         let last = known.journal.entry(it.entry.loc.clone()).or_insert((it.time, it.entry.clone()));
         if last.0 <= it.time {

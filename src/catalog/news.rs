@@ -1,0 +1,215 @@
+//! New changes on their way from their documents into commits: sorted by resource first, then by time. However many they are, memory is
+//! bounded.
+
+use super::journal::Row;
+use super::sort::{Sorted, Sorter, SpillFolder};
+use super::store::Lookup;
+use super::store::codec::{damaged, pack, unpack};
+use super::store::keys::statement_key;
+use super::{Catalog, CatalogError, Resource, SetId, Statement};
+use crate::document::{Change, Entry, PackageMember, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// Bytes in memory, at most.
+const IN_MEMORY: usize = 16 << 20;
+
+/// One change that was not known before, the last of its resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewChange {
+    /// What happened; an entry that does not say is taken for an update.
+    pub change: Change,
+    /// When, as well as can be known.
+    pub time: Timestamp,
+    /// The entry.
+    pub entry: Entry,
+    /// Where a package holds the new bytes.
+    pub member: Option<PackageMember>,
+}
+
+/// Entries of change documents with a note on each, in any order.
+pub struct Notes {
+    sorter: Sorter,
+    /// For the news.
+    empty: Sorter,
+}
+
+/// All of them, one resource of one set after the other; of one resource in the order in which they were added.
+pub struct SortedNotes(Sorted);
+
+/// The place of a change in time: of equal times the number of its document decides, then its place in it.
+pub type Place = (Timestamp, u32, u64);
+
+/// New changes in any order.
+pub struct News(Sorter);
+
+/// New changes in order of time.
+pub struct SortedNews(Sorted);
+
+impl Catalog {
+    /// For the entries of change documents.
+    pub fn notes(&self) -> Notes {
+        Notes::new(&self.spill_folder, IN_MEMORY)
+    }
+}
+
+impl Notes {
+    fn new(folder: &SpillFolder, most: usize) -> Notes {
+        Notes { sorter: Sorter::new(folder, most), empty: Sorter::new(folder, most) }
+    }
+
+    /// Those of a test, so few that they stay in memory.
+    #[cfg(test)]
+    pub fn few() -> Notes {
+        Notes::new(&SpillFolder::new(std::path::Path::new("/nowhere")), 1 << 20)
+    }
+
+    /// Adds an entry of `set`; without its row where `is_known` says that it never becomes news.
+    ///
+    /// # Errors
+    /// The disk is full.
+    pub fn add(
+        &mut self,
+        set: SetId,
+        (entry, member): (&Entry, Option<&PackageMember>),
+        note: &impl Serialize,
+        is_known: bool,
+    ) -> Result<(), CatalogError> {
+        let (change, time) = (entry.change.unwrap_or(Change::Updated), Timestamp { seconds: 0, nanos: 0 });
+        let row = if is_known { Vec::new() } else { Row::of(&Statement { set, change, time, entry, member }) };
+        self.sorter.add(&statement_key(set, &entry.loc), &pack(&(set, note, &row[..])))
+    }
+
+    /// Adds all of `other`, behind those that are here.
+    ///
+    /// # Errors
+    /// As [`Notes::add`].
+    pub fn join(&mut self, mut other: Notes) -> Result<(), CatalogError> {
+        self.sorter.join(other.sorter.split_off()?)
+    }
+
+    /// All are added: they are read, and what is new is added to the [`News`].
+    ///
+    /// # Errors
+    /// As [`Notes::add`].
+    pub fn sorted(self) -> Result<(SortedNotes, News), CatalogError> {
+        Ok((SortedNotes(self.sorter.finish()?), News(self.empty)))
+    }
+}
+
+impl SortedNotes {
+    /// The next key of a set's resource with what was noted and the row, which is empty where it was left out; `None` at the end.
+    pub fn next<'n, N: Deserialize<'n>>(&'n mut self) -> Lookup<(&'n [u8], SetId, N, &'n [u8])> {
+        let Some((key, value)) = self.0.next()? else { return Ok(None) };
+        let (set, note, row) = unpack(value).ok_or_else(|| damaged("note", key))?;
+        Ok(Some((key, set, note, row)))
+    }
+}
+
+impl News {
+    /// Adds a change.
+    ///
+    /// # Errors
+    /// The disk is full.
+    pub fn add(&mut self, set: SetId, place: Place, is_doubtful: bool, row: &[u8]) -> Result<(), CatalogError> {
+        let (Timestamp { seconds, nanos }, document, rank) = place;
+        let mut key = [0; 24];
+        key[..8].copy_from_slice(&((seconds as u64) ^ (1 << 63)).to_be_bytes());
+        key[8..12].copy_from_slice(&nanos.to_be_bytes());
+        key[12..16].copy_from_slice(&document.to_be_bytes());
+        key[16..].copy_from_slice(&rank.to_be_bytes());
+        self.0.add(&key, &pack(&((seconds, nanos), set, is_doubtful, row)))
+    }
+
+    /// All are added.
+    ///
+    /// # Errors
+    /// As [`News::add`].
+    pub fn sorted(self) -> Result<SortedNews, CatalogError> {
+        self.0.finish().map(SortedNews)
+    }
+}
+
+impl SortedNews {
+    /// The next change of a set, and the doubt that [`News::add`] was told of; `None` at the end.
+    pub fn next(&mut self) -> Lookup<(SetId, NewChange, bool)> {
+        let Some((key, value)) = self.0.next()? else { return Ok(None) };
+        let sense = || damaged("news", key);
+        let ((seconds, nanos), set, is_doubtful, row): (_, _, _, &[u8]) = unpack(value).ok_or_else(sense)?;
+        let row = Row::decode(row).ok_or_else(sense)?;
+        let (record, uri) = row.record().ok_or_else(sense)?;
+        let Resource { uri: loc, lastmod, changefreq, length, hashes, media_type, encoding, links, member, .. } =
+            record.resource(uri).ok_or_else(sense)?;
+        let (change, datetime) = (row.change, row.datetime);
+        let entry = Entry {
+            lastmod,
+            changefreq,
+            change: Some(change),
+            datetime,
+            hashes,
+            length,
+            media_type,
+            encoding,
+            links,
+            ..Entry::new(loc)
+        };
+        Ok(Some((set, NewChange { change, time: Timestamp { seconds, nanos }, entry, member }, is_doubtful)))
+    }
+
+    /// Begins again with the first.
+    ///
+    /// # Errors
+    /// What was spilled cannot be read.
+    pub fn rewind(&mut self) -> Result<(), CatalogError> {
+        self.0.rewind()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::{Algorithm, ChangeFrequency, Digest, Link, Uri};
+
+    fn uri(name: &str) -> Uri {
+        Uri::parse(&format!("http://h/{name}")).unwrap()
+    }
+
+    #[test]
+    fn entries_leave_as_they_came_and_in_order_of_time() {
+        let time = |seconds| Timestamp { seconds, nanos: 5 };
+        let hashes = vec![Digest::new(Algorithm::Md5, &[7; 16]).unwrap()];
+        let link = Link { pri: 3, hashes: hashes.clone(), modified: Some(time(8)), ..Link::new("via", uri("a/via")) };
+        let full = Entry {
+            change: Some(Change::Updated),
+            datetime: Some(time(9)),
+            lastmod: Some(time(7)),
+            changefreq: Some(ChangeFrequency::Daily),
+            length: Some(12),
+            hashes,
+            media_type: Some("text/plain".into()),
+            encoding: Some("gzip".into()),
+            links: vec![link],
+            ..Entry::new(uri("a"))
+        };
+        let bare = Entry { change: Some(Change::Deleted), ..Entry::new(uri("b")) };
+        let member = PackageMember { package: uri("p.zip"), path: "x/a".into() };
+        let mut notes = Notes::few();
+        notes.add(SetId(3), (&full, Some(&member)), &1, false).unwrap();
+        notes.add(SetId(4), (&bare, None), &2, false).unwrap();
+
+        let (mut notes, mut news) = notes.sorted().unwrap();
+        while let Some((_, set, note, row)) = notes.next::<i64>().unwrap() {
+            // The later number is the earlier time.
+            news.add(set, (time(-note), 0, 0), note == 2, row).unwrap();
+        }
+        let mut news = news.sorted().unwrap();
+
+        let first = NewChange { change: Change::Deleted, time: time(-2), entry: bare, member: None };
+        let second = NewChange { change: Change::Updated, time: time(-1), entry: full, member: Some(member) };
+        for _ in 0..2 {
+            assert_eq!(news.next().unwrap(), Some((SetId(4), first.clone(), true)));
+            assert_eq!(news.next().unwrap(), Some((SetId(3), second.clone(), false)));
+            assert_eq!(news.next().unwrap(), None);
+            news.rewind().unwrap();
+        }
+    }
+}
