@@ -11,7 +11,7 @@ use super::edit::Diff;
 use super::fact::{Facts, Shared, Tag};
 use super::group::{Listing, SortedFacts};
 use super::journal::{Fate, Row, add_known, next_row};
-use super::naming::locate::locate;
+use super::naming::locate::located;
 use super::naming::media_types;
 use super::naming::names_of_path::path_by_rule;
 use super::sink::in_place;
@@ -301,19 +301,21 @@ impl<'c> Commit<'c> {
                 let known = shown.find(&mut facts, &uri)?;
                 if !is_deletion {
                     shown.restate(&mut facts, path_by_rule(&naming, &uri, record.media_type).0)?;
-                    if let Some(known) = known.filter(|known| record.member.is_empty() && !known.member.is_empty()) {
+                    for known in known.iter().filter(|known| record.member.is_empty() && !known.member.is_empty()) {
                         // Other metadata of the same bytes: the package holds them still.
                         let sets: Vec<SetId> = known.sets.iter().collect();
                         let packed = |record: &[u8]| record.to_vec();
-                        facts.add_record(Tag::Member, &naming, (&uri, &known), &sets, None, packed)?;
+                        facts.add_record(Tag::Member, &naming, (&uri, known), &sets, None, packed)?;
                     }
-                } else if known.is_some_and(|known| known.sets.contains(next.set)) {
+                } else if known.iter().any(|known| known.sets.contains(next.set)) {
                     listing.deletions.insert(statement_key(next.set, &uri), row.time);
                 } else if !row.is_left_out {
                     tracing::debug!(%uri, "deleted, and never listed");
                     unknown += 1;
                 }
-                facts.supersede(&naming, next.set, &uri, known.and_then(|known| known.media_type).into_iter())?;
+                facts.supersede(&naming, next.set, &uri, std::iter::empty())?;
+                let mut types = known.iter().filter_map(|known| known.media_type);
+                types.try_for_each(|it| facts.supersede(&naming, next.set, &uri, std::iter::once(it)))?;
             } else {
                 facts.supersede(&naming, next.set, &uri, media_types())?;
             }
@@ -365,11 +367,11 @@ struct Restated<'b> {
 }
 
 impl<'b> Restated<'b> {
-    /// The resource of `uri` as the tree has it. All of its path are stated.
-    fn find(&mut self, facts: &mut Facts, uri: &Uri) -> Result<Option<ResourceRecord<'b>>, CatalogError> {
-        let located = locate(self.base.store, self.base.txn, self.naming, uri)?;
-        let known = located.and_then(|located| located.node.resource);
-        if let Some(known) = &known {
+    /// The resource of `uri` as the tree has it: at each path that types give it. All of these paths are stated.
+    fn find(&mut self, facts: &mut Facts, uri: &Uri) -> Result<Vec<ResourceRecord<'b>>, CatalogError> {
+        let located = located(self.base.store, self.base.txn, self.naming, uri, usize::MAX)?;
+        let known: Vec<_> = located.into_iter().filter_map(|located| located.node.resource).collect();
+        for known in &known {
             self.restate(facts, path_by_rule(self.naming, uri, known.media_type).0)?;
         }
         Ok(known)
@@ -413,8 +415,12 @@ fn each_held(base: &Base<'_>, decided_again: &BTreeSet<SetId>, visit: &mut Visit
     for row in store.rows(txn, store.held, (Bound::Unbounded, Bound::Unbounded))? {
         let (key, row) = row?;
         let HeldDeletion { set, uri, .. } = held(key, row).ok_or_else(|| damaged("sense", key))?;
-        let located = if decided_again.contains(&set) { None } else { locate(store, txn, naming, &uri)? };
-        let record = located.and_then(|located| located.node.resource).filter(|record| record.sets.contains(set));
+        let located = match decided_again.contains(&set) {
+            true => Vec::new(),
+            false => located(store, txn, naming, &uri, usize::MAX)?,
+        };
+        let mut records = located.into_iter().filter_map(|located| located.node.resource);
+        let record = records.find(|record| record.sets.contains(set));
         visit(key, set, &uri, record)?;
     }
     Ok(())

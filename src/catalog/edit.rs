@@ -5,7 +5,7 @@ use super::fact::Facts;
 use super::group::{File, HeldState, Listing, SortedFacts, StatedResource};
 use super::join::{Folder, Visitor, beneath, join};
 use super::losses::Tally;
-use super::naming::locate::locate;
+use super::naming::locate::located;
 use super::naming::names_of_path::path_by_rule;
 use super::sort::{Sorted, Sorter, SpillFolder};
 use super::store::codec::{damaged, number};
@@ -168,8 +168,11 @@ impl<'o> Comparison<'o> {
         let may_have_moved = self.is_renamed || self.listing.naming.extension_by_type || !file.is_plain;
         if self.base.revision.is_some() && (may_have_moved || base.is_some()) {
             let uri = file.uri(&self.listing.naming)?;
-            let located = locate(self.base.store, self.base.txn, self.old_naming, &uri)?;
-            if let Some((located, known)) = located.and_then(|located| Some((located, located.node.resource?))) {
+            let located = located(self.base.store, self.base.txn, self.old_naming, &uri, usize::MAX)?;
+            let known = || located.iter().filter_map(|located| Some((located, located.node.resource?)));
+            // Of several names the one that its sets had.
+            let its = known().find(|(_, known)| new.sets.iter().any(|set| known.sets.contains(set)));
+            if let Some((located, known)) = its.or_else(|| known().next()) {
                 let is_same_path = path_by_rule(self.old_naming, &uri, known.media_type).0 == file.path()?;
                 self.departing.moved(located.node.ino, is_same_path)?;
                 self.stays(file, &known, is_same_path)?;
@@ -181,11 +184,12 @@ impl<'o> Comparison<'o> {
         Ok(false)
     }
 
-    /// Compares a resource that is in the tree with its record `known` there. Sets that list it at another path are compared there.
+    /// Compares a resource that is in the tree with its record `known` there. Where types make paths, a set may list it at another.
     fn stays(&mut self, file: &File<'_>, known: &ResourceRecord<'_>, is_same_path: bool) -> Result<(), CatalogError> {
         let new = &file.resource;
         self.tally.come(new.sets.iter(), Some(&|set| known.sets.contains(set)));
-        let left: Vec<SetId> = known.sets.iter().filter(|set| is_same_path && !new.sets.contains(*set)).collect();
+        let speaks = is_same_path || !self.listing.naming.extension_by_type;
+        let left: Vec<SetId> = known.sets.iter().filter(|set| speaks && !new.sets.contains(*set)).collect();
         if !left.is_empty() {
             self.departing.add(&file.uri(&self.listing.naming)?, known, &left, None)?;
         }

@@ -19,11 +19,23 @@ pub fn folder(store: &Store, txn: &RoTxn<'_>, path: &str) -> Lookup<u64> {
     Ok(Some(ino))
 }
 
-/// The file that stands for `uri` in a revision made under `naming`.
+/// The file that stands for `uri` in a revision made under `naming`; the first where there are several.
 pub fn locate<'t>(store: &Store, txn: &'t RoTxn<'_>, naming: &Naming, uri: &Uri) -> Lookup<Named<'t>> {
+    Ok(located(store, txn, naming, uri, 1)?.pop())
+}
+
+/// The files that stand for `uri`, at most so many: its sets may give it types with different extensions.
+pub fn located<'t>(
+    store: &Store,
+    txn: &'t RoTxn<'_>,
+    naming: &Naming,
+    uri: &Uri,
+    most: usize,
+) -> Result<Vec<Named<'t>>, CatalogError> {
+    let mut all = Vec::new();
     let (path, _) = path_by_rule(naming, uri, None);
     let (above, name) = split(&path);
-    let Some(parent) = folder(store, txn, above)? else { return Ok(None) };
+    let Some(parent) = folder(store, txn, above)? else { return Ok(all) };
     // The file of this name, where it stands for the URI.
     let at = |name: &str| {
         let path = if above.is_empty() { name.to_owned() } else { format!("{above}/{name}") };
@@ -44,10 +56,14 @@ pub fn locate<'t>(store: &Store, txn: &'t RoTxn<'_>, naming: &Naming, uri: &Uri)
         }
         for (index, is_folder) in [(0, false), (0, true), (1, false)] {
             let found = at(&resolved_name(&name, index, is_folder, uri))?;
-            if found.is_some() {
-                return Ok(found);
+            if let Some(found) = found {
+                all.push(found);
+                break;
             }
         }
+        if all.len() == most {
+            break;
+        }
     }
-    Ok(None)
+    Ok(all)
 }

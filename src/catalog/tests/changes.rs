@@ -240,6 +240,29 @@ fn cut_paths_are_found_changed_and_deleted() {
     assert!(tree(&catalog).is_empty());
 }
 
+/// Its sets give one resource types with different extensions: a name for each.
+#[test]
+fn with_extensions_by_type_a_set_changes_its_own_name() {
+    for (mine, others) in [("text/plain", "application/pdf"), ("application/pdf", "text/plain"), ("x/y", "text/html")] {
+        let (_folder, catalog) = catalog();
+        let typed = |it: &str| Entry { media_type: Some(it.into()), ..entry("http://h/a") };
+        let mut baseline = catalog.baseline(Naming { extension_by_type: true, ..naming() }).unwrap();
+        for (set, it) in [(ONE, mine), (OTHER, others)] {
+            baseline.list(set, Some(at(10)));
+            baseline.add(&typed(it)).unwrap();
+        }
+        baseline.commit(None, b"").unwrap();
+        let of_other = naming::Naming { extension_by_type: true, ..naming() }.path(&uri("http://h/a"), Some(others)).0;
+        assert_eq!(files(&catalog).len(), 2);
+
+        let committed = apply(&catalog, &[statement(ONE, Change::Deleted, 20, &entry("http://h/a"))]);
+
+        assert_eq!(committed.unknown, 0);
+        assert_eq!(files(&catalog), [(of_other, None, vec![7])]);
+        assert_eq!(catalog.snapshot().unwrap().sets(), BTreeMap::from([(ONE, 0), (OTHER, 1)]));
+    }
+}
+
 #[test]
 fn with_extensions_by_type_a_change_finds_the_name_it_changes() {
     let (_folder, catalog) = catalog();

@@ -222,3 +222,28 @@ fn a_set_that_vanishes_is_held_back_set_by_set() {
     assert_eq!(files(&catalog), [("a".into(), None, vec![0, 7]), ("b".into(), None, vec![7])]);
     assert_eq!(held(&catalog).len(), 2);
 }
+
+#[test]
+fn names_by_another_rule_hide_no_loss_of_a_set() {
+    let (_folder, catalog) = catalog();
+    let (a, b) = (entry("http://h/a"), entry("http://h/b"));
+    let both = [a.clone(), b];
+    list(&catalog, &[(ONE, None, &both), (OTHER, None, &both)], &[], Held::Nothing);
+    let mut baseline = catalog.baseline(Naming { own_authority: "other".into(), ..naming() }).unwrap();
+    baseline.list(ONE, None);
+    both.iter().for_each(|entry| baseline.add(entry).unwrap());
+    baseline.list(OTHER, None);
+    baseline.add(&a).unwrap();
+    let mut told = Losses::default();
+
+    let hold = &mut |losses: &Losses| {
+        told = losses.clone();
+        (Held::All, Vec::new())
+    };
+    baseline.finish(None, hold).unwrap();
+
+    assert_eq!((told.going(), told.going_by_set()), (0, BTreeMap::from([(OTHER, 1)])));
+    assert_eq!(held(&catalog), [(7, "http://h/b".to_string())]);
+    let sets = |path: &str| (format!("%host/h/{path}"), None, vec![0, 7]);
+    assert_eq!(files(&catalog), [sets("a"), sets("b")]);
+}

@@ -8,6 +8,7 @@ mod many;
 mod model;
 mod rules;
 mod shared_paths;
+mod three_sets;
 mod whole;
 
 use super::*;
