@@ -98,7 +98,7 @@ impl Notes {
 
 impl SortedNotes {
     /// The next key of a set's resource with what was noted and the row, which is empty where it was left out; `None` at the end.
-    pub fn next<'n, N: Deserialize<'n>>(&'n mut self) -> Lookup<(&'n [u8], SetId, N, &'n [u8])> {
+    pub fn next_note<'n, N: Deserialize<'n>>(&'n mut self) -> Lookup<(&'n [u8], SetId, N, &'n [u8])> {
         let Some((key, value)) = self.0.next()? else { return Ok(None) };
         let (set, note, row) = unpack(value).ok_or_else(|| damaged("note", key))?;
         Ok(Some((key, set, note, row)))
@@ -131,7 +131,7 @@ impl News {
 
 impl SortedNews {
     /// The next change of a set, and the doubt that [`News::add`] was told of; `None` at the end.
-    pub fn next(&mut self) -> Lookup<(SetId, NewChange, bool)> {
+    pub fn next_change(&mut self) -> Lookup<(SetId, NewChange, bool)> {
         let Some((key, value)) = self.0.next()? else { return Ok(None) };
         let sense = || damaged("news", key);
         let ((seconds, nanos), set, is_doubtful, row): (_, _, _, &[u8]) = unpack(value).ok_or_else(sense)?;
@@ -197,7 +197,7 @@ mod tests {
         notes.add(SetId(4), (&bare, None), &2, false).unwrap();
 
         let (mut notes, mut news) = notes.sorted().unwrap();
-        while let Some((_, set, note, row)) = notes.next::<i64>().unwrap() {
+        while let Some((_, set, note, row)) = notes.next_note::<i64>().unwrap() {
             // The later number is the earlier time.
             news.add(set, (time(-note), 0, 0), note == 2, row).unwrap();
         }
@@ -206,9 +206,9 @@ mod tests {
         let first = NewChange { change: Change::Deleted, time: time(-2), entry: bare, member: None };
         let second = NewChange { change: Change::Updated, time: time(-1), entry: full, member: Some(member) };
         for _ in 0..2 {
-            assert_eq!(news.next().unwrap(), Some((SetId(4), first.clone(), true)));
-            assert_eq!(news.next().unwrap(), Some((SetId(3), second.clone(), false)));
-            assert_eq!(news.next().unwrap(), None);
+            assert_eq!(news.next_change().unwrap(), Some((SetId(4), first.clone(), true)));
+            assert_eq!(news.next_change().unwrap(), Some((SetId(3), second.clone(), false)));
+            assert_eq!(news.next_change().unwrap(), None);
             news.rewind().unwrap();
         }
     }

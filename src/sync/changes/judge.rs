@@ -71,7 +71,7 @@ impl Judge {
     pub fn judge(&mut self, notes: Notes) -> Result<SortedNews, CatalogError> {
         let (mut notes, mut news) = notes.sorted()?;
         let (mut resource, mut known_key) = (Resource::default(), Vec::new());
-        while let Some((key, set, note, row)) = notes.next::<Note>()? {
+        while let Some((key, set, note, row)) = notes.next_note::<Note>()? {
             if key != known_key {
                 self.end(&mut resource, &mut news)?;
                 known_key = key.to_vec();

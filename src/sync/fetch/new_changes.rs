@@ -211,7 +211,7 @@ impl NewChanges {
     pub fn doubtful(&mut self, most: usize) -> Result<Vec<Uri>, SyncError> {
         let (mut chosen, order) = (BTreeMap::new(), RandomState::new());
         if !self.doubtful.is_empty() {
-            while let Some((_, new, is_doubtful)) = self.news.next()? {
+            while let Some((_, new, is_doubtful)) = self.news.next_change()? {
                 if is_doubtful {
                     chosen.insert(order.hash_one(&new.entry.loc), new.entry.loc);
                     if chosen.len() > most {
@@ -243,7 +243,7 @@ impl NewChanges {
 
     /// The next change that counts.
     fn next(&mut self) -> Result<Option<(SetId, NewChange)>, SyncError> {
-        while let Some((set, new, is_doubtful)) = self.news.next()? {
+        while let Some((set, new, is_doubtful)) = self.news.next_change()? {
             if !is_doubtful || self.gone.contains(&resource_digest(&new.entry.loc)) {
                 return Ok(Some((set, new)));
             }

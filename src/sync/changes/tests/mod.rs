@@ -193,7 +193,7 @@ fn look_over(before: &Known, known: &Known, lists: &[List], unread: &[String], n
     let mut news = judge.judge(notes).unwrap();
     let mut known = Known { state: state.doubting(judge.doubts().remove(0)), journal: known.journal.clone() };
     let mut changes = Vec::new();
-    while let Some((_, NewChange { change, time, entry, .. }, is_doubtful)) = news.next().unwrap() {
+    while let Some((_, NewChange { change, time, entry, .. }, is_doubtful)) = news.next_change().unwrap() {
         changes.push(Told { change, time, is_doubtful, entry });
     }
     for it in changes.iter().filter(|it| !it.is_doubtful) {
