@@ -9,19 +9,19 @@
 //! `https://repo.example.org/letters/1851%20Feb.txt`. How does it become the file `letters/1851 Feb.txt`?
 //!
 //! 1. `cli/` turns arguments into a configuration and calls `mount/mod.rs`, which opens the catalog, the content store and the
-//!    HTTP client, and asks `sync/mod.rs` for a first refresh.
+//!    HTTP client, and asks `sync/refresh.rs` for a first refresh. That file reads top to bottom: discover, fetch, order, commit.
 //! 2. `source/discovery/mod.rs` finds the sets behind the address: `/.well-known/resourcesync`, links, robots.txt, a sitemap.
-//!    It requests them with `source/http/client.rs`.
-//! 3. `sync/fetch/lists.rs` reads the lists of each set. `source/crawl/mod.rs` follows their indexes;
-//!    `source/documents/mod.rs` keeps each document on disk with its validators.
-//! 4. `document/reader/mod.rs` reads the list entry by entry. Ours is an `Entry` (`document/mod.rs`): address, length, hash,
-//!    time, links. `sync/selection/mod.rs` decides whether it is mounted.
-//! 5. `sync/commit.rs` adds the entry to a `Baseline` (`catalog/baseline.rs`). `catalog/naming/mod.rs` gives it its path,
-//!    `catalog/ingest.rs` makes rows of it, `catalog/sort/mod.rs` sorts them by depth and path.
-//! 6. `catalog/walk.rs` walks the sorted rows next to the revision that is shown, `catalog/diff.rs` finds what differs, and
-//!    `sync/deletion_guard.rs` decides which deletions are held back.
-//! 7. A first tree is written whole (`catalog/rebuild.rs`), a few changes in place (`catalog/apply.rs`). One
-//!    commit to LMDB (`catalog/store/mod.rs`) has the revision and the position of the synchronizer.
+//! 3. `source/crawl/mod.rs` requests the lists of each set and follows their indexes. Each document stays on disk with its
+//!    validators.
+//! 4. `sync/fetch/list_parser.rs` has the lists read entry by entry (`document/reader/mod.rs`). Ours is an `Entry`: address, length,
+//!    hash, time, links. The selection decides whether it is mounted.
+//! 5. `catalog/fact.rs` makes the entry a fact: a row about its path, which follows from its address. Facts are sorted on disk by
+//!    depth and path.
+//! 6. `catalog/join.rs` walks the sorted facts next to the revision that is shown. `catalog/group.rs` brings the facts of one path
+//!    together and gives it its name, `catalog/edit.rs` keeps what differs, and `sync/deletion_guard.rs` decides which deletions
+//!    are held back.
+//! 7. A first tree is written whole (`catalog/sink/whole.rs`). One commit to LMDB has the revision and the position of the
+//!    synchronizer.
 //! 8. Only now `mount/attach.rs` mounts the folder. It appears with the whole tree.
 //!
 //! # Flow 2: what is read
@@ -48,14 +48,18 @@
 //!
 //! The Source publishes a Change List in which `letters/1851%20Feb.txt` is `updated`. A program has the old version open.
 //!
-//! 1. `sync/scheduler.rs` says that the Change List is due; or a hub delivers a notification to `source/websub/mod.rs`, which
-//!    `sync/push/mod.rs` turns into a reason to look. `sync/poller.rs` starts the refresh.
-//! 2. `sync/fetch/change_docs.rs` requests the document conditionally. `sync/changes/reading.rs` passes over the entries that are known,
-//!    and puts the others into a sort (`catalog/news.rs`). `sync/changes/mod.rs` decides whether a change may be missing. If so, flow 1
-//!    runs again. `sync/changes/judge.rs` decides which change of each resource counts, in order of time.
-//! 3. `sync/commit.rs` applies them (`catalog/changes.rs`): new content at a path is a new inode. The old inode becomes an
-//!    orphan, so the open file keeps its bytes. `catalog/journal.rs` remembers the change, so that an older list cannot undo it.
-//! 4. The commit sends an `Invalidation` through a channel. `fs/invalidator/mod.rs`, a thread of its own, makes the kernel drop
+//! 1. `sync/poller.rs` starts a refresh (`sync/refresh.rs`): the Change List is due, or a hub has delivered a notification.
+//! 2. `sync/fetch/change_docs.rs` requests the document conditionally. `sync/changes/reading.rs` streams it: entries of the last
+//!    look are passed over, the others are compared with the journal and go into a sort (`catalog/news.rs`).
+//! 3. `sync/changes/mod.rs` decides whether a change may be missing; if so, the lists are read too, as in flow 1.
+//!    `sync/changes/judge.rs` decides which change of each resource counts, in order of time.
+//! 4. `sync/commit.rs` commits the new changes, a batch at a time. From here on a change takes the road of a list's entry:
+//!    `catalog/commit.rs` makes it a fact, next to facts for what the tree has at its path. `catalog/group.rs` finds what counts,
+//!    `catalog/edit.rs` what differs, the guard judges it, and `catalog/sink/in_place.rs` writes it. Only the paths that changes
+//!    name are visited.
+//! 5. New content at a path is a new inode. The old inode becomes an orphan, so the open file keeps its bytes. The journal
+//!    remembers the change in the same commit, so that an older list cannot undo it.
+//! 6. The commit sends an `Invalidation` through a channel. `fs/invalidator/mod.rs`, a thread of its own, makes the kernel drop
 //!    the name. The next `open` sees the new version.
 //!
 //! # Words
