@@ -319,13 +319,12 @@ mod tests {
     #[test]
     fn refreshes_and_announcements_take_turns() {
         let (mut waiting, due) = (Waiting::new(), Instant::now());
-        for _ in 0..3 {
-            waiting.take(Some(Command::Announced(vec![Announcement::Everything])));
-            assert!(matches!(waiting.next(due, false), Some(Task::Poll)));
-            waiting.take(Some(refresh(false)));
-            assert!(matches!(waiting.next(due, false), Some(Task::Refresh(_))));
-            assert!(matches!(waiting.next(due, true), Some(Task::Check(_))));
-        }
+        waiting.take(Some(Command::Announced(vec![Announcement::Everything])));
+        assert!(matches!(waiting.next(due, false), Some(Task::Poll)));
+        waiting.take(Some(refresh(false)));
+        assert!(matches!(waiting.next(due, false), Some(Task::Refresh(_))));
+
+        assert!(matches!(waiting.next(due, true), Some(Task::Check(_))));
         assert!(waiting.next(due, true).is_none());
     }
 }

@@ -96,14 +96,11 @@ impl Synchronizer {
                 Err(cause) => return Err(explained(cause, list, set, sets, &self.config.entry).into()),
             });
         }
-        let parsed = match parser {
-            Some(parser) => {
-                let parser = parser.into_inner().unwrap_or_else(PoisonError::into_inner);
-                Some(parser.finish(&self.current.progress).await?)
-            }
-            None => None,
-        };
-        let read = ReadSet { refused, parsed, ..ReadSet::of(set.id, walks) };
+        let mut read = ReadSet { refused, ..ReadSet::of(set.id, walks) };
+        if let Some(parser) = parser {
+            let parser = parser.into_inner().unwrap_or_else(PoisonError::into_inner);
+            read.parsed = Some(parser.finish(&self.current.progress).await?);
+        }
         // Where only packages state the time, or the lists' newest date, they are not read yet.
         let is_dated = before.is_some_and(|before| before.is_made_of(&read)) || read.stated_at().is_some();
         if is_dated && before.is_some_and(|before| before.is_newer_than(&read).is_none()) {
