@@ -44,9 +44,9 @@ impl Synchronizer {
         };
         let source = match (discovered, &self.discovery.found) {
             (Ok(source), _) => source,
-            (Err(cause), Some((before, _))) => {
+            (Err(cause), Some((known, _))) => {
                 self.discovery.is_stale = true;
-                return Ok((before.clone(), Some(cause)));
+                return Ok((known.clone(), Some(cause)));
             }
             (Err(cause), None) => return Err(cause),
         };

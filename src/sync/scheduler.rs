@@ -62,7 +62,7 @@ impl Schedule {
 
     /// From now on exactly these documents are followed; new ones are due at once.
     pub fn follow<'a>(&mut self, locations: impl IntoIterator<Item = &'a DocumentLocation>, now: Instant) {
-        let mut before = std::mem::take(&mut self.documents);
+        let mut followed = std::mem::take(&mut self.documents);
         for location in locations {
             let new = || Plan {
                 interval: self.fixed.unwrap_or(SHORTEST),
@@ -72,7 +72,7 @@ impl Schedule {
                 failures_before: 0,
                 answer: Answer::None,
             };
-            let plan = before.remove(location).unwrap_or_else(new);
+            let plan = followed.remove(location).unwrap_or_else(new);
             self.documents.insert(location.clone(), plan);
         }
     }

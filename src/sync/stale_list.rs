@@ -48,12 +48,12 @@ impl Synchronizer {
     fn stale_lists(&mut self, step: &Step, read: &[ReadSet]) -> Result<Vec<(SetId, Timestamp)>, SyncError> {
         let is_whole = !step.is_first_tree && self.config.as_of.is_none() && !self.catalog.is_distrusted();
         let now = Instant::now();
-        let before = std::mem::take(&mut self.stale_lists);
+        let served = std::mem::take(&mut self.stale_lists);
         let mut believed = Ok(Vec::new());
         for it in read.iter().filter(|_| is_whole) {
             let Some((at, shown)) = step.position.is_newer_than(it) else { continue };
             let Some(list) = it.walks.iter().flat_map(Crawled::documents).next() else { continue };
-            let since = before.get(&it.id).filter(|(before, _)| *before == at).map_or(now, |(_, since)| *since);
+            let since = served.get(&it.id).filter(|(time, _)| *time == at).map_or(now, |(_, since)| *since);
             self.stale_lists.insert(it.id, (at, since));
             match &mut believed {
                 Ok(believed) if now.saturating_duration_since(since) >= LONGEST => {
