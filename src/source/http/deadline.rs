@@ -70,23 +70,53 @@ impl Deadline {
         paced: impl Fn() -> Duration,
     ) -> Option<T> {
         let (begun, before, mut wait) = (Instant::now(), progress(), pin!(wait));
-        let (mut counted, mut uncounted) = (paced(), Duration::ZERO);
-        let mut outcome;
-        loop {
-            outcome = timeout_at(self.at.min(Instant::now() + STEP).into(), &mut wait).await.ok();
+        let (mut counted, mut uncounted, mut is_extended) = (paced(), Duration::ZERO, false);
+        let outcome = loop {
+            let due = if is_extended { self.limit } else { self.at };
+            let outcome = timeout_at(due.min(Instant::now() + STEP).into(), &mut wait).await.ok();
             let held = paced();
-            uncounted += self.put_off(held.saturating_sub(counted));
-            counted = held;
-            if outcome.is_some() || Instant::now() >= self.at {
-                break;
+            // What does not count moves both ends.
+            let pause = self.put_off(held.saturating_sub(counted));
+            (counted, uncounted) = (held, uncounted + pause);
+            let is_due = Instant::now() >= due + pause;
+            if outcome.is_some() || (is_due && (is_extended || progress() == before)) {
+                break outcome;
             }
-        }
+            is_extended |= is_due;
+        };
         if progress() != before {
-            if outcome.is_none() {
-                outcome = timeout_at(self.limit.into(), wait).await.ok();
-            }
             self.at = self.at.max(self.limit.min(self.at + begun.elapsed().saturating_sub(uncounted)));
         }
         outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::Uri;
+    use std::cell::Cell;
+
+    #[tokio::test]
+    async fn a_pause_that_begins_in_the_extension_is_no_stall() {
+        let (begun, looks) = (Instant::now(), Cell::new(0));
+        let request = Request::get(Uri::parse("http://example.org/").unwrap(), Duration::from_millis(400));
+        // The deadline passes after 400 ms and its extension after 600 ms.
+        let paced = || begun.elapsed().saturating_sub(Duration::from_millis(450)).min(Duration::from_millis(600));
+        let progress = || {
+            looks.set(looks.get() + 1);
+            looks.get()
+        };
+        let mut deadline = Deadline::of(&request, Duration::from_secs(60));
+
+        let waited = tokio::time::sleep(Duration::from_millis(900));
+        assert_eq!(deadline.extended(waited, progress, paced).await, Some(()));
+
+        let begun = Instant::now();
+        let request = Request::get(request.uri, Duration::from_millis(400));
+        let mut impatient = Deadline::of(&request, Duration::ZERO);
+        let waited = tokio::time::sleep(Duration::from_secs(60));
+        assert_eq!(impatient.extended(waited, progress, || begun.elapsed()).await, None);
+        assert!(begun.elapsed() >= Duration::from_millis(600), "{:?}", begun.elapsed());
     }
 }
