@@ -11,6 +11,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// The same where a document is asked for, which some hosts make at each request. No reader waits for it.
 const PATIENCE_WITH_DOCUMENTS: Duration = Duration::from_secs(15);
 
+/// The most patience with a host that answers slowly.
+const MOST_PATIENCE: Duration = Duration::from_secs(30);
+
 /// A probe that got no answer either is not repeated for so long.
 const REST: Duration = Duration::from_secs(60);
 
@@ -20,6 +23,8 @@ const LOOK: Duration = Duration::from_millis(200);
 /// What is known of the silence of one host.
 #[derive(Debug)]
 pub(super) struct Silence {
+    /// The patience with a prompt host.
+    least: Duration,
     patience: Duration,
     /// The newest pools over which it has answered.
     answered: Option<u64>,
@@ -41,8 +46,8 @@ pub(super) enum Step {
 impl Silence {
     /// Nothing is known of the answers to questions for resources, or for documents.
     pub(super) fn new(of_documents: bool) -> Silence {
-        let patience = if of_documents { PATIENCE_WITH_DOCUMENTS } else { PATIENCE };
-        Silence { patience, answered: None, is_probing: false, rests_until: None }
+        let least = if of_documents { PATIENCE_WITH_DOCUMENTS } else { PATIENCE };
+        Silence { least, patience: least, answered: None, is_probing: false, rests_until: None }
     }
 
     /// The step for a request that was sent over the pools of that number and has `waited` since.
@@ -61,13 +66,14 @@ impl Silence {
         }
     }
 
-    /// An answer came over the pools of that number, `after` its request.
+    /// An answer came over the pools of that number, `after` its request. A slow one raises the patience; each prompt one halves what is above the least.
     pub(super) fn answered(&mut self, pools: u64, after: Duration) {
         self.answered = self.answered.max(Some(pools));
         self.rests_until = None;
-        if after >= self.patience {
-            self.patience = 2 * after;
-        }
+        self.patience = match after < self.least {
+            true => self.least + (self.patience - self.least) / 2,
+            false => self.patience.max(2 * after).min(MOST_PATIENCE),
+        };
     }
 
     /// The probe is over, with an answer or without.
@@ -107,6 +113,24 @@ mod tests {
         silence.probed(true, now);
 
         assert_eq!(silence.look(1, 3 * PATIENCE, now), Step::Wait(PATIENCE));
+    }
+
+    #[test]
+    fn patience_with_a_slow_host_is_bounded_and_ends_with_it() {
+        let (mut silence, now) = (Silence::new(false), Instant::now());
+        silence.answered(1, 10 * MOST_PATIENCE);
+        assert_eq!(silence.look(1, MOST_PATIENCE, now), Step::Probe);
+        silence.probed(true, now);
+        silence.answered(1, 2 * PATIENCE);
+        assert_eq!(
+            silence.look(1, 2 * PATIENCE, now),
+            Step::Wait(MOST_PATIENCE - 2 * PATIENCE),
+            "it is as slow as before"
+        );
+
+        (0..10).for_each(|_| silence.answered(1, Duration::from_millis(50)));
+
+        assert_eq!(silence.look(1, PATIENCE + Duration::from_millis(100), now), Step::Probe);
     }
 
     #[test]
