@@ -412,6 +412,49 @@ fn a_damaged_object_is_found_removed_and_fetched_again() {
     }
 }
 
+/// A file that cannot be read, over another one, until it is dropped.
+struct Unreadable<'a>(&'a Path);
+
+impl Unreadable<'_> {
+    fn over<'a>(path: &'a Path, file: &Path) -> Unreadable<'a> {
+        assert!(Command::new("mount").arg("--bind").args([file, path]).status().unwrap().success());
+        Unreadable(path)
+    }
+}
+
+impl Drop for Unreadable<'_> {
+    fn drop(&mut self) {
+        assert!(Command::new("umount").arg(self.0).status().unwrap().success());
+    }
+}
+
+/// A disk that fails for a time says nothing of what is on it.
+#[test]
+fn verify_keeps_an_object_that_cannot_be_read_now() {
+    let (source, failing) = (Source::start(), Source::start());
+    put(&source, "a", 2);
+    failing.put("gone", Resource::new(Random::new(7).bytes(100_000)));
+    failing.fault("gone", Fault::Status(404, String::new()), u64::MAX);
+    let mounted = Mounted::new(&source.url(), "poll=1h");
+    assert!(run(&["prefetch"], &[mounted.path()]).status.success());
+    let broken = Mounted::new(&failing.url(), "poll=1h,timeout=1s");
+    let stored = objects(mounted.cache());
+
+    let unreadable = Unreadable::over(&stored[0], &broken.join("gone"));
+    let verified = cache(&["verify"], mounted.cache());
+    let printed: serde_json::Value =
+        serde_json::from_slice(&cache(&["verify", "--json"], mounted.cache()).stdout).unwrap();
+    drop(unreadable);
+
+    let said = stderr(&verified);
+    assert_eq!(verified.status.code(), Some(7), "{said}");
+    assert!(said.contains("cannot be read now: Input/output error") && !said.contains("damaged"), "{said}");
+    assert!(stdout(&verified).contains("0 damaged and removed, 1 could not be read"), "{}", stdout(&verified));
+    assert_eq!(printed["objects"][0]["became"], "kept", "{printed}");
+    let verified = cache(&["verify"], mounted.cache());
+    assert!(verified.status.success() && stdout(&verified).contains("2 cached files intact"), "{}", stdout(&verified));
+}
+
 /// Damage on the disk costs a download and never an error, however many read the file meanwhile.
 #[test]
 fn readers_of_a_damaged_object_get_its_bytes_again() {

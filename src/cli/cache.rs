@@ -30,7 +30,8 @@ enum CacheCommand {
     },
     /// Read every cached file and check it; a damaged one is removed, and downloaded again when it is read
     ///
-    /// Needs no network, and may run while the folder is in use. Exit code 9: a file was damaged.
+    /// Needs no network, and may run while the folder is in use. Exit code 9: a file was damaged. Exit code 7: none was, but one cannot be
+    /// read now, or not be removed; it stays.
     Verify {
         #[command(flatten)]
         folder: Folder,
@@ -109,7 +110,7 @@ fn text(listing: &Listing, folder: &Path, clock: &Clock) -> String {
 
 fn verify(cache: &CacheFolder, json: bool) -> Result<Exit, CliError> {
     let progress = Progress::start(false);
-    let mut damaged = Vec::new();
+    let mut found = Vec::new();
     let mut work = Work { activity: "checking", unit: "cached file", ..Work::default() };
     let verification = cache.verify(&mut |key, checked| {
         work.done += 1;
@@ -122,15 +123,16 @@ fn verify(cache: &CacheFolder, json: bool) -> Result<Exit, CliError> {
             }
             Checked::Absent => return,
         };
-        damaged.push(json!({ "object": key.to_string(), "became": became, "what": what }));
+        found.push(json!({ "object": key.to_string(), "became": became, "what": what }));
         if !json {
-            progress.print(|| complain(&key.to_string(), &format!("damaged, {became}: {what}")));
+            let damage = if became == "removed" { "damaged, removed: " } else { "" };
+            progress.print(|| complain(&key.to_string(), &format!("{damage}{what}")));
         }
     })?;
     progress.finish();
     let Verification { intact, bytes, damaged: removed, failed } = verification;
     print(&if json {
-        format!("{}\n", printable_json(&json!({ "summary": verification, "objects": damaged })))
+        format!("{}\n", printable_json(&json!({ "summary": verification, "objects": found })))
     } else {
         let (intact, bytes) = (count(intact, "cached file"), size(bytes));
         let (removed, failed) = (thousands(removed), thousands(failed));

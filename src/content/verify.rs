@@ -3,14 +3,13 @@
 
 use super::download::{Form, is_decoded, published_coding, soft_failure, unasked};
 use super::fixity::{Expected, Seen, Verdict, Verifier, judge};
-use super::store::{BLOCK, Inventory, ObjectKey, Removal};
+use super::store::{BLOCK, Inventory, Object, ObjectKey, Removal};
 use super::{Content, FetchSpec, Verified};
 use crate::document::{Algorithm, Digest, PackageMember};
 use crate::platform::error_chain::chain;
 use crate::source::http::{Client, HttpError, Request};
 use crate::source::over_bytes;
 use crate::source::zip::{PackageError, Packages};
-use bytes::Bytes;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -24,7 +23,7 @@ pub enum Checked {
     Intact(u64),
     /// They are not: what is wrong. Damaged ones are removed from the cache and downloaded again at the next read.
     Corrupt(String),
-    /// They cannot be read, or not removed.
+    /// They cannot be read now, or are damaged and cannot be removed. They stay.
     Failed(String),
 }
 
@@ -57,10 +56,8 @@ impl Content {
             published: self.vouching_digest(wanted).filter(|_| !is_coded),
             earlier: self.digest_before(wanted),
         };
-        let damaged = |at| format!("the cached copy is damaged after {at} bytes");
-        let read = |at| held.read(at, BLOCK as usize).ok().filter(|bytes| !bytes.is_empty()).ok_or_else(|| damaged(at));
-        match read_through(held.length(), expected.algorithm(), read) {
-            Err(what) => Checked::Corrupt(what),
+        match read_through(&held, expected.algorithm()) {
+            Err(checked) => checked,
             Ok(None) => Checked::Absent,
             Ok(Some(seen)) => match judge(&expected, &seen) {
                 Verdict::Right(_) => Checked::Intact(held.length()),
@@ -91,17 +88,17 @@ impl Content {
 pub fn check_object(inventory: &mut Inventory, key: &ObjectKey) -> Checked {
     let object = match inventory.read(key) {
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Checked::Absent,
-        Err(cause) => return Checked::Failed(cause.to_string()),
+        Err(cause) => return Checked::Failed(format!("the cached copy cannot be read now: {cause}")),
         Ok(object) => object,
     };
     let what = match &object {
         None => "it is incomplete, or not a file of the cache".to_owned(),
         Some(object) => {
             let digest = key.vouching();
-            let read = |at| object.read(at, BLOCK as usize).map_err(|damaged| chain(&damaged));
             let algorithm = digest.map_or(Algorithm::Sha256, |digest| digest.algorithm());
-            match read_through(object.length(), algorithm, read) {
-                Err(what) => what,
+            match read_through(object, algorithm) {
+                Err(Checked::Corrupt(what)) => what,
+                Err(unread) => return unread,
                 Ok(Some(Seen { digest: seen, .. })) if digest.is_some_and(|digest| digest != seen) => {
                     format!("its bytes give {seen}")
                 }
@@ -110,21 +107,24 @@ pub fn check_object(inventory: &mut Inventory, key: &ObjectKey) -> Checked {
         }
     };
     match inventory.remove_damaged(key, object.as_ref()) {
-        Err(cause) if cause.kind() != io::ErrorKind::NotFound => Checked::Failed(format!("{what}; {cause}")),
+        Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
+            Checked::Failed(format!("damaged, and cannot be removed: {what}; {cause}"))
+        }
         Ok(moved @ Removal::Moved(_)) => Checked::Corrupt(format!("{what}: {moved}")),
         _ => Checked::Corrupt(what),
     }
 }
 
-/// What `length` bytes give that `read` returns some at a time, from an offset on.
-fn read_through(
-    length: u64,
-    algorithm: Algorithm,
-    read: impl Fn(u64) -> Result<Bytes, String>,
-) -> Result<Option<Seen>, String> {
+/// What the bytes of `object` give. The error is the result of the check: they are damaged, or cannot be read now.
+fn read_through(object: &Object, algorithm: Algorithm) -> Result<Option<Seen>, Checked> {
     let mut verifier = Verifier::new(algorithm);
-    while verifier.length() < length {
-        verifier.update(&read(verifier.length())?);
+    while verifier.length() < object.length() {
+        let at = verifier.length();
+        let bytes = object.check(at, BLOCK as usize).map_err(|damaged| match damaged.unread() {
+            Some(cause) => Checked::Failed(format!("the cached copy cannot be read now after {at} bytes: {cause}")),
+            None => Checked::Corrupt(format!("the cached copy is damaged after {at} bytes")),
+        })?;
+        verifier.update(&bytes);
     }
     Ok(verifier.finish())
 }

@@ -51,7 +51,7 @@ impl Inventory {
     pub fn read(&self, key: &ObjectKey) -> io::Result<Option<Object>> {
         let path = self.folder.join(key.object_name());
         match open_to_read(&path) {
-            Ok(file) => Ok(Object::open(key, file, None)),
+            Ok(file) => Object::open(key, file, None),
             Err(cause) if !is_unexpected(&path) => Err(cause),
             Err(_) => Ok(None),
         }

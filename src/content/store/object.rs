@@ -49,6 +49,13 @@ pub struct Damaged {
     pub cause: Option<std::io::Error>,
 }
 
+impl Damaged {
+    /// Why the disk cannot read the block now. The block may be undamaged. `None`: it is damaged, or cut off.
+    pub fn unread(&self) -> Option<&io::Error> {
+        self.cause.as_ref().filter(|cause| cause.kind() != io::ErrorKind::UnexpectedEof)
+    }
+}
+
 /// Reads so many bytes at an offset.
 type ReadExact = fn(&File, u64, usize) -> io::Result<Bytes>;
 
@@ -70,21 +77,33 @@ pub struct Object {
 }
 
 impl Object {
-    /// Reads the footer of a file; `None` where it is not a whole object of this key in this version, or no file.
-    pub(super) fn open(key: &ObjectKey, file: File, on_damage: Option<OnDamage>) -> Option<Object> {
-        Object::open_by(read_exact, key, file, on_damage)
+    /// Reads the footer of a file; `Ok(None)` where it is not a whole object of this key in this version, or no file. An error says nothing of it.
+    pub(super) fn open(key: &ObjectKey, file: File, on_damage: Option<OnDamage>) -> io::Result<Option<Object>> {
+        Object::open_by(read_exact, key, file, on_damage).transpose()
     }
 
     /// The same where the footer is in the page cache.
     pub(super) fn open_in_memory(key: &ObjectKey, file: File, on_damage: Option<OnDamage>) -> Option<Object> {
-        Object::open_by(read_exact_in_memory, key, file, on_damage)
+        Object::open_by(read_exact_in_memory, key, file, on_damage)?.ok()
     }
 
-    fn open_by(read_exact: ReadExact, key: &ObjectKey, file: File, on_damage: Option<OnDamage>) -> Option<Object> {
-        let metadata = file.metadata().ok().filter(|metadata| metadata.is_file())?;
+    fn open_by(
+        read_exact: ReadExact,
+        key: &ObjectKey,
+        file: File,
+        on_damage: Option<OnDamage>,
+    ) -> Option<io::Result<Object>> {
+        let unread = |cause: io::Error| (cause.kind() != io::ErrorKind::UnexpectedEof).then_some(Err(cause));
+        let metadata = match file.metadata() {
+            Ok(metadata) => Some(metadata).filter(|metadata| metadata.is_file())?,
+            Err(cause) => return unread(cause),
+        };
         let trailer_at = metadata.len().checked_sub(TRAILER)?;
         let tail_at = metadata.len().saturating_sub(TAIL);
-        let tail = read_exact(&file, tail_at, (metadata.len() - tail_at) as usize).ok()?;
+        let tail = match read_exact(&file, tail_at, (metadata.len() - tail_at) as usize) {
+            Ok(tail) => tail,
+            Err(cause) => return unread(cause),
+        };
         let trailer = &tail[(trailer_at - tail_at) as usize..];
         let length = u64::from_le_bytes(trailer[8..16].try_into().ok()?);
         let table = length.div_ceil(BLOCK).checked_mul(4)?;
@@ -93,10 +112,13 @@ impl Object {
         }
         let footer = match length.checked_sub(tail_at) {
             Some(at) => tail.slice(at as usize..),
-            None => read_exact(&file, length, usize::try_from(table + TRAILER).ok()?).ok()?,
+            None => match read_exact(&file, length, usize::try_from(table + TRAILER).ok()?) {
+                Ok(footer) => footer,
+                Err(cause) => return unread(cause),
+            },
         };
         let checks = decode_footer(key, length, &footer)?;
-        Some(Object::new(key.clone(), length, checks, Arc::new(file), on_damage))
+        Some(Ok(Object::new(key.clone(), length, checks, Arc::new(file), on_damage)))
     }
 
     pub(super) fn new(
@@ -137,14 +159,23 @@ impl Object {
 
     /// `length` bytes at `offset`, fewer only at the end. Every block it touches is read whole and checked. Blocks on the disk.
     pub fn read(&self, offset: u64, length: usize) -> Result<Bytes, Damaged> {
-        self.read_by(read_exact, offset, length)
+        self.read_by(read_exact, offset, length).inspect_err(|damaged| self.damage(damaged))
+    }
+
+    /// The same for a check, which keeps what the disk cannot read now.
+    pub fn check(&self, offset: u64, length: usize) -> Result<Bytes, Damaged> {
+        self.read_by(read_exact, offset, length).inspect_err(|damaged| {
+            if damaged.unread().is_none() {
+                self.damage(damaged);
+            }
+        })
     }
 
     /// The same where all of these blocks are in the page cache; `None`: [`Object::read`] waits for the disk.
     pub fn read_in_memory(&self, offset: u64, length: usize) -> Option<Result<Bytes, Damaged>> {
         match self.read_by(read_exact_in_memory, offset, length) {
             Err(Damaged { cause: Some(cause), .. }) if cause.kind() == io::ErrorKind::WouldBlock => None,
-            outcome => Some(outcome),
+            outcome => Some(outcome.inspect_err(|damaged| self.damage(damaged))),
         }
     }
 
@@ -157,14 +188,12 @@ impl Object {
         let start = first * BLOCK;
         let read_end = end.next_multiple_of(BLOCK).min(self.length);
         let bytes = (read_end - start) as usize;
-        let buffer = read_exact(&self.file, start, bytes).map_err(|cause| match cause.kind() {
-            io::ErrorKind::WouldBlock => Damaged { key: self.key.clone(), offset: start, cause: Some(cause) },
-            _ => self.damage(start, Some(cause)),
-        })?;
+        let damaged = |offset, cause| Damaged { key: self.key.clone(), offset, cause };
+        let buffer = read_exact(&self.file, start, bytes).map_err(|cause| damaged(start, Some(cause)))?;
         let checks = &self.checks[first as usize..];
         for ((block, expected), number) in buffer.chunks(BLOCK as usize).zip(checks).zip(first..) {
             if crc32c::crc32c(block) != *expected {
-                return Err(self.damage(number * BLOCK, None));
+                return Err(damaged(number * BLOCK, None));
             }
         }
         self.drop_pages_behind(offset, end);
@@ -184,14 +213,13 @@ impl Object {
         drop_pages(&self.file, from..to);
     }
 
-    fn damage(&self, offset: u64, cause: Option<std::io::Error>) -> Damaged {
+    fn damage(&self, Damaged { offset, .. }: &Damaged) {
         if !self.damaged.swap(true, Ordering::Relaxed) {
             tracing::warn!(key = %self.key, offset, "a damaged object is removed from the cache");
             if let Some(on_damage) = &self.on_damage {
                 on_damage(self);
             }
         }
-        Damaged { key: self.key.clone(), offset, cause }
     }
 
     /// Whether it was found damaged: a miss, although a descriptor is still open.

@@ -3,6 +3,7 @@
 use super::*;
 use crate::content::verify::{Asked, Checked, digests_shown};
 use server::Reply;
+use std::os::fd::AsRawFd;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 
@@ -22,6 +23,32 @@ async fn a_cached_object_is_absent_intact_or_corrupt() {
     assert_eq!(found, Checked::Corrupt("the cached copy is damaged after 0 bytes".to_owned()));
     assert_eq!(mounted.content.check(&wanted), Checked::Absent, "it is gone, and is fetched again");
     assert_eq!(mounted.read_all(&wanted).await.unwrap(), body);
+    assert_eq!(mounted.content.check(&wanted), Checked::Intact(body.len() as u64));
+}
+
+/// The disk fails for a time: a read of the open object is an error.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_that_cannot_be_read_now_is_kept() {
+    let body = bytes(300_000, 6);
+    let server = Server::of(&body, None);
+    let mounted = Mounted::plain(&server);
+    let wanted = vouched(&server, &body);
+    mounted.read_all(&wanted).await.unwrap();
+    let below = mounted.config.folder.join("objects");
+    let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap().path());
+    let is_object = |link: &std::path::PathBuf| std::fs::read_link(link).is_ok_and(|file| file.starts_with(&below));
+    let [link] = &descriptors.filter(is_object).collect::<Vec<_>>()[..] else { panic!("one object is open") };
+    let open: i32 = link.file_name().unwrap().to_str().unwrap().parse().unwrap();
+    let unreadable = std::fs::File::options().write(true).open(std::fs::read_link(link).unwrap()).unwrap();
+    // SAFETY: takes no pointers; both descriptors are open, and the object keeps its own number.
+    let readable = unsafe { libc::dup(open) };
+    assert!(readable >= 0 && unsafe { libc::dup2(unreadable.as_raw_fd(), open) } == open);
+
+    let found = mounted.content.check(&wanted);
+
+    // SAFETY: as above; the copy is closed once.
+    assert!(unsafe { libc::dup2(readable, open) == open && libc::close(readable) == 0 });
+    assert!(matches!(&found, Checked::Failed(why) if why.contains("Bad file descriptor")), "{found:?}");
     assert_eq!(mounted.content.check(&wanted), Checked::Intact(body.len() as u64));
 }
 

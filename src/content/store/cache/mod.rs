@@ -217,11 +217,15 @@ impl Cache {
         }
         for path in self.paths(key) {
             match open_to_read(&path) {
-                Ok(file) => {
-                    if let Some(object) = Object::open(key, file, Some(self.on_damage())) {
-                        return Some(Arc::new(object));
+                Ok(file) => match Object::open(key, file, Some(self.on_damage())) {
+                    Ok(Some(object)) => return Some(Arc::new(object)),
+                    Ok(None) => {}
+                    // It may be whole. A download that ends replaces it.
+                    Err(cause) => {
+                        tracing::warn!(path = %path.display(), %cause, "a cached file cannot be read now");
+                        continue;
                     }
-                }
+                },
                 Err(_) if is_unexpected(&path) => {}
                 Err(_) => continue,
             }

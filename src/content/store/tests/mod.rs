@@ -158,6 +158,32 @@ fn a_file_cut_while_open_is_an_error_and_then_a_miss() {
     assert!(disk.get(&key(1)).is_none());
 }
 
+/// A descriptor that is open to write alone stands for a disk that fails for a time.
+#[test]
+fn what_cannot_be_read_now_is_no_damage_to_a_check() {
+    let folder = folder();
+    let disk = open(&folder);
+    let whole = put(&disk, &key(1), &bytes(1, 2 * BLOCK));
+    let path = object_path(&disk, &key(1));
+    let unreadable = || OpenOptions::new().write(true).open(&path).unwrap();
+    let object = Object::new(
+        key(1),
+        whole.length(),
+        whole.checks().into(),
+        Arc::new(unreadable()),
+        Some(disk.cache.on_damage()),
+    );
+
+    let found = object.check(BLOCK, 10).unwrap_err();
+
+    assert_eq!(found.unread().and_then(std::io::Error::raw_os_error), Some(libc::EBADF));
+    assert!(!object.is_damaged() && path.exists());
+    assert!(Object::open(&key(1), unreadable(), None).is_err(), "nothing is known of it");
+    unreadable().set_len(BLOCK + 5).unwrap();
+    assert!(whole.check(BLOCK, 10).unwrap_err().unread().is_none(), "it is cut off");
+    assert!(whole.is_damaged() && !path.exists());
+}
+
 /// Appends in pieces of `step` bytes.
 fn append_in_steps(partial: &Partial, bytes: &[u8], step: usize) {
     bytes.chunks(step).for_each(|piece| partial.append(piece, ANY).unwrap());
