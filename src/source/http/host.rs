@@ -283,9 +283,9 @@ impl Host {
 
     /// The host has refused `request` by 429 or 503, and asks for this pause, if for any.
     pub(super) fn refused(&self, request: &Request, status: u16, pause: Option<Duration>) {
-        self.state().limiter.refused(request, status, pause, now());
+        let is_for_all = self.state().limiter.refused(request, status, pause, now());
         // A pause for one document leaves the queue in its order: its requests pass the gate again when they are granted.
-        if !request.is_document {
+        if is_for_all {
             self.close_gate();
         }
     }

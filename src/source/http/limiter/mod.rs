@@ -76,7 +76,7 @@ pub(super) struct Limiter<T> {
     unread: usize,
     has_document: bool,
     bucket: Bucket,
-    /// A pause for one list does not hold for readers, nor for other lists.
+    /// The pause of a list that is out of order (503) does not hold for readers, nor for other lists.
     documents_paused: PenaltyBox<Uri>,
     /// Refused are ranges over connections of their own.
     ranges_refused: PenaltyBox<()>,
@@ -283,15 +283,18 @@ impl<T> Limiter<T> {
         self.bucket.slow_down(interval);
     }
 
-    /// The host has refused `request` by 429 or 503, and asks for this pause (`Retry-After`), if for any.
-    pub(super) fn refused(&mut self, request: &Request, status: u16, pause: Option<Duration>, now: Instant) {
-        let limit = if status == 503 && !request.is_document { PAUSE_LIMIT_OF_OTHERS } else { PAUSE_LIMIT };
+    /// The host has refused `request` by 429 or 503, and asks for this pause (`Retry-After`), if for any. Whether that is for other requests too:
+    /// a 429 is for all, and the 503 of a document for that one alone.
+    pub(super) fn refused(&mut self, request: &Request, status: u16, pause: Option<Duration>, now: Instant) -> bool {
+        let is_for_all = status == 429 || !request.is_document;
+        let limit = if status == 503 && is_for_all { PAUSE_LIMIT_OF_OTHERS } else { PAUSE_LIMIT };
         let pause = pause.map(|pause| pause.min(limit));
-        match (request.is_document, pause) {
-            (true, Some(pause)) => self.documents_paused.punish(request.uri.clone(), pause, (), now),
-            (false, pause) if status == 429 || pause.is_some() => self.bucket.refused(pause, now),
+        match pause {
+            Some(pause) if !is_for_all => self.documents_paused.punish(request.uri.clone(), pause, (), now),
+            pause if status == 429 || pause.is_some() => self.bucket.refused(pause, now),
             _ => {}
         }
+        is_for_all
     }
 
     /// The host refused a range over a connection of its own.

@@ -178,6 +178,22 @@ fn a_pause_holds_for_what_it_was_asked_for_and_the_longer_one() {
     assert_eq!((limiter.longest_pause(now), gate(&mut limiter, &list(1), now)), (None, Gate::Open));
 }
 
+/// Too many requests are the host's, whatever the one that it refuses is for.
+#[test]
+fn a_list_refused_by_429_paces_its_host() {
+    let (resource, list) =
+        (Request::get(uri(0), SECOND), Request { is_document: true, ..Request::get(uri(1), SECOND) });
+    for (pause, known) in [(Some(5 * SECOND), Some((5 * SECOND, true))), (None, Some((SECOND, false)))] {
+        let (mut limiter, now) = (Limiter::<u32>::new(None, 2), Instant::now());
+        limiter.refused(&list, 429, pause, now);
+        let held = [&resource, &list].map(|request| limiter.held(request, now));
+        assert_eq!(held, [known.map(|(pause, is_known)| (now + pause, is_known)); 2], "{pause:?}");
+    }
+    let (mut limiter, now) = (Limiter::<u32>::new(None, 2), Instant::now());
+    limiter.refused(&list, 503, None, now);
+    assert_eq!((limiter.held(&list, now), limiter.gate(&list, &list.uri, now)), (None, Gate::Open));
+}
+
 #[test]
 fn a_host_that_refuses_ranges_is_asked_for_them_ever_later() {
     let (mut limiter, now) = (Limiter::<u32>::new(None, 2), Instant::now());

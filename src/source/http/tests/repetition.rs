@@ -90,14 +90,15 @@ async fn a_busy_host_puts_a_deadline_off_by_half_at_most() {
 #[tokio::test]
 async fn a_pause_past_the_deadline_is_reported_at_once() {
     let server = TestServer::start(|request| match request.path.as_str() {
-        "/a" | "/list" => status(429, "Retry-After: 18446744073709551615"),
+        "/list" => status(503, "Retry-After: 18446744073709551615"),
+        "/a" => status(429, "Retry-After: 18446744073709551615"),
         _ => ok(b"served"),
     });
     let client = client(config(&server));
     let resource = |path| Request::get(server.uri(path), PLENTY / 2);
     let document = |path| Request { is_document: true, ..resource(path) };
     let error = client.send(document("/list")).await.unwrap_err();
-    assert!(matches!(error, HttpError::Status { status: 429, retry_after: Some(_), .. }), "{error:?}");
+    assert!(matches!(error, HttpError::Status { status: 503, retry_after: Some(_), .. }), "{error:?}");
     let error = client.send(document("/list")).await.unwrap_err();
     assert!(matches!(error, HttpError::Paused { .. }), "{error:?}");
     assert!(client.send(document("/other")).await.is_ok(), "another list");
