@@ -459,7 +459,7 @@ fn a_cache_that_cannot_be_written_is_read_past() {
         assert!(got.as_ref().is_ok_and(|got| got == bytes), "{}: {:?}", path.display(), got.err());
     }
     let shown = status(&mounted, &[]);
-    let warnings: Vec<_> = shown.lines().filter(|line| line.contains("it cannot be written since")).collect();
+    let warnings: Vec<_> = shown.lines().filter(|line| line.contains("it has not been writable since")).collect();
     assert!(warnings.len() == 1 && warnings[0].contains("Read-only file system"), "{shown}");
     assert!(!shown.contains("Errors"), "{shown}");
     let json: serde_json::Value = serde_json::from_str(&status(&mounted, &["--json"])).unwrap();

@@ -62,9 +62,9 @@ rules! {
     MetadataMissing "7" "documents of ResourceSync without a capability";
     SitemapLine "6.3.4" "Sitemap lines of robots.txt without an address";
     SitemapIsPage "6.3.4" "web pages that robots.txt names as sitemaps";
-    PlainSitemapLeftOut "6.3.4" "since robots.txt names Resource Lists, other plain sitemaps are ignored";
+    PlainSitemapLeftOut "6.3.4" "because robots.txt names Resource Lists, other plain sitemaps are ignored";
     CapabilitySpelling "7" "misspelt capabilities";
-    RepeatedMetadata "7" "second rs:md of an entry";
+    RepeatedMetadata "7" "entries with more than one rs:md";
     LocMissing "7" "entries without an address (<loc>)";
     ItemWithoutLink "" "items of a feed without a link or an enclosure";
     LocRepeated "7" "second addresses of an entry";

@@ -42,7 +42,7 @@ pub enum SyncError {
         shown: Timestamp,
     },
     /// The changes up to the time of `at=` cannot be read for now: the lists alone are of an earlier one.
-    #[error("the Source as of {at} cannot be shown, since its changes in {location} cannot be read")]
+    #[error("the Source as of {at} cannot be shown, because its changes in {location} cannot be read")]
     ChangesOfThen {
         /// The time of `at=`.
         at: Timestamp,

@@ -252,7 +252,7 @@ fn broken(seen: &SeenDeviations) -> Vec<DeviationStatus> {
     };
     let rules = seen.rules().into_iter();
     let rules = rules.map(|(rule, (count, document))| row(rule.name(), rule.section(), count, document.to_string()));
-    let shared = "entries that are not shown, since too many URIs have the same path";
+    let shared = "entries that are not shown, because too many URIs have the same path";
     let left_out = seen.left_out().into_iter().map(|(path, count)| row(shared, "", count, path));
     rules.chain(left_out).collect()
 }

@@ -66,7 +66,7 @@ impl Output {
                     &text(&summary, (self.is_mount, self.fetch), &self.clock),
                 )?;
                 let incomplete =
-                    |why| Err(CliError::new(Exit::Unjudged, format!("the audit is incomplete, since {why}")));
+                    |why| Err(CliError::new(Exit::Unjudged, format!("the audit is incomplete, because {why}")));
                 match (summary.proven(), summary.unread.first(), summary.gap_since.as_ref()) {
                     (0, Some(MissingStatus { location, why, entries }), _) => {
                         let part = if *entries == 0 { "" } else { "some of " };

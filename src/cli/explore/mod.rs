@@ -93,7 +93,7 @@ pub fn run(args: ExploreArgs, verbosity: u8) -> Result<Exit, CliError> {
     let text = if args.json { format!("{}\n", printable_json(&report.json())) } else { printable(&report.text()) };
     print(&text)?;
     match report.refusal {
-        Some(refused) => Err(CliError::new(refused.exit, format!("a mount is refused: {}", refused.message))),
+        Some(refused) => Err(CliError::new(refused.exit, format!("a mount would be refused: {}", refused.message))),
         None => Ok(Exit::Success),
     }
 }

@@ -124,7 +124,7 @@ impl Report {
             survey.hash_algorithms.iter().map(|(name, number)| format!("{name} {}", thousands(*number))).collect();
         let algorithms = if algorithms.is_empty() { "none".to_owned() } else { algorithms.join(", ") };
         if survey.resources == 0 {
-            let would = if self.refusal.is_some() { "is refused" } else { "would be empty" };
+            let would = if self.refusal.is_some() { "would be refused" } else { "would be empty" };
             let _ = writeln!(text, "\nResources    none {read}: a mount {would}");
             return;
         }

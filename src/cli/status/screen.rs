@@ -183,7 +183,7 @@ fn refreshes(screen: &mut Screen, status: &Status, clock: &Clock) {
         screen.more(format!("{} refreshes in a row have failed", thousands(sync.failures.into())));
     }
     if let Some(since) = sync.refreshing_since {
-        screen.more(format!("a refresh is under way since {}", clock.when(since)));
+        screen.more(format!("a refresh has been under way since {}", clock.when(since)));
         if let Some(why) = &status.unanswered {
             screen.more(format!("{}; trying again", printable_value(&clock.localized(why))));
         }
@@ -317,7 +317,7 @@ fn reads(screen: &mut Screen, status: &Status, clock: &Clock) {
     screen.line("Cache", format!("{used} of {quota} used, {files}, by all mounts with the cache folder {folder}"));
     if let Some(ErrorStatus { time, why, .. }) = &status.cache_failure {
         let (since, why) = (clock.when(*time), printable_value(&clock.localized(why)));
-        screen.more(format!("WARNING: it cannot be written since {since}, so files are read past it: {why}"));
+        screen.more(format!("WARNING: it has not been writable since {since}, so files are read past it: {why}"));
     }
     let here = format!("{} from this machine ({})", thousands(cache.hits), size(cache.hit_bytes));
     let asked = format!("{} from the Source ({})", thousands(cache.misses), size(cache.miss_bytes));

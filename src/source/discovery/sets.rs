@@ -228,7 +228,7 @@ impl Finder {
             sets.push(Set { capability_list: None, described_by: None, documents: plain, channels: Vec::new() });
         } else {
             for (_, sitemap) in &plain {
-                tracing::warn!(%robots, %sitemap, "a plain sitemap is ignored, since there are Resource Lists");
+                tracing::warn!(%robots, %sitemap, "a plain sitemap is ignored, because there are Resource Lists");
                 deviations.add(Rule::PlainSitemapLeftOut, 0, &sitemap.to_string());
             }
         }

@@ -232,7 +232,9 @@ impl Host {
                 "{host} allows {limit} requests in {} s: readers are paced, the next request is sent in {next} s",
                 window.as_secs()
             ),
-            _ => tracing::info!("{host} has refused too many requests: readers wait, the next one is sent in {next} s"),
+            _ => {
+                tracing::info!("{host} takes no more requests for now: readers wait, the next one is sent in {next} s")
+            }
         }
         if let Some(runtime) = self.runtime.get() {
             runtime.spawn(Arc::clone(self).pace());

@@ -153,7 +153,7 @@ fn the_screen_shows_tree_refreshes_and_deletions() {
             "             shows the Source as of 2026-01-02 03:45:00 UTC (14 min ago)",
             "             12,345 files in 67 folders, 1.5 MB; the size of 1 file is unknown",
             "Last refresh 2026-01-02 03:59:00 UTC (60 s ago), took 90 ms: 1 file new, 2 changed, 0 with new metadata only, 3 deleted",
-            "             a refresh is under way since 2026-01-02 03:59:50 UTC (10 s ago)",
+            "             a refresh has been under way since 2026-01-02 03:59:50 UTC (10 s ago)",
             "             http://h/changes.xml answered 500; trying again",
             "Next refresh 2026-01-02 04:05:00 UTC (in 5 min)",
             "Set          https://repo.example.org/capabilitylist.xml",
