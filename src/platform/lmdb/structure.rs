@@ -2,7 +2,7 @@
 //!
 //! LMDB trusts its file. A page that the file lost is a SIGBUS where it is read, and a number of a page that is none is a SIGSEGV or an
 //! assertion: each ends the mount. So the trees are followed here first: each page but the two meta pages belongs to exactly one tree or is
-//! listed as free, lies in the file, and holds records within its bounds. Their order and what they mean is not looked at.
+//! listed as free, lies in the file, and holds records in the order of their keys. What the records mean is not looked at.
 
 use std::fs::File;
 use std::io;
@@ -36,12 +36,12 @@ pub enum StructureError {
     /// The operating system refused.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// A file that LMDB did not leave whole.
+    /// It is no file that LMDB left whole.
     #[error("{what} of page {page} is damaged")]
     Damaged {
-        /// The page of the file.
+        /// Of the file.
         page: u64,
-        /// The part that does not fit.
+        /// What does not fit.
         what: &'static str,
     },
 }
@@ -94,7 +94,7 @@ fn damaged(page: u64, what: &'static str) -> StructureError {
     StructureError::Damaged { page, what }
 }
 
-/// The facts of the newest meta page.
+/// What the newest meta page says.
 struct Meta {
     number: u64,
     page_size: u64,
@@ -136,21 +136,32 @@ impl Meta {
 struct Tree {
     flags: u16,
     depth: u16,
+    counts: Counts,
     root: u64,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Counts {
+    branches: u64,
+    leaves: u64,
+    overflow: u64,
+    entries: u64,
 }
 
 impl Tree {
     fn decode(tree: &[u8]) -> Tree {
-        Tree { flags: u16_at(tree, 4), depth: u16_at(tree, 6), root: u64_at(tree, 40) }
+        let [branches, leaves, overflow, entries, root] = [8, 16, 24, 32, 40].map(|at| u64_at(tree, at));
+        let counts = Counts { branches, leaves, overflow, entries };
+        Tree { flags: u16_at(tree, 4), depth: u16_at(tree, 6), counts, root }
     }
 }
 
 /// Which of the trees.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TreeKind {
-    /// The tree of free pages, by the number of the commit that freed them.
+    /// Of free pages, by the number of the commit that freed them.
     Free,
-    /// The tree of trees by name, and of records.
+    /// Of trees by name, and of records.
     Main,
     Named,
 }
@@ -162,6 +173,8 @@ struct Walk<'f> {
     pages: u64,
     /// A bit a page: it belongs to some tree, or is free.
     claimed: Vec<u64>,
+    unclaimed: u64,
+    counts: Counts,
 }
 
 impl Walk<'_> {
@@ -172,7 +185,15 @@ impl Walk<'_> {
             return Err(damaged(meta.number, "the last page"));
         }
         let words = usize::try_from(pages.div_ceil(64)).map_err(|_| damaged(meta.number, "the last page"))?;
-        let mut walk = Walk { file, length, page_size: meta.page_size as usize, pages, claimed: vec![0; words] };
+        let mut walk = Walk {
+            file,
+            length,
+            page_size: meta.page_size as usize,
+            pages,
+            claimed: vec![0; words],
+            unclaimed: pages,
+            counts: Counts::default(),
+        };
         (0..METAS).try_for_each(|page| walk.claim(page, page))?;
         Ok(walk)
     }
@@ -182,30 +203,45 @@ impl Walk<'_> {
         if meta.main.flags != 0 {
             return Err(damaged(meta.number, "the flags"));
         }
-        self.tree(&meta.main, TreeKind::Main, meta.number)
+        self.tree(&meta.main, TreeKind::Main, meta.number)?;
+        // Each is reachable once, in a file that LMDB left whole.
+        if self.unclaimed == 0 { Ok(()) } else { Err(damaged(meta.number, "the last page")) }
     }
 
     fn claim(&mut self, page: u64, by: u64) -> Checked {
         let bit = 1 << (page % 64);
         match self.claimed.get_mut((page / 64) as usize) {
-            Some(word) if page < self.pages && *word & bit == 0 => {
-                *word |= bit;
-                Ok(())
-            }
-            _ => Err(damaged(by, "a number")),
+            Some(word) if page < self.pages && *word & bit == 0 => *word |= bit,
+            _ => return Err(damaged(by, "a number")),
         }
+        self.unclaimed -= 1;
+        Ok(())
     }
 
     fn tree(&mut self, tree: &Tree, kind: TreeKind, by: u64) -> Checked {
-        match tree.root {
-            NO_ROOT => Ok(()),
-            root if (1..=DEEPEST).contains(&tree.depth) => self.page(root, tree.depth, kind, by),
-            _ => Err(damaged(by, "a depth")),
+        let before = std::mem::take(&mut self.counts);
+        if tree.root != NO_ROOT {
+            if !(1..=DEEPEST).contains(&tree.depth) {
+                return Err(damaged(by, "a depth"));
+            }
+            self.page(tree.root, tree.depth, kind, (None, None), by)?;
         }
+        if self.counts != tree.counts {
+            return Err(damaged(by, "a count"));
+        }
+        self.counts = before;
+        Ok(())
     }
 
-    /// Follows what lies below page `number`.
-    fn page(&mut self, number: u64, depth: u16, kind: TreeKind, by: u64) -> Checked {
+    /// Follows what lies below page `number`, whose keys are not smaller than the first bound and smaller than the second.
+    fn page(
+        &mut self,
+        number: u64,
+        depth: u16,
+        kind: TreeKind,
+        bounds: (Option<&[u8]>, Option<&[u8]>),
+        by: u64,
+    ) -> Checked {
         self.claim(number, by)?;
         let mut page = vec![0; self.page_size];
         let at = number * self.page_size as u64;
@@ -215,14 +251,34 @@ impl Walk<'_> {
             return Err(damaged(number, "the header"));
         }
         let nodes = nodes(&page, is_leaf).ok_or(damaged(number, "the layout"))?;
+        // The first key of a branch is never compared.
+        let compared = if is_leaf { &nodes[..] } else { &nodes[1..] };
+        let mut previous = None;
+        for Node { key, .. } in compared {
+            let fits = match previous {
+                Some(previous) => is_before(kind, previous, key),
+                None => bounds.0.is_none_or(|from| !is_before(kind, key, from)),
+            };
+            if !fits || (kind == TreeKind::Free && key.len() != 8) {
+                return Err(damaged(number, "the order"));
+            }
+            previous = Some(key);
+        }
+        if previous.zip(bounds.1).is_some_and(|(last, to)| !is_before(kind, last, to)) {
+            return Err(damaged(number, "the order"));
+        }
         if is_leaf {
+            self.counts.leaves += 1;
+            self.counts.entries += nodes.len() as u64;
             return nodes.iter().try_for_each(|node| self.record(node, kind, number));
         }
-        // The first key of a branch is never compared.
-        if kind == TreeKind::Free && nodes.iter().skip(1).any(|node| node.key.len() != 8) {
-            return Err(damaged(number, "a key"));
+        self.counts.branches += 1;
+        for (index, node) in nodes.iter().enumerate() {
+            let from = if index == 0 { bounds.0 } else { Some(node.key) };
+            let to = nodes.get(index + 1).map_or(bounds.1, |next| Some(next.key));
+            self.page(node.child(), depth - 1, kind, (from, to), number)?;
         }
-        nodes.iter().try_for_each(|node| self.page(node.child(), depth - 1, kind, number))
+        Ok(())
     }
 
     fn record(&mut self, node: &Node<'_>, kind: TreeKind, by: u64) -> Checked {
@@ -246,6 +302,7 @@ impl Walk<'_> {
         let first = u64_at(node.data, 0);
         let pages = (node.length + HEADER).div_ceil(self.page_size) as u64;
         (0..pages).try_for_each(|page| self.claim(first.saturating_add(page), by))?;
+        self.counts.overflow += pages;
         let mut header = [0; HEADER];
         let at = first * self.page_size as u64;
         self.file.read_exact_at(&mut header, at).map_err(|cause| cut(cause, first, "all"))?;
@@ -276,10 +333,18 @@ impl Walk<'_> {
     }
 }
 
+/// Whether a key lies before the next in its tree.
+fn is_before(kind: TreeKind, key: &[u8], next: &[u8]) -> bool {
+    match kind {
+        TreeKind::Free => u64_at(key, 0) < u64_at(next, 0),
+        TreeKind::Main | TreeKind::Named => key < next,
+    }
+}
+
 /// One key of a page.
 struct Node<'p> {
     flags: u16,
-    /// Bytes of its value, wherever that is.
+    /// Of its value, wherever that is.
     length: usize,
     key: &'p [u8],
     data: &'p [u8],
