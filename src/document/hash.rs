@@ -236,7 +236,7 @@ fn parse_misspelt(token: &[u8]) -> Option<Digest> {
 /// Decodes pairs of hex digits; `false` where one of `digits` is not of hex or is left over.
 fn decode_hex(digits: &[u8], bytes: &mut [u8]) -> bool {
     let mut all = 0;
-    for (byte, pair) in bytes.iter_mut().zip(digits.as_chunks::<2>().0) {
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
         let (high, low) = (HEX[usize::from(pair[0])], HEX[usize::from(pair[1])]);
         all |= high | low;
         *byte = high << 4 | low;

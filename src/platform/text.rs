@@ -5,8 +5,8 @@ use std::fmt::{Display, Write as _};
 /// Answers whether `character` is obeyed by a terminal, turns the direction of its neighbours, ends a line, or is drawn as nothing:
 /// controls, and what Unicode calls Default_Ignorable_Code_Point, line and paragraph separators and annotations.
 pub fn is_hidden(character: char) -> bool {
-    let is_in = |range: &[u32; 2]| (range[0]..=range[1]).contains(&u32::from(character));
-    if character.is_ascii() { character.is_ascii_control() } else { HIDDEN.as_chunks().0.iter().any(is_in) }
+    let is_in = |range: &[u32]| (range[0]..=range[1]).contains(&u32::from(character));
+    if character.is_ascii() { character.is_ascii_control() } else { HIDDEN.chunks_exact(2).any(is_in) }
 }
 
 /// The first and the last of each range of hidden characters beyond ASCII.

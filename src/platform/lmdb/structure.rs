@@ -36,12 +36,12 @@ pub enum StructureError {
     /// The operating system refused.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It is no file that LMDB left whole.
+    /// The file is not one that LMDB left whole.
     #[error("{what} of page {page} is damaged")]
     Damaged {
-        /// Of the file.
+        /// The path of the file.
         page: u64,
-        /// What does not fit.
+        /// The part that does not fit.
         what: &'static str,
     },
 }
@@ -94,7 +94,7 @@ fn damaged(page: u64, what: &'static str) -> StructureError {
     StructureError::Damaged { page, what }
 }
 
-/// What the newest meta page says.
+/// The values of the newest meta page.
 struct Meta {
     number: u64,
     page_size: u64,
@@ -159,9 +159,9 @@ impl Tree {
 /// Which of the trees.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TreeKind {
-    /// Of free pages, by the number of the commit that freed them.
+    /// The tree of free pages, by the number of the commit that freed them.
     Free,
-    /// Of trees by name, and of records.
+    /// The tree of trees by name, and of records.
     Main,
     Named,
 }
@@ -333,7 +333,7 @@ impl Walk<'_> {
     }
 }
 
-/// Whether a key lies before the next in its tree.
+/// Tells whether a key comes before the next in its tree.
 fn is_before(kind: TreeKind, key: &[u8], next: &[u8]) -> bool {
     match kind {
         TreeKind::Free => u64_at(key, 0) < u64_at(next, 0),
@@ -344,7 +344,7 @@ fn is_before(kind: TreeKind, key: &[u8], next: &[u8]) -> bool {
 /// One key of a page.
 struct Node<'p> {
     flags: u16,
-    /// Of its value, wherever that is.
+    /// The bytes of its value, wherever they are.
     length: usize,
     key: &'p [u8],
     data: &'p [u8],
