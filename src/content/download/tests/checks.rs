@@ -41,8 +41,8 @@ async fn an_object_that_cannot_be_read_now_is_kept() {
     let open: i32 = link.file_name().unwrap().to_str().unwrap().parse().unwrap();
     let unreadable = std::fs::File::options().write(true).open(std::fs::read_link(link).unwrap()).unwrap();
     // SAFETY: takes no pointers; both descriptors are open, and the object keeps its own number.
-    let readable = unsafe { libc::dup(open) };
-    assert!(readable >= 0 && unsafe { libc::dup2(unreadable.as_raw_fd(), open) } == open);
+    let (readable, replaced) = unsafe { (libc::dup(open), libc::dup2(unreadable.as_raw_fd(), open)) };
+    assert!(readable >= 0 && replaced == open);
 
     let found = mounted.content.check(&wanted);
 
