@@ -48,17 +48,19 @@
 //!
 //! The Source publishes a Change List in which `letters/1851%20Feb.txt` is `updated`. A program has the old version open.
 //!
-//! 1. `sync/poller.rs` starts a refresh (`sync/refresh.rs`): the Change List is due, or a hub has delivered a notification.
+//! 1. The Change List is due, or a hub has delivered a notification: the poller starts a refresh (`sync/refresh.rs`).
 //! 2. `sync/fetch/change_docs.rs` requests the document conditionally. `sync/changes/reading.rs` streams it: entries of the last
-//!    look are passed over, the others are compared with the journal and go into a sort (`catalog/news.rs`).
-//! 3. `sync/changes/mod.rs` decides whether a change may be missing; if so, the lists are read too, as in flow 1.
-//!    `sync/changes/judge.rs` decides which change of each resource counts, in order of time.
-//! 4. `sync/commit.rs` commits the new changes, a batch at a time. From here on a change takes the road of a list's entry:
+//!    look are passed over, the others are compared with the journal and go into a sort on disk.
+//! 3. `sync/changes/mod.rs` decides whether a change may be missing. If so, archives are read, and where these leave a gap the
+//!    lists, as in flow 1. `sync/changes/judge.rs` decides which change of each resource counts, in order of time.
+//! 4. The refresh hands on the new changes in batches, and `sync/commit.rs` chooses among them. From here on a change takes the road
+//!    of a list's entry:
 //!    `catalog/commit.rs` makes it a fact, next to facts for what the tree has at its path. `catalog/group.rs` finds what counts,
-//!    `catalog/edit.rs` what differs, the guard judges it, and `catalog/sink/in_place.rs` writes it. Only the paths that changes
-//!    name are visited.
-//! 5. New content at a path is a new inode. The old inode becomes an orphan, so the open file keeps its bytes. The journal
-//!    remembers the change in the same commit, so that an older list cannot undo it.
+//!    `catalog/edit.rs` what differs, the guard judges what the commit would take away, and `catalog/sink/in_place.rs` writes it.
+//!    Only the paths that changes name are visited.
+//! 5. `catalog/version.rs` decides whether the content is another. If it is, the path gets a new inode, and the old one becomes an
+//!    orphan whose object is pinned, so that the open file keeps its bytes. The journal remembers the change in the same commit, so
+//!    that an older list cannot undo it.
 //! 6. The commit sends an `Invalidation` through a channel. `fs/invalidator/mod.rs`, a thread of its own, makes the kernel drop
 //!    the name. The next `open` sees the new version.
 //!
@@ -78,6 +80,8 @@
 //! | version | one content of a resource; it never changes, and has an inode of its own |
 //! | orphan | an inode without a name, kept while the kernel may have it open |
 //! | held back | a deletion that the guard does not apply until a person confirms it |
+//! | fact | one row that states something about a path: an entry of a list, a change, a held deletion |
+//! | journal | the last change of each resource, kept until its set's list speaks for a later time |
 //! | gap | changes that may be missing, until a newer list covers them |
 //! | object | the bytes of one version in the cache folder |
 //! | partial | an object that is being written |

@@ -3,8 +3,8 @@
 //! 1. Statements become facts ([`Facts`]): entries of lists and manifests at once, changes when the journal has been read.
 //! 2. Facts are compared with the revision that is shown ([`Diff`]); the caller decides what of the losses is held back, and what is held
 //!    back is stated with the rest.
-//! 3. Few edits are written in place ([`in_place`]), many and a first revision whole ([`whole`]): tree, journal, held deletions and the
-//!    caller's position in one transaction.
+//! 3. Changes and few edits of lists are written in place ([`in_place`]), many edits of lists and a first revision whole ([`whole`]):
+//!    tree, journal, held deletions and the caller's position in one transaction.
 
 use super::base::Base;
 use super::edit::Diff;
@@ -332,8 +332,8 @@ impl<'c> Commit<'c> {
     }
 }
 
-/// Compares the facts with the revision that is shown, and asks `decide` where the edits are few: they are returned with its position. What
-/// is held back is stated with all else before they are compared once more, so that they may be too many by then. A commit that
+/// Compares the facts with the revision that is shown. Few edits are returned, with the position of `decide`, which is asked for them.
+/// Deletions that it holds back become facts, and all is compared once more: the edits may be too many by then. A commit that
 /// `is_accepted` has no losses.
 fn compare(
     (catalog, base, listing): (&Catalog, &Base<'_>, &Listing),

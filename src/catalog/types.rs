@@ -147,7 +147,7 @@ pub struct Revision {
     pub totals: Totals,
 }
 
-/// A statement of a change document about one resource.
+/// A change of one resource, as a set states it.
 #[derive(Clone, Copy, Debug)]
 pub struct Statement<'a> {
     /// The set whose document says it.

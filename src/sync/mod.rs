@@ -70,9 +70,9 @@ const NEVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// The outcome of a refresh.
 #[derive(Debug)]
 pub enum Outcome {
-    /// Every document is the one the current revision was made of; nothing was written.
+    /// No document says anything new: the tree is the same. The position may have been stored.
     Unchanged,
-    /// A new statement was merged and committed.
+    /// Lists or changes were committed.
     Committed(Committed),
 }
 

@@ -215,7 +215,7 @@ impl Poller<'_> {
                 (self.listeners.refreshed)();
             }
         }
-        // What is announced and fails puts off no other document.
+        // An announced document that fails does not delay the others.
         self.due = if is_check { self.due.min(again) } else { again };
         tracing::warn!(again_in = ?again - ended, "refresh failed, the tree stays as it is: {}", chain(cause));
     }

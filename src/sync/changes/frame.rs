@@ -76,11 +76,11 @@ pub struct Moment {
 }
 
 impl Frame {
-    /// Of `document`, by what is `known`. The order is that which its times show: `datetime`, else a `lastmod` within the interval. Where the
+    /// The frame of `document`, by what is `known`. Its times show its order: `datetime`, else a `lastmod` within the interval. Where the
     /// `lastmod`s leave no order, and the `datetime`s have one, no `lastmod` is a time: the place decides.
     pub fn of(known: &ChangeState, document: ChangeDocument, floor: Option<Timestamp>) -> Frame {
         let Times { datetimes, all, .. } = &document.times;
-        // A document that says since when is believed of each `lastmod` behind that.
+        // Where a document states its `from`, each `lastmod` after that counts.
         let at = known.at.filter(|_| document.state.from.is_none());
         let order = order_of(&[all, datetimes], at);
         let (order, counts_lastmods) = match order_of(&[datetimes], None) {
@@ -175,12 +175,12 @@ impl Frame {
         })
     }
 
-    /// Whether an entry was not known when its document was read.
+    /// Tells whether an entry was not known when its document was read.
     pub fn is_new(&self, note: &Note) -> bool {
         let time = self.own(note.stamp);
         let is_known = match note.journaled {
             Journaled::This => true,
-            // What no earlier look can have seen is new, even where a place has settled a later time for another change.
+            // An entry dated after `until` is new even if the journal has a later inferred time.
             Journaled::Later => time.is_some() && time <= self.document.known,
             Journaled::SaysTheSame => time.is_none(),
             Journaled::Other => false,

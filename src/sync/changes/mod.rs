@@ -15,8 +15,8 @@
 //! After a baseline [`ChangeState::rebased`] goes on with the time that it speaks for; [`ChangeState::since`] begins with it.
 //!
 //! *What is known.* The entries of the last look, as long as the document begins with them. The catalog's journal holds the last change
-//! of each resource: an entry with a time of its own is new where the journal holds neither this change nor a later one, and the baseline
-//! speaks for no later time. An entry without is new; but in a document that does not begin as it did it is known where the journal says
+//! of each resource: an entry with a time of its own is new where the journal holds neither this change nor a later one, or where it is
+//! dated after all that was known; and where the baseline speaks for no later time. An entry without is new; but in a document that does not begin as it did it is known where the journal says
 //! the same, whenever that was. For in version 1.1 `lastmod` is the resource's own and may be years old, and a list may be written newest
 //! first or in no order.
 //!
@@ -253,9 +253,9 @@ impl ChangeState {
         (state, frames)
     }
 
-    /// Notes that all documents were read whole at `now`, by our clock. The Source's may show another time, and runs as fast; ours may be
-    /// set meanwhile, so no more counts at once than the documents went back. Documents that have not been written since say nothing of the
-    /// time since: no more counts than their beginning has moved.
+    /// Notes that all documents were read whole at `now`, by our clock. The Source's clock may show another time, but runs as fast. Ours may
+    /// be set in between: the time that counts as passed is at most the interval that the documents covered. Documents that were not
+    /// written again tell nothing: it is at most what their beginning has moved.
     pub fn see(&mut self, now: Timestamp) {
         let oldest = self.oldest();
         let moved = oldest.zip(self.began).map_or(0, |(begins, began)| begins.seconds - began.seconds);

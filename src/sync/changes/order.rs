@@ -66,11 +66,11 @@ pub enum Journaled {
     SaysTheSame,
 }
 
-/// The ways that the times of a document go.
+/// The order that the times of a document show so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Trend {
     last: Option<Stamp>,
-    /// They rise, and fall, for a baseline that speaks for an earlier time than this. Only a `lastmod` may be older than that.
+    /// Times rise (or fall) where the baseline speaks for an earlier time than this. Only a `lastmod` may be older than a baseline.
     rises: Option<Timestamp>,
     falls: Option<Timestamp>,
 }

@@ -13,14 +13,14 @@ use std::hash::Hash;
 use std::ops::ControlFlow;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-/// So many changes that are known are no accident.
+/// Known changes without a time that prove continuity: fewer may meet by chance.
 const NO_ACCIDENT: u64 = 3;
 
 /// Entries without a time that wait for the next one that has some.
 const MOST_WAITING: usize = 1000;
 
-/// How the last change of a resource that the catalog's journal holds stands to an entry with its time: later, this very one,
-/// earlier; `None` where there is none, or another one of the same time. Without a time only what they say is compared.
+/// Compares the journal's last change of a resource with an entry and its time: later, this very change, or earlier. `None` where the
+/// journal has none, or another one of the same time. Without a time only the contents are compared.
 pub type Journal<'j> =
     &'j dyn Fn(&Entry, Option<&PackageMember>, Option<Timestamp>) -> Result<Option<Ordering>, CatalogError>;
 
@@ -65,9 +65,9 @@ struct Reading<'r> {
 }
 
 impl ChangeState {
-    /// Reads a document of `set`; its notes go into `notes`, under its `number`. `read` goes through its entries, again where the document does not begin as it
-    /// did at the last look, and returns its header; `now` is the time of the look. An entry that points to a document of a known
-    /// capability is passed over.
+    /// Reads a document of `set`; its notes go into `notes`, under its `number`. `read` goes through its entries and returns its header; it
+    /// is called again where the document does not begin as it did at the last look. `now` is the time of the look. An entry that points
+    /// to a document of a known capability is passed over.
     pub fn read_document<E: From<CatalogError>>(
         &self,
         (set, number): (SetId, u64),

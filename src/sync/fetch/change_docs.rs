@@ -307,7 +307,7 @@ impl Synchronizer {
         }
     }
 
-    /// What is new in `read`, by the `position`: of undated deletions those that their resources confirm.
+    /// The new changes in `read`, by the `position`. A deletion without a time is among them where its resource confirms it.
     pub(in crate::sync) async fn news(
         &self,
         read: Vec<ReadChanges>,
