@@ -22,7 +22,7 @@
 //!    are held back.
 //! 7. A first tree is written whole (`catalog/sink/whole.rs`). One commit to LMDB has the revision and the position of the
 //!    synchronizer.
-//! 8. Only now `mount/attach.rs` mounts the folder. It appears with the whole tree.
+//! 8. Only now the folder is mounted. It appears with the whole tree.
 //!
 //! # Flow 2: what is read
 //!
