@@ -76,7 +76,7 @@ impl<'o> Base<'o> {
             if !key.starts_with(&prefix) {
                 break;
             }
-            let uri = std::str::from_utf8(uri).ok().and_then(|uri| Uri::parse(uri).ok());
+            let uri = std::str::from_utf8(uri).ok().and_then(|uri| Uri::parse_item(uri).ok());
             names.push(disambiguated(name, &uri.ok_or_else(|| damaged("sense", key))?));
         }
         let mut found = Vec::new();

@@ -14,6 +14,7 @@ use super::journal::{Fate, Row, add_known, next_row};
 use super::naming::locate::located;
 use super::naming::media_types;
 use super::naming::names_of_path::path_by_rule;
+use super::pages::{PageRows, put_pages};
 use super::sink::in_place;
 use super::sink::tree::TreeWriter;
 use super::sink::whole;
@@ -49,6 +50,8 @@ pub struct Commit<'c> {
     accepted: HashSet<(SetId, Uri)>,
     /// Deletions of what is not there.
     unknown: u64,
+    /// Landing pages that were read, or have gone.
+    pub(super) pages: PageRows,
 }
 
 impl Catalog {
@@ -85,6 +88,7 @@ impl<'c> Commit<'c> {
             keep_held: BTreeSet::new(),
             accepted: HashSet::new(),
             unknown: 0,
+            pages: PageRows::new(),
         }
     }
 
@@ -218,6 +222,7 @@ impl<'c> Commit<'c> {
             })?;
         }
         let (keep_held, accepted) = (std::mem::take(&mut self.keep_held), std::mem::take(&mut self.accepted));
+        let pages = std::mem::take(&mut self.pages);
         let (mut listing, mut facts, mut journal, unknown) = self.sorted(known, base, &accepted)?;
         if holds {
             listing.released = facts.released(&listing)?;
@@ -238,13 +243,17 @@ impl<'c> Commit<'c> {
                     })?;
                 }
                 edits.held.iter().try_for_each(|(key, row)| tree.row(TableId::Held, key, row.as_deref()))?;
+                put_pages(base, &pages, false, tree)?;
                 put_journal(&mut journal, &listing, false, tree)
             };
             let committed = in_place::write(catalog, base, edits.groups, rows, (listing.at, position, sets))?;
             return Ok(Committed { left_out, unknown, ..committed });
         }
         facts.rows.rewind()?;
-        let rows = &mut |tree: &mut TreeWriter<'_>| put_journal(&mut journal, &listing, true, tree);
+        let rows = &mut |tree: &mut TreeWriter<'_>| {
+            put_pages(base, &pages, true, tree)?;
+            put_journal(&mut journal, &listing, true, tree)
+        };
         let committed = whole::write(catalog, base, &listing, facts, rows, (decided, decide))?;
         Ok(Committed { unknown, ..committed })
     }

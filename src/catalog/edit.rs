@@ -335,7 +335,7 @@ impl Departures {
                 continue;
             }
             let resource = ResourceRecord::decode(value).ok_or_else(corrupt)?;
-            let uri = resource.uri.and_then(|uri| Uri::parse(uri).ok()).ok_or_else(corrupt)?;
+            let uri = resource.uri.and_then(|uri| Uri::parse_item(uri).ok()).ok_or_else(corrupt)?;
             visit(&Departure { uri: &uri, resource, is_last: ino != 0 && !is_moved, is_moved })?;
         }
         Ok(())

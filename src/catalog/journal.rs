@@ -49,7 +49,7 @@ impl<'a> Row<'a> {
     /// The record of its resource, and the URI; `None` where they make no sense.
     pub(super) fn record(&self) -> Option<(ResourceRecord<'a>, Uri)> {
         let record = ResourceRecord::decode(self.resource)?;
-        Some((record, Uri::parse(record.uri?).ok()?))
+        Some((record, Uri::parse_item(record.uri?).ok()?))
     }
 }
 

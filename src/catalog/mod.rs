@@ -38,6 +38,7 @@ mod lock;
 mod losses;
 pub mod naming;
 pub mod news;
+mod pages;
 mod renew;
 mod sink;
 pub mod snapshot;
@@ -53,6 +54,7 @@ pub use index::Catalog;
 pub use lock::FolderLock;
 pub use naming::Naming;
 pub use news::NewChange;
+pub use pages::{ITEMS, ReadPage};
 pub use snapshot::Snapshot;
 pub use types::*;
 

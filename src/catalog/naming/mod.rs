@@ -13,6 +13,8 @@
 //! | `%index` | what a URI that ends in `/` (before its query) names, in its folder |
 //! | `%host` | the folder of the other hosts, at the root |
 //! | `NAME%file` | a resource whose own name is also a folder |
+//! | `NAME%items` | the folder of the items of the landing page `NAME` |
+//! | `%page` | the landing page that is mounted: its items are at the root |
 //! | `STEM%~DIGEST.EXT` | a name that was too long, or that lost the plain name to another resource |
 //!
 //! Without `map=` and `extension=type` two URIs share a path only if they differ in nothing but the scheme, or in which of the
@@ -43,7 +45,15 @@ pub struct Naming {
     pub maps: Vec<(Box<str>, Box<str>)>,
     /// `-o extension=type`
     pub extension_by_type: bool,
+    /// The landing page that is mounted alone: its items are at the root.
+    pub page: Option<Uri>,
 }
+
+/// Suffix of the folder with the items of a landing page.
+pub const ITEMS_SUFFIX: &str = "%items";
+
+/// The name of the page where it is mounted alone.
+const PAGE: &str = "%page";
 
 /// Suffix of a resource whose own name is also a folder: `a%file` next to `a/`.
 pub const FILE_SUFFIX: &str = "%file";
@@ -65,7 +75,7 @@ impl Naming {
         maps: impl IntoIterator<Item = (&'a str, &'a str)>,
         extension_by_type: bool,
     ) -> Result<Naming, MapError> {
-        Ok(Naming { own_authority: own_authority.into(), maps: map::sorted(maps)?, extension_by_type })
+        Ok(Naming { own_authority: own_authority.into(), maps: map::sorted(maps)?, extension_by_type, page: None })
     }
 
     /// The path of `uri` below the root, before conflicts with others are resolved, and whether it is invertible: whether [`Naming::uri`]
@@ -85,6 +95,14 @@ impl Naming {
     /// A URI that it returns has this path: for `NAME%file` it is the resource that [`Naming::path`] names `NAME`.
     pub fn uri(&self, path: &str, https: bool) -> Option<Uri> {
         let path = path.strip_suffix(FILE_SUFFIX).unwrap_or(path);
+        if let Some(page) = &self.page {
+            return if path == PAGE { Some(page.clone()) } else { item_of(page, path) };
+        }
+        if let Some((page, item)) =
+            path.split_once(ITEMS_SUFFIX).and_then(|(page, rest)| Some((page, rest.strip_prefix('/')?)))
+        {
+            return item_of(&self.uri(page, https)?, item);
+        }
         let scheme = if https { "https://" } else { "http://" };
         let mut named = String::new();
         map::addresses(&self.maps, path).chain(self.unmapped_address(path)).find_map(|address| {
@@ -104,14 +122,41 @@ impl Naming {
         if self.extension_by_type {
             identity += "extension=type\n";
         }
+        if let Some(page) = &self.page {
+            identity += &format!("page={page}\n");
+        }
         identity
     }
 
     /// Writes the path of `uri`; answers whether the same map, or the rule for no map, leads back.
     fn name(&self, uri: &Uri, media_type: Option<&str>, path: &mut String) -> bool {
         path.clear();
-        let address = without_scheme(uri.as_str());
         let extension = media_type.filter(|_| self.extension_by_type).and_then(extension::of_media_type);
+        if let Some((page, item)) = uri.page() {
+            let is_alone = self.page.as_ref().is_some_and(|alone| alone.as_str() == page);
+            let by_rule = is_alone || self.items_folder(page, path);
+            return segment::push_path(item, extension, path) && by_rule;
+        }
+        if self.page.as_ref() == Some(uri) {
+            path.push_str(PAGE);
+            return true;
+        }
+        self.page_name(uri.as_str(), extension, path)
+    }
+
+    /// Writes the folder with the items of `page`; answers whether the rules lead back.
+    fn items_folder(&self, page: &str, path: &mut String) -> bool {
+        let by_rule = self.page_name(page, None, path);
+        path.push_str(ITEMS_SUFFIX);
+        let start = path.rfind('/').map_or(0, |slash| slash + 1);
+        let whole = limit::fit(path, start);
+        path.push('/');
+        by_rule && whole
+    }
+
+    /// Writes the path of a URI that is no item.
+    fn page_name(&self, uri: &str, extension: Option<&str>, path: &mut String) -> bool {
+        let address = without_scheme(uri);
         if let Some((place, rest)) = map::of_address(&self.maps, address) {
             return rest.push_path(place, extension, path);
         }
@@ -145,6 +190,13 @@ impl Naming {
         segment::push_address(below, &mut address);
         Some(address)
     }
+}
+
+/// The item of `page` whose path in its folder this is.
+fn item_of(page: &Uri, path: &str) -> Option<Uri> {
+    let mut item = format!("{page}#");
+    segment::push_address(path, &mut item);
+    Uri::parse_item(&item).ok()
 }
 
 /// The address of a URI: what follows `http://` or `https://`, no matter whether the rest looks like a URI itself.

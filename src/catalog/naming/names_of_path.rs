@@ -42,7 +42,7 @@ pub fn resolved_name<'n>(name: &'n str, index: usize, is_folder: bool, uri: &Uri
 /// The URI of a record at a path.
 pub fn uri(record: &ResourceRecord<'_>, path: &str, naming: &Naming) -> Option<Uri> {
     match record.uri {
-        Some(uri) => Uri::parse(uri).ok(),
+        Some(uri) => Uri::parse_item(uri).ok(),
         None => naming.uri(path, record.https),
     }
 }

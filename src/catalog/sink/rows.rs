@@ -178,7 +178,7 @@ struct Tables<'s> {
     store: &'s Store,
     txn: Option<RwTxn<'s>>,
     budget: WriteBudget,
-    tables: [(Table, Vec<u8>); 8],
+    tables: [(Table, Vec<u8>); 9],
     record: Vec<u8>,
 }
 

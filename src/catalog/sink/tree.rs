@@ -325,7 +325,7 @@ fn displaced(node: &NodeRecord<'_>, naming: &Naming) -> Option<([u8; 32], Uri)> 
     let is_marked = memchr::memchr_iter(b'%', node.name).any(|at| node.name[at..].starts_with(b"%~"));
     let record = node.resource.filter(|_| is_marked)?;
     // A name that is not by rule has its URI in the record.
-    let uri = Uri::parse(record.uri?).ok()?;
+    let uri = Uri::parse_item(record.uri?).ok()?;
     let (path, _) = path_by_rule(naming, &uri, record.media_type);
     let (_, plain) = split(&path);
     let is_displaced = plain.as_bytes() != node.name && disambiguated(plain, &uri).as_bytes() == node.name;

@@ -1,11 +1,11 @@
-//! The changes that the journal of a revision holds, and the deletions that are held back.
+//! The changes that the journal of a revision holds, the deletions that are held back, and the landing pages that were read.
 
 use super::super::journal::Row;
 use super::super::store::Table;
-use super::super::store::codec::damaged;
-use super::super::store::keys::{statement_key, statement_set};
+use super::super::store::codec::{damaged, unpack};
+use super::super::store::keys::{digest, statement_key, statement_set};
 use super::super::store::record::held;
-use super::super::{CatalogError, HeldDeletion, Journaled, Resource, SetId, Snapshot, Statement};
+use super::super::{CatalogError, HeldDeletion, Journaled, ReadPage, Resource, SetId, Snapshot, Statement};
 use crate::document::{Change, Uri};
 use std::ops::Bound;
 
@@ -53,6 +53,21 @@ impl Snapshot<'_> {
     /// Calls `visit` for every deletion that is held back, set by set, until it answers `false`.
     pub fn held(&self, visit: &mut dyn FnMut(HeldDeletion) -> bool) -> Result<(), CatalogError> {
         self.scan(self.store.held, held, visit)
+    }
+
+    /// The landing page of this address, if its links were read.
+    pub fn page(&self, uri: &Uri) -> Result<Option<ReadPage>, CatalogError> {
+        self.read(|| self.store.decoded(self.txn(), self.store.pages, &digest(uri.as_str()), unpack))
+    }
+
+    /// Calls `visit` for each landing page whose links were read, until it answers `false`.
+    pub fn pages(&self, visit: &mut dyn FnMut(ReadPage) -> bool) -> Result<(), CatalogError> {
+        self.scan(self.store.pages, |_, row| unpack(row), visit)
+    }
+
+    /// The number of landing pages whose links were read.
+    pub fn page_count(&self) -> Result<u64, CatalogError> {
+        self.read(|| Ok(self.store.pages.len(self.txn())?))
     }
 
     /// Calls `visit` for each row of a table, decoded, until it answers `false`.

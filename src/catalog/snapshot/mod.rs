@@ -142,7 +142,7 @@ impl<'c> Snapshot<'c> {
         self.read(|| {
             let sense = || damaged("resource", &ino_key(ino.0));
             let uri = match (record.uri, path) {
-                (Some(uri), _) => Uri::parse(uri).map_err(|_| sense())?,
+                (Some(uri), _) => Uri::parse_item(uri).map_err(|_| sense())?,
                 (None, Some(path)) => self.known_naming()?.uri(path, record.https).ok_or_else(sense)?,
                 (None, None) => self.store.uri_of(self.txn(), &node, self.known_naming()?)?,
             };

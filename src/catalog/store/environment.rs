@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Changes with everything that a reader of the tables must know, and with the rules for names.
-const FORMAT: &[u8] = b"resyncfs catalog 7";
+const FORMAT: &[u8] = b"resyncfs catalog 8";
 
 /// Address space only; a catalog of 100 million resources takes a tenth.
 const MAP_SIZE: u64 = 1 << 38;
@@ -102,7 +102,8 @@ impl Store {
         env.clear_stale_readers()?;
         let opened = env.create_databases_and_commit(env.write_txn()?, |opener, txn| {
             let mut table = |index: usize| opener.create_database::<Bytes, Bytes>(txn, Some(TABLES[index]));
-            let tables = [table(0)?, table(1)?, table(2)?, table(3)?, table(4)?, table(5)?, table(6)?, table(7)?];
+            let tables =
+                [table(0)?, table(1)?, table(2)?, table(3)?, table(4)?, table(5)?, table(6)?, table(7)?, table(8)?];
             let [.., meta] = tables;
             // Only a new environment has no rows: one without a format is foreign.
             if tables.iter().map(|table| table.len(txn)).sum::<heed::Result<u64>>()? == 0 {
@@ -117,11 +118,24 @@ impl Store {
             Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit(tables))
         })?;
         let no_tables = || CatalogError::Damaged("its tables cannot be made".into());
-        let [entries, names, inodes, orphans, displaced, journal, held, meta] =
+        let [entries, names, inodes, orphans, displaced, journal, held, pages, meta] =
             opened.commit().ok_or_else(no_tables)?;
         let (folder, readers) = (folder.to_path_buf(), Arc::<Readers>::default());
-        let store =
-            Store { folder, hash_bits, env, readers, entries, names, inodes, orphans, displaced, journal, held, meta };
+        let store = Store {
+            folder,
+            hash_bits,
+            env,
+            readers,
+            entries,
+            names,
+            inodes,
+            orphans,
+            displaced,
+            journal,
+            held,
+            pages,
+            meta,
+        };
         // A process that was killed may have left it longer.
         store.fit_length();
         Ok(store)

@@ -9,6 +9,7 @@
 //! | displaced | path by rule, URI (digests) | the URI of a resource that lost that path's plain name to another |
 //! | journal | set, URI (digest) | what was changed there last (`journal`) |
 //! | held | set, URI (digest) | a deletion held back: its time, the URI |
+//! | pages | URI (digest) | a landing page whose links were read ([`super::ReadPage`]) |
 //! | meta | a word | format, instance, revision, position, naming, sets |
 //!
 //! The root is entry 1 of inode 0, which does not exist. A first baseline, level by level, appends to every table.
@@ -61,11 +62,12 @@ pub(super) enum TableId {
     Displaced,
     Journal,
     Held,
+    Pages,
     Meta,
 }
 
 /// In the order of [`TableId`].
-const TABLES: [&str; 8] = ["entries", "names", "inodes", "orphans", "displaced", "journal", "held", "meta"];
+const TABLES: [&str; 9] = ["entries", "names", "inodes", "orphans", "displaced", "journal", "held", "pages", "meta"];
 
 /// Keys of `meta`.
 pub(super) mod meta {
@@ -92,6 +94,7 @@ pub(super) struct Store {
     pub displaced: Table,
     pub journal: Table,
     pub held: Table,
+    pub pages: Table,
     pub meta: Table,
 }
 
@@ -101,8 +104,8 @@ impl Store {
     }
 
     /// In the order of [`TableId`].
-    pub(super) fn tables(&self) -> [Table; 8] {
-        let Store { entries, names, inodes, orphans, displaced, journal, held, meta, .. } = *self;
-        [entries, names, inodes, orphans, displaced, journal, held, meta]
+    pub(super) fn tables(&self) -> [Table; 9] {
+        let Store { entries, names, inodes, orphans, displaced, journal, held, pages, meta, .. } = *self;
+        [entries, names, inodes, orphans, displaced, journal, held, pages, meta]
     }
 }

@@ -360,7 +360,7 @@ pub fn held_row(time: Timestamp, uri: &Uri) -> Vec<u8> {
 /// The deletion of a row; `None` where it is corrupt.
 pub fn held(key: &[u8], row: &[u8]) -> Option<HeldDeletion> {
     let (time, uri) = unpack::<(Timestamp, &str)>(row)?;
-    Some(HeldDeletion { set: statement_set(key)?, uri: Uri::parse(uri).ok()?, time })
+    Some(HeldDeletion { set: statement_set(key)?, uri: Uri::parse_item(uri).ok()?, time })
 }
 
 /// A revision without its position, and the next numbers: no later revision gives any of them again.

@@ -6,13 +6,14 @@ mod held;
 mod histories;
 mod many;
 mod model;
+mod pages;
 mod rules;
 mod shared_paths;
 mod three_sets;
 mod whole;
 
 use super::*;
-use crate::document::{Algorithm, ChangeFrequency, Digest, Entry, Link, PackageMember, Timestamp, Uri};
+use crate::document::{Algorithm, Change, ChangeFrequency, Digest, Entry, Link, PackageMember, Timestamp, Uri};
 use crate::platform::free_space::SpaceGuard;
 use crate::platform::inode_set::InodeSet;
 use fuser::INodeNo;

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 /// An absolute `http` or `https` URI, normalised (RFC 3986 6.2.2 and 6.2.3: lower-case scheme and host, default port
 /// dropped, dot segments removed, escapes upper-case, unreserved bytes unescaped, forbidden bytes escaped), without
 /// fragment and userinfo. Hosts are written as clients look them up: IDNA in ASCII, IPv4 in four decimal numbers.
+///
+/// An item of a page is the one URI with a fragment: [`Uri::item`] alone makes it, and no published URI equals it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Uri(Box<str>);
@@ -59,6 +61,32 @@ impl Uri {
     /// Resolves `reference` against `base` (RFC 3986, 5.2); with no base it must be absolute.
     pub fn resolve(base: Option<&Uri>, reference: &str) -> Result<Uri, UriError> {
         if is_normal(reference.as_bytes()) { Ok(Uri(reference.into())) } else { mend(base, reference) }
+    }
+
+    /// Parses a URI that this program has written: an item stays one.
+    pub fn parse_item(written: &str) -> Result<Uri, UriError> {
+        match written.split_once('#') {
+            Some((page, item)) => Ok(Uri(format!("{}#{item}", Uri::parse(page)?).into())),
+            None => Uri::parse(written),
+        }
+    }
+
+    /// The identity of an item of this page: the page and the item's path in its folder, segments divided by `/`;
+    /// empty segments and dots do not count. It is never asked for.
+    pub fn item(&self, path: &str) -> Uri {
+        let mut item = format!("{}#", self.page().map_or(self.as_str(), |(page, _)| page));
+        for (index, segment) in path.split('/').filter(|segment| !matches!(*segment, "" | "." | "..")).enumerate() {
+            if index > 0 {
+                item.push('/');
+            }
+            push_escaped(&mut item, &segment.replace('%', "%25"), RESERVED);
+        }
+        Uri(item.into())
+    }
+
+    /// The page of an item, and the item's path in its folder, percent-encoded; `None` for any other URI.
+    pub fn page(&self) -> Option<(&str, &str)> {
+        self.0.split_once('#')
     }
 
     /// The whole URI.

@@ -301,3 +301,16 @@ proptest! {
         let _ = (Uri::resolve(Some(&base), &raw), Flaws::of(&raw));
     }
 }
+
+#[test]
+fn an_item_is_its_page_with_a_path() {
+    let page = Uri::parse("https://h/records/1?v=2").unwrap();
+
+    let item = page.item("/data set//../50%/./a#b?.csv");
+
+    assert_eq!(item.as_str(), "https://h/records/1?v=2#data%20set/50%25/a%23b%3F.csv");
+    assert_eq!(item.page(), Some(("https://h/records/1?v=2", "data%20set/50%25/a%23b%3F.csv")));
+    assert_eq!(Uri::parse_item(item.as_str()), Ok(item.clone()));
+    assert_eq!(item.item("x").as_str(), "https://h/records/1?v=2#x");
+    assert_eq!((page.page(), Uri::parse("https://h/a#b").unwrap().page()), (None, None), "no published URI is an item");
+}

@@ -396,3 +396,39 @@ fn identities_differ_where_names_may() {
     );
     assert_eq!(naming(&[("http://o/é", "ü")], true), "names=2\nhost=h\nmap=\"o/%C3%A9\"=\"\\u{fc}\"\nextension=type\n");
 }
+
+#[test]
+fn items_are_in_a_folder_next_to_their_page() {
+    let naming = own("h");
+    let item = |page: &str, path: &str| uri(page).item(path);
+    for (page, path, expected) in [
+        ("http://h/records/1", "a.csv", "records/1%items/a.csv"),
+        ("https://h/records/1", "data set/50% ?.csv", "records/1%items/data set/50%25 %3F.csv"),
+        ("http://h/records/", "../x", "records/%index%items/x"),
+        ("http://h/d?id=doi:10.1/2", "a", "d?id=doi:10.1%2F2%items/a"),
+        ("http://o.example/1", "a", "%host/o.example/1%items/a"),
+    ] {
+        let item = item(page, path);
+        let found = naming.found(&item, None);
+        assert_eq!((&*found.path, found.invertible), (expected, true));
+        assert_eq!(naming.uri(expected, page.starts_with("https")), Some(item));
+        is_legal(expected);
+    }
+    let long = item(&format!("http://h/{}", "n".repeat(252)), "a");
+    let found = naming.found(&long, None);
+    assert!(!found.invertible, "the pair is stored");
+    is_legal(&found.path);
+}
+
+#[test]
+fn the_items_of_a_page_that_is_mounted_alone_are_at_the_root() {
+    let page = uri("https://h/records/1");
+    let naming = Naming { page: Some(page.clone()), ..own("h") };
+    for (uri, expected) in [(page.item("code/run.py"), "code/run.py"), (page.item("%page"), "%25page"), (page, "%page")]
+    {
+        let found = naming.found(&uri, None);
+        assert_eq!((&*found.path, found.invertible), (expected, true));
+        assert_eq!(naming.uri(expected, true), Some(uri));
+    }
+    assert_ne!(naming.identity(), own("h").identity());
+}
