@@ -10,6 +10,7 @@ pub mod link;
 pub mod reader;
 pub mod timestamp;
 pub mod uri;
+pub mod web_link;
 
 pub use deviation::{Deviation, Deviations, Rule};
 pub use hash::{Algorithm, Digest, believed_length};

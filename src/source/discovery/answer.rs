@@ -1,7 +1,7 @@
 //! One place asked: a document, a page, or nothing there. A failure may pass, so no other place is taken instead.
 
-use super::{html, is_well_known};
-use crate::document::{Deviations, DocumentError, Entry, Limits, Reader, Uri};
+use super::is_well_known;
+use crate::document::{Deviations, DocumentError, Entry, Limits, Reader, Uri, web_link::html};
 use crate::platform::error_chain::chain;
 use crate::source::{
     ACCEPT, DocumentLocation, SourceError, body_retries,

@@ -18,7 +18,6 @@
 //! today may work tomorrow, and the same entry point must not name one tree today and another tomorrow.
 
 mod answer;
-mod html;
 mod robots;
 mod sets;
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use super::announced::announced;
 use super::field::{date, digits, retry_after, text};
-use super::{Body, HttpError, Method, Request, Response, Status, links};
-use crate::document::Uri;
+use super::{Body, HttpError, Method, Request, Response, Status};
+use crate::document::{Uri, web_link::header as links};
 use percent_encoding::{AsciiSet, percent_encode};
 use reqwest::header::{self, HeaderMap, HeaderName};
 use std::borrow::Cow;

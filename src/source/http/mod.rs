@@ -19,7 +19,6 @@ mod head;
 mod host;
 mod hosts;
 mod limiter;
-pub(super) mod links;
 mod metrics;
 mod netrc;
 mod pause;

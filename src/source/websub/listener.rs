@@ -6,7 +6,7 @@ use super::signature::is_genuine;
 use super::subscription::Mode;
 use super::{Delivery, Shared};
 use crate::document::Uri;
-use crate::source::http::links;
+use crate::document::web_link::header as links;
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};

@@ -4,7 +4,7 @@ use html5gum::{DefaultEmitter, StartTag, Token, Tokenizer};
 
 /// What [`resourcesync_links`] found.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct PageLinks {
+pub struct PageLinks {
     /// `href` of the first `<base>`: what the links are relative to.
     pub base: Option<String>,
     /// `href` of each link.
@@ -14,7 +14,7 @@ pub(super) struct PageLinks {
 /// The `href`s of `<link rel="resourcesync">`, as written but for character references, in page order.
 ///
 /// Text that is no markup (comments, scripts and the like) yields nothing, nor does a tag that the bytes cut off.
-pub(super) fn resourcesync_links(page: &[u8]) -> PageLinks {
+pub fn resourcesync_links(page: &[u8]) -> PageLinks {
     let mut emitter = DefaultEmitter::default();
     emitter.naively_switch_states(true);
     let mut links = PageLinks::default();

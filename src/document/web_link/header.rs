@@ -8,7 +8,7 @@ const RELATIONS: usize = 16;
 /// (relation, resolved target) of every link in the values of all `Link` lines, in their order; a link with several
 /// relations counts once for each. Relations are lower case. Links about another resource (`anchor`) and links whose
 /// target is no http URI are left out; a line that breaks off yields the links before the break.
-pub(in crate::source) fn parse<'a>(values: impl IntoIterator<Item = &'a str>, base: &Uri) -> Vec<(Box<str>, Uri)> {
+pub fn parse<'a>(values: impl IntoIterator<Item = &'a str>, base: &Uri) -> Vec<(Box<str>, Uri)> {
     let mut links = Vec::new();
     for value in values {
         let mut scanner = Scanner { rest: value };
