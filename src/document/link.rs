@@ -104,6 +104,14 @@ impl std::fmt::Display for Href {
     }
 }
 
+/// Relations compare without letter case unless they are URIs (RFC 8288, 2.1).
+pub(super) fn normal_relation(mut rel: Box<str>) -> Box<str> {
+    if !rel.contains(':') {
+        rel.make_ascii_lowercase();
+    }
+    rel
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

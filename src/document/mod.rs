@@ -6,7 +6,9 @@
 pub mod deviation;
 pub mod gunzip;
 pub mod hash;
+pub mod json;
 pub mod link;
+pub(crate) mod parameters;
 pub mod reader;
 pub mod timestamp;
 pub mod uri;
@@ -18,6 +20,7 @@ pub use link::{Href, LOWEST_PRIORITY, Link};
 pub use reader::{DocumentError, Limits, Reader};
 pub use timestamp::Timestamp;
 pub use uri::{Uri, UriError};
+pub use web_link::WebLink;
 
 /// The form of a document: its root element alone says whether it is a list or an index of lists (section 6.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,6 +5,7 @@ use super::namespace::{Bindings, Namespace};
 use super::reference::{UndefinedEntity, unescape};
 use super::{Limits, Notes, plain};
 use crate::document::hash::PublishedHashes;
+use crate::document::link::normal_relation;
 use crate::document::uri::Flaws;
 use crate::document::{Capability, Change, Digest, Href, LOWEST_PRIORITY, Link, Rule, Timestamp, Uri, UriError};
 use quick_xml::events::BytesStart;
@@ -225,14 +226,6 @@ fn keep<T>(field: &mut Option<T>, read: impl FnOnce() -> Option<T>) {
     if field.is_none() {
         *field = read();
     }
-}
-
-/// Relations compare without letter case unless they are URIs (RFC 8288, 2.1).
-fn normal_relation(mut rel: Box<str>) -> Box<str> {
-    if !rel.contains(':') {
-        rel.make_ascii_lowercase();
-    }
-    rel
 }
 
 fn read_text(value: &str) -> Option<Box<str>> {

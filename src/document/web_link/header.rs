@@ -1,126 +1,69 @@
 //! Links as HTTP writes them: the `Link` header field (RFC 8288).
 
+use super::{LinkSetError, Links, Texts, WebLink};
 use crate::document::Uri;
+use crate::document::parameters::{Scanner, extended};
 
-/// Relations of one link that count: each costs a copy of its target, and a host may send a hundred thousand.
-const RELATIONS: usize = 16;
-
-/// (relation, resolved target) of every link in the values of all `Link` lines, in their order; a link with several
-/// relations counts once for each. Relations are lower case. Links about another resource (`anchor`) and links whose
-/// target is no http URI are left out; a line that breaks off yields the links before the break.
-pub fn parse<'a>(values: impl IntoIterator<Item = &'a str>, base: &Uri) -> Vec<(Box<str>, Uri)> {
-    let mut links = Vec::new();
+/// The links in the values of all `Link` lines, in their order; a link with several relations counts once for each. A line
+/// that breaks off yields the links before the break.
+pub fn links_of_header<'a>(values: impl IntoIterator<Item = &'a str>, base: &Uri) -> Vec<WebLink> {
+    let mut links = Links::new(base);
     for value in values {
-        let mut scanner = Scanner { rest: value };
-        while let Some(link) = scanner.next_link() {
-            let Ok(target) = Uri::resolve(Some(base), link.target) else { continue };
-            if link.anchored && Uri::resolve(Some(base), &link.anchor).as_ref() != Ok(base) {
-                continue;
-            }
-            for relation in link.relations.split_ascii_whitespace().take(RELATIONS) {
-                links.push((relation.to_ascii_lowercase().into(), target.clone()));
-            }
+        if read(value, &mut links).is_err() {
+            break;
         }
     }
-    links
+    links.found
 }
 
-/// One `<target>; name=value; …` of a line.
-#[derive(Default)]
-struct Link<'a> {
-    target: &'a str,
-    relations: String,
-    anchor: String,
-    anchored: bool,
-}
-
-/// Walks one line from left to right.
-struct Scanner<'a> {
-    rest: &'a str,
-}
-
-impl<'a> Scanner<'a> {
-    /// The next link; `None` at the end or where no `<…>` follows any more.
-    fn next_link(&mut self) -> Option<Link<'a>> {
-        self.skip(|c| c.is_ascii_whitespace() || c == ',');
-        self.rest = self.rest.strip_prefix('<')?;
-        let (target, rest) = self.rest.split_once('>')?;
-        self.rest = rest;
-        let mut link = Link { target, ..Link::default() };
-        let mut has_relations = false;
-        while self.next_is(';') {
-            let name = self.take_until(|c| matches!(c, '=' | ';' | ',')).trim().to_ascii_lowercase();
-            let value = if self.next_is('=') { self.value() } else { String::new() };
-            match name.as_str() {
-                // Only the first `rel` counts (RFC 8288, 3.3).
-                "rel" if !has_relations => {
-                    link.relations = value;
-                    has_relations = true;
-                }
-                "anchor" if !link.anchored => {
-                    link.anchor = value;
-                    link.anchored = true;
-                }
-                _ => {}
-            }
-        }
-        // What stands between the parameters and the next comma is no link.
-        self.take_until(|c| c == ',');
-        Some(link)
-    }
-
-    /// A token or a quoted string, unquoted.
-    fn value(&mut self) -> String {
-        self.skip(|c| c.is_ascii_whitespace());
-        let Some(quoted) = self.rest.strip_prefix('"') else {
-            return self.take_until(|c| matches!(c, ';' | ',')).trim().to_owned();
+/// Adds the links of one line, and answers what is left of it: nothing, unless no `<…>` follows any more.
+pub(super) fn read<'a>(line: &'a str, links: &mut Links) -> Result<&'a str, LinkSetError> {
+    let mut scanner = Scanner { rest: line, is_list: true };
+    loop {
+        scanner.skip(|c| c.is_ascii_whitespace() || c == ',');
+        let Some((target, rest)) = scanner.rest.strip_prefix('<').and_then(|rest| rest.split_once('>')) else {
+            return Ok(scanner.rest);
         };
-        let mut value = String::new();
-        let mut characters = quoted.char_indices();
-        while let Some((at, character)) = characters.next() {
-            match character {
-                '"' => {
-                    self.rest = &quoted[at + 1..];
-                    return value;
+        scanner.rest = rest;
+        let (mut relations, mut anchor, mut title) = (None, None, None);
+        let mut texts: Texts = Default::default();
+        while let Some((name, value)) = scanner.parameter() {
+            let field = match name.as_str() {
+                "rel" => &mut relations,
+                "anchor" => &mut anchor,
+                "type" => &mut texts[0],
+                "profile" => &mut texts[1],
+                "title" => &mut texts[2],
+                "title*" => {
+                    title = title.or_else(|| extended(&value));
+                    continue;
                 }
-                '\\' => value.extend(characters.next().map(|(_, escaped)| escaped)),
-                other => value.push(other),
-            }
+                _ => continue,
+            };
+            // Only the first of each counts (RFC 8288, 3.3 and 3.4).
+            field.get_or_insert(value);
         }
-        self.rest = "";
-        value
-    }
-
-    /// Consumes `character`, blanks before it included, if it comes next.
-    fn next_is(&mut self, character: char) -> bool {
-        self.skip(|c| c.is_ascii_whitespace());
-        match self.rest.strip_prefix(character) {
-            Some(rest) => {
-                self.rest = rest;
-                true
-            }
-            None => false,
-        }
-    }
-
-    fn skip(&mut self, unwanted: impl Fn(char) -> bool) {
-        self.rest = self.rest.trim_start_matches(unwanted);
-    }
-
-    fn take_until(&mut self, end: impl Fn(char) -> bool) -> &'a str {
-        let (taken, rest) = self.rest.split_at(self.rest.find(end).unwrap_or(self.rest.len()));
-        self.rest = rest;
-        taken
+        texts[2] = title.or(texts[2].take());
+        // What stands between the parameters and the next comma is no link.
+        scanner.take_until(|c| c == ',');
+        let Ok(context) = anchor.map_or(Ok(None), |anchor| links.context(&anchor)) else { continue };
+        links.add(&relations.unwrap_or_default(), target, context.as_ref(), texts)?;
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::{MOST_LINKS, RELATIONS};
     use super::*;
 
-    fn parsed(values: &[&str]) -> Vec<(String, String)> {
+    fn read(values: &[&str]) -> Vec<WebLink> {
         let base = Uri::parse("https://example.org/a/b").unwrap();
-        parse(values.iter().copied(), &base).into_iter().map(|(rel, uri)| (rel.into(), uri.to_string())).collect()
+        links_of_header(values.iter().copied(), &base)
+    }
+
+    fn parsed(values: &[&str]) -> Vec<(String, String)> {
+        let links = read(values);
+        links.iter().filter_map(|link| Some((link.rel.to_string(), link.leads_by(&link.rel)?.to_string()))).collect()
     }
 
     fn pair(relation: &str, target: &str) -> (String, String) {
@@ -132,7 +75,7 @@ mod tests {
         let field = format!("</{}>; rel=\"{}\"", "a".repeat(1000), "x ".repeat(100_000));
         let base = Uri::parse("http://example.org/").unwrap();
 
-        assert_eq!(parse([field.as_str()], &base).len(), RELATIONS);
+        assert_eq!(links_of_header([field.as_str()], &base).len(), RELATIONS);
     }
 
     #[test]
@@ -162,6 +105,47 @@ mod tests {
     fn links_about_something_else_are_not_ours() {
         let found = parsed(&["<x>; rel=hub; anchor=\"/other\", <y>; rel=hub; anchor=\"#top\""]);
         assert_eq!(found, [pair("hub", "https://example.org/a/y")]);
+    }
+
+    #[test]
+    fn everything_that_a_link_says_is_kept() {
+        let links = read(&[
+            "</m>; rel=\"describedby https://Schema.org/About\"; type=\"application/ld+json\"; \
+             profile=\"https://www.w3.org/ns/json-ld#compacted\"; title=plain; title*=UTF-8''M%c3%a9ta; title*=UTF-8''x; type=no",
+            "<urn:nbn:de:1>; rel=cite-as; anchor=\"https://example.org/a/B/../b\"; title=\"\"; title*=broken",
+            "<x>; rel=item; anchor=\"https://other.example.org/\", <x>; rel=item; anchor=\"urn:x\", <http://>; rel=item",
+        ]);
+        let about = WebLink {
+            anchor: None,
+            rel: "describedby".into(),
+            href: Uri::parse("https://example.org/m").unwrap().into(),
+            media_type: Some("application/ld+json".into()),
+            profile: Some("https://www.w3.org/ns/json-ld#compacted".into()),
+            title: Some("Méta".into()),
+        };
+        assert_eq!(links[..2], [about.clone(), WebLink { rel: "https://Schema.org/About".into(), ..about }]);
+        let further: Vec<_> = links[2..]
+            .iter()
+            .map(|link| (link.anchor.as_ref().map(Uri::as_str), &*link.rel, link.href.as_str(), link.title.as_deref()))
+            .collect();
+        let other = (Some("https://other.example.org/"), "item", "https://example.org/a/x", None);
+        assert_eq!(further, [(None, "cite-as", "urn:nbn:de:1", None), other]);
+    }
+
+    #[test]
+    fn very_many_links_are_read_in_one_pass_up_to_a_bound() {
+        let line = "<a>; rel=item, ".repeat(MOST_LINKS + 1);
+
+        assert_eq!(read(&[&line]).len(), MOST_LINKS);
+        assert_eq!(read(&[&format!("<{}>;rel=a;x=\"{}", "b".repeat(1 << 20), "\\".repeat(5 << 20))]).len(), 1);
+    }
+
+    #[test]
+    fn every_cut_of_a_header_is_survived() {
+        let line = "</é>; rel=\"item \\\"x\"; type=text/csv; title*=UTF-8''%c3%a9, <b>;rel=up; anchor=\"/ü\"";
+        for end in (0..line.len()).filter(|end| line.is_char_boundary(*end)) {
+            assert!(read(&[&line[..end]]).len() <= 3);
+        }
     }
 
     #[test]

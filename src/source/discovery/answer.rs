@@ -1,7 +1,7 @@
 //! One place asked: a document, a page, or nothing there. A failure may pass, so no other place is taken instead.
 
 use super::is_well_known;
-use crate::document::{Deviations, DocumentError, Entry, Limits, Reader, Uri, web_link::html};
+use crate::document::{Deviations, DocumentError, Entry, Limits, Reader, Uri, WebLink, web_link::links_of_html};
 use crate::platform::error_chain::chain;
 use crate::source::{
     ACCEPT, DocumentLocation, SourceError, body_retries,
@@ -88,8 +88,10 @@ pub(super) struct Offered {
 pub(super) struct Page {
     /// Where it came from after redirects.
     pub base: Uri,
-    /// Targets of `Link: …; rel="resourcesync"`.
-    pub headers: Vec<Uri>,
+    /// Links of its header, then those of its HTML head.
+    pub links: Vec<WebLink>,
+    /// Number of those of its header.
+    of_header: usize,
     /// Why it is no document.
     pub cause: DocumentError,
     media_type: Option<Box<str>>,
@@ -141,18 +143,13 @@ fn too_much(location: &DocumentLocation, what: &str) -> SourceError {
 impl Page {
     /// A page that its server calls HTML.
     pub fn is_html(&self) -> bool {
-        self.media_type.as_deref().is_some_and(|media_type| media_type.contains("html"))
+        self.media_type.as_deref().is_some_and(is_html)
     }
 
-    /// Targets of `<link rel="resourcesync">`, where this is HTML.
-    pub fn html_links(&self) -> Vec<Uri> {
-        if self.media_type.is_some() && !self.is_html() {
-            return Vec::new();
-        }
-        let links = html::resourcesync_links(&self.body.plain());
-        let base =
-            links.base.and_then(|base| Uri::resolve(Some(&self.base), &base).ok()).unwrap_or_else(|| self.base.clone());
-        links.hrefs.iter().filter_map(|href| Uri::resolve(Some(&base), href).ok()).collect()
+    /// Targets of its links by `rel`: those of its header, and those of its HTML head.
+    pub fn targets(&self, rel: &str) -> [Vec<Uri>; 2] {
+        let (of_header, of_html) = self.links.split_at(self.of_header);
+        [of_header, of_html].map(|links| links.iter().filter_map(|link| link.leads_by(rel)).cloned().collect())
     }
 
     /// The beginning of its text.
@@ -286,11 +283,12 @@ impl Places {
                 return Err(SourceError::Document { location, cause });
             }
             Err(cause) => {
-                response.links.retain(|(relation, _)| {
-                    relation.split_ascii_whitespace().any(|r| r.eq_ignore_ascii_case("resourcesync"))
-                });
-                let headers = response.links.into_iter().map(|(_, target)| target).collect();
-                Answer::Page(Page { base, headers, cause, media_type, body })
+                let of_header = response.links.len();
+                let mut links = response.links;
+                if media_type.as_deref().is_none_or(is_html) {
+                    links.extend(off_the_workers(|| links_of_html(&body.plain(), &base)).0);
+                }
+                Answer::Page(Page { base, links, of_header, cause, media_type, body })
             }
         })
     }
@@ -300,6 +298,10 @@ impl Places {
 fn wanted_of(head: &Head, uri: &Uri) -> u64 {
     let may_offer = head.is_silent_index() || head.is_silent_list() && is_well_known(uri);
     if may_offer || head.kind() == Kind::Offers { OFFERS } else { BEGINNING }
+}
+
+fn is_html(media_type: &str) -> bool {
+    media_type.contains("html")
 }
 
 /// Whether a failure says for good that there is nothing at a place. A name, a connection or a certificate that

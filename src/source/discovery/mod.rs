@@ -168,7 +168,7 @@ async fn of_site(
         return Ok(sets);
     }
     if let Some(page) = page {
-        for links in [page.headers.clone(), page.html_links()] {
+        for links in page.targets("resourcesync") {
             if sets.is_empty() {
                 sets = finder.of_links(links).await?;
             }

@@ -3,7 +3,7 @@
 use super::announced::announced;
 use super::field::{date, digits, retry_after, text};
 use super::{Body, HttpError, Method, Request, Response, Status};
-use crate::document::{Uri, web_link::header as links};
+use crate::document::{Uri, web_link::links_of_header};
 use percent_encoding::{AsciiSet, percent_encode};
 use reqwest::header::{self, HeaderMap, HeaderName};
 use std::borrow::Cow;
@@ -47,7 +47,7 @@ pub(super) fn read(
         encoding: encoding(headers),
         max_age: max_age(headers),
         accepts_ranges: lines(headers, header::ACCEPT_RANGES).any(|units| units.to_ascii_lowercase().contains("bytes")),
-        links: links::parse(lines(headers, header::LINK), &final_uri),
+        links: links_of_header(lines(headers, header::LINK), &final_uri),
         final_uri,
         round_trip: Duration::ZERO,
         body,

@@ -45,7 +45,7 @@ pub use pause::KnownPause;
 pub use policy::AddressRefusal;
 pub use priority::{Priority, Requester};
 
-use crate::document::{Timestamp, Uri};
+use crate::document::{Timestamp, Uri, WebLink};
 use std::time::{Duration, Instant};
 
 /// What the client needs to know, never printed: addresses may hold passwords.
@@ -264,8 +264,8 @@ pub struct Response {
     pub max_age: Option<Duration>,
     /// `Accept-Ranges: bytes`: the server says that it knows ranges. One that does may be silent about it.
     pub accepts_ranges: bool,
-    /// (relation, resolved target) of every `Link` header value.
-    pub links: Vec<(Box<str>, Uri)>,
+    /// Links of every `Link` header value.
+    pub links: Vec<WebLink>,
     /// The body; empty for HEAD and 304.
     pub body: Body,
 }

@@ -5,8 +5,7 @@ use super::registry::{Member, Subject};
 use super::signature::is_genuine;
 use super::subscription::Mode;
 use super::{Delivery, Shared};
-use crate::document::Uri;
-use crate::document::web_link::header as links;
+use crate::document::{Uri, web_link::links_of_header};
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -215,7 +214,7 @@ async fn whole(body: Incoming, most: usize) -> Result<Bytes, Refusal> {
 /// Whether the delivery says that it is of `topic` (Framework Notification, 4.3) and of no other.
 fn names_topic(headers: &HeaderMap, topic: &Uri) -> bool {
     let lines = headers.get_all(header::LINK).iter().filter_map(|line| line.to_str().ok());
-    let links = links::parse(lines, topic);
-    let mut named = links.iter().filter(|(relation, _)| &**relation == "self").map(|(_, target)| target).peekable();
+    let links = links_of_header(lines, topic);
+    let mut named = links.iter().filter_map(|link| link.leads_by("self")).peekable();
     named.peek().is_some() && named.all(|named| named == topic)
 }

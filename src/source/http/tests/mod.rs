@@ -75,7 +75,10 @@ async fn a_get_brings_head_and_body() {
     assert_eq!(response.etag.as_deref(), Some("\"v1\""));
     assert_eq!(response.modified.map(|time| time.seconds), Some(5));
     assert_eq!(response.media_type.as_deref(), Some("text/plain"));
-    assert_eq!(response.links, [(Box::from("up"), server.uri("/up.xml"))]);
+    assert_eq!(
+        response.links.iter().map(|link| link.leads_by("up")).collect::<Vec<_>>(),
+        [Some(&server.uri("/up.xml"))]
+    );
     let request = &server.received()[0];
     assert_eq!(request.path, "/a?b=c");
     let user_agent = request.field("user-agent").unwrap();
