@@ -1,7 +1,7 @@
 //! What a response head says, checked against what was asked.
 
 use super::announced::announced;
-use super::field::{date, digits, retry_after, text};
+use super::field::{any_text, date, digits, filename, retry_after, text};
 use super::{Body, HttpError, Method, Request, Response, Status};
 use crate::document::{Uri, web_link::links_of_header};
 use percent_encoding::{AsciiSet, percent_encode};
@@ -45,6 +45,7 @@ pub(super) fn read(
         memento_datetime: text(headers, HeaderName::from_static("memento-datetime")).and_then(date),
         media_type: text(headers, header::CONTENT_TYPE).and_then(media_type),
         encoding: encoding(headers),
+        filename: headers.get(header::CONTENT_DISPOSITION).and_then(|value| filename(&any_text(value.as_bytes()))),
         max_age: max_age(headers),
         accepts_ranges: lines(headers, header::ACCEPT_RANGES).any(|units| units.to_ascii_lowercase().contains("bytes")),
         links: links_of_header(lines(headers, header::LINK), &final_uri),

@@ -260,6 +260,8 @@ pub struct Response {
     pub media_type: Option<Box<str>>,
     /// `Content-Encoding`, lower case, `None` for identity.
     pub encoding: Option<Box<str>>,
+    /// The name that `Content-Disposition` gives the file.
+    pub filename: Option<String>,
     /// `Cache-Control: max-age`; zero for `no-cache` and `no-store`.
     pub max_age: Option<Duration>,
     /// `Accept-Ranges: bytes`: the server says that it knows ranges. One that does may be silent about it.
