@@ -3,6 +3,7 @@
 //! A document is a Sitemap `<urlset>` or `<sitemapindex>` (section 7 of the standard) whose `rs:md` and `rs:ln`
 //! elements say which capability it implements and what is known of each listed resource.
 
+pub mod dataset;
 pub mod deviation;
 pub mod gunzip;
 pub mod hash;
