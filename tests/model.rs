@@ -99,6 +99,7 @@ impl Subject {
             host: None,
             maps: Vec::new(),
             extension_by_type: false,
+            follows_items: false,
             selection: Selection::default(),
             limits: Limits::default(),
             poll: None,

@@ -21,6 +21,8 @@ pub struct ReadPage {
     pub uri: Uri,
     /// A digest of what its list says of its version; `None` where the list says nothing of it.
     pub version: Option<u64>,
+    /// True if a part of it was dead or made no sense: it may have further items.
+    pub is_partial: bool,
     /// When it was read.
     pub read: Timestamp,
     /// Its ETag, for the next request.
@@ -35,14 +37,9 @@ pub struct ReadPage {
 pub(super) type PageRows = BTreeMap<[u8; 16], Option<Vec<u8>>>;
 
 impl Commit<'_> {
-    /// Notes that a page was read. Its items are stated with [`Commit::apply`].
-    pub fn note_page(&mut self, page: &ReadPage) {
-        self.pages.insert(digest(page.uri.as_str()), Some(pack(page)));
-    }
-
-    /// Forgets that a page was read: it has left the tree.
-    pub fn forget_page(&mut self, uri: &Uri) {
-        self.pages.insert(digest(uri.as_str()), None);
+    /// Notes that a page was read; `None`: it has left the tree. Its items are stated with [`Commit::apply`], or listed with it.
+    pub fn set_page(&mut self, uri: &Uri, page: Option<&ReadPage>) {
+        self.pages.insert(digest(uri.as_str()), page.map(pack));
     }
 }
 

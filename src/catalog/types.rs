@@ -329,3 +329,14 @@ pub enum Renewal {
     /// is listed then, and gives another inode again where these are back.
     Unpublished,
 }
+
+/// Relation by which the resource of an item names the item's own address.
+pub const ADDRESS: &str = "self";
+
+impl Resource {
+    /// Where its bytes are: its URI, or of an item the item's own address.
+    pub fn address(&self) -> &Uri {
+        let of_item = self.uri.page().and_then(|_| self.links.iter().find(|link| &*link.rel == ADDRESS)?.uri());
+        of_item.unwrap_or(&self.uri)
+    }
+}

@@ -63,7 +63,9 @@ async fn show_prefetch(
     let (mut exit, mut is_warned) = (Exit::Success, false);
     let say = |text: String| if json { Ok(()) } else { print(&text) };
     while let Some(event) = events.recv().await {
-        if json && !matches!(event, PrefetchEvent::Progress(_) | PrefetchEvent::Failure(_)) {
+        if json
+            && !matches!(event, PrefetchEvent::Progress(_) | PrefetchEvent::Pages { .. } | PrefetchEvent::Failure(_))
+        {
             progress.print(|| within.print_line(json!(event)))?;
         }
         match event {
@@ -80,6 +82,9 @@ async fn show_prefetch(
                 if !json {
                     progress.print(|| within.complain(&failed.path, &failed.why));
                 }
+            }
+            PrefetchEvent::Pages { read, all } => {
+                progress.report(Work::pages(read, all));
             }
             PrefetchEvent::Counted(total) => {
                 progress.finish();

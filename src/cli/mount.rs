@@ -143,6 +143,9 @@ pub fn configure(options: &Options, source: &str, directory: &Path) -> Result<Mo
     if refresh.websub_callback.is_some() && refresh.websub_listen.is_none() {
         return Err(usage("-o websub-callback=URL: needs websub-listen=HOST:PORT too"));
     }
+    if tree.at.is_some() && tree.items.is_some() {
+        return Err(usage("-o at=DATETIME: landing pages show what they link to now; leave out items=follow"));
+    }
     if tree.at.is_some() && refresh.websub_listen.is_some() {
         return Err(usage("-o at=DATETIME: the past does not change; leave out websub-listen"));
     }
@@ -166,6 +169,7 @@ pub fn configure(options: &Options, source: &str, directory: &Path) -> Result<Mo
             host: tree.host.clone(),
             maps: tree.map.clone(),
             extension_by_type: tree.extension.is_some(),
+            follows_items: tree.items.is_some(),
             selection: tree.selection().map_err(|cause| CliError::of(Exit::Usage, &cause))?,
             limits: options.limits.limits(),
             poll: refresh.poll,

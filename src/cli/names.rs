@@ -56,7 +56,8 @@ pub fn path(args: PathArgs) -> Result<Exit, CliError> {
                 value["path"] = json!(path);
                 output += &format!("{}\n", printable_json(&value));
             } else if let Some(path) = path {
-                output += &format!("{path}\n");
+                let further = located.further_paths.iter().map(|path| directory.join(path).display().to_string());
+                std::iter::once(path).chain(further).for_each(|path| output += &format!("{path}\n"));
             } else if !is_found {
                 let why = format!("not in {}: {}", directory.display(), why(directory, located, args.ask));
                 complain(&without_userinfo(uri), &why);

@@ -40,6 +40,11 @@ impl Work {
         Work { activity, ..Work::default() }
     }
 
+    /// Landing pages that are read, of all that are to be.
+    pub fn pages(read: u64, all: u64) -> Work {
+        Work { activity: "reading landing pages", unit: "page", done: read, of: Some(all), ..Work::default() }
+    }
+
     /// A stage of a refresh; of one that is a message it has no more than that.
     pub fn of_stage(stage: &Stage) -> Work {
         match stage {

@@ -118,6 +118,9 @@ pub struct Located {
     pub uri: String,
     /// Its path; `None` where it is not in the tree.
     pub path: Option<String>,
+    /// Its other paths: landing pages link to it.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub further_paths: Vec<String>,
     /// The path that it would have by the rules for names alone.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub would_be: Option<String>,
@@ -190,6 +193,13 @@ pub enum PrefetchEvent {
     Failed(NotPrefetched),
     /// The answer to a dry run.
     Counted(PrefetchTotal),
+    /// Landing pages are read first: so many of all below.
+    Pages {
+        /// Those that are read.
+        read: u64,
+        /// All.
+        all: u64,
+    },
     /// All that could be downloaded is here.
     Done(PrefetchSummary),
     /// The mount could not go on, and why.

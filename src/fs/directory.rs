@@ -44,6 +44,7 @@ pub struct DirEntry<'a> {
 impl Filesystem {
     /// `thread` begins to list `folder`: a walk that begins there next is known sooner.
     pub fn begins_to_list(&self, folder: INodeNo, thread: u32) {
+        self.opened(folder);
         self.prefetch.listed(folder, thread);
     }
 

@@ -83,6 +83,9 @@ impl Adapter {
     /// READ by `thread`: at once what is in memory, all else in the background.
     fn begin_to_read(&self, (ino, offset, size): (INodeNo, u64, u32), thread: u32, flags: OpenFlags, reply: ReplyData) {
         let program = self.fs.programs().of(thread);
+        if offset == 0 {
+            self.fs.opened(ino);
+        }
         let is_on_disk = match self.fs.read_in_memory(ino, offset, size) {
             LocalRead::Absent => false,
             LocalRead::OnDisk => true,

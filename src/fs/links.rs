@@ -129,7 +129,7 @@ fn linked(resource: &Resource, ino: INodeNo) -> FetchSpec {
         patches: patches(resource),
         member: resource.member.clone(),
         lastmod: resource.lastmod,
-        ..FetchSpec::new(ino, resource.uri.clone())
+        ..FetchSpec::new(ino, resource.address().clone())
     }
 }
 

@@ -41,11 +41,13 @@ use crate::catalog::{Catalog, SetId};
 use crate::content::Content;
 use crate::document::Timestamp;
 use error::FsError;
+use fuser::INodeNo;
 use prefetch::Prefetch;
 use programs::Programs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::mpsc;
 
 /// Bytes in one name: the longest of the catalog and of Linux's own filesystems.
 pub const NAME_MAX: usize = 255;
@@ -90,6 +92,8 @@ pub struct Filesystem {
     runtime: tokio::runtime::Handle,
     programs: Arc<Programs>,
     prefetch: Arc<Prefetch>,
+    /// Receives files that are read and folders that are listed, where landing pages are followed.
+    opened: Option<mpsc::Sender<INodeNo>>,
 }
 
 impl Filesystem {
@@ -110,6 +114,7 @@ impl Filesystem {
             set_names: None,
             runtime,
             programs: Arc::new(Programs::new([])),
+            opened: None,
         }
     }
 
@@ -126,6 +131,18 @@ impl Filesystem {
     /// The same, with reads counted by `programs`, for some of which nothing is fetched.
     pub fn with_programs(self, programs: Arc<Programs>) -> Filesystem {
         Filesystem { programs, ..self }
+    }
+
+    /// The same, which hands on what is opened.
+    pub fn with_opened(self, opened: Option<mpsc::Sender<INodeNo>>) -> Filesystem {
+        Filesystem { opened, ..self }
+    }
+
+    /// Hands on that a file is read, or a folder listed. Where too many wait, the next time will do.
+    pub fn opened(&self, ino: INodeNo) {
+        if let Some(opened) = &self.opened {
+            let _ = opened.try_send(ino);
+        }
     }
 
     /// The programs that read.

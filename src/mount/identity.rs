@@ -130,6 +130,7 @@ fn text(config: &MountConfig) -> String {
     lines.extend(sync.host.iter().map(|host| format!("host={host}")));
     lines.extend(sync.maps.iter().map(|(from, to)| format!("map={from}={to}")));
     lines.extend(sync.extension_by_type.then(|| "extension=type".to_owned()));
+    lines.extend(sync.follows_items.then(|| "items=follow".to_owned()));
     lines.extend(sync.as_of.iter().map(|at| format!("at={at}")));
     lines.extend(sync.selection.identity());
     lines.extend(config.fs.alternate.as_ref().map(|it| format!("alternate={}", it.to_ascii_lowercase())));

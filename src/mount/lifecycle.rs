@@ -7,7 +7,7 @@
 
 use super::attach::attach;
 use super::descriptor::Descriptor;
-use super::handlers::{Audits, Handlers, Tree};
+use super::handlers::{Audits, Handlers, PagesFirst, Tree};
 use super::identity::Folders;
 use super::mountpoint::MountPoint;
 use super::parts::Parts;
@@ -43,6 +43,9 @@ const RUNTIME_THREADS: usize = 2;
 
 /// The most bytes that are downloaded ahead by default.
 const AHEAD: u64 = 256 << 20;
+
+/// Opened files and listed folders that wait to be looked at, where landing pages are followed.
+const OPENED: usize = 64;
 
 /// Mounts and serves until the mount ends. `ready` is called once the tree can be used; progress of a first tree goes to
 /// `progress`.
@@ -98,11 +101,14 @@ pub fn run(
         metrics: metrics.as_ref().and_then(|listener| Some(listener.local_addr().ok()?.to_string())),
         subscriber: OnceLock::new(),
     });
+    let (opened, pages_first) = mpsc::channel(OPENED);
     let socket = control_socket(&folders.control).map(|(socket, listener)| {
         let tree = Tree { catalog: catalog.clone(), content: content.clone(), view: config.fs.clone() };
         let audits = Audits::new(config.sync.clone(), client.clone(), tree.clone(), folders.audits.clone());
         let (reporter, commands, notices) = (reporter.clone(), commands.clone(), notices.clone());
-        let handlers = Handlers { reporter, commands, notices, sync: synchronizer.status(), tree, audits };
+        let (sync, opened) = (synchronizer.status(), opened.clone());
+        let pages = PagesFirst { opened, sync: sync.clone() };
+        let handlers = Handlers { reporter, commands, notices, sync, tree, audits, pages };
         runtime.spawn(control::serve(listener, move |request| handlers.clone().answer(request)));
         socket
     });
@@ -120,7 +126,8 @@ pub fn run(
     let mut filesystem = Filesystem::new(catalog.clone(), content.clone(), config.fs.clone(), runtime.handle().clone())
         .with_set_names(set_names)
         .with_programs(programs.clone())
-        .with_prefetch(ahead(config.readahead, content.quota()));
+        .with_prefetch(ahead(config.readahead, content.quota()))
+        .with_opened(config.sync.follows_items.then_some(opened));
     if let Some(socket) = &socket {
         filesystem = filesystem.with_control_socket(socket.path().to_owned());
     }
@@ -167,8 +174,8 @@ pub fn run(
         commands: commands.clone(),
     };
     let listeners = tasks::listeners(notices.clone(), content.clone());
-    let polling =
-        runtime.spawn(poller::run(synchronizer, command_receiver, renewed, listeners, from_earlier)).abort_handle();
+    let polls = poller::run(synchronizer, command_receiver, renewed, pages_first, listeners, from_earlier);
+    let polling = runtime.spawn(polls).abort_handle();
     runtime.spawn(tasks::forward_events(events, renewals, notices.clone()));
     runtime.spawn(tasks::forget_gone(catalog.clone(), content.clone()));
     if from_earlier {

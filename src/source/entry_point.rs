@@ -50,7 +50,7 @@ pub enum EntryPointError {
 
 impl EntryPoint {
     /// Understands `https://…`, `http://…`, `file:///…`, `/path`, `./path`, `../path`, and `HOST[:PORT][/…]`, for which
-    /// https is assumed. A path is made absolute, because a mount is known by it in every folder. Host and file need not exist.
+    /// https is assumed. A DOI stands for the address of its resolver, unless a file has its name. A path is made absolute, because a mount is known by it in every folder. Host and file need not exist.
     pub fn parse(pasted: &str) -> Result<EntryPoint, EntryPointError> {
         let pasted = pasted.trim();
         if pasted.is_empty() {
@@ -59,6 +59,10 @@ impl EntryPoint {
         if pasted.starts_with('/') || matches!(pasted.split('/').next(), Some("." | "..")) {
             // Without a working folder the path stays as it is, and opening it fails.
             return Ok(EntryPoint::File(std::path::absolute(pasted).unwrap_or_else(|_| PathBuf::from(pasted))));
+        }
+        if let Some(resolved) = doi(pasted) {
+            let named = std::path::absolute(pasted).unwrap_or_else(|_| PathBuf::from(pasted));
+            return Ok(if named.exists() { EntryPoint::File(named) } else { EntryPoint::Uri(resolved) });
         }
         if has_credentials(pasted) {
             return Err(EntryPointError::Credentials);
@@ -78,6 +82,20 @@ impl EntryPoint {
         let has_scheme = scheme(pasted).is_some();
         (is_address && !has_scheme).then(|| Uri::parse(&format!("http://{pasted}")).ok()).flatten()
     }
+}
+
+/// The address of the resolver for a DOI, `10.NUMBER/…` with or without `doi:` before it.
+fn doi(pasted: &str) -> Option<Uri> {
+    let (scheme, rest) = pasted.split_once(':').unwrap_or(("doi", pasted));
+    let name = if scheme.eq_ignore_ascii_case("doi") { rest.trim_start() } else { pasted };
+    let (prefix, suffix) = name.strip_prefix("10.")?.split_once('/')?;
+    // The first number of an address of a host has three digits at most.
+    let registrant = prefix.split('.').next().unwrap_or_default();
+    let is_prefix = registrant.len() >= 4 && prefix.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let suffix = suffix.replace('%', "%25").replace('?', "%3F").replace('#', "%23");
+    (is_prefix && !suffix.is_empty())
+        .then(|| Uri::parse(&format!("https://doi.org/10.{prefix}/{suffix}")).ok())
+        .flatten()
 }
 
 /// The scheme and the text after its colon. `HOST:PORT` has none: a port is digits, and no scheme is followed by those.
@@ -212,5 +230,17 @@ mod tests {
             assert_eq!(EntryPoint::parse(pasted), Err(EntryPointError::Unclear(pasted.to_owned())), "{pasted}");
         }
         assert!(matches!(EntryPoint::parse("https://"), Err(EntryPointError::Uri(_))));
+    }
+
+    #[test]
+    fn a_doi_is_the_address_of_its_resolver() {
+        let resolved = |pasted: &str| match EntryPoint::parse(pasted).unwrap() {
+            EntryPoint::Uri(uri) => uri.to_string(),
+            file => panic!("{file}"),
+        };
+        assert_eq!(resolved("10.5281/zenodo.1234"), "https://doi.org/10.5281/zenodo.1234");
+        assert_eq!(resolved("doi:10.5281/zenodo.1234"), "https://doi.org/10.5281/zenodo.1234");
+        assert_eq!(resolved("DOI: 10.1002/(SICI)1<a#b?"), "https://doi.org/10.1002/(SICI)1%3Ca%23b%3F");
+        assert_eq!(resolved("10.0.0.1/list"), "https://10.0.0.1/list", "an address of a host");
     }
 }

@@ -40,6 +40,8 @@ pub struct Source {
     pub description: Option<Uri>,
     /// The sets, in the order of the Source Description.
     pub sets: Vec<Set>,
+    /// The landing page that is the entry point, where it names files and no set.
+    pub page: Option<Uri>,
     /// Documents that are offered and missing: a set that is not among `sets` may still exist.
     pub missing: Vec<Missing>,
     /// Rules broken by the documents read on the way.
@@ -228,7 +230,8 @@ fn next_step(entry: &str, tried: &str) -> String {
         return format!("If {entry} is right, give the password or token with one of these options");
     }
     format!(
-        "Instead of {entry}, give the address of the sitemap or Resource List itself, as in https://HOST/sitemap.xml"
+        "Instead of {entry}, give the address of the sitemap or Resource List itself, as in https://HOST/sitemap.xml, or of a \
+         landing page whose links name its items (rel=\"item\")"
     )
 }
 

@@ -9,12 +9,15 @@ use super::fetch::dumps;
 use super::fetch::list_parser::{at_low_priority, chooser};
 use super::fetch::new_changes::NewChanges;
 use super::fetch::spool::Spool;
+use super::items::{PageNews, changes_of};
 use super::position::Position;
 use super::read_set::ReadSet;
 use super::selection::plan::{Chooser, Plan};
 use super::{Invalidating, Outcome, Progressing, Stage, SyncError, Synchronizer};
-use crate::catalog::{Catalog, CatalogError, Commit, Committed, Held, Losses, Naming, SetId, Statement};
-use crate::document::{Change, Timestamp};
+use crate::catalog::{
+    Catalog, CatalogError, Commit, Committed, Held, ITEMS, Losses, Naming, ReadPage, SetId, Statement,
+};
+use crate::document::{Change, Timestamp, Uri};
 use crate::source::Missing;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -40,7 +43,7 @@ pub(super) struct Writer {
 }
 
 /// A commit that was made.
-struct Made {
+pub(super) struct Made {
     committed: Committed,
     /// The position that was stored with it.
     position: Position,
@@ -67,6 +70,20 @@ fn decide(
         );
     }
     (verdict.held, position.encode())
+}
+
+/// Makes a revision of `commit`, of which the guard may hold deletions back. `position` is stored with it.
+pub(super) fn guarded(
+    catalog: &Catalog,
+    commit: Commit<'_>,
+    limit: MaxDelete,
+    mut position: Position,
+) -> Result<Made, SyncError> {
+    let none = BTreeSet::new();
+    recount(catalog, &mut position.guard, &none)?;
+    let at = position.at();
+    let committed = commit.finish(at, &mut |losses| decide(limit, &[], &none, &mut position, losses))?;
+    Ok(Made { committed, position })
 }
 
 /// A person has confirmed what goes; so many held deletions are `left` for a further commit.
@@ -98,6 +115,8 @@ pub(super) struct Merge {
     pub base: Position,
     /// The changes since the lists.
     pub news: NewChanges,
+    /// True if items of landing pages are followed: none of the lists has them.
+    pub follows_items: bool,
 }
 
 impl Merge {
@@ -123,6 +142,9 @@ impl Merge {
         max_delete: Option<MaxDelete>,
     ) -> Result<Made, SyncError> {
         let mut baseline = catalog.baseline(self.naming.clone())?;
+        if self.follows_items {
+            baseline.list(ITEMS, None);
+        }
         for it in &mut self.read {
             enter(&mut baseline, it, chooser, spool)?;
         }
@@ -132,7 +154,7 @@ impl Merge {
             Ok(baseline.apply(statement(set, new, is_chosen))?)
         })?;
         progress(Stage::Committing);
-        let Merge { naming, read, missing, base, news } = self;
+        let Merge { naming, read, missing, base, news, .. } = self;
         let mut next = base.after(&read, missing, &naming);
         let unreadable = next.unreadable_sets(&read);
         let readable: BTreeSet<SetId> = next.guard.unreadable_sets().difference(&unreadable).copied().collect();
@@ -177,7 +199,7 @@ fn enter(baseline: &mut Commit<'_>, read: &mut ReadSet, chooser: &Chooser, spool
 
 impl Synchronizer {
     /// Writes one revision on another thread, and keeps the position that is stored with it. Returns it with the batches before it.
-    async fn commit(
+    pub(super) async fn commit(
         &mut self,
         write: impl FnOnce() -> Result<Made, SyncError> + Send + 'static,
     ) -> Result<Committed, SyncError> {
@@ -237,21 +259,42 @@ impl Synchronizer {
     pub(super) async fn apply(
         &mut self,
         changes: Vec<(SetId, NewChange)>,
-        mut position: Position,
+        position: Position,
+    ) -> Result<Committed, SyncError> {
+        self.apply_with(position, |_| Ok((changes, Vec::new()))).await
+    }
+
+    /// Makes one revision of what landing pages have become: their items, and their rows.
+    pub(super) async fn apply_pages(&mut self, news: Vec<PageNews>) -> Result<Committed, SyncError> {
+        let position = self.position()?.unwrap_or_default();
+        let read = move |catalog: &Catalog| {
+            let (snapshot, mut changes) = (catalog.snapshot()?, Vec::new());
+            let rows = news.iter().map(|page| Ok((page.uri().clone(), changes_of(&snapshot, page, &mut changes)?)));
+            let rows = rows.collect::<Result<Vec<_>, CatalogError>>()?;
+            Ok((changes, rows))
+        };
+        self.apply_with(position, read).await
+    }
+
+    /// Makes one revision of the changes, and of the rows of landing pages, that `read` answers.
+    async fn apply_with(
+        &mut self,
+        position: Position,
+        read: impl FnOnce(&Catalog) -> Result<(Vec<(SetId, NewChange)>, PageRows), SyncError> + Send + 'static,
     ) -> Result<Committed, SyncError> {
         let (catalog, selection) = (self.catalog.clone(), self.config.selection.clone());
         let limit = self.config.max_delete;
         let apply = move || {
+            let (changes, pages) = read(&catalog)?;
             let chosen = chosen(&catalog, &selection, &changes)?;
             let mut commit = catalog.changes();
+            for (uri, page) in &pages {
+                commit.set_page(uri, page.as_ref());
+            }
             for ((set, new), is_chosen) in changes.into_iter().zip(chosen) {
                 commit.apply(statement(set, &new, is_chosen))?;
             }
-            let none = BTreeSet::new();
-            recount(&catalog, &mut position.guard, &none)?;
-            let at = position.at();
-            let committed = commit.finish(at, &mut |losses| decide(limit, &[], &none, &mut position, losses))?;
-            Ok(Made { committed, position })
+            guarded(&catalog, commit, limit, position)
         };
         let committed = self.commit(apply).await?;
         self.fetch.spool.deviations.note_left_out(committed.left_out.clone(), false);
@@ -306,6 +349,9 @@ impl Synchronizer {
         outcome
     }
 }
+
+/// Landing pages, each with its row; `None` is a page that is forgotten.
+type PageRows = Vec<(Uri, Option<ReadPage>)>;
 
 /// Lists with entries that are not understood, and manifests in place of lists. Fails if no entry of any is understood.
 fn not_understood(read: &[ReadSet], broken: &SeenDeviations) -> Result<Vec<Missing>, SyncError> {

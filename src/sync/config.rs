@@ -30,6 +30,8 @@ pub struct SyncConfig {
     pub max_delete: MaxDelete,
     /// `at=`: the state of that time in place of today's.
     pub as_of: Option<Timestamp>,
+    /// `items=follow`: landing pages are read, and their items are files.
+    pub follows_items: bool,
     /// `cache-reserve=`: bytes that documents and the catalog leave free on the disk.
     pub reserve: u64,
 }

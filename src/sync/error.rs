@@ -1,5 +1,6 @@
 //! Errors that keep the tree from being brought in step.
 
+use super::items::page::PageError;
 use crate::catalog::CatalogError;
 use crate::catalog::naming::MapError;
 use crate::document::{DocumentError, Timestamp};
@@ -69,6 +70,9 @@ pub enum SyncError {
         #[source]
         cause: PackageError,
     },
+    /// The landing page that is mounted cannot be read for now.
+    #[error("the landing page cannot be read")]
+    Page(#[from] PageError),
     /// A `map=` that cannot be.
     #[error("the paths of map= cannot be used")]
     Naming(#[from] MapError),
@@ -119,7 +123,7 @@ impl SyncError {
             | SyncError::OlderList { .. }
             | SyncError::Document { .. }
             | SyncError::Package(_) => FailureKind::Unusable,
-            SyncError::PackageOf { .. } => FailureKind::Unreachable,
+            SyncError::PackageOf { .. } | SyncError::Page(_) => FailureKind::Unreachable,
             SyncError::Catalog(_) => FailureKind::Cache,
             SyncError::Naming(_) => FailureKind::Options,
             SyncError::Worker(_) => FailureKind::Other,
@@ -136,7 +140,10 @@ impl SyncError {
             SyncError::Package(cause) | SyncError::PackageOf { cause, .. } => {
                 !matches!(cause, PackageError::Folder { .. })
             }
-            SyncError::Document { .. } | SyncError::NothingToShow(_) | SyncError::OlderList { .. } => true,
+            SyncError::Document { .. }
+            | SyncError::NothingToShow(_)
+            | SyncError::OlderList { .. }
+            | SyncError::Page(_) => true,
             SyncError::Catalog(_) | SyncError::Naming(_) | SyncError::Worker(_) => false,
         }
     }

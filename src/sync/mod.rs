@@ -22,6 +22,7 @@ mod error;
 pub mod fetch;
 mod followed_set;
 mod history;
+pub mod items;
 pub mod poller;
 pub mod position;
 pub mod push;
@@ -150,6 +151,11 @@ impl Synchronizer {
     /// The notification channels of the mounted sets, as of each discovery; `None` before the first.
     pub fn channels(&self) -> watch::Receiver<Option<Vec<SetChannel>>> {
         self.discovery.channels.subscribe()
+    }
+
+    /// True if the items of landing pages are files.
+    pub fn follows_items(&self) -> bool {
+        self.config.follows_items
     }
 
     /// The downloaded documents.

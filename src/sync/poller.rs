@@ -1,6 +1,7 @@
 //! The running synchronizer: it refreshes when a document is due, and on demand; meanwhile it receives commands.
 
 use super::command::{Command, Scope};
+use super::items::follow::{Batch, Follower, Refreshes};
 use super::push::announce::Checked;
 use super::push::queue::{Announcements, Pending};
 use super::scheduler::{jitter, jittered, retry_pause};
@@ -12,7 +13,7 @@ use fuser::INodeNo;
 use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 /// The listeners of a running synchronizer: the rest of the mount.
@@ -93,19 +94,35 @@ const RENEWALS_EVERY: Duration = Duration::from_millis(250);
 /// a document is due.
 ///
 /// Commands are received during a refresh too, and done next: all refreshes asked for together as one. Inodes of `renewals`, whose
-/// bytes are not those that were published, get their successors between its commits, without waiting for the Source.
+/// bytes are not those that were published, get their successors between its commits, without waiting for the Source. Where landing
+/// pages are followed, those of `opened` files and folders come first.
 pub async fn run(
     mut synchronizer: Synchronizer,
     commands: mpsc::Receiver<Command>,
     renewals: mpsc::UnboundedReceiver<(INodeNo, Renewal)>,
+    opened: mpsc::Receiver<INodeNo>,
     listeners: Listeners,
     at_once: bool,
 ) {
     let (catalog, writing) = (synchronizer.catalog.clone(), synchronizer.writer.writing.clone());
     synchronizer.writer.invalidate = Some(listeners.invalidate.clone());
     let due = Instant::now() + if at_once { Duration::ZERO } else { synchronizer.pause() };
-    let poller = Poller { synchronizer, listeners: &listeners, failures: 0, due };
-    tokio::join!(renew_all(renewals, &catalog, &writing, &listeners), poller.run(commands));
+    let ((batches, pages), (refreshes, refreshed)) = (mpsc::channel(1), watch::channel(Refreshes::default()));
+    let follower = synchronizer.config.follows_items.then(|| Follower {
+        catalog: catalog.clone(),
+        client: synchronizer.fetch.client.clone(),
+        batches,
+        opened,
+        refreshes: refreshed,
+        status: synchronizer.status.clone(),
+    });
+    let poller = Poller { synchronizer, listeners: &listeners, failures: 0, due, pages, refreshes };
+    let follow = async {
+        if let Some(follower) = follower {
+            follower.run().await;
+        }
+    };
+    tokio::join!(renew_all(renewals, &catalog, &writing, &listeners), poller.run(commands), follow);
 }
 
 /// The synchronizer and when it polls.
@@ -115,6 +132,10 @@ struct Poller<'l> {
     /// Tasks that have failed in a row.
     failures: u32,
     due: Instant,
+    /// What landing pages have become.
+    pages: mpsc::Receiver<Batch>,
+    /// Tells the follower of pages of refreshes.
+    refreshes: watch::Sender<Refreshes>,
 }
 
 impl Poller<'_> {
@@ -141,7 +162,12 @@ impl Poller<'_> {
                 continue;
             }
             let wake = waiting.announced.due().map_or(self.due, |announced| announced.min(self.due));
+            let mut batch = None;
             let is_wrong = tokio::select! {
+                Some(read) = self.pages.recv() => {
+                    batch = Some(read);
+                    false
+                }
                 command = commands.recv() => {
                     waiting.take(command);
                     false
@@ -153,7 +179,20 @@ impl Poller<'_> {
             if is_wrong {
                 waiting.refresh.get_or_insert_default();
             }
+            if let Some(batch) = batch {
+                self.apply(batch).await;
+            }
         }
+    }
+
+    /// Commits what landing pages have become.
+    async fn apply(&mut self, Batch { news, committed }: Batch) {
+        let applied = self.synchronizer.apply_pages(news).await;
+        if let Err(cause) = &applied {
+            tracing::error!("the items of landing pages cannot be stored: {}", chain(cause));
+        }
+        // The follower ends with the mount.
+        let _ = committed.send(applied.is_ok());
     }
 
     /// Performs a task to its end, while commands are received.
@@ -186,12 +225,16 @@ impl Poller<'_> {
             Ok(outcome) => {
                 self.failures = 0;
                 if let Outcome::Committed(_) = outcome {
+                    self.refreshes.send_modify(|refreshes| refreshes.committed += 1);
                     self.synchronizer.tidy().await;
                 }
                 (self.listeners.refreshed)();
                 self.due = Instant::now() + self.synchronizer.pause();
             }
             Err(cause) => self.put_off(&cause, began, is_check),
+        }
+        if !requesters.is_empty() {
+            self.refreshes.send_modify(|refreshes| refreshes.asked += 1);
         }
         let milliseconds = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         for requester in requesters {

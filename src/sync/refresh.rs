@@ -113,6 +113,9 @@ impl Synchronizer {
             return self.look_back(as_of).await;
         }
         let (step, undiscovered) = self.discover(scope, decides_again).await?;
+        if let Some(page) = &step.source.page {
+            return self.refresh_page(&step, page).await.map(Some);
+        }
         let scope = if step.is_first { &Scope::Everything } else { scope };
         let changes = self.read_changes(&step.sets, &step.position, scope).await?;
         let (outcome, failure) = match self.fetch_lists(&step, scope, &changes).await {
@@ -161,7 +164,7 @@ impl Synchronizer {
             Some(_) => set.offers_what_exists(),
             None => !set.baseline().is_empty(),
         };
-        if !sets.iter().any(has_lists) {
+        if source.page.is_none() && !sets.iter().any(has_lists) {
             return Err(no_resource_list(&self.config.entry, &offers(&source)));
         }
         self.schedule.follow(sets.iter().flat_map(FollowedSet::documents), Instant::now());
@@ -231,7 +234,8 @@ impl Synchronizer {
             changes = self.read_changes(&step.sets, &base, &Scope::Everything).await?;
         }
         let news = self.order_behind(step, &read, &mut base, changes).await?;
-        let committed = self.merge(Merge { naming, read, missing, base, news }).await?;
+        let follows_items = self.config.follows_items;
+        let committed = self.merge(Merge { naming, read, missing, base, news, follows_items }).await?;
         if let Some(now) = self.writer.position.as_ref().filter(|_| !step.is_first_tree) {
             // The mount itself says what a first tree lacks.
             let new = now.lacking().filter(|it| !step.position.lacking().any(|known| known == *it));

@@ -51,6 +51,19 @@ pub struct Status {
     pub journaled: u64,
     /// Rules of the standard that documents break, since the mount began.
     pub deviations: Vec<DeviationStatus>,
+    /// Landing pages, where these are followed.
+    pub pages: Option<PagesStatus>,
+}
+
+/// Landing pages whose items are followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PagesStatus {
+    /// Pages that were read.
+    pub read: u64,
+    /// All pages that are known.
+    pub all: u64,
+    /// Those that fail for now.
+    pub failed: u64,
 }
 
 /// A refresh that has ended.

@@ -5,7 +5,7 @@ const LONGEST: usize = 16;
 
 /// The extension of `name` with its dot, as a program would see it: ASCII letters and digits, one letter at least, after
 /// the last dot. Empty where there is none: `v1.2` and `.profile` have none.
-pub(super) fn of_name(name: &str) -> &str {
+pub fn of_name(name: &str) -> &str {
     let Some(dot) = name.rfind('.').filter(|dot| *dot > 0) else {
         return "";
     };
@@ -17,7 +17,7 @@ pub(super) fn of_name(name: &str) -> &str {
 }
 
 /// The extension, without dot, that files of this type (RFC 9110, 8.3.1; its parameters do not count) usually have.
-pub(super) fn of_media_type(media_type: &str) -> Option<&'static str> {
+pub fn of_media_type(media_type: &str) -> Option<&'static str> {
     let essence = media_type.split(';').next().unwrap_or_default().trim();
     EXTENSIONS.iter().find(|(known, _)| known.eq_ignore_ascii_case(essence)).map(|(_, extension)| *extension)
 }

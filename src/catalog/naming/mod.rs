@@ -32,6 +32,7 @@ use crate::document::Uri;
 use serde::{Deserialize, Serialize};
 
 pub(super) use extension::{EXTENSIONS, media_types};
+pub use extension::{of_media_type as extension_of_type, of_name as extension_of_name};
 pub use limit::{NAME_MAX, beside_folder, disambiguated};
 pub use map::MapError;
 
@@ -135,7 +136,8 @@ impl Naming {
         if let Some((page, item)) = uri.page() {
             let is_alone = self.page.as_ref().is_some_and(|alone| alone.as_str() == page);
             let by_rule = is_alone || self.items_folder(page, path);
-            return segment::push_path(item, extension, path) && by_rule;
+            let (item, mark) = item.split_once('#').map_or((item, None), |(item, mark)| (item, Some(mark)));
+            return segment::push_path(item, extension, path) && by_rule && mark.is_none();
         }
         if self.page.as_ref() == Some(uri) {
             path.push_str(PAGE);

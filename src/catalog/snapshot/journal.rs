@@ -5,7 +5,7 @@ use super::super::store::Table;
 use super::super::store::codec::{damaged, unpack};
 use super::super::store::keys::{digest, statement_key, statement_set};
 use super::super::store::record::held;
-use super::super::{CatalogError, HeldDeletion, Journaled, ReadPage, Resource, SetId, Snapshot, Statement};
+use super::super::{CatalogError, HeldDeletion, ITEMS, Journaled, ReadPage, Resource, SetId, Snapshot, Statement};
 use crate::document::{Change, Uri};
 use std::ops::Bound;
 
@@ -88,9 +88,12 @@ impl Snapshot<'_> {
         })
     }
 
-    /// The number of changes that the journal holds.
+    /// The number of changes that the journal holds, those of items that are shown not counted.
     pub fn journal_count(&self) -> Result<u64, CatalogError> {
-        self.read(|| Ok(self.store.journal.len(self.txn())?))
+        self.read(|| {
+            let items = self.store.sets(self.txn())?.0.get(&ITEMS).map_or(0, |set| set.files);
+            Ok(self.store.journal.len(self.txn())?.saturating_sub(items))
+        })
     }
 
     /// The number of deletions that are held back.

@@ -6,6 +6,7 @@ fn page(links: &[&str]) -> ReadPage {
     ReadPage {
         uri: uri("http://h/records/1"),
         version: Some(7),
+        is_partial: false,
         read: at(10),
         validator: Some("\"e\"".into()),
         links: vec![("license".into(), "https://l.example/by".into())],
@@ -20,7 +21,7 @@ fn commit_items(catalog: &Catalog, change: Change, items: &[&str]) -> Committed 
         let entry = Entry::new(uri("http://h/records/1").item(item));
         commit.apply(Statement { set: ITEMS, change, time: at(10), entry: &entry, member: None }).unwrap();
     }
-    commit.note_page(&page(items));
+    commit.set_page(&uri("http://h/records/1"), Some(&page(items)));
     commit.commit(None, b"").unwrap()
 }
 
@@ -61,6 +62,31 @@ fn items_and_their_page_outlive_a_baseline_in_either_form() {
 }
 
 #[test]
+fn of_two_items_of_one_path_the_second_has_a_digest() {
+    let folder = tempfile::tempdir().unwrap();
+    let catalog = open(folder.path());
+    baseline(&catalog, &[entry("http://h/records/1")]);
+    let first = uri("http://h/records/1").item("a.csv");
+    let second = first.namesake("0123");
+
+    let mut commit = catalog.changes();
+    for uri in [&second, &first] {
+        let entry = Entry::new(uri.clone());
+        commit
+            .apply(Statement { set: ITEMS, change: Change::Created, time: at(1), entry: &entry, member: None })
+            .unwrap();
+    }
+    commit.commit(None, b"").unwrap();
+
+    let names = tree(&catalog);
+    assert_eq!(names["records/1%items/a.csv"].resource.as_ref().unwrap().uri, first);
+    let other = names.iter().find(|(path, _)| path.starts_with("records/1%items/a%~")).unwrap();
+    assert!(other.0.ends_with(".csv"));
+    assert_eq!(other.1.resource.as_ref().unwrap().uri, second);
+    assert!(catalog.snapshot().unwrap().locate(&second).unwrap().is_some());
+}
+
+#[test]
 fn a_page_that_goes_takes_its_items_and_their_folder() {
     let folder = tempfile::tempdir().unwrap();
     let catalog = open(folder.path());
@@ -72,7 +98,7 @@ fn a_page_that_goes_takes_its_items_and_their_folder() {
     let entry = Entry::new(uri("http://h/records/1").item("a.csv"));
     let deleted = Statement { set: ITEMS, change: Change::Deleted, time: at(30), entry: &entry, member: None };
     commit.apply(deleted).unwrap();
-    commit.forget_page(&uri("http://h/records/1"));
+    commit.set_page(&uri("http://h/records/1"), None);
     commit.commit(None, b"").unwrap();
 
     assert_eq!(tree(&catalog).into_keys().collect::<Vec<_>>(), ["records", "records/2"]);

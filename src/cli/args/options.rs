@@ -1,8 +1,8 @@
 //! The definition of each option of a mount. Flags, `-o` and the keys of a configuration file are all read by it.
 
 use super::values::{
-    Extension, With, callback, choice, connections, contact, depth, document_size, from_and_to, glob, host, label,
-    listen, max_delete, media_type, number, octal, path, prefix_and_path, program, rate, revalidate, set, size,
+    Extension, Items, With, callback, choice, connections, contact, depth, document_size, from_and_to, glob, host,
+    label, listen, max_delete, media_type, number, octal, path, prefix_and_path, program, rate, revalidate, set, size,
     text_size, time, timestamp,
 };
 use crate::content::{Fixity, Mirrors, Revalidate, Unannounced, shared_cache_url};
@@ -66,6 +66,9 @@ pub struct TreeOptions {
     /// Add the extension of the published media type to names without an extension
     #[arg(long, value_name = "type", hide_possible_values = true)]
     pub extension: Option<Extension>,
+    /// Read landing pages in the background, and show the files that each links to in the folder PAGE%items
+    #[arg(long, value_name = "follow", hide_possible_values = true)]
+    pub items: Option<Items>,
     /// Mount the Source as it was at this time, such as 2024-05-01T10:00:00Z; the tree then stays as it is
     #[arg(long, value_name = "DATETIME", value_parser = timestamp)]
     pub at: Option<Timestamp>,

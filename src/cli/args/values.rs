@@ -24,6 +24,13 @@ pub enum Extension {
     Type,
 }
 
+/// `items=`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Items {
+    /// The links of landing pages are followed.
+    Follow,
+}
+
 /// `with=`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum With {

@@ -1,6 +1,7 @@
 //! `resyncfs explore`: what a Source offers, before it is mounted.
 
 mod pace;
+mod pages;
 mod report;
 mod survey;
 
@@ -26,6 +27,7 @@ use crate::sync::fetch::dumps::{ReadDump, read_dump};
 use crate::sync::fetch::gap::Walked;
 use crate::sync::{Stage, SyncConfig, SyncError, Synchronizer};
 use pace::Pace;
+use pages::Pages;
 use report::Report;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -113,6 +115,10 @@ async fn explore(client: Client, config: SyncConfig, folder: PathBuf, progress: 
     let catalog = Catalog::open(&folder.join("catalog"), "an exploration").map_err(MountError::Catalog)?;
     let catalog = Arc::new(catalog.leaving(SpaceGuard::new(reserve, free_space)));
     let mut synchronizer = Synchronizer::new(config, client.clone(), catalog, documents, packages.clone());
+    if let Some(page) = &source.page {
+        let pages = Pages::of_page(&client, page).await?;
+        return Ok(Report::new(entry, source, Survey::default(), Pace::default(), pages, None));
+    }
     let (spool, mut walks) = (synchronizer.spool().clone(), Walked::new());
     let mut survey = Survey::default();
     survey.add_missing(source.missing.iter().cloned());
@@ -159,7 +165,11 @@ async fn explore(client: Client, config: SyncConfig, folder: PathBuf, progress: 
     survey.gap_since = gap.map(|since| since.to_string());
     progress.report(Work::of("measuring the speed of the host"));
     let pace = Pace::measure(&client, &survey.sample).await;
-    Ok(Report::new(entry, source, survey, pace, refusal))
+    let pages = match synchronizer.follows_items() {
+        true => Pages::default(),
+        false => Pages::of_sample(&client, &pace.pages_at).await,
+    };
+    Ok(Report::new(entry, source, survey, pace, pages, refusal))
 }
 
 /// The lists of a set; its dumps where it has no list, as for a mount.

@@ -18,6 +18,9 @@ pub struct Pace {
     pub answered: usize,
     /// Answers of the type text/html.
     pub pages: usize,
+    /// Where these came from.
+    #[serde(skip)]
+    pub pages_at: Vec<Uri>,
     /// Answers with a size.
     pub sized: usize,
     /// Answers by their validators.
@@ -70,7 +73,7 @@ impl Pace {
             match client.send(request).await {
                 Ok(response) => {
                     times.push(began.elapsed());
-                    pace.add(&response);
+                    pace.add(uri, &response);
                 }
                 Err(cause) => pace.failure = Some(chain(&cause)),
             }
@@ -84,8 +87,11 @@ impl Pace {
         pace
     }
 
-    fn add(&mut self, response: &Response) {
-        self.pages += usize::from(response.media_type.as_deref() == Some("text/html"));
+    fn add(&mut self, uri: &Uri, response: &Response) {
+        if response.media_type.as_deref() == Some("text/html") {
+            self.pages += 1;
+            self.pages_at.push(uri.clone());
+        }
         let is_sized = response.encoding.is_none() && response.content_length.is_some_and(|length| length > 0);
         self.sized += usize::from(is_sized);
         match (response.etag.as_deref(), &response.last_modified) {

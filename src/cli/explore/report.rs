@@ -1,10 +1,11 @@
 //! The report: fields for a program, lines for a person.
 
 use super::pace::{Pace, Validators};
+use super::pages::Pages;
 use super::survey::Survey;
 use crate::cli::CliError;
 use crate::cli::render::{count, duration, printable_value, size, thousands};
-use crate::document::Deviation;
+use crate::document::{Deviation, Uri};
 use crate::source::http::per_minute;
 use crate::source::{Channel, Set, Source};
 use serde_json::{Value, json};
@@ -23,6 +24,7 @@ pub struct Report {
     source: Source,
     survey: Survey,
     pace: Pace,
+    pages: Pages,
     /// The error of a mount, which has nothing to show.
     pub refusal: Option<CliError>,
     /// The time in which all sizes that are not published are known.
@@ -33,13 +35,20 @@ pub struct Report {
 
 impl Report {
     /// The report on `source`, which was found at `entry`.
-    pub fn new(entry: String, source: Source, survey: Survey, pace: Pace, refusal: Option<CliError>) -> Report {
+    pub fn new(
+        entry: String,
+        source: Source,
+        survey: Survey,
+        pace: Pace,
+        pages: Pages,
+        refusal: Option<CliError>,
+    ) -> Report {
         let time = |requests: u64| {
             let by_answers = pace.median.mul_f64(requests as f64 / f64::from(CONNECTIONS));
             by_answers.max(pace.least_time(requests).unwrap_or_default())
         };
         let (listing, reading) = (time(survey.resources - survey.with_length), time(survey.resources));
-        Report { entry, source, survey, pace, refusal, listing, reading }
+        Report { entry, source, survey, pace, pages, refusal, listing, reading }
     }
 
     /// One JSON object.
@@ -72,6 +81,7 @@ impl Report {
             report.extend(survey);
         }
         report["pace"] = pace;
+        report["pages"] = json!(self.pages);
         if let Some(refusal) = &self.refusal {
             report["refusal"] = json!(refusal.message);
         }
@@ -103,10 +113,24 @@ impl Report {
             let _ =
                 writeln!(text, "Gap          changes since {since} may be missing from a mount: no document has them");
         }
+        if let Some(page) = &self.source.page {
+            self.write_items(&mut text, page);
+            return text;
+        }
         self.write_counts(&mut text);
         self.write_pace(&mut text);
         self.write_deviations(&mut text);
         text
+    }
+
+    fn write_items(&self, text: &mut String, page: &Uri) {
+        let _ = writeln!(text, "Page         {page}\n\nItems        {}", thousands(self.pages.items.len() as u64));
+        for item in &self.pages.items {
+            let length = item.length.map_or_else(|| "?".to_owned(), size);
+            let media_type = item.media_type.as_deref().unwrap_or("type unknown");
+            let (path, media_type) = (printable_value(&item.path), printable_value(media_type));
+            let _ = writeln!(text, "  {length:>9}  {path}  ({media_type}, {})", printable_value(&item.address));
+        }
     }
 
     fn write_counts(&self, text: &mut String) {
@@ -181,6 +205,15 @@ impl Report {
         }
         if *pages > 0 {
             let _ = writeln!(text, "  pages      {pages} of {answered} sample files are web pages");
+        }
+        let Pages { asked, with_items, .. } = self.pages;
+        if with_items > 0 {
+            let _ = writeln!(text, "  pages: {with_items} of {asked} have files; mount with -o items=follow");
+        } else if asked > 0 {
+            let _ = writeln!(
+                text,
+                "  pages: none of {asked} says which files it has; pictures and PDFs on pages will not appear"
+            );
         }
     }
 

@@ -9,7 +9,7 @@ use crate::mount::status::{
     DownloadStatus, ErrorStatus, HostStatus, NotificationsStatus, RevisionStatus, Status, SubscriptionStatus,
 };
 use crate::sync::status::{
-    Answer, DeviationStatus, DocumentStatus, MissingStatus, RefreshOutcome, Refreshed, SetStatus,
+    Answer, DeviationStatus, DocumentStatus, MissingStatus, PagesStatus, RefreshOutcome, Refreshed, SetStatus,
 };
 use std::fmt::Display;
 use std::time::Duration;
@@ -262,6 +262,10 @@ fn differences(screen: &mut Screen, status: &Status, clock: &Clock) {
     if sync.unknown_deletions > 0 {
         let deletions = count(sync.unknown_deletions, "deletion");
         screen.line("Unknown", format!("{deletions} of resources that were never listed"));
+    }
+    if let Some(PagesStatus { read, all, failed }) = sync.pages {
+        let failing = if failed > 0 { format!(", {} failing", thousands(failed)) } else { String::new() };
+        screen.line("Pages", format!("{} of {} read{failing}", thousands(read), thousands(all)));
     }
     if sync.journaled > 0 {
         let changes = count(sync.journaled, "change");

@@ -84,7 +84,13 @@ impl Uri {
         Uri(item.into())
     }
 
-    /// The page of an item, and the item's path in its folder, percent-encoded; `None` for any other URI.
+    /// The identity of another item of the same path, distinguished by `mark`: letters and digits.
+    pub fn namesake(&self, mark: &str) -> Uri {
+        Uri(format!("{self}#{mark}").into())
+    }
+
+    /// The page of an item, and behind the `#` the item's path in its folder, percent-encoded; `None` for any other URI. A namesake has a
+    /// further `#` with its mark.
     pub fn page(&self) -> Option<(&str, &str)> {
         self.0.split_once('#')
     }

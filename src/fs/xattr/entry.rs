@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 /// The entry as it was published, with the names of the standard (section 7); `changed`: its last change in a Change List.
 pub(super) fn entry(resource: &Resource, changed: Option<&Journaled>) -> Value {
     let mut entry = Map::new();
-    entry.insert("loc".into(), json!(resource.uri.as_str()));
+    entry.insert("loc".into(), json!(resource.address().as_str()));
     put(&mut entry, "lastmod", resource.lastmod.map(|time| time.to_string()));
     put(&mut entry, "changefreq", resource.changefreq.map(ChangeFrequency::as_str));
     put(&mut entry, "change", changed.map(|changed| changed.change.as_str()));

@@ -7,6 +7,8 @@
 //! | `user.resyncfs.hash.ALGORITHM` | yes | lower-case hex |
 //! | `user.resyncfs.{lastmod,changefreq,length,encoding}` | yes | as published; `length` only with `encoding` |
 //! | `user.resyncfs.REL`, `user.resyncfs.link.REL` | yes | targets of the links, of any scheme, a line each by `pri` |
+//! | `user.resyncfs.page` | yes | of an item the address of its landing page |
+//! | `user.resyncfs.link.{cite-as,license,author,type}` | yes | of a landing page and its items |
 //! | `user.resyncfs.sets` | no | numbers of the sets that the resource is a member of, a line each |
 //! | `user.resyncfs.member` | no | the package that holds the bytes, a blank, and their name within |
 //! | `user.resyncfs.state` | no | `remote`, `partial BYTES`, `cached`, `poisoned` |
@@ -32,12 +34,13 @@ mod published;
 use super::Filesystem;
 use super::error::FsError;
 use super::links::{last_change, represented};
-use crate::catalog::{Revision, SetId};
+use crate::catalog::{Resource, Revision, SetId, Snapshot};
 use crate::content::{State, Verified};
+use crate::document::Uri;
 use crate::platform::text::printable_json;
 use entry::entry;
 use fuser::INodeNo;
-use published::{OWN, published, set_numbers};
+use published::{OWN, add_page, published, set_numbers};
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 
@@ -86,8 +89,9 @@ impl Filesystem {
         let mut listed = if ino == INodeNo::ROOT {
             of_root(&self.options.source, self.catalog.revision()?.as_ref())
         } else {
-            let resource = self.catalog.snapshot()?.resource(ino)?;
-            resource.map(|resource| published(&represented(resource, &self.options))).unwrap_or_default()
+            let snapshot = self.catalog.snapshot()?;
+            let resource = snapshot.resource(ino)?;
+            resource.map(|resource| self.listed(&snapshot, resource)).transpose()?.unwrap_or_default()
         };
         if self.options.labelled {
             listed.insert("security.selinux".into(), String::new());
@@ -109,9 +113,22 @@ impl Filesystem {
                 let entry = entry(&resource, last_change(&snapshot, ino, &resource)?.as_ref());
                 return Ok(Some(printable_json(&entry).into_bytes()));
             }
-            _ => published(&represented(resource, &self.options)).remove(name),
+            _ => self.listed(&snapshot, resource)?.remove(name),
         };
         Ok(value.map(cut))
+    }
+
+    /// All that is listed of a resource, with the links of its landing page.
+    fn listed(&self, snapshot: &Snapshot<'_>, resource: Resource) -> Result<Listed, FsError> {
+        let page = match resource.uri.page() {
+            Some((page, _)) => Uri::parse(page).ok(),
+            None => Some(resource.uri.clone()),
+        };
+        let mut listed = published(&represented(resource, &self.options));
+        if let Some(page) = page.map(|page| snapshot.page(&page)).transpose()?.flatten() {
+            add_page(&mut listed, &page);
+        }
+        Ok(listed)
     }
 
     fn root_value(&self, name: &str) -> Result<Option<Vec<u8>>, FsError> {

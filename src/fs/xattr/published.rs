@@ -1,7 +1,7 @@
 //! What the Source published of a resource, attribute by attribute.
 
 use super::Listed;
-use crate::catalog::Resource;
+use crate::catalog::{ADDRESS, ReadPage, Resource};
 use crate::document::{Digest, Link};
 use crate::fs::links::{PATCH, PATCH_IN_SHORT};
 
@@ -29,7 +29,9 @@ const RELATIONS: [&str; 12] = [
 
 /// All that is published of `resource` and listed.
 pub(super) fn published(resource: &Resource) -> Listed {
-    let mut listed = Listed::from([(ORIGIN.to_owned(), resource.uri.to_string())]);
+    let mut listed = Listed::from([(ORIGIN.to_owned(), resource.address().to_string())]);
+    let page = resource.uri.page();
+    listed.extend(page.map(|(page, _)| (format!("{OWN}page"), page.to_owned())));
     listed.extend(resource.media_type.as_deref().map(|media_type| (MEDIA_TYPE.to_owned(), media_type.to_owned())));
     listed
         .extend(resource.hashes.iter().map(|digest| (format!("{OWN}hash.{}", digest.algorithm().name()), hex(digest))));
@@ -41,7 +43,8 @@ pub(super) fn published(resource: &Resource) -> Listed {
         ("encoding", resource.encoding.as_deref().map(str::to_owned)),
     ];
     listed.extend(own.into_iter().filter_map(|(key, value)| Some((format!("{OWN}{key}"), value?))));
-    let mut links: Vec<&Link> = resource.links.iter().collect();
+    let is_address = |link: &&Link| page.is_some() && &*link.rel == ADDRESS;
+    let mut links: Vec<&Link> = resource.links.iter().filter(|link| !is_address(link)).collect();
     links.sort_by_key(|link| link.pri);
     for link in links {
         let targets = listed.entry(name_of_links(&link.rel)).or_default();
@@ -51,6 +54,19 @@ pub(super) fn published(resource: &Resource) -> Listed {
         targets.push_str(link.href.as_str());
     }
     listed
+}
+
+/// Adds the links of a landing page to those of the page itself or one of its items: an item's own links of the relation come before.
+pub(super) fn add_page(listed: &mut Listed, page: &ReadPage) {
+    let mut of_page = Listed::new();
+    for (relation, target) in &page.links {
+        let targets = of_page.entry(name_of_links(relation)).or_default();
+        *targets += if targets.is_empty() { "" } else { "\n" };
+        *targets += target;
+    }
+    of_page.into_iter().for_each(|(name, targets)| {
+        listed.entry(name).or_insert(targets);
+    });
 }
 
 /// The numbers of the sets that `resource` is a member of, a line each.

@@ -1,5 +1,6 @@
 //! `POST /prefetch` and `POST /evict`: files and folders are downloaded into the cache before they are read, and removed from it.
 
+use super::pages::PagesFirst;
 use super::tree::{File, Found, Tree};
 use crate::catalog::CatalogError;
 use crate::content::ContentError;
@@ -28,16 +29,28 @@ const STEP: Duration = Duration::from_millis(200);
 const MAX_SILENT: u64 = 100;
 
 /// Downloads that run end with the client.
-pub(super) fn prefetch(tree: Tree, paths: Vec<String>, dry_run: bool) -> Lines {
+pub(super) fn prefetch(tree: Tree, pages: PagesFirst, paths: Vec<String>, dry_run: bool) -> Lines {
     lines_of(async move |events: mpsc::Sender<PrefetchEvent>| {
         let last = events.clone();
         let ended = match dry_run {
             true => counted(tree, paths, events).await,
-            false => Job::new(tree, events).run(paths).await.map(PrefetchEvent::Done),
+            false => downloaded(tree, pages, paths, events).await.map(PrefetchEvent::Done),
         };
         // A client that left does not need the last line.
         let _ = last.send(ended.unwrap_or_else(|cause| PrefetchEvent::Failure(chain(&cause)))).await;
     })
+}
+
+async fn downloaded(
+    tree: Tree,
+    pages: PagesFirst,
+    paths: Vec<String>,
+    events: mpsc::Sender<PrefetchEvent>,
+) -> Result<PrefetchSummary, CatalogError> {
+    let failed = pages.read(&tree, paths.clone(), &events).await?;
+    let mut job = Job::new(tree, events);
+    job.summary.failed += failed;
+    job.run(paths).await
 }
 
 async fn counted(

@@ -3,9 +3,11 @@
 mod audit;
 mod cached;
 mod names;
+mod pages;
 mod tree;
 
 pub(super) use audit::Audits;
+pub(super) use pages::PagesFirst;
 pub(super) use tree::Tree;
 
 use super::status::{RefreshAnswer, Reporter};
@@ -32,6 +34,7 @@ pub(super) struct Handlers {
     pub(super) sync: watch::Receiver<Status>,
     pub(super) tree: Tree,
     pub(super) audits: Audits,
+    pub(super) pages: PagesFirst,
 }
 
 impl Handlers {
@@ -45,7 +48,9 @@ impl Handlers {
             Request::Files {} => Answer::Lines(self.audits.files()),
             Request::Refresh { accept_deletions } => self.refresh(accept_deletions).await.unwrap_or(Answer::Ending),
             Request::Audit { content, fetch } => Answer::Lines(self.audits.audit(Depth { content, fetch })),
-            Request::Prefetch { paths, dry_run } => Answer::Lines(cached::prefetch(self.tree, paths, dry_run)),
+            Request::Prefetch { paths, dry_run } => {
+                Answer::Lines(cached::prefetch(self.tree, self.pages, paths, dry_run))
+            }
             Request::Evict { paths } => Answer::Lines(cached::evict(self.tree, paths)),
             Request::Paths { uris, ask } => Answer::Lines(names::paths(self.tree, self.audits, uris, ask)),
             Request::Uris { paths } => Answer::Lines(names::uris(self.tree, paths)),

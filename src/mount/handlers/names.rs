@@ -68,8 +68,11 @@ impl Names {
         let uri = Uri::parse(&located.uri)?;
         let config = &self.config;
         let snapshot = self.tree.catalog.snapshot()?;
-        if let Some(node) = snapshot.locate(&uri)? {
-            located.path = snapshot.path(node.ino)?;
+        let listed = snapshot.locate(&uri)?.map(|node| snapshot.path(node.ino)).transpose()?.flatten();
+        let mut paths = listed.into_iter().chain(self.item_paths(&snapshot, &uri)?);
+        located.path = paths.next();
+        located.further_paths = paths.collect();
+        if located.path.is_some() {
             return Ok(());
         }
         if let Some(naming) = snapshot.naming()? {
@@ -90,6 +93,20 @@ impl Names {
                 by_property.iter().flat_map(Selection::identity).chain(of_sets(config)).collect();
         }
         Ok(())
+    }
+
+    /// The paths of the items of landing pages that have this address.
+    fn item_paths(&self, snapshot: &Snapshot<'_>, uri: &Uri) -> Result<Vec<String>, CatalogError> {
+        let mut paths = Vec::new();
+        if snapshot.page_count()? > 0 {
+            snapshot.files(None, &mut |_, path, resource| {
+                if resource.uri.page().is_some() && resource.address() == uri {
+                    paths.push(path.to_owned());
+                }
+                true
+            })?;
+        }
+        Ok(paths)
     }
 
     /// Completes `located` from `everything`, a catalog of all that the Source lists now.
@@ -139,7 +156,7 @@ fn identify(tree: &Tree, identified: &mut Identified) -> Result<(), Box<dyn Erro
         }
         return Ok(());
     }
-    identified.uri = snapshot.resource(node.ino)?.map(|resource| resource.uri.to_string());
+    identified.uri = snapshot.resource(node.ino)?.map(|resource| resource.address().to_string());
     let shown_by = tree.wanted(&snapshot, node.ino)?.map(|wanted| wanted.uri.to_string());
     identified.shown_by = shown_by.filter(|shown| identified.uri.as_ref() != Some(shown));
     Ok(())

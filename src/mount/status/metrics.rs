@@ -78,6 +78,13 @@ const METRICS: &[Metric] = &[
     (Gauge, "journaled_changes", "Changes that are kept until a newer Resource List covers them.", |it| {
         one(it.sync.journaled)
     }),
+    (Gauge, "landing_pages", "Landing pages whose items are followed, by state.", |it| match it.sync.pages {
+        Some(pages) => {
+            let unread = pages.all.saturating_sub(pages.read + pages.failed);
+            by("state", [("read", pages.read), ("unread", unread), ("failing", pages.failed)])
+        }
+        None => Vec::new(),
+    }),
     (Counter, "unannounced", "Files found that were newer than the list and differed from it.", |it| {
         one(it.unannounced)
     }),

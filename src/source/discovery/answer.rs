@@ -152,6 +152,11 @@ impl Page {
         [of_header, of_html].map(|links| links.iter().filter_map(|link| link.leads_by(rel)).cloned().collect())
     }
 
+    /// True if it links to files or metadata records that belong to it.
+    pub fn is_landing_page(&self) -> bool {
+        ["item", "describedby", "linkset"].iter().any(|rel| self.links.iter().any(|link| link.leads_by(rel).is_some()))
+    }
+
     /// The beginning of its text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body.plain()).into_owned()

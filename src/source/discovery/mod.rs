@@ -7,7 +7,8 @@
 //! 1. the well-known URI right below the address; for a site (no path) also that of where it redirects to;
 //! 2. the page's `Link` header;
 //! 3. the page's HTML `<link>`;
-//! 4. the well-known URIs of the folders above, the nearest first, at last the host's;
+//! 4. the page itself where it is a landing page: it links to files or metadata records (`item`, `describedby`, `linkset`);
+//! 5. the well-known URIs of the folders above, the nearest first, at last the host's;
 //! 5. `Sitemap:` lines of robots.txt: Resource Lists, or where there are none plain sitemaps;
 //! 6. `/sitemap.xml`.
 //!
@@ -84,7 +85,7 @@ async fn discover_with(
             (None, finder.scope(document).await?, path.display().to_string())
         }
     };
-    if sets.is_empty() {
+    if sets.is_empty() && finder.page.is_none() {
         if finder.tried.is_empty() {
             finder.tried.push(format!("{pasted} (has no sets)"));
         }
@@ -102,6 +103,7 @@ async fn discover_with(
         moved_to: finder.moved_to,
         description: finder.description,
         sets,
+        page: finder.page,
         missing,
         deviations: finder.deviations,
     })
@@ -172,6 +174,10 @@ async fn of_site(
             if sets.is_empty() {
                 sets = finder.of_links(links).await?;
             }
+        }
+        if sets.is_empty() && !site && page.is_landing_page() {
+            finder.page = Some(page.base);
+            return Ok(sets);
         }
     }
     if sets.is_empty() {

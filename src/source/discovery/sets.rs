@@ -44,6 +44,8 @@ pub(super) struct Finder {
     /// Every place that led nowhere, with its outcome.
     pub tried: Vec<String>,
     pub description: Option<Uri>,
+    /// The landing page at the entry point, where it names files.
+    pub page: Option<Uri>,
     pub missing: Vec<Missing>,
     pub deviations: Vec<DocumentDeviations>,
     /// Bytes that count against [`NAMED`].
@@ -66,6 +68,7 @@ impl Finder {
             moved_to: None,
             tried: Vec::new(),
             description: None,
+            page: None,
             missing: Vec::new(),
             deviations: Vec::new(),
             named: 0,

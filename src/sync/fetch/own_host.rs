@@ -52,7 +52,7 @@ impl Synchronizer {
         }
     }
 
-    fn naming_of(&self, own_authority: &str) -> Result<Naming, SyncError> {
+    pub(in crate::sync) fn naming_of(&self, own_authority: &str) -> Result<Naming, SyncError> {
         let maps = self.config.maps.iter().map(|(prefix, path)| (&**prefix, &**path));
         Ok(Naming::new(own_authority, maps, self.config.extension_by_type)?)
     }

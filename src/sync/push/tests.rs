@@ -349,6 +349,7 @@ fn channels_of_every_set_with_their_change_lists() {
         own_authority: Some("example.com".into()),
         moved_to: None,
         description: None,
+        page: None,
         sets: vec![set(1, vec![framework().channel]), set(2, vec![]), set(3, vec![framework().channel])],
         missing: Vec::new(),
         deviations: Vec::new(),

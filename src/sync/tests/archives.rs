@@ -133,7 +133,7 @@ async fn a_state_of_an_earlier_time_is_idle_once_it_is_known() {
     let ((commands, receiver), (_renewals, renewed)) = (mpsc::channel(64), mpsc::unbounded_channel());
     tokio::time::pause();
 
-    let running = tokio::spawn(poller::run(synchronizer, receiver, renewed, listeners, true));
+    let running = tokio::spawn(poller::run(synchronizer, receiver, renewed, mpsc::channel(1).1, listeners, true));
     tokio::time::sleep(std::time::Duration::from_secs(3600)).await;
 
     assert_eq!((turns.load(Ordering::Relaxed), status.borrow().next_poll), (1, None));

@@ -57,6 +57,7 @@ impl Destination {
             host: None,
             maps: Vec::new(),
             extension_by_type: false,
+            follows_items: false,
             selection: Selection::default(),
             limits: Limits::default(),
             poll: None,

@@ -18,7 +18,14 @@ async fn refreshes_requested_during_one_share_the_next() {
     let Destination { synchronizer, catalog, _folder } = destination;
     let (commands, receiver) = mpsc::channel(64);
     let listeners = Listeners { invalidate: Arc::new(|_| ()), refreshed: Box::new(|| ()) };
-    let running = tokio::spawn(poller::run(synchronizer, receiver, mpsc::unbounded_channel().1, listeners, false));
+    let running = tokio::spawn(poller::run(
+        synchronizer,
+        receiver,
+        mpsc::unbounded_channel().1,
+        mpsc::channel(1).1,
+        listeners,
+        false,
+    ));
     let ask = || {
         let (requester, answer) = oneshot::channel();
         commands.try_send(Command::Refresh { accept_deletions: false, requester }).unwrap();
@@ -66,7 +73,7 @@ async fn an_inode_gets_its_successor_while_the_source_is_waited_for() {
     let Destination { synchronizer, catalog, _folder } = destination;
     let status = synchronizer.status();
     assert_eq!(status.borrow().clone().refreshing_since, None);
-    let running = tokio::spawn(poller::run(synchronizer, receiver, renewed, listeners, false));
+    let running = tokio::spawn(poller::run(synchronizer, receiver, renewed, mpsc::channel(1).1, listeners, false));
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = silent.local_addr().unwrap();
     server.put("/changes.xml", Answer::redirect(&format!("http://{address}/changes.xml")));
@@ -102,7 +109,14 @@ async fn announcements_of_a_document_that_fails_put_off_no_poll() {
     let (commands, receiver) = mpsc::channel(64);
     let listeners = Listeners { invalidate: Arc::new(|_| ()), refreshed: Box::new(|| ()) };
     let Destination { synchronizer, catalog: _catalog, _folder } = destination;
-    let running = tokio::spawn(poller::run(synchronizer, receiver, mpsc::unbounded_channel().1, listeners, false));
+    let running = tokio::spawn(poller::run(
+        synchronizer,
+        receiver,
+        mpsc::unbounded_channel().1,
+        mpsc::channel(1).1,
+        listeners,
+        false,
+    ));
 
     let announced = async {
         loop {
@@ -145,7 +159,14 @@ async fn a_change_list_that_fails_for_good_slows_no_other() {
     let listeners = Listeners { invalidate: Arc::new(|_| ()), refreshed: Box::new(move || _ = told.send(())) };
     let Destination { synchronizer, catalog: _catalog, _folder } = destination;
     let status = synchronizer.status();
-    let running = tokio::spawn(poller::run(synchronizer, receiver, mpsc::unbounded_channel().1, listeners, false));
+    let running = tokio::spawn(poller::run(
+        synchronizer,
+        receiver,
+        mpsc::unbounded_channel().1,
+        mpsc::channel(1).1,
+        listeners,
+        false,
+    ));
 
     let mut asked: Vec<String> = Vec::new();
     let times = |asked: &[String], path: &str| asked.iter().filter(|it| *it == path).count();
@@ -183,7 +204,14 @@ async fn the_end_of_live_channels_hurries_the_next_poll() {
     let (commands, receiver) = mpsc::channel(64);
     let listeners = Listeners { invalidate: Arc::new(|_| ()), refreshed: Box::new(|| ()) };
     let Destination { synchronizer, catalog: _catalog, _folder } = destination;
-    let running = tokio::spawn(poller::run(synchronizer, receiver, mpsc::unbounded_channel().1, listeners, false));
+    let running = tokio::spawn(poller::run(
+        synchronizer,
+        receiver,
+        mpsc::unbounded_channel().1,
+        mpsc::channel(1).1,
+        listeners,
+        false,
+    ));
     tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     assert!(server.asked().is_empty(), "not due yet");
 

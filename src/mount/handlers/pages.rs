@@ -1,0 +1,90 @@
+//! Landing pages below some paths are read before what they lead to is downloaded.
+
+use super::tree::{Found, Tree};
+use crate::catalog::CatalogError;
+use crate::control::api::{NotPrefetched, PrefetchEvent};
+use crate::sync::items::follow::is_due;
+use crate::sync::status::Status;
+use fuser::INodeNo;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+
+/// Time between two looks at how many pages are read.
+const STEP: Duration = Duration::from_millis(250);
+
+/// The pages of a mount that follows them.
+#[derive(Clone)]
+pub struct PagesFirst {
+    /// Receives pages that are to be read first.
+    pub opened: mpsc::Sender<INodeNo>,
+    /// Says how many are read.
+    pub sync: watch::Receiver<Status>,
+}
+
+impl PagesFirst {
+    /// Waits until the pages below `paths` are read, and tells `events` how many are. Pages that fail are told, and not waited for.
+    pub(super) async fn read(
+        &self,
+        tree: &Tree,
+        paths: Vec<String>,
+        events: &mpsc::Sender<PrefetchEvent>,
+    ) -> Result<u64, CatalogError> {
+        if self.sync.borrow().pages.is_none() {
+            return Ok(0);
+        }
+        let walked = tree.clone();
+        let mut unread = in_background(move || unread(&walked, paths)).await?;
+        let all = unread.len() as u64;
+        for (ino, _) in &unread {
+            // A mount that ends has no pages any more.
+            let _ = self.opened.send(*ino).await;
+        }
+        while !unread.is_empty() && !events.is_closed() {
+            let read = all - unread.len() as u64;
+            let _ = events.send(PrefetchEvent::Pages { read, all }).await;
+            tokio::time::sleep(STEP).await;
+            let (looked_at, before) = (tree.clone(), std::mem::take(&mut unread));
+            unread = in_background(move || still_due(&looked_at, before)).await?;
+            let is_at_rest = self.sync.borrow().pages.is_some_and(|pages| pages.read + pages.failed >= pages.all);
+            if is_at_rest {
+                break;
+            }
+        }
+        let failed = unread.len() as u64;
+        for (_, path) in unread {
+            let why = "this landing page cannot be read now".to_owned();
+            let _ = events.send(PrefetchEvent::Failed(NotPrefetched { path, uri: None, why })).await;
+        }
+        Ok(failed)
+    }
+}
+
+/// Pages, each with its path.
+type Pages = Vec<(INodeNo, String)>;
+
+fn unread(tree: &Tree, paths: Vec<String>) -> Result<Pages, CatalogError> {
+    let mut files = Vec::new();
+    for found in tree.walk(paths) {
+        if let Found::File(file) = found? {
+            files.push((file.wanted.ino, file.path));
+        }
+    }
+    still_due(tree, files)
+}
+
+fn still_due(tree: &Tree, mut pages: Pages) -> Result<Pages, CatalogError> {
+    let (snapshot, mut failed) = (tree.catalog.snapshot()?, None);
+    pages.retain(|(ino, _)| {
+        is_due(&snapshot, *ino).unwrap_or_else(|cause| {
+            failed = Some(cause);
+            false
+        })
+    });
+    failed.map_or(Ok(pages), Err)
+}
+
+async fn in_background(
+    work: impl FnOnce() -> Result<Pages, CatalogError> + Send + 'static,
+) -> Result<Pages, CatalogError> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Ok(Vec::new()))
+}

@@ -1,0 +1,58 @@
+//! A landing page that is mounted alone: its items are at the root, next to the page itself.
+
+use super::page::{PageItems, PageRead, PageReader};
+use crate::catalog::{Naming, SetId};
+use crate::document::{Entry, Uri};
+use crate::platform::error_chain::chain;
+use crate::source::DocumentLocation;
+use crate::source::http::Priority;
+use crate::sync::commit::guarded;
+use crate::sync::refresh::Step;
+use crate::sync::scheduler::{Cost, jitter};
+use crate::sync::{Outcome, SyncError, Synchronizer};
+use tokio::time::Instant;
+
+impl Synchronizer {
+    /// Reads the page, and makes one revision of it where it is another than before.
+    pub(in crate::sync) async fn refresh_page(&mut self, step: &Step, page: &Uri) -> Result<Outcome, SyncError> {
+        let (location, began) = (DocumentLocation::Uri(page.clone()), Instant::now());
+        let known = if step.is_first { None } else { self.catalog.snapshot()?.page(page)? };
+        let validator = known.filter(|known| !known.is_partial).and_then(|known| known.validator);
+        let reader = PageReader { client: &self.fetch.client, priority: Priority::default(), repeats: true };
+        let read = reader.read(page, None, validator).await;
+        let now = Instant::now();
+        match &read {
+            Ok(_) => {
+                let cost = Cost { bytes: 0, took: now - began, max_age: None };
+                self.schedule.answered(&location, cost, jitter(), now);
+            }
+            Err(cause) => self.schedule.failed(&location, chain(cause), jitter(), now),
+        }
+        let PageItems { page: row, entries, lacks } = match read? {
+            PageRead::Unchanged => return Ok(Outcome::Unchanged),
+            PageRead::Read(read) => read,
+        };
+        match lacks {
+            Some(why) if !step.is_first => return Err(SyncError::NothingToShow(why)),
+            Some(why) => tracing::warn!("items may be missing: {why}"),
+            None => {}
+        }
+        let naming = Naming { page: Some(page.clone()), ..self.naming_of(page.authority())? };
+        let (catalog, selection, limit) = (self.catalog.clone(), self.config.selection.clone(), self.config.max_delete);
+        let position = step.position.after(&[], Vec::new(), &naming);
+        let write = move || {
+            let mut baseline = catalog.baseline(naming.clone())?;
+            baseline.list(SetId::default(), None);
+            let of_page = Entry { media_type: Some("text/html".into()), ..Entry::new(row.uri.clone()) };
+            for entry in entries.iter().chain([&of_page]) {
+                if selection.chooses(entry, &naming.path(&entry.loc, entry.media_type.as_deref()).0) {
+                    baseline.add(entry)?;
+                }
+            }
+            baseline.set_page(&row.uri, Some(&row));
+            guarded(&catalog, baseline, limit, position)
+        };
+        let committed = self.commit(write).await?;
+        Ok(Outcome::Committed(committed))
+    }
+}
