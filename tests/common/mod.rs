@@ -13,7 +13,7 @@
 //! | never a surprise on the disk | disk, damage, memory, small_machines, allocations, cache |
 //! | speed: reading ahead, connections | reading_ahead, connections, programs |
 //! | one cache for many machines | shared_cache |
-//! | any Source is understood | entry_points, formats, real_source, selection |
+//! | any Source is understood | entry_points, formats, items, real_source, selection |
 //! | commands and messages | cli, config, control, status, names, audit, edges, first_hour, readme |
 //! | the system around it | access, security_modules, mount_helper, mount_units, units, user_units, package, desktop |
 //! | without root | access, user_units, unprivileged, descriptors |
@@ -42,6 +42,7 @@ pub mod nginx;
 pub mod proxy;
 pub mod pty;
 pub mod random;
+pub mod repository;
 pub mod requests;
 pub mod screen;
 pub mod slices;

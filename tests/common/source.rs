@@ -175,6 +175,11 @@ impl Source {
         self.state.lock().unwrap().documents.insert(path.to_owned(), resource);
     }
 
+    /// [`Source::page`] for a client that asks for `resource` by its media type, where one address has several.
+    pub fn variant(&self, path: &str, resource: Resource) {
+        self.page(&format!("{path}\n{}", resource.media_type), resource);
+    }
+
     /// From now on each answer is held back for so long.
     pub fn pause(&self, pause: Duration) {
         self.state.lock().unwrap().pause = pause;
@@ -263,7 +268,8 @@ impl Source {
         let path = request.path.trim_start_matches('/').to_owned();
         let (resource, fault) = {
             let mut state = self.state.lock().unwrap();
-            (self.find(&state, &path), take_fault(&mut state, &path))
+            let variant = state.documents.get(&format!("{path}\n{}", request.media_type())).cloned();
+            (variant.or_else(|| self.find(&state, &path)), take_fault(&mut state, &path))
         };
         let log = |status| {
             self.state.lock().unwrap().log.push(Logged {
@@ -465,6 +471,7 @@ struct Request {
     range: Option<String>,
     if_range: Option<String>,
     if_none_match: Option<String>,
+    accept: String,
     head: String,
 }
 
@@ -479,6 +486,7 @@ impl Request {
             range: None,
             if_range: None,
             if_none_match: None,
+            accept: String::new(),
             head: String::new(),
         };
         // A proxy is asked for whole URIs.
@@ -497,9 +505,15 @@ impl Request {
                 "range" => request.range = Some(value),
                 "if-range" => request.if_range = Some(value),
                 "if-none-match" => request.if_none_match = Some(value),
+                "accept" => request.accept = value,
                 _ => {}
             }
         }
+    }
+
+    /// The media type that is asked for first.
+    fn media_type(&self) -> &str {
+        self.accept.split([',', ';']).next().unwrap_or_default().trim()
     }
 
     fn is_head(&self) -> bool {
