@@ -269,7 +269,7 @@ impl Synchronizer {
         let position = self.position()?.unwrap_or_default();
         let read = move |catalog: &Catalog| {
             let (snapshot, mut changes) = (catalog.snapshot()?, Vec::new());
-            let rows = news.iter().map(|page| Ok((page.uri().clone(), changes_of(&snapshot, page, &mut changes)?)));
+            let rows = news.iter().map(|page| Ok((page.page.clone(), changes_of(&snapshot, page, &mut changes)?)));
             let rows = rows.collect::<Result<Vec<_>, CatalogError>>()?;
             Ok((changes, rows))
         };

@@ -5,7 +5,7 @@ use crate::document::{Uri, believed_length};
 use crate::mount::MountError;
 use crate::source::http::{Client, Priority};
 use crate::sync::SyncError;
-use crate::sync::items::page::{PageError, PageItems, PageRead, PageReader};
+use crate::sync::items::page::{PageError, PageItems, PageReader};
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
 
@@ -67,9 +67,5 @@ impl Pages {
 }
 
 async fn read(client: &Client, uri: &Uri) -> Result<Option<PageItems>, PageError> {
-    let reader = PageReader { client, priority: Priority::default(), repeats: true };
-    Ok(match reader.read(uri, None, None).await? {
-        PageRead::Read(read) => Some(read),
-        PageRead::Unchanged => None,
-    })
+    PageReader { client, priority: Priority::default(), repeats: true }.read(uri, None, None).await
 }

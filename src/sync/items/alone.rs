@@ -1,6 +1,6 @@
 //! A landing page that is mounted alone: its items are at the root, next to the page itself.
 
-use super::page::{PageItems, PageRead, PageReader};
+use super::page::{PageItems, PageReader};
 use crate::catalog::{Naming, SetId};
 use crate::document::{Entry, Uri};
 use crate::platform::error_chain::chain;
@@ -28,14 +28,9 @@ impl Synchronizer {
             }
             Err(cause) => self.schedule.failed(&location, chain(cause), jitter(), now),
         }
-        let PageItems { page: row, entries, lacks } = match read? {
-            PageRead::Unchanged => return Ok(Outcome::Unchanged),
-            PageRead::Read(read) => read,
-        };
-        match lacks {
-            Some(why) if !step.is_first => return Err(SyncError::NothingToShow(why)),
-            Some(why) => tracing::warn!("items may be missing: {why}"),
-            None => {}
+        let Some(PageItems { page: row, entries }) = read? else { return Ok(Outcome::Unchanged) };
+        if !step.is_first && (row.is_partial || entries.is_empty()) {
+            return Err(SyncError::NothingToShow(format!("{page} does not say now which items it has")));
         }
         let naming = Naming { page: Some(page.clone()), ..self.naming_of(page.authority())? };
         let (catalog, selection, limit) = (self.catalog.clone(), self.config.selection.clone(), self.config.max_delete);

@@ -4,7 +4,7 @@
 //! A page is due where its row in the catalog is of another version of it. New and changed pages have new inodes, so that a scan goes on
 //! behind the last inode that it saw. A page that somebody opens, and those of a folder that somebody lists, come first.
 
-use super::page::{PageError, PageItems, PageRead, PageReader};
+use super::page::{PageError, PageReader};
 use super::queue::Queue;
 use super::{PageNews, may_be_page, version};
 use crate::catalog::{Catalog, CatalogError, EntryId, Kind, ReadPage, Snapshot};
@@ -87,7 +87,7 @@ struct Scanned {
     due: Vec<(INodeNo, bool)>,
     /// The last inode that was looked at.
     last: Option<INodeNo>,
-    gone: Vec<ReadPage>,
+    gone: Vec<Uri>,
 }
 
 type Reading = BoxFuture<'static, (INodeNo, Result<Option<PageNews>, PageError>)>;
@@ -109,7 +109,7 @@ impl Follower {
                 let scanned = self.scan(last).await;
                 last = scanned.last.or(last);
                 scanned.due.into_iter().for_each(|(ino, is_new)| queue.push(ino, is_new));
-                news.extend(scanned.gone.into_iter().map(|page| (None, PageNews::Gone(Box::new(page)))));
+                news.extend(scanned.gone.into_iter().map(|page| (None, PageNews { page, row: None, entries: None })));
                 self.report(&queue);
             }
             queue.wake(Instant::now());
@@ -171,15 +171,10 @@ impl Follower {
     fn read(&self, ino: INodeNo) -> Reading {
         let (catalog, client) = (self.catalog.clone(), self.client.clone());
         async move {
-            let due = tokio::task::spawn_blocking(move || due_page(&catalog.snapshot()?, ino)).await;
-            let due = match due.unwrap_or(Ok(None)) {
-                Ok(Some(due)) => due,
-                Ok(None) => return (ino, Ok(None)),
-                Err(cause) => {
-                    tracing::warn!("a landing page cannot be looked up: {}", chain(&cause));
-                    return (ino, Ok(None));
-                }
-            };
+            let look_up = move || catalog.snapshot().and_then(|snapshot| due_page(&snapshot, ino));
+            let due = tokio::task::spawn_blocking(look_up).await.unwrap_or(Ok(None));
+            let due = due.inspect_err(|cause| tracing::warn!("a landing page cannot be looked up: {}", chain(cause)));
+            let Ok(Some(due)) = due else { return (ino, Ok(None)) };
             let reader = PageReader { client: &client, priority: Priority::background(), repeats: false };
             (ino, reader.read_due(due).await.map(Some))
         }
@@ -210,18 +205,12 @@ impl Follower {
     /// Looks for pages that are due behind the inode `last`, and for pages that have left the tree.
     async fn scan(&self, last: Option<INodeNo>) -> Scanned {
         let catalog = self.catalog.clone();
-        let scan = move || low_priority(|| scan(&catalog, last));
-        match tokio::task::spawn_blocking(scan).await {
-            Ok(Ok(scanned)) => scanned,
-            Ok(Err(cause)) => {
-                tracing::warn!("the tree cannot be searched for landing pages: {}", chain(&cause));
-                Scanned::default()
-            }
-            Err(cause) => {
-                tracing::error!("the tree cannot be searched for landing pages: {}", chain(&cause));
-                Scanned::default()
-            }
-        }
+        let scan = move || low_priority(|| scan(&catalog, last).map_err(|cause| chain(&cause)));
+        let scanned = tokio::task::spawn_blocking(scan).await.unwrap_or_else(|cause| Err(cause.to_string()));
+        scanned.unwrap_or_else(|why| {
+            tracing::warn!("the tree cannot be searched for landing pages: {why}");
+            Scanned::default()
+        })
     }
 
     fn report(&self, queue: &Queue) {
@@ -236,13 +225,16 @@ impl PageReader<'_> {
         // A page that its list says to be another may have another link set and be the same itself.
         let may_be_same = |known: &&ReadPage| !known.is_partial && known.version == version;
         let validator = known.as_ref().filter(may_be_same).and_then(|known| known.validator.clone());
-        Ok(match (self.read(&uri, version, validator).await?, known) {
-            (PageRead::Unchanged, Some(known)) => {
-                PageNews::Same(Box::new(ReadPage { version, read: Timestamp::now(), ..known }))
-            }
-            (PageRead::Unchanged, None) => PageNews::Read(Box::new(PageItems::none(uri, version))),
-            (PageRead::Read(read), _) => PageNews::Read(Box::new(read)),
-        })
+        let read = self.read(&uri, version, validator).await?;
+        let had_items = known.as_ref().is_some_and(|known| !known.items.is_empty());
+        if had_items && read.as_ref().is_some_and(|read| read.entries.is_empty() && read.page.links.is_empty()) {
+            return Err(PageError::Unlinked { page: uri });
+        }
+        let (row, entries) = match read {
+            Some(read) => (Some(read.page), Some(read.entries)),
+            None => (known.map(|known| ReadPage { version, read: Timestamp::now(), ..known }), None),
+        };
+        Ok(PageNews { page: uri, row, entries })
     }
 }
 
@@ -289,7 +281,7 @@ fn scan(catalog: &Catalog, last: Option<INodeNo>) -> Result<Scanned, CatalogErro
     snapshot.pages(&mut |page| {
         match snapshot.locate(&page.uri) {
             Ok(Some(_)) => {}
-            Ok(None) => scanned.gone.push(page),
+            Ok(None) => scanned.gone.push(page.uri),
             Err(cause) => failed = Some(cause),
         }
         failed.is_none()

@@ -14,19 +14,18 @@ use super::changes::NewChange;
 use crate::catalog::naming::extension_of_name;
 use crate::catalog::{CatalogError, ITEMS, ReadPage, Resource, SetId, Snapshot};
 use crate::document::{Change, Entry, Timestamp, Uri};
-use page::PageItems;
 use std::collections::HashSet;
 use std::hash::{Hash, Hasher};
 use xxhash_rust::xxh3::Xxh3;
 
 /// What became of a page.
-pub enum PageNews {
-    /// It was read.
-    Read(Box<PageItems>),
-    /// It was read, and is the same.
-    Same(Box<ReadPage>),
-    /// It has left the tree.
-    Gone(Box<ReadPage>),
+pub struct PageNews {
+    /// Its address.
+    pub page: Uri,
+    /// What is known of it now; `None`: it has left the tree.
+    pub row: Option<ReadPage>,
+    /// All its items, where they were read; else they are those of before.
+    pub entries: Option<Vec<Entry>>,
 }
 
 /// A digest of what a list says of the version of a page; `None` where it says nothing.
@@ -52,57 +51,41 @@ pub fn may_be_page(resource: &Resource) -> bool {
     }
 }
 
-impl PageNews {
-    /// The page.
-    pub fn uri(&self) -> &Uri {
-        match self {
-            PageNews::Read(read) => &read.page.uri,
-            PageNews::Same(page) | PageNews::Gone(page) => &page.uri,
-        }
-    }
-}
-
 /// Adds the changes that `news` make of what is shown, and answers the row of the page; `None` is a page that is forgotten.
 pub(super) fn changes_of(
     snapshot: &Snapshot<'_>,
     news: &PageNews,
     changes: &mut Vec<(SetId, NewChange)>,
 ) -> Result<Option<ReadPage>, CatalogError> {
-    let resource = |uri: &Uri| {
+    let shown = |uri: &Uri| {
         let node = snapshot.locate(uri)?;
         Ok::<_, CatalogError>(node.map(|node| snapshot.resource(node.ino)).transpose()?.flatten())
     };
     let mut change =
         |change, entry| changes.push((ITEMS, NewChange { change, time: Timestamp::now(), entry, member: None }));
-    let shown_page: Option<Resource> = resource(news.uri())?;
-    let known = || Ok::<_, CatalogError>(snapshot.page(news.uri())?.map(|known| known.items).unwrap_or_default());
-    let (mut row, read) = match (news, &shown_page) {
-        (PageNews::Same(page), Some(_)) => return Ok(Some(ReadPage::clone(page))),
-        (PageNews::Read(read), Some(_)) => (Some(read.page.clone()), Some(read)),
-        _ => (None, None),
-    };
+    let known = snapshot.page(&news.page)?.map(|known| known.items).unwrap_or_default();
+    let page = shown(&news.page)?;
+    let mut row = news.row.clone().filter(|_| page.is_some());
+    let is_partial = row.as_ref().is_some_and(|row| row.is_partial);
+    if let Some(row) = row.as_mut().filter(|_| news.entries.is_none() || is_partial && !known.is_empty()) {
+        // What could not be read may have more of them.
+        row.items = known;
+        return Ok(Some(row.clone()));
+    }
     let mut now = HashSet::new();
-    for entry in read.iter().flat_map(|read| &read.entries) {
-        let datetime = shown_page.as_ref().and_then(|page| page.lastmod);
-        let stated = || Entry { datetime, ..entry.clone() };
-        match resource(&entry.loc)? {
+    for entry in news.entries.iter().flatten().filter(|_| row.is_some()) {
+        let stated = || Entry { datetime: page.as_ref().and_then(|page| page.lastmod), ..entry.clone() };
+        match shown(&entry.loc)? {
             None => change(Change::Created, stated()),
-            Some(shown) if !says_the_same(&shown, entry) || is_held(snapshot, &entry.loc)? => {
+            Some(it) if !says_the_same(&it, entry) || is_held(snapshot, &entry.loc)? => {
                 change(Change::Updated, stated());
             }
             Some(_) => {}
         }
         now.insert(&entry.loc);
     }
-    for fragment in known()? {
-        let Ok(uri) = Uri::parse_item(&format!("{}#{fragment}", news.uri())) else { continue };
-        match &mut row {
-            _ if now.contains(&uri) => {}
-            // It may be in what could not be read.
-            Some(row) if row.is_partial => row.items.push(fragment),
-            _ => change(Change::Deleted, Entry::new(uri)),
-        }
-    }
+    let items = known.iter().filter_map(|fragment| Uri::parse_item(&format!("{}#{fragment}", news.page)).ok());
+    items.filter(|uri| !now.contains(uri)).for_each(|uri| change(Change::Deleted, Entry::new(uri)));
     Ok(row)
 }
 

@@ -61,6 +61,12 @@ pub enum PageError {
         #[source]
         cause: HttpError,
     },
+    /// A page that had items links to nothing now: it may be a login page, or one of maintenance.
+    #[error("{page} had items and has no typed links now; they stay until it leaves the list")]
+    Unlinked {
+        /// The page.
+        page: Uri,
+    },
     /// More than is read of one page.
     #[error("{page} has more than {MOST_ITEMS} items, and none of them is shown")]
     TooMany {
@@ -69,31 +75,12 @@ pub enum PageError {
     },
 }
 
-/// What reading a page came to.
-pub enum PageRead {
-    /// It is the page of the known validator.
-    Unchanged,
-    /// Its items.
-    Read(PageItems),
-}
-
 /// A page with all its items.
 pub struct PageItems {
     /// The page; its items are those of `entries`.
     pub page: ReadPage,
     /// An entry for each item.
     pub entries: Vec<Entry>,
-    /// Why items may be missing: a link set or a description that is dead or makes no sense.
-    pub lacks: Option<String>,
-}
-
-impl PageItems {
-    /// A page without items.
-    pub fn none(uri: Uri, version: Option<u64>) -> PageItems {
-        let (read, links, items) = (Timestamp::now(), Vec::new(), Vec::new());
-        let page = ReadPage { uri, version, is_partial: false, read, validator: None, links, items };
-        PageItems { page, entries: Vec::new(), lacks: None }
-    }
 }
 
 /// What is read, and how.
@@ -108,19 +95,19 @@ pub struct PageReader<'c> {
 }
 
 impl PageReader<'_> {
-    /// Reads the page at `address`, unless it is still that of `validator`. `version` is what its list says of it.
+    /// Reads the page at `address`, of which its list says `version`; `None` where it is still that of `validator`.
     pub async fn read(
         &self,
         address: &Uri,
         version: Option<u64>,
         validator: Option<Box<str>>,
-    ) -> Result<PageRead, PageError> {
+    ) -> Result<Option<PageItems>, PageError> {
         let mut request = self.request(address);
         request.accept = Some("text/html, application/xhtml+xml;q=0.9, */*;q=0.5".into());
         request.if_none_match = validator;
         let mut response = self.send(request).await?;
         if response.status == Status::NotModified {
-            return Ok(PageRead::Unchanged);
+            return Ok(None);
         }
         let base = response.final_uri.clone();
         let mut links = std::mem::take(&mut response.links);
@@ -129,16 +116,13 @@ impl PageReader<'_> {
             links.extend(self.head_links(&mut response, &base).await?);
         }
         drop(response);
-        let mut lacks = None;
+        let mut is_partial = false;
         let is_of_page =
             |link: &WebLink| link.anchor.as_ref().is_none_or(|anchor| anchor == address || *anchor == base);
         for link_set in link_sets(&links) {
             match self.link_set(&link_set).await? {
                 Ok(more) => links.extend(more),
-                Err(why) => {
-                    tracing::warn!("a link set cannot be used: {why}");
-                    lacks = Some(why);
-                }
+                Err(why) => is_partial = lacks(address, &why),
             }
         }
         let mut items = Vec::new();
@@ -151,7 +135,7 @@ impl PageReader<'_> {
         if items.len() > MOST_ITEMS {
             return Err(PageError::TooMany { page: address.clone() });
         }
-        self.describe(&own, &mut items, &mut lacks).await?;
+        is_partial |= !self.describe(address, &own, &mut items).await?;
         let unnamed = items.iter_mut().filter(|item| item.lacks_name()).take(MOST_ASKED);
         let asked: Vec<_> = unnamed.map(|item| self.ask_name(item, &base).boxed()).collect();
         let asked = stream::iter(asked).buffer_unordered(ASKED_AT_ONCE).collect::<Vec<_>>().await;
@@ -159,20 +143,12 @@ impl PageReader<'_> {
         add_own_links(&mut items, &others);
         let entries: Vec<Entry> = identified(address, items).into_iter().map(|(uri, item)| entry(uri, item)).collect();
         let fragment = |entry: &Entry| entry.loc.page().map(|(_, fragment)| fragment.into());
-        let page = ReadPage {
-            uri: address.clone(),
-            version,
-            is_partial: lacks.is_some(),
-            read: Timestamp::now(),
-            validator,
-            links: own
-                .iter()
-                .filter(|link| SHOWN.contains(&&*link.rel))
-                .map(|link| (link.rel.clone(), link.href.as_str().into()))
-                .collect(),
-            items: entries.iter().filter_map(fragment).collect(),
-        };
-        Ok(PageRead::Read(PageItems { page, entries, lacks }))
+        let shown = own.iter().filter(|link| SHOWN.contains(&&*link.rel));
+        let links = shown.map(|link| (link.rel.clone(), link.href.as_str().into())).collect();
+        let items = entries.iter().filter_map(fragment).collect();
+        let (uri, read) = (address.clone(), Timestamp::now());
+        let page = ReadPage { uri, version, is_partial, read, validator, links, items };
+        Ok(Some(PageItems { page, entries }))
     }
 
     fn request(&self, address: &Uri) -> Request {
@@ -204,12 +180,11 @@ impl PageReader<'_> {
         let Some(address) = link.href.uri() else { return Ok(Ok(Vec::new())) };
         let is_json = is_json(link);
         let media_type = if is_json { "application/linkset+json" } else { "application/linkset" };
-        Ok(match self.document(address, media_type).await? {
-            Ok((base, bytes)) => {
-                links_of_link_set(&bytes, is_json, &base).map_err(|cause| format!("{address}: {}", chain(&cause)))
-            }
-            Err(why) => Err(why),
-        })
+        let document = self.document(address, media_type).await?;
+        let read = |(base, bytes): (Uri, Vec<u8>)| {
+            links_of_link_set(&bytes, is_json, &base).map_err(|cause| format!("{address}: {}", chain(&cause)))
+        };
+        Ok(document.and_then(read))
     }
 
     /// A whole document with its address. The inner error is final: no document is there, or it is too long.
@@ -228,37 +203,27 @@ impl PageReader<'_> {
         })
     }
 
-    /// Gives the items what descriptions of the data set say of them.
-    async fn describe(
-        &self,
-        links: &[WebLink],
-        items: &mut Vec<Item>,
-        lacks: &mut Option<String>,
-    ) -> Result<(), PageError> {
+    /// Gives the items what a description of the data set says of them; `false` where one makes no sense or is dead.
+    async fn describe(&self, page: &Uri, links: &[WebLink], items: &mut Vec<Item>) -> Result<bool, PageError> {
         // One that only may be a description is worth its request where it spares others.
         let lacks_names = items.iter().any(Item::lacks_name);
         let is_worth_it = |link: &&WebLink| is_description(link) || lacks_names && is_json(link);
         let described = links.iter().filter(|link| &*link.rel == "describedby").filter(is_worth_it);
-        let mut addresses: Vec<_> =
-            described.filter_map(|link| Some((link.href.uri()?.clone(), link.media_type.clone()))).collect();
+        let mut addresses: Vec<_> = described.filter_map(|link| Some((link.href.uri()?, &link.media_type))).collect();
         addresses.dedup();
         for (address, media_type) in addresses.into_iter().take(MOST_DESCRIPTIONS) {
-            let read = match self.document(&address, media_type.as_deref().unwrap_or("application/ld+json")).await? {
-                Ok((base, bytes)) => {
-                    described_files(&bytes, &base).map_err(|cause| format!("{address}: {}", chain(&cause)))
-                }
-                Err(why) => Err(why),
-            };
+            let read = self.document(address, media_type.as_deref().unwrap_or("application/ld+json")).await?;
+            let read = read.and_then(|(base, bytes)| described_files(&bytes, &base).map_err(|cause| chain(&cause)));
             match read {
                 Ok(Some(files)) => {
                     describe(items, files);
-                    return Ok(());
+                    return Ok(true);
                 }
                 Ok(None) => {}
-                Err(why) => *lacks = Some(why),
+                Err(why) => return Ok(!lacks(page, &format!("{address}: {why}"))),
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Asks the host of an item for its name, length and type. An item that is dead keeps the name of its address, and so does one of
@@ -268,7 +233,9 @@ impl PageReader<'_> {
         match self.send(request).await {
             Ok(response) => {
                 item.path = response.filename.as_deref().map(Box::from);
-                item.length = item.length.or(response.content_length);
+                // Some servers answer a HEAD with 0 whatever they have.
+                let length = response.content_length.filter(|length| *length > 0 && response.encoding.is_none());
+                item.length = item.length.or(length);
                 item.media_type = item.media_type.take().or(response.media_type);
                 Ok(())
             }
@@ -277,6 +244,12 @@ impl PageReader<'_> {
             Err(cause) => Err(cause),
         }
     }
+}
+
+/// Tells that items of a page may be missing.
+fn lacks(page: &Uri, why: &str) -> bool {
+    tracing::warn!("items of {page} may be missing, or lack their names: {why}");
+    true
 }
 
 /// Reads on until `most` bytes are there; answers whether the body has ended.
