@@ -64,7 +64,8 @@ pub fn described_files(bytes: &[u8], base: &Uri) -> Result<Option<Vec<DescribedF
     };
     let (mut kept, mut size) = (Vec::new(), 0);
     for file in files {
-        size += file.path.len() + file.address.as_ref().map_or(0, |address| address.as_str().len());
+        let copied = [Some(&*file.path), file.address.as_ref().map(Uri::as_str), file.media_type.as_deref()];
+        size += copied.into_iter().flatten().map(str::len).sum::<usize>();
         if kept.len() >= MOST_FILES || size > MOST_BYTES {
             return Err(DescriptionError::TooMany);
         }
@@ -139,7 +140,7 @@ fn file(path: Box<str>, address: Option<Uri>, object: &Json) -> DescribedFile {
     let hashes = Digest::parse_list(&named.chain(texts(object, "hash").map(str::to_owned)).collect::<String>()).0;
     let length = ["contentSize", "bytes"].iter().find_map(|name| exact_size(object.get(name)?));
     let types = ["encodingFormat", "mediatype"].iter().flat_map(|name| texts(object, name));
-    // Formats may be named by addresses too.
+    // Formats may be named by addresses, too.
     let media_type = types.map(str::trim).find(|text| text.contains('/') && !text.contains(':')).map(Box::from);
     DescribedFile { path, address, length: believed_length(length, &hashes), media_type, hashes }
 }
@@ -344,6 +345,12 @@ mod tests {
         let package = |files: usize| format!(r#"{{"resources":[{}]}}"#, vec![r#"{"path":"a"}"#; files].join(","));
         assert_eq!(read(&package(MOST_FILES)).unwrap().unwrap().len(), MOST_FILES);
         assert!(matches!(read(&package(MOST_FILES + 1)), Err(DescriptionError::TooMany)));
+        let parts = format!(
+            r#"{{"resources":[{{"path":[{}],"mediatype":"text/{}"}}]}}"#,
+            vec![r#""a""#; 100_000].join(","),
+            "b".repeat(1 << 20)
+        );
+        assert!(matches!(read(&parts), Err(DescriptionError::TooMany)));
         let base = Uri::parse(&format!("https://h/{}/", "b".repeat(MOST_BYTES / 1000))).unwrap();
         assert!(matches!(described_files(package(1001).as_bytes(), &base), Err(DescriptionError::TooMany)));
     }
