@@ -73,6 +73,23 @@ fn a_site_leads_to_its_sitemaps_by_robots_txt() {
     assert_eq!(files(&one), set(&["b/c"]), "one list given is that list alone");
 }
 
+#[test]
+fn a_site_leads_to_its_sitemap_by_a_link_or_its_api_catalog() {
+    let source = shy_source();
+    source.document("s1.xml", list(&source, &["a"]));
+    source.document("s2.xml", list(&source, &["b/c"]));
+    source.page("linking", html("<head><link rel=\"sitemap\" href=\"s1.xml\"></head>".into()));
+    let catalog = format!(r#"{{"linkset":[{{"anchor":"{0}","sitemap":[{{"href":"{0}s2.xml"}}]}}]}}"#, source.url());
+    let media_type = "application/linkset+json".into();
+    source.page(".well-known/api-catalog", Resource { media_type, ..Resource::bare(catalog) });
+
+    let linked = Mounted::new(&format!("{}linking", source.url()), "");
+    assert_eq!(files(&linked), set(&["a"]));
+
+    let listed = Mounted::new(&source.url(), "");
+    assert_eq!(files(&listed), set(&["b/c"]));
+}
+
 /// Paths of a Source whose own host is the one that was typed, also after its list has named another.
 #[test]
 fn a_sitemap_kept_in_a_bucket_has_the_names_of_its_site() {
@@ -285,4 +302,17 @@ fn a_site_without_a_list_has_a_reason_for_each_place() {
         assert!(said.contains(reason), "{reason}: {said}");
     }
     assert!(said.contains(&format!("Instead of {page}, give the address of the sitemap")), "{said}");
+}
+
+#[test]
+fn a_site_with_oai_pmh_alone_says_what_to_ask_for() {
+    let source = shy_source();
+    source.page("page", html("<p>See our <a href='/oai?verb=Identify'>interface</a> for harvesters.".into()));
+    let page = format!("{}page", source.url());
+
+    let said = Mounted::prepared(&page, "").try_start().unwrap_err();
+
+    let advice =
+        format!("{page} offers OAI-PMH, which lists metadata records and no files. Ask its operators for a sitemap");
+    assert!(said.contains(&advice) && said.contains(".well-known/api-catalog answered 404"), "{said}");
 }

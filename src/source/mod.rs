@@ -229,6 +229,11 @@ fn next_step(entry: &str, tried: &str) -> String {
     if tried.contains(" answered 401") {
         return format!("If {entry} is right, give the password or token with one of these options");
     }
+    if tried.contains("OAI-PMH") {
+        return format!(
+            "{entry} offers OAI-PMH, which lists metadata records and no files. Ask its operators for a sitemap or a ResourceSync Resource List of the files, and give the address of that"
+        );
+    }
     format!(
         "Instead of {entry}, give the address of the sitemap or Resource List itself, as in https://HOST/sitemap.xml, or of a \
          landing page whose links name its items (rel=\"item\")"

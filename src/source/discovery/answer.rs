@@ -1,7 +1,10 @@
 //! One place asked: a document, a page, or nothing there. A failure may pass, so no other place is taken instead.
 
 use super::is_well_known;
-use crate::document::{Deviations, DocumentError, Entry, Limits, Reader, Uri, WebLink, web_link::links_of_html};
+use crate::document::{
+    Deviations, DocumentError, Entry, Limits, Reader, Uri, WebLink,
+    web_link::{links_of_html, links_of_link_set},
+};
 use crate::platform::error_chain::chain;
 use crate::source::{
     ACCEPT, DocumentLocation, SourceError, body_retries,
@@ -33,6 +36,12 @@ pub(super) const PAGE: u64 = 1024 * 1024;
 /// Bytes of all Source Descriptions and Capability Lists together that are longer than [`BEGINNING`]: a Source that nests them
 /// must not fill the memory. It is also the most that one of them unpacks to.
 pub(super) const OFFERS: u64 = 64 * 1024 * 1024;
+
+/// Part of the address of an OAI-PMH request in a page, lower case.
+const OAI_REQUEST: &str = "verb=identify";
+
+/// The description of a page with such a request goes on like this.
+const OAI_PMH: &str = "; it links to OAI-PMH";
 
 /// How places are asked; clones count together.
 #[derive(Clone)]
@@ -157,6 +166,16 @@ impl Page {
         ["item", "describedby", "linkset"].iter().any(|rel| self.links.iter().any(|link| link.leads_by(rel).is_some()))
     }
 
+    /// Its links, if it is a link set, or why it is none.
+    pub fn link_set(&self) -> Result<Vec<WebLink>, String> {
+        let media_type = self.media_type.as_deref().unwrap_or_default();
+        let is_json = media_type.ends_with("json");
+        if !is_json && media_type != "application/linkset" {
+            return Err(self.description());
+        }
+        links_of_link_set(&self.body.plain(), is_json, &self.base).map_err(|error| chain(&error))
+    }
+
     /// The beginning of its text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body.plain()).into_owned()
@@ -179,10 +198,12 @@ impl Page {
 
     /// What was found instead of a document.
     pub fn description(&self) -> String {
+        let instead =
+            if self.is_html() && self.text().to_ascii_lowercase().contains(OAI_REQUEST) { OAI_PMH } else { "" };
         match (self.cause.format(), self.media_type.as_deref()) {
             _ if self.is_nearly_list() => self.cause.to_string(),
             (Some(format), _) => format!("{format}, which is not supported"),
-            (None, Some(media_type)) => format!("{media_type}, not a sitemap"),
+            (None, Some(media_type)) => format!("{media_type}, not a sitemap{instead}"),
             (None, None) => "not a sitemap".to_owned(),
         }
     }

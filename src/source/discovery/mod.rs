@@ -9,8 +9,14 @@
 //! 3. the page's HTML `<link>`;
 //! 4. the page itself where it is a landing page: it links to files or metadata records (`item`, `describedby`, `linkset`);
 //! 5. the well-known URIs of the folders above, the nearest first, at last the host's;
-//! 5. `Sitemap:` lines of robots.txt: Resource Lists, or where there are none plain sitemaps;
-//! 6. `/sitemap.xml`.
+//! 6. the page's links of relation `sitemap`, of its header and its HTML head;
+//! 7. the host's API catalog, `/.well-known/api-catalog` (RFC 9727): its links of relation `resourcesync`, then `sitemap`, then
+//!    `item` in XML;
+//! 8. `Sitemap:` lines of robots.txt: Resource Lists, or where there are none plain sitemaps;
+//! 9. `/sitemap.xml`.
+//!
+//! Each way costs one request, and one for each document that it names. A page whose text names OAI-PMH is no way: that lists no
+//! files, and the message says what to ask for.
 //!
 //! Where a document is expected (`….xml`, `….gz`, the well-known URI itself) nothing else is taken in its place. A page that is
 //! not there names nothing but what lies below it.
@@ -35,6 +41,9 @@ use std::sync::Arc;
 
 /// Where a Source Description lies below its host (section 6.3.2), and in use below a context path.
 const WELL_KNOWN: &str = "/.well-known/resourcesync";
+
+/// Where a site links to what it offers to programs (RFC 9727, 2).
+const API_CATALOG: &str = "/.well-known/api-catalog";
 
 /// Folders above a page whose well-known URI is asked, the host's included.
 const FOLDERS: usize = 8;
@@ -169,19 +178,26 @@ async fn of_site(
     if page.is_none() && !site {
         return Ok(sets);
     }
-    if let Some(page) = page {
-        for links in page.targets("resourcesync") {
-            if sets.is_empty() {
-                sets = finder.of_links(links).await?;
-            }
+    let targets = |rel| page.as_ref().map(|page| page.targets(rel)).unwrap_or_default();
+    for links in targets("resourcesync") {
+        if sets.is_empty() {
+            sets = finder.of_links(links).await?;
         }
-        if sets.is_empty() && !site && page.is_landing_page() {
-            finder.page = Some(page.base);
-            return Ok(sets);
-        }
+    }
+    if let Some(page) = page.as_ref().filter(|page| sets.is_empty() && !site && page.is_landing_page()) {
+        finder.page = Some(page.base.clone());
+        return Ok(sets);
     }
     if sets.is_empty() {
         sets = finder.of_first(above).await?;
+    }
+    if sets.is_empty() {
+        sets = finder.of_sitemap_links(answered_by, targets("sitemap").concat()).await?;
+    }
+    if sets.is_empty() {
+        if let Ok(catalog) = Uri::resolve(Some(answered_by), API_CATALOG) {
+            sets = finder.of_catalog(&catalog).await?;
+        }
     }
     if sets.is_empty() {
         if let Ok(robots) = Uri::resolve(Some(answered_by), "/robots.txt") {

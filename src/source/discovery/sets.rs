@@ -1,7 +1,7 @@
 //! From a document to the sets it names: down from Source Descriptions, up from lists.
 
 use super::{Answer, Document, Kind, Offered, PAGE, Page, Places, robots};
-use crate::document::{Capability, Deviations, Entry, Limits, Link, Root, Rule, Uri};
+use crate::document::{Capability, Deviations, Entry, Limits, Link, Root, Rule, Uri, WebLink};
 use crate::platform::error_chain::chain;
 use crate::source::{
     Channel, DocumentDeviations, DocumentLocation, Missing, Set, SourceError, another_set,
@@ -29,6 +29,9 @@ const NAMED: usize = 32 << 20;
 
 /// Links of one page that are followed.
 pub(super) const LINKS: usize = 1_000;
+
+/// Items of an API catalog that are asked: nearly all of them are no documents.
+const CATALOG_ITEMS: usize = 16;
 
 /// `Sitemap:` lines of one robots.txt that are followed.
 pub(super) const SITEMAP_LINES: usize = 10_000;
@@ -150,18 +153,57 @@ impl Finder {
     }
 
     /// The sets that the links of a page lead to, each once.
-    pub async fn of_links(&mut self, mut links: Vec<Uri>) -> Result<Vec<Set>, SourceError> {
-        let mut seen = HashSet::new();
-        links.retain(|link| seen.insert(link.clone()));
-        if let Some(link) = links.get(LINKS) {
-            let what = format!("the first after {LINKS} links of one page");
-            return Err(SourceError::Structure { location: DocumentLocation::Uri(link.clone()), what });
-        }
+    pub async fn of_links(&mut self, links: Vec<Uri>) -> Result<Vec<Set>, SourceError> {
         let mut sets = Vec::new();
-        for link in links {
+        for link in each_once(links)? {
             sets.extend(self.of_place(&link).await?);
         }
         Ok(distinct(sets))
+    }
+
+    /// The sets of the sitemaps to which `page` links. Links that all lead nowhere are no way, and so no missing parts.
+    pub async fn of_sitemap_links(&mut self, page: &Uri, mut links: Vec<Uri>) -> Result<Vec<Set>, SourceError> {
+        links.retain(|link| !is_html_sitemap(link));
+        let missing = self.missing.len();
+        let sets = self.of_sitemaps(page, each_once(links)?, Deviations::default()).await?;
+        if sets.is_empty() {
+            self.missing.truncate(missing);
+        }
+        Ok(sets)
+    }
+
+    /// The sets to which the API catalog at `catalog` links, in whatever context.
+    pub async fn of_catalog(&mut self, catalog: &Uri) -> Result<Vec<Set>, SourceError> {
+        let links = match self.places.ask(catalog).await? {
+            Answer::Page(page) => page.link_set().map_err(|why| format!("{catalog} ({why})")),
+            answer => answer.document(catalog).and(Err(format!("{catalog} (a document, not an API catalog)"))),
+        };
+        let links = match links {
+            Ok(links) => links,
+            Err(why) => {
+                self.tried.push(why);
+                return Ok(Vec::new());
+            }
+        };
+        let targets = |is_wanted: fn(&&WebLink) -> bool| -> Vec<Uri> {
+            links.iter().filter(is_wanted).filter_map(|link| link.href.uri().cloned()).collect()
+        };
+        let mut sets = self.of_links(targets(|link| &*link.rel == "resourcesync")).await?;
+        if sets.is_empty() {
+            sets = self.of_sitemap_links(catalog, targets(|link| &*link.rel == "sitemap")).await?;
+        }
+        if sets.is_empty() {
+            let mut items = targets(|link| {
+                let media_type = link.media_type.as_deref().unwrap_or_default();
+                &*link.rel == "item" && ["application/xml", "text/xml"].contains(&media_type)
+            });
+            items.truncate(CATALOG_ITEMS);
+            sets = self.of_links(items).await?;
+        }
+        if sets.is_empty() {
+            self.tried.push(format!("{catalog} (no link to a sitemap or a Source)"));
+        }
+        Ok(sets)
     }
 
     /// The sets that the robots.txt at `robots` names.
@@ -182,7 +224,7 @@ impl Finder {
         }
     }
 
-    /// The sets of the `Sitemap:` lines: one for each Resource List, or one of all plain sitemaps where there is none.
+    /// The sets of the `Sitemap:` lines.
     pub async fn of_sitemap_lines(&mut self, robots: &Uri, page: &Page) -> Result<Vec<Set>, SourceError> {
         let (text, location) = (page.text(), DocumentLocation::Uri(robots.clone()));
         self.places.client.slow_down(robots, robots::crawl_delay(&text).unwrap_or_default());
@@ -197,12 +239,24 @@ impl Finder {
         let mut deviations = Deviations::default();
         let (places, bad): (Vec<_>, Vec<_>) =
             lines.into_iter().map(|line| Uri::resolve(Some(robots), line).map_err(|_| line)).partition(Result::is_ok);
-        let mut places: Vec<Uri> = places.into_iter().flatten().collect();
         bad.iter().filter_map(|line| line.as_ref().err()).for_each(|line| deviations.add(Rule::SitemapLine, 0, line));
         if !bad.is_empty() {
             let why = format!("{} Sitemap lines cannot be understood", bad.len());
             self.missing.push(Missing { location: location.clone(), entries: bad.len() as u64, why });
         }
+        let places = places.into_iter().flatten().collect();
+        self.of_sitemaps(robots, places, deviations).await
+    }
+
+    /// The sets of sitemaps that the document at `named_by` names: one for each Resource List, or one of all plain sitemaps where
+    /// there is none.
+    async fn of_sitemaps(
+        &mut self,
+        named_by: &Uri,
+        mut places: Vec<Uri>,
+        mut deviations: Deviations,
+    ) -> Result<Vec<Set>, SourceError> {
+        let location = DocumentLocation::Uri(named_by.clone());
         if let Some(wanted) = self.wanted.clone().filter(|wanted| places.contains(wanted)) {
             places = vec![wanted];
         }
@@ -212,7 +266,7 @@ impl Finder {
         while let Some((place, answer)) = answers.next().await {
             let answer = answer.map_err(|error| error.named_by(&location, instead))?;
             if matches!(&answer, Answer::Page(page) if page.is_html() && is_html_sitemap(&place)) {
-                tracing::warn!(%robots, %place, "a sitemap is a web page, which lists nothing for this program");
+                tracing::warn!(%named_by, %place, "a sitemap is a web page, which lists nothing for this program");
                 self.tried.push(format!("{place} (a web page)"));
                 deviations.add(Rule::SitemapIsPage, 0, place.as_str());
                 continue;
@@ -231,7 +285,7 @@ impl Finder {
             sets.push(Set { capability_list: None, described_by: None, documents: plain, channels: Vec::new() });
         } else {
             for (_, sitemap) in &plain {
-                tracing::warn!(%robots, %sitemap, "a plain sitemap is ignored, because there are Resource Lists");
+                tracing::warn!(%named_by, %sitemap, "a plain sitemap is ignored, because there are Resource Lists");
                 deviations.add(Rule::PlainSitemapLeftOut, 0, &sitemap.to_string());
             }
         }
@@ -451,6 +505,19 @@ impl Finder {
         if !deviations.is_empty() {
             self.deviations.push(DocumentDeviations { location: location.clone(), deviations });
         }
+    }
+}
+
+/// Links of a page, each once.
+fn each_once(mut links: Vec<Uri>) -> Result<Vec<Uri>, SourceError> {
+    let mut seen = HashSet::new();
+    links.retain(|link| seen.insert(link.clone()));
+    match links.get(LINKS) {
+        Some(link) => {
+            let what = format!("the first after {LINKS} links of one page");
+            Err(SourceError::Structure { location: DocumentLocation::Uri(link.clone()), what })
+        }
+        None => Ok(links),
     }
 }
 

@@ -50,11 +50,13 @@ async fn only_so_many_hints_are_checked() {
 
 #[tokio::test]
 async fn a_page_of_links_without_end_is_refused() {
-    let links: String = (0..=sets::LINKS).map(|number| format!("<link rel=resourcesync href=/{number}.xml>")).collect();
-    let server = Loopback::with(&[("/page", Answer::html(links))]).await;
-    let error = found(&server, "/page").await.unwrap_err();
-    assert!(matches!(error, SourceError::Structure { .. }), "{error:?}");
-    assert!(server.asked().len() < 10);
+    for relation in ["resourcesync", "sitemap"] {
+        let links = (0..=sets::LINKS).map(|number| format!("<link rel={relation} href=/{number}.xml>"));
+        let server = Loopback::with(&[("/page", Answer::html(links.collect::<String>()))]).await;
+        let error = found(&server, "/page").await.unwrap_err();
+        assert!(matches!(error, SourceError::Structure { .. }), "{error:?}");
+        assert!(server.asked().len() < 10);
+    }
 }
 
 /// Promise: never an accidental emptiness. The lines that are read are not all the lines there are.

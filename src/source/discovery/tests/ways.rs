@@ -117,6 +117,160 @@ async fn robots_lines_that_are_all_plain_sitemaps_are_one_set() {
     assert_eq!(sets(&source), ["-: ResourceList /1.xml, ResourceList /2.xml"]);
 }
 
+fn robots() -> Answer {
+    Answer::new("text/plain", "Sitemap: /robots.xml")
+}
+
+#[tokio::test]
+async fn a_page_links_to_its_sitemaps_before_robots_txt() {
+    let head = "<head><link rel='alternate Sitemap' href=/1.xml><link rel=sitemap href=/2.xml><link rel=sitemap href=/map.html></head>";
+    let server =
+        Loopback::with(&[("/page", Answer::html(head)), ("/robots.txt", robots()), ("/robots.xml", plain_sitemap())])
+            .await;
+    for path in ["/0.xml", "/1.xml", "/2.xml"] {
+        server.put(path, plain_sitemap());
+    }
+
+    let source = found(&server, "/page").await.unwrap();
+    assert_eq!(sets(&source), ["-: ResourceList /1.xml, ResourceList /2.xml"]);
+    assert!(source.missing.is_empty() && source.deviations.is_empty());
+    let asked = ["/page", "/page/.well-known/resourcesync", WELL_KNOWN, "/1.xml", "/2.xml"];
+    let mut in_order = server.asked_in_order();
+    in_order[3..].sort();
+    assert_eq!(in_order, asked);
+
+    server.put(
+        "/page",
+        Answer::html("<p>").header("Link", "</0.xml>; rel=sitemap, </1.xml>; rel=sitemap; anchor=\"/x\""),
+    );
+    assert_eq!(sets(&found(&server, "/page").await.unwrap()), ["-: ResourceList /0.xml"]);
+
+    let both = format!("{head}<body><link rel=sitemap href=/0.xml>")
+        .replace("<head>", "<head><link rel=resourcesync href=/one/cl.xml>");
+    server.put("/page", Answer::html(both));
+    server.put("/one/cl.xml", capability_list("one"));
+    assert_eq!(sets(&found(&server, "/page").await.unwrap()), [ONE]);
+}
+
+#[tokio::test]
+async fn dead_links_to_sitemaps_are_no_way_and_nothing_missing() {
+    let page = "<link rel=sitemap href=/gone.xml><link rel=sitemap href=/page><link rel=sitemap href=http://169.254.1.1/s.xml>";
+    let server =
+        Loopback::with(&[("/page", Answer::html(page)), ("/robots.txt", robots()), ("/robots.xml", plain_sitemap())])
+            .await;
+
+    let source = found(&server, "/page").await.unwrap();
+    assert_eq!(sets(&source), ["-: ResourceList /robots.xml"]);
+    assert!(source.missing.is_empty());
+
+    server.put("/page", Answer::html("<link rel=sitemap href=/gone.xml><link rel=sitemap href=/robots.xml>"));
+    let source = found(&server, "/page").await.unwrap();
+    assert_eq!((sets(&source), source.missing.len()), (vec!["-: ResourceList /robots.xml".to_owned()], 1));
+}
+
+/// A usual discovery costs one request more for the catalog.
+#[tokio::test]
+async fn the_api_catalog_is_asked_once_before_robots_txt() {
+    let server =
+        Loopback::with(&[("/", Answer::html("<p>")), ("/robots.txt", robots()), ("/robots.xml", plain_sitemap())])
+            .await;
+
+    assert_eq!(sets(&found(&server, "/").await.unwrap()), ["-: ResourceList /robots.xml"]);
+
+    assert_eq!(server.asked_in_order(), ["/", WELL_KNOWN, API_CATALOG, "/robots.txt", "/robots.xml"]);
+}
+
+#[tokio::test]
+async fn an_api_catalog_leads_to_a_source_a_sitemap_or_a_list() {
+    let server = two_sets().await;
+    server.put(WELL_KNOWN, Answer::status(404));
+    server.put("/", Answer::html("<p>"));
+    server.put("/robots.txt", robots());
+    server.put("/robots.xml", plain_sitemap());
+    server.put("/s.xml", plain_sitemap());
+    let items: String =
+        (0..100).map(|number| format!(r#",{{"href":"/api/{number}","type":"application/xml"}}"#)).collect();
+    let item = format!(r#""item":[{{"href":"/api","type":"text/html"}},{{"href":"/s.xml","type":"text/xml"}}{items}]"#);
+    let (sitemap, source) = (r#""sitemap":[{"href":"/two/list.xml"}]"#, r#""resourcesync":[{"href":"/one/cl.xml"}]"#);
+    for (links, set) in [
+        (format!("{item},{sitemap},{source}"), ONE),
+        (format!("{item},{sitemap}"), TWO),
+        (format!(r#"{item},"sitemap":[{{"href":"/gone.xml"}}]"#), "-: ResourceList /s.xml"),
+    ] {
+        let catalog = format!(r#"{{"linkset":[{{"anchor":"https://api.example.org/",{links}}}]}}"#);
+        server.put(
+            API_CATALOG,
+            Answer::new("application/linkset+json; profile=\"https://www.rfc-editor.org/info/rfc9727\"", catalog),
+        );
+        server.asked();
+        let source = found(&server, "/").await.unwrap();
+        assert_eq!(sets(&source), [set]);
+        assert!(source.missing.is_empty());
+        let asked = server.asked();
+        assert!(asked.len() < 30 && asked.iter().all(|asked| asked.path != "/robots.txt" && asked.path != "/api"));
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_api_catalog_leads_on() {
+    let server =
+        Loopback::with(&[("/", Answer::html("<p>")), ("/robots.txt", robots()), ("/robots.xml", plain_sitemap())])
+            .await;
+    let json = |text: &str| Answer::new("application/linkset+json", text);
+    for catalog in [
+        Answer::html("<html>Page not found</html>"),
+        plain_sitemap(),
+        json("<html>"),
+        json("{\"linkset\":[{"),
+        json("{\"apis\":[]}"),
+        json("{\"linkset\":[]}"),
+        json("{\"linkset\":[{\"item\":[{\"href\":\"/robots.xml\",\"type\":\"text/html\"}]}]}"),
+        Answer::new("application/linkset", "no link"),
+        Answer::status(403),
+    ] {
+        server.put(API_CATALOG, catalog);
+        assert_eq!(sets(&found(&server, "/").await.unwrap()), ["-: ResourceList /robots.xml"]);
+    }
+    server.put("/robots.txt", Answer::status(404));
+    server.put(API_CATALOG, json("{\"apis\":[]}"));
+    let error = found(&server, "/").await.unwrap_err().to_string();
+    assert!(error.contains("/.well-known/api-catalog (JSON without a list `linkset`"), "{error}");
+}
+
+/// Promise: the way that fails today may work tomorrow, and one address names one tree.
+#[tokio::test]
+async fn an_api_catalog_that_fails_for_now_ends_the_discovery() {
+    let server =
+        Loopback::with(&[("/", Answer::html("<p>")), ("/robots.txt", robots()), ("/robots.xml", plain_sitemap())])
+            .await;
+    server.put(API_CATALOG, Answer::new("application/linkset+json", "{\"linkset\":[]}").cut(100));
+
+    assert!(matches!(found(&server, "/").await, Err(SourceError::Http { .. })));
+}
+
+#[tokio::test]
+async fn a_site_that_offers_oai_pmh_alone_is_told_so() {
+    let response = "<OAI-PMH xmlns=\"http://www.openarchives.org/OAI/2.0/\"><error code=\"badVerb\"/></OAI-PMH>";
+    let server = Loopback::with(&[
+        ("/site", Answer::html("<p>Our <a href='/oai/request?verb=Identify'>interface</a>")),
+        ("/oai?verb=Identify", xml(response.to_owned())),
+        ("/oai", xml(response.to_owned())),
+        ("/other", Answer::html("<p>Verb")),
+    ])
+    .await;
+    for (path, is_said) in [("/site", true), ("/oai", true), ("/oai?verb=Identify", true), ("/other", false)] {
+        let error = found(&server, path).await.unwrap_err().to_string();
+        assert_eq!(
+            error.contains("Ask its operators for a sitemap or a ResourceSync Resource List"),
+            is_said,
+            "{error}"
+        );
+        assert_eq!(error.contains("Instead of"), !is_said, "{error}");
+    }
+    server.put("/sitemap.xml", plain_sitemap());
+    assert_eq!(sets(&found(&server, "/site").await.unwrap()), ["-: ResourceList /sitemap.xml"]);
+}
+
 #[tokio::test]
 async fn where_nothing_is_found_every_place_is_named() {
     let server = Loopback::with(&[("/repo/page", Answer::html("<p>")), ("/robots.txt", Answer::html("<p>"))]).await;
