@@ -22,7 +22,7 @@ pub struct DescribedFile {
     pub path: Box<str>,
     /// Where its bytes are.
     pub address: Option<Uri>,
-    /// Length in bytes, where it is told exactly.
+    /// Length in bytes, where it is published exactly.
     pub length: Option<u64>,
     /// Media type.
     pub media_type: Option<Box<str>>,
@@ -134,7 +134,7 @@ fn of_package<'a>(resource: &'a Json, base: &'a Uri) -> impl Iterator<Item = Des
     })
 }
 
-/// A file with what `object` says of it, in whichever form.
+/// A file with what `object` says of it, in any form.
 fn file(path: Box<str>, address: Option<Uri>, object: &Json) -> DescribedFile {
     let named = DIGESTS.iter().flat_map(|name| texts(object, name).map(move |value| format!("{name}:{value} ")));
     let hashes = Digest::parse_list(&named.chain(texts(object, "hash").map(str::to_owned)).collect::<String>()).0;
@@ -171,7 +171,7 @@ fn mentions(object: &Json, name: &str, part: &str) -> bool {
     texts(object, name).any(|text| text.contains(part))
 }
 
-/// Answers whether `@type` has one of `names`, with whatever prefix.
+/// Answers whether `@type` has one of `names`, with any prefix.
 fn is_of_type(object: &Json, names: &[&str]) -> bool {
     texts(object, "@type").any(|kind| kind.rsplit([':', '/', '#']).next().is_some_and(|name| names.contains(&name)))
 }

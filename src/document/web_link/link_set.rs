@@ -23,7 +23,7 @@ pub enum LinkSetError {
 
 /// The links of a link set, as JSON or as text. `base` is its address.
 ///
-/// JSON is read too within the member `data` of an envelope (Dataverse), and beside members that RFC 9264 does not know (DSpace).
+/// JSON is read too within the member `data` of an envelope (Dataverse), and with further members that RFC 9264 does not know (DSpace).
 /// Links and contexts of wrong types are passed over.
 ///
 /// # Errors

@@ -172,7 +172,7 @@ impl Finder {
         Ok(sets)
     }
 
-    /// The sets to which the API catalog at `catalog` links, in whatever context.
+    /// The sets to which the API catalog at `catalog` links, in any context.
     pub async fn of_catalog(&mut self, catalog: &Uri) -> Result<Vec<Set>, SourceError> {
         let links = match self.places.ask(catalog).await? {
             Answer::Page(page) => page.link_set().map_err(|why| format!("{catalog} ({why})")),
