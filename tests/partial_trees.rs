@@ -8,6 +8,7 @@ use common::mounted::{Mounted, PROGRAM};
 use common::source::{Fault, Resource, Source, URLSET};
 use std::collections::BTreeSet;
 use std::io::{Cursor, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -410,6 +411,82 @@ fn a_source_of_dumps_alone_is_explored_audited_and_asked() {
     source.fault("1.zip", Fault::Status(404, String::new()), u64::MAX);
     let (code, said) = mount(&Mounted::prepared(&address, FAST));
     assert_eq!((code, said.contains("1.zip")), (Some(NO_SOURCE), true), "{said}");
+}
+
+/// Makes `source` list three pages, and a dump whose packages hold their files: made at each request, without validators and ranges. The
+/// third is a page. `times` are those of the packages' entries; the manifests say that their files are of the time `now`.
+fn repository(source: &Source, times: [&str; 3], now: &str) {
+    let base = source.url();
+    source.document("capabilitylist.xml", {
+        let offer = |capability: &str, path: &str| {
+            format!("<url><loc>{base}{path}</loc><rs:md capability=\"{capability}\"/></url>")
+        };
+        let offered = [offer("resourcelist", "resourcelist.xml"), offer("resourcedump", "dump.xml")].concat();
+        format!("{URLSET}<rs:md capability=\"capabilitylist\"/>{offered}</urlset>")
+    });
+    let mut dump = format!("{URLSET}<rs:md capability=\"resourcedump\" at=\"{now}\"/>");
+    for (number, lastmod) in (1..).zip(times) {
+        let fresh = |resource: Resource, kind: &str| Resource { etag: None, media_type: kind.into(), ..resource };
+        let paper = Resource::new(format!("paper {number}"));
+        let manifest = format!(
+            "{URLSET}<rs:md capability=\"resourcedump-manifest\"/><url><loc>{base}files/{number}/paper {number}.txt</loc>\
+             <lastmod>{now}</lastmod><rs:md {} path=\"/recid/paper.txt\"/></url></urlset>",
+            paper.md
+        );
+        let packed = zip(&[("manifest.xml", &manifest), ("recid/paper.txt", &format!("paper {number}"))]);
+        let package = match number {
+            3 => fresh(Resource::bare("<html>home</html>"), "text/html"),
+            _ => fresh(packed, "application/zip"),
+        };
+        source.page(&format!("{number}.zip"), package);
+        source.fault(&format!("{number}.zip"), Fault::NoRanges, u64::MAX);
+        source.page(&format!("{number}.xml"), fresh(Resource::bare(manifest), "application/xml"));
+        dump.push_str(&format!(
+            "<url><loc>{base}{number}.zip</loc><lastmod>{lastmod}</lastmod><rs:ln rel=\"contents\" href=\"{base}{number}.xml\"/></url>"
+        ));
+        // The second paper is in its package alone.
+        if number != 2 {
+            source.page(&format!("files/{number}/paper%20{number}.txt"), fresh(paper, "text/plain"));
+        }
+    }
+    source.document("dump.xml", dump + "</urlset>");
+}
+
+/// Lists name the pages, and only the manifests of packages the papers on them.
+#[test]
+fn files_that_only_manifests_name_are_shown_and_read() {
+    let source = Source::start();
+    (1..=3).for_each(|number| source.put(&format!("records/{number}"), Resource::bare(format!("page {number}"))));
+    let [old, new] = ["2024-01-01T00:00:00Z", "2024-01-02T00:00:00Z"];
+    repository(&source, [old; 3], "2024-02-01T00:00:00Z");
+    let asked = || {
+        let is_asked = |path: &str| path.ends_with(".zip") || ["/1.xml", "/2.xml", "/3.xml"].contains(&path);
+        source.take_log().into_iter().filter(|it| is_asked(&it.path)).map(|it| it.path).collect::<Vec<_>>()
+    };
+    let mounted = Mounted::new(&source.url(), FAST);
+    let right = set(&["records/1", "records/2", "records/3", "files/1/paper 1.txt", "files/2/paper 2.txt"]);
+
+    assert_eq!(files(&mounted), right);
+    let read =
+        |number: u32| std::fs::read_to_string(mounted.join(&format!("files/{number}/paper {number}.txt"))).unwrap();
+    assert_eq!((read(1), read(2)), ("paper 1".to_owned(), "paper 2".to_owned()));
+    is_told_everywhere(&mounted, &source.url(), "3.zip");
+    let (_, text) = run(&["explore", &source.url()]);
+    assert!(text.contains("2 files that no list has"), "{text}");
+
+    // Only the times of the request are others: no manifest is requested, and no file is another version.
+    let shown = || std::fs::metadata(mounted.join("files/1/paper 1.txt")).unwrap().ino();
+    let (inode, _) = (shown(), asked());
+    repository(&source, [old; 3], "2024-02-02T00:00:00Z");
+    mounted.try_refresh().unwrap();
+    mounted.remount();
+    mounted.try_refresh().unwrap();
+    assert_eq!((asked(), files(&mounted)), (Vec::new(), right.clone()));
+    let before = shown();
+    repository(&source, [new, old, old], "2024-02-03T00:00:00Z");
+    mounted.try_refresh().unwrap();
+    assert_eq!(asked(), ["/1.zip", "/1.xml"], "the state of one entry has changed");
+    assert_eq!((shown(), inode), (before, before), "the digest is the same");
 }
 
 /// What calls itself a Change List, or is called one, and lists packages is no list of files.

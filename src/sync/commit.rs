@@ -193,8 +193,11 @@ fn enter(baseline: &mut Commit<'_>, read: &mut ReadSet, chooser: &Chooser, spool
     }
     let entered = read.parsed.iter_mut().flat_map(|parsed| std::mem::take(&mut parsed.entered));
     entered.into_iter().try_for_each(|part| baseline.join(part))?;
-    let has_lists = read.lists().next().is_some();
-    read.manifests.iter().try_for_each(|manifest| dumps::enter(baseline, manifest, has_lists, chooser, spool))
+    let (has_lists, shared) = (read.has_lists(), read.shared_names.as_ref());
+    for manifest in &read.manifests {
+        read.stated += dumps::enter(baseline, manifest, (has_lists, shared), chooser, spool)?;
+    }
+    Ok(())
 }
 
 impl Synchronizer {
@@ -356,9 +359,7 @@ type PageRows = Vec<(Uri, Option<ReadPage>)>;
 /// Lists with entries that are not understood, and manifests in place of lists. Fails if no entry of any is understood.
 fn not_understood(read: &[ReadSet], broken: &SeenDeviations) -> Result<Vec<Missing>, SyncError> {
     let (mut hidden, mut is_nothing) = (Vec::new(), true);
-    // Next to lists packages say nothing of what exists.
-    let counted = |it: &ReadSet| if it.lists().next().is_some() { it.lists().count() } else { usize::MAX };
-    for location in read.iter().flat_map(|it| it.sources().take(counted(it))) {
+    for location in read.iter().flat_map(ReadSet::sources) {
         let Some((entries, example)) = broken.not_understood(&location) else {
             is_nothing = false;
             continue;

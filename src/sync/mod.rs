@@ -60,6 +60,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 /// The shortest pause between two polls.
@@ -138,7 +139,7 @@ impl Synchronizer {
             catalog,
             discovery: Discovery::default(),
             schedule: Schedule::new(config.poll),
-            fetch: Fetch { client, spool, packages, children, below },
+            fetch: Fetch { client, spool, packages, children, below, reading: JoinSet::new() },
             stale_lists: StaleLists::default(),
             looked_back: Vec::new(),
             writer: Writer::default(),

@@ -59,6 +59,10 @@ pub struct SetPosition {
     /// When its lists were last written, by their server's account.
     #[serde(default)]
     written: Option<Timestamp>,
+    /// The documents of its dumps, where it has lists too. The first has the number of resources that only manifests state; the digest
+    /// is 0 where some manifests are still to be read.
+    #[serde(default)]
+    dumps: Vec<Document>,
     /// The packages that its Resource Dumps listed then.
     packages: Vec<Uri>,
     /// The fingerprints of the manifests of those that could be read.
@@ -201,6 +205,29 @@ impl Position {
         self.sets.iter_mut().filter(|it| it.id == set).for_each(|it| it.changes.clear());
     }
 
+    /// True if the dumps of this set are asked for with its lists: they state resources, or manifests are still to be read.
+    pub fn follows_dumps(&self, id: SetId) -> bool {
+        self.set(id).is_some_and(|set| set.dumps.iter().any(|dump| dump.entries > 0 || dump.digest == 0))
+    }
+
+    /// True if the dumps of this set are those of the last baseline.
+    pub fn has_same_dumps(&self, id: SetId, walks: &[Crawled]) -> bool {
+        let before = self.set(id).into_iter().flat_map(|set| &set.dumps);
+        let now = walks.iter().flat_map(Crawled::documents).map(|document| (&document.location, document.digest));
+        before.map(|dump| (&dump.location, dump.digest)).eq(now)
+    }
+
+    /// The packages of this set, and those next to lists that cannot be read.
+    pub fn packages_of(&self, id: SetId) -> (Vec<Uri>, Vec<Missing>) {
+        let packages = self.set(id).map(|set| set.packages.clone()).unwrap_or_default();
+        let known: HashSet<&Uri> = packages.iter().collect();
+        let is_one = |part: &&LackingPart| {
+            part.set.is_none() && part.missing.location.uri().is_some_and(|uri| known.contains(uri))
+        };
+        let missing = self.missing.iter().filter(is_one).map(|part| part.missing.clone()).collect();
+        (packages, missing)
+    }
+
     /// True if this set's part of the baseline was made of exactly what was read.
     pub fn is_made_of(&self, read: &ReadSet) -> bool {
         self.set(read.id).is_some_and(|set| set.made_of(&read.walks))
@@ -277,6 +304,7 @@ impl Position {
             set.documents = documents.map(document).collect();
             // Packages that cannot be read for now are those of before.
             if now.is_none_or(|read| read.packages.is_some()) {
+                set.dumps = now.map(dumps).unwrap_or_default();
                 set.packages = now.and_then(|read| read.packages.clone()).unwrap_or_default();
                 set.manifests = now.map(ReadSet::fingerprints).unwrap_or_default();
             }
@@ -312,7 +340,10 @@ impl Position {
 
     /// The lists that list anything, each with its set.
     fn lists(&self) -> impl Iterator<Item = (SetId, &Document)> {
-        let all = self.sets.iter().flat_map(|set| set.documents.iter().map(|document| (set.id, document)));
+        let all = self.sets.iter().flat_map(|set| {
+            let documents = set.documents.iter().chain(&set.dumps);
+            documents.map(|document| (set.id, document))
+        });
         all.filter(|(_, document)| document.entries > 0)
     }
 
@@ -376,10 +407,21 @@ impl Position {
 
     /// The places of the documents.
     pub fn locations(&self) -> Vec<DocumentLocation> {
-        let lists = self.sets.iter().flat_map(|set| &set.documents).map(|document| &document.location);
+        let lists = self.sets.iter().flat_map(|set| set.documents.iter().chain(&set.dumps)).map(|it| &it.location);
         let roots = self.changes().map(|(root, _)| root);
         lists.chain(roots).cloned().chain(self.change_locations().map(DocumentLocation::Uri)).collect()
     }
+}
+
+/// The documents of the dumps next to the lists of a set.
+fn dumps(read: &ReadSet) -> Vec<Document> {
+    let documents = read.dumps.iter().flat_map(Crawled::documents).enumerate();
+    let document = |(number, document): (usize, &CachedDocument)| Document {
+        location: document.location.clone(),
+        digest: if read.is_settled { document.digest } else { 0 },
+        entries: if number == 0 { read.stated } else { 0 },
+    };
+    documents.map(document).collect()
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use crate::source::crawl::{Crawled, Leaf};
 use crate::source::documents::CachedDocument;
 use crate::source::zip::Manifest;
 use crate::source::{DocumentLocation, Missing, SourceError};
+use std::collections::HashSet;
 
 /// A set as it was read for a baseline.
 #[derive(Default)]
@@ -21,6 +22,15 @@ pub struct ReadSet {
     pub packages: Option<Vec<Uri>>,
     /// The manifests of those that can be read.
     pub manifests: Vec<Manifest>,
+    /// A walk for each of the dumps next to lists, where these were read.
+    pub dumps: Vec<Crawled>,
+    /// True if these dumps are asked for again as they are: nothing of them is left to be read.
+    pub is_settled: bool,
+    /// Next to lists: the names that the lists have too, where the manifests state what exists of all others. `None` where they state
+    /// nothing.
+    pub shared_names: Option<HashSet<u64>>,
+    /// The resources that the manifests state next to lists.
+    pub stated: u64,
     /// Packages that cannot be read.
     pub missing: Vec<Missing>,
     /// The time that they speak for where they do not state it: the newest `lastmod` listed, or what an archive says of them.
@@ -63,14 +73,27 @@ impl ReadSet {
         stated_at(&self.walks, latest).or(packed)
     }
 
+    /// True if dumps next to the lists state a later time than these.
+    pub fn has_later_dumps(&self) -> bool {
+        let latest = latest_believed(Timestamp::now());
+        let times = stated_at(&self.walks, latest).zip(stated_at(&self.dumps, latest));
+        times.is_some_and(|(lists, dumps)| lists < dumps)
+    }
+
     /// The time at which the lists, or an index of them, were last written, by their server's account.
     pub fn written(&self) -> Option<Timestamp> {
         self.walks.iter().flat_map(Crawled::documents).filter_map(|document| document.modified).max()
     }
 
-    /// True if no part of it is missing.
+    /// True if lists say what exists of it, and packages at most more.
+    pub fn has_lists(&self) -> bool {
+        self.lists().next().is_some()
+    }
+
+    /// True if no part of what says what exists is missing.
     pub fn is_whole(&self) -> bool {
-        self.missing.is_empty() && self.walks.iter().all(|walked| walked.missing.is_empty() && walked.skipped == 0)
+        (self.missing.is_empty() || self.has_lists())
+            && self.walks.iter().all(|walked| walked.missing.is_empty() && walked.skipped == 0)
     }
 
     /// True if the lists of the set lead to what lies at `location`.
@@ -80,12 +103,14 @@ impl ReadSet {
             let is_index = walked.indexes.iter().any(|index| index.location == *location);
             is_index || lacks(&walked.missing)
         };
-        lacks(&self.missing) || self.walks.iter().any(walks) || self.sources().any(|it| it == *location)
+        let is_package = lacks(&self.missing) && !self.has_lists();
+        is_package || self.walks.iter().any(walks) || self.sources().any(|it| it == *location)
     }
 
-    /// The places where its resources are listed: its lists, and the packages whose manifests were read.
+    /// The places where its resources are listed: its lists, or else the packages whose manifests were read.
     pub fn sources(&self) -> impl Iterator<Item = DocumentLocation> {
-        let packages = self.manifests.iter().map(|manifest| DocumentLocation::Uri(manifest.package().clone()));
+        let in_place = self.manifests.iter().filter(|_| !self.has_lists());
+        let packages = in_place.map(|manifest| DocumentLocation::Uri(manifest.package().clone()));
         self.lists().map(|leaf| leaf.document.location.clone()).chain(packages)
     }
 

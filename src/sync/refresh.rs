@@ -5,7 +5,7 @@
 
 use super::changes::ChangeState;
 use super::commit::Merge;
-use super::fetch::lists::missing;
+use super::fetch::lists::{self, missing};
 use super::fetch::new_changes::{NewChanges, ReadChanges};
 use super::followed_set::FollowedSet;
 use super::position::Position;
@@ -216,8 +216,8 @@ impl Synchronizer {
         let is_made_of = |it: &ReadSet| step.position.is_made_of(it);
         let is_contradicted = !self.fetch.packages.contradicted().is_empty();
         let is_new = step.decides_again || is_contradicted || !read.iter().all(is_made_of);
-        self.read_dumps(&step.sets, &mut read, is_new).await?;
-        let missing = missing(&step.source, &step.sets, &read);
+        self.read_dumps(step, &mut read, is_new).await?;
+        let mut missing = missing(&step.source, &step.sets, &read);
         self.fail_if_nothing(step, &read, &missing)?;
         let naming = self.naming(&step.source, &read).await?;
         self.date_lists(&step.position, &mut read).await?;
@@ -226,6 +226,11 @@ impl Synchronizer {
             it.supersedes_announced = is_without_changes && it.is_whole() && !is_made_of(it);
         }
         let is_same = !step.decides_again && step.position.is_of(&read, &missing, &naming);
+        if !is_same && !is_new {
+            // A new baseline is made of the packages too, whatever the reason for it.
+            self.read_dumps(step, &mut read, true).await?;
+            missing = lists::missing(&step.source, &step.sets, &read);
+        }
         let Some(older) = self.believe(step, &read, is_same)? else { return self.advance(step, changes).await };
         let mut base = step.position.clone();
         if !older.is_empty() {

@@ -105,6 +105,14 @@ impl Schedule {
         plan.due = now + jittered(plan.interval * rarer, jitter);
     }
 
+    /// A document that is asked for with this one took so long: it too keeps to its part of its host's time.
+    pub fn answered_with(&mut self, location: &DocumentLocation, took: Duration) {
+        let Some(plan) = self.documents.get_mut(location).filter(|_| self.fixed.is_none()) else { return };
+        let interval = (took * DUTY).min(LONGEST).max(plan.interval);
+        plan.due += interval - plan.interval;
+        plan.interval = interval;
+    }
+
     /// The document is missing, cannot be reached or cannot be read.
     pub fn failed(&mut self, location: &DocumentLocation, why: String, jitter: f64, now: Instant) {
         let Some(plan) = self.documents.get_mut(location) else { return };

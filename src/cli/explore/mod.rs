@@ -21,11 +21,13 @@ use crate::source::crawl::{EVERYTHING, crawl};
 use crate::source::discovery::discover;
 use crate::source::documents::DocumentCache;
 use crate::source::http::{Client, HttpConfig};
+use crate::source::zip::Listed;
 use crate::source::zip::{PackageConfig, Packages};
 use crate::source::{DocumentLocation, Missing, Set, SourceError};
-use crate::sync::fetch::dumps::{ReadDump, read_dump};
+use crate::sync::fetch::dumps::{ReadDump, listed_packages, read_dump, request_readings};
 use crate::sync::fetch::gap::Walked;
 use crate::sync::{Stage, SyncConfig, SyncError, Synchronizer};
+use futures_util::StreamExt;
 use pace::Pace;
 use pages::Pages;
 use report::Report;
@@ -37,6 +39,9 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// Bytes of packages that are downloaded whole, where their server does not support ranges.
 const WHOLE_PACKAGES: u64 = 256 << 20;
+
+/// Packages next to lists that are read: they show what the others are like.
+const SAMPLE_PACKAGES: usize = 100;
 
 /// Time for running tasks to end.
 const ENDING: Duration = Duration::from_secs(2);
@@ -152,6 +157,18 @@ async fn explore(client: Client, config: SyncConfig, folder: PathBuf, progress: 
             .map_err(|cause| CliError::from(SourceError::Document { location: location.clone(), cause }))?;
         walks.insert(location.clone(), (walked, dump.manifests));
     }
+    for location in source.sets.iter().filter(|set| statements(set).iter().any(|(_, is_dump)| !is_dump)).flat_map(dumps)
+    {
+        // A dump that cannot be read takes nothing from a mount.
+        let Ok(walked) = crawl(&client, &spool.cache, location, limits, EVERYTHING, &fetching).await else { continue };
+        let listed = listed_packages(&spool, &walked, Capability::ResourceDump).await;
+        let listed = listed.map_err(MountError::FirstBaseline)?;
+        let sample = listed.iter().take(SAMPLE_PACKAGES);
+        let sample = sample.map(|entry| Listed::of(entry, Capability::ResourceDumpManifest)).collect();
+        let readings = request_readings(&packages, sample).collect().await;
+        let added = tokio::task::block_in_place(|| survey.add_packages(listed.len() as u64, readings));
+        added.map_err(|cause| CliError::from(SourceError::Document { location: location.clone(), cause }))?;
+    }
     if let Some(cause) = refused.filter(|_| survey.documents + survey.packages == 0) {
         return Err(spooling(cause));
     }
@@ -172,14 +189,17 @@ async fn explore(client: Client, config: SyncConfig, folder: PathBuf, progress: 
     Ok(Report::new(entry, source, survey, pace, pages, refusal))
 }
 
+/// The dumps of a set.
+fn dumps(set: &Set) -> impl Iterator<Item = &DocumentLocation> {
+    let documents = set.documents.iter().filter(|(capability, _)| *capability == Capability::ResourceDump);
+    documents.map(|(_, location)| location)
+}
+
 /// The lists of a set; its dumps where it has no list, as for a mount.
 fn statements(set: &Set) -> Vec<(&DocumentLocation, bool)> {
-    let of = |wanted: Capability, is_dump| {
-        let documents = set.documents.iter().filter(move |(capability, _)| *capability == wanted);
-        documents.map(|(_, location)| (location, is_dump)).collect::<Vec<_>>()
-    };
-    let lists = of(Capability::ResourceList, false);
-    if lists.is_empty() { of(Capability::ResourceDump, true) } else { lists }
+    let lists = set.documents.iter().filter(|(capability, _)| *capability == Capability::ResourceList);
+    let lists: Vec<_> = lists.map(|(_, location)| (location, false)).collect();
+    if lists.is_empty() { dumps(set).map(|location| (location, true)).collect() } else { lists }
 }
 
 /// Names the temporary folder where it is full: the lists are stored there, since there is no cache.

@@ -2,7 +2,7 @@
 
 use super::pace::{Pace, Validators};
 use super::pages::Pages;
-use super::survey::Survey;
+use super::survey::{NextToLists, Survey};
 use crate::cli::CliError;
 use crate::cli::render::{count, duration, printable_value, size, thousands};
 use crate::document::{Deviation, Uri};
@@ -156,6 +156,10 @@ impl Report {
         let _ = writeln!(text, "  length     {} ({sum})", self.share(survey.with_length));
         let _ = writeln!(text, "  hash       {} ({algorithms})", self.share(survey.with_hash));
         let _ = writeln!(text, "  lastmod    {}", self.share(survey.with_lastmod));
+        if let Some(NextToLists { packages, read, resources }) = survey.next_to_lists {
+            let (files, all) = (count(resources, "file"), count(packages, "package"));
+            let _ = writeln!(text, "  packages   {files} that no list has, in {} of {all}", thousands(read));
+        }
         write_values(text, "Hosts", &survey.hosts, "host=");
         write_values(text, "Types", &survey.types, "type=");
         write_values(text, "Collections", &survey.collections, "collection=");

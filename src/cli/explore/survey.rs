@@ -4,7 +4,7 @@ use crate::document::{Deviation, Deviations, DocumentError, Href, Limits, Rule, 
 use crate::platform::userinfo::without_userinfo;
 use crate::source::crawl::Crawled;
 use crate::source::documents::DocumentCache;
-use crate::source::zip::Manifest;
+use crate::source::zip::{Listed, Manifest, Reading};
 use crate::source::{DocumentLocation, Missing, is_resource};
 use crate::sync::Stage;
 use crate::sync::deviations::NotUnderstood;
@@ -47,6 +47,9 @@ pub struct Survey {
     understood: u64,
     /// Packages of dumps whose manifests were read in place of lists.
     pub packages: u64,
+    /// Packages of dumps next to lists whose manifests name no file that the lists have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_to_lists: Option<NextToLists>,
     /// Lists read.
     pub documents: u64,
     /// Their bytes.
@@ -74,6 +77,17 @@ pub struct Survey {
     /// By rule of the standard that is broken.
     #[serde(serialize_with = "deviations")]
     pub deviations: BTreeMap<Rule, Broken>,
+}
+
+/// Files that only packages name.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct NextToLists {
+    /// The packages.
+    pub packages: u64,
+    /// Those whose manifests were read.
+    pub read: u64,
+    /// The files that these name.
+    pub resources: u64,
 }
 
 /// How often a rule is broken.
@@ -160,6 +174,30 @@ impl Survey {
         }
         for of_index in &walked.deviations {
             self.add_deviations(&of_index.location, &of_index.deviations);
+        }
+        Ok(())
+    }
+
+    /// Counts what the `readings` of packages next to lists name, some of `all`. Where the lists have any of it they say what exists.
+    pub fn add_packages(&mut self, all: u64, readings: Vec<(Reading, Listed)>) -> Result<(), DocumentError> {
+        let (mut found, mut missing) = (NextToLists { packages: all, ..NextToLists::default() }, Vec::new());
+        for (reading, listed) in readings {
+            if let Some(why) = reading.failed {
+                missing.push(Missing { location: DocumentLocation::Uri(listed.package), entries: 0, why });
+            }
+            let Some(manifest) = reading.manifest else { continue };
+            let mut reader = manifest.reader().map_err(std::io::Error::other)?;
+            found.read += 1;
+            while let Some(entry) = reader.next_entry()? {
+                if self.seen.contains_key(&xxh3_64(entry.loc.as_str().as_bytes())) {
+                    return Ok(());
+                }
+                found.resources += 1;
+            }
+        }
+        if found.resources > 0 {
+            self.next_to_lists = Some(found);
+            self.missing.extend(missing);
         }
         Ok(())
     }

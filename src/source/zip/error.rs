@@ -56,6 +56,15 @@ pub enum PackageError {
         /// The package.
         package: Uri,
     },
+    /// Nothing says what it holds: a published copy of its manifest cannot be used, or there is none, and nothing less than the whole
+    /// package has another.
+    #[error("the resources of {package} are unknown: {why}")]
+    Unknown {
+        /// The package.
+        package: Uri,
+        /// Why, for a person.
+        why: String,
+    },
     /// Its `manifest.xml` is no ResourceSync document.
     #[error("the manifest.xml of {package} cannot be read")]
     Manifest {
@@ -121,6 +130,7 @@ impl PackageError {
             PackageError::NotZip { .. }
             | PackageError::Damaged { .. }
             | PackageError::NoManifest { .. }
+            | PackageError::Unknown { .. }
             | PackageError::Manifest { .. }
             | PackageError::NoMember { .. }
             | PackageError::Ambiguous { .. }

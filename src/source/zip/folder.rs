@@ -5,6 +5,7 @@
 //! FOLDER/KEY.whole              a local copy, and KEY.json, which version it is
 //! FOLDER/KEY.copy               the manifest that stands in for a package that is not here (`preview`), and
 //! FOLDER/KEY.preview            what is known of it
+//! FOLDER/KEY.reading            the last reading of a package next to lists (`reading`)
 //! FOLDER/*.tmp                  being written
 //! ```
 //!

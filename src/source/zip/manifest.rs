@@ -29,6 +29,7 @@ pub struct Manifest {
     path: Arc<Path>,
     header: Header,
     limits: Limits,
+    sum: Sum,
     fingerprint: u64,
 }
 
@@ -44,7 +45,7 @@ impl Manifest {
         let header = read(&package, &path, &base, limits)?.header().clone();
         let folder = base.as_str().rsplit_once('/').map_or("", |(folder, _)| folder);
         let fingerprint = xxh3_64(format!("{:08x} {} {folder}", sum.crc, sum.length).as_bytes());
-        Ok(Manifest { package, base, path, header, limits, fingerprint })
+        Ok(Manifest { package, base, path, header, limits, sum, fingerprint })
     }
 
     /// Two of one package that have the same say the same.
@@ -54,6 +55,23 @@ impl Manifest {
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    pub(super) fn base(&self) -> &Uri {
+        &self.base
+    }
+
+    pub(super) fn sum(&self) -> Sum {
+        self.sum
+    }
+
+    /// Reads it to its end; true if it lists something.
+    pub(super) fn is_sound(&self) -> Result<bool, PackageError> {
+        let (mut reader, mut lists) = (self.reader()?, false);
+        while reader.next_entry().map_err(|cause| broken(&self.package, cause))?.is_some() {
+            lists = true;
+        }
+        Ok(lists)
     }
 
     /// The package that it lies in.

@@ -17,6 +17,7 @@ mod manifest;
 mod member;
 mod path;
 mod preview;
+mod reading;
 mod remote;
 mod window;
 
@@ -28,6 +29,7 @@ pub use error::PackageError;
 pub use manifest::Manifest;
 pub use member::{Member, Stored};
 pub use preview::Listed;
+pub use reading::Reading;
 pub use remote::Received;
 
 use super::http::Client;

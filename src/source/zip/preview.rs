@@ -12,7 +12,7 @@ use super::folder::{self, Description, Unnamed};
 use super::manifest::{Sum, folder_of, inside};
 use super::remote::{IN_MEMORY, Received, Version};
 use super::{Manifest, PackageError, Packages};
-use crate::document::{Capability, Entry, Uri};
+use crate::document::{Capability, Entry, Timestamp, Uri};
 use crate::platform::error_chain::chain;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
@@ -20,6 +20,10 @@ use std::fs;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use tokio::sync::OwnedMutexGuard;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Seconds.
+const DAY: i64 = 86_400;
 
 /// A package as a dump lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,13 +34,23 @@ pub struct Listed {
     pub copy: Option<Uri>,
     /// What its manifest is: [`Capability::ResourceDumpManifest`] or [`Capability::ChangeDumpManifest`].
     pub capability: Capability,
+    /// The state of its entry. Where this is another the manifest may be another too.
+    pub state: u64,
 }
 
 impl Listed {
-    /// The package that an entry of a dump lists.
+    /// The package that an entry of a dump lists. An entry with neither time, length nor digest is in another state each day.
     pub fn of(entry: &Entry, capability: Capability) -> Listed {
         let copy = entry.links.iter().filter(|link| &*link.rel == "contents").find_map(|link| link.uri()).cloned();
-        Listed { package: entry.loc.clone(), copy, capability }
+        let is_dated = entry.lastmod.is_some() || entry.length.is_some() || !entry.hashes.is_empty();
+        let day = (!is_dated).then(|| Timestamp::now().seconds / DAY);
+        let state = format!("{copy:?} {:?} {:?} {:?} {day:?}", entry.lastmod, entry.length, entry.hashes);
+        Listed { package: entry.loc.clone(), copy, capability, state: xxh3_64(state.as_bytes()) }
+    }
+
+    /// A package of which no entry is here.
+    pub fn unlisted(package: Uri, capability: Capability) -> Listed {
+        Listed { package, copy: None, capability, state: 0 }
     }
 }
 
@@ -121,7 +135,52 @@ impl Packages {
         contradicted.map(|(package, _)| package.clone()).collect()
     }
 
-    /// Ends when a package turns out to say other things than what was stated of it; for one waiter.
+    /// What a package holds for which nothing large is downloaded. In place of one that cannot be read in place its published copy is
+    /// read, unless a web page answers where the package should be.
+    ///
+    /// # Errors
+    /// [`PackageError::Unknown`], any error of the package
+    pub(super) async fn stated_cheaply(&self, listed: &Listed) -> Result<Manifest, PackageError> {
+        let package = &listed.package;
+        let head = match self.remote(package).in_background().version(None).await {
+            Ok(head) => head,
+            // Some servers answer no HEAD, or without a length.
+            Err(PackageError::Http { cause, .. }) if matches!(cause.status(), Some(405 | 501)) => None,
+            Err(PackageError::Damaged { .. }) => None,
+            Err(cause) => return Err(cause),
+        };
+        let is_cheap = head.as_ref().is_some_and(|head| head.is_page || head.is_read_in_place);
+        let is_small = head.as_ref().is_some_and(|head| head.version.length <= IN_MEMORY);
+        let version = head.map_or_else(|| Version::unknown(package), |head| head.version);
+        let unknown = PackageError::Unknown {
+            package: package.clone(),
+            why: "its server has no ranges, and no copy of its manifest is published".to_owned(),
+        };
+        let copied = match &listed.copy {
+            Some(copy) if !is_cheap => self.fetch_copy(listed, copy, version.clone()).await,
+            _ => Err(unknown),
+        };
+        let own = match copied {
+            Err(cause) if (is_cheap || is_small) && !cause.is_retryable() => self.manifest(package).await,
+            Err(cause) => return Err(cause),
+            Ok(copied) => {
+                // A local copy may be of another state of the entry.
+                let here = match self.known(package) {
+                    Some(known) => Some(known),
+                    None => self.left_copy(package).await.map(Arc::new),
+                };
+                let is_other = |here: &Arc<Directory>| here.version != version || !version.has_validator();
+                here.filter(is_other).iter().for_each(|here| self.forget(here));
+                return Ok(copied);
+            }
+        };
+        match (&own, &listed.copy) {
+            (Err(PackageError::NoManifest { .. }), Some(copy)) => self.fetch_copy(listed, copy, version).await.or(own),
+            _ => own,
+        }
+    }
+
+    /// Ends when packages turn out to say other things than what was stated of them, or say something at last; for one waiter.
     pub async fn contradiction_found(&self) {
         self.shared.contradiction.notified().await;
     }
@@ -159,8 +218,8 @@ impl Packages {
         let before = self.stand_in_of(package);
         let known = here.as_ref().map(|here| &here.version).or(before.as_ref().map(|before| &before.of.version));
         let version = match self.remote(package).version(known).await.ok()? {
-            Some((now, has_ranges)) if now.length <= IN_MEMORY || (has_ranges && now.etag.is_some()) => return None,
-            Some((now, _)) => now,
+            Some(now) if now.version.length <= IN_MEMORY || now.is_read_in_place => return None,
+            Some(now) => now.version,
             None => known?.clone(),
         };
         match here {
@@ -180,7 +239,10 @@ impl Packages {
         let fetched = self.fetch_copy(listed, copy, version).await;
         let package = &listed.package;
         fetched
-            .inspect_err(|why| tracing::info!(%package, %copy, why, "a published copy of a manifest cannot be used"))
+            .inspect_err(|why| {
+                let why = chain(why);
+                tracing::info!(%package, %copy, why, "a published copy of a manifest cannot be used");
+            })
             .ok()
     }
 
@@ -191,22 +253,21 @@ impl Packages {
     }
 
     /// Brings the copy here and checks that it is a manifest of the right kind, which leads to members.
-    async fn fetch_copy(&self, listed: &Listed, copy: &Uri, version: Version) -> Result<Manifest, String> {
-        let (folder, limit) = (&self.shared.config.folder, self.shared.config.documents.document);
-        let (package, remote) = (&listed.package, self.remote(copy));
-        let mut response = remote.document().await.map_err(|error| chain(&error))?;
-        let mut file = Unnamed::new(folder).map_err(|error| chain(&error))?;
+    async fn fetch_copy(&self, listed: &Listed, copy: &Uri, version: Version) -> Result<Manifest, PackageError> {
+        let (folder, limits) = (&self.shared.config.folder, self.shared.config.documents);
+        let (package, remote) = (&listed.package, self.remote(copy).in_background());
+        let mut response = remote.document().await?;
+        let mut file = Unnamed::new(folder)?;
         let (mut crc, mut length) = (flate2::Crc::new(), 0);
-        while let Some(bytes) = remote.chunk(&mut response.body).await.map_err(|error| chain(&error))? {
+        while let Some(bytes) = remote.chunk(&mut response.body).await? {
             length += bytes.len() as u64;
-            if length > limit {
-                return Err(format!("it is larger than the limit of {limit} bytes"));
+            if length > limits.document {
+                let (package, what) = (copy.clone(), "a copy of a manifest");
+                return Err(PackageError::TooLarge { package, what, limit: limits.document });
             }
             crc.update(&bytes);
-            file.write(&bytes).map_err(|error| chain(&error))?;
+            file.write(&bytes)?;
         }
-        let _turn = self.turn(package).await;
-        file.name(&folder::file(folder, package, "copy")).map_err(|error| chain(&error))?;
         let stand_in = StandIn {
             of: Description { package: package.to_string(), version },
             base: response.final_uri.to_string(),
@@ -214,12 +275,16 @@ impl Packages {
             is_confirmed: false,
             is_contradicted: false,
         };
-        let manifest = self.opened_stand_in(package, &stand_in).map_err(|error| chain(&error))?;
-        let (wanted, own) = (listed.capability.clone(), manifest.clone());
+        // The copy of before stays where this one cannot be used.
+        let (sum, base, path) = (stand_in.sum, response.final_uri, file.local()?.1);
+        let own = Manifest::open(package.clone(), base, path.as_path().into(), sum, limits)?;
+        let wanted = listed.capability.clone();
         let checking = tokio::task::spawn_blocking(move || check(&own, &wanted));
-        checking.await.map_err(|error| error.to_string())??;
-        self.keep(package, stand_in);
-        Ok(manifest)
+        checking.await.unwrap_or_else(|error| Err(PackageError::damaged(package, error.to_string())))?;
+        let _turn = self.turn(package).await;
+        file.name(&folder::file(folder, package, "copy"))?;
+        self.keep(package, stand_in.clone());
+        self.opened_stand_in(package, &stand_in)
     }
 
     /// The directory, once its package has been compared with what was stated of it. The package counts.
@@ -282,15 +347,12 @@ impl Packages {
 }
 
 /// Reads a copy to its end.
-fn check(copy: &Manifest, wanted: &Capability) -> Result<(), String> {
-    let (mut reader, mut is_empty) = (copy.reader().map_err(|error| chain(&error))?, true);
-    while reader.next_entry().map_err(|error| chain(&error))?.is_some() {
-        is_empty = false;
-    }
-    match copy.capability().as_ref() == Some(wanted) {
-        false => Err(format!("it is no {}", wanted.as_str())),
-        true if is_empty => Err("it lists nothing".to_owned()),
-        true => Ok(()),
+fn check(copy: &Manifest, wanted: &Capability) -> Result<(), PackageError> {
+    let unknown = |why| Err(PackageError::Unknown { package: copy.package().clone(), why });
+    match (copy.is_sound()?, copy.capability().as_ref() == Some(wanted)) {
+        (_, false) => unknown(format!("the copy of its manifest is no {}", wanted.as_str())),
+        (false, true) => unknown("the copy of its manifest lists nothing".to_owned()),
+        (true, true) => Ok(()),
     }
 }
 
@@ -308,6 +370,10 @@ fn says_the_same(copy: &Manifest, inside: &Manifest, directory: &Directory) -> b
     loop {
         match (copy.next_entry(), inside.next_entry()) {
             (Ok(Some(mut one)), Ok(Some(mut other))) => {
+                // A server that writes a manifest at each request may take that time for the members' own.
+                if !one.hashes.is_empty() && one.hashes == other.hashes {
+                    one.lastmod = other.lastmod;
+                }
                 if !leads_there(&one.path.take(), &other.path.take()) || one != other {
                     return false;
                 }

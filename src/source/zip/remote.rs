@@ -39,6 +39,12 @@ pub(super) struct Version {
 }
 
 impl Version {
+    /// The version of a package whose server does not tell.
+    pub fn unknown(package: &Uri) -> Version {
+        let (final_uri, length) = (package.to_string(), u64::MAX);
+        Version { final_uri, etag: None, weak_etag: None, last_modified: None, length }
+    }
+
     /// The base of the manifest's relative references.
     pub fn base(&self, package: &Uri) -> Uri {
         Uri::parse(&self.final_uri).unwrap_or_else(|_| package.clone())
@@ -63,6 +69,15 @@ pub(super) enum Answer {
 /// Bytes of bodies that came for one purpose, and milliseconds of known pauses.
 pub(super) type Counter = Arc<AtomicU64>;
 
+/// The answer to a request for the head of a package.
+pub(super) struct Head {
+    pub version: Version,
+    /// True if the server announces all that a package is read in place by.
+    pub is_read_in_place: bool,
+    /// True if a web page answers.
+    pub is_page: bool,
+}
+
 /// The bytes that came of what one request waits for. Bytes of other members are none of them.
 #[derive(Clone, Debug, Default)]
 pub struct Received(Arc<Mutex<Vec<Counter>>>);
@@ -86,19 +101,32 @@ pub(super) struct Remote {
     client: Client,
     pub package: Uri,
     pub received: Counter,
+    /// True if no reader waits for it.
+    is_background: bool,
 }
 
 impl Remote {
     pub fn new(client: &Client, package: &Uri) -> Remote {
-        Remote { client: client.clone(), package: package.clone(), received: Counter::default() }
+        let (client, received) = (client.clone(), Counter::default());
+        Remote { client, package: package.clone(), received, is_background: false }
     }
 
-    /// Asks which version the server has, without its bytes, and whether it announces ranges. `None`: still the known one.
-    pub async fn version(&self, known: Option<&Version>) -> Result<Option<(Version, bool)>, PackageError> {
+    /// The same server, whose requests give way to those of readers.
+    pub fn in_background(self) -> Remote {
+        Remote { is_background: true, ..self }
+    }
+
+    /// Asks which version the server has, without its bytes. `None`: still the known one.
+    pub async fn version(&self, known: Option<&Version>) -> Result<Option<Head>, PackageError> {
         let response = self.send(conditional(Request::head(self.package.clone(), HEAD_DEADLINE), known)).await?;
         match (response.status, response.content_length) {
             (Status::NotModified, _) => Ok(None),
-            (_, Some(length)) => Ok(Some((self.version_of(&response, length)?, response.accepts_ranges))),
+            (_, Some(length)) => {
+                let version = self.version_of(&response, length)?;
+                let is_page = response.media_type.as_deref() == Some("text/html");
+                let is_read_in_place = response.accepts_ranges && version.etag.is_some();
+                Ok(Some(Head { version, is_read_in_place, is_page }))
+            }
             (_, None) => Err(PackageError::damaged(&self.package, "its server does not publish its length")),
         }
     }
@@ -218,7 +246,8 @@ impl Remote {
 
     /// A known pause is progress of the request.
     fn waiting(&self, request: Request) -> Request {
-        Request { pause: KnownPause::counted_in(&self.received), ..request }
+        let request = Request { pause: KnownPause::counted_in(&self.received), ..request };
+        if self.is_background { Request { priority: Priority::background(), ..request } } else { request }
     }
 
     fn get(&self) -> Request {

@@ -1,5 +1,8 @@
 //! The manifests of packages in dumps (sections 11 and 13). They state what exists where there is no Resource List, what has changed
 //! where there is no Change List, and next to lists where the bytes of a resource lie too.
+//!
+//! Some Sources list pages, and their packages hold the files of the pages. Where no manifest names a resource that the lists have, the
+//! two speak of different things, and the manifests state what exists too. Else the lists do alone, unless the dump is of a later time.
 
 use super::change_docs::Chosen;
 use super::new_changes::Origin;
@@ -8,19 +11,32 @@ use crate::catalog::Commit;
 use crate::document::{Capability, Change, Entry, Uri};
 use crate::platform::error_chain::chain;
 use crate::source::crawl::{Asking, Crawled, EVERYTHING};
-use crate::source::zip::{Listed, Manifest, PackageError, Packages};
+use crate::source::documents::CachedDocument;
+use crate::source::zip::{Listed, Manifest, PackageError, Packages, Reading};
 use crate::source::{DocumentLocation, Missing};
 use crate::sync::changes::DocumentHead;
 use crate::sync::deviations::NotUnderstood;
 use crate::sync::followed_set::FollowedSet;
+use crate::sync::position::Position;
 use crate::sync::read_set::ReadSet;
+use crate::sync::refresh::Step;
 use crate::sync::selection::plan::Chooser;
 use crate::sync::{SyncError, Synchronizer};
 use futures_util::{FutureExt, Stream, StreamExt, stream};
+use std::collections::HashSet;
 use std::ops::ControlFlow;
+use std::time::Duration;
+use tokio::time::Instant;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Packages whose manifests are requested at once.
 const REQUESTED_AT_ONCE: usize = 8;
+
+/// Names of manifests that are looked for in lists, the first: 32 MB.
+const MOST_NAMES: usize = 4_000_000;
+
+/// The time after which the manifests that were read in the background so far are shown; then each time when it has doubled.
+const FIRST_SHOWN: Duration = Duration::from_secs(60);
 
 /// The statements of the packages of a Resource Dump.
 #[derive(Default)]
@@ -36,45 +52,28 @@ pub struct ReadDump {
 }
 
 impl Synchronizer {
-    /// Reads the manifests of the dumps of all sets: of a set that has lists only if `is_new` says that they may have changed.
-    /// There a dump that cannot be read is no failure. In place of lists it is: a tree is shown whole or not at all.
+    /// Reads the manifests of the dumps of all sets that were not read yet: of a set that has lists only if `is_new` says that they may
+    /// have changed, or its dumps are followed. There a dump that cannot be read is no failure. In place of lists it is: a tree is shown
+    /// whole or not at all.
     pub(in crate::sync) async fn read_dumps(
         &mut self,
-        sets: &[FollowedSet],
+        step: &Step,
         read: &mut [ReadSet],
         is_new: bool,
     ) -> Result<(), SyncError> {
-        let packages = self.fetch.packages.clone();
-        for it in read {
-            let Some(set) = sets.iter().find(|set| set.id == it.id) else { continue };
-            let has_lists = !set.lists.is_empty();
-            if has_lists && !is_new {
+        for it in read.iter_mut().filter(|it| it.packages.is_none()) {
+            let Some(set) = step.sets.iter().find(|set| set.id == it.id) else { continue };
+            if !set.lists.is_empty() {
+                self.read_dumps_next_to_lists(set, &step.position, it, is_new).await?;
                 continue;
             }
-            it.packages = (has_lists || !set.dumps.is_empty()).then(Vec::new);
-            for (number, root) in set.dumps.iter().enumerate() {
-                let dump = match it.walks.get(number).filter(|_| !has_lists) {
-                    Some(walked) => read_dump(&packages, &self.fetch.spool, walked, false).await,
-                    None => match self.walk(root, Asking { is_patient: false, ..EVERYTHING }).await {
-                        Ok(walked) => read_dump(&packages, &self.fetch.spool, &walked, true).await,
-                        Err(cause) => Err(cause.into()),
-                    },
-                };
-                match dump {
+            it.packages = (!set.dumps.is_empty()).then(Vec::new);
+            for (root, walked) in set.dumps.iter().zip(&it.walks) {
+                match read_dump(&self.fetch.packages, &self.fetch.spool, walked, false).await {
                     Ok(dump) => {
-                        self.current.lacks_packages |= dump.has_failed;
                         it.packages.iter_mut().for_each(|packages| packages.extend(dump.packages.iter().cloned()));
                         it.manifests.extend(dump.manifests);
-                        if has_lists && !dump.missing.is_empty() {
-                            tracing::info!(dump = %root, "resources of other packages are downloaded from their own addresses");
-                        }
-                        // The lists say what exists, where there are any.
-                        it.missing.extend(dump.missing.into_iter().filter(|_| !has_lists));
-                    }
-                    Err(cause) if has_lists => {
-                        tracing::warn!("the dump {root} cannot be read now: {}", chain(&cause));
-                        self.current.lacks_packages = true;
-                        it.packages = None;
+                        it.missing.extend(dump.missing);
                     }
                     Err(SyncError::Package(cause)) => {
                         return Err(SyncError::PackageOf { named_by: root.clone(), cause });
@@ -84,6 +83,96 @@ impl Synchronizer {
             }
         }
         Ok(())
+    }
+
+    /// Reads the dumps of a set that has lists. A manifest is requested where its package has another entry than before: of a few packages
+    /// at once, of many in the background. What cannot be read for now says what it said before.
+    async fn read_dumps_next_to_lists(
+        &mut self,
+        set: &FollowedSet,
+        before: &Position,
+        it: &mut ReadSet,
+        is_new: bool,
+    ) -> Result<(), SyncError> {
+        let (mut packages, missing) = before.packages_of(set.id);
+        (it.manifests, it.dumps, it.missing) = (Vec::new(), Vec::new(), missing);
+        if !is_new && !before.follows_dumps(set.id) {
+            return Ok(());
+        }
+        let (mut listed, mut is_read) = (Vec::new(), true);
+        for root in &set.dumps {
+            let began = Instant::now();
+            match self.walk(root, Asking { is_patient: false, ..EVERYTHING }).await {
+                Ok(walked) => {
+                    set.lists.iter().for_each(|list| self.schedule.answered_with(list, began.elapsed()));
+                    listed.extend(listed_packages(&self.fetch.spool, &walked, Capability::ResourceDump).await?);
+                    it.dumps.push(walked);
+                }
+                Err(cause) => {
+                    tracing::warn!("the dump {root} cannot be read now: {}", chain(&cause));
+                    (self.current.lacks_packages, is_read) = (true, false);
+                }
+            }
+        }
+        if is_read && !is_new && before.has_same_dumps(set.id, &it.dumps) {
+            return Ok(());
+        }
+        let manifest = Capability::ResourceDumpManifest;
+        let listed: Vec<Listed> = match is_read {
+            true => listed.iter().map(|entry| Listed::of(entry, manifest.clone())).collect(),
+            false => packages.drain(..).map(|package| Listed::unlisted(package, manifest.clone())).collect(),
+        };
+        let all = self.readings(listed, is_read).await?;
+        it.is_settled = all.iter().all(|(_, reading)| reading.is_current);
+        self.current.lacks_packages |= !it.is_settled;
+        it.packages = is_read.then(|| all.iter().map(|(listed, _)| listed.package.clone()).collect());
+        let failed = |(listed, reading): &(Listed, Reading)| {
+            let (location, why) = (DocumentLocation::Uri(listed.package.clone()), reading.failed.clone()?);
+            reading.is_current.then_some(Missing { location, entries: 0, why })
+        };
+        let failed: Vec<Missing> = all.iter().filter_map(failed).collect();
+        it.manifests.extend(all.into_iter().filter_map(|(_, reading)| reading.manifest));
+        let (spool, lists, manifests) = (self.fetch.spool.clone(), it.list_documents(), it.manifests.clone());
+        let is_later = it.has_later_dumps();
+        let compare = move || shared_names(&spool, &lists, &manifests, is_later);
+        it.shared_names = tokio::task::spawn_blocking(compare).await??;
+        if is_read {
+            // What the lists name comes from its own address.
+            it.missing = failed.into_iter().filter(|_| it.shared_names.is_some()).collect();
+        }
+        Ok(())
+    }
+
+    /// What is known of each of these packages. Of the others the manifests are requested where the dumps are `readable`.
+    async fn readings(&mut self, listed: Vec<Listed>, are_readable: bool) -> Result<Vec<(Listed, Reading)>, SyncError> {
+        let packages = self.fetch.packages.clone();
+        let known = move || {
+            let readings = listed.into_iter().map(|listed| (packages.last_reading(&listed), listed));
+            readings.map(|(reading, listed)| (listed, reading)).collect::<Vec<_>>()
+        };
+        let mut all = tokio::task::spawn_blocking(known).await?;
+        let is_unread = |(_, reading): &&mut (Listed, Reading)| are_readable && !reading.is_current;
+        let mut unread: Vec<_> = all.iter_mut().filter(is_unread).collect();
+        let wanted: Vec<Listed> = unread.iter().map(|(listed, _)| listed.clone()).collect();
+        let is_followed = self.config.as_of.is_none();
+        if wanted.len() > self.tuning.packages && is_followed {
+            while self.fetch.reading.try_join_next().is_some() {}
+            if self.fetch.reading.is_empty() {
+                tracing::info!(packages = wanted.len(), "manifests of packages are read in the background");
+                self.fetch.reading.spawn(read_all(self.fetch.packages.clone(), wanted));
+            }
+            return Ok(all);
+        }
+        let mut read = request_readings(&self.fetch.packages, wanted);
+        for known in &mut unread {
+            let Some((reading, listed)) = read.next().await else { break };
+            if let Some(why) = &reading.failed {
+                tracing::warn!(package = %listed.package, "a package cannot be read: {why}");
+            }
+            known.1 = reading;
+        }
+        drop(read);
+        Ok(all)
     }
 
     /// The packages of the `walked` Change Dumps that may hold something new, each a list of changes; and why the first fails of those
@@ -143,6 +232,75 @@ impl Synchronizer {
     }
 }
 
+/// Reads the manifests of many packages. They are reported now and then, and at the end.
+async fn read_all(packages: Packages, listed: Vec<Listed>) {
+    let (began, mut due, mut has_news) = (Instant::now(), FIRST_SHOWN, false);
+    let mut readings = request_readings(&packages, listed);
+    while let Some((reading, listed)) = readings.next().await {
+        if let Some(why) = &reading.failed {
+            tracing::warn!(package = %listed.package, "a package cannot be read: {why}");
+        }
+        has_news |= reading.is_current;
+        if has_news && began.elapsed() >= due {
+            (due, has_news) = (began.elapsed() * 2, false);
+            packages.report_news();
+        }
+    }
+    if has_news {
+        packages.report_news();
+    }
+}
+
+/// Readings of `listed`, several requested at a time, in their order.
+pub fn request_readings(
+    packages: &Packages,
+    listed: Vec<Listed>,
+) -> impl Stream<Item = (Reading, Listed)> + Unpin + Send {
+    let request = |listed: Listed| {
+        let packages = packages.clone();
+        async move { (packages.read_listed(&listed).await, listed) }.boxed()
+    };
+    stream::iter(listed.into_iter().map(request).collect::<Vec<_>>()).buffered(REQUESTED_AT_ONCE)
+}
+
+/// The name of a resource among those of lists and manifests: the scheme does not count.
+fn name(uri: &Uri) -> u64 {
+    xxh3_64(uri.as_str().split_once(':').map_or("", |(_, rest)| rest).as_bytes())
+}
+
+/// The names that manifests share with the lists, where the manifests state what exists next to them: they share none, or the dump
+/// `is_later`. `None` where they do not.
+fn shared_names(
+    spool: &Spool,
+    lists: &[CachedDocument],
+    manifests: &[Manifest],
+    is_later: bool,
+) -> Result<Option<HashSet<u64>>, SyncError> {
+    let (mut names, mut shared) = (Vec::new(), HashSet::new());
+    for manifest in manifests {
+        Origin::Package(manifest.clone()).visit(spool, &mut |_, entry, _| {
+            names.push(name(&entry.loc));
+            Ok(if names.len() < MOST_NAMES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+        })?;
+    }
+    let is_later = is_later && names.len() < MOST_NAMES;
+    names.sort_unstable();
+    for list in lists.iter().filter(|_| !names.is_empty()) {
+        spool.read(list, &mut |entry| {
+            let name = name(&entry.loc);
+            let is_shared = names.binary_search(&name).is_ok();
+            if is_shared {
+                shared.insert(name);
+            }
+            Ok(if is_shared && !is_later { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        if !shared.is_empty() && !is_later {
+            return Ok(None);
+        }
+    }
+    Ok((!names.is_empty()).then_some(shared))
+}
+
 /// Reads the manifests of the packages of a Resource Dump. Packages that are no ZIP or have no manifest count as missing. With
 /// `tolerates_failure`, so do those that fail for now; else one of them is an error.
 pub async fn read_dump(
@@ -172,7 +330,7 @@ pub async fn read_dump(
 }
 
 /// The packages that the indexes and the dumps of this `capability` list.
-async fn listed_packages(spool: &Spool, walked: &Crawled, capability: Capability) -> Result<Vec<Entry>, SyncError> {
+pub async fn listed_packages(spool: &Spool, walked: &Crawled, capability: Capability) -> Result<Vec<Entry>, SyncError> {
     let dumps = walked.leaves.iter().filter(|leaf| leaf.capability.as_ref() == Some(&capability));
     let dumps: Vec<_> = dumps.map(|leaf| leaf.document.clone()).collect();
     let (spool, mut packages) = (spool.clone(), walked.packages.clone());
@@ -197,22 +355,26 @@ fn request_manifests(
     stream::iter(listed.into_iter().map(request).collect::<Vec<_>>()).buffered(REQUESTED_AT_ONCE)
 }
 
-/// Enters the resources of a manifest that `chooser` accepts: as resources that exist, or for a set that `has_lists` as places where
-/// their bytes lie too.
+/// Enters the resources of a manifest that `chooser` accepts: as resources that exist, or for a set that has lists as places where
+/// their bytes lie too, unless the manifests state all that the lists do not `share`. Returns the number of resources that exist by it
+/// alone.
 pub fn enter(
     baseline: &mut Commit<'_>,
     manifest: &Manifest,
-    has_lists: bool,
+    (has_lists, shared): (bool, Option<&HashSet<u64>>),
     chooser: &Chooser,
     spool: &Spool,
-) -> Result<(), SyncError> {
+) -> Result<u64, SyncError> {
+    let mut stated = 0;
     let reader = Origin::Package(manifest.clone()).visit(spool, &mut |_, entry, member| {
         if entry.change != Some(Change::Deleted) && chooser.chooses(&entry) {
-            match (member, has_lists) {
-                (Some(member), true) => baseline.add_member(&entry, &member)?,
-                (Some(member), false) => baseline.add_with_member(&entry, &member)?,
-                (None, true) => {}
-                (None, false) => baseline.add(&entry)?,
+            let is_stated = !has_lists || shared.is_some_and(|shared| !shared.contains(&name(&entry.loc)));
+            stated += u64::from(is_stated);
+            match (member, is_stated) {
+                (Some(member), false) => baseline.add_member(&entry, &member)?,
+                (Some(member), true) => baseline.add_with_member(&entry, &member)?,
+                (None, false) => {}
+                (None, true) => baseline.add(&entry)?,
             }
         }
         Ok(ControlFlow::Continue(()))
@@ -221,5 +383,5 @@ pub fn enter(
     // Absence from it proves nothing where there are lists.
     let entries = NotUnderstood { entries: reader.entries(), skipped: reader.skipped() };
     spool.deviations.note(&location, reader.deviations(), Some(entries).filter(|_| !has_lists));
-    Ok(())
+    Ok(stated)
 }

@@ -32,7 +32,8 @@ impl Synchronizer {
         for set in first {
             read.push(self.read_set(set, sets, scope, before, naming).await?);
         }
-        let is_same = |it: &ReadSet| before.is_some_and(|before| before.is_made_of(it));
+        // Dumps that state what exists are asked for with the lists.
+        let is_same = |it: &ReadSet| before.is_some_and(|before| before.is_made_of(it) && !before.follows_dumps(it.id));
         if !are_needed && *scope != Scope::Everything && read.iter().all(is_same) {
             return Ok(None);
         }

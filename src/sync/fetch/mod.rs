@@ -18,6 +18,7 @@ use crate::source::zip::Packages;
 use index_cache::IndexCache;
 use spool::Spool;
 use std::collections::HashMap;
+use tokio::task::JoinSet;
 
 /// The owner of what documents are fetched with.
 pub(super) struct Fetch {
@@ -31,4 +32,6 @@ pub(super) struct Fetch {
     pub children: IndexCache,
     /// The followed document above each list that was reached.
     pub below: HashMap<Uri, DocumentLocation>,
+    /// Reads the manifests of many packages.
+    pub reading: JoinSet<()>,
 }

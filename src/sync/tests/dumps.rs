@@ -352,3 +352,136 @@ async fn packages_of_changes_are_read_together_and_applied_in_order() {
     assert_eq!(destination.paths(), ["/a"]);
     assert_eq!(member_of(&destination, "a").as_deref(), Some("/7.bin"));
 }
+
+/// A Source whose list has pages, and whose dump the packages of their files.
+struct Pages {
+    server: Loopback,
+}
+
+impl Pages {
+    async fn of(pages: &[&str]) -> Pages {
+        let server = source(&[("resourcelist", LIST), ("resourcedump", "/dump.xml")]).await;
+        server.put(LIST, Answer::xml(list(&server, pages)));
+        Pages { server }
+    }
+
+    /// Lists these packages, each with the time of its entry, and a dump of the time `at`, where that is stated.
+    fn dump(&self, at: &str, packages: &[(u32, &str)]) {
+        let entry = |(number, lastmod): &(u32, &str)| {
+            let [package, copy] = ["zip", "xml"].map(|kind| self.server.uri(&format!("/{number}.{kind}")));
+            format!(
+                "<url><loc>{package}</loc><lastmod>{lastmod}</lastmod><rs:ln rel=\"contents\" href=\"{copy}\"/></url>"
+            )
+        };
+        let entries: Vec<_> = packages.iter().map(entry).collect();
+        self.server.put("/dump.xml", Answer::xml(urlset(&format!("capability=\"resourcedump\" {at}"), &[], &entries)));
+    }
+
+    /// A package of these files, and the copy of its manifest.
+    fn package(&self, number: u32, files: &[&str]) {
+        let held: Vec<_> = files.iter().map(|file| (*file, format!("path=\"{file}\""))).collect();
+        let held: Vec<_> = held.iter().map(|(file, md)| (*file, md.as_str())).collect();
+        let manifest = manifest(&self.server, "resourcedump-manifest", &held);
+        self.server.put(&format!("/{number}.zip"), large_package(&manifest, files).etag(&number.to_string()));
+        self.server.put(&format!("/{number}.xml"), Answer::xml(manifest));
+    }
+
+    /// The requests since the last call that name a package or a manifest.
+    fn asked(&self) -> Vec<String> {
+        let names = |path: &String| {
+            path.ends_with(".zip") || path.trim_matches(['/', '.', 'x', 'm', 'l']).parse::<u32>().is_ok()
+        };
+        self.server.asked().into_iter().map(|asked| asked.path).filter(names).collect()
+    }
+}
+
+const AT: &str = "at=\"2013-01-03T08:00:00Z\"";
+const OLD: &str = "2013-01-01T00:00:00Z";
+const NEW: &str = "2013-01-02T00:00:00Z";
+
+/// Promise: never an accidental emptiness.
+#[tokio::test]
+async fn files_that_only_manifests_name_go_by_a_manifest_alone() {
+    let pages = Pages::of(&["/p/1", "/p/2"]).await;
+    pages.package(1, &["/f/1", "/f/1b"]);
+    pages.package(2, &["/f/2"]);
+    pages.dump(AT, &[(1, OLD), (2, OLD)]);
+    let mut destination = destination(&pages.server);
+    destination.commit().await;
+    let all = ["/f/1", "/f/1b", "/f/2", "/p/1", "/p/2"];
+    assert_eq!(destination.paths(), all);
+    assert_eq!(member_of(&destination, "f/2").as_deref(), Some("/f/2"));
+    pages.asked();
+    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert_eq!(pages.asked(), [""; 0], "nothing is asked for again");
+
+    // Its entry is new, and for now it fails; then a page stands in its place.
+    pages.dump(AT, &[(1, NEW), (2, OLD)]);
+    let published = ["/1.zip", "/1.xml"].map(|path| (path, pages.server.answer(path)));
+    ["/1.zip", "/1.xml"].iter().for_each(|path| pages.server.put(path, Answer::status(503)));
+    let _ = destination.refresh().await;
+    assert_eq!(destination.paths(), all, "it fails for now");
+    ["/1.zip", "/1.xml"].iter().for_each(|path| pages.server.put(path, Answer::new("text/html", *b"<html>home")));
+    destination.refresh().await.unwrap();
+    assert_eq!(destination.paths(), all, "it is a page");
+    let missing = destination.synchronizer.status().borrow().missing.clone();
+    assert!(missing.iter().any(|missing| missing.location.ends_with("/1.zip")), "{missing:?}");
+    assert!(destination.synchronizer.status().borrow().held.is_none());
+    pages.server.put("/dump.xml", Answer::status(404));
+    pages.server.put(LIST, Answer::xml(list(&pages.server, &["/p/1", "/p/2", "/p/3"])));
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/f/1", "/f/1b", "/f/2", "/p/1", "/p/2", "/p/3"], "the dump is gone for now");
+
+    published.map(|(path, answer)| pages.server.put(path, answer));
+    pages.package(1, &["/f/1"]);
+    pages.dump(AT, &[(1, "2013-01-02T01:00:00Z"), (2, OLD)]);
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/f/1", "/f/2", "/p/1", "/p/2", "/p/3"], "the manifest lacks one");
+    assert!(destination.synchronizer.status().borrow().missing.is_empty());
+    pages.dump(AT, &[(1, "2013-01-02T01:00:00Z")]);
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/f/1", "/p/1", "/p/2", "/p/3"], "the package has left the dump");
+}
+
+#[tokio::test]
+async fn lists_speak_for_what_exists_unless_a_dump_is_later() {
+    let pages = Pages::of(&["/a", "/b"]).await;
+    pages.package(1, &["/b", "/c"]);
+    for (at, shown) in
+        [(AT, &["/a", "/b"][..]), ("", &["/a", "/b"]), ("at=\"2013-01-03T10:00:00Z\"", &["/a", "/b", "/c"])]
+    {
+        pages.dump(at, &[(1, OLD)]);
+        let mut destination = destination(&pages.server);
+        destination.commit().await;
+
+        assert_eq!(destination.paths(), shown, "{at}");
+    }
+}
+
+#[tokio::test]
+async fn many_manifests_are_read_behind_the_first_tree() {
+    let pages = Pages::of(&["/p/1"]).await;
+    let numbers: Vec<u32> = (1..=20).collect();
+    numbers.iter().for_each(|number| pages.package(*number, &[&format!("/f/{number}")]));
+    let mut entries: Vec<_> = numbers.iter().map(|number| (*number, OLD)).collect();
+    pages.dump(AT, &entries);
+    let mut destination = destination(&pages.server);
+    destination.synchronizer.tuning.packages = 3;
+    let packages = destination.synchronizer.fetch.packages.clone();
+
+    destination.commit().await;
+    assert_eq!(destination.paths(), ["/p/1"], "the tree does not wait");
+    packages.contradiction_found().await;
+    destination.commit().await;
+
+    assert_eq!(destination.paths().len(), 21);
+    pages.asked();
+    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    let mut destination = destination.restarted(&pages.server);
+    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert_eq!(pages.asked(), [""; 0], "nothing is asked for again");
+    entries[7].1 = NEW;
+    pages.dump(AT, &entries);
+    let _ = destination.refresh().await.unwrap();
+    assert!(pages.asked().iter().all(|path| path.starts_with("/8.")));
+}

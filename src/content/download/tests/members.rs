@@ -282,6 +282,7 @@ async fn a_wrongly_stated_member_never_stands_for_a_version() {
         package: stage.server.uri(DUMP),
         copy: Some(stage.server.uri("/copy.xml")),
         capability: crate::document::Capability::ResourceDumpManifest,
+        state: 0,
     };
     stage.packages.stated(&listed).await.unwrap();
 

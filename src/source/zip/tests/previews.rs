@@ -244,7 +244,7 @@ async fn a_manifest_that_stalls_holds_up_no_other_package() {
     stage.server.put("/other.zip", Answer::new("application/zip", package(&listed()).0).etag("v1"));
     stage.server.put("/other-copy.xml", copy(&listed()));
     let [package, other_copy] = ["/other.zip", "/other-copy.xml"].map(|path| stage.server.uri(path));
-    let other = Listed { package, copy: Some(other_copy), capability: Capability::ResourceDumpManifest };
+    let other = Listed { package, copy: Some(other_copy), capability: Capability::ResourceDumpManifest, state: 0 };
     let stated = tokio::time::timeout(Duration::from_secs(20), stage.packages.stated(&other)).await;
 
     assert!(stated.expect("it waits for no other package").is_ok() && !comparing.is_finished());
