@@ -470,7 +470,10 @@ fn files_that_only_manifests_name_are_shown_and_read() {
     let read =
         |number: u32| std::fs::read_to_string(mounted.join(&format!("files/{number}/paper {number}.txt"))).unwrap();
     assert_eq!((read(1), read(2)), ("paper 1".to_owned(), "paper 2".to_owned()));
-    is_told_everywhere(&mounted, &source.url(), "3.zip");
+    let told = Mounted::prepared(&source.url(), FAST);
+    let (code, text) = mount(&told);
+    assert_eq!((code, text.contains("3.zip is not a ZIP file, it is an HTML")), (Some(SUCCESS), true), "{text}");
+    is_told_everywhere(&told, &source.url(), "3.zip");
     let (_, text) = run(&["explore", &source.url()]);
     assert!(text.contains("2 files that no list has"), "{text}");
 

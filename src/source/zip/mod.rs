@@ -375,7 +375,9 @@ impl Packages {
                 }
                 (Err(PackageError::Damaged { cause: Some(cause), .. }), None) if !end.has_directory() => {
                     tracing::debug!(%package, error = %cause, "no directory at the end of a package");
-                    return Err(PackageError::no_directory(package));
+                    let kind = (end.first == 0).then(|| remote::other_kind(&end.bytes)).flatten();
+                    let not_zip = |seen: &str| PackageError::NotZip { package: package.clone(), seen: seen.into() };
+                    return Err(kind.map_or_else(|| PackageError::no_directory(package), not_zip));
                 }
                 (Err(error), _) => return Err(error),
             }
