@@ -216,7 +216,7 @@ impl Synchronizer {
         let is_made_of = |it: &ReadSet| step.position.is_made_of(it);
         let is_contradicted = !self.fetch.packages.contradicted().is_empty();
         let is_new = step.decides_again || is_contradicted || !read.iter().all(is_made_of);
-        self.read_dumps(step, &mut read, is_new).await?;
+        self.read_dumps((&step.sets, &step.position), &mut read, is_new).await?;
         let mut missing = missing(&step.source, &step.sets, &read);
         self.fail_if_nothing(step, &read, &missing)?;
         let naming = self.naming(&step.source, &read).await?;
@@ -227,8 +227,8 @@ impl Synchronizer {
         }
         let is_same = !step.decides_again && step.position.is_of(&read, &missing, &naming);
         if !is_same && !is_new {
-            // A new baseline is made of the packages too, whatever the reason for it.
-            self.read_dumps(step, &mut read, true).await?;
+            // A new baseline is made of the packages too.
+            self.read_dumps((&step.sets, &step.position), &mut read, true).await?;
             missing = lists::missing(&step.source, &step.sets, &read);
         }
         let Some(older) = self.believe(step, &read, is_same)? else { return self.advance(step, changes).await };

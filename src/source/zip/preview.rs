@@ -22,8 +22,10 @@ use std::sync::{Arc, PoisonError};
 use tokio::sync::OwnedMutexGuard;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Seconds.
-const DAY: i64 = 86_400;
+/// The day, since the epoch.
+pub(super) fn today() -> i64 {
+    Timestamp::now().seconds / 86_400
+}
 
 /// A package as a dump lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +45,7 @@ impl Listed {
     pub fn of(entry: &Entry, capability: Capability) -> Listed {
         let copy = entry.links.iter().filter(|link| &*link.rel == "contents").find_map(|link| link.uri()).cloned();
         let is_dated = entry.lastmod.is_some() || entry.length.is_some() || !entry.hashes.is_empty();
-        let day = (!is_dated).then(|| Timestamp::now().seconds / DAY);
+        let day = (!is_dated).then(today);
         let state = format!("{copy:?} {:?} {:?} {:?} {day:?}", entry.lastmod, entry.length, entry.hashes);
         Listed { package: entry.loc.clone(), copy, capability, state: xxh3_64(state.as_bytes()) }
     }

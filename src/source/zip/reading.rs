@@ -1,11 +1,11 @@
-//! The last reading of each package next to lists: a manifest is requested once for each state of its package's entry, whatever process
-//! has read it.
+//! The last reading of each package next to lists: a manifest is requested once for each state of its package's entry, also by the
+//! processes that follow.
 //!
 //! What a reading gave is kept until another succeeds, so that a package that fails takes nothing away.
 
 use super::folder::{self, file};
 use super::manifest::Sum;
-use super::preview::Listed;
+use super::preview::{Listed, today};
 use super::{Manifest, PackageError, Packages};
 use crate::document::Uri;
 use crate::platform::error_chain::chain;
@@ -18,6 +18,8 @@ struct Record {
     package: String,
     /// The state of the entry then.
     state: u64,
+    /// The day, since the epoch. What fails may be mended although its entry is the same: it is read again once a day.
+    day: i64,
     /// The manifest of this reading, or of the last that did not fail.
     manifest: Option<Kept>,
     /// The cause of the failure, for a person.
@@ -50,7 +52,8 @@ impl Packages {
         let read = fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<Record>(&bytes).ok());
         let Some(record) = read.filter(|it| it.package == listed.package.as_str()) else { return Reading::default() };
         let manifest = record.manifest.and_then(|kept| self.opened(&listed.package, kept).ok());
-        let is_current = record.state == listed.state && (manifest.is_some() || record.failed.is_some());
+        let is_read = if record.failed.is_some() { record.day == today() } else { manifest.is_some() };
+        let is_current = is_read && record.state == listed.state;
         Reading { manifest, failed: record.failed, is_current }
     }
 
@@ -85,8 +88,9 @@ impl Packages {
         };
         let (package, folder) = (&listed.package, &self.shared.config.folder);
         let (state, failed_then) = (listed.state, failed.clone());
+        let (package_then, manifest_then) = (package.to_string(), manifest.as_ref().map(kept));
         let record =
-            Record { package: package.to_string(), state, manifest: manifest.as_ref().map(kept), failed: failed_then };
+            Record { package: package_then, state, day: today(), manifest: manifest_then, failed: failed_then };
         if let Err(error) = folder::replace_json(folder, &file(folder, package, "reading"), &record) {
             tracing::warn!(%package, error = %chain(&error), "the manifest of a package is requested again");
         }

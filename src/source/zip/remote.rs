@@ -39,7 +39,7 @@ pub(super) struct Version {
 }
 
 impl Version {
-    /// The version of a package whose server does not tell.
+    /// The version of a package of which its server publishes nothing.
     pub fn unknown(package: &Uri) -> Version {
         let (final_uri, length) = (package.to_string(), u64::MAX);
         Version { final_uri, etag: None, weak_etag: None, last_modified: None, length }

@@ -19,7 +19,6 @@ use crate::sync::deviations::NotUnderstood;
 use crate::sync::followed_set::FollowedSet;
 use crate::sync::position::Position;
 use crate::sync::read_set::ReadSet;
-use crate::sync::refresh::Step;
 use crate::sync::selection::plan::Chooser;
 use crate::sync::{SyncError, Synchronizer};
 use futures_util::{FutureExt, Stream, StreamExt, stream};
@@ -57,14 +56,14 @@ impl Synchronizer {
     /// whole or not at all.
     pub(in crate::sync) async fn read_dumps(
         &mut self,
-        step: &Step,
+        (sets, before): (&[FollowedSet], &Position),
         read: &mut [ReadSet],
         is_new: bool,
     ) -> Result<(), SyncError> {
         for it in read.iter_mut().filter(|it| it.packages.is_none()) {
-            let Some(set) = step.sets.iter().find(|set| set.id == it.id) else { continue };
+            let Some(set) = sets.iter().find(|set| set.id == it.id) else { continue };
             if !set.lists.is_empty() {
-                self.read_dumps_next_to_lists(set, &step.position, it, is_new).await?;
+                self.read_dumps_next_to_lists(set, before, it, is_new).await?;
                 continue;
             }
             it.packages = (!set.dumps.is_empty()).then(Vec::new);
@@ -123,19 +122,21 @@ impl Synchronizer {
             false => packages.drain(..).map(|package| Listed::unlisted(package, manifest.clone())).collect(),
         };
         let all = self.readings(listed, is_read).await?;
-        it.is_settled = all.iter().all(|(_, reading)| reading.is_current);
-        self.current.lacks_packages |= !it.is_settled;
         it.packages = is_read.then(|| all.iter().map(|(listed, _)| listed.package.clone()).collect());
         let failed = |(listed, reading): &(Listed, Reading)| {
             let (location, why) = (DocumentLocation::Uri(listed.package.clone()), reading.failed.clone()?);
             reading.is_current.then_some(Missing { location, entries: 0, why })
         };
         let failed: Vec<Missing> = all.iter().filter_map(failed).collect();
+        let are_current = all.iter().all(|(_, reading)| reading.is_current);
         it.manifests.extend(all.into_iter().filter_map(|(_, reading)| reading.manifest));
         let (spool, lists, manifests) = (self.fetch.spool.clone(), it.list_documents(), it.manifests.clone());
         let is_later = it.has_later_dumps();
         let compare = move || shared_names(&spool, &lists, &manifests, is_later);
         it.shared_names = tokio::task::spawn_blocking(compare).await??;
+        self.current.lacks_packages |= !are_current;
+        // What has failed is asked for again, unless the lists have all of it.
+        it.is_settled = are_current && (failed.is_empty() || it.shared_names.is_none());
         if is_read {
             // What the lists name comes from its own address.
             it.missing = failed.into_iter().filter(|_| it.shared_names.is_some()).collect();
@@ -154,8 +155,8 @@ impl Synchronizer {
         let is_unread = |(_, reading): &&mut (Listed, Reading)| are_readable && !reading.is_current;
         let mut unread: Vec<_> = all.iter_mut().filter(is_unread).collect();
         let wanted: Vec<Listed> = unread.iter().map(|(listed, _)| listed.clone()).collect();
-        let is_followed = self.config.as_of.is_none();
-        if wanted.len() > self.tuning.packages && is_followed {
+        // The state of an earlier time is made once.
+        if wanted.len() > self.tuning.packages && self.config.as_of.is_none() {
             while self.fetch.reading.try_join_next().is_some() {}
             if self.fetch.reading.is_empty() {
                 tracing::info!(packages = wanted.len(), "manifests of packages are read in the background");
@@ -171,7 +172,6 @@ impl Synchronizer {
             }
             known.1 = reading;
         }
-        drop(read);
         Ok(all)
     }
 
@@ -236,9 +236,11 @@ impl Synchronizer {
 async fn read_all(packages: Packages, listed: Vec<Listed>) {
     let (began, mut due, mut has_news) = (Instant::now(), FIRST_SHOWN, false);
     let mut readings = request_readings(&packages, listed);
+    let mut failed = 0_u64;
     while let Some((reading, listed)) = readings.next().await {
         if let Some(why) = &reading.failed {
-            tracing::warn!(package = %listed.package, "a package cannot be read: {why}");
+            failed += 1;
+            tracing::debug!(package = %listed.package, "a package cannot be read: {why}");
         }
         has_news |= reading.is_current;
         if has_news && began.elapsed() >= due {
@@ -246,6 +248,7 @@ async fn read_all(packages: Packages, listed: Vec<Listed>) {
             packages.report_news();
         }
     }
+    tracing::info!(failed, "the manifests of packages have been read");
     if has_news {
         packages.report_news();
     }

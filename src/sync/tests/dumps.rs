@@ -417,7 +417,6 @@ async fn files_that_only_manifests_name_go_by_a_manifest_alone() {
 
     // Its entry is new, and for now it fails; then a page stands in its place.
     pages.dump(AT, &[(1, NEW), (2, OLD)]);
-    let published = ["/1.zip", "/1.xml"].map(|path| (path, pages.server.answer(path)));
     ["/1.zip", "/1.xml"].iter().for_each(|path| pages.server.put(path, Answer::status(503)));
     let _ = destination.refresh().await;
     assert_eq!(destination.paths(), all, "it fails for now");
@@ -432,7 +431,6 @@ async fn files_that_only_manifests_name_go_by_a_manifest_alone() {
     destination.commit().await;
     assert_eq!(destination.paths(), ["/f/1", "/f/1b", "/f/2", "/p/1", "/p/2", "/p/3"], "the dump is gone for now");
 
-    published.map(|(path, answer)| pages.server.put(path, answer));
     pages.package(1, &["/f/1"]);
     pages.dump(AT, &[(1, "2013-01-02T01:00:00Z"), (2, OLD)]);
     destination.commit().await;
@@ -484,4 +482,22 @@ async fn many_manifests_are_read_behind_the_first_tree() {
     pages.dump(AT, &entries);
     let _ = destination.refresh().await.unwrap();
     assert!(pages.asked().iter().all(|path| path.starts_with("/8.")));
+}
+
+/// Promise: never an accidental emptiness.
+#[tokio::test]
+async fn a_list_that_names_one_file_takes_no_other_away() {
+    let pages = Pages::of(&["/p/1"]).await;
+    let files: Vec<_> = (10..30).map(|number| format!("/f/{number}")).collect();
+    pages.package(1, &files.iter().map(String::as_str).collect::<Vec<_>>());
+    pages.dump(AT, &[(1, OLD)]);
+    let mut destination = destination(&pages.server);
+    destination.commit().await;
+    assert_eq!(destination.paths().len(), 21);
+
+    pages.server.put(LIST, Answer::xml(list(&pages.server, &["/p/1", "/f/10"])));
+    destination.refresh().await.unwrap();
+
+    assert_eq!(destination.paths().len(), 21);
+    assert_eq!(destination.synchronizer.status().borrow().held.as_ref().map(|held| held.files), Some(19));
 }
