@@ -47,13 +47,13 @@ pub(super) struct Tuning {
     pub answers_due: Duration,
     /// Bytes of lists that one thread parses at once, at least.
     pub least_part: u64,
-    /// Packages next to lists whose manifests a refresh waits for. More are read in the background: a tree of the lists does not wait.
-    pub packages: usize,
+    /// Packages next to lists whose manifests a refresh waits for, and how long. The others are read in the background.
+    pub packages: (usize, Duration),
 }
 
 impl Default for Tuning {
     fn default() -> Tuning {
         let (in_batch, asked, answers_due) = (50_000, 10_000, Duration::from_secs(30));
-        Tuning { in_batch, asked, answers_due, least_part: LEAST_PART, packages: 100 }
+        Tuning { in_batch, asked, answers_due, least_part: LEAST_PART, packages: (100, Duration::from_secs(10)) }
     }
 }

@@ -74,6 +74,9 @@ impl Packages {
     /// Reads what a package holds, and keeps it.
     pub async fn read_listed(&self, listed: &Listed) -> Reading {
         let before = self.last_reading(listed);
+        if before.is_current {
+            return before;
+        }
         let (manifest, failed) = match self.stated_cheaply(listed).await.and_then(sound) {
             Ok(manifest) => (Some(manifest), None),
             Err(cause) if cause.is_retryable() => {

@@ -103,7 +103,7 @@ pub async fn listed(
     let packages = PackageConfig { reserve: config.reserve, free_space, documents: config.limits, ..usual };
     let packages = Packages::open(client.clone(), packages).map_err(SyncError::Package)?;
     let mut synchronizer = Synchronizer::new(config.clone(), client.clone(), catalog.clone(), spool, packages.clone());
-    synchronizer.tuning.packages = usize::MAX;
+    synchronizer.tuning.packages = (usize::MAX, Duration::MAX);
     // Its log lines are not about the tree that is shown.
     synchronizer.refresh(progress).instrument(tracing::info_span!("audit")).await?;
     let failed = synchronizer.schedule.documents().filter_map(|(location, plan)| match &plan.answer {

@@ -154,23 +154,27 @@ impl Synchronizer {
         let mut all = tokio::task::spawn_blocking(known).await?;
         let is_unread = |(_, reading): &&mut (Listed, Reading)| are_readable && !reading.is_current;
         let mut unread: Vec<_> = all.iter_mut().filter(is_unread).collect();
-        let wanted: Vec<Listed> = unread.iter().map(|(listed, _)| listed.clone()).collect();
+        let mut wanted: Vec<Listed> = unread.iter().map(|(listed, _)| listed.clone()).collect();
         // The state of an earlier time is made once.
-        if wanted.len() > self.tuning.packages && self.config.as_of.is_none() {
-            while self.fetch.reading.try_join_next().is_some() {}
-            if self.fetch.reading.is_empty() {
-                tracing::info!(packages = wanted.len(), "manifests of packages are read in the background");
-                self.fetch.reading.spawn(read_all(self.fetch.packages.clone(), wanted));
+        let always = (usize::MAX, Duration::MAX);
+        let (most, due) = if self.config.as_of.is_some() { always } else { self.tuning.packages };
+        if wanted.len() <= most {
+            let (began, mut done) = (Instant::now(), 0);
+            let mut read = request_readings(&self.fetch.packages, wanted.clone());
+            for known in &mut unread {
+                let next = tokio::time::timeout(due.saturating_sub(began.elapsed()), read.next());
+                let Ok(Some((reading, listed))) = next.await else { break };
+                if let Some(why) = &reading.failed {
+                    tracing::warn!(package = %listed.package, "a package cannot be read: {why}");
+                }
+                (known.1, done) = (reading, done + 1);
             }
-            return Ok(all);
+            wanted.drain(..done);
         }
-        let mut read = request_readings(&self.fetch.packages, wanted);
-        for known in &mut unread {
-            let Some((reading, listed)) = read.next().await else { break };
-            if let Some(why) = &reading.failed {
-                tracing::warn!(package = %listed.package, "a package cannot be read: {why}");
-            }
-            known.1 = reading;
+        while self.fetch.reading.try_join_next().is_some() {}
+        if !wanted.is_empty() && self.fetch.reading.is_empty() {
+            tracing::info!(packages = wanted.len(), "manifests of packages are read in the background");
+            self.fetch.reading.spawn(read_all(self.fetch.packages.clone(), wanted));
         }
         Ok(all)
     }

@@ -418,8 +418,11 @@ async fn files_that_only_manifests_name_go_by_a_manifest_alone() {
     // Its entry is new, and for now it fails; then a page stands in its place.
     pages.dump(AT, &[(1, NEW), (2, OLD)]);
     ["/1.zip", "/1.xml"].iter().for_each(|path| pages.server.put(path, Answer::status(503)));
+    let usual = std::mem::replace(&mut destination.synchronizer.tuning.packages.1, Duration::from_millis(200));
     let _ = destination.refresh().await;
     assert_eq!(destination.paths(), all, "it fails for now");
+    destination.synchronizer.tuning.packages.1 = usual;
+    destination.synchronizer.fetch.reading.shutdown().await;
     ["/1.zip", "/1.xml"].iter().for_each(|path| pages.server.put(path, Answer::new("text/html", *b"<html>home")));
     destination.refresh().await.unwrap();
     assert_eq!(destination.paths(), all, "it is a page");
@@ -464,7 +467,7 @@ async fn many_manifests_are_read_behind_the_first_tree() {
     let mut entries: Vec<_> = numbers.iter().map(|number| (*number, OLD)).collect();
     pages.dump(AT, &entries);
     let mut destination = destination(&pages.server);
-    destination.synchronizer.tuning.packages = 3;
+    destination.synchronizer.tuning.packages.0 = 3;
     let packages = destination.synchronizer.fetch.packages.clone();
 
     destination.commit().await;
