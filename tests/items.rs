@@ -32,7 +32,8 @@ fn names(folder: &Path) -> BTreeSet<String> {
 /// Every file below `folder`, without a read.
 fn walk(folder: &Path) -> Vec<std::path::PathBuf> {
     let mut files = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
+    // A folder may go while it is looked at.
+    for entry in fs::read_dir(folder).into_iter().flatten() {
         let entry = entry.unwrap();
         if entry.file_type().unwrap().is_dir() { files.extend(walk(&entry.path())) } else { files.push(entry.path()) }
     }

@@ -49,8 +49,8 @@ impl Item {
 
 /// The last segment of an address, decoded.
 fn last_segment(address: &Uri) -> String {
-    let segments = address.path().split('/').filter(|segment| !segment.is_empty());
-    let last = segments.last().unwrap_or(address.host());
+    let mut segments = address.path().split('/').filter(|segment| !segment.is_empty());
+    let last = segments.next_back().unwrap_or(address.host());
     percent_decode_str(last).decode_utf8_lossy().replace('/', "_")
 }
 

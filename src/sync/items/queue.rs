@@ -144,7 +144,8 @@ mod tests {
         }
 
         assert_eq!(rests, [15, 30, 60]);
-        queue.next().map(|ino| queue.done(ino));
+        let again = queue.next().unwrap();
+        queue.done(again);
         assert_eq!(queue.wakes_in(now), None);
     }
 
