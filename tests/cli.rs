@@ -7,6 +7,7 @@ use common::source::{Fault, Resource, Source};
 use common::{eventually, source::URLSET};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,13 @@ fn run(arguments: &[&str]) -> Output {
 
 fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// An extended attribute, as getfattr prints it.
+fn attribute(path: &Path, name: &str) -> String {
+    let arguments = ["--absolute-names", "--only-values", "-n", name];
+    let output = Command::new("getfattr").args(arguments).arg(path).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 #[test]
@@ -344,38 +352,33 @@ fn rewrite_corrects_a_source_published_as_localhost() {
     let mounted = Mounted::new(&source.url(), &format!("rewrite={wrong}={},host=localhost:8080", source.url()));
 
     assert_eq!(fs::read(mounted.join("f/a")).unwrap(), b"bytes");
-    let origin = Command::new("getfattr")
-        .args(["--absolute-names", "--only-values", "-n", "user.xdg.origin.url"])
-        .arg(mounted.join("f/a"))
-        .output()
-        .unwrap();
-    assert_eq!(
-        String::from_utf8_lossy(&origin.stdout),
-        "http://localhost:8080/f/a",
-        "the published URI stays the identity"
-    );
+    let origin = attribute(&mounted.join("f/a"), "user.xdg.origin.url");
+    assert_eq!(origin, "http://localhost:8080/f/a", "the published URI stays the identity");
 }
 
 #[test]
-fn the_demo_publishes_mounts_and_shows_a_change() {
+fn the_demo_publishes_mounts_and_shows_a_change_and_a_page() {
     let scratch = tempfile::tempdir().unwrap();
     let directory = scratch.path().join("office");
     let mut demo =
         Command::new(PROGRAM).arg("demo").arg(&directory).stdout(std::process::Stdio::piped()).spawn().unwrap();
     eventually("the demo is mounted", || directory.join("letters").is_dir());
-    let source = Command::new("getfattr")
-        .args(["--absolute-names", "--only-values", "-n", "user.resyncfs.source"])
-        .arg(&directory)
-        .output()
-        .unwrap();
+    let source = attribute(&directory, "user.resyncfs.source");
 
-    let published = Command::new("curl")
-        .args(["-sS", "-X", "POST"])
-        .arg(format!("{}publish", String::from_utf8_lossy(&source.stdout)))
-        .status();
+    let published = Command::new("curl").args(["-sS", "-X", "POST"]).arg(format!("{source}publish")).status();
     assert!(published.unwrap().success());
     eventually("the new letter is there", || directory.join("letters/new-1.txt").is_file());
 
+    let (page, survey) = (format!("{source}records/1"), scratch.path().join("survey"));
+    fs::create_dir(&survey).unwrap();
+    let cache = format!("cache={}", scratch.path().join("cache").display());
+    let mounting = run(&["mount", "-o", &cache, &page, survey.to_str().unwrap()]);
+    assert!(mounting.status.success(), "{}", String::from_utf8_lossy(&mounting.stderr));
+    assert!(fs::read_to_string(survey.join("soundings/1851-05.csv")).unwrap().starts_with("fathoms"));
+    assert!(fs::read_to_string(survey.join("log of the boat.txt")).unwrap().contains("Zeemeeuw"));
+    assert_eq!(attribute(&survey.join("soundings/1851-05.csv"), "user.resyncfs.verified"), "md5");
+
+    assert!(run(&["unmount", survey.to_str().unwrap()]).status.success());
     assert!(run(&["unmount", directory.to_str().unwrap()]).status.success());
     eventually("the demo has ended", || demo.try_wait().unwrap().is_some());
 }

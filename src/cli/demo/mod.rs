@@ -40,7 +40,8 @@ pub fn run(args: DemoArgs, verbosity: u8) -> Result<Exit, CliError> {
              ls -lR {shown}\n  \
              grep -r storm {shown}\n  \
              getfattr -d {shown}/letters/1851-02-14.txt\n  \
-             curl -X POST {source}publish     # publishes a new letter, which is visible a second later\n\n\
+             curl -X POST {source}publish     # publishes a new letter, which is visible a second later\n  \
+             resyncfs mount {source}records/1 DIR     # a data set that no list names, by its landing page\n\n\
              To end the demo, press Ctrl-C here or run: resyncfs unmount {shown}\n"
         ))
         .map_err(|failure| io::Error::other(failure.message))

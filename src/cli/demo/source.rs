@@ -1,10 +1,11 @@
-//! The demo's Source: the papers of an invented harbour office, over HTTP on loopback.
+//! The demo's Source: the papers of an invented harbour office, over HTTP on loopback, and beside them a landing page that no list names.
 
 use crate::document::Timestamp;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
+use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
 use std::io;
@@ -53,10 +54,10 @@ fn answer(published: &Published, method: &Method, path: &str, request: &HeaderMa
         "/resourcelist.xml" => Some(resource_list(&base, &collection)),
         _ => None,
     };
-    let (media_type, bytes) = match document {
-        Some(text) => ("application/xml", text.into_bytes()),
-        None => match collection.into_iter().find(|resource| resource.path == path[1..]) {
-            Some(resource) => (resource.media_type, resource.bytes),
+    let (media_type, links, bytes) = match document {
+        Some(text) => ("application/xml", None, text.into_bytes()),
+        None => match collection.into_iter().chain(survey(&base)).find(|resource| resource.path == path[1..]) {
+            Some(resource) => (resource.media_type, resource.links, resource.bytes),
             None => return (StatusCode::NOT_FOUND, "not found\n").into_response(),
         },
     };
@@ -64,7 +65,9 @@ fn answer(published: &Published, method: &Method, path: &str, request: &HeaderMa
     if request.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == etag.as_bytes()) {
         return (StatusCode::NOT_MODIFIED, [(header::ETAG, etag)]).into_response();
     }
-    ([(header::CONTENT_TYPE, media_type.to_owned()), (header::ETAG, etag)], bytes).into_response()
+    let mut response = ([(header::CONTENT_TYPE, media_type.to_owned()), (header::ETAG, etag)], bytes).into_response();
+    response.headers_mut().extend(links.and_then(|links| Some((header::LINK, links.parse().ok()?))));
+    response
 }
 
 const URLSET: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\" \
@@ -112,15 +115,32 @@ struct Resource {
     media_type: &'static str,
     /// When it changed last.
     lastmod: Timestamp,
+    /// The `Link` field of a landing page.
+    links: Option<String>,
     /// Its bytes.
     bytes: Vec<u8>,
 }
 
 impl Resource {
+    /// A resource of the first edition.
+    fn first(path: &str, media_type: &'static str, text: &str) -> Resource {
+        Resource {
+            path: path.to_owned(),
+            media_type,
+            lastmod: Timestamp { seconds: FIRST_EDITION, nanos: 0 },
+            links: None,
+            bytes: text.as_bytes().to_vec(),
+        }
+    }
+
     /// The published digest, hexadecimal.
     fn sha256(&self) -> String {
-        Sha256::digest(&self.bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+        hex(&Sha256::digest(&self.bytes))
     }
+}
+
+fn hex(digest: &[u8]) -> String {
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 const LETTERS: &[(&str, &str)] = &[
@@ -147,17 +167,17 @@ const NOTICE: &str =
 const REGISTER: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<register>\n  <ship name=\"Anna Catharina\" tons=\"112\"/>\n  \
                         <ship name=\"Goede Hoop\" tons=\"86\"/>\n  <ship name=\"Zeemeeuw\" tons=\"9\"/>\n</register>\n";
 
+const SURVEY: &str = "Soundings of the harbour mouth, May 1851";
+
+const LOG: &str = "12 May. Low water at nine. Two men at the oars, one at the lead.\n\
+                   13 May. The wreck of the Zeemeeuw shows at ebb; we marked it with a cask.\n";
+
 /// The time of the first edition.
 const FIRST_EDITION: i64 = 1_700_000_000;
 
 /// The collection after `published` letters were added to the first edition.
 fn resources(published: &[Timestamp]) -> Vec<Resource> {
-    let first = |path: &str, media_type, text: &str| Resource {
-        path: path.to_owned(),
-        media_type,
-        lastmod: Timestamp { seconds: FIRST_EDITION, nanos: 0 },
-        bytes: text.as_bytes().to_vec(),
-    };
+    let first = Resource::first;
     let mut all =
         vec![first("README", "text/plain", NOTICE), first("register%20of%20ships.xml", "application/xml", REGISTER)];
     all.extend(LETTERS.iter().map(|(date, text)| first(&format!("letters/{date}.txt"), "text/plain", text)));
@@ -166,10 +186,53 @@ fn resources(published: &[Timestamp]) -> Vec<Resource> {
         path: format!("letters/new-{}.txt", number + 1),
         media_type: "text/plain",
         lastmod: *when,
+        links: None,
         bytes:
             format!("Sir,\n\nthis is letter {} since you mounted the office.\n\n\tH. Maas\n", number + 1).into_bytes(),
     }));
     all
+}
+
+/// A data set as repositories publish it: a landing page whose links lead to two files, which have numbers for addresses, and to a
+/// description (Croissant) with their paths, sizes and digests.
+fn survey(base: &str) -> [Resource; 4] {
+    let files = [
+        ("soundings/1851-05.csv", Resource::first("files/1", "text/csv", &soundings())),
+        ("log of the boat.txt", Resource::first("files/2", "text/plain", LOG)),
+    ];
+    let described = files.each_ref().map(|(path, file)| {
+        json!({
+            "@type": "cr:FileObject", "@id": path, "name": path, "contentUrl": format!("{base}/{}", file.path),
+            "encodingFormat": file.media_type, "contentSize": format!("{} B", file.bytes.len()),
+            "md5": hex(&md5::Md5::digest(&file.bytes)),
+        })
+    });
+    let description = json!({
+        "@context": {"@vocab": "https://schema.org/", "sc": "https://schema.org/", "cr": "http://mlcommons.org/croissant/"},
+        "@type": "sc:Dataset", "conformsTo": "http://mlcommons.org/croissant/1.0", "name": SURVEY, "distribution": described,
+    });
+    let page =
+        format!("<!doctype html>\n<html><head><title>{SURVEY}</title></head><body><h1>{SURVEY}</h1></body></html>\n");
+    let links = format!(
+        "<{base}/files/1>; rel=\"item\"; type=\"text/csv\", <{base}/files/2>; rel=\"item\"; type=\"text/plain\", \
+         <{base}/records/1/croissant.json>; rel=\"describedby\"; type=\"application/ld+json\", \
+         <https://doi.org/10.5555/harbour.1851>; rel=\"cite-as\", \
+         <https://creativecommons.org/publicdomain/zero/1.0/>; rel=\"license\""
+    );
+    let [(_, table), (_, log)] = files;
+    [
+        Resource { links: Some(links), ..Resource::first("records/1", "text/html", &page) },
+        Resource::first("records/1/croissant.json", "application/ld+json", &format!("{description:#}\n")),
+        table,
+        log,
+    ]
+}
+
+/// Made-up depths of the harbour mouth, the same each time.
+fn soundings() -> String {
+    let row = |(number, depth): (usize, &u32)| format!("{},{depth}\n", (number + 1) * 10);
+    let rows: String = [14, 17, 21, 26, 28, 27, 22, 16].iter().enumerate().map(row).collect();
+    format!("fathoms from the mole,feet\n{rows}")
 }
 
 /// A month of made-up weather, the same each time.
