@@ -44,7 +44,7 @@ pub struct MountArgs {
     /// Stay in the foreground and log to standard error
     #[arg(short, long)]
     foreground: bool,
-    /// A site, a page, a Source Description, a Capability List, a list, a sitemap, a list on disk, or the NAME of
+    /// A site, a page, a DOI, a Source Description, a Capability List, a list, a sitemap, a list on disk, or the NAME of
     /// /etc/resyncfs/NAME.toml
     #[arg(value_name = "SOURCE|NAME")]
     source: String,

@@ -50,7 +50,8 @@ pub enum EntryPointError {
 
 impl EntryPoint {
     /// Understands `https://…`, `http://…`, `file:///…`, `/path`, `./path`, `../path`, and `HOST[:PORT][/…]`, for which
-    /// https is assumed. A DOI stands for the address of its resolver, unless a file has its name. A path is made absolute, because a mount is known by it in every folder. Host and file need not exist.
+    /// https is assumed. A DOI stands for the address of its resolver, unless a file has its name. A path is made absolute, because a
+    /// mount is known by it in every folder. Host and file need not exist.
     pub fn parse(pasted: &str) -> Result<EntryPoint, EntryPointError> {
         let pasted = pasted.trim();
         if pasted.is_empty() {

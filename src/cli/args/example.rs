@@ -13,7 +13,7 @@ pub fn example() -> String {
          # SIZE is \"500M\", \"10G\" or a number of bytes; TIME is \"30s\", \"5m\", \"1h\" or a number of seconds.\n\
          # Write no secret here: name a file that only its owner can read (chmod 600), or give the service a credential.\n\
          \n\
-         # A site, a page, a Source Description, a Capability List, a list, a sitemap, or the path of a list on this machine.\n\
+         # A site, a page, a DOI, a Source Description, a Capability List, a list, a sitemap, or the path of a list on this machine.\n\
          source = \"https://repo.example.org/\"\n\n\
          # The folder to mount on, unless the command line names one.\n\
          #directory = \"/mnt/repo\"\n",

@@ -55,7 +55,7 @@ pub struct ExploreArgs {
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
-    /// A site, a page, a Source Description, a Capability List, a list, a sitemap, a list on disk, or the NAME of
+    /// A site, a page, a DOI, a Source Description, a Capability List, a list, a sitemap, a list on disk, or the NAME of
     /// /etc/resyncfs/NAME.toml
     #[arg(value_name = "SOURCE|NAME")]
     source: String,

@@ -212,11 +212,11 @@ impl Report {
         }
         let Pages { asked, with_items, .. } = self.pages;
         if with_items > 0 {
-            let _ = writeln!(text, "  pages: {with_items} of {asked} have files; mount with -o items=follow");
+            let _ = writeln!(text, "  items      {with_items} of {asked} have files; mount with -o items=follow");
         } else if asked > 0 {
             let _ = writeln!(
                 text,
-                "  pages: none of {asked} says which files it has; pictures and PDFs on pages will not appear"
+                "  items      none of {asked} says which files it has; pictures and PDFs on pages will not appear"
             );
         }
     }
