@@ -73,6 +73,8 @@
 //! | list | a Resource List, a sitemap, or the manifest of a dump: what exists |
 //! | Change List | what was created, updated and deleted, and when |
 //! | entry | one `<url>` of a list: address and metadata of a resource |
+//! | landing page | a web page whose typed links say which files belong to it (`sync/items/mod.rs`) |
+//! | item | a file or a metadata record that a landing page links to |
 //! | refresh | one check of the documents that are due, up to its commit |
 //! | baseline | a refresh by the complete lists; the other kind is incremental, by changes |
 //! | position | up to which document and time a set was read; part of each commit |

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 const COMMAND: &[&str] = &["overview", "exploring", "programs", "caching"];
 const CONFIGURATION: &[&str] = &["configuration"];
 const MOUNTING: &[&str] = &["mounting", "machines"];
-const SEMANTICS: &[&str] = &["promises", "keeping-in-step", "reading", "names", "xattrs", "limits", "stable"];
+const SEMANTICS: &[&str] = &["promises", "keeping-in-step", "reading", "items", "names", "xattrs", "limits", "stable"];
 const MESSAGES: &[&str] = &["errors"];
 const METRICS: &[&str] = &["metrics"];
 

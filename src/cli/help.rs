@@ -26,6 +26,7 @@ macro_rules! topic {
 pub const TOPICS: &[Topic] = &[
     topic!("overview", "What resyncfs is for"),
     topic!("exploring", "Look at a Source before you mount it"),
+    topic!("items", "Landing pages and DOIs: a folder for each data set"),
     topic!("mounting", "Mount at boot: systemd and fstab"),
     topic!("configuration", "Options, configuration files, passwords, proxies"),
     topic!("programs", "File managers, thumbnailers, text search"),
