@@ -175,6 +175,30 @@ Packages
     a_lying_manifest_copy_never_gives_wrong_bytes
   src/source/zip/tests/walks.rs: a_small_package_comes_whole_when_three_members_are_wanted,
     a_walk_through_a_large_package_takes_windows, members_wanted_far_apart_cost_at_most_twice_the_package
+Landing pages
+  tests/items.rs: a_page_is_mounted_as_its_items_its_records_and_itself, an_address_that_redirects_leads_to_its_page,
+    links_of_header_html_head_and_link_sets_are_items_alike, a_page_without_items_says_so_and_what_to_give_instead,
+    explore_says_that_pages_have_files_and_how_to_mount_them, items_of_a_page_appear_all_at_once_beside_it,
+    a_page_that_is_opened_is_read_before_the_others, of_two_items_of_one_name_the_smaller_address_keeps_it,
+    a_data_package_gives_paths_sizes_and_digests, bytes_that_the_description_does_not_know_are_an_error,
+    items_and_pages_carry_what_is_said_of_the_page, path_prints_each_place_of_an_item,
+    items_go_by_what_a_page_says_not_by_its_failure, a_page_is_asked_once_for_each_lastmod_restarts_included,
+    an_item_of_a_host_not_allowed_is_listed_and_refused, a_prefetch_waits_for_the_pages_below,
+    a_page_that_is_an_item_of_itself_or_of_its_item_ends, a_link_set_that_is_none_is_told_and_takes_nothing,
+    a_link_set_of_10_mb_and_10_000_items_are_whole_or_told, wrong_types_of_items_are_borne_and_login_pages_refused,
+    no_name_of_an_item_leaves_the_folder_of_its_page
+  src/sync/items/queue.rs: a_page_that_fails_rests_longer_each_time
+  src/source/entry_point.rs: a_doi_is_the_address_of_its_resolver
+Landing pages of DSpace: names by Content-Disposition, a further member beside the link set
+  tests/items.rs: an_item_has_the_name_that_says_most, link_sets_of_real_servers_are_read
+  src/document/web_link/link_set.rs: what_platforms_make_of_the_json_is_read
+Landing pages of InvenioRDM: all records at one address, links in a link set alone
+  tests/items.rs: one_address_with_several_types_is_a_file_each, link_sets_of_real_servers_are_read
+  src/sync/items/names.rs: each_form_of_one_address_has_its_own_name
+Landing pages of Dataverse: a link set in an envelope, paths by Croissant, addresses with a query
+  tests/items.rs: link_sets_of_real_servers_are_read, a_description_gives_paths_sizes_and_digests
+  src/document/dataset.rs: files_of_a_croissant
+  src/sync/items/names.rs: described_files_are_matched_by_address_then_by_query_then_by_name
 Earlier times
   tests/archives.rs: a_mount_of_an_earlier_time_shows_the_tree_of_then,
     a_mount_of_an_earlier_time_needs_its_change_documents,
