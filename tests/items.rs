@@ -291,12 +291,10 @@ fn an_item_has_the_name_that_says_most() {
     assert_eq!(repository.asked("HEAD", "files/real%20name.csv"), 0, "its address names it");
     for (path, _, name) in asked {
         let bytes = format!("bytes of {path}");
+        let is_named = path == "files/README";
+        assert_eq!(repository.asked("HEAD", path), usize::from(!is_named), "its name: {path}");
+        assert_eq!(repository.asked("GET", path), 0, "{path}");
         assert_eq!(fs::metadata(folder.join(name)).unwrap().len(), bytes.len() as u64);
-        assert_eq!(
-            (repository.asked("HEAD", path), repository.asked("GET", path)),
-            (1, 0),
-            "name and size by one HEAD: {path}"
-        );
         assert_eq!(fs::read_to_string(folder.join(name)).unwrap(), bytes);
     }
 }
@@ -807,4 +805,32 @@ fn hidden_sitemap(repository: &Repository) -> String {
     repository.source.document("lists/all.xml", format!("{}{entry}</urlset>", URLSET));
     repository.source.fault("sitemap.xml", Fault::Status(404, String::new()), ALWAYS);
     repository.address("lists/all.xml")
+}
+
+/// A login page, or one of maintenance, answers 200 and says nothing of items.
+#[test]
+fn a_page_that_links_to_nothing_keeps_its_items() {
+    let repository = one_page();
+    let mounted = followed(&repository, 1);
+    let before = names(&mounted.join("records/1%items"));
+    assert!(!before.is_empty());
+
+    repository.page("records/1", &[]);
+    repository.list("records/1", 2);
+    mounted.try_refresh().unwrap();
+
+    eventually("the failure is told", || pages(&mounted)["failed"] == 1);
+    assert_eq!(names(&mounted.join("records/1%items")), before);
+    assert!(mounted.said().contains("had items and has no typed links now"));
+}
+
+/// No list names the items of a followed page: they are no difference between tree and lists.
+#[test]
+fn an_audit_finds_no_fault_in_items() {
+    let repository = one_page();
+    let mounted = followed(&repository, 1);
+
+    let audited = run(&["audit", mounted.path().to_str().unwrap()]);
+
+    assert!(audited.status.success(), "{}", String::from_utf8_lossy(&audited.stdout));
 }

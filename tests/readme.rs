@@ -198,7 +198,7 @@ Landing pages of InvenioRDM: all records at one address, links in a link set alo
 Landing pages of Dataverse: a link set in an envelope, paths by Croissant, addresses with a query
   tests/items.rs: link_sets_of_real_servers_are_read, a_description_gives_paths_sizes_and_digests
   src/document/dataset.rs: files_of_a_croissant
-  src/sync/items/names.rs: described_files_are_matched_by_address_then_by_query_then_by_name
+  src/sync/items/names.rs: described_files_match_by_address_then_query_then_name
 Earlier times
   tests/archives.rs: a_mount_of_an_earlier_time_shows_the_tree_of_then,
     a_mount_of_an_earlier_time_needs_its_change_documents,

@@ -33,6 +33,13 @@ pub struct ReadPage {
     pub items: Vec<Box<str>>,
 }
 
+impl ReadPage {
+    /// The identities of its items.
+    pub fn item_uris(&self) -> impl Iterator<Item = Uri> {
+        self.items.iter().filter_map(|fragment| Uri::parse_item(&format!("{}#{fragment}", self.uri)).ok())
+    }
+}
+
 /// Rows of pages that a commit writes, by key; `None` is removed.
 pub(super) type PageRows = BTreeMap<[u8; 16], Option<Vec<u8>>>;
 

@@ -276,7 +276,10 @@ impl Synchronizer {
             let rows = rows.collect::<Result<Vec<_>, CatalogError>>()?;
             Ok((changes, rows))
         };
-        self.apply_with(position, read).await
+        let committed = self.apply_with(position, read).await?;
+        let (held, _) = self.held();
+        self.status.send_modify(|status| status.held = held);
+        Ok(committed)
     }
 
     /// Makes one revision of the changes, and of the rows of landing pages, that `read` answers.

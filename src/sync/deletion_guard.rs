@@ -3,7 +3,7 @@
 //! Pure: from what a commit would take away it decides what may go. Its state is stored with the position, so that neither a restart nor
 //! many small steps lead around it.
 
-use crate::catalog::{Held, Losses, SetCounts, SetId};
+use crate::catalog::{Held, ITEMS, Losses, SetCounts, SetId};
 use crate::document::Timestamp;
 use crate::source::DocumentLocation;
 use serde::{Deserialize, Serialize};
@@ -191,7 +191,10 @@ impl DeletionGuard {
         let is_emptied =
             |set: &&SetCounts| by_set.get(&set.set).is_some_and(|going| *going >= set.present + set.coming);
         let emptied = losses.sets.iter().filter(is_emptied);
-        let why = |set: &SetCounts| format!("all {} files of set {} would be deleted", set.present, set.set.0);
+        let why = |set: &SetCounts| match set.set {
+            ITEMS => format!("all {} items of landing pages would be deleted", set.present),
+            SetId(number) => format!("all {} files of set {number} would be deleted", set.present),
+        };
         let emptied: Vec<_> = emptied.map(|set| (Some(set.set), why(set))).collect();
         if !emptied.is_empty() {
             return emptied;

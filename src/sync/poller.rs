@@ -224,8 +224,11 @@ impl Poller<'_> {
         match done {
             Ok(outcome) => {
                 self.failures = 0;
-                if let Outcome::Committed(_) = outcome {
-                    self.refreshes.send_modify(|refreshes| refreshes.committed += 1);
+                if let Outcome::Committed(committed) = outcome {
+                    self.refreshes.send_modify(|refreshes| {
+                        refreshes.committed += 1;
+                        refreshes.touched += u64::from(committed.touched > 0);
+                    });
                     self.synchronizer.tidy().await;
                 }
                 (self.listeners.refreshed)();

@@ -14,7 +14,7 @@ use super::status::FailedDocument;
 use super::{Outcome, Progressing, Scope, Stage, SyncError, Synchronizer, unwatched};
 use crate::document::{Capability, Timestamp};
 use crate::platform::error_chain::chain;
-use crate::source::{EntryPoint, Missing, Source, SourceError};
+use crate::source::{DocumentLocation, EntryPoint, Missing, Source, SourceError};
 use tokio::time::Instant;
 
 /// The refresh that is under way, or the last one.
@@ -156,7 +156,11 @@ impl Synchronizer {
         decides_again: bool,
     ) -> Result<(Step, Option<SourceError>), SyncError> {
         (self.current.progress)(Stage::Discovering);
-        let (source, failed) = self.source(matches!(scope, Scope::Announced(_))).await?;
+        let (mut source, failed) = self.source(matches!(scope, Scope::Announced(_))).await?;
+        if source.page.is_none() && !self.catalog.is_distrusted() {
+            // A page that is mounted stays one, whatever it answers for a moment.
+            source.page = self.catalog.snapshot()?.naming()?.and_then(|shown| shown.page);
+        }
         let (is_first_tree, stored) = (self.catalog.revision()?.is_none(), self.position()?);
         let mut position = stored.clone().unwrap_or_default();
         let sets = position.follow(&source);
@@ -167,7 +171,8 @@ impl Synchronizer {
         if source.page.is_none() && !sets.iter().any(has_lists) {
             return Err(no_resource_list(&self.config.entry, &offers(&source)));
         }
-        self.schedule.follow(sets.iter().flat_map(FollowedSet::documents), Instant::now());
+        let page = source.page.clone().map(DocumentLocation::Uri);
+        self.schedule.follow(sets.iter().flat_map(FollowedSet::documents).chain(&page), Instant::now());
         if self.catalog.is_distrusted() {
             // Its journal may be lost in part: which changes are applied is not known.
             position.forget_documents();

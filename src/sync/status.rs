@@ -291,6 +291,28 @@ impl Synchronizer {
         let of_source = discovered.clone().map(|it| it.location.clone());
         self.fetch.spool.deviations.retain(self.writer.position.iter().flat_map(Position::locations).chain(of_source));
         discovered.for_each(|it| self.fetch.spool.deviations.note(&it.location, &it.deviations, None));
+        let (held, journaled) = self.held();
+        self.status.send_modify(|status| {
+            let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+            status.ended(Refreshed {
+                ended,
+                milliseconds,
+                outcome: outcome.into(),
+                failed: self.current.failed.clone(),
+            });
+            status.journaled = journaled;
+            status.next_poll = self.schedule.next().and_then(due);
+            status.documents = documents.collect();
+            status.sets = self.writer.position.iter().flat_map(Position::sets).map(SetStatus::from).collect();
+            status.missing =
+                self.writer.position.iter().flat_map(Position::lacking).cloned().map(MissingStatus::from).collect();
+            status.held = held;
+            status.deviations = broken(&self.fetch.spool.deviations);
+        });
+    }
+
+    /// The deletions that are held back, and the number of changes that the journal keeps.
+    pub(super) fn held(&self) -> (Option<HeldStatus>, u64) {
         let counted = self.catalog.snapshot().and_then(|it| Ok((it.held_count()?, it.journal_count()?)));
         let counted = counted.inspect_err(|cause| {
             tracing::warn!("the unconfirmed deletions and the journal cannot be counted: {}", chain(cause));
@@ -305,22 +327,6 @@ impl Synchronizer {
             let since = document::Timestamp { seconds: held.since, nanos: 0 }.into();
             Some(HeldStatus { files: held.files, since, why: held.why.clone() })
         });
-        self.status.send_modify(|status| {
-            let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-            status.ended(Refreshed {
-                ended,
-                milliseconds,
-                outcome: outcome.into(),
-                failed: self.current.failed.clone(),
-            });
-            status.journaled = counted.map_or(0, |(_, journaled)| journaled);
-            status.next_poll = self.schedule.next().and_then(due);
-            status.documents = documents.collect();
-            status.sets = self.writer.position.iter().flat_map(Position::sets).map(SetStatus::from).collect();
-            status.missing =
-                self.writer.position.iter().flat_map(Position::lacking).cloned().map(MissingStatus::from).collect();
-            status.held = held;
-            status.deviations = broken(&self.fetch.spool.deviations);
-        });
+        (held, counted.map_or(0, |(_, journaled)| journaled))
     }
 }

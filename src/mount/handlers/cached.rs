@@ -47,10 +47,8 @@ async fn downloaded(
     paths: Vec<String>,
     events: mpsc::Sender<PrefetchEvent>,
 ) -> Result<PrefetchSummary, CatalogError> {
-    let failed = pages.read(&tree, paths.clone(), &events).await?;
-    let mut job = Job::new(tree, events);
-    job.summary.failed += failed;
-    job.run(paths).await
+    pages.read(&tree, paths.clone(), &events).await?;
+    Job::new(tree, events).run(paths).await
 }
 
 async fn counted(

@@ -2,7 +2,7 @@
 
 use super::tree::{Found, Tree};
 use crate::catalog::CatalogError;
-use crate::control::api::{NotPrefetched, PrefetchEvent};
+use crate::control::api::PrefetchEvent;
 use crate::sync::items::follow::is_due;
 use crate::sync::status::Status;
 use fuser::INodeNo;
@@ -22,20 +22,20 @@ pub struct PagesFirst {
 }
 
 impl PagesFirst {
-    /// Waits until the pages below `paths` are read, and tells `events` how many are. Pages that fail are told, and not waited for.
+    /// Waits until the pages below `paths` are read, and tells `events` how many are. Pages that fail are not waited for.
     pub(super) async fn read(
         &self,
         tree: &Tree,
         paths: Vec<String>,
         events: &mpsc::Sender<PrefetchEvent>,
-    ) -> Result<u64, CatalogError> {
+    ) -> Result<(), CatalogError> {
         if self.sync.borrow().pages.is_none() {
-            return Ok(0);
+            return Ok(());
         }
         let walked = tree.clone();
         let mut unread = in_background(move || unread(&walked, paths)).await?;
         let all = unread.len() as u64;
-        for (ino, _) in &unread {
+        for ino in &unread {
             // A mount that ends has no pages any more.
             let _ = self.opened.send(*ino).await;
         }
@@ -50,31 +50,23 @@ impl PagesFirst {
                 break;
             }
         }
-        let failed = unread.len() as u64;
-        for (_, path) in unread {
-            let why = "this landing page cannot be read now".to_owned();
-            let _ = events.send(PrefetchEvent::Failed(NotPrefetched { path, uri: None, why })).await;
-        }
-        Ok(failed)
+        Ok(())
     }
 }
 
-/// Pages, each with its path.
-type Pages = Vec<(INodeNo, String)>;
-
-fn unread(tree: &Tree, paths: Vec<String>) -> Result<Pages, CatalogError> {
+fn unread(tree: &Tree, paths: Vec<String>) -> Result<Vec<INodeNo>, CatalogError> {
     let mut files = Vec::new();
     for found in tree.walk(paths) {
         if let Found::File(file) = found? {
-            files.push((file.wanted.ino, file.path));
+            files.push(file.wanted.ino);
         }
     }
     still_due(tree, files)
 }
 
-fn still_due(tree: &Tree, mut pages: Pages) -> Result<Pages, CatalogError> {
+fn still_due(tree: &Tree, mut pages: Vec<INodeNo>) -> Result<Vec<INodeNo>, CatalogError> {
     let (snapshot, mut failed) = (tree.catalog.snapshot()?, None);
-    pages.retain(|(ino, _)| {
+    pages.retain(|ino| {
         is_due(&snapshot, *ino).unwrap_or_else(|cause| {
             failed = Some(cause);
             false
@@ -84,7 +76,7 @@ fn still_due(tree: &Tree, mut pages: Pages) -> Result<Pages, CatalogError> {
 }
 
 async fn in_background(
-    work: impl FnOnce() -> Result<Pages, CatalogError> + Send + 'static,
-) -> Result<Pages, CatalogError> {
+    work: impl FnOnce() -> Result<Vec<INodeNo>, CatalogError> + Send + 'static,
+) -> Result<Vec<INodeNo>, CatalogError> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Ok(Vec::new()))
 }

@@ -311,7 +311,7 @@ impl NewDocument<'_> {
 }
 
 /// `bytes` with its compressions undone.
-pub(super) fn unpacked<'a>(bytes: impl Read + Send + 'a, limit: u64) -> io::Result<Box<dyn BufRead + Send + 'a>> {
+pub(crate) fn unpacked<'a>(bytes: impl Read + Send + 'a, limit: u64) -> io::Result<Box<dyn BufRead + Send + 'a>> {
     let mut bytes: Box<dyn BufRead + Send + 'a> = Box::new(BufReader::with_capacity(BLOCK, bytes));
     for _ in 0..COMPRESSIONS {
         if !bytes.fill_buf()?.starts_with(&GZIP_MAGIC) {

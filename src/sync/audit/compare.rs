@@ -5,7 +5,7 @@
 //! since the walk began counts as the same.
 
 use super::event::{Difference, Finding};
-use crate::catalog::{Catalog, CatalogError, EntryId, Kind, Node, Resource, Snapshot};
+use crate::catalog::{Catalog, CatalogError, EntryId, ITEMS, Kind, Node, Resource, Snapshot};
 use crate::content::FetchSpec;
 use crate::document::{Digest, Timestamp};
 use fuser::INodeNo;
@@ -161,16 +161,18 @@ impl Trees<'_> {
         let listed = ino.map(|ino| listed.resource_at(ino, path)).transpose()?.flatten();
         let (difference, what) = match listed {
             Some(listed) => (Difference::Changed, difference(&shown, &listed)),
+            // Its page names it, and no list.
+            None if shown.sets.contains(&ITEMS) => return Ok(None),
             None => (Difference::Extra, Some("is not listed".to_owned())),
         };
-        Ok(what.map(|what| Finding::new(difference, path, &shown.uri, what)))
+        Ok(what.map(|what| Finding::new(difference, path, shown.address(), what)))
     }
 
     /// The finding for a file that is listed and not in the tree.
     fn missing(&self, node: &Node, path: String) -> Result<Option<Compared>, CatalogError> {
         let resource = self.listed.as_ref().map(|listed| listed.resource_at(node.ino, &path)).transpose()?.flatten();
         let Some(resource) = resource else { return Ok(None) };
-        let finding = Finding::new(Difference::Missing, &path, &resource.uri, "is not in the tree".to_owned());
+        let finding = Finding::new(Difference::Missing, &path, resource.address(), "is not in the tree".to_owned());
         Ok(Some(Compared { path, version: None, finding: Some(finding) }))
     }
 

@@ -1,8 +1,9 @@
 //! A landing page that is mounted alone: its items are at the root, next to the page itself.
 
+use super::PageNews;
 use super::page::{PageItems, PageReader};
-use crate::catalog::{Naming, SetId};
-use crate::document::{Entry, Uri};
+use crate::catalog::{ITEMS, Naming, SetId, Statement};
+use crate::document::{Change, Entry, Uri};
 use crate::platform::error_chain::chain;
 use crate::source::DocumentLocation;
 use crate::source::http::Priority;
@@ -16,7 +17,10 @@ impl Synchronizer {
     /// Reads the page, and makes one revision of it where it is another than before.
     pub(in crate::sync) async fn refresh_page(&mut self, step: &Step, page: &Uri) -> Result<Outcome, SyncError> {
         let (location, began) = (DocumentLocation::Uri(page.clone()), Instant::now());
-        let known = if step.is_first { None } else { self.catalog.snapshot()?.page(page)? };
+        let naming = Naming { page: Some(page.clone()), ..self.naming_of(page.authority())? };
+        // A DOI may lead to another page now.
+        let is_first = step.is_first || self.catalog.snapshot()?.naming()?.is_none_or(|shown| shown != naming);
+        let known = if is_first { None } else { self.catalog.snapshot()?.page(page)? };
         let validator = known.filter(|known| !known.is_partial).and_then(|known| known.validator);
         let reader = PageReader { client: &self.fetch.client, priority: Priority::default(), repeats: true };
         let read = reader.read(page, None, validator).await;
@@ -32,22 +36,44 @@ impl Synchronizer {
         if !step.is_first && (row.is_partial || entries.is_empty()) {
             return Err(SyncError::NothingToShow(format!("{page} does not say now which items it has")));
         }
-        let naming = Naming { page: Some(page.clone()), ..self.naming_of(page.authority())? };
+        if !is_first {
+            let news = PageNews { page: page.clone(), row: Some(row), entries: Some(entries) };
+            return Ok(Outcome::Committed(self.apply_pages(vec![news]).await?));
+        }
+        let mut before = Vec::new();
+        if !step.is_first {
+            self.catalog.snapshot()?.pages(&mut |known| {
+                before.push(known);
+                true
+            })?;
+        }
         let (catalog, selection, limit) = (self.catalog.clone(), self.config.selection.clone(), self.config.max_delete);
         let position = step.position.after(&[], Vec::new(), &naming);
         let write = move || {
             let mut baseline = catalog.baseline(naming.clone())?;
+            baseline.list(ITEMS, None);
             baseline.list(SetId::default(), None);
+            let is_chosen =
+                |entry: &Entry| selection.chooses(entry, &naming.path(&entry.loc, entry.media_type.as_deref()).0);
             let of_page = Entry { media_type: Some("text/html".into()), ..Entry::new(row.uri.clone()) };
-            for entry in entries.iter().chain([&of_page]) {
-                if selection.chooses(entry, &naming.path(&entry.loc, entry.media_type.as_deref()).0) {
-                    baseline.add(entry)?;
+            if is_chosen(&of_page) {
+                baseline.add(&of_page)?;
+            }
+            let time = row.read;
+            for gone in before.iter().filter(|known| known.uri != row.uri) {
+                for uri in gone.item_uris() {
+                    let entry = &Entry::new(uri);
+                    let gone = Statement { set: ITEMS, change: Change::Deleted, time, entry, member: None };
+                    baseline.apply(gone)?;
                 }
+                baseline.set_page(&gone.uri, None);
+            }
+            for entry in entries.iter().filter(|entry| is_chosen(entry)) {
+                baseline.apply(Statement { set: ITEMS, change: Change::Created, time, entry, member: None })?;
             }
             baseline.set_page(&row.uri, Some(&row));
             guarded(&catalog, baseline, limit, position)
         };
-        let committed = self.commit(write).await?;
-        Ok(Outcome::Committed(committed))
+        Ok(Outcome::Committed(self.commit(write).await?))
     }
 }

@@ -5,21 +5,21 @@
 //! behind the last inode that it saw. A page that somebody opens, and those of a folder that somebody lists, come first.
 
 use super::page::{PageError, PageReader};
-use super::queue::Queue;
+use super::queue::{PageKey, Queue};
 use super::{PageNews, may_be_page, version};
-use crate::catalog::{Catalog, CatalogError, EntryId, Kind, ReadPage, Snapshot};
+use crate::catalog::{Catalog, CatalogError, EntryId, Kind, ReadPage, Resource, Snapshot};
 use crate::document::{Timestamp, Uri};
 use crate::platform::error_chain::chain;
 use crate::platform::scheduling::low_priority;
 use crate::source::http::{Client, Priority};
 use crate::sync::status::Status;
 use fuser::INodeNo;
-use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Pages that are read at once.
 const AT_ONCE: usize = 8;
@@ -29,6 +29,12 @@ const IN_BATCH: usize = 500;
 
 /// The time for which results are collected before they are committed: each commit waits for the disk.
 const COLLECTED_FOR: Duration = Duration::from_millis(250);
+
+/// Items that one commit takes, at least.
+const ITEMS_IN_BATCH: usize = 20_000;
+
+/// Further pages that are read at once where somebody waits for them.
+const OPENED_AT_ONCE: usize = 4;
 
 /// Files that are looked at in one snapshot.
 const IN_SNAPSHOT: u64 = 10_000;
@@ -52,6 +58,8 @@ pub struct Batch {
 pub struct Refreshes {
     /// Those that have committed something.
     pub committed: u64,
+    /// Those that have given files other metadata.
+    pub touched: u64,
     /// Those that a person has asked for: pages that rest after a failure are asked again.
     pub asked: u64,
 }
@@ -84,63 +92,98 @@ struct DuePage {
 #[derive(Default)]
 struct Scanned {
     /// Each with whether it was never read.
-    due: Vec<(INodeNo, bool)>,
+    due: Vec<(PageKey, INodeNo, bool)>,
     /// The last inode that was looked at.
     last: Option<INodeNo>,
     gone: Vec<Uri>,
 }
 
-type Reading = BoxFuture<'static, (INodeNo, Result<Option<PageNews>, PageError>)>;
+/// A page that was read; `None`: it is not due any more.
+type PageRead = (PageKey, Result<Option<PageNews>, PageError>);
+
+/// What pages have become, until it is committed.
+#[derive(Default)]
+struct Collected {
+    news: Vec<PageNews>,
+    items: usize,
+    /// When the first of them came.
+    since: Option<Instant>,
+}
+
+impl Collected {
+    fn push(&mut self, news: PageNews) {
+        self.since.get_or_insert_with(Instant::now);
+        self.items += news.entries.as_ref().map_or(0, Vec::len);
+        self.news.push(news);
+    }
+
+    fn is_full(&self) -> bool {
+        self.news.len() >= IN_BATCH || self.items >= ITEMS_IN_BATCH
+    }
+}
 
 impl Follower {
     /// Follows until the receiver of batches is gone.
     pub async fn run(mut self) {
-        let (mut queue, mut reading) = (Queue::default(), FuturesUnordered::<Reading>::new());
-        // What pages have become, and since when the first of these waits for a commit.
-        let (mut news, mut since) = (Vec::new(), Instant::now());
+        let (mut queue, mut reading) = (Queue::default(), JoinSet::<PageRead>::new());
+        let (mut collected, mut committing) = (Collected::default(), None::<(Vec<PageKey>, oneshot::Receiver<bool>)>);
         let (mut last, mut is_scan_due, mut rescan_at) = (None, true, Instant::now() + RESCANNED_AFTER);
-        let mut asked = self.refreshes.borrow().asked;
+        let mut seen = *self.refreshes.borrow();
         loop {
             if std::mem::take(&mut is_scan_due) {
-                let now = self.refreshes.borrow_and_update().asked;
-                if std::mem::replace(&mut asked, now) != now {
+                let now = *self.refreshes.borrow_and_update();
+                let before = std::mem::replace(&mut seen, now);
+                if before.asked != now.asked {
                     queue.wake_all();
                 }
-                let scanned = self.scan(last).await;
+                // A page with another time and the same content keeps its inode.
+                let is_whole = (before.asked, before.touched) != (now.asked, now.touched);
+                let scanned = self.scan(last.filter(|_| !is_whole), before.asked != now.asked).await;
                 last = scanned.last.or(last);
-                scanned.due.into_iter().for_each(|(ino, is_new)| queue.push(ino, is_new));
-                news.extend(scanned.gone.into_iter().map(|page| (None, PageNews { page, row: None, entries: None })));
+                scanned.due.into_iter().for_each(|(key, ino, is_new)| queue.push(key, ino, is_new));
+                scanned.gone.into_iter().for_each(|page| collected.push(PageNews { page, row: None, entries: None }));
                 self.report(&queue);
             }
             queue.wake(Instant::now());
-            while reading.len() < AT_ONCE && news.len() < IN_BATCH {
-                let Some(ino) = queue.next() else { break };
-                reading.push(self.read(ino));
+            while reading.len() < AT_ONCE + OPENED_AT_ONCE && !collected.is_full() {
+                let Some((key, ino)) = queue.next(reading.len() >= AT_ONCE) else { break };
+                self.read(&mut reading, key, ino, seen.asked);
             }
-            if !news.is_empty() && (reading.is_empty() || news.len() >= IN_BATCH || since.elapsed() >= COLLECTED_FOR) {
-                if !self.commit(std::mem::take(&mut news), &mut queue).await {
+            let is_ripe = collected
+                .since
+                .is_some_and(|since| reading.is_empty() || collected.is_full() || since.elapsed() >= COLLECTED_FOR);
+            if is_ripe && committing.is_none() {
+                let Collected { news, .. } = std::mem::take(&mut collected);
+                let keys = news.iter().map(|news| key(&news.page)).collect();
+                let (committed, is_committed) = oneshot::channel();
+                // There is one batch at a time: it finds room, unless the mount has ended.
+                if self.batches.try_send(Batch { news, committed }).is_err() {
                     return;
                 }
-                continue;
+                committing = Some((keys, is_committed));
             }
-            let mut wake_at = rescan_at.min(Instant::now() + queue.wakes_in(Instant::now()).unwrap_or(RESCANNED_AFTER));
-            if !news.is_empty() {
-                wake_at = wake_at.min(since + COLLECTED_FOR);
-            }
+            let wakes_at = Instant::now() + queue.wakes_in(Instant::now()).unwrap_or(RESCANNED_AFTER);
+            let ripe_at = collected.since.filter(|_| committing.is_none()).map(|since| since + COLLECTED_FOR);
+            let wake_at = rescan_at.min(wakes_at).min(ripe_at.unwrap_or(rescan_at));
             tokio::select! {
                 Some(ino) = self.opened.recv() => self.bring_forward(ino, &mut queue),
-                Some((ino, read)) = reading.next() => match read {
-                    Ok(Some(page)) => {
-                        since = if news.is_empty() { Instant::now() } else { since };
-                        news.push((Some(ino), page));
-                    }
-                    Ok(None) => queue.done(ino),
-                    Err(cause) => {
+                Some(read) = reading.join_next() => match read {
+                    Ok((_, Ok(Some(page)))) => collected.push(page),
+                    Ok((key, Ok(None))) => queue.done(key),
+                    Ok((key, Err(cause))) => {
                         tracing::warn!("a landing page cannot be read now: {}", chain(&cause));
-                        queue.failed(ino, Instant::now());
+                        queue.failed(key, Instant::now());
                         self.report(&queue);
                     }
+                    Err(cause) => tracing::error!("a landing page cannot be read: {}", chain(&cause)),
                 },
+                is_committed = ended(&mut committing) => {
+                    let (Some((keys, _)), Ok(is_committed)) = (committing.take(), is_committed) else { return };
+                    for key in keys {
+                        if is_committed { queue.done(key) } else { queue.failed(key, Instant::now()) }
+                    }
+                    self.report(&queue);
+                }
                 changed = self.refreshes.changed() => match changed {
                     Ok(()) => is_scan_due = true,
                     Err(_) => return,
@@ -152,33 +195,17 @@ impl Follower {
         }
     }
 
-    /// Commits what pages have become; `false` where nothing commits any more.
-    async fn commit(&self, news: Vec<(Option<INodeNo>, PageNews)>, queue: &mut Queue) -> bool {
-        let (inodes, news): (Vec<_>, Vec<_>) = news.into_iter().unzip();
-        let (committed, is_committed) = oneshot::channel();
-        if self.batches.send(Batch { news, committed }).await.is_err() {
-            return false;
-        }
-        let Ok(is_committed) = is_committed.await else { return false };
-        for ino in inodes.into_iter().flatten() {
-            if is_committed { queue.done(ino) } else { queue.failed(ino, Instant::now()) }
-        }
-        self.report(queue);
-        true
-    }
-
-    /// A future that reads the page behind `ino`, where it is due.
-    fn read(&self, ino: INodeNo) -> Reading {
+    /// Reads the page behind `ino`, where it is due. A task of its own: a request holds a permit of its host, whatever is waited for here.
+    fn read(&self, reading: &mut JoinSet<PageRead>, key: PageKey, ino: INodeNo, asked: u64) {
         let (catalog, client) = (self.catalog.clone(), self.client.clone());
-        async move {
-            let look_up = move || catalog.snapshot().and_then(|snapshot| due_page(&snapshot, ino));
+        reading.spawn(async move {
+            let look_up = move || catalog.snapshot().and_then(|snapshot| due_page(&snapshot, ino, asked > 0));
             let due = tokio::task::spawn_blocking(look_up).await.unwrap_or(Ok(None));
             let due = due.inspect_err(|cause| tracing::warn!("a landing page cannot be looked up: {}", chain(cause)));
-            let Ok(Some(due)) = due else { return (ino, Ok(None)) };
+            let Ok(Some(due)) = due else { return (key, Ok(None)) };
             let reader = PageReader { client: &client, priority: Priority::background(), repeats: false };
-            (ino, reader.read_due(due).await.map(Some))
-        }
-        .boxed()
+            (key, reader.read_due(due).await.map(Some))
+        });
     }
 
     /// Lets the page behind `ino` come first, or those right below a folder.
@@ -203,9 +230,9 @@ impl Follower {
     }
 
     /// Looks for pages that are due behind the inode `last`, and for pages that have left the tree.
-    async fn scan(&self, last: Option<INodeNo>) -> Scanned {
+    async fn scan(&self, last: Option<INodeNo>, is_asked: bool) -> Scanned {
         let catalog = self.catalog.clone();
-        let scan = move || low_priority(|| scan(&catalog, last).map_err(|cause| chain(&cause)));
+        let scan = move || low_priority(|| scan(&catalog, last, is_asked).map_err(|cause| chain(&cause)));
         let scanned = tokio::task::spawn_blocking(scan).await.unwrap_or_else(|cause| Err(cause.to_string()));
         scanned.unwrap_or_else(|why| {
             tracing::warn!("the tree cannot be searched for landing pages: {why}");
@@ -238,27 +265,38 @@ impl PageReader<'_> {
     }
 }
 
-/// True if a landing page is behind `ino`, and is to be read.
-pub fn is_due(snapshot: &Snapshot<'_>, ino: INodeNo) -> Result<bool, CatalogError> {
-    Ok(due_page(snapshot, ino)?.is_some())
+/// Waits for the end of a commit that is under way.
+async fn ended(committing: &mut Option<(Vec<PageKey>, oneshot::Receiver<bool>)>) -> Result<bool, RecvError> {
+    match committing {
+        Some((_, is_committed)) => is_committed.await,
+        None => std::future::pending().await,
+    }
 }
 
-/// The page behind `ino`, if it is one and due.
-fn due_page(snapshot: &Snapshot<'_>, ino: INodeNo) -> Result<Option<DuePage>, CatalogError> {
-    if snapshot.inode(ino)?.is_none_or(|inode| inode.name.is_none()) {
-        return Ok(None);
-    }
-    let Some(resource) = snapshot.resource(ino)?.filter(may_be_page) else { return Ok(None) };
-    let (known, version) = (snapshot.page(&resource.uri)?, version(&resource));
+fn key(page: &Uri) -> PageKey {
+    xxh3_64(page.as_str().as_bytes())
+}
+
+/// True if a landing page is behind `ino`, and is to be read.
+pub fn is_due(snapshot: &Snapshot<'_>, ino: INodeNo) -> Result<bool, CatalogError> {
+    Ok(due_page(snapshot, ino, false)?.is_some())
+}
+
+/// The page behind `ino`, which another inode may stand for by now, if it is one and due. `is_asked`: so is one that was read in part.
+fn due_page(snapshot: &Snapshot<'_>, ino: INodeNo, is_asked: bool) -> Result<Option<DuePage>, CatalogError> {
+    let Some(Resource { uri, .. }) = snapshot.resource(ino)?.filter(may_be_page) else { return Ok(None) };
+    let node = snapshot.locate(&uri)?;
+    let Some(resource) = node.map(|node| snapshot.resource(node.ino)).transpose()?.flatten() else { return Ok(None) };
+    let (known, version) = (snapshot.page(&uri)?, version(&resource));
     let is_due = known.as_ref().is_none_or(|known| {
         let is_old = Timestamp::now().seconds.saturating_sub(known.read.seconds) > ASKED_AGAIN;
-        known.version != version || (version.is_none() || known.is_partial) && is_old
+        known.version != version || version.is_none() && is_old || known.is_partial && (is_asked || is_old)
     });
-    Ok(is_due.then_some(DuePage { uri: resource.uri, version, known }))
+    Ok(is_due.then_some(DuePage { uri, version, known }))
 }
 
 /// A scan of the whole tree behind the inode `last`, and of the pages that were read.
-fn scan(catalog: &Catalog, last: Option<INodeNo>) -> Result<Scanned, CatalogError> {
+fn scan(catalog: &Catalog, last: Option<INodeNo>, is_asked: bool) -> Result<Scanned, CatalogError> {
     let mut scanned = Scanned { last, ..Scanned::default() };
     loop {
         let (snapshot, mut seen, mut files) = (catalog.snapshot()?, 0, Vec::new());
@@ -271,7 +309,8 @@ fn scan(catalog: &Catalog, last: Option<INodeNo>) -> Result<Scanned, CatalogErro
             seen < IN_SNAPSHOT
         })?;
         for ino in files {
-            scanned.due.extend(due_page(&snapshot, ino)?.map(|due| (ino, due.known.is_none())));
+            let due = due_page(&snapshot, ino, is_asked)?;
+            scanned.due.extend(due.map(|due| (key(&due.uri), ino, due.known.is_none())));
         }
         if seen < IN_SNAPSHOT {
             break;

@@ -61,17 +61,24 @@ pub(super) fn changes_of(
         let node = snapshot.locate(uri)?;
         Ok::<_, CatalogError>(node.map(|node| snapshot.resource(node.ino)).transpose()?.flatten())
     };
-    let mut change =
-        |change, entry| changes.push((ITEMS, NewChange { change, time: Timestamp::now(), entry, member: None }));
-    let known = snapshot.page(&news.page)?.map(|known| known.items).unwrap_or_default();
-    let page = shown(&news.page)?;
-    let mut row = news.row.clone().filter(|_| page.is_some());
-    let is_partial = row.as_ref().is_some_and(|row| row.is_partial);
-    if let Some(row) = row.as_mut().filter(|_| news.entries.is_none() || is_partial && !known.is_empty()) {
+    let (known, page) = (snapshot.page(&news.page)?, shown(&news.page)?);
+    let row = match (&news.row, &page) {
+        // It has left the tree, or is back meanwhile.
+        (None, None) | (Some(_), None) => None,
+        (None, Some(_)) => return Ok(known),
+        // An older version of it was read; the newer one is due.
+        (Some(row), Some(page)) if row.version.is_some() && row.version != version(page) => return Ok(known),
+        (Some(row), Some(_)) => Some(row.clone()),
+    };
+    // A change counts by its time, and the clock of this machine may have been set back.
+    let time = Timestamp::now().max(known.as_ref().map_or(Timestamp::now(), |known| known.read));
+    let row = row.map(|row| ReadPage { read: time, ..row });
+    let had_items = known.as_ref().is_some_and(|known| !known.items.is_empty());
+    if let Some(row) = row.as_ref().filter(|row| news.entries.is_none() || row.is_partial && had_items) {
         // What could not be read may have more of them.
-        row.items = known;
-        return Ok(Some(row.clone()));
+        return Ok(Some(ReadPage { items: known.map(|known| known.items).unwrap_or_default(), ..row.clone() }));
     }
+    let mut change = |change, entry| changes.push((ITEMS, NewChange { change, time, entry, member: None }));
     let mut now = HashSet::new();
     for entry in news.entries.iter().flatten().filter(|_| row.is_some()) {
         let stated = || Entry { datetime: page.as_ref().and_then(|page| page.lastmod), ..entry.clone() };
@@ -84,7 +91,7 @@ pub(super) fn changes_of(
         }
         now.insert(&entry.loc);
     }
-    let items = known.iter().filter_map(|fragment| Uri::parse_item(&format!("{}#{fragment}", news.page)).ok());
+    let items = known.iter().flat_map(ReadPage::item_uris);
     items.filter(|uri| !now.contains(uri)).for_each(|uri| change(Change::Deleted, Entry::new(uri)));
     Ok(row)
 }

@@ -64,22 +64,23 @@ fn is_name(segment: &str) -> bool {
 /// Gives `items` what the description of their data set says of them. A described file belongs to the item of its address, the query not
 /// counted where no other has it; else to the one item whose name is the last of its path; else it is an item too, if it has an address.
 pub fn describe(items: &mut Vec<Item>, files: Vec<DescribedFile>) {
+    let mut by_address: HashMap<String, Vec<usize>> = HashMap::new();
+    for (index, item) in items.iter().enumerate().filter(|(_, item)| !item.is_record) {
+        let (whole, shorter) = (item.address.as_str(), without_query(&item.address));
+        for key in HashSet::from([whole, shorter]).into_iter().map(str::to_owned).chain([last_segment(&item.address)]) {
+            by_address.entry(key).or_default().push(index);
+        }
+    }
     let mut taken = HashSet::new();
     for file in files {
-        let name = file.path.rsplit('/').next().unwrap_or_default();
-        let by = |is_it: &dyn Fn(&Item) -> bool| {
-            let mut found = items
-                .iter()
-                .enumerate()
-                .filter(|(index, item)| !taken.contains(index) && !item.is_record && is_it(item));
-            let first = found.next().map(|(index, _)| index);
-            first.filter(|_| found.next().is_none())
+        // The one item that has it, and that no file before has taken.
+        let of = |key: &str| match by_address.get(key).map(Vec::as_slice) {
+            Some([index]) if !taken.contains(index) => Some(*index),
+            _ => None,
         };
         let address = file.address.as_ref();
-        let index = by(&|item| Some(&item.address) == address).or_else(|| {
-            by(&|item| address.is_some_and(|address| without_query(address) == without_query(&item.address)))
-        });
-        let (index, address) = match index.or_else(|| by(&|item| last_segment(&item.address) == name)) {
+        let index = address.and_then(|address| of(address.as_str()).or_else(|| of(without_query(address))));
+        let (index, address) = match index.or_else(|| of(file.path.rsplit('/').next().unwrap_or_default())) {
             // A link of the page is where its file is; but another query is another form of the file.
             Some(found) => (found, address.filter(|_| index.is_some()).unwrap_or(&items[found].address).clone()),
             None => {
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn described_files_are_matched_by_address_then_by_query_then_by_name() {
+    fn described_files_match_by_address_then_query_then_name() {
         let mut items =
             vec![item("https://h/datafile/4"), item("https://h/api/run.py"), item("https://h/7"), item("https://h/8")];
         let described = vec![

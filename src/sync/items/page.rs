@@ -6,7 +6,7 @@
 //! | its link sets, where it names any | one GET for each: a link set holds all links where the page holds few |
 //! | descriptions of the data set (Croissant, RO-Crate, Frictionless), by address, profile or type | one GET for each, 3 at most |
 //! | other metadata records in JSON, where items lack names | the same |
-//! | an item that neither its address nor a description names | one HEAD, which gives its length too |
+//! | an item that neither its address nor a description names | one HEAD |
 
 use super::names::{Item, describe, identified};
 use crate::catalog::{ADDRESS, ReadPage};
@@ -14,9 +14,11 @@ use crate::document::dataset::described_files;
 use crate::document::web_link::{WebLink, links_of_html, links_of_link_set};
 use crate::document::{Entry, Href, Link, Timestamp, Uri};
 use crate::platform::error_chain::chain;
+use crate::source::documents::unpacked;
 use crate::source::http::{Client, HttpError, Method, Priority, Request, Response, Status};
 use futures_util::{FutureExt, StreamExt, stream};
 use std::collections::{BTreeMap, HashSet};
+use std::io::Read;
 use std::time::Duration;
 
 /// Bytes of a page that are read for its head.
@@ -67,12 +69,6 @@ pub enum PageError {
         /// The page.
         page: Uri,
     },
-    /// More than is read of one page.
-    #[error("{page} has more than {MOST_ITEMS} items, and none of them is shown")]
-    TooMany {
-        /// The page.
-        page: Uri,
-    },
 }
 
 /// A page with all its items.
@@ -111,7 +107,7 @@ impl PageReader<'_> {
         }
         let base = response.final_uri.clone();
         let mut links = std::mem::take(&mut response.links);
-        let validator = response.etag.clone();
+        let mut validator = response.etag.clone();
         if response.media_type.as_deref().is_none_or(|media_type| media_type.contains("html")) {
             links.extend(self.head_links(&mut response, &base).await?);
         }
@@ -120,6 +116,8 @@ impl PageReader<'_> {
         let is_of_page =
             |link: &WebLink| link.anchor.as_ref().is_none_or(|anchor| anchor == address || *anchor == base);
         for link_set in link_sets(&links) {
+            // That the page is the same says nothing of its link set.
+            validator = None;
             match self.link_set(&link_set).await? {
                 Ok(more) => links.extend(more),
                 Err(why) => is_partial = lacks(address, &why),
@@ -132,10 +130,11 @@ impl PageReader<'_> {
                 items.push(Item::new(target.clone(), link.media_type.clone(), &*link.rel == "describedby"));
             }
         }
-        if items.len() > MOST_ITEMS {
-            return Err(PageError::TooMany { page: address.clone() });
-        }
         is_partial |= !self.describe(address, &own, &mut items).await?;
+        if items.len() > MOST_ITEMS {
+            is_partial = lacks(address, &format!("it has more than {MOST_ITEMS} items, and none of them is shown"));
+            items.clear();
+        }
         let unnamed = items.iter_mut().filter(|item| item.lacks_name()).take(MOST_ASKED);
         let asked: Vec<_> = unnamed.map(|item| self.ask_name(item, &base).boxed()).collect();
         let asked = stream::iter(asked).buffer_unordered(ASKED_AT_ONCE).collect::<Vec<_>>().await;
@@ -167,7 +166,7 @@ impl PageReader<'_> {
             let is_whole = read_on(response, &mut bytes, next)
                 .await
                 .map_err(|cause| PageError::Http { address: base.clone(), cause })?;
-            let (links, has_ended) = links_of_html(&bytes, base);
+            let (links, has_ended) = links_of_html(&plain(&bytes, MOST_OF_PAGE), base);
             if has_ended || is_whole || next >= MOST_OF_PAGE {
                 return Ok(links);
             }
@@ -198,7 +197,7 @@ impl PageReader<'_> {
         let mut bytes = Vec::new();
         let is_whole = read_on(&mut response, &mut bytes, MOST_OF_DOCUMENT).await;
         Ok(match is_whole.map_err(|cause| PageError::Http { address: address.clone(), cause })? {
-            true => Ok((response.final_uri.clone(), bytes)),
+            true => Ok((response.final_uri.clone(), plain(&bytes, MOST_OF_DOCUMENT))),
             false => Err(format!("{address} is longer than {} MiB", MOST_OF_DOCUMENT >> 20)),
         })
     }
@@ -226,16 +225,13 @@ impl PageReader<'_> {
         Ok(true)
     }
 
-    /// Asks the host of an item for its name, length and type. An item that is dead keeps the name of its address, and so does one of
+    /// Asks the host of an item for its name and type; a length that it states is not published, and is asked for when it is wanted. An item that is dead keeps the name of its address, and so does one of
     /// another host than the page's that does not answer.
     async fn ask_name(&self, item: &mut Item, page: &Uri) -> Result<(), PageError> {
         let request = Request { method: Method::Head, repeats: false, ..self.request(&item.address) };
         match self.send(request).await {
             Ok(response) => {
                 item.path = response.filename.as_deref().map(Box::from);
-                // Some servers answer a HEAD with 0 whatever they have.
-                let length = response.content_length.filter(|length| *length > 0 && response.encoding.is_none());
-                item.length = item.length.or(length);
                 item.media_type = item.media_type.take().or(response.media_type);
                 Ok(())
             }
@@ -261,6 +257,13 @@ async fn read_on(response: &mut Response, bytes: &mut Vec<u8>, most: usize) -> R
         }
     }
     Ok(false)
+}
+
+/// The bytes with their compression, if any, undone; of those that are cut off as much as there is.
+fn plain(bytes: &[u8], most: usize) -> Vec<u8> {
+    let mut plain = Vec::new();
+    let _ = unpacked(bytes, most as u64).and_then(|bytes| bytes.take(most as u64).read_to_end(&mut plain));
+    plain
 }
 
 /// The link sets of a page, each address once: in JSON, where there are several forms of one.

@@ -3,12 +3,16 @@
 use crate::source::penalty_box::PenaltyBox;
 use crate::sync::status::PagesStatus;
 use fuser::INodeNo;
-use std::collections::{HashMap, VecDeque};
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 /// The pauses of a page that fails.
 const RETRIED_AFTER: RangeInclusive<Duration> = Duration::from_secs(15)..=Duration::from_secs(6 * 3600);
+
+/// A page: a digest of its address.
+pub type PageKey = u64;
 
 /// Where a page is on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,59 +22,92 @@ enum State {
     Resting,
 }
 
-/// Pages by their inodes: a new version of a page is another page.
+/// A page that is not read yet in its present version.
+struct Unread {
+    state: State,
+    /// True if it was never read, in any version.
+    is_new: bool,
+    ino: INodeNo,
+}
+
+/// The pages that are due.
 #[derive(Default)]
 pub struct Queue {
-    /// Each unread page, with whether it has never been read in any version.
-    unread: HashMap<u64, (State, bool)>,
-    /// In order; those that are not [`State::Waiting`] any more are passed over.
-    waiting: VecDeque<INodeNo>,
-    failed: PenaltyBox<u64>,
+    unread: HashMap<PageKey, Unread>,
+    by_inode: HashMap<u64, PageKey>,
+    /// Pages that somebody waits for, then the others. Those that are not [`State::Waiting`] any more are passed over.
+    first: VecDeque<PageKey>,
+    waiting: VecDeque<PageKey>,
+    resting: HashSet<PageKey>,
+    failed: PenaltyBox<PageKey>,
+    /// Pages that were never read.
+    new: u64,
 }
 
 impl Queue {
-    /// Adds a page that is due. `is_new`: it was never read, in any version.
-    pub fn push(&mut self, ino: INodeNo, is_new: bool) {
-        if let std::collections::hash_map::Entry::Vacant(unread) = self.unread.entry(ino.0) {
-            unread.insert((State::Waiting, is_new));
-            self.waiting.push_back(ino);
+    /// Adds a page that is due, or its new inode. `is_new`: it was never read, in any version.
+    pub fn push(&mut self, key: PageKey, ino: INodeNo, is_new: bool) {
+        match self.unread.entry(key) {
+            Entry::Vacant(unread) => {
+                unread.insert(Unread { state: State::Waiting, is_new, ino });
+                self.waiting.push_back(key);
+                self.new += u64::from(is_new);
+            }
+            Entry::Occupied(mut unread) => {
+                let before = std::mem::replace(&mut unread.get_mut().ino, ino);
+                self.by_inode.remove(&before.0);
+            }
         }
+        self.by_inode.insert(ino.0, key);
     }
 
     /// True if a page has not been read yet.
     pub fn holds(&self, ino: INodeNo) -> bool {
-        self.unread.contains_key(&ino.0)
+        self.by_inode.contains_key(&ino.0)
     }
 
     /// Lets a page that waits or rests come first.
     pub fn bring_forward(&mut self, ino: INodeNo) {
-        if let Some((state, _)) = self.unread.get_mut(&ino.0).filter(|(state, _)| *state != State::Reading) {
-            *state = State::Waiting;
-            self.waiting.push_front(ino);
+        let Some(key) = self.by_inode.get(&ino.0) else { return };
+        if let Some(unread) = self.unread.get_mut(key).filter(|unread| unread.state != State::Reading) {
+            unread.state = State::Waiting;
+            self.resting.remove(key);
+            self.first.push_back(*key);
         }
     }
 
-    /// The next page to read.
-    pub fn next(&mut self) -> Option<INodeNo> {
+    /// The next page to read; `only_first`: only one that somebody waits for.
+    pub fn next(&mut self, only_first: bool) -> Option<(PageKey, INodeNo)> {
         loop {
-            let ino = self.waiting.pop_front()?;
-            if let Some((state, _)) = self.unread.get_mut(&ino.0).filter(|(state, _)| *state == State::Waiting) {
-                *state = State::Reading;
-                return Some(ino);
+            let key = match self.first.pop_front() {
+                None if only_first => return None,
+                None => self.waiting.pop_front()?,
+                Some(key) => key,
+            };
+            if let Some(unread) = self.unread.get_mut(&key).filter(|unread| unread.state == State::Waiting) {
+                unread.state = State::Reading;
+                return Some((key, unread.ino));
             }
         }
     }
 
     /// A page was read, and its items are committed, or it is due no more.
-    pub fn done(&mut self, ino: INodeNo) {
-        self.unread.remove(&ino.0);
-        self.failed.forgive(&ino.0);
+    pub fn done(&mut self, key: PageKey) {
+        if let Some(unread) = self.unread.remove(&key) {
+            self.by_inode.remove(&unread.ino.0);
+            self.new -= u64::from(unread.is_new);
+        }
+        self.resting.remove(&key);
+        self.failed.forgive(&key);
     }
 
     /// A page failed: it rests, longer each time.
-    pub fn failed(&mut self, ino: INodeNo, now: Instant) {
-        self.failed.punish_longer(ino.0, RETRIED_AFTER, (), now);
-        self.unread.entry(ino.0).and_modify(|(state, _)| *state = State::Resting);
+    pub fn failed(&mut self, key: PageKey, now: Instant) {
+        if let Some(unread) = self.unread.get_mut(&key) {
+            unread.state = State::Resting;
+            self.resting.insert(key);
+            self.failed.punish_longer(key, RETRIED_AFTER, (), now);
+        }
     }
 
     /// Lets all pages that rest wait again.
@@ -81,28 +118,27 @@ impl Queue {
 
     /// Lets pages that have rested long enough wait again.
     pub fn wake(&mut self, now: Instant) {
-        for (ino, (state, _)) in &mut self.unread {
-            if *state == State::Resting && !self.failed.is_punished(ino, now) {
-                *state = State::Waiting;
-                self.waiting.push_back(INodeNo(*ino));
+        let rested: Vec<_> = self.resting.iter().copied().filter(|key| !self.failed.is_punished(key, now)).collect();
+        for key in rested {
+            self.resting.remove(&key);
+            if let Some(unread) = self.unread.get_mut(&key) {
+                unread.state = State::Waiting;
+                self.waiting.push_back(key);
             }
         }
     }
 
     /// The time until the next page wakes.
     pub fn wakes_in(&self, now: Instant) -> Option<Duration> {
-        self.failed.iter(now).map(|(_, (), left)| left).min()
+        let left = |key: &PageKey| Some(self.failed.until(key)?.saturating_duration_since(now));
+        self.resting.iter().filter_map(left).min()
     }
 
     /// What is told of pages, of which `known` were read in some version.
     pub fn status(&self, known: u64) -> PagesStatus {
-        let count = |is_it: &dyn Fn(&(State, bool)) -> bool| self.unread.values().filter(|it| is_it(it)).count() as u64;
-        let all = known + count(&|(_, is_new)| *is_new);
-        PagesStatus {
-            read: all.saturating_sub(self.unread.len() as u64),
-            all,
-            failed: count(&|(state, _)| *state == State::Resting),
-        }
+        let all = known + self.new;
+        let failed = self.resting.len() as u64;
+        PagesStatus { read: all.saturating_sub(self.unread.len() as u64), all, failed }
     }
 }
 
@@ -110,23 +146,38 @@ impl Queue {
 mod tests {
     use super::*;
 
-    fn queue(inodes: &[u64]) -> Queue {
+    fn queue(pages: &[u64]) -> Queue {
         let mut queue = Queue::default();
-        inodes.iter().for_each(|ino| queue.push(INodeNo(*ino), true));
+        pages.iter().for_each(|page| queue.push(*page, INodeNo(10 * page), true));
         queue
+    }
+
+    fn order(queue: &mut Queue) -> Vec<u64> {
+        std::iter::from_fn(|| queue.next(false)).map(|(key, _)| key).collect()
     }
 
     #[test]
     fn a_page_that_is_opened_comes_first_and_is_read_once() {
         let mut queue = queue(&[1, 2, 3]);
-        queue.push(INodeNo(3), true);
+        assert_eq!(queue.next(true), None);
 
-        queue.bring_forward(INodeNo(3));
+        queue.bring_forward(INodeNo(30));
 
-        let order: Vec<u64> = std::iter::from_fn(|| queue.next()).map(|ino| ino.0).collect();
-        assert_eq!(order, [3, 1, 2]);
-        queue.bring_forward(INodeNo(1));
-        assert_eq!(queue.next(), None, "it is being read");
+        assert_eq!(queue.next(true), Some((3, INodeNo(30))));
+        assert_eq!(order(&mut queue), [1, 2]);
+        queue.bring_forward(INodeNo(10));
+        assert_eq!(queue.next(false), None, "it is being read");
+    }
+
+    #[test]
+    fn a_new_version_of_a_page_takes_the_place_of_the_old_one() {
+        let mut queue = queue(&[1]);
+
+        queue.push(1, INodeNo(11), false);
+
+        assert!(queue.holds(INodeNo(11)) && !queue.holds(INodeNo(10)));
+        assert_eq!(queue.status(0), PagesStatus { read: 0, all: 1, failed: 0 });
+        assert_eq!(queue.next(false), Some((1, INodeNo(11))));
     }
 
     #[test]
@@ -134,17 +185,17 @@ mod tests {
         let (mut queue, mut now) = (queue(&[1]), Instant::now());
         let mut rests = Vec::new();
         for _ in 0..3 {
-            let ino = queue.next().unwrap();
-            queue.failed(ino, now);
+            let (key, _) = queue.next(false).unwrap();
+            queue.failed(key, now);
             queue.wake(now);
-            assert_eq!(queue.next(), None);
+            assert_eq!(queue.next(false), None);
             rests.push(queue.wakes_in(now).unwrap().as_secs());
             now += queue.wakes_in(now).unwrap();
             queue.wake(now);
         }
 
         assert_eq!(rests, [15, 30, 60]);
-        let again = queue.next().unwrap();
+        let (again, _) = queue.next(false).unwrap();
         queue.done(again);
         assert_eq!(queue.wakes_in(now), None);
     }
@@ -152,12 +203,12 @@ mod tests {
     #[test]
     fn pages_are_counted_by_what_was_read_in_some_version() {
         let mut queue = queue(&[1, 2, 3]);
-        queue.push(INodeNo(4), false);
+        queue.push(4, INodeNo(40), false);
         assert_eq!(queue.status(10), PagesStatus { read: 9, all: 13, failed: 0 });
 
-        let first = queue.next().unwrap();
+        let (first, _) = queue.next(false).unwrap();
         queue.done(first);
-        let second = queue.next().unwrap();
+        let (second, _) = queue.next(false).unwrap();
         queue.failed(second, Instant::now());
 
         assert_eq!(queue.status(11), PagesStatus { read: 10, all: 13, failed: 1 });
