@@ -96,6 +96,8 @@ struct Scanned {
     /// The last inode that was looked at.
     last: Option<INodeNo>,
     gone: Vec<Uri>,
+    /// Pages that rest and are not due any more.
+    rested: Vec<PageKey>,
 }
 
 /// A page that was read; `None`: it is not due any more.
@@ -138,8 +140,9 @@ impl Follower {
                 }
                 // A page with another time and the same content keeps its inode.
                 let is_whole = (before.asked, before.touched) != (now.asked, now.touched);
-                let scanned = self.scan(last.filter(|_| !is_whole), before.asked != now.asked).await;
+                let scanned = self.scan(last.filter(|_| !is_whole), queue.resting(), before.asked != now.asked).await;
                 last = scanned.last.or(last);
+                scanned.rested.into_iter().for_each(|key| queue.done(key));
                 scanned.due.into_iter().for_each(|(key, ino, is_new)| queue.push(key, ino, is_new));
                 scanned.gone.into_iter().for_each(|page| collected.push(PageNews { page, row: None, entries: None }));
                 self.report(&queue);
@@ -169,7 +172,11 @@ impl Follower {
                 Some(ino) = self.opened.recv() => self.bring_forward(ino, &mut queue),
                 Some(read) = reading.join_next() => match read {
                     Ok((_, Ok(Some(page)))) => collected.push(page),
-                    Ok((key, Ok(None))) => queue.done(key),
+                    Ok((key, Ok(None))) => {
+                        // Another inode may stand for it by now.
+                        queue.done(key);
+                        is_scan_due = true;
+                    }
                     Ok((key, Err(cause))) => {
                         tracing::warn!("a landing page cannot be read now: {}", chain(&cause));
                         queue.failed(key, Instant::now());
@@ -230,9 +237,9 @@ impl Follower {
     }
 
     /// Looks for pages that are due behind the inode `last`, and for pages that have left the tree.
-    async fn scan(&self, last: Option<INodeNo>, is_asked: bool) -> Scanned {
+    async fn scan(&self, last: Option<INodeNo>, resting: Vec<(PageKey, INodeNo)>, is_asked: bool) -> Scanned {
         let catalog = self.catalog.clone();
-        let scan = move || low_priority(|| scan(&catalog, last, is_asked).map_err(|cause| chain(&cause)));
+        let scan = move || low_priority(|| scan(&catalog, last, &resting, is_asked).map_err(|cause| chain(&cause)));
         let scanned = tokio::task::spawn_blocking(scan).await.unwrap_or_else(|cause| Err(cause.to_string()));
         scanned.unwrap_or_else(|why| {
             tracing::warn!("the tree cannot be searched for landing pages: {why}");
@@ -295,8 +302,13 @@ fn due_page(snapshot: &Snapshot<'_>, ino: INodeNo, is_asked: bool) -> Result<Opt
     Ok(is_due.then_some(DuePage { uri, version, known }))
 }
 
-/// A scan of the whole tree behind the inode `last`, and of the pages that were read.
-fn scan(catalog: &Catalog, last: Option<INodeNo>, is_asked: bool) -> Result<Scanned, CatalogError> {
+/// A scan of the tree behind the inode `last`, of the pages that rest, and of those that were read.
+fn scan(
+    catalog: &Catalog,
+    last: Option<INodeNo>,
+    resting: &[(PageKey, INodeNo)],
+    is_asked: bool,
+) -> Result<Scanned, CatalogError> {
     let mut scanned = Scanned { last, ..Scanned::default() };
     loop {
         let (snapshot, mut seen, mut files) = (catalog.snapshot()?, 0, Vec::new());
@@ -317,6 +329,11 @@ fn scan(catalog: &Catalog, last: Option<INodeNo>, is_asked: bool) -> Result<Scan
         }
     }
     let (snapshot, mut failed) = (catalog.snapshot()?, None);
+    for (key, ino) in resting {
+        if due_page(&snapshot, *ino, is_asked)?.is_none() {
+            scanned.rested.push(*key);
+        }
+    }
     snapshot.pages(&mut |page| {
         match snapshot.locate(&page.uri) {
             Ok(Some(_)) => {}

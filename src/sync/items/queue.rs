@@ -110,6 +110,11 @@ impl Queue {
         }
     }
 
+    /// The pages that rest.
+    pub fn resting(&self) -> Vec<(PageKey, INodeNo)> {
+        self.resting.iter().filter_map(|key| Some((*key, self.unread.get(key)?.ino))).collect()
+    }
+
     /// Lets all pages that rest wait again.
     pub fn wake_all(&mut self) {
         self.failed.clear();
