@@ -267,7 +267,7 @@ impl Synchronizer {
         self.apply_with(position, |_| Ok((changes, Vec::new()))).await
     }
 
-    /// Makes one revision of what landing pages have become: their items, and their rows.
+    /// Makes one revision of news of landing pages: their items, and their rows.
     pub(super) async fn apply_pages(&mut self, news: Vec<PageNews>) -> Result<Committed, SyncError> {
         let position = self.position()?.unwrap_or_default();
         let read = move |catalog: &Catalog| {

@@ -132,7 +132,7 @@ struct Poller<'l> {
     /// Tasks that have failed in a row.
     failures: u32,
     due: Instant,
-    /// What landing pages have become.
+    /// News of landing pages.
     pages: mpsc::Receiver<Batch>,
     /// Tells the follower of pages of refreshes.
     refreshes: watch::Sender<Refreshes>,
@@ -185,7 +185,7 @@ impl Poller<'_> {
         }
     }
 
-    /// Commits what landing pages have become.
+    /// Commits news of landing pages.
     async fn apply(&mut self, Batch { news, committed }: Batch) {
         let applied = self.synchronizer.apply_pages(news).await;
         if let Err(cause) = &applied {

@@ -2,7 +2,7 @@
 //! have become.
 //!
 //! A page is due where its row in the catalog is of another version of it. New and changed pages have new inodes, so that a scan goes on
-//! behind the last inode that it saw. A page that somebody opens, and those of a folder that somebody lists, come first.
+//! behind the last inode that it saw. A page that a program opens, and those of a folder that a program lists, come first.
 
 use super::page::{PageError, PageReader};
 use super::queue::{PageKey, Queue};
@@ -33,19 +33,19 @@ const COLLECTED_FOR: Duration = Duration::from_millis(250);
 /// Items that one commit takes, at least.
 const ITEMS_IN_BATCH: usize = 20_000;
 
-/// Further pages that are read at once where somebody waits for them.
+/// Further pages that are read at once where programs wait for them.
 const OPENED_AT_ONCE: usize = 4;
 
 /// Files that are looked at in one snapshot.
 const IN_SNAPSHOT: u64 = 10_000;
 
-/// After so long a page of which the list states no version is asked again, and one that was read in part.
+/// Seconds after which a page is asked again whose list states no version, or that was read in part.
 const ASKED_AGAIN: i64 = 7 * 24 * 3600;
 
 /// How often pages that are due without a new inode are looked for.
 const RESCANNED_AFTER: Duration = Duration::from_secs(6 * 3600);
 
-/// What became of pages, for one commit, and where its end is told.
+/// Pages that were read, for one commit, and the sender that tells its end.
 pub struct Batch {
     /// The pages.
     pub news: Vec<PageNews>,
@@ -70,7 +70,7 @@ pub struct Follower {
     pub catalog: Arc<Catalog>,
     /// Requests pages, behind readers.
     pub client: Client,
-    /// Receives what pages have become.
+    /// Receives the news of pages.
     pub batches: mpsc::Sender<Batch>,
     /// Files that are read and folders that are listed: their pages come first.
     pub opened: mpsc::Receiver<INodeNo>,
@@ -88,7 +88,7 @@ struct DuePage {
     known: Option<ReadPage>,
 }
 
-/// What a scan found.
+/// Findings of a scan.
 #[derive(Default)]
 struct Scanned {
     /// Each with whether it was never read.
@@ -103,7 +103,7 @@ struct Scanned {
 /// A page that was read; `None`: it is not due any more.
 type PageRead = (PageKey, Result<Option<PageNews>, PageError>);
 
-/// What pages have become, until it is committed.
+/// News of pages, until they are committed.
 #[derive(Default)]
 struct Collected {
     news: Vec<PageNews>,
@@ -202,7 +202,8 @@ impl Follower {
         }
     }
 
-    /// Reads the page behind `ino`, where it is due. A task of its own: a request holds a permit of its host, whatever is waited for here.
+    /// Starts a task that reads the page behind `ino`, where it is due. Its requests hold permits of their hosts, which must not wait for
+    /// this loop.
     fn read(&self, reading: &mut JoinSet<PageRead>, key: PageKey, ino: INodeNo, asked: u64) {
         let (catalog, client) = (self.catalog.clone(), self.client.clone());
         reading.spawn(async move {

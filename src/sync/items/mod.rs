@@ -18,7 +18,7 @@ use std::collections::HashSet;
 use std::hash::{Hash, Hasher};
 use xxhash_rust::xxh3::Xxh3;
 
-/// What became of a page.
+/// News of a page.
 pub struct PageNews {
     /// Its address.
     pub page: Uri,

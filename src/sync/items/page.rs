@@ -45,7 +45,7 @@ const ASKED_AT_ONCE: usize = 4;
 /// How long each request may take until its answer begins.
 const DUE: Duration = Duration::from_secs(30);
 
-/// What marks the description of a data set, in its address, profile or type.
+/// Marks of the description of a data set, in its address, profile or type.
 const DESCRIPTIONS: [&str; 5] = ["croissant", "ro-crate", "ro/crate", "datapackage", "frictionless"];
 
 /// Relations of a page, and of an item, that are shown with it.
@@ -79,7 +79,7 @@ pub struct PageItems {
     pub entries: Vec<Entry>,
 }
 
-/// What is read, and how.
+/// The reader of pages.
 #[derive(Clone)]
 pub struct PageReader<'c> {
     /// Sends the requests.

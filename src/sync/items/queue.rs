@@ -14,7 +14,7 @@ const RETRIED_AFTER: RangeInclusive<Duration> = Duration::from_secs(15)..=Durati
 /// A page: a digest of its address.
 pub type PageKey = u64;
 
-/// Where a page is on its way.
+/// State of a page that is not read yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Waiting,
@@ -35,7 +35,7 @@ struct Unread {
 pub struct Queue {
     unread: HashMap<PageKey, Unread>,
     by_inode: HashMap<u64, PageKey>,
-    /// Pages that somebody waits for, then the others. Those that are not [`State::Waiting`] any more are passed over.
+    /// Pages that programs wait for, then the others. Those that are not [`State::Waiting`] any more are passed over.
     first: VecDeque<PageKey>,
     waiting: VecDeque<PageKey>,
     resting: HashSet<PageKey>,
@@ -76,7 +76,7 @@ impl Queue {
         }
     }
 
-    /// The next page to read; `only_first`: only one that somebody waits for.
+    /// The next page to read; `only_first`: only one that a program waits for.
     pub fn next(&mut self, only_first: bool) -> Option<(PageKey, INodeNo)> {
         loop {
             let key = match self.first.pop_front() {
@@ -139,7 +139,7 @@ impl Queue {
         self.resting.iter().filter_map(left).min()
     }
 
-    /// What is told of pages, of which `known` were read in some version.
+    /// Counts of pages, of which `known` were read in some version.
     pub fn status(&self, known: u64) -> PagesStatus {
         let all = known + self.new;
         let failed = self.resting.len() as u64;
