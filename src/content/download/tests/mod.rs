@@ -7,6 +7,7 @@ mod jumps;
 mod lies;
 mod members;
 mod mementos;
+mod model;
 mod nodes;
 mod past;
 mod patches;

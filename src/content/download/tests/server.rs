@@ -108,6 +108,12 @@ impl Reply {
         self
     }
 
+    /// It breaks off there, from 0 to 1.
+    pub(super) fn cut_within(self, fraction: f64) -> Reply {
+        let bytes = (self.body.len() as f64 * fraction) as usize;
+        self.cut_at(bytes)
+    }
+
     /// A body that has no end, and no length.
     pub(super) fn endless(mut self) -> Reply {
         self.is_endless = true;

@@ -1,0 +1,157 @@
+//! What was shown of one inode, and the promises that bind it.
+
+use super::places::Body;
+use crate::content::fixity::WHOLE_LIMIT;
+use crate::content::{FetchSpec, Fixity};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Bytes that the kernel keeps or drops together.
+const PAGE: u64 = 4096;
+
+/// A set of the versions of a file, a bit for each.
+type Versions = u32;
+
+/// What was shown of an inode.
+pub(super) struct Shown {
+    pub(super) spec: FetchSpec,
+    fixity: Fixity,
+    bodies: Vec<Arc<Body>>,
+    /// The versions that the published length allows.
+    allowed: Versions,
+    /// The published digest counts: those that have it.
+    right: Option<Versions>,
+    /// Pages that the kernel may keep, and the versions that each is of.
+    pages: HashMap<u64, Versions>,
+    /// The versions that all of them are of.
+    agreed: Versions,
+    size: Option<u64>,
+    /// The kernel was made to drop these.
+    dropped: Vec<Range<u64>>,
+    pub(super) is_poisoned: bool,
+    /// Two versions came under one strong ETag: before the verdict none can be told from another.
+    pub(super) is_lied_to: bool,
+    /// All servers were without fault and had the published version.
+    pub(super) is_honest: bool,
+    pub(super) is_pinned: bool,
+}
+
+/// A read under way: what was dropped before it, and whether the inode was poisoned.
+#[derive(Clone, Copy)]
+pub(super) struct Begun {
+    dropped: usize,
+    pub(super) is_poisoned: bool,
+}
+
+impl Shown {
+    pub(super) fn new(spec: FetchSpec, fixity: Fixity, bodies: &[Arc<Body>]) -> Shown {
+        let those = |is_one: &dyn Fn(&Body) -> bool| -> Versions {
+            (0..).zip(bodies).filter(|(_, body)| is_one(body)).map(|(number, _)| 1 << number).sum()
+        };
+        let digest = spec.hashes.first().copied().filter(|_| fixity != Fixity::Off);
+        Shown {
+            fixity,
+            bodies: bodies.to_vec(),
+            allowed: those(&|body| spec.length.is_none_or(|length| length == body.length())),
+            right: digest.map(|digest| those(&|body| body.digest() == digest)),
+            pages: HashMap::new(),
+            agreed: Versions::MAX,
+            size: None,
+            dropped: Vec::new(),
+            is_poisoned: false,
+            is_lied_to: false,
+            is_honest: false,
+            is_pinned: false,
+            spec,
+        }
+    }
+
+    pub(super) fn begin(&self) -> Begun {
+        Begun { dropped: self.dropped.len(), is_poisoned: self.is_poisoned }
+    }
+
+    /// The kernel drops these pages.
+    pub(super) fn drop_pages(&mut self, range: Range<u64>) {
+        self.pages.retain(|page, _| !touches(&range, *page));
+        self.agreed = self.pages.values().fold(Versions::MAX, |agreed, versions| agreed & versions);
+        self.dropped.push(range);
+    }
+
+    pub(super) fn poison(&mut self) {
+        self.drop_pages(0..u64::MAX);
+        self.is_poisoned = true;
+    }
+
+    /// A size is shown: it never is another.
+    pub(super) fn size(&mut self, size: u64) {
+        let shown = *self.size.get_or_insert(size);
+        assert_eq!(shown, size, "the size of {:?} is another than was shown", self.spec.ino);
+    }
+
+    /// A read of `length` bytes at `offset` returned `bytes`; `known`: the size as content knows it now.
+    pub(super) fn read(&mut self, begun: Begun, (offset, length): (u64, u64), bytes: &[u8], known: Option<u64>) {
+        let ino = self.spec.ino;
+        assert!(!begun.is_poisoned, "{ino:?} is read although it is poisoned");
+        let end = offset + bytes.len() as u64;
+        assert!(bytes.len() as u64 <= length, "{ino:?}: more than was asked for at {offset}");
+        if (bytes.len() as u64) < length {
+            let size = known.or(self.spec.length);
+            let size = size.unwrap_or_else(|| panic!("{ino:?}: a short read at {offset} of a file without a size"));
+            assert!(
+                end == size || (bytes.is_empty() && offset >= size),
+                "{ino:?}: a short read at {offset}, {end} of {size}"
+            );
+        }
+        let is_small = known.is_some_and(|size| size <= WHOLE_LIMIT) || self.fixity == Fixity::Strict;
+        let mut at = offset;
+        while at < end {
+            let page = at / PAGE;
+            let next = end.min((page + 1) * PAGE);
+            let piece = &bytes[(at - offset) as usize..(next - offset) as usize];
+            let found = self.versions(at, piece);
+            assert_ne!(found, 0, "{ino:?}: the bytes {at}..{next} are of no version");
+            assert_ne!(
+                found & self.allowed,
+                0,
+                "{ino:?}: the bytes {at}..{next} are of no version of the published length"
+            );
+            if let Some(right) = self.right.filter(|_| is_small) {
+                assert_ne!(found & right, 0, "{ino:?}: the bytes {at}..{next} are not those that are published");
+            }
+            // Of a page whose other bytes were not read nothing is kept.
+            let is_whole = at == page * PAGE && (next == at + PAGE || Some(next) == known.or(self.spec.length));
+            let was_dropped = self.dropped[begun.dropped..].iter().any(|range| touches(range, page));
+            if !self.is_poisoned && !was_dropped {
+                let agreed = self.agreed & found & self.allowed;
+                assert!(
+                    agreed != 0 || self.is_lied_to,
+                    "{ino:?}: the bytes {at}..{next} are of another version than was shown"
+                );
+                self.agreed = agreed;
+                if is_whole {
+                    *self.pages.entry(page).or_insert(Versions::MAX) &= found;
+                }
+            }
+            at = next;
+        }
+        self.is_whole_right(known);
+    }
+
+    /// Who has read all of it has the published version.
+    fn is_whole_right(&self, known: Option<u64>) {
+        let pages = known.or(self.spec.length).map(|size| size.div_ceil(PAGE));
+        let Some(right) = self.right.filter(|_| pages == Some(self.pages.len() as u64)) else { return };
+        let is_right = self.pages.values().all(|versions| versions & right != 0);
+        assert!(is_right, "{:?}: the whole was shown, and it is not what is published", self.spec.ino);
+    }
+
+    fn versions(&self, at: u64, piece: &[u8]) -> Versions {
+        let is_of = |body: &Body| body.bytes.get(at as usize..at as usize + piece.len()) == Some(piece);
+        (0..).zip(&self.bodies).filter(|(_, body)| is_of(body)).map(|(number, _)| 1 << number).sum()
+    }
+}
+
+fn touches(range: &Range<u64>, page: u64) -> bool {
+    page * PAGE < range.end && range.start < (page + 1) * PAGE
+}
