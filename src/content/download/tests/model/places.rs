@@ -80,8 +80,9 @@ pub(super) fn bodies(random: &mut Random) -> Vec<Arc<Body>> {
         5 => BLOCK,
         6 => 3 * BLOCK,
         7 => 1_500_000,
-        8..=9 => whole + 1,
-        10..=12 => whole + 3 * BLOCK + 12_345,
+        8 => whole + 1,
+        9..=10 => whole + 2 * BLOCK,
+        11..=12 => whole + 3 * BLOCK + 12_345,
         _ => 2 * whole + 5 * BLOCK + 99,
     };
     let mut bodies = vec![body(length, Variant::First)];
@@ -156,8 +157,8 @@ impl Place {
         }
     }
 
-    /// One with faults. Those that nobody could see are left out unless `is_vouched`: a digest is published.
-    pub(super) fn hostile(bodies: &[Arc<Body>], is_vouched: bool, random: &mut Random) -> Place {
+    /// One with faults. Those that nothing shows are left out: `is_vouched` where a digest is published, `is_measured` where a length is.
+    pub(super) fn hostile(bodies: &[Arc<Body>], (is_vouched, is_measured): (bool, bool), random: &mut Random) -> Place {
         let tags = [Tag::Strong, Tag::Strong, Tag::OfNode, Tag::None, Tag::Weak, Tag::Same];
         let ranges =
             [Ranges::Right, Ranges::Right, Ranges::Ignored, Ranges::Shifted, Ranges::Lengthless, Ranges::Refused];
@@ -166,7 +167,7 @@ impl Place {
             current: if random.chance(50) { 0 } else { random.below(bodies.len() as u64) as usize },
             tag: random.one_of(if is_vouched { &tags } else { &tags[..5] }),
             ranges: random.one_of(&ranges),
-            is_lengthless: is_vouched && random.chance(20),
+            is_lengthless: (is_vouched || is_measured) && random.chance(25),
             lie: if random.chance(15) { 1 + random.below(9_000) as usize } else { 0 },
             cuts: random.one_of(&[0, 30, 60]),
             refusals: random.one_of(&[0, 0, 10, 40]),

@@ -1,7 +1,7 @@
 //! What was shown of one inode, and the promises that bind it.
 
 use super::places::Body;
-use crate::content::fixity::WHOLE_LIMIT;
+use crate::content::fixity::{WHOLE_LIMIT, WITHHELD};
 use crate::content::{FetchSpec, Fixity};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -13,6 +13,9 @@ const PAGE: u64 = 4096;
 /// A set of the versions of a file, a bit for each.
 type Versions = u32;
 
+/// Pages, and the versions that each is of.
+pub(super) type Pages = HashMap<u64, Versions>;
+
 /// What was shown of an inode.
 pub(super) struct Shown {
     pub(super) spec: FetchSpec,
@@ -22,8 +25,8 @@ pub(super) struct Shown {
     allowed: Versions,
     /// The published digest counts: those that have it.
     right: Option<Versions>,
-    /// Pages that the kernel may keep, and the versions that each is of.
-    pages: HashMap<u64, Versions>,
+    /// Those that the kernel may keep.
+    pages: Pages,
     /// The versions that all of them are of.
     agreed: Versions,
     size: Option<u64>,
@@ -55,7 +58,7 @@ impl Shown {
             bodies: bodies.to_vec(),
             allowed: those(&|body| spec.length.is_none_or(|length| length == body.length())),
             right: digest.map(|digest| those(&|body| body.digest() == digest)),
-            pages: HashMap::new(),
+            pages: Pages::new(),
             agreed: Versions::MAX,
             size: None,
             dropped: Vec::new(),
@@ -89,8 +92,14 @@ impl Shown {
         assert_eq!(shown, size, "the size of {:?} is another than was shown", self.spec.ino);
     }
 
-    /// A read of `length` bytes at `offset` returned `bytes`; `known`: the size as content knows it now.
-    pub(super) fn read(&mut self, begun: Begun, (offset, length): (u64, u64), bytes: &[u8], known: Option<u64>) {
+    /// A read of `length` bytes at `offset` returned `bytes`; `known`: the size as content knows it now. `own` is what its reader has.
+    pub(super) fn read(
+        &mut self,
+        (begun, own): (Begun, &mut Pages),
+        (offset, length): (u64, u64),
+        bytes: &[u8],
+        known: Option<u64>,
+    ) {
         let ino = self.spec.ino;
         assert!(!begun.is_poisoned, "{ino:?} is read although it is poisoned");
         let end = offset + bytes.len() as u64;
@@ -121,28 +130,34 @@ impl Shown {
             }
             // Of a page whose other bytes were not read nothing is kept.
             let is_whole = at == page * PAGE && (next == at + PAGE || Some(next) == known.or(self.spec.length));
+            if is_whole {
+                *own.entry(page).or_insert(Versions::MAX) &= found;
+            }
             let was_dropped = self.dropped[begun.dropped..].iter().any(|range| touches(range, page));
             if !self.is_poisoned && !was_dropped {
                 let agreed = self.agreed & found & self.allowed;
-                assert!(
-                    agreed != 0 || self.is_lied_to,
-                    "{ino:?}: the bytes {at}..{next} are of another version than was shown"
-                );
+                let is_one = agreed != 0 || self.is_lied_to;
+                assert!(is_one, "{ino:?}: the bytes {at}..{next} are of another version than was shown");
                 self.agreed = agreed;
                 if is_whole {
                     *self.pages.entry(page).or_insert(Versions::MAX) &= found;
+                    let is_end = known.is_some_and(|size| next + WITHHELD > size);
+                    let is_right = self.right.is_none_or(|right| found & right != 0);
+                    assert!(!is_end || is_right, "{ino:?}: the end was shown before the verdict");
                 }
             }
             at = next;
         }
-        self.is_whole_right(known);
+        let size = known.or(self.spec.length);
+        self.is_right(&self.pages, size);
+        self.is_right(own, size);
     }
 
-    /// Who has read all of it has the published version.
-    fn is_whole_right(&self, known: Option<u64>) {
-        let pages = known.or(self.spec.length).map(|size| size.div_ceil(PAGE));
-        let Some(right) = self.right.filter(|_| pages == Some(self.pages.len() as u64)) else { return };
-        let is_right = self.pages.values().all(|versions| versions & right != 0);
+    /// All of a file is what is published.
+    fn is_right(&self, pages: &Pages, size: Option<u64>) {
+        let all = size.map(|size| size.div_ceil(PAGE));
+        let Some(right) = self.right.filter(|_| all == Some(pages.len() as u64)) else { return };
+        let is_right = pages.values().all(|versions| versions & right != 0);
         assert!(is_right, "{:?}: the whole was shown, and it is not what is published", self.spec.ino);
     }
 
