@@ -431,3 +431,74 @@ fn a_log_that_cannot_be_written_is_named() {
     assert_eq!(refused.status.code(), Some(1));
     assert!(stderr(&refused).contains("the log /no/such/folder/log cannot be written"), "{}", stderr(&refused));
 }
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The doctor with a cache folder of the test.
+fn doctor(before: &str, arguments: &str) -> Output {
+    let cache = tempfile::tempdir().unwrap();
+    let line = format!("{before} exec {PROGRAM} doctor -o cache={} {arguments}", cache.path().display());
+    Command::new("sh").args(["-c", &line]).output().unwrap()
+}
+
+#[test]
+fn the_doctor_checks_this_machine() {
+    let output = doctor("", "");
+
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}{}", stderr(&output));
+    for line in ["ok    /dev/fuse: can be opened\n", "ok    right to mount: ", "ok    proxies: none\n", "ok    clock: "]
+    {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    assert!(text.lines().all(|line| ["ok    ", "warn  "].contains(&&line[..6])), "{text}");
+    let json: serde_json::Value = serde_json::from_slice(&doctor("", "--json").stdout).unwrap();
+    let device = &json["checks"][0];
+    assert_eq!((&device["check"], &device["result"]), (&"/dev/fuse".into(), &"ok".into()), "{json}");
+}
+
+#[test]
+fn the_doctor_names_what_is_wrong_and_what_to_do() {
+    let output = doctor("ulimit -n 256;", "");
+    assert!(stdout(&output).contains("warn  open files: only 256 at once"), "{}", stdout(&output));
+    assert!(stdout(&output).contains("; raise the limit (ulimit -n, "), "{}", stdout(&output));
+    assert_eq!(output.status.code(), Some(0), "a warning is no failure");
+
+    let limited = stdout(&doctor("ulimit -v 2000000;", ""));
+    assert!(limited.contains("warn  address space: ") && limited.contains(" 500,000 files"), "{limited}");
+
+    let open = tempfile::tempdir().unwrap();
+    fs::set_permissions(open.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    for (before, arguments, says) in [
+        ("https_proxy=ftp://ann:s3cr3t@h:1", "", "FAIL  proxies: https_proxy=\"ftp://h:1\" in the environment"),
+        ("", &format!("-o cache={}", open.path().display()), "FAIL  cache folder: "),
+        ("", "-o ca=/no/such/file", "FAIL  options: "),
+        ("ulimit -n 50;", "", "FAIL  open files: only 50 files may be open"),
+        ("", "http://127.0.0.1:1/", "FAIL  Source: http://127.0.0.1:1/: cannot connect to"),
+    ] {
+        let output = doctor(before, arguments);
+
+        assert!(stdout(&output).contains(says), "{says}: {}{}", stdout(&output), stderr(&output));
+        assert_eq!(output.status.code(), Some(12), "{says}");
+        assert!(!stdout(&output).contains("s3cr3t"), "{}", stdout(&output));
+    }
+}
+
+#[test]
+fn the_doctor_asks_a_source() {
+    let source = Source::start();
+
+    let output = doctor("", &source.list_url());
+    let missing = doctor("", &format!("{}missing.xml", source.url()));
+
+    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+    assert!(
+        stdout(&output).contains(&format!("ok    Source: {} answers in ", source.list_url())),
+        "{}",
+        stdout(&output)
+    );
+    let said = stdout(&missing);
+    assert!(said.contains("warn  Source: its host answers in ") && said.contains("answered 404"), "{said}");
+}

@@ -7,6 +7,7 @@ mod cached;
 mod config;
 mod credentials;
 mod demo;
+mod doctor;
 mod explore;
 pub mod help;
 mod list;
@@ -68,6 +69,7 @@ enum Subcommands {
     Path(names::PathArgs),
     Uri(names::UriArgs),
     Cache(cache::CacheArgs),
+    Doctor(doctor::DoctorArgs),
     Completions(help::CompletionsArgs),
     Help(help::HelpArgs),
 }
@@ -99,6 +101,8 @@ pub enum Exit {
     Full = 10,
     /// An audit has no result: a part of the Source is missing now.
     Unjudged = 11,
+    /// The doctor found what a mount fails for.
+    Unfit = 12,
     /// Interrupted.
     Interrupted = 130,
 }
@@ -116,7 +120,8 @@ impl Exit {
         8  only root and the user of the mount may do this\n   \
         9  an audit found differences, or a check of the cache found damage\n  \
         10  the cache is too full for the files to prefetch\n  \
-        11  an audit has no result, because a part of the Source is missing now\n \
+        11  an audit has no result, because a part of the Source is missing now\n  \
+        12  doctor found what a mount fails for\n \
         130  interrupted";
 }
 
@@ -245,6 +250,7 @@ pub fn main() -> ExitCode {
         Subcommands::Path(args) => names::path(args),
         Subcommands::Uri(args) => names::uri(args),
         Subcommands::Cache(args) => cache::run(args),
+        Subcommands::Doctor(args) => doctor::run(args),
         Subcommands::Audit(args) => audit::run(args, verbosity),
         Subcommands::Demo(args) => demo::run(args, verbosity),
         Subcommands::Completions(args) => help::completions(args),

@@ -4,6 +4,7 @@ use super::labels::has_selinux;
 use super::{MountConfig, MountError, mountpoint};
 use crate::fs::session::{SessionOptions, mount_options};
 use fuser::SessionACL;
+use rustix::process::geteuid;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -124,6 +125,13 @@ impl Modules {
             selinux: has_selinux(),
         }
     }
+}
+
+/// The profile of AppArmor that counts for a mount by this process, where there is one: its own, or that of fusermount3.
+pub fn apparmor_profile() -> Option<String> {
+    let modules = Modules::of_this_machine();
+    let of_helper = (modules.has_profile && !geteuid().is_root()).then(|| "fusermount3".to_owned());
+    modules.own_profile.or(of_helper).filter(|_| modules.apparmor)
 }
 
 /// The rules of AppArmor that let fusermount3 mount and unmount at `directory`, on one line.

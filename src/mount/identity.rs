@@ -164,7 +164,7 @@ fn check_place(cache: &Path, directory: &Path) -> Result<(), MountError> {
 }
 
 /// Refuses a cache folder in which another user could change what is shown. A missing folder is fine.
-fn check_owner(folder: &Path) -> Result<(), MountError> {
+pub fn check_owner(folder: &Path) -> Result<(), MountError> {
     let failed = MountError::cache(folder);
     let found = match fs::metadata(folder) {
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -5,7 +5,7 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpabl
 
 /// The fewest descriptors with which a mount serves several readers: it has some 25 before the first read, a refresh takes a few more,
 /// and each file that is read and each connection takes one.
-const LEAST_OPEN_FILES: u64 = 96;
+pub const LEAST_OPEN_FILES: u64 = 96;
 
 /// Allows as many open files as the hard limit does. The usual soft limit of 1,024 protects programs that call select(2); a
 /// mount needs a file for each object that is read and for each connection. An error where even these are too few.

@@ -23,7 +23,9 @@ pub mod status;
 pub mod systemd;
 mod tasks;
 
+pub use attach::apparmor_profile;
 pub use lifecycle::run;
+pub use limits::LEAST_OPEN_FILES;
 pub use serving::LONGEST_END;
 pub use tasks::report_failures;
 

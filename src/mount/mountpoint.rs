@@ -86,6 +86,12 @@ pub fn topmost(directory: &Path) -> io::Result<Option<Mounted>> {
     Ok(all()?.into_iter().rev().find(|mounted| mounted.directory == directory))
 }
 
+/// The mount that holds `path`, a path without links: the last one made at the nearest mount point above it.
+pub fn holding(path: &Path) -> io::Result<Option<Mounted>> {
+    let holds = all()?.into_iter().filter(|mounted| path.starts_with(&mounted.directory));
+    Ok(holds.max_by_key(|mounted| mounted.directory.components().count()))
+}
+
 /// `directory` as `/proc/self/mountinfo` writes it: absolute, without links and `..`. It need not exist. A mount point is not
 /// accessed: its process may hang, and a process below an automount would wait for itself.
 pub fn resolve(directory: &Path) -> io::Result<PathBuf> {

@@ -66,11 +66,15 @@ fn reserve_lock_file(folder: &Path, readers: u32) -> io::Result<()> {
     }
 }
 
+/// Bytes of a map of which `wanted` are asked for: less where the address space is limited.
+pub fn largest_map(wanted: u64) -> u64 {
+    address_space::limit().map_or(wanted, |limit| wanted.min((limit / SHARE).max(LEAST_MAP)))
+}
+
 /// Opens an environment by `open`, which is given the size of its map: `wanted` bytes, or less where the address space has no room for so
 /// many. No less than the file: LMDB sees to that.
 pub fn with_map<T>(wanted: u64, mut open: impl FnMut(usize) -> heed::Result<T>) -> heed::Result<T> {
-    let most = address_space::limit().map_or(wanted, |limit| wanted.min((limit / SHARE).max(LEAST_MAP)));
-    let mut size = usize::try_from(most).unwrap_or(usize::MAX / 2) / GRANULE * GRANULE;
+    let mut size = usize::try_from(largest_map(wanted)).unwrap_or(usize::MAX / 2) / GRANULE * GRANULE;
     loop {
         match open(size) {
             Err(heed::Error::Io(cause)) if cause.raw_os_error() == Some(libc::ENOMEM) => {

@@ -19,12 +19,10 @@ pub(super) fn tls(config: &HttpConfig, client_certificate: Option<&[u8]>) -> Res
     let builder = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|cause| failed("no TLS version is available", cause.into()))?;
-    let mut roots = rustls::RootCertStore::empty();
-    let native = rustls_native_certs::load_native_certs();
-    for error in native.errors {
+    let (mut roots, errors) = system_roots();
+    for error in errors {
         tracing::warn!(%error, "a system certificate cannot be used");
     }
-    roots.add_parsable_certificates(native.certs);
     let builder = match &config.ca_bundle {
         None => builder.with_root_certificates(roots),
         Some(pem) => {
@@ -49,6 +47,14 @@ pub(super) fn tls(config: &HttpConfig, client_certificate: Option<&[u8]>) -> Res
     };
     tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(tls)
+}
+
+/// The certificate authorities that the system trusts, and why others cannot be read.
+pub fn system_roots() -> (rustls::RootCertStore, Vec<rustls_native_certs::Error>) {
+    let native = rustls_native_certs::load_native_certs();
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add_parsable_certificates(native.certs);
+    (roots, native.errors)
 }
 
 /// The certificates of a PEM file, at least one; `what` is the error's text.

@@ -39,6 +39,7 @@ pub(super) fn read(
         status,
         content_length,
         etag: only(headers, header::ETAG).filter(|tag| tag.matches('"').count() <= 2).map(Box::from),
+        date: text(headers, header::DATE).and_then(date),
         last_modified: last_modified.map(Box::from),
         modified_validator: last_modified.filter(|_| validates).map(Box::from),
         modified: last_modified.and_then(date),

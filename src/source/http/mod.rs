@@ -37,6 +37,7 @@ mod tests;
 pub use allowance::DownloadLimit;
 pub use body::Body;
 pub use cause::{ConnectionError, TlsError};
+pub use certificates::system_roots;
 pub use client::Client;
 pub use credentials::Credentials;
 pub use error::HttpError;
@@ -44,6 +45,7 @@ pub use metrics::{HostTraffic, Pace, per_minute};
 pub use pause::KnownPause;
 pub use policy::AddressRefusal;
 pub use priority::{Priority, Requester};
+pub use transport::proxies_in_use;
 
 use crate::document::{Timestamp, Uri, WebLink};
 use std::time::{Duration, Instant};
@@ -248,6 +250,8 @@ pub struct Response {
     pub content_length: Option<u64>,
     /// `ETag` as written, weak ones with their `W/`.
     pub etag: Option<Box<str>>,
+    /// `Date`: when the host sent it, by its clock.
+    pub date: Option<Timestamp>,
     /// `Last-Modified` as written.
     pub last_modified: Option<Box<str>>,
     /// The same, where it distinguishes this version from every later one (RFC 9110, 8.8.2.2).

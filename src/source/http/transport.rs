@@ -39,6 +39,11 @@ pub(super) struct ProxySettings {
     pub(super) except: String,
 }
 
+/// The hosts of the proxies of the environment; an error where one of them cannot be used.
+pub fn proxies_in_use() -> Result<Vec<Box<str>>, HttpError> {
+    ProxySettings::from_environment().checked().map(|(_, hosts)| hosts)
+}
+
 /// The address of a proxy, and the variable of the environment that holds it.
 #[derive(Clone)]
 pub(super) struct Proxy {

@@ -1,0 +1,135 @@
+//! `resyncfs doctor`: a line for each thing that a mount needs. `machine` asks the kernel and the disk, `network` the way to a Source.
+
+mod machine;
+mod network;
+
+use super::args::Options;
+use super::render::printable_value;
+use super::{CliError, Exit, block_on, config, print, print_json};
+use crate::platform::userinfo::without_userinfo;
+use serde_json::{Value, json};
+use std::fmt;
+
+/// Check this machine, and the way to a Source: a line for each thing that a mount needs
+#[derive(Debug, clap::Args)]
+#[command(after_help = "A line begins with ok, warn or FAIL. Exit code 12: a line begins with FAIL.")]
+pub struct DoctorArgs {
+    /// Options of mount that are to be checked, such as cache=DIR or ca=FILE
+    #[arg(short = 'o', value_name = "OPTION[=VALUE],…")]
+    options: Vec<String>,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+    /// A Source to ask for an answer, or the NAME of /etc/resyncfs/NAME.toml
+    #[arg(value_name = "SOURCE|NAME")]
+    source: Option<String>,
+}
+
+/// Runs the command.
+pub fn run(args: DoctorArgs) -> Result<Exit, CliError> {
+    let (source, options) = match &args.source {
+        Some(word) => config::source(word, &args.options).map(|(source, options)| (Some(source), options))?,
+        None => (None, Options::parse(&args.options)?),
+    };
+    let findings = examine(&options, source.as_deref())?;
+    let severity = findings.iter().map(|finding| finding.severity).max();
+    match args.json {
+        true => print_json(&json!({
+            "result": severity.map(|severity| severity.to_string().to_lowercase()),
+            "checks": findings.iter().map(Finding::json).collect::<Vec<_>>(),
+        }))?,
+        false => print(&text(&findings))?,
+    }
+    Ok(if severity == Some(Severity::Fail) { Exit::Unfit } else { Exit::Success })
+}
+
+/// Makes all checks that these options, and the address of a Source, allow.
+pub fn examine(options: &Options, source: Option<&str>) -> Result<Vec<Finding>, CliError> {
+    let mut findings = machine::findings(options);
+    findings.extend(block_on(async { Ok(network::findings(options, source).await) })?);
+    Ok(findings)
+}
+
+/// A line for each finding.
+pub fn text(findings: &[Finding]) -> String {
+    findings.iter().map(|finding| format!("{finding}\n")).collect()
+}
+
+/// The severity of a finding, the worst last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Nothing is to be done.
+    Ok,
+    /// A mount works, but slower or with less than it could have.
+    Warn,
+    /// A mount fails.
+    Fail,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Severity::Ok => "ok",
+            Severity::Warn => "warn",
+            Severity::Fail => "FAIL",
+        })
+    }
+}
+
+/// The result of one check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    check: &'static str,
+    severity: Severity,
+    found: String,
+    /// A command or a change that helps; empty where nothing is to be done, or where `found` says it.
+    advice: String,
+}
+
+impl Finding {
+    fn ok(check: &'static str, found: impl Into<String>) -> Finding {
+        Finding { check, severity: Severity::Ok, found: found.into(), advice: String::new() }
+    }
+
+    fn warn(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Finding {
+        Finding { severity: Severity::Warn, advice: advice.into(), ..Finding::ok(check, found) }
+    }
+
+    fn fail(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Finding {
+        Finding { severity: Severity::Fail, ..Finding::warn(check, found, advice) }
+    }
+
+    fn json(&self) -> Value {
+        let advice = Some(&self.advice).filter(|advice| !advice.is_empty());
+        let result = self.severity.to_string().to_lowercase();
+        json!({ "check": self.check, "result": result, "found": without_userinfo(&self.found), "advice": advice })
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Finding { check, severity, found, advice } = self;
+        let found = printable_value(&without_userinfo(found));
+        write!(f, "{:<5} {check}: {found}", severity.to_string())?;
+        if advice.is_empty() { Ok(()) } else { write!(f, "; {advice}") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_severity_finding_and_advice() {
+        let found = [
+            Finding::ok("clock", "2026-01-02"),
+            Finding::warn("open files", "256 at most", "raise the limit"),
+            Finding::fail("proxies", "http://ann:secret@h:81 is not\none", ""),
+        ];
+
+        let expected = "ok    clock: 2026-01-02\nwarn  open files: 256 at most; raise the limit\nFAIL  proxies: http://…@h:81 is not\u{fffd}one\n";
+        assert_eq!(text(&found), expected);
+        assert!(!found[2].json().to_string().contains("secret"));
+        assert_eq!(found.iter().map(|it| it.severity).max(), Some(Severity::Fail));
+    }
+}
