@@ -502,3 +502,78 @@ fn the_doctor_asks_a_source() {
     let said = stdout(&missing);
     assert!(said.contains("warn  Source: its host answers in ") && said.contains("answered 404"), "{said}");
 }
+
+/// The list and the text of an archive.
+fn unpacked(archive: &std::path::Path) -> (String, String) {
+    let tar = |flags: &str| stdout(&Command::new("tar").arg(flags).arg(archive).output().unwrap());
+    (tar("-tzf"), tar("-xzOf"))
+}
+
+#[test]
+fn a_report_has_all_but_secrets() {
+    let source = Source::start();
+    source.put("a", Resource::new("bytes"));
+    let scratch = tempfile::tempdir().unwrap();
+    let secret = |name: &str, text: &str| {
+        let file = scratch.path().join(name);
+        fs::write(&file, text).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        file.display().to_string()
+    };
+    let netrc = secret("netrc", "default login ann password s3cr3t\n");
+    let fields = secret("fields", "X-Api-Key: t0ken\n");
+    let mounted = Mounted::prepared(&source.list_url(), &format!("netrc={netrc},header-file={fields}"));
+    assert!(mounted.command("-v").status().unwrap().success());
+    assert_eq!(fs::read(mounted.join("a")).unwrap(), b"bytes");
+    let (folder, archive) = (mounted.path(), scratch.path().join("report.tar.gz"));
+
+    let arguments = ["bugreport", folder.to_str().unwrap(), archive.to_str().unwrap()];
+    let output = run(&arguments);
+
+    assert!(output.status.success(), "{}", stderr(&output));
+    let said = stdout(&output);
+    assert!(said.starts_with(archive.to_str().unwrap()) && said.contains("It names files and hosts."), "{said}");
+    assert_eq!(fs::metadata(&archive).unwrap().permissions().mode() & 0o777, 0o600);
+    let (list, text) = unpacked(&archive);
+    let names: Vec<_> = list.lines().filter_map(|line| line.strip_prefix("resyncfs-report/")).collect();
+    assert_eq!(
+        names,
+        ["version.txt", "options.txt", "status.json", "log.txt", "mounts.txt", "system.txt", "doctor.txt"]
+    );
+    assert!(names.iter().all(|name| said.contains(name)), "{said}");
+    for part in [
+        concat!("resyncfs ", env!("CARGO_PKG_VERSION")),
+        &format!("netrc={netrc},header-file={fields} {}", source.list_url()),
+        &format!("\"source\": \"{}\"", source.list_url()),
+        "resyncfs::",
+        "fuse.resyncfs",
+        "Max open files",
+        "PRETTY_NAME=",
+        "ok    /dev/fuse",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains("s3cr3t") && !text.contains("t0ken"), "{text}");
+
+    let again = run(&arguments);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(stderr(&again).contains("name another file"), "{}", stderr(&again));
+}
+
+#[test]
+fn a_report_is_written_of_a_mount_that_does_not_answer() {
+    let source = Source::start();
+    let mounted = Mounted::new(&source.list_url(), "");
+    let scratch = tempfile::tempdir().unwrap();
+    let archive = scratch.path().join("report.tar.gz");
+    let folder = mounted.path();
+    eventually("it answers", || run(&["status", folder.to_str().unwrap()]).status.success());
+    mounted.signal(libc::SIGKILL);
+    eventually("it has ended", || !run(&["status", folder.to_str().unwrap()]).status.success());
+
+    let output = run(&["bugreport", folder.to_str().unwrap(), archive.to_str().unwrap()]);
+
+    assert!(output.status.success(), "{}", stderr(&output));
+    let (_, text) = unpacked(&archive);
+    assert!(text.contains("the process that served this mount has died"), "{text}");
+}

@@ -118,7 +118,7 @@ fn folders() -> Vec<PathBuf> {
 }
 
 /// The file of a NAME and its text; `None` where `word` is no NAME or has no file.
-fn text_of(word: &str) -> Result<Option<(PathBuf, String)>, CliError> {
+pub fn text_of(word: &str) -> Result<Option<(PathBuf, String)>, CliError> {
     let exists = |file: &PathBuf| is_name(word) && !matches!(file.try_exists(), Ok(false));
     let Some(file) = files_of(word).into_iter().find(exists) else { return Ok(None) };
     // `su` keeps XDG_CONFIG_HOME: the folder may be another user's.

@@ -2,6 +2,7 @@
 
 pub mod args;
 mod audit;
+mod bugreport;
 mod cache;
 mod cached;
 mod config;
@@ -70,6 +71,7 @@ enum Subcommands {
     Uri(names::UriArgs),
     Cache(cache::CacheArgs),
     Doctor(doctor::DoctorArgs),
+    Bugreport(bugreport::BugreportArgs),
     Completions(help::CompletionsArgs),
     Help(help::HelpArgs),
 }
@@ -251,6 +253,7 @@ pub fn main() -> ExitCode {
         Subcommands::Uri(args) => names::uri(args),
         Subcommands::Cache(args) => cache::run(args),
         Subcommands::Doctor(args) => doctor::run(args),
+        Subcommands::Bugreport(args) => bugreport::run(args),
         Subcommands::Audit(args) => audit::run(args, verbosity),
         Subcommands::Demo(args) => demo::run(args, verbosity),
         Subcommands::Completions(args) => help::completions(args),
