@@ -130,22 +130,28 @@ impl Follower {
         let (mut queue, mut reading) = (Queue::default(), JoinSet::<PageRead>::new());
         let (mut collected, mut committing) = (Collected::default(), None::<(Vec<PageKey>, oneshot::Receiver<bool>)>);
         let (mut last, mut is_scan_due, mut rescan_at) = (None, true, Instant::now() + RESCANNED_AFTER);
-        let mut seen = *self.refreshes.borrow();
+        let (mut seen, mut is_asked) = (*self.refreshes.borrow(), false);
         loop {
             if std::mem::take(&mut is_scan_due) {
                 let now = *self.refreshes.borrow_and_update();
                 let before = std::mem::replace(&mut seen, now);
                 if before.asked != now.asked {
                     queue.wake_all();
+                    is_asked = true;
                 }
                 // A page with another time and the same content keeps its inode.
                 let is_whole = (before.asked, before.touched) != (now.asked, now.touched);
-                let scanned = self.scan(last.filter(|_| !is_whole), queue.resting(), before.asked != now.asked).await;
+                let scanned = self.scan(last, queue.resting(), is_asked).await;
                 last = scanned.last.or(last);
                 scanned.rested.into_iter().for_each(|key| queue.done(key));
                 scanned.due.into_iter().for_each(|(key, ino, is_new)| queue.push(key, ino, is_new));
                 scanned.gone.into_iter().for_each(|page| collected.push(PageNews { page, row: None, entries: None }));
                 self.report(&queue);
+                // New pages come first, then all others are looked at.
+                is_asked &= is_whole;
+                if is_whole {
+                    (last, is_scan_due) = (None, true);
+                }
             }
             queue.wake(Instant::now());
             while reading.len() < AT_ONCE + OPENED_AT_ONCE && !collected.is_full() {
@@ -168,6 +174,7 @@ impl Follower {
             let wakes_at = Instant::now() + queue.wakes_in(Instant::now()).unwrap_or(RESCANNED_AFTER);
             let ripe_at = collected.since.filter(|_| committing.is_none()).map(|since| since + COLLECTED_FOR);
             let wake_at = rescan_at.min(wakes_at).min(ripe_at.unwrap_or(rescan_at));
+            let wake_at = if is_scan_due { Instant::now() } else { wake_at };
             tokio::select! {
                 Some(ino) = self.opened.recv() => self.bring_forward(ino, &mut queue),
                 Some(read) = reading.join_next() => match read {
