@@ -156,7 +156,7 @@ impl Naming {
         by_rule && whole
     }
 
-    /// Writes the path of a URI that is no item.
+    /// Writes the path of a URI that is not an item.
     fn page_name(&self, uri: &str, extension: Option<&str>, path: &mut String) -> bool {
         let address = without_scheme(uri);
         if let Some((place, rest)) = map::of_address(&self.maps, address) {

@@ -56,11 +56,11 @@ pub struct Batch {
 /// Refreshes that concern pages, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refreshes {
-    /// Those that have committed something.
+    /// Refreshes that have committed something.
     pub committed: u64,
-    /// Those that have given files other metadata.
+    /// Refreshes that have given files other metadata.
     pub touched: u64,
-    /// Those that a person has asked for: pages that rest after a failure are asked again.
+    /// Refreshes that a person has asked for: pages that rest after a failure are asked again.
     pub asked: u64,
 }
 

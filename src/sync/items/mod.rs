@@ -22,7 +22,7 @@ use xxhash_rust::xxh3::Xxh3;
 pub struct PageNews {
     /// Its address.
     pub page: Uri,
-    /// What is known of it now; `None`: it has left the tree.
+    /// Its row from now on; `None`: it has left the tree.
     pub row: Option<ReadPage>,
     /// All its items, where they were read; else they are those of before.
     pub entries: Option<Vec<Entry>>,
@@ -75,7 +75,7 @@ pub(super) fn changes_of(
     let row = row.map(|row| ReadPage { read: time, ..row });
     let had_items = known.as_ref().is_some_and(|known| !known.items.is_empty());
     if let Some(row) = row.as_ref().filter(|row| news.entries.is_none() || row.is_partial && had_items) {
-        // What could not be read may have more of them.
+        // The part that could not be read may have more of them.
         return Ok(Some(ReadPage { items: known.map(|known| known.items).unwrap_or_default(), ..row.clone() }));
     }
     let mut change = |change, entry| changes.push((ITEMS, NewChange { change, time, entry, member: None }));

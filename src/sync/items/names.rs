@@ -54,7 +54,7 @@ fn last_segment(address: &Uri) -> String {
     percent_decode_str(last).decode_utf8_lossy().replace('/', "_")
 }
 
-/// True if the last segment of an address names the file: it is no number, no identifier and no generic word.
+/// True if the last segment of an address names the file: it is not a number, an identifier or a generic word.
 fn is_name(segment: &str) -> bool {
     let is_identifier = segment.len() >= 16 && segment.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
     let is_number = segment.bytes().all(|byte| byte.is_ascii_digit());
@@ -128,7 +128,7 @@ pub fn identified(page: &Uri, items: Vec<Item>) -> Vec<(Uri, Item)> {
 fn name(item: &Item, has_forms: bool) -> String {
     let last = last_segment(&item.address);
     let name = item.path.as_deref().unwrap_or(&last);
-    // A path of nothing but dots is no name.
+    // A path of dots alone does not count.
     let name = if name.split('/').all(|segment| matches!(segment, "" | "." | "..")) { last.as_str() } else { name };
     match item.media_type.as_deref().filter(|_| item.path.is_none() && (has_forms || item.is_record && !is_name(&last)))
     {

@@ -28,6 +28,8 @@ struct Unread {
     /// True if it was never read, in any version.
     is_new: bool,
     ino: INodeNo,
+    /// True if another version came while this one was read.
+    is_outdated: bool,
 }
 
 /// The pages that are due.
@@ -49,12 +51,14 @@ impl Queue {
     pub fn push(&mut self, key: PageKey, ino: INodeNo, is_new: bool) {
         match self.unread.entry(key) {
             Entry::Vacant(unread) => {
-                unread.insert(Unread { state: State::Waiting, is_new, ino });
+                unread.insert(Unread { state: State::Waiting, is_new, ino, is_outdated: false });
                 self.waiting.push_back(key);
                 self.new += u64::from(is_new);
             }
             Entry::Occupied(mut unread) => {
-                let before = std::mem::replace(&mut unread.get_mut().ino, ino);
+                let unread = unread.get_mut();
+                unread.is_outdated |= unread.state == State::Reading && unread.ino != ino;
+                let before = std::mem::replace(&mut unread.ino, ino);
                 self.by_inode.remove(&before.0);
             }
         }
@@ -91,8 +95,13 @@ impl Queue {
         }
     }
 
-    /// A page was read, and its items are committed, or it is due no more.
+    /// A page was read, and its items are committed, or it is due no more. One of which another version came meanwhile waits again.
     pub fn done(&mut self, key: PageKey) {
+        if let Some(unread) = self.unread.get_mut(&key).filter(|unread| unread.is_outdated) {
+            (unread.state, unread.is_outdated) = (State::Waiting, false);
+            self.waiting.push_back(key);
+            return;
+        }
         if let Some(unread) = self.unread.remove(&key) {
             self.by_inode.remove(&unread.ino.0);
             self.new -= u64::from(unread.is_new);
@@ -183,6 +192,19 @@ mod tests {
         assert!(queue.holds(INodeNo(11)) && !queue.holds(INodeNo(10)));
         assert_eq!(queue.status(0), PagesStatus { read: 0, all: 1, failed: 0 });
         assert_eq!(queue.next(false), Some((1, INodeNo(11))));
+    }
+
+    #[test]
+    fn a_page_that_changes_while_it_is_read_is_read_again() {
+        let mut queue = queue(&[1]);
+        let (key, _) = queue.next(false).unwrap();
+
+        queue.push(1, INodeNo(11), false);
+        queue.done(key);
+
+        assert_eq!(queue.next(false), Some((1, INodeNo(11))));
+        queue.done(key);
+        assert_eq!((queue.next(false), queue.status(1).all), (None, 1));
     }
 
     #[test]
