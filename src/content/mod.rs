@@ -1,6 +1,6 @@
 //! The bytes: fetched once, verified, kept on disk within a quota, handed out only when they are right.
 
-mod block_cache;
+mod blocks;
 mod config;
 pub mod download;
 mod error;
@@ -14,6 +14,7 @@ mod pins;
 mod resource;
 mod shared_cache;
 pub mod store;
+mod trust;
 pub mod verify;
 
 use crate::document::Digest;
@@ -22,9 +23,9 @@ use crate::platform::inode_set::InodeSet;
 use crate::platform::memory_budget::Budget;
 use crate::source::http::{Client, DownloadLimit, Pace};
 use crate::source::zip::Packages;
-use block_cache::BlockCache;
+use blocks::cache::BlockCache;
 use bytes::Bytes;
-use download::{CachedObject, Download, Failures, QUESTIONS, Questions, RandomReads, ServedBlocks};
+use download::{CachedObject, Download, Failures, QUESTIONS, Questions, ServedBlocks};
 use fixity::BlockHasher;
 use fuser::INodeNo;
 use metadata::LearntMetadata;
@@ -131,7 +132,6 @@ pub struct Content {
     in_flight: Mutex<HashMap<INodeNo, Arc<Download>>>,
     sizes: Questions,
     block_cache: Arc<BlockCache>,
-    random_reads: Arc<RandomReads>,
     freed: Arc<allocator::Watch>,
     failures: Mutex<Failures>,
     served_blocks: Mutex<ServedBlocks>,
@@ -190,7 +190,6 @@ impl Content {
             spill_folder,
             in_flight: Mutex::default(),
             sizes: Questions::default(),
-            random_reads: RandomReads::new(&block_cache, &memory),
             block_cache,
             freed: Arc::default(),
             failures: Mutex::default(),

@@ -5,6 +5,7 @@ use super::object::Origin;
 use super::plan::{Failure, Place};
 use super::promise::{Disagreement, Form, Head, Promise, request, strong};
 use crate::content::ContentError;
+use crate::content::trust::Claim;
 use crate::document::Timestamp;
 use crate::source::http::{Request, Response};
 use std::sync::Arc;
@@ -133,10 +134,14 @@ impl Fetch {
     /// Announces what follows to the readers.
     pub(super) fn promised(&mut self, form: Form, length: Option<u64>, origin: Option<Origin>) -> Promise {
         if let Some(shown) = self.shown.filter(|_| form == Form::Plain) {
-            self.download.change(|state| state.show(shown));
+            self.download.change(|state| state.trust.show(shown));
         }
-        let is_withheld = form != Form::Plain || self.is_mixed;
-        self.download.publish(|state| state.announce(length, is_withheld, origin));
-        Promise { form, expected: self.expected(form), length }
+        let version = origin.as_ref().map(Origin::version);
+        let claim = Claim { length, version, is_unjudgeable: form != Form::Plain || self.is_mixed };
+        let mark = self.mark();
+        self.download.publish(|state| state.announce(claim, origin, mark));
+        let promise = Promise { form, expected: self.expected(form), length };
+        self.promise = Some(promise.clone());
+        promise
     }
 }

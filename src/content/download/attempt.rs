@@ -1,13 +1,15 @@
 //! What the attempts of one download share: the task's state, what ends an attempt, and what ends the download.
 
-use super::kept::Sink;
-use super::object::{CachedObject, Version};
+use super::object::CachedObject;
 use super::plan::{Failure, Plan};
+use super::promise::Promise;
 use super::shared::Download;
 use super::source::Batch;
 use super::writer::{Stage, WriteError};
+use crate::content::blocks::Sink;
 use crate::content::shared_cache::SharedCopy;
 use crate::content::store::ObjectKey;
+use crate::content::trust::VersionId;
 use crate::content::{Content, ContentError, FetchSpec, Verified};
 use crate::document::{Digest, Timestamp};
 use crate::platform::memory_budget::Reservation;
@@ -79,13 +81,15 @@ pub(super) struct Fetch {
     /// The size that was shown before and may be known to the kernel.
     pub(super) shown: Option<u64>,
     /// The strong validator of what was received, with its place.
-    pub(super) validator: Option<Version>,
+    pub(super) validator: Option<VersionId>,
     /// A digest is published of the transferred bytes: the rest may come under any validator, for the verdict tells a mix.
     pub(super) is_joinable: bool,
     /// The bytes came under several validators, or under none that proves them to be of one version.
     pub(super) is_mixed: bool,
     /// Bytes of the version under way, as its first response announced.
     pub(super) length: Option<u64>,
+    /// The latest head's.
+    pub(super) promise: Option<Promise>,
     pub(super) provenance: Provenance,
     /// Last-Modified of the response under way, where it comes from `loc` and is later than the list. When a
     /// mirror was last modified says nothing of the resource.

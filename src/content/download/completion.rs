@@ -2,12 +2,12 @@
 
 use super::attempt::{Ended, Fetch, Landed};
 use super::failures::HostFault;
-use super::object::{self, CachedObject};
+use super::object::CachedObject;
 use super::outcome::Outcome;
 use super::plan::{Place, tells_of_bytes};
 use super::served::Served;
 use super::shared::Download;
-use crate::content::block_cache::{Key, Version};
+use crate::content::blocks::cache::{CachedBlock, Holder};
 use crate::content::fixity::WHOLE_LIMIT;
 use crate::content::{Content, ContentError, Event, FetchSpec, Verified};
 use crate::document::{Timestamp, Uri};
@@ -68,10 +68,11 @@ impl Content {
             // Of what was decoded the download knows the coded bytes alone.
             self.served_blocks.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
         }
-        if let CachedObject::Memory(recent) = &landed.object {
+        if let CachedObject::Memory(map) = &landed.object {
             // Its readers have not read all of it yet.
-            for (first, block) in recent.blocks() {
-                self.block_cache.keep(Key { ino, version: Version::Verified, first }, Bytes::copy_from_slice(block));
+            for (first, block) in map.in_window() {
+                let key = CachedBlock { ino, holder: Holder::Verified, first };
+                self.block_cache.keep(key, Bytes::copy_from_slice(&block));
             }
         }
         self.failures().landed(ino, &wanted.uri);
@@ -84,12 +85,11 @@ impl Content {
     /// No source had right bytes.
     pub(super) fn failed(&self, wanted: &FetchSpec, download: &Download, error: ContentError) {
         let ino = wanted.ino;
-        let version = download.state().version();
         // First, so that nothing is handed out after the look at what was.
         download.close();
         self.counters.fetch_failed(wanted, &error);
         let is_mismatch = matches!(error, ContentError::Mismatch { .. } | ContentError::Unannounced { .. });
-        if is_mismatch && has_served(download) && !download.state().is_proved() {
+        if is_mismatch && has_served(download) && !download.state().trust.is_proved() {
             // Before the name gets its new inode, whose readers would be shown the same bytes.
             self.failures().doubt(&wanted.uri, Instant::now());
             return self.poison(wanted, download, error);
@@ -99,7 +99,7 @@ impl Content {
         }
         self.note_contradiction(wanted, &error);
         let is_changed = matches!(error, ContentError::Changed { .. });
-        self.remember_unjudged(ino, download, version.filter(|_| !is_mismatch && !is_changed));
+        self.remember_unjudged(ino, download, !is_mismatch && !is_changed);
         let is_endless = matches!(error, ContentError::Endless { .. });
         if is_changed || is_mismatch || is_endless || matches!(error, ContentError::Unarchived { .. }) {
             tracing::warn!(ino = ino.0, error = %chain(&error), "a file is not what the Source published");
@@ -123,18 +123,18 @@ impl Content {
     }
 
     fn end_without_verdict(&self, wanted: &FetchSpec, download: &Download, outcome: Outcome) {
-        let version = download.state().version();
         download.close();
-        self.remember_unjudged(wanted.ino, download, version);
+        self.remember_unjudged(wanted.ino, download, true);
         self.end(wanted.ino, download, outcome);
     }
 
     /// Remembers what was handed out of a download that ends without verdict. What was proved before stays so.
-    fn remember_unjudged(&self, ino: INodeNo, download: &Download, version: Option<object::Version>) {
+    /// `is_of_version`: nothing says that its version is another than published.
+    fn remember_unjudged(&self, ino: INodeNo, download: &Download, is_of_version: bool) {
         if has_served(download) {
             let before = self.served_blocks.lock().unwrap_or_else(PoisonError::into_inner).get(ino).unwrap_or_default();
-            let blocks = download.state().served_blocks();
-            self.remember_served(ino, Served { blocks, version, ..before });
+            let (blocks, version) = download.state().trust.record();
+            self.remember_served(ino, Served { blocks, version: version.filter(|_| is_of_version), ..before });
         }
     }
 
@@ -222,9 +222,7 @@ impl Content {
 
 /// Whether anything was handed out of the inode.
 pub(super) fn has_served(download: &Download) -> bool {
-    let served = download.state().served_blocks();
-    let served = served.lock().unwrap_or_else(PoisonError::into_inner);
-    !served.is_empty()
+    download.state().trust.has_served()
 }
 
 /// Ends a download whose task was cancelled or panicked, so that no reader waits for it.

@@ -2,21 +2,23 @@
 //! when it is read. So a look at the end costs one request, and nothing else is sent.
 
 use super::attempt::{Fetch, Stop};
-use super::kept::Sink;
+use super::extent::ExtentFetch;
+use super::extents::first_window;
 use super::plan::{Failure, Place};
 use super::promise::{published_coding, strong};
-use super::random::RandomReads;
 use super::ranges::RangeBody;
 use crate::content::ContentError;
+use crate::content::blocks::Sink;
+use crate::content::fixity::BLOCK;
 use crate::source::http::{Response, Status};
 use std::ops::Range;
 use std::sync::Arc;
 
 impl Fetch {
-    /// The answer to the request for `window`, or where there is none for what follows what is here. [`Stop::Rest`]: readers are far
-    /// from that, and get what they read.
+    /// The answer to the request for the blocks `window`, or where there is none for what follows what is here. [`Stop::Rest`]: readers are
+    /// far from that, and get what they read.
     ///
-    /// Only an answer under a strong ETag, of just these bytes, names its version. After any other the body is requested as if there
+    /// Only a 206 with a strong ETag and exactly this range identifies the version. Otherwise the body is requested as if there
     /// had been none; a server that knows no ranges has begun with it.
     pub(super) async fn ask_where_it_is_read(
         &mut self,
@@ -24,8 +26,10 @@ impl Fetch {
         window: Option<Range<u64>>,
     ) -> Result<Response, Stop> {
         let Some(window) = window else { return self.ask(place, self.received, self.if_range()).await };
+        let length = self.wanted.length.or(self.shown).unwrap_or(window.end * BLOCK);
+        let bytes = window.start * BLOCK..(window.end * BLOCK).min(length);
         let mut request = self.request(place);
-        request.range = Some((window.start, Some(window.end - 1)));
+        request.range = Some((bytes.start, Some(bytes.end - 1)));
         request.if_range = self.if_range();
         let response = match self.content.client.send(request).await {
             Ok(response) if response.status == Status::Full => return Ok(response),
@@ -40,24 +44,31 @@ impl Fetch {
         let is_of_version =
             strong(response.etag.as_deref()).is_some() && (!is_resumed || self.is_same_version(&response));
         let is_window = matches!(response.status, Status::Partial { first, last, total: Some(_) }
-            if first == window.start && last == window.end - 1);
+            if first == bytes.start && last == bytes.end - 1);
         if !is_window || !is_of_version || response.encoding.is_some() {
             return self.ask(place, self.received, self.if_range()).await;
         }
         // Before it is announced, for then readers look for it.
-        let object = (self.wanted.ino, self.download.state().attempt());
-        let length = self.wanted.length.or(self.shown).unwrap_or(window.end);
-        let coming = self.content.random_reads.begin(object, window, length);
+        let extent = self.begin_extent(window, length);
         self.promise(place, &response, is_resumed)?;
         let origin = self.download.state().origin();
         if let Some(origin) = origin {
             let client = self.content.range_client(origin, self.requester(), self.download.pause());
-            self.content.runtime.spawn(coming.fetch(client, Some(RangeBody::Source(response.body))));
+            self.content.runtime.spawn(extent.run(client, Some(RangeBody::Source(response.body))));
         }
         Err(Stop::Rest)
     }
 
-    /// Which bytes to ask for first, where all readers are far from what is here.
+    /// An extent of the attempt, which readers wait for from now on.
+    pub(super) fn begin_extent(&self, blocks: Range<u64>, length: u64) -> ExtentFetch {
+        let attempt = self.download.change(|state| {
+            state.begin_extent(blocks.clone());
+            state.attempt()
+        });
+        ExtentFetch::new(&self.content, &self.wanted, &self.download, (attempt, blocks), length)
+    }
+
+    /// The blocks to request first, where all readers are far from what is here.
     pub(super) fn far_window(&self) -> Option<Range<u64>> {
         let is_gate = matches!(self.plan.place(), Some(Place::TimeGate(_)));
         if is_gate
@@ -69,6 +80,8 @@ impl Fetch {
             return None;
         }
         let length = self.wanted.length.or(self.shown)?;
-        Some(RandomReads::first(&self.download.state().far_read(length)?, length))
+        let range = self.download.state().far_read(length)?;
+        // Blocks beyond the first window are requested when their reader looks.
+        first_window(&range, length, |_| false)
     }
 }

@@ -9,10 +9,10 @@ mod answer;
 mod attempt;
 mod coding;
 mod completion;
+mod extent;
+mod extents;
 mod failures;
 mod far;
-mod kept;
-mod look;
 mod member;
 mod object;
 mod outcome;
@@ -20,7 +20,6 @@ mod patched;
 mod plan;
 mod prefetch;
 mod promise;
-mod random;
 mod ranges;
 mod revalidation;
 mod served;
@@ -41,34 +40,37 @@ mod tests;
 pub(super) use failures::Failures;
 pub(super) use object::CachedObject;
 pub(super) use promise::{Form, is_decoded, published_coding, soft_failure, unasked};
-pub(super) use random::RandomReads;
 pub(super) use revalidation::QUESTIONS;
 pub(super) use served::ServedBlocks;
 pub(super) use shared::Download;
 pub(super) use size::Questions;
 
-use super::block_cache::{Key, Version};
+use super::blocks::Sink;
+use super::blocks::cache::{CachedBlock, Holder};
 use super::fixity::{BLOCK, WHOLE_LIMIT};
 use super::store::{Object, ObjectKey};
+use super::trust::{PriorServes, Trust};
 use super::{Content, ContentError, Event, FetchSpec, Verified};
 use bytes::Bytes;
 use completion::run_download;
+use extents::Bounds;
 use fuser::INodeNo;
-use kept::Sink;
-use look::{Here, Look};
 use outcome::Outcome;
 use promise::strong;
-use served::{Bonds, Served};
+use served::Served;
 use shared::{Joining, Waiting};
-use state::Bounds;
+use state::{Here, Look};
 use std::collections::hash_map::Entry;
 use std::io;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// A damaged object is fetched again so often within one read.
 const ROUNDS: usize = 3;
+
+/// Extents that are requested for one read: the stream brings what they do not.
+const EXTENTS: usize = 2;
 
 /// An object of so many bytes that was written a moment ago is in the page cache still: to read it takes less time than another
 /// thread takes to begin.
@@ -156,7 +158,7 @@ impl Content {
         }
         let object = match download.as_ref().map(|download| (download, download.look(offset, length, false, None))) {
             Some((download, Look::Here(here))) => {
-                return self.hand_out(download, here, (offset, length)).await.ok()?;
+                return self.hand_out(wanted.ino, download, here, (offset, length)).await.ok()?;
             }
             Some((_, Look::Ended(Outcome::Done(object)))) => object,
             // What was handed out of it is not compared with what is found elsewhere.
@@ -255,10 +257,10 @@ impl Content {
             return Some(Outcome::Failed(poisoned(wanted)));
         }
         let served = self.served_blocks.lock().unwrap_or_else(PoisonError::into_inner).get(wanted.ino);
-        let (served, bonds) = self.bonds(wanted, served);
+        let (served, prior) = self.prior_serves(wanted, served);
         // Of a past version the Source may well serve another one's bytes: none are handed out before the verdict.
         let is_doubted = wanted.is_past() || self.failures().doubted.is_punished(&wanted.uri, Instant::now());
-        download.change(|state| state.bind(served, bonds, is_doubted));
+        download.change(|state| state.bind((served.blocks, served.version), prior, is_doubted, served.was_passed));
         let task = self.runtime.spawn(run_download(Arc::clone(self), wanted.clone(), Arc::clone(download)));
         download.run_by(task.abort_handle());
         None
@@ -271,12 +273,12 @@ impl Content {
         }
     }
 
-    /// What binds a download of `wanted`, of which `served` is remembered.
-    fn bonds(&self, wanted: &FetchSpec, served: Option<Served>) -> (Served, Bonds) {
+    /// Constraints on a download of `wanted` from bytes served earlier, of which `served` is remembered.
+    fn prior_serves(&self, wanted: &FetchSpec, served: Option<Served>) -> (Served, PriorServes) {
         let observation = self.observed.get(wanted.ino).unwrap_or_default();
         let is_vouched = self.vouching_digest(wanted).is_some();
         let was_served = self.served.lock().unwrap_or_else(PoisonError::into_inner).contains(wanted.ino);
-        let bonds = Bonds {
+        let prior = PriorServes {
             is_proved: served.as_ref().is_some_and(|served| served.is_whole),
             is_known: !observation.digests.is_empty() && (was_served || !is_vouched),
             is_vouched,
@@ -288,7 +290,7 @@ impl Content {
             let etag = strong(observation.etag.as_deref()).filter(|_| can_prove);
             Served { version: etag.map(|etag| (wanted.uri.clone(), etag.into())), ..Served::default() }
         });
-        (served, bonds)
+        (served, prior)
     }
 
     /// The object if it is in the cache folder: under this inode, or under its digest, from whichever mount.
@@ -370,10 +372,10 @@ impl Content {
 
     /// Bytes of a verified object that the cache folder had no room for, where they are in the block cache.
     pub(super) fn verified_blocks(&self, ino: INodeNo, offset: u64, length: u32) -> Option<Bytes> {
-        self.block_cache.peek(&Key { ino, version: Version::Verified, first: offset - offset % BLOCK })?;
+        self.block_cache.peek(&CachedBlock { ino, holder: Holder::Verified, first: offset - offset % BLOCK })?;
         let known = self.observed.get(ino).filter(|known| known.verified != Verified::Failed)?;
         let end = offset.saturating_add(u64::from(length)).min(known.size?);
-        (offset < end).then(|| self.block_cache.read(ino, Version::Verified, &(offset..end))).flatten()
+        (offset < end).then(|| self.block_cache.read(ino, Holder::Verified, &(offset..end))).flatten()
     }
 
     /// Whether all bytes of it are in the block cache, for the cache folder had no room.
@@ -397,22 +399,23 @@ impl Content {
         (offset, length): (u64, u32),
         mut begun: Instant,
     ) -> Result<Found, ContentError> {
-        let (mut may_jump, mut refused, mut damaged) = (true, None, 0);
+        let (mut fetched, mut refused, mut damaged) = (0, None, 0);
         let mut paused = download.pause().total();
         let mut changes = download.changes();
         loop {
             changes.mark_unchanged();
-            match download.look(offset, length, may_jump, refused) {
+            match download.look(offset, length, fetched < EXTENTS, refused) {
                 Look::Ended(Outcome::Done(object)) => return Ok(Found::Object(object)),
                 Look::Ended(Outcome::Failed(error)) => return Err(error),
                 Look::Ended(Outcome::Yielded(error)) => return Ok(Found::Nothing(error)),
                 Look::Here(here) => {
                     let attempt = here.attempt;
-                    match self.hand_out(download, here, (offset, length)).await {
+                    match self.hand_out(wanted.ino, download, here, (offset, length)).await {
                         Ok(Some(bytes)) => return Ok(Found::Bytes(bytes)),
                         Ok(None) => refused = Some(attempt),
-                        // The attempt is over, and its file with it: that is no damage.
+                        // The attempt is over, and its file with it: that is no damage. Nor is a block that memory has dropped.
                         Err(_) if download.state().is_over(attempt) => {}
+                        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
                         Err(error) if damaged >= ROUNDS => return Err(self.unreadable(error)),
                         Err(_) => {
                             (refused, damaged) = (Some(attempt), damaged + 1);
@@ -420,15 +423,9 @@ impl Content {
                         }
                     }
                 }
-                Look::Jump(jump) => {
-                    // The stream does not wait for a reader that has a request of its own.
-                    waiting = None;
-                    let until = begun.max(download.state().moved()) + self.config.stall;
-                    let read = self.random_read((wanted.ino, wanted.requester), download, &jump);
-                    match download.pause().put_off(until, Duration::MAX, read).await {
-                        Some(Some(bytes)) => return Ok(Found::Bytes(bytes)),
-                        _ => may_jump = false,
-                    }
+                Look::Fetch(extent) => {
+                    fetched += 1;
+                    self.fetch_extent(wanted, download, extent);
                 }
                 Look::Wait(moved) => {
                     waiting.get_or_insert_with(|| download.await_range(offset, length));
@@ -449,17 +446,26 @@ impl Content {
     /// The bytes `(offset, length)` out of blocks that are here, recorded as handed out; `None`: they must not be, before the verdict.
     async fn hand_out(
         &self,
+        ino: INodeNo,
         download: &Download,
         here: Here,
         (offset, length): (u64, u32),
     ) -> io::Result<Option<Bytes>> {
-        let Here { attempt, blocks, kept } = here;
+        let Here { attempt, blocks, map, in_memory } = here;
         let (hasher, range) = (self.block_hasher, blocks.clone());
-        let read = tokio::task::spawn_blocking(move || kept.read(&range).map(|bytes| (hasher.digests(&bytes), bytes)));
+        let read = tokio::task::spawn_blocking(move || {
+            let bytes = in_memory.map_or_else(|| map.read(&range), |blocks| Ok(blocks.concat().into()))?;
+            io::Result::Ok((hasher.digests(&bytes), bytes))
+        });
         let (digests, bytes) = read.await.map_err(io::Error::other)??;
         let end = offset.saturating_add(u64::from(length)).min(blocks.end);
         let range = (offset - blocks.start) as usize..(end - blocks.start) as usize;
         let is_handed_out = download.change(|state| state.hand_out(attempt, &blocks, &digests));
+        let touches_end = |trust: &Trust| end > trust.withheld_from() && !trust.is_proved();
+        if is_handed_out && touches_end(&download.state().trust) {
+            // Before the answer: the kernel drops a page that is being read as soon as it is answered.
+            self.send_event(Event::Recheck(ino, offset..end));
+        }
         Ok(is_handed_out.then(|| bytes.slice(range)))
     }
 

@@ -1,8 +1,9 @@
 //! What a download yields: the object, and the version that it is of.
 
-use super::kept::RecentBlocks;
+use crate::content::blocks::BlockMap;
 use crate::content::shared_cache::SharedCopy;
 use crate::content::store::Object;
+use crate::content::trust::VersionId;
 use crate::document::Uri;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ pub(in crate::content) enum CachedObject {
     /// In the cache folder.
     Store(Arc<Object>),
     /// In memory, for the cache folder had no room: whole, or the end of a large one.
-    Memory(RecentBlocks),
+    Memory(Arc<BlockMap>),
 }
 
 impl CachedObject {
@@ -21,7 +22,7 @@ impl CachedObject {
     pub(in crate::content) fn length(&self) -> u64 {
         match self {
             CachedObject::Store(object) => object.length(),
-            CachedObject::Memory(recent) => recent.end(),
+            CachedObject::Memory(map) => map.frontier(),
         }
     }
 
@@ -36,7 +37,7 @@ impl CachedObject {
                     |damage| tracing::warn!(error = %damage, "a cached file is damaged and is downloaded again"),
                 )
                 .ok(),
-            CachedObject::Memory(recent) => recent.read(&range),
+            CachedObject::Memory(map) => map.read(&range).ok(),
         }
     }
 }
@@ -57,9 +58,6 @@ pub(super) struct Origin {
     pub(super) shared: Option<Arc<SharedCopy>>,
 }
 
-/// A version by the place and the strong ETag under which it is served.
-pub(super) type Version = (Uri, Box<str>);
-
 impl Origin {
     /// Of a copy of the resource `uri` in the shared cache. Its name stands for one version.
     pub(super) fn shared(uri: &Uri, copy: &Arc<SharedCopy>) -> Origin {
@@ -67,7 +65,7 @@ impl Origin {
         Origin { place: uri.clone(), etag, first: 0, total: length, length, shared: Some(Arc::clone(copy)) }
     }
 
-    pub(super) fn version(&self) -> Version {
+    pub(super) fn version(&self) -> VersionId {
         (self.place.clone(), self.etag.clone())
     }
 }

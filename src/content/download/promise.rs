@@ -172,7 +172,8 @@ impl Head<'_> {
     }
 }
 
-/// What an attempt's bytes must be.
+/// The bytes that an attempt must have.
+#[derive(Clone, Debug)]
 pub(super) struct Promise {
     /// See [`Form`].
     pub(super) form: Form,

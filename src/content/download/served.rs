@@ -1,7 +1,7 @@
 //! What was handed out of large objects: later downloads are held to it.
 
-use super::object::Version;
 use crate::content::fixity::BlockDigests;
+use crate::content::trust::VersionId;
 use fuser::INodeNo;
 use lru::LruCache;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +24,7 @@ pub(super) struct Served {
     /// It was streamed past the cache, which had no room for it.
     pub(super) was_passed: bool,
     /// The version that all of it belongs to, where that is known.
-    pub(super) version: Option<Version>,
+    pub(super) version: Option<VersionId>,
 }
 
 impl Served {
@@ -37,17 +37,6 @@ impl Served {
 
 fn sum(one: (usize, usize), other: (usize, usize)) -> (usize, usize) {
     (one.0 + other.0, one.1 + other.1)
-}
-
-/// What binds the downloads of an inode, besides the blocks handed out.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Bonds {
-    /// Those blocks are all that the verified whole has: each binds by itself.
-    pub(super) is_proved: bool,
-    /// An earlier download was whole: any of its blocks may have been handed out, though none is remembered.
-    pub(super) is_known: bool,
-    /// A published digest says which bytes are right.
-    pub(super) is_vouched: bool,
 }
 
 /// What was handed out of the inodes of large objects: before the verdict of a download that failed, or after one.

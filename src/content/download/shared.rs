@@ -1,12 +1,15 @@
 //! A download as its task and its readers share it: the state, who is notified of its changes, and its priority.
 
-use super::look::Look;
+use super::extents::Bounds;
 use super::object::CachedObject;
 use super::outcome::Outcome;
-use super::state::{Bounds, DownloadState};
-use crate::content::store::{EvictionPolicy, Moment};
-use crate::content::{ContentError, Fixity};
+use super::state::{DownloadState, Look};
+use crate::content::blocks::memory::Window;
+use crate::content::blocks::{BlockMap, Sink};
+use crate::content::store::{EvictionPolicy, Moment, ObjectKey, StoreError};
+use crate::content::{Content, ContentError, Fixity};
 use crate::source::http::{KnownPause, Priority, Requester};
+use fuser::INodeNo;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::watch;
@@ -26,6 +29,8 @@ pub(super) enum Joining {
 /// One download of one inode's object.
 pub(in crate::content) struct Download {
     state: Mutex<DownloadState>,
+    /// Held while the block map of an attempt is made. Locked before the state.
+    opening: Mutex<()>,
     /// Notifies readers of every change that they can see.
     changes: watch::Sender<()>,
     /// The byte up to which the stream comes: [`DownloadState::limit`]. Notifies the task.
@@ -49,6 +54,7 @@ impl Download {
         Download {
             limit: watch::Sender::new(state.limit()),
             state: Mutex::new(state),
+            opening: Mutex::default(),
             changes: watch::Sender::default(),
             requester: watch::Sender::default(),
             prefetched: OnceLock::new(),
@@ -90,6 +96,13 @@ impl Download {
         self.changes.subscribe()
     }
 
+    /// Waits until an attempt is not under way any more.
+    pub(super) async fn until_over(&self, attempt: u64) {
+        let mut changes = self.changes();
+        // The sender is part of this.
+        let _ = changes.wait_for(|()| self.state().is_over(attempt)).await;
+    }
+
     /// The byte up to which the stream is to come, and its changes from now on.
     pub(super) fn limit(&self) -> watch::Receiver<u64> {
         self.limit.subscribe()
@@ -102,7 +115,7 @@ impl Download {
             if let Some(process) = expected {
                 self.expected.get_or_init(|| process);
             }
-            return self.change(DownloadState::add_prefetch);
+            return self.change(|state| state.extents.add_prefetch());
         }
         self.requester.send_if_modified(|first| {
             let is_first = first.is_none();
@@ -113,7 +126,7 @@ impl Download {
 
     /// A prefetch waits no longer. Whether nothing else does; then no reader may join it any more.
     pub(super) fn leave(&self) -> bool {
-        self.change(DownloadState::remove_prefetch) == 0 && self.demanded().is_none()
+        self.change(|state| state.extents.remove_prefetch()) == 0 && self.demanded().is_none()
     }
 
     /// The first reader that asked for its bytes or its size.
@@ -154,13 +167,13 @@ impl Download {
     /// A reader waits for these bytes until the result is dropped.
     pub(super) fn await_range(self: &Arc<Self>, offset: u64, length: u32) -> Waiting {
         let range = (offset, offset.saturating_add(u64::from(length)));
-        self.change(|state| state.await_range(range));
+        self.change(|state| state.extents.await_range(range));
         Waiting { download: Arc::clone(self), range }
     }
 
     /// A reader waits for the size until the result is dropped.
     pub(super) fn await_size(self: &Arc<Self>) -> impl Sized + use<> {
-        self.change(DownloadState::await_size);
+        self.change(|state| state.extents.await_size());
         WaitingForSize(Arc::clone(self))
     }
 
@@ -173,6 +186,56 @@ impl Download {
         let waits = matches!(found, Look::Wait(_));
         self.limit.send_if_modified(|before| std::mem::replace(before, limit) != limit || waits);
         found
+    }
+
+    /// The block map of an attempt, made under `key` before its first block. Blocks on the disk.
+    pub(super) fn open_map(
+        &self,
+        content: &Content,
+        key: &ObjectKey,
+        ino: INodeNo,
+        attempt: u64,
+    ) -> Result<Arc<BlockMap>, StoreError> {
+        let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state();
+        if state.is_over(attempt) {
+            return Err(StoreError::Finished { key: key.clone() });
+        }
+        if let Some(map) = state.map(attempt).filter(|map| map.sink() == state.sink()) {
+            return Ok(map);
+        }
+        let (sink, length, window, mark) = (state.sink(), state.length(), state.window(), state.mark());
+        drop(state);
+        let (cache, holder) = (&content.block_cache, (ino, attempt));
+        let map = Arc::new(match sink {
+            Sink::Store => {
+                let partial = content.disk.begin(key, length, self.eviction_policy())?;
+                BlockMap::on_disk(Arc::new(partial), cache, holder)
+            }
+            Sink::Memory => BlockMap::in_memory(Window::new(length, window), cache, holder),
+        });
+        map.keep_under(mark.as_deref(), length);
+        let mut state = self.state();
+        if state.is_over(attempt) {
+            map.discard();
+            return Err(StoreError::Finished { key: key.clone() });
+        }
+        state.set_map(&map);
+        Ok(map)
+    }
+
+    /// The block map of an attempt for extents where none can be opened: blocks that memory has room for.
+    pub(super) fn map_without_room(&self, content: &Content, ino: INodeNo, attempt: u64) -> Option<Arc<BlockMap>> {
+        let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
+        if state.is_over(attempt) {
+            return None;
+        }
+        Some(state.map(attempt).unwrap_or_else(|| {
+            let map = Arc::new(BlockMap::in_memory(Window::closed(), &content.block_cache, (ino, attempt)));
+            state.set_map(&map);
+            map
+        }))
     }
 
     /// See [`DownloadState::close`].

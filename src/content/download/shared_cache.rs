@@ -2,12 +2,13 @@
 
 use super::attempt::{Ended, Fetch, Landed, Stop};
 use super::completion::has_served;
-use super::kept::Sink;
 use super::object::{CachedObject, Origin};
 use super::plan::{Failure, Place};
 use super::promise::{Form, strong};
 use super::ranges::RangeBody;
 use super::source::Source;
+use crate::content::blocks::Sink;
+use crate::content::fixity::BLOCK;
 use crate::content::shared_cache::Name;
 use crate::content::{Content, FetchSpec, Verified};
 use std::sync::Arc;
@@ -25,7 +26,9 @@ impl Fetch {
         let (length, window) = (self.wanted.length.or(self.shown), self.far_window());
         let priority = self.download.priority();
         let source = (!self.wanted.is_past()).then_some(&self.wanted.uri);
-        let Some(body) = cache.get(&name, source, length, window.clone(), priority).await else { return Ok(None) };
+        let bytes =
+            window.clone().zip(length).map(|(blocks, length)| blocks.start * BLOCK..(blocks.end * BLOCK).min(length));
+        let Some(body) = cache.get(&name, source, length, bytes, priority).await else { return Ok(None) };
         let copy = Arc::clone(body.copy());
         if self.wanted.length.is_some_and(|published| published != copy.length) {
             cache.health().wrong(name.key());
@@ -40,14 +43,13 @@ impl Fetch {
         }
         self.shared_copy = Some(Arc::clone(&copy));
         let origin = Origin::shared(&self.wanted.uri, &copy);
-        let object = (self.wanted.ino, self.download.state().attempt());
         // Before it is announced, for then readers look for it.
-        let coming = window.map(|window| self.content.random_reads.begin(object, window, copy.length));
+        let extent = window.map(|window| self.begin_extent(window, copy.length));
         let promise = self.promised(Form::Plain, Some(copy.length), Some(origin.clone()));
         let mut body = Some(body);
-        if let Some(coming) = coming {
+        if let Some(extent) = extent {
             let client = self.content.range_client(origin, self.requester(), self.download.pause());
-            self.content.runtime.spawn(coming.fetch(client, body.take().map(RangeBody::Shared)));
+            self.content.runtime.spawn(extent.run(client, body.take().map(RangeBody::Shared)));
         }
         let stop = loop {
             let before = self.received;
@@ -80,7 +82,7 @@ impl Fetch {
             }
             Stop::Failure(Failure::Wrong(error)) => {
                 cache.health().wrong(name.key());
-                let is_withheld = self.download.state().version().is_none();
+                let is_withheld = self.download.state().trust.withheld().is_some();
                 self.wrong_copy = Some(error).filter(|_| !is_withheld && has_served(&self.download));
             }
             Stop::Failure(Failure::Cut { .. } | Failure::Refused(_)) | Stop::Again | Stop::Rest => {}
@@ -94,7 +96,7 @@ impl Fetch {
     /// must not stay readable.
     pub(super) fn after_wrong_copy(&mut self, ended: Ended) -> Ended {
         match (ended, self.wrong_copy.take()) {
-            (Ended::Failed(_), Some(error)) if !self.download.state().is_proved() => Ended::Poisoned(error),
+            (Ended::Failed(_), Some(error)) if !self.download.state().trust.is_proved() => Ended::Poisoned(error),
             (ended, _) => ended,
         }
     }

@@ -87,7 +87,7 @@ impl Content {
         };
         let _waiting = download.await_size();
         if awaits_whole {
-            download.change(|state| state.await_whole());
+            download.change(|state| state.extents.await_whole());
         }
         let mut changes = download.changes();
         loop {
@@ -209,7 +209,7 @@ impl Content {
             learn(observation);
         });
         if let Some(download) = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).get(&ino) {
-            download.change(|state| state.show(size));
+            download.change(|state| state.trust.show(size));
         }
         self.send_event(Event::Sized(ino, size));
     }

@@ -84,6 +84,11 @@ impl Batch {
         self.length = end;
     }
 
+    /// Bytes of it.
+    pub(super) fn len(&self) -> u64 {
+        self.length as u64
+    }
+
     pub(super) fn has_block(&self) -> bool {
         self.length >= BLOCK as usize
     }

@@ -1,9 +1,10 @@
 //! Where an object goes for which the cache folder has no room, or which it fails to keep.
 
 use super::attempt::{Ended, Fetch};
-use super::kept::{NARROW_WINDOW, RecentBlocks, Sink, WINDOW};
 use super::promise::Form;
 use super::writer::WriteError;
+use crate::content::blocks::Sink;
+use crate::content::blocks::memory::{NARROW_WINDOW, WINDOW, Window};
 use crate::content::fixity::WHOLE_LIMIT;
 use crate::content::store::StoreError;
 use crate::platform::error_chain::chain;
@@ -66,7 +67,7 @@ impl Fetch {
         drop(self.download.publish(|state| state.use_memory()));
         let memory = self.content.memory.clone();
         let length = self.expected_length();
-        let bytes = |window| RecentBlocks::capacity(length, window) as usize;
+        let bytes = |window| Window::capacity(length, window) as usize;
         let window = if memory.has_room(WIDE * bytes(WINDOW)) { WINDOW } else { NARROW_WINDOW };
         self.download.change(|state| state.set_window(window));
         let stall = self.content.config.stall;

@@ -1,70 +1,94 @@
-//! The state of one download, pure but for the clock: what is here, what readers want, what may be handed out, how it ended.
+//! The state of one download, pure but for the clock and the block map: what is here, what readers want, how it ended.
 
-mod demand;
-mod received;
-#[cfg(test)]
-mod tests;
-
-use super::kept::{Kept, Sink, WINDOW};
-use super::look::{Here, Jump, Look};
-use super::object::{Origin, Version};
+use super::extents::{Bounds, Extents, MOST, Stream, first_window};
+use super::object::Origin;
 use super::outcome::Outcome;
-use super::served::{Bonds, Served};
 use crate::content::Fixity;
-use crate::content::fixity::{BLOCK, BlockDigests, WHOLE_LIMIT, releasable};
-pub(in crate::content) use demand::Bounds;
-use demand::Demand;
-use received::Attempt;
+use crate::content::blocks::memory::WINDOW;
+use crate::content::blocks::{BlockMap, Sink};
+use crate::content::fixity::{BLOCK, BlockDigests, WHOLE_LIMIT};
+use crate::content::trust::{Claim, PriorServes, Progress, Refusal, Trust, VersionId, Withheld};
+use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-
-/// From this length on an object is downloaded only while readers follow it, and in parallel ranges.
-pub(super) const LARGE: u64 = 32 << 20;
-
-/// How far ahead of its readers it comes: the further, the more they have read at a stretch.
-const AHEAD: Range<u64> = 1 << 20..64 << 20;
-const AHEAD_GROWTH: u64 = 4;
-
-/// The same where only a window is kept: this part of it. As much lies behind the readers, for the kernel reads several pieces in any order.
-const AHEAD_IN_WINDOW: u64 = 2;
-
-/// A reader so many bytes beyond the stream has a request of its own.
-const JUMP: u64 = 4 << 20;
-
-/// The kernel reads ahead of a sequential reader twice what the mount lets it, in any order: that is no jump.
-const KERNEL_AHEAD: u64 = 8 << 20;
 
 /// So many bytes more are progress: fewer a second are as good as silence.
 const STEP: u64 = 64;
 
-/// What may be handed out before the verdict.
-struct Trust {
-    /// Nothing more.
-    is_withheld: bool,
-    /// Wrong bytes of the resource were handed out before.
-    is_doubted: bool,
-    bonds: Bonds,
-    /// The version that all of `served` belongs to that was handed out before this attempt.
-    bound_to: Option<Version>,
-    /// The size that is shown since a question for it was answered.
-    shown: Option<u64>,
-    /// Lock order: the state of a download first.
-    served: Arc<Mutex<BlockDigests>>,
+/// What a read finds.
+pub(super) enum Look {
+    Ended(Outcome),
+    /// The blocks are here. [`DownloadState::hand_out`] decides whether they go out.
+    Here(Here),
+    /// The reader is far from the stream: this extent serves it better. The caller fetches it.
+    Fetch(Extent),
+    /// Nothing yet. When something arrived.
+    Wait(Instant),
 }
 
-/// Invariant: blocks of the stream and of random reads are compared with `served` and with each other. So where no attempt is contradicted
-/// the verdict on its bytes is one on all that was handed out.
+/// Whole blocks of one attempt that are here.
+pub(super) struct Here {
+    pub(super) attempt: u64,
+    pub(super) blocks: Range<u64>,
+    pub(super) map: Arc<BlockMap>,
+    /// Where memory has them: it may drop them before they are read.
+    pub(super) in_memory: Option<Vec<Bytes>>,
+}
+
+/// Blocks that are requested by a range.
+#[derive(Clone, Debug)]
+pub(super) struct Extent {
+    pub(super) attempt: u64,
+    pub(super) origin: Origin,
+    /// Their numbers.
+    pub(super) blocks: Range<u64>,
+}
+
+/// Numbers the attempts of all downloads.
+static ATTEMPTS: AtomicU64 = AtomicU64::new(0);
+
+/// The bytes of one attempt.
+#[derive(Default)]
+struct Attempt {
+    /// No two attempts have the same: a block of one is no use to another.
+    number: u64,
+    origin: Option<Origin>,
+    /// Its head is here.
+    is_announced: bool,
+    map: Option<Arc<BlockMap>>,
+    /// Under which validator its blocks are kept for a later download.
+    mark: Option<String>,
+    /// Bytes that are here from the first on.
+    frontier: u64,
+    /// Of its blocks. Those of an earlier download have none until they are hashed.
+    digests: BlockDigests,
+    /// Blocks that extents bring.
+    coming: BTreeSet<u64>,
+    /// A block cannot be read back: the object is fetched again.
+    is_damaged: bool,
+    /// Bytes that counted as progress: of this attempt, or of those before it.
+    counted: u64,
+}
+
+impl Attempt {
+    fn new() -> Attempt {
+        Attempt { number: ATTEMPTS.fetch_add(1, Ordering::Relaxed), ..Attempt::default() }
+    }
+}
+
+/// See the module.
 pub(in crate::content) struct DownloadState {
-    fixity: Fixity,
     sink: Sink,
     /// Of a large object in memory.
     window: u64,
     attempt: Attempt,
-    demand: Demand,
-    trust: Trust,
-    /// The most bytes that an attempt has received; none before the first head.
+    pub(super) extents: Extents,
+    pub(super) trust: Trust,
+    /// The most bytes that the stream of an attempt has brought; none before the first head.
     received: Option<u64>,
     /// When more was received than by any attempt before.
     moved: Instant,
@@ -77,24 +101,15 @@ pub(in crate::content) struct DownloadState {
 }
 
 impl DownloadState {
-    /// Of nothing yet. Nothing is handed out before [`DownloadState::bind`].
+    /// A state of nothing yet. Nothing is handed out before [`DownloadState::bind`].
     pub(super) fn new(fixity: Fixity, bounds: Bounds, folder: Arc<Path>) -> DownloadState {
-        let trust = Trust {
-            is_withheld: true,
-            is_doubted: false,
-            bonds: Bonds::default(),
-            bound_to: None,
-            shown: None,
-            served: Arc::default(),
-        };
         let now = Instant::now();
         DownloadState {
-            fixity,
             sink: Sink::Store,
             window: WINDOW,
             attempt: Attempt::new(),
-            demand: Demand::default(),
-            trust,
+            extents: Extents::default(),
+            trust: Trust::new(fixity, Arc::clone(&folder)),
             received: None,
             moved: now,
             last_read: now,
@@ -104,42 +119,18 @@ impl DownloadState {
         }
     }
 
-    /// What was handed out of the inode before, and what else binds. `is_doubted`: wrong bytes of the resource were.
-    pub(super) fn bind(&mut self, served: Served, bonds: Bonds, is_doubted: bool) {
-        self.trust.served = served.blocks;
-        self.trust.bound_to = served.version;
-        (self.trust.bonds, self.trust.is_doubted) = (bonds, is_doubted);
-        self.trust.is_withheld = is_doubted || self.is_bound();
-        if served.was_passed {
+    /// See [`Trust::bind`]. `was_passed`: an earlier download had no room in the cache folder.
+    pub(super) fn bind(
+        &mut self,
+        served: (Arc<Mutex<BlockDigests>>, Option<VersionId>),
+        prior: PriorServes,
+        is_doubted: bool,
+        was_passed: bool,
+    ) {
+        self.trust.bind(served, prior, is_doubted);
+        if was_passed {
             self.use_memory();
         }
-    }
-
-    /// Whether what was handed out binds places that bring other bytes than its version: nothing more is handed out before their verdict.
-    /// Where all is never kept at once, a published digest gives a verdict all the same.
-    fn is_bound(&self) -> bool {
-        let Bonds { is_proved, is_known, is_vouched } = self.trust.bonds;
-        let can_pass = self.sink == Sink::Memory && is_vouched;
-        !is_proved && (is_known || (!can_pass && !self.served().is_empty()))
-    }
-
-    fn served(&self) -> MutexGuard<'_, BlockDigests> {
-        self.trust.served.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What was handed out.
-    pub(super) fn served_blocks(&self) -> Arc<Mutex<BlockDigests>> {
-        Arc::clone(&self.trust.served)
-    }
-
-    /// Whether all that was handed out belongs to a whole that was verified before.
-    pub(super) fn is_proved(&self) -> bool {
-        self.trust.bonds.is_proved
-    }
-
-    /// The version that all that was handed out belongs to, where that is known.
-    pub(super) fn version(&self) -> Option<Version> {
-        self.attempt.origin.as_ref().filter(|_| !self.trust.is_withheld).map(Origin::version)
     }
 
     pub(super) fn sink(&self) -> Sink {
@@ -156,56 +147,32 @@ impl DownloadState {
         self.window = window;
     }
 
-    /// From now on bytes are kept in memory alone. With a published digest what was handed out binds each block by itself, so that
-    /// the others can be handed out although the whole is never here. The attempt's bytes are not handed out any more: what held them is
-    /// returned, to be dropped outside the lock.
-    pub(super) fn use_memory(&mut self) -> Option<Kept> {
-        let is_same_version = self.attempt.origin.is_some() && !self.trust.is_withheld;
+    /// From now on bytes are kept in memory alone. The attempt's blocks do not go out any more: what held them is returned, to be
+    /// dropped outside the lock.
+    pub(super) fn use_memory(&mut self) -> Option<Arc<BlockMap>> {
         self.sink = Sink::Memory;
-        let is_bound = self.is_bound() && !is_same_version;
-        let is_refused = is_bound || self.is_other_than_shown();
-        self.trust.is_withheld = self.trust.is_doubted || self.fixity == Fixity::Strict || is_refused;
-        self.attempt.kept.take()
+        self.trust.pass();
+        self.attempt.map.take()
     }
 
-    /// An attempt has its head: how long the whole is, and where ranges of it can be requested. `is_withheld`: nothing is handed out
-    /// before its verdict.
-    pub(super) fn announce(&mut self, length: Option<u64>, is_withheld: bool, origin: Option<Origin>) {
+    /// An attempt has its head: where ranges of it can be requested, and the mark of what is kept of it.
+    pub(super) fn announce(&mut self, claim: Claim, origin: Option<Origin>, mark: Option<String>) {
         if self.received.is_none() {
             (self.received, self.moved) = (Some(0), Instant::now());
         }
-        let version = origin.as_ref().map(Origin::version);
-        if version.is_some() && version == self.trust.bound_to.take() {
-            // It is the version that was handed out, and each block is compared with it.
-            self.trust.is_withheld = self.trust.is_doubted;
-        }
-        self.attempt.origin = origin;
-        (self.attempt.length, self.attempt.is_announced) = (length, true);
-        self.trust.is_withheld |= is_withheld || self.is_other_than_shown();
+        self.trust.claim(claim);
+        (self.attempt.origin, self.attempt.mark, self.attempt.is_announced) = (origin, mark, true);
     }
 
-    /// Bytes of this version are here from an earlier download, up to `frontier`, and can be read at once. Where the rest can be requested
-    /// is announced when the host has answered.
-    pub(super) fn resume(&mut self, length: Option<u64>, version: &Version, kept: Kept, frontier: u64) {
-        if self.trust.bound_to.as_ref() == Some(version) {
-            self.trust.is_withheld = self.trust.is_doubted;
-        }
-        self.attempt.length = length;
-        self.attempt.kept = Some(kept);
-        self.attempt.frontier = frontier;
-        self.trust.is_withheld |= self.is_other_than_shown();
-        self.note_received(frontier);
+    /// Blocks of this version are here from an earlier download, and can be read at once. Where the rest can be requested is announced
+    /// when the host has answered.
+    pub(super) fn resume(&mut self, length: Option<u64>, version: Option<VersionId>, map: Arc<BlockMap>) {
+        let is_unjudgeable = version.is_none();
+        self.trust.claim(Claim { length, version, is_unjudgeable });
+        self.attempt.frontier = map.frontier();
+        self.attempt.map = Some(map);
+        self.note_received(self.attempt.frontier);
         self.moved = Instant::now();
-    }
-
-    /// From now on this size is shown. Of a body of another nothing more is handed out: its verdict helps the name's next inode alone.
-    pub(super) fn show(&mut self, size: u64) {
-        self.trust.shown = Some(size);
-        self.trust.is_withheld |= self.is_other_than_shown();
-    }
-
-    fn is_other_than_shown(&self) -> bool {
-        self.trust.shown.zip(self.attempt.length).is_some_and(|(shown, length)| shown != length)
     }
 
     /// Bytes received of an attempt. Only what no attempt before has brought is progress: places that each bring a little of the
@@ -256,39 +223,57 @@ impl DownloadState {
         self.last_read
     }
 
-    /// All up to `frontier` was received, and `kept` of it; `digests` are of the blocks that follow those which have one.
-    pub(super) fn advance(&mut self, kept: Kept, frontier: u64, digests: &[u128]) {
-        self.digest(digests);
-        (self.attempt.kept, self.attempt.frontier) = (Some(kept), frontier);
+    /// The map of an attempt that is under way; `None` before its first block.
+    pub(super) fn map(&self, attempt: u64) -> Option<Arc<BlockMap>> {
+        self.attempt.map.clone().filter(|_| !self.is_over(attempt))
     }
 
-    /// The digests of the blocks that follow those before.
-    pub(super) fn digest(&mut self, digests: &[u128]) {
-        let first = self.attempt.digests.end();
-        let is_contradicted = self.served().contradicts(first, digests);
-        self.attempt.is_contradicted |= is_contradicted;
+    /// The blocks of an attempt go to `map`.
+    pub(super) fn set_map(&mut self, map: &Arc<BlockMap>) {
+        self.attempt.map = Some(Arc::clone(map));
+    }
+
+    /// Blocks from `first` on are in the attempt's map; `digests` are theirs.
+    pub(super) fn advance(&mut self, attempt: u64, first: u64, digests: &[u128]) {
+        if self.is_over(attempt) {
+            return;
+        }
+        self.trust.compare(first, digests);
         for (block, digest) in (first..).zip(digests) {
-            self.attempt.digests.put(block, *digest, &self.folder);
+            self.attempt.coming.remove(&block);
+            match self.attempt.digests.get(block) {
+                None => self.attempt.digests.put(block, *digest, &self.folder),
+                Some(known) if known != *digest => self.trust.contradict(),
+                Some(_) => {}
+            }
+        }
+        self.attempt.frontier = self.attempt.map.as_ref().map_or(0, |map| map.frontier());
+    }
+
+    /// Whether each of these blocks has a digest, and so was compared with what went out.
+    pub(super) fn has_digests(&self, blocks: Range<u64>) -> bool {
+        blocks.into_iter().all(|block| self.attempt.digests.has(block))
+    }
+
+    /// Extents do not bring these blocks any more.
+    pub(super) fn extent_ended(&mut self, attempt: u64, blocks: Range<u64>) {
+        if self.attempt.number == attempt {
+            self.attempt.coming.retain(|block| !blocks.contains(block));
         }
     }
 
-    /// The attempt's bytes are dropped, the next begins at the first byte. `is_doubted`: they were wrong.
-    pub(super) fn restart(&mut self, is_doubted: bool) {
+    /// The attempt's bytes are dropped, the next begins at the first byte. `is_doubted`: they were wrong. What held them is returned.
+    pub(super) fn restart(&mut self, is_doubted: bool) -> Option<Arc<BlockMap>> {
         let before = std::mem::replace(&mut self.attempt, Attempt::new());
         self.attempt.counted = before.counted;
-        self.trust.is_doubted |= is_doubted;
-        if let Some(origin) = before.origin {
-            self.trust.bound_to = (!self.trust.is_withheld).then(|| origin.version());
-        }
-        self.trust.is_withheld |= is_doubted || self.is_bound();
-        self.demand.followed.clear();
-        (self.demand.read, self.demand.since, self.demand.is_behind) = (0, 0, false);
+        self.trust.restart(is_doubted);
+        self.extents.restart();
+        before.map
     }
 
     /// Nothing more is handed out. Whether what was agrees with the whole, every block of which has a digest now.
     pub(super) fn agrees(&mut self) -> bool {
-        self.trust.is_withheld = true;
-        !self.attempt.is_contradicted && self.served().end() <= self.attempt.digests.end()
+        self.trust.agrees(self.attempt.digests.end())
     }
 
     /// Later downloads are held to the blocks of the whole, which is right.
@@ -298,8 +283,8 @@ impl DownloadState {
 
     /// Nothing more is handed out before the end. What held its bytes is returned, to be dropped outside the lock.
     pub(super) fn close(&mut self) -> impl Sized + use<> {
-        self.trust.is_withheld = true;
-        (self.attempt.kept.take(), std::mem::take(&mut self.attempt.digests))
+        self.trust.close();
+        (self.attempt.map.take(), std::mem::take(&mut self.attempt.digests))
     }
 
     pub(super) fn end(&mut self, outcome: Outcome) {
@@ -312,7 +297,7 @@ impl DownloadState {
 
     /// Bytes of the whole, as the attempt under way has announced them.
     pub(super) fn length(&self) -> Option<u64> {
-        self.attempt.length
+        self.trust.length()
     }
 
     pub(in crate::content) fn frontier(&self) -> u64 {
@@ -321,6 +306,10 @@ impl DownloadState {
 
     pub(super) fn attempt(&self) -> u64 {
         self.attempt.number
+    }
+
+    pub(super) fn mark(&self) -> Option<String> {
+        self.attempt.mark.clone()
     }
 
     /// Whether this attempt is not under way any more.
@@ -337,103 +326,66 @@ impl DownloadState {
         self.attempt.origin.clone()
     }
 
-    /// Whether it is a large object of which only the latest bytes are kept.
-    fn does_pass(&self) -> bool {
-        self.sink == Sink::Memory && self.attempt.length.is_some_and(|length| length > WHOLE_LIMIT)
+    pub(super) fn bounds(&self) -> Bounds {
+        self.bounds
     }
 
-    /// The first byte that can be read again.
+    /// A reader waits for a range no longer.
+    pub(super) fn leave_range(&mut self, range: (u64, u64)) {
+        self.extents.leave_range(range, self.attempt.frontier);
+    }
+
+    /// A reader waits for the size no longer.
+    pub(super) fn leave_size(&mut self) {
+        self.extents.leave_size(self.attempt.frontier);
+    }
+
+    /// The first byte that can be read again in order.
     fn kept_from(&self) -> u64 {
-        self.attempt.kept.as_ref().map_or(0, Kept::start)
+        self.attempt.map.as_ref().map_or(0, |map| map.start())
     }
 
-    /// Up to which byte the stream comes as long as no reader goes on.
+    fn progress(&self) -> Progress {
+        let (frontier, received) = (self.attempt.frontier, self.received.unwrap_or(0));
+        Progress { frontier, received, has_ranges: self.attempt.origin.is_some() }
+    }
+
+    /// The byte up to which the stream comes as long as no reader goes on.
     pub(super) fn limit(&self) -> u64 {
-        let Attempt { length, frontier, is_contradicted, is_damaged, .. } = self.attempt;
-        let does_pass = self.does_pass();
-        if self.demand.prefetches > 0 {
-            return u64::MAX;
-        }
-        // Readers that wait for the verdict have the whole of it come; when they are gone it goes on for a while.
-        let is_whole = self.demand.is_whole || length.is_none();
-        let more = if is_whole { self.bounds.unsized_body } else { self.bounds.unread };
-        let whole = match self.demand.left {
-            _ if self.demand.is_waited_for() => u64::MAX,
-            left => left.map_or(0, |(_, here)| here).saturating_add(more),
-        };
-        if self.demand.is_whole || is_contradicted || is_damaged {
-            return whole;
-        }
-        let can_hand_out = length.is_some() && !self.trust.is_withheld;
-        let is_followed = can_hand_out || (does_pass && self.served().has(frontier / BLOCK));
-        if !is_followed {
-            // No reader can follow before the verdict.
-            return whole;
-        }
-        let is_large = length.is_some_and(|length| length >= LARGE);
-        let followed = match self.demand.until() {
-            _ if self.fixity == Fixity::Strict => whole,
-            _ if !is_large || (does_pass && self.attempt.origin.is_none()) => u64::MAX,
-            // Its readers have jumped.
-            0 => 0,
-            until => {
-                let stretch = until.saturating_sub(self.demand.since);
-                until.saturating_add(stretch.saturating_mul(AHEAD_GROWTH).clamp(AHEAD.start, AHEAD.end))
-            }
-        };
-        if !does_pass {
-            return followed;
-        }
-        let first_waiting = self.demand.waiting.range((self.kept_from(), 0)..).next();
-        let kept = first_waiting.map_or(u64::MAX, |((first, _), _)| first.saturating_add(self.window));
-        followed.min(kept).min(self.demand.until().saturating_add(self.window / AHEAD_IN_WINDOW))
+        let does_pass = self.trust.does_pass();
+        let can_hand_out = self.length().is_some() && self.trust.withheld().is_none();
+        self.extents.limit(&Stream {
+            length: self.length(),
+            is_followed: can_hand_out || (does_pass && self.trust.was_served(self.attempt.frontier / BLOCK)),
+            is_whole: self.trust.is_contradicted() || self.attempt.is_damaged,
+            is_strict: self.trust.fixity() == Fixity::Strict,
+            has_ranges: self.attempt.origin.is_some(),
+            window: does_pass.then(|| (self.kept_from(), self.window)),
+            bounds: self.bounds,
+        })
     }
 
-    /// The first byte that waits for the verdict on the whole; 0 as long as its length is not known.
-    pub(super) fn withheld_from(&self) -> u64 {
-        self.attempt.length.map_or(0, |length| releasable(self.fixity, Some(length), length))
-    }
-
-    /// How far the stream has to come for a reader of the bytes up to `end`.
+    /// How far the stream has to come for a reader of the bytes up to `end`: the last block is withheld until all others are here.
     fn followed_to(&self, end: u64) -> u64 {
-        // The last block is withheld until all others are here.
-        let is_kept = !self.does_pass();
-        self.attempt.length.filter(|_| is_kept && end > self.withheld_from()).unwrap_or(end)
-    }
-
-    /// A reader waits for `range` in the stream, which comes to `end` for it as long as it waits.
-    fn follow(&mut self, range: (u64, u64), end: u64) {
-        let end = self.followed_to(end);
-        if self.demand.waiting.contains_key(&range) {
-            self.demand.followed.insert(range, end);
-        }
-    }
-
-    /// Whether a reader of `offset` rather has a request of its own than waits for the stream.
-    fn is_far(&self, offset: u64) -> bool {
-        let until = self.demand.until();
-        let reach = if until > self.demand.since { until.saturating_add(KERNEL_AHEAD) } else { 0 };
-        offset >= reach.max(self.attempt.frontier.saturating_add(JUMP))
-    }
-
-    /// Whether a sequential reader comes near the withheld end: it is handed out to no reader that jumps.
-    fn is_end_closed(&self) -> bool {
-        self.attempt.length.is_some_and(|length| self.received.unwrap_or(0) >= length / 2)
+        let is_kept = !self.trust.does_pass();
+        self.length().filter(|_| is_kept && end > self.trust.withheld_from()).unwrap_or(end)
     }
 
     /// The first read that waits, of an object of `length` bytes of which nothing is announced yet, where it is far from what is here:
     /// what follows that is not needed, and what is read may be handed out as soon as its version is known.
     pub(super) fn far_read(&self, length: u64) -> Option<Range<u64>> {
-        let (&(first, end), _) = self.demand.waiting.first_key_value()?;
-        let may_be_handed_out = !self.trust.is_doubted && (!self.trust.is_withheld || self.trust.bound_to.is_some());
-        let is_wanted_whole = self.demand.is_whole || self.demand.prefetches > 0;
-        let is_first = self.attempt.origin.is_none() && self.sink == Sink::Store && !is_wanted_whole;
-        let is_streamed = length > WHOLE_LIMIT && self.fixity != Fixity::Strict;
-        (first < length && may_be_handed_out && is_first && is_streamed && self.is_far(first))
-            .then(|| first..end.min(length))
+        let range = self.extents.first()?;
+        let may_go_out = match self.trust.withheld() {
+            None => true,
+            Some(reason) => reason == Withheld::OtherVersion && self.trust.is_bound_to_version(),
+        };
+        let is_first = self.attempt.origin.is_none() && self.sink == Sink::Store && !self.extents.is_wanted_whole();
+        let is_streamed = length > WHOLE_LIMIT && self.trust.fixity() != Fixity::Strict;
+        let is_far = range.start < length && self.extents.is_far(range.start, self.attempt.frontier);
+        (may_go_out && is_first && is_streamed && is_far).then(|| range.start..range.end.min(length))
     }
 
-    /// What there is for a read of `length` bytes at `offset`; `may_jump` unless a request of its own has failed. `refused`: an attempt whose
+    /// What there is for a read of `length` bytes at `offset`; `may_jump` unless extents have failed. `refused`: an attempt whose
     /// bytes must not be handed out to it. A read that touches the withheld end waits whole: it is never shortened.
     pub(super) fn look(&mut self, offset: u64, length: u32, may_jump: bool, refused: Option<u64>) -> Look {
         if let Some(outcome) = &self.outcome {
@@ -445,33 +397,40 @@ impl DownloadState {
             self.moved = self.last_read;
         }
         let wait = Look::Wait(self.moved);
-        let Some(whole) = self.attempt.length else { return wait };
+        let Some(whole) = self.length() else { return wait };
         let asked = (offset, offset.saturating_add(u64::from(length)));
         let range = offset.min(whole)..asked.1.min(whole);
         if range.is_empty() {
             // Beyond the announced end: whether it is the end, the verdict says.
-            self.follow(asked, whole);
+            self.extents.follow(asked, self.followed_to(whole));
             return wait;
         }
-        let is_behind = range.start < self.kept_from();
         if refused != Some(self.attempt.number) {
             if let Some(here) = self.here(&range, whole) {
-                self.demand.read = self.demand.read.max(self.followed_to(range.end));
+                if here.blocks.end <= self.attempt.frontier {
+                    self.extents.note_read(self.followed_to(range.end));
+                }
                 return Look::Here(here);
             }
         }
-        if let Some(jump) = self.jump(&range, is_behind).filter(|_| may_jump) {
+        let is_behind = range.start < self.kept_from();
+        if may_jump && self.may_jump(&range, is_behind) {
             if !is_behind {
-                // Where it comes back a new stretch begins. A reader behind the window says nothing of those that go on.
-                self.demand.since = self.demand.until();
+                // A reader behind the window says nothing of those that go on.
+                self.extents.note_jump();
             }
-            return Look::Jump(jump);
+            if let Some(extent) = self.extent(&range) {
+                return Look::Fetch(extent);
+            }
+            if self.is_coming(&range) {
+                return wait;
+            }
         }
         if is_behind {
-            self.demand.is_behind = true;
+            self.extents.note_behind();
         } else if self.attempt.is_announced {
-            // Before the head of a resumed download a request of its own may serve it better.
-            self.follow(asked, range.end);
+            // Before the head of a resumed download an extent may serve it better.
+            self.extents.follow(asked, self.followed_to(range.end));
         }
         wait
     }
@@ -479,81 +438,62 @@ impl DownloadState {
     /// The whole blocks of `range`, where they are here and nothing is known that forbids to hand them out.
     fn here(&self, range: &Range<u64>, length: u64) -> Option<Here> {
         let blocks = whole_blocks(range, length);
-        if blocks.end > self.attempt.frontier || !(self.may_be_handed_out(&blocks) || self.was_handed_out(&blocks)) {
+        let map = self.attempt.map.clone()?;
+        if !map.has(&blocks) || !self.trust.may_go_out(&blocks, self.progress()) {
             return None;
         }
-        let kept = self.attempt.kept.clone().filter(|kept| kept.start() <= blocks.start)?;
-        Some(Here { attempt: self.attempt.number, blocks, kept })
+        let in_memory = if map.sink() == Sink::Memory { map.in_memory_now(&blocks) } else { None };
+        Some(Here { attempt: self.attempt.number, blocks, map, in_memory })
     }
 
-    /// Whether blocks of the stream may be handed out before the verdict.
-    fn may_be_handed_out(&self, blocks: &Range<u64>) -> bool {
-        let releasable = releasable(self.fixity, self.attempt.length, self.attempt.frontier);
-        !self.trust.is_withheld && !self.attempt.is_contradicted && blocks.end <= releasable
+    /// Whether an extent may serve a reader, because it is far from the stream.
+    fn may_jump(&self, range: &Range<u64>, is_behind: bool) -> bool {
+        let can_ask =
+            self.attempt.origin.is_some() && matches!(self.trust.withheld(), None | Some(Withheld::Contradicted));
+        let is_streamed = self.trust.is_streamed() && !self.trust.is_contradicted();
+        let is_closed = self.trust.is_end_closed(self.received.unwrap_or(0)) && range.end > self.trust.withheld_from();
+        let is_far = self.extents.is_far(range.start, self.attempt.frontier);
+        can_ask && (is_behind || (is_streamed && !is_closed && is_far))
     }
 
-    /// Whether blocks were handed out in all of these places. Those of a stream past the cache may be again, before any verdict.
-    fn was_handed_out(&self, blocks: &Range<u64>) -> bool {
-        let is_kept = !self.does_pass();
-        let waits =
-            self.trust.is_withheld || blocks.end > releasable(self.fixity, self.attempt.length, self.attempt.frontier);
-        let served = self.served();
-        !(is_kept && waits) && (blocks.start / BLOCK..blocks.end.div_ceil(BLOCK)).all(|block| served.has(block))
+    /// An extent that brings the first of `range` that is neither here nor coming; from now on it is coming.
+    fn extent(&mut self, range: &Range<u64>) -> Option<Extent> {
+        let origin = self.attempt.origin.clone()?;
+        let (map, coming) = (self.attempt.map.as_deref(), &self.attempt.coming);
+        let has = |block: u64| {
+            let bytes = block * BLOCK..((block + 1) * BLOCK).min(origin.length);
+            map.is_some_and(|map| map.has(&bytes))
+        };
+        let blocks = first_window(range, origin.length, |block| coming.contains(&block) || has(block))?;
+        self.begin_extent(blocks.clone());
+        Some(Extent { attempt: self.attempt.number, origin, blocks })
     }
 
-    /// The request of its own by which a reader far from the stream is served, where there may be one.
-    fn jump(&self, range: &Range<u64>, is_behind: bool) -> Option<Jump> {
-        let origin = self.attempt.origin.as_ref().filter(|_| !self.trust.is_withheld)?;
-        let is_streamed = origin.length > WHOLE_LIMIT && self.fixity != Fixity::Strict && !self.attempt.is_contradicted;
-        let is_open = !(self.is_end_closed() && range.end > self.withheld_from());
-        let is_far = is_behind || (is_streamed && is_open && self.is_far(range.start));
-        is_far.then(|| Jump { origin: origin.clone(), attempt: self.attempt.number, range: range.clone() })
+    fn is_coming(&self, range: &Range<u64>) -> bool {
+        let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
+        self.attempt.coming.range(blocks).next().is_some()
     }
 
-    /// Records that blocks of the stream, which begin at `start`, go out. False: they must not.
+    /// An extent brings these blocks from now on.
+    pub(super) fn begin_extent(&mut self, blocks: Range<u64>) {
+        debug_assert!(blocks.end - blocks.start <= 2 * MOST);
+        self.attempt.coming.extend(blocks);
+    }
+
+    /// Records that blocks go out. False: they must not.
     #[must_use]
     pub(super) fn hand_out(&mut self, attempt: u64, blocks: &Range<u64>, digests: &[u128]) -> bool {
         let first = blocks.start / BLOCK;
-        if self.is_over(attempt) || !self.equals_stream(first, digests) {
+        let is_same = |(block, digest)| self.attempt.digests.get(block).is_none_or(|known| known == digest);
+        if self.is_over(attempt) || !(first..).zip(digests.iter().copied()).all(is_same) {
             return false;
         }
-        let was_handed_out = self.was_handed_out(blocks) && self.served().holds(first, digests);
-        was_handed_out || (self.may_be_handed_out(blocks) && self.record(first, digests))
-    }
-
-    /// The same of blocks that a random read brought: they are compared with the stream, or the stream will be with them.
-    #[must_use]
-    pub(super) fn hand_out_random(&mut self, attempt: u64, blocks: &Range<u64>, digests: &[u128]) -> bool {
-        let first = blocks.start / BLOCK;
-        let touches_end = blocks.end > self.withheld_from();
-        let is_over = self.is_over(attempt) || self.trust.is_withheld;
-        // Blocks that are here and not hashed yet are read where they are.
-        let Attempt { frontier, digests: hashed, .. } = &self.attempt;
-        let is_unhashed = blocks.start < *frontier && hashed.end() * BLOCK < blocks.end.min(*frontier);
-        if is_over || is_unhashed || (touches_end && self.is_end_closed()) || !self.equals_stream(first, digests) {
-            return false;
+        let progress = self.progress();
+        let handed_out = self.trust.hand_out(blocks, digests, progress);
+        if handed_out == Err(Refusal::NeedsWhole) {
+            self.extents.await_whole();
         }
-        let is_known = !self.attempt.is_contradicted || self.served().holds(first, digests);
-        is_known && self.record(first, digests)
-    }
-
-    fn equals_stream(&self, first: u64, digests: &[u128]) -> bool {
-        let mut blocks = (first..).zip(digests);
-        blocks.all(|(block, digest)| self.attempt.digests.get(block).is_none_or(|streamed| streamed == *digest))
-    }
-
-    /// Records blocks as handed out. False, and none of them must go out, where another was handed out in the place of one. The last that is
-    /// missing waits for the verdict, and so for the whole; so does a block that is not of the verified whole, where that binds.
-    fn record(&mut self, first: u64, digests: &[u128]) -> bool {
-        let blocks = first..first + digests.len() as u64;
-        let length = self.attempt.length;
-        let mut served = self.trust.served.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_last = length.is_none_or(|length| served.would_complete(blocks, length.div_ceil(BLOCK)));
-        if is_last || (self.trust.bonds.is_proved && !served.holds(first, digests)) {
-            self.demand.is_whole = true;
-            return false;
-        }
-        served.record(first, digests, &self.folder)
+        handed_out.is_ok()
     }
 }
 

@@ -1,13 +1,13 @@
 //! One body in order, from its source to the writer: to the byte that readers want.
 
 use super::attempt::{Ended, Fetch, Landed, Stop};
-use super::kept::Sink;
 use super::plan::Failure;
 use super::promise::{Form, Promise};
 use super::source::Source;
 use super::verify::{Judged, Judging};
 use super::writer::{Stage, WriteError, Writer};
 use crate::content::ContentError;
+use crate::content::blocks::Sink;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,9 @@ const HELD_OPEN_IN_MEMORY: Duration = Duration::from_secs(10);
 const REST: u32 = 20;
 const RESTING: usize = 16;
 
+/// So many bytes that are here are not received once more, though to go on behind them costs a request.
+const WORTH_SKIPPING: u64 = 4 << 20;
+
 /// The mark of what is kept where no validator says that it is of one version. No ETag looks so.
 pub(super) const MIXED: &str = "mixed";
 
@@ -30,7 +33,10 @@ impl Fetch {
     pub(super) async fn receive(&mut self, mut source: Source, promise: &Promise) -> Result<(), Stop> {
         let uri = self.wanted.uri.clone();
         loop {
-            self.wait_for_demand(promise).await?;
+            if self.skip_what_is_here(promise).await? {
+                return Ok(());
+            }
+            self.wait_for_demand().await?;
             let chunk = tokio::time::timeout(self.patience(), source.next(&uri));
             tokio::pin!(chunk);
             // What is here goes on to the readers while the server is silent.
@@ -39,7 +45,7 @@ impl Fetch {
                     biased;
                     written = self.written(), if self.batch.has_block() => {
                         written?;
-                        self.write_blocks(promise).await?;
+                        self.write_blocks().await?;
                     }
                     chunk = &mut chunk => break chunk.unwrap_or_else(|_| Err(self.stalled())),
                 }
@@ -50,7 +56,7 @@ impl Fetch {
                 Err(error) => {
                     // What is here is written, so that it can be resumed.
                     if self.batch.has_block() {
-                        self.write_blocks(promise).await?;
+                        self.write_blocks().await?;
                     }
                     return Err(Stop::Failure(Failure::Cut { received: self.received, error }));
                 }
@@ -71,9 +77,22 @@ impl Fetch {
                 });
             }
             if self.batch.is_full() {
-                self.write_blocks(promise).await?;
+                self.write_blocks().await?;
             }
         }
+    }
+
+    /// Passes over blocks that extents brought. Whether all is here; [`Stop::Rest`]: the rest is requested from there on.
+    async fn skip_what_is_here(&mut self, promise: &Promise) -> Result<bool, Stop> {
+        let (frontier, received) = (self.download.state().frontier(), self.received);
+        let is_whole = frontier > received && promise.length == Some(frontier);
+        let is_worth_a_request = frontier >= received.saturating_add(WORTH_SKIPPING) && self.can_be_resumed();
+        if is_whole || is_worth_a_request {
+            self.written().await?;
+            self.batch.clear();
+            self.received = frontier;
+        }
+        if is_worth_a_request && !is_whole { Err(Stop::Rest) } else { Ok(is_whole) }
     }
 
     /// How long a silent body is waited for: where others can be asked, no longer than leaves its readers the time for one of them.
@@ -84,7 +103,7 @@ impl Fetch {
     /// A body whose length is unknown may have no end: it is bounded, and more so where nothing waits for it.
     fn bound_unsized(&self) -> Result<(), Stop> {
         let state = self.download.state();
-        let (most, is_left) = (state.bounds().unsized_body, state.is_left(self.content.config.stall * REST));
+        let (most, is_left) = (state.bounds().unsized_body, state.extents.is_left(self.content.config.stall * REST));
         drop(state);
         let error = match self.received {
             received if received > most => ContentError::Endless { uri: self.wanted.uri.clone(), bytes: most },
@@ -95,7 +114,7 @@ impl Fetch {
     }
 
     /// Waits as long as no reader follows.
-    async fn wait_for_demand(&mut self, promise: &Promise) -> Result<(), Stop> {
+    async fn wait_for_demand(&mut self) -> Result<(), Stop> {
         let mut limit = self.download.limit();
         let is_in_memory = self.sink == Sink::Memory;
         // Others would be requested again, or be withheld from then on: they come further and are held open for longer.
@@ -106,7 +125,7 @@ impl Fetch {
             return Ok(());
         }
         if self.batch.has_block() {
-            self.write_blocks(promise).await?;
+            self.write_blocks().await?;
         }
         self.written().await?;
         let patience = match is_cheap {
@@ -120,7 +139,7 @@ impl Fetch {
                 self.download.state().touch();
                 return Ok(());
             }
-            if self.download.state().take_behind() {
+            if self.download.state().extents.take_behind() {
                 return Err(Stop::Again);
             }
             match tokio::time::timeout(patience, limit.changed()).await {
@@ -191,22 +210,17 @@ impl Fetch {
     }
 
     /// Gives the whole blocks received to the writer, when it is done with those before.
-    async fn write_blocks(&mut self, promise: &Promise) -> Result<(), Stop> {
+    async fn write_blocks(&mut self) -> Result<(), Stop> {
         let writer = self.writer().await?;
+        let start = self.received - self.batch.len();
         let (blocks, reservation) = self.batch.take_blocks();
         let begin = self.begin();
-        let validator = self.mark();
-        let length = promise.length;
         self.stage = Stage::Busy(tokio::task::spawn_blocking(move || {
             let mut writer = match writer {
                 Some(writer) => writer,
-                None => {
-                    let writer = Box::new(begin()?);
-                    writer.keep_under(validator.as_deref(), length);
-                    writer
-                }
+                None => Box::new(begin()?),
             };
-            let absorbed = writer.absorb(blocks);
+            let absorbed = writer.absorb(start, blocks);
             drop(reservation);
             match absorbed {
                 Ok(()) => Ok(writer),
@@ -220,7 +234,7 @@ impl Fetch {
     }
 
     /// Under which a later download finds what is here, if that can be gone on with.
-    fn mark(&self) -> Option<String> {
+    pub(super) fn mark(&self) -> Option<String> {
         match &self.validator {
             Some((place, etag)) if !self.is_mixed => Some(format!("{etag} {place}")),
             _ => self.is_joinable.then(|| MIXED.to_owned()),
@@ -239,15 +253,20 @@ impl Fetch {
 
     /// How a writer of this attempt is begun, on a blocking thread.
     fn begin(&self) -> impl FnOnce() -> Result<Writer, WriteError> + Send + use<> {
-        let (content, key, sink, length) = (Arc::clone(&self.content), self.key(), self.sink, self.length);
+        let (content, key, ino) = (Arc::clone(&self.content), self.key(), self.wanted.ino);
         let algorithm = self.expected(Form::Plain).algorithm();
         let download = Arc::clone(&self.download);
-        move || Writer::begin(&content.disk, &key, sink, length, algorithm, content.block_hasher, download)
+        let attempt = download.state().attempt();
+        move || {
+            let map = download.open_map(&content, &key, ino, attempt)?;
+            Ok(Writer::new(map, algorithm, content.block_hasher, download, attempt))
+        }
     }
 
     /// The body is here: are these the bytes? Everything is done on one blocking thread, for a small object all of it.
     pub(super) async fn verdict(&mut self, promise: Promise) -> Result<Landed, Stop> {
         let writer = self.writer().await?;
+        let start = self.received - self.batch.len();
         let (last, reservation) = self.batch.take();
         let begin = self.begin();
         let is_plain = promise.form == Form::Plain;
@@ -265,7 +284,7 @@ impl Fetch {
                 Some(writer) => *writer,
                 None => begin()?,
             };
-            writer.absorb(last)?;
+            writer.absorb(start, last)?;
             drop(reservation);
             judging.judge(writer)
         });
@@ -294,7 +313,7 @@ impl Fetch {
     pub(super) async fn begin_again(&mut self, is_doubted: bool) {
         self.validator = None;
         (self.is_joinable, self.is_mixed) = (false, false);
-        self.shared_copy = None;
+        (self.shared_copy, self.promise) = (None, None);
         self.received = 0;
         self.batch.clear();
         let writer = match std::mem::replace(&mut self.stage, Stage::Empty) {
@@ -302,10 +321,16 @@ impl Fetch {
             Stage::Idle(writer) => Some(writer),
             Stage::Busy(task) => task.await.ok().and_then(Result::ok),
         };
-        self.download.publish(|state| state.restart(is_doubted));
-        if let Some(writer) = writer {
+        let map = self.download.publish(|state| state.restart(is_doubted));
+        if writer.is_some() || map.is_some() {
             // Waited for, so that the next attempt finds the name free. The store reports a failure.
-            let _ = tokio::task::spawn_blocking(move || writer.discard()).await;
+            let dropped = tokio::task::spawn_blocking(move || {
+                map.iter().for_each(|map| map.discard());
+                if let Some(writer) = writer {
+                    writer.discard();
+                }
+            });
+            let _ = dropped.await;
         }
     }
 

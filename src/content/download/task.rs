@@ -2,17 +2,17 @@
 //! bytes are wrong or of another version.
 
 use super::attempt::{Ended, Fetch, Landed, Provenance, Stop};
-use super::kept::{Kept, Sink};
-use super::object::Version;
+use super::extents::LARGE;
 use super::plan::{Failure, Next, Place, Plan, Proof, Turn, is_absent, places, tells_of_bytes};
-use super::promise::{Form, strong};
+use super::promise::{Form, Promise, strong};
 use super::ranges::Ranges;
 use super::shared::Download;
 use super::source::{Batch, Source};
-use super::state::LARGE;
 use super::writer::{Stage, Writer};
+use crate::content::blocks::{BlockMap, Sink};
 use crate::content::fixity::Expected;
 use crate::content::store::ObjectKey;
+use crate::content::trust::VersionId;
 use crate::content::{Content, ContentError, FetchSpec, Unannounced};
 use crate::document::Uri;
 use crate::source::http::{Body, Requester, Response, Status};
@@ -70,6 +70,7 @@ impl Fetch {
             is_joinable: false,
             is_mixed: false,
             length: None,
+            promise: None,
             provenance: Provenance::default(),
             newer_than_list: None,
             stage: Stage::Empty,
@@ -184,7 +185,7 @@ impl Fetch {
         }
         let Some(first) = self.plan.place().filter(|place| !matches!(place, Place::Member(_))) else { return };
         let (first, is_joinable) = (first.uri().clone(), self.published.is_some());
-        let is_expected = move |validator: &str, kept: u64| -> Option<Option<Version>> {
+        let is_expected = move |validator: &str, kept: u64| -> Option<Option<VersionId>> {
             let version = validator.split_once(' ').filter(|(_, place)| *place == first.as_str());
             let version = version.and_then(|(etag, _)| Some((first, strong(Some(etag))?.into())));
             let is_of_use = length.is_none_or(|length| length == kept) && (version.is_some() || is_joinable);
@@ -197,16 +198,14 @@ impl Fetch {
                 .resume(&key, |validator, length| is_expected(validator, length).map(|version| (version, length)))
         });
         let Ok(Some((partial, (version, length)))) = resumed.await else { return };
-        let partial = Arc::new(partial);
-        self.received = partial.length();
+        let (ino, attempt) = (self.wanted.ino, self.download.state().attempt());
+        let map = Arc::new(BlockMap::on_disk(Arc::new(partial), &self.content.block_cache, (ino, attempt)));
+        self.received = map.frontier();
         (self.is_joinable, self.is_mixed) = (is_joinable, version.is_none());
-        if let Some(version) = version.as_ref().filter(|_| Form::published(&self.wanted) == Form::Plain) {
-            let kept = Kept::Store(Arc::clone(&partial));
-            let frontier = self.received;
-            self.download.publish(|state| state.resume(Some(length), version, kept, frontier));
-        }
+        let shown = version.clone().filter(|_| Form::published(&self.wanted) == Form::Plain);
+        self.download.publish(|state| state.resume(Some(length), shown, Arc::clone(&map)));
         let algorithm = self.expected(Form::Plain).algorithm();
-        let writer = Writer::resume(partial, algorithm, self.content.block_hasher, Arc::clone(&self.download));
+        let writer = Writer::new(map, algorithm, self.content.block_hasher, Arc::clone(&self.download), attempt);
         self.stage = Stage::Idle(Box::new(writer));
         (self.validator, self.length) = (version, Some(length));
     }
@@ -249,6 +248,9 @@ impl Fetch {
         if let Place::Member(member) = place {
             return self.unpacked(member).await;
         }
+        if let Some(promise) = self.skip_to_frontier() {
+            return self.verdict(promise).await;
+        }
         let from = self.received;
         let window = self.far_window();
         if window.is_none() {
@@ -290,6 +292,16 @@ impl Fetch {
         let source = self.source(Box::new(response.body), has_ranges, round_trip);
         self.receive(source, &promise).await?;
         self.verdict(promise).await
+    }
+
+    /// The request begins behind what extents brought. The promise of the whole where all of it is here.
+    fn skip_to_frontier(&mut self) -> Option<Promise> {
+        let frontier = self.download.state().frontier();
+        if frontier > self.received && self.can_go_on() {
+            self.batch.clear();
+            self.received = frontier;
+        }
+        self.promise.clone().filter(|promise| promise.length == Some(self.received) && self.received > 0)
     }
 
     /// Whether the whole was sent instead of the rest, under another ETag, and the rest may come under any: servers behind one name may have

@@ -134,7 +134,7 @@ impl Judging {
         expected: &Expected,
         into: &ObjectKey,
     ) -> Result<(Verdict, Seen, Written), WriteError> {
-        let (seen, written) = written.decode(coding, &self.content.disk, into, expected.algorithm())?;
+        let (seen, written) = written.decode(coding, &self.content, into, expected.algorithm())?;
         let Some(seen) = seen else { return Err(WriteError::Coding(io::Error::other("no digest"))) };
         Ok((judge(expected, &seen), seen, written))
     }

@@ -1,12 +1,12 @@
 //! The bytes of an attempt: stored, hashed and made known to the readers, block by block, on blocking threads.
 
 use super::coding::Coding;
-use super::kept::{Kept, RecentBlocks, Sink, WINDOW};
 use super::object::CachedObject;
 use super::shared::Download;
-use crate::content::ContentError;
+use crate::content::blocks::{BlockMap, Sink};
 use crate::content::fixity::{BLOCK, BlockHasher, Seen, Verifier, WHOLE_LIMIT};
-use crate::content::store::{EvictionPolicy, ObjectKey, Partial, Store, StoreError};
+use crate::content::store::{EvictionPolicy, ObjectKey, StoreError};
+use crate::content::{Content, ContentError};
 use crate::document::{Algorithm, Uri};
 use bytes::{Bytes, BytesMut};
 use std::io::{self, Read};
@@ -62,89 +62,76 @@ impl WriteError {
     }
 }
 
-/// Takes one attempt's bytes in order, from the first. Bytes that an earlier download left may be hashed later than they are
-/// readable: the verifier lags behind the length.
+/// Takes the stream of one attempt in order, and hashes its block map as far as it has come. The verifier lags behind the frontier where
+/// an earlier download or extents brought blocks.
 pub(super) struct Writer {
-    kept: Kept,
-    length: u64,
+    map: Arc<BlockMap>,
     verifier: Verifier,
     hasher: BlockHasher,
     download: Arc<Download>,
+    attempt: u64,
 }
 
 impl Writer {
-    /// A writer of a new object, of `length` bytes where known.
-    pub(super) fn begin(
-        disk: &Arc<Store>,
-        key: &ObjectKey,
-        sink: Sink,
-        length: Option<u64>,
+    /// A writer of the blocks of `attempt`, of which some may be here.
+    pub(super) fn new(
+        map: Arc<BlockMap>,
         algorithm: Algorithm,
         hasher: BlockHasher,
         download: Arc<Download>,
-    ) -> Result<Writer, WriteError> {
-        let kept = match sink {
-            Sink::Store => Kept::Store(Arc::new(disk.begin(key, length, download.eviction_policy())?)),
-            Sink::Memory => Kept::Memory(RecentBlocks::new(length, download.state().window())),
-        };
-        Ok(Writer { kept, length: 0, verifier: Verifier::new(algorithm), hasher, download })
-    }
-
-    /// A writer that goes on where an earlier download of the same key stopped.
-    pub(super) fn resume(
-        partial: Arc<Partial>,
-        algorithm: Algorithm,
-        hasher: BlockHasher,
-        download: Arc<Download>,
+        attempt: u64,
     ) -> Writer {
-        let length = partial.length();
-        Writer { kept: Kept::Store(partial), length, verifier: Verifier::new(algorithm), hasher, download }
+        Writer { map, verifier: Verifier::new(algorithm), hasher, download, attempt }
     }
 
     /// What is written is kept for a later download under this validator.
     pub(super) fn keep_under(&self, validator: Option<&str>, length: Option<u64>) {
-        if let Kept::Store(partial) = &self.kept {
-            partial.keep(validator, length);
-        }
+        self.map.keep_under(validator, length);
     }
 
-    /// The next bytes: whole blocks, but for the object's last.
-    pub(super) fn absorb(&mut self, bytes: Bytes) -> Result<(), WriteError> {
+    /// The bytes from `start` on: whole blocks, but for the object's last.
+    pub(super) fn absorb(&mut self, start: u64, bytes: Bytes) -> Result<(), WriteError> {
         if self.download.state().is_damaged() {
             return Err(WriteError::Damaged(io::ErrorKind::InvalidData.into()));
         }
-        self.kept.append(&bytes, self.download.eviction_policy())?;
-        let is_next = self.verifier.length() == self.length;
-        self.length += bytes.len() as u64;
-        let digests = if is_next { self.hasher.digests(&bytes) } else { Vec::new() };
-        self.download.publish(|state| state.advance(self.kept.clone(), self.length, &digests));
-        if is_next {
+        let written = self.map.write(start, &bytes, self.download.eviction_policy())?;
+        let end = start + bytes.len() as u64;
+        for range in &written {
+            let part = &bytes[(range.start - start) as usize..(range.end - start) as usize];
+            self.advance(range.start, &self.hasher.digests(part));
+        }
+        // The verdict is on the bytes of the map: those that were here before are read back.
+        let is_all_new = matches!(&written[..], [range] if *range == (start..end));
+        if is_all_new && self.verifier.length() == start {
             self.verifier.update(&bytes);
-            return Ok(());
         }
         self.catch_up(self.verifier.length() + CATCH_UP)
     }
 
-    /// Hashes what is kept, up to `end` where there is so much.
+    fn advance(&self, start: u64, digests: &[u128]) {
+        self.download.publish(|state| state.advance(self.attempt, start / BLOCK, digests));
+    }
+
+    /// Hashes the blocks that are here without a gap, up to `end` where there are so many.
     fn catch_up(&mut self, end: u64) -> Result<(), WriteError> {
-        while self.verifier.length() < self.length.min(end) {
+        while self.verifier.length() < self.map.frontier().min(end) {
             let at = self.verifier.length();
-            let range = at..self.length.min(at + 8 * BLOCK);
-            let bytes = self.kept.read(&range).map_err(WriteError::Damaged)?;
+            let range = at..self.map.frontier().min(at + 8 * BLOCK);
+            let bytes = self.map.read(&range).map_err(WriteError::Damaged)?;
             self.verifier.update(&bytes);
-            let digests = self.hasher.digests(&bytes);
-            self.download.publish(|state| {
-                state.digest(&digests);
-                state.touch();
-            });
+            let is_known = self.download.state().has_digests(range.start / BLOCK..range.end.div_ceil(BLOCK));
+            let digests = if is_known { Vec::new() } else { self.hasher.digests(&bytes) };
+            self.advance(at, &digests);
+            self.download.state().touch();
         }
         Ok(())
     }
 
-    /// Every byte was absorbed: what they were, and the bytes themselves, not yet committed.
+    /// Every byte is here: what they were, and the bytes themselves, not yet committed.
     pub(super) fn finish(mut self) -> Result<(Option<Seen>, Written), WriteError> {
         let hashed = self.catch_up(u64::MAX);
-        let written = Written { policy: self.download.eviction_policy(), kept: self.kept, length: self.length };
+        let length = self.map.frontier();
+        let written = Written { policy: self.download.eviction_policy(), map: self.map, length };
         match hashed {
             Ok(()) => Ok((self.verifier.finish(), written)),
             Err(error) => {
@@ -156,7 +143,7 @@ impl Writer {
 
     /// Drops the bytes.
     pub(super) fn discard(self) {
-        self.kept.discard();
+        self.map.discard();
     }
 }
 
@@ -172,7 +159,7 @@ pub(super) enum Stage {
 
 /// All bytes of an object, before the commit.
 pub(super) struct Written {
-    kept: Kept,
+    map: Arc<BlockMap>,
     length: u64,
     /// What may be evicted for them.
     policy: EvictionPolicy,
@@ -186,10 +173,8 @@ impl Written {
 
     /// Makes them the object `key`.
     pub(super) fn commit(self, key: &ObjectKey) -> Result<CachedObject, WriteError> {
-        Ok(match self.kept {
-            Kept::Store(partial) => CachedObject::Store(partial.commit(key, self.length, self.policy)?),
-            Kept::Memory(recent) => CachedObject::Memory(recent),
-        })
+        let object = self.map.commit(key, self.length, self.policy)?;
+        Ok(object.map_or_else(|| CachedObject::Memory(self.map), CachedObject::Store))
     }
 
     /// Undoes a coding into `into`, a new object in the same kind of sink; the coded bytes are dropped.
@@ -197,34 +182,44 @@ impl Written {
     pub(super) fn decode(
         self,
         coding: Coding,
-        disk: &Arc<Store>,
+        content: &Content,
         into: &ObjectKey,
         algorithm: Algorithm,
     ) -> Result<(Option<Seen>, Written), WriteError> {
         let (policy, mut verifier) = (self.policy, Verifier::new(algorithm));
-        let mut kept = match &self.kept {
-            Kept::Store(_) => Kept::Store(Arc::new(disk.begin(into, None, policy)?)),
-            Kept::Memory(recent) if recent.start() > 0 => return Err(WriteError::TooLarge),
-            Kept::Memory(_) => Kept::Memory(RecentBlocks::new(None, WINDOW)),
+        let map = match self.map.sink() {
+            Sink::Store => {
+                let partial = Arc::new(content.disk.begin(into, None, policy)?);
+                self.map.beside_on_disk(partial)
+            }
+            Sink::Memory if self.map.start() > 0 => return Err(WriteError::TooLarge),
+            Sink::Memory => self.map.beside_in_memory(),
         };
-        let mut in_memory = BytesMut::new();
-        let coded = KeptReader { kept: &self.kept, offset: 0, length: self.length };
+        let mut pending = BytesMut::new();
+        let mut at = 0;
+        let mut write = |pending: &mut BytesMut, least: usize| {
+            if pending.len() < least.max(1) {
+                return Ok(());
+            }
+            let blocks = pending.split_to(pending.len() - pending.len() % least.max(1)).freeze();
+            map.write(at, &blocks, policy)?;
+            at += blocks.len() as u64;
+            Ok::<(), WriteError>(())
+        };
+        let coded = MapReader { map: &self.map, offset: 0, length: self.length };
         let decoded = coding.decode(coded, self.length, |bytes| {
             verifier.update(bytes);
-            match &kept {
-                Kept::Store(partial) => partial.append(bytes, policy)?,
-                Kept::Memory(_) if verifier.length() > WHOLE_LIMIT => return Err(WriteError::TooLarge),
-                Kept::Memory(_) => in_memory.extend_from_slice(bytes),
+            if map.sink() == Sink::Memory && verifier.length() > WHOLE_LIMIT {
+                return Err(WriteError::TooLarge);
             }
-            Ok::<(), WriteError>(())
+            pending.extend_from_slice(bytes);
+            write(&mut pending, BLOCK as usize)
         });
-        if let Kept::Memory(recent) = &mut kept {
-            recent.push(&in_memory.freeze());
-        }
+        let decoded = decoded.and_then(|_| write(&mut pending, 1));
         self.discard();
-        let written = Written { kept, length: verifier.length(), policy };
+        let written = Written { map: Arc::new(map), length: verifier.length(), policy };
         match decoded {
-            Ok(_) => Ok((verifier.finish(), written)),
+            Ok(()) => Ok((verifier.finish(), written)),
             Err(error) => {
                 written.discard();
                 Err(error)
@@ -234,21 +229,21 @@ impl Written {
 
     /// Drops the bytes.
     pub(super) fn discard(self) {
-        self.kept.discard();
+        self.map.discard();
     }
 }
 
-/// Reads what is kept from its first byte.
-struct KeptReader<'a> {
-    kept: &'a Kept,
+/// Reads a block map from its first byte.
+struct MapReader<'a> {
+    map: &'a BlockMap,
     offset: u64,
     length: u64,
 }
 
-impl Read for KeptReader<'_> {
+impl Read for MapReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let end = self.length.min(self.offset + buffer.len() as u64);
-        let bytes = self.kept.read(&(self.offset..end))?;
+        let bytes = self.map.read(&(self.offset..end))?;
         buffer[..bytes.len()].copy_from_slice(&bytes);
         self.offset += bytes.len() as u64;
         Ok(bytes.len())

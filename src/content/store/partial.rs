@@ -1,31 +1,34 @@
-//! An object being written, from its first byte to its last.
+//! An object being written: its blocks come in any order, each once.
 //!
 //! ```text
 //! 0             length                    length + 4 n
 //! ┌─────────────┬─────────────────────────┬───────────────────────────────────────────────────────────────────────────┐
-//! │ bytes so far│ CRC32Cs of whole blocks │ validator │ its length u32 │ key fingerprint u64 │ length u64 │ version u32 │
-//! │ (then none) │ so far (then zeros)     │           │ magic 8 │ CRC32C of this part                               │
+//! │ blocks here │ a CRC32C for each block │ validator │ its length u32 │ key fingerprint u64 │ length u64 │ version u32 │
+//! │ (and holes) │ here, else 0            │           │ magic 8 │ CRC32C of this part                               │
 //! └─────────────┴─────────────────────────┴───────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! The layout is that of an object ([`super::object`]) with another tail, which the commit overwrites. The tail is written once a
-//! validator and the length are known: only then can a later mount resume. All numbers are little-endian. A CRC is written after its
-//! block; after a power loss it may stand alone, and then it does not match.
+//! validator and the length are known: only then can a later mount resume. All numbers are little-endian. The file is sparse: blocks
+//! that are missing take no room on the disk and none of the quota. A CRC is written after its block; after a power loss it may stand
+//! alone, and then it does not match. A block whose CRC happens to be 0 is missing after a resume.
 
 use super::cache::Cache;
 use super::files::read_exact;
 use super::object::{Damaged, Object, encode_footer, footprint};
 use super::{BLOCK, EvictionPolicy, ObjectKey, StoreError};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const MAGIC: [u8; 8] = *b"rsyncprt";
 /// Of the layout in this module's header. A file of another version is dropped.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// The tail behind the validator.
 const TRAILER: u64 = 36;
 
@@ -38,11 +41,10 @@ const READ_BLOCKS: usize = 1 << 14;
 /// A longer header is no validator that a server would know again.
 const LONGEST_VALIDATOR: u64 = 64 << 10;
 
-/// An object being written, only at its end. Share it by `Arc`: readers read what was appended, and go on after the commit.
+/// An object being written. Share it by `Arc`: readers read the blocks that are here, and go on after the commit.
 /// Dropped without commit or abort it stays for [`super::Store::resume`], if [`Partial::keep`] was called.
 ///
-/// Invariants: bytes below `State::length` are in the file and never written again; `State::checks` has the CRC of each whole
-/// block of them.
+/// Invariants: a block that is here is in the file and never written again; `State` has the CRC of each.
 /// Lock order: `writer`, then `state`; those of `Cache` come after both.
 pub struct Partial {
     key: ObjectKey,
@@ -64,16 +66,24 @@ struct Writer {
     charged: u64,
     /// Bytes expected, where known.
     expected: Option<u64>,
-    /// CRC of the bytes behind the last whole block.
-    unfinished: u32,
     tail: Option<Tail>,
     /// The file has a tail, perhaps an earlier one.
     has_tail: bool,
+    /// Blocks whose CRCs the file does not have yet.
+    unnoted: Vec<u64>,
 }
 
 struct State {
-    length: u64,
+    /// Bytes that are here without a gap, from the first on.
+    frontier: u64,
+    /// CRCs of the whole blocks before the frontier.
     checks: Vec<u32>,
+    /// CRC of the bytes between the last whole block and the frontier.
+    unfinished: u32,
+    /// Blocks behind the frontier: their CRCs and lengths.
+    ahead: BTreeMap<u64, (u32, u64)>,
+    /// Bytes that are here.
+    bytes: u64,
     /// A block was found damaged: nothing of this is kept.
     is_damaged: bool,
     outcome: Outcome,
@@ -90,14 +100,16 @@ pub(super) struct Tail {
     /// Of the whole object.
     pub(super) length: u64,
     pub(super) validator: Box<str>,
-    /// CRCs in the file; `None`: the tail has yet to be written.
-    noted: Option<usize>,
+    is_written: bool,
 }
+
+/// Blocks by their numbers, with their CRCs.
+pub(super) type Checks = BTreeMap<u64, u32>;
 
 impl Tail {
     /// The tail of a partial of this key and the CRCs of its whole blocks, the last of which matches its block. `None`: the file
     /// cannot be resumed.
-    pub(super) fn read(file: &File, key: &ObjectKey) -> Option<(Tail, Vec<u32>)> {
+    pub(super) fn read(file: &File, key: &ObjectKey) -> Option<(Tail, Checks)> {
         let end = file.metadata().ok()?.len();
         let trailer = read_exact(file, end.checked_sub(TRAILER)?, TRAILER as usize).ok()?;
         let (validator_length, length) = (number(&trailer[..4])?, number(&trailer[12..20])?);
@@ -108,32 +120,27 @@ impl Tail {
         }
         let validator = read_exact(file, validator_at, usize::try_from(validator_length).ok()?).ok()?;
         let validator = std::str::from_utf8(&validator).ok()?.into();
-        let tail = Tail { length, validator, noted: None };
+        let tail = Tail { length, validator, is_written: true };
         if tail.encode(key)[tail.validator.len()..] != trailer[..] {
             return None;
         }
-        let mut checks = Vec::new();
-        // Some at a time: of a large object that has just begun the table is all zeros.
+        let mut checks = Checks::new();
         for first in (0..length / BLOCK).step_by(READ_BLOCKS) {
             let count = (length / BLOCK - first).min(READ_BLOCKS as u64);
             let table = read_exact(file, length + first * 4, count as usize * 4).ok()?;
             let table = table.chunks_exact(4).map(|crc| u32::from_le_bytes([crc[0], crc[1], crc[2], crc[3]]));
-            checks.extend(table.take_while(|crc| *crc != 0));
-            if (checks.len() as u64) < first + count {
+            checks.extend((first..).zip(table).filter(|(_, crc)| *crc != 0));
+        }
+        while let Some(last) = checks.last_entry() {
+            let block = read_exact(file, last.key() * BLOCK, BLOCK as usize);
+            if block.is_ok_and(|block| crc32c::crc32c(&block) == *last.get()) {
                 break;
             }
+            last.remove();
         }
-        let noted = checks.len();
-        while let Some(expected) = checks.last() {
-            let block = read_exact(file, (checks.len() as u64 - 1) * BLOCK, BLOCK as usize);
-            if block.is_ok_and(|block| crc32c::crc32c(&block) == *expected) {
-                break;
-            }
-            checks.pop();
-        }
-        // A tail with CRCs of blocks that are lost is written again.
-        let noted = (noted == checks.len()).then_some(noted);
-        (!checks.is_empty()).then_some((Tail { noted, ..tail }, checks))
+        // The last byte is always requested again, so that a head says what the bytes are.
+        checks.remove(&(length.div_ceil(BLOCK).saturating_sub(1)));
+        (!checks.is_empty()).then_some((tail, checks))
     }
 
     /// The part behind the CRCs.
@@ -166,27 +173,42 @@ impl Partial {
         resumable: bool,
         expected: Option<u64>,
     ) -> Partial {
-        let writer = Writer { charged: 0, expected, unfinished: 0, tail: None, has_tail: false };
-        let state = State { length: 0, checks: Vec::new(), is_damaged: false, outcome: Outcome::Open };
+        let writer = Writer { charged: 0, expected, tail: None, has_tail: false, unnoted: Vec::new() };
+        let state = State {
+            frontier: 0,
+            checks: Vec::new(),
+            unfinished: 0,
+            ahead: BTreeMap::new(),
+            bytes: 0,
+            is_damaged: false,
+            outcome: Outcome::Open,
+        };
         let (writer, state) = (Mutex::new(writer), Mutex::new(state));
         Partial { key, name, file: Arc::new(file), resumable, cache, writer, state }
     }
 
     /// The same with what [`Tail::read`] found in the file. `charged`: bytes that the cache counts for it.
-    pub(super) fn resumed(self, tail: Tail, checks: Vec<u32>, charged: u64) -> Partial {
+    pub(super) fn resumed(self, tail: Tail, checks: Checks, charged: u64) -> Partial {
         let mut writer = self.writer();
         (writer.expected, writer.charged, writer.has_tail) = (Some(tail.length), charged, true);
         writer.tail = Some(tail);
         drop(writer);
         let mut state = self.state();
-        (state.length, state.checks) = (checks.len() as u64 * BLOCK, checks);
+        state.bytes = checks.len() as u64 * BLOCK;
+        state.ahead = checks.into_iter().map(|(block, crc)| (block, (crc, BLOCK))).collect();
+        state.join_ahead();
         drop(state);
         self
     }
 
-    /// Bytes appended so far, those that a resume found included: the next append goes on there.
-    pub fn length(&self) -> u64 {
-        self.state().length
+    /// Bytes that are here without a gap, from the first on; those that a resume found included.
+    pub fn frontier(&self) -> u64 {
+        self.state().frontier
+    }
+
+    /// Whether all of these bytes are here.
+    pub fn has(&self, range: &Range<u64>) -> bool {
+        self.state().has(range)
     }
 
     /// From now on a drop or a kill keeps what is here, for a resume that accepts this validator and length. `None`: it keeps
@@ -196,60 +218,64 @@ impl Partial {
         writer.expected = length;
         let known = validator.zip(length).filter(|(validator, _)| validator.len() as u64 <= LONGEST_VALIDATOR);
         if writer.tail.as_ref().map(|tail| (&*tail.validator, tail.length)) != known {
-            writer.tail = known.map(|(validator, length)| Tail { length, validator: validator.into(), noted: None });
+            writer.tail =
+                known.map(|(validator, length)| Tail { length, validator: validator.into(), is_written: false });
+            let state = self.state();
+            writer.unnoted = (0..state.checks.len() as u64).chain(state.ahead.keys().copied()).collect();
         }
     }
 
-    /// Appends bytes, at the expense of what `policy` allows. Blocks on the disk. On an error what was appended before stays
-    /// readable.
+    /// Appends bytes at the frontier; see [`Partial::write`].
     pub fn append(&self, bytes: &[u8], policy: EvictionPolicy) -> Result<(), StoreError> {
+        self.write(self.frontier(), bytes, policy).map(drop)
+    }
+
+    /// Writes bytes from `start` on, which is the frontier or the beginning of a block: whole blocks, but for the object's last. Blocks
+    /// that are here stay as they are. Returns the ranges that were written. Evicts what `policy` allows. Blocks on the disk. On an error what
+    /// was written before stays readable.
+    pub fn write(&self, start: u64, bytes: &[u8], policy: EvictionPolicy) -> Result<Vec<Range<u64>>, StoreError> {
         let mut writer = self.writer();
-        let start = self.open_state()?.length;
-        let end = start + bytes.len() as u64;
-        if writer.tail.as_ref().is_some_and(|tail| tail.length < end) {
+        if writer.tail.as_ref().is_some_and(|tail| tail.length < start + bytes.len() as u64) {
             // More than the length: it was wrong, and the tail lies where the bytes belong.
             writer.tail = None;
         }
-        self.make_room(&mut writer, end, policy)?;
-        self.cache.retry_when_full(policy, &self.path(), || self.file.write_all_at(bytes, start))?;
-        let checks = writer.check(start, bytes);
-        let mut state = self.state();
-        state.checks.extend(checks);
-        state.length = end;
-        let unnoted = state.checks.len() - writer.tail.as_ref().and_then(|tail| tail.noted).unwrap_or(0);
-        drop(state);
-        if unnoted >= NOTED_BLOCKS {
+        let missing = self.open_state()?.missing(start, bytes);
+        for (start, piece) in &missing {
+            self.make_room(&mut writer, piece.len() as u64, policy)?;
+            self.cache.retry_when_full(policy, &self.path(), || self.file.write_all_at(piece, *start))?;
+            self.state().add(*start, piece, &mut writer.unnoted);
+        }
+        if writer.unnoted.len() >= NOTED_BLOCKS {
             self.note(&mut writer);
         }
-        Ok(())
+        Ok(missing.into_iter().map(|(start, piece)| start..start + piece.len() as u64).collect())
     }
 
-    /// Exactly `length` bytes at `offset`; `None` unless all of them were appended. `Err`: a block is damaged on disk, and with it
+    /// Exactly `length` bytes at `offset`; `None` unless all of them are here. `Err`: a block is damaged on disk, and with it
     /// all of this: abort it. Blocks on the disk.
     pub fn read_at(&self, offset: u64, length: usize) -> Result<Option<Bytes>, Damaged> {
         let Some(end) = offset.checked_add(length as u64) else { return Ok(None) };
         let start = offset / BLOCK * BLOCK;
         let (checks, read_end) = {
             let state = self.state();
-            if end > state.length {
+            if !state.has(&(offset..end)) {
                 return Ok(None);
             }
-            let last = end.next_multiple_of(BLOCK);
             if let Outcome::Committed(object) = &state.outcome {
                 let object = Arc::clone(object);
                 drop(state);
                 return object.read(offset, length).map(Some);
             }
-            let whole = state.checks.len();
-            let blocks = (start / BLOCK) as usize..(last / BLOCK) as usize;
-            (state.checks[blocks.start.min(whole)..blocks.end.min(whole)].to_vec(), last.min(state.length))
+            let blocks = start / BLOCK..end.div_ceil(BLOCK);
+            let read_end = blocks.end.checked_sub(1).map_or(start, |last| state.block_end(last));
+            (blocks.map_while(|block| state.check(block)).collect::<Vec<_>>(), read_end)
         };
         let damage = |offset, cause| {
             self.state().is_damaged = true;
             Damaged { key: self.key.clone(), offset, cause }
         };
         let buffer = read_exact(&self.file, start, (read_end - start) as usize).map_err(|e| damage(start, Some(e)))?;
-        // The unfinished block at the end has no CRC yet: this process has just written it.
+        // A block that is not whole yet has no CRC: this process has just written it.
         for ((block, expected), number) in buffer.chunks(BLOCK as usize).zip(checks).zip(0..) {
             if crc32c::crc32c(block) != expected {
                 return Err(damage(start + number * BLOCK, None));
@@ -262,19 +288,19 @@ impl Partial {
     /// of exactly `length` bytes. Returns after the rename; a power loss soon after makes it a miss. On an error it stays as it is.
     pub fn commit(&self, key: &ObjectKey, length: u64, policy: EvictionPolicy) -> Result<Arc<Object>, StoreError> {
         let mut writer = self.writer();
-        let (present, mut checks) = {
+        let (present, mut checks, unfinished) = {
             let state = self.open_state()?;
-            (state.length, state.checks.clone())
+            (state.frontier, state.checks.clone(), state.unfinished)
         };
         if present != length {
             return Err(StoreError::Incomplete { key: key.clone(), present, length });
         }
         if length % BLOCK != 0 {
-            checks.push(writer.unfinished);
+            checks.push(unfinished);
         }
         let footer = encode_footer(key, length, &checks);
         let end = length + footer.len() as u64;
-        self.make_room(&mut writer, end, policy)?;
+        self.make_room(&mut writer, footer.len() as u64, policy)?;
         let write = || {
             self.file.write_all_at(&footer, length)?;
             if writer.has_tail { self.file.set_len(end) } else { Ok(()) }
@@ -308,47 +334,52 @@ impl Partial {
         writer.charged = 0;
     }
 
-    /// Charges what the file takes once it reaches `end`.
-    fn make_room(&self, writer: &mut Writer, end: u64, policy: EvictionPolicy) -> Result<(), StoreError> {
-        let needed = end.next_multiple_of(4096);
+    /// Charges what the file takes with so many `more` bytes.
+    fn make_room(&self, writer: &mut Writer, more: u64, policy: EvictionPolicy) -> Result<(), StoreError> {
+        let needed = (self.state().bytes + more).next_multiple_of(4096);
         if needed <= writer.charged {
             return Ok(());
         }
         // A known length bounds the step, so that small objects are not charged a whole one.
         let step = needed.saturating_add(ROOM_STEP);
-        let charge = writer.expected.map_or(step, |length| step.min(footprint(length.max(end)))).max(needed);
+        let charge = writer.expected.map_or(step, |length| step.min(footprint(length))).max(needed);
         self.cache.make_room(charge - writer.charged, policy)?;
         self.cache.charge(&self.name, writer.charged, charge);
         writer.charged = charge;
         Ok(())
     }
 
-    /// Writes the CRCs of whole blocks to the file; whether it can be resumed then. A failure costs a new download after a kill.
+    /// Writes the CRCs of blocks to the file; whether it can be resumed then. A failure costs a new download after a kill.
     fn note(&self, writer: &mut Writer) -> bool {
         let Some(tail) = writer.tail.as_mut().filter(|_| self.resumable) else { return false };
-        let (length, checks) = {
+        let (frontier, has_blocks, checks) = {
             let state = self.state();
-            (state.length, state.checks[tail.noted.unwrap_or(0)..].to_vec())
+            writer.unnoted.sort_unstable();
+            // The file cannot have that of the object's last block where it is short: it is requested again.
+            let checks = writer.unnoted.iter().filter_map(|block| Some((*block, state.check(*block)?)));
+            (state.last_byte(), state.bytes >= BLOCK, checks.collect::<Vec<_>>())
         };
         let mut write = || {
             let table = tail.length.div_ceil(BLOCK) * 4;
-            if tail.noted.is_none() {
+            if !tail.is_written {
                 // What lies behind the bytes is of no use any more.
-                self.file.set_len(length)?;
+                self.file.set_len(frontier)?;
                 writer.has_tail = true;
                 self.file.write_all_at(&tail.encode(&self.key), tail.length + table)?;
+                tail.is_written = true;
             }
-            let noted = tail.noted.unwrap_or(0);
-            let bytes: Vec<u8> = checks.iter().flat_map(|crc| crc.to_le_bytes()).collect();
-            self.file.write_all_at(&bytes, tail.length + noted as u64 * 4)?;
-            tail.noted = Some(noted + checks.len());
+            for run in checks.chunk_by(|(block, _), (next, _)| block + 1 == *next) {
+                let bytes: Vec<u8> = run.iter().flat_map(|(_, crc)| crc.to_le_bytes()).collect();
+                self.file.write_all_at(&bytes, tail.length + run[0].0 * 4)?;
+            }
             io::Result::Ok(())
         };
         let written = write();
-        if let Err(cause) = &written {
-            tracing::debug!(key = %self.key, %cause, "a partial object cannot be resumed");
+        match &written {
+            Ok(()) => writer.unnoted.clear(),
+            Err(cause) => tracing::debug!(key = %self.key, %cause, "a partial object cannot be resumed"),
         }
-        written.is_ok() && tail.noted.is_some_and(|noted| noted > 0)
+        written.is_ok() && has_blocks
     }
 
     /// Ends as by a kill; `noted`: every whole block has its CRC in the file.
@@ -383,21 +414,83 @@ impl Partial {
     }
 }
 
-impl Writer {
-    /// The CRCs of the blocks that `bytes`, appended at `start`, make whole.
-    fn check(&mut self, start: u64, bytes: &[u8]) -> Vec<u32> {
+impl State {
+    /// Whether all of these bytes are here.
+    fn has(&self, range: &Range<u64>) -> bool {
+        let behind = self.frontier.max(range.start) / BLOCK..range.end.div_ceil(BLOCK);
+        range.end <= self.frontier
+            || behind.clone().all(|block| self.ahead.contains_key(&block))
+                && range.end <= self.block_end(behind.end - 1)
+    }
+
+    /// The CRC of a whole block, or of the object's last.
+    fn check(&self, block: u64) -> Option<u32> {
+        let before = usize::try_from(block).ok().and_then(|block| self.checks.get(block)).copied();
+        before.or_else(|| self.ahead.get(&block).map(|(crc, _)| *crc))
+    }
+
+    /// The byte behind the last that is here of a block.
+    fn block_end(&self, block: u64) -> u64 {
+        let ahead = self.ahead.get(&block).map(|(_, length)| block * BLOCK + length);
+        ahead.unwrap_or_else(|| self.frontier.min((block + 1) * BLOCK))
+    }
+
+    /// The byte behind the last that is here.
+    fn last_byte(&self) -> u64 {
+        self.ahead.last_key_value().map_or(self.frontier, |(block, (_, length))| block * BLOCK + length)
+    }
+
+    /// The parts of `bytes`, which begin at `start`, that are not here.
+    fn missing<'b>(&self, start: u64, bytes: &'b [u8]) -> Vec<(u64, &'b [u8])> {
+        let end = start + bytes.len() as u64;
+        let mut missing: Vec<(u64, &[u8])> = Vec::new();
+        let mut at = start.max(self.frontier.min(end));
+        while at < end {
+            let next = ((at / BLOCK + 1) * BLOCK).min(end);
+            let piece = |from: u64| &bytes[(from - start) as usize..(next - start) as usize];
+            match missing.last_mut() {
+                _ if self.ahead.contains_key(&(at / BLOCK)) => {}
+                Some((first, run)) if *first + run.len() as u64 == at => *run = piece(*first),
+                _ => missing.push((at, piece(at))),
+            }
+            at = next;
+        }
+        missing
+    }
+
+    /// Bytes were written from `start` on.
+    fn add(&mut self, start: u64, bytes: &[u8], unnoted: &mut Vec<u64>) {
+        self.bytes += bytes.len() as u64;
         let missing = (start.next_multiple_of(BLOCK) - start).min(bytes.len() as u64) as usize;
         let (first, rest) = bytes.split_at(missing);
-        let mut checks = Vec::new();
-        let mut end = start;
+        let mut at = start;
         for piece in std::iter::once(first).chain(rest.chunks(BLOCK as usize)).filter(|piece| !piece.is_empty()) {
+            let (block, length) = (at / BLOCK, piece.len() as u64);
+            at += length;
+            if at - length != self.frontier {
+                self.ahead.insert(block, (crc32c::crc32c(piece), length));
+                unnoted.push(block);
+                continue;
+            }
             self.unfinished = crc32c::crc32c_append(self.unfinished, piece);
-            end += piece.len() as u64;
-            if end % BLOCK == 0 {
-                checks.push(std::mem::take(&mut self.unfinished));
+            self.frontier = at;
+            if at % BLOCK == 0 {
+                self.checks.push(std::mem::take(&mut self.unfinished));
+                unnoted.push(block);
+                self.join_ahead();
             }
         }
-        checks
+    }
+
+    /// Moves the frontier over the blocks that are here.
+    fn join_ahead(&mut self) {
+        while let Some((crc, length)) = self.ahead.remove(&(self.frontier / BLOCK)) {
+            self.frontier += length;
+            match length {
+                BLOCK => self.checks.push(crc),
+                _ => self.unfinished = crc,
+            }
+        }
     }
 }
 

@@ -209,12 +209,12 @@ fn a_partial_is_read_while_it_is_appended_to() {
         // Of what is kept for a resume nothing is in the way, if the length was wrong neither.
         partial.keep(Some("v"), Some(if number % 2 == 0 { length } else { 17 * BLOCK + 9 }));
         for piece in written.chunks(step) {
-            let start = partial.length();
+            let start = partial.frontier();
             assert_eq!(partial.read_at(start, 1).unwrap(), None);
             append_in_steps(&partial, piece, step / 2 + 1);
             for from in [0, start.saturating_sub(70_000), start] {
-                let read = partial.read_at(from, (partial.length() - from) as usize).unwrap().unwrap();
-                assert_eq!(read, written[from as usize..partial.length() as usize], "{step} {from}");
+                let read = partial.read_at(from, (partial.frontier() - from) as usize).unwrap().unwrap();
+                assert_eq!(read, written[from as usize..partial.frontier() as usize], "{step} {from}");
             }
         }
         for wrong in [0, 1, length - 1, length + 1] {
@@ -267,7 +267,7 @@ fn a_kill_leaves_no_garbage_and_a_noted_partial_resumes() {
         let same = |validator: &str, length| Some((validator.to_owned(), length));
         let (partial, known) = disk.resume(&key(number), same).unwrap();
         assert_eq!(known, ("\"v1\"".to_owned(), written.len() as u64));
-        assert_eq!(partial.length(), blocks * BLOCK, "whole blocks only");
+        assert_eq!(partial.frontier(), blocks * BLOCK, "whole blocks only");
         assert_eq!(partial.read_at(0, (blocks * BLOCK) as usize).unwrap().unwrap(), part(&written, 0..blocks));
         partial.append(&written[(blocks * BLOCK) as usize..], ANY).unwrap();
         let object = partial.commit(&key(number), written.len() as u64, ANY).unwrap();
@@ -295,10 +295,10 @@ fn a_large_partial_resumes_after_each_of_many_kills() {
     let mut resumed_at = 0;
     drop(disk);
     loop {
-        let start = partial.length() as usize;
+        let start = partial.frontier() as usize;
         partial.append(&written[start..(start + 700_000).min(written.len())], ANY).unwrap();
         let end = (start + 1_500_000).min(written.len());
-        partial.append(&written[partial.length() as usize..end], ANY).unwrap();
+        partial.append(&written[partial.frontier() as usize..end], ANY).unwrap();
         if end == written.len() {
             break;
         }
@@ -306,8 +306,8 @@ fn a_large_partial_resumes_after_each_of_many_kills() {
         partial.kill(false);
         let disk = open(&folder);
         partial = disk.resume(&key(1), |_, _| Some(())).unwrap().0;
-        assert!(partial.length() > resumed_at && partial.length() + MIB >= end as u64, "{}", partial.length());
-        resumed_at = partial.length();
+        assert!(partial.frontier() > resumed_at && partial.frontier() + MIB >= end as u64, "{}", partial.frontier());
+        resumed_at = partial.frontier();
     }
     partial.commit(&key(1), written.len() as u64, ANY).unwrap();
     assert_eq!(open(&folder).get(&key(1)).unwrap().read(0, written.len()).unwrap(), written);
@@ -331,7 +331,7 @@ fn a_partial_resumes_at_its_last_good_block() {
         damaged.iter().for_each(|block| flip(&path(&folder), block * BLOCK + 7));
         for round in 0..2 {
             let (partial, ()) = disk.resume(&key(1), |_, _| Some(())).unwrap();
-            assert_eq!(partial.length(), good * BLOCK, "round {round}");
+            assert_eq!(partial.frontier(), good * BLOCK, "round {round}");
         }
         let (partial, ()) = disk.resume(&key(1), |_, _| Some(())).unwrap();
         partial.append(part(&written, good..6), ANY).unwrap();

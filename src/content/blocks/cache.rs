@@ -1,8 +1,9 @@
-//! Blocks in memory: random reads of large files, and objects that do not fit the disk.
+//! The block cache: blocks in memory that the cache folder does not take.
 //!
 //! They are charged to the memory budget. Where another reservation would wait, the least recently used are given up.
 
-use super::fixity::BLOCK;
+use super::memory::read_blocks;
+use crate::content::fixity::BLOCK;
 use crate::platform::memory_budget::Budget;
 use bytes::Bytes;
 use fuser::INodeNo;
@@ -14,20 +15,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// What an entry takes beyond its bytes.
 const OVERHEAD: usize = 256;
 
-/// Which bytes of an inode.
+/// What holds a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::content) enum Version {
-    /// Of a verified object that the cache folder had no room for.
+pub(in crate::content) enum Holder {
+    /// A verified object that the cache folder had no room for.
     Verified,
-    /// Random reads of the attempt with this number, not verified.
+    /// The attempt with this number, not verified.
     Attempt(u64),
 }
 
 /// A block: the bytes from `first` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::content) struct Key {
+pub(in crate::content) struct CachedBlock {
     pub(in crate::content) ino: INodeNo,
-    pub(in crate::content) version: Version,
+    pub(in crate::content) holder: Holder,
     pub(in crate::content) first: u64,
 }
 
@@ -40,7 +41,7 @@ pub(in crate::content) struct BlockCache {
 }
 
 struct Blocks {
-    by_key: LruCache<Key, Bytes>,
+    by_key: LruCache<CachedBlock, Bytes>,
     bytes: usize,
 }
 
@@ -62,25 +63,26 @@ impl BlockCache {
         cache
     }
 
-    pub(in crate::content) fn get(&self, key: &Key) -> Option<Bytes> {
+    pub(in crate::content) fn get(&self, key: &CachedBlock) -> Option<Bytes> {
         self.look()?.by_key.get(key).cloned()
     }
 
     /// The same without counting as a use.
-    pub(in crate::content) fn peek(&self, key: &Key) -> Option<Bytes> {
+    pub(in crate::content) fn peek(&self, key: &CachedBlock) -> Option<Bytes> {
         self.look()?.by_key.peek(key).cloned()
     }
 
     /// Removes all of an inode; how many bytes.
     pub(in crate::content) fn remove_all(&self, ino: INodeNo) -> u64 {
         self.change(|blocks| {
-            let keys: Vec<Key> = blocks.by_key.iter().map(|(key, _)| *key).filter(|key| key.ino == ino).collect();
+            let keys: Vec<CachedBlock> =
+                blocks.by_key.iter().map(|(key, _)| *key).filter(|key| key.ino == ino).collect();
             keys.iter().filter_map(|key| blocks.remove(key)).map(|bytes| bytes.len() as u64).sum()
         })
     }
 
     /// Keeps `bytes`, which hold their reservation; not where something else waits for memory.
-    pub(in crate::content) fn put(&self, key: Key, bytes: Bytes) {
+    pub(in crate::content) fn put(&self, key: CachedBlock, bytes: Bytes) {
         if self.budget.waiting() == 0 && weight(&bytes) <= self.most {
             self.change(|blocks| blocks.put(key, bytes, self.most));
             // A reservation that began to wait meanwhile found no entry to drop, and does not ask again.
@@ -91,7 +93,7 @@ impl BlockCache {
     }
 
     /// Keeps `bytes` under a reservation of their own; false where the budget has none for them.
-    pub(in crate::content) fn keep(&self, key: Key, bytes: Bytes) -> bool {
+    pub(in crate::content) fn keep(&self, key: CachedBlock, bytes: Bytes) -> bool {
         let reservation = (weight(&bytes) <= self.most).then(|| self.budget.try_reserve(bytes.len())).flatten();
         let is_kept = reservation.is_some();
         if let Some(reservation) = reservation {
@@ -103,12 +105,12 @@ impl BlockCache {
     /// Whether all blocks of a verified object of `length` bytes are here.
     pub(in crate::content) fn holds(&self, ino: INodeNo, length: u64) -> bool {
         let mut firsts = (0..length).step_by(BLOCK as usize);
-        firsts.all(|first| self.peek(&Key { ino, version: Version::Verified, first }).is_some())
+        firsts.all(|first| self.peek(&CachedBlock { ino, holder: Holder::Verified, first }).is_some())
     }
 
     /// These bytes out of whole blocks; `None` unless all of them are here.
-    pub(in crate::content) fn read(&self, ino: INodeNo, version: Version, range: &Range<u64>) -> Option<Bytes> {
-        read_blocks(range, |first| self.get(&Key { ino, version, first }))
+    pub(in crate::content) fn read(&self, ino: INodeNo, holder: Holder, range: &Range<u64>) -> Option<Bytes> {
+        read_blocks(range, |first| self.get(&CachedBlock { ino, holder, first }))
     }
 
     fn look(&self) -> Option<MutexGuard<'_, Blocks>> {
@@ -127,33 +129,15 @@ impl BlockCache {
     }
 }
 
-/// The bytes `range` out of the blocks in which they lie; `block` is asked for each by its first byte.
-pub(in crate::content) fn read_blocks(range: &Range<u64>, block: impl Fn(u64) -> Option<Bytes>) -> Option<Bytes> {
-    let mut parts = Vec::new();
-    let mut at = range.start;
-    while at < range.end {
-        let first = at - at % BLOCK;
-        let bytes = block(first)?;
-        // Both lie within a block.
-        let part = (at - first) as usize..(range.end.min(first + BLOCK) - first) as usize;
-        at = first + part.end as u64;
-        parts.push(bytes.get(part).map(|part| bytes.slice_ref(part))?);
-    }
-    Some(match &parts[..] {
-        [part] => part.clone(),
-        parts => parts.concat().into(),
-    })
-}
-
 impl Blocks {
-    fn put(&mut self, key: Key, bytes: Bytes, most: usize) {
+    fn put(&mut self, key: CachedBlock, bytes: Bytes, most: usize) {
         self.remove(&key);
         self.shrink_to(most - weight(&bytes));
         self.bytes += weight(&bytes);
         self.by_key.put(key, bytes);
     }
 
-    fn remove(&mut self, key: &Key) -> Option<Bytes> {
+    fn remove(&mut self, key: &CachedBlock) -> Option<Bytes> {
         let bytes = self.by_key.pop(key)?;
         self.bytes -= weight(&bytes);
         Some(bytes)
@@ -191,8 +175,8 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    fn whole(ino: u64) -> Key {
-        Key { ino: INodeNo(ino), version: Version::Verified, first: 0 }
+    fn whole(ino: u64) -> CachedBlock {
+        CachedBlock { ino: INodeNo(ino), holder: Holder::Verified, first: 0 }
     }
 
     fn mib(number: u8) -> Bytes {
@@ -262,10 +246,10 @@ mod tests {
     #[test]
     fn all_entries_of_an_inode_are_removed_together() {
         let cache = BlockCache::new(&Budget::new(100 * MIB), 100 * MIB);
-        for (ino, version) in
-            [(1, Version::Verified), (1, Version::Attempt(6)), (1, Version::Attempt(7)), (2, Version::Verified)]
+        for (ino, holder) in
+            [(1, Holder::Verified), (1, Holder::Attempt(6)), (1, Holder::Attempt(7)), (2, Holder::Verified)]
         {
-            cache.keep(Key { ino: INodeNo(ino), version, first: 0 }, mib(1));
+            cache.keep(CachedBlock { ino: INodeNo(ino), holder, first: 0 }, mib(1));
         }
 
         assert_eq!(cache.remove_all(INodeNo(1)), 3 * (MIB - OVERHEAD) as u64);
@@ -286,18 +270,18 @@ mod tests {
         let length = 5 * BLOCK + 77;
         let all: Vec<u8> = (0..length).map(|place| (place / 251 + place) as u8).collect();
         for (number, block) in all.chunks(BLOCK as usize).enumerate().skip(1) {
-            let key = Key { first: number as u64 * BLOCK, ..whole(7) };
+            let key = CachedBlock { first: number as u64 * BLOCK, ..whole(7) };
             assert!(cache.keep(key, Bytes::copy_from_slice(block)));
         }
 
-        let read = |range: Range<u64>| cache.read(INodeNo(7), Version::Verified, &range);
+        let read = |range: Range<u64>| cache.read(INodeNo(7), Holder::Verified, &range);
         for range in [BLOCK..length, length - 5..length, 3 * BLOCK - 1..3 * BLOCK + 1, length..length] {
             assert_eq!(read(range.clone()).unwrap(), all[range.start as usize..range.end as usize]);
         }
         assert!(read(BLOCK - 1..length).is_none());
         assert!(read(length - 1..length + 1).is_none());
-        assert!(cache.read(INodeNo(7), Version::Attempt(1), &(2 * BLOCK..length)).is_none());
-        assert!(cache.read(INodeNo(8), Version::Verified, &(2 * BLOCK..length)).is_none());
+        assert!(cache.read(INodeNo(7), Holder::Attempt(1), &(2 * BLOCK..length)).is_none());
+        assert!(cache.read(INodeNo(8), Holder::Verified, &(2 * BLOCK..length)).is_none());
 
         assert!(!cache.holds(INodeNo(7), length));
         assert!(cache.keep(whole(7), Bytes::copy_from_slice(&all[..BLOCK as usize])));

@@ -1,0 +1,237 @@
+//! The block map of one attempt: which blocks are here, on the disk or in memory, in whatever order they came.
+//!
+//! A block is written once and is the same for every reader and for the verdict: whoever brings it first decides. Readers wait until
+//! their blocks are here and [`trust`](super::trust) lets them go out.
+
+pub(super) mod cache;
+pub(super) mod memory;
+
+use super::fixity::BLOCK;
+use super::store::{EvictionPolicy, Object, ObjectKey, Partial, StoreError};
+use bytes::Bytes;
+use cache::{BlockCache, CachedBlock, Holder};
+use fuser::INodeNo;
+use memory::Window;
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Where the bytes of an attempt go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sink {
+    /// To the cache folder.
+    Store,
+    /// To memory alone: the cache folder has no room. A large object is kept in part.
+    Memory,
+}
+
+/// Blocks that are held without a reservation, at most: those of one request.
+const UNRESERVED: usize = 8;
+
+/// See the module.
+pub(super) struct BlockMap {
+    backing: Backing,
+    /// Of blocks that the backing does not take.
+    cache: Arc<BlockCache>,
+    ino: INodeNo,
+    attempt: u64,
+    /// The latest blocks for which the memory budget had nothing: their readers get them all the same.
+    unreserved: Mutex<VecDeque<(u64, Bytes)>>,
+}
+
+enum Backing {
+    Disk(Arc<Partial>),
+    Memory(Mutex<Window>),
+}
+
+impl BlockMap {
+    /// Blocks in a file of the cache folder.
+    pub(super) fn on_disk(partial: Arc<Partial>, cache: &Arc<BlockCache>, (ino, attempt): (INodeNo, u64)) -> BlockMap {
+        BlockMap::of(Backing::Disk(partial), cache, (ino, attempt))
+    }
+
+    /// Blocks in memory, which the caller has reserved.
+    pub(super) fn in_memory(window: Window, cache: &Arc<BlockCache>, (ino, attempt): (INodeNo, u64)) -> BlockMap {
+        BlockMap::of(Backing::Memory(Mutex::new(window)), cache, (ino, attempt))
+    }
+
+    fn of(backing: Backing, cache: &Arc<BlockCache>, (ino, attempt): (INodeNo, u64)) -> BlockMap {
+        BlockMap { backing, cache: Arc::clone(cache), ino, attempt, unreserved: Mutex::default() }
+    }
+
+    /// A map in the same place of decoded bytes, in a file.
+    pub(super) fn beside_on_disk(&self, partial: Arc<Partial>) -> BlockMap {
+        BlockMap::on_disk(partial, &self.cache, (self.ino, self.attempt))
+    }
+
+    /// A map in the same place of decoded bytes, in memory.
+    pub(super) fn beside_in_memory(&self) -> BlockMap {
+        BlockMap::in_memory(Window::new(None, 0), &self.cache, (self.ino, self.attempt))
+    }
+
+    pub(super) fn sink(&self) -> Sink {
+        match self.backing {
+            Backing::Disk(_) => Sink::Store,
+            Backing::Memory(_) => Sink::Memory,
+        }
+    }
+
+    /// Bytes that came without a gap, from the first on. In memory the first of them may be dropped.
+    pub(super) fn frontier(&self) -> u64 {
+        match &self.backing {
+            Backing::Disk(partial) => partial.frontier(),
+            Backing::Memory(window) => lock(window).frontier(),
+        }
+    }
+
+    /// The first byte before the frontier that is still here.
+    pub(super) fn start(&self) -> u64 {
+        match &self.backing {
+            Backing::Disk(_) => 0,
+            Backing::Memory(window) => lock(window).start(),
+        }
+    }
+
+    /// Whether all of these bytes are here.
+    pub(super) fn has(&self, range: &Range<u64>) -> bool {
+        let is_in_backing = match &self.backing {
+            Backing::Disk(partial) => partial.has(range),
+            Backing::Memory(window) => lock(window).has(range),
+        };
+        is_in_backing || blocks(range).all(|block| self.has_block(block, range.end))
+    }
+
+    /// Whether the part of a block before `end` is here.
+    fn has_block(&self, first: u64, end: u64) -> bool {
+        let part = first..end.min(first + BLOCK);
+        let is_in_backing = match &self.backing {
+            Backing::Disk(partial) => partial.has(&part),
+            Backing::Memory(window) => lock(window).has(&part),
+        };
+        is_in_backing || self.cached(first).is_some()
+    }
+
+    fn cached(&self, first: u64) -> Option<Bytes> {
+        let unreserved = lock(&self.unreserved);
+        let fresh = unreserved.iter().find(|(at, _)| *at == first).map(|(_, block)| block.clone());
+        fresh.or_else(|| self.cache.get(&self.key(first)))
+    }
+
+    fn key(&self, first: u64) -> CachedBlock {
+        CachedBlock { ino: self.ino, holder: Holder::Attempt(self.attempt), first }
+    }
+
+    /// Whole blocks, where memory has all of them: they stay readable though memory drops them.
+    pub(super) fn in_memory_now(&self, range: &Range<u64>) -> Option<Vec<Bytes>> {
+        let block = |first: u64| {
+            let in_window = match &self.backing {
+                Backing::Disk(_) => None,
+                Backing::Memory(window) => lock(window).block(first),
+            };
+            in_window.or_else(|| self.cached(first))
+        };
+        blocks(range).map(block).collect()
+    }
+
+    /// Bytes that are here. Blocks on the disk.
+    pub(super) fn read(&self, range: &Range<u64>) -> io::Result<Bytes> {
+        let read = |part: &Range<u64>| match &self.backing {
+            Backing::Disk(partial) => {
+                partial.read_at(part.start, (part.end - part.start) as usize).map_err(io::Error::other)
+            }
+            Backing::Memory(window) => Ok(lock(window).read(part)),
+        };
+        if let Some(bytes) = read(range)? {
+            return Ok(bytes);
+        }
+        let mut parts = Vec::new();
+        for first in blocks(range) {
+            let part = range.start.max(first)..range.end.min(first + BLOCK);
+            let bytes = match self.cached(first) {
+                Some(block) => {
+                    block.get((part.start - first) as usize..(part.end - first) as usize).map(|it| block.slice_ref(it))
+                }
+                None => read(&part)?,
+            };
+            parts.push(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
+        }
+        Ok(parts.concat().into())
+    }
+
+    /// Writes the blocks from `start` on: whole ones, but for the object's last. Those that are here stay as they are.
+    /// Returns the ranges that were written. Blocks on the disk.
+    pub(super) fn write(
+        &self,
+        start: u64,
+        bytes: &Bytes,
+        policy: EvictionPolicy,
+    ) -> Result<Vec<Range<u64>>, StoreError> {
+        match &self.backing {
+            Backing::Disk(partial) => partial.write(start, bytes, policy),
+            Backing::Memory(window) => {
+                let (mut written, outside) = lock(window).write(start, bytes);
+                for (first, block) in outside {
+                    if self.cached(first).is_none() {
+                        written.push(first..first + block.len() as u64);
+                        self.cache(first, block);
+                    }
+                }
+                Ok(written)
+            }
+        }
+    }
+
+    /// Keeps a block that the backing cannot take as long as the memory allows.
+    pub(super) fn cache(&self, first: u64, block: Bytes) {
+        if !self.cache.keep(self.key(first), block.clone()) {
+            let mut unreserved = lock(&self.unreserved);
+            unreserved.truncate(UNRESERVED - 1);
+            unreserved.push_front((first, block));
+        }
+    }
+
+    /// What is written is kept for a later download under this validator.
+    pub(super) fn keep_under(&self, validator: Option<&str>, length: Option<u64>) {
+        if let Backing::Disk(partial) = &self.backing {
+            partial.keep(validator, length);
+        }
+    }
+
+    /// Makes all of it, `length` bytes, the object `key`; in memory there is none.
+    pub(super) fn commit(
+        &self,
+        key: &ObjectKey,
+        length: u64,
+        policy: EvictionPolicy,
+    ) -> Result<Option<Arc<Object>>, StoreError> {
+        match &self.backing {
+            Backing::Disk(partial) => partial.commit(key, length, policy).map(Some),
+            Backing::Memory(_) => Ok(None),
+        }
+    }
+
+    /// Each block that is in memory, with its first byte.
+    pub(super) fn in_window(&self) -> Vec<(u64, Bytes)> {
+        match &self.backing {
+            Backing::Disk(_) => Vec::new(),
+            Backing::Memory(window) => lock(window).blocks().map(|(first, block)| (first, block.clone())).collect(),
+        }
+    }
+
+    /// Drops the bytes.
+    pub(super) fn discard(&self) {
+        if let Backing::Disk(partial) = &self.backing {
+            partial.abort();
+        }
+    }
+}
+
+/// The first byte of each block in which `range` lies.
+fn blocks(range: &Range<u64>) -> impl Iterator<Item = u64> + use<> {
+    (range.start - range.start % BLOCK..range.end).step_by(BLOCK as usize)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

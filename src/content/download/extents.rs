@@ -1,0 +1,375 @@
+//! Extents: what readers want of an object, and from that what is fetched next. Pure but for the clock.
+//!
+//! A stream brings the object in order, as far ahead of its readers as [`Extents::limit`] says. A reader far from it is served by an extent:
+//! some blocks around what it reads ([`window`]), requested by a range.
+
+use crate::content::fixity::BLOCK;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// From this length on an object is downloaded only while readers follow it, and in parallel ranges.
+pub(super) const LARGE: u64 = 32 << 20;
+
+/// Bytes that the stream may be ahead of its readers: more, the longer they have read at a stretch.
+const AHEAD: Range<u64> = 1 << 20..64 << 20;
+const AHEAD_GROWTH: u64 = 4;
+
+/// The part of a window in memory that the stream may be ahead of its readers. As much is kept behind them, for the kernel reads several
+/// pieces in any order.
+const AHEAD_IN_WINDOW: u64 = 2;
+
+/// A reader so many bytes beyond the stream is served by an extent.
+const JUMP: u64 = 4 << 20;
+
+/// The kernel reads ahead of a sequential reader twice what the mount lets it, in any order: that is no jump.
+const KERNEL_AHEAD: u64 = 8 << 20;
+
+/// Blocks of one extent, at most.
+pub(super) const MOST: u64 = 8;
+
+/// Bytes of a first read of the end, at least: `tail` reads backwards, and so does a search for an archive's directory.
+const END: u64 = 64 << 10;
+
+/// Bounds of a download that no reader waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::content) struct Bounds {
+    /// Bytes behind what the last reader left, or ahead of the readers of a body that cannot be gone on with later.
+    pub(in crate::content) unread: u64,
+    /// Bytes of a body whose length is unknown; as many behind the last reader that waited for the whole.
+    pub(in crate::content) unsized_body: u64,
+}
+
+/// What readers want.
+#[derive(Default)]
+pub(super) struct Extents {
+    /// The furthest byte that a reader of the stream has got, and from which byte on it has read at a stretch.
+    read: u64,
+    since: u64,
+    /// The ranges that readers wait for, by first byte and end, and how many readers.
+    waiting: BTreeMap<(u64, u64), usize>,
+    /// Those of them that the stream brings, and the byte up to which it has to come for each.
+    followed: BTreeMap<(u64, u64), u64>,
+    /// Readers that wait for a size.
+    sizes: usize,
+    /// When the last of all readers left, and how much was here then.
+    left: Option<(Instant, u64)>,
+    /// Prefetches that wait for the whole.
+    prefetches: usize,
+    /// A size or a verdict is waited for, whether readers follow or not.
+    is_whole: bool,
+    /// A reader waits for bytes that are not kept any more.
+    is_behind: bool,
+}
+
+/// The stream, as far as its limit depends on it.
+pub(super) struct Stream {
+    pub(super) length: Option<u64>,
+    /// Readers get bytes before the verdict.
+    pub(super) is_followed: bool,
+    /// Only the whole is of use: a block contradicts what went out, or is damaged.
+    pub(super) is_whole: bool,
+    /// See [`Fixity::Strict`](crate::content::Fixity::Strict).
+    pub(super) is_strict: bool,
+    /// Ranges of the version can be requested.
+    pub(super) has_ranges: bool,
+    /// Of a large object in memory: the first byte that is kept, and the bytes of the window.
+    pub(super) window: Option<(u64, u64)>,
+    pub(super) bounds: Bounds,
+}
+
+impl Extents {
+    /// A reader begins to wait for a range.
+    pub(super) fn await_range(&mut self, range: (u64, u64)) {
+        *self.waiting.entry(range).or_default() += 1;
+    }
+
+    /// The reader waits no longer; `here`: bytes that are here then.
+    pub(super) fn leave_range(&mut self, range: (u64, u64), here: u64) {
+        if let Some(readers) = self.waiting.get_mut(&range) {
+            *readers -= 1;
+            if *readers == 0 {
+                self.waiting.remove(&range);
+                self.followed.remove(&range);
+            }
+        }
+        self.note_left(here);
+    }
+
+    /// A reader begins to wait for the size.
+    pub(super) fn await_size(&mut self) {
+        self.sizes += 1;
+    }
+
+    /// The reader waits no longer.
+    pub(super) fn leave_size(&mut self, here: u64) {
+        self.sizes = self.sizes.saturating_sub(1);
+        self.note_left(here);
+    }
+
+    fn note_left(&mut self, here: u64) {
+        self.left = (!self.is_waited_for()).then(|| (Instant::now(), here));
+    }
+
+    fn is_waited_for(&self) -> bool {
+        self.sizes > 0 || !self.waiting.is_empty()
+    }
+
+    /// Whether nothing has waited for it for so long.
+    pub(super) fn is_left(&self, patience: Duration) -> bool {
+        self.prefetches == 0 && self.left.is_some_and(|(since, _)| since.elapsed() > patience)
+    }
+
+    /// A prefetch begins to wait for the whole.
+    pub(super) fn add_prefetch(&mut self) {
+        self.prefetches += 1;
+    }
+
+    /// A prefetch waits no longer. Returns how many still do.
+    pub(super) fn remove_prefetch(&mut self) -> usize {
+        self.prefetches = self.prefetches.saturating_sub(1);
+        self.prefetches
+    }
+
+    pub(super) fn await_whole(&mut self) {
+        self.is_whole = true;
+    }
+
+    /// Whether the whole is wanted, whoever reads which part.
+    pub(super) fn is_wanted_whole(&self) -> bool {
+        self.is_whole || self.prefetches > 0
+    }
+
+    /// Whether a reader waits for bytes that are not kept any more.
+    pub(super) fn take_behind(&mut self) -> bool {
+        std::mem::take(&mut self.is_behind)
+    }
+
+    pub(super) fn note_behind(&mut self) {
+        self.is_behind = true;
+    }
+
+    /// A reader of the stream has got the bytes up to `end`.
+    pub(super) fn note_read(&mut self, end: u64) {
+        self.read = self.read.max(end);
+    }
+
+    /// A reader has jumped: where it comes back to the stream a new stretch begins.
+    pub(super) fn note_jump(&mut self) {
+        self.since = self.until();
+    }
+
+    /// A reader waits for `range` in the stream, which comes to `end` for it as long as it waits.
+    pub(super) fn follow(&mut self, range: (u64, u64), end: u64) {
+        if self.waiting.contains_key(&range) {
+            self.followed.insert(range, end);
+        }
+    }
+
+    /// The stream begins at the first byte again.
+    pub(super) fn restart(&mut self) {
+        self.followed.clear();
+        (self.read, self.since, self.is_behind) = (0, 0, false);
+    }
+
+    /// The first range that a reader waits for.
+    pub(super) fn first(&self) -> Option<Range<u64>> {
+        self.waiting.keys().next().map(|(first, end)| *first..*end)
+    }
+
+    /// Whether an extent serves a reader of `offset` better than the stream does.
+    pub(super) fn is_far(&self, offset: u64, frontier: u64) -> bool {
+        let until = self.until();
+        let reach = if until > self.since { until.saturating_add(KERNEL_AHEAD) } else { 0 };
+        offset >= reach.max(frontier.saturating_add(JUMP))
+    }
+
+    /// The byte up to which readers of the stream want it.
+    fn until(&self) -> u64 {
+        self.followed.values().fold(self.read, |until, end| until.max(*end))
+    }
+
+    /// The byte up to which the stream comes as long as no reader goes on.
+    pub(super) fn limit(&self, stream: &Stream) -> u64 {
+        if self.prefetches > 0 {
+            return u64::MAX;
+        }
+        // Readers that wait for the verdict have the whole of it come; when they are gone it goes on for a while.
+        let is_whole = self.is_whole || stream.length.is_none();
+        let more = if is_whole { stream.bounds.unsized_body } else { stream.bounds.unread };
+        let whole = match self.left {
+            _ if self.is_waited_for() => u64::MAX,
+            left => left.map_or(0, |(_, here)| here).saturating_add(more),
+        };
+        if self.is_whole || stream.is_whole || !stream.is_followed {
+            return whole;
+        }
+        let is_large = stream.length.is_some_and(|length| length >= LARGE);
+        let followed = match self.until() {
+            _ if stream.is_strict => whole,
+            _ if !is_large || (stream.window.is_some() && !stream.has_ranges) => u64::MAX,
+            // Its readers have jumped.
+            0 => 0,
+            until => {
+                let stretch = until.saturating_sub(self.since);
+                until.saturating_add(stretch.saturating_mul(AHEAD_GROWTH).clamp(AHEAD.start, AHEAD.end))
+            }
+        };
+        let Some((kept_from, window)) = stream.window else { return followed };
+        let first_waiting = self.waiting.range((kept_from, 0)..).next();
+        let kept = first_waiting.map_or(u64::MAX, |((first, _), _)| first.saturating_add(window));
+        followed.min(kept).min(self.until().saturating_add(window / AHEAD_IN_WINDOW))
+    }
+}
+
+/// The blocks to request, so that those of `missing` arrive, of an object of `length` bytes. `is_known`: a block is here or on its way.
+///
+/// A first read gets what it asks for. A reader that goes on, forwards or backwards, gets one block more than it has read so far.
+pub(super) fn window(missing: &Range<u64>, length: u64, is_known: impl Fn(u64) -> bool) -> Range<u64> {
+    let lowest = missing.start.saturating_sub(MOST);
+    let highest = (missing.end + MOST).min(length.div_ceil(BLOCK));
+    let before = (lowest..missing.start).rev().take_while(|block| is_known(*block)).count() as u64;
+    let behind = (missing.end..highest).take_while(|block| is_known(*block)).count() as u64;
+    let is_short_end = missing.end * BLOCK >= length && length - missing.start * BLOCK < END;
+    let backwards = |blocks: u64| {
+        let start = missing.end.saturating_sub(blocks.min(MOST)).min(missing.start);
+        let known = (start..missing.start).rev().find(|block| is_known(*block));
+        known.map_or(start, |known| known + 1)..missing.end
+    };
+    match (before, behind) {
+        (0, 0) if is_short_end => backwards(2),
+        (0, 1..) => backwards(behind + 1),
+        (1.., 0) => {
+            let end = (missing.start + MOST.min(before + 1)).min(highest).max(missing.end);
+            missing.start..(missing.end..end).find(|block| is_known(*block)).unwrap_or(end)
+        }
+        _ => missing.clone(),
+    }
+}
+
+/// The first window of blocks to request for a read of `range`, of an object of `length` bytes; `None` where each block is known.
+pub(super) fn first_window(range: &Range<u64>, length: u64, is_known: impl Fn(u64) -> bool) -> Option<Range<u64>> {
+    let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
+    let first = blocks.clone().find(|block| !is_known(*block))?;
+    let most = blocks.end.min(first + MOST);
+    let end = (first + 1..most).find(|block| is_known(*block)).unwrap_or(most);
+    Some(window(&(first..end), length, is_known))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Blocks of an object whose last block is short.
+    const LENGTH: u64 = 100 * BLOCK + 12_345;
+
+    /// The windows that reads of `step` bytes request, `forwards` or backwards from `start` on.
+    fn windows(start: u64, bytes: u64, forwards: bool) -> Vec<Range<u64>> {
+        const STEP: u64 = 8 << 10;
+        let (mut known, mut windows) = (Vec::new(), Vec::new());
+        for step in 0..bytes / STEP {
+            let first = if forwards { start + step * STEP } else { start - (step + 1) * STEP };
+            let is_known = |block: u64| known.contains(&block);
+            if let Some(window) = first_window(&(first..first + STEP), LENGTH, is_known) {
+                known.extend(window.clone());
+                windows.push(window);
+            }
+        }
+        windows
+    }
+
+    #[test]
+    fn a_reader_that_goes_on_gets_more_each_time() {
+        assert_eq!(windows(20 * BLOCK, 2 << 20, true), [20..21, 21..23, 23..27, 27..35, 35..43]);
+        assert_eq!(windows(LENGTH, 2 << 20, false), [99..101, 96..99, 90..96, 82..90]);
+    }
+
+    #[test]
+    fn a_download_that_nobody_waits_for_goes_on_for_a_while() {
+        let bounds = Bounds { unread: 3 << 20, unsized_body: 7 << 20 };
+        let stream = |length| Stream {
+            length,
+            is_followed: false,
+            is_whole: false,
+            is_strict: false,
+            has_ranges: true,
+            window: None,
+            bounds,
+        };
+        let mut extents = Extents::default();
+        assert_eq!(extents.limit(&stream(None)), bounds.unsized_body);
+        extents.await_size();
+        assert_eq!(extents.limit(&stream(None)), u64::MAX);
+        extents.leave_size(0);
+        assert!(extents.is_left(Duration::ZERO) && !extents.is_left(Duration::from_secs(9)));
+        assert_eq!(extents.limit(&stream(Some(LARGE))), bounds.unread, "withheld");
+        extents.await_range((5, 6));
+        assert_eq!(extents.limit(&stream(Some(LARGE))), u64::MAX);
+        extents.leave_range((5, 6), 0);
+        extents.add_prefetch();
+        assert_eq!(extents.limit(&stream(Some(LARGE))), u64::MAX);
+        assert!(!extents.is_left(Duration::ZERO));
+    }
+
+    #[test]
+    fn the_stream_comes_as_far_as_it_is_read() {
+        let bounds = Bounds { unread: 3 << 20, unsized_body: 7 << 20 };
+        let stream = Stream {
+            length: Some(2 * LARGE),
+            is_followed: true,
+            is_whole: false,
+            is_strict: false,
+            has_ranges: true,
+            window: None,
+            bounds,
+        };
+        let mut extents = Extents::default();
+        assert_eq!(extents.limit(&stream), 0);
+        let range = (0, 1 << 20);
+        extents.await_range(range);
+        extents.follow(range, range.1);
+        assert_eq!(extents.limit(&stream), (1 << 20) + 4 * (1 << 20));
+        assert!(extents.is_far(LARGE, 0) && !extents.is_far(8 << 20, 0));
+        extents.note_jump();
+        assert_eq!(extents.limit(&stream), (1 << 20) + AHEAD.start, "a jump lowers it");
+        extents.leave_range(range, 0);
+        assert_eq!(extents.limit(&stream), 0);
+        extents.await_whole();
+        extents.await_range(range);
+        assert_eq!(extents.limit(&stream), u64::MAX);
+    }
+
+    #[test]
+    fn a_window_waits_for_the_reader_of_its_first_bytes() {
+        let bounds = Bounds { unread: 3 << 20, unsized_body: 7 << 20 };
+        for window in [8 << 20, 2 << 20] {
+            let stream = Stream {
+                length: Some(2 * LARGE),
+                is_followed: true,
+                is_whole: false,
+                is_strict: false,
+                has_ranges: true,
+                window: Some((0, window)),
+                bounds,
+            };
+            let mut extents = Extents::default();
+            assert_eq!(extents.limit(&Stream { has_ranges: false, ..stream }), window / 2);
+            let (first, second) = ((0, 1 << 20), (20 << 20, 21 << 20));
+            extents.await_range(first);
+            extents.await_range(second);
+            extents.follow(second, second.1);
+            let stream = Stream {
+                length: Some(2 * LARGE),
+                is_followed: true,
+                is_whole: false,
+                is_strict: false,
+                has_ranges: false,
+                window: Some((0, window)),
+                bounds,
+            };
+            assert_eq!(extents.limit(&stream), window);
+            extents.leave_range(first, 0);
+            assert_eq!(extents.limit(&stream), (21 << 20) + window / 2 - (1 << 20) + (1 << 20));
+        }
+    }
+}
