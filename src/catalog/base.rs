@@ -4,10 +4,10 @@ use super::fact::slashed;
 use super::naming::locate::folder;
 use super::naming::names_of_path::{split, uri};
 use super::naming::{beside_folder, disambiguated};
-use super::store::Store;
+use super::store::TreeStore;
 use super::store::codec::damaged;
 use super::store::keys::digest;
-use super::store::record::{Named, NodeRecord, ResourceRecord, RevisionRecord, SetTable};
+use super::store::record::{NamedNode, NodeRecord, ResourceRecord, RevisionRecord, SetTable};
 use super::{CatalogError, Naming};
 use crate::document::Uri;
 use heed::RoTxn;
@@ -15,7 +15,7 @@ use std::ops::Bound;
 
 /// The revision that is shown.
 pub(super) struct Base<'o> {
-    pub store: &'o Store,
+    pub store: &'o TreeStore,
     pub txn: &'o RoTxn<'o>,
     pub revision: Option<RevisionRecord>,
     /// `None` before the first revision.
@@ -24,7 +24,7 @@ pub(super) struct Base<'o> {
 }
 
 impl<'o> Base<'o> {
-    pub(super) fn read(store: &'o Store, txn: &'o RoTxn<'o>) -> Result<Base<'o>, CatalogError> {
+    pub(super) fn read(store: &'o TreeStore, txn: &'o RoTxn<'o>) -> Result<Base<'o>, CatalogError> {
         let revision = store.revision(txn)?;
         let naming = revision.map(|_| store.naming(txn)).transpose()?;
         Ok(Base { store, txn, revision, naming, sets: store.sets(txn)? })
@@ -66,7 +66,7 @@ impl<'o> Base<'o> {
     }
 
     /// The names of the group of `path`, each file with its URI.
-    pub(super) fn names(&self, path: &str) -> Result<Vec<(Named<'o>, Option<Uri>)>, CatalogError> {
+    pub(super) fn names(&self, path: &str) -> Result<Vec<(NamedNode<'o>, Option<Uri>)>, CatalogError> {
         let ((above, name), store, txn) = (split(path), self.store, self.txn);
         let Some(parent) = folder(store, txn, above)? else { return Ok(Vec::new()) };
         let mut names = vec![name.to_owned(), beside_folder(name)];

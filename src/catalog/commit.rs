@@ -8,9 +8,9 @@
 
 use super::base::Base;
 use super::edit::Diff;
-use super::fact::{Facts, Shared, Tag};
-use super::group::{Listing, SortedFacts};
-use super::journal::{Fate, Row, add_known, next_row};
+use super::fact::{FactTag, Facts, SharePart};
+use super::group::{FactScope, SortedFacts};
+use super::journal::{ChangeRow, Fate, add_known, next_row};
 use super::naming::locate::located;
 use super::naming::media_types;
 use super::naming::names_of_path::path_by_rule;
@@ -22,7 +22,7 @@ use super::sort::{LARGE_SORT, SMALL_SORT, Sorted, Sorter};
 use super::store::codec::{damaged, pack};
 use super::store::keys::statement_key;
 use super::store::record::{ResourceRecord, held};
-use super::store::{Store, TableId};
+use super::store::{TableId, TreeStore};
 use super::{Catalog, CatalogError, Committed, Decide, Held, HeldDeletion, Losses, Naming, SetId, Statement};
 use crate::document::{Change, Entry, PackageMember, Timestamp, Uri};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -36,7 +36,7 @@ use std::sync::atomic::Ordering;
 /// No other commit may come between its beginning and its end.
 pub struct Commit<'c> {
     catalog: &'c Catalog,
-    listing: Listing,
+    scope: FactScope,
     facts: Facts,
     /// Changes, as rows of the journal.
     changes: Sorter,
@@ -63,7 +63,7 @@ impl Catalog {
     /// Begins a commit of changes over the current revision, under its naming.
     pub fn changes(&self) -> Commit<'_> {
         let mut commit = Commit::with_memory(self, Naming::default(), SMALL_SORT);
-        commit.listing.is_partial = true;
+        commit.scope.is_partial = true;
         commit
     }
 }
@@ -72,7 +72,7 @@ impl<'c> Commit<'c> {
     pub(super) fn with_memory(catalog: &'c Catalog, naming: Naming, most: usize) -> Commit<'c> {
         Commit {
             catalog,
-            listing: Listing {
+            scope: FactScope {
                 naming,
                 at: None,
                 lists: BTreeMap::new(),
@@ -96,7 +96,7 @@ impl<'c> Commit<'c> {
     /// them count. A set may be listed in several parts, with the same `at`.
     pub fn list(&mut self, set: SetId, at: Option<Timestamp>) {
         self.set = set;
-        self.listing.lists.insert(set, at);
+        self.scope.lists.insert(set, at);
     }
 
     /// Lets what is held back of `set` be decided again: it was held back only because the set could not be read. What its lists lack
@@ -112,13 +112,13 @@ impl<'c> Commit<'c> {
 
     /// Forgets what the journal holds of `set`: its lists settle all of that, or it has left the Source.
     pub fn forget(&mut self, set: SetId) {
-        self.listing.forgotten.insert(set);
+        self.scope.forgotten.insert(set);
     }
 
     /// Adds one entry of a list. Order does not matter. The latest entry for one URI wins: by its list's time, then by `lastmod`, then by
     /// the order of calls.
     pub fn add(&mut self, entry: &Entry) -> Result<(), CatalogError> {
-        self.facts.add_entry(Tag::Listed, &self.listing.naming, self.set, entry, None)
+        self.facts.add_entry(FactTag::Listed, &self.scope.naming, self.set, entry, None)
     }
 
     /// Takes what was added to a share.
@@ -126,25 +126,25 @@ impl<'c> Commit<'c> {
     /// # Errors
     /// What was added here before could not be spilled, or what was spilled not be merged (the disk is full): the commit is given
     /// up.
-    pub fn join(&mut self, shared: Shared) -> Result<(), CatalogError> {
+    pub fn join(&mut self, shared: SharePart) -> Result<(), CatalogError> {
         self.facts.sorter.join(shared.0)
     }
 
     /// Adds one entry of a dump's manifest where the Source has no list: the resource and the member that holds it.
     pub fn add_with_member(&mut self, entry: &Entry, member: &PackageMember) -> Result<(), CatalogError> {
-        self.facts.add_entry(Tag::Listed, &self.listing.naming, self.set, entry, Some(member))
+        self.facts.add_entry(FactTag::Listed, &self.scope.naming, self.set, entry, Some(member))
     }
 
     /// Adds one entry of a dump's manifest where there are lists too: where they have its URI and provably this version (an equal digest
     /// of a shared algorithm, else an equal `lastmod` and length), `member` holds it. It does not state that the resource exists.
     pub fn add_member(&mut self, entry: &Entry, member: &PackageMember) -> Result<(), CatalogError> {
-        self.facts.add_entry(Tag::Member, &self.listing.naming, self.set, entry, Some(member))
+        self.facts.add_entry(FactTag::Member, &self.scope.naming, self.set, entry, Some(member))
     }
 
     /// Adds a change. It counts unless the list of its set speaks for a later time, or the journal has a later change of the resource; of
     /// equal times the later call counts. A deletion of what is not there stays in the journal too: an older list may have the resource.
     pub fn apply(&mut self, statement: Statement<'_>) -> Result<(), CatalogError> {
-        self.changes.add(&statement_key(statement.set, &statement.entry.loc), &Row::of(&statement))
+        self.changes.add(&statement_key(statement.set, &statement.entry.loc), &ChangeRow::of(&statement))
     }
 
     /// Adds deletions that earlier commits have held back, as many as a commit may change in place; answers how many. A caller that wants
@@ -175,11 +175,11 @@ impl<'c> Commit<'c> {
     /// next commit of lists builds another store, and reads little of the old one. What would be held back cannot be read then: where
     /// `decide` holds anything, that commit fails with [`CatalogError::Undecided`].
     pub fn finish(mut self, at: Option<Timestamp>, decide: Decide<'_>) -> Result<Committed, CatalogError> {
-        let (catalog, is_partial) = (self.catalog, self.listing.is_partial);
-        self.listing.at = at;
+        let (catalog, is_partial) = (self.catalog, self.scope.is_partial);
+        self.scope.at = at;
         if !is_partial {
-            if self.listing.lists.is_empty() {
-                self.listing.lists.insert(SetId::default(), at);
+            if self.scope.lists.is_empty() {
+                self.scope.lists.insert(SetId::default(), at);
             }
             // What reading the lists took is free by now, and the store wants its own.
             crate::platform::allocator::release_free();
@@ -202,41 +202,41 @@ impl<'c> Commit<'c> {
     }
 
     /// Compares everything with the revision of `store`, and writes the edits in place, or the whole tree.
-    fn commit_over(mut self, store: &Store, decide: Decide<'_>) -> Result<Committed, CatalogError> {
+    fn commit_over(mut self, store: &TreeStore, decide: Decide<'_>) -> Result<Committed, CatalogError> {
         let catalog = self.catalog;
         let txn = store.env.read_txn()?;
         let base = &Base::read(store, &txn)?;
         let mut known = Sorter::new(&catalog.spill_folder, SMALL_SORT);
         let (mut decided_again, mut holds) = (std::mem::take(&mut self.decided_again), false);
-        if self.listing.is_partial {
-            self.listing.naming = base.naming.clone().ok_or(CatalogError::NoRevision)?;
-            self.listing.lists = base.sets.0.iter().map(|(set, record)| (*set, record.at)).collect();
+        if self.scope.is_partial {
+            self.scope.naming = base.naming.clone().ok_or(CatalogError::NoRevision)?;
+            self.scope.lists = base.sets.0.iter().map(|(set, record)| (*set, record.at)).collect();
         } else {
             add_known(&mut known, store, &txn)?;
             each_held(base, &decided_again, &mut |_, set, uri, record| match record {
                 Some(record) => {
                     holds = true;
-                    self.facts.add_held(&self.listing.naming, (uri, &record), &[set], true)
+                    self.facts.add_held(&self.scope.naming, (uri, &record), &[set], true)
                 }
                 None => Ok(()),
             })?;
         }
         let (keep_held, accepted) = (std::mem::take(&mut self.keep_held), std::mem::take(&mut self.accepted));
         let pages = std::mem::take(&mut self.pages);
-        let (mut listing, mut facts, mut journal, unknown) = self.sorted(known, base, &accepted)?;
+        let (mut scope, mut facts, mut journal, unknown) = self.sorted(known, base, &accepted)?;
         if holds {
-            listing.released = facts.released(&listing)?;
-            listing.released.retain(|set, _| !keep_held.contains(set));
-            decided_again.extend(listing.released.keys());
+            scope.released = facts.released(&scope)?;
+            scope.released.retain(|set, _| !keep_held.contains(set));
+            decided_again.extend(scope.released.keys());
         }
-        let (diff, decided) = compare((catalog, base, &listing), &mut facts, !accepted.is_empty(), decide)?;
+        let (diff, decided) = compare((catalog, base, &scope), &mut facts, !accepted.is_empty(), decide)?;
         if let (Some(Diff { edits, sets, left_out, .. }), Some(position)) = (diff, &decided) {
             drop(facts);
             let rows = &mut |tree: &mut TreeWriter<'_>| {
                 for (set, uri) in &accepted {
                     tree.row(TableId::Held, &statement_key(*set, uri), None)?;
                 }
-                if !listing.is_partial {
+                if !scope.is_partial {
                     each_held(base, &decided_again, &mut |key, _, _, record| match record {
                         Some(_) => Ok(()),
                         None => tree.row(TableId::Held, key, None),
@@ -244,23 +244,23 @@ impl<'c> Commit<'c> {
                 }
                 edits.held.iter().try_for_each(|(key, row)| tree.row(TableId::Held, key, row.as_deref()))?;
                 put_pages(base, &pages, false, tree)?;
-                put_journal(&mut journal, &listing, false, tree)
+                put_journal(&mut journal, &scope, false, tree)
             };
-            let committed = in_place::write(catalog, base, edits.groups, rows, (listing.at, position, sets))?;
+            let committed = in_place::write(catalog, base, edits.groups, rows, (scope.at, position, sets))?;
             return Ok(Committed { left_out, unknown, ..committed });
         }
         facts.rows.rewind()?;
         let rows = &mut |tree: &mut TreeWriter<'_>| {
             put_pages(base, &pages, true, tree)?;
-            put_journal(&mut journal, &listing, true, tree)
+            put_journal(&mut journal, &scope, true, tree)
         };
-        let committed = whole::write(catalog, base, &listing, facts, rows, (decided, decide))?;
+        let committed = whole::write(catalog, base, &scope, facts, rows, (decided, decide))?;
         Ok(Committed { unknown, ..committed })
     }
 
     /// Builds the tree into an empty store, which takes the place of the damaged `store`. Every inode and entry id is new, the root's
     /// excepted, for the kernel may still know the old ones. Of its journal all counts that can be read.
-    fn commit_damaged(self, store: &Store, decide: Decide<'_>) -> Result<Committed, CatalogError> {
+    fn commit_damaged(self, store: &TreeStore, decide: Decide<'_>) -> Result<Committed, CatalogError> {
         let catalog = self.catalog;
         let mut known = Sorter::new(&catalog.spill_folder, SMALL_SORT);
         let rescued = store.env.read_txn().map_err(CatalogError::from);
@@ -273,9 +273,9 @@ impl<'c> Commit<'c> {
         let empty = successor.store().clone();
         let txn = empty.env.read_txn()?;
         let base = Base::read(&empty, &txn)?;
-        let (listing, facts, mut journal, _) = self.sorted(known, &base, &HashSet::new())?;
-        let rows = &mut |tree: &mut TreeWriter<'_>| put_journal(&mut journal, &listing, true, tree);
-        let committed = whole::write_anew(catalog, &base, &listing, facts, rows, (store, successor.store()), decide)?;
+        let (scope, facts, mut journal, _) = self.sorted(known, &base, &HashSet::new())?;
+        let rows = &mut |tree: &mut TreeWriter<'_>| put_journal(&mut journal, &scope, true, tree);
+        let committed = whole::write_anew(catalog, &base, &scope, facts, rows, (store, successor.store()), decide)?;
         catalog.replace_store(successor)?;
         catalog.distrusted.store(false, Ordering::Release);
         Ok(committed)
@@ -288,25 +288,25 @@ impl<'c> Commit<'c> {
         mut known: Sorter,
         base: &Base<'_>,
         accepted: &HashSet<(SetId, Uri)>,
-    ) -> Result<(Listing, SortedFacts, Sorted, u64), CatalogError> {
-        let Commit { mut listing, mut facts, changes, mut unknown, .. } = self;
+    ) -> Result<(FactScope, SortedFacts, Sorted, u64), CatalogError> {
+        let Commit { mut scope, mut facts, changes, mut unknown, .. } = self;
         known.join(changes)?;
         let mut journal = known.finish()?;
-        let naming = listing.naming.clone();
+        let naming = scope.naming.clone();
         let mut shown = Restated { base, naming: &naming, accepted, paths: HashSet::new() };
         for (set, uri) in accepted {
             shown.find(&mut facts, uri)?;
             facts.supersede(&naming, *set, uri, std::iter::empty())?;
         }
-        while let Some(next) = next_row(&mut journal, &listing, base)? {
-            if next.fate != Fate::InForce || listing.is_partial && !next.is_new {
+        while let Some(next) = next_row(&mut journal, &scope, base)? {
+            if next.fate != Fate::InForce || scope.is_partial && !next.is_new {
                 continue;
             }
             let corrupt = || damaged("sense", &next.key);
-            let row = Row::decode(&next.row).ok_or_else(corrupt)?;
+            let row = ChangeRow::decode(&next.row).ok_or_else(corrupt)?;
             let (record, uri) = row.record().ok_or_else(corrupt)?;
             let is_deletion = row.change == Change::Deleted;
-            if listing.is_partial {
+            if scope.is_partial {
                 let known = shown.find(&mut facts, &uri)?;
                 if !is_deletion {
                     shown.restate(&mut facts, path_by_rule(&naming, &uri, record.media_type).0)?;
@@ -314,10 +314,10 @@ impl<'c> Commit<'c> {
                         // Other metadata of the same bytes: the package holds them still.
                         let sets: Vec<SetId> = known.sets.iter().collect();
                         let packed = |record: &[u8]| record.to_vec();
-                        facts.add_record(Tag::Member, &naming, (&uri, known), &sets, None, packed)?;
+                        facts.add_record(FactTag::Member, &naming, (&uri, known), &sets, None, packed)?;
                     }
                 } else if known.iter().any(|known| known.sets.contains(next.set)) {
-                    listing.deletions.insert(statement_key(next.set, &uri), row.time);
+                    scope.deletions.insert(statement_key(next.set, &uri), row.time);
                 } else if !row.is_left_out {
                     tracing::debug!(%uri, "deleted, and never listed");
                     unknown += 1;
@@ -329,15 +329,15 @@ impl<'c> Commit<'c> {
                 facts.supersede(&naming, next.set, &uri, media_types())?;
             }
             if !is_deletion {
-                let Row { time, datetime, .. } = row;
+                let ChangeRow { time, datetime, .. } = row;
                 let newest = record.lastmod.or(datetime);
-                facts.add_record(Tag::Changed, &naming, (&uri, &record), &[next.set], newest, |record| {
-                    pack(&super::fact::Changed { time, datetime, is_news: next.is_new, record })
+                facts.add_record(FactTag::Changed, &naming, (&uri, &record), &[next.set], newest, |record| {
+                    pack(&super::fact::ChangedValue { time, datetime, is_news: next.is_new, record })
                 })?;
             }
         }
         facts.close()?;
-        Ok((listing, SortedFacts { rows: facts.sorter.finish()? }, journal, unknown))
+        Ok((scope, SortedFacts { rows: facts.sorter.finish()? }, journal, unknown))
     }
 }
 
@@ -345,7 +345,7 @@ impl<'c> Commit<'c> {
 /// Deletions that it holds back become facts, and all is compared once more: the edits may be too many by then. A commit that
 /// `is_accepted` has no losses.
 fn compare(
-    (catalog, base, listing): (&Catalog, &Base<'_>, &Listing),
+    (catalog, base, scope): (&Catalog, &Base<'_>, &FactScope),
     facts: &mut SortedFacts,
     is_accepted: bool,
     decide: Decide<'_>,
@@ -353,7 +353,7 @@ fn compare(
     if base.revision.is_none() {
         return Ok((None, None));
     }
-    let Some(mut diff) = Diff::of(catalog, base, listing, facts)? else { return Ok((None, None)) };
+    let Some(mut diff) = Diff::of(catalog, base, scope, facts)? else { return Ok((None, None)) };
     if is_accepted {
         let none = Losses { present: base.files(), ..Losses::default() };
         return Ok((Some(diff), Some(decide(&none).1)));
@@ -362,9 +362,9 @@ fn compare(
     if held == Held::Nothing {
         return Ok((Some(diff), Some(position)));
     }
-    let kept = diff.departures.kept(&held, &listing.naming, &catalog.spill_folder)?;
+    let kept = diff.departures.kept(&held, &scope.naming, &catalog.spill_folder)?;
     facts.add(kept)?;
-    Ok((Diff::of(catalog, base, listing, facts)?, Some(position)))
+    Ok((Diff::of(catalog, base, scope, facts)?, Some(position)))
 }
 
 /// The paths of a commit of changes whose resources were stated as the tree has them.
@@ -398,7 +398,7 @@ impl<'b> Restated<'b> {
             for set in record.sets.iter() {
                 let key = statement_key(set, &uri);
                 if store.get(txn, store.held, &key)?.is_none() {
-                    let row = store.decoded(txn, store.journal, &key, Row::decode)?;
+                    let row = store.decoded(txn, store.journal, &key, ChangeRow::decode)?;
                     sets.push((set, row.map_or(lists.at(set), |row| Some(row.time))));
                 } else if !self.accepted.contains(&(set, uri.clone())) {
                     held.push(set);
@@ -438,12 +438,12 @@ fn each_held(base: &Base<'_>, decided_again: &BTreeSet<SetId>, visit: &mut Visit
 /// Writes the rows of the journal: those that differ from what is there, or all of them.
 fn put_journal(
     journal: &mut Sorted,
-    listing: &Listing,
+    scope: &FactScope,
     all: bool,
     tree: &mut TreeWriter<'_>,
 ) -> Result<(), CatalogError> {
     journal.rewind()?;
-    while let Some(next) = next_row(journal, listing, tree.base)? {
+    while let Some(next) = next_row(journal, scope, tree.base)? {
         match next.fate {
             Fate::Superseded => tree.row(TableId::Journal, &next.key, None)?,
             _ if all || next.is_new => tree.row(TableId::Journal, &next.key, Some(&next.row))?,

@@ -2,15 +2,15 @@
 
 use super::base::Base;
 use super::fact::Facts;
-use super::group::{File, HeldState, Listing, SortedFacts, StatedResource};
-use super::join::{Folder, Visitor, beneath, join};
+use super::group::{FactScope, HeldState, NewFile, SortedFacts, StatedResource};
+use super::join::{FolderRef, Visitor, beneath, join};
 use super::losses::Tally;
 use super::naming::locate::located;
 use super::naming::names_of_path::path_by_rule;
 use super::sort::{Sorted, Sorter, SpillFolder};
 use super::store::codec::{damaged, number};
 use super::store::keys::{ino_key, statement_key};
-use super::store::record::{Named, NodeRecord, ResourceRecord, SetTable, held_row};
+use super::store::record::{NamedNode, NodeRecord, ResourceRecord, SetTable, held_row};
 use super::version;
 use super::{Catalog, CatalogError, Held, Kind, Losses, Naming, SetId};
 use crate::document::{Timestamp, Uri};
@@ -70,15 +70,15 @@ impl Diff {
     pub(super) fn of(
         catalog: &Catalog,
         base: &Base<'_>,
-        listing: &Listing,
+        scope: &FactScope,
         facts: &mut SortedFacts,
     ) -> Result<Option<Diff>, CatalogError> {
-        let mut comparison = Comparison::new(catalog, base, listing);
+        let mut comparison = Comparison::new(catalog, base, scope);
         if comparison.is_renamed {
             return Ok(None);
         }
         comparison.edits = Some(Edits::default());
-        let left_out = join(base, listing, facts, &mut comparison)?;
+        let left_out = join(base, scope, facts, &mut comparison)?;
         if comparison.has_enough() {
             return Ok(None);
         }
@@ -91,7 +91,7 @@ impl Diff {
 /// The facts and the revision that is shown, name by name.
 pub(super) struct Comparison<'o> {
     base: &'o Base<'o>,
-    listing: &'o Listing,
+    scope: &'o FactScope,
     old_naming: &'o Naming,
     /// Names follow from URIs in another way than in the revision that is shown.
     is_renamed: bool,
@@ -105,14 +105,14 @@ pub(super) struct Comparison<'o> {
 
 impl<'o> Comparison<'o> {
     /// A comparison that counts, and holds no edits.
-    pub(super) fn new(catalog: &Catalog, base: &'o Base<'o>, listing: &'o Listing) -> Comparison<'o> {
-        let naming = &listing.naming;
+    pub(super) fn new(catalog: &Catalog, base: &'o Base<'o>, scope: &'o FactScope) -> Comparison<'o> {
+        let naming = &scope.naming;
         Comparison {
             base,
-            listing,
+            scope,
             old_naming: base.naming.as_ref().unwrap_or(naming),
             is_renamed: !base.has_naming(naming),
-            most: if listing.is_partial { u64::MAX } else { catalog.most_in_place() },
+            most: if scope.is_partial { u64::MAX } else { catalog.most_in_place() },
             edits: None,
             tally: Tally::default(),
             departing: Departing::new(&catalog.spill_folder),
@@ -134,14 +134,14 @@ impl<'o> Comparison<'o> {
             Ok(())
         })?;
         let losses = self.tally.losses(self.base.files(), &self.base.sets);
-        let mut released = self.listing.released.clone();
+        let mut released = self.scope.released.clone();
         self.tally.released.iter().for_each(|(set, count)| *released.entry(*set).or_default() += count);
         Ok((Losses { released, ..losses }, departures))
     }
 
     /// The sets of the new tree.
     pub(super) fn sets(&self) -> SetTable {
-        self.tally.table(&self.base.sets, &self.listing.lists)
+        self.tally.table(&self.base.sets, &self.scope.lists)
     }
 
     /// Notes that a set has a resource again whose deletion was held back.
@@ -150,13 +150,13 @@ impl<'o> Comparison<'o> {
     }
 
     /// Compares a file with what its name stood for; answers whether that was of the same URI.
-    pub(super) fn compare(&mut self, file: &File<'_>, base: Option<Named<'o>>) -> Result<bool, CatalogError> {
+    pub(super) fn compare(&mut self, file: &NewFile<'_>, base: Option<NamedNode<'o>>) -> Result<bool, CatalogError> {
         let new = &file.resource;
         if let Some((known, record)) = base.and_then(|known| Some((known, known.node.resource?))) {
             if record.bytes == new.bytes && !self.is_renamed && !file.is_news {
                 return Ok(true);
             }
-            if self.base.is_same_uri(&known.node, new, file.path, &self.listing.naming)? {
+            if self.base.is_same_uri(&known.node, new, file.path, &self.scope.naming)? {
                 self.tally.name(new.sets.iter(), record.sets.iter());
                 self.stays(file, &record, true)?;
                 return Ok(true);
@@ -165,9 +165,9 @@ impl<'o> Comparison<'o> {
         base.map_or(Ok(()), |known| self.removed(known))?;
         self.tally.name(new.sets.iter(), std::iter::empty());
         // Under the same rules a resource has another name only where its plain one is taken.
-        let may_have_moved = self.is_renamed || self.listing.naming.extension_by_type || !file.is_plain;
+        let may_have_moved = self.is_renamed || self.scope.naming.extension_by_type || !file.is_plain;
         if self.base.revision.is_some() && (may_have_moved || base.is_some()) {
-            let uri = file.uri(&self.listing.naming)?;
+            let uri = file.uri(&self.scope.naming)?;
             let located = located(self.base.store, self.base.txn, self.old_naming, &uri, usize::MAX)?;
             let known = || located.iter().filter_map(|located| Some((located, located.node.resource?)));
             // Of several names the one that its sets had.
@@ -185,13 +185,18 @@ impl<'o> Comparison<'o> {
     }
 
     /// Compares a resource that is in the tree with its record `known` there. Where types make paths, a set may list it at another.
-    fn stays(&mut self, file: &File<'_>, known: &ResourceRecord<'_>, is_same_path: bool) -> Result<(), CatalogError> {
+    fn stays(
+        &mut self,
+        file: &NewFile<'_>,
+        known: &ResourceRecord<'_>,
+        is_same_path: bool,
+    ) -> Result<(), CatalogError> {
         let new = &file.resource;
         self.tally.come(new.sets.iter(), Some(&|set| known.sets.contains(set)));
-        let speaks = is_same_path || !self.listing.naming.extension_by_type;
+        let speaks = is_same_path || !self.scope.naming.extension_by_type;
         let left: Vec<SetId> = known.sets.iter().filter(|set| speaks && !new.sets.contains(*set)).collect();
         if !left.is_empty() {
-            self.departing.add(&file.uri(&self.listing.naming)?, known, &left, None)?;
+            self.departing.add(&file.uri(&self.scope.naming)?, known, &left, None)?;
         }
         let is_same = is_same_path && known.says_the_same(new) && known.sets == new.sets && known.member == new.member;
         let vouched = || version::same_after_update(known, new, true).ok_or_else(|| damaged("resource", file.path));
@@ -207,9 +212,9 @@ impl<'o> Comparison<'o> {
         }
     }
 
-    fn edit(&mut self, file: &File<'_>) -> Result<(), CatalogError> {
+    fn edit(&mut self, file: &NewFile<'_>) -> Result<(), CatalogError> {
         if self.edits.is_some() {
-            let (uri, path, resource) = (file.uri(&self.listing.naming)?, file.path()?, file.stated());
+            let (uri, path, resource) = (file.uri(&self.scope.naming)?, file.path()?, file.stated());
             self.add(|edits| edits.group(path).coming.push((uri, resource)));
         }
         Ok(())
@@ -225,21 +230,21 @@ impl<'o> Comparison<'o> {
 }
 
 impl<'o> Visitor<'o> for Comparison<'o> {
-    fn folder(&mut self, _: &[u8], _: Timestamp, base: Option<Named<'o>>) -> Result<Folder, CatalogError> {
+    fn folder(&mut self, _: &[u8], _: Timestamp, base: Option<NamedNode<'o>>) -> Result<FolderRef, CatalogError> {
         match base {
-            Some(known) if known.node.kind() == Kind::Folder => Ok(Folder { ino: known.node.ino, is_new: false }),
+            Some(known) if known.node.kind() == Kind::Folder => Ok(FolderRef { ino: known.node.ino, is_new: false }),
             file => {
                 file.map_or(Ok(()), |file| self.departs(&file.node))?;
-                Ok(Folder { ino: 0, is_new: true })
+                Ok(FolderRef { ino: 0, is_new: true })
             }
         }
     }
 
-    fn file(&mut self, file: File<'_>, base: Option<Named<'o>>) -> Result<(), CatalogError> {
+    fn file(&mut self, file: NewFile<'_>, base: Option<NamedNode<'o>>) -> Result<(), CatalogError> {
         self.compare(&file, base).map(drop)
     }
 
-    fn removed(&mut self, base: Named<'o>) -> Result<(), CatalogError> {
+    fn removed(&mut self, base: NamedNode<'o>) -> Result<(), CatalogError> {
         self.departs(&base.node)?;
         match base.node.kind() {
             Kind::File => Ok(()),
@@ -256,7 +261,7 @@ impl<'o> Visitor<'o> for Comparison<'o> {
                 self.release(set);
                 None
             }
-            HeldState::New => Some(held_row(self.listing.gone_since(set, uri).unwrap_or(self.now), uri)),
+            HeldState::New => Some(held_row(self.scope.gone_since(set, uri).unwrap_or(self.now), uri)),
         };
         self.add(|edits| edits.held.push((statement_key(set, uri), row)));
         Ok(())
@@ -268,7 +273,7 @@ impl<'o> Visitor<'o> for Comparison<'o> {
 }
 
 /// A resource that leaves the tree, or some of its sets.
-pub(super) struct Departure<'r> {
+pub(super) struct DepartingFile<'r> {
     pub uri: &'r Uri,
     /// Its record in the revision that is shown, a member of the sets that it leaves alone.
     pub resource: ResourceRecord<'r>,
@@ -320,7 +325,10 @@ impl Departing {
 
 impl Departures {
     /// Calls `visit` for each.
-    fn each(&mut self, visit: &mut dyn FnMut(&Departure<'_>) -> Result<(), CatalogError>) -> Result<(), CatalogError> {
+    fn each(
+        &mut self,
+        visit: &mut dyn FnMut(&DepartingFile<'_>) -> Result<(), CatalogError>,
+    ) -> Result<(), CatalogError> {
         self.0.rewind()?;
         let mut moved = (0, false);
         while let Some((key, value)) = self.0.next()? {
@@ -336,7 +344,7 @@ impl Departures {
             }
             let resource = ResourceRecord::decode(value).ok_or_else(corrupt)?;
             let uri = resource.uri.and_then(|uri| Uri::parse_item(uri).ok()).ok_or_else(corrupt)?;
-            visit(&Departure { uri: &uri, resource, is_last: ino != 0 && !is_moved, is_moved })?;
+            visit(&DepartingFile { uri: &uri, resource, is_last: ino != 0 && !is_moved, is_moved })?;
         }
         Ok(())
     }
@@ -344,7 +352,7 @@ impl Departures {
     /// The departures that are `held`, as sorted facts, folders included.
     pub(super) fn kept(&mut self, held: &Held, naming: &Naming, folder: &SpillFolder) -> Result<Sorted, CatalogError> {
         let mut facts = Facts::new(folder, MOST_DEPARTURES);
-        self.each(&mut |Departure { uri, resource, is_moved, .. }| {
+        self.each(&mut |DepartingFile { uri, resource, is_moved, .. }| {
             let sets: Vec<SetId> = resource.sets.iter().filter(|set| !is_moved && held.holds(*set)).collect();
             if sets.is_empty() { Ok(()) } else { facts.add_held(naming, (uri, resource), &sets, false) }
         })?;

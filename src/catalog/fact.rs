@@ -4,9 +4,9 @@
 //! |---|---|---|
 //! | folder | the path is a folder | the newest time beneath it |
 //! | superseded | what a set's list or the tree has of a URI does not count | digest of set and URI |
-//! | shown | a commit of changes finds this resource in the tree | [`Shown`] |
+//! | shown | a commit of changes finds this resource in the tree | [`ShownValue`] |
 //! | listed | an entry of a list | a resource record, a member of the list's set |
-//! | changed | a change in force | [`Changed`] |
+//! | changed | a change in force | [`ChangedValue`] |
 //! | member | an entry of a manifest, where the set has a list too | a resource record with its package member |
 //! | held | a deletion that is held back, or is to be | whether it was before, then the record of the sets that keep it |
 //!
@@ -26,7 +26,7 @@ const FIRST_SEEN: Timestamp = Timestamp { seconds: i64::MAX, nanos: 0 };
 
 /// Kind of a fact, in the order in which facts of one path sort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
-pub(super) enum Tag {
+pub(super) enum FactTag {
     Folder,
     Superseded,
     Shown,
@@ -36,21 +36,29 @@ pub(super) enum Tag {
     Held,
 }
 
-impl Tag {
-    const ALL: [Tag; 7] = [Tag::Folder, Tag::Superseded, Tag::Shown, Tag::Listed, Tag::Changed, Tag::Member, Tag::Held];
+impl FactTag {
+    const ALL: [FactTag; 7] = [
+        FactTag::Folder,
+        FactTag::Superseded,
+        FactTag::Shown,
+        FactTag::Listed,
+        FactTag::Changed,
+        FactTag::Member,
+        FactTag::Held,
+    ];
 }
 
-/// Value of [`Tag::Shown`].
+/// Value of [`FactTag::Shown`].
 #[derive(Serialize, Deserialize)]
-pub(super) struct Shown<'a> {
+pub(super) struct ShownValue<'a> {
     /// The sets that have the resource, each with the time of its last statement about it.
     pub sets: Vec<(SetId, Option<Timestamp>)>,
     pub record: &'a [u8],
 }
 
-/// Value of [`Tag::Changed`].
+/// Value of [`FactTag::Changed`].
 #[derive(Serialize, Deserialize)]
-pub(super) struct Changed<'a> {
+pub(super) struct ChangedValue<'a> {
     /// When, as `sync` has decided it.
     pub time: Timestamp,
     /// The entry's `datetime`, which stands in for a `lastmod`.
@@ -63,13 +71,13 @@ pub(super) struct Changed<'a> {
 /// The key of the facts about `path`, without a tag.
 pub(super) fn path_key(path: &str) -> Vec<u8> {
     let mut key = Vec::new();
-    push_key(&mut key, path, Tag::Folder);
+    push_key(&mut key, path, FactTag::Folder);
     key.truncate(key.len() - 2);
     key
 }
 
 /// Writes the key of a fact about `path`.
-fn push_key(key: &mut Vec<u8>, path: &str, tag: Tag) {
+fn push_key(key: &mut Vec<u8>, path: &str, tag: FactTag) {
     key.clear();
     key.push(0);
     key.extend_from_slice(path.as_bytes());
@@ -85,9 +93,9 @@ fn push_key(key: &mut Vec<u8>, path: &str, tag: Tag) {
 }
 
 /// The key without its tag, and the tag.
-pub(super) fn split_tag(key: &[u8]) -> Option<(&[u8], Tag)> {
+pub(super) fn split_tag(key: &[u8]) -> Option<(&[u8], FactTag)> {
     let (path, [_, tag]) = key.split_last_chunk()?;
-    Some((path, *Tag::ALL.get(usize::from(*tag))?))
+    Some((path, *FactTag::ALL.get(usize::from(*tag))?))
 }
 
 /// Depth and path of the folder of a key without its tag, and the name in it.
@@ -130,7 +138,7 @@ pub struct Share<'b> {
 }
 
 /// A part of what was added to a [`Share`].
-pub struct Shared(pub(super) Sorter);
+pub struct SharePart(pub(super) Sorter);
 
 impl Share<'_> {
     /// Adds an entry, as [`super::Commit::add`] does.
@@ -138,16 +146,16 @@ impl Share<'_> {
     /// # Errors
     /// What does not fit into memory could not be spilled (the disk is full): the share is given up.
     pub fn add(&mut self, entry: &Entry) -> Result<(), CatalogError> {
-        self.facts.add_entry(Tag::Listed, self.naming, self.set, entry, None)
+        self.facts.add_entry(FactTag::Listed, self.naming, self.set, entry, None)
     }
 
     /// Everything that was added since the last part.
     ///
     /// # Errors
     /// The rest could not be spilled (the disk is full): the share is given up.
-    pub fn part(&mut self) -> Result<Shared, CatalogError> {
+    pub fn part(&mut self) -> Result<SharePart, CatalogError> {
         self.facts.close()?;
-        Ok(Shared(self.facts.sorter.split_off()?))
+        Ok(SharePart(self.facts.sorter.split_off()?))
     }
 }
 
@@ -168,7 +176,7 @@ impl Facts {
     /// Adds an entry of a list or a manifest.
     pub(super) fn add_entry(
         &mut self,
-        tag: Tag,
+        tag: FactTag,
         naming: &Naming,
         set: SetId,
         entry: &Entry,
@@ -176,7 +184,7 @@ impl Facts {
     ) -> Result<(), CatalogError> {
         let (path, by_rule) = path_by_rule(naming, &entry.loc, entry.media_type.as_deref());
         push_key(&mut self.key, &path, tag);
-        if tag == Tag::Listed {
+        if tag == FactTag::Listed {
             self.folders.see(&self.key, entry.lastmod, &mut self.sorter)?;
         }
         self.value.clear();
@@ -187,7 +195,7 @@ impl Facts {
     /// Adds a fact about a resource that no list states; `time` is its newest, and `value` makes the fact's value of its record.
     pub(super) fn add_record(
         &mut self,
-        tag: Tag,
+        tag: FactTag,
         naming: &Naming,
         (uri, record): (&Uri, &ResourceRecord<'_>),
         sets: &[SetId],
@@ -209,7 +217,7 @@ impl Facts {
         sets: &[SetId],
         is_known: bool,
     ) -> Result<(), CatalogError> {
-        self.add_record(Tag::Held, naming, (uri, record), sets, record.lastmod, |record| {
+        self.add_record(FactTag::Held, naming, (uri, record), sets, record.lastmod, |record| {
             [&[u8::from(is_known)], record].concat()
         })
     }
@@ -222,8 +230,8 @@ impl Facts {
         sets: &[(SetId, Option<Timestamp>)],
     ) -> Result<(), CatalogError> {
         let members: Vec<SetId> = sets.iter().map(|(set, _)| *set).collect();
-        self.add_record(Tag::Shown, naming, (uri, record), &members, record.lastmod, |record| {
-            pack(&Shown { sets: sets.to_vec(), record })
+        self.add_record(FactTag::Shown, naming, (uri, record), &members, record.lastmod, |record| {
+            pack(&ShownValue { sets: sets.to_vec(), record })
         })
     }
 
@@ -238,7 +246,7 @@ impl Facts {
     ) -> Result<(), CatalogError> {
         let Facts { sorter, key, .. } = self;
         let mut add = |path: &str, by_rule: bool| {
-            push_key(key, path, Tag::Superseded);
+            push_key(key, path, FactTag::Superseded);
             let digest = digest(set, uri.scheme() == "https", (!by_rule).then_some(uri.as_str()));
             sorter.add(key, &digest.to_be_bytes())
         };
@@ -301,7 +309,7 @@ impl OpenFolders {
         self.key.clear();
         self.key.push(self.stack.len() as u8);
         self.key.extend_from_slice(&self.path);
-        self.key.extend_from_slice(&[0, Tag::Folder as u8]);
+        self.key.extend_from_slice(&[0, FactTag::Folder as u8]);
         let mut value = Vec::new();
         push_time(&mut value, newest);
         sorter.add(&self.key, &value)?;

@@ -4,7 +4,7 @@
 //! its URIs and on whether the path is a folder, and on nothing else: every machine gives the same names, in any order of facts and
 //! after any history.
 
-use super::fact::{Changed, Shown, Tag, digest, path_key, slashed, split, split_tag};
+use super::fact::{ChangedValue, FactTag, ShownValue, digest, path_key, slashed, split, split_tag};
 use super::naming::names_of_path::{path_by_rule, resolved_name, uri};
 use super::sort::Sorted;
 use super::store::codec::{Decoder, damaged, unpack};
@@ -20,7 +20,7 @@ const MOST_URIS: usize = 100;
 
 /// The sets that the facts of a commit speak for, and how names follow from URIs.
 #[derive(Debug)]
-pub(super) struct Listing {
+pub(super) struct FactScope {
     pub naming: Naming,
     /// The time that the revision speaks for.
     pub at: Option<Timestamp>,
@@ -36,7 +36,7 @@ pub(super) struct Listing {
     pub deletions: HashMap<[u8; 20], Timestamp>,
 }
 
-impl Listing {
+impl FactScope {
     /// The time that the list of a set speaks for.
     pub(super) fn list_at(&self, set: SetId) -> Option<Timestamp> {
         self.lists.get(&set).copied().flatten()
@@ -62,9 +62,9 @@ impl SortedFacts {
 
     /// The sets that have most of what was held back of them again, with the number of those deletions: a list that was cut off for a
     /// moment says nothing of the rest either. Reads all facts once.
-    pub(super) fn released(&mut self, listing: &Listing) -> Result<BTreeMap<SetId, u64>, CatalogError> {
+    pub(super) fn released(&mut self, scope: &FactScope) -> Result<BTreeMap<SetId, u64>, CatalogError> {
         let (mut group, mut held) = (Group::default(), BTreeMap::<SetId, (u64, u64)>::new());
-        while self.next(&mut group, listing)? {
+        while self.next(&mut group, scope)? {
             for (set, _, state) in &group.held {
                 let (all, listed) = held.entry(*set).or_default();
                 *all += 1;
@@ -76,23 +76,23 @@ impl SortedFacts {
     }
 
     /// Reads the next group; `false` at the end. The first is the root.
-    pub(super) fn next(&mut self, group: &mut Group, listing: &Listing) -> Result<bool, CatalogError> {
+    pub(super) fn next(&mut self, group: &mut Group, scope: &FactScope) -> Result<bool, CatalogError> {
         let corrupt = || CatalogError::Damaged("a sorted fact".into());
         loop {
             let Some((key, value)) = self.rows.next()? else { return Ok(false) };
             let (path, tag) = split_tag(key).ok_or_else(corrupt)?;
             group.begin(path);
-            group.take(tag, value, listing)?;
+            group.take(tag, value, scope)?;
             while let Some((key, value)) = self.rows.peek()? {
                 let (path, tag) = split_tag(key).ok_or_else(corrupt)?;
                 if path != group.key {
                     break;
                 }
-                group.take(tag, value, listing)?;
+                group.take(tag, value, scope)?;
                 self.rows.next()?;
             }
             if group.resources.len() > 1 {
-                group.sort(&listing.naming)?;
+                group.sort(&scope.naming)?;
             }
             if group.is_named || group.folder.is_some() {
                 return Ok(true);
@@ -141,7 +141,7 @@ impl StatedResource {
 
 /// A file of the new tree.
 #[derive(Clone, Copy)]
-pub(super) struct File<'a> {
+pub(super) struct NewFile<'a> {
     pub name: &'a [u8],
     /// Its path by rule, segments separated by NUL.
     pub path: &'a [u8],
@@ -155,7 +155,7 @@ pub(super) struct File<'a> {
     pub is_news: bool,
 }
 
-impl File<'_> {
+impl NewFile<'_> {
     /// Its path by rule, segments joined by `/`.
     pub(super) fn path(&self) -> Result<String, CatalogError> {
         slashed(self.path).ok_or_else(|| damaged("path", self.path))
@@ -211,13 +211,13 @@ impl Group {
     pub(super) fn names(
         &self,
         naming: &Naming,
-        visit: &mut dyn FnMut(File<'_>) -> Result<(), CatalogError>,
+        visit: &mut dyn FnMut(NewFile<'_>) -> Result<(), CatalogError>,
     ) -> Result<(), CatalogError> {
         let (_, name) = split(&self.key);
         for (index, stated) in self.resources.iter().enumerate() {
             let StatedResource { datetime, is_news, .. } = *stated;
             let (is_plain, resource) = (index == 0 && self.folder.is_none(), self.decode(&stated.record)?);
-            let plain = File { name, path: &self.key[1..], is_plain, resource, datetime, is_news };
+            let plain = NewFile { name, path: &self.key[1..], is_plain, resource, datetime, is_news };
             if is_plain && resource.uri.is_none() {
                 visit(plain)?;
                 continue;
@@ -227,25 +227,25 @@ impl Group {
             let settled = resolved_name(name, index, self.folder.is_some(), &uri);
             let is_given = is_plain && path_by_rule(naming, &uri, resource.media_type).1;
             let record = resource.with_uri((!is_given).then_some(uri.as_str()));
-            visit(File { name: settled.as_bytes(), resource: self.decode(&record)?, ..plain })?;
+            visit(NewFile { name: settled.as_bytes(), resource: self.decode(&record)?, ..plain })?;
         }
         Ok(())
     }
 
     /// Takes one fact about this path.
-    fn take(&mut self, tag: Tag, value: &[u8], listing: &Listing) -> Result<(), CatalogError> {
-        self.is_named |= !matches!(tag, Tag::Folder | Tag::Superseded | Tag::Member);
+    fn take(&mut self, tag: FactTag, value: &[u8], scope: &FactScope) -> Result<(), CatalogError> {
+        self.is_named |= !matches!(tag, FactTag::Folder | FactTag::Superseded | FactTag::Member);
         match tag {
-            Tag::Folder => {
+            FactTag::Folder => {
                 let time = Decoder(value).time().ok_or_else(|| self.corrupt())?;
                 self.folder = self.folder.max(Some(time));
             }
-            Tag::Superseded => {
+            FactTag::Superseded => {
                 let digest = value.try_into().map_err(|_| self.corrupt())?;
                 self.superseded.insert(u128::from_be_bytes(digest));
             }
-            Tag::Shown => {
-                let Shown { sets, record } = unpack(value).ok_or_else(|| self.corrupt())?;
+            FactTag::Shown => {
+                let ShownValue { sets, record } = unpack(value).ok_or_else(|| self.corrupt())?;
                 let known = self.decode(record)?;
                 let stays = |(set, _): &&(SetId, _)| !self.is_superseded(*set, &known);
                 let sets: Vec<_> = sets.iter().filter(stays).copied().collect();
@@ -254,25 +254,25 @@ impl Group {
                 if !members.is_empty() {
                     let record = known.belonging(known.uri, &members, known.member);
                     let resource = StatedResource { record, datetime: None, is_news: false, time };
-                    self.state(resource, &listing.naming)?;
+                    self.state(resource, &scope.naming)?;
                 }
             }
-            Tag::Listed => {
+            FactTag::Listed => {
                 let new = self.decode(value)?;
                 let set = new.sets.iter().next().unwrap_or_default();
                 if self.superseded.is_empty() || !self.is_superseded(set, &new) {
-                    let time = listing.list_at(set);
+                    let time = scope.list_at(set);
                     let resource = StatedResource { record: value.to_vec(), datetime: None, is_news: false, time };
-                    self.state(resource, &listing.naming)?;
+                    self.state(resource, &scope.naming)?;
                 }
             }
-            Tag::Changed => {
-                let Changed { time, datetime, is_news, record } = unpack(value).ok_or_else(|| self.corrupt())?;
+            FactTag::Changed => {
+                let ChangedValue { time, datetime, is_news, record } = unpack(value).ok_or_else(|| self.corrupt())?;
                 let resource = StatedResource { record: record.to_vec(), datetime, is_news, time: Some(time) };
-                self.state(resource, &listing.naming)?;
+                self.state(resource, &scope.naming)?;
             }
             // The facts that state the resource came before.
-            Tag::Member => {
+            FactTag::Member => {
                 let packed = self.decode(value)?;
                 let Some(index) = self.find(&packed)? else { return Ok(()) };
                 let known = self.decode(&self.resources[index].record)?;
@@ -281,9 +281,9 @@ impl Group {
                     self.resources[index].record = known.belonging(known.uri, &sets, packed.member);
                 }
             }
-            Tag::Held => {
+            FactTag::Held => {
                 let (is_known, record) = value.split_first().ok_or_else(|| self.corrupt())?;
-                self.hold(*is_known != 0, record, listing)?;
+                self.hold(*is_known != 0, record, scope)?;
             }
         }
         Ok(())
@@ -349,13 +349,13 @@ impl Group {
     }
 
     /// Keeps a resource whose deletion is held back, and was before where `is_known`.
-    fn hold(&mut self, is_known: bool, record: &[u8], listing: &Listing) -> Result<(), CatalogError> {
+    fn hold(&mut self, is_known: bool, record: &[u8], scope: &FactScope) -> Result<(), CatalogError> {
         let new = self.decode(record)?;
-        let is_released = |set: SetId| is_known && listing.released.contains_key(&set);
+        let is_released = |set: SetId| is_known && scope.released.contains_key(&set);
         if new.sets.iter().all(is_released) {
             return Ok(());
         }
-        let (uri, index) = (self.uri(&new, &listing.naming)?, self.find(&new)?);
+        let (uri, index) = (self.uri(&new, &scope.naming)?, self.find(&new)?);
         let known = match index {
             Some(index) => self.decode(&self.resources[index].record)?,
             None => new,
@@ -379,7 +379,7 @@ impl Group {
             Some(index) => self.resources[index].record = record,
             None => {
                 let resource = StatedResource { record, datetime: None, is_news: false, time: None };
-                self.add(resource, &listing.naming)?;
+                self.add(resource, &scope.naming)?;
             }
         }
         Ok(())
@@ -394,17 +394,25 @@ mod tests {
     use crate::document::{Algorithm, Digest, Entry, PackageMember};
 
     /// A listing of no sets.
-    fn listing() -> Listing {
+    fn scope() -> FactScope {
         let (lists, forgotten, released) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
-        Listing { naming: naming(), at: None, lists, forgotten, released, is_partial: false, deletions: HashMap::new() }
+        FactScope {
+            naming: naming(),
+            at: None,
+            lists,
+            forgotten,
+            released,
+            is_partial: false,
+            deletions: HashMap::new(),
+        }
     }
 
-    fn value(uri: &str, tag: Tag, content: u8) -> Vec<u8> {
+    fn value(uri: &str, tag: FactTag, content: u8) -> Vec<u8> {
         let hashes = vec![Digest::new(Algorithm::Md5, &[content; 16]).unwrap()];
         let entry = Entry { hashes, ..Entry::new(Uri::parse(uri).unwrap()) };
         let member = PackageMember { package: Uri::parse("http://h/package").unwrap(), path: "x".into() };
         let mut value = Vec::new();
-        push_resource(&mut value, &entry, true, &[SetId(0)], (tag == Tag::Member).then_some(&member));
+        push_resource(&mut value, &entry, true, &[SetId(0)], (tag == FactTag::Member).then_some(&member));
         value
     }
 
@@ -423,9 +431,9 @@ mod tests {
         for order in [sorted.clone(), reversed, uris(1000)] {
             let mut path = Group::default();
             path.begin(b"\x01,,,,,,,,,,");
-            for (kind, content) in [(Tag::Listed, 1), (Tag::Listed, 2), (Tag::Member, 2)] {
+            for (kind, content) in [(FactTag::Listed, 1), (FactTag::Listed, 2), (FactTag::Member, 2)] {
                 for uri in &order {
-                    path.take(kind, &value(uri, kind, content), &listing()).unwrap();
+                    path.take(kind, &value(uri, kind, content), &scope()).unwrap();
                 }
             }
             path.sort(&naming()).unwrap();

@@ -5,7 +5,7 @@ use super::error::{CatalogError, io_error};
 use super::known_folders::KnownFolders;
 use super::lock::FolderLock;
 use super::sort::SpillFolder;
-use super::store::{self, Store, Successor};
+use super::store::{self, Successor, TreeStore};
 use crate::platform::free_space::SpaceGuard;
 use crate::platform::inode_set::InodeSet;
 use arc_swap::ArcSwap;
@@ -24,7 +24,7 @@ const HASH_BITS: u32 = 32;
 /// `known_folders`, which are not held while another lock is taken.
 pub struct Catalog {
     /// Replaced by [`Catalog::compact`] and by a rebuild, both with `writer` held. An operation uses the one that it took to the end.
-    pub(super) current: ArcSwap<Store>,
+    pub(super) current: ArcSwap<TreeStore>,
     /// The folder into which sorters spill.
     pub(super) spill_folder: SpillFolder,
     /// One commit at a time: the revision a commit was computed from is the one it replaces.
@@ -57,7 +57,7 @@ impl Catalog {
         store::remove_folder(&spill_folder.path)?;
         store::make_folder(&spill_folder.path)?;
         Ok(Catalog {
-            current: ArcSwap::from_pointee(Store::open(folder, hash_bits)?),
+            current: ArcSwap::from_pointee(TreeStore::open(folder, hash_bits)?),
             spill_folder,
             writer: Mutex::default(),
             distrusted: AtomicBool::new(false),
@@ -80,7 +80,7 @@ impl Catalog {
         self.spill_folder.room.clone()
     }
 
-    pub(super) fn store(&self) -> Arc<Store> {
+    pub(super) fn store(&self) -> Arc<TreeStore> {
         self.current.load_full()
     }
 
@@ -126,7 +126,7 @@ impl Catalog {
 
     /// Uses another store from now on. The caller holds `writer`, and drops what is returned without it. Snapshots that have the old one
     /// open keep it until they are dropped.
-    pub(super) fn replace_store(&self, successor: Successor) -> Result<Arc<Store>, CatalogError> {
+    pub(super) fn replace_store(&self, successor: Successor) -> Result<Arc<TreeStore>, CatalogError> {
         let store = successor.take_place_of(&self.store())?;
         Ok(self.current.swap(Arc::new(store)))
     }

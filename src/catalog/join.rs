@@ -4,9 +4,9 @@
 
 use super::base::Base;
 use super::fact::split;
-use super::group::{File, Group, HeldState, Listing, SortedFacts};
-use super::store::record::Named;
-use super::store::{ROOT, Store};
+use super::group::{FactScope, Group, HeldState, NewFile, SortedFacts};
+use super::store::record::NamedNode;
+use super::store::{ROOT, TreeStore};
 use super::{CatalogError, Kind, SetId};
 use crate::document::{Timestamp, Uri};
 use crate::platform::lmdb::Ahead;
@@ -18,7 +18,7 @@ const READ_AT_ONCE: usize = 1 << 13;
 
 /// A folder whose names are visited, or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Folder {
+pub(super) struct FolderRef {
     pub ino: u64,
     /// A folder that the revision shown does not have: nothing was in it, and the kernel does not know it.
     pub is_new: bool,
@@ -27,15 +27,20 @@ pub(super) struct Folder {
 /// Receives the names of each folder, those of a folder before those beneath.
 pub(super) trait Visitor<'o> {
     /// The names that follow are in `folder`.
-    fn enter(&mut self, _folder: Folder) -> Result<(), CatalogError> {
+    fn enter(&mut self, _folder: FolderRef) -> Result<(), CatalogError> {
         Ok(())
     }
     /// A folder, `newest` the newest time beneath.
-    fn folder(&mut self, name: &[u8], newest: Timestamp, base: Option<Named<'o>>) -> Result<Folder, CatalogError>;
+    fn folder(
+        &mut self,
+        name: &[u8],
+        newest: Timestamp,
+        base: Option<NamedNode<'o>>,
+    ) -> Result<FolderRef, CatalogError>;
     /// A file.
-    fn file(&mut self, file: File<'_>, base: Option<Named<'o>>) -> Result<(), CatalogError>;
+    fn file(&mut self, file: NewFile<'_>, base: Option<NamedNode<'o>>) -> Result<(), CatalogError>;
     /// A name that goes, with all beneath it.
-    fn removed(&mut self, base: Named<'o>) -> Result<(), CatalogError>;
+    fn removed(&mut self, base: NamedNode<'o>) -> Result<(), CatalogError>;
     /// A deletion that is, or was, held back.
     fn held(&mut self, set: SetId, uri: &Uri, held: HeldState) -> Result<(), CatalogError>;
     /// The visitor needs no more.
@@ -48,22 +53,22 @@ pub(super) trait Visitor<'o> {
 /// nothing is, as all that lists have of it is superseded.
 pub(super) fn join<'o>(
     base: &Base<'o>,
-    listing: &Listing,
+    scope: &FactScope,
     facts: &mut SortedFacts,
     visitor: &mut dyn Visitor<'o>,
 ) -> Result<BTreeMap<String, u64>, CatalogError> {
-    let root = Folder { ino: ROOT, is_new: base.revision.is_none() };
+    let root = FolderRef { ino: ROOT, is_new: base.revision.is_none() };
     let (read, taken, ahead) = (None, Vec::new(), Ahead::default());
     let mut children = Children { store: base.store, txn: base.txn, folder: root, read, taken, ahead };
-    if !listing.is_partial {
+    if !scope.is_partial {
         children.enter(root)?;
         visitor.enter(root)?;
     }
-    let mut walk = Walk { listing, visitor, children, queue: VecDeque::new(), within: (1, Vec::new()) };
+    let mut walk = TreeWalk { scope, visitor, children, queue: VecDeque::new(), within: (1, Vec::new()) };
     let (mut group, mut left_out) = (Group::default(), BTreeMap::new());
-    while facts.next(&mut group, listing)? {
-        match listing.is_partial {
-            true => visit_group(base, listing, &mut group, walk.visitor)?,
+    while facts.next(&mut group, scope)? {
+        match scope.is_partial {
+            true => visit_group(base, scope, &mut group, walk.visitor)?,
             // The root is no name.
             false if group.key.len() > 1 => walk.visit(&group)?,
             false => {}
@@ -75,7 +80,7 @@ pub(super) fn join<'o>(
             return Ok(left_out);
         }
     }
-    if !listing.is_partial {
+    if !scope.is_partial {
         walk.children.leave(walk.visitor)?;
     }
     Ok(left_out)
@@ -85,7 +90,7 @@ pub(super) fn join<'o>(
 /// known which folders come and go.
 fn visit_group<'o>(
     base: &Base<'o>,
-    listing: &Listing,
+    scope: &FactScope,
     group: &mut Group,
     visitor: &mut dyn Visitor<'o>,
 ) -> Result<(), CatalogError> {
@@ -96,16 +101,16 @@ fn visit_group<'o>(
     group.folder = shown.iter().find(|(_, uri)| uri.is_none()).map(|(folder, _)| folder.node.mtime);
     shown.retain(|(_, uri)| uri.is_some());
     group.held.iter().try_for_each(|(set, uri, state)| visitor.held(*set, uri, *state))?;
-    group.names(&listing.naming, &mut |file| {
-        let uri = file.uri(&listing.naming)?;
+    group.names(&scope.naming, &mut |file| {
+        let uri = file.uri(&scope.naming)?;
         let place = shown.iter().position(|(_, known)| known.as_ref() == Some(&uri));
         visitor.file(file, place.map(|place| shown.swap_remove(place).0))
     })?;
     shown.into_iter().try_for_each(|(named, _)| visitor.removed(named))
 }
 
-struct Walk<'w, 'o> {
-    listing: &'w Listing,
+struct TreeWalk<'w, 'o> {
+    scope: &'w FactScope,
     visitor: &'w mut dyn Visitor<'o>,
     children: Children<'o>,
     /// Folders whose children follow, in the order of the facts: inode, and in the lowest bit whether it is new. All of a level wait
@@ -115,7 +120,7 @@ struct Walk<'w, 'o> {
     within: (u8, Vec<u8>),
 }
 
-impl Walk<'_, '_> {
+impl TreeWalk<'_, '_> {
     fn visit(&mut self, group: &Group) -> Result<(), CatalogError> {
         group.held.iter().try_for_each(|(set, uri, state)| self.visitor.held(*set, uri, *state))?;
         let (parent, name) = split(&group.key);
@@ -123,7 +128,7 @@ impl Walk<'_, '_> {
             // Each folder has a fact, and facts are sorted by segments: children come in the order of their folders.
             self.children.leave(self.visitor)?;
             let next = self.queue.pop_front().ok_or_else(|| group.corrupt())?;
-            let folder = Folder { ino: next >> 1, is_new: next & 1 == 1 };
+            let folder = FolderRef { ino: next >> 1, is_new: next & 1 == 1 };
             self.children.enter(folder)?;
             self.visitor.enter(folder)?;
             self.within.0 = parent.0;
@@ -132,11 +137,11 @@ impl Walk<'_, '_> {
         }
         if let Some(newest) = group.folder {
             let base = self.children.take(name)?;
-            let Folder { ino, is_new } = self.visitor.folder(name, newest, base)?;
+            let FolderRef { ino, is_new } = self.visitor.folder(name, newest, base)?;
             self.queue.push_back(ino << 1 | u64::from(is_new));
         }
-        let Walk { listing, visitor, children, .. } = self;
-        group.names(&listing.naming, &mut |file| {
+        let TreeWalk { scope, visitor, children, .. } = self;
+        group.names(&scope.naming, &mut |file| {
             let base = children.take(file.name)?;
             visitor.file(file, base)
         })
@@ -145,11 +150,11 @@ impl Walk<'_, '_> {
 
 /// The children of a folder of the revision that is shown.
 struct Children<'o> {
-    store: &'o Store,
+    store: &'o TreeStore,
     txn: &'o RoTxn<'o>,
-    folder: Folder,
+    folder: FolderRef,
     /// Its children by name, each with whether it was taken, where they are few enough; else they are looked up one by one.
-    read: Option<Vec<(Named<'o>, bool)>>,
+    read: Option<Vec<(NamedNode<'o>, bool)>>,
     /// Entry ids of those that were looked up.
     taken: Vec<u64>,
     ahead: Ahead,
@@ -157,7 +162,7 @@ struct Children<'o> {
 
 impl<'o> Children<'o> {
     /// Goes on with another folder.
-    fn enter(&mut self, folder: Folder) -> Result<(), CatalogError> {
+    fn enter(&mut self, folder: FolderRef) -> Result<(), CatalogError> {
         (self.folder, self.read) = (folder, None);
         if folder.is_new {
             return Ok(());
@@ -177,7 +182,7 @@ impl<'o> Children<'o> {
     }
 
     /// Takes what `name` stood for.
-    fn take(&mut self, name: &[u8]) -> Result<Option<Named<'o>>, CatalogError> {
+    fn take(&mut self, name: &[u8]) -> Result<Option<NamedNode<'o>>, CatalogError> {
         if self.folder.is_new {
             return Ok(None);
         }
@@ -219,10 +224,10 @@ impl<'o> Children<'o> {
 
 /// Calls `each` for every name beneath a folder of `store`.
 pub(super) fn beneath<'o>(
-    store: &Store,
+    store: &TreeStore,
     txn: &'o RoTxn<'_>,
     folder: u64,
-    each: &mut dyn FnMut(Named<'o>) -> Result<(), CatalogError>,
+    each: &mut dyn FnMut(NamedNode<'o>) -> Result<(), CatalogError>,
 ) -> Result<(), CatalogError> {
     let mut folders = vec![folder];
     while let Some(folder) = folders.pop() {

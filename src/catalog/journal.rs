@@ -2,12 +2,12 @@
 //! rows of a set that is not listed rest until the set is back: it may only be out of reach for now.
 
 use super::base::Base;
-use super::group::Listing;
+use super::group::FactScope;
 use super::sort::{Sorted, Sorter};
 use super::store::codec::{damaged, pack, unpack};
 use super::store::keys::statement_set;
 use super::store::record::{ResourceRecord, push_resource};
-use super::store::{Lookup, Store};
+use super::store::{Lookup, TreeStore};
 use super::{CatalogError, SetId, Statement};
 use crate::document::{Change, Entry, Timestamp, Uri};
 use heed::RoTxn;
@@ -16,7 +16,7 @@ use std::ops::Bound;
 
 /// One change, as the table and a sorter hold it.
 #[derive(Clone, Copy, Serialize, Deserialize)]
-pub(super) struct Row<'a> {
+pub(super) struct ChangeRow<'a> {
     pub change: Change,
     /// The Source has the resource, and it was left out by choice: the record says what it is.
     pub is_left_out: bool,
@@ -28,7 +28,7 @@ pub(super) struct Row<'a> {
     pub resource: &'a [u8],
 }
 
-impl<'a> Row<'a> {
+impl<'a> ChangeRow<'a> {
     /// The row of `statement`.
     pub(super) fn of(statement: &Statement<'_>) -> Vec<u8> {
         let Statement { set, change, time, entry, member } = *statement;
@@ -39,10 +39,10 @@ impl<'a> Row<'a> {
         } else {
             push_resource(&mut resource, entry, true, &[set], member);
         }
-        pack(&Row { change, is_left_out, time, datetime: entry.datetime, resource: &resource })
+        pack(&ChangeRow { change, is_left_out, time, datetime: entry.datetime, resource: &resource })
     }
 
-    pub(super) fn decode(bytes: &'a [u8]) -> Option<Row<'a>> {
+    pub(super) fn decode(bytes: &'a [u8]) -> Option<ChangeRow<'a>> {
         unpack(bytes)
     }
 
@@ -74,21 +74,21 @@ pub(super) enum Fate {
 }
 
 /// The fate of a change of `set` at `time`.
-fn fate(listing: &Listing, set: SetId, time: Timestamp) -> Fate {
-    match listing.lists.get(&set) {
-        _ if listing.forgotten.contains(&set) => Fate::Superseded,
+fn fate(scope: &FactScope, set: SetId, time: Timestamp) -> Fate {
+    match scope.lists.get(&set) {
+        _ if scope.forgotten.contains(&set) => Fate::Superseded,
         Some(Some(at)) if time < *at => Fate::Superseded,
         Some(_) => Fate::InForce,
-        None if listing.is_partial => Fate::InForce,
+        None if scope.is_partial => Fate::InForce,
         None => Fate::Kept,
     }
 }
 
 /// Adds all rows of the journal in `store`, in front of the new changes.
-pub(super) fn add_known(changes: &mut Sorter, store: &Store, txn: &RoTxn<'_>) -> Result<(), CatalogError> {
+pub(super) fn add_known(changes: &mut Sorter, store: &TreeStore, txn: &RoTxn<'_>) -> Result<(), CatalogError> {
     for row in store.rows(txn, store.journal, (Bound::Unbounded, Bound::Unbounded))? {
         let (key, row) = row?;
-        Row::decode(row).and_then(|row| row.record()).ok_or_else(|| damaged("sense", key))?;
+        ChangeRow::decode(row).and_then(|row| row.record()).ok_or_else(|| damaged("sense", key))?;
         changes.add(key, row)?;
     }
     Ok(())
@@ -96,13 +96,14 @@ pub(super) fn add_known(changes: &mut Sorter, store: &Store, txn: &RoTxn<'_>) ->
 
 /// The next row of the journal and the new changes together, ascending by key. The last change of a key counts by time, then by the order
 /// of calls. A commit of changes has the rows of its own keys alone.
-pub(super) fn next_row(changes: &mut Sorted, listing: &Listing, base: &Base<'_>) -> Lookup<JournalRow> {
-    let time =
-        |key: &[u8], row: &[u8]| Ok::<_, CatalogError>(Row::decode(row).ok_or_else(|| damaged("sense", key))?.time);
+pub(super) fn next_row(changes: &mut Sorted, scope: &FactScope, base: &Base<'_>) -> Lookup<JournalRow> {
+    let time = |key: &[u8], row: &[u8]| {
+        Ok::<_, CatalogError>(ChangeRow::decode(row).ok_or_else(|| damaged("sense", key))?.time)
+    };
     let Some((key, _)) = changes.peek()? else { return Ok(None) };
     let key = key.to_vec();
     let known = base.store.get(base.txn, base.store.journal, &key)?;
-    let mut row = known.filter(|_| listing.is_partial).map(<[u8]>::to_vec);
+    let mut row = known.filter(|_| scope.is_partial).map(<[u8]>::to_vec);
     while let Some((_, other)) = changes.peek()?.filter(|(next, _)| *next == key) {
         let is_later = match &row {
             Some(row) => time(&key, other)? >= time(&key, row)?,
@@ -115,6 +116,6 @@ pub(super) fn next_row(changes: &mut Sorted, listing: &Listing, base: &Base<'_>)
     }
     let row = row.unwrap_or_default();
     let set = statement_set(&key).ok_or_else(|| damaged("sense", &key))?;
-    let (fate, is_new) = (fate(listing, set, time(&key, &row)?), known != Some(&row[..]));
+    let (fate, is_new) = (fate(scope, set, time(&key, &row)?), known != Some(&row[..]));
     Ok(Some(JournalRow { key, row, set, fate, is_new }))
 }

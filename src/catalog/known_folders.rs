@@ -8,17 +8,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A rebuild keeps orphans of these folders alone: a row for each inode of a great tree would take as much time and disk as the tree.
 #[derive(Default)]
-pub(super) struct KnownFolders(Mutex<Folders>);
+pub(super) struct KnownFolders(Mutex<FolderSets>);
 
 #[derive(Default)]
-struct Folders {
+struct FolderSets {
     all: InodeSet,
     /// Folders that were first seen since a rebuild began.
     lately: InodeSet,
 }
 
 impl KnownFolders {
-    fn folders(&self) -> MutexGuard<'_, Folders> {
+    fn folders(&self) -> MutexGuard<'_, FolderSets> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

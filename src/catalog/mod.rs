@@ -49,7 +49,7 @@ mod version;
 
 pub use commit::Commit;
 pub use error::CatalogError;
-pub use fact::{Share, Shared};
+pub use fact::{Share, SharePart};
 pub use index::Catalog;
 pub use lock::FolderLock;
 pub use naming::Naming;

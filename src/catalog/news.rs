@@ -1,7 +1,7 @@
 //! New changes on their way from their documents into commits: sorted by resource first, then by time. However many they are, memory is
 //! bounded.
 
-use super::journal::Row;
+use super::journal::ChangeRow;
 use super::sort::{Sorted, Sorter, SpillFolder};
 use super::store::Lookup;
 use super::store::codec::{damaged, pack, unpack};
@@ -37,7 +37,7 @@ pub struct Notes {
 pub struct SortedNotes(Sorted);
 
 /// The place of a change in time: of equal times the number of its document decides, then its place in it.
-pub type Place = (Timestamp, u32, u64);
+pub type ChangeRank = (Timestamp, u32, u64);
 
 /// New changes in any order.
 pub struct News(Sorter);
@@ -75,7 +75,7 @@ impl Notes {
         is_known: bool,
     ) -> Result<(), CatalogError> {
         let (change, time) = (entry.change.unwrap_or(Change::Updated), Timestamp { seconds: 0, nanos: 0 });
-        let row = if is_known { Vec::new() } else { Row::of(&Statement { set, change, time, entry, member }) };
+        let row = if is_known { Vec::new() } else { ChangeRow::of(&Statement { set, change, time, entry, member }) };
         self.sorter.add(&statement_key(set, &entry.loc), &pack(&(set, note, &row[..])))
     }
 
@@ -110,7 +110,7 @@ impl News {
     ///
     /// # Errors
     /// The disk is full.
-    pub fn add(&mut self, set: SetId, place: Place, is_doubtful: bool, row: &[u8]) -> Result<(), CatalogError> {
+    pub fn add(&mut self, set: SetId, place: ChangeRank, is_doubtful: bool, row: &[u8]) -> Result<(), CatalogError> {
         let (Timestamp { seconds, nanos }, document, rank) = place;
         let mut key = [0; 24];
         key[..8].copy_from_slice(&((seconds as u64) ^ (1 << 63)).to_be_bytes());
@@ -135,7 +135,7 @@ impl SortedNews {
         let Some((key, value)) = self.0.next()? else { return Ok(None) };
         let sense = || damaged("news", key);
         let ((seconds, nanos), set, is_doubtful, row): (_, _, _, &[u8]) = unpack(value).ok_or_else(sense)?;
-        let row = Row::decode(row).ok_or_else(sense)?;
+        let row = ChangeRow::decode(row).ok_or_else(sense)?;
         let (record, uri) = row.record().ok_or_else(sense)?;
         let Resource { uri: loc, lastmod, changefreq, length, hashes, media_type, encoding, links, member, .. } =
             record.resource(uri).ok_or_else(sense)?;

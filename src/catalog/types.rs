@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A folder and a name in it.
-pub type Place = (INodeNo, Box<[u8]>);
+pub type FolderAndName = (INodeNo, Box<[u8]>);
 
 /// A change of the tree for the kernel; travels through one channel to `fs::invalidator`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,14 +72,14 @@ pub struct Inode {
     /// Its attributes.
     pub node: Node,
     /// Its name; `None` for the root, and for an orphan.
-    pub name: Option<Name>,
+    pub name: Option<InodeName>,
     /// The folder and the name that an orphan had.
-    pub former: Option<Place>,
+    pub former: Option<FolderAndName>,
 }
 
 /// A name of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Name {
+pub struct InodeName {
     /// The folder that holds it.
     pub folder: INodeNo,
     /// Its cookie there.

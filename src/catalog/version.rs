@@ -4,7 +4,7 @@ use super::store::record::{NodeRecord, ResourceRecord};
 use crate::document::Timestamp;
 
 /// The fate of a file whose name stands for a file again.
-pub(super) enum Outcome<'n> {
+pub(super) enum VersionChange<'n> {
     /// Nothing differs.
     Same,
     /// The content stays, and the inode: this is its node, with other metadata.
@@ -32,7 +32,7 @@ pub(super) fn compare<'n>(
     old: &ResourceRecord<'_>,
     coming: Coming<'n>,
     now: Timestamp,
-) -> Option<Outcome<'n>> {
+) -> Option<VersionChange<'n>> {
     let Coming { resource: new, same_uri, datetime, is_news } = coming;
     let is_equal = old.bytes == new.bytes && same_uri;
     let is_same_version = match is_news {
@@ -41,13 +41,13 @@ pub(super) fn compare<'n>(
     };
     let with = NodeRecord { resource: Some(new), ..*node };
     Some(if is_equal && is_same_version {
-        Outcome::Same
+        VersionChange::Same
     } else if is_same_version {
         let lastmod = new.lastmod.filter(|_| new.lastmod != old.lastmod);
-        Outcome::Touched(NodeRecord { mtime: lastmod.unwrap_or(node.mtime), ..with })
+        VersionChange::Touched(NodeRecord { mtime: lastmod.unwrap_or(node.mtime), ..with })
     } else {
         let mtime = mtime(node, new.size(), new.lastmod.or(datetime), now);
-        Outcome::Replaced(NodeRecord { ino: 0, mtime, ctime: now, ..with })
+        VersionChange::Replaced(NodeRecord { ino: 0, mtime, ctime: now, ..with })
     })
 }
 

@@ -35,7 +35,7 @@ impl Timestamp {
             return Some((Timestamp { seconds, nanos: 0 }, true));
         }
         let trimmed = raw.trim();
-        let mut cursor = Cursor { rest: trimmed.as_bytes(), strict: trimmed.len() == raw.len() };
+        let mut cursor = DatetimeCursor { rest: trimmed.as_bytes(), strict: trimmed.len() == raw.len() };
         let date = cursor.date_of_mail().map_or_else(|| cursor.date(), Some)?;
         let (second_of_day, nanos) = cursor.time_of_day()?;
         let offset = cursor.zone()?;
@@ -59,7 +59,7 @@ impl Timestamp {
     }
 }
 
-/// The seconds of `YYYY-MM-DDTHH:MM:SSZ`, as nearly all are written; any other spelling is left to [`Cursor`].
+/// The seconds of `YYYY-MM-DDTHH:MM:SSZ`, as nearly all are written; any other spelling is left to [`DatetimeCursor`].
 fn seconds_of_usual(raw: &[u8; 20]) -> Option<i64> {
     let separators = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':'), (19, b'Z')];
     if separators.iter().any(|(at, separator)| raw[*at] != *separator) {
@@ -79,12 +79,12 @@ fn seconds_of_usual(raw: &[u8; 20]) -> Option<i64> {
 }
 
 /// The rest of a datetime; `strict` while all before it was spelt as W3C wants.
-struct Cursor<'a> {
+struct DatetimeCursor<'a> {
     rest: &'a [u8],
     strict: bool,
 }
 
-impl Cursor<'_> {
+impl DatetimeCursor<'_> {
     /// Takes one byte if it is one of `wanted`.
     fn take(&mut self, wanted: &[u8]) -> Option<u8> {
         let (&first, rest) = self.rest.split_first()?;
@@ -449,7 +449,7 @@ mod tests {
 
         #[test]
         fn the_usual_spelling_is_read_alike_by_both(raw in "[012][0-9]{3}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-6][0-9]:[0-6][0-9]Z|[-0-9:TZtz .]{20}") {
-            let mut cursor = Cursor { rest: raw.as_bytes(), strict: true };
+            let mut cursor = DatetimeCursor { rest: raw.as_bytes(), strict: true };
             let mut slowly = || {
                 let seconds = cursor.date()? + cursor.time_of_day()?.0 - cursor.zone()?;
                 cursor.rest.is_empty().then_some(seconds)

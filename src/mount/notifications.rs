@@ -4,7 +4,7 @@ use crate::platform::error_chain::chain;
 use crate::source::http::Client;
 use crate::source::websub::{Delivery, Listener, Member, Standing, Subject, Subscriber};
 use crate::sync::command::{Announcement, Command};
-use crate::sync::push::{Inbox, SetChannel};
+use crate::sync::push::{NotificationInbox, SetChannel};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 use tokio::sync::{mpsc, watch};
@@ -35,7 +35,7 @@ async fn pass_on(
     mut channels: watch::Receiver<Option<Vec<SetChannel>>>,
     commands: mpsc::Sender<Command>,
 ) {
-    let mut inbox = Inbox::default();
+    let mut inbox = NotificationInbox::default();
     let mut changes = subscriber.changes();
     let mut reported = false;
     channels.mark_changed();
@@ -80,7 +80,12 @@ fn follow(subscriber: &Subscriber, channels: &[SetChannel]) {
 }
 
 /// The new announcements of a delivery.
-fn take(subscriber: &Subscriber, inbox: &mut Inbox, channels: &[SetChannel], delivery: &Delivery) -> Vec<Announcement> {
+fn take(
+    subscriber: &Subscriber,
+    inbox: &mut NotificationInbox,
+    channels: &[SetChannel],
+    delivery: &Delivery,
+) -> Vec<Announcement> {
     // A channel of an earlier mount that is not found again yet: the discovery under way reads everything anyway.
     let Some(channel) = channels.iter().find(|channel| subject(channel) == delivery.subject) else { return Vec::new() };
     match inbox.take(&delivery.body, channel) {

@@ -10,7 +10,7 @@ use crate::fs::invalidator::Notices;
 use crate::platform::units::size;
 use crate::sync::Stage;
 use crate::sync::command::Command;
-use crate::sync::status::{RefreshOutcome, Status};
+use crate::sync::status::{RefreshOutcome, SyncStatus};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use sd_notify::NotifyState;
@@ -90,7 +90,7 @@ fn first_tree(stage: &Stage) -> String {
 /// What a sign of life depends on, and what the line about the mount says.
 pub(super) struct Watched {
     pub heartbeat: Arc<Heartbeat>,
-    pub status: watch::Receiver<Status>,
+    pub status: watch::Receiver<SyncStatus>,
     pub catalog: Arc<Catalog>,
     pub commands: mpsc::Sender<Command>,
 }
@@ -152,7 +152,7 @@ async fn tick(ticks: &mut Option<Interval>) {
 }
 
 /// One line: the revision (its number and its files), the last refresh, the next, and unconfirmed deletions.
-fn line(revision: Option<(u64, u64)>, status: &Status, zone: &TimeZone) -> String {
+fn line(revision: Option<(u64, u64)>, status: &SyncStatus, zone: &TimeZone) -> String {
     let time = |time: Timestamp| time.to_zoned_datetime(zone.clone()).strftime("%F %T");
     let mut parts = Vec::new();
     parts.extend(revision.map(|(number, files)| format!("revision {number}, {files} files")));
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn the_line_shows_revision_refreshes_and_unconfirmed_deletions() {
         let outcome = RefreshOutcome::Committed { created: 2, updated: 1, touched: 0, deleted: 3 };
-        let status = Status {
+        let status = SyncStatus {
             last_refresh: Some(Refreshed {
                 ended: "2024-05-01T10:00:00Z".parse().unwrap(),
                 milliseconds: 5,
@@ -232,7 +232,7 @@ mod tests {
             }),
             next_poll: "2024-05-01T10:05:00Z".parse().ok(),
             held: Some(HeldStatus { files: 7, since: Timestamp::UNIX_EPOCH, why: String::new() }),
-            ..Status::default()
+            ..SyncStatus::default()
         };
 
         let zone = TimeZone::fixed(jiff::tz::offset(2));
@@ -241,7 +241,10 @@ mod tests {
             "revision 4, 1200 files; last refresh 2024-05-01 12:00:00: 2 new, 1 changed, 0 with new metadata only, 3 deleted; \
              next refresh 2024-05-01 12:05:00; 7 unconfirmed deletions"
         );
-        assert_eq!(line(Some((1, 5)), &Status::default(), &zone), "revision 1, 5 files; no refresh since the mount");
+        assert_eq!(
+            line(Some((1, 5)), &SyncStatus::default(), &zone),
+            "revision 1, 5 files; no refresh since the mount"
+        );
     }
 
     #[test]
@@ -250,7 +253,7 @@ mod tests {
         let last_refresh =
             Some(Refreshed { ended: Timestamp::UNIX_EPOCH, milliseconds: 0, outcome, failed: Vec::new() });
 
-        let line = line(None, &Status { last_refresh, ..Status::default() }, &TimeZone::UTC);
+        let line = line(None, &SyncStatus { last_refresh, ..SyncStatus::default() }, &TimeZone::UTC);
 
         assert!(line.starts_with("last refresh 1970-01-01 00:00:00: failed (it said MAINPID=1xxx"), "{line}");
         assert_eq!(line.chars().count(), LINE);

@@ -8,7 +8,7 @@ use crate::fs::invalidator::Notices;
 use crate::platform::error_chain::chain;
 use crate::source::http::Client;
 use crate::sync::poller::Listeners;
-use crate::sync::{Outcome, Stage, Synchronizer};
+use crate::sync::{RefreshResult, Stage, Synchronizer};
 use fuser::INodeNo;
 use jiff::Timestamp;
 use std::convert::Infallible;
@@ -34,7 +34,7 @@ pub(super) async fn make_first_tree(
         never = report_failures(client, &*progress) => match never {},
         () = signals.end() => return Err(MountError::Interrupted),
     };
-    if let Outcome::Committed(_) = outcome {
+    if let RefreshResult::Committed(_) = outcome {
         synchronizer.tidy().await;
     }
     Ok(())

@@ -59,14 +59,14 @@ mod tests {
 
     #[derive(Debug, thiserror::Error)]
     #[error("{text}")]
-    struct Failure {
+    struct NestedError {
         text: &'static str,
         #[source]
-        cause: Option<Box<Failure>>,
+        cause: Option<Box<NestedError>>,
     }
 
     fn line(texts: &[&'static str]) -> String {
-        let innermost_first = texts.iter().rev().fold(None, |cause, text| Some(Box::new(Failure { text, cause })));
+        let innermost_first = texts.iter().rev().fold(None, |cause, text| Some(Box::new(NestedError { text, cause })));
         innermost_first.map_or_else(String::new, |failure| chain(&*failure))
     }
 

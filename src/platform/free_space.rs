@@ -27,13 +27,13 @@ pub struct SpaceGuard {
     reserve: u64,
     step: u64,
     free_space: FreeSpace,
-    written: Mutex<Written>,
+    written: Mutex<FloorState>,
     /// A cache on the same disk, asked to free some of it before anything is refused.
     make_room: OnceLock<MakeRoom>,
 }
 
 #[derive(Debug, Default)]
-struct Written {
+struct FloorState {
     since_question: u64,
     /// Bytes that are kept free, once the file system was asked.
     floor: Option<u64>,
@@ -111,11 +111,11 @@ impl SpaceGuard {
         self.fits(folder, &mut self.written(), unseen)
     }
 
-    fn written(&self) -> MutexGuard<'_, Written> {
+    fn written(&self) -> MutexGuard<'_, FloorState> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ask_for(&self, folder: &Path, written: &mut Written, unseen: u64) -> Result<(), NoSpace> {
+    fn ask_for(&self, folder: &Path, written: &mut FloorState, unseen: u64) -> Result<(), NoSpace> {
         let mut fitting = self.fits(folder, written, unseen);
         if let Err(short) = fitting {
             let missing = short.floor.saturating_add(unseen).saturating_sub(short.free);
@@ -130,7 +130,7 @@ impl SpaceGuard {
         fitting.inspect(|()| written.since_question = 0)
     }
 
-    fn fits(&self, folder: &Path, written: &mut Written, unseen: u64) -> Result<(), NoSpace> {
+    fn fits(&self, folder: &Path, written: &mut FloorState, unseen: u64) -> Result<(), NoSpace> {
         // A file system that does not answer has an end all the same: the write that meets it fails.
         let Ok(free) = (self.free_space)(folder) else { return Ok(()) };
         let usual = self.reserve.min(free / 2);

@@ -14,10 +14,10 @@ type Reclaim = Box<dyn Fn(usize) + Send + Sync>;
 /// Clones share the bytes.
 #[derive(Clone)]
 pub(crate) struct Budget {
-    shared: Arc<Shared>,
+    shared: Arc<BudgetState>,
 }
 
-struct Shared {
+struct BudgetState {
     /// A permit for each byte. The semaphore is fair and a waiter that is dropped returns what it had.
     free: Arc<Semaphore>,
     bytes: usize,
@@ -31,7 +31,7 @@ impl Budget {
     pub(crate) fn new(bytes: usize) -> Budget {
         let bytes = bytes.min(u32::MAX as usize).min(Semaphore::MAX_PERMITS);
         let free = Arc::new(Semaphore::new(bytes));
-        Budget { shared: Arc::new(Shared { free, bytes, waiting: AtomicUsize::new(0), reclaim: OnceLock::new() }) }
+        Budget { shared: Arc::new(BudgetState { free, bytes, waiting: AtomicUsize::new(0), reclaim: OnceLock::new() }) }
     }
 
     /// `reclaim` is called with the bytes that are missing, before a reservation waits or is refused. It may drop reservations, and takes none.
@@ -46,7 +46,7 @@ impl Budget {
             return reservation;
         }
         let bytes = bytes.min(self.shared.bytes);
-        let _waiting = Waiting::new(&self.shared, bytes);
+        let _waiting = WaitingBytes::new(&self.shared, bytes);
         // A cache that took bytes before it could see this one wait gives them up now.
         self.reclaim(bytes);
         let permits = Arc::clone(&self.shared.free).acquire_many_owned(bytes as u32).await;
@@ -90,20 +90,20 @@ impl Budget {
     }
 }
 
-/// Counted in [`Shared::waiting`] while it is there.
-struct Waiting<'a> {
-    shared: &'a Shared,
+/// Counted in [`BudgetState::waiting`] while it is there.
+struct WaitingBytes<'a> {
+    shared: &'a BudgetState,
     bytes: usize,
 }
 
-impl Waiting<'_> {
-    fn new(shared: &Shared, bytes: usize) -> Waiting<'_> {
+impl WaitingBytes<'_> {
+    fn new(shared: &BudgetState, bytes: usize) -> WaitingBytes<'_> {
         shared.waiting.fetch_add(bytes, Ordering::SeqCst);
-        Waiting { shared, bytes }
+        WaitingBytes { shared, bytes }
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingBytes<'_> {
     fn drop(&mut self) {
         self.shared.waiting.fetch_sub(self.bytes, Ordering::SeqCst);
     }

@@ -4,7 +4,7 @@ use super::changes::NewChange;
 use super::fetch::new_changes::NewChanges;
 use super::read_set::ReadSet;
 use super::selection::Selection;
-use super::selection::plan::{Plan, path};
+use super::selection::plan::{ChoicePlan, path};
 use super::{SyncError, Synchronizer};
 use crate::catalog::{Catalog, CatalogError, Resource, SetId, Snapshot};
 use crate::document::{Change, Entry, Timestamp};
@@ -56,7 +56,7 @@ fn stays_as_chosen(snapshot: &Snapshot<'_>, selection: &Selection, new: &NewChan
 }
 
 /// Adds to `plan` the changes of the catalog's journal that count with the lists of `read`. The plan keeps a later one that it has.
-pub(super) fn add_applied(catalog: &Catalog, read: &[ReadSet], plan: &mut Plan) -> Result<(), CatalogError> {
+pub(super) fn add_applied(catalog: &Catalog, read: &[ReadSet], plan: &mut ChoicePlan) -> Result<(), CatalogError> {
     let mut failed = None;
     let counted = read.iter().filter(|it| !it.supersedes_announced);
     let at: HashMap<SetId, Option<Timestamp>> = counted.map(|it| (it.id, it.at())).collect();

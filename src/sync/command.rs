@@ -74,12 +74,12 @@ pub enum Scope {
     /// The documents that are due.
     Due,
     /// The documents that a notification names.
-    Announced(Announced),
+    Announced(AnnouncedDocuments),
 }
 
 /// The followed documents that a notification names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Announced {
+pub struct AnnouncedDocuments {
     /// Documents that are followed.
     pub roots: Vec<DocumentLocation>,
     /// Lists below them that are asked for although their index says nothing new of them.

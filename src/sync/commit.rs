@@ -12,8 +12,8 @@ use super::fetch::spool::Spool;
 use super::items::{PageNews, changes_of};
 use super::position::Position;
 use super::read_set::ReadSet;
-use super::selection::plan::{Chooser, Plan};
-use super::{Invalidating, Outcome, Progressing, Stage, SyncError, Synchronizer};
+use super::selection::plan::{ChoicePlan, Chooser};
+use super::{Invalidating, Progressing, RefreshResult, Stage, SyncError, Synchronizer};
 use crate::catalog::{
     Catalog, CatalogError, Commit, Committed, Held, ITEMS, Losses, Naming, ReadPage, SetId, Statement,
 };
@@ -27,12 +27,12 @@ use tokio::time::Instant;
 
 /// The writer of the catalog: there is one at a time.
 #[derive(Default)]
-pub(super) struct Writer {
+pub(super) struct CatalogWriter {
     /// The position of the current revision, once it was read: no other writer changes it.
     pub position: Option<Position>,
     /// Held during a commit, and while a new inode is given between two.
     pub writing: Arc<Mutex<()>>,
-    /// Batches that are committed and not yet in any [`Outcome`].
+    /// Batches that are committed and not yet in any [`RefreshResult`].
     pub batches: Option<Committed>,
     /// Receives what each commit changes for the kernel, where the tree is mounted.
     pub invalidate: Option<Invalidating>,
@@ -121,7 +121,7 @@ pub(super) struct Merge {
 
 impl Merge {
     /// The choice from the lists: by the links of changes too, where `plan` follows these.
-    fn chooser(&mut self, mut plan: Plan, catalog: &Catalog, spool: &Spool) -> Result<Arc<Chooser>, SyncError> {
+    fn chooser(&mut self, mut plan: ChoicePlan, catalog: &Catalog, spool: &Spool) -> Result<Arc<Chooser>, SyncError> {
         if plan.reads_lists() {
             self.news.each(&mut |set, new| {
                 plan.change(set, new.change, &new.entry);
@@ -234,7 +234,7 @@ impl Synchronizer {
 
     /// Makes one revision of the lists of every set, and of the changes since.
     pub(super) async fn merge(&mut self, mut merge: Merge) -> Result<Committed, SyncError> {
-        let plan = Plan::new(&self.config.selection, &merge.naming);
+        let plan = ChoicePlan::new(&self.config.selection, &merge.naming);
         let (catalog, spool, progress) =
             (self.catalog.clone(), self.fetch.spool.clone(), self.current.progress.clone());
         let choose =
@@ -331,15 +331,15 @@ impl Synchronizer {
 
     /// Applies deletions that are held back, as many as one commit takes: a person has confirmed them. To be called until
     /// none [is held](Synchronizer::holds_deletions).
-    pub async fn accept_deletions(&mut self) -> Result<Outcome, SyncError> {
+    pub async fn accept_deletions(&mut self) -> Result<RefreshResult, SyncError> {
         let began = Instant::now();
         self.current.failed.clear();
         if self.catalog.is_distrusted() {
             // What is held back cannot be read: the baseline that builds the catalog again leaves it out.
             self.writer.confirms_rebuilding = true;
-            return Ok(Outcome::Unchanged);
+            return Ok(RefreshResult::Unchanged);
         }
-        let Some(mut position) = self.position()? else { return Ok(Outcome::Unchanged) };
+        let Some(mut position) = self.position()? else { return Ok(RefreshResult::Unchanged) };
         let catalog = self.catalog.clone();
         let accept = move || {
             let held = catalog.snapshot()?.held_count()?;
@@ -350,7 +350,7 @@ impl Synchronizer {
             let committed = commit.finish(position.at(), &mut |_| confirmed(&mut position, left))?;
             Ok(Made { committed, position })
         };
-        let outcome = Ok(Outcome::Committed(self.commit(accept).await?));
+        let outcome = Ok(RefreshResult::Committed(self.commit(accept).await?));
         self.report(&outcome, began.elapsed());
         outcome
     }

@@ -13,14 +13,14 @@ pub struct SeenDeviations(Arc<Mutex<Inner>>);
 #[derive(Debug, Default)]
 struct Inner {
     /// Documents that break rules, or of which some entries cannot be understood.
-    documents: BTreeMap<DocumentLocation, Seen>,
+    documents: BTreeMap<DocumentLocation, ListDeviations>,
     /// Entries that are not shown, by path: too many URIs share it.
     left_out: BTreeMap<String, u64>,
 }
 
 /// The deviations of one document.
 #[derive(Debug, Default)]
-struct Seen {
+struct ListDeviations {
     deviations: Deviations,
     entries: NotUnderstood,
 }

@@ -11,7 +11,7 @@ use super::fetch::new_changes::ReadChanges;
 use super::followed_set::FollowedSet;
 use super::position::Position;
 use super::read_set::{ReadSet, last_modified};
-use super::{Outcome, Scope, SyncError, Synchronizer};
+use super::{RefreshResult, Scope, SyncError, Synchronizer};
 use crate::document::{Entry, Header, Root, Timestamp};
 use crate::platform::error_chain::chain;
 use crate::source::crawl::{Asking, Child, Crawled, EVERYTHING, Leaf};
@@ -41,11 +41,11 @@ impl Search {
 
 impl Synchronizer {
     /// Brings the catalog to the state of the Source at `as_of`.
-    pub(super) async fn look_back(&mut self, as_of: Timestamp) -> Result<Option<Outcome>, SyncError> {
+    pub(super) async fn look_back(&mut self, as_of: Timestamp) -> Result<Option<RefreshResult>, SyncError> {
         let is_whole = self.catalog.revision()?.is_some() && !self.catalog.is_distrusted();
         let shown = self.position()?.filter(|_| is_whole);
         if shown.as_ref().is_some_and(|position| position.is_final) {
-            return Ok(Some(Outcome::Unchanged));
+            return Ok(Some(RefreshResult::Unchanged));
         }
         let began = Timestamp::now();
         let (mut step, failed) = self.discover(&Scope::Everything, true).await?;
@@ -78,7 +78,7 @@ impl Synchronizer {
         let documents = changes.iter().flat_map(|it| &it.documents);
         let documents: Vec<_> = documents.map(|it| (it.state.location.clone(), it.state.digest)).collect();
         if is_same && self.looked_back == documents {
-            return Ok(Some(Outcome::Unchanged));
+            return Ok(Some(RefreshResult::Unchanged));
         }
         let outcome = self.rebase(&step, read, changes).await?;
         self.looked_back = documents;

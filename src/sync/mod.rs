@@ -42,12 +42,12 @@ use crate::source::documents::DocumentCache;
 use crate::source::http::Client;
 use crate::source::zip::Packages;
 use command::Scope;
-use commit::Writer;
+use commit::CatalogWriter;
 pub use config::SyncConfig;
 use config::Tuning;
 use discovery::Discovery;
 pub use error::{FailureKind, SyncError};
-use fetch::Fetch;
+use fetch::DocumentFetch;
 use fetch::index_cache::IndexCache;
 use fetch::spool::Spool;
 use push::SetChannel;
@@ -55,7 +55,7 @@ use refresh::{Current, no_resource_list, offers};
 use scheduler::Schedule;
 use serde::{Deserialize, Serialize};
 use stale_list::StaleLists;
-use status::Status;
+use status::SyncStatus;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,7 +71,7 @@ const NEVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// The outcome of a refresh.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum RefreshResult {
     /// No document says anything new: the tree is the same. The position may have been stored.
     Unchanged,
     /// Lists or changes were committed.
@@ -103,13 +103,13 @@ pub struct Synchronizer {
     catalog: Arc<Catalog>,
     discovery: Discovery,
     schedule: Schedule,
-    fetch: Fetch,
+    fetch: DocumentFetch,
     stale_lists: StaleLists,
     /// The change documents, with their digests, that the state of an earlier time was made of last.
     looked_back: Vec<(String, u64)>,
-    writer: Writer,
+    writer: CatalogWriter,
     current: Current,
-    status: watch::Sender<Status>,
+    status: watch::Sender<SyncStatus>,
 }
 
 /// Shows progress.
@@ -139,10 +139,10 @@ impl Synchronizer {
             catalog,
             discovery: Discovery::default(),
             schedule: Schedule::new(config.poll),
-            fetch: Fetch { client, spool, packages, children, below, reading: JoinSet::new() },
+            fetch: DocumentFetch { client, spool, packages, children, below, reading: JoinSet::new() },
             stale_lists: StaleLists::default(),
             looked_back: Vec::new(),
-            writer: Writer::default(),
+            writer: CatalogWriter::default(),
             current: Current::new(unwatched()),
             status: watch::Sender::default(),
             config,
@@ -165,7 +165,7 @@ impl Synchronizer {
     }
 
     /// The state while it runs.
-    pub fn status(&self) -> watch::Receiver<Status> {
+    pub fn status(&self) -> watch::Receiver<SyncStatus> {
         self.status.subscribe()
     }
 

@@ -1,12 +1,12 @@
 //! The running synchronizer: it refreshes when a document is due, and on demand; meanwhile it receives commands.
 
 use super::command::{Command, Scope};
-use super::items::follow::{Batch, Follower, Refreshes};
+use super::items::follow::{Follower, PageBatch, Refreshes};
 use super::push::announce::Checked;
-use super::push::queue::{Announcements, Pending};
+use super::push::queue::{Announcements, PendingAnnouncement};
 use super::scheduler::{jitter, jittered, retry_pause};
 use super::status::{RefreshOutcome, Refreshed};
-use super::{Invalidating, Outcome, SHORTEST_PAUSE, SyncError, Synchronizer, unwatched};
+use super::{Invalidating, RefreshResult, SHORTEST_PAUSE, SyncError, Synchronizer, unwatched};
 use crate::catalog::{Catalog, Committed, Renewal};
 use crate::platform::error_chain::chain;
 use fuser::INodeNo;
@@ -25,8 +25,8 @@ pub struct Listeners {
 }
 
 /// Commands that wait for their turn.
-struct Waiting {
-    refresh: Option<Asked>,
+struct WaitingCommands {
+    refresh: Option<AskedRefresh>,
     announced: Announcements,
     /// True if channels are alive, where that is news.
     live: Option<bool>,
@@ -36,7 +36,7 @@ struct Waiting {
 
 /// One refresh for all who have asked for one.
 #[derive(Default)]
-struct Asked {
+struct AskedRefresh {
     /// True if one of them has confirmed the deletions that are held back.
     accept_deletions: bool,
     requesters: Vec<oneshot::Sender<Refreshed>>,
@@ -46,16 +46,16 @@ struct Asked {
 enum Task {
     /// Ask for everything, on demand or as something known has proved wrong; on demand the Source Description too, and first apply what
     /// is held back, where that is confirmed.
-    Refresh(Asked),
+    Refresh(AskedRefresh),
     /// Ask for what was announced.
-    Check(Pending),
+    Check(PendingAnnouncement),
     /// Ask for what is due.
     Poll,
 }
 
-impl Waiting {
-    fn new() -> Waiting {
-        Waiting { refresh: None, announced: Announcements::new(Instant::now()), live: None, is_open: true }
+impl WaitingCommands {
+    fn new() -> WaitingCommands {
+        WaitingCommands { refresh: None, announced: Announcements::new(Instant::now()), live: None, is_open: true }
     }
 
     /// Takes a command; `None` is the end of them.
@@ -133,14 +133,14 @@ struct Poller<'l> {
     failures: u32,
     due: Instant,
     /// News of landing pages.
-    pages: mpsc::Receiver<Batch>,
+    pages: mpsc::Receiver<PageBatch>,
     /// Tells the follower of pages of refreshes.
     refreshes: watch::Sender<Refreshes>,
 }
 
 impl Poller<'_> {
     async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
-        let mut waiting = Waiting::new();
+        let mut waiting = WaitingCommands::new();
         let (packages, catalog) = (self.synchronizer.fetch.packages.clone(), self.synchronizer.catalog.clone());
         while waiting.is_open {
             while let Ok(command) = commands.try_recv() {
@@ -186,7 +186,7 @@ impl Poller<'_> {
     }
 
     /// Commits news of landing pages.
-    async fn apply(&mut self, Batch { news, committed }: Batch) {
+    async fn apply(&mut self, PageBatch { news, committed }: PageBatch) {
         let applied = self.synchronizer.apply_pages(news).await;
         if let Err(cause) = &applied {
             tracing::error!("the items of landing pages cannot be stored: {}", chain(cause));
@@ -196,7 +196,7 @@ impl Poller<'_> {
     }
 
     /// Performs a task to its end, while commands are received.
-    async fn perform(&mut self, task: Task, waiting: &mut Waiting, commands: &mut mpsc::Receiver<Command>) {
+    async fn perform(&mut self, task: Task, waiting: &mut WaitingCommands, commands: &mut mpsc::Receiver<Command>) {
         let began = Instant::now();
         let done = {
             let mut work = std::pin::pin!(perform(&mut self.synchronizer, &task));
@@ -224,7 +224,7 @@ impl Poller<'_> {
         match done {
             Ok(outcome) => {
                 self.failures = 0;
-                if let Outcome::Committed(committed) = outcome {
+                if let RefreshResult::Committed(committed) = outcome {
                     self.refreshes.send_modify(|refreshes| {
                         refreshes.committed += 1;
                         refreshes.touched += u64::from(committed.touched > 0);
@@ -286,8 +286,8 @@ async fn perform(synchronizer: &mut Synchronizer, task: &Task) -> Result<Checked
         Task::Poll => synchronizer.refresh_of(Scope::Due, unwatched()).await,
     };
     let outcome = match (accepted, outcome?) {
-        (Some(accepted), Outcome::Committed(committed)) => Outcome::Committed(accepted.and(committed)),
-        (Some(accepted), Outcome::Unchanged) => Outcome::Committed(accepted),
+        (Some(accepted), RefreshResult::Committed(committed)) => RefreshResult::Committed(accepted.and(committed)),
+        (Some(accepted), RefreshResult::Unchanged) => RefreshResult::Committed(accepted),
         (None, outcome) => outcome,
     };
     Ok(Checked { outcome, unseen: None })
@@ -297,7 +297,7 @@ async fn perform(synchronizer: &mut Synchronizer, task: &Task) -> Result<Checked
 async fn accept(synchronizer: &mut Synchronizer) -> Result<Option<Committed>, SyncError> {
     let mut accepted: Option<Committed> = None;
     loop {
-        if let Outcome::Committed(committed) = synchronizer.accept_deletions().await? {
+        if let RefreshResult::Committed(committed) = synchronizer.accept_deletions().await? {
             accepted = Some(match accepted {
                 Some(others) => others.and(committed),
                 None => committed,
@@ -353,7 +353,7 @@ mod tests {
 
     #[test]
     fn requesters_share_one_refresh_and_its_confirmation() {
-        let mut waiting = Waiting::new();
+        let mut waiting = WaitingCommands::new();
         [false, true, false].into_iter().for_each(|accept| waiting.take(Some(refresh(accept))));
 
         let task = waiting.next(later(), false);
@@ -364,7 +364,7 @@ mod tests {
 
     #[test]
     fn refreshes_and_announcements_take_turns() {
-        let (mut waiting, due) = (Waiting::new(), Instant::now());
+        let (mut waiting, due) = (WaitingCommands::new(), Instant::now());
         waiting.take(Some(Command::Announced(vec![Announcement::Everything])));
         assert!(matches!(waiting.next(due, false), Some(Task::Poll)));
         waiting.take(Some(refresh(false)));

@@ -50,7 +50,7 @@ pub struct SetPosition {
     /// Its Capability List; of a list that stands alone the list.
     pub name: String,
     /// The documents that its part of the last baseline was made of.
-    documents: Vec<Document>,
+    documents: Vec<KnownDocument>,
     /// The time that this part speaks for.
     pub at: Option<Timestamp>,
     /// True if its lists state that time.
@@ -62,7 +62,7 @@ pub struct SetPosition {
     /// The documents of its dumps, where it has lists too. The first has the number of resources that only manifests state; the digest
     /// is 0 where some manifests are still to be read.
     #[serde(default)]
-    dumps: Vec<Document>,
+    dumps: Vec<KnownDocument>,
     /// The packages that its Resource Dumps listed then.
     packages: Vec<Uri>,
     /// The fingerprints of the manifests of those that could be read.
@@ -80,7 +80,7 @@ struct LackingPart {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Document {
+struct KnownDocument {
     location: DocumentLocation,
     /// XXH3 of the document's bytes.
     digest: u64,
@@ -296,7 +296,7 @@ impl Position {
             set.is_stated = now.is_some_and(|read| read.stated_at().is_some());
             set.written = now.and_then(ReadSet::written);
             let documents = now.into_iter().flat_map(ReadSet::documents);
-            let document = |(document, entries): (&CachedDocument, u64)| Document {
+            let document = |(document, entries): (&CachedDocument, u64)| KnownDocument {
                 location: document.location.clone(),
                 digest: document.digest,
                 entries,
@@ -339,7 +339,7 @@ impl Position {
     }
 
     /// The lists that list anything, each with its set.
-    fn lists(&self) -> impl Iterator<Item = (SetId, &Document)> {
+    fn lists(&self) -> impl Iterator<Item = (SetId, &KnownDocument)> {
         let all = self.sets.iter().flat_map(|set| {
             let documents = set.documents.iter().chain(&set.dumps);
             documents.map(|document| (set.id, document))
@@ -414,9 +414,9 @@ impl Position {
 }
 
 /// The documents of the dumps next to the lists of a set.
-fn dumps(read: &ReadSet) -> Vec<Document> {
+fn dumps(read: &ReadSet) -> Vec<KnownDocument> {
     let documents = read.dumps.iter().flat_map(Crawled::documents).enumerate();
-    let document = |(number, document): (usize, &CachedDocument)| Document {
+    let document = |(number, document): (usize, &CachedDocument)| KnownDocument {
         location: document.location.clone(),
         digest: if read.is_settled { document.digest } else { 0 },
         entries: if number == 0 { read.stated } else { 0 },
@@ -447,8 +447,11 @@ mod tests {
 
     /// A position of one set that was made of these lists, as (location, entries).
     fn position(lists: &[(&str, u64)]) -> Position {
-        let document =
-            |(path, entries): &(&str, u64)| Document { location: location(path), digest: u64::MAX, entries: *entries };
+        let document = |(path, entries): &(&str, u64)| KnownDocument {
+            location: location(path),
+            digest: u64::MAX,
+            entries: *entries,
+        };
         let documents = lists.iter().map(document).collect();
         Position {
             format: Format::default(),

@@ -1,7 +1,7 @@
 //! One set as it was read for a baseline: the documents that its lists led to, and the packages of its dumps.
 
 use super::changes::latest_believed;
-use crate::catalog::{SetId, Shared};
+use crate::catalog::{SetId, SharePart};
 use crate::document::{Timestamp, Uri};
 use crate::source::crawl::{Crawled, Leaf};
 use crate::source::documents::CachedDocument;
@@ -49,7 +49,7 @@ pub struct ParsedLists {
     /// The newest `lastmod` listed.
     pub newest: Option<Timestamp>,
     /// The resources, sorted: parts in document order.
-    pub entered: Vec<Shared>,
+    pub entered: Vec<SharePart>,
 }
 
 impl ReadSet {

@@ -11,7 +11,7 @@ use super::followed_set::FollowedSet;
 use super::position::Position;
 use super::read_set::ReadSet;
 use super::status::FailedDocument;
-use super::{Outcome, Progressing, Scope, Stage, SyncError, Synchronizer, unwatched};
+use super::{Progressing, RefreshResult, Scope, Stage, SyncError, Synchronizer, unwatched};
 use crate::document::{Capability, Timestamp};
 use crate::platform::error_chain::chain;
 use crate::source::{DocumentLocation, EntryPoint, Missing, Source, SourceError};
@@ -54,12 +54,12 @@ pub(super) struct Step {
 
 impl Synchronizer {
     /// Asks the Source for everything that may have changed and commits what did. On an error nothing has changed.
-    pub async fn refresh(&mut self, progress: Progressing) -> Result<Outcome, SyncError> {
+    pub async fn refresh(&mut self, progress: Progressing) -> Result<RefreshResult, SyncError> {
         self.refresh_of(Scope::Everything, progress).await
     }
 
     /// A refresh of what `scope` says alone. A first tree is made of everything.
-    pub async fn refresh_of(&mut self, scope: Scope, progress: Progressing) -> Result<Outcome, SyncError> {
+    pub async fn refresh_of(&mut self, scope: Scope, progress: Progressing) -> Result<RefreshResult, SyncError> {
         self.tidied().await;
         self.fetch.client.renew_credentials().await;
         self.current = Current::new(progress);
@@ -75,9 +75,9 @@ impl Synchronizer {
             // The rest is found again at the next refresh: the journal holds what is applied.
             (Err(cause), Some(committed)) => {
                 tracing::warn!("not all changes are applied: {}", chain(&cause));
-                Ok(Outcome::Committed(committed))
+                Ok(RefreshResult::Committed(committed))
             }
-            (outcome, _) => outcome.map(|outcome| outcome.unwrap_or(Outcome::Unchanged)),
+            (outcome, _) => outcome.map(|outcome| outcome.unwrap_or(RefreshResult::Unchanged)),
         };
         if let Err(cause) = &outcome {
             self.note_end(cause);
@@ -108,7 +108,7 @@ impl Synchronizer {
 
     /// The flow. `None`: there are changes that only the lists can choose from, and these were not read. Once more with
     /// `decides_again` they are.
-    async fn try_refresh(&mut self, scope: &Scope, decides_again: bool) -> Result<Option<Outcome>, SyncError> {
+    async fn try_refresh(&mut self, scope: &Scope, decides_again: bool) -> Result<Option<RefreshResult>, SyncError> {
         if let Some(as_of) = self.config.as_of {
             return self.look_back(as_of).await;
         }
@@ -141,7 +141,7 @@ impl Synchronizer {
         let documents = failure.iter().chain(&undiscovered).map(FailedDocument::of);
         documents.for_each(|failed| self.current.failed.insert(0, failed));
         match (outcome, failure.or(undiscovered).or(unfollowed)) {
-            (Some(Outcome::Unchanged), Some(cause)) => Err(SyncError::Behind(cause.into())),
+            (Some(RefreshResult::Unchanged), Some(cause)) => Err(SyncError::Behind(cause.into())),
             (outcome, failure) => {
                 failure.iter().for_each(|cause| tracing::warn!("the refresh is incomplete: {}", chain(cause)));
                 Ok(outcome)
@@ -217,7 +217,7 @@ impl Synchronizer {
         step: &Step,
         mut read: Vec<ReadSet>,
         mut changes: Vec<ReadChanges>,
-    ) -> Result<Option<Outcome>, SyncError> {
+    ) -> Result<Option<RefreshResult>, SyncError> {
         let is_made_of = |it: &ReadSet| step.position.is_made_of(it);
         let is_contradicted = !self.fetch.packages.contradicted().is_empty();
         let is_new = step.decides_again || is_contradicted || !read.iter().all(is_made_of);
@@ -256,7 +256,7 @@ impl Synchronizer {
         // The commit may rest on an old discovery: the next refresh discovers again.
         self.discovery.looks_again = true;
         self.fetch.children.tidy(Instant::now());
-        Ok(Some(Outcome::Committed(committed)))
+        Ok(Some(RefreshResult::Committed(committed)))
     }
 
     /// An error where nothing was `read` that a tree can be made of.
@@ -301,7 +301,7 @@ impl Synchronizer {
     }
 
     /// Goes on from changes alone; `None` where only the lists can choose from them.
-    async fn advance(&mut self, step: &Step, changes: Vec<ReadChanges>) -> Result<Option<Outcome>, SyncError> {
+    async fn advance(&mut self, step: &Step, changes: Vec<ReadChanges>) -> Result<Option<RefreshResult>, SyncError> {
         let (now, base) = (Timestamp::now(), &step.position);
         let mut position = base.clone();
         for it in &changes {
@@ -323,7 +323,7 @@ impl Synchronizer {
             } else {
                 self.writer.position = Some(position);
             }
-            return Ok(Some(Outcome::Unchanged));
+            return Ok(Some(RefreshResult::Unchanged));
         }
         let (new, needs_lists) = self.needs_lists(new).await?;
         if needs_lists {
@@ -341,7 +341,7 @@ impl Synchronizer {
     }
 
     /// Applies what is new, a batch a commit.
-    async fn apply_batches(&mut self, mut new: NewChanges, mut position: Position) -> Result<Outcome, SyncError> {
+    async fn apply_batches(&mut self, mut new: NewChanges, mut position: Position) -> Result<RefreshResult, SyncError> {
         loop {
             let most = self.tuning.in_batch;
             let next = move || new.next_batch(most).map(|changes| (new, changes));
@@ -353,7 +353,7 @@ impl Synchronizer {
             }
             let committed = self.apply(changes, position).await?;
             if is_last {
-                return Ok(Outcome::Committed(committed));
+                return Ok(RefreshResult::Committed(committed));
             }
             self.writer.batches = Some(committed);
             position = self.position()?.unwrap_or_default();

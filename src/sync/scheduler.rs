@@ -1,6 +1,6 @@
 //! The schedule: each document has its own interval. Pure: time is passed in.
 
-use super::status::Answer;
+use super::status::PollAnswer;
 use crate::source::DocumentLocation;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -35,12 +35,12 @@ pub struct Schedule {
     fixed: Option<Duration>,
     /// True if every set has a notification channel that is alive.
     live: bool,
-    documents: BTreeMap<DocumentLocation, Plan>,
+    documents: BTreeMap<DocumentLocation, PollPlan>,
 }
 
 /// A document in the schedule.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct PollPlan {
     /// The time between two requests for it.
     pub interval: Duration,
     /// The time of the last request.
@@ -48,7 +48,7 @@ pub struct Plan {
     /// The time of the next.
     pub due: Instant,
     /// The answer.
-    pub answer: Answer,
+    pub answer: PollAnswer,
     failures: u32,
     /// The number of failures before the last answer.
     failures_before: u32,
@@ -64,13 +64,13 @@ impl Schedule {
     pub fn follow<'a>(&mut self, locations: impl IntoIterator<Item = &'a DocumentLocation>, now: Instant) {
         let mut followed = std::mem::take(&mut self.documents);
         for location in locations {
-            let new = || Plan {
+            let new = || PollPlan {
                 interval: self.fixed.unwrap_or(SHORTEST),
                 asked: None,
                 due: now,
                 failures: 0,
                 failures_before: 0,
-                answer: Answer::None,
+                answer: PollAnswer::None,
             };
             let plan = followed.remove(location).unwrap_or_else(new);
             self.documents.insert(location.clone(), plan);
@@ -100,7 +100,7 @@ impl Schedule {
         plan.interval = interval(fixed, cost);
         plan.asked = Some(now);
         plan.failures_before = std::mem::take(&mut plan.failures);
-        plan.answer = if cost.bytes == 0 { Answer::Unchanged } else { Answer::Downloaded(cost.bytes) };
+        plan.answer = if cost.bytes == 0 { PollAnswer::Unchanged } else { PollAnswer::Downloaded(cost.bytes) };
         let rarer = if live && fixed.is_none() { LIVE } else { 1 };
         plan.due = now + jittered(plan.interval * rarer, jitter);
     }
@@ -118,7 +118,7 @@ impl Schedule {
         let Some(plan) = self.documents.get_mut(location) else { return };
         plan.failures += 1;
         plan.asked = Some(now);
-        plan.answer = Answer::Failed(why);
+        plan.answer = PollAnswer::Failed(why);
         plan.due = now + jittered(retry_pause(plan.failures, plan.interval), jitter);
     }
 
@@ -133,7 +133,7 @@ impl Schedule {
     /// The document has answered with something that is not used.
     pub fn ignored(&mut self, location: &DocumentLocation, why: String) {
         if let Some(plan) = self.documents.get_mut(location) {
-            plan.answer = Answer::Failed(why);
+            plan.answer = PollAnswer::Failed(why);
         }
     }
 
@@ -153,7 +153,7 @@ impl Schedule {
     }
 
     /// Every document, in the order of their locations.
-    pub fn documents(&self) -> impl Iterator<Item = (&DocumentLocation, &Plan)> {
+    pub fn documents(&self) -> impl Iterator<Item = (&DocumentLocation, &PollPlan)> {
         self.documents.iter()
     }
 }

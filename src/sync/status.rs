@@ -3,7 +3,7 @@
 use super::deviations::SeenDeviations;
 use super::error::FailureKind;
 use super::position::{Position, SetPosition};
-use super::{Outcome, SyncError, Synchronizer};
+use super::{RefreshResult, SyncError, Synchronizer};
 use crate::catalog::Committed;
 use crate::document;
 use crate::platform::error_chain::chain;
@@ -19,7 +19,7 @@ const FAILURES: usize = 20;
 /// The state of a synchronizer after its last step.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Status {
+pub struct SyncStatus {
     /// The beginning of the refresh that is under way.
     pub refreshing_since: Option<Timestamp>,
     /// The last refresh that has ended.
@@ -104,7 +104,7 @@ impl FailedDocument {
     }
 }
 
-impl Status {
+impl SyncStatus {
     /// Counts a refresh that has ended.
     pub(super) fn ended(&mut self, refreshed: Refreshed) {
         self.refreshes = self.refreshes.saturating_add(1);
@@ -156,13 +156,13 @@ pub struct DocumentStatus {
     /// The time of its next poll.
     pub due: Option<Timestamp>,
     /// Its answer.
-    pub answer: Answer,
+    pub answer: PollAnswer,
 }
 
 /// The answer of a document at its last poll.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Answer {
+pub enum PollAnswer {
     /// None: the document was not polled.
     None,
     /// An unchanged document.
@@ -226,11 +226,11 @@ pub struct DeviationStatus {
     pub location: String,
 }
 
-impl From<&Result<Outcome, SyncError>> for RefreshOutcome {
-    fn from(outcome: &Result<Outcome, SyncError>) -> RefreshOutcome {
+impl From<&Result<RefreshResult, SyncError>> for RefreshOutcome {
+    fn from(outcome: &Result<RefreshResult, SyncError>) -> RefreshOutcome {
         match outcome {
-            Ok(Outcome::Unchanged) => RefreshOutcome::Unchanged,
-            Ok(Outcome::Committed(Committed { created, updated, touched, deleted, .. })) => {
+            Ok(RefreshResult::Unchanged) => RefreshOutcome::Unchanged,
+            Ok(RefreshResult::Committed(Committed { created, updated, touched, deleted, .. })) => {
                 RefreshOutcome::Committed { created: *created, updated: *updated, touched: *touched, deleted: *deleted }
             }
             Err(cause) => RefreshOutcome::Failed(chain(cause.of_refresh())),
@@ -272,7 +272,7 @@ fn broken(seen: &SeenDeviations) -> Vec<DeviationStatus> {
 
 impl Synchronizer {
     /// Notes the outcome of a refresh and the state after it.
-    pub(super) fn report(&self, outcome: &Result<Outcome, SyncError>, took: Duration) {
+    pub(super) fn report(&self, outcome: &Result<RefreshResult, SyncError>, took: Duration) {
         let (now, ended) = (Instant::now(), Timestamp::now());
         // An instant has no time of day, only a distance from now.
         let time = |instant: Instant| match instant.checked_duration_since(now) {

@@ -1,14 +1,14 @@
 //! Where a URI is found in a revision: it has the name that its path gives, `NAME%file`, or `NAME%~DIGEST`.
 
-use super::super::store::record::Named;
-use super::super::store::{Lookup, ROOT, Store};
+use super::super::store::record::NamedNode;
+use super::super::store::{Lookup, ROOT, TreeStore};
 use super::super::{CatalogError, Kind, Naming};
 use super::names_of_path::{path_by_rule, resolved_name, split, uri as uri_of};
 use crate::document::Uri;
 use heed::RoTxn;
 
 /// The inode of the folder at `path`, which is empty for the root.
-pub fn folder(store: &Store, txn: &RoTxn<'_>, path: &str) -> Lookup<u64> {
+pub fn folder(store: &TreeStore, txn: &RoTxn<'_>, path: &str) -> Lookup<u64> {
     let mut ino = ROOT;
     for name in path.split('/').filter(|name| !name.is_empty()) {
         match store.named(txn, ino, name.as_bytes())? {
@@ -20,18 +20,18 @@ pub fn folder(store: &Store, txn: &RoTxn<'_>, path: &str) -> Lookup<u64> {
 }
 
 /// The file that stands for `uri` in a revision made under `naming`; the first where there are several.
-pub fn locate<'t>(store: &Store, txn: &'t RoTxn<'_>, naming: &Naming, uri: &Uri) -> Lookup<Named<'t>> {
+pub fn locate<'t>(store: &TreeStore, txn: &'t RoTxn<'_>, naming: &Naming, uri: &Uri) -> Lookup<NamedNode<'t>> {
     Ok(located(store, txn, naming, uri, 1)?.pop())
 }
 
 /// The files that stand for `uri`, at most so many: its sets may give it types with different extensions.
 pub fn located<'t>(
-    store: &Store,
+    store: &TreeStore,
     txn: &'t RoTxn<'_>,
     naming: &Naming,
     uri: &Uri,
     most: usize,
-) -> Result<Vec<Named<'t>>, CatalogError> {
+) -> Result<Vec<NamedNode<'t>>, CatalogError> {
     let mut all = Vec::new();
     let (path, _) = path_by_rule(naming, uri, None);
     let (above, name) = split(&path);
@@ -40,7 +40,7 @@ pub fn located<'t>(
     let at = |name: &str| {
         let path = if above.is_empty() { name.to_owned() } else { format!("{above}/{name}") };
         let named = store.named(txn, parent, name.as_bytes())?;
-        let is_it = |named: &Named<'_>| {
+        let is_it = |named: &NamedNode<'_>| {
             let record = named.node.resource.filter(|record| record.https == (uri.scheme() == "https"));
             record.is_some_and(|record| uri_of(&record, &path, naming).as_ref() == Some(uri))
         };

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 const MOST_INVALIDATIONS: usize = 20_000;
 
 #[derive(Default)]
-pub struct Effects {
+pub struct CommitEffects {
     /// Files; folders that come and go are counted by themselves.
     pub created: u64,
     pub updated: u64,
@@ -23,14 +23,14 @@ pub struct Effects {
     folders: InodeSet,
 }
 
-impl Effects {
+impl CommitEffects {
     /// Answers whether readers see the tree as it was.
     pub fn is_nothing(&self) -> bool {
         self.created + self.updated + self.touched + self.deleted + self.folders_changed == 0
     }
 
     /// Counts a file that came or went in `files`, a folder among folders.
-    pub fn count(&mut self, kind: Kind, files: fn(&mut Effects) -> &mut u64) {
+    pub fn count(&mut self, kind: Kind, files: fn(&mut CommitEffects) -> &mut u64) {
         match kind {
             Kind::File => *files(self) += 1,
             Kind::Folder => self.folders_changed += 1,
@@ -61,7 +61,7 @@ impl Effects {
 
     /// The report of the commit of `revision`.
     pub fn committed(self, revision: u64, left_out: BTreeMap<String, u64>) -> Committed {
-        let Effects { created, updated, touched, deleted, names: mut invalidations, folders, .. } = self;
+        let CommitEffects { created, updated, touched, deleted, names: mut invalidations, folders, .. } = self;
         if invalidations.len() > MOST_INVALIDATIONS {
             invalidations = vec![Invalidation::Everything(folders)];
         } else if folders.len() > MOST_INVALIDATIONS {

@@ -13,12 +13,12 @@ pub struct FolderChange {
     /// The newest time of what changed.
     pub newest: Timestamp,
     /// True where the folder's own listing changed: its names or their inodes.
-    pub listing: bool,
+    pub scope: bool,
 }
 
 impl FolderChange {
     fn and(self, other: FolderChange) -> FolderChange {
-        FolderChange { newest: self.newest.max(other.newest), listing: self.listing || other.listing }
+        FolderChange { newest: self.newest.max(other.newest), scope: self.scope || other.scope }
     }
 }
 
@@ -76,14 +76,14 @@ mod tests {
         let mut changed = ChangedFolders::new(&SpillFolder::new(folder.path()));
         let at = |seconds| Timestamp { seconds, nanos: 0 };
         assert_eq!(next_folder(&mut changed.take().unwrap()).unwrap(), None);
-        for (folder, seconds, listing) in [(7, 5, false), (7, 9, false), (2, 1, false), (7, 3, true), (2, 0, false)] {
-            changed.note(folder, FolderChange { newest: at(seconds), listing }).unwrap();
+        for (folder, seconds, scope) in [(7, 5, false), (7, 9, false), (2, 1, false), (7, 3, true), (2, 0, false)] {
+            changed.note(folder, FolderChange { newest: at(seconds), scope }).unwrap();
         }
 
         let mut changes = changed.take().unwrap();
 
-        assert_eq!(next_folder(&mut changes).unwrap(), Some((2, FolderChange { newest: at(1), listing: false })));
-        assert_eq!(next_folder(&mut changes).unwrap(), Some((7, FolderChange { newest: at(9), listing: true })));
+        assert_eq!(next_folder(&mut changes).unwrap(), Some((2, FolderChange { newest: at(1), scope: false })));
+        assert_eq!(next_folder(&mut changes).unwrap(), Some((7, FolderChange { newest: at(9), scope: true })));
         assert_eq!(next_folder(&mut changes).unwrap(), None);
     }
 }

@@ -7,12 +7,12 @@
 use super::super::base::Base;
 use super::super::edit::{GroupEdits, depth};
 use super::super::group::{Group, StatedResource};
-use super::super::join::Folder;
+use super::super::join::FolderRef;
 use super::super::naming::locate::folder;
 use super::super::naming::names_of_path::split;
 use super::super::store::codec::{damaged, push_number};
 use super::super::store::keys::name_key;
-use super::super::store::record::{Named, ResourceRecord, SetTable};
+use super::super::store::record::{NamedNode, ResourceRecord, SetTable};
 use super::super::store::{Lookup, TableId};
 use super::super::version::Coming;
 use super::super::{Catalog, CatalogError, Committed, Naming};
@@ -66,7 +66,7 @@ impl Sink for InPlace<'_, '_> {
         }
     }
 
-    fn folder<'r>(&'r self, base: &'r Base<'_>, ino: u64) -> Lookup<Named<'r>> {
+    fn folder<'r>(&'r self, base: &'r Base<'_>, ino: u64) -> Lookup<NamedNode<'r>> {
         // A folder in which, and beneath which, something changed is read as it was written before.
         base.store.by_ino(self.0.read(), ino)
     }
@@ -134,7 +134,7 @@ struct Due {
 struct Settled<'o> {
     path: String,
     /// The names of the revision that is shown, each file with its URI.
-    shown: Vec<(Named<'o>, Option<Uri>)>,
+    shown: Vec<(NamedNode<'o>, Option<Uri>)>,
     /// The newest time beneath it, where the path is a new folder.
     new_folder: Option<Timestamp>,
     group: Group,
@@ -153,10 +153,10 @@ impl<'o> Groups<'o> {
             }
             let (above, name) = split(&path);
             let parent = match new_folders.get(above) {
-                Some(ino) => Folder { ino: *ino, is_new: true },
+                Some(ino) => FolderRef { ino: *ino, is_new: true },
                 None => {
                     let ino = folder(self.base.store, self.base.txn, above)?;
-                    Folder { ino: ino.ok_or_else(|| damaged("absence", above.as_bytes()))?, is_new: false }
+                    FolderRef { ino: ino.ok_or_else(|| damaged("absence", above.as_bytes()))?, is_new: false }
                 }
             };
             let named = |name: &[u8]| {

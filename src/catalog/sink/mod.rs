@@ -11,7 +11,7 @@ pub mod whole;
 
 use super::CatalogError;
 use super::base::Base;
-use super::store::record::Named;
+use super::store::record::NamedNode;
 use super::store::{Lookup, TableId};
 
 /// Appends a row.
@@ -51,7 +51,7 @@ pub trait Sink {
     }
 
     /// A folder of the revision that is shown, with what was written of it so far where it would be written again.
-    fn folder<'r>(&'r self, base: &'r Base<'_>, ino: u64) -> Lookup<Named<'r>> {
+    fn folder<'r>(&'r self, base: &'r Base<'_>, ino: u64) -> Lookup<NamedNode<'r>> {
         base.store.by_ino(base.txn, ino)
     }
 

@@ -6,7 +6,7 @@ use super::super::sort::{LARGE_SORT, Sorter, SpillFolder};
 use super::super::store::codec::{damaged, push_number, seal};
 use super::super::store::keys::name_key;
 use super::super::store::record::NodeRecord;
-use super::super::store::{Store, Table, TableId};
+use super::super::store::{Table, TableId, TreeStore};
 use super::budget::{RECORD_OVERHEAD, WriteBudget};
 use heed::{PutFlags, RwTxn};
 use std::panic::resume_unwind;
@@ -30,18 +30,18 @@ const TRANSACTION: u64 = 4 << 20;
 /// Rows on their way into a store that no reader sees before it takes the place of another. Of one key the last counts; but entry ids of
 /// names join, and of times of folders the latest count.
 pub struct Rows {
-    batch: Batch,
+    batch: RowBatch,
     /// Hash and entry id of the names of one folder, and that folder: sorted, they come behind those of other folders.
     names: Vec<(u32, u64)>,
     names_of: u64,
     worker: Option<Worker>,
 }
 
-type Worker = (SyncSender<Batch>, JoinHandle<Result<(), CatalogError>>);
+type Worker = (SyncSender<RowBatch>, JoinHandle<Result<(), CatalogError>>);
 
 /// Rows one behind the other: table, key, record.
 #[derive(Default)]
-struct Batch {
+struct RowBatch {
     bytes: Vec<u8>,
     /// The end of each one's key, and its own.
     ends: Vec<(u32, u32)>,
@@ -52,14 +52,14 @@ struct Batch {
 impl Rows {
     /// Begins to write into `store`, which is on the disk of `spill_folder`. `is_ascending`: nearly all rows come behind those of their
     /// table that came before, so that they need not be sorted.
-    pub fn begin(store: &Store, spill_folder: &SpillFolder, is_ascending: bool) -> Result<Rows, CatalogError> {
+    pub fn begin(store: &TreeStore, spill_folder: &SpillFolder, is_ascending: bool) -> Result<Rows, CatalogError> {
         let (batches, waiting) = sync_channel(WAITING);
         let (store, spill_folder) = (store.clone(), spill_folder.clone());
         let work = move || write_all(&store, &spill_folder, is_ascending, &waiting);
         let thread = thread::Builder::new().name("catalog-writer".into()).spawn(work);
         let thread = thread.map_err(io_error(Path::new("the thread that writes the catalog")))?;
         let worker = Some((batches, thread));
-        Ok(Rows { batch: Batch::default(), names: Vec::new(), names_of: 0, worker })
+        Ok(Rows { batch: RowBatch::default(), names: Vec::new(), names_of: 0, worker })
     }
 
     /// Writes the record that `encode` appends.
@@ -70,7 +70,7 @@ impl Rows {
         key: &[u8],
         encode: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), CatalogError> {
-        let Batch { bytes, ends, .. } = &mut self.batch;
+        let RowBatch { bytes, ends, .. } = &mut self.batch;
         bytes.push(table as u8);
         bytes.extend_from_slice(key);
         let between = bytes.len();
@@ -133,7 +133,7 @@ impl Drop for Rows {
     }
 }
 
-impl Batch {
+impl RowBatch {
     fn rows(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let starts = std::iter::once(0).chain(self.ends.iter().map(|(_, end)| *end as usize));
         let row = |(start, (between, end)): (usize, &(u32, u32))| {
@@ -146,10 +146,10 @@ impl Batch {
 
 /// Writes what comes; or sorts it first by table and key, so that every table is appended to.
 fn write_all(
-    store: &Store,
+    store: &TreeStore,
     spill_folder: &SpillFolder,
     is_ascending: bool,
-    batches: &Receiver<Batch>,
+    batches: &Receiver<RowBatch>,
 ) -> Result<(), CatalogError> {
     let mut tables = Tables::new(store, spill_folder);
     let mut sorter = (!is_ascending).then(|| Sorter::new(spill_folder, LARGE_SORT));
@@ -175,7 +175,7 @@ fn write_all(
 
 /// The tables of a store, and the greatest key of each: what lies behind it is appended, without a search.
 struct Tables<'s> {
-    store: &'s Store,
+    store: &'s TreeStore,
     txn: Option<RwTxn<'s>>,
     budget: WriteBudget,
     tables: [(Table, Vec<u8>); 9],
@@ -183,7 +183,7 @@ struct Tables<'s> {
 }
 
 impl<'s> Tables<'s> {
-    fn new(store: &'s Store, spill_folder: &SpillFolder) -> Tables<'s> {
+    fn new(store: &'s TreeStore, spill_folder: &SpillFolder) -> Tables<'s> {
         let tables = store.tables().map(|table| (table, Vec::new()));
         Tables { store, txn: None, budget: WriteBudget::new(spill_folder, u64::MAX), tables, record: Vec::new() }
     }

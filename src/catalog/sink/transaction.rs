@@ -2,7 +2,7 @@
 
 use super::super::store::codec::seal;
 use super::super::store::keys::ino_key;
-use super::super::store::{Store, TableId};
+use super::super::store::{TableId, TreeStore};
 use super::super::{Catalog, CatalogError};
 use super::budget::{PAGE, WriteBudget};
 use crate::platform::inode_set::InodeSet;
@@ -11,7 +11,7 @@ use std::sync::PoisonError;
 
 /// Writes rows, each with its checksum.
 pub struct Transaction<'c> {
-    store: &'c Store,
+    store: &'c TreeStore,
     txn: RwTxn<'c>,
     budget: WriteBudget,
     has_written: bool,
@@ -26,7 +26,7 @@ pub struct Transaction<'c> {
 /// Nothing of it stays, and the forgotten orphans are for the next transaction to drop.
 pub fn in_transaction<T>(
     catalog: &Catalog,
-    store: &Store,
+    store: &TreeStore,
     write: impl FnOnce(&mut Transaction<'_>) -> Result<T, CatalogError>,
 ) -> Result<T, CatalogError> {
     // LMDB writes each page that is touched to another place, and no more pages than there are.

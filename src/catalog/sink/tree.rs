@@ -1,17 +1,17 @@
 //! Writes a tree: names that come, go, or stand for other content, each with its effects; in place, or all of it into an empty store.
 
 use super::super::base::Base;
-use super::super::join::Folder;
+use super::super::join::FolderRef;
 use super::super::naming::disambiguated;
 use super::super::naming::names_of_path::{path_by_rule, split};
 use super::super::sort::SpillFolder;
 use super::super::store::codec::{NUMBER_LIMIT, damaged, pack};
 use super::super::store::keys::{displaced_key, entry_key, ino_key};
-use super::super::store::record::{Named, NodeRecord, ResourceRecord, RevisionRecord, SetTable, push_orphan};
+use super::super::store::record::{NamedNode, NodeRecord, ResourceRecord, RevisionRecord, SetTable, push_orphan};
 use super::super::store::{ROOT, TableId, meta};
-use super::super::version::{self, Coming, Outcome};
+use super::super::version::{self, Coming, VersionChange};
 use super::super::{CatalogError, Kind, Naming, Totals};
-use super::effects::Effects;
+use super::effects::CommitEffects;
 use super::folder_times::{ChangedFolders, FolderChange, next_folder};
 use super::{Encode, Sink};
 use crate::document::{Timestamp, Uri};
@@ -36,7 +36,7 @@ pub struct TreeWriter<'t> {
     pub now: Timestamp,
     /// The revision that is shown, with the numbers and sums of this one.
     next: RevisionRecord,
-    pub effects: Effects,
+    pub effects: CommitEffects,
     /// Folders of the revision that is shown in which something changed.
     changed: ChangedFolders,
     /// Changed folders that are removed.
@@ -62,7 +62,7 @@ impl<'t> TreeWriter<'t> {
         sink: impl Sink + 't,
     ) -> TreeWriter<'t> {
         let (now, changed) = (version::now(), ChangedFolders::new(spill_folder));
-        let (effects, lost) = (Effects::default(), InodeSet::default());
+        let (effects, lost) = (CommitEffects::default(), InodeSet::default());
         TreeWriter { base, naming, sink: Box::new(sink), now, next, effects, changed, lost }
     }
 
@@ -82,7 +82,7 @@ impl<'t> TreeWriter<'t> {
     }
 
     /// Writes what a name stands for: its entry, where its inode is found, and its name.
-    fn write(&mut self, named: &Named<'_>, [entry, inode, name]: [RowState; 3]) -> Result<(), CatalogError> {
+    fn write(&mut self, named: &NamedNode<'_>, [entry, inode, name]: [RowState; 3]) -> Result<(), CatalogError> {
         let (key, hash) = (entry_key(named.parent, named.entry), self.base.store.name_hash(named.node.name));
         self.put_row(entry, TableId::Entries, &key, &mut |row| named.node.encode(row))?;
         self.put_row(inode, TableId::Inodes, &ino_key(named.node.ino), &mut |row| row.extend_from_slice(&key))?;
@@ -98,9 +98,9 @@ impl<'t> TreeWriter<'t> {
     /// Puts a file at a name that stood for `shown`, whose URI is `uri` where that is known.
     pub fn put_file(
         &mut self,
-        parent: Folder,
+        parent: FolderRef,
         name: &[u8],
-        shown: Option<(&Named<'_>, Option<&Uri>)>,
+        shown: Option<(&NamedNode<'_>, Option<&Uri>)>,
         coming: Coming<'_>,
     ) -> Result<(), CatalogError> {
         let (resource, now) = (coming.resource, self.now);
@@ -109,18 +109,18 @@ impl<'t> TreeWriter<'t> {
         let Some((shown, uri)) = shown else { return self.create(parent, node).map(drop) };
         let Some(known) = &shown.node.resource else { return self.replace(shown, uri, node).map(drop) };
         match version::compare(&shown.node, known, coming, now).ok_or_else(|| damaged("resource", name))? {
-            Outcome::Same => self.keep(shown),
-            Outcome::Touched(node) => self.touch(shown, node),
-            Outcome::Replaced(node) => self.replace(shown, uri, node).map(drop),
+            VersionChange::Same => self.keep(shown),
+            VersionChange::Touched(node) => self.touch(shown, node),
+            VersionChange::Replaced(node) => self.replace(shown, uri, node).map(drop),
         }
     }
 
     /// A folder that is new, or that takes the place of the file `shown`; its inode.
     pub fn put_folder(
         &mut self,
-        parent: Folder,
+        parent: FolderRef,
         name: &[u8],
-        shown: Option<(&Named<'_>, Option<&Uri>)>,
+        shown: Option<(&NamedNode<'_>, Option<&Uri>)>,
         newest: Timestamp,
     ) -> Result<u64, CatalogError> {
         let node = NodeRecord { ino: 0, mtime: newest.min(self.now), ctime: self.now, name, resource: None };
@@ -131,9 +131,9 @@ impl<'t> TreeWriter<'t> {
     }
 
     /// Adds `node.name` to a folder, with a new inode and entry id; `node.ino` does not count. Returns the inode.
-    fn create(&mut self, parent: Folder, node: NodeRecord<'_>) -> Result<u64, CatalogError> {
+    fn create(&mut self, parent: FolderRef, node: NodeRecord<'_>) -> Result<u64, CatalogError> {
         let (ino, entry) = (give(&mut self.next.next_ino)?, give(&mut self.next.next_entry)?);
-        let named = Named { parent: parent.ino, entry, node: NodeRecord { ino, ..node } };
+        let named = NamedNode { parent: parent.ino, entry, node: NodeRecord { ino, ..node } };
         self.write(&named, [RowState::Changed; 3])?;
         self.effects.count(node.kind(), |effects| &mut effects.created);
         self.count(&node, true);
@@ -145,23 +145,29 @@ impl<'t> TreeWriter<'t> {
     }
 
     /// Writes the root, which has no name.
-    pub fn put_root(&mut self, root: &Named<'_>) -> Result<(), CatalogError> {
+    pub fn put_root(&mut self, root: &NamedNode<'_>) -> Result<(), CatalogError> {
         let key = entry_key(root.parent, root.entry);
         self.sink.put(TableId::Entries, &key, &mut |row| root.node.encode(row))?;
         self.sink.put(TableId::Inodes, &ino_key(root.node.ino), &mut |row| row.extend_from_slice(&key))
     }
 
     /// A name that stands for what it stood for.
-    pub fn keep(&mut self, named: &Named<'_>) -> Result<(), CatalogError> {
+    pub fn keep(&mut self, named: &NamedNode<'_>) -> Result<(), CatalogError> {
         self.write(named, [RowState::Unchanged; 3])
     }
 
     /// Gives a name other content, or makes it a folder, or a file: a new inode at the same place. `new.ino` and `new.ctime` do not
     /// count. Returns the inode.
-    pub fn replace(&mut self, old: &Named<'_>, uri: Option<&Uri>, new: NodeRecord<'_>) -> Result<u64, CatalogError> {
+    pub fn replace(
+        &mut self,
+        old: &NamedNode<'_>,
+        uri: Option<&Uri>,
+        new: NodeRecord<'_>,
+    ) -> Result<u64, CatalogError> {
         let ino = give(&mut self.next.next_ino)?;
         self.orphan(old, uri)?;
-        let named = Named { parent: old.parent, entry: old.entry, node: NodeRecord { ino, ctime: self.now, ..new } };
+        let named =
+            NamedNode { parent: old.parent, entry: old.entry, node: NodeRecord { ino, ctime: self.now, ..new } };
         self.write(&named, [RowState::Changed, RowState::Changed, RowState::Unchanged])?;
         self.effects.updated += 1;
         self.count(&old.node, false);
@@ -173,14 +179,14 @@ impl<'t> TreeWriter<'t> {
     }
 
     /// Rewrites the metadata of an inode that stays.
-    fn touch(&mut self, old: &Named<'_>, new: NodeRecord<'_>) -> Result<(), CatalogError> {
+    fn touch(&mut self, old: &NamedNode<'_>, new: NodeRecord<'_>) -> Result<(), CatalogError> {
         self.effects.touched += 1;
         self.count(&old.node, false);
         self.count(&new, true);
         let (then, now) = (old.node.node(), new.node());
         let is_shown = (now.size, now.mtime, now.freshness) != (then.size, then.mtime, then.freshness);
         let ctime = if is_shown { self.now } else { new.ctime };
-        let named = Named { parent: old.parent, entry: old.entry, node: NodeRecord { ctime, ..new } };
+        let named = NamedNode { parent: old.parent, entry: old.entry, node: NodeRecord { ctime, ..new } };
         self.write(&named, [RowState::Changed, RowState::Unchanged, RowState::Unchanged])?;
         if is_shown {
             self.effects.attributes(new.ino);
@@ -190,8 +196,8 @@ impl<'t> TreeWriter<'t> {
     }
 
     /// Removes a name; what lies beneath is removed by itself.
-    pub fn remove(&mut self, old: &Named<'_>, uri: Option<&Uri>) -> Result<(), CatalogError> {
-        let Named { parent, entry, node } = old;
+    pub fn remove(&mut self, old: &NamedNode<'_>, uri: Option<&Uri>) -> Result<(), CatalogError> {
+        let NamedNode { parent, entry, node } = old;
         self.effects.count(node.kind(), |effects| &mut effects.deleted);
         self.count(node, false);
         self.effects.name(*parent, node.name, Some(node.ino));
@@ -207,7 +213,7 @@ impl<'t> TreeWriter<'t> {
     }
 
     /// Enters an inode among the orphans: it loses its name, but may be open.
-    fn orphan(&mut self, old: &Named<'_>, uri: Option<&Uri>) -> Result<(), CatalogError> {
+    fn orphan(&mut self, old: &NamedNode<'_>, uri: Option<&Uri>) -> Result<(), CatalogError> {
         let key = ino_key(old.node.ino);
         if old.node.resource.is_none() {
             self.lost.insert(INodeNo(old.node.ino));
@@ -238,9 +244,9 @@ impl<'t> TreeWriter<'t> {
         }
     }
 
-    /// Something of this time changed in a folder of the revision that is shown; `listing`: its names or their inodes.
-    fn note(&mut self, folder: u64, newest: Timestamp, listing: bool) -> Result<(), CatalogError> {
-        self.changed.note(folder, FolderChange { newest: newest.min(self.now), listing })
+    /// Something of this time changed in a folder of the revision that is shown; `scope`: its names or their inodes.
+    fn note(&mut self, folder: u64, newest: Timestamp, scope: bool) -> Result<(), CatalogError> {
+        self.changed.note(folder, FolderChange { newest: newest.min(self.now), scope })
     }
 
     /// Writes the folders whose listing changed or that are older than what lies in them, those above them included.
@@ -254,8 +260,8 @@ impl<'t> TreeWriter<'t> {
                     continue;
                 }
                 let found = self.sink.folder(self.base, folder)?;
-                let Named { parent, entry, node } = found.ok_or_else(|| damaged("absence", &ino_key(folder)))?;
-                if !change.listing && change.newest <= node.mtime {
+                let NamedNode { parent, entry, node } = found.ok_or_else(|| damaged("absence", &ino_key(folder)))?;
+                if !change.scope && change.newest <= node.mtime {
                     continue;
                 }
                 let (name, mtime) = (node.name.to_vec(), node.mtime.max(change.newest));
@@ -273,7 +279,7 @@ impl<'t> TreeWriter<'t> {
     }
 
     /// All is changed: brings the folders up to date and writes the revision, which stays the one that is shown where the tree is the same.
-    pub fn finish(mut self, with: &CommittedWith<'_>) -> Result<(RevisionRecord, Effects), CatalogError> {
+    pub fn finish(mut self, with: &CommittedWith<'_>) -> Result<(RevisionRecord, CommitEffects), CatalogError> {
         self.settle_folders()?;
         let (at, committed) = (with.at, self.now);
         let revision = match self.base.revision {
@@ -292,7 +298,7 @@ impl<'t> TreeWriter<'t> {
 /// The row that is kept of an inode that loses its name; `uri` is that of a file, where it is known.
 pub fn orphan_row(
     base: &Base<'_>,
-    old: &Named<'_>,
+    old: &NamedNode<'_>,
     uri: Option<&Uri>,
     now: Timestamp,
 ) -> Result<Vec<u8>, CatalogError> {

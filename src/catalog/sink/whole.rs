@@ -3,13 +3,13 @@
 
 use super::super::base::Base;
 use super::super::edit::{Comparison, Departures};
-use super::super::group::{File, Group, HeldState, Listing, SortedFacts};
-use super::super::join::{Folder, Visitor, beneath, join};
+use super::super::group::{FactScope, Group, HeldState, NewFile, SortedFacts};
+use super::super::join::{FolderRef, Visitor, beneath, join};
 use super::super::known_folders::KnownFolders;
 use super::super::store::codec::{NUMBER_LIMIT, damaged, unseal};
 use super::super::store::keys::{ino_key, statement_key};
-use super::super::store::record::{Named, NodeRecord, RevisionRecord, held_row};
-use super::super::store::{ROOT, ROOT_ENTRY, Store, TableId};
+use super::super::store::record::{NamedNode, NodeRecord, RevisionRecord, held_row};
+use super::super::store::{ROOT, ROOT_ENTRY, TableId, TreeStore};
 use super::super::version::{self, Coming};
 use super::super::{Catalog, CatalogError, Committed, Decide, Departure, Held, Invalidation, Kind, Losses, SetId};
 use super::in_place::{InPlace, PutRows, place};
@@ -52,7 +52,7 @@ impl Sink for Whole<'_> {
 pub fn write(
     catalog: &Catalog,
     base: &Base<'_>,
-    listing: &Listing,
+    scope: &FactScope,
     mut facts: SortedFacts,
     rows: &mut PutRows<'_>,
     (mut decided, decide): (Option<Vec<u8>>, Decide<'_>),
@@ -65,14 +65,14 @@ pub fn write(
             facts.rows.read_once();
         }
         let successor = base.store.empty(&catalog.spill_folder, instance)?;
-        let mut rebuild = Rebuild::begin(catalog, base, listing, &mut facts, (successor.store(), last))?;
+        let mut rebuild = Rebuild::begin(catalog, base, scope, &mut facts, (successor.store(), last))?;
         let position = match decided.take() {
             Some(position) => position,
             None => {
                 let (losses, mut departures) = rebuild.losses()?;
                 let (held, position) = decide(&losses);
                 if base.revision.is_some() && held != Held::Nothing {
-                    let kept = departures.kept(&held, &listing.naming, &catalog.spill_folder)?;
+                    let kept = departures.kept(&held, &scope.naming, &catalog.spill_folder)?;
                     facts.add(kept)?;
                     decided = Some(position);
                     continue;
@@ -83,7 +83,7 @@ pub fn write(
         // What is written from here on has the room of the facts.
         drop(facts);
         let committed = rebuild.finish(&position, rows)?;
-        let keep_late = |store: &Store| {
+        let keep_late = |store: &TreeStore| {
             // The new tree does not wait for room for the old one.
             if let Err(error) = add_late_orphans(catalog, base, store) {
                 tracing::warn!("files that were opened just now may not be readable to their end: {}", chain(&error));
@@ -101,14 +101,14 @@ pub fn write(
 pub fn write_anew(
     catalog: &Catalog,
     base: &Base<'_>,
-    listing: &Listing,
+    scope: &FactScope,
     mut facts: SortedFacts,
     rows: &mut PutRows<'_>,
-    (damaged, target): (&Store, &Store),
+    (damaged, target): (&TreeStore, &TreeStore),
     decide: Decide<'_>,
 ) -> Result<Committed, CatalogError> {
     facts.rows.read_once();
-    let mut rebuild = Rebuild::begin(catalog, base, listing, &mut facts, (target, last_numbers(damaged)))?;
+    let mut rebuild = Rebuild::begin(catalog, base, scope, &mut facts, (target, last_numbers(damaged)))?;
     drop(facts);
     let (Held::Nothing, position) = decide(&fewer(damaged, &rebuild.losses()?.0)) else {
         return Err(CatalogError::Undecided);
@@ -119,7 +119,7 @@ pub fn write_anew(
 }
 
 /// The losses of a tree, all of which comes, against the sums of the one that cannot be read any more: "was so many, would be so many".
-fn fewer(damaged: &Store, tree: &Losses) -> Losses {
+fn fewer(damaged: &TreeStore, tree: &Losses) -> Losses {
     let revision = damaged.env.read_txn().map_err(CatalogError::from).and_then(|txn| damaged.revision(&txn));
     let Ok(Some(revision)) = revision else { return tree.clone() };
     let (present, files) = (revision.totals.files, tree.coming);
@@ -129,7 +129,7 @@ fn fewer(damaged: &Store, tree: &Losses) -> Losses {
 }
 
 /// The numbers that a damaged store may have given: those of its revision, else half of all. Nothing else of it stays.
-fn last_numbers(damaged: &Store) -> RevisionRecord {
+fn last_numbers(damaged: &TreeStore) -> RevisionRecord {
     let txn = damaged.env.read_txn();
     let (next_ino, next_entry) = (NUMBER_LIMIT / 2, NUMBER_LIMIT / 2);
     match txn.map_err(CatalogError::from).and_then(|txn| damaged.revision(&txn)) {
@@ -143,13 +143,13 @@ fn last_numbers(damaged: &Store) -> RevisionRecord {
 /// A tree on its way into an empty store.
 struct Rebuild<'t> {
     catalog: &'t Catalog,
-    listing: &'t Listing,
-    target: &'t Store,
+    scope: &'t FactScope,
+    target: &'t TreeStore,
     comparison: Comparison<'t>,
     tree: TreeWriter<'t>,
     left_out: BTreeMap<String, u64>,
     /// The folder whose names are written, and whether it has none so far.
-    folder: Folder,
+    folder: FolderRef,
     is_empty: bool,
     /// Folders in which nothing is, as all that lists have of it is superseded.
     emptied: Vec<u64>,
@@ -161,9 +161,9 @@ impl<'t> Rebuild<'t> {
     fn begin(
         catalog: &'t Catalog,
         base: &'t Base<'t>,
-        listing: &'t Listing,
+        scope: &'t FactScope,
         facts: &mut SortedFacts,
-        (target, last): (&'t Store, RevisionRecord),
+        (target, last): (&'t TreeStore, RevisionRecord),
     ) -> Result<Rebuild<'t>, CatalogError> {
         let is_first = base.revision.is_none();
         catalog.known_folders.lately();
@@ -171,20 +171,20 @@ impl<'t> Rebuild<'t> {
         let sink = Whole { rows, known_folders: &catalog.known_folders };
         let mut rebuild = Rebuild {
             catalog,
-            listing,
+            scope,
             target,
-            comparison: Comparison::new(catalog, base, listing),
-            tree: TreeWriter::new(&catalog.spill_folder, base, &listing.naming, last, sink),
+            comparison: Comparison::new(catalog, base, scope),
+            tree: TreeWriter::new(&catalog.spill_folder, base, &scope.naming, last, sink),
             left_out: BTreeMap::new(),
-            folder: Folder { ino: ROOT, is_new: is_first },
+            folder: FolderRef { ino: ROOT, is_new: is_first },
             is_empty: false,
             emptied: Vec::new(),
         };
         let mut root = Group::default();
-        facts.next(&mut root, listing)?;
+        facts.next(&mut root, scope)?;
         rebuild.put_root(root.folder)?;
-        rebuild.left_out = join(base, listing, facts, &mut rebuild)?;
-        rebuild.enter(Folder { ino: ROOT, is_new: false })?;
+        rebuild.left_out = join(base, scope, facts, &mut rebuild)?;
+        rebuild.enter(FolderRef { ino: ROOT, is_new: false })?;
         Ok(rebuild)
     }
 
@@ -195,9 +195,9 @@ impl<'t> Rebuild<'t> {
 
     /// Commits the tree, with the `rows` of the journal.
     fn finish(self, position: &[u8], rows: &mut PutRows<'_>) -> Result<Committed, CatalogError> {
-        let Rebuild { catalog, listing, target, mut tree, left_out, emptied, .. } = self;
+        let Rebuild { catalog, scope, target, mut tree, left_out, emptied, .. } = self;
         let sets = self.comparison.sets();
-        let with = CommittedWith { at: listing.at, position, sets: &sets };
+        let with = CommittedWith { at: scope.at, position, sets: &sets };
         rows(&mut tree)?;
         let (mut revision, mut effects) = tree.finish(&with)?;
         // What a change in place holds in memory is bounded.
@@ -211,7 +211,7 @@ impl<'t> Rebuild<'t> {
             let paths = paths.collect::<Result<_, _>>()?;
             (revision, effects) = in_transaction(catalog, target, |transaction| {
                 let sink = InPlace(transaction);
-                let mut tree = TreeWriter::new(&catalog.spill_folder, &base, &listing.naming, revision, sink);
+                let mut tree = TreeWriter::new(&catalog.spill_folder, &base, &scope.naming, revision, sink);
                 tree.effects = effects;
                 place(&mut tree, BTreeMap::new(), paths)?;
                 tree.finish(&with)
@@ -226,7 +226,7 @@ impl<'t> Rebuild<'t> {
         if self.folder.is_new {
             let mtime = newest.unwrap_or(now).min(now);
             let node = NodeRecord { ino: ROOT, mtime, ctime: now, name: b"", resource: None };
-            return self.tree.put_root(&Named { parent: 0, entry: ROOT_ENTRY, node });
+            return self.tree.put_root(&NamedNode { parent: 0, entry: ROOT_ENTRY, node });
         }
         self.tree.put_root(&store.by_ino(txn, ROOT)?.ok_or_else(|| damaged("absence", &ino_key(ROOT)))?)?;
         for pair in store.orphans.iter(txn)? {
@@ -236,7 +236,7 @@ impl<'t> Rebuild<'t> {
         Ok(())
     }
 
-    fn remove_beneath(&mut self, base: &Named<'_>) -> Result<(), CatalogError> {
+    fn remove_beneath(&mut self, base: &NamedNode<'_>) -> Result<(), CatalogError> {
         if base.node.kind() == Kind::File {
             return Ok(());
         }
@@ -247,10 +247,10 @@ impl<'t> Rebuild<'t> {
 
 /// Enters among the orphans of `target` what lies in folders of the revision `base` that the kernel first saw since this was done last, or
 /// `target` began to be written. Not until there are none: a program that walks the tree sees more of them as long as it walks.
-fn add_late_orphans(catalog: &Catalog, base: &Base<'_>, target: &Store) -> Result<(), CatalogError> {
+fn add_late_orphans(catalog: &Catalog, base: &Base<'_>, target: &TreeStore) -> Result<(), CatalogError> {
     // What a change in place holds in memory is bounded.
     let most = usize::try_from(catalog.most_in_place().max(1)).unwrap_or(usize::MAX);
-    let add = |late: &mut Vec<Named<'_>>| {
+    let add = |late: &mut Vec<NamedNode<'_>>| {
         in_transaction(catalog, target, |transaction| {
             for old in late.drain(..) {
                 let key = ino_key(old.node.ino);
@@ -275,7 +275,7 @@ fn add_late_orphans(catalog: &Catalog, base: &Base<'_>, target: &Store) -> Resul
 }
 
 impl<'t> Visitor<'t> for Rebuild<'t> {
-    fn enter(&mut self, folder: Folder) -> Result<(), CatalogError> {
+    fn enter(&mut self, folder: FolderRef) -> Result<(), CatalogError> {
         if self.is_empty && self.folder.ino != ROOT {
             self.emptied.push(self.folder.ino);
         }
@@ -283,23 +283,28 @@ impl<'t> Visitor<'t> for Rebuild<'t> {
         Ok(())
     }
 
-    fn folder(&mut self, name: &[u8], newest: Timestamp, base: Option<Named<'t>>) -> Result<Folder, CatalogError> {
+    fn folder(
+        &mut self,
+        name: &[u8],
+        newest: Timestamp,
+        base: Option<NamedNode<'t>>,
+    ) -> Result<FolderRef, CatalogError> {
         self.is_empty = false;
         self.comparison.folder(name, newest, base)?;
         match base {
             Some(known) if known.node.kind() == Kind::Folder => {
                 self.tree.keep(&known)?;
-                Ok(Folder { ino: known.node.ino, is_new: false })
+                Ok(FolderRef { ino: known.node.ino, is_new: false })
             }
             file => {
                 let ino = self.tree.put_folder(self.folder, name, file.as_ref().map(|file| (file, None)), newest)?;
-                Ok(Folder { ino, is_new: true })
+                Ok(FolderRef { ino, is_new: true })
             }
         }
     }
 
-    fn file(&mut self, file: File<'_>, base: Option<Named<'t>>) -> Result<(), CatalogError> {
-        let File { name, resource, datetime, is_news, .. } = file;
+    fn file(&mut self, file: NewFile<'_>, base: Option<NamedNode<'t>>) -> Result<(), CatalogError> {
+        let NewFile { name, resource, datetime, is_news, .. } = file;
         self.is_empty = false;
         let same_uri = self.comparison.compare(&file, base)?;
         let mut known_uri = None;
@@ -307,14 +312,14 @@ impl<'t> Visitor<'t> for Rebuild<'t> {
             self.remove_beneath(known)?;
             if same_uri && self.tree.keeps_orphans_of(known.parent) {
                 // Its URI need not be found by its place.
-                known_uri = Some(file.uri(&self.listing.naming)?);
+                known_uri = Some(file.uri(&self.scope.naming)?);
             }
         }
         let coming = Coming { resource, same_uri, datetime, is_news };
         self.tree.put_file(self.folder, name, base.as_ref().map(|base| (base, known_uri.as_ref())), coming)
     }
 
-    fn removed(&mut self, base: Named<'t>) -> Result<(), CatalogError> {
+    fn removed(&mut self, base: NamedNode<'t>) -> Result<(), CatalogError> {
         self.comparison.removed(base)?;
         self.remove_beneath(&base)?;
         self.tree.remove(&base, None)
@@ -333,7 +338,7 @@ impl<'t> Visitor<'t> for Rebuild<'t> {
                 self.tree.row(TableId::Held, &key, Some(known))
             }
             HeldState::New => {
-                let time = self.listing.list_at(set).unwrap_or(self.tree.now);
+                let time = self.scope.list_at(set).unwrap_or(self.tree.now);
                 self.tree.row(TableId::Held, &key, Some(&held_row(time, uri)))
             }
         }

@@ -1,6 +1,6 @@
 //! The changes that the journal of a revision holds, the deletions that are held back, and the landing pages that were read.
 
-use super::super::journal::Row;
+use super::super::journal::ChangeRow;
 use super::super::store::Table;
 use super::super::store::codec::{damaged, unpack};
 use super::super::store::keys::{digest, statement_key, statement_set};
@@ -13,7 +13,8 @@ impl Snapshot<'_> {
     /// The last change of a resource in a set, unless the set's list speaks for a later time.
     pub fn journaled(&self, set: SetId, uri: &Uri) -> Result<Option<Journaled>, CatalogError> {
         self.read(|| {
-            let row = self.store.decoded(self.txn(), self.store.journal, &statement_key(set, uri), Row::decode)?;
+            let row =
+                self.store.decoded(self.txn(), self.store.journal, &statement_key(set, uri), ChangeRow::decode)?;
             Ok(row.map(|row| Journaled { change: row.change, time: row.time, datetime: row.datetime }))
         })
     }
@@ -26,12 +27,12 @@ impl Snapshot<'_> {
             let Some(held) = self.store.get(self.txn(), self.store.journal, &key)? else {
                 return Ok(None);
             };
-            let row = Row::decode(held).ok_or_else(|| damaged("sense", &key))?;
+            let row = ChangeRow::decode(held).ok_or_else(|| damaged("sense", &key))?;
             if row.time != said.time {
                 return Ok(Some(row.time.cmp(&said.time)));
             }
             let change = if row.is_left_out { Change::Deleted } else { said.change };
-            let same = Row::of(&Statement { change, ..*said });
+            let same = ChangeRow::of(&Statement { change, ..*said });
             Ok((held == same).then_some(std::cmp::Ordering::Equal))
         })
     }
@@ -41,7 +42,7 @@ impl Snapshot<'_> {
     pub fn journal(&self, visit: &mut dyn FnMut(SetId, Journaled, Resource) -> bool) -> Result<(), CatalogError> {
         let store = &self.store;
         let decode = |key: &[u8], row: &[u8]| {
-            let row = Row::decode(row)?;
+            let row = ChangeRow::decode(row)?;
             let (record, uri) = row.record()?;
             let change = if row.is_left_out { Change::Updated } else { row.change };
             let journaled = Journaled { change, time: row.time, datetime: row.datetime };

@@ -5,9 +5,9 @@ mod journal;
 use super::naming::locate::locate;
 use super::store::codec::{damaged, number};
 use super::store::keys::ino_key;
-use super::store::record::{Named, ResourceRecord};
-use super::store::{Lookup, ROOT, Store, meta};
-use super::{Catalog, CatalogError, EntryId, Inode, Name, Naming, Node, Resource, Revision};
+use super::store::record::{NamedNode, ResourceRecord};
+use super::store::{Lookup, ROOT, TreeStore, meta};
+use super::{Catalog, CatalogError, EntryId, Inode, InodeName, Naming, Node, Resource, Revision};
 use crate::document::{Timestamp, Uri};
 use crate::platform::lmdb::Reading;
 use arc_swap::Guard;
@@ -25,7 +25,7 @@ pub struct Snapshot<'c> {
     txn: ManuallyDrop<Reading>,
     /// Something failed in the transaction: it is not used again.
     failed: AtomicBool,
-    pub(super) store: Guard<Arc<Store>>,
+    pub(super) store: Guard<Arc<TreeStore>>,
     /// The naming of this revision, read at first use.
     naming: OnceLock<Naming>,
 }
@@ -68,7 +68,7 @@ impl<'c> Snapshot<'c> {
     }
 
     /// An inode, and whether it is an orphan.
-    fn by_ino(&self, ino: INodeNo) -> Lookup<(Named<'_>, bool)> {
+    fn by_ino(&self, ino: INodeNo) -> Lookup<(NamedNode<'_>, bool)> {
         self.read(|| match self.store.by_ino(self.txn(), ino.0)? {
             Some(named) => Ok(Some((named, false))),
             None => Ok(self.store.orphan(self.txn(), ino.0)?.map(|orphan| (orphan, true))),
@@ -82,11 +82,11 @@ impl<'c> Snapshot<'c> {
 
     /// An inode and its place, orphans included.
     pub fn inode(&self, ino: INodeNo) -> Result<Option<Inode>, CatalogError> {
-        let Some((Named { parent, entry, node }, is_orphan)) = self.by_ino(ino)? else { return Ok(None) };
+        let Some((NamedNode { parent, entry, node }, is_orphan)) = self.by_ino(ino)? else { return Ok(None) };
         let (folder, entry, name) = (INodeNo(parent), EntryId(entry), Box::from(node.name));
         let (name, former) = match is_orphan {
             true => (None, Some((folder, name))),
-            false => ((ino.0 != ROOT).then_some(Name { folder, entry, name }), None),
+            false => ((ino.0 != ROOT).then_some(InodeName { folder, entry, name }), None),
         };
         Ok(Some(Inode { node: node.node(), name, former }))
     }
@@ -101,7 +101,7 @@ impl<'c> Snapshot<'c> {
     ) -> Result<(), CatalogError> {
         self.read(|| {
             for child in self.store.children(self.txn(), parent.0, after.0)? {
-                let Named { entry, node, .. } = child?;
+                let NamedNode { entry, node, .. } = child?;
                 if !visit(EntryId(entry), node.name, node.node()) {
                     break;
                 }
@@ -137,7 +137,7 @@ impl<'c> Snapshot<'c> {
 
     /// `path` is looked up where it is not given.
     fn read_resource(&self, ino: INodeNo, path: Option<&str>) -> Result<Option<Resource>, CatalogError> {
-        let Some((Named { node, .. }, _)) = self.by_ino(ino)? else { return Ok(None) };
+        let Some((NamedNode { node, .. }, _)) = self.by_ino(ino)? else { return Ok(None) };
         let Some(record) = node.resource else { return Ok(None) };
         self.read(|| {
             let sense = || damaged("resource", &ino_key(ino.0));

@@ -45,7 +45,7 @@ pub(super) struct Sorter {
     arena: Vec<u8>,
     /// Start of each pair in `arena`, in the order in which they were added.
     starts: Vec<u32>,
-    runs: Vec<Source>,
+    runs: Vec<RunBytes>,
 }
 
 /// Key and value.
@@ -55,7 +55,7 @@ pub(super) type Pair<'s> = (&'s [u8], &'s [u8]);
 pub(super) struct Sorted {
     folder: SpillFolder,
     /// The oldest first.
-    runs: Vec<Run>,
+    runs: Vec<SortedRun>,
     /// Of each run that is not at its end, the key of its pair and its place: the smallest is the next pair, of equal keys the oldest.
     heads: BinaryHeap<Reverse<(Vec<u8>, usize)>>,
     /// Whether [`Sorted::next`] returned the top's pair.
@@ -63,28 +63,28 @@ pub(super) struct Sorted {
 }
 
 /// A sorted run being read, at one pair.
-struct Run {
-    source: Source,
+struct SortedRun {
+    source: RunBytes,
     value: Vec<u8>,
 }
 
 /// Where a run is read from.
-enum Source {
+enum RunBytes {
     Memory(Cursor<Vec<u8>>),
     File(BufReader<RunFile>),
 }
 
-impl Source {
+impl RunBytes {
     /// The file, to be read from its beginning.
-    fn of(out: BufWriter<File>) -> std::io::Result<Source> {
+    fn of(out: BufWriter<File>) -> std::io::Result<RunBytes> {
         let file = out.into_inner().map_err(|error| error.into_error())?;
-        Ok(Source::File(BufReader::with_capacity(1 << 16, RunFile::new(file)?)))
+        Ok(RunBytes::File(BufReader::with_capacity(1 << 16, RunFile::new(file)?)))
     }
 
     fn reader(&mut self) -> &mut dyn Reader {
         match self {
-            Source::Memory(bytes) => bytes,
-            Source::File(file) => file,
+            RunBytes::Memory(bytes) => bytes,
+            RunBytes::File(file) => file,
         }
     }
 }
@@ -128,7 +128,7 @@ impl Sorter {
     pub fn finish(mut self) -> Result<Sorted, CatalogError> {
         if self.runs.is_empty() && self.arena.len() <= self.most / RESIDENT {
             let run = self.write_sorted(Vec::with_capacity(self.arena.len()));
-            self.runs.push(Source::Memory(Cursor::new(run.map_err(io_error(&self.folder.path))?)));
+            self.runs.push(RunBytes::Memory(Cursor::new(run.map_err(io_error(&self.folder.path))?)));
         } else {
             self.spill()?;
         }
@@ -171,13 +171,13 @@ impl Sorter {
             return Ok(());
         }
         let bytes = self.arena.len() as u64;
-        let run = self.folder.writer(bytes).and_then(|out| self.write_sorted(out)).and_then(Source::of);
+        let run = self.folder.writer(bytes).and_then(|out| self.write_sorted(out)).and_then(RunBytes::of);
         let run = run.map_err(io_error(&self.folder.path))?;
         self.clear();
         self.add_runs(vec![run])
     }
 
-    fn add_runs(&mut self, runs: Vec<Source>) -> Result<(), CatalogError> {
+    fn add_runs(&mut self, runs: Vec<RunBytes>) -> Result<(), CatalogError> {
         self.runs.extend(runs);
         if self.runs.len() > MOST_RUNS {
             let mut sorted = Sorted::of(self.folder.clone(), std::mem::take(&mut self.runs))?;
@@ -231,22 +231,22 @@ impl<W: Write> RunWriter<W> {
 
 impl Sorted {
     /// The merge of `runs`, the oldest first.
-    fn of(folder: SpillFolder, runs: Vec<Source>) -> Result<Sorted, CatalogError> {
-        let runs = runs.into_iter().map(|source| Run { source, value: Vec::new() }).collect();
+    fn of(folder: SpillFolder, runs: Vec<RunBytes>) -> Result<Sorted, CatalogError> {
+        let runs = runs.into_iter().map(|source| SortedRun { source, value: Vec::new() }).collect();
         let mut sorted = Sorted { folder, runs, heads: BinaryHeap::new(), used: false };
         sorted.rewind()?;
         Ok(sorted)
     }
 
     /// Writes the pairs that are left as one run. What was read of the others is free by then.
-    fn write_run(&mut self) -> Result<Source, CatalogError> {
+    fn write_run(&mut self) -> Result<RunBytes, CatalogError> {
         let folder = self.folder.clone();
         let failed = io_error(&folder.path);
         let mut run = RunWriter::new(folder.writer(0).map_err(&failed)?);
         while let Some((key, value)) = self.next()? {
             run.write(key, value).map_err(&failed)?;
         }
-        Source::of(run.out).map_err(&failed)
+        RunBytes::of(run.out).map_err(&failed)
     }
 
     /// Adds the pairs of `other`, behind ours of equal keys. They are read from the next [`Sorted::rewind`] on.
@@ -257,7 +257,7 @@ impl Sorted {
     /// Lets the pairs be read for the last time: the disk has the room of each part as soon as it was read.
     pub fn read_once(&mut self) {
         for run in &mut self.runs {
-            if let Source::File(file) = &mut run.source {
+            if let RunBytes::File(file) = &mut run.source {
                 file.get_mut().freed_as_read();
             }
         }
@@ -305,7 +305,7 @@ impl Sorted {
     }
 }
 
-impl Run {
+impl SortedRun {
     /// Steps to the next pair, from that of `key`; `false` at the end.
     fn advance(&mut self, key: &mut Vec<u8>) -> std::io::Result<bool> {
         let reader = self.source.reader();

@@ -202,7 +202,7 @@ fn what_is_read_once_is_freed_on_the_disk_as_it_goes() {
     let mut sorted = sorter.finish().unwrap();
     let blocks = |sorted: &Sorted| -> u64 {
         let runs = sorted.runs.iter();
-        runs.map(|run| if let Source::File(file) = &run.source { file.get_ref().blocks() } else { 0 }).sum()
+        runs.map(|run| if let RunBytes::File(file) = &run.source { file.get_ref().blocks() } else { 0 }).sum()
     };
     sorted.peek().unwrap();
     let whole = blocks(&sorted);

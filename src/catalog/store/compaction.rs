@@ -3,7 +3,7 @@
 use super::super::error::io_error;
 use super::super::sort::SpillFolder;
 use super::environment::{make_folder, numbered, remove_folder, sync_folder};
-use super::{CatalogError, Store};
+use super::{CatalogError, TreeStore};
 use heed::{CompactionOption, EnvFlags, FlagSetMode};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -13,22 +13,22 @@ use tempfile::{Builder, TempDir};
 /// A store that is to replace another; unless it does, its files are removed with it. No reader sees it before, so that it may be written
 /// in any number of commits: they wait for no disk, and what they wrote is made durable all at once.
 pub struct Successor {
-    store: Store,
+    store: TreeStore,
     folder: TempDir,
 }
 
 impl Successor {
     fn in_folder(folder: TempDir, hash_bits: u32, instance: Option<u64>) -> Result<Successor, CatalogError> {
-        Ok(Successor { store: Store::open_tables(folder.path(), EnvFlags::NO_SYNC, hash_bits, instance)?, folder })
+        Ok(Successor { store: TreeStore::open_tables(folder.path(), EnvFlags::NO_SYNC, hash_bits, instance)?, folder })
     }
 
-    pub fn store(&self) -> &Store {
+    pub fn store(&self) -> &TreeStore {
         &self.store
     }
 
     /// Makes the store durable and gives it a number greater than that of `other`, as at the next opening the greatest counts; then
     /// removes the files of `other`, which lives on while it is open.
-    pub fn take_place_of(self, other: &Store) -> Result<Store, CatalogError> {
+    pub fn take_place_of(self, other: &TreeStore) -> Result<TreeStore, CatalogError> {
         let Successor { mut store, folder } = self;
         store.fit_length();
         store.env.force_sync()?;
@@ -56,7 +56,7 @@ fn new_folder(spill_folder: &SpillFolder) -> Result<TempDir, CatalogError> {
     made.map_err(io_error(&spill_folder.path))
 }
 
-impl Store {
+impl TreeStore {
     /// A copy of the current revision without holes, to replace this store. Nothing may be committed here meanwhile.
     pub fn compacted(&self, spill_folder: &SpillFolder) -> Result<Successor, CatalogError> {
         let folder = new_folder(spill_folder)?;

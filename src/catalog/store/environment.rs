@@ -2,7 +2,7 @@
 
 use super::super::error::io_error;
 use super::codec::{pack, seal};
-use super::{CatalogError, DAMAGED, ROOT, Store, TABLES, meta};
+use super::{CatalogError, DAMAGED, ROOT, TABLES, TreeStore, meta};
 use crate::platform::lmdb::{Readers, StructureError, check, make_files, with_map};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, EnvFlags, EnvOpenOptions, RwTxn};
@@ -52,33 +52,33 @@ pub(super) fn sync_folder(folder: &Path) -> Result<(), CatalogError> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(io_error(folder))
 }
 
-impl Store {
+impl TreeStore {
     /// Opens the environment of the catalog in `catalog`, or makes it. One that is damaged or of another format is moved
     /// to [`DAMAGED`] (in place of an older one), and an empty one takes its place.
-    pub fn open(catalog: &Path, hash_bits: u32) -> Result<Store, CatalogError> {
+    pub fn open(catalog: &Path, hash_bits: u32) -> Result<TreeStore, CatalogError> {
         let mut folders = numbered(catalog)?;
         let (number, folder) = folders.pop().unwrap_or_else(|| (1, catalog.join("store-1")));
         for (_, superseded) in folders {
             remove_folder(&superseded)?;
         }
-        match Store::open_checked(&folder, hash_bits) {
+        match TreeStore::open_checked(&folder, hash_bits) {
             Err(error) if error.is_damage() => {
                 let damaged = catalog.join(DAMAGED);
                 tracing::warn!(%error, moved_to = %damaged.display(), "the catalog is damaged and is rebuilt");
                 remove_folder(&damaged)?;
                 std::fs::rename(&folder, &damaged).map_err(io_error(&folder))?;
-                Store::open_checked(&catalog.join(format!("store-{}", number + 1)), hash_bits)
+                TreeStore::open_checked(&catalog.join(format!("store-{}", number + 1)), hash_bits)
             }
             opened => opened,
         }
     }
 
-    fn open_checked(folder: &Path, hash_bits: u32) -> Result<Store, CatalogError> {
+    fn open_checked(folder: &Path, hash_bits: u32) -> Result<TreeStore, CatalogError> {
         check(folder, false).map_err(|error| match error {
             StructureError::Io(cause) => io_error(folder)(cause),
             damaged => CatalogError::Damaged(damaged.to_string()),
         })?;
-        let store = Store::open_tables(folder, EnvFlags::empty(), hash_bits, None)?;
+        let store = TreeStore::open_tables(folder, EnvFlags::empty(), hash_bits, None)?;
         store.check()?;
         store.clear_orphans()?;
         Ok(store)
@@ -90,7 +90,7 @@ impl Store {
         flags: EnvFlags,
         hash_bits: u32,
         instance: Option<u64>,
-    ) -> Result<Store, CatalogError> {
+    ) -> Result<TreeStore, CatalogError> {
         make_folder(folder)?;
         make_files(folder, MAX_READERS).map_err(io_error(folder))?;
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
@@ -121,7 +121,7 @@ impl Store {
         let [entries, names, inodes, orphans, displaced, journal, held, pages, meta] =
             opened.commit().ok_or_else(no_tables)?;
         let (folder, readers) = (folder.to_path_buf(), Arc::<Readers>::default());
-        let store = Store {
+        let store = TreeStore {
             folder,
             hash_bits,
             env,

@@ -3,7 +3,7 @@
 //! | table | key | record |
 //! |---|---|---|
 //! | entries | parent inode, entry id | [`record::NodeRecord`]: name, inode, times, resource |
-//! | names | parent inode, hash of the name | the entry ids of the names with this hash, almost always one; see [`Store::named`] |
+//! | names | parent inode, hash of the name | the entry ids of the names with this hash, almost always one; see [`TreeStore::named`] |
 //! | inodes | inode | parent inode, entry id |
 //! | orphans | inode | the folder of its former name, [`record::NodeRecord`] |
 //! | displaced | path by rule, URI (digests) | the URI of a resource that lost that path's plain name to another |
@@ -81,7 +81,7 @@ pub(super) mod meta {
 
 /// The open environment, in the folder `store-N` of the catalog. One that replaces it is `store-N+1`; the greatest number counts.
 #[derive(Clone)]
-pub(super) struct Store {
+pub(super) struct TreeStore {
     folder: PathBuf,
     /// Bits of a name's hash in the keys of `names`.
     hash_bits: u32,
@@ -98,14 +98,14 @@ pub(super) struct Store {
     pub meta: Table,
 }
 
-impl Store {
+impl TreeStore {
     pub(super) fn table(&self, id: TableId) -> Table {
         self.tables()[id as usize]
     }
 
     /// In the order of [`TableId`].
     pub(super) fn tables(&self) -> [Table; 9] {
-        let Store { entries, names, inodes, orphans, displaced, journal, held, pages, meta, .. } = *self;
+        let TreeStore { entries, names, inodes, orphans, displaced, journal, held, pages, meta, .. } = *self;
         [entries, names, inodes, orphans, displaced, journal, held, pages, meta]
     }
 }

@@ -25,7 +25,7 @@ const CHANGE_FREQUENCIES: [Option<ChangeFrequency>; 8] = [
 
 /// A name of the tree, and what it stands for.
 #[derive(Clone, Copy)]
-pub struct Named<'a> {
+pub struct NamedNode<'a> {
     /// The folder that it lies in.
     pub parent: u64,
     /// Its cookie there.
@@ -347,9 +347,9 @@ pub fn push_orphan(out: &mut Vec<u8>, parent: u64, node: &NodeRecord<'_>) {
 }
 
 /// The inode that [`push_orphan`] wrote; it has no entry.
-pub fn orphan(bytes: &[u8]) -> Option<Named<'_>> {
+pub fn orphan(bytes: &[u8]) -> Option<NamedNode<'_>> {
     let mut bytes = Decoder(bytes);
-    Some(Named { parent: bytes.value()?, entry: 0, node: NodeRecord::decode(bytes.0)? })
+    Some(NamedNode { parent: bytes.value()?, entry: 0, node: NodeRecord::decode(bytes.0)? })
 }
 
 /// A row of `held`: the time for which its set said that the resource is gone, and the URI.

@@ -3,8 +3,8 @@
 use super::super::naming::names_of_path::{DEEPEST, uri};
 use super::codec::{Decoder, damaged, number, unpack, unseal};
 use super::keys::{entry_key, ino_key, name_key};
-use super::record::{Named, NodeRecord, RevisionRecord, SetTable, orphan};
-use super::{CatalogError, ROOT, Store, Table, meta};
+use super::record::{NamedNode, NodeRecord, RevisionRecord, SetTable, orphan};
+use super::{CatalogError, ROOT, Table, TreeStore, meta};
 use crate::catalog::Naming;
 use crate::document::Uri;
 use heed::RoTxn;
@@ -14,9 +14,9 @@ use std::ops::Bound;
 pub type Lookup<T> = Result<Option<T>, CatalogError>;
 
 /// Key and checked record.
-pub type Row<'t> = Result<(&'t [u8], &'t [u8]), CatalogError>;
+pub type TableRow<'t> = Result<(&'t [u8], &'t [u8]), CatalogError>;
 
-impl Store {
+impl TreeStore {
     /// The record at `key` of `table`, checked.
     pub fn get<'t>(&self, txn: &'t RoTxn<'_>, table: Table, key: &[u8]) -> Lookup<&'t [u8]> {
         table.get(txn, key)?.map(|sealed| unseal(key, sealed)).transpose()
@@ -28,7 +28,7 @@ impl Store {
         txn: &'t RoTxn<'_>,
         table: Table,
         range: (Bound<&[u8]>, Bound<&[u8]>),
-    ) -> Result<impl Iterator<Item = Row<'t>> + use<'t>, CatalogError> {
+    ) -> Result<impl Iterator<Item = TableRow<'t>> + use<'t>, CatalogError> {
         Ok(table.range(txn, &range)?.map(|pair| {
             let (key, sealed) = pair?;
             Ok((key, unseal(key, sealed)?))
@@ -72,17 +72,17 @@ impl Store {
     }
 
     /// What the inode was that lost its name.
-    pub fn orphan<'t>(&self, txn: &'t RoTxn<'_>, ino: u64) -> Lookup<Named<'t>> {
+    pub fn orphan<'t>(&self, txn: &'t RoTxn<'_>, ino: u64) -> Lookup<NamedNode<'t>> {
         self.decoded(txn, self.orphans, &ino_key(ino), orphan)
     }
 
     /// The name of an inode; `None` where it has none.
-    pub fn by_ino<'t>(&self, txn: &'t RoTxn<'_>, ino: u64) -> Lookup<Named<'t>> {
+    pub fn by_ino<'t>(&self, txn: &'t RoTxn<'_>, ino: u64) -> Lookup<NamedNode<'t>> {
         let key = ino_key(ino);
         let place = |place: &[u8]| Some((number(place.get(..5)?)?, number(place.get(5..)?)?));
         let Some((parent, entry)) = self.decoded(txn, self.inodes, &key, place)? else { return Ok(None) };
         match self.decoded(txn, self.entries, &entry_key(parent, entry), NodeRecord::decode)? {
-            Some(node) if node.ino == ino => Ok(Some(Named { parent, entry, node })),
+            Some(node) if node.ino == ino => Ok(Some(NamedNode { parent, entry, node })),
             _ => Err(damaged("entry", &key)),
         }
     }
@@ -119,14 +119,14 @@ impl Store {
     }
 
     /// What `name` in `parent` stands for.
-    pub fn named<'t>(&self, txn: &'t RoTxn<'_>, parent: u64, name: &[u8]) -> Lookup<Named<'t>> {
+    pub fn named<'t>(&self, txn: &'t RoTxn<'_>, parent: u64, name: &[u8]) -> Lookup<NamedNode<'t>> {
         let key = name_key(parent, self.name_hash(name));
         let mut ids = Decoder(self.get(txn, self.names, &key)?.unwrap_or_default());
         while let Some(entry) = ids.number() {
             let node = self.decoded(txn, self.entries, &entry_key(parent, entry), NodeRecord::decode)?;
             let node = node.ok_or_else(|| damaged("entry", &key))?;
             if node.name == name {
-                return Ok(Some(Named { parent, entry, node }));
+                return Ok(Some(NamedNode { parent, entry, node }));
             }
         }
         Ok(None)
@@ -138,14 +138,14 @@ impl Store {
         txn: &'t RoTxn<'_>,
         parent: u64,
         after: u64,
-    ) -> Result<impl Iterator<Item = Result<Named<'t>, CatalogError>> + use<'t>, CatalogError> {
+    ) -> Result<impl Iterator<Item = Result<NamedNode<'t>, CatalogError>> + use<'t>, CatalogError> {
         let (first, end) = (entry_key(parent, after), entry_key(parent + 1, 0));
         let range = (Bound::Excluded(&first[..]), Bound::Excluded(&end[..]));
         Ok(self.rows(txn, self.entries, range)?.map(move |row| {
             let (key, record) = row?;
             let node = NodeRecord::decode(record).ok_or_else(|| damaged("sense", key))?;
             let entry = key.get(5..).and_then(number).ok_or_else(|| damaged("key", key))?;
-            Ok(Named { parent, entry, node })
+            Ok(NamedNode { parent, entry, node })
         }))
     }
 }

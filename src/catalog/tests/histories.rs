@@ -13,7 +13,7 @@ const SETS: [SetId; 2] = [SetId(0), SetId(5)];
 
 /// What a Source has published, and what the rules make of it.
 #[derive(Clone, Default)]
-struct Model {
+struct HistoryModel {
     clock: i64,
     /// What each set has, as the last list or change of it says.
     sets: BTreeMap<SetId, BTreeMap<Uri, Entry>>,
@@ -28,7 +28,7 @@ struct Model {
     shown: BTreeMap<Uri, Entry>,
 }
 
-impl Model {
+impl HistoryModel {
     fn sets_of(&self, uri: &Uri) -> Vec<SetId> {
         SETS.into_iter().filter(|set| self.sets.get(set).is_some_and(|listed| listed.contains_key(uri))).collect()
     }
@@ -41,7 +41,7 @@ impl Model {
     }
 
     /// One change, as far as membership goes; answers whether it is believed.
-    fn apply(&mut self, before: &Model, set: SetId, time: i64, uri: &Uri, entry: Option<&Entry>) -> bool {
+    fn apply(&mut self, before: &HistoryModel, set: SetId, time: i64, uri: &Uri, entry: Option<&Entry>) -> bool {
         let key = (set, uri.clone());
         let journaled = self.journal.get(&key);
         if journaled.is_some_and(|(known, _)| *known > time) || journaled == Some(&(time, entry.cloned())) {
@@ -66,7 +66,7 @@ impl Model {
 
     /// What the resource is shown as behind a commit: the last of what its sets said in it, (set, time, whether it has it), unless another set
     /// said something later before. Answers whether it is one of these.
-    fn show(&mut self, before: &Model, uri: &Uri, said: &[(SetId, i64, bool)]) -> bool {
+    fn show(&mut self, before: &HistoryModel, uri: &Uri, said: &[(SetId, i64, bool)]) -> bool {
         if self.sets_of(uri).is_empty() {
             self.shown.remove(uri);
             return false;
@@ -142,12 +142,12 @@ fn journal_rows(catalog: &Catalog) -> u64 {
     store.journal.len(&txn).unwrap()
 }
 
-fn resources(tree: &BTreeMap<String, Name>) -> BTreeMap<String, Option<Resource>> {
+fn resources(tree: &BTreeMap<String, TreeEntry>) -> BTreeMap<String, Option<Resource>> {
     tree.iter().map(|(path, name)| (path.clone(), name.resource.clone())).collect()
 }
 
 /// Some changes of some resources, most of them of what is there. Answers what became the resource's own description.
-fn change(random: &mut Random, catalog: &Catalog, model: &mut Model) -> (Committed, HashSet<Uri>) {
+fn change(random: &mut XorshiftStar, catalog: &Catalog, model: &mut HistoryModel) -> (Committed, HashSet<Uri>) {
     let mut changes = catalog.changes();
     let before = model.clone();
     let mut said: BTreeMap<Uri, Vec<(SetId, i64, bool)>> = BTreeMap::new();
@@ -175,7 +175,7 @@ fn change(random: &mut Random, catalog: &Catalog, model: &mut Model) -> (Committ
 }
 
 /// Lists of all sets as they are now, or as they were, in any order.
-fn relist(random: &mut Random, catalog: &Catalog, model: &mut Model) -> Committed {
+fn relist(random: &mut XorshiftStar, catalog: &Catalog, model: &mut HistoryModel) -> Committed {
     let mut lists = BTreeMap::new();
     for set in SETS {
         model.clock += 10;
@@ -230,7 +230,7 @@ fn relist(random: &mut Random, catalog: &Catalog, model: &mut Model) -> Committe
 }
 
 /// Somebody accepts what is held back.
-fn accept(catalog: &Catalog, model: &mut Model) {
+fn accept(catalog: &Catalog, model: &mut HistoryModel) {
     catalog.write_in_place(u64::MAX);
     let mut changes = catalog.changes();
     assert_eq!(changes.accept_held().unwrap(), model.held.len() as u64);
@@ -252,8 +252,8 @@ fn random_histories_agree_with_one_baseline() {
     for seed in 1..=8 {
         let folder = tempfile::tempdir().unwrap();
         let mut catalog = open(folder.path());
-        let mut random = Random(seed);
-        let mut model = Model::default();
+        let mut random = XorshiftStar(seed);
+        let mut model = HistoryModel::default();
         relist(&mut random, &catalog, &mut model);
         let mut before = tree(&catalog);
         let mut ever = HashSet::from([INodeNo(1)]);

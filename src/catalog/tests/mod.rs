@@ -73,7 +73,7 @@ impl Snapshot<'_> {
 }
 
 /// Whether another store took the place of `before`.
-pub(super) fn is_rebuilt(catalog: &Catalog, before: &Arc<super::store::Store>) -> bool {
+pub(super) fn is_rebuilt(catalog: &Catalog, before: &Arc<super::store::TreeStore>) -> bool {
     !Arc::ptr_eq(before, &catalog.store())
 }
 
@@ -98,7 +98,7 @@ pub(super) fn commit_spilling<'e>(catalog: &Catalog, entries: impl IntoIterator<
 
 /// One name of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Name {
+pub(super) struct TreeEntry {
     pub parent: INodeNo,
     pub id: EntryId,
     pub node: Node,
@@ -106,7 +106,7 @@ pub(super) struct Name {
 }
 
 /// The whole tree by path, the root without. Every way to ask for a node must give the same answer.
-pub(super) fn tree(catalog: &Catalog) -> BTreeMap<String, Name> {
+pub(super) fn tree(catalog: &Catalog) -> BTreeMap<String, TreeEntry> {
     let snapshot = catalog.snapshot().unwrap();
     let mut tree = BTreeMap::new();
     let mut folders = vec![(INodeNo(1), String::new())];
@@ -126,8 +126,11 @@ pub(super) fn tree(catalog: &Catalog) -> BTreeMap<String, Name> {
             let path = format!("{prefix}{}", std::str::from_utf8(&name).unwrap());
             assert_eq!(snapshot.lookup(parent, &name).unwrap(), Some(node), "{path}");
             assert_eq!(snapshot.attributes(node.ino).unwrap(), Some(node), "{path}");
-            let inode =
-                Inode { node, name: Some(super::Name { folder: parent, entry: id, name: name.into() }), former: None };
+            let inode = Inode {
+                node,
+                name: Some(super::InodeName { folder: parent, entry: id, name: name.into() }),
+                former: None,
+            };
             assert_eq!(snapshot.inode(node.ino).unwrap(), Some(inode), "{path}");
             assert_eq!(snapshot.path(node.ino).unwrap().as_ref(), Some(&path));
             assert_eq!(snapshot.find(&path).unwrap(), Some(node), "{path}");
@@ -136,16 +139,19 @@ pub(super) fn tree(catalog: &Catalog) -> BTreeMap<String, Name> {
             if node.kind == Kind::Folder {
                 folders.push((node.ino, format!("{path}/")));
             }
-            assert!(tree.insert(path.clone(), Name { parent, id, node, resource }).is_none(), "{path} is listed twice");
+            assert!(
+                tree.insert(path.clone(), TreeEntry { parent, id, node, resource }).is_none(),
+                "{path} is listed twice"
+            );
         }
     }
     tree
 }
 
 /// Numbers that look random and are the same in every run (xorshift64*).
-pub(super) struct Random(pub u64);
+pub(super) struct XorshiftStar(pub u64);
 
-impl Random {
+impl XorshiftStar {
     pub(super) fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;

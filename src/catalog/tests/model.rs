@@ -60,7 +60,7 @@ pub(super) fn same_version(old: &Resource, new: &Resource) -> bool {
         }
 }
 
-pub(super) fn random_uri(random: &mut Random) -> String {
+pub(super) fn random_uri(random: &mut XorshiftStar) -> String {
     let scheme = ["http", "https"][random.below(2) as usize];
     let host = if random.one_in(6) { "other" } else { "h" };
     let segments: Vec<_> = (0..=random.below(4)).map(|_| ["a", "b", "c.txt", "d"][random.below(4) as usize]).collect();
@@ -68,7 +68,7 @@ pub(super) fn random_uri(random: &mut Random) -> String {
     format!("{scheme}://{host}/{}{end}", segments.join("/"))
 }
 
-pub(super) fn describe(random: &mut Random, entry: &mut Entry) {
+pub(super) fn describe(random: &mut XorshiftStar, entry: &mut Entry) {
     let content = random.below(3) as u8;
     entry.lastmod = (!random.one_in(3)).then(|| at(1_500_000_000 + random.below(3) as i64 * 86_400));
     entry.length = (!random.one_in(3)).then(|| 10 + u64::from(content));
@@ -82,7 +82,7 @@ pub(super) fn describe(random: &mut Random, entry: &mut Entry) {
 }
 
 /// One step of a history: some resources go, some come, some change.
-fn mutate(random: &mut Random, published: &mut BTreeMap<Uri, Entry>) {
+fn mutate(random: &mut XorshiftStar, published: &mut BTreeMap<Uri, Entry>) {
     let keep = if random.one_in(12) { 0 } else { 9 };
     published.retain(|_, _| random.below(10) < keep);
     for _ in 0..random.below(12) {
@@ -99,8 +99,8 @@ fn mutate(random: &mut Random, published: &mut BTreeMap<Uri, Entry>) {
 
 /// Everything that one commit promises about what was and what is, given when content counts as the same.
 pub(super) fn check_step(
-    before: &BTreeMap<String, Name>,
-    after: &BTreeMap<String, Name>,
+    before: &BTreeMap<String, TreeEntry>,
+    after: &BTreeMap<String, TreeEntry>,
     ever: &HashSet<INodeNo>,
     committed: &Committed,
     same_version: impl Fn(&Resource, &Resource) -> bool,
@@ -177,11 +177,11 @@ fn random_histories_agree_with_the_model() {
     for seed in 1..=8 {
         let folder = tempfile::tempdir().unwrap();
         let mut catalog = open(folder.path());
-        let mut random = Random(seed);
+        let mut random = XorshiftStar(seed);
         let mut published = BTreeMap::new();
         let mut before = BTreeMap::new();
         let mut ever = HashSet::from([INodeNo(1)]);
-        let mut orphans: BTreeMap<INodeNo, Name> = BTreeMap::new();
+        let mut orphans: BTreeMap<INodeNo, TreeEntry> = BTreeMap::new();
         for step in 0..30 {
             let revision = catalog.revision().unwrap();
             mutate(&mut random, &mut published);
@@ -256,7 +256,7 @@ fn random_histories_agree_with_the_model() {
 
 #[test]
 fn paths_depend_neither_on_order_nor_on_history() {
-    let mut random = Random(99);
+    let mut random = XorshiftStar(99);
     let mut published = BTreeMap::new();
     let with_history = tempfile::tempdir().unwrap();
     let catalog = open(with_history.path());

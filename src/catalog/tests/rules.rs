@@ -399,7 +399,7 @@ fn another_naming_moves_names_and_keeps_every_resource() {
 #[test]
 fn paging_a_changing_folder_repeats_no_name_and_loses_none() {
     let (_folder, catalog) = catalog();
-    let mut random = Random(5);
+    let mut random = XorshiftStar(5);
     let name = |index: u64| format!("{index}");
     let lasting: BTreeSet<u64> = (0..3000).collect();
     let mut listed = lasting.clone();

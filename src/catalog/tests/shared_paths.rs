@@ -18,18 +18,18 @@ fn sharing() -> Vec<Entry> {
 }
 
 fn shuffled(mut entries: Vec<Entry>, seed: u64) -> Vec<Entry> {
-    Random(seed).shuffle(&mut entries);
+    XorshiftStar(seed).shuffle(&mut entries);
     entries
 }
 
 /// What is shown, by path.
 fn shown(catalog: &Catalog) -> BTreeMap<String, Option<Uri>> {
-    let uri = |name: Name| name.resource.map(|resource| resource.uri);
+    let uri = |name: TreeEntry| name.resource.map(|resource| resource.uri);
     tree(catalog).into_iter().map(|(path, name)| (path, uri(name))).collect()
 }
 
 fn change(catalog: &Catalog, change: Change, entries: &[Entry]) -> Committed {
-    let mut changes = catalog.changes();
+    let mut changes = catalog.commit_of_changes();
     for entry in entries {
         changes.apply(Statement { set: SetId(0), change, time: at(10), entry, member: None }).unwrap();
     }

@@ -28,7 +28,7 @@ impl Said {
 type Lists = BTreeMap<SetId, (i64, Vec<Entry>)>;
 
 struct History {
-    random: Random,
+    random: XorshiftStar,
     clock: i64,
     naming: Naming,
     lists: Lists,
@@ -166,7 +166,7 @@ impl History {
 
 /// Each file by path with its URI and sets; folders with neither.
 fn named(catalog: &Catalog) -> BTreeMap<String, Option<(Uri, Vec<SetId>)>> {
-    let of = |name: Name| name.resource.map(|resource| (resource.uri, resource.sets));
+    let of = |name: TreeEntry| name.resource.map(|resource| (resource.uri, resource.sets));
     tree(catalog).into_iter().map(|(path, name)| (path, of(name))).collect()
 }
 
@@ -204,7 +204,7 @@ fn random_histories_of_three_sets_agree_with_one_baseline() {
         let folder = tempfile::tempdir().unwrap();
         let mut catalog = open(folder.path());
         let naming = Naming { extension_by_type: seed % 4 == 0, ..naming() };
-        let (random, lists, said, uris) = (Random(seed), BTreeMap::new(), Vec::new(), BTreeSet::new());
+        let (random, lists, said, uris) = (XorshiftStar(seed), BTreeMap::new(), Vec::new(), BTreeSet::new());
         let mut history = History { random, clock: 0, naming, lists, said, uris };
         for step in 0..25 {
             match if step == 0 { 60 } else { history.random.below(100) } {

@@ -150,10 +150,10 @@ fn orphans_of_rebuilds_are_read_until_they_are_dropped() {
     let before = tree(&catalog);
     let committed = commit(&catalog, &edition(2));
 
-    let files: Vec<&Name> = before.values().filter(|name| name.node.kind == Kind::File).collect();
+    let files: Vec<&TreeEntry> = before.values().filter(|name| name.node.kind == Kind::File).collect();
     assert_eq!(committed.updated, 60);
     let (open, closed) = (files[3], files[4]);
-    let shown = |of: &Name| {
+    let shown = |of: &TreeEntry| {
         let snapshot = catalog.snapshot().unwrap();
         (snapshot.attributes(of.node.ino).unwrap().is_some(), snapshot.resource(of.node.ino).unwrap())
     };

@@ -14,7 +14,7 @@ use crate::fs;
 use crate::mount::{MountError, report_failures};
 use crate::source::http::{Client, HttpConfig};
 use crate::sync::Stage;
-use crate::sync::audit::{self, Audit, Depth, Event, Listed, listed};
+use crate::sync::audit::{self, Audit, AuditEvent, Depth, ListedSource, listed};
 use clap::ValueEnum;
 use output::Output;
 use std::io;
@@ -118,7 +118,7 @@ async fn source_tree(args: &AuditArgs, progress: &Progress, scratch: &Path) -> R
     let http = HttpConfig { waits_for_hosts: false, ..config.http };
     let client = Client::new(http).map_err(|cause| CliError::of(Exit::Usage, &cause))?;
     let stages: Arc<dyn Fn(Stage) + Send + Sync> = Arc::new(progress.stages());
-    let Listed { catalog, packages, .. } = tokio::select! {
+    let ListedSource { catalog, packages, .. } = tokio::select! {
         listed = listed(&config.sync, &client, scratch, stages.clone()) => listed.map_err(MountError::FirstBaseline)?,
         never = report_failures(&client, &*stages) => match never {},
     };
@@ -139,16 +139,16 @@ async fn show(
     args: &AuditArgs,
     progress: &Progress,
     (is_mount, clock): (bool, &Clock),
-    mut events: mpsc::Receiver<Event>,
+    mut events: mpsc::Receiver<AuditEvent>,
 ) -> Result<Exit, CliError> {
     let mut output = Output::new(args, is_mount, clock.clone());
     while let Some(event) = events.recv().await {
         let printed = match event {
-            Event::Progress(audit::Progress::Lists(stage)) => {
+            AuditEvent::Progress(audit::Progress::Lists(stage)) => {
                 progress.stage(stage);
                 Ok(None)
             }
-            Event::Progress(audit::Progress::Files { compared: done, of, bytes, of_bytes, pace }) => {
+            AuditEvent::Progress(audit::Progress::Files { compared: done, of, bytes, of_bytes, pace }) => {
                 let (of, of_bytes) = (Some(of.max(done)), of_bytes.map(|of| of.max(bytes)));
                 let activity = if args.fetch { "downloading" } else { "comparing" };
                 progress.report(Work { activity, unit: "file", done, of, bytes, of_bytes, pace });

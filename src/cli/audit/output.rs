@@ -5,7 +5,7 @@ use crate::cli::render::{Clock, count, printable, printable_value, thousands};
 use crate::cli::{CliError, Exit};
 use crate::document::Algorithm;
 use crate::platform::text::printable_json;
-use crate::sync::audit::{Event, Finding, Shown, Summary};
+use crate::sync::audit::{AuditEvent, AuditFinding, ShownFile, Summary};
 use crate::sync::status::MissingStatus;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -44,15 +44,15 @@ impl Output {
     }
 
     /// Prints an event. The last event ends the program.
-    pub fn print(&mut self, event: Event) -> io::Result<Option<End>> {
+    pub fn print(&mut self, event: AuditEvent) -> io::Result<Option<End>> {
         let end = match (event, self.manifest) {
-            (Event::File(shown), Some(format)) => match line(format, &shown) {
+            (AuditEvent::File(shown), Some(format)) => match line(format, &shown) {
                 Some(line) => return self.output.write_all(line.as_bytes()).map(|()| None),
                 None => return Ok(self.complain(format, &shown)),
             },
-            (Event::Finding(finding), _) => return self.print_finding(&finding).map(|()| None),
-            (Event::File(_) | Event::Progress(_), _) => return Ok(None),
-            (Event::Summary(_), Some(format)) => {
+            (AuditEvent::Finding(finding), _) => return self.print_finding(&finding).map(|()| None),
+            (AuditEvent::File(_) | AuditEvent::Progress(_), _) => return Ok(None),
+            (AuditEvent::Summary(_), Some(format)) => {
                 if self.counted > 0 {
                     let has = if self.counted == 1 { "has" } else { "have" };
                     let what = count(self.counted, "file");
@@ -60,7 +60,7 @@ impl Output {
                 }
                 Ok(Exit::Success)
             }
-            (Event::Summary(summary), None) => {
+            (AuditEvent::Summary(summary), None) => {
                 self.print_end(
                     &json!({ "summary": summary }),
                     &text(&summary, (self.is_mount, self.fetch), &self.clock),
@@ -79,8 +79,8 @@ impl Output {
                     _ => Ok(Exit::OutOfSync),
                 }
             }
-            (Event::Undecided(what), _) => self.fail(Exit::Unjudged, what)?,
-            (Event::Failure(what), _) => self.fail(Exit::Failure, what)?,
+            (AuditEvent::Undecided(what), _) => self.fail(Exit::Unjudged, what)?,
+            (AuditEvent::Failure(what), _) => self.fail(Exit::Failure, what)?,
         };
         self.output.flush()?;
         Ok(Some(end))
@@ -94,7 +94,7 @@ impl Output {
     }
 
     /// Names a file without a digest of the kind on standard error.
-    fn complain(&mut self, format: Format, shown: &Shown) -> Option<End> {
+    fn complain(&mut self, format: Format, shown: &ShownFile) -> Option<End> {
         self.counted += 1;
         let rest = match self.counted {
             1..=MOST_NAMED => printable_value(&shown.path),
@@ -105,7 +105,7 @@ impl Output {
         None
     }
 
-    fn print_finding(&mut self, finding: &Finding) -> io::Result<()> {
+    fn print_finding(&mut self, finding: &AuditFinding) -> io::Result<()> {
         if self.json {
             let before = if self.counted == 0 { "{\"differences\": [\n" } else { ",\n" };
             write!(self.output, "{before}{}", printable_json(&json!(finding)))?;
@@ -142,7 +142,7 @@ fn algorithm(format: Format) -> Option<Algorithm> {
 }
 
 /// The line of one file; `None` where it has no digest of the kind.
-fn line(format: Format, shown: &Shown) -> Option<String> {
+fn line(format: Format, shown: &ShownFile) -> Option<String> {
     let Some(algorithm) = algorithm(format) else {
         return Some(format!("{}\n", printable_json(&json!(shown))));
     };
@@ -214,8 +214,8 @@ mod tests {
     use super::*;
     use std::time::{Duration, UNIX_EPOCH};
 
-    fn shown(path: &str, hashes: &[&str]) -> Shown {
-        Shown {
+    fn shown(path: &str, hashes: &[&str]) -> ShownFile {
+        ShownFile {
             path: path.to_owned(),
             uri: "http://h/a".to_owned(),
             length: Some(5),

@@ -5,7 +5,7 @@ use super::{Answers, NONE};
 use crate::cli::render::{Clock, count, duration, printable_value, size, thousands};
 use crate::cli::{CliError, Exit};
 use crate::mount::status::Status;
-use crate::sync::status::{Answer, RefreshOutcome};
+use crate::sync::status::{PollAnswer, RefreshOutcome};
 use std::time::Duration;
 
 /// A refresh that is due for so long does not come.
@@ -64,7 +64,7 @@ fn judged(status: &Status, clock: &Clock) -> (Level, String) {
     let gap = sync.sets.iter().filter_map(|set| set.gap_since).min();
     warnings.extend(gap.map(|since| format!("changes since {} may be missing", clock.time(since))));
     warnings.extend(sync.held.as_ref().map(|held| count(held.files, "unconfirmed deletion")));
-    let is_failed = |answer: &Answer| matches!(answer, Answer::Failed(_));
+    let is_failed = |answer: &PollAnswer| matches!(answer, PollAnswer::Failed(_));
     let failed = sync.documents.iter().filter(|document| is_failed(&document.answer)).count() as u64;
     for (number, what) in [(sync.missing.len() as u64, "missing part"), (failed, "failed document")] {
         warnings.extend((number > 0).then(|| count(number, what)));

@@ -9,7 +9,7 @@ use crate::mount::status::{
     DownloadStatus, ErrorStatus, HostStatus, NotificationsStatus, RevisionStatus, Status, SubscriptionStatus,
 };
 use crate::sync::status::{
-    Answer, DeviationStatus, DocumentStatus, MissingStatus, PagesStatus, RefreshOutcome, Refreshed, SetStatus,
+    DeviationStatus, DocumentStatus, MissingStatus, PagesStatus, PollAnswer, RefreshOutcome, Refreshed, SetStatus,
 };
 use std::fmt::Display;
 use std::time::Duration;
@@ -222,11 +222,11 @@ fn failure(status: &Status) -> Option<&str> {
 /// A document, without the cause of a failure that the last refresh has told.
 fn document_line(document: &DocumentStatus, told: Option<&str>, clock: &Clock) -> String {
     let answer = match &document.answer {
-        Answer::None => "not downloaded since the mount began".to_owned(),
-        Answer::Unchanged => "unchanged".to_owned(),
-        Answer::Downloaded(bytes) => format!("downloaded ({})", size(*bytes)),
-        Answer::Failed(why) if told.is_some_and(|told| told.contains(&**why)) => "FAILED".to_owned(),
-        Answer::Failed(why) => format!("FAILED: {}", printable_value(&clock.localized(why))),
+        PollAnswer::None => "not downloaded since the mount began".to_owned(),
+        PollAnswer::Unchanged => "unchanged".to_owned(),
+        PollAnswer::Downloaded(bytes) => format!("downloaded ({})", size(*bytes)),
+        PollAnswer::Failed(why) if told.is_some_and(|told| told.contains(&**why)) => "FAILED".to_owned(),
+        PollAnswer::Failed(why) => format!("FAILED: {}", printable_value(&clock.localized(why))),
     };
     let due = document.due.map(|due| format!(", next check {}", clock.when(due))).unwrap_or_default();
     format!("{}: {answer}{due}", printable_value(&document.location))

@@ -1,7 +1,7 @@
 //! An entry while it is read.
 
-use super::element::{Context, Metadata, Tag, read_link, read_time, read_uri};
-use super::namespace::Kind;
+use super::element::{Context, Metadata, RsTag, read_link, read_time, read_uri};
+use super::namespace::ElementKind;
 use crate::document::{Capability, ChangeFrequency, Entry, Header, Link, Root, Rule, Timestamp, Uri};
 use std::collections::VecDeque;
 
@@ -12,8 +12,8 @@ pub(super) struct Draft {
     pub loc: Option<Uri>,
     /// `<loc>` was there, whether it could be understood or not.
     located: bool,
-    /// Other resources that it names: by each further `<loc>`, and ([`Kind::Media`]) the images, videos and enclosures of a page.
-    further: Vec<(Kind, Entry)>,
+    /// Other resources that it names: by each further `<loc>`, and ([`ElementKind::Media`]) the images, videos and enclosures of a page.
+    further: Vec<(ElementKind, Entry)>,
     /// Further ones that cannot be understood, or are too many: by `<loc>`, and of media.
     hidden: u64,
     hidden_media: u64,
@@ -37,51 +37,51 @@ pub(super) struct Draft {
 impl Draft {
     /// Takes the text of an element; it is not `understood` where a reference in it was undefined, or it was too long.
     #[inline]
-    pub fn set_text(&mut self, kind: Kind, text: &str, understood: bool, context: &mut Context) {
+    pub fn set_text(&mut self, kind: ElementKind, text: &str, understood: bool, context: &mut Context) {
         let text = text.trim_ascii();
-        if kind == Kind::Loc && context.bindings.is_feed && understood && text.is_empty() {
+        if kind == ElementKind::Loc && context.bindings.is_feed && understood && text.is_empty() {
             return;
         }
-        if kind == Kind::Media || kind == Kind::Loc && self.located {
+        if kind == ElementKind::Media || kind == ElementKind::Loc && self.located {
             return self.set_further(kind, text, understood, context);
         }
-        self.located |= kind == Kind::Loc;
+        self.located |= kind == ElementKind::Loc;
         if !understood {
             self.unusable = true;
             return;
         }
         let notes = &mut context.notes;
         match kind {
-            Kind::Loc => match read_uri(text, context) {
+            ElementKind::Loc => match read_uri(text, context) {
                 Ok(uri) => self.loc = Some(uri),
                 Err(error) if error.is_of_other_scheme() => self.set_elsewhere(text, context),
                 Err(_) => context.notes.add(Rule::LocMalformed, text),
             },
             // Feeds write times as mail does, and that is right there.
-            Kind::LastMod if context.bindings.is_feed && Timestamp::parse(text).is_some() => {
+            ElementKind::LastMod if context.bindings.is_feed && Timestamp::parse(text).is_some() => {
                 self.lastmod = self.lastmod.or(Timestamp::parse(text));
             }
-            Kind::LastMod => self.lastmod = self.lastmod.or(read_time(text, notes)),
-            Kind::ChangeFreq => {
+            ElementKind::LastMod => self.lastmod = self.lastmod.or(read_time(text, notes)),
+            ElementKind::ChangeFreq => {
                 self.changefreq = self.changefreq.or(ChangeFrequency::parse(text));
                 if self.changefreq.is_none() {
                     notes.add(Rule::ChangeFrequencyUnknown, text);
                 }
             }
             // An identifier need not be a URI.
-            Kind::Guid => self.guid = Uri::parse(text).ok(),
+            ElementKind::Guid => self.guid = Uri::parse(text).ok(),
             _ => {}
         }
     }
 
     /// Takes what an entry names besides its first `<loc>`.
     #[cold]
-    fn set_further(&mut self, kind: Kind, text: &str, understood: bool, context: &mut Context) {
-        if kind == Kind::Loc {
+    fn set_further(&mut self, kind: ElementKind, text: &str, understood: bool, context: &mut Context) {
+        if kind == ElementKind::Loc {
             context.notes.add(Rule::LocRepeated, text);
         }
         match (read_uri(text, context), kind) {
-            (Ok(uri), Kind::Loc) if understood && self.loc.as_ref() == Some(&uri) => {}
+            (Ok(uri), ElementKind::Loc) if understood && self.loc.as_ref() == Some(&uri) => {}
             (Ok(uri), _) if understood => self.add_further(kind, Entry::new(uri), context),
             (Err(error), _) if understood && error.is_of_other_scheme() => context.notes.add(Rule::OtherScheme, text),
             _ => {
@@ -95,12 +95,12 @@ impl Draft {
     }
 
     /// Counts one that it names and that cannot be understood.
-    pub fn hide(&mut self, kind: Kind) {
-        *(if kind == Kind::Loc { &mut self.hidden } else { &mut self.hidden_media }) += 1;
+    pub fn hide(&mut self, kind: ElementKind) {
+        *(if kind == ElementKind::Loc { &mut self.hidden } else { &mut self.hidden_media }) += 1;
     }
 
     /// Adds what it names besides itself, within the bounds of its links.
-    pub fn add_further(&mut self, kind: Kind, entry: Entry, context: &mut Context) {
+    pub fn add_further(&mut self, kind: ElementKind, entry: Entry, context: &mut Context) {
         self.further_bytes += entry.loc.as_str().len() as u64;
         if self.further.len() < context.limits.links && self.further_bytes <= context.limits.markup() {
             self.further.push((kind, entry));
@@ -112,8 +112,8 @@ impl Draft {
 
     /// Takes an `rs:md` or `rs:ln`.
     #[inline]
-    pub fn set_tag(&mut self, kind: Kind, tag: Tag<'_, '_>, context: &mut Context) {
-        if kind == Kind::Link {
+    pub fn set_tag(&mut self, kind: ElementKind, tag: RsTag<'_, '_>, context: &mut Context) {
+        if kind == ElementKind::Link {
             return add_link(&mut self.links, &mut self.link_bytes, tag, context);
         }
         if self.metadata.is_some() {
@@ -136,7 +136,7 @@ impl Draft {
 
     /// A draft that says nothing of where it lies. An item of a feed may lie where its enclosure does.
     pub fn is_placeless(&self, root: Root) -> bool {
-        let has_enclosure = root.is_feed_or_text() && self.further.iter().any(|(kind, _)| *kind == Kind::Media);
+        let has_enclosure = root.is_feed_or_text() && self.further.iter().any(|(kind, _)| *kind == ElementKind::Media);
         !self.located && self.guid.is_none() && !has_enclosure && !self.is_elsewhere
     }
 
@@ -150,7 +150,7 @@ impl Draft {
     /// `hidden`.
     #[inline]
     pub fn finish(mut self, header: &Header, further: &mut VecDeque<Entry>, hidden: &mut u64) -> Option<Entry> {
-        let another = self.further.iter().rposition(|(kind, _)| *kind == Kind::Loc);
+        let another = self.further.iter().rposition(|(kind, _)| *kind == ElementKind::Loc);
         // A first `<loc>` that cannot be understood.
         self.hidden += u64::from(self.loc.is_none() && another.is_some() && !self.is_elsewhere);
         let mut entry = match (self.loc.take(), another) {
@@ -168,7 +168,8 @@ impl Draft {
         *hidden += self.hidden;
         let lists_resources = matches!(header.capability, None | Some(Capability::ResourceList | Capability::Other(_)));
         let says_more = self.metadata.as_ref().is_some_and(|it| it.change.is_some() || it.capability.is_some());
-        let (media, others): (Vec<_>, Vec<_>) = self.further.into_iter().partition(|(kind, _)| *kind == Kind::Media);
+        let (media, others): (Vec<_>, Vec<_>) =
+            self.further.into_iter().partition(|(kind, _)| *kind == ElementKind::Media);
         if lists_resources && !says_more && !self.is_list {
             *hidden += self.hidden_media;
             let is_other = |media: &Entry| entry.as_ref().is_none_or(|entry| entry.loc != media.loc);
@@ -195,7 +196,7 @@ impl Draft {
 
 /// Adds an `rs:ln` to `links`, whose tags have `bytes` so far. It is left out where it cannot be understood or is one
 /// too many.
-pub(super) fn add_link(links: &mut Vec<Link>, bytes: &mut u64, tag: Tag<'_, '_>, context: &mut Context) {
+pub(super) fn add_link(links: &mut Vec<Link>, bytes: &mut u64, tag: RsTag<'_, '_>, context: &mut Context) {
     // What cannot be understood has been noted where it was read.
     let Ok(Some(link)) = read_link(tag, context) else { return };
     *bytes += tag.len() as u64;

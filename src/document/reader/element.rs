@@ -3,7 +3,7 @@
 use super::events::utf8;
 use super::namespace::{Bindings, Namespace};
 use super::reference::{UndefinedEntity, unescape};
-use super::{Limits, Notes, plain};
+use super::{DeviationNotes, Limits, plain};
 use crate::document::hash::PublishedHashes;
 use crate::document::link::normal_relation;
 use crate::document::uri::Flaws;
@@ -12,27 +12,27 @@ use quick_xml::events::BytesStart;
 
 /// The tag of an `rs:md` or `rs:ln`.
 #[derive(Clone, Copy)]
-pub(super) enum Tag<'t, 'x> {
+pub(super) enum RsTag<'t, 'x> {
     /// A tag that the XML reader found.
     Xml(&'t BytesStart<'x>),
     /// A tag that [`plain::find`] found.
     Plain(&'t str),
 }
 
-impl<'t> Tag<'t, '_> {
+impl<'t> RsTag<'t, '_> {
     /// Bytes of name and attributes.
     pub fn len(self) -> usize {
         match self {
-            Tag::Xml(element) => element.len(),
-            Tag::Plain(bytes) => bytes.len(),
+            RsTag::Xml(element) => element.len(),
+            RsTag::Plain(bytes) => bytes.len(),
         }
     }
 
     /// The attributes as they stand there.
     pub fn attributes(self) -> &'t str {
         match self {
-            Tag::Xml(element) => utf8(element.attributes_raw()),
-            Tag::Plain(bytes) => bytes.get(plain::NAME..).unwrap_or_default(),
+            RsTag::Xml(element) => utf8(element.attributes_raw()),
+            RsTag::Plain(bytes) => bytes.get(plain::NAME..).unwrap_or_default(),
         }
     }
 }
@@ -41,7 +41,7 @@ impl<'t> Tag<'t, '_> {
 pub(super) struct Context {
     pub bindings: Bindings,
     pub limits: Limits,
-    pub notes: Notes,
+    pub notes: DeviationNotes,
 }
 
 /// The attributes of one or several `rs:md`.
@@ -63,7 +63,7 @@ pub(super) struct Metadata {
 
 impl Metadata {
     /// Reads the attributes of an `rs:md`; what an earlier one said stays.
-    pub fn read(&mut self, tag: Tag<'_, '_>, context: &mut Context) -> Result<(), UndefinedEntity> {
+    pub fn read(&mut self, tag: RsTag<'_, '_>, context: &mut Context) -> Result<(), UndefinedEntity> {
         context.each_attribute(tag, |context, name, value| {
             let notes = &mut context.notes;
             match name {
@@ -86,7 +86,7 @@ impl Metadata {
 }
 
 /// Reads an `rs:ln`; `None` where it has no relation or leads to no URI.
-pub(super) fn read_link(tag: Tag<'_, '_>, context: &mut Context) -> Result<Option<Link>, UndefinedEntity> {
+pub(super) fn read_link(tag: RsTag<'_, '_>, context: &mut Context) -> Result<Option<Link>, UndefinedEntity> {
     let mut rel = None;
     let mut href = None;
     let mut pri = LOWEST_PRIORITY;
@@ -131,13 +131,13 @@ impl Context {
     /// Calls `each` with name and value of every attribute that ResourceSync defines, once a name.
     fn each_attribute(
         &mut self,
-        tag: Tag<'_, '_>,
+        tag: RsTag<'_, '_>,
         mut each: impl FnMut(&mut Self, &str, &str),
     ) -> Result<(), UndefinedEntity> {
         let mut seen = 0u32;
         let element = match tag {
-            Tag::Xml(element) => element,
-            Tag::Plain(_) => {
+            RsTag::Xml(element) => element,
+            RsTag::Plain(_) => {
                 for (name, value) in plain::attributes(tag.attributes()) {
                     if self.is_first(name, &mut seen) {
                         each(self, name, value);
@@ -215,7 +215,7 @@ const ATTRIBUTES: [&str; 16] = [
 ];
 
 /// Notes what was `seen` where it could not be `read`.
-fn noted<T>(read: Option<T>, rule: Rule, seen: &str, notes: &mut Notes) -> Option<T> {
+fn noted<T>(read: Option<T>, rule: Rule, seen: &str, notes: &mut DeviationNotes) -> Option<T> {
     if read.is_none() {
         notes.add(rule, seen);
     }
@@ -232,7 +232,7 @@ fn read_text(value: &str) -> Option<Box<str>> {
     Some(value.trim()).filter(|text| !text.is_empty()).map(Box::from)
 }
 
-fn read_capability(value: &str, notes: &mut Notes) -> Option<Capability> {
+fn read_capability(value: &str, notes: &mut DeviationNotes) -> Option<Capability> {
     if value.trim().is_empty() {
         return None;
     }
@@ -243,11 +243,11 @@ fn read_capability(value: &str, notes: &mut Notes) -> Option<Capability> {
     Some(capability)
 }
 
-fn read_change(value: &str, notes: &mut Notes) -> Option<Change> {
+fn read_change(value: &str, notes: &mut DeviationNotes) -> Option<Change> {
     noted(Change::parse(value), Rule::ChangeUnknown, value, notes)
 }
 
-pub(super) fn read_time(value: &str, notes: &mut Notes) -> Option<Timestamp> {
+pub(super) fn read_time(value: &str, notes: &mut DeviationNotes) -> Option<Timestamp> {
     let (timestamp, is_strict) = noted(Timestamp::parse_noting(value), Rule::TimeUnreadable, value, notes)?;
     if !is_strict && !is_date_alone(value) {
         notes.add(Rule::TimeSpelling, value);
@@ -260,7 +260,7 @@ fn is_date_alone(value: &str) -> bool {
     matches!(value.len(), 4 | 7 | 10) && value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
 }
 
-fn read_hashes(value: &str, notes: &mut Notes) -> Vec<Digest> {
+fn read_hashes(value: &str, notes: &mut DeviationNotes) -> Vec<Digest> {
     let published = PublishedHashes::parse(value);
     if published.unknown || published.digests.is_empty() {
         notes.add(Rule::HashUnreadable, value);
@@ -272,12 +272,12 @@ fn read_hashes(value: &str, notes: &mut Notes) -> Vec<Digest> {
 }
 
 /// The greatest length that `off_t` can hold.
-pub(super) fn read_length(value: &str, notes: &mut Notes) -> Option<u64> {
+pub(super) fn read_length(value: &str, notes: &mut DeviationNotes) -> Option<u64> {
     let length = value.trim().parse().ok().filter(|length| !value.contains('+') && *length <= i64::MAX as u64);
     noted(length, Rule::LengthUnreadable, value, notes)
 }
 
-fn read_priority(value: &str, notes: &mut Notes) -> Option<u32> {
+fn read_priority(value: &str, notes: &mut DeviationNotes) -> Option<u32> {
     let priority = value.trim().parse().ok().filter(|priority| (1..=LOWEST_PRIORITY).contains(priority));
     noted(priority, Rule::PriorityUnreadable, value, notes)
 }

@@ -1,10 +1,10 @@
 //! Entries, read by what is plain or by the events of the XML reader.
 
 use super::draft::Draft;
-use super::element::{Context, Tag};
+use super::element::{Context, RsTag};
 use super::events::name;
 use super::feed::FeedLink;
-use super::namespace::Kind;
+use super::namespace::ElementKind;
 use super::reference::{judge_attributes, judge_references, push_text};
 use super::rules::without_address;
 use super::{DocumentError, Reader, plain};
@@ -26,10 +26,10 @@ impl<R: BufRead> Reader<R> {
         self.entries += 1;
         self.context.notes.entry = self.entries;
         let mut draft = Draft::default();
-        for plain::Part { kind, place } in self.parts.drain(..) {
+        for plain::PlainElement { kind, place } in self.parts.drain(..) {
             let part = window.get(place).unwrap_or_default();
             match kind {
-                Kind::Metadata | Kind::Link => draft.set_tag(kind, Tag::Plain(part), &mut self.context),
+                ElementKind::Metadata | ElementKind::Link => draft.set_tag(kind, RsTag::Plain(part), &mut self.context),
                 _ => draft.set_text(kind, part, true, &mut self.context),
             }
         }
@@ -61,27 +61,27 @@ impl<R: BufRead> Reader<R> {
             let Context { bindings, notes, .. } = &mut self.context;
             let kind = bindings.open(&element, self.depth + 1, notes);
             match kind {
-                Kind::Loc | Kind::LastMod | Kind::ChangeFreq if group.is_none() => {
+                ElementKind::Loc | ElementKind::LastMod | ElementKind::ChangeFreq if group.is_none() => {
                     self.read_text_into(kind, empty, &mut draft)?;
                     continue;
                 }
-                Kind::Media => {
+                ElementKind::Media => {
                     self.read_text_into(kind, empty, &mut draft)?;
                     continue;
                 }
-                Kind::FeedLink | Kind::Guid | Kind::Enclosure => {
+                ElementKind::FeedLink | ElementKind::Guid | ElementKind::Enclosure => {
                     let link = FeedLink::read(&element, &mut self.context);
                     if let Some(kind) = link.add_to(&mut draft, kind, self.header.root, &mut self.context) {
                         self.read_text_into(kind, empty, &mut draft)?;
                         continue;
                     }
                 }
-                Kind::Metadata | Kind::Link => {
-                    draft.set_tag(kind, Tag::Xml(&element), &mut self.context);
+                ElementKind::Metadata | ElementKind::Link => {
+                    draft.set_tag(kind, RsTag::Xml(&element), &mut self.context);
                 }
                 // What stands in an entry within an entry belongs to the outer one.
-                Kind::Entry(_) | Kind::MediaGroup if !empty => {
-                    if kind == Kind::MediaGroup {
+                ElementKind::Entry(_) | ElementKind::MediaGroup if !empty => {
+                    if kind == ElementKind::MediaGroup {
                         group = group.or(Some(self.depth + 1));
                     } else {
                         notes.add(Rule::EntryElement, name(&element));
@@ -102,7 +102,12 @@ impl<R: BufRead> Reader<R> {
     }
 
     /// Reads the text of the element whose start tag was just read, and gives it to `draft`.
-    pub(super) fn read_text_into(&mut self, kind: Kind, empty: bool, draft: &mut Draft) -> Result<(), DocumentError> {
+    pub(super) fn read_text_into(
+        &mut self,
+        kind: ElementKind,
+        empty: bool,
+        draft: &mut Draft,
+    ) -> Result<(), DocumentError> {
         self.text.clear();
         let understood = empty || self.read_text()?;
         draft.set_text(kind, &self.text, understood, &mut self.context);

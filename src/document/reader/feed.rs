@@ -3,7 +3,7 @@
 use super::draft::Draft;
 use super::element::{Context, read_uri};
 use super::events::utf8;
-use super::namespace::Kind;
+use super::namespace::ElementKind;
 use super::reference::unescape;
 use crate::document::{Entry, Root, Rule, Uri};
 use quick_xml::events::BytesStart;
@@ -53,26 +53,36 @@ impl FeedLink {
     }
 
     /// Gives `draft` what it leads to; else as what its element's text is to be read.
-    pub fn add_to(self, draft: &mut Draft, kind: Kind, root: Root, context: &mut Context) -> Option<Kind> {
-        let is_enclosure = kind == Kind::Enclosure || self.rel.as_deref() == Some("enclosure");
+    pub fn add_to(
+        self,
+        draft: &mut Draft,
+        kind: ElementKind,
+        root: Root,
+        context: &mut Context,
+    ) -> Option<ElementKind> {
+        let is_enclosure = kind == ElementKind::Enclosure || self.rel.as_deref() == Some("enclosure");
         let is_page = self.rel.as_deref().is_none_or(|rel| rel.is_empty() || rel == "alternate");
         match self.target {
             None if self.elsewhere.is_some() => {
-                let is_own = is_enclosure || kind == Kind::FeedLink && is_page && draft.loc.is_none();
+                let is_own = is_enclosure || kind == ElementKind::FeedLink && is_page && draft.loc.is_none();
                 self.elsewhere.filter(|_| is_own).iter().for_each(|address| draft.set_elsewhere(address, context));
             }
             Some(loc) if is_enclosure => {
-                draft.add_further(Kind::Media, Entry { media_type: self.media_type, ..Entry::new(loc) }, context);
+                draft.add_further(
+                    ElementKind::Media,
+                    Entry { media_type: self.media_type, ..Entry::new(loc) },
+                    context,
+                );
             }
-            Some(loc) if kind == Kind::FeedLink => {
+            Some(loc) if kind == ElementKind::FeedLink => {
                 if is_page && draft.loc.is_none() {
                     draft.set_loc(loc);
                 }
             }
             // What it is enclosed with cannot be understood.
-            None if is_enclosure => draft.hide(Kind::Enclosure),
+            None if is_enclosure => draft.hide(ElementKind::Enclosure),
             _ if self.is_name || root == Root::Atom => {}
-            _ => return Some(if kind == Kind::Guid { kind } else { Kind::Loc }),
+            _ => return Some(if kind == ElementKind::Guid { kind } else { ElementKind::Loc }),
         }
         None
     }

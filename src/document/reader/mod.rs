@@ -80,13 +80,13 @@ impl Default for Limits {
 
 /// The deviations so far, and the entry to which the next belong.
 #[derive(Default)]
-struct Notes {
+struct DeviationNotes {
     deviations: Deviations,
     /// 0 for the document itself.
     entry: u64,
 }
 
-impl Notes {
+impl DeviationNotes {
     #[cold]
     fn add(&mut self, rule: Rule, seen: &str) {
         self.deviations.add(rule, self.entry, seen);
@@ -95,7 +95,7 @@ impl Notes {
 
 /// The place where the reader stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum ReaderPhase {
     /// Between children of the root.
     Root,
     /// Behind the start tag of an entry; whether it is a list.
@@ -124,7 +124,7 @@ pub struct Reader<R> {
     /// `true` while the prefixes stand for what [`plain`] takes them for.
     is_plain: bool,
     /// The elements of the plain entry being read.
-    parts: Vec<plain::Part>,
+    parts: Vec<plain::PlainElement>,
     /// Entries that others name besides themselves, and the first lines of a text.
     further: VecDeque<Entry>,
     /// Entries begun.
@@ -135,7 +135,7 @@ pub struct Reader<R> {
     elsewhere: u64,
     /// Elements that may be entries and cannot be understood, outside of entries or within one that can.
     hidden: u64,
-    phase: Phase,
+    phase: ReaderPhase,
 }
 
 impl<R: BufRead> Reader<R> {
@@ -147,7 +147,7 @@ impl<R: BufRead> Reader<R> {
         let mut reader = Reader {
             events: Events::new(input, limits)?,
             text: String::new(),
-            context: Context { bindings: Bindings::of(base), limits, notes: Notes::default() },
+            context: Context { bindings: Bindings::of(base), limits, notes: DeviationNotes::default() },
             depth: 0,
             header: Header::default(),
             header_metadata: Metadata::default(),
@@ -160,13 +160,13 @@ impl<R: BufRead> Reader<R> {
             skipped: 0,
             elsewhere: 0,
             hidden: 0,
-            phase: Phase::Failed,
+            phase: ReaderPhase::Failed,
         };
         if let Some(encoding) = reader.events.unknown_encoding() {
             reader.context.notes.add(Rule::EncodingUnknown, encoding);
         }
         reader.phase = if reader.events.is_text { reader.read_first_lines()? } else { reader.read_prolog()? };
-        if reader.phase == Phase::Root {
+        if reader.phase == ReaderPhase::Root {
             reader.phase = reader.read_to_entry()?;
         }
         Ok(reader)
@@ -182,32 +182,32 @@ impl<R: BufRead> Reader<R> {
             if let Some(entry) = self.further.pop_front() {
                 return Ok(Some(entry));
             }
-            let phase = std::mem::replace(&mut self.phase, Phase::Failed);
+            let phase = std::mem::replace(&mut self.phase, ReaderPhase::Failed);
             match phase {
-                Phase::Root => match self.read_plain_entry() {
+                ReaderPhase::Root => match self.read_plain_entry() {
                     Some(entry) => {
-                        self.phase = Phase::Root;
+                        self.phase = ReaderPhase::Root;
                         if entry.is_some() {
                             return Ok(entry);
                         }
                     }
                     None => self.phase = self.read_to_entry()?,
                 },
-                Phase::Lines => {
-                    self.phase = if self.read_line()?.is_some() { Phase::Lines } else { Phase::Finished };
+                ReaderPhase::Lines => {
+                    self.phase = if self.read_line()?.is_some() { ReaderPhase::Lines } else { ReaderPhase::Finished };
                 }
-                Phase::Entry(is_list) => {
+                ReaderPhase::Entry(is_list) => {
                     let entry = self.read_entry(is_list)?;
-                    self.phase = Phase::Root;
+                    self.phase = ReaderPhase::Root;
                     if entry.is_some() {
                         return Ok(entry);
                     }
                 }
-                Phase::Finished => {
-                    self.phase = Phase::Finished;
+                ReaderPhase::Finished => {
+                    self.phase = ReaderPhase::Finished;
                     return Ok(None);
                 }
-                Phase::Failed => return Err(DocumentError::Truncated { position: self.events.position() }),
+                ReaderPhase::Failed => return Err(DocumentError::Truncated { position: self.events.position() }),
             }
         }
     }

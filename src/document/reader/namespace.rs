@@ -2,7 +2,7 @@
 
 use super::events::{self, utf8};
 use super::reference::unescape;
-use super::{Limits, Notes};
+use super::{DeviationNotes, Limits};
 use crate::document::{Root, Rule, Uri};
 use quick_xml::events::BytesStart;
 
@@ -76,7 +76,7 @@ impl Namespace {
 
 /// The kind of an element, as the reader takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ElementKind {
     /// The root element of a list within another, and what holds the items of RSS.
     Nested,
     Entry(Root),
@@ -97,29 +97,29 @@ pub(super) enum Kind {
     Foreign,
 }
 
-impl Kind {
+impl ElementKind {
     /// The kind of an element by the letter of its name.
-    fn of(namespace: Namespace, name: &str) -> Kind {
+    fn of(namespace: Namespace, name: &str) -> ElementKind {
         match (namespace, name) {
-            (Namespace::Sitemap, "url") => Kind::Entry(Root::UrlSet),
-            (Namespace::Sitemap, "sitemap") => Kind::Entry(Root::SitemapIndex),
-            (Namespace::Sitemap, "loc") => Kind::Loc,
-            (Namespace::Sitemap, "lastmod") => Kind::LastMod,
-            (Namespace::Sitemap, "changefreq") => Kind::ChangeFreq,
-            (Namespace::Sitemap, "urlset" | "sitemapindex") | (Namespace::Feed, "channel") => Kind::Nested,
-            (Namespace::Sitemap, "priority") => Kind::Foreign,
-            (Namespace::Sitemap, _) => Kind::Unknown,
-            (Namespace::ResourceSync, "md") => Kind::Metadata,
-            (Namespace::ResourceSync, "ln") => Kind::Link,
-            (Namespace::Image, "image") | (Namespace::Video, "video") => Kind::MediaGroup,
-            (Namespace::Image, "loc") | (Namespace::Video, "content_loc") => Kind::Media,
-            (Namespace::Feed, "item") => Kind::Entry(Root::Rss),
-            (Namespace::Feed, "entry") => Kind::Entry(Root::Atom),
-            (Namespace::Feed, "link") => Kind::FeedLink,
-            (Namespace::Feed, "guid") => Kind::Guid,
-            (Namespace::Feed, "enclosure") => Kind::Enclosure,
-            (Namespace::Feed, "updated" | "modified" | "pubDate" | "pubdate") => Kind::LastMod,
-            _ => Kind::Foreign,
+            (Namespace::Sitemap, "url") => ElementKind::Entry(Root::UrlSet),
+            (Namespace::Sitemap, "sitemap") => ElementKind::Entry(Root::SitemapIndex),
+            (Namespace::Sitemap, "loc") => ElementKind::Loc,
+            (Namespace::Sitemap, "lastmod") => ElementKind::LastMod,
+            (Namespace::Sitemap, "changefreq") => ElementKind::ChangeFreq,
+            (Namespace::Sitemap, "urlset" | "sitemapindex") | (Namespace::Feed, "channel") => ElementKind::Nested,
+            (Namespace::Sitemap, "priority") => ElementKind::Foreign,
+            (Namespace::Sitemap, _) => ElementKind::Unknown,
+            (Namespace::ResourceSync, "md") => ElementKind::Metadata,
+            (Namespace::ResourceSync, "ln") => ElementKind::Link,
+            (Namespace::Image, "image") | (Namespace::Video, "video") => ElementKind::MediaGroup,
+            (Namespace::Image, "loc") | (Namespace::Video, "content_loc") => ElementKind::Media,
+            (Namespace::Feed, "item") => ElementKind::Entry(Root::Rss),
+            (Namespace::Feed, "entry") => ElementKind::Entry(Root::Atom),
+            (Namespace::Feed, "link") => ElementKind::FeedLink,
+            (Namespace::Feed, "guid") => ElementKind::Guid,
+            (Namespace::Feed, "enclosure") => ElementKind::Enclosure,
+            (Namespace::Feed, "updated" | "modified" | "pubDate" | "pubdate") => ElementKind::LastMod,
+            _ => ElementKind::Foreign,
         }
     }
 }
@@ -159,7 +159,7 @@ impl Bindings {
 
     /// Declares the namespaces of the root element and returns what it is, or else its local name. Whatever its own
     /// namespace, it is taken for that of Sitemaps.
-    pub fn open_root<'a>(&mut self, element: &'a BytesStart<'_>, notes: &mut Notes) -> Result<Root, &'a str> {
+    pub fn open_root<'a>(&mut self, element: &'a BytesStart<'_>, notes: &mut DeviationNotes) -> Result<Root, &'a str> {
         let (name, prefix) = split(element);
         let folded = name.to_ascii_lowercase();
         let (root, own) = match folded.as_str() {
@@ -185,7 +185,7 @@ impl Bindings {
 
     /// Declares the namespaces of an element at `depth` and returns what it is.
     #[inline]
-    pub fn open(&mut self, element: &BytesStart<'_>, depth: usize, notes: &mut Notes) -> Kind {
+    pub fn open(&mut self, element: &BytesStart<'_>, depth: usize, notes: &mut DeviationNotes) -> ElementKind {
         self.declare_all(element, depth, notes);
         let (name, prefix) = split(element);
         let mut namespace = self.resolve(prefix);
@@ -196,21 +196,24 @@ impl Bindings {
             }
         }
         if namespace == Namespace::Feed && !self.is_feed {
-            return Kind::Foreign;
+            return ElementKind::Foreign;
         }
-        match (Kind::of(namespace, name), name) {
+        match (ElementKind::of(namespace, name), name) {
             // Sitemaps have no such elements: the prefix was forgotten.
-            (Kind::Unknown, forgotten @ ("md" | "ln")) => {
+            (ElementKind::Unknown, forgotten @ ("md" | "ln")) => {
                 notes.add(Rule::UndeclaredPrefix, forgotten);
-                if forgotten == "md" { Kind::Metadata } else { Kind::Link }
+                if forgotten == "md" { ElementKind::Metadata } else { ElementKind::Link }
             }
-            (Kind::Unknown, _) => {
+            (ElementKind::Unknown, _) => {
                 // What an entry is and where its resource lies is not guessed: XML is case-sensitive.
-                let meant = match Kind::of(namespace, &name.to_ascii_lowercase()) {
-                    Kind::Entry(_) | Kind::Loc => Kind::Unknown,
+                let meant = match ElementKind::of(namespace, &name.to_ascii_lowercase()) {
+                    ElementKind::Entry(_) | ElementKind::Loc => ElementKind::Unknown,
                     meant => meant,
                 };
-                notes.add(if meant == Kind::Unknown { Rule::ElementUnknown } else { Rule::ElementSpelling }, name);
+                notes.add(
+                    if meant == ElementKind::Unknown { Rule::ElementUnknown } else { Rule::ElementSpelling },
+                    name,
+                );
                 meant
             }
             (kind, _) => kind,
@@ -218,7 +221,7 @@ impl Bindings {
     }
 
     #[inline]
-    fn declare_all(&mut self, element: &BytesStart<'_>, depth: usize, notes: &mut Notes) {
+    fn declare_all(&mut self, element: &BytesStart<'_>, depth: usize, notes: &mut DeviationNotes) {
         let attributes = utf8(element.attributes_raw());
         let is_of_xml = |text: &str| text.starts_with("xmlns") || self.is_feed && text.starts_with(BASE);
         if !attributes.match_indices('x').any(|(start, _)| is_of_xml(&attributes[start..])) {
@@ -252,7 +255,7 @@ impl Bindings {
     }
 
     /// Takes the base that the element at `depth` states; it may be relative itself.
-    fn rebase(&mut self, stated: &str, depth: usize, notes: &mut Notes) {
+    fn rebase(&mut self, stated: &str, depth: usize, notes: &mut DeviationNotes) {
         if self.bases.len() == BINDINGS || stated.len() > Limits::TEXT {
             return;
         }

@@ -4,7 +4,7 @@
 //! neither references nor comments, and whose attributes stand in double quotes. An entry that is anything else, or of which
 //! the end is not in memory yet, is left to the XML reader from its first byte on. So both read every entry the same.
 
-use super::namespace::Kind;
+use super::namespace::ElementKind;
 use memchr::{memchr, memchr2};
 use std::ops::Range;
 
@@ -13,8 +13,8 @@ const PARTS: usize = 64;
 
 /// An element of a plain entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Part {
-    pub kind: Kind,
+pub(super) struct PlainElement {
+    pub kind: ElementKind,
     /// The place of its text; of an empty element, what follows its `<` up to its `/`.
     pub place: Range<usize>,
 }
@@ -24,32 +24,32 @@ pub(super) const NAME: usize = 5;
 
 /// Finds the elements of the plain entry that `window` begins with, after blanks, and answers where it ends. No text or
 /// attribute has more than `limit` bytes.
-pub(super) fn find(window: &[u8], limit: usize, parts: &mut Vec<Part>) -> Option<usize> {
+pub(super) fn find(window: &[u8], limit: usize, parts: &mut Vec<PlainElement>) -> Option<usize> {
     parts.clear();
     let mut at = behind(window, behind_blanks(window, 0), b"<url>")?;
     loop {
         at = behind_blanks(window, at);
         let (kind, start, end_tag): (_, _, &[u8]) = match window.get(at + 1)? {
             b'l' => match behind(window, at, b"<loc>") {
-                Some(start) => (Kind::Loc, start, b"</loc>"),
-                None => (Kind::LastMod, behind(window, at, b"<lastmod>")?, b"</lastmod>"),
+                Some(start) => (ElementKind::Loc, start, b"</loc>"),
+                None => (ElementKind::LastMod, behind(window, at, b"<lastmod>")?, b"</lastmod>"),
             },
             b'r' => {
                 let kind = match window.get(at..at + 1 + NAME)? {
-                    b"<rs:md" => Kind::Metadata,
-                    b"<rs:ln" => Kind::Link,
+                    b"<rs:md" => ElementKind::Metadata,
+                    b"<rs:ln" => ElementKind::Link,
                     _ => return None,
                 };
                 let end = end_of_attributes(window, at + 1 + NAME, limit)?;
-                parts.push(Part { kind, place: at + 1..end });
+                parts.push(PlainElement { kind, place: at + 1..end });
                 at = end + 2;
                 if parts.len() > PARTS {
                     return None;
                 }
                 continue;
             }
-            b'p' => (Kind::Foreign, behind(window, at, b"<priority>")?, b"</priority>"),
-            b'c' => (Kind::ChangeFreq, behind(window, at, b"<changefreq>")?, b"</changefreq>"),
+            b'p' => (ElementKind::Foreign, behind(window, at, b"<priority>")?, b"</priority>"),
+            b'c' => (ElementKind::ChangeFreq, behind(window, at, b"<changefreq>")?, b"</changefreq>"),
             _ => return behind(window, at, b"</url>"),
         };
         let length = memchr2(b'<', b'&', &window[start..])?;
@@ -58,8 +58,8 @@ pub(super) fn find(window: &[u8], limit: usize, parts: &mut Vec<Part>) -> Option
         if length > limit || parts.len() == PARTS {
             return None;
         }
-        if kind != Kind::Foreign {
-            parts.push(Part { kind, place: start..end });
+        if kind != ElementKind::Foreign {
+            parts.push(PlainElement { kind, place: start..end });
         }
     }
 }
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     /// The parts of an entry, and what is left behind it.
-    fn found(window: &str) -> Option<(Vec<(Kind, &str)>, &str)> {
+    fn found(window: &str) -> Option<(Vec<(ElementKind, &str)>, &str)> {
         let mut parts = Vec::new();
         let end = find(window.as_bytes(), 100, &mut parts)?;
         Some((parts.into_iter().map(|part| (part.kind, &window[part.place])).collect(), &window[end..]))
@@ -140,11 +140,11 @@ mod tests {
         assert_eq!(
             parts,
             [
-                (Kind::Loc, " a é"),
-                (Kind::LastMod, "b"),
-                (Kind::ChangeFreq, "c"),
-                (Kind::Metadata, "rs:md hash=\"d\"\n length=\"5\" "),
-                (Kind::Link, "rs:ln rel=\"r\" href=\"h>\""),
+                (ElementKind::Loc, " a é"),
+                (ElementKind::LastMod, "b"),
+                (ElementKind::ChangeFreq, "c"),
+                (ElementKind::Metadata, "rs:md hash=\"d\"\n length=\"5\" "),
+                (ElementKind::Link, "rs:ln rel=\"r\" href=\"h>\""),
             ]
         );
         assert_eq!(rest, "\n<url>");

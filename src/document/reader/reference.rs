@@ -1,6 +1,6 @@
 //! References in text and attributes: `&amp;`, `&#233;`, `&eacute;`. Nothing that a DTD defines is ever expanded.
 
-use super::Notes;
+use super::DeviationNotes;
 use super::events::utf8;
 use crate::document::Rule;
 use quick_xml::escape::resolve_html5_entity;
@@ -59,7 +59,11 @@ fn numbered(number: &str) -> Option<char> {
 }
 
 /// Replaces the references of an attribute's value; `is_own` as in [`Reference::of`].
-pub(super) fn unescape<'a>(raw: &'a str, is_own: bool, notes: &mut Notes) -> Result<Cow<'a, str>, UndefinedEntity> {
+pub(super) fn unescape<'a>(
+    raw: &'a str,
+    is_own: bool,
+    notes: &mut DeviationNotes,
+) -> Result<Cow<'a, str>, UndefinedEntity> {
     let Some(first) = raw.find('&') else {
         return Ok(Cow::Borrowed(raw));
     };
@@ -101,7 +105,7 @@ pub(super) fn unescape<'a>(raw: &'a str, is_own: bool, notes: &mut Notes) -> Res
 }
 
 /// Notes what is wrong with the references of an event that is passed by. Those to entities of a DTD may be right.
-pub(super) fn judge_references(event: &Event<'_>, is_own: bool, notes: &mut Notes) {
+pub(super) fn judge_references(event: &Event<'_>, is_own: bool, notes: &mut DeviationNotes) {
     match event {
         Event::Start(element) | Event::Empty(element) if !is_own => judge_attributes(element, notes),
         Event::Text(text) if !text.starts_with(b"&") => {}
@@ -113,13 +117,19 @@ pub(super) fn judge_references(event: &Event<'_>, is_own: bool, notes: &mut Note
 }
 
 /// Notes what is wrong with the references in the attributes of an element.
-pub(super) fn judge_attributes(element: &BytesStart<'_>, notes: &mut Notes) {
+pub(super) fn judge_attributes(element: &BytesStart<'_>, notes: &mut DeviationNotes) {
     // What is wrong has been noted.
     let _ = unescape(utf8(element.attributes_raw()), false, notes);
 }
 
 /// Appends what an event adds to a text of at most `limit` bytes; whether it can be understood.
-pub(super) fn push_text(text: &mut String, event: &Event<'_>, limit: usize, is_own: bool, notes: &mut Notes) -> bool {
+pub(super) fn push_text(
+    text: &mut String,
+    event: &Event<'_>,
+    limit: usize,
+    is_own: bool,
+    notes: &mut DeviationNotes,
+) -> bool {
     let before = text.len();
     match event {
         Event::Text(addition) => {

@@ -1,21 +1,21 @@
 //! What stands around the entries: before the root element, directly below it and behind it.
 
 use super::draft::{Draft, add_link};
-use super::element::{Context, Metadata, Tag};
+use super::element::{Context, Metadata, RsTag};
 use super::error::quoted;
 use super::events::{Behind, name, utf8};
 use super::feed::FeedLink;
-use super::namespace::Kind;
+use super::namespace::ElementKind;
 use super::reference::judge_attributes;
 use super::rules::without_address;
-use super::{DocumentError, Phase, Reader};
+use super::{DocumentError, Reader, ReaderPhase};
 use crate::document::{Link, Root, Rule};
 use quick_xml::events::Event;
 use std::io::BufRead;
 
 impl<R: BufRead> Reader<R> {
     /// Reads up to the start tag of the root element and through it.
-    pub(super) fn read_prolog(&mut self) -> Result<Phase, DocumentError> {
+    pub(super) fn read_prolog(&mut self) -> Result<ReaderPhase, DocumentError> {
         let mut blank = true;
         loop {
             let (root, empty) = match self.events.next() {
@@ -41,7 +41,7 @@ impl<R: BufRead> Reader<R> {
             }
             self.depth = 1;
             self.look_at_names();
-            return Ok(Phase::Root);
+            return Ok(ReaderPhase::Root);
         }
     }
 
@@ -57,7 +57,7 @@ impl<R: BufRead> Reader<R> {
     }
 
     /// Reads children of the root: through the start tag of the next entry, or through the end of the document.
-    pub(super) fn read_to_entry(&mut self) -> Result<Phase, DocumentError> {
+    pub(super) fn read_to_entry(&mut self) -> Result<ReaderPhase, DocumentError> {
         loop {
             let event = self.events.next()?;
             let (element, empty) = match event {
@@ -77,7 +77,7 @@ impl<R: BufRead> Reader<R> {
             let Context { bindings, notes, .. } = &mut self.context;
             let kind = bindings.open(&element, self.depth + 1, notes);
             match kind {
-                Kind::Nested => {
+                ElementKind::Nested => {
                     if self.header.root != Root::Rss {
                         notes.add(Rule::EntryElement, name(&element));
                     }
@@ -88,16 +88,16 @@ impl<R: BufRead> Reader<R> {
                     }
                 }
                 // No element is around it: it is an entry that says nothing else.
-                Kind::Loc => {
+                ElementKind::Loc => {
                     notes.add(Rule::EntryElement, name(&element));
                     self.begin_entry();
                     let mut draft = Draft::default();
                     self.read_text_into(kind, empty, &mut draft)?;
                     let entry = self.judge(draft);
                     self.further.extend(entry);
-                    return Ok(Phase::Root);
+                    return Ok(ReaderPhase::Root);
                 }
-                Kind::FeedLink => {
+                ElementKind::FeedLink => {
                     let link = FeedLink::read(&element, &mut self.context);
                     if let (Some("next"), Some(next)) = (link.rel.as_deref(), link.target) {
                         if self.header.links.is_empty() {
@@ -105,7 +105,7 @@ impl<R: BufRead> Reader<R> {
                         }
                     }
                 }
-                Kind::Entry(root) => {
+                ElementKind::Entry(root) => {
                     self.entries += 1;
                     notes.entry = self.entries;
                     if root != self.header.root {
@@ -113,18 +113,18 @@ impl<R: BufRead> Reader<R> {
                     }
                     if !empty {
                         self.depth += 1;
-                        return Ok(Phase::Entry(root == Root::SitemapIndex));
+                        return Ok(ReaderPhase::Entry(root == Root::SitemapIndex));
                     }
                     notes.add(without_address(self.header.root), "");
                     notes.entry = 0;
                     self.skipped += 1;
                 }
-                Kind::Metadata | Kind::Link => {
+                ElementKind::Metadata | ElementKind::Link => {
                     if self.entries > 0 {
                         notes.add(Rule::HeaderAfterEntries, name(&element));
                     }
-                    let tag = Tag::Xml(&element);
-                    if kind == Kind::Link {
+                    let tag = RsTag::Xml(&element);
+                    if kind == ElementKind::Link {
                         add_link(&mut self.header.links, &mut self.header_link_bytes, tag, &mut self.context);
                     } else {
                         // What was not understood has been noted; the rest stays.
@@ -137,7 +137,7 @@ impl<R: BufRead> Reader<R> {
                     }
                 }
                 // It has been noted, and may be an entry that is misspelt.
-                Kind::Unknown if !empty => self.hidden += 1,
+                ElementKind::Unknown if !empty => self.hidden += 1,
                 _ if !bindings.declares_entities => judge_attributes(&element, notes),
                 _ => {}
             }
@@ -146,7 +146,7 @@ impl<R: BufRead> Reader<R> {
     }
 
     /// Reads what follows a root element: the entries of another count too. At the end the document is judged.
-    fn read_behind_root(&mut self) -> Result<Phase, DocumentError> {
+    fn read_behind_root(&mut self) -> Result<ReaderPhase, DocumentError> {
         self.depth = 0;
         let mut is_over = true;
         while let Some(behind) = self.events.behind_root()? {
@@ -167,7 +167,7 @@ impl<R: BufRead> Reader<R> {
                 Some(false) => {
                     self.depth = 1;
                     self.look_at_names();
-                    return Ok(Phase::Root);
+                    return Ok(ReaderPhase::Root);
                 }
                 None => {
                     self.events.drain()?;
@@ -181,6 +181,6 @@ impl<R: BufRead> Reader<R> {
             notes.add(Rule::ControlCharacter, &seen);
         }
         self.rules.judge_document(&self.header, notes);
-        Ok(Phase::Finished)
+        Ok(ReaderPhase::Finished)
     }
 }

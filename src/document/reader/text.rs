@@ -4,7 +4,7 @@
 
 use super::element::{Context, read_length, read_uri};
 use super::error::quoted;
-use super::{DocumentError, Phase, Reader};
+use super::{DocumentError, Reader, ReaderPhase};
 use crate::document::{Entry, Root, Rule, Uri};
 use std::io::BufRead;
 
@@ -100,7 +100,7 @@ fn fields(line: &str) -> (&str, &str) {
 
 impl<R: BufRead> Reader<R> {
     /// Reads the first lines of a text: it is a list where at least half of them are URIs and the first is, or most are.
-    pub(super) fn read_first_lines(&mut self) -> Result<Phase, DocumentError> {
+    pub(super) fn read_first_lines(&mut self) -> Result<ReaderPhase, DocumentError> {
         self.header.root = Root::Text;
         let (mut lines, mut uris, mut begins_with_uri) = (0, 0, false);
         let (mut number, mut nearly, mut cause) = (0, 0, None);
@@ -117,7 +117,7 @@ impl<R: BufRead> Reader<R> {
             uris += usize::from(is_uri);
         }
         if uris * 2 > lines || uris * 2 == lines && begins_with_uri {
-            return Ok(Phase::Lines);
+            return Ok(ReaderPhase::Lines);
         }
         match cause.filter(|_| nearly * 2 >= lines) {
             Some((line, seen, why)) => Err(DocumentError::NotLines { line, seen, why }),

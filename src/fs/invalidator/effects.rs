@@ -1,7 +1,7 @@
 //! What the invalidator does to the kernel, the catalog and content.
 
 use super::{DropPages, Notification};
-use crate::catalog::{Catalog, CatalogError, EntryId, Place};
+use crate::catalog::{Catalog, CatalogError, EntryId, FolderAndName};
 use crate::content::Content;
 use crate::platform::error_chain::chain;
 use crate::platform::scheduling;
@@ -25,7 +25,7 @@ pub struct Effects {
     /// Has the kernel drop pages; waits there for the READs that fill them.
     pub drop_pages: Arc<DropPages>,
     /// The name of an inode; of an orphan the name that it had. `None` for the root and for what does not exist any more.
-    pub place: Box<dyn FnMut(INodeNo) -> Option<Place> + Send>,
+    pub place: Box<dyn FnMut(INodeNo) -> Option<FolderAndName> + Send>,
     /// The names of a folder, piece by piece.
     pub names: Box<NamesAfter>,
     /// Some inodes that have lost their name and are not dropped, greater than this one and ascending; none at their end, `None`

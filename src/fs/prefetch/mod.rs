@@ -25,7 +25,7 @@ use super::FsOptions;
 use super::error::FsError;
 use super::links::wanted;
 use super::programs::is_gone;
-use crate::catalog::{Catalog, CatalogError, Name, Node, Snapshot};
+use crate::catalog::{Catalog, CatalogError, InodeName, Node, Snapshot};
 use crate::content::Content;
 use crate::content::fixity::WHOLE_LIMIT;
 use crate::platform::error_chain::chain;
@@ -190,7 +190,9 @@ impl Prefetch {
             return Ok(());
         }
         let snapshot = self.catalog.snapshot()?;
-        let Some(Name { folder, entry, .. }) = snapshot.inode(ino)?.and_then(|inode| inode.name) else { return Ok(()) };
+        let Some(InodeName { folder, entry, .. }) = snapshot.inode(ino)?.and_then(|inode| inode.name) else {
+            return Ok(());
+        };
         let mut cursor = Cursor::behind(folder, entry);
         if consumer == Consumer::Bytes && self.listings.is_last(reader.thread, folder) {
             let top = self.top_listed(&snapshot, folder, reader.thread)?;
@@ -217,7 +219,7 @@ impl Prefetch {
         let mut top = folder;
         for _ in 0..DEEP {
             match snapshot.inode(top)?.and_then(|inode| inode.name) {
-                Some(Name { folder, .. }) if self.listings.has(thread, folder) => top = folder,
+                Some(InodeName { folder, .. }) if self.listings.has(thread, folder) => top = folder,
                 _ => break,
             }
         }

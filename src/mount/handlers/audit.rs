@@ -7,7 +7,7 @@ use crate::fs;
 use crate::platform::error_chain::chain;
 use crate::source::http::Client;
 use crate::sync::SyncConfig;
-use crate::sync::audit::{self, Audit, Depth, Event, Events};
+use crate::sync::audit::{self, Audit, AuditEvent, Depth, Events};
 use crate::sync::selection::Selection;
 use std::io;
 use std::path::PathBuf;
@@ -70,7 +70,7 @@ impl Audits {
         lines_of(async move |events: Events| match audits.scratch() {
             Ok(scratch) => work(audits.audit_in(scratch.path().to_owned()), events).await,
             Err(why) => {
-                let _ = events.send(Event::Failure(why)).await;
+                let _ = events.send(AuditEvent::Failure(why)).await;
             }
         })
     }

@@ -16,7 +16,7 @@ use crate::control::api::Request;
 use crate::fs::invalidator::Notices;
 use crate::sync::audit::Depth;
 use crate::sync::command::Command;
-use crate::sync::status::{RefreshOutcome, Status};
+use crate::sync::status::{RefreshOutcome, SyncStatus};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(super) struct Handlers {
     pub(super) reporter: Arc<Reporter>,
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) notices: Notices,
-    pub(super) sync: watch::Receiver<Status>,
+    pub(super) sync: watch::Receiver<SyncStatus>,
     pub(super) tree: Tree,
     pub(super) audits: Audits,
     pub(super) pages: PagesFirst,

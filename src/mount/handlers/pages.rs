@@ -4,7 +4,7 @@ use super::tree::{Found, Tree};
 use crate::catalog::CatalogError;
 use crate::control::api::PrefetchEvent;
 use crate::sync::items::follow::is_due;
-use crate::sync::status::Status;
+use crate::sync::status::SyncStatus;
 use fuser::INodeNo;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -18,7 +18,7 @@ pub struct PagesFirst {
     /// Receives pages that are to be read first.
     pub opened: mpsc::Sender<INodeNo>,
     /// Says how many are read.
-    pub sync: watch::Receiver<Status>,
+    pub sync: watch::Receiver<SyncStatus>,
 }
 
 impl PagesFirst {

@@ -256,7 +256,7 @@ mod tests {
             mounted: "2026-01-02T03:04:05.5Z".parse().unwrap(),
             revision: None,
             unannounced: 0,
-            sync: crate::sync::status::Status::default(),
+            sync: crate::sync::status::SyncStatus::default(),
             notifications: None,
             cache: crate::content::Metrics::default(),
             max_download: None,

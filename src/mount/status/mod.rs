@@ -14,7 +14,7 @@ use crate::control::Metrics;
 use crate::fs::programs::Programs;
 use crate::source::http::Client;
 use crate::source::websub::Subscriber;
-use crate::sync::status::Status as SyncStatus;
+use crate::sync::status::SyncStatus;
 use crate::sync::{Progressing, Stage};
 use jiff::Timestamp;
 use std::cmp::Reverse;

@@ -40,7 +40,7 @@ pub struct Status {
     /// How often since the mount began bytes arrived that are newer than the list and differ from it.
     pub unannounced: u64,
     /// How it is kept in step with its Source.
-    pub sync: crate::sync::status::Status,
+    pub sync: crate::sync::status::SyncStatus,
     /// Notifications from hubs, where hubs may deliver.
     #[serde(default)]
     pub notifications: Option<NotificationsStatus>,

@@ -17,12 +17,12 @@ pub type Reading = RoTxn<'static, WithoutTls>;
 
 /// The transactions that wait.
 #[derive(Default)]
-pub struct Readers([Place; PLACES]);
+pub struct Readers([ThreadSlot; PLACES]);
 
 /// A place of one thread, so that no other waits for its lock, and in a cache line of its own.
 #[derive(Default)]
 #[repr(align(128))]
-struct Place(Mutex<Option<Reading>>);
+struct ThreadSlot(Mutex<Option<Reading>>);
 
 impl Readers {
     /// A transaction that reads the last commit.
@@ -46,14 +46,14 @@ impl Readers {
 
     /// Ends all that wait. Called after each commit.
     pub fn let_go(&self) {
-        for Place(place) in &self.0 {
+        for ThreadSlot(place) in &self.0 {
             let waiting = place.lock().unwrap_or_else(PoisonError::into_inner).take();
             drop(waiting);
         }
     }
 
     /// The place of this thread.
-    fn place(&self) -> &Place {
+    fn place(&self) -> &ThreadSlot {
         static THREADS: AtomicUsize = AtomicUsize::new(0);
         thread_local! {
             static NUMBER: Cell<usize> = Cell::new(THREADS.fetch_add(1, Ordering::Relaxed));

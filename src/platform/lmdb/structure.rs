@@ -85,7 +85,7 @@ fn check_file(file: &File, unclean: bool) -> Checked {
     if !unclean && length >= whole && length > ALWAYS {
         return Ok(());
     }
-    let followed = Walk::new(file, &meta, length).and_then(|walk| walk.all(&meta));
+    let followed = PageWalk::new(file, &meta, length).and_then(|walk| walk.all(&meta));
     // A process that has it open has committed, perhaps twice: what was read is of several trees, and it lives with them.
     if Meta::read(file)?.txn == meta.txn { followed } else { Ok(()) }
 }
@@ -100,8 +100,8 @@ struct Meta {
     page_size: u64,
     pages: u64,
     txn: u64,
-    free: Tree,
-    main: Tree,
+    free: LmdbTree,
+    main: LmdbTree,
 }
 
 impl Meta {
@@ -119,7 +119,7 @@ impl Meta {
         if u16_at(header, 10) & META == 0 || u32_at(meta, 0) != MAGIC || u32_at(meta, 4) != VERSION {
             return Err(damaged(number, "the header"));
         }
-        let (free, main) = (Tree::decode(&meta[24..]), Tree::decode(&meta[24 + TREE..]));
+        let (free, main) = (LmdbTree::decode(&meta[24..]), LmdbTree::decode(&meta[24 + TREE..]));
         let page_size = u64::from(u32_at(meta, 24));
         let pages = u64_at(meta, 24 + 2 * TREE).saturating_add(1);
         if !page_size.is_power_of_two() || !(512..=65536).contains(&page_size) || pages < METAS {
@@ -133,7 +133,7 @@ impl Meta {
 }
 
 /// A tree as a meta page, or the tree of trees, describes it.
-struct Tree {
+struct LmdbTree {
     flags: u16,
     depth: u16,
     counts: Counts,
@@ -148,11 +148,11 @@ struct Counts {
     entries: u64,
 }
 
-impl Tree {
-    fn decode(tree: &[u8]) -> Tree {
+impl LmdbTree {
+    fn decode(tree: &[u8]) -> LmdbTree {
         let [branches, leaves, overflow, entries, root] = [8, 16, 24, 32, 40].map(|at| u64_at(tree, at));
         let counts = Counts { branches, leaves, overflow, entries };
-        Tree { flags: u16_at(tree, 4), depth: u16_at(tree, 6), counts, root }
+        LmdbTree { flags: u16_at(tree, 4), depth: u16_at(tree, 6), counts, root }
     }
 }
 
@@ -166,7 +166,7 @@ enum TreeKind {
     Named,
 }
 
-struct Walk<'f> {
+struct PageWalk<'f> {
     file: &'f File,
     length: u64,
     page_size: usize,
@@ -177,15 +177,15 @@ struct Walk<'f> {
     counts: Counts,
 }
 
-impl Walk<'_> {
-    fn new<'f>(file: &'f File, meta: &Meta, length: u64) -> Checked<Walk<'f>> {
+impl PageWalk<'_> {
+    fn new<'f>(file: &'f File, meta: &Meta, length: u64) -> Checked<PageWalk<'f>> {
         // Pages that were never written are few compared with those that were: a greater number is a damaged one.
         let pages = meta.pages;
         if pages / 2 > length / meta.page_size + ALWAYS / meta.page_size {
             return Err(damaged(meta.number, "the last page"));
         }
         let words = usize::try_from(pages.div_ceil(64)).map_err(|_| damaged(meta.number, "the last page"))?;
-        let mut walk = Walk {
+        let mut walk = PageWalk {
             file,
             length,
             page_size: meta.page_size as usize,
@@ -218,7 +218,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn tree(&mut self, tree: &Tree, kind: TreeKind, by: u64) -> Checked {
+    fn tree(&mut self, tree: &LmdbTree, kind: TreeKind, by: u64) -> Checked {
         let before = std::mem::take(&mut self.counts);
         if tree.root != NO_ROOT {
             if !(1..=DEEPEST).contains(&tree.depth) {
@@ -254,7 +254,7 @@ impl Walk<'_> {
         // The first key of a branch is never compared.
         let compared = if is_leaf { &nodes[..] } else { &nodes[1..] };
         let mut previous = None;
-        for Node { key, .. } in compared {
+        for LmdbNode { key, .. } in compared {
             let fits = match previous {
                 Some(previous) => is_before(kind, previous, key),
                 None => bounds.0.is_none_or(|from| !is_before(kind, key, from)),
@@ -281,13 +281,13 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn record(&mut self, node: &Node<'_>, kind: TreeKind, by: u64) -> Checked {
+    fn record(&mut self, node: &LmdbNode<'_>, kind: TreeKind, by: u64) -> Checked {
         match (node.flags, kind) {
             (0, TreeKind::Free) => self.free(node.key, node.data, by),
             (0, TreeKind::Main | TreeKind::Named) => Ok(()),
             (BIG_DATA, _) => self.big(node, kind, by),
             (SUB_DATA, TreeKind::Main) if node.data.len() == TREE => {
-                let tree = Tree::decode(node.data);
+                let tree = LmdbTree::decode(node.data);
                 if tree.flags != 0 {
                     return Err(damaged(by, "the flags"));
                 }
@@ -298,7 +298,7 @@ impl Walk<'_> {
     }
 
     /// A value in pages of its own.
-    fn big(&mut self, node: &Node<'_>, kind: TreeKind, by: u64) -> Checked {
+    fn big(&mut self, node: &LmdbNode<'_>, kind: TreeKind, by: u64) -> Checked {
         let first = u64_at(node.data, 0);
         let pages = (node.length + HEADER).div_ceil(self.page_size) as u64;
         (0..pages).try_for_each(|page| self.claim(first.saturating_add(page), by))?;
@@ -342,7 +342,7 @@ fn is_before(kind: TreeKind, key: &[u8], next: &[u8]) -> bool {
 }
 
 /// One key of a page.
-struct Node<'p> {
+struct LmdbNode<'p> {
     flags: u16,
     /// The bytes of its value, wherever they are.
     length: usize,
@@ -350,7 +350,7 @@ struct Node<'p> {
     data: &'p [u8],
 }
 
-impl Node<'_> {
+impl LmdbNode<'_> {
     /// The page that a branch leads to: in place of length and flags.
     fn child(&self) -> u64 {
         self.length as u64 | u64::from(self.flags) << 32
@@ -358,7 +358,7 @@ impl Node<'_> {
 }
 
 /// The keys of a page, in their order; `None`: they overlap, leave holes, or lie outside.
-fn nodes(page: &[u8], is_leaf: bool) -> Option<Vec<Node<'_>>> {
+fn nodes(page: &[u8], is_leaf: bool) -> Option<Vec<LmdbNode<'_>>> {
     let (lower, upper) = (usize::from(u16_at(page, 12)), usize::from(u16_at(page, 14)));
     if lower <= HEADER || lower % 2 != 0 || lower > upper || upper > page.len() {
         return None;
@@ -379,7 +379,7 @@ fn nodes(page: &[u8], is_leaf: bool) -> Option<Vec<Node<'_>>> {
             return None;
         }
         let (key, rest) = node[NODE..].split_at_checked(key)?;
-        nodes.push(Node { flags, length, key, data: rest.get(..inside)? });
+        nodes.push(LmdbNode { flags, length, key, data: rest.get(..inside)? });
         places.push((at, at + (NODE + key.len() + inside).next_multiple_of(2)));
     }
     places.sort_unstable();

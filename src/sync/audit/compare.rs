@@ -4,7 +4,7 @@
 //! that it has not read, and no snapshot between two batches. The tree may be committed to meanwhile: what has changed
 //! since the walk began counts as the same.
 
-use super::event::{Difference, Finding};
+use super::event::{AuditFinding, Difference};
 use crate::catalog::{Catalog, CatalogError, EntryId, ITEMS, Kind, Node, Resource, Snapshot};
 use crate::content::FetchSpec;
 use crate::document::{Digest, Timestamp};
@@ -23,11 +23,11 @@ pub(super) struct Compared {
     /// The version that the tree shows of a file without a difference, if the walk looks versions up.
     pub version: Option<FetchSpec>,
     /// The difference, if there is one.
-    pub finding: Option<Finding>,
+    pub finding: Option<AuditFinding>,
 }
 
 /// A walk through the lists, where the tree is compared with these, and then through the tree.
-pub(super) struct Walk {
+pub(super) struct AuditWalk {
     shown: Arc<Catalog>,
     /// Never changed.
     listed: Option<Arc<Catalog>>,
@@ -35,11 +35,11 @@ pub(super) struct Walk {
     /// The commit of the tree at the beginning: every later change has a later time.
     began: Option<Timestamp>,
     /// Folders that are not read to their end, the next one last.
-    open: Vec<Folder>,
+    open: Vec<ComparedFolder>,
 }
 
 /// A folder of the tree or of the lists.
-struct Folder {
+struct ComparedFolder {
     is_shown: bool,
     ino: INodeNo,
     /// The folder of the other catalog at the same path, or the nearest above it.
@@ -50,18 +50,18 @@ struct Folder {
     after: EntryId,
 }
 
-impl Walk {
+impl AuditWalk {
     /// Begins at the roots.
     pub fn new(
         shown: Arc<Catalog>,
         listed: Option<Arc<Catalog>>,
         versions: Option<Versions>,
-    ) -> Result<Walk, CatalogError> {
+    ) -> Result<AuditWalk, CatalogError> {
         let began = shown.snapshot()?.revision()?.map(|revision| revision.committed);
         let (ino, path, after) = (INodeNo::ROOT, String::new(), EntryId(0));
-        let root = |is_shown| Folder { is_shown, ino, other: ino, is_in_both: true, path: path.clone(), after };
+        let root = |is_shown| ComparedFolder { is_shown, ino, other: ino, is_in_both: true, path: path.clone(), after };
         let open = [true, false].into_iter().filter(|is_shown| *is_shown || listed.is_some()).map(root).collect();
-        Ok(Walk { shown, listed, versions, began, open })
+        Ok(AuditWalk { shown, listed, versions, began, open })
     }
 
     /// The next files, which may be none; `None` at the end. Blocks on the disk.
@@ -84,7 +84,12 @@ impl Walk {
     }
 
     /// Reads on in a folder; the number of its children that were read. Its folders are read before the rest of it.
-    fn read(&mut self, trees: &Trees<'_>, folder: Folder, batch: &mut Vec<Compared>) -> Result<usize, CatalogError> {
+    fn read(
+        &mut self,
+        trees: &Trees<'_>,
+        folder: ComparedFolder,
+        batch: &mut Vec<Compared>,
+    ) -> Result<usize, CatalogError> {
         let (own, other) = match (&trees.listed, folder.is_shown) {
             (listed, true) => (&trees.shown, listed.as_ref()),
             // A file of the lists is missing only where the tree's folder is as it was.
@@ -99,7 +104,7 @@ impl Walk {
         })?;
         let read = children.len();
         if read == BATCH {
-            self.open.push(Folder { path: folder.path.clone(), after, ..folder });
+            self.open.push(ComparedFolder { path: folder.path.clone(), after, ..folder });
         }
         for (name, node) in children {
             let same = match other.filter(|_| folder.is_in_both) {
@@ -109,7 +114,7 @@ impl Walk {
             let same = same.map(|same| same.ino);
             let path = joined(&folder.path, &name);
             match node.kind {
-                Kind::Folder => self.open.push(Folder {
+                Kind::Folder => self.open.push(ComparedFolder {
                     is_shown: folder.is_shown,
                     ino: node.ino,
                     other: same.unwrap_or(folder.other),
@@ -150,7 +155,12 @@ impl Trees<'_> {
         Ok(version.map(|version| Compared { path, version: Some(version), finding: None }))
     }
 
-    fn find_difference(&self, node: &Node, ino: Option<INodeNo>, path: &str) -> Result<Option<Finding>, CatalogError> {
+    fn find_difference(
+        &self,
+        node: &Node,
+        ino: Option<INodeNo>,
+        path: &str,
+    ) -> Result<Option<AuditFinding>, CatalogError> {
         let Some(listed) = self.listed.as_ref().filter(|_| !self.is_later(node)) else { return Ok(None) };
         if let Some(ino) = ino {
             if self.shown.says_the_same(node.ino, listed, ino)? {
@@ -165,14 +175,15 @@ impl Trees<'_> {
             None if shown.sets.contains(&ITEMS) => return Ok(None),
             None => (Difference::Extra, Some("is not listed".to_owned())),
         };
-        Ok(what.map(|what| Finding::new(difference, path, shown.address(), what)))
+        Ok(what.map(|what| AuditFinding::new(difference, path, shown.address(), what)))
     }
 
     /// The finding for a file that is listed and not in the tree.
     fn missing(&self, node: &Node, path: String) -> Result<Option<Compared>, CatalogError> {
         let resource = self.listed.as_ref().map(|listed| listed.resource_at(node.ino, &path)).transpose()?.flatten();
         let Some(resource) = resource else { return Ok(None) };
-        let finding = Finding::new(Difference::Missing, &path, resource.address(), "is not in the tree".to_owned());
+        let finding =
+            AuditFinding::new(Difference::Missing, &path, resource.address(), "is not in the tree".to_owned());
         Ok(Some(Compared { path, version: None, finding: Some(finding) }))
     }
 
@@ -252,7 +263,7 @@ mod tests {
 
     /// Every file as (path, difference), sorted.
     fn walked(shown: Arc<Catalog>, listed: Option<Arc<Catalog>>) -> Vec<(String, Option<Difference>)> {
-        let mut walk = Walk::new(shown, listed, Some(versions())).unwrap();
+        let mut walk = AuditWalk::new(shown, listed, Some(versions())).unwrap();
         let mut all = Vec::new();
         while let Some(batch) = walk.next().unwrap() {
             all.extend(batch.into_iter().map(|it| (it.path, it.finding.map(|finding| finding.difference))));
@@ -308,7 +319,7 @@ mod tests {
         let lists = [before.clone(), folder("new", 1)].concat();
         for commit_after in 0..10 {
             let ((_one, shown), (_other, listed)) = (catalog(&before), catalog(&lists));
-            let mut walk = Walk::new(shown.clone(), Some(listed), Some(versions())).unwrap();
+            let mut walk = AuditWalk::new(shown.clone(), Some(listed), Some(versions())).unwrap();
             let mut batches = 0;
             while let Some(batch) = walk.next().unwrap() {
                 for finding in batch.into_iter().filter_map(|it| it.finding) {

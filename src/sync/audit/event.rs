@@ -26,7 +26,7 @@ pub enum Difference {
 
 /// One file that differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finding {
+pub struct AuditFinding {
     /// The kind of the difference.
     pub difference: Difference,
     /// Its path in the tree, or the path that it would have.
@@ -39,7 +39,7 @@ pub struct Finding {
 
 /// A file as its tree shows it, for fixity runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shown {
+pub struct ShownFile {
     /// Its path in the tree.
     pub path: String,
     /// Its resource.
@@ -95,11 +95,11 @@ pub struct Summary {
 /// A message of a running audit. The last one is a summary, a failure, or that nothing can be judged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Event {
+pub enum AuditEvent {
     /// A file that differs.
-    Finding(Finding),
+    Finding(AuditFinding),
     /// A file of the tree, where these were requested.
-    File(Shown),
+    File(ShownFile),
     /// The progress.
     Progress(Progress),
     /// The summary: every file was compared.
@@ -132,9 +132,9 @@ pub enum Progress {
     },
 }
 
-impl Finding {
-    pub(super) fn new(difference: Difference, path: &str, uri: &Uri, what: String) -> Finding {
-        Finding { difference, path: path.to_owned(), uri: uri.to_string(), what }
+impl AuditFinding {
+    pub(super) fn new(difference: Difference, path: &str, uri: &Uri, what: String) -> AuditFinding {
+        AuditFinding { difference, path: path.to_owned(), uri: uri.to_string(), what }
     }
 }
 

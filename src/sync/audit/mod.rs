@@ -1,8 +1,8 @@
 //! Audit (section 5.2 of the standard): does the tree show what the Source lists?
 //!
-//! The Source's lists and changes are read again, by the rules of the mount, into another catalog. Both
-//! catalogs are walked in batches ([`Walk`]). What differs in a batch is sent, and its other files are checked as deep as
-//! requested, before the next batch is read. No revision is held between two batches, however slowly the events are read.
+//! The Source's lists and changes are read again, by the rules of the mount, into another catalog. Both catalogs are walked in
+//! batches ([`AuditWalk`]). Differences of a batch are sent, and its other files are checked as deep as requested, before the
+//! next batch is read. No revision is held between two batches, however slowly the events are read.
 
 mod compare;
 mod event;
@@ -10,10 +10,10 @@ mod event;
 mod tests;
 
 pub use compare::Versions;
-pub use event::{Difference, Event, Finding, Progress, Shown, Summary};
+pub use event::{AuditEvent, AuditFinding, Difference, Progress, ShownFile, Summary};
 
 use super::position::Position;
-use super::status::{Answer, MissingStatus};
+use super::status::{MissingStatus, PollAnswer};
 use super::{Stage, SyncConfig, SyncError, Synchronizer};
 use crate::catalog::Catalog;
 use crate::content::store::free_space;
@@ -25,7 +25,7 @@ use crate::source::DocumentLocation;
 use crate::source::documents::DocumentCache;
 use crate::source::http::Client;
 use crate::source::zip::{PackageConfig, Packages};
-use compare::{Compared, Walk};
+use compare::{AuditWalk, Compared};
 use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -56,10 +56,10 @@ pub struct Depth {
 type Amount = (u64, Option<u64>);
 
 /// Takes the events. An audit ends when the receiver is dropped.
-pub type Events = mpsc::Sender<Event>;
+pub type Events = mpsc::Sender<AuditEvent>;
 
 /// The present state of the Source.
-pub struct Listed {
+pub struct ListedSource {
     /// The tree that a mount would show.
     pub catalog: Arc<Catalog>,
     /// The packages that its dumps were read from.
@@ -95,7 +95,7 @@ pub async fn listed(
     client: &Client,
     folder: &Path,
     progress: Arc<dyn Fn(Stage) + Send + Sync>,
-) -> Result<Listed, SyncError> {
+) -> Result<ListedSource, SyncError> {
     let catalog = Catalog::open(&folder.join("catalog"), "an audit")?;
     let catalog = Arc::new(catalog.leaving(SpaceGuard::new(config.reserve, free_space)));
     let spool = DocumentCache::open(&folder.join("spool"))?;
@@ -107,11 +107,11 @@ pub async fn listed(
     // Its log lines are not about the tree that is shown.
     synchronizer.refresh(progress).instrument(tracing::info_span!("audit")).await?;
     let failed = synchronizer.schedule.documents().filter_map(|(location, plan)| match &plan.answer {
-        Answer::Failed(why) => Some((location.clone(), why.clone())),
+        PollAnswer::Failed(why) => Some((location.clone(), why.clone())),
         _ => None,
     });
     let failed = failed.collect();
-    Ok(Listed { catalog, packages, position: synchronizer.position()?, failed })
+    Ok(ListedSource { catalog, packages, position: synchronizer.position()?, failed })
 }
 
 impl Audit {
@@ -129,11 +129,11 @@ impl Audit {
     async fn list_files(&self, events: &Events) -> Result<Summary, SyncError> {
         let (audit, events) = (self.clone(), events.clone());
         let listing = spawn_blocking(move || {
-            let mut walk = Walk::new(audit.catalog.clone(), None, Some(audit.versions.clone()))?;
+            let mut walk = AuditWalk::new(audit.catalog.clone(), None, Some(audit.versions.clone()))?;
             while let Some(batch) = walk.next()? {
                 let files = batch.into_iter().filter_map(|it| it.version.map(|version| audit.shown(it.path, &version)));
                 for file in files {
-                    if events.blocking_send(Event::File(file)).is_err() {
+                    if events.blocking_send(AuditEvent::File(file)).is_err() {
                         return Ok(());
                     }
                 }
@@ -144,9 +144,9 @@ impl Audit {
         Ok(Summary::default())
     }
 
-    fn shown(&self, path: String, wanted: &FetchSpec) -> Shown {
+    fn shown(&self, path: String, wanted: &FetchSpec) -> ShownFile {
         let learnt = self.content.as_ref().and_then(|content| content.known_size(wanted.ino));
-        Shown {
+        ShownFile {
             path,
             uri: wanted.uri.to_string(),
             length: learnt.or(wanted.length.filter(|_| wanted.encoding.is_none())),
@@ -169,7 +169,7 @@ impl Audit {
     }
 
     /// Compares the tree with what is `listed`, batch by batch.
-    async fn compare(&self, depth: Depth, listed: Option<Listed>, events: &Events) -> Result<Summary, SyncError> {
+    async fn compare(&self, depth: Depth, listed: Option<ListedSource>, events: &Events) -> Result<Summary, SyncError> {
         let audit = self.clone();
         let (mut walk, mut summary, (of, of_bytes)) = spawn_blocking(move || audit.begin(depth, listed)).await??;
         let received = AtomicU64::new(0);
@@ -196,7 +196,7 @@ impl Audit {
                 summary.unverifiable += u64::from(check.unverifiable);
                 if let Some(finding) = check.finding {
                     summary.count(finding.difference);
-                    send(events, Event::Finding(finding)).await;
+                    send(events, AuditEvent::Finding(finding)).await;
                 }
             }
         }
@@ -205,14 +205,14 @@ impl Audit {
     }
 
     /// The walk, the summary of no file, how many files there are, and how many bytes are requested.
-    fn begin(&self, depth: Depth, listed: Option<Listed>) -> Result<(Walk, Summary, Amount), SyncError> {
+    fn begin(&self, depth: Depth, listed: Option<ListedSource>) -> Result<(AuditWalk, Summary, Amount), SyncError> {
         let (mut summary, mut files, mut bytes) = (Summary::default(), 0, None);
         {
             let shown = self.catalog.snapshot()?;
             let of_lists = listed.as_ref().map(|listed| listed.catalog.snapshot()).transpose()?;
             let mut newest = shown.position()?.as_deref().and_then(Position::decode);
             let mut gaps = vec![newest.as_ref().and_then(Position::missing_since)];
-            if let Some(Listed { position: Some(listed), failed, .. }) = &listed {
+            if let Some(ListedSource { position: Some(listed), failed, .. }) = &listed {
                 newest.iter().try_for_each(|shown| is_comparable(shown, listed, failed))?;
                 newest = Some(listed.clone());
                 gaps.push(listed.missing_since());
@@ -228,7 +228,11 @@ impl Audit {
         }
         let has_failures = self.content.as_ref().is_some_and(|content| !content.metrics().failures.is_empty());
         let versions = (depth.content || depth.fetch || has_failures).then(|| self.versions.clone());
-        Ok((Walk::new(self.catalog.clone(), listed.map(|listed| listed.catalog), versions)?, summary, (files, bytes)))
+        Ok((
+            AuditWalk::new(self.catalog.clone(), listed.map(|listed| listed.catalog), versions)?,
+            summary,
+            (files, bytes),
+        ))
     }
 
     /// Checks the cached bytes of a file, and what the Source serves of it. One that is not requested must not be known to fail.
@@ -236,7 +240,7 @@ impl Audit {
         let Compared { path, version, finding } = compared;
         let mut check = Check { finding, ..Check::default() };
         let Some(version) = version else { return check };
-        let found = |difference, what| Some(Finding::new(difference, &path, &version.uri, what));
+        let found = |difference, what| Some(AuditFinding::new(difference, &path, &version.uri, what));
         if let (true, Some(content)) = (depth.content, self.content.clone()) {
             let wanted = version.clone();
             let checked = spawn_blocking(move || content.check(&wanted)).await;
@@ -251,7 +255,7 @@ impl Audit {
         if check.finding.is_some() {
             return check;
         }
-        // What is served today proves nothing about a version of an earlier time.
+        // The bytes that are served today prove nothing about a version of an earlier time.
         if !depth.fetch || version.is_past() {
             let failed = self.content.as_ref().and_then(|content| content.failure(version.ino));
             check.finding = failed.and_then(|why| found(Difference::Failed, why));
@@ -286,11 +290,11 @@ struct Check {
     read: bool,
     requested: bool,
     unverifiable: bool,
-    finding: Option<Finding>,
+    finding: Option<AuditFinding>,
 }
 
 /// The next batch of a walk, with the walk behind it; `None` at its end.
-async fn next(mut walk: Walk) -> Result<Option<(Walk, Vec<Compared>)>, SyncError> {
+async fn next(mut walk: AuditWalk) -> Result<Option<(AuditWalk, Vec<Compared>)>, SyncError> {
     let batch = spawn_blocking(move || walk.next().map(|batch| batch.map(|batch| (walk, batch))));
     Ok(batch.await??)
 }
@@ -300,22 +304,22 @@ async fn send_to_the_end(work: impl Future<Output = Result<Summary, SyncError>>,
     let last = tokio::select! {
         () = events.closed() => return,
         outcome = work => match outcome {
-            Ok(summary) => Event::Summary(summary),
-            Err(cause) if cause.is_of_source() => Event::Undecided(chain(&cause)),
-            Err(cause) => Event::Failure(chain(&cause)),
+            Ok(summary) => AuditEvent::Summary(summary),
+            Err(cause) if cause.is_of_source() => AuditEvent::Undecided(chain(&cause)),
+            Err(cause) => AuditEvent::Failure(chain(&cause)),
         },
     };
     send(events, last).await;
 }
 
 /// Sends an event. An error says that the receiver was dropped, and [`send_to_the_end`] notices that.
-async fn send(events: &Events, event: Event) {
+async fn send(events: &Events, event: AuditEvent) {
     let _ = events.send(event).await;
 }
 
 /// Sends the progress, unless there is no room for it now: a later event replaces it.
 fn progress(events: &Events, progress: Progress) {
-    let _ = events.try_send(Event::Progress(progress));
+    let _ = events.try_send(AuditEvent::Progress(progress));
 }
 
 /// Fails unless `listed` holds all that `shown` was made of.

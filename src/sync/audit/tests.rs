@@ -47,13 +47,13 @@ async fn a_slow_reader_of_events_holds_no_revision_and_misses_none() {
     std::fs::create_dir(at("packages")).unwrap();
     let packages = Packages::open(server.client(), PackageConfig::new(at("packages"))).unwrap();
     let catalog = catalog(&at("listed"), &names[..1000]);
-    let listed = Listed { catalog, packages, position: None, failed: Vec::new() };
+    let listed = ListedSource { catalog, packages, position: None, failed: Vec::new() };
     let (events, mut received) = mpsc::channel(1);
     let audit = audit(&server, shown.clone(), at("scratch"));
     let comparing = tokio::spawn(async move { audit.compare(Depth::default(), Some(listed), &events).await });
 
     let first = tokio::time::timeout(Duration::from_secs(20), received.recv()).await.unwrap();
-    assert!(matches!(first, Some(Event::Finding(_))), "{first:?}");
+    assert!(matches!(first, Some(AuditEvent::Finding(_))), "{first:?}");
     tokio::time::sleep(Duration::from_millis(200)).await;
     let sizes: Vec<_> = (1..12)
         .map(|second| {
@@ -65,7 +65,7 @@ async fn a_slow_reader_of_events_holds_no_revision_and_misses_none() {
 
     let mut findings = 1;
     while let Some(event) = received.recv().await {
-        findings += u64::from(matches!(event, Event::Finding(_)));
+        findings += u64::from(matches!(event, AuditEvent::Finding(_)));
     }
     let summary = comparing.await.unwrap().unwrap();
     assert_eq!((summary.files, summary.extra), (3000, findings));

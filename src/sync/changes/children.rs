@@ -21,7 +21,7 @@ pub struct Lost {
 
 /// Children of an index that were asked for.
 #[derive(Debug, Default)]
-pub struct Asked {
+pub struct AskedChildren {
     /// All of them.
     pub entries: Vec<Entry>,
     /// Where those lie that are gone, by their server's word.
@@ -89,7 +89,7 @@ impl ChangeState {
 
     /// What is lost after a look at an index, with or without the `root` itself. A child that fails for now and is still open
     /// is not: it is wanted on, and nothing goes on beyond it.
-    pub fn lost_beside(&self, root: &str, asked: &Asked, now: Timestamp) -> Vec<Lost> {
+    pub fn lost_beside(&self, root: &str, asked: &AskedChildren, now: Timestamp) -> Vec<Lost> {
         if self.is_of_the_past() {
             // That is whole or not at all.
             return Vec::new();

@@ -1,6 +1,6 @@
 //! When each change of a document happened, by what its document says: a running rule over its entries.
 
-use super::order::{Journaled, Note, Order, Stamp, Times, just_after, order_of};
+use super::order::{EntryOrder, Journaled, Note, Stamp, Times, just_after, order_of};
 use super::{ChangeState, DocumentState};
 use crate::document::Timestamp;
 
@@ -55,14 +55,14 @@ pub struct Frame {
     is_unread: bool,
     /// What is new and bears no time came after this.
     floor: Option<Timestamp>,
-    order: Order,
+    order: EntryOrder,
     /// The `lastmod`s count: they leave the order that the `datetime`s have.
     counts_lastmods: bool,
 }
 
 /// When a change happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
+pub struct ChangeTime {
     /// The settled time.
     pub time: Timestamp,
     /// The place in the order of the document, oldest first.
@@ -85,8 +85,10 @@ impl Frame {
         let order = order_of(&[all, datetimes], at);
         let (order, counts_lastmods) = match order_of(&[datetimes], None) {
             // Some `lastmod` contradicts them.
-            Some(by_datetimes) if by_datetimes != Order::None && order != Some(by_datetimes) => (by_datetimes, false),
-            _ => (order.unwrap_or(Order::OldestFirst), true),
+            Some(by_datetimes) if by_datetimes != EntryOrder::None && order != Some(by_datetimes) => {
+                (by_datetimes, false)
+            }
+            _ => (order.unwrap_or(EntryOrder::OldestFirst), true),
         };
         Frame {
             at: known.at,
@@ -101,7 +103,7 @@ impl Frame {
     }
 
     pub fn has_order(&self) -> bool {
-        self.order != Order::None
+        self.order != EntryOrder::None
     }
 
     /// The time of an entry by its own word. Where the interval has no start an old `lastmod` proves nothing: in version 1.1 it is the
@@ -137,8 +139,8 @@ impl Frame {
     ///
     /// An entry that bears no time happened right after the one before it, but never after the next one that bears a time. No clock of this
     /// machine counts: it may differ from the Source's, and what it says would outlast later changes and lists.
-    pub fn moment(&self, note: &Note) -> Option<Moment> {
-        let is_newest_first = self.order == Order::NewestFirst;
+    pub fn moment(&self, note: &Note) -> Option<ChangeTime> {
+        let is_newest_first = self.order == EntryOrder::NewestFirst;
         let rank = if is_newest_first {
             self.document.state.prefix.entries.saturating_sub(note.place + 1)
         } else {
@@ -149,9 +151,9 @@ impl Frame {
                 // One of the very moment is applied: the list may have been begun before it (many Sources date by the second), and what
                 // is in the list already changes nothing.
                 let is_covered = self.at.is_some_and(|at| time < at);
-                Moment { time, rank, is_by_place: false, is_doubtful: self.at.is_none(), is_covered }
+                ChangeTime { time, rank, is_by_place: false, is_doubtful: self.at.is_none(), is_covered }
             }
-            None if self.order == Order::None => return None,
+            None if self.order == EntryOrder::None => return None,
             None => {
                 let next = self.own(note.next);
                 let (before, next) = match is_newest_first {
@@ -165,11 +167,11 @@ impl Frame {
                 let is_later = borne.is_some() && self.at.is_some_and(|at| Some(at) <= borne);
                 let behind = just_after(borne.max(self.floor));
                 let time = next.map_or(behind, |next| behind.min(next));
-                Moment { time, rank, is_by_place: true, is_doubtful: self.is_first_look && !is_later, is_covered }
+                ChangeTime { time, rank, is_by_place: true, is_doubtful: self.is_first_look && !is_later, is_covered }
             }
         };
         let is_wanted = self.ends.is_none_or(|ends| moment.time <= ends);
-        is_wanted.then_some(Moment {
+        is_wanted.then_some(ChangeTime {
             is_doubtful: note.deleted.is_some() && (moment.is_doubtful || note.is_doubted),
             ..moment
         })

@@ -1,8 +1,8 @@
 //! Of each resource the change that counts, among all that documents say of it.
 
-use super::frame::{Frame, Moment};
+use super::frame::{ChangeTime, Frame};
 use super::order::Note;
-use crate::catalog::news::{News, Notes, Place, SortedNews};
+use crate::catalog::news::{ChangeRank, News, Notes, SortedNews};
 use crate::catalog::{CatalogError, SetId};
 use std::collections::HashMap;
 
@@ -21,8 +21,8 @@ pub struct Judge {
 struct Last {
     document: u64,
     set: SetId,
-    place: Place,
-    moment: Moment,
+    place: ChangeRank,
+    moment: ChangeTime,
     is_new: bool,
     /// Of a deletion the digest of the resource.
     deleted: Option<u64>,
@@ -31,12 +31,12 @@ struct Last {
 
 /// What counts of one resource so far: of the document that is being judged, and of those before it.
 #[derive(Default)]
-struct Resource {
+struct ResourceChanges {
     here: Option<Last>,
     last: Option<Last>,
 }
 
-impl Resource {
+impl ResourceChanges {
     fn add(&mut self, said: Last, is_ordered: bool) {
         if self.here.as_ref().is_some_and(|here| here.document != said.document) {
             self.close();
@@ -70,7 +70,7 @@ impl Judge {
     /// What `notes` say that is new, of each resource the last. Notes of documents that are not here do not count.
     pub fn judge(&mut self, notes: Notes) -> Result<SortedNews, CatalogError> {
         let (mut notes, mut news) = notes.sorted()?;
-        let (mut resource, mut known_key) = (Resource::default(), Vec::new());
+        let (mut resource, mut known_key) = (ResourceChanges::default(), Vec::new());
         while let Some((key, set, note, row)) = notes.next_note::<Note>()? {
             if key != known_key {
                 self.end(&mut resource, &mut news)?;
@@ -88,7 +88,7 @@ impl Judge {
     }
 
     /// All notes of a resource are judged.
-    fn end(&mut self, resource: &mut Resource, news: &mut News) -> Result<(), CatalogError> {
+    fn end(&mut self, resource: &mut ResourceChanges, news: &mut News) -> Result<(), CatalogError> {
         resource.close();
         let Some(last) = resource.last.take().filter(|last| last.is_new) else { return Ok(()) };
         let doubt = last.deleted.filter(|_| last.moment.is_doubtful);

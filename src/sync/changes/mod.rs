@@ -42,7 +42,7 @@ mod reading;
 mod tests;
 
 pub use crate::catalog::NewChange;
-pub use children::{Asked, KnownChildren, Lost};
+pub use children::{AskedChildren, KnownChildren, Lost};
 pub use frame::ChangeDocument;
 use frame::Frame;
 pub use judge::Judge;

@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 
 /// In which order a document lists its changes, by those that say when they happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum EntryOrder {
     /// Oldest first, as the standard wants it (section 12.1); also where nothing says otherwise.
     OldestFirst,
     /// Newest first.
@@ -89,12 +89,12 @@ impl Trend {
 }
 
 /// The order of `trends`, beside a baseline that speaks for `at`; `None` where all times are equal, and say nothing about it.
-pub fn order_of(trends: &[&Trend], at: Option<Timestamp>) -> Option<Order> {
+pub fn order_of(trends: &[&Trend], at: Option<Timestamp>) -> Option<EntryOrder> {
     let is_later = |bound: Option<Timestamp>| bound.is_some() && bound > at;
     match (trends.iter().any(|it| is_later(it.rises)), trends.iter().any(|it| is_later(it.falls))) {
-        (true, true) => Some(Order::None),
-        (false, true) => Some(Order::NewestFirst),
-        (true, false) => Some(Order::OldestFirst),
+        (true, true) => Some(EntryOrder::None),
+        (false, true) => Some(EntryOrder::NewestFirst),
+        (true, false) => Some(EntryOrder::OldestFirst),
         (false, false) => None,
     }
 }

@@ -41,7 +41,7 @@ pub struct DocumentHead {
 }
 
 /// A document being read.
-struct Reading<'r> {
+struct DocumentReading<'r> {
     state: &'r ChangeState,
     set: SetId,
     listed: Option<&'r Entry>,
@@ -80,7 +80,7 @@ impl ChangeState {
         let mut before = known.map_or(Prefix::default(), |it| it.prefix);
         loop {
             let (location, digest) = (head.location.clone(), head.digest);
-            let mut reading = Reading {
+            let mut reading = DocumentReading {
                 state: self,
                 set,
                 listed: head.listed.as_deref(),
@@ -115,7 +115,7 @@ impl ChangeState {
     }
 }
 
-impl Reading<'_> {
+impl DocumentReading<'_> {
     /// The interval of the document. Where it says anything of that itself, an index above is not asked: it may be older.
     fn interval(&self, header: &Header) -> (Option<Timestamp>, Option<Timestamp>) {
         let listed = self.listed;

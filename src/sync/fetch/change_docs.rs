@@ -5,7 +5,7 @@ use crate::document::{Capability, Entry, Header, Timestamp};
 use crate::platform::error_chain::chain;
 use crate::source::crawl::{Asking, Child, Crawled, EVERYTHING, Leaf, crawl};
 use crate::source::{DocumentLocation, SourceError};
-use crate::sync::changes::{Asked, ChangeState, DocumentHead, KnownChildren, resource_digest};
+use crate::sync::changes::{AskedChildren, ChangeState, DocumentHead, KnownChildren, resource_digest};
 use crate::sync::followed_set::FollowedSet;
 use crate::sync::position::Position;
 use crate::sync::scheduler::jitter;
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 pub(super) struct Chosen<'k> {
     pub known: &'k ChangeState,
     pub children: KnownChildren<'k>,
-    pub asked: Asked,
+    pub asked: AskedChildren,
     /// What is left out because it holds nothing new.
     pub unread: Vec<String>,
     /// The one of these that ended last.
@@ -180,7 +180,7 @@ impl Synchronizer {
         let chosen = Chosen {
             known,
             children: known.children(),
-            asked: Asked::default(),
+            asked: AskedChildren::default(),
             unread: Vec::new(),
             newest: None,
             is_beyond: false,

@@ -9,7 +9,7 @@ use crate::catalog::{Catalog, Naming, SetId};
 use crate::platform::scheduling;
 use crate::source::documents::CachedDocument;
 use crate::sync::read_set::{ParsedLists, ReadSet};
-use crate::sync::selection::plan::{Chooser, MOST, Plan};
+use crate::sync::selection::plan::{ChoicePlan, Chooser, MOST};
 use crate::sync::{Progressing, Stage, SyncError, Synchronizer};
 use std::num::NonZero;
 use std::ops::ControlFlow;
@@ -33,7 +33,7 @@ const STEP: u64 = 5_000;
 
 /// Parses the lists of one set. Dropped, it stops its threads, and nothing was parsed.
 pub struct ListParser {
-    work: Arc<Work>,
+    work: Arc<ListParsing>,
     /// Each for a part.
     parsing: Vec<JoinHandle<Result<ParsedLists, SyncError>>>,
     /// The next part, in document order, and its bytes.
@@ -46,7 +46,7 @@ pub struct ListParser {
 }
 
 /// The state that the threads share.
-struct Work {
+struct ListParsing {
     catalog: Arc<Catalog>,
     spool: Spool,
     set: SetId,
@@ -69,7 +69,7 @@ impl Synchronizer {
     /// A parser of the lists of `set`, without lists. `chooser` chooses, and resources are entered under `naming`.
     pub(in crate::sync) fn list_parser(&self, set: SetId, naming: &Naming, chooser: Arc<Chooser>) -> ListParser {
         let threads = thread::available_parallelism().map_or(1, NonZero::get).min(THREADS);
-        let work = Work {
+        let work = ListParsing {
             catalog: self.catalog.clone(),
             spool: self.fetch.spool.clone(),
             set,
@@ -142,10 +142,10 @@ impl Drop for ListParser {
     }
 }
 
-impl Work {
+impl ListParsing {
     /// Parses a part, or a piece of it where it is stopped.
     fn parse(&self, documents: Vec<CachedDocument>) -> Result<ParsedLists, SyncError> {
-        let Work { catalog, spool, chooser, .. } = self;
+        let ListParsing { catalog, spool, chooser, .. } = self;
         let mut share = catalog.share(&self.naming, self.set);
         let (mut counts, mut entries, mut newest) = (Vec::with_capacity(documents.len()), 0_u64, None);
         for list in &documents {
@@ -195,7 +195,7 @@ pub fn at_low_priority<T: Send>(
 
 /// The chooser for the lists of `read` by a `plan` that knows all changes since. The lists are parsed only where the links of their
 /// entries count.
-pub fn chooser(mut plan: Plan, spool: &Spool, read: &[ReadSet]) -> Result<Chooser, SyncError> {
+pub fn chooser(mut plan: ChoicePlan, spool: &Spool, read: &[ReadSet]) -> Result<Chooser, SyncError> {
     if plan.reads_lists() {
         for (set, list) in read.iter().flat_map(|it| it.lists().map(|list| (it.id, list))) {
             spool.each_resource(&list.document, &mut |entry| {

@@ -10,7 +10,7 @@ use crate::sync::followed_set::FollowedSet;
 use crate::sync::position::Position;
 use crate::sync::read_set::ReadSet;
 use crate::sync::scheduler::{Cost, jitter};
-use crate::sync::selection::plan::Plan;
+use crate::sync::selection::plan::ChoicePlan;
 use crate::sync::{Scope, Stage, SyncError, Synchronizer};
 use std::sync::{Mutex, PoisonError};
 use tokio::time::Instant;
@@ -60,7 +60,7 @@ impl Synchronizer {
         let (mut walks, mut refused) = (Vec::new(), None);
         // Where links choose, all lists are read once before they are chosen from.
         let parser = naming.filter(|_| !self.config.selection.follows_links()).map(|naming| {
-            let chooser = Plan::new(&self.config.selection, naming).finish();
+            let chooser = ChoicePlan::new(&self.config.selection, naming).finish();
             Mutex::new(self.list_parser(set.id, naming, chooser.into()))
         });
         let reached = |leaf: &Leaf| {

@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use tokio::task::JoinSet;
 
 /// The owner of what documents are fetched with.
-pub(super) struct Fetch {
+pub(super) struct DocumentFetch {
     /// Requests them.
     pub client: Client,
     /// Keeps them on disk.

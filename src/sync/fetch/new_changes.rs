@@ -8,7 +8,9 @@ use crate::source::DocumentLocation;
 use crate::source::documents::CachedDocument;
 use crate::source::zip::{Manifest, PackageError};
 use crate::sync::SyncError;
-use crate::sync::changes::{Asked, ChangeDocument, ChangeState, DocumentHead, Judge, Lost, Visit, resource_digest};
+use crate::sync::changes::{
+    AskedChildren, ChangeDocument, ChangeState, DocumentHead, Judge, Lost, Visit, resource_digest,
+};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -136,7 +138,7 @@ impl ReadChanges {
     pub fn gone(set: SetId, root: &DocumentLocation, known: &ChangeState, notes: Notes) -> ReadChanges {
         let unread: Vec<String> = known.locations().map(str::to_owned).collect();
         let entries = root.uri().cloned().map(Entry::new).into_iter().collect();
-        let asked = Asked { entries, gone: HashSet::from([root.to_string()]), ..Asked::default() };
+        let asked = AskedChildren { entries, gone: HashSet::from([root.to_string()]), ..AskedChildren::default() };
         let lost = known.lost_beside(&root.to_string(), &asked, Timestamp::now());
         let is_torn = known.is_of_the_past();
         ReadChanges { unread, lost, is_torn, is_gone: true, ..ReadChanges::new(set, root, notes) }

@@ -10,12 +10,12 @@ use crate::source::http::Priority;
 use crate::sync::commit::guarded;
 use crate::sync::refresh::Step;
 use crate::sync::scheduler::{Cost, jitter};
-use crate::sync::{Outcome, SyncError, Synchronizer};
+use crate::sync::{RefreshResult, SyncError, Synchronizer};
 use tokio::time::Instant;
 
 impl Synchronizer {
     /// Reads the page, and makes one revision of it where it is another than before.
-    pub(in crate::sync) async fn refresh_page(&mut self, step: &Step, page: &Uri) -> Result<Outcome, SyncError> {
+    pub(in crate::sync) async fn refresh_page(&mut self, step: &Step, page: &Uri) -> Result<RefreshResult, SyncError> {
         let (location, began) = (DocumentLocation::Uri(page.clone()), Instant::now());
         let naming = Naming { page: Some(page.clone()), ..self.naming_of(page.authority())? };
         // A DOI may lead to another page now.
@@ -32,13 +32,13 @@ impl Synchronizer {
             }
             Err(cause) => self.schedule.failed(&location, chain(cause), jitter(), now),
         }
-        let Some(PageItems { page: row, entries }) = read? else { return Ok(Outcome::Unchanged) };
+        let Some(PageItems { page: row, entries }) = read? else { return Ok(RefreshResult::Unchanged) };
         if !step.is_first && (row.is_partial || entries.is_empty()) {
             return Err(SyncError::NothingToShow(format!("{page} does not say now which items it has")));
         }
         if !is_first {
             let news = PageNews { page: page.clone(), row: Some(row), entries: Some(entries) };
-            return Ok(Outcome::Committed(self.apply_pages(vec![news]).await?));
+            return Ok(RefreshResult::Committed(self.apply_pages(vec![news]).await?));
         }
         let mut before = Vec::new();
         if !step.is_first {
@@ -74,6 +74,6 @@ impl Synchronizer {
             baseline.set_page(&row.uri, Some(&row));
             guarded(&catalog, baseline, limit, position)
         };
-        Ok(Outcome::Committed(self.commit(write).await?))
+        Ok(RefreshResult::Committed(self.commit(write).await?))
     }
 }

@@ -5,14 +5,14 @@
 //! behind the last inode that it saw. A page that a program opens, and those of a folder that a program lists, come first.
 
 use super::page::{PageError, PageReader};
-use super::queue::{PageKey, Queue};
+use super::queue::{PageKey, PageQueue};
 use super::{PageNews, may_be_page, version};
 use crate::catalog::{Catalog, CatalogError, EntryId, Kind, ReadPage, Resource, Snapshot};
 use crate::document::{Timestamp, Uri};
 use crate::platform::error_chain::chain;
 use crate::platform::scheduling::low_priority;
 use crate::source::http::{Client, Priority};
-use crate::sync::status::Status;
+use crate::sync::status::SyncStatus;
 use fuser::INodeNo;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ const ASKED_AGAIN: i64 = 7 * 24 * 3600;
 const RESCANNED_AFTER: Duration = Duration::from_secs(6 * 3600);
 
 /// Pages that were read, for one commit, and the sender that tells its end.
-pub struct Batch {
+pub struct PageBatch {
     /// The pages.
     pub news: Vec<PageNews>,
     /// Receives whether it was committed.
@@ -71,13 +71,13 @@ pub struct Follower {
     /// Requests pages, behind readers.
     pub client: Client,
     /// Receives the news of pages.
-    pub batches: mpsc::Sender<Batch>,
+    pub batches: mpsc::Sender<PageBatch>,
     /// Files that are read and folders that are listed: their pages come first.
     pub opened: mpsc::Receiver<INodeNo>,
     /// Changes with each refresh that has committed something, or that a person has asked for.
     pub refreshes: watch::Receiver<Refreshes>,
     /// Receives how many pages are read.
-    pub status: watch::Sender<Status>,
+    pub status: watch::Sender<SyncStatus>,
 }
 
 /// A page that is due.
@@ -127,7 +127,7 @@ impl Collected {
 impl Follower {
     /// Follows until the receiver of batches is gone.
     pub async fn run(mut self) {
-        let (mut queue, mut reading) = (Queue::default(), JoinSet::<PageRead>::new());
+        let (mut queue, mut reading) = (PageQueue::default(), JoinSet::<PageRead>::new());
         let (mut collected, mut committing) = (Collected::default(), None::<(Vec<PageKey>, oneshot::Receiver<bool>)>);
         let (mut last, mut is_scan_due, mut rescan_at) = (None, true, Instant::now() + RESCANNED_AFTER);
         let (mut seen, mut is_asked) = (*self.refreshes.borrow(), false);
@@ -166,7 +166,7 @@ impl Follower {
                 let keys = news.iter().map(|news| key(&news.page)).collect();
                 let (committed, is_committed) = oneshot::channel();
                 // There is one batch at a time: it finds room, unless the mount has ended.
-                if self.batches.try_send(Batch { news, committed }).is_err() {
+                if self.batches.try_send(PageBatch { news, committed }).is_err() {
                     return;
                 }
                 committing = Some((keys, is_committed));
@@ -224,7 +224,7 @@ impl Follower {
     }
 
     /// Lets the page behind `ino` come first, or those right below a folder.
-    fn bring_forward(&self, ino: INodeNo, queue: &mut Queue) {
+    fn bring_forward(&self, ino: INodeNo, queue: &mut PageQueue) {
         let pages = self.catalog.snapshot().and_then(|snapshot| {
             let mut pages = Vec::new();
             match snapshot.attributes(ino)?.map(|node| node.kind) {
@@ -255,7 +255,7 @@ impl Follower {
         })
     }
 
-    fn report(&self, queue: &Queue) {
+    fn report(&self, queue: &PageQueue) {
         let read = self.catalog.snapshot().and_then(|snapshot| snapshot.page_count()).unwrap_or(0);
         self.status.send_modify(|status| status.pages = Some(queue.status(read)));
     }

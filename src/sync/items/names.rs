@@ -18,7 +18,7 @@ const MARK: usize = 16;
 
 /// A link of a page to a file, and what is known of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Item {
+pub struct PageItem {
     /// Its own address.
     pub address: Uri,
     /// Published media type.
@@ -35,10 +35,10 @@ pub struct Item {
     pub links: Vec<Link>,
 }
 
-impl Item {
+impl PageItem {
     /// An item that is known by its link alone.
-    pub fn new(address: Uri, media_type: Option<Box<str>>, is_record: bool) -> Item {
-        Item { address, media_type, is_record, path: None, length: None, hashes: Vec::new(), links: Vec::new() }
+    pub fn new(address: Uri, media_type: Option<Box<str>>, is_record: bool) -> PageItem {
+        PageItem { address, media_type, is_record, path: None, length: None, hashes: Vec::new(), links: Vec::new() }
     }
 
     /// True if only its host can give it a name.
@@ -63,7 +63,7 @@ fn is_name(segment: &str) -> bool {
 
 /// Gives `items` what the description of their data set says of them. A described file belongs to the item of its address, the query not
 /// counted where no other has it; else to the one item whose name is the last of its path; else it is an item too, if it has an address.
-pub fn describe(items: &mut Vec<Item>, files: Vec<DescribedFile>) {
+pub fn describe(items: &mut Vec<PageItem>, files: Vec<DescribedFile>) {
     let mut by_address: HashMap<String, Vec<usize>> = HashMap::new();
     for (index, item) in items.iter().enumerate().filter(|(_, item)| !item.is_record) {
         let (whole, shorter) = (item.address.as_str(), without_query(&item.address));
@@ -85,7 +85,7 @@ pub fn describe(items: &mut Vec<Item>, files: Vec<DescribedFile>) {
             Some(found) => (found, address.filter(|_| index.is_some()).unwrap_or(&items[found].address).clone()),
             None => {
                 let Some(address) = address else { continue };
-                items.push(Item::new(address.clone(), None, false));
+                items.push(PageItem::new(address.clone(), None, false));
                 (items.len() - 1, address.clone())
             }
         };
@@ -104,7 +104,7 @@ fn without_query(uri: &Uri) -> &str {
 }
 
 /// The identity of each of `items` as an item of `page`, in the order of their addresses. One that is linked twice counts once.
-pub fn identified(page: &Uri, items: Vec<Item>) -> Vec<(Uri, Item)> {
+pub fn identified(page: &Uri, items: Vec<PageItem>) -> Vec<(Uri, PageItem)> {
     let mut sorted = BTreeMap::new();
     for item in items {
         sorted.entry((item.address.clone(), item.media_type.clone())).or_insert(item);
@@ -125,7 +125,7 @@ pub fn identified(page: &Uri, items: Vec<Item>) -> Vec<(Uri, Item)> {
 }
 
 /// The path of an item in its page's folder. An address with several forms (content negotiation) has a name for each.
-fn name(item: &Item, has_forms: bool) -> String {
+fn name(item: &PageItem, has_forms: bool) -> String {
     let last = last_segment(&item.address);
     let name = item.path.as_deref().unwrap_or(&last);
     // A path of dots alone does not count.
@@ -158,12 +158,12 @@ mod tests {
         Uri::parse(raw).unwrap()
     }
 
-    fn item(address: &str) -> Item {
-        Item::new(uri(address), None, false)
+    fn item(address: &str) -> PageItem {
+        PageItem::new(uri(address), None, false)
     }
 
-    fn record(address: &str, media_type: &str) -> Item {
-        Item::new(uri(address), Some(media_type.into()), true)
+    fn record(address: &str, media_type: &str) -> PageItem {
+        PageItem::new(uri(address), Some(media_type.into()), true)
     }
 
     fn file(path: &str, address: Option<&str>) -> DescribedFile {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     /// What stands behind the `#` of each identity.
-    fn paths(items: Vec<Item>) -> Vec<String> {
+    fn paths(items: Vec<PageItem>) -> Vec<String> {
         let page = uri("https://h/records/1");
         identified(&page, items).iter().map(|(uri, _)| uri.page().unwrap().1.to_owned()).collect()
     }
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn no_path_leads_out_of_the_folder_of_its_page() {
-        let hostile = |path: &str| Item { path: Some(path.into()), ..item("https://h/x.bin") };
+        let hostile = |path: &str| PageItem { path: Some(path.into()), ..item("https://h/x.bin") };
 
         assert_eq!(paths(vec![hostile("../../etc/passwd")]), ["etc/passwd"]);
         assert_eq!(paths(vec![hostile("..")]), ["x.bin"]);

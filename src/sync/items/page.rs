@@ -8,7 +8,7 @@
 //! | other metadata records in JSON, where items lack names | the same |
 //! | an item that neither its address nor a description names | one HEAD |
 
-use super::names::{Item, describe, identified};
+use super::names::{PageItem, describe, identified};
 use crate::catalog::{ADDRESS, ReadPage};
 use crate::document::dataset::described_files;
 use crate::document::web_link::{WebLink, links_of_html, links_of_link_set};
@@ -27,7 +27,7 @@ const MOST_OF_PAGE: usize = 1 << 20;
 /// Bytes of a link set or a description.
 const MOST_OF_DOCUMENT: usize = 16 << 20;
 
-/// Items of one page. A page with more is told and shows none.
+/// Items of one page. A page with more is reported and shows none.
 pub const MOST_ITEMS: usize = 50_000;
 
 /// Items of one page whose hosts are asked for names.
@@ -57,9 +57,9 @@ pub enum PageError {
     /// A request failed.
     #[error("{address}")]
     Http {
-        /// What was asked for.
+        /// The address of the request.
         address: Uri,
-        /// What went wrong.
+        /// The failure.
         #[source]
         cause: HttpError,
     },
@@ -127,7 +127,7 @@ impl PageReader<'_> {
         let (own, others): (Vec<_>, Vec<_>) = links.into_iter().partition(is_of_page);
         for link in own.iter().filter(|link| matches!(&*link.rel, "item" | "describedby")) {
             if let Href::Web(target) = &link.href {
-                items.push(Item::new(target.clone(), link.media_type.clone(), &*link.rel == "describedby"));
+                items.push(PageItem::new(target.clone(), link.media_type.clone(), &*link.rel == "describedby"));
             }
         }
         is_partial |= !self.describe(address, &own, &mut items).await?;
@@ -203,9 +203,9 @@ impl PageReader<'_> {
     }
 
     /// Gives the items what a description of the data set says of them; `false` where one makes no sense or is dead.
-    async fn describe(&self, page: &Uri, links: &[WebLink], items: &mut Vec<Item>) -> Result<bool, PageError> {
+    async fn describe(&self, page: &Uri, links: &[WebLink], items: &mut Vec<PageItem>) -> Result<bool, PageError> {
         // One that only may be a description is worth its request where it spares others.
-        let lacks_names = items.iter().any(Item::lacks_name);
+        let lacks_names = items.iter().any(PageItem::lacks_name);
         let is_worth_it = |link: &&WebLink| is_description(link) || lacks_names && is_json(link);
         let described = links.iter().filter(|link| &*link.rel == "describedby").filter(is_worth_it);
         let mut addresses: Vec<_> = described.filter_map(|link| Some((link.href.uri()?, &link.media_type))).collect();
@@ -227,7 +227,7 @@ impl PageReader<'_> {
 
     /// Asks the host of an item for its name and type; a length that it states is not published, and is asked for when it is wanted. An item that is dead keeps the name of its address, and so does one of
     /// another host than the page's that does not answer.
-    async fn ask_name(&self, item: &mut Item, page: &Uri) -> Result<(), PageError> {
+    async fn ask_name(&self, item: &mut PageItem, page: &Uri) -> Result<(), PageError> {
         let request = Request { method: Method::Head, repeats: false, ..self.request(&item.address) };
         match self.send(request).await {
             Ok(response) => {
@@ -286,7 +286,7 @@ fn is_description(link: &WebLink) -> bool {
 }
 
 /// Adds to items what a link set says of each by its anchor.
-fn add_own_links(items: &mut [Item], links: &[WebLink]) {
+fn add_own_links(items: &mut [PageItem], links: &[WebLink]) {
     let mut by_anchor: BTreeMap<&Uri, Vec<&WebLink>> = BTreeMap::new();
     for link in links.iter().filter(|link| SHOWN.contains(&&*link.rel)) {
         link.anchor.iter().for_each(|anchor| by_anchor.entry(anchor).or_default().push(link));
@@ -298,7 +298,7 @@ fn add_own_links(items: &mut [Item], links: &[WebLink]) {
 }
 
 /// The entry of an item.
-fn entry(uri: Uri, item: Item) -> Entry {
+fn entry(uri: Uri, item: PageItem) -> Entry {
     let mut links = vec![Link::new(ADDRESS, item.address)];
     links.extend(item.links);
     Entry { length: item.length, hashes: item.hashes, media_type: item.media_type, links, ..Entry::new(uri) }

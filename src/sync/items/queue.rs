@@ -16,7 +16,7 @@ pub type PageKey = u64;
 
 /// State of a page that is not read yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum PageState {
     Waiting,
     Reading,
     Resting,
@@ -24,7 +24,7 @@ enum State {
 
 /// A page that is not read yet in its present version.
 struct Unread {
-    state: State,
+    state: PageState,
     /// True if it was never read, in any version.
     is_new: bool,
     ino: INodeNo,
@@ -34,10 +34,10 @@ struct Unread {
 
 /// The pages that are due.
 #[derive(Default)]
-pub struct Queue {
+pub struct PageQueue {
     unread: HashMap<PageKey, Unread>,
     by_inode: HashMap<u64, PageKey>,
-    /// Pages that programs wait for, then the others. Those that are not [`State::Waiting`] any more are passed over.
+    /// Pages that programs wait for, then the others. Those that are not [`PageState::Waiting`] any more are passed over.
     first: VecDeque<PageKey>,
     waiting: VecDeque<PageKey>,
     resting: HashSet<PageKey>,
@@ -46,18 +46,18 @@ pub struct Queue {
     new: u64,
 }
 
-impl Queue {
+impl PageQueue {
     /// Adds a page that is due, or its new inode. `is_new`: it was never read, in any version.
     pub fn push(&mut self, key: PageKey, ino: INodeNo, is_new: bool) {
         match self.unread.entry(key) {
             Entry::Vacant(unread) => {
-                unread.insert(Unread { state: State::Waiting, is_new, ino, is_outdated: false });
+                unread.insert(Unread { state: PageState::Waiting, is_new, ino, is_outdated: false });
                 self.waiting.push_back(key);
                 self.new += u64::from(is_new);
             }
             Entry::Occupied(mut unread) => {
                 let unread = unread.get_mut();
-                unread.is_outdated |= unread.state == State::Reading && unread.ino != ino;
+                unread.is_outdated |= unread.state == PageState::Reading && unread.ino != ino;
                 let before = std::mem::replace(&mut unread.ino, ino);
                 self.by_inode.remove(&before.0);
             }
@@ -73,8 +73,8 @@ impl Queue {
     /// Lets a page that waits or rests come first.
     pub fn bring_forward(&mut self, ino: INodeNo) {
         let Some(key) = self.by_inode.get(&ino.0) else { return };
-        if let Some(unread) = self.unread.get_mut(key).filter(|unread| unread.state != State::Reading) {
-            unread.state = State::Waiting;
+        if let Some(unread) = self.unread.get_mut(key).filter(|unread| unread.state != PageState::Reading) {
+            unread.state = PageState::Waiting;
             self.resting.remove(key);
             self.first.push_back(*key);
         }
@@ -88,8 +88,8 @@ impl Queue {
                 None => self.waiting.pop_front()?,
                 Some(key) => key,
             };
-            if let Some(unread) = self.unread.get_mut(&key).filter(|unread| unread.state == State::Waiting) {
-                unread.state = State::Reading;
+            if let Some(unread) = self.unread.get_mut(&key).filter(|unread| unread.state == PageState::Waiting) {
+                unread.state = PageState::Reading;
                 return Some((key, unread.ino));
             }
         }
@@ -98,7 +98,7 @@ impl Queue {
     /// A page was read, and its items are committed, or it is due no more. One of which another version came meanwhile waits again.
     pub fn done(&mut self, key: PageKey) {
         if let Some(unread) = self.unread.get_mut(&key).filter(|unread| unread.is_outdated) {
-            (unread.state, unread.is_outdated) = (State::Waiting, false);
+            (unread.state, unread.is_outdated) = (PageState::Waiting, false);
             self.waiting.push_back(key);
             return;
         }
@@ -113,7 +113,7 @@ impl Queue {
     /// A page failed: it rests, longer each time.
     pub fn failed(&mut self, key: PageKey, now: Instant) {
         if let Some(unread) = self.unread.get_mut(&key) {
-            unread.state = State::Resting;
+            unread.state = PageState::Resting;
             self.resting.insert(key);
             self.failed.punish_longer(key, RETRIED_AFTER, (), now);
         }
@@ -136,7 +136,7 @@ impl Queue {
         for key in rested {
             self.resting.remove(&key);
             if let Some(unread) = self.unread.get_mut(&key) {
-                unread.state = State::Waiting;
+                unread.state = PageState::Waiting;
                 self.waiting.push_back(key);
             }
         }
@@ -160,13 +160,13 @@ impl Queue {
 mod tests {
     use super::*;
 
-    fn queue(pages: &[u64]) -> Queue {
-        let mut queue = Queue::default();
+    fn queue(pages: &[u64]) -> PageQueue {
+        let mut queue = PageQueue::default();
         pages.iter().for_each(|page| queue.push(*page, INodeNo(10 * page), true));
         queue
     }
 
-    fn order(queue: &mut Queue) -> Vec<u64> {
+    fn order(queue: &mut PageQueue) -> Vec<u64> {
         std::iter::from_fn(|| queue.next(false)).map(|(key, _)| key).collect()
     }
 

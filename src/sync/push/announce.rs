@@ -5,8 +5,8 @@ use crate::document::{Change, Digest, Entry, Timestamp, Uri};
 use crate::source::DocumentLocation;
 use crate::source::http::{HttpError, Response};
 use crate::sync::changes::{NewChange, just_after};
-use crate::sync::command::{Announced, AnnouncedChange, Announcement, Scope};
-use crate::sync::{Outcome, SyncError, Synchronizer, unwatched};
+use crate::sync::command::{AnnouncedChange, AnnouncedDocuments, Announcement, Scope};
+use crate::sync::{RefreshResult, SyncError, Synchronizer, unwatched};
 use std::collections::{BTreeMap, HashSet};
 use tokio::time::Instant;
 
@@ -20,15 +20,15 @@ const REPRESENTATION: &str = "alternate";
 #[derive(Debug)]
 pub struct Checked {
     /// The outcome of its refresh.
-    pub outcome: Outcome,
+    pub outcome: RefreshResult,
     /// The part of the announcement whose change is not shown yet, or that did not answer in time.
     pub unseen: Option<Announcement>,
 }
 
 impl Checked {
     /// A check that has asked for all of `announcement`: nothing of it is shown if nothing was new.
-    fn wholly(announcement: &Announcement, outcome: Outcome) -> Checked {
-        let unseen = matches!(outcome, Outcome::Unchanged).then(|| announcement.clone());
+    fn wholly(announcement: &Announcement, outcome: RefreshResult) -> Checked {
+        let unseen = matches!(outcome, RefreshResult::Unchanged).then(|| announcement.clone());
         Checked { outcome, unseen }
     }
 }
@@ -47,7 +47,7 @@ impl Synchronizer {
                 let root = self.followed_root(document, index.as_ref());
                 let of_root = |root| {
                     let children = vec![document.clone()];
-                    Scope::Announced(Announced { roots: vec![root], children, past_caches: is_retry })
+                    Scope::Announced(AnnouncedDocuments { roots: vec![root], children, past_caches: is_retry })
                 };
                 root.map_or_else(|| self.all_documents(is_retry), of_root)
             }
@@ -58,7 +58,7 @@ impl Synchronizer {
 
     fn all_documents(&self, past_caches: bool) -> Scope {
         let roots = self.schedule.documents().map(|(location, _)| location.clone()).collect();
-        Scope::Announced(Announced { roots, past_caches, ..Announced::default() })
+        Scope::Announced(AnnouncedDocuments { roots, past_caches, ..AnnouncedDocuments::default() })
     }
 
     /// The followed document that a notification means; `None` where it is not known.
@@ -102,9 +102,9 @@ impl Synchronizer {
                 unseen.remove(&uri);
             }
         }
-        let mut outcome = Outcome::Unchanged;
+        let mut outcome = RefreshResult::Unchanged;
         if !changes.is_empty() {
-            let committed = Ok(Outcome::Committed(self.apply(changes, position).await?));
+            let committed = Ok(RefreshResult::Committed(self.apply(changes, position).await?));
             self.report(&committed, began.elapsed());
             outcome = committed?;
         }
@@ -112,18 +112,18 @@ impl Synchronizer {
     }
 
     /// The known facts about an announced resource.
-    fn known(&self, set: SetId, at: Option<Timestamp>, uri: &Uri) -> Result<Known, CatalogError> {
+    fn known(&self, set: SetId, at: Option<Timestamp>, uri: &Uri) -> Result<KnownResource, CatalogError> {
         let snapshot = self.catalog.snapshot()?;
         let node = snapshot.locate(uri)?;
         let resource = node.map(|node| snapshot.resource(node.ino)).transpose()?.flatten();
         let stated = at.max(snapshot.journaled(set, uri)?.map(|journaled| journaled.time));
         let hashes = resource.as_ref().map(|resource| resource.hashes.clone());
-        Ok(Known { stated, hashes, entry: resource.map_or_else(|| Entry::new(uri.clone()), lasting) })
+        Ok(KnownResource { stated, hashes, entry: resource.map_or_else(|| Entry::new(uri.clone()), lasting) })
     }
 }
 
 /// The known facts about an announced resource.
-struct Known {
+struct KnownResource {
     /// The time of the last statement of its set about it: a change, or the list.
     stated: Option<Timestamp>,
     /// The digests of the version that is shown; `None` where none is shown.
@@ -148,7 +148,7 @@ fn entry_of(response: Response) -> Entry {
     Entry { lastmod: response.modified, length, media_type: response.media_type, ..Entry::new(response.final_uri) }
 }
 
-impl Known {
+impl KnownResource {
     /// True if the version that is shown has the announced digest.
     fn is_announced(&self, announced: &AnnouncedChange) -> bool {
         let has = |digest: &Digest| self.hashes.as_ref().is_some_and(|known| known.contains(digest));

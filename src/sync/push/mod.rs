@@ -101,12 +101,12 @@ pub fn read(body: &[u8], channel: &SetChannel) -> Result<Notification, DocumentE
 
 /// Reads deliveries. One that comes again changes nothing.
 #[derive(Debug, Default)]
-pub struct Inbox {
+pub struct NotificationInbox {
     /// Digests of the newest dated notifications.
     remembered: VecDeque<u64>,
 }
 
-impl Inbox {
+impl NotificationInbox {
     /// The announcements of a delivery on `channel`; none where it has come before. The errors of [`read`].
     pub fn take(&mut self, body: &[u8], channel: &SetChannel) -> Result<Vec<Announcement>, DocumentError> {
         let notification = read(body, channel)?;

@@ -17,14 +17,14 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Announcements that wait for a check.
 #[derive(Debug)]
 pub struct Announcements {
-    waiting: Vec<Pending>,
+    waiting: Vec<PendingAnnouncement>,
     /// The end of the pause behind the last check.
     rests_until: Instant,
 }
 
 /// An announcement and its checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pending {
+pub struct PendingAnnouncement {
     /// Its subject.
     pub announcement: Announcement,
     /// The time of the announcement; once checked, the beginning of the first check.
@@ -35,7 +35,7 @@ pub struct Pending {
     announced: usize,
 }
 
-impl Pending {
+impl PendingAnnouncement {
     /// True for a second check: caches on the way are passed by.
     pub fn is_retry(&self) -> bool {
         self.checks > 1
@@ -65,10 +65,10 @@ impl Announcements {
 
     /// Adds what was announced. One that waits for a retry begins again: the new document may take as long.
     pub fn add(&mut self, announcement: Announcement, now: Instant) {
-        self.put(Pending { announcement, since: now, checks: 0, announced: 1 });
+        self.put(PendingAnnouncement { announcement, since: now, checks: 0, announced: 1 });
     }
 
-    fn put(&mut self, mut pending: Pending) {
+    fn put(&mut self, mut pending: PendingAnnouncement) {
         if let Some(known) = self.waiting.iter_mut().find(|known| known.announcement == pending.announcement) {
             let announced = known.announced + pending.announced;
             if pending.checks < known.checks {
@@ -77,12 +77,12 @@ impl Announcements {
             known.announced = announced;
             return;
         }
-        let resources = self.waiting.iter().map(Pending::resources).sum::<usize>() + pending.resources();
+        let resources = self.waiting.iter().map(PendingAnnouncement::resources).sum::<usize>() + pending.resources();
         let is_beyond = self.waiting.len() >= MOST || resources > MOST_RESOURCES;
         // A check of everything does not discover the Source again.
         let is_kept = matches!(pending.announcement, Announcement::Everything | Announcement::Source);
         if is_beyond && !is_kept {
-            self.put(Pending { announcement: Announcement::Everything, ..pending });
+            self.put(PendingAnnouncement { announcement: Announcement::Everything, ..pending });
             return;
         }
         if let Announcement::Resources(new) = &mut pending.announcement {
@@ -99,16 +99,16 @@ impl Announcements {
 
     /// The time at which [`Announcements::next`] has something, if nothing further is added.
     pub fn due(&self) -> Option<Instant> {
-        let due = self.waiting.iter().filter_map(Pending::due).min()?;
+        let due = self.waiting.iter().filter_map(PendingAnnouncement::due).min()?;
         Some(due.max(self.rests_until))
     }
 
     /// The announcement to check now: the Source first, then the one that is due longest.
-    pub fn next(&mut self, now: Instant) -> Option<Pending> {
+    pub fn next(&mut self, now: Instant) -> Option<PendingAnnouncement> {
         if now < self.rests_until {
             return None;
         }
-        let due = |(place, pending): (usize, &Pending)| {
+        let due = |(place, pending): (usize, &PendingAnnouncement)| {
             Some((pending.announcement != Announcement::Source, pending.due()?, place))
         };
         let is_due = |(_, due, _): &(bool, Instant, usize)| *due <= now;
@@ -131,15 +131,17 @@ impl Announcements {
     }
 
     /// A check of `pending` has not shown `unseen` of it.
-    pub fn checked(&mut self, pending: Pending, unseen: Option<Announcement>, now: Instant) {
+    pub fn checked(&mut self, pending: PendingAnnouncement, unseen: Option<Announcement>, now: Instant) {
         match (&pending.announcement, unseen) {
             // There may have been no time for these: they have all their checks left.
             (Announcement::Resources(all), Some(Announcement::Resources(left))) if left.len() < all.len() => {
                 self.add(Announcement::Resources(left), now);
             }
-            (_, Some(announcement)) if pending.due().is_some() => self.put(Pending { announcement, ..pending }),
+            (_, Some(announcement)) if pending.due().is_some() => {
+                self.put(PendingAnnouncement { announcement, ..pending })
+            }
             (_, None) if pending.announced > 1 && pending.due().is_some() => {
-                self.put(Pending { announced: pending.announced - 1, ..pending });
+                self.put(PendingAnnouncement { announced: pending.announced - 1, ..pending });
             }
             _ => {}
         }

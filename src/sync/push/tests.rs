@@ -311,7 +311,7 @@ fn dated(capability: &str, minute: u32) -> String {
 
 #[test]
 fn a_replayed_delivery_changes_nothing() {
-    let mut inbox = Inbox::default();
+    let mut inbox = NotificationInbox::default();
     let body = dated("changelist", 1);
     assert_eq!(inbox.take(body.as_bytes(), &framework()).unwrap().len(), 1);
 
@@ -325,7 +325,7 @@ fn a_replayed_delivery_changes_nothing() {
 /// Without times the same bytes may announce the next change of the kind.
 #[test]
 fn an_undated_notification_counts_each_time() {
-    let mut inbox = Inbox::default();
+    let mut inbox = NotificationInbox::default();
     for _ in 0..3 {
         let body = announcing("changelist", "updated");
         let announced = inbox.take(body.as_bytes(), &framework()).unwrap();

@@ -10,13 +10,13 @@ use std::collections::HashSet;
 pub const MOST: usize = 7 << 20;
 
 /// The first reading of the lists. Memory: some 20 bytes a record, a resource that it names, and a change; of [`MOST`] of them.
-pub struct Plan {
+pub struct ChoicePlan {
     most: usize,
-    changed: Changed,
+    changed: ChangedResources,
     chooser: Chooser,
 }
 
-/// Judges the entries of the lists and the changes that a [`Plan`] has read.
+/// Judges the entries of the lists and the changes that a [`ChoicePlan`] has read.
 #[derive(Debug)]
 pub struct Chooser {
     selection: Selection,
@@ -34,23 +34,23 @@ struct Described {
 
 /// Resources that changes are about: digests of URIs.
 #[derive(Debug, Default)]
-struct Changed {
+struct ChangedResources {
     /// Created or updated: the lists' entries of it do not count.
     stated: HashSet<u64>,
     /// Deleted from a set: the entry of that set's list does not count.
     dropped: HashSet<(SetId, u64)>,
 }
 
-impl Plan {
+impl ChoicePlan {
     /// A plan for `selection` under `naming`.
-    pub fn new(selection: &Selection, naming: &Naming) -> Plan {
-        Plan::within(selection, naming, MOST)
+    pub fn new(selection: &Selection, naming: &Naming) -> ChoicePlan {
+        ChoicePlan::within(selection, naming, MOST)
     }
 
-    fn within(selection: &Selection, naming: &Naming, most: usize) -> Plan {
+    fn within(selection: &Selection, naming: &Naming, most: usize) -> ChoicePlan {
         let (format, chosen) = (Described::default(), Described::default());
         let chooser = Chooser { selection: selection.clone(), naming: naming.clone(), format, chosen };
-        Plan { most, changed: Changed::default(), chooser }
+        ChoicePlan { most, changed: ChangedResources::default(), chooser }
     }
 
     /// True if more is named than there is memory for: the rest was not noted, and this plan cannot choose.
@@ -64,7 +64,7 @@ impl Plan {
         self.chooser.selection.follows_links()
     }
 
-    /// Takes the last change of a resource in a set that was made after its list. Call it before [`Plan::applied`].
+    /// Takes the last change of a resource in a set that was made after its list. Call it before [`ChoicePlan::applied`].
     pub fn change(&mut self, set: SetId, change: Change, entry: &Entry) {
         if !self.is_full() {
             self.changed.add(set, change, &entry.loc);
@@ -73,7 +73,7 @@ impl Plan {
     }
 
     /// Takes a change that the tree holds already. It counts unless one of its resource was taken before. Call it before
-    /// [`Plan::list`].
+    /// [`ChoicePlan::list`].
     pub fn applied(&mut self, set: SetId, change: Change, entry: &Entry) {
         if !self.changed.supersedes(set, &entry.loc) {
             self.change(set, change, entry);
@@ -124,7 +124,7 @@ impl Described {
     }
 }
 
-impl Changed {
+impl ChangedResources {
     fn add(&mut self, set: SetId, change: Change, uri: &Uri) {
         match change {
             Change::Deleted => self.dropped.insert((set, digest(uri))),
@@ -177,7 +177,7 @@ mod tests {
 
     fn chosen(selection: &Selection, changes: &[(Change, Entry)]) -> Vec<String> {
         let naming = Naming::new("h", [], false).unwrap();
-        let mut plan = Plan::new(selection, &naming);
+        let mut plan = ChoicePlan::new(selection, &naming);
         for (change, entry) in changes {
             plan.change(SetId(0), *change, entry);
         }
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_plan_notes_no_more_than_there_is_memory_for() {
-        let mut plan = Plan::within(&conforms(DC), &Naming::new("h", [], false).unwrap(), 3);
+        let mut plan = ChoicePlan::within(&conforms(DC), &Naming::new("h", [], false).unwrap(), 3);
         for number in 0..99 {
             assert_eq!(plan.is_full(), number >= 3, "{number}");
             plan.list(SetId(0), &entry(&number.to_string(), "text/xml", &[("describes", "a"), ("profile", DC)]));

@@ -95,7 +95,7 @@ async fn a_state_of_an_earlier_time_is_asked_for_until_whole() {
     let mut destination = as_of(&server, &hour(12));
 
     destination.commit().await;
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
     told.push(created(&server, "/c", 11));
     document(&server, "/changes.xml", &open, &told);
     destination.commit().await;
@@ -105,7 +105,7 @@ async fn a_state_of_an_earlier_time_is_asked_for_until_whole() {
     destination.refresh().await.unwrap();
     server.asked();
 
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
 
     assert!(server.asked().is_empty(), "what came after is told: so is all that came before");
     assert_eq!(destination.paths(), ["/a", "/b", "/c"]);

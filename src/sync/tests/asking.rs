@@ -55,7 +55,7 @@ async fn a_closed_list_leads_on_by_its_index() {
     destination.commit().await;
 
     assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e", "/f"]);
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
 }
 
 #[tokio::test]
@@ -70,7 +70,7 @@ async fn an_announced_change_list_alone_is_fetched() {
     let announcement = command::Announcement::Document { document: server.uri(CHANGES), index: None };
     let checked = destination.synchronizer.check(&announcement, false).await.unwrap();
 
-    assert!(matches!(checked.outcome, Outcome::Committed(_)));
+    assert!(matches!(checked.outcome, RefreshResult::Committed(_)));
     assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e"]);
     let asked: Vec<_> = server.asked().into_iter().map(|asked| asked.path).collect();
     assert_eq!(asked, [CHANGES]);
@@ -115,7 +115,7 @@ async fn a_list_that_changes_settles_what_was_announced_before() {
         let announcement = command::Announcement::Resources(announced.into());
         destination.synchronizer.check(&announcement, false).await.unwrap();
 
-        assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+        assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
         assert_eq!(destination.paths(), ["/b", "/c", "/x"], "the same list says nothing new");
         publish(&["/a", "/b", "/c", "/d"]);
         destination.commit().await;
@@ -146,7 +146,7 @@ async fn announced_resources_without_an_answer_are_unseen() {
         .await
         .unwrap();
 
-    assert!(matches!(checked.outcome, Outcome::Committed(_)));
+    assert!(matches!(checked.outcome, RefreshResult::Committed(_)));
     assert_eq!(destination.files().len(), 4 + 24);
     assert_eq!(checked.unseen, of(&[0, 25]));
     server.put("/new/00", Answer::html("new"));
@@ -178,7 +178,7 @@ async fn a_change_list_that_answers_5xx_keeps_no_document_waiting() {
 
     let status = destination.synchronizer.status().borrow().clone();
     let failed = status.documents.iter().find(|it| it.location.ends_with(CHANGES)).unwrap();
-    assert!(matches!(&failed.answer, status::Answer::Failed(why) if why.contains("503")), "{failed:?}");
+    assert!(matches!(&failed.answer, status::PollAnswer::Failed(why) if why.contains("503")), "{failed:?}");
 }
 
 #[tokio::test]
@@ -393,7 +393,7 @@ async fn an_announced_resource_is_unseen_in_its_known_version() {
     let announcement = command::Announcement::Resources([(server.uri("/a"), Change::Updated.into())].into());
 
     let checked = destination.synchronizer.check(&announcement, false).await.unwrap();
-    assert!(matches!(checked.outcome, Outcome::Unchanged));
+    assert!(matches!(checked.outcome, RefreshResult::Unchanged));
     assert_eq!(checked.unseen, Some(announcement.clone()));
 
     server.put("/a", Answer::html("newer").header("Last-Modified", &at(10)));

@@ -60,7 +60,7 @@ async fn changes_and_state_are_in_one_commit() {
     let list_again: u64 = server.asked().iter().filter(|it| it.path == LIST).map(|it| it.sent as u64).sum();
     assert_eq!(list_again, 0, "the Resource List is not read again");
     let written = destination.written();
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
     assert_eq!(destination.written(), written);
 }
 
@@ -123,7 +123,7 @@ async fn a_crash_neither_skips_nor_repeats_a_change() {
     let written = destination.written();
 
     let mut destination = destination.restarted(&server);
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged), "nothing is applied twice");
+    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged), "nothing is applied twice");
     assert_eq!(destination.written(), written);
 }
 
@@ -146,7 +146,7 @@ async fn a_resource_list_older_than_the_position_takes_nothing_back() {
     destination.commit().await;
 
     assert_eq!(destination.paths(), ["/a", "/d", "/e", "/f"]);
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
 }
 
 #[tokio::test]
@@ -163,7 +163,7 @@ async fn a_list_older_than_the_oldest_change_is_a_gap_without_a_loop() {
     assert_eq!(since, "2013-01-03T09:00:00Z".parse().ok());
     let written = destination.written();
     for _ in 0..3 {
-        assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+        assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
     }
     assert_eq!(destination.written(), written);
 
@@ -216,7 +216,7 @@ async fn a_window_that_has_rolled_on_asks_the_lists_by_itself() {
     server.put(LIST, resource_list_at("at=\"2013-01-03T10:45:00Z\"", &entries));
     // Only the Change List is due.
     let roots = vec![DocumentLocation::Uri(server.uri(CHANGES))];
-    let announced = command::Announced { roots, ..Default::default() };
+    let announced = command::AnnouncedDocuments { roots, ..Default::default() };
     destination.synchronizer.refresh_of(Scope::Announced(announced), silent()).await.unwrap();
 
     assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e", "/f", "/g"]);

@@ -82,12 +82,12 @@ async fn deletions_of_more_than_half_are_held_back() {
 
     // Neither a restart nor another look applies them.
     let mut destination = destination.restarted(&server);
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
     assert_eq!(destination.synchronizer.status().borrow().clone().held.unwrap().files, 3);
 
     destination.synchronizer.accept_deletions().await.unwrap();
     assert_eq!(destination.paths(), ["/d", "/e"]);
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
     assert_eq!(destination.synchronizer.status().borrow().clone().held, None);
 }
 
@@ -338,7 +338,7 @@ async fn many_undated_deletions_are_asked_about_refresh_by_refresh() {
     assert_eq!(destination.files().into_keys().collect::<BTreeSet<_>>(), shown.into_iter().collect());
     assert_eq!(doubts(&destination), 0);
     server.asked();
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
     assert!(!server.asked().iter().any(|asked| asked.path.starts_with("/r")), "all have answered");
 }
 
@@ -350,7 +350,7 @@ async fn a_resource_that_does_not_answer_stays_and_is_asked_again() {
     destination.commit().await;
     assert_eq!(destination.paths(), ["/r0", "/r2", "/r3", "/r4", "/r5"]);
     assert_eq!(doubts(&destination), 1);
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged), "it does not answer still");
+    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged), "it does not answer still");
     assert_eq!(doubts(&destination), 1);
 
     server.put("/r0", Answer::status(410));

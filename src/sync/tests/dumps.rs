@@ -77,7 +77,7 @@ async fn a_source_of_dumps_is_mounted_and_followed_by_manifests() {
     destination.commit().await;
     assert_eq!(destination.paths(), ["/a", "/b"]);
     assert_eq!(member_of(&destination, "a").as_deref(), Some("/a.bin"));
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
 
     let changes = [
         ("/c", "change=\"created\" datetime=\"2013-01-03T10:00:00Z\" path=\"/c.bin\""),
@@ -93,7 +93,7 @@ async fn a_source_of_dumps_is_mounted_and_followed_by_manifests() {
 
     assert_eq!(destination.paths(), ["/a", "/c"]);
     assert_eq!(member_of(&destination, "c").as_deref(), Some("/c2.bin"), "of several bitstreams the last counts");
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
 }
 
 #[tokio::test]
@@ -200,7 +200,10 @@ async fn copies_of_manifests_spare_packages_without_ranges() {
 
     let packages = destination.synchronizer.fetch.packages.clone();
     packages.directory(&server.uri("/1.zip")).await.unwrap();
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged), "the manifest inside says the same");
+    assert!(
+        matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged),
+        "the manifest inside says the same"
+    );
 }
 
 /// A dump may be published as an index of its packages.
@@ -227,7 +230,7 @@ async fn packages_that_an_index_lists_have_their_copies_and_times_too() {
 
     let old = "<rs:md from=\"2013-01-01T00:00:00Z\" until=\"2013-01-02T00:00:00Z\"/>";
     server.put("/changes.xml", index("changedump", "/0.zip", "/0.xml", old));
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
     let asked = server.asked();
     assert!(asked.iter().all(|asked| !asked.path.starts_with("/0")), "its changes are in the dump: {asked:?}");
 }
@@ -251,11 +254,11 @@ async fn a_wrong_copy_is_corrected_by_the_manifest_inside() {
     // The next refresh of any scope reads the package too.
     let outcome = destination.synchronizer.refresh_of(Scope::Due, Arc::new(|_: Stage| ())).await.unwrap();
 
-    assert!(matches!(outcome, Outcome::Committed(_)));
+    assert!(matches!(outcome, RefreshResult::Committed(_)));
     assert_eq!(destination.paths(), ["/a", "/b", "/c"]);
     assert_eq!(member_of(&destination, "a").as_deref(), Some("/b.bin"));
     assert!(!packages.is_contradicted(&package));
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
 }
 
 #[tokio::test]
@@ -315,7 +318,7 @@ async fn a_copy_of_changes_is_applied_and_completed_by_the_manifest() {
     destination.commit().await;
     assert_eq!(destination.paths(), ["/a", "/b", "/c"]);
     assert_eq!(member_of(&destination, "c").as_deref(), Some("/c.bin"));
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
 }
 
 #[tokio::test]
@@ -354,15 +357,15 @@ async fn packages_of_changes_are_read_together_and_applied_in_order() {
 }
 
 /// A Source whose list has pages, and whose dump the packages of their files.
-struct Pages {
+struct PagesSource {
     server: Loopback,
 }
 
-impl Pages {
-    async fn of(pages: &[&str]) -> Pages {
+impl PagesSource {
+    async fn of(pages: &[&str]) -> PagesSource {
         let server = source(&[("resourcelist", LIST), ("resourcedump", "/dump.xml")]).await;
         server.put(LIST, Answer::xml(list(&server, pages)));
-        Pages { server }
+        PagesSource { server }
     }
 
     /// Lists these packages, each with the time of its entry, and a dump of the time `at`, where that is stated.
@@ -402,7 +405,7 @@ const NEW: &str = "2013-01-02T00:00:00Z";
 /// Promise: never an accidental emptiness.
 #[tokio::test]
 async fn files_that_only_manifests_name_go_by_a_manifest_alone() {
-    let pages = Pages::of(&["/p/1", "/p/2"]).await;
+    let pages = PagesSource::of(&["/p/1", "/p/2"]).await;
     pages.package(1, &["/f/1", "/f/1b"]);
     pages.package(2, &["/f/2"]);
     pages.dump(AT, &[(1, OLD), (2, OLD)]);
@@ -412,7 +415,7 @@ async fn files_that_only_manifests_name_go_by_a_manifest_alone() {
     assert_eq!(destination.paths(), all);
     assert_eq!(member_of(&destination, "f/2").as_deref(), Some("/f/2"));
     pages.asked();
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
     assert_eq!(pages.asked(), [""; 0], "nothing is asked for again");
 
     // Its entry is new, and for now it fails; then a page stands in its place.
@@ -446,7 +449,7 @@ async fn files_that_only_manifests_name_go_by_a_manifest_alone() {
 
 #[tokio::test]
 async fn lists_speak_for_what_exists_unless_a_dump_is_later() {
-    let pages = Pages::of(&["/a", "/b"]).await;
+    let pages = PagesSource::of(&["/a", "/b"]).await;
     pages.package(1, &["/b", "/c"]);
     for (at, shown) in
         [(AT, &["/a", "/b"][..]), ("", &["/a", "/b"]), ("at=\"2013-01-03T10:00:00Z\"", &["/a", "/b", "/c"])]
@@ -461,7 +464,7 @@ async fn lists_speak_for_what_exists_unless_a_dump_is_later() {
 
 #[tokio::test]
 async fn many_manifests_are_read_behind_the_first_tree() {
-    let pages = Pages::of(&["/p/1"]).await;
+    let pages = PagesSource::of(&["/p/1"]).await;
     let numbers: Vec<u32> = (1..=20).collect();
     numbers.iter().for_each(|number| pages.package(*number, &[&format!("/f/{number}")]));
     let mut entries: Vec<_> = numbers.iter().map(|number| (*number, OLD)).collect();
@@ -477,9 +480,9 @@ async fn many_manifests_are_read_behind_the_first_tree() {
 
     assert_eq!(destination.paths().len(), 21);
     pages.asked();
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
     let mut destination = destination.restarted(&pages.server);
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
     assert_eq!(pages.asked(), [""; 0], "nothing is asked for again");
     entries[7].1 = NEW;
     pages.dump(AT, &entries);
@@ -490,7 +493,7 @@ async fn many_manifests_are_read_behind_the_first_tree() {
 /// Promise: never an accidental emptiness.
 #[tokio::test]
 async fn a_list_that_names_one_file_takes_no_other_away() {
-    let pages = Pages::of(&["/p/1"]).await;
+    let pages = PagesSource::of(&["/p/1"]).await;
     let files: Vec<_> = (10..30).map(|number| format!("/f/{number}")).collect();
     pages.package(1, &files.iter().map(String::as_str).collect::<Vec<_>>());
     pages.dump(AT, &[(1, OLD)]);

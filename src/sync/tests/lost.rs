@@ -5,7 +5,7 @@ use super::changes::{CHANGES, change, change_list, resource_list_at, silent, sou
 use super::dumps::{destination as with_packages, manifest, package};
 use super::*;
 use crate::source::tests::loopback::document;
-use command::Announced;
+use command::AnnouncedDocuments;
 
 fn time(hour: u32, minute: u32) -> String {
     format!("2013-01-03T{hour:02}:{minute:02}:00Z")
@@ -35,9 +35,9 @@ fn gap(destination: &Destination) -> Option<String> {
 }
 
 /// A look at the change documents alone.
-async fn follow(server: &Loopback, destination: &mut Destination) -> Outcome {
+async fn follow(server: &Loopback, destination: &mut Destination) -> RefreshResult {
     let roots = vec![DocumentLocation::Uri(server.uri(CHANGES))];
-    let scope = Scope::Announced(Announced { roots, ..Announced::default() });
+    let scope = Scope::Announced(AnnouncedDocuments { roots, ..AnnouncedDocuments::default() });
     destination.synchronizer.refresh_of(scope, silent()).await.unwrap()
 }
 
@@ -112,25 +112,25 @@ async fn a_child_that_fails_holds_no_other_and_is_applied_later() {
         let case = format!("{fault:?}");
         server.asked();
 
-        assert!(matches!(follow(&server, &mut destination).await, Outcome::Committed(_)), "{case}");
+        assert!(matches!(follow(&server, &mut destination).await, RefreshResult::Committed(_)), "{case}");
         assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e", "/h"], "{case}");
         assert_eq!(gap(&destination), Some(time(10, 0)), "{case}");
         assert_eq!(asked(&server, LIST), 1, "the lists may tell at once what fails, {case}");
         let mut destination = destination.restarted(&server);
-        assert!(matches!(follow(&server, &mut destination).await, Outcome::Unchanged), "{case}");
+        assert!(matches!(follow(&server, &mut destination).await, RefreshResult::Unchanged), "{case}");
         let looks = server.asked();
         let count = |path| looks.iter().filter(|asked| asked.path == path).count();
         assert_eq!((count(LIST), count("/2.xml"), count("/1.xml")), (0, 1, 0), "{case}: {looks:?}");
         assert_eq!(gap(&destination), Some(time(10, 0)), "{case}");
 
         server.put("/2.xml", second(&server));
-        assert!(matches!(follow(&server, &mut destination).await, Outcome::Committed(_)), "{case}");
+        assert!(matches!(follow(&server, &mut destination).await, RefreshResult::Committed(_)), "{case}");
 
         assert_eq!(destination.paths(), ["/a", "/c", "/d", "/e", "/h"], "{case}");
         assert_eq!((destination.files()["/a"].1, destination.files()["/h"].1), (Some(7), Some(3)), "{case}");
         assert_eq!(gap(&destination), None, "{case}");
         server.asked();
-        assert!(matches!(follow(&server, &mut destination).await, Outcome::Unchanged), "{case}");
+        assert!(matches!(follow(&server, &mut destination).await, RefreshResult::Unchanged), "{case}");
         assert_eq!(asked(&server, "/2.xml"), 0, "{case}");
     }
 }
@@ -176,7 +176,7 @@ async fn a_child_that_fails_and_a_broken_list_hold_no_other() {
         let (server, mut destination) = of_three(Answer::status(503)).await;
         server.put(LIST, list);
 
-        assert!(matches!(follow(&server, &mut destination).await, Outcome::Committed(_)));
+        assert!(matches!(follow(&server, &mut destination).await, RefreshResult::Committed(_)));
 
         assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e", "/h"]);
     }
@@ -187,7 +187,7 @@ async fn what_fails_is_reported_and_what_is_gone_is_a_gap() {
     let failure = |destination: &Destination| {
         let status = destination.synchronizer.status().borrow().clone();
         let document = status.documents.into_iter().find(|it| it.location.ends_with(CHANGES)).unwrap();
-        matches!(document.answer, status::Answer::Failed(_))
+        matches!(document.answer, status::PollAnswer::Failed(_))
     };
     let (server, mut broken) = of_three(Answer::status(403)).await;
     let (other, mut gone) = of_three(Answer::status(404)).await;
@@ -308,14 +308,14 @@ async fn a_package_that_fails_for_now_holds_no_other_back() {
     assert_eq!(gap(&destination), Some(time(10, 0)), "changes may be missing meanwhile");
     let status = destination.synchronizer.status().borrow().clone();
     let answer = status.documents.into_iter().find(|it| it.location.ends_with(CHANGES)).unwrap().answer;
-    assert!(matches!(&answer, status::Answer::Failed(why) if why.contains("/2.zip")), "{answer:?}");
+    assert!(matches!(&answer, status::PollAnswer::Failed(why) if why.contains("/2.zip")), "{answer:?}");
     server.put("/2.zip", packed[1].clone());
     let mut destination = destination.restarted(&server);
     destination.refresh().await.unwrap();
 
     assert_eq!(destination.files()["/b"].1, Some(3), "it was created again after the second told of its end");
     assert_eq!(gap(&destination), None);
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
 }
 
 #[tokio::test]
@@ -330,7 +330,7 @@ async fn packages_behind_one_without_an_interval_wait_for_it() {
     destination.refresh().await.unwrap();
 
     assert_eq!(destination.files()["/b"].1, Some(3));
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
 }
 
 /// The open package of a dump, which grows until it is closed.
@@ -382,12 +382,12 @@ async fn a_change_list_that_is_gone_is_a_gap_until_it_is_back() {
     server.put(CHANGES, Answer::status(404));
     server.asked();
 
-    assert!(matches!(follow(&server, &mut destination).await, Outcome::Committed(_)));
+    assert!(matches!(follow(&server, &mut destination).await, RefreshResult::Committed(_)));
     assert_eq!(gap(&destination), Some(time(10, 10)));
     assert_eq!(asked(&server, LIST), 1);
     let mut destination = destination.restarted(&server);
     for _ in 0..3 {
-        assert!(matches!(follow(&server, &mut destination).await, Outcome::Unchanged));
+        assert!(matches!(follow(&server, &mut destination).await, RefreshResult::Unchanged));
     }
     assert_eq!(asked(&server, LIST), 0, "what the lists' own time brings is enough");
     let entries = ["/a", "/b", "/c", "/e"].map(|path| url(server.uri(path).as_str(), ""));

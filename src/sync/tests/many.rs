@@ -75,7 +75,7 @@ async fn many_changes_are_applied_in_batches_without_the_lists() {
     destination.refresh().await.unwrap();
     let written = destination.written();
     let mut destination = destination.restarted(&server);
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged), "nothing is applied twice");
+    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged), "nothing is applied twice");
     assert_eq!(destination.written(), written);
 
     changes.push(change(&server, "/c", &format!("change=\"updated\" {} length=\"8\"", at(95))));
@@ -151,7 +151,7 @@ async fn many_changes_at_the_first_look_are_in_the_first_tree() {
 
     assert_eq!(destination.files().len(), 3 + MANY);
     assert_eq!(destination.files()["/a"].1, Some(7));
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
 }
 
 #[tokio::test]

@@ -84,14 +84,14 @@ impl Destination {
         Destination { synchronizer, catalog, _folder: folder }
     }
 
-    async fn refresh(&mut self) -> Result<Outcome, SyncError> {
+    async fn refresh(&mut self) -> Result<RefreshResult, SyncError> {
         self.synchronizer.refresh(Arc::new(|_| ())).await
     }
 
     async fn commit(&mut self) -> Committed {
         match self.refresh().await.unwrap() {
-            Outcome::Committed(committed) => committed,
-            Outcome::Unchanged => panic!("nothing is committed"),
+            RefreshResult::Committed(committed) => committed,
+            RefreshResult::Unchanged => panic!("nothing is committed"),
         }
     }
 
@@ -166,11 +166,11 @@ async fn an_unchanged_poll_costs_one_304_a_document() {
     let mut destination = Destination::of(&server, LIST);
     assert_eq!(destination.commit().await.created, 3);
     // A commit is followed by one more look at what discovery reads.
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
     let written = destination.written();
     server.asked();
 
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
 
     let asked = server.asked();
     assert_eq!(asked.len(), 3, "{asked:?}");
@@ -354,7 +354,7 @@ async fn the_own_host_of_a_list_on_disk_is_that_of_its_smallest_uri() {
 
     destination.commit().await;
     assert_eq!(destination.paths(), ["/%host/b.example/x", "/y", "/z"]);
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
 
     std::fs::write(&file, urlset("capability=\"resourcelist\"", &[], &entries[..1])).unwrap();
     destination.commit().await;
@@ -377,7 +377,7 @@ async fn the_same_documents_under_another_own_host_are_another_tree() {
 
     assert_eq!(destination.paths(), ["/a"]);
     assert_ne!(destination.files()["/a"].0, ino, "an inode is of its path");
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
 }
 
 #[tokio::test]
@@ -388,7 +388,7 @@ async fn after_a_failure_the_source_is_discovered_anew() {
         server.put("/two/list.xml", Answer::xml(list(&server, &["/two/own"])));
         let mut destination = Destination::of(&server, "/description.xml");
         destination.commit().await;
-        assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+        assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
 
         // The set moves its list; the old address is refused, or gone.
         server.put("/two/list.xml", Answer::status(old));

@@ -22,7 +22,7 @@ async fn an_older_list_that_is_served_for_a_day_is_believed() {
     destination.commit().await;
     // Made of the newest date in it, which is gone now.
     server.put(LIST, list_of(&server, "10:10", &["/a", "/c"]));
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
 
     age(&mut destination);
     destination.commit().await;
@@ -63,9 +63,9 @@ async fn a_sitemap_that_goes_back_changes_nothing_for_a_day() {
         let shown = destination.files();
 
         server.put(LIST, older.clone());
-        assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+        assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
         let mut destination = destination.restarted(&server);
-        assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+        assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
         assert_eq!(destination.files(), shown);
         server.put(LIST, newer);
         destination.commit().await;
@@ -102,7 +102,7 @@ async fn a_sitemap_written_anew_without_its_newest_entry_is_not_older() {
     assert_eq!(destination.paths(), ["/a", "/c", "/d"]);
     // An old node has the newest date, but was written before.
     server.put(LIST, first);
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
     assert_eq!(destination.paths(), ["/a", "/c", "/d"]);
     let mut destination = destination.restarted(&server);
     server.put(LIST, written_at(&server, 30, &[("/a", "2013-01-01"), ("/c", "2013-01-01"), ("/e", "2013-01-01")]));
@@ -126,7 +126,7 @@ async fn an_older_list_that_is_ignored_is_reported() {
     assert_eq!(failed.iter().map(|failed| failed.kind).collect::<Vec<_>>(), [FailureKind::Unusable]);
     assert!(failed[0].why.contains("/list.xml is of 2013-01-03T10:10:00Z, older"), "{failed:?}");
     let list = status.documents.iter().find(|it| it.location.ends_with(LIST)).unwrap();
-    assert!(matches!(&list.answer, status::Answer::Failed(why) if why.contains("older")), "{list:?}");
+    assert!(matches!(&list.answer, status::PollAnswer::Failed(why) if why.contains("older")), "{list:?}");
 }
 
 #[tokio::test]
@@ -147,7 +147,7 @@ async fn an_older_list_behind_a_newer_one_takes_nothing_back() {
 
     // A cache that has not heard of the newer one.
     server.put(LIST, old);
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
     assert_eq!((destination.written(), destination.files()), before);
     let mut destination = destination.restarted(&server);
     let new = change(&server, "/f", &format!("change=\"created\" {}", datetime(31)));
@@ -170,7 +170,7 @@ async fn an_older_list_that_comes_and_goes_is_not_believed() {
         server.put(LIST, right.clone());
         destination.commit().await;
         server.put(LIST, list_of(&server, "10:10", &["/a", "/c"]));
-        assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+        assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
 
         server.put(LIST, right);
         if between == Scope::Due {
@@ -179,7 +179,7 @@ async fn an_older_list_that_comes_and_goes_is_not_believed() {
         destination.synchronizer.refresh_of(between, silent()).await.unwrap();
         age(&mut destination);
         server.put(LIST, list_of(&server, "10:10", &["/a", "/c"]));
-        assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+        assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
         assert_eq!(destination.paths(), ["/a", "/c", "/d"]);
 
         age(&mut destination);
@@ -197,12 +197,12 @@ async fn an_older_list_is_believed_for_its_set_alone() {
     destination.commit().await;
     let before = destination.files();
     server.put("/one/list.xml", list_of(&server, "10:10", &["/one/a"]));
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
     age(&mut destination);
 
     // Of the same time even.
     server.put("/two/list.xml", list_of(&server, "10:10", &["/two/a"]));
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
     assert_eq!(destination.files(), before);
     server.put("/two/list.xml", list_of(&server, "10:30", &["/two/a", "/two/b"]));
     destination.commit().await;
@@ -234,7 +234,7 @@ async fn changes_since_an_older_list_that_is_believed_are_read_again() {
     assert_eq!(destination.files()["/e"].1, Some(5));
     let status = destination.synchronizer.status().borrow().clone();
     assert_eq!((status.sets[0].at, status.sets[0].gap_since), ("2013-01-03T10:10:00Z".parse().ok(), None));
-    assert!(matches!(destination.refresh().await.unwrap(), Outcome::Unchanged));
+    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
 }
 
 #[tokio::test]

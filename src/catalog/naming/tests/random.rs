@@ -3,9 +3,9 @@
 use super::*;
 
 /// Xorshift, so that every run sees the same URIs.
-struct Random(u64);
+struct Xorshift(u64);
 
-impl Random {
+impl Xorshift {
     fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -140,7 +140,7 @@ fn unescaped_delimiters(address: &str) -> String {
 #[test]
 fn random_uris_are_named_uniquely_and_legally_and_led_back_to() {
     let naming = own("h");
-    let mut random = Random(0x5EED);
+    let mut random = Xorshift(0x5EED);
     let mut known: HashMap<Box<str>, String> = HashMap::new();
     let mut distinct = HashSet::new();
     for round in 0..100_000 {
@@ -197,7 +197,7 @@ fn every_short_uri_has_a_path_of_its_own() {
 #[test]
 fn settled_names_are_never_plain_names() {
     let naming = own("h");
-    let mut random = Random(0xF11E);
+    let mut random = Xorshift(0xF11E);
     let mut plain = HashSet::new();
     let mut settled: HashMap<String, (String, Option<Uri>)> = HashMap::new();
     for round in 0..20_000 {
@@ -231,7 +231,7 @@ fn maps_lead_back_or_say_that_they_do_not() {
         ("http://h/?id=5", "data/five.pdf"),
         ("http://www.h/", "data"),
     ]);
-    let mut random = Random(0x3A9);
+    let mut random = Xorshift(0x3A9);
     let mut inverse: HashMap<Box<str>, String> = HashMap::new();
     let mut lost = 0;
     for _ in 0..50_000 {
@@ -253,7 +253,7 @@ fn maps_lead_back_or_say_that_they_do_not() {
 #[test]
 fn whatever_path_is_asked_its_uri_has_it() {
     let naming = mapped(&[("http://o.example/a", "data"), ("http://h/b/", "")]);
-    let mut random = Random(0xBAC);
+    let mut random = Xorshift(0xBAC);
     let mut answered = 0;
     for _ in 0..50_000 {
         let path: String = (0..random.below(6)).map(|_| random.of(PIECES)).collect();

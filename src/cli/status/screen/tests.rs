@@ -12,8 +12,8 @@ fn clock() -> Clock {
     Clock::at(std::time::UNIX_EPOCH + Duration::from_secs(at("04:00:00").as_second() as u64))
 }
 
-fn sync() -> status::Status {
-    status::Status {
+fn sync() -> status::SyncStatus {
+    status::SyncStatus {
         refreshing_since: Some(at("03:59:50")),
         last_refresh: Some(Refreshed {
             ended: at("03:59:00"),
@@ -27,7 +27,7 @@ fn sync() -> status::Status {
             interval: 300,
             asked: None,
             due: Some(at("04:05:00")),
-            answer: Answer::Downloaded(20_000),
+            answer: PollAnswer::Downloaded(20_000),
         }],
         sets: vec![SetStatus {
             id: 0,
@@ -38,7 +38,7 @@ fn sync() -> status::Status {
             undated_deletions: 3,
         }],
         held: Some(HeldStatus { files: 9000, since: at("03:59:00"), why: "more than half of the tree".into() }),
-        ..status::Status::default()
+        ..status::SyncStatus::default()
     }
 }
 
@@ -243,7 +243,7 @@ fn the_cause_of_a_failed_refresh_is_shown_once() {
     let failed = |minute: u32| ErrorStatus { time: at(&format!("03:{minute}:00")), uri: None, why: why.into() };
     status.sync.last_refresh.as_mut().unwrap().outcome = RefreshOutcome::Failed(why.into());
     status.sync.failures = 2;
-    status.sync.documents[0].answer = Answer::Failed(why.into());
+    status.sync.documents[0].answer = PollAnswer::Failed(why.into());
     status.errors = vec![failed(59), failed(58), ErrorStatus { why: "an earlier one".into(), ..failed(30) }];
 
     let text = screen(&status, &clock(), None);
@@ -256,7 +256,7 @@ fn the_cause_of_a_failed_refresh_is_shown_once() {
 fn a_text_of_the_source_cannot_imitate_the_screen() {
     let mut status = status();
     let lie = "x\x1b[2J\u{202e}\nHeld back    nothing";
-    status.sync.documents[0].answer = Answer::Failed(lie.into());
+    status.sync.documents[0].answer = PollAnswer::Failed(lie.into());
     status.sync.held.as_mut().unwrap().why = lie.into();
     status.hosts[0].host = Some(lie.into());
     status.errors[0].why = lie.into();

@@ -16,13 +16,13 @@ const TERMS: &str = "http://www.openarchives.org/rs/terms/";
 
 /// A document read to its end.
 #[derive(Debug)]
-struct Document {
+struct ReadDocument {
     header: Header,
     entries: Vec<Entry>,
     deviations: Deviations,
 }
 
-impl Document {
+impl ReadDocument {
     fn locs(&self) -> Vec<&str> {
         self.entries.iter().map(|entry| entry.loc.as_str()).collect()
     }
@@ -32,7 +32,7 @@ impl Document {
     }
 }
 
-fn read_with(bytes: &[u8], limits: Limits) -> Result<Document, DocumentError> {
+fn read_with(bytes: &[u8], limits: Limits) -> Result<ReadDocument, DocumentError> {
     let base = Uri::parse("http://example.com/dataset1/list.xml").unwrap();
     let mut reader = Reader::new(bytes, Some(base), limits)?;
     let mut entries = Vec::new();
@@ -40,10 +40,10 @@ fn read_with(bytes: &[u8], limits: Limits) -> Result<Document, DocumentError> {
         entries.push(entry);
     }
     assert!(matches!(reader.next_entry(), Ok(None)));
-    Ok(Document { header: reader.header().clone(), entries, deviations: reader.deviations().clone() })
+    Ok(ReadDocument { header: reader.header().clone(), entries, deviations: reader.deviations().clone() })
 }
 
-fn read(bytes: impl AsRef<[u8]>) -> Document {
+fn read(bytes: impl AsRef<[u8]>) -> ReadDocument {
     read_with(bytes.as_ref(), Limits::default()).unwrap()
 }
 

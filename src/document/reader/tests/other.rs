@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn names(document: &Document) -> Vec<&str> {
+fn names(document: &ReadDocument) -> Vec<&str> {
     document.locs().into_iter().map(|loc| loc.trim_start_matches("http://example.com/")).collect()
 }
 

@@ -480,14 +480,14 @@ fn malformed_and_duplicate_attributes() {
 
 #[test]
 fn a_failing_input_is_an_error() {
-    struct Broken;
-    impl std::io::Read for Broken {
+    struct BrokenInput;
+    impl std::io::Read for BrokenInput {
         fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
             Err(std::io::Error::other("cable pulled"))
         }
     }
     let front = urlset(&url("a"));
-    let bytes = std::io::Read::chain(&front.as_bytes()[..front.len() - 9], Broken);
+    let bytes = std::io::Read::chain(&front.as_bytes()[..front.len() - 9], BrokenInput);
     let error = Reader::new(std::io::BufReader::new(bytes), None, Limits::default())
         .and_then(|mut reader| reader.next_entry().and_then(|_| reader.next_entry()))
         .unwrap_err();

@@ -13,7 +13,7 @@ fn an_unanswered_doubt_of_a_closed_list_is_asked_again() {
         list("1", Some(0), Some(15), vec![change("a", Deleted), dated("b", Created, 12), change("c", Deleted)]);
     let lists = [closed, list("2", Some(15), None, vec![dated("d", Created, 20)])];
     let child = Entry { until: Some(t(15)), ..Entry::new(uri("1")) };
-    let first = look(&Known::since(None), &lists, 30).1;
+    let first = look(&KnownJournal::since(None), &lists, 30).1;
     assert!(first.changes.iter().all(|it| it.is_doubtful == (it.change == Deleted)));
 
     let mut known = first.known;
@@ -42,7 +42,7 @@ fn an_unanswered_doubt_of_a_closed_list_is_asked_again() {
 #[test]
 fn a_doubt_ends_with_its_entry_or_with_a_newer_baseline() {
     let lists = [list("l", None, None, vec![change("a", Deleted), dated("b", Created, 12)])];
-    let mut known = look(&Known::since(None), &lists, 30).1.known;
+    let mut known = look(&KnownJournal::since(None), &lists, 30).1.known;
     known.answered(&unanswered(&["a"]));
     assert_eq!(known.doubts(), 1);
 

@@ -7,9 +7,9 @@ use super::*;
 const SOURCES: u64 = 2000;
 
 /// Numbers that are the same at every run (SplitMix64).
-struct Random(u64);
+struct SplitMix(u64);
 
-impl Random {
+impl SplitMix {
     fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -42,7 +42,7 @@ enum Times {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Written {
+enum WrittenOrder {
     OldestFirst,
     NewestFirst,
     Shuffled,
@@ -66,14 +66,14 @@ enum Shape {
 struct Style {
     shape: Shape,
     times: Times,
-    written: Written,
+    written: WrittenOrder,
     says_from: bool,
     says_until_now: bool,
     says_modified: bool,
 }
 
 impl Style {
-    fn random(random: &mut Random) -> Style {
+    fn random(random: &mut SplitMix) -> Style {
         let shape = match random.below(5) {
             0 => Shape::Growing,
             1 => Shape::LastChanges(1 + random.below(12) as usize),
@@ -81,12 +81,16 @@ impl Style {
             3 => Shape::Index { every: 20 + random.below(100) as i64 },
             _ => Shape::Rotated { every: 20 + random.below(100) as i64 },
         };
-        let written =
-            random.one_of(&[Written::OldestFirst, Written::OldestFirst, Written::NewestFirst, Written::Shuffled]);
+        let written = random.one_of(&[
+            WrittenOrder::OldestFirst,
+            WrittenOrder::OldestFirst,
+            WrittenOrder::NewestFirst,
+            WrittenOrder::Shuffled,
+        ]);
         // What bears no time cannot be put in order where the places say nothing, or are believed to go the other way.
         let times = match written {
-            Written::OldestFirst => random.one_of(&[Times::Datetime, Times::LastMod, Times::Some, Times::None]),
-            Written::NewestFirst | Written::Shuffled => random.one_of(&[Times::Datetime, Times::LastMod]),
+            WrittenOrder::OldestFirst => random.one_of(&[Times::Datetime, Times::LastMod, Times::Some, Times::None]),
+            WrittenOrder::NewestFirst | WrittenOrder::Shuffled => random.one_of(&[Times::Datetime, Times::LastMod]),
         };
         let in_index = matches!(shape, Shape::Index { .. } | Shape::Rotated { .. });
         let says_from = in_index || times == Times::LastMod || random.chance(70);
@@ -102,7 +106,7 @@ impl Style {
 }
 
 #[derive(Clone, Debug)]
-struct Event {
+struct ModelEvent {
     time: i64,
     name: String,
     change: Change,
@@ -113,18 +117,18 @@ struct Event {
 
 type Tree = BTreeMap<String, u64>;
 
-struct Source {
+struct ModelSource {
     style: Style,
-    events: Vec<Event>,
+    events: Vec<ModelEvent>,
     now: i64,
 }
 
-impl Source {
-    fn new(style: Style) -> Source {
-        Source { style, events: Vec::new(), now: 1000 }
+impl ModelSource {
+    fn new(style: Style) -> ModelSource {
+        ModelSource { style, events: Vec::new(), now: 1000 }
     }
 
-    fn live(&mut self, random: &mut Random, events: u64) {
+    fn live(&mut self, random: &mut SplitMix, events: u64) {
         for _ in 0..events {
             self.now += 1 + random.below(15) as i64;
             let name = format!("r{}", random.below(12));
@@ -134,7 +138,7 @@ impl Source {
                 true => Change::Deleted,
             };
             let (time, version) = (self.now, self.events.len() as u64);
-            self.events.push(Event { time, name, change, version, is_dated: random.chance(60) });
+            self.events.push(ModelEvent { time, name, change, version, is_dated: random.chance(60) });
         }
         self.now += 1;
     }
@@ -150,7 +154,7 @@ impl Source {
         tree
     }
 
-    fn entry(&self, event: &Event) -> Entry {
+    fn entry(&self, event: &ModelEvent) -> Entry {
         let mut entry = change(&event.name, event.change);
         if event.change != Change::Deleted {
             entry.length = Some(event.version);
@@ -164,13 +168,13 @@ impl Source {
         entry
     }
 
-    fn list(&self, random: &mut Random, name: &str, from: i64, until: Option<i64>, events: &[Event]) -> List {
+    fn list(&self, random: &mut SplitMix, name: &str, from: i64, until: Option<i64>, events: &[ModelEvent]) -> List {
         let style = &self.style;
         let mut entries: Vec<Entry> = events.iter().map(|event| self.entry(event)).collect();
         match style.written {
-            Written::OldestFirst => {}
-            Written::NewestFirst => entries.reverse(),
-            Written::Shuffled => random.shuffle(&mut entries),
+            WrittenOrder::OldestFirst => {}
+            WrittenOrder::NewestFirst => entries.reverse(),
+            WrittenOrder::Shuffled => random.shuffle(&mut entries),
         }
         let until = until.or(style.says_until_now.then_some(self.now));
         let last = events.last().map_or(from, |event| event.time);
@@ -179,7 +183,7 @@ impl Source {
     }
 
     /// The lists that there are now, oldest first, each with the entry of its index where there is one.
-    fn publish(&self, random: &mut Random) -> Vec<List> {
+    fn publish(&self, random: &mut SplitMix) -> Vec<List> {
         let events = &self.events[..];
         let since = |from: i64| &events[events.partition_point(|event| event.time < from)..];
         match self.style.shape {
@@ -213,15 +217,15 @@ impl Source {
 
 /// What the mount shows: of each resource that was ever heard of its version and the time of the statement.
 #[derive(Default)]
-struct Mount {
-    known: Known,
+struct ModelMount {
+    known: KnownJournal,
     listed: Option<Timestamp>,
     tree: BTreeMap<String, (Option<u64>, Timestamp)>,
     baselines: u64,
 }
 
-impl Mount {
-    fn list(&mut self, source: &Source, at: i64) {
+impl ModelMount {
+    fn list(&mut self, source: &ModelSource, at: i64) {
         let listed = source.tree_at(at);
         for (name, (version, time)) in &mut self.tree {
             if *time <= t(at) {
@@ -235,7 +239,7 @@ impl Mount {
         self.baselines += 1;
     }
 
-    fn apply(&mut self, mut news: News, source: &Source) {
+    fn apply(&mut self, mut news: Looked, source: &ModelSource) {
         let now = source.tree_at(i64::MAX);
         for change in news.changes {
             let name = change.entry.loc.path()[1..].to_owned();
@@ -255,7 +259,7 @@ impl Mount {
     }
 
     /// Looks at the Source; `list_age` is how old its Resource List is.
-    fn look(&mut self, source: &Source, random: &mut Random, list_age: i64) {
+    fn look(&mut self, source: &ModelSource, random: &mut SplitMix, list_age: i64) {
         let (mut lists, mut unread) = (Vec::new(), Vec::new());
         for list in source.publish(random) {
             if list.listed.as_ref().is_none_or(|entry| self.known.children().wants(entry)) {
@@ -274,7 +278,7 @@ impl Mount {
         // The documents are read once, before it is known that a baseline is made.
         let before = self.known.clone();
         let (documents, _) = documents(&before, &lists, source.now);
-        let (is_closed, _) = look_over(&before, &Known::since(Some(t(at))), &lists, &unread, source.now);
+        let (is_closed, _) = look_over(&before, &KnownJournal::since(Some(t(at))), &lists, &unread, source.now);
         if is_closed && before.reaches_back_to(Some(t(at)), &documents, &unread) {
             self.known.gap_since = None;
         } else if !is_joined || is_first {
@@ -294,11 +298,11 @@ impl Mount {
 fn the_tree_is_the_sources_or_a_gap_is_known() {
     let (mut looks, mut announced, mut baselines) = (0u64, 0u64, 0u64);
     for seed in 0..SOURCES {
-        let mut random = Random(seed);
+        let mut random = SplitMix(seed);
         let style = Style::random(&mut random);
-        let mut source = Source::new(style);
+        let mut source = ModelSource::new(style);
         source.live(&mut random, 20);
-        let mut mount = Mount::default();
+        let mut mount = ModelMount::default();
         for round in 0..20 {
             // A Resource List that is older than the oldest change cannot be told from another where lists say no `from`.
             let list_age = if style.says_from && random.chance(30) { random.below(60) as i64 } else { 0 };

@@ -7,18 +7,18 @@ fn child(name: &str, from: i64, until: Option<i64>) -> Entry {
     Entry { from: Some(t(from)), until: until.map(t), ..Entry::new(uri(name)) }
 }
 
-fn lacking(known: Known, children: &[Entry], gone: &[&str], failed: &[&str], now: i64) -> Known {
+fn lacking(known: KnownJournal, children: &[Entry], gone: &[&str], failed: &[&str], now: i64) -> KnownJournal {
     let locations = |names: &[&str]| names.iter().map(|name| uri(name).as_str().to_owned()).collect();
-    let asked = Asked { entries: children.to_vec(), gone: locations(gone), failed: locations(failed) };
+    let asked = AskedChildren { entries: children.to_vec(), gone: locations(gone), failed: locations(failed) };
     let lost = known.lost_beside("root", &asked, t(now));
-    Known { state: known.state.lacking(lost, Timestamp { seconds: now, nanos: 0 }), ..known }
+    KnownJournal { state: known.state.lacking(lost, Timestamp { seconds: now, nanos: 0 }), ..known }
 }
 
 #[test]
 fn what_a_lost_list_says_late_undoes_nothing_undated() {
     let next = [list("c", Some(20), None, vec![change("x", Created), dated("z", Created, 25)])];
     let children = [child("b", 10, Some(20)), child("c", 20, None)];
-    let known = look(&Known::since(Some(t(10))), &next, 30).1.known;
+    let known = look(&KnownJournal::since(Some(t(10))), &next, 30).1.known;
     let known = lacking(known, &children, &["b"], &[], 30);
     assert!(known.children().wants(&children[0]));
     assert_eq!(known.missing_since(), Some(t(10)));
@@ -35,7 +35,7 @@ fn what_a_lost_list_says_late_undoes_nothing_undated() {
 #[test]
 fn closed_lists_that_fail_are_lost_and_all_that_are_gone() {
     let children = [child("b", 10, Some(20)), child("c", 20, None)];
-    let known = Known::since(Some(t(10)));
+    let known = KnownJournal::since(Some(t(10)));
 
     let failed = lacking(known.clone(), &children, &[], &["b", "c"], 30);
     let twice = [&children[..], &children[..]].concat();

@@ -68,12 +68,12 @@ impl List {
 
 /// A state with the journal that it goes with: of each resource the last change.
 #[derive(Clone, Debug, Default)]
-struct Known {
+struct KnownJournal {
     state: ChangeState,
     journal: BTreeMap<Uri, (Timestamp, Entry)>,
 }
 
-impl Deref for Known {
+impl Deref for KnownJournal {
     type Target = ChangeState;
 
     fn deref(&self) -> &ChangeState {
@@ -81,24 +81,24 @@ impl Deref for Known {
     }
 }
 
-impl DerefMut for Known {
+impl DerefMut for KnownJournal {
     fn deref_mut(&mut self) -> &mut ChangeState {
         &mut self.state
     }
 }
 
-impl Known {
-    fn since(at: Option<Timestamp>) -> Known {
-        Known { state: ChangeState::since(at), journal: BTreeMap::new() }
+impl KnownJournal {
+    fn since(at: Option<Timestamp>) -> KnownJournal {
+        KnownJournal { state: ChangeState::since(at), journal: BTreeMap::new() }
     }
 
-    fn up_to(self, ends: Timestamp) -> Known {
-        Known { state: self.state.up_to(ends), ..self }
+    fn up_to(self, ends: Timestamp) -> KnownJournal {
+        KnownJournal { state: self.state.up_to(ends), ..self }
     }
 
-    fn rebased(mut self, at: Option<Timestamp>) -> Known {
+    fn rebased(mut self, at: Option<Timestamp>) -> KnownJournal {
         self.journal.retain(|_, (time, _)| at.is_none_or(|at| *time >= at));
-        Known { state: self.state.rebased(at), ..self }
+        KnownJournal { state: self.state.rebased(at), ..self }
     }
 
     fn compare(&self, entry: &Entry, time: Option<Timestamp>) -> Option<Ordering> {
@@ -131,14 +131,14 @@ struct Told {
 }
 
 #[derive(Debug)]
-struct News {
+struct Looked {
     changes: Vec<Told>,
     /// What is known once these are applied, but for the doubtful.
-    known: Known,
+    known: KnownJournal,
 }
 
 /// Reads a list; how many of its entries were compared with the journal.
-fn read(known: &Known, list: &List, now: i64) -> (ChangeDocument, Notes, usize) {
+fn read(known: &KnownJournal, list: &List, now: i64) -> (ChangeDocument, Notes, usize) {
     let compared = std::cell::Cell::new(0);
     let journal = |entry: &Entry, _: Option<&PackageMember>, time| {
         compared.set(compared.get() + 1);
@@ -168,7 +168,7 @@ fn read(known: &Known, list: &List, now: i64) -> (ChangeDocument, Notes, usize) 
     (document, notes, compared.get())
 }
 
-fn documents(known: &Known, lists: &[List], now: i64) -> (Vec<ChangeDocument>, Notes) {
+fn documents(known: &KnownJournal, lists: &[List], now: i64) -> (Vec<ChangeDocument>, Notes) {
     let mut all = Notes::few();
     let documents = lists.iter().map(|list| {
         let (document, notes, _) = read(known, list, now);
@@ -179,19 +179,25 @@ fn documents(known: &Known, lists: &[List], now: i64) -> (Vec<ChangeDocument>, N
 }
 
 /// What a look at these lists brings: whether they go on where `known` ends, and the news.
-fn look_with(known: &Known, lists: &[List], unread: &[String], now: i64) -> (bool, News) {
+fn look_with(known: &KnownJournal, lists: &[List], unread: &[String], now: i64) -> (bool, Looked) {
     look_over(known, known, lists, unread, now)
 }
 
 /// The same where the lists were read by what was known `before`.
-fn look_over(before: &Known, known: &Known, lists: &[List], unread: &[String], now: i64) -> (bool, News) {
+fn look_over(
+    before: &KnownJournal,
+    known: &KnownJournal,
+    lists: &[List],
+    unread: &[String],
+    now: i64,
+) -> (bool, Looked) {
     let (documents, notes) = documents(before, lists, now);
     let is_joined = known.is_joined_by(&documents, unread);
     let (state, documents) = known.settle(documents, unread, t(now));
     let mut judge = Judge::default();
     judge.add_root(documents);
     let mut news = judge.judge(notes).unwrap();
-    let mut known = Known { state: state.doubting(judge.doubts().remove(0)), journal: known.journal.clone() };
+    let mut known = KnownJournal { state: state.doubting(judge.doubts().remove(0)), journal: known.journal.clone() };
     let mut changes = Vec::new();
     while let Some((_, NewChange { change, time, entry, .. }, is_doubtful)) = news.next_change().unwrap() {
         changes.push(Told { change, time, is_doubtful, entry });
@@ -202,14 +208,14 @@ fn look_over(before: &Known, known: &Known, lists: &[List], unread: &[String], n
             *last = (it.time, it.entry.clone());
         }
     }
-    (is_joined, News { changes, known })
+    (is_joined, Looked { changes, known })
 }
 
-fn look(known: &Known, lists: &[List], now: i64) -> (bool, News) {
+fn look(known: &KnownJournal, lists: &[List], now: i64) -> (bool, Looked) {
     look_with(known, lists, &[], now)
 }
 
 /// The changes as (resource, what, whole seconds).
-fn told(news: &News) -> Vec<(&str, Change, i64)> {
+fn told(news: &Looked) -> Vec<(&str, Change, i64)> {
     news.changes.iter().map(|it| (&it.entry.loc.path()[1..], it.change, it.time.seconds)).collect()
 }

@@ -9,7 +9,7 @@ fn an_undated_entry_happened_right_after_the_one_before_it() {
     let last = change("e", Deleted);
 
     let (_, news) =
-        look(&Known::since(Some(t(10))), &[list("l", Some(10), Some(60), [entries, vec![last]].concat())], 90);
+        look(&KnownJournal::since(Some(t(10))), &[list("l", Some(10), Some(60), [entries, vec![last]].concat())], 90);
 
     assert_eq!(
         told(&news),
@@ -22,7 +22,7 @@ fn an_undated_entry_happened_right_after_the_one_before_it() {
 fn an_undated_entry_is_no_later_than_the_next_dated_one() {
     let entries = vec![dated("a", Created, 12), change("b", Deleted), dated("b", Created, 12)];
 
-    let (_, news) = look(&Known::since(Some(t(10))), &[list("l", Some(10), None, entries)], 90);
+    let (_, news) = look(&KnownJournal::since(Some(t(10))), &[list("l", Some(10), None, entries)], 90);
 
     assert_eq!(told(&news), [("a", Created, 12), ("b", Created, 12)]);
 }
@@ -33,7 +33,7 @@ fn no_undated_entry_is_later_than_what_the_source_says_next() {
     for at in [Some(t(10)), None] {
         let mut it = list("l", None, None, vec![change("a", Updated)]);
         let now = 1_000_000_000;
-        let first = look(&Known::since(at), std::slice::from_ref(&it), now).1;
+        let first = look(&KnownJournal::since(at), std::slice::from_ref(&it), now).1;
         assert!(first.changes[0].time < t(11), "{:?}", first.changes);
         it.entries.extend([dated("a", Deleted, 12), dated("b", Created, 13), change("b", Deleted)]);
 
@@ -54,7 +54,7 @@ fn an_end_that_is_yet_to_come_is_no_time_of_what_bears_none() {
     let runs_ahead = list("l", Some(10), None, entries.clone());
 
     for it in [ends_later, runs_ahead] {
-        let (_, news) = look(&Known::since(Some(t(10))), std::slice::from_ref(&it), 60);
+        let (_, news) = look(&KnownJournal::since(Some(t(10))), std::slice::from_ref(&it), 60);
         assert_eq!(told(&news)[..2], [("a", Created, 12), ("b", Updated, 12)], "{it:?}");
     }
 }
@@ -66,7 +66,7 @@ fn a_change_that_is_told_late_stays_before_what_came_after_it() {
     let (late, last) = (dated("x", Updated, 30), dated("x", Deleted, 40));
     let before = list("l", Some(10), None, vec![a.clone(), b.clone(), last.clone()]);
     let after = list("l", Some(10), None, vec![a, late, b, last]);
-    let known = look(&Known::since(Some(t(10))), &[before], 60).1.known;
+    let known = look(&KnownJournal::since(Some(t(10))), &[before], 60).1.known;
 
     let (_, news) = look(&known, &[after], 70);
 
@@ -78,7 +78,7 @@ fn a_lastmod_outside_the_interval_leaves_the_place_to_decide() {
     let entries =
         vec![dated("a", Created, 12), modified("a", Deleted, 2), modified("b", Created, 99), dated("c", Created, 14)];
 
-    let (_, news) = look(&Known::since(Some(t(10))), &[list("l", Some(10), Some(20), entries)], 30);
+    let (_, news) = look(&KnownJournal::since(Some(t(10))), &[list("l", Some(10), Some(20), entries)], 30);
 
     assert_eq!(told(&news), [("a", Deleted, 12), ("b", Created, 12), ("c", Created, 14)]);
 }
@@ -86,7 +86,7 @@ fn a_lastmod_outside_the_interval_leaves_the_place_to_decide() {
 #[test]
 fn one_datetime_among_lastmods_leaves_their_order() {
     let entries = vec![modified("x", Created, 30), modified("x", Deleted, 20)];
-    let known = look(&Known::since(Some(t(10))), &[list("l", Some(10), None, entries.clone())], 60).1.known;
+    let known = look(&KnownJournal::since(Some(t(10))), &[list("l", Some(10), None, entries.clone())], 60).1.known;
     let newest_first = [vec![dated("n", Created, 50)], entries].concat();
 
     let (_, news) = look(&known, &[list("l", Some(10), None, newest_first)], 60);
@@ -98,7 +98,7 @@ fn one_datetime_among_lastmods_leaves_their_order() {
 fn a_lastmod_that_contradicts_its_neighbours_is_no_time() {
     let entries = vec![dated("a", Created, 15), modified("a", Deleted, 11), dated("b", Created, 17)];
 
-    let (_, news) = look(&Known::since(Some(t(10))), &[list("l", Some(10), None, entries)], 30);
+    let (_, news) = look(&KnownJournal::since(Some(t(10))), &[list("l", Some(10), None, entries)], 30);
 
     assert_eq!(told(&news), [("a", Deleted, 15), ("b", Created, 17)]);
 }
@@ -108,7 +108,7 @@ fn what_is_new_is_later_than_what_a_place_has_settled() {
     // Without `from` a time before the baseline's is none: the place counts.
     let first =
         list("changes", None, None, vec![modified("a", Change::Updated, 90), modified("b", Change::Updated, 95)]);
-    let (_, news) = look(&Known::since(Some(t(100))), std::slice::from_ref(&first), 500);
+    let (_, news) = look(&KnownJournal::since(Some(t(100))), std::slice::from_ref(&first), 500);
     let settled = news.changes.iter().map(|change| change.time).max().unwrap();
 
     let mut entries = first.entries;
@@ -129,7 +129,7 @@ fn a_window_of_more_undated_entries_than_stay_rolls_on() {
     let most = 10_000;
     let entries: Vec<_> = (0..most + 20).map(|number| change(&format!("r{number}"), Change::Updated)).collect();
     let window = |from: usize, to: usize| [list("list", None, None, entries[from..to].to_vec())];
-    let known = look(&Known::since(Some(t(10))), &window(0, most + 10), 20).1.known;
+    let known = look(&KnownJournal::since(Some(t(10))), &window(0, most + 10), 20).1.known;
 
     let (is_joined, news) = look(&known, &window(5, most + 12), 30);
 
