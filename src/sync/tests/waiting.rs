@@ -5,7 +5,61 @@ use super::*;
 use crate::catalog::{Invalidation, Renewal};
 use crate::sync::command::Command;
 use crate::sync::poller::Listeners;
+use crate::sync::status::Refreshed;
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+/// The poller of a destination, as a mount runs it.
+struct Polling {
+    commands: mpsc::Sender<Command>,
+    renewals: mpsc::UnboundedSender<(fuser::INodeNo, Renewal)>,
+    invalidated: mpsc::UnboundedReceiver<Vec<Invalidation>>,
+    refreshed: mpsc::UnboundedReceiver<()>,
+    status: watch::Receiver<SyncStatus>,
+    catalog: Arc<Catalog>,
+    running: JoinHandle<()>,
+    _folder: TempDir,
+}
+
+impl Polling {
+    fn begin(destination: Destination) -> Polling {
+        let Destination { synchronizer, catalog, _folder } = destination;
+        let status = synchronizer.status();
+        let ((commands, receiver), (renewals, renewed)) = (mpsc::channel(64), mpsc::unbounded_channel());
+        let ((invalidate, invalidated), (refresh, refreshed)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
+        let listeners = Listeners {
+            invalidate: Arc::new(move |them| _ = invalidate.send(them)),
+            refreshed: Box::new(move || _ = refresh.send(())),
+        };
+        let running = tokio::spawn(poller::run(synchronizer, receiver, renewed, mpsc::channel(1).1, listeners, false));
+        Polling { commands, renewals, invalidated, refreshed, status, catalog, running, _folder }
+    }
+
+    /// Requests a refresh, and returns the receiver of its answer.
+    fn request(&self) -> oneshot::Receiver<Refreshed> {
+        let (requester, answer) = oneshot::channel();
+        self.commands.try_send(Command::Refresh { accept_deletions: false, requester }).unwrap();
+        answer
+    }
+
+    /// Ends the poller, as the end of the mount does.
+    async fn end(self) -> Arc<Catalog> {
+        drop((self.commands, self.renewals));
+        self.running.await.unwrap();
+        self.catalog
+    }
+}
+
+/// Waits until `done`, which must come within the deadline of a test.
+async fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let done = async {
+        while !done() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), done).await.expect(what);
+}
 
 /// Who asks while a refresh is under way must see everything published before: it may have been read already. All who wait
 /// share one more.
@@ -15,24 +69,9 @@ async fn refreshes_requested_during_one_share_the_next() {
     let mut destination = Destination::of(&server, "/caps.xml");
     destination.commit().await;
     destination.refresh().await.unwrap();
-    let Destination { synchronizer, catalog, _folder } = destination;
-    let (commands, receiver) = mpsc::channel(64);
-    let listeners = Listeners { invalidate: Arc::new(|_| ()), refreshed: Box::new(|| ()) };
-    let running = tokio::spawn(poller::run(
-        synchronizer,
-        receiver,
-        mpsc::unbounded_channel().1,
-        mpsc::channel(1).1,
-        listeners,
-        false,
-    ));
-    let ask = || {
-        let (requester, answer) = oneshot::channel();
-        commands.try_send(Command::Refresh { accept_deletions: false, requester }).unwrap();
-        answer
-    };
+    let polling = Polling::begin(destination);
     server.asked();
-    let first = ask();
+    let first = polling.request();
     let mut asked = Vec::new();
     while !asked.iter().any(|path| path == "/changes.xml") {
         tokio::task::yield_now().await;
@@ -42,7 +81,7 @@ async fn refreshes_requested_during_one_share_the_next() {
     let new = change(&server, "/e", "change=\"created\" datetime=\"2013-01-03T10:01:00Z\"");
     let head = "capability=\"changelist\" from=\"2013-01-03T09:00:00Z\"";
     server.put("/changes.xml", Answer::xml(urlset(head, &[], &[new])));
-    let answers: Vec<_> = (0..5).map(|_| ask()).collect();
+    let answers: Vec<_> = (0..5).map(|_| polling.request()).collect();
 
     assert_eq!(first.await.unwrap().outcome, status::RefreshOutcome::Unchanged);
     let mut told = Vec::new();
@@ -51,11 +90,9 @@ async fn refreshes_requested_during_one_share_the_next() {
     }
 
     let created = status::RefreshOutcome::Committed { created: 1, updated: 0, touched: 0, deleted: 0 };
-    // A refresh of its own would have found nothing more.
+    // A separate refresh would have found nothing more.
     assert!(told.iter().all(|it| it.outcome == created), "{told:?}");
-    drop(commands);
-    running.await.unwrap();
-    assert_eq!(catalog.revision().unwrap().unwrap().totals.files, 5);
+    assert_eq!(polling.end().await.revision().unwrap().unwrap().totals.files, 5);
 }
 
 /// An inode gets its successor although the Source keeps a refresh waiting; the status tells since when.
@@ -66,65 +103,47 @@ async fn an_inode_gets_its_successor_while_the_source_is_waited_for() {
     destination.commit().await;
     destination.refresh().await.unwrap();
     let before = destination.files()["/a"].0;
-    let (told, mut invalidated) = mpsc::unbounded_channel();
-    let ((commands, receiver), (renewals, renewed)) = (mpsc::channel(64), mpsc::unbounded_channel());
-    let invalidate = move |them: Vec<Invalidation>| drop(told.send(them));
-    let listeners = Listeners { invalidate: Arc::new(invalidate), refreshed: Box::new(|| ()) };
-    let Destination { synchronizer, catalog, _folder } = destination;
-    let status = synchronizer.status();
-    assert_eq!(status.borrow().clone().refreshing_since, None);
-    let running = tokio::spawn(poller::run(synchronizer, receiver, renewed, mpsc::channel(1).1, listeners, false));
+    let mut polling = Polling::begin(destination);
+    assert_eq!(polling.status.borrow().clone().refreshing_since, None);
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = silent.local_addr().unwrap();
     server.put("/changes.xml", Answer::redirect(&format!("http://{address}/changes.xml")));
-    let (requester, mut answer) = oneshot::channel();
-    commands.try_send(Command::Refresh { accept_deletions: false, requester }).unwrap();
+    let mut answer = polling.request();
     let (connection, _) = silent.accept().await.unwrap();
 
-    renewals.send((fuser::INodeNo(before), Renewal::AsPublished)).unwrap();
+    polling.renewals.send((fuser::INodeNo(before), Renewal::AsPublished)).unwrap();
 
-    assert!(!invalidated.recv().await.unwrap().is_empty());
+    assert!(!polling.invalidated.recv().await.unwrap().is_empty());
     assert!(answer.try_recv().is_err(), "the refresh waits still");
-    assert!(status.borrow().clone().refreshing_since.is_some());
+    assert!(polling.status.borrow().clone().refreshing_since.is_some());
     drop((connection, silent));
     answer.await.unwrap();
-    assert_eq!(status.borrow().clone().refreshing_since, None);
-    drop((commands, renewals));
-    running.await.unwrap();
+    assert_eq!(polling.status.borrow().clone().refreshing_since, None);
+    let catalog = polling.end().await;
     let root = catalog.snapshot().unwrap();
     let now = root.lookup(fuser::INodeNo::ROOT, b"a").unwrap().unwrap();
     assert_ne!(now.ino.0, before);
 }
 
-/// A list that cannot be had and is announced again and again would else put off the polls of all others for good.
+/// A list that fails and is announced again and again would else put off the polls of all others for good.
 #[tokio::test]
 async fn announcements_of_a_document_that_fails_put_off_no_poll() {
     let server = source().await;
     let mut destination = Destination::of(&server, "/caps.xml");
-    destination.synchronizer.config.poll = Some(std::time::Duration::from_millis(500));
+    destination.synchronizer.config.poll = Some(Duration::from_millis(500));
     destination.synchronizer.schedule = Schedule::new(destination.synchronizer.config.poll);
     destination.commit().await;
     server.put(LIST, Answer::status(403));
     server.asked();
-    let (commands, receiver) = mpsc::channel(64);
-    let listeners = Listeners { invalidate: Arc::new(|_| ()), refreshed: Box::new(|| ()) };
-    let Destination { synchronizer, catalog: _catalog, _folder } = destination;
-    let running = tokio::spawn(poller::run(
-        synchronizer,
-        receiver,
-        mpsc::unbounded_channel().1,
-        mpsc::channel(1).1,
-        listeners,
-        false,
-    ));
+    let polling = Polling::begin(destination);
 
     let announced = async {
         loop {
             let announcement = command::Announcement::Document { document: server.uri(LIST), index: None };
-            commands.try_send(Command::Announced(vec![announcement])).unwrap();
+            polling.commands.try_send(Command::Announced(vec![announcement])).unwrap();
             let mut asked = Vec::new();
             while !asked.iter().any(|it: &crate::source::tests::loopback::Asked| it.path == LIST) {
-                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                tokio::time::sleep(Duration::from_millis(5)).await;
                 asked.extend(server.asked());
                 if asked.iter().any(|it| it.path == "/changes.xml") {
                     return;
@@ -133,9 +152,8 @@ async fn announcements_of_a_document_that_fails_put_off_no_poll() {
         }
     };
 
-    tokio::time::timeout(std::time::Duration::from_secs(30), announced).await.expect("the Change List is polled");
-    drop(commands);
-    running.await.unwrap();
+    tokio::time::timeout(Duration::from_secs(30), announced).await.expect("the Change List is polled");
+    polling.end().await;
 }
 
 /// It is put off ever longer; what else there is comes as often as ever.
@@ -149,44 +167,27 @@ async fn a_change_list_that_fails_for_good_slows_no_other() {
     server.put("/more.xml", server.answer("/changes.xml"));
     let mut destination = Destination::of(&server, "/caps.xml");
     // The documents are due often, and the pause after a refresh that fails as a whole is the usual one.
-    destination.synchronizer.schedule = Schedule::new(Some(std::time::Duration::from_millis(50)));
+    destination.synchronizer.schedule = Schedule::new(Some(Duration::from_millis(50)));
     destination.commit().await;
     destination.refresh().await.unwrap();
     server.put("/changes.xml", Answer::status(403));
     server.asked();
-    let (commands, receiver) = mpsc::channel(64);
-    let (told, mut refreshed) = mpsc::unbounded_channel();
-    let listeners = Listeners { invalidate: Arc::new(|_| ()), refreshed: Box::new(move || _ = told.send(())) };
-    let Destination { synchronizer, catalog: _catalog, _folder } = destination;
-    let status = synchronizer.status();
-    let running = tokio::spawn(poller::run(
-        synchronizer,
-        receiver,
-        mpsc::unbounded_channel().1,
-        mpsc::channel(1).1,
-        listeners,
-        false,
-    ));
+    let mut polling = Polling::begin(destination);
 
     let mut asked: Vec<String> = Vec::new();
     let times = |asked: &[String], path: &str| asked.iter().filter(|it| *it == path).count();
-    let polled = async {
-        while times(&asked, "/more.xml") < POLLS || times(&asked, "/changes.xml") == 0 {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-            asked.extend(server.asked().into_iter().map(|asked| asked.path));
-        }
-    };
+    until("the other one is polled", || {
+        asked.extend(server.asked().into_iter().map(|asked| asked.path));
+        times(&asked, "/more.xml") >= POLLS && times(&asked, "/changes.xml") > 0
+    })
+    .await;
 
-    tokio::time::timeout(std::time::Duration::from_secs(30), polled).await.expect("the other one is polled");
     assert_eq!(times(&asked, "/caps.xml"), 0);
-    refreshed.recv().await.unwrap();
-    let (requester, answer) = oneshot::channel();
-    commands.try_send(Command::Refresh { accept_deletions: false, requester }).unwrap();
-    let told = answer.await.unwrap().outcome;
+    polling.refreshed.recv().await.unwrap();
+    let told = polling.request().await.unwrap().outcome;
     assert!(matches!(&told, status::RefreshOutcome::Failed(why) if why.contains("/changes.xml")), "{told:?}");
-    assert!(status.borrow().clone().failures > 0);
-    drop(commands);
-    running.await.unwrap();
+    assert!(polling.status.borrow().clone().failures > 0);
+    polling.end().await;
 }
 
 /// While channels are alive polling is rarer; where that ends, the usual interval counts at once.
@@ -201,28 +202,12 @@ async fn the_end_of_live_channels_hurries_the_next_poll() {
     let asked = tokio::time::Instant::now() - scheduler::SHORTEST * 2;
     locations.iter().for_each(|location| schedule.answered(location, scheduler::Cost::default(), 0.0, asked));
     server.asked();
-    let (commands, receiver) = mpsc::channel(64);
-    let listeners = Listeners { invalidate: Arc::new(|_| ()), refreshed: Box::new(|| ()) };
-    let Destination { synchronizer, catalog: _catalog, _folder } = destination;
-    let running = tokio::spawn(poller::run(
-        synchronizer,
-        receiver,
-        mpsc::unbounded_channel().1,
-        mpsc::channel(1).1,
-        listeners,
-        false,
-    ));
-    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    let polling = Polling::begin(destination);
+    tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(server.asked().is_empty(), "not due yet");
 
-    commands.try_send(Command::Channels(false)).unwrap();
+    polling.commands.try_send(Command::Channels(false)).unwrap();
 
-    let polled = async {
-        while server.asked().is_empty() {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(std::time::Duration::from_secs(30), polled).await.expect("what was put off is due");
-    drop(commands);
-    running.await.unwrap();
+    until("the Change List is due", || !server.asked().is_empty()).await;
+    polling.end().await;
 }

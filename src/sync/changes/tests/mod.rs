@@ -1,10 +1,13 @@
-//! The rules of incremental synchronization, each by name, those of what bears no time in `undated`; Sources of random histories in `history`.
+//! The rules of incremental synchronization, each by name, of entries without a time in `undated`; Sources of random histories in `history`.
 
 mod doubts;
 mod history;
+mod indexes;
 mod lost;
-mod rules;
+mod state;
+mod times;
 mod undated;
+mod windows;
 
 use super::*;
 use crate::catalog::news::Notes;

@@ -1,4 +1,4 @@
-//! When a change counts that bears no time of its own: its place tells, and when its document was written.
+//! Changes without a time: their position counts, and the time at which their document was written.
 
 use super::*;
 use Change::{Created, Deleted, Updated};
@@ -135,4 +135,82 @@ fn a_window_of_more_undated_entries_than_stay_rolls_on() {
 
     assert!(is_joined);
     assert_eq!(news.changes.len(), 2);
+}
+
+#[test]
+fn without_any_time_all_counts_and_deletions_are_doubtful() {
+    let entries = vec![change("a", Created), change("b", Deleted), change("c", Created), change("c", Deleted)];
+
+    let (is_joined, news) = look(&KnownJournal::since(None), &[list("l", None, None, entries)], 20);
+
+    assert!(is_joined);
+    let doubts: Vec<_> = news.changes.iter().map(|it| (it.entry.loc.path(), it.change, it.is_doubtful)).collect();
+    assert_eq!(doubts, [("/a", Created, false), ("/b", Deleted, true), ("/c", Deleted, true)]);
+}
+
+#[test]
+fn an_undated_deletion_is_doubtful_where_it_may_be_old() {
+    let doubtful = |from: i64, entries: Vec<Entry>| -> Vec<bool> {
+        let news = look(&KnownJournal::since(Some(t(10))), &[list("l", Some(from), None, entries)], 20).1;
+        news.changes.iter().filter(|it| it.change == Deleted).map(|it| it.is_doubtful).collect()
+    };
+
+    assert_eq!(doubtful(0, vec![change("a", Deleted)]), [true]);
+    assert_eq!(doubtful(0, vec![dated("b", Created, 5), change("a", Deleted)]), [true]);
+    assert_eq!(doubtful(0, vec![dated("b", Created, 12), change("a", Deleted)]), [false], "behind a later change");
+    assert_eq!(doubtful(10, vec![change("a", Deleted)]), [false], "the list begins with the baseline");
+    assert!(doubtful(0, vec![change("a", Deleted), dated("b", Created, 9)]).is_empty(), "before an earlier change");
+}
+
+#[test]
+fn undated_changes_of_a_closed_list_keep_their_order() {
+    let entries = vec![change("a", Created), change("a", Updated), change("b", Deleted), change("c", Deleted)];
+
+    let (_, news) = look(&KnownJournal::since(Some(t(10))), &[list("l", Some(5), Some(100), entries)], 120);
+
+    let times: Vec<_> = news.changes.iter().map(|change| change.time).collect();
+    assert!(times.is_sorted() && times[0] > t(10), "{times:?}");
+    let doubtful: Vec<_> = news.changes.iter().filter(|it| it.change == Deleted).map(|it| it.is_doubtful).collect();
+    assert_eq!(doubtful, [true, true], "each may be older than the baseline");
+}
+
+#[test]
+fn an_undated_deletion_that_was_not_there_is_certain() {
+    let mut it = list("l", None, None, vec![change("a", Created)]);
+    let first = look(&KnownJournal::since(Some(t(10))), std::slice::from_ref(&it), 20).1;
+    it.entries.push(change("a", Deleted));
+
+    let news = look(&first.known, &[it], 30).1;
+
+    assert!(!news.changes[0].is_doubtful);
+    assert!(news.changes[0].time > first.changes[0].time, "it came after the last look");
+}
+
+#[test]
+fn the_same_words_behind_the_old_ones_are_a_new_change() {
+    let words = [change("a", Deleted), change("a", Created), change("a", Deleted)];
+    let known = look(&KnownJournal::since(Some(t(10))), &[list("l", None, None, words[..1].to_vec())], 20).1.known;
+
+    let (_, grown) = look(&known, &[list("l", None, None, words.to_vec())], 30);
+    let (_, rolled) = look(&known, &[list("l", None, None, words[1..].to_vec())], 30);
+
+    assert_eq!(grown.changes[0].change, Deleted);
+    assert_eq!(rolled.changes[0].change, Deleted, "the first has rolled out of the window");
+}
+
+/// The resource has said that it is there: it is asked again, and never taken for gone by its place.
+#[test]
+fn with_undated_lists_an_old_deletion_stays_doubtful() {
+    let mut it = list("l", None, None, vec![dated("a", Deleted, 11), dated("b", Created, 12)]);
+    let first = look(&KnownJournal::since(None), std::slice::from_ref(&it), 20).1;
+    assert!(first.changes[0].is_doubtful);
+    let mut known = first.known;
+    known.answered(&HashSet::new());
+
+    it.entries.insert(0, dated("c", Created, 9));
+    it.entries.push(dated("d", Deleted, 13));
+    let news = look(&known, &[it], 30).1;
+
+    let doubtful: Vec<_> = news.changes.iter().map(|it| (it.entry.loc.path(), it.is_doubtful)).collect();
+    assert_eq!(doubtful, [("/c", false), ("/a", true), ("/d", true)]);
 }
