@@ -1,5 +1,5 @@
-//! Reading one change document, an entry after the other. What the last look has seen is passed over; of each further entry a [`Note`]
-//! goes into a sort.
+//! Reading one change document, an entry after the other. Entries that the last look has seen are passed over; for each
+//! further entry a [`Note`] goes into a sort.
 
 use super::frame::{ChangeDocument, Frame};
 use super::order::{Journaled, Note, Stamp};
@@ -30,11 +30,11 @@ pub type Visit<'v, E> = &'v mut dyn FnMut(&Header, Entry, Option<PackageMember>)
 /// A change document, before its entries are read.
 #[derive(Clone, Debug)]
 pub struct DocumentHead {
-    /// Where it was asked for.
+    /// The address that it was asked for at.
     pub location: String,
-    /// Of its bytes, or of the dump that lists it.
+    /// The digest of its bytes, or of the dump that lists it.
     pub digest: u64,
-    /// What an index says of it.
+    /// Its entry in an index.
     pub listed: Option<Box<Entry>>,
     /// `Last-Modified` of the response.
     pub modified: Option<Timestamp>,
@@ -48,9 +48,9 @@ struct DocumentReading<'r> {
     latest: Timestamp,
     journal: Journal<'r>,
     notes: Notes,
-    /// What the last look has seen of it, where it still begins with that.
+    /// The part that the last look has seen, where it still begins with that.
     before: Prefix,
-    /// It was read before, and does not begin as it did then.
+    /// True if it was read before, and does not begin as it did then.
     is_other: bool,
     /// Digests of the resources of doubtful deletions that have not answered.
     doubts: HashSet<u64>,
@@ -124,11 +124,12 @@ impl DocumentReading<'_> {
         (from, header.until.or(listed.filter(|_| is_silent).and_then(|entry| entry.until)))
     }
 
-    /// Whether a document that begins at `from`, behind all that is known, is another one in the old one's place.
+    /// True if a document that begins at `from`, behind all that is known, has replaced the old one.
     fn is_another(&self, from: Option<Timestamp>) -> bool {
         self.state.until.is_some() && from > self.state.reached()
     }
 
+    /// Takes the next entry. A document that does not begin as it did is broken off.
     fn visit(
         &mut self,
         header: &Header,
@@ -138,60 +139,28 @@ impl DocumentReading<'_> {
         if !is_change(&entry) {
             return Ok(ControlFlow::Continue(()));
         }
-        let (digest, before, prefix) = (digest(&entry, member.as_ref()), self.before, &mut self.document.state.prefix);
-        let place = prefix.entries;
-        self.hash.update(&digest.to_le_bytes());
-        prefix.entries += 1;
-        if place == 0 {
-            prefix.first = digest;
-            self.is_other |= before.first != 0 && before.first != digest;
-        }
-        self.is_other |= prefix.entries == before.entries && self.hash.digest() != before.hash;
-        if self.is_other && before.entries > 0 {
+        let position = self.document.state.prefix.entries;
+        self.extend_prefix(digest(&entry, member.as_ref()));
+        if self.is_other && self.before.entries > 0 {
             return Ok(ControlFlow::Break(()));
         }
         let (from, until) = self.interval(header);
         let is_within = |time: Timestamp| from.is_none_or(|from| from <= time) && until.is_none_or(|it| time <= it);
         let borne = Stamp::of(&entry, self.latest);
         let stamp = borne.filter(|it| it.is_datetime || is_within(it.time));
-        let time = borne.map(|it| it.time);
-        let datetime = time.filter(|_| borne.is_some_and(|it| it.is_datetime));
+        let is_seen = position < self.before.entries;
+        let journaled = self.journaled((&entry, member.as_ref()), borne, from, is_seen)?;
+        self.sum_up(borne, stamp, from, (journaled, is_seen));
+        if stamp.is_some() {
+            self.release(stamp)?;
+        }
         let deleted = (entry.change == Some(Change::Deleted)).then(|| resource_digest(&entry.loc));
-        let is_seen = place < before.entries;
-        let mut journaled = Journaled::Other;
-        if let (Some(time), false) = (time, is_seen) {
-            journaled = match (self.journal)(&entry, member.as_ref(), Some(time))? {
-                Some(Ordering::Equal) => Journaled::This,
-                Some(Ordering::Greater) => Journaled::Later,
-                _ => Journaled::Other,
-            };
-        }
-        // Where the document does not begin as it did, the journal alone tells what is known of what bears no time.
-        if self.is_other && datetime.is_none() && journaled != Journaled::This && !self.is_another(from) {
-            let said = (self.journal)(&entry, member.as_ref(), None)?;
-            if said == Some(Ordering::Equal) {
-                journaled = Journaled::SaysTheSame;
-                self.repeated += 1;
-            }
-        }
-        let is_applied = journaled == Journaled::This;
-        let seen = datetime.or(time.filter(|_| is_applied));
-        let is_dated = stamp.is_some_and(|it| it.is_datetime || from.is_some() || Some(it.time) > self.state.at);
-        let document = &mut self.document;
-        document.meets_known |= seen.is_some() && seen <= self.state.until;
-        document.has_undated |= !is_dated && !is_seen && !is_applied && journaled != Journaled::SaysTheSame;
-        document.spans.0 = [document.spans.0, datetime].into_iter().flatten().min();
-        document.spans.1 = document.spans.1.max(time);
-        if let Some(stamp) = stamp {
-            document.times.see(stamp);
-            self.release(Some(stamp))?;
-        }
         let is_doubted = deleted.is_some_and(|resource| self.doubts.contains(&resource));
         if !is_seen || is_doubted {
             let (document, before) = (self.document.number, self.last);
-            let note = Note { document, place, stamp, before, next: None, deleted, is_doubted, journaled };
+            let note = Note { document, position, stamp, before, next: None, deleted, is_doubted, journaled };
             self.waiting.push((entry, member, note));
-            if datetime.is_some() || self.waiting.len() >= MOST_WAITING {
+            if borne.is_some_and(|it| it.is_datetime) || self.waiting.len() >= MOST_WAITING {
                 self.release(None)?;
             }
         }
@@ -199,6 +168,67 @@ impl DocumentReading<'_> {
             self.last[usize::from(!stamp.is_datetime)] = Some(stamp.time);
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// Counts an entry of this digest, and notices where the document does not begin as it did.
+    fn extend_prefix(&mut self, digest: u64) {
+        let (before, prefix) = (self.before, &mut self.document.state.prefix);
+        self.hash.update(&digest.to_le_bytes());
+        if prefix.entries == 0 {
+            prefix.first = digest;
+            self.is_other |= before.first != 0 && before.first != digest;
+        }
+        prefix.entries += 1;
+        self.is_other |= prefix.entries == before.entries && self.hash.digest() != before.hash;
+    }
+
+    /// Compares an entry with the journal. Where the document does not begin as it did, the journal alone says which entries without a
+    /// time are known.
+    fn journaled(
+        &mut self,
+        (entry, member): (&Entry, Option<&PackageMember>),
+        borne: Option<Stamp>,
+        from: Option<Timestamp>,
+        is_seen: bool,
+    ) -> Result<Journaled, CatalogError> {
+        let mut journaled = Journaled::Other;
+        if let Some(stamp) = borne.filter(|_| !is_seen) {
+            journaled = match (self.journal)(entry, member, Some(stamp.time))? {
+                Some(Ordering::Equal) => Journaled::This,
+                Some(Ordering::Greater) => Journaled::Later,
+                _ => Journaled::Other,
+            };
+        }
+        let has_datetime = borne.is_some_and(|it| it.is_datetime);
+        if self.is_other && !has_datetime && journaled != Journaled::This && !self.is_another(from) {
+            let said = (self.journal)(entry, member, None)?;
+            if said == Some(Ordering::Equal) {
+                journaled = Journaled::SaysTheSame;
+                self.repeated += 1;
+            }
+        }
+        Ok(journaled)
+    }
+
+    /// Adds an entry to what is known of its document as a whole: its times, and whether it goes on from the last look.
+    fn sum_up(
+        &mut self,
+        borne: Option<Stamp>,
+        stamp: Option<Stamp>,
+        from: Option<Timestamp>,
+        (journaled, is_seen): (Journaled, bool),
+    ) {
+        let is_applied = journaled == Journaled::This;
+        let time = borne.map(|it| it.time);
+        let datetime = borne.filter(|it| it.is_datetime).map(|it| it.time);
+        let seen = datetime.or(time.filter(|_| is_applied));
+        let is_dated = stamp.is_some_and(|it| it.is_datetime || from.is_some() || Some(it.time) > self.state.at);
+        let document = &mut self.document;
+        document.meets_known |= seen.is_some() && seen <= self.state.until;
+        document.has_undated |= !is_dated && !is_seen && !is_applied && journaled != Journaled::SaysTheSame;
+        document.spans.0 = [document.spans.0, datetime].into_iter().flatten().min();
+        document.spans.1 = document.spans.1.max(time);
+        stamp.iter().for_each(|stamp| document.times.see(*stamp));
     }
 
     /// Notes what waits for the `next` entry that bears a time.
@@ -224,7 +254,7 @@ impl DocumentReading<'_> {
     }
 }
 
-/// What a resource is known by among those that were asked.
+/// The digest that stands for a resource among those that were asked.
 pub fn resource_digest(uri: &Uri) -> u64 {
     xxh3_64(uri.as_str().as_bytes())
 }
@@ -237,7 +267,7 @@ fn digest(entry: &Entry, member: Option<&PackageMember>) -> u64 {
     hasher.digest()
 }
 
-/// Whether an entry is a change: it does not point to a document of a known capability.
+/// True if an entry is a change: it does not point to a document of a known capability.
 pub fn is_change(entry: &Entry) -> bool {
     entry.capability.as_ref().is_none_or(|capability| matches!(capability, Capability::Other(_)))
 }

@@ -15,21 +15,33 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::time::Instant;
 
-/// What is chosen of an index, or of a dump.
+/// The children that are chosen of an index, or of a dump.
 pub(super) struct Chosen<'k> {
     pub known: &'k ChangeState,
     pub children: KnownChildren<'k>,
     pub asked: AskedChildren,
-    /// What is left out because it holds nothing new.
+    /// Addresses that are left out because they hold nothing new.
     pub unread: Vec<String>,
-    /// The one of these that ended last.
+    /// The entry among the unread that ended last.
     newest: Option<Entry>,
-    /// Whether something is left out because it begins after the time that is wanted.
+    /// True if something is left out because it begins after the time that is wanted.
     pub is_beyond: bool,
 }
 
-impl Chosen<'_> {
-    /// Whether the document of this entry is asked for: one that `is_named` is, although nothing new is said of it.
+impl<'k> Chosen<'k> {
+    /// The choice of a root of which these changes are `known`: nothing so far.
+    fn of(known: &'k ChangeState) -> Chosen<'k> {
+        Chosen {
+            known,
+            children: known.children(),
+            asked: AskedChildren::default(),
+            unread: Vec::new(),
+            newest: None,
+            is_beyond: false,
+        }
+    }
+
+    /// True if the document of this entry is asked for; one that `is_named` is, although its entry says nothing new.
     pub fn asks(&mut self, entry: &Entry, is_named: bool) -> bool {
         if is_named || self.children.wants(entry) {
             self.asked.entries.push(entry.clone());
@@ -68,7 +80,7 @@ impl Synchronizer {
             let mut found = self.read_root(set, root, &known, scope).await;
             if let Err(cause) = &found {
                 self.discovery.is_stale |= cause.is_gone();
-                // Of an earlier time the archives may have all of it.
+                // The archives may have all of it where an earlier time is wanted.
                 if cause.is_gone() && (known.has_read() || known.is_of_the_past()) {
                     tracing::warn!("the changes are no longer published: {}", chain(cause));
                     found = Ok(ReadChanges::gone(set.id, root, &known, self.catalog.notes()));
@@ -91,7 +103,7 @@ impl Synchronizer {
                 return Err(SyncError::ChangesOfThen { at, location: root.clone(), cause: Box::new(cause) });
             }
             tracing::warn!("changes cannot be read: {}", chain(&cause));
-            // What never was a list is none that fails: the schedule asks again, and status names it.
+            // A document that never was a list does not count as failing: the schedule asks again, and status names it.
             let is_none = matches!(&cause, SyncError::Source(cause) if cause.is_gone() || cause.is_no_list());
             if known.has_read() || !is_none {
                 self.note_failure(FailedDocument::of(&cause));
@@ -115,14 +127,13 @@ impl Synchronizer {
         if let Some(failed) = failed {
             tracing::warn!("some changes cannot be read now: {}", failed.why);
             self.schedule.failed_in_part(root, failed.why.clone(), jitter(), Instant::now());
-            // What fails for good is passed over, and told as missing.
+            // A child that fails for good is passed over, and reported as missing.
             self.note_failure(failed);
         }
     }
 
-    /// Where `read` does not go on from what is known: adds to it what the archives of `set`, and those that its documents name,
-    /// hold of the time between. What does not close the gap is left; only where an earlier time is wanted
-    /// it is applied all the same, and the gap stays marked.
+    /// Fills a gap between what is known and `read` from archives: those of `set`, and those that its documents name. What does
+    /// not close the gap is left out; only where an earlier time is wanted it is applied all the same, and the gap stays marked.
     pub(in crate::sync) async fn close_gap(
         &mut self,
         set: &FollowedSet,
@@ -176,30 +187,56 @@ impl Synchronizer {
         known: &ChangeState,
         scope: &Scope,
     ) -> Result<ReadChanges, SyncError> {
+        let chosen = Mutex::new(Chosen::of(known));
+        let (walked, is_alone) = self.walk_root(set, root, &chosen, scope).await?;
+        let mut chosen = chosen.into_inner().unwrap_or_else(PoisonError::into_inner);
+        chosen.asked.gone = walked.missing.iter().map(|it| it.location.to_string()).collect();
+        chosen.asked.failed = walked.failed.iter().map(|(location, _)| location.to_string()).collect();
         let mut read = ReadChanges::new(set.id, root, self.catalog.notes());
-        let chosen = Chosen {
-            known,
-            children: known.children(),
-            asked: AskedChildren::default(),
-            unread: Vec::new(),
-            newest: None,
-            is_beyond: false,
-        };
-        let chosen = Mutex::new(chosen);
+        let headers = walked.index_headers.iter().chain(walked.leaves.iter().map(|leaf| &leaf.header));
+        // The links at the end of the list before are in the index of all, where the list that is read is the next (section 12.1).
+        let earlier = headers.flat_map(|it| [it.link("archives"), it.link("index")]).flatten();
+        read.archives = earlier.cloned().map(DocumentLocation::Uri).collect();
+        let of_child = |cause: &SourceError| FailedDocument { why: chain(cause), kind: FailureKind::from(cause) };
+        let mut failed = walked.failed.first().map(|(_, cause)| of_child(cause));
+        let mut documents = Vec::new();
+        if set.are_packed {
+            let (packages, why) = self.change_packages(&walked, &mut chosen).await?;
+            failed = failed.or(why.map(|why| FailedDocument { why, kind: FailureKind::Unreachable }));
+            self.current.lacks_packages |= failed.is_some();
+            documents = packages;
+        }
+        documents.extend(self.change_lists(walked.leaves, is_alone, &mut chosen));
+        failed = failed.or(self.read_documents(documents, &mut chosen, &mut read).await?);
+        (read.unread, read.is_beyond) = (chosen.unread, chosen.is_beyond);
+        read.is_torn = known.is_of_the_past() && !chosen.asked.gone.is_empty();
+        read.is_whole = failed.is_none() && chosen.asked.gone.is_empty();
+        read.lost = known.lost_beside(&root.to_string(), &chosen.asked, Timestamp::now());
+        self.note_failed(root, failed);
+        Ok(read)
+    }
+
+    /// Walks from `root` to the documents that may hold something new, and on to those that it leads to; true if `root` is not
+    /// an index.
+    async fn walk_root(
+        &mut self,
+        set: &FollowedSet,
+        root: &DocumentLocation,
+        chosen: &Mutex<Chosen<'_>>,
+        scope: &Scope,
+    ) -> Result<(Crawled, bool), SyncError> {
+        let chosen = || chosen.lock().unwrap_or_else(PoisonError::into_inner);
         let choice = |header: &Header, entry: &Entry| {
             let is_named = match set.are_packed {
-                // What a dump lists is chosen later. An archive lists whole dumps, and no packages by themselves.
+                // Entries of a dump are chosen later. An archive lists whole dumps, and no packages by themselves.
                 true => header.capability != Some(Capability::ChangeDumpArchive),
                 false => matches!(scope, Scope::Announced(_)) && scope.names(&entry.loc),
             };
-            match chosen.lock().unwrap_or_else(PoisonError::into_inner).asks(entry, is_named) {
-                true => Child::Ask,
-                false => Child::Leave,
-            }
+            if chosen().asks(entry, is_named) { Child::Ask } else { Child::Leave }
         };
         // The schedule asks again: no requester of a refresh waits for a server that fails. But the tree of an
         // earlier time is whole or not at all.
-        let needs_all = known.is_of_the_past();
+        let needs_all = chosen().known.is_of_the_past();
         let is_patient = needs_all && !set.are_packed && self.catalog.revision()?.is_none();
         let past_caches = scope.is_past_caches();
         let asking = Asking { choice: &choice, tolerates_failure: !needs_all, past_caches, is_patient, ..EVERYTHING };
@@ -219,57 +256,47 @@ impl Synchronizer {
             walked.failed.extend(above.failed);
             walked.missing.extend(above.missing);
         }
-        let newest = chosen.lock().unwrap_or_else(PoisonError::into_inner).newest.take();
+        let newest = chosen().newest.take();
         if let Some(newest) = newest.filter(|_| !set.are_packed && walked.leaves.is_empty()) {
             // Nothing was read yet, and all that is listed ended before: the newest says what comes next.
             let below = self.lead_on(&DocumentLocation::Uri(newest.loc.clone()), asking).await?;
             if !below.leaves.is_empty() {
-                let mut chosen = chosen.lock().unwrap_or_else(PoisonError::into_inner);
-                chosen.unread.retain(|location| newest.loc.as_str() != location);
+                chosen().unread.retain(|location| newest.loc.as_str() != location);
             }
             let listed = |leaf| Leaf { listed: Some(Box::new(newest.clone())), ..leaf };
             walked.leaves.extend(below.leaves.into_iter().map(listed));
         }
-        let mut chosen = chosen.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let headers = walked.index_headers.iter().chain(walked.leaves.iter().map(|leaf| &leaf.header));
-        // What the list before said at its end stands in the index of all, where the one read is the next (section 12.1).
-        let earlier = headers.flat_map(|it| [it.link("archives"), it.link("index")]).flatten();
-        read.archives = earlier.cloned().map(DocumentLocation::Uri).collect();
-        chosen.asked.gone = walked.missing.iter().map(|it| it.location.to_string()).collect();
-        chosen.asked.failed = walked.failed.iter().map(|(location, _)| location.to_string()).collect();
-        let of_child = |cause: &SourceError| FailedDocument { why: chain(cause), kind: FailureKind::from(cause) };
-        let mut failed = walked.failed.first().map(|(_, cause)| of_child(cause));
-        let mut documents = Vec::new();
-        if set.are_packed {
-            let (packages, why) = self.change_packages(&walked, &mut chosen).await?;
-            failed = failed.or(why.map(|why| FailedDocument { why, kind: FailureKind::Unreachable }));
-            self.current.lacks_packages |= failed.is_some();
-            documents = packages;
-        }
-        documents.extend(self.change_lists(walked.leaves, is_alone, &mut chosen));
-        let (set_id, state) = (set.id, Arc::new(known.clone()));
+        Ok((walked, is_alone))
+    }
+
+    /// Reads `documents` into `read`. Returns the first failure of a child, which is asked for again; no child fails where an earlier time
+    /// is wanted.
+    async fn read_documents(
+        &self,
+        documents: Vec<(DocumentHead, Origin)>,
+        chosen: &mut Chosen<'_>,
+        read: &mut ReadChanges,
+    ) -> Result<Option<FailedDocument>, SyncError> {
+        let (set, state, mut failed) = (read.set, Arc::new(chosen.known.clone()), None);
         for (head, origin) in documents {
-            let (catalog, spool, state, of) =
-                (self.catalog.clone(), self.fetch.spool.clone(), state.clone(), root.clone());
-            let reading = move || origin.read(&head, (set_id, &of, &state), &catalog, &spool);
+            let (catalog, spool) = (self.catalog.clone(), self.fetch.spool.clone());
+            let (state, root) = (state.clone(), read.root.clone());
+            let reading = move || origin.read(&head, (set, &root, &state), &catalog, &spool);
             match tokio::task::spawn_blocking(reading).await? {
                 Ok((document, notes)) => {
                     read.notes.join(notes)?;
                     read.documents.push(document);
                 }
-                Err(SyncError::Document { location, cause }) if location != *root && !needs_all => {
+                Err(SyncError::Document { location, cause })
+                    if location != read.root && !chosen.known.is_of_the_past() =>
+                {
                     chosen.asked.failed.insert(location.to_string());
                     failed.get_or_insert_with(|| FailedDocument::of(&SyncError::Document { location, cause }));
                 }
                 Err(cause) => return Err(cause),
             }
         }
-        (read.unread, read.is_beyond) = (chosen.unread, chosen.is_beyond);
-        read.is_torn = needs_all && !chosen.asked.gone.is_empty();
-        read.is_whole = failed.is_none() && chosen.asked.gone.is_empty();
-        read.lost = known.lost_beside(&root.to_string(), &chosen.asked, Timestamp::now());
-        self.note_failed(root, failed);
-        Ok(read)
+        Ok(failed)
     }
 
     /// The Change Lists among these leaves that may hold something new.
@@ -336,7 +363,7 @@ impl Synchronizer {
     }
 }
 
-/// Whether the entries of a leaf are changes.
+/// True if the entries of a leaf are changes.
 fn lists_changes(leaf: &Leaf) -> bool {
     let is_list = matches!(leaf.capability, None | Some(Capability::ChangeList | Capability::Other(_)));
     if is_list && leaf.has_packages {
