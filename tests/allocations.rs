@@ -66,7 +66,7 @@ fn listed(catalog: &Catalog, folder: &str) -> (u64, u64) {
 /// A catalog in `place` of two folders, `small` of 100 files and `large` of 20,000.
 fn two_folders(place: &Path) -> Catalog {
     let catalog = Catalog::open(place, "a test").unwrap();
-    let mut baseline = catalog.baseline(Naming::new("h", [], false).unwrap()).unwrap();
+    let mut baseline = catalog.commit_of_lists(Naming::new("h", [], false).unwrap()).unwrap();
     for (folder, files) in [("small", 100), ("large", 20_000)] {
         for number in 0..files {
             let mut entry = Entry::new(Uri::parse(&format!("http://h/{folder}/file-{number:05}.xml")).unwrap());

@@ -77,7 +77,7 @@ impl<'o> Base<'o> {
                 break;
             }
             let uri = std::str::from_utf8(uri).ok().and_then(|uri| Uri::parse_item(uri).ok());
-            names.push(disambiguated(name, &uri.ok_or_else(|| damaged("sense", key))?));
+            names.push(disambiguated(name, &uri.ok_or_else(|| damaged("content", key))?));
         }
         let mut found = Vec::new();
         for (index, name) in names.into_iter().enumerate() {

@@ -8,7 +8,7 @@
 
 use super::base::Base;
 use super::edit::Diff;
-use super::fact::{FactTag, Facts, SharePart};
+use super::fact::{ChangedValue, FactTag, Facts, SharePart};
 use super::group::{FactScope, SortedFacts};
 use super::journal::{ChangeRow, Fate, add_known, next_row};
 use super::naming::locate::located;
@@ -56,12 +56,12 @@ pub struct Commit<'c> {
 
 impl Catalog {
     /// Begins a commit of lists.
-    pub fn baseline(&self, naming: Naming) -> Result<Commit<'_>, CatalogError> {
+    pub fn commit_of_lists(&self, naming: Naming) -> Result<Commit<'_>, CatalogError> {
         Ok(Commit::with_memory(self, naming, LARGE_SORT))
     }
 
     /// Begins a commit of changes over the current revision, under its naming.
-    pub fn changes(&self) -> Commit<'_> {
+    pub fn commit_of_changes(&self) -> Commit<'_> {
         let mut commit = Commit::with_memory(self, Naming::default(), SMALL_SORT);
         commit.scope.is_partial = true;
         commit
@@ -94,13 +94,13 @@ impl<'c> Commit<'c> {
 
     /// Begins the list of `set`, which speaks for `at`: changes of the journal that are older do not count any more. Without `at` all of
     /// them count. A set may be listed in several parts, with the same `at`.
-    pub fn list(&mut self, set: SetId, at: Option<Timestamp>) {
+    pub fn begin_list(&mut self, set: SetId, at: Option<Timestamp>) {
         self.set = set;
         self.scope.lists.insert(set, at);
     }
 
-    /// Lets what is held back of `set` be decided again: it was held back only because the set could not be read. What its lists lack
-    /// now counts as a loss.
+    /// Lets what is held back of `set` be decided again: it was held back only because the set could not be read. Resources
+    /// that its lists lack now count as a loss.
     pub fn decide_again(&mut self, set: SetId) {
         self.decided_again.insert(set);
     }
@@ -124,8 +124,7 @@ impl<'c> Commit<'c> {
     /// Takes what was added to a share.
     ///
     /// # Errors
-    /// What was added here before could not be spilled, or what was spilled not be merged (the disk is full): the commit is given
-    /// up.
+    /// Earlier facts could not be spilled or merged (the disk is full): the commit is given up.
     pub fn join(&mut self, shared: SharePart) -> Result<(), CatalogError> {
         self.facts.sorter.join(shared.0)
     }
@@ -156,7 +155,7 @@ impl<'c> Commit<'c> {
         let most = usize::try_from(self.catalog.most_in_place()).unwrap_or(usize::MAX);
         for row in store.rows(&txn, store.held, (Bound::Unbounded, Bound::Unbounded))?.take(most) {
             let (key, row) = row?;
-            let HeldDeletion { set, uri, .. } = held(key, row).ok_or_else(|| damaged("sense", key))?;
+            let HeldDeletion { set, uri, .. } = held(key, row).ok_or_else(|| damaged("content", key))?;
             self.accepted.insert((set, uri));
         }
         Ok(self.accepted.len() as u64)
@@ -165,15 +164,16 @@ impl<'c> Commit<'c> {
     /// Compares everything with the revision that is shown, and commits tree, journal, held deletions and position, all at once. `at` is
     /// what the revision speaks for.
     ///
-    /// `decide` is asked once. Files whose deletion was held back before and that are still not listed stay so: they are no loss.
+    /// `decide` is asked once. Files whose deletion was held back before and that are still not listed stay so: they are not a
+    /// loss.
     ///
     /// Where the tree is the same nothing is written but, if they differ, `at`, journal and position. The first revision of a
     /// catalog has no invalidations: nothing was shown before.
     ///
     /// # Errors
-    /// The tree stays as it was. Changes before the first list are [`CatalogError::NoRevision`]. After [`CatalogError::Damaged`] the
-    /// next commit of lists builds another store, and reads little of the old one. What would be held back cannot be read then: where
-    /// `decide` holds anything, that commit fails with [`CatalogError::Undecided`].
+    /// The tree stays as it was. Changes before the first list are [`CatalogError::NoRevision`]. After
+    /// [`CatalogError::Damaged`] the next commit of lists builds another store, and reads little of the old one. Deletions to
+    /// be held back cannot be read then: where `decide` holds anything, that commit fails with [`CatalogError::Undecided`].
     pub fn finish(mut self, at: Option<Timestamp>, decide: Decide<'_>) -> Result<Committed, CatalogError> {
         let (catalog, is_partial) = (self.catalog, self.scope.is_partial);
         self.scope.at = at;
@@ -181,7 +181,7 @@ impl<'c> Commit<'c> {
             if self.scope.lists.is_empty() {
                 self.scope.lists.insert(SetId::default(), at);
             }
-            // What reading the lists took is free by now, and the store wants its own.
+            // The memory of reading the lists is free by now, and the store needs memory.
             crate::platform::allocator::release_free();
         }
         let writer = catalog.writer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -206,21 +206,8 @@ impl<'c> Commit<'c> {
         let catalog = self.catalog;
         let txn = store.env.read_txn()?;
         let base = &Base::read(store, &txn)?;
-        let mut known = Sorter::new(&catalog.spill_folder, SMALL_SORT);
-        let (mut decided_again, mut holds) = (std::mem::take(&mut self.decided_again), false);
-        if self.scope.is_partial {
-            self.scope.naming = base.naming.clone().ok_or(CatalogError::NoRevision)?;
-            self.scope.lists = base.sets.0.iter().map(|(set, record)| (*set, record.at)).collect();
-        } else {
-            add_known(&mut known, store, &txn)?;
-            each_held(base, &decided_again, &mut |_, set, uri, record| match record {
-                Some(record) => {
-                    holds = true;
-                    self.facts.add_held(&self.scope.naming, (uri, &record), &[set], true)
-                }
-                None => Ok(()),
-            })?;
-        }
+        let (known, holds) = self.take_over(base)?;
+        let mut decided_again = std::mem::take(&mut self.decided_again);
         let (keep_held, accepted) = (std::mem::take(&mut self.keep_held), std::mem::take(&mut self.accepted));
         let pages = std::mem::take(&mut self.pages);
         let (mut scope, mut facts, mut journal, unknown) = self.sorted(known, base, &accepted)?;
@@ -233,15 +220,7 @@ impl<'c> Commit<'c> {
         if let (Some(Diff { edits, sets, left_out, .. }), Some(position)) = (diff, &decided) {
             drop(facts);
             let rows = &mut |tree: &mut TreeWriter<'_>| {
-                for (set, uri) in &accepted {
-                    tree.row(TableId::Held, &statement_key(*set, uri), None)?;
-                }
-                if !scope.is_partial {
-                    each_held(base, &decided_again, &mut |key, _, _, record| match record {
-                        Some(_) => Ok(()),
-                        None => tree.row(TableId::Held, key, None),
-                    })?;
-                }
+                drop_held(base, &scope, &accepted, &decided_again, tree)?;
                 edits.held.iter().try_for_each(|(key, row)| tree.row(TableId::Held, key, row.as_deref()))?;
                 put_pages(base, &pages, false, tree)?;
                 put_journal(&mut journal, &scope, false, tree)
@@ -258,8 +237,26 @@ impl<'c> Commit<'c> {
         Ok(Committed { unknown, ..committed })
     }
 
-    /// Builds the tree into an empty store, which takes the place of the damaged `store`. Every inode and entry id is new, the root's
-    /// excepted, for the kernel may still know the old ones. Of its journal all counts that can be read.
+    /// Takes over from the revision that is shown: its naming and sets for a commit of changes, its journal and its held deletions for one
+    /// of lists. Returns the journal, and true if deletions are held back.
+    fn take_over(&mut self, base: &Base<'_>) -> Result<(Sorter, bool), CatalogError> {
+        let (mut known, mut holds) = (Sorter::new(&self.catalog.spill_folder, SMALL_SORT), false);
+        if self.scope.is_partial {
+            self.scope.naming = base.naming.clone().ok_or(CatalogError::NoRevision)?;
+            self.scope.lists = base.sets.0.iter().map(|(set, record)| (*set, record.at)).collect();
+            return Ok((known, false));
+        }
+        add_known(&mut known, base.store, base.txn)?;
+        each_held(base, &self.decided_again, &mut |_, set, uri, record| {
+            let Some(record) = record else { return Ok(()) };
+            holds = true;
+            self.facts.add_held(&self.scope.naming, (uri, &record), &[set], true)
+        })?;
+        Ok((known, holds))
+    }
+
+    /// Builds the tree into an empty store, which takes the place of the damaged `store`. Every inode and entry id is new, the
+    /// root's excepted, for the kernel may still know the old ones. All of its journal counts that can be read.
     fn commit_damaged(self, store: &TreeStore, decide: Decide<'_>) -> Result<Committed, CatalogError> {
         let catalog = self.catalog;
         let mut known = Sorter::new(&catalog.spill_folder, SMALL_SORT);
@@ -302,37 +299,24 @@ impl<'c> Commit<'c> {
             if next.fate != Fate::InForce || scope.is_partial && !next.is_new {
                 continue;
             }
-            let corrupt = || damaged("sense", &next.key);
-            let row = ChangeRow::decode(&next.row).ok_or_else(corrupt)?;
-            let (record, uri) = row.record().ok_or_else(corrupt)?;
-            let is_deletion = row.change == Change::Deleted;
+            let (row, record, uri) = next.change()?;
+            let new = (row.change != Change::Deleted).then_some(&record);
             if scope.is_partial {
-                let known = shown.find(&mut facts, &uri)?;
-                if !is_deletion {
-                    shown.restate(&mut facts, path_by_rule(&naming, &uri, record.media_type).0)?;
-                    for known in known.iter().filter(|known| record.member.is_empty() && !known.member.is_empty()) {
-                        // Other metadata of the same bytes: the package holds them still.
-                        let sets: Vec<SetId> = known.sets.iter().collect();
-                        let packed = |record: &[u8]| record.to_vec();
-                        facts.add_record(FactTag::Member, &naming, (&uri, known), &sets, None, packed)?;
-                    }
-                } else if known.iter().any(|known| known.sets.contains(next.set)) {
+                let known = shown.change(&mut facts, next.set, &uri, new)?;
+                if new.is_none() && known.iter().any(|known| known.sets.contains(next.set)) {
                     scope.deletions.insert(statement_key(next.set, &uri), row.time);
-                } else if !row.is_left_out {
+                } else if new.is_none() && !row.is_left_out {
                     tracing::debug!(%uri, "deleted, and never listed");
                     unknown += 1;
                 }
-                facts.supersede(&naming, next.set, &uri, std::iter::empty())?;
-                let mut types = known.iter().filter_map(|known| known.media_type);
-                types.try_for_each(|it| facts.supersede(&naming, next.set, &uri, std::iter::once(it)))?;
             } else {
                 facts.supersede(&naming, next.set, &uri, media_types())?;
             }
-            if !is_deletion {
+            if let Some(new) = new {
                 let ChangeRow { time, datetime, .. } = row;
-                let newest = record.lastmod.or(datetime);
-                facts.add_record(FactTag::Changed, &naming, (&uri, &record), &[next.set], newest, |record| {
-                    pack(&super::fact::ChangedValue { time, datetime, is_news: next.is_new, record })
+                let newest = new.lastmod.or(datetime);
+                facts.add_record(FactTag::Changed, &naming, (&uri, new), &[next.set], newest, |record| {
+                    pack(&ChangedValue { time, datetime, is_news: next.is_new, record })
                 })?;
             }
         }
@@ -376,6 +360,30 @@ struct Restated<'b> {
 }
 
 impl<'b> Restated<'b> {
+    /// States what the tree has at the paths of a change of `set`, and that the part of `set` in its resource does not count any more.
+    /// `new` is the resource by the change; `None` is a deletion. Returns the resource as the tree has it.
+    fn change(
+        &mut self,
+        facts: &mut Facts,
+        set: SetId,
+        uri: &Uri,
+        new: Option<&ResourceRecord<'_>>,
+    ) -> Result<Vec<ResourceRecord<'b>>, CatalogError> {
+        let known = self.find(facts, uri)?;
+        if let Some(new) = new {
+            self.restate(facts, path_by_rule(self.naming, uri, new.media_type).0)?;
+            for known in known.iter().filter(|known| new.member.is_empty() && !known.member.is_empty()) {
+                // Other metadata of the same bytes: the package holds them still.
+                let sets: Vec<SetId> = known.sets.iter().collect();
+                facts.add_record(FactTag::Member, self.naming, (uri, known), &sets, None, <[u8]>::to_vec)?;
+            }
+        }
+        facts.supersede(self.naming, set, uri, std::iter::empty())?;
+        let mut types = known.iter().filter_map(|known| known.media_type);
+        types.try_for_each(|it| facts.supersede(self.naming, set, uri, std::iter::once(it)))?;
+        Ok(known)
+    }
+
     /// The resource of `uri` as the tree has it: at each path that types give it. All of these paths are stated.
     fn find(&mut self, facts: &mut Facts, uri: &Uri) -> Result<Vec<ResourceRecord<'b>>, CatalogError> {
         let located = located(self.base.store, self.base.txn, self.naming, uri, usize::MAX)?;
@@ -423,7 +431,7 @@ fn each_held(base: &Base<'_>, decided_again: &BTreeSet<SetId>, visit: &mut Visit
     let Base { store, txn, naming: Some(naming), .. } = base else { return Ok(()) };
     for row in store.rows(txn, store.held, (Bound::Unbounded, Bound::Unbounded))? {
         let (key, row) = row?;
-        let HeldDeletion { set, uri, .. } = held(key, row).ok_or_else(|| damaged("sense", key))?;
+        let HeldDeletion { set, uri, .. } = held(key, row).ok_or_else(|| damaged("content", key))?;
         let located = match decided_again.contains(&set) {
             true => Vec::new(),
             false => located(store, txn, naming, &uri, usize::MAX)?,
@@ -433,6 +441,26 @@ fn each_held(base: &Base<'_>, decided_again: &BTreeSet<SetId>, visit: &mut Visit
         visit(key, set, &uri, record)?;
     }
     Ok(())
+}
+
+/// Removes the rows of deletions that are held back no more: those that were accepted, and in a commit of lists those that hold nothing.
+fn drop_held(
+    base: &Base<'_>,
+    scope: &FactScope,
+    accepted: &HashSet<(SetId, Uri)>,
+    decided_again: &BTreeSet<SetId>,
+    tree: &mut TreeWriter<'_>,
+) -> Result<(), CatalogError> {
+    for (set, uri) in accepted {
+        tree.row(TableId::Held, &statement_key(*set, uri), None)?;
+    }
+    if scope.is_partial {
+        return Ok(());
+    }
+    each_held(base, decided_again, &mut |key, _, _, record| match record {
+        Some(_) => Ok(()),
+        None => tree.row(TableId::Held, key, None),
+    })
 }
 
 /// Writes the rows of the journal: those that differ from what is there, or all of them.

@@ -93,7 +93,7 @@ pub(super) struct Comparison<'o> {
     base: &'o Base<'o>,
     scope: &'o FactScope,
     old_naming: &'o Naming,
-    /// Names follow from URIs in another way than in the revision that is shown.
+    /// True if names follow from URIs in another way than in the revision that is shown.
     is_renamed: bool,
     most: u64,
     /// `None` where they are only counted.
@@ -170,7 +170,7 @@ impl<'o> Comparison<'o> {
             let uri = file.uri(&self.scope.naming)?;
             let located = located(self.base.store, self.base.txn, self.old_naming, &uri, usize::MAX)?;
             let known = || located.iter().filter_map(|located| Some((located, located.node.resource?)));
-            // Of several names the one that its sets had.
+            // The name that its sets had, where there are several.
             let its = known().find(|(_, known)| new.sets.iter().any(|set| known.sets.contains(set)));
             if let Some((located, known)) = its.or_else(|| known().next()) {
                 let is_same_path = path_by_rule(self.old_naming, &uri, known.media_type).0 == file.path()?;

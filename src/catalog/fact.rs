@@ -144,7 +144,7 @@ impl Share<'_> {
     /// Adds an entry, as [`super::Commit::add`] does.
     ///
     /// # Errors
-    /// What does not fit into memory could not be spilled (the disk is full): the share is given up.
+    /// Facts beyond the memory could not be spilled (the disk is full): the share is given up.
     pub fn add(&mut self, entry: &Entry) -> Result<(), CatalogError> {
         self.facts.add_entry(FactTag::Listed, self.naming, self.set, entry, None)
     }

@@ -122,7 +122,7 @@ pub(super) struct Group {
 
 /// A resource that a group has.
 pub(super) struct StatedResource {
-    /// With the URI where the path does not give it.
+    /// The record, with the URI where the path does not give it.
     pub record: Vec<u8>,
     /// The `datetime` of the change that states it, which stands in for a `lastmod`.
     pub datetime: Option<Timestamp>,
@@ -147,11 +147,11 @@ pub(super) struct NewFile<'a> {
     pub path: &'a [u8],
     /// True where `name` is the last segment of `path`.
     pub is_plain: bool,
-    /// With the URI where name and path do not give it.
+    /// The record, with the URI where name and path do not give it.
     pub resource: ResourceRecord<'a>,
     /// The `datetime` of the change that says so, which stands in for a `lastmod`.
     pub datetime: Option<Timestamp>,
-    /// A change says so that is not in the journal: the content counts as new unless the entry vouches for it.
+    /// True if a change says so that is not in the journal: the content counts as new unless the entry vouches for it.
     pub is_news: bool,
 }
 

@@ -53,7 +53,7 @@ impl Catalog {
         store::make_folder(folder)?;
         let lock = FolderLock::take(folder, holder)?;
         let spill_folder = SpillFolder::new(&folder.join("tmp"));
-        // What an earlier process left there.
+        // An earlier process may have left files there.
         store::remove_folder(&spill_folder.path)?;
         store::make_folder(&spill_folder.path)?;
         Ok(Catalog {

@@ -20,30 +20,30 @@ const READ_AT_ONCE: usize = 1 << 13;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FolderRef {
     pub ino: u64,
-    /// A folder that the revision shown does not have: nothing was in it, and the kernel does not know it.
+    /// True if the revision shown does not have the folder: nothing was in it, and the kernel does not know it.
     pub is_new: bool,
 }
 
 /// Receives the names of each folder, those of a folder before those beneath.
 pub(super) trait Visitor<'o> {
-    /// The names that follow are in `folder`.
+    /// Goes on with the names in `folder`.
     fn enter(&mut self, _folder: FolderRef) -> Result<(), CatalogError> {
         Ok(())
     }
-    /// A folder, `newest` the newest time beneath.
+    /// Takes a folder, `newest` the newest time beneath.
     fn folder(
         &mut self,
         name: &[u8],
         newest: Timestamp,
         base: Option<NamedNode<'o>>,
     ) -> Result<FolderRef, CatalogError>;
-    /// A file.
+    /// Takes a file.
     fn file(&mut self, file: NewFile<'_>, base: Option<NamedNode<'o>>) -> Result<(), CatalogError>;
-    /// A name that goes, with all beneath it.
+    /// Takes a name that goes, with all beneath it.
     fn removed(&mut self, base: NamedNode<'o>) -> Result<(), CatalogError>;
-    /// A deletion that is, or was, held back.
+    /// Takes a deletion that is, or was, held back.
     fn held(&mut self, set: SetId, uri: &Uri, held: HeldState) -> Result<(), CatalogError>;
-    /// The visitor needs no more.
+    /// True if the visitor needs no more.
     fn has_enough(&self) -> bool {
         false
     }
@@ -69,7 +69,7 @@ pub(super) fn join<'o>(
     while facts.next(&mut group, scope)? {
         match scope.is_partial {
             true => visit_group(base, scope, &mut group, walk.visitor)?,
-            // The root is no name.
+            // The root has no name.
             false if group.key.len() > 1 => walk.visit(&group)?,
             false => {}
         }
@@ -103,8 +103,8 @@ fn visit_group<'o>(
     group.held.iter().try_for_each(|(set, uri, state)| visitor.held(*set, uri, *state))?;
     group.names(&scope.naming, &mut |file| {
         let uri = file.uri(&scope.naming)?;
-        let place = shown.iter().position(|(_, known)| known.as_ref() == Some(&uri));
-        visitor.file(file, place.map(|place| shown.swap_remove(place).0))
+        let index = shown.iter().position(|(_, known)| known.as_ref() == Some(&uri));
+        visitor.file(file, index.map(|index| shown.swap_remove(index).0))
     })?;
     shown.into_iter().try_for_each(|(named, _)| visitor.removed(named))
 }
@@ -181,15 +181,15 @@ impl<'o> Children<'o> {
         Ok(())
     }
 
-    /// Takes what `name` stood for.
+    /// Takes the node that `name` stood for.
     fn take(&mut self, name: &[u8]) -> Result<Option<NamedNode<'o>>, CatalogError> {
         if self.folder.is_new {
             return Ok(None);
         }
         if let Some(read) = &mut self.read {
-            let place = read.binary_search_by(|(child, _)| child.node.name.cmp(name)).ok();
-            return Ok(place.map(|place| {
-                let (child, is_taken) = &mut read[place];
+            let index = read.binary_search_by(|(child, _)| child.node.name.cmp(name)).ok();
+            return Ok(index.map(|index| {
+                let (child, is_taken) = &mut read[index];
                 *is_taken = true;
                 *child
             }));
@@ -199,7 +199,7 @@ impl<'o> Children<'o> {
         Ok(found)
     }
 
-    /// Leaves the folder: what was not taken goes.
+    /// Leaves the folder: names that were not taken go.
     fn leave(&mut self, visitor: &mut dyn Visitor<'o>) -> Result<(), CatalogError> {
         if self.folder.is_new {
             return Ok(());

@@ -14,11 +14,11 @@ use heed::RoTxn;
 use serde::{Deserialize, Serialize};
 use std::ops::Bound;
 
-/// One change, as the table and a sorter hold it.
+/// A change, as the table and a sorter hold it.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub(super) struct ChangeRow<'a> {
     pub change: Change,
-    /// The Source has the resource, and it was left out by choice: the record says what it is.
+    /// True if the Source has the resource, and it was left out by choice: the record says what it is.
     pub is_left_out: bool,
     /// When, as `sync` has decided it.
     pub time: Timestamp,
@@ -63,6 +63,16 @@ pub(super) struct JournalRow {
     pub is_new: bool,
 }
 
+impl JournalRow {
+    /// The change, the record of its resource, and the URI.
+    pub(super) fn change(&self) -> Result<(ChangeRow<'_>, ResourceRecord<'_>, Uri), CatalogError> {
+        let corrupt = || damaged("content", &self.key);
+        let row = ChangeRow::decode(&self.row).ok_or_else(corrupt)?;
+        let (record, uri) = row.record().ok_or_else(corrupt)?;
+        Ok((row, record, uri))
+    }
+}
+
 /// Fate of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
@@ -88,17 +98,17 @@ fn fate(scope: &FactScope, set: SetId, time: Timestamp) -> Fate {
 pub(super) fn add_known(changes: &mut Sorter, store: &TreeStore, txn: &RoTxn<'_>) -> Result<(), CatalogError> {
     for row in store.rows(txn, store.journal, (Bound::Unbounded, Bound::Unbounded))? {
         let (key, row) = row?;
-        ChangeRow::decode(row).and_then(|row| row.record()).ok_or_else(|| damaged("sense", key))?;
+        ChangeRow::decode(row).and_then(|row| row.record()).ok_or_else(|| damaged("content", key))?;
         changes.add(key, row)?;
     }
     Ok(())
 }
 
-/// The next row of the journal and the new changes together, ascending by key. The last change of a key counts by time, then by the order
-/// of calls. A commit of changes has the rows of its own keys alone.
+/// The next row of the journal and the new changes together, ascending by key. The last change of a key counts by time, then
+/// by the order of calls. A commit of changes has only the rows of its keys.
 pub(super) fn next_row(changes: &mut Sorted, scope: &FactScope, base: &Base<'_>) -> Lookup<JournalRow> {
     let time = |key: &[u8], row: &[u8]| {
-        Ok::<_, CatalogError>(ChangeRow::decode(row).ok_or_else(|| damaged("sense", key))?.time)
+        Ok::<_, CatalogError>(ChangeRow::decode(row).ok_or_else(|| damaged("content", key))?.time)
     };
     let Some((key, _)) = changes.peek()? else { return Ok(None) };
     let key = key.to_vec();
@@ -115,7 +125,7 @@ pub(super) fn next_row(changes: &mut Sorted, scope: &FactScope, base: &Base<'_>)
         changes.next()?;
     }
     let row = row.unwrap_or_default();
-    let set = statement_set(&key).ok_or_else(|| damaged("sense", &key))?;
+    let set = statement_set(&key).ok_or_else(|| damaged("content", &key))?;
     let (fate, is_new) = (fate(scope, set, time(&key, &row)?), known != Some(&row[..]));
     Ok(Some(JournalRow { key, row, set, fate, is_new }))
 }

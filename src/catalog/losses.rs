@@ -32,8 +32,8 @@ impl Tally {
 
     /// Counts a resource that leaves `sets`, in ascending order, and the tree where it `is_last`.
     pub(super) fn depart(&mut self, sets: impl Iterator<Item = SetId>, is_last: bool) {
-        for (place, set) in sets.enumerate() {
-            *self.departures.entry((set, is_last && place == 0)).or_default() += 1;
+        for (index, set) in sets.enumerate() {
+            *self.departures.entry((set, is_last && index == 0)).or_default() += 1;
         }
     }
 

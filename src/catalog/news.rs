@@ -16,27 +16,27 @@ const IN_MEMORY: usize = 16 << 20;
 /// One change that was not known before, the last of its resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewChange {
-    /// What happened; an entry that does not say is taken for an update.
+    /// The kind of change; an entry that does not say is an update.
     pub change: Change,
     /// When, as well as can be known.
     pub time: Timestamp,
     /// The entry.
     pub entry: Entry,
-    /// Where a package holds the new bytes.
+    /// The package member with the new bytes.
     pub member: Option<PackageMember>,
 }
 
-/// Entries of change documents with a note on each, in any order.
+/// Entries of change documents, each with a note, in any order.
 pub struct Notes {
     sorter: Sorter,
     /// For the news.
     empty: Sorter,
 }
 
-/// All of them, one resource of one set after the other; of one resource in the order in which they were added.
+/// Notes by set and resource; those of one resource in the order in which they were added.
 pub struct SortedNotes(Sorted);
 
-/// The place of a change in time: of equal times the number of its document decides, then its place in it.
+/// The rank of a change in time: its time, then the number of its document, then its position in it.
 pub type ChangeRank = (Timestamp, u32, u64);
 
 /// New changes in any order.
@@ -46,7 +46,7 @@ pub struct News(Sorter);
 pub struct SortedNews(Sorted);
 
 impl Catalog {
-    /// For the entries of change documents.
+    /// Notes for the entries of change documents.
     pub fn notes(&self) -> Notes {
         Notes::new(&self.spill_folder, IN_MEMORY)
     }
@@ -57,7 +57,7 @@ impl Notes {
         Notes { sorter: Sorter::new(folder, most), empty: Sorter::new(folder, most) }
     }
 
-    /// Those of a test, so few that they stay in memory.
+    /// Notes of a test, so few that they stay in memory.
     #[cfg(test)]
     pub fn few() -> Notes {
         Notes::new(&SpillFolder::new(std::path::Path::new("/nowhere")), 1 << 20)
@@ -79,7 +79,7 @@ impl Notes {
         self.sorter.add(&statement_key(set, &entry.loc), &pack(&(set, note, &row[..])))
     }
 
-    /// Adds all of `other`, behind those that are here.
+    /// Adds all notes of `other`, behind those that are here.
     ///
     /// # Errors
     /// As [`Notes::add`].
@@ -87,7 +87,7 @@ impl Notes {
         self.sorter.join(other.sorter.split_off()?)
     }
 
-    /// All are added: they are read, and what is new is added to the [`News`].
+    /// The notes, to be read, and the [`News`] that receive what is new. Nothing is added to the notes any more.
     ///
     /// # Errors
     /// As [`Notes::add`].
@@ -110,17 +110,17 @@ impl News {
     ///
     /// # Errors
     /// The disk is full.
-    pub fn add(&mut self, set: SetId, place: ChangeRank, is_doubtful: bool, row: &[u8]) -> Result<(), CatalogError> {
-        let (Timestamp { seconds, nanos }, document, rank) = place;
+    pub fn add(&mut self, set: SetId, rank: ChangeRank, is_doubtful: bool, row: &[u8]) -> Result<(), CatalogError> {
+        let (Timestamp { seconds, nanos }, document, position) = rank;
         let mut key = [0; 24];
         key[..8].copy_from_slice(&((seconds as u64) ^ (1 << 63)).to_be_bytes());
         key[8..12].copy_from_slice(&nanos.to_be_bytes());
         key[12..16].copy_from_slice(&document.to_be_bytes());
-        key[16..].copy_from_slice(&rank.to_be_bytes());
+        key[16..].copy_from_slice(&position.to_be_bytes());
         self.0.add(&key, &pack(&((seconds, nanos), set, is_doubtful, row)))
     }
 
-    /// All are added.
+    /// The news in order of time. Nothing is added any more.
     ///
     /// # Errors
     /// As [`News::add`].
@@ -130,15 +130,15 @@ impl News {
 }
 
 impl SortedNews {
-    /// The next change of a set, and the doubt that [`News::add`] was told of; `None` at the end.
+    /// The next change of a set, and whether [`News::add`] got it as doubtful; `None` at the end.
     pub fn next_change(&mut self) -> Lookup<(SetId, NewChange, bool)> {
         let Some((key, value)) = self.0.next()? else { return Ok(None) };
-        let sense = || damaged("news", key);
-        let ((seconds, nanos), set, is_doubtful, row): (_, _, _, &[u8]) = unpack(value).ok_or_else(sense)?;
-        let row = ChangeRow::decode(row).ok_or_else(sense)?;
-        let (record, uri) = row.record().ok_or_else(sense)?;
+        let corrupt = || damaged("news", key);
+        let ((seconds, nanos), set, is_doubtful, row): (_, _, _, &[u8]) = unpack(value).ok_or_else(corrupt)?;
+        let row = ChangeRow::decode(row).ok_or_else(corrupt)?;
+        let (record, uri) = row.record().ok_or_else(corrupt)?;
         let Resource { uri: loc, lastmod, changefreq, length, hashes, media_type, encoding, links, member, .. } =
-            record.resource(uri).ok_or_else(sense)?;
+            record.resource(uri).ok_or_else(corrupt)?;
         let (change, datetime) = (row.change, row.datetime);
         let entry = Entry {
             lastmod,
@@ -158,7 +158,7 @@ impl SortedNews {
     /// Begins again with the first.
     ///
     /// # Errors
-    /// What was spilled cannot be read.
+    /// A spilled run cannot be read.
     pub fn rewind(&mut self) -> Result<(), CatalogError> {
         self.0.rewind()
     }

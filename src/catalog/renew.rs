@@ -24,8 +24,8 @@ impl Catalog {
         }
     }
 
-    /// Gives files new inodes, all in one commit: their bytes were found wrong after some were handed out, or changed. What is no file
-    /// with a name has nothing left to renew.
+    /// Gives files new inodes, all in one commit: their bytes were found wrong after some were handed out, or changed. An
+    /// inode that is not a file with a name has nothing left to renew.
     pub fn renew(
         &self,
         inodes: impl IntoIterator<Item = (INodeNo, Renewal)>,
@@ -40,7 +40,7 @@ impl Catalog {
 
 /// See [`Catalog::renew`].
 fn renew(catalog: &Catalog, mut inodes: Vec<(INodeNo, Renewal)>) -> Result<Vec<Invalidation>, CatalogError> {
-    // Of one inode the later kind counts: it takes more away.
+    // The later kind counts for an inode: it takes more away.
     inodes.sort_unstable_by(|a, b| b.cmp(a));
     inodes.dedup_by_key(|(ino, _)| *ino);
     let _writer = catalog.writer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -55,12 +55,12 @@ fn renew(catalog: &Catalog, mut inodes: Vec<(INodeNo, Renewal)>) -> Result<Vec<I
         for (INodeNo(ino), renewal) in inodes {
             let Some(known) = store.by_ino(&txn, ino)? else { continue };
             let Some(record) = known.node.resource else { continue };
-            let sense = || damaged("resource", known.node.name);
+            let corrupt = || damaged("resource", known.node.name);
             let bytes = match renewal {
                 Renewal::AsPublished => record.bytes.to_vec(),
-                Renewal::Unpublished => record.unpublished().ok_or_else(sense)?,
+                Renewal::Unpublished => record.unpublished().ok_or_else(corrupt)?,
             };
-            let resource = Some(ResourceRecord::decode(&bytes).ok_or_else(sense)?);
+            let resource = Some(ResourceRecord::decode(&bytes).ok_or_else(corrupt)?);
             let mtime = version::later_than(known.node.mtime, tree.now);
             tree.replace(&known, None, NodeRecord { mtime, resource, ..known.node })?;
         }

@@ -1,4 +1,4 @@
-//! What goes into the catalog and out of it: plain values.
+//! Values that go into the catalog and out of it.
 
 use crate::document::{Change, ChangeFrequency, Digest, Entry, Link, PackageMember, Timestamp, Uri};
 use crate::platform::inode_set::InodeSet;
@@ -66,7 +66,7 @@ pub struct Node {
     pub freshness: Freshness,
 }
 
-/// An inode, and where its name lies.
+/// An inode and its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inode {
     /// Its attributes.
@@ -156,8 +156,8 @@ pub struct Statement<'a> {
     pub change: Change,
     /// When, as `sync` has settled it: statements about one resource are ordered by it.
     pub time: Timestamp,
-    /// The entry; of a deletion only `loc` counts. Where the entry itself is no deletion, the resource is there and left out by
-    /// choice: what the entry says is kept for another choice ([`super::Snapshot::journal`]).
+    /// The entry; only `loc` counts in a deletion. Where the entry itself is not a deletion, the resource is there and left
+    /// out by choice: what the entry says is kept for another choice ([`super::Snapshot::journal`]).
     pub entry: &'a Entry,
     /// The member of a Change Dump's package that holds the new bytes.
     pub member: Option<&'a PackageMember>,
@@ -334,7 +334,7 @@ pub enum Renewal {
 pub const ADDRESS: &str = "self";
 
 impl Resource {
-    /// Where its bytes are: its URI, or of an item the item's own address.
+    /// The address of its bytes: its URI, or of an item the item's own address.
     pub fn address(&self) -> &Uri {
         let of_item = self.uri.page().and_then(|_| self.links.iter().find(|link| &*link.rel == ADDRESS)?.uri());
         of_item.unwrap_or(&self.uri)

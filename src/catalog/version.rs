@@ -1,4 +1,4 @@
-//! What makes a new content version, and the times it shows.
+//! The rule for a new content version, and the times that it shows.
 
 use super::store::record::{NodeRecord, ResourceRecord};
 use crate::document::Timestamp;
@@ -22,7 +22,7 @@ pub(super) struct Coming<'r> {
     pub same_uri: bool,
     /// The `datetime` of its change, which stands in for a `lastmod`.
     pub datetime: Option<Timestamp>,
-    /// A change that is not in the journal says so: the content is new unless the entry vouches for the old one.
+    /// True if a change says so that is not in the journal: the content is new unless the entry vouches for the old one.
     pub is_news: bool,
 }
 

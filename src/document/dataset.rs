@@ -12,7 +12,7 @@ const MOST_FILES: usize = 100_000;
 /// Members with a digest in them, by the name of its algorithm.
 const DIGESTS: [&str; 6] = ["sha512", "sha384", "sha256", "sha224", "sha1", "md5"];
 
-/// What has a meaning in a reference and none in a path.
+/// Characters that have a meaning in a reference and none in a path.
 const IN_A_PATH: AsciiSet = CONTROLS.add(b'%').add(b'?').add(b'#');
 
 /// A file of a data set.
@@ -20,7 +20,7 @@ const IN_A_PATH: AsciiSet = CONTROLS.add(b'%').add(b'?').add(b'#');
 pub struct DescribedFile {
     /// Path below the data set's folder, as published: segments by `/`, not yet checked.
     pub path: Box<str>,
-    /// Where its bytes are.
+    /// The address of its bytes.
     pub address: Option<Uri>,
     /// Length in bytes, where it is published exactly.
     pub length: Option<u64>,
@@ -45,7 +45,7 @@ pub enum DescriptionError {
 /// within an archive has no address and is left out.
 ///
 /// # Errors
-/// Bytes that are no JSON, and too many files.
+/// Bytes that are not JSON, and too many files.
 pub fn described_files(bytes: &[u8], base: &Uri) -> Result<Option<Vec<DescribedFile>>, DescriptionError> {
     let text = json::text(bytes);
     let root = Json::parse(&text)?;
@@ -103,7 +103,7 @@ fn of_crate(entity: &Json, base: &Uri) -> Option<DescribedFile> {
 /// A `FileObject` of a Croissant description.
 fn of_croissant(object: &Json, base: &Uri) -> Option<DescribedFile> {
     let mut within = texts(object, "containedIn");
-    // A repository is no file.
+    // A repository is not a file.
     if within.next().is_some() || mentions(object, "encodingFormat", "git+") {
         return None;
     }
@@ -145,7 +145,7 @@ fn file(path: Box<str>, address: Option<Uri>, object: &Json) -> DescribedFile {
     DescribedFile { path, address, length: believed_length(length, &hashes), media_type, hashes }
 }
 
-/// A number of bytes: `1234`, `"1234"` or `"1234 B"`. What is rounded, as `1.2 KB`, is none.
+/// A number of bytes: `1234`, `"1234"` or `"1234 B"`. A rounded one, as `1.2 KB`, does not count.
 fn exact_size(size: &Json) -> Option<u64> {
     if let Json::Number(bytes) = size {
         return Some(*bytes);
@@ -206,7 +206,7 @@ mod tests {
         described_files(json.as_bytes(), &Uri::parse(BASE).unwrap())
     }
 
-    /// `PATH ADDRESS LENGTH TYPE DIGESTS` of each file; what lies below the folder of [`BASE`] without it.
+    /// `PATH ADDRESS LENGTH TYPE DIGESTS` of each file; addresses below the folder of [`BASE`] without it.
     fn files(json: &str) -> Vec<String> {
         let files = read(json).unwrap().expect("a description");
         let row = |file: &DescribedFile| {

@@ -13,7 +13,7 @@ const MEMBERS: u64 = 100_000;
 /// Bytes that each further member has to hold in the mean: those of tools that work in blocks hold sixteen times that.
 const OF_A_MEMBER: u64 = 4 << 10;
 
-/// Every member of a gzip file, one after the other. Bytes behind the last that are no member are ignored.
+/// Every member of a gzip file, one after the other. Bytes behind the last member are ignored.
 pub struct Gunzip<R> {
     /// `None` behind the last member.
     member: Option<GzDecoder<R>>,

@@ -225,7 +225,7 @@ fn parse_misspelt(token: &[u8]) -> Option<Digest> {
     };
     let mut bytes = vec![0; value.len() / 2];
     if !decode_hex(value, &mut bytes) {
-        // What is all hex digits is hex: no base64 of a digest is that by chance.
+        // A value of hex digits alone is hex: base64 of a digest does not look so by chance.
         let is_hex = value.iter().all(u8::is_ascii_hexdigit);
         bytes = decode_base64(value).filter(|_| !is_hex)?;
     }

@@ -1,4 +1,4 @@
-//! JSON of any shape, in bounded memory. A member of a wrong type is no error: what looks for it does not find it.
+//! JSON of any shape, in bounded memory. A member of a wrong type is not an error: a search does not find it.
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
@@ -9,7 +9,7 @@ const MOST_NODES: usize = 4_000_000;
 /// Characters of a web page that are quoted.
 const QUOTED: usize = 60;
 
-/// A JSON value. Numbers that are no whole ones, `true`, `false` and `null` say nothing here.
+/// A JSON value. Numbers that are not whole, `true`, `false` and `null` say nothing here.
 pub(super) enum Json<'a> {
     Text(Cow<'a, str>),
     Number(u64),
@@ -18,7 +18,7 @@ pub(super) enum Json<'a> {
     Other,
 }
 
-/// Bytes that are no JSON.
+/// Bytes that are not JSON.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonError {
     /// A web page, as of an error or a login; its beginning.
@@ -122,7 +122,7 @@ impl<'de> Visitor<'de> for &mut Nodes {
         Ok(Json::List(values.into()))
     }
 
-    /// An object, or a number that is no whole one: with `arbitrary_precision` that comes as an object too.
+    /// An object, or a number that is not whole: with `arbitrary_precision` that comes as an object too.
     fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Json<'de>, A::Error> {
         let mut members = Vec::new();
         while let Some(name) = object.next_key_seed(&mut *self)? {

@@ -1,4 +1,4 @@
-//! Values of ResourceSync documents and the streaming reader that makes them. No I/O of its own, no async.
+//! Values of ResourceSync documents and the streaming reader that makes them. No I/O, no async.
 //!
 //! A document is a Sitemap `<urlset>` or `<sitemapindex>` (section 7 of the standard) whose `rs:md` and `rs:ln`
 //! elements say which capability it implements and what is known of each listed resource.

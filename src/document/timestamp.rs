@@ -21,10 +21,10 @@ pub struct Timestamp {
 impl Timestamp {
     /// Reads a W3C datetime, tolerantly; `None` where it cannot be understood.
     ///
-    /// Understood are also: a blank for the `T`, lower-case `t` and `z`, offsets without colon or minutes, no zone at
-    /// all (UTC), blanks around it, `2013/1/3`, `3:05 PM`, and the dates of feeds and mail (`Thu, 3 Jan 2013 09:00 GMT`).
-    /// What is left out is the smallest: `2013-02` is `2013-02-01T00:00:00Z`. Digits of a
-    /// fraction past the ninth are dropped; a leap second is the second after it.
+    /// Understood are also: a blank for the `T`, lower-case `t` and `z`, offsets without colon or minutes, no zone at all
+    /// (UTC), blanks around it, `2013/1/3`, `3:05 PM`, and the dates of feeds and mail (`Thu, 3 Jan 2013 09:00 GMT`). Parts
+    /// that are left out are the smallest: `2013-02` is `2013-02-01T00:00:00Z`. Digits of a fraction past the ninth are
+    /// dropped; a leap second is the second after it.
     pub fn parse(raw: &str) -> Option<Timestamp> {
         Timestamp::parse_noting(raw).map(|(timestamp, _)| timestamp)
     }

@@ -146,7 +146,7 @@ impl Mounted {
     /// A new revision of exactly these entries.
     fn publish(&self, entries: impl IntoIterator<Item = Entry>) {
         let naming = Naming { own_authority: self.authority.as_str().into(), ..Naming::default() };
-        let mut baseline = self.catalog.baseline(naming).unwrap();
+        let mut baseline = self.catalog.commit_of_lists(naming).unwrap();
         entries.into_iter().for_each(|entry| baseline.add(&entry).unwrap());
         baseline.commit(None, b"").unwrap();
     }

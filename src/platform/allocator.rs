@@ -34,7 +34,7 @@ pub(crate) fn bound_arenas() {
     }
 }
 
-/// Returns freed memory to the system: after large reads or writes tens of megabytes may lie free among used ones.
+/// Returns freed memory to the system: after large reads or writes tens of megabytes may be free among used ones.
 pub(crate) fn release_free() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it touches nothing but what is free (malloc_trim(3)).
@@ -43,7 +43,7 @@ pub(crate) fn release_free() {
     }
 }
 
-/// Returns freed memory to the system while the process has much of its own.
+/// Returns freed memory to the system while the process has much anonymous memory.
 #[derive(Default)]
 pub(crate) struct Watch {
     is_due: AtomicBool,

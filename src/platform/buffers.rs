@@ -24,7 +24,7 @@ fn is_used_again(length: usize) -> bool {
     (STEP..=ROOM).contains(&length) && length % STEP == 0
 }
 
-/// Memory to write into before it is frozen. What it holds at first is of no meaning.
+/// Memory to write into before it is frozen. Its first content has no meaning.
 #[derive(Default)]
 pub(crate) struct Buffer(Vec<u8>);
 
@@ -42,7 +42,7 @@ impl Buffer {
         }
     }
 
-    /// A buffer of so many bytes alone: memory for which there is no reservation is not kept.
+    /// A buffer of this size, which is not kept: there is no reservation for it.
     pub(crate) fn small(length: usize) -> Buffer {
         Buffer(vec![0; length])
     }

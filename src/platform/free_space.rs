@@ -84,7 +84,8 @@ impl SpaceGuard {
         let _ = self.make_room.set(make_room);
     }
 
-    /// Counts `bytes` that are to be written below `folder`. Of these and of earlier ones the file system does not know `unseen` yet.
+    /// Counts `bytes` that are to be written below `folder`. The file system does not know `unseen` of these and of earlier
+    /// ones yet.
     ///
     /// # Errors
     /// [`NoSpace`] where less than the floor would be left, also after the cache has freed what it can. The file system is asked every few

@@ -1,7 +1,7 @@
 //! One budget of bytes in memory, which everything that buffers draws from.
 //!
-//! Reservations are granted in the order in which they were asked for. What can be dropped at any time (a cache) draws from the same budget
-//! and is asked to shrink before anything waits.
+//! Reservations are granted in the order in which they were asked for. Memory that can be dropped at any time (a cache) draws
+//! from the same budget and is asked to shrink before anything waits.
 
 use bytes::Bytes;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -120,7 +120,7 @@ impl Reservation {
         self.permits.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
     }
 
-    /// `bytes` of it as a reservation of their own; at most all.
+    /// A reservation of `bytes` of this one, at most all, split off.
     pub(crate) fn split(&mut self, bytes: usize) -> Reservation {
         let bytes = bytes.min(self.bytes());
         Reservation { permits: self.permits.as_mut().and_then(|permits| permits.split(bytes)) }

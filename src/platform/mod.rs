@@ -1,4 +1,4 @@
-//! What the machine gives, and what the standard library lacks of it.
+//! The machine: what it gives beyond the standard library.
 
 pub(crate) mod address_space;
 pub(crate) mod allocator;

@@ -109,7 +109,7 @@ mod tests {
         (attributes.sched_policy as libc::c_int, attributes.sched_nice, attributes.sched_runtime)
     }
 
-    /// Of this thread, and of one that it starts.
+    /// The attributes of this thread, and of one that it starts.
     fn both() -> [Attributes; 2] {
         [attributes(), thread::spawn(attributes).join().unwrap()]
     }

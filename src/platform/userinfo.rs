@@ -6,8 +6,8 @@ use std::ops::Range;
 /// Characters that end a URI's authority, as published, backslashes included.
 const ENDS: [char; 4] = ['/', '?', '#', '\\'];
 
-/// `text` with `USER:PASSWORD` before every `@HOST` replaced by `…`. It may hold addresses that are no URIs: in doubt more
-/// is hidden. An `@` in a path (`https://host/@name`) and a postal address stay. It is read once: a Source chooses its length.
+/// `text` with `USER:PASSWORD` before every `@HOST` replaced by `…`. It may hold addresses that are not URIs: in doubt more is
+/// hidden. An `@` in a path (`https://host/@name`) and a postal address stay. It is read once: a Source chooses its length.
 pub fn without_userinfo(text: &str) -> Cow<'_, str> {
     let mut hidden: Vec<Range<usize>> = Vec::new();
     if text.contains('@') {
@@ -64,7 +64,7 @@ impl Span {
         Span { start, has_port: None, has_blank: false }
     }
 
-    /// Goes on behind the character at `at`; `is_port` judges what lies before the first of [`ENDS`].
+    /// Goes on behind the character at `at`; `is_port` judges the text before the first of [`ENDS`].
     fn pass(&mut self, text: &str, at: usize, c: char, is_port: impl Fn(&str) -> bool) {
         if self.has_port.is_none() && ENDS.contains(&c) {
             self.has_port = Some(is_port(&text[self.start..at]));
@@ -116,7 +116,7 @@ impl Before {
     }
 }
 
-/// Answers whether what follows the colon of an authority is no port.
+/// True if the text behind the colon of an authority is not a port.
 fn has_bad_port(authority: &str) -> bool {
     let port = authority.split_once(':').map_or("", |(_, port)| port);
     !authority.starts_with('[') && !port.bytes().all(|b| b.is_ascii_digit())

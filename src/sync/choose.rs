@@ -46,7 +46,8 @@ pub(super) fn chosen(
     changes.iter().map(is_chosen).collect()
 }
 
-/// True if a change leaves the choice of other resources as it is: one that is shown keeps its type and links, or goes and is no record.
+/// True if a change leaves the choice of other resources as it is: one that is shown keeps its type and links, or goes and is
+/// not a record.
 fn stays_as_chosen(snapshot: &Snapshot<'_>, selection: &Selection, new: &NewChange) -> Result<bool, CatalogError> {
     let shown = snapshot.locate(&new.entry.loc)?.map(|node| snapshot.resource(node.ino)).transpose()?.flatten();
     Ok(shown.is_some_and(|shown| match new.change {
@@ -66,7 +67,7 @@ pub(super) fn add_applied(catalog: &Catalog, read: &[ReadSet], plan: &mut Choice
         if !at.get(&set).is_some_and(|at| at.is_none_or(|at| journaled.time >= at)) {
             return true;
         }
-        // Of what is in the tree the latest statement of its sets counts.
+        // The latest statement of its sets counts for a resource in the tree.
         let in_tree = snapshot.locate(&resource.uri).and_then(|node| match node {
             Some(node) if journaled.change != Change::Deleted => snapshot.resource(node.ino),
             _ => Ok(None),

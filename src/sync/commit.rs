@@ -141,17 +141,17 @@ impl Merge {
         progress: &Progressing,
         max_delete: Option<MaxDelete>,
     ) -> Result<Made, SyncError> {
-        let mut baseline = catalog.baseline(self.naming.clone())?;
+        let mut commit = catalog.commit_of_lists(self.naming.clone())?;
         if self.follows_items {
-            baseline.list(ITEMS, None);
+            commit.begin_list(ITEMS, None);
         }
         for it in &mut self.read {
-            enter(&mut baseline, it, chooser, spool)?;
+            enter(&mut commit, it, chooser, spool)?;
         }
         self.missing.extend(not_understood(&self.read, &spool.deviations)?);
         self.news.each(&mut |set, new| {
             let is_chosen = new.change == Change::Deleted || chooser.chooses(&new.entry);
-            Ok(baseline.apply(statement(set, new, is_chosen))?)
+            Ok(commit.apply(statement(set, new, is_chosen))?)
         })?;
         progress(Stage::Committing);
         let Merge { naming, read, missing, base, news, .. } = self;
@@ -160,24 +160,24 @@ impl Merge {
         let readable: BTreeSet<SetId> = next.guard.unreadable_sets().difference(&unreadable).copied().collect();
         for set in &readable {
             next.guard.readable_again(*set);
-            baseline.decide_again(*set);
+            commit.decide_again(*set);
         }
         // A set of which nothing is held back has gone; until then it may only be out of reach. A damaged catalog has no count.
         for set in base.absent(&read).filter(|_| !catalog.is_distrusted()) {
             if catalog.snapshot()?.held_of(set)? == 0 {
                 next.forget(set);
-                baseline.forget(set);
+                commit.forget(set);
             }
         }
         recount(catalog, &mut next.guard, &readable)?;
-        baseline.keep_held(next.guard.by_list().clone());
+        commit.keep_held(next.guard.by_list().clone());
         news.states.into_iter().for_each(|(set, root, state)| next.note(set, &root, state));
         let lists = base.losses(&next);
-        // What lacked before is not in the tree, or held back already.
+        // Resources that lacked before are not in the tree, or held back already.
         let lacks_more = |set: &SetId| lists.iter().any(|list| !list.speaks && list.set == Some(*set));
         let is_read = |set: &SetId| read.iter().any(|it| it.id == *set);
         let unreadable = unreadable.into_iter().filter(|set| !is_read(set) || lacks_more(set)).collect();
-        let committed = baseline.finish(next.at(), &mut |losses| match max_delete {
+        let committed = commit.finish(next.at(), &mut |losses| match max_delete {
             None => confirmed(&mut next, 0),
             Some(limit) => decide(limit, &lists, &unreadable, &mut next, losses),
         })?;
@@ -186,16 +186,16 @@ impl Merge {
 }
 
 /// Enters the lists of one set, and the members of its packages.
-fn enter(baseline: &mut Commit<'_>, read: &mut ReadSet, chooser: &Chooser, spool: &Spool) -> Result<(), SyncError> {
-    baseline.list(read.id, read.at());
+fn enter(commit: &mut Commit<'_>, read: &mut ReadSet, chooser: &Chooser, spool: &Spool) -> Result<(), SyncError> {
+    commit.begin_list(read.id, read.at());
     if read.supersedes_announced {
-        baseline.forget(read.id);
+        commit.forget(read.id);
     }
     let entered = read.parsed.iter_mut().flat_map(|parsed| std::mem::take(&mut parsed.entered));
-    entered.into_iter().try_for_each(|part| baseline.join(part))?;
+    entered.into_iter().try_for_each(|part| commit.join(part))?;
     let (has_lists, shared) = (read.has_lists(), read.shared_names.as_ref());
     for manifest in &read.manifests {
-        read.stated += dumps::enter(baseline, manifest, (has_lists, shared), chooser, spool)?;
+        read.stated += dumps::enter(commit, manifest, (has_lists, shared), chooser, spool)?;
     }
     Ok(())
 }
@@ -246,7 +246,7 @@ impl Synchronizer {
             it.list_documents().into_iter().for_each(|list| parser.take(list));
             it.parsed = Some(parser.finish(&progress).await?);
         }
-        // What is held back cannot be read in a damaged catalog: it goes with the rest.
+        // Held deletions cannot be read in a damaged catalog: they go with the rest.
         let is_confirmed = self.writer.confirms_rebuilding && self.catalog.is_distrusted();
         let max_delete = if is_confirmed { None } else { Some(self.config.max_delete) };
         let (catalog, spool) = (self.catalog.clone(), self.fetch.spool.clone());
@@ -293,7 +293,7 @@ impl Synchronizer {
         let apply = move || {
             let (changes, pages) = read(&catalog)?;
             let chosen = chosen(&catalog, &selection, &changes)?;
-            let mut commit = catalog.changes();
+            let mut commit = catalog.commit_of_changes();
             for (uri, page) in &pages {
                 commit.set_page(uri, page.as_ref());
             }
@@ -335,7 +335,7 @@ impl Synchronizer {
         let began = Instant::now();
         self.current.failed.clear();
         if self.catalog.is_distrusted() {
-            // What is held back cannot be read: the baseline that builds the catalog again leaves it out.
+            // Held deletions cannot be read: the baseline that builds the catalog again leaves them out.
             self.writer.confirms_rebuilding = true;
             return Ok(RefreshResult::Unchanged);
         }
@@ -343,7 +343,7 @@ impl Synchronizer {
         let catalog = self.catalog.clone();
         let accept = move || {
             let held = catalog.snapshot()?.held_count()?;
-            let mut commit = catalog.changes();
+            let mut commit = catalog.commit_of_changes();
             let accepted = commit.accept_held()?;
             tracing::info!(accepted, "the unconfirmed deletions are now applied");
             let left = held.saturating_sub(accepted);

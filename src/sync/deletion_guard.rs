@@ -126,7 +126,8 @@ impl DeletionGuard {
         verdict
     }
 
-    /// Decides which deletions are held back: those of what is suspicious, and no others. What then would still go is judged by itself.
+    /// Decides which deletions are held back: those of what is suspicious, and no others. The losses that are left are judged
+    /// once more.
     fn decide(&self, limit: MaxDelete, losses: &Losses, lists: &[ListLoss], now: Timestamp) -> Verdict {
         let (mut held, mut why, mut left) = (BTreeSet::new(), Vec::new(), losses.clone());
         let held = loop {
@@ -145,7 +146,7 @@ impl DeletionGuard {
         Verdict { held, files, why: why.join("; ") }
     }
 
-    /// Notes what was decided of these losses. Of the sets `unreadable` nothing, or less than before, could be read.
+    /// Notes what was decided of these losses. Nothing, or less than before, could be read of the sets `unreadable`.
     fn after(&mut self, verdict: &Verdict, losses: &Losses, unreadable: &BTreeSet<SetId>, now: Timestamp) {
         match &verdict.held {
             Held::Nothing => {}
@@ -170,15 +171,15 @@ impl DeletionGuard {
         held.unreadable = held.unreadable.saturating_sub(of_unreadable);
     }
 
-    /// Why what a commit takes away may not go; nothing where it may. Of single sets all that are suspicious in one way are named at
-    /// once: what is held of the one makes no difference to the other.
+    /// The reasons why losses of a commit are held back; none where all may go. All sets that are suspicious in one way are
+    /// named at once: what is held of the one makes no difference to the other.
     fn suspects(&self, limit: MaxDelete, losses: &Losses, lists: &[ListLoss], now: Timestamp) -> Vec<Suspicion> {
         if losses.departures.is_empty() {
             return Vec::new();
         }
         let (going, by_set) = (losses.going(), losses.going_by_set());
         let loses = |list: &&ListLoss| list.set.is_none_or(|set| by_set.contains_key(&set));
-        // What a set cannot say no other document says: it is judged before the others.
+        // No other document speaks for an unreadable set: it is judged before the others.
         let mut named = BTreeSet::new();
         let unreadable = lists.iter().filter(|list| !list.speaks && list.set.is_some_and(|set| named.insert(set)));
         let unreadable: Vec<_> = unreadable.filter(loses).map(of_list).collect();
@@ -210,7 +211,7 @@ impl DeletionGuard {
             .as_ref()
             .filter(|held| is_recent(hour_of(held.since), now))
             .map_or(0, |held| held.files.saturating_sub(held.unreadable));
-        // What is held back is still there. What no document has said does not count.
+        // Held resources are still there. Deletions that no document states do not count.
         let going = gone + held.min(losses.present) + going;
         let files = gone + losses.present;
         let share = || format!("{going} of {files} files would be deleted within 24 hours, and max-delete is {limit}");

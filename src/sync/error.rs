@@ -17,7 +17,7 @@ pub enum SyncError {
     /// The Source's documents cannot be read.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// A list broke off or is no list.
+    /// A list broke off or is not a list.
     #[error("{location} cannot be read completely")]
     Document {
         /// The list.

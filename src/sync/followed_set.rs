@@ -10,7 +10,7 @@ use std::collections::HashSet;
 pub struct FollowedSet {
     /// Its number in the catalog, given for good.
     pub id: SetId,
-    /// Its Capability List; of a list that stands alone the list.
+    /// Its Capability List; the list itself where that stands alone.
     pub name: String,
     /// Resource Lists and their indexes.
     pub lists: Vec<DocumentLocation>,
@@ -21,7 +21,7 @@ pub struct FollowedSet {
     /// Archives of Resource Dumps.
     pub archived_dumps: Vec<DocumentLocation>,
     /// The sources of changes: Change Lists and their indexes, and only where there are none Change
-    /// Dumps; of either the archives where there is no current document.
+    /// Dumps; their archives where there is no current document.
     pub changes: Vec<DocumentLocation>,
     /// True if these are Change Dumps.
     pub are_packed: bool,
@@ -31,7 +31,7 @@ pub struct FollowedSet {
 
 impl FollowedSet {
     /// The sources of what exists: the lists, and only where there are none the dumps.
-    pub fn baseline(&self) -> &[DocumentLocation] {
+    pub fn list_roots(&self) -> &[DocumentLocation] {
         if self.lists.is_empty() { &self.dumps } else { &self.lists }
     }
 
@@ -42,7 +42,7 @@ impl FollowedSet {
 
     /// Everything that is asked for regularly.
     pub fn documents(&self) -> impl Iterator<Item = &DocumentLocation> {
-        self.baseline().iter().chain(&self.changes)
+        self.list_roots().iter().chain(&self.changes)
     }
 }
 
@@ -52,7 +52,7 @@ pub fn followed(source: &Source, number: &mut dyn FnMut(&str) -> SetId) -> Vec<F
     let mut taken: HashSet<&DocumentLocation> = HashSet::new();
     let mut sets = Vec::with_capacity(source.sets.len());
     for set in &source.sets {
-        // What distinguishes it from the others, today and tomorrow.
+        // Its name distinguishes it from the others, today and tomorrow.
         let first = set.documents.first().map(|(_, location)| location.to_string());
         let Some(name) = set.capability_list.as_ref().map(Uri::to_string).or(first) else { continue };
         let mut of = |wanted: Capability| -> Vec<DocumentLocation> {

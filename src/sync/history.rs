@@ -1,10 +1,10 @@
 //! The Source at an earlier time (`at=`): the last lists of each set by then, archived or not, brought forward by the changes up to
 //! that moment (section 15).
 //!
-//! The tree is shown whole or not at all. While a change document cannot be read there is no first tree, and a tree that is shown
-//! stays. What is gone for good is reported as a gap, and by the time that the tree speaks for.
+//! The tree is shown whole or not at all. While a change document cannot be read there is no first tree, and a tree that is
+//! shown stays. A document that is gone for good is reported as a gap, and by the time that the tree speaks for.
 //!
-//! There is one baseline. It is made again while that time lies in the future, and until the change documents reach beyond it.
+//! There is one baseline. It is made again while that time is in the future, and until the change documents reach beyond it.
 
 use super::changes::ChangeState;
 use super::fetch::new_changes::ReadChanges;

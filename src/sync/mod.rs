@@ -118,7 +118,7 @@ pub type Progressing = Arc<dyn Fn(Stage) + Send + Sync>;
 /// Notifies the kernel of what one commit has changed.
 pub type Invalidating = Arc<dyn Fn(Vec<Invalidation>) + Send + Sync>;
 
-/// For the refreshes of a running mount, which show no progress.
+/// The progress of refreshes of a running mount: it is not shown.
 fn unwatched() -> Progressing {
     Arc::new(|_: Stage| ())
 }

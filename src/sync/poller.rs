@@ -75,7 +75,8 @@ impl WaitingCommands {
         }
     }
 
-    /// The next task; the polls are `due` then. What was announced and all else take turns, so that neither keeps the other waiting.
+    /// The next task; the polls are `due` then. Announcements and all other tasks take turns, so that neither keeps the other
+    /// waiting.
     fn next(&mut self, due: Instant, is_turn_of_announced: bool) -> Option<Task> {
         let now = Instant::now();
         match is_turn_of_announced {
@@ -254,7 +255,7 @@ impl Poller<'_> {
         let pause = jittered(retry_pause(self.failures, self.synchronizer.usual_interval()), jitter());
         let mut again = ended + pause;
         if matches!(cause, SyncError::Behind(_)) {
-            // What fails keeps no other document waiting; and the Source answers where one of them has.
+            // A failing document keeps no other waiting; and the Source answers where one of them has.
             let others = schedule.next_after(began).map(|next| next.max(ended + SHORTEST_PAUSE));
             again = others.map_or(again, |next| next.min(again));
             if schedule.has_answered_since(began) {

@@ -247,8 +247,8 @@ impl Position {
         Some(times).filter(is_earlier).or(written.filter(is_earlier))
     }
 
-    /// The time that lists without a time speak for, the newest of which is `newest`: written later than those that are shown, they
-    /// speak for no earlier time, whatever they list no more.
+    /// The time that lists without a time speak for, the newest of which is `newest`: written later than those that are shown,
+    /// they speak for no earlier time, even if they list less.
     pub fn newest_of(&self, read: &ReadSet, newest: Option<Timestamp>) -> Option<Timestamp> {
         let shown = self.set(read.id).filter(|set| !set.is_stated && set.written.is_some());
         let shown = shown.filter(|set| set.written < read.written()).and_then(|set| set.at);
@@ -272,13 +272,13 @@ impl Position {
             && self.same_is_missing(read, missing)
     }
 
-    /// True if the same parts were missing before. What hides inside a list of `read` is covered by its digest.
+    /// True if the same parts were missing before. Gaps inside a list of `read` are covered by its digest.
     fn same_is_missing(&self, read: &[ReadSet], missing: &[Missing]) -> bool {
-        fn place(part: &Missing) -> (&DocumentLocation, u64) {
+        fn key(part: &Missing) -> (&DocumentLocation, u64) {
             (&part.location, part.entries)
         }
         let own: HashSet<DocumentLocation> = read.iter().flat_map(ReadSet::sources).collect();
-        self.lacking().filter(|part| !own.contains(&part.location)).map(place).eq(missing.iter().map(place))
+        self.lacking().filter(|part| !own.contains(&part.location)).map(key).eq(missing.iter().map(key))
     }
 
     /// The position after a baseline of `read`, which lacks what is `missing`.
@@ -347,7 +347,8 @@ impl Position {
         all.filter(|(_, document)| document.entries > 0)
     }
 
-    /// True if this part, or more at the same place, was missing already. What it hides is not in the tree then, or held back.
+    /// True if this part, or more of the same document, was missing already. The resources that it hides are then not in the
+    /// tree, or held back.
     fn lacked(&self, part: &Missing) -> bool {
         self.lacking().any(|it| {
             // A document that was missing as a whole has shown nothing that its single entries could now hide.
@@ -376,7 +377,7 @@ impl Position {
         changes.for_each(|(_, state)| state.forget_documents());
     }
 
-    /// The first place where this position lacks something that `base` did not: what is not listed may only be hidden.
+    /// The first document of which this position lacks something that `base` did not: missing entries may only be hidden.
     pub fn lacks_beyond(&self, base: &Position) -> Option<&DocumentLocation> {
         self.lacking().find(|part| !base.lacked(part)).map(|part| &part.location)
     }
@@ -405,7 +406,7 @@ impl Position {
         self.sets.iter().flat_map(|set| &set.packages).cloned().chain(self.change_locations()).collect()
     }
 
-    /// The places of the documents.
+    /// The addresses of the documents.
     pub fn locations(&self) -> Vec<DocumentLocation> {
         let lists = self.sets.iter().flat_map(|set| set.documents.iter().chain(&set.dumps)).map(|it| &it.location);
         let roots = self.changes().map(|(root, _)| root);

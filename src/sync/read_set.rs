@@ -96,7 +96,7 @@ impl ReadSet {
             && self.walks.iter().all(|walked| walked.missing.is_empty() && walked.skipped == 0)
     }
 
-    /// True if the lists of the set lead to what lies at `location`.
+    /// True if the lists of the set lead to `location`.
     pub fn leads_to(&self, location: &DocumentLocation) -> bool {
         let lacks = |missing: &[Missing]| missing.iter().any(|missing| missing.location == *location);
         let walks = |walked: &Crawled| {
@@ -107,7 +107,7 @@ impl ReadSet {
         is_package || self.walks.iter().any(walks) || self.sources().any(|it| it == *location)
     }
 
-    /// The places where its resources are listed: its lists, or else the packages whose manifests were read.
+    /// The documents that list its resources: its lists, or else the packages whose manifests were read.
     pub fn sources(&self) -> impl Iterator<Item = DocumentLocation> {
         let in_place = self.manifests.iter().filter(|_| !self.has_lists());
         let packages = in_place.map(|manifest| DocumentLocation::Uri(manifest.package().clone()));

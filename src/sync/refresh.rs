@@ -92,7 +92,8 @@ impl Synchronizer {
         outcome
     }
 
-    /// Notes why the refresh has failed. What ends it comes before the documents that fail, and where it went on they are all.
+    /// Notes why the refresh has failed. The cause of its end comes before the documents that fail; where it went on there are
+    /// only these.
     fn note_end(&mut self, cause: &SyncError) {
         let went_on = matches!(cause, SyncError::Behind(_));
         if self.current.failed.is_empty() || !went_on {
@@ -100,7 +101,7 @@ impl Synchronizer {
             self.current.failed.retain(|failed| *failed != ended_by);
             self.current.failed.insert(0, ended_by);
         }
-        // What fails may be offered elsewhere by now; but it may fail for long.
+        // A failing document may be offered elsewhere by now; but it may fail for long.
         let interval = self.usual_interval();
         let is_old = || self.discovery.found.as_ref().is_none_or(|(_, since)| since.elapsed() >= interval);
         self.discovery.is_stale |= !went_on || is_old();
@@ -149,7 +150,8 @@ impl Synchronizer {
         }
     }
 
-    /// Discovers the Source, and the sets that are followed from here on. A discovery that fails is no error where an earlier one is known.
+    /// Discovers the Source, and the sets that are followed from here on. A discovery that fails is not an error where an
+    /// earlier one is known.
     pub(super) async fn discover(
         &mut self,
         scope: &Scope,
@@ -158,7 +160,7 @@ impl Synchronizer {
         (self.current.progress)(Stage::Discovering);
         let (mut source, failed) = self.source(matches!(scope, Scope::Announced(_))).await?;
         if source.page.is_none() && !self.catalog.is_distrusted() {
-            // A page that is mounted stays one, whatever it answers for a moment.
+            // A page that is mounted stays a page, even if it answers otherwise for a moment.
             source.page = self.catalog.snapshot()?.naming()?.and_then(|shown| shown.page);
         }
         let (is_first_tree, stored) = (self.catalog.revision()?.is_none(), self.position()?);
@@ -166,7 +168,7 @@ impl Synchronizer {
         let sets = position.follow(&source);
         let has_lists = |set: &FollowedSet| match self.config.as_of {
             Some(_) => set.offers_what_exists(),
-            None => !set.baseline().is_empty(),
+            None => !set.list_roots().is_empty(),
         };
         if source.page.is_none() && !sets.iter().any(has_lists) {
             return Err(no_resource_list(&self.config.entry, &offers(&source)));
@@ -240,7 +242,7 @@ impl Synchronizer {
         let mut base = step.position.clone();
         if !older.is_empty() {
             older.into_iter().for_each(|(set, at)| base.go_back(set, at));
-            // What has been seen between then and what is shown is in neither the lists nor the catalog's journal.
+            // Changes between then and the revision that is shown are in neither the lists nor the catalog's journal.
             changes = self.read_changes(&step.sets, &base, &Scope::Everything).await?;
         }
         let news = self.order_behind(step, &read, &mut base, changes).await?;
@@ -287,7 +289,7 @@ impl Synchronizer {
         let mut closed = Vec::with_capacity(changes.len());
         for mut it in changes {
             let known = base.known(it.set, &it.root);
-            // Of an earlier time the archives have been asked for all that there is.
+            // The archives have been asked for everything where an earlier time is wanted.
             let is_closed = known.is_of_the_past() || known.has_read() && it.goes_on(&known);
             if let Some(set) = step.sets.iter().find(|set| set.id == it.set).filter(|_| !is_closed) {
                 it = self.close_gap(set, it, &ChangeState::since(at(set.id))).await?;
@@ -307,7 +309,7 @@ impl Synchronizer {
         for it in &changes {
             let mut known = base.known(it.set, &it.root);
             if !it.goes_on(&known) {
-                // The lists were asked, and are no newer than this.
+                // The lists were asked, and are not newer than this.
                 known.tear(now);
             }
             position.note(it.set, &it.root, known);

@@ -62,7 +62,7 @@ pub struct PagesStatus {
     pub read: u64,
     /// All pages that are known.
     pub all: u64,
-    /// Those that fail for now.
+    /// Pages that fail for now.
     pub failed: u64,
 }
 

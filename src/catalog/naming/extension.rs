@@ -27,12 +27,12 @@ pub fn media_types() -> impl Iterator<Item = &'static str> {
     EXTENSIONS
         .iter()
         .enumerate()
-        .filter(|(place, (_, extension))| EXTENSIONS[..*place].iter().all(|(_, earlier)| earlier != extension))
+        .filter(|(index, (_, extension))| EXTENSIONS[..*index].iter().all(|(_, earlier)| earlier != extension))
         .map(|(_, (media_type, _))| *media_type)
 }
 
 /// Media types that say what a program can do with the file; `application/octet-stream` says nothing. The order is part of the format of
-/// the store, whose records name a type by its place here (`store/words.rs`): the list grows at its end only.
+/// the store, whose records name a type by its index here (`store/words.rs`): the list grows at its end only.
 pub const EXTENSIONS: &[(&str, &str)] = &[
     ("application/pdf", "pdf"),
     ("text/html", "html"),

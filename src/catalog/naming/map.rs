@@ -1,4 +1,4 @@
-//! `-o map=URI_PREFIX=PATH`: what lies below a URI lies below a path of the person's choice.
+//! `-o map=URI_PREFIX=PATH`: resources below a URI get a path of the person's choice.
 //!
 //! An address is a URI without its scheme. A prefix ends where a segment ends: `http://h/a` is the resource `a`, with
 //! any query, and all below it, `http://h/a/` only what is below. A prefix with a query is one resource. Mapped onto
@@ -12,12 +12,12 @@ use std::cmp::Reverse;
 /// Why a `-o map=` cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
-    /// The prefix is no absolute http or https URI.
+    /// The prefix is not an absolute http or https URI.
     #[error("map={prefix}: not the beginning of a resource's URI")]
     Prefix {
-        /// As given.
+        /// The prefix as it was given.
         prefix: String,
-        /// What is wrong with it.
+        /// The fault of the prefix.
         #[source]
         cause: UriError,
     },
@@ -25,9 +25,9 @@ pub enum MapError {
     /// do not follow.
     #[error("map={prefix}={path}: not a path below the mount, or it has a name that resyncfs reserves")]
     Path {
-        /// As given.
+        /// The prefix as it was given.
         prefix: String,
-        /// As given.
+        /// The path as it was given.
         path: String,
     },
     /// Two paths for one prefix.
@@ -41,7 +41,7 @@ pub enum MapError {
 /// Prefix and path.
 type Map = (Box<str>, Box<str>);
 
-/// What is left of an address behind the prefix of a map.
+/// The rest of an address behind the prefix of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rest<'a> {
     /// Segments and query below the prefix, without the first `/`.
@@ -51,12 +51,12 @@ pub(super) enum Rest<'a> {
 }
 
 impl Rest<'_> {
-    /// Appends the path of what is mapped to `place`; answers whether [`addresses`] leads back.
-    pub(super) fn push_path(self, place: &str, extension: Option<&str>, path: &mut String) -> bool {
-        path.push_str(place);
+    /// Appends the path of what is mapped to `target`; answers whether [`addresses`] leads back.
+    pub(super) fn push_path(self, target: &str, extension: Option<&str>, path: &mut String) -> bool {
+        path.push_str(target);
         match self {
             Rest::Below(below) => {
-                if !place.is_empty() {
+                if !target.is_empty() {
                     path.push('/');
                 }
                 segment::push_path(below, extension, path)
@@ -74,11 +74,11 @@ pub(super) fn sorted<'a>(maps: impl IntoIterator<Item = (&'a str, &'a str)>) -> 
     let mut sorted: Vec<Map> = Vec::new();
     for (prefix, path) in maps {
         let uri = Uri::parse(prefix).map_err(|cause| MapError::Prefix { prefix: prefix.to_owned(), cause })?;
-        let place = path.trim_matches('/');
-        if !place.is_empty() && !place.split('/').all(is_name) {
+        let target = path.trim_matches('/');
+        if !target.is_empty() && !target.split('/').all(is_name) {
             return Err(MapError::Path { prefix: prefix.to_owned(), path: path.to_owned() });
         }
-        sorted.push((without_scheme(uri.as_str()).into(), place.into()));
+        sorted.push((without_scheme(uri.as_str()).into(), target.into()));
     }
     sorted.sort_by(|one, other| other.0.len().cmp(&one.0.len()).then_with(|| one.cmp(other)));
     sorted.dedup();
@@ -90,7 +90,7 @@ pub(super) fn sorted<'a>(maps: impl IntoIterator<Item = (&'a str, &'a str)>) -> 
 
 /// The path of the first map whose prefix `address` has, and what is left of it.
 pub(super) fn of_address<'a>(maps: &'a [Map], address: &'a str) -> Option<(&'a str, Rest<'a>)> {
-    maps.iter().find_map(|(prefix, place)| {
+    maps.iter().find_map(|(prefix, target)| {
         let prefix = without_scheme(prefix);
         let rest = address.strip_prefix(prefix)?;
         let rest = if prefix.contains('?') {
@@ -104,18 +104,18 @@ pub(super) fn of_address<'a>(maps: &'a [Map], address: &'a str) -> Option<(&'a s
         } else {
             rest.is_empty().then_some(Rest::Itself(None))?
         };
-        let is_root = place.is_empty() && matches!(rest, Rest::Itself(_));
-        (!is_root).then_some((&**place, rest))
+        let is_root = target.is_empty() && matches!(rest, Rest::Itself(_));
+        (!is_root).then_some((&**target, rest))
     })
 }
 
-/// The addresses that maps give the path `path`, longest place first: candidates, for the caller to check.
+/// The addresses that maps give the path `path`, longest target first: candidates, for the caller to check.
 pub(super) fn addresses(maps: &[Map], path: &str) -> impl Iterator<Item = String> {
     let mut covering: Vec<(&str, &str, Rest<'_>)> = maps
         .iter()
-        .filter_map(|(prefix, place)| Some((without_scheme(prefix), &**place, rest_of_path(place, path)?)))
+        .filter_map(|(prefix, target)| Some((without_scheme(prefix), &**target, rest_of_path(target, path)?)))
         .collect();
-    covering.sort_by_key(|(_, place, _)| Reverse(place.len()));
+    covering.sort_by_key(|(_, target, _)| Reverse(target.len()));
     covering.into_iter().map(|(prefix, _, rest)| address(prefix, rest))
 }
 
@@ -134,12 +134,12 @@ fn address(prefix: &str, rest: Rest<'_>) -> String {
     address
 }
 
-/// What is left of `path` behind `place`.
-fn rest_of_path<'a>(place: &str, path: &'a str) -> Option<Rest<'a>> {
-    if place.is_empty() {
+/// The rest of `path` behind `target`.
+fn rest_of_path<'a>(target: &str, path: &'a str) -> Option<Rest<'a>> {
+    if target.is_empty() {
         return Some(Rest::Below(path));
     }
-    let rest = path.strip_prefix(place)?;
+    let rest = path.strip_prefix(target)?;
     match rest.strip_prefix('/') {
         Some(below) => Some(Rest::Below(below)),
         None if rest.is_empty() => Some(Rest::Itself(None)),
@@ -147,7 +147,7 @@ fn rest_of_path<'a>(place: &str, path: &'a str) -> Option<Rest<'a>> {
     }
 }
 
-/// Whether a person may choose `name`: legal, and without the mark of our own names.
+/// True if a person may choose `name`: it is legal, and without the mark of our own names.
 fn is_name(name: &str) -> bool {
     let is_escape = |behind: &str| {
         let digits = behind.as_bytes();

@@ -1,8 +1,8 @@
 //! URI -> path, total, deterministic and reversible: the names a person sees.
 //!
-//! A resource on the Source's own host lies at its path below the root, any other under `%host/HOST[:PORT]/`; the scheme
-//! does not count; `-o map=` moves what lies below a URI. `segment` makes a name of one segment (what
-//! is hidden, [`crate::platform::text::is_hidden`], stays escaped), `limit` keeps a name to 255 bytes.
+//! A resource on the Source's own host has its path below the root, any other under `%host/HOST[:PORT]/`; the scheme does not
+//! count; `-o map=` moves the resources below a URI. `segment` makes a name of one segment (what is hidden,
+//! [`crate::platform::text::is_hidden`], stays escaped), `limit` keeps a name to 255 bytes.
 //!
 //! A `%` before two hex digits is an escape taken over from the URI, a `%` before anything else marks a name of ours,
 //! and since a normalised URI has no `%` but that of its escapes, the two never meet:
@@ -18,8 +18,9 @@
 //! | `STEM%~DIGEST.EXT` | a name that was too long, or that lost the plain name to another resource |
 //!
 //! Without `map=` and `extension=type` two URIs share a path only if they differ in nothing but the scheme, or in which of the
-//! reserved characters of their segments are escaped (`segment`): of one path there may be very many. What is left is resolved where
-//! all URIs are at hand, by [`disambiguated`] and, after that, [`beside_folder`]; neither ever gives a name that [`Naming::path`] gives.
+//! reserved characters of their segments are escaped (`segment`): one path may have very many URIs. The rest is resolved where
+//! all URIs are at hand, by [`disambiguated`] and, after that, [`beside_folder`]; neither ever gives a name that
+//! [`Naming::path`] gives.
 
 mod extension;
 mod limit;
@@ -36,10 +37,10 @@ pub use extension::{of_media_type as extension_of_type, of_name as extension_of_
 pub use limit::{NAME_MAX, beside_folder, disambiguated};
 pub use map::MapError;
 
-/// What a name depends on besides the URI itself; part of a catalog's identity.
+/// The settings that a name depends on besides its URI; part of a catalog's identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Naming {
-    /// `HOST[:PORT]` whose resources lie below the root.
+    /// `HOST[:PORT]` whose resources are below the root.
     pub own_authority: Box<str>,
     /// (URI prefix, path) pairs of `-o map=`, longest prefix first. A prefix ends where a segment ends; its scheme does
     /// not count. [`Naming::new`] brings what a person writes into this form.
@@ -70,7 +71,7 @@ impl Naming {
     /// wrote them, in any order.
     ///
     /// # Errors
-    /// A prefix that is no URI, a path that cannot be one or that looks like a name of ours, two paths for one prefix.
+    /// A prefix that is not a URI, a path that cannot be one or that looks like a name of ours, or two paths for one prefix.
     pub fn new<'a>(
         own_authority: &str,
         maps: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -116,9 +117,9 @@ impl Naming {
     /// A stable text of everything that the names depend on besides the URIs: equal texts, equal names.
     pub fn identity(&self) -> String {
         let mut identity = format!("names={RULES}\nhost={}\n", self.own_authority.escape_default());
-        for (prefix, place) in &self.maps {
+        for (prefix, target) in &self.maps {
             // `escape_default` leaves neither a line end nor, with the quotes escaped, an ambiguous `"="`.
-            identity += &format!("map=\"{}\"=\"{}\"\n", prefix.escape_default(), place.escape_default());
+            identity += &format!("map=\"{}\"=\"{}\"\n", prefix.escape_default(), target.escape_default());
         }
         if self.extension_by_type {
             identity += "extension=type\n";
@@ -159,8 +160,8 @@ impl Naming {
     /// Writes the path of a URI that is not an item.
     fn page_name(&self, uri: &str, extension: Option<&str>, path: &mut String) -> bool {
         let address = without_scheme(uri);
-        if let Some((place, rest)) = map::of_address(&self.maps, address) {
-            return rest.push_path(place, extension, path);
+        if let Some((target, rest)) = map::of_address(&self.maps, address) {
+            return rest.push_path(target, extension, path);
         }
         let own = address.strip_prefix(&*self.own_authority).and_then(|rest| rest.strip_prefix('/'));
         if let Some(below) = own {

@@ -9,7 +9,7 @@ use super::{extension, limit};
 use crate::platform::text::is_hidden;
 use percent_encoding::percent_decode_str;
 
-/// What a URI that ends in `/` stands for, in the folder of that URI.
+/// The name of a URI that ends in `/`, in the folder of that URI.
 pub(super) const INDEX: &str = "%index";
 
 /// An empty segment that is a folder.
@@ -79,7 +79,7 @@ pub(super) fn escaped_dots(segment: &str) -> Option<String> {
     matches!(segment, "." | "..").then(|| segment.replace('.', "%2E"))
 }
 
-/// Whether [`push_path`] would copy `below` as it is. `false` only means that it must look closer.
+/// True if [`push_path`] would copy `below` as it is. `false` only means that it must look closer.
 fn is_its_own_path(below: &str) -> bool {
     let mut length = 0;
     for byte in below.bytes() {
@@ -178,7 +178,7 @@ mod tests {
     fn every_ascii_escape_is_either_shown_or_kept() {
         for byte in 0..=0x7F_u8 {
             let escape = format!("%{byte:02X}");
-            // Of a normalised URI these are never escaped: letters, digits, `-`, `.`, `_` and `~`.
+            // A normalised URI never escapes these: letters, digits, `-`, `.`, `_` and `~`.
             let shown = !byte.is_ascii_control() && !b"/?#%".contains(&byte);
             let expected = if shown { char::from(byte).to_string() } else { escape.clone() };
             assert_eq!(name(&escape), expected);

@@ -1,4 +1,4 @@
-//! What a commit adds to a store's file, held to the room that is left on the disk.
+//! The budget of a commit: bytes that it adds to a store's file, within the room that is left on the disk.
 
 use super::super::CatalogError;
 use super::super::error::io_error;
@@ -13,7 +13,7 @@ const HELD: u64 = 64 << 20;
 /// A page of the file: it is written again where a record in it is written or removed.
 pub(super) const PAGE: u64 = lmdb::PAGE as u64;
 
-/// Bytes that a record behind all others takes besides its own and its key's: its head, its place, its checksum.
+/// Bytes that a record behind all others takes besides its own and its key's: its head, its slot, its checksum.
 pub(super) const RECORD_OVERHEAD: usize = 16;
 
 /// Counts the bytes that are written into a store.
@@ -26,7 +26,8 @@ pub(super) struct WriteBudget {
 }
 
 impl WriteBudget {
-    /// A budget for a store on the disk of `folder`. One transaction writes `most` bytes of pages, however many records lie in them.
+    /// A budget for a store on the disk of `folder`. One transaction writes `most` bytes of pages, however many records they
+    /// hold.
     pub(super) fn new(folder: &SpillFolder, most: u64) -> WriteBudget {
         WriteBudget { folder: folder.clone(), uncommitted: 0, most, unchecked: 0 }
     }

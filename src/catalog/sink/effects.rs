@@ -1,4 +1,4 @@
-//! What a commit does to what readers see: counted, and noted for the kernel.
+//! Effects of a commit on what readers see: counted, and noted for the kernel.
 
 use super::super::{Committed, Invalidation, Kind};
 use crate::platform::inode_set::InodeSet;

@@ -58,9 +58,9 @@ impl ChangedFolders {
 pub fn next_folder(changes: &mut Sorted) -> Result<Option<(u64, FolderChange)>, CatalogError> {
     let Some((key, value)) = changes.next()? else { return Ok(None) };
     let folder = number(key).ok_or_else(|| damaged("key", key))?;
-    let mut change = unpack::<FolderChange>(value).ok_or_else(|| damaged("sense", key))?;
+    let mut change = unpack::<FolderChange>(value).ok_or_else(|| damaged("content", key))?;
     while let Some((key, value)) = changes.peek()?.filter(|(key, _)| number(key) == Some(folder)) {
-        change = change.and(unpack::<FolderChange>(value).ok_or_else(|| damaged("sense", key))?);
+        change = change.and(unpack::<FolderChange>(value).ok_or_else(|| damaged("content", key))?);
         changes.next()?;
     }
     Ok(Some((folder, change)))

@@ -91,14 +91,14 @@ pub fn write(
     in_transaction(catalog, base.store, |transaction| {
         let mut tree = TreeWriter::new(&catalog.spill_folder, base, naming, revision, InPlace(transaction));
         rows(&mut tree)?;
-        place(&mut tree, edits, Vec::new())?;
+        write_groups(&mut tree, edits, Vec::new())?;
         let (revision, effects) = tree.finish(&CommittedWith { at, position, sets: &sets })?;
         Ok(effects.committed(revision.number, BTreeMap::new()))
     })
 }
 
-/// Writes `edits`, and removes the folders `emptied` in which nothing is.
-pub fn place(
+/// Writes `edits`, and removes the empty folders `emptied`.
+pub fn write_groups(
     tree: &mut TreeWriter<'_>,
     edits: BTreeMap<(usize, String), GroupEdits>,
     emptied: Vec<String>,
@@ -109,7 +109,7 @@ pub fn place(
         due.entry((depth(&path), path)).or_default();
     }
     let (base, naming) = (tree.base, tree.naming);
-    Groups { base, naming, due }.place(tree)
+    Groups { base, naming, due }.write(tree)
 }
 
 /// The groups that edits concern.
@@ -130,7 +130,7 @@ struct Due {
     newest: Option<Timestamp>,
 }
 
-/// A group whose names are to be placed.
+/// A group whose names are to be written.
 struct Settled<'o> {
     path: String,
     /// The names of the revision that is shown, each file with its URI.
@@ -141,7 +141,7 @@ struct Settled<'o> {
 }
 
 impl<'o> Groups<'o> {
-    fn place(mut self, tree: &mut TreeWriter<'_>) -> Result<(), CatalogError> {
+    fn write(mut self, tree: &mut TreeWriter<'_>) -> Result<(), CatalogError> {
         let mut settled = Vec::new();
         while let Some(((_, path), due)) = self.due.pop_last() {
             settled.push(self.settle(path, due, tree)?);

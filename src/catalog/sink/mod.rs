@@ -17,7 +17,7 @@ use super::store::{Lookup, TableId};
 /// Appends a row.
 pub type Encode<'e> = &'e mut dyn FnMut(&mut Vec<u8>);
 
-/// A place where the rows of a tree are written. The defaults are those of an empty store: all of it is written, and nothing removed.
+/// The rows of a tree on their way to the disk. The defaults are those of an empty store: all of it is written, and nothing removed.
 pub trait Sink {
     /// Writes a row.
     fn put(&mut self, table: TableId, key: &[u8], encode: Encode<'_>) -> Result<(), CatalogError>;

@@ -27,8 +27,8 @@ const WAITING: usize = 4;
 /// the end of each table once more.
 const TRANSACTION: u64 = 4 << 20;
 
-/// Rows on their way into a store that no reader sees before it takes the place of another. Of one key the last counts; but entry ids of
-/// names join, and of times of folders the latest count.
+/// Rows on their way into a store that no reader sees before it takes the place of another. The last row of a key counts; but
+/// entry ids of names join, and of times of folders the latest count.
 pub struct Rows {
     batch: RowBatch,
     /// Hash and entry id of the names of one folder, and that folder: sorted, they come behind those of other folders.
@@ -39,7 +39,7 @@ pub struct Rows {
 
 type Worker = (SyncSender<RowBatch>, JoinHandle<Result<(), CatalogError>>);
 
-/// Rows one behind the other: table, key, record.
+/// Rows in a sequence: table, key, record.
 #[derive(Default)]
 struct RowBatch {
     bytes: Vec<u8>,
@@ -173,7 +173,7 @@ fn write_all(
     Ok(())
 }
 
-/// The tables of a store, and the greatest key of each: what lies behind it is appended, without a search.
+/// The tables of a store, and the greatest key of each: rows behind it are appended, without a search.
 struct Tables<'s> {
     store: &'s TreeStore,
     txn: Option<RwTxn<'s>>,
@@ -202,7 +202,7 @@ impl<'s> Tables<'s> {
         };
         let (table, last) = self.tables.get_mut(usize::from(*id)).ok_or_else(|| damaged("table", row))?;
         self.record.clear();
-        // Of `meta` alone there are rows already.
+        // Only `meta` has rows already.
         let flags = if key > &last[..] && *id != TableId::Meta as u8 {
             last.clear();
             last.extend_from_slice(key);
@@ -216,9 +216,9 @@ impl<'s> Tables<'s> {
                     self.record.extend_from_slice(record);
                 }
                 id if id == TableId::Entries as u8 && !present.is_empty() => {
-                    let sense = || damaged("sense", key);
-                    let mtime = NodeRecord::decode(present).ok_or_else(sense)?.mtime;
-                    let node = NodeRecord::decode(record).ok_or_else(sense)?;
+                    let corrupt = || damaged("content", key);
+                    let mtime = NodeRecord::decode(present).ok_or_else(corrupt)?.mtime;
+                    let node = NodeRecord::decode(record).ok_or_else(corrupt)?;
                     NodeRecord { mtime: node.mtime.max(mtime), ..node }.encode(&mut self.record);
                 }
                 _ => self.record.extend_from_slice(record),

@@ -29,7 +29,7 @@ pub fn in_transaction<T>(
     store: &TreeStore,
     write: impl FnOnce(&mut Transaction<'_>) -> Result<T, CatalogError>,
 ) -> Result<T, CatalogError> {
-    // LMDB writes each page that is touched to another place, and no more pages than there are.
+    // LMDB writes each page that is touched to another page, and no more pages than there are.
     let budget = WriteBudget::new(&catalog.spill_folder, store.env.real_disk_size()?.max(PAGE));
     let mut transaction =
         Transaction { store, txn: store.env.write_txn()?, budget, has_written: false, row: Vec::new() };

@@ -26,8 +26,8 @@ enum RowState {
     Unchanged,
 }
 
-/// Writes names, each with its effects. What exists is read from the revision that is shown; of what is written here nothing is read but
-/// the ids of one name, and folders.
+/// Writes names, each with its effects. Existing names are read from the revision that is shown. Nothing that is written here
+/// is read but the ids of one name, and folders.
 pub struct TreeWriter<'t> {
     pub base: &'t Base<'t>,
     pub naming: &'t Naming,
@@ -195,7 +195,7 @@ impl<'t> TreeWriter<'t> {
         Ok(())
     }
 
-    /// Removes a name; what lies beneath is removed by itself.
+    /// Removes a name; the names beneath it are removed by calls for each.
     pub fn remove(&mut self, old: &NamedNode<'_>, uri: Option<&Uri>) -> Result<(), CatalogError> {
         let NamedNode { parent, entry, node } = old;
         self.effects.count(node.kind(), |effects| &mut effects.deleted);
@@ -249,7 +249,7 @@ impl<'t> TreeWriter<'t> {
         self.changed.note(folder, FolderChange { newest: newest.min(self.now), scope })
     }
 
-    /// Writes the folders whose listing changed or that are older than what lies in them, those above them included.
+    /// Writes the folders whose listing changed or that are older than their children, and the folders above them.
     fn settle_folders(&mut self) -> Result<(), CatalogError> {
         let mut is_last = false;
         while !is_last {

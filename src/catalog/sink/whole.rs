@@ -12,7 +12,7 @@ use super::super::store::record::{NamedNode, NodeRecord, RevisionRecord, held_ro
 use super::super::store::{ROOT, ROOT_ENTRY, TableId, TreeStore};
 use super::super::version::{self, Coming};
 use super::super::{Catalog, CatalogError, Committed, Decide, Departure, Held, Invalidation, Kind, Losses, SetId};
-use super::in_place::{InPlace, PutRows, place};
+use super::in_place::{InPlace, PutRows, write_groups};
 use super::rows::Rows;
 use super::transaction::in_transaction;
 use super::tree::{CommittedWith, TreeWriter, orphan_row};
@@ -47,8 +47,8 @@ impl Sink for Whole<'_> {
     }
 }
 
-/// Writes the whole tree into a store that takes the place of the one of `base`. What is held back may be `decided`; else `decide` is
-/// asked, and where it holds anything the tree is written once more, with that.
+/// Writes the whole tree into a store that takes the place of the one of `base`. The held deletions may be `decided`; else
+/// `decide` is asked, and where it holds anything the tree is written once more, with that.
 pub fn write(
     catalog: &Catalog,
     base: &Base<'_>,
@@ -80,7 +80,7 @@ pub fn write(
                 position
             }
         };
-        // What is written from here on has the room of the facts.
+        // Rows that are written from here on have the room of the facts.
         drop(facts);
         let committed = rebuild.finish(&position, rows)?;
         let keep_late = |store: &TreeStore| {
@@ -91,7 +91,7 @@ pub fn write(
         };
         keep_late(successor.store());
         catalog.replace_store(successor)?;
-        // Those of replies that were made in between.
+        // Orphans of replies that were made in between.
         keep_late(&catalog.store());
         return Ok(committed);
     }
@@ -151,7 +151,7 @@ struct Rebuild<'t> {
     /// The folder whose names are written, and whether it has none so far.
     folder: FolderRef,
     is_empty: bool,
-    /// Folders in which nothing is, as all that lists have of it is superseded.
+    /// Folders that are empty, as everything that lists have in them is superseded.
     emptied: Vec<u64>,
 }
 
@@ -200,7 +200,7 @@ impl<'t> Rebuild<'t> {
         let with = CommittedWith { at: scope.at, position, sets: &sets };
         rows(&mut tree)?;
         let (mut revision, mut effects) = tree.finish(&with)?;
-        // What a change in place holds in memory is bounded.
+        // A change in place holds no more than this in memory.
         let most = usize::try_from(catalog.most_in_place().max(1)).unwrap_or(usize::MAX);
         for emptied in emptied.chunks(most) {
             let txn = target.env.read_txn()?;
@@ -213,7 +213,7 @@ impl<'t> Rebuild<'t> {
                 let sink = InPlace(transaction);
                 let mut tree = TreeWriter::new(&catalog.spill_folder, &base, &scope.naming, revision, sink);
                 tree.effects = effects;
-                place(&mut tree, BTreeMap::new(), paths)?;
+                write_groups(&mut tree, BTreeMap::new(), paths)?;
                 tree.finish(&with)
             })?;
         }
@@ -245,8 +245,9 @@ impl<'t> Rebuild<'t> {
     }
 }
 
-/// Enters among the orphans of `target` what lies in folders of the revision `base` that the kernel first saw since this was done last, or
-/// `target` began to be written. Not until there are none: a program that walks the tree sees more of them as long as it walks.
+/// Adds to the orphans of `target` the children of folders of `base` that the kernel first saw since the last call, or since
+/// `target` began to be written. It is not repeated until there are none: a program that walks the tree sees more of them as long
+/// as it walks.
 fn add_late_orphans(catalog: &Catalog, base: &Base<'_>, target: &TreeStore) -> Result<(), CatalogError> {
     // What a change in place holds in memory is bounded.
     let most = usize::try_from(catalog.most_in_place().max(1)).unwrap_or(usize::MAX);
@@ -311,7 +312,7 @@ impl<'t> Visitor<'t> for Rebuild<'t> {
         if let Some(known) = &base {
             self.remove_beneath(known)?;
             if same_uri && self.tree.keeps_orphans_of(known.parent) {
-                // Its URI need not be found by its place.
+                // Its URI need not follow from its path.
                 known_uri = Some(file.uri(&self.scope.naming)?);
             }
         }

@@ -27,7 +27,7 @@ impl Snapshot<'_> {
             let Some(held) = self.store.get(self.txn(), self.store.journal, &key)? else {
                 return Ok(None);
             };
-            let row = ChangeRow::decode(held).ok_or_else(|| damaged("sense", &key))?;
+            let row = ChangeRow::decode(held).ok_or_else(|| damaged("content", &key))?;
             if row.time != said.time {
                 return Ok(Some(row.time.cmp(&said.time)));
             }
@@ -38,7 +38,7 @@ impl Snapshot<'_> {
     }
 
     /// Calls `visit` for every change that the journal holds, set by set, with what it says of the resource (of a deletion the
-    /// URI alone), until it answers `false`. What is there and was left out by choice is no deletion here.
+    /// URI alone), until it answers `false`. A resource that is there and was left out by choice is not a deletion here.
     pub fn journal(&self, visit: &mut dyn FnMut(SetId, Journaled, Resource) -> bool) -> Result<(), CatalogError> {
         let store = &self.store;
         let decode = |key: &[u8], row: &[u8]| {
@@ -81,7 +81,7 @@ impl Snapshot<'_> {
         self.read(|| {
             for row in self.store.rows(self.txn(), table, (Bound::Unbounded, Bound::Unbounded))? {
                 let (key, record) = row?;
-                if !visit(decode(key, record).ok_or_else(|| damaged("sense", key))?) {
+                if !visit(decode(key, record).ok_or_else(|| damaged("content", key))?) {
                     break;
                 }
             }

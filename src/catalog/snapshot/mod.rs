@@ -80,7 +80,7 @@ impl<'c> Snapshot<'c> {
         Ok(self.by_ino(ino)?.map(|(named, _)| named.node.node()))
     }
 
-    /// An inode and its place, orphans included.
+    /// An inode with its attributes and name, orphans included.
     pub fn inode(&self, ino: INodeNo) -> Result<Option<Inode>, CatalogError> {
         let Some((NamedNode { parent, entry, node }, is_orphan)) = self.by_ino(ino)? else { return Ok(None) };
         let (folder, entry, name) = (INodeNo(parent), EntryId(entry), Box::from(node.name));
@@ -140,13 +140,13 @@ impl<'c> Snapshot<'c> {
         let Some((NamedNode { node, .. }, _)) = self.by_ino(ino)? else { return Ok(None) };
         let Some(record) = node.resource else { return Ok(None) };
         self.read(|| {
-            let sense = || damaged("resource", &ino_key(ino.0));
+            let corrupt = || damaged("resource", &ino_key(ino.0));
             let uri = match (record.uri, path) {
-                (Some(uri), _) => Uri::parse_item(uri).map_err(|_| sense())?,
-                (None, Some(path)) => self.known_naming()?.uri(path, record.https).ok_or_else(sense)?,
+                (Some(uri), _) => Uri::parse_item(uri).map_err(|_| corrupt())?,
+                (None, Some(path)) => self.known_naming()?.uri(path, record.https).ok_or_else(corrupt)?,
                 (None, None) => self.store.uri_of(self.txn(), &node, self.known_naming()?)?,
             };
-            record.resource(uri).ok_or_else(sense).map(Some)
+            record.resource(uri).ok_or_else(corrupt).map(Some)
         })
     }
 
@@ -211,9 +211,9 @@ impl<'c> Snapshot<'c> {
                 if self.record(ino)?.is_none() {
                     continue;
                 }
-                let sense = || damaged("sense", &ino_key(ino.0));
-                let path = self.store.path_of(self.txn(), ino.0)?.ok_or_else(sense)?;
-                let resource = self.read_resource(ino, Some(&path))?.ok_or_else(sense)?;
+                let corrupt = || damaged("content", &ino_key(ino.0));
+                let path = self.store.path_of(self.txn(), ino.0)?.ok_or_else(corrupt)?;
+                let resource = self.read_resource(ino, Some(&path))?.ok_or_else(corrupt)?;
                 if !visit(ino, &path, resource) {
                     break;
                 }

@@ -1,4 +1,4 @@
-//! The pairs of an arena: where they lie, and their order.
+//! The pairs of an arena, and their order.
 
 use super::super::store::codec::Decoder;
 
@@ -14,11 +14,11 @@ pub(super) fn pair(arena: &[u8], start: u32) -> (&[u8], &[u8]) {
 /// eight bytes at a time behind what all of a group share decide nearly every comparison without touching the arena.
 pub(super) fn sorted(arena: &[u8], starts: &[u32]) -> impl Iterator<Item = u32> {
     let mut order: Vec<(u64, u32)> = starts.iter().map(|start| (0, *start)).collect();
-    // Where pairs of equal beginnings lie that are yet to be sorted, and how many bytes these beginnings have.
+    // Ranges of pairs with an equal beginning that are yet to be sorted, and the length of that beginning.
     let mut groups = vec![(0..order.len(), 0)];
-    while let Some((place, compared)) = groups.pop() {
-        let mut end = place.start;
-        let group = &mut order[place];
+    while let Some((range, compared)) = groups.pop() {
+        let mut end = range.start;
+        let group = &mut order[range];
         let key = |start: u32| pair(arena, start).0.get(compared..).unwrap_or_default();
         let least = group.first().map_or(&[][..], |(_, start)| key(*start));
         let shared = group.iter().fold(least.len(), |shared, (_, start)| common_prefix(&least[..shared], key(*start)));
@@ -43,7 +43,7 @@ pub(super) fn sorted(arena: &[u8], starts: &[u32]) -> impl Iterator<Item = u32> 
     order.into_iter().map(|(_, start)| start)
 }
 
-/// So few pairs of an equal beginning are compared as a whole.
+/// Pairs of an equal beginning, at most, that are compared as a whole.
 const SMALL_GROUP: usize = 16;
 
 /// The first eight bytes as a number, those that are missing as NUL.

@@ -24,7 +24,7 @@ use std::io::{BufRead, BufReader, BufWriter, Cursor, Seek, Write};
 /// the system when they are dropped.
 pub(super) const LARGE_SORT: usize = 36 << 20;
 
-/// Of a sort that goes on while a list takes most of the memory.
+/// Memory of a sort that goes on while a list takes most of the memory.
 pub(super) const SMALL_SORT: usize = 4 << 20;
 
 /// One pair for so many of these bytes, at most: each takes 4 bytes more, and 16 while a run is sorted.
@@ -56,9 +56,10 @@ pub(super) struct Sorted {
     folder: SpillFolder,
     /// The oldest first.
     runs: Vec<SortedRun>,
-    /// Of each run that is not at its end, the key of its pair and its place: the smallest is the next pair, of equal keys the oldest.
+    /// The key of the current pair of each run that has one, with the number of the run: the smallest is the next pair, of equal
+    /// keys the oldest.
     heads: BinaryHeap<Reverse<(Vec<u8>, usize)>>,
-    /// Whether [`Sorted::next`] returned the top's pair.
+    /// True if [`Sorted::next`] has returned the top's pair.
     used: bool,
 }
 
@@ -68,7 +69,7 @@ struct SortedRun {
     value: Vec<u8>,
 }
 
-/// Where a run is read from.
+/// The bytes of a run, in memory or on disk.
 enum RunBytes {
     Memory(Cursor<Vec<u8>>),
     File(BufReader<RunFile>),
@@ -159,7 +160,7 @@ impl Sorter {
             self.spill()?;
             self.add_runs(other.runs)?;
         }
-        // Many small ones make no runs of their own.
+        // Many small ones share a run.
         other.starts.iter().try_for_each(|start| {
             let (key, value) = pair(&other.arena, *start);
             self.add(key, value)
@@ -238,7 +239,7 @@ impl Sorted {
         Ok(sorted)
     }
 
-    /// Writes the pairs that are left as one run. What was read of the others is free by then.
+    /// Writes the pairs that are left as one run. The memory of the pairs that were read is free by then.
     fn write_run(&mut self) -> Result<RunBytes, CatalogError> {
         let folder = self.folder.clone();
         let failed = io_error(&folder.path);
@@ -266,11 +267,11 @@ impl Sorted {
     /// Begins again with the smallest pair.
     pub fn rewind(&mut self) -> Result<(), CatalogError> {
         (self.heads, self.used) = (BinaryHeap::new(), false);
-        for (place, run) in self.runs.iter_mut().enumerate() {
+        for (run_index, run) in self.runs.iter_mut().enumerate() {
             let mut key = Vec::new();
             let is_there = run.source.reader().rewind().and_then(|()| run.advance(&mut key));
             if is_there.map_err(io_error(&self.folder.path))? {
-                self.heads.push(Reverse((key, place)));
+                self.heads.push(Reverse((key, run_index)));
             }
         }
         Ok(())
@@ -290,15 +291,15 @@ impl Sorted {
     }
 
     fn top(&self) -> Option<Pair<'_>> {
-        let Reverse((key, place)) = self.heads.peek()?;
-        Some((key, &self.runs[*place].value))
+        let Reverse((key, run_index)) = self.heads.peek()?;
+        Some((key, &self.runs[*run_index].value))
     }
 
     fn leave_used(&mut self) -> Result<(), CatalogError> {
         let top = if std::mem::take(&mut self.used) { self.heads.peek_mut() } else { None };
         let Some(mut top) = top else { return Ok(()) };
-        let Reverse((key, place)) = &mut *top;
-        if !self.runs[*place].advance(key).map_err(io_error(&self.folder.path))? {
+        let Reverse((key, run_index)) = &mut *top;
+        if !self.runs[*run_index].advance(key).map_err(io_error(&self.folder.path))? {
             PeekMut::pop(top);
         }
         Ok(())

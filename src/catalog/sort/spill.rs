@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// A folder of temporary files.
 #[derive(Clone, Debug)]
 pub struct SpillFolder {
-    /// Where.
+    /// The folder.
     pub path: PathBuf,
     /// Watches the free space there.
     pub room: Arc<SpaceGuard>,
@@ -37,7 +37,7 @@ pub(super) struct RunFile {
     pub(super) file: File,
     /// Bytes read since the beginning.
     read: u64,
-    /// Whether it is read for the last time: what lies behind the reader is freed.
+    /// True if it is read for the last time: what the reader has passed is freed.
     is_read_once: bool,
     /// Bytes from the beginning that are freed.
     freed: u64,
@@ -53,7 +53,7 @@ impl RunFile {
         Ok(RunFile { file, read: 0, is_read_once: false, freed: 0 })
     }
 
-    /// What is read from here on is not read again.
+    /// Frees what is read from here on: it is not read again.
     pub fn freed_as_read(&mut self) {
         self.is_read_once = true;
     }

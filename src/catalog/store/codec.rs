@@ -1,6 +1,6 @@
 //! The encoding of numbers, strings and times, and the checksum at the end of every record.
 //!
-//! Integers are LEB128 varints, signed ones zigzagged, as postcard has them; inodes and entry ids within keys and places are 40 bits,
+//! Integers are LEB128 varints, signed ones zigzagged, as postcard has them; inodes and entry ids within keys and values are 40 bits,
 //! big-endian.
 
 use super::super::CatalogError;
@@ -74,7 +74,7 @@ pub fn when(condition: bool, bit: u8) -> u8 {
 
 /// A value of few rows.
 pub fn pack<T: Serialize>(value: &T) -> Vec<u8> {
-    // What is in memory is never refused.
+    // A value in memory is never refused.
     postcard::to_allocvec(value).unwrap_or_default()
 }
 

@@ -95,8 +95,8 @@ impl TreeStore {
         make_files(folder, MAX_READERS).map_err(io_error(folder))?;
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
         options.max_dbs(TABLES.len() as u32).max_readers(MAX_READERS);
-        // SAFETY: this process has locked the folder (`FolderLock`), which is for its owner alone: nothing else changes the mapped file.
-        // NO_READ_AHEAD only advises the kernel. What NO_SYNC leaves undone `Successor` does.
+        // SAFETY: this process has locked the folder (`FolderLock`), which is for its owner alone: nothing else changes the
+        // mapped file. NO_READ_AHEAD only advises the kernel. `Successor` does what NO_SYNC leaves undone.
         let open = |size| unsafe { options.map_size(size).flags(EnvFlags::NO_READ_AHEAD | flags).open(folder) };
         let env = with_map(MAP_SIZE, open)?;
         env.clear_stale_readers()?;
@@ -173,9 +173,10 @@ impl TreeStore {
         Ok(())
     }
 
-    /// Makes the file as long as its store says. Pages that one commit takes at the end and frees are never written, and a file that is
-    /// short is followed whole at the next opening; what lies behind is of a transaction that was not committed, and no reader has it. No
-    /// other thread writes meanwhile. This is no failure of a commit, and the next one tries again.
+    /// Makes the file as long as its store says. Pages that one commit takes at the end and frees are never written, and a
+    /// file that is short is followed whole at the next opening; the bytes behind it are of a transaction that was not
+    /// committed, and no reader has it. No other thread writes meanwhile. The commit does not fail, and the next one tries
+    /// again.
     pub fn fit_length(&self) {
         let (whole, path) = (self.whole_length(), self.folder.join("data.mdb"));
         let fitted = self.env.real_disk_size().map_err(CatalogError::from).and_then(|length| match length {

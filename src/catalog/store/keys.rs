@@ -1,6 +1,6 @@
 //! The keys of the tables.
 //!
-//! Numbers are big-endian and of 40 bits, so that keys sort by them: the children of a folder lie together, and a first
+//! Numbers are big-endian and of 40 bits, so that keys sort by them: the children of a folder are neighbours, and a first
 //! baseline, level by level, appends.
 
 use super::super::SetId;
@@ -54,7 +54,7 @@ pub fn displaced_key(path: &str, uri: &Uri) -> [u8; 2 * DIGEST] {
     key
 }
 
-/// What stands for a URI; and for a path, what the keys of all begin with that lost its plain name.
+/// The digest of a URI; or of a path, with which the keys of all names begin that lost its plain name.
 pub fn digest(text: &str) -> [u8; DIGEST] {
     let mut digest = [0; DIGEST];
     digest.copy_from_slice(&Sha256::digest(text.as_bytes())[..DIGEST]);

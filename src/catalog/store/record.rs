@@ -26,7 +26,7 @@ const CHANGE_FREQUENCIES: [Option<ChangeFrequency>; 8] = [
 /// A name of the tree, and what it stands for.
 #[derive(Clone, Copy)]
 pub struct NamedNode<'a> {
-    /// The folder that it lies in.
+    /// Its folder.
     pub parent: u64,
     /// Its cookie there.
     pub entry: u64,
@@ -263,7 +263,7 @@ impl<'a> ResourceRecord<'a> {
         }
     }
 
-    /// What `stat` shows: the published length, unless it counts coded bytes or is no size ([`believed_length`]).
+    /// The size that `stat` shows: the published length, unless it counts coded bytes or is not believed ([`believed_length`]).
     pub fn size(&self) -> Option<u64> {
         match (self.encoding, self.length) {
             (Some(_), _) | (None, None) => None,
@@ -389,7 +389,7 @@ impl RevisionRecord {
 /// One set of a revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetRecord {
-    /// The time that its list speaks for; `None` where it has none, or where there is no list.
+    /// The time that its list speaks for; `None` without a list, and for a list without a time.
     pub at: Option<Timestamp>,
     pub files: u64,
 }

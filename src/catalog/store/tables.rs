@@ -10,7 +10,7 @@ use crate::document::Uri;
 use heed::RoTxn;
 use std::ops::Bound;
 
-/// What is at a key.
+/// The value at a key, where there is one.
 pub type Lookup<T> = Result<Option<T>, CatalogError>;
 
 /// Key and checked record.
@@ -43,7 +43,7 @@ impl TreeStore {
         key: &[u8],
         decode: impl FnOnce(&'t [u8]) -> Option<T>,
     ) -> Lookup<T> {
-        self.get(txn, table, key)?.map(|record| decode(record).ok_or_else(|| damaged("sense", key))).transpose()
+        self.get(txn, table, key)?.map(|record| decode(record).ok_or_else(|| damaged("content", key))).transpose()
     }
 
     pub fn meta<'t>(&self, txn: &'t RoTxn<'_>, key: &[u8]) -> Lookup<&'t [u8]> {
@@ -71,7 +71,7 @@ impl TreeStore {
         naming.ok_or_else(|| damaged("absence", meta::NAMING))
     }
 
-    /// What the inode was that lost its name.
+    /// The node of an inode that lost its name.
     pub fn orphan<'t>(&self, txn: &'t RoTxn<'_>, ino: u64) -> Lookup<NamedNode<'t>> {
         self.decoded(txn, self.orphans, &ino_key(ino), orphan)
     }
@@ -79,8 +79,8 @@ impl TreeStore {
     /// The name of an inode; `None` where it has none.
     pub fn by_ino<'t>(&self, txn: &'t RoTxn<'_>, ino: u64) -> Lookup<NamedNode<'t>> {
         let key = ino_key(ino);
-        let place = |place: &[u8]| Some((number(place.get(..5)?)?, number(place.get(5..)?)?));
-        let Some((parent, entry)) = self.decoded(txn, self.inodes, &key, place)? else { return Ok(None) };
+        let pair = |pair: &[u8]| Some((number(pair.get(..5)?)?, number(pair.get(5..)?)?));
+        let Some((parent, entry)) = self.decoded(txn, self.inodes, &key, pair)? else { return Ok(None) };
         match self.decoded(txn, self.entries, &entry_key(parent, entry), NodeRecord::decode)? {
             Some(node) if node.ino == ino => Ok(Some(NamedNode { parent, entry, node })),
             _ => Err(damaged("entry", &key)),
@@ -92,7 +92,7 @@ impl TreeStore {
         let (mut names, mut above) = (Vec::new(), ino);
         while above != ROOT {
             match self.by_ino(txn, above)? {
-                // Every folder is older in its path than what lies in it: a chain longer than any path is a cycle.
+                // A chain of folders that is longer than any path is a cycle.
                 Some(named) if names.len() <= DEEPEST => {
                     names.push(std::str::from_utf8(named.node.name).map_err(|_| damaged("name", &ino_key(above)))?);
                     above = named.parent;
@@ -107,10 +107,10 @@ impl TreeStore {
 
     /// The URI of a file that has a name, in a revision made under `naming`.
     pub fn uri_of(&self, txn: &RoTxn<'_>, node: &NodeRecord<'_>, naming: &Naming) -> Result<Uri, CatalogError> {
-        let sense = || damaged("resource", &ino_key(node.ino));
-        let record = node.resource.ok_or_else(sense)?;
+        let corrupt = || damaged("resource", &ino_key(node.ino));
+        let record = node.resource.ok_or_else(corrupt)?;
         let path = if record.uri.is_none() { self.path_of(txn, node.ino)? } else { None };
-        uri(&record, &path.unwrap_or_default(), naming).ok_or_else(sense)
+        uri(&record, &path.unwrap_or_default(), naming).ok_or_else(corrupt)
     }
 
     /// The order of `names` within a folder.
@@ -118,7 +118,7 @@ impl TreeStore {
         (xxhash_rust::xxh3::xxh3_64(name) >> (u64::BITS - self.hash_bits)) as u32
     }
 
-    /// What `name` in `parent` stands for.
+    /// The node of `name` in `parent`.
     pub fn named<'t>(&self, txn: &'t RoTxn<'_>, parent: u64, name: &[u8]) -> Lookup<NamedNode<'t>> {
         let key = name_key(parent, self.name_hash(name));
         let mut ids = Decoder(self.get(txn, self.names, &key)?.unwrap_or_default());
@@ -143,7 +143,7 @@ impl TreeStore {
         let range = (Bound::Excluded(&first[..]), Bound::Excluded(&end[..]));
         Ok(self.rows(txn, self.entries, range)?.map(move |row| {
             let (key, record) = row?;
-            let node = NodeRecord::decode(record).ok_or_else(|| damaged("sense", key))?;
+            let node = NodeRecord::decode(record).ok_or_else(|| damaged("content", key))?;
             let entry = key.get(5..).and_then(number).ok_or_else(|| damaged("key", key))?;
             Ok(NamedNode { parent, entry, node })
         }))

@@ -8,8 +8,8 @@ use std::sync::LazyLock;
 /// Numbers from here on are those of [`OTHERS`], those below of the media types that have an extension.
 const FIRST_OTHER: u8 = 128;
 
-/// Words that are no such media type. Numbers are places in these two lists, and part of the format of the store: either list grows at
-/// its end only.
+/// Words that are not among these media types. Numbers are indices into these two lists, and part of the format of the store:
+/// either list grows at its end only.
 const OTHERS: &[&str] = &[
     "application/octet-stream",
     "text/html; charset=utf-8",

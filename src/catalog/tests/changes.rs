@@ -22,7 +22,7 @@ pub(super) fn statement(set: SetId, change: Change, time: i64, entry: &Entry) ->
 
 /// Applies these statements in one commit, deletions too.
 pub(super) fn apply(catalog: &Catalog, statements: &[Statement<'_>]) -> Committed {
-    let mut changes = catalog.changes();
+    let mut changes = catalog.commit_of_changes();
     statements.iter().for_each(|statement| changes.apply(*statement).unwrap());
     changes.finish(None, &mut |_| (Held::Nothing, b"applied".to_vec())).unwrap()
 }
@@ -34,9 +34,9 @@ pub(super) fn list(
     statements: &[Statement<'_>],
     held: Held,
 ) -> (Losses, Committed) {
-    let mut baseline = catalog.baseline(naming()).unwrap();
+    let mut baseline = catalog.commit_of_lists(naming()).unwrap();
     for (set, time, entries) in lists {
-        baseline.list(*set, time.map(at));
+        baseline.begin_list(*set, time.map(at));
         entries.iter().for_each(|entry| baseline.add(entry).unwrap());
     }
     statements.iter().for_each(|statement| baseline.apply(*statement).unwrap());
@@ -79,7 +79,7 @@ pub(super) fn held(catalog: &Catalog) -> Vec<(u32, String)> {
 fn there_is_nothing_to_change_before_the_first_baseline() {
     let (_folder, catalog) = catalog();
     let entry = entry("http://h/a");
-    let mut changes = catalog.changes();
+    let mut changes = catalog.commit_of_changes();
     changes.apply(statement(ONE, Change::Created, 1, &entry)).unwrap();
 
     let committed = changes.finish(None, &mut |_| (Held::Nothing, Vec::new()));
@@ -246,9 +246,9 @@ fn with_extensions_by_type_a_set_changes_its_own_name() {
     for (mine, others) in [("text/plain", "application/pdf"), ("application/pdf", "text/plain"), ("x/y", "text/html")] {
         let (_folder, catalog) = catalog();
         let typed = |it: &str| Entry { media_type: Some(it.into()), ..entry("http://h/a") };
-        let mut baseline = catalog.baseline(Naming { extension_by_type: true, ..naming() }).unwrap();
+        let mut baseline = catalog.commit_of_lists(Naming { extension_by_type: true, ..naming() }).unwrap();
         for (set, it) in [(ONE, mine), (OTHER, others)] {
-            baseline.list(set, Some(at(10)));
+            baseline.begin_list(set, Some(at(10)));
             baseline.add(&typed(it)).unwrap();
         }
         baseline.commit(None, b"").unwrap();
@@ -268,15 +268,15 @@ fn with_extensions_by_type_a_change_finds_the_name_it_changes() {
     let (_folder, catalog) = catalog();
     let naming = Naming { extension_by_type: true, ..naming() };
     let typed = |media_type: &str| Entry { media_type: Some(media_type.into()), ..entry("http://h/f/a") };
-    let mut baseline = catalog.baseline(naming.clone()).unwrap();
+    let mut baseline = catalog.commit_of_lists(naming.clone()).unwrap();
     baseline.add(&typed("application/pdf")).unwrap();
     baseline.commit(None, b"").unwrap();
     assert_eq!(paths(&catalog), ["f/a.pdf"]);
 
     apply(&catalog, &[statement(ONE, Change::Updated, 20, &typed("text/csv"))]);
     assert_eq!(paths(&catalog), ["f/a.csv"]);
-    let mut baseline = catalog.baseline(naming).unwrap();
-    baseline.list(ONE, None);
+    let mut baseline = catalog.commit_of_lists(naming).unwrap();
+    baseline.begin_list(ONE, None);
     baseline.add(&typed("application/pdf")).unwrap();
     baseline.finish(None, &mut |_| (Held::Nothing, Vec::new())).unwrap();
     assert_eq!(paths(&catalog), ["f/a.csv"], "the change is later than a list without a time");
@@ -292,9 +292,9 @@ fn two_types_of_a_resource_give_two_names_in_either_writer() {
         let (_folder, catalog) = catalog();
         catalog.write_in_place(most_in_place);
         let shown = |content: u8, sets: &[(SetId, &str)]| {
-            let mut baseline = catalog.baseline(naming.clone()).unwrap();
+            let mut baseline = catalog.commit_of_lists(naming.clone()).unwrap();
             for (set, media_type) in sets {
-                baseline.list(*set, None);
+                baseline.begin_list(*set, None);
                 let hashes = vec![digest(Algorithm::Md5, content)];
                 let typed = Entry { media_type: Some((*media_type).into()), hashes, ..entry("http://h/a") };
                 baseline.add(&typed).unwrap();
@@ -452,7 +452,7 @@ fn a_package_member_is_kept_for_provably_its_version_alone() {
     let dated = |length| Entry { lastmod: Some(at(5)), length, ..entry("http://h/dated") };
     let listed = [hashed(1), dated(Some(3)), measured("http://h/bare", 1)];
     let members = |manifest: &[Entry]| {
-        let mut baseline = catalog.baseline(naming()).unwrap();
+        let mut baseline = catalog.commit_of_lists(naming()).unwrap();
         listed.iter().for_each(|entry| baseline.add(entry).unwrap());
         for entry in manifest {
             baseline.add_member(entry, &member("/m")).unwrap();
@@ -468,7 +468,7 @@ fn a_package_member_is_kept_for_provably_its_version_alone() {
     assert_eq!(members(&[entry("http://h/other"), entry("http://h/folder/other")]), [""; 0]);
     assert_eq!(paths(&catalog).len(), 3, "a manifest lists nothing");
 
-    let mut baseline = catalog.baseline(naming()).unwrap();
+    let mut baseline = catalog.commit_of_lists(naming()).unwrap();
     baseline.add_with_member(&hashed(1), &member("/resources/hashed")).unwrap();
     baseline.commit(None, b"").unwrap();
     assert_eq!(tree(&catalog)["hashed"].resource.as_ref().unwrap().member, Some(member("/resources/hashed")));
@@ -509,7 +509,7 @@ fn changes_dropped_leave_no_trace_and_report_damage() {
     let a = entry("http://h/a");
     list(&catalog, &[(ONE, None, std::slice::from_ref(&a))], &[], Held::Nothing);
     let before = tree(&catalog);
-    let mut changes = catalog.changes();
+    let mut changes = catalog.commit_of_changes();
     changes.apply(statement(ONE, Change::Deleted, 20, &a)).unwrap();
     drop(changes);
     assert_eq!((tree(&catalog), catalog.snapshot().unwrap().journaled(ONE, &a.loc).unwrap()), (before, None));
@@ -518,7 +518,7 @@ fn changes_dropped_leave_no_trace_and_report_damage() {
     let mut txn = store.env.write_txn().unwrap();
     store.journal.put(&mut txn, &super::store::keys::statement_key(ONE, &a.loc), b"nonsense").unwrap();
     txn.commit().unwrap();
-    let mut changes = catalog.changes();
+    let mut changes = catalog.commit_of_changes();
     changes.apply(statement(ONE, Change::Deleted, 20, &a)).unwrap();
     let committed = changes.finish(None, &mut |_| (Held::Nothing, Vec::new()));
     assert!(matches!(committed, Err(CatalogError::Damaged(_))) && catalog.is_distrusted());
@@ -537,8 +537,8 @@ fn a_rebuilt_store_keeps_the_journal_and_holds_nothing_back() {
     catalog.distrust();
 
     let refused = {
-        let mut baseline = catalog.baseline(naming()).unwrap();
-        baseline.list(ONE, Some(at(30)));
+        let mut baseline = catalog.commit_of_lists(naming()).unwrap();
+        baseline.begin_list(ONE, Some(at(30)));
         baseline.finish(None, &mut |losses| {
             assert_eq!((losses.present, losses.going()), (1, 1));
             (Held::All, Vec::new())

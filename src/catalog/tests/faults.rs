@@ -76,7 +76,7 @@ fn a_commit_without_room_is_an_error_and_leaves_nothing() {
 
         catalog.room().check(folder.path(), 0).unwrap();
         FREE.store((100 << 20) + 100, Ordering::Relaxed);
-        let mut baseline = catalog.baseline(naming()).unwrap();
+        let mut baseline = catalog.commit_of_lists(naming()).unwrap();
         let failed = after.iter().try_for_each(|entry| baseline.add(entry));
         let failed = failed.and_then(|()| baseline.commit(None, b"").map(drop)).unwrap_err();
 
@@ -269,7 +269,7 @@ fn the_baseline_after_damage_rebuilds_the_store() {
     txn.commit().unwrap();
 
     let again = || {
-        let mut baseline = catalog.baseline(naming()).unwrap();
+        let mut baseline = catalog.commit_of_lists(naming()).unwrap();
         entries.iter().for_each(|entry| baseline.add(entry).unwrap());
         baseline.commit(None, b"position")
     };

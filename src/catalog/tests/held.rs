@@ -11,7 +11,7 @@ fn deletions_alone_are_held_back_until_they_are_accepted() {
     let (a, b, c) = (measured("http://h/a", 1), measured("http://h/b", 1), measured("http://h/f/c", 1));
     list(&catalog, &[(ONE, Some(10), &[a.clone(), b])], &[], Held::Nothing);
     let updated = measured("http://h/b", 2);
-    let mut changes = catalog.changes();
+    let mut changes = catalog.commit_of_changes();
     changes.apply(statement(ONE, Change::Deleted, 20, &a)).unwrap();
     changes.apply(statement(ONE, Change::Updated, 20, &updated)).unwrap();
     changes.apply(statement(ONE, Change::Created, 20, &c)).unwrap();
@@ -31,7 +31,7 @@ fn deletions_alone_are_held_back_until_they_are_accepted() {
     assert_eq!(catalog.snapshot().unwrap().sets()[&ONE], 3);
     drop(catalog);
     let catalog = open(folder.path());
-    let mut changes = catalog.changes();
+    let mut changes = catalog.commit_of_changes();
     assert_eq!(changes.accept_held().unwrap(), 1);
     let accepted = &mut |losses: &Losses| {
         assert_eq!(losses.going(), 0, "that is decided");
@@ -64,7 +64,7 @@ fn held_deletions_stay_until_a_list_has_the_resource() {
 
     apply(&catalog, &[statement(ONE, Change::Updated, 50, &all[0])]);
     assert_eq!(held(&catalog), [(0, "http://h/a/y".to_string())]);
-    let mut changes = catalog.changes();
+    let mut changes = catalog.commit_of_changes();
     assert_eq!(changes.accept_held().unwrap(), 1);
     changes.finish(None, &mut |_| (Held::Nothing, Vec::new())).unwrap();
     assert_eq!(paths(&catalog), ["a/x", "b"]);
@@ -103,7 +103,7 @@ fn names_are_settled_with_what_is_held_back() {
 
     assert_eq!((losses.present, losses.going(), losses.coming), (2, 2, 2));
     assert_eq!(paths(&catalog), ["a%file", "a/b", "c", &naming::disambiguated("c", &uri("https://h/c"))]);
-    let mut changes = catalog.changes();
+    let mut changes = catalog.commit_of_changes();
     changes.accept_held().unwrap();
     changes.finish(None, &mut |_| (Held::Nothing, Vec::new())).unwrap();
     assert_eq!(paths(&catalog), ["a", "c"]);
@@ -124,9 +124,9 @@ fn a_rename_by_conflict_is_no_loss() {
 
 /// Commits lists of which what goes from the set `held` is held back, and the rest is let go; what still goes then.
 fn list_holding(catalog: &Catalog, lists: &[(SetId, &[Entry])], held: SetId, decided: Option<SetId>) -> Losses {
-    let mut baseline = catalog.baseline(naming()).unwrap();
+    let mut baseline = catalog.commit_of_lists(naming()).unwrap();
     for (set, entries) in lists {
-        baseline.list(*set, None);
+        baseline.begin_list(*set, None);
         entries.iter().for_each(|entry| baseline.add(entry).unwrap());
     }
     decided.into_iter().for_each(|set| baseline.decide_again(set));
@@ -168,7 +168,7 @@ fn changes_hold_deletions_of_one_set_alone() {
         &[],
         Held::Nothing,
     );
-    let mut changes = catalog.changes();
+    let mut changes = catalog.commit_of_changes();
     let gone = [(ONE, &a), (OTHER, &a), (OTHER, &b)].map(|(set, entry)| statement(set, Change::Deleted, 20, entry));
     gone.into_iter().for_each(|it| changes.apply(it).unwrap());
     let held_back = Held::Of(BTreeSet::from([ONE]));
@@ -197,9 +197,9 @@ fn a_set_decided_again_holds_only_what_is_held_again() {
         list_holding(&catalog, &[(ONE, std::slice::from_ref(&a)), (OTHER, std::slice::from_ref(&c))], ONE, Some(ONE));
     assert_eq!((losses.present, losses.going()), (3, 0), "it was told as a loss, and is held again");
     assert_eq!(held(&catalog), [(0, "http://h/b".to_string())]);
-    let mut baseline = catalog.baseline(naming()).unwrap();
+    let mut baseline = catalog.commit_of_lists(naming()).unwrap();
     for (set, listed) in [(ONE, &a), (OTHER, &c)] {
-        baseline.list(set, None);
+        baseline.begin_list(set, None);
         baseline.add(listed).unwrap();
     }
     baseline.decide_again(ONE);
@@ -229,10 +229,10 @@ fn names_by_another_rule_hide_no_loss_of_a_set() {
     let (a, b) = (entry("http://h/a"), entry("http://h/b"));
     let both = [a.clone(), b];
     list(&catalog, &[(ONE, None, &both), (OTHER, None, &both)], &[], Held::Nothing);
-    let mut baseline = catalog.baseline(Naming { own_authority: "other".into(), ..naming() }).unwrap();
-    baseline.list(ONE, None);
+    let mut baseline = catalog.commit_of_lists(Naming { own_authority: "other".into(), ..naming() }).unwrap();
+    baseline.begin_list(ONE, None);
     both.iter().for_each(|entry| baseline.add(entry).unwrap());
-    baseline.list(OTHER, None);
+    baseline.begin_list(OTHER, None);
     baseline.add(&a).unwrap();
     let mut told = Losses::default();
 

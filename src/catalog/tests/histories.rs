@@ -148,7 +148,7 @@ fn resources(tree: &BTreeMap<String, TreeEntry>) -> BTreeMap<String, Option<Reso
 
 /// Some changes of some resources, most of them of what is there. Answers what became the resource's own description.
 fn change(random: &mut XorshiftStar, catalog: &Catalog, model: &mut HistoryModel) -> (Committed, HashSet<Uri>) {
-    let mut changes = catalog.changes();
+    let mut changes = catalog.commit_of_changes();
     let before = model.clone();
     let mut said: BTreeMap<Uri, Vec<(SetId, i64, bool)>> = BTreeMap::new();
     for _ in 0..=random.below(10) {
@@ -194,7 +194,7 @@ fn relist(random: &mut XorshiftStar, catalog: &Catalog, model: &mut HistoryModel
     }
     let mut baseline = Commit::with_memory(catalog, naming(), 512);
     for (set, (time, listed)) in &lists {
-        baseline.list(*set, time.map(at));
+        baseline.begin_list(*set, time.map(at));
         let mut listed: Vec<_> = listed.values().collect();
         random.shuffle(&mut listed);
         let (first, shared) = listed.split_at(listed.len() / 2);
@@ -232,7 +232,7 @@ fn relist(random: &mut XorshiftStar, catalog: &Catalog, model: &mut HistoryModel
 /// Somebody accepts what is held back.
 fn accept(catalog: &Catalog, model: &mut HistoryModel) {
     catalog.write_in_place(u64::MAX);
-    let mut changes = catalog.changes();
+    let mut changes = catalog.commit_of_changes();
     assert_eq!(changes.accept_held().unwrap(), model.held.len() as u64);
     changes.finish(None, &mut |_| (Held::All, b"accepted".to_vec())).unwrap();
     for (set, uri) in std::mem::take(&mut model.held) {
@@ -314,9 +314,9 @@ fn random_histories_agree_with_one_baseline() {
         }
         let fresh = tempfile::tempdir().unwrap();
         let other = open(fresh.path());
-        let mut baseline = other.baseline(naming()).unwrap();
+        let mut baseline = other.commit_of_lists(naming()).unwrap();
         for set in SETS {
-            baseline.list(set, None);
+            baseline.begin_list(set, None);
             for uri in model.sets[&set].keys() {
                 baseline.add(&model.shown[uri]).unwrap();
             }

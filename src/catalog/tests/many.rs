@@ -84,12 +84,12 @@ fn every_name_is_found_while_folders_grow_and_shrink() {
             listed = rest.to_vec();
         }
         if kind < 8 {
-            let mut baseline = catalog.baseline(naming()).unwrap();
-            baseline.list(SetId::default(), Some(time));
+            let mut baseline = catalog.commit_of_lists(naming()).unwrap();
+            baseline.begin_list(SetId::default(), Some(time));
             listed.iter().for_each(|number| baseline.add(&file(*number)).unwrap());
             baseline.commit(None, b"").unwrap();
         } else {
-            let mut changes = catalog.changes();
+            let mut changes = catalog.commit_of_changes();
             for number in 0..next {
                 let is_listed = listed.contains(&number);
                 let entry = file(number);
@@ -157,11 +157,11 @@ fn many_sets_cost_no_more_than_their_rows() {
     let second_commit = |sets: u32| {
         let (_folder, catalog) = catalog();
         let list = |seconds: i64| {
-            let mut baseline = catalog.baseline(naming()).unwrap();
-            (0..sets).for_each(|set| baseline.list(SetId(set), Some(at(seconds))));
+            let mut baseline = catalog.commit_of_lists(naming()).unwrap();
+            (0..sets).for_each(|set| baseline.begin_list(SetId(set), Some(at(seconds))));
             for (number, file) in (0..).zip(&files) {
                 for set in [number % sets, (number + 1) % sets] {
-                    baseline.list(SetId(set), Some(at(seconds)));
+                    baseline.begin_list(SetId(set), Some(at(seconds)));
                     baseline.add(file).unwrap();
                 }
                 let set = SetId(number % sets);

@@ -84,7 +84,7 @@ pub(super) fn is_durable(catalog: &Catalog) -> bool {
 
 /// Commits a baseline of these entries, in this order.
 pub(super) fn commit<'e>(catalog: &Catalog, entries: impl IntoIterator<Item = &'e Entry>) -> Committed {
-    let mut baseline = catalog.baseline(naming()).unwrap();
+    let mut baseline = catalog.commit_of_lists(naming()).unwrap();
     entries.into_iter().for_each(|entry| baseline.add(entry).unwrap());
     baseline.commit(None, b"").unwrap()
 }

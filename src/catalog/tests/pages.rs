@@ -16,7 +16,7 @@ fn page(links: &[&str]) -> ReadPage {
 
 /// Commits these items of the page, and the page with them.
 fn commit_items(catalog: &Catalog, change: Change, items: &[&str]) -> Committed {
-    let mut commit = catalog.changes();
+    let mut commit = catalog.commit_of_changes();
     for item in items {
         let entry = Entry::new(uri("http://h/records/1").item(item));
         commit.apply(Statement { set: ITEMS, change, time: at(10), entry: &entry, member: None }).unwrap();
@@ -27,9 +27,9 @@ fn commit_items(catalog: &Catalog, change: Change, items: &[&str]) -> Committed 
 
 /// A baseline as `sync` makes it where items are followed.
 fn baseline(catalog: &Catalog, entries: &[Entry]) -> Committed {
-    let mut baseline = catalog.baseline(naming()).unwrap();
-    baseline.list(ITEMS, None);
-    baseline.list(SetId::default(), Some(at(20)));
+    let mut baseline = catalog.commit_of_lists(naming()).unwrap();
+    baseline.begin_list(ITEMS, None);
+    baseline.begin_list(SetId::default(), Some(at(20)));
     entries.iter().for_each(|entry| baseline.add(entry).unwrap());
     baseline.commit(None, b"").unwrap()
 }
@@ -69,7 +69,7 @@ fn of_two_items_of_one_path_the_second_has_a_digest() {
     let first = uri("http://h/records/1").item("a.csv");
     let second = first.namesake("0123");
 
-    let mut commit = catalog.changes();
+    let mut commit = catalog.commit_of_changes();
     for uri in [&second, &first] {
         let entry = Entry::new(uri.clone());
         commit
@@ -94,7 +94,7 @@ fn a_page_that_goes_takes_its_items_and_their_folder() {
     commit_items(&catalog, Change::Created, &["a.csv"]);
     baseline(&catalog, &[entry("http://h/records/2")]);
 
-    let mut commit = catalog.changes();
+    let mut commit = catalog.commit_of_changes();
     let entry = Entry::new(uri("http://h/records/1").item("a.csv"));
     let deleted = Statement { set: ITEMS, change: Change::Deleted, time: at(30), entry: &entry, member: None };
     commit.apply(deleted).unwrap();

@@ -126,7 +126,7 @@ fn what_threads_add_counts_in_the_order_in_which_it_is_joined() {
     let listed = |name: &str, length| {
         with(&format!("http://h/{name}"), |entry| (entry.lastmod, entry.length) = (Some(at(1)), Some(length)))
     };
-    let mut baseline = catalog.baseline(naming()).unwrap();
+    let mut baseline = catalog.commit_of_lists(naming()).unwrap();
     baseline.add(&listed("a/x", 1)).unwrap();
     let naming = naming();
     let [mut second, mut third] = [0, 1].map(|_| catalog.share(&naming, SetId(0)));
@@ -236,7 +236,7 @@ fn an_unchanged_baseline_writes_nothing_but_a_new_position() {
     let (folder, catalog) = catalog();
     let entries = [entry("http://h/a/b"), entry("http://h/c")];
     let commit_at = |at_, position: &[u8]| {
-        let mut baseline = catalog.baseline(naming()).unwrap();
+        let mut baseline = catalog.commit_of_lists(naming()).unwrap();
         entries.iter().for_each(|entry| baseline.add(entry).unwrap());
         baseline.commit(Some(at(at_)), position).unwrap()
     };
@@ -385,7 +385,7 @@ fn another_naming_moves_names_and_keeps_every_resource() {
     commit(&catalog, &entries);
 
     let other = Naming { own_authority: "other".into(), ..Naming::default() };
-    let mut baseline = catalog.baseline(other.clone()).unwrap();
+    let mut baseline = catalog.commit_of_lists(other.clone()).unwrap();
     entries.iter().for_each(|entry| baseline.add(entry).unwrap());
     baseline.commit(None, b"").unwrap();
 

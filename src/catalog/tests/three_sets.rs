@@ -98,7 +98,7 @@ impl History {
             }
         }
         self.random.shuffle(&mut news);
-        let (mut changes, held) = (catalog.changes(), self.held());
+        let (mut changes, held) = (catalog.commit_of_changes(), self.held());
         news.iter().for_each(|said| changes.apply(said.statement()).unwrap());
         changes.finish(None, &mut |_| (held.clone(), Vec::new())).unwrap();
         self.said.extend(news);
@@ -144,14 +144,14 @@ impl History {
     /// States the lists as they were merged last.
     fn state(&self, baseline: &mut Commit<'_>) {
         for (set, (time, entries)) in &self.lists {
-            baseline.list(*set, Some(at(*time)));
+            baseline.begin_list(*set, Some(at(*time)));
             entries.iter().for_each(|entry| baseline.add(entry).unwrap());
         }
     }
 
     fn accept(&mut self, catalog: &Catalog) {
         catalog.write_in_place(if self.random.one_in(2) { 1 + self.random.below(3) } else { u64::MAX });
-        let mut changes = catalog.changes();
+        let mut changes = catalog.commit_of_changes();
         changes.accept_held().unwrap();
         changes.finish(None, &mut |_| (Held::All, Vec::new())).unwrap();
         catalog.write_in_place(u64::MAX);
@@ -225,7 +225,7 @@ fn random_histories_of_three_sets_agree_with_one_baseline() {
             }
             let fresh = tempfile::tempdir().unwrap();
             let other = open(fresh.path());
-            let mut baseline = other.baseline(history.naming.clone()).unwrap();
+            let mut baseline = other.commit_of_lists(history.naming.clone()).unwrap();
             history.state(&mut baseline);
             history.said.iter().for_each(|said| baseline.apply(said.statement()).unwrap());
             baseline.commit(None, b"").unwrap();

@@ -43,7 +43,7 @@ fn kill_while_a_tree_is_rebuilt_leaves_the_old_one() {
     commit(&catalog, &edition(1));
     let before = tree(&catalog);
     let image = tempfile::tempdir().unwrap();
-    let mut baseline = catalog.baseline(naming()).unwrap();
+    let mut baseline = catalog.commit_of_lists(naming()).unwrap();
     edition(2).iter().for_each(|entry| baseline.add(entry).unwrap());
 
     let decide = &mut |_: &Losses| {
@@ -91,7 +91,7 @@ fn kill_while_the_first_tree_is_written_leaves_none() {
     let (folder, catalog) = catalog();
     let instance = catalog.instance().unwrap();
     let image = tempfile::tempdir().unwrap();
-    let mut baseline = catalog.baseline(naming()).unwrap();
+    let mut baseline = catalog.commit_of_lists(naming()).unwrap();
     edition(1).iter().for_each(|entry| baseline.add(entry).unwrap());
 
     let decide = &mut |_: &Losses| {
@@ -121,7 +121,7 @@ fn a_failed_rebuild_leaves_the_old_tree() {
     catalog.write_in_place(0);
     commit(&catalog, &edition(1));
     let before = tree(&catalog);
-    let mut baseline = catalog.baseline(naming()).unwrap();
+    let mut baseline = catalog.commit_of_lists(naming()).unwrap();
     edition(2).iter().for_each(|entry| baseline.add(entry).unwrap());
 
     let decide = &mut |_: &Losses| {

@@ -30,7 +30,7 @@ pub(super) struct Draft {
     link_bytes: u64,
     /// Something in it cannot be understood.
     unusable: bool,
-    /// `true` with the address of something that is no file: of mail, of a script.
+    /// True with an address that is not a file's: of mail, of a script.
     is_elsewhere: bool,
 }
 
@@ -123,24 +123,24 @@ impl Draft {
         self.unusable |= metadata.read(tag, context).is_err();
     }
 
-    /// Takes where it lies, as a link of a feed says.
+    /// Takes its address from a link of a feed.
     pub fn set_loc(&mut self, loc: Uri) {
         (self.loc, self.located) = (Some(loc), true);
     }
 
-    /// Takes the address of something that is no file.
+    /// Notes an address that is not a file's.
     pub fn set_elsewhere(&mut self, address: &str, context: &mut Context) {
         context.notes.add(Rule::OtherScheme, address);
         self.is_elsewhere = true;
     }
 
-    /// A draft that says nothing of where it lies. An item of a feed may lie where its enclosure does.
+    /// True if the draft has no address. An item of a feed may have that of its enclosure.
     pub fn is_placeless(&self, root: Root) -> bool {
         let has_enclosure = root.is_feed_or_text() && self.further.iter().any(|(kind, _)| *kind == ElementKind::Media);
         !self.located && self.guid.is_none() && !has_enclosure && !self.is_elsewhere
     }
 
-    /// A draft that is understood and lies where no file can. The entries of a document there are not known.
+    /// True if the draft is understood and its address cannot be a file's. The entries of a document there are not known.
     pub fn is_elsewhere(&self) -> bool {
         let is_document = self.is_list || self.metadata.as_ref().is_some_and(|metadata| metadata.capability.is_some());
         self.is_elsewhere && !self.unusable && !is_document
@@ -197,7 +197,7 @@ impl Draft {
 /// Adds an `rs:ln` to `links`, whose tags have `bytes` so far. It is left out where it cannot be understood or is one
 /// too many.
 pub(super) fn add_link(links: &mut Vec<Link>, bytes: &mut u64, tag: RsTag<'_, '_>, context: &mut Context) {
-    // What cannot be understood has been noted where it was read.
+    // Values that cannot be understood have been noted where they were read.
     let Ok(Some(link)) = read_link(tag, context) else { return };
     *bytes += tag.len() as u64;
     if links.len() < context.limits.links && *bytes <= context.limits.all_links() {

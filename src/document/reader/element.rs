@@ -290,7 +290,7 @@ pub(super) fn read_uri(raw: &str, context: &mut Context) -> Result<Uri, UriError
     }
     let uri = Uri::resolve(context.bindings.base(), raw)?;
     if uri.as_str() != raw {
-        // What ill-formed bytes were replaced in is not the URI that was meant.
+        // A text with replaced ill-formed bytes is not the URI that was meant.
         if raw.contains('\u{fffd}') {
             return Err(UriError::Malformed(raw.to_owned()));
         }

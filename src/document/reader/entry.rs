@@ -79,7 +79,7 @@ impl<R: BufRead> Reader<R> {
                 ElementKind::Metadata | ElementKind::Link => {
                     draft.set_tag(kind, RsTag::Xml(&element), &mut self.context);
                 }
-                // What stands in an entry within an entry belongs to the outer one.
+                // Elements of an entry within an entry belong to the outer one.
                 ElementKind::Entry(_) | ElementKind::MediaGroup if !empty => {
                     if kind == ElementKind::MediaGroup {
                         group = group.or(Some(self.depth + 1));
@@ -117,8 +117,8 @@ impl<R: BufRead> Reader<R> {
         Ok(())
     }
 
-    /// Makes an entry of a draft, if it has a URI and all of it could be understood; else counts it as skipped, unless it lies where
-    /// no file can.
+    /// Makes an entry of a draft, if it has a URI and all of it could be understood; else counts it as skipped, unless its
+    /// address is where no file can.
     pub(super) fn judge(&mut self, draft: Draft) -> Option<Entry> {
         let notes = &mut self.context.notes;
         self.rules.judge_entry(&self.header, draft.lastmod, draft.metadata.as_ref(), notes);

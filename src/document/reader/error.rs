@@ -1,4 +1,4 @@
-//! What ends the reading of a document.
+//! Errors that end the reading of a document.
 
 use quick_xml::errors::Error as XmlError;
 use std::io;
@@ -33,7 +33,7 @@ pub enum DocumentError {
         /// The cause, for a person.
         why: &'static str,
     },
-    /// A format of another kind that is no XML.
+    /// A format of another kind that is not XML.
     #[error("this is {name}, which is not supported: neither a sitemap nor a ResourceSync document")]
     OtherFormat {
         /// The format, for a person.
@@ -96,7 +96,7 @@ impl DocumentError {
     pub const FEED_OR_TEXT: DocumentError =
         DocumentError::OtherFormat { name: "a feed, or a text with one URL per line" };
 
-    /// The format of what was found in place of a document, where it has a name and is no web page.
+    /// The format of what was found in place of a document, where it has a name and is not a web page.
     pub fn format(&self) -> Option<&'static str> {
         match self {
             DocumentError::OtherFormat { name } => Some(name),

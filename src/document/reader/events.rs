@@ -61,7 +61,7 @@ impl<R: BufRead> Events<R> {
         Ok(Events { xml, buffer: Vec::with_capacity(4096), limits, front, is_text })
     }
 
-    /// The next line of a text, without what ends it, and whether it is no longer than a text may be; else it is cut.
+    /// The next line of a text, without its end, and true if it fits the limit of a text; else it is cut.
     pub(super) fn line(&mut self) -> Result<Option<(Cow<'_, str>, bool)>, DocumentError> {
         self.begin();
         let limit = self.limits.text;

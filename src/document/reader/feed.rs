@@ -17,7 +17,7 @@ pub(super) struct FeedLink {
     pub rel: Option<String>,
     /// The media type of what it leads to. Its length is a hint alone (RFC 4287, 4.2.7.6), and none that is held to.
     pub media_type: Option<Box<str>>,
-    /// The target where that is no file: of mail, a magnet.
+    /// The target that is not a file: of mail, a magnet.
     elsewhere: Option<Box<str>>,
     /// `isPermaLink="false"` of a `guid`.
     pub is_name: bool,
@@ -79,7 +79,7 @@ impl FeedLink {
                     draft.set_loc(loc);
                 }
             }
-            // What it is enclosed with cannot be understood.
+            // Its enclosure cannot be understood.
             None if is_enclosure => draft.hide(ElementKind::Enclosure),
             _ if self.is_name || root == Root::Atom => {}
             _ => return Some(if kind == ElementKind::Guid { kind } else { ElementKind::Loc }),

@@ -68,7 +68,7 @@ impl<R: BufRead> Input<R> {
     pub(super) fn new(bytes: R, document: u64) -> io::Result<Input<R>> {
         let bytes = sniff(bytes)?;
         let inflated = if bytes.get_ref().0.get_ref().starts_with(&GZIP_MAGIC) {
-            // What it holds is bounded where it is handed out.
+            // Its content is bounded where it is handed out.
             Inflated::Gzip(Gunzip::new(bytes, u64::MAX))
         } else {
             Inflated::Plain(bytes)
@@ -173,7 +173,7 @@ fn encoding_of(front: &[u8]) -> (&'static Encoding, usize) {
         [0, first, 0, second, ..] if *first != 0 && *second != 0 => (UTF_16BE, 0),
         _ => {
             let declared = declared_encoding(front).and_then(encoding_of_label);
-            // What declares itself in single bytes is not UTF-16, also where it declares that.
+            // A document that declares itself in single bytes is not UTF-16, also where it declares that.
             (declared.filter(|encoding| ![UTF_16LE, UTF_16BE].contains(encoding)).unwrap_or(UTF_8), 0)
         }
     }

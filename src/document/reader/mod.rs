@@ -131,7 +131,7 @@ pub struct Reader<R> {
     entries: u64,
     /// Entries that could not be understood.
     skipped: u64,
-    /// Entries that lie where no file can.
+    /// Entries whose address cannot be a file's.
     elsewhere: u64,
     /// Elements that may be entries and cannot be understood, outside of entries or within one that can.
     hidden: u64,

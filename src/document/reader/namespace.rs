@@ -1,4 +1,4 @@
-//! What an element is: its name, and the namespace that its prefix stands for.
+//! The kind of an element, by its name and the namespace that its prefix stands for.
 
 use super::events::{self, utf8};
 use super::reference::unescape;
@@ -83,7 +83,7 @@ pub(super) enum ElementKind {
     Loc,
     LastMod,
     ChangeFreq,
-    /// `image:image` and `video:video`, and within them where the image or the video lies.
+    /// `image:image` and `video:video`, and within them the address of the image or the video.
     MediaGroup,
     Media,
     /// `link` of a feed, and what RSS has for an item without one.
@@ -205,7 +205,7 @@ impl Bindings {
                 if forgotten == "md" { ElementKind::Metadata } else { ElementKind::Link }
             }
             (ElementKind::Unknown, _) => {
-                // What an entry is and where its resource lies is not guessed: XML is case-sensitive.
+                // Entries and addresses are not guessed: XML is case-sensitive.
                 let meant = match ElementKind::of(namespace, &name.to_ascii_lowercase()) {
                     ElementKind::Entry(_) | ElementKind::Loc => ElementKind::Unknown,
                     meant => meant,

@@ -19,14 +19,14 @@ pub(super) enum Reference {
     Character(char),
     /// Characters that HTML has a name for.
     Html(&'static str),
-    /// An entity of a DTD, or a number that is no character.
+    /// An entity of a DTD, or a number that is not a character.
     Undefined,
     /// No name at all: the ampersand stands for itself, as in `?a=1&b=2;c`.
     Text,
 }
 
 impl Reference {
-    /// `is_own` where the document declares entities of its own: a name of HTML may then stand for anything.
+    /// `is_own` where the document declares entities: a name of HTML may then stand for anything.
     pub fn of(name: &str, is_own: bool) -> Reference {
         let character = match name {
             "amp" => Some('&'),
@@ -104,7 +104,7 @@ pub(super) fn unescape<'a>(
     Ok(Cow::Owned(text))
 }
 
-/// Notes what is wrong with the references of an event that is passed by. Those to entities of a DTD may be right.
+/// Notes wrong references of an event that is passed by. Those to entities of a DTD may be right.
 pub(super) fn judge_references(event: &Event<'_>, is_own: bool, notes: &mut DeviationNotes) {
     match event {
         Event::Start(element) | Event::Empty(element) if !is_own => judge_attributes(element, notes),
@@ -118,7 +118,7 @@ pub(super) fn judge_references(event: &Event<'_>, is_own: bool, notes: &mut Devi
 
 /// Notes what is wrong with the references in the attributes of an element.
 pub(super) fn judge_attributes(element: &BytesStart<'_>, notes: &mut DeviationNotes) {
-    // What is wrong has been noted.
+    // Faults have been noted.
     let _ = unescape(utf8(element.attributes_raw()), false, notes);
 }
 
@@ -134,7 +134,7 @@ pub(super) fn push_text(
     match event {
         Event::Text(addition) => {
             let addition = utf8(addition);
-            // References are events of their own: where text begins with an ampersand, that begins none.
+            // References are separate events: an ampersand at the beginning of a text does not begin one.
             if addition.starts_with('&') {
                 notes.add(Rule::RawAmpersand, addition);
             }

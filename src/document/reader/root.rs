@@ -1,4 +1,4 @@
-//! What stands around the entries: before the root element, directly below it and behind it.
+//! The parts around the entries: before the root element, directly below it and behind it.
 
 use super::draft::{Draft, add_link};
 use super::element::{Context, Metadata, RsTag};
@@ -127,7 +127,7 @@ impl<R: BufRead> Reader<R> {
                     if kind == ElementKind::Link {
                         add_link(&mut self.header.links, &mut self.header_link_bytes, tag, &mut self.context);
                     } else {
-                        // What was not understood has been noted; the rest stays.
+                        // Attributes that were not understood have been noted; the rest stays.
                         let _ = self.header_metadata.read(tag, &mut self.context);
                         let Metadata { capability, at, completed, from, until, .. } = &self.header_metadata;
                         self.header.capability.clone_from(capability);

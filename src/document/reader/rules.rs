@@ -146,7 +146,7 @@ impl DocumentRules {
     }
 }
 
-/// The deviation of an entry that does not say where it lies.
+/// The deviation of an entry without an address.
 pub(super) fn without_address(root: Root) -> Rule {
     if root.is_feed_or_text() { Rule::ItemWithoutLink } else { Rule::LocMissing }
 }

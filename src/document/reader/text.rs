@@ -17,7 +17,7 @@ enum Line {
     Nothing,
     /// A URI, and whether it is one without doubt: prose may begin with one.
     Entry(Box<Entry>, bool),
-    /// The address of something that is no file.
+    /// An address that is not a file's.
     Elsewhere,
     /// Anything else.
     Unreadable,
@@ -125,7 +125,7 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    /// Reads one line of a text; its entry goes to `further`. Whether it is a URI without doubt, where there is something in it.
+    /// Reads one line of a text; its entry goes to `further`. True if it is a URI without doubt. The inner `None` is an empty line, the outer one the end.
     pub(super) fn read_line(&mut self) -> Result<Option<Option<bool>>, DocumentError> {
         let Some((line, fits)) = self.events.line()? else { return Ok(None) };
         self.text.clear();

@@ -44,7 +44,7 @@ pub(super) fn read<'a>(line: &'a str, links: &mut Links) -> Result<&'a str, Link
             field.get_or_insert(value);
         }
         texts[2] = title.or(texts[2].take());
-        // What stands between the parameters and the next comma is no link.
+        // Text between the parameters and the next comma is not a link.
         scanner.take_until(|c| c == ',');
         let Ok(context) = anchor.map_or(Ok(None), |anchor| links.context(&anchor)) else { continue };
         links.add(&relations.unwrap_or_default(), target, context.as_ref(), texts)?;

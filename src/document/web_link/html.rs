@@ -7,7 +7,7 @@ use html5gum::{DefaultEmitter, StartTag, Token, Tokenizer};
 /// The links of a page's head in page order, and whether the head has ended in these bytes. `base` is the page's address;
 /// `<base href>` counts.
 ///
-/// Text that is no markup (comments, scripts and the like) yields nothing, nor does a tag that the bytes cut off.
+/// Text that is not markup (comments, scripts and the like) yields nothing, nor does a tag that the bytes cut off.
 pub fn links_of_html(page: &[u8], base: &Uri) -> (Vec<WebLink>, bool) {
     let mut emitter = DefaultEmitter::default();
     emitter.naively_switch_states(true);

@@ -4,7 +4,7 @@ use super::{Links, MOST_LINKS, WebLink, header};
 use crate::document::Uri;
 use crate::document::json::{self, Json, JsonError};
 
-/// Bytes that are no link set, or too large a one.
+/// Bytes that are not a link set, or too large a one.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkSetError {
     /// No JSON.
@@ -27,7 +27,7 @@ pub enum LinkSetError {
 /// Links and contexts of wrong types are passed over.
 ///
 /// # Errors
-/// Bytes that are no link set. A text that breaks off, or has something else between its links, is an error too: what is
+/// Bytes that are not a link set. A text that breaks off, or has something else between its links, is an error too: what is
 /// missing would look removed.
 pub fn links_of_link_set(bytes: &[u8], is_json: bool, base: &Uri) -> Result<Vec<WebLink>, LinkSetError> {
     let text = json::text(bytes);

@@ -44,7 +44,7 @@ impl WebLink {
     }
 }
 
-/// What links are resolved against, and those read so far.
+/// The links so far, and the base that they are resolved against.
 struct Links<'a> {
     base: &'a Uri,
     found: Vec<WebLink>,

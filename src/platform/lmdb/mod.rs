@@ -1,4 +1,4 @@
-//! What each LMDB environment needs and LMDB does not do.
+//! The care that each LMDB environment needs and LMDB does not take.
 
 mod new_file;
 mod read_ahead;

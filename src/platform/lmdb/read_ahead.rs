@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-/// The next record lies within once or twice so many bytes where a reader goes on in order.
+/// Bytes within which the next record is, once or twice, where a reader goes on in order.
 const FIRST: usize = 64 << 10;
 
 /// Bytes asked for ahead of the reader, at most.
@@ -14,7 +14,7 @@ const AT_ONCE: usize = 128 << 10;
 
 /// One reader of one table: its records are passed in the order in which they are read.
 ///
-/// Pages of a table lie in its order, but for those that were written later: so a run goes on after a jump.
+/// Pages of a table are in its order, but for those that were written later: so a run goes on after a jump.
 #[derive(Debug, Default)]
 pub struct Ahead {
     run: Run,
@@ -77,7 +77,7 @@ mod tests {
     const BASE: usize = 1 << 40;
     const PAGE: usize = 4096;
 
-    /// What is asked for while a record of each of these pages is read.
+    /// The ranges that are asked for while a record of each of these pages is read.
     fn asked(pages: impl IntoIterator<Item = usize>) -> Vec<Range<usize>> {
         let mut ahead = Ahead::default();
         let asked = pages.into_iter().filter_map(|page| ahead.next(BASE + page * PAGE + 7));

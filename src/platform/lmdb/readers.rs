@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Threads with a place of their own; more threads share, and begin a transaction where the place is empty.
+/// Slots. Threads beyond that many share, and begin a transaction where the slot is empty.
 const PLACES: usize = 16;
 
 /// A transaction of one environment, on any thread.
@@ -19,7 +19,7 @@ pub type Reading = RoTxn<'static, WithoutTls>;
 #[derive(Default)]
 pub struct Readers([ThreadSlot; PLACES]);
 
-/// A place of one thread, so that no other waits for its lock, and in a cache line of its own.
+/// The slot of one thread, so that no other waits for its lock, in a separate cache line.
 #[derive(Default)]
 #[repr(align(128))]
 struct ThreadSlot(Mutex<Option<Reading>>);

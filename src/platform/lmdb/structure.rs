@@ -1,8 +1,9 @@
-//! Whether the file of an environment can be mapped without harm, by plain reads before LMDB maps it.
+//! A check that the file of an environment can be mapped without harm, by plain reads before LMDB maps it.
 //!
-//! LMDB trusts its file. A page that the file lost is a SIGBUS where it is read, and a number of a page that is none is a SIGSEGV or an
-//! assertion: each ends the mount. So the trees are followed here first: each page but the two meta pages belongs to exactly one tree or is
-//! listed as free, lies in the file, and holds records in the order of their keys. What the records mean is not looked at.
+//! LMDB trusts its file. A page that the file lost is a SIGBUS where it is read, and a number of a page that is none is a
+//! SIGSEGV or an assertion: each ends the mount. So the trees are followed here first: each page but the two meta pages
+//! belongs to exactly one tree or is listed as free, is within the file, and holds records in the order of their keys. The
+//! meaning of records is not checked.
 
 use std::fs::File;
 use std::io;
@@ -233,7 +234,7 @@ impl PageWalk<'_> {
         Ok(())
     }
 
-    /// Follows what lies below page `number`, whose keys are not smaller than the first bound and smaller than the second.
+    /// Follows the pages below `number`, whose keys are not smaller than the first bound and smaller than the second.
     fn page(
         &mut self,
         number: u64,
@@ -297,7 +298,7 @@ impl PageWalk<'_> {
         }
     }
 
-    /// A value in pages of its own.
+    /// A value in separate pages.
     fn big(&mut self, node: &LmdbNode<'_>, kind: TreeKind, by: u64) -> Checked {
         let first = u64_at(node.data, 0);
         let pages = (node.length + HEADER).div_ceil(self.page_size) as u64;
@@ -357,7 +358,7 @@ impl LmdbNode<'_> {
     }
 }
 
-/// The keys of a page, in their order; `None`: they overlap, leave holes, or lie outside.
+/// The keys of a page, in their order; `None`: they overlap, leave holes, or reach outside.
 fn nodes(page: &[u8], is_leaf: bool) -> Option<Vec<LmdbNode<'_>>> {
     let (lower, upper) = (usize::from(u16_at(page, 12)), usize::from(u16_at(page, 14)));
     if lower <= HEADER || lower % 2 != 0 || lower > upper || upper > page.len() {
@@ -432,7 +433,7 @@ mod tests {
         names.iter().map(table).collect()
     }
 
-    /// The same numbers at each run, that look like random ones.
+    /// A pseudo-random number, the same at each run.
     fn random(seed: u64, number: u64) -> u64 {
         BuildHasherDefault::<DefaultHasher>::default().hash_one((seed, number))
     }

@@ -249,7 +249,7 @@ mod tests {
 
     /// Makes `uris` the tree, each with its length.
     fn list<N: Display>(catalog: &Catalog, uris: &[(N, u64)]) {
-        let mut baseline = catalog.baseline(Naming::new("h", [], false).unwrap()).unwrap();
+        let mut baseline = catalog.commit_of_lists(Naming::new("h", [], false).unwrap()).unwrap();
         for (name, length) in uris {
             let uri = Uri::parse(&format!("http://h/{name}")).unwrap();
             baseline.add(&Entry { length: Some(*length), ..Entry::new(uri) }).unwrap();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// Makes `names` the tree, each with the same content and that time.
 fn list(catalog: &Catalog, names: &[String], second: u32) {
-    let mut baseline = catalog.baseline(Naming::new("h", [], false).unwrap()).unwrap();
+    let mut baseline = catalog.commit_of_lists(Naming::new("h", [], false).unwrap()).unwrap();
     for name in names {
         let uri = Uri::parse(&format!("http://h/{name}")).unwrap();
         let lastmod = Timestamp::parse(&format!("2024-01-01T00:00:{second:02}Z"));

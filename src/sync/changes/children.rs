@@ -24,13 +24,13 @@ pub struct Lost {
 pub struct AskedChildren {
     /// All of them.
     pub entries: Vec<Entry>,
-    /// Where those lie that are gone, by their server's word.
+    /// Addresses of those that are gone, by their server's word.
     pub gone: HashSet<String>,
-    /// Where those lie that fail for now.
+    /// Addresses of those that fail for now.
     pub failed: HashSet<String>,
 }
 
-/// What is known of documents, by their location, for one look.
+/// Known documents by their address, for one look.
 #[derive(Debug)]
 pub struct KnownChildren<'k> {
     known: &'k ChangeState,
@@ -39,9 +39,9 @@ pub struct KnownChildren<'k> {
 }
 
 impl KnownChildren<'_> {
-    /// Whether a child of an index may hold what is not known. Left out are lists that ended before what is known, whether
-    /// their index says so or they themselves have, while the index says of them what it said before; but never the one that
-    /// was the newest at the last look, nor one that could not be had.
+    /// True if a child of an index may hold unknown changes. Lists that ended before what is known are left out, whether their
+    /// index says so or they themselves did, while their entry in the index is unchanged. The newest one of the last look and
+    /// those that failed are always wanted.
     pub fn wants(&self, entry: &Entry) -> bool {
         let (known, location) = (self.known, entry.loc.as_str());
         if known.is_beyond(entry.from) {
@@ -64,31 +64,31 @@ impl KnownChildren<'_> {
         }
     }
 
-    /// Whether the document at `location` was read with the same bytes.
+    /// True if the document at `location` was read with the same bytes.
     pub fn has_read_same(&self, location: &str, digest: u64) -> bool {
         self.read.get(location).is_some_and(|read| read.digest == digest)
     }
 
-    /// Whether that is so, and nothing in it is still to be asked about.
+    /// True if it was read with the same bytes, and nothing in it is still to be asked about.
     pub fn is_settled(&self, location: &str, digest: u64) -> bool {
         self.has_read_same(location, digest) && self.read.get(location).is_some_and(|read| !read.is_open())
     }
 
-    /// Whether the document at `location` was read.
+    /// True if the document at `location` was read.
     pub fn has_read(&self, location: &str) -> bool {
         self.read.contains_key(location)
     }
 }
 
 impl ChangeState {
-    /// What is known of documents, for many lookups.
+    /// The known documents, for many lookups.
     pub fn children(&self) -> KnownChildren<'_> {
         let read = self.documents.iter().map(|read| (read.location.as_str(), read)).collect();
         KnownChildren { known: self, read, lost: self.lost_before() }
     }
 
-    /// What is lost after a look at an index, with or without the `root` itself. A child that fails for now and is still open
-    /// is not: it is wanted on, and nothing goes on beyond it.
+    /// The documents that are lost after a look at an index, with or without the `root` itself. A child that fails for now and is
+    /// still open is not lost: it is wanted on, and nothing goes on beyond it.
     pub fn lost_beside(&self, root: &str, asked: &AskedChildren, now: Timestamp) -> Vec<Lost> {
         if self.is_of_the_past() {
             // That is whole or not at all.
@@ -106,7 +106,7 @@ impl ChangeState {
         });
         let losing = |it: &Entry| {
             let before = known.lost.get(it.loc.as_str());
-            // Of one that was read what was known is still known.
+            // The entries of one that was read are still known.
             let from = it.from.filter(|_| !known.has_read(it.loc.as_str()));
             let since = || from.or(self.until).max(self.at);
             Lost {
@@ -118,13 +118,13 @@ impl ChangeState {
         unlisted.chain(fails.map(losing)).collect()
     }
 
-    /// Whether more of `lost` fails than did before.
+    /// True if more of `lost` fails than did before.
     pub fn loses(&self, lost: &[Lost]) -> bool {
         let before = self.lost_before();
         lost.iter().any(|it| self.may_lack(it) && !before.contains_key(it.location.as_str()))
     }
 
-    /// The same with this lost, and nothing else. What no time is known of is missing since `now`.
+    /// The state with `lost`, and nothing else lost. A document without a known time is missing since `now`.
     pub fn lacking(mut self, lost: Vec<Lost>, now: Timestamp) -> ChangeState {
         self.lost = lost;
         self.forget_covered();
@@ -138,17 +138,17 @@ impl ChangeState {
         self.lost = lost.map(|it| Lost { since: it.since.max(self.at), ..it }).collect();
     }
 
-    /// Whether a lost document may contain what is not in the baseline.
+    /// True if a lost document may contain what is not in the baseline.
     fn may_lack(&self, lost: &Lost) -> bool {
         lost.until.is_none() || lost.until > self.at
     }
 
-    /// What was lost before, by location.
+    /// The lost documents before this look, by address.
     pub(super) fn lost_before(&self) -> HashMap<&str, &Lost> {
         self.lost.iter().map(|it| (it.location.as_str(), it)).collect()
     }
 
-    /// Since when changes may be missing, for any reason.
+    /// The time since when changes may be missing, for any reason.
     pub fn missing_since(&self) -> Option<Timestamp> {
         self.gap_since.into_iter().chain(self.lost.iter().filter_map(|it| it.since)).min()
     }

@@ -7,7 +7,7 @@ use crate::document::Timestamp;
 /// A change document that was read.
 #[derive(Debug, Default)]
 pub struct ChangeDocument {
-    /// What stays of it.
+    /// The state of it that is kept.
     pub state: DocumentState,
     /// The number that the notes of its entries have.
     pub number: u64,
@@ -15,13 +15,13 @@ pub struct ChangeDocument {
     pub modified: Option<Timestamp>,
     /// The times of its entries.
     pub times: Times,
-    /// Changes were known up to here.
+    /// The time up to which changes were known.
     pub known: Option<Timestamp>,
-    /// Its entries prove that it goes on where the last look ended.
+    /// True if its entries prove that it goes on where the last look ended.
     pub meets_known: bool,
-    /// It says something new without a time.
+    /// True if it says something new without a time.
     pub has_undated: bool,
-    /// It is in no order, so that it does not say what became of some resource.
+    /// True if it is in no order, and so leaves the fate of some resource open.
     pub is_ambiguous: bool,
     /// The time by which it was written, where that is known.
     pub written: Option<Timestamp>,
@@ -30,12 +30,12 @@ pub struct ChangeDocument {
 }
 
 impl ChangeDocument {
-    /// Whether it holds all changes since `time`, by what can be seen.
+    /// True if it holds all changes since `time`, by what can be seen.
     pub fn reaches_back_to(&self, time: Timestamp) -> bool {
         self.state.from.is_none_or(|from| from <= time) || self.spans.0.is_some_and(|oldest| oldest <= time)
     }
 
-    /// Whether it reaches beyond `time`: what it lacks of earlier changes will not be published any more.
+    /// True if it reaches beyond `time`: earlier changes that it lacks will not be published any more.
     pub fn reaches_beyond(&self, time: Timestamp) -> bool {
         self.state.until.max(self.state.from) >= Some(time) || self.spans.1 > Some(time)
     }
@@ -45,39 +45,39 @@ impl ChangeDocument {
 #[derive(Debug)]
 pub struct Frame {
     pub document: ChangeDocument,
-    /// The time that the baseline speaks for: what happened until then is in it.
+    /// The time that the baseline speaks for: changes until then are in it.
     at: Option<Timestamp>,
-    /// What happened later does not count.
+    /// The end of what counts.
     ends: Option<Timestamp>,
-    /// Nothing was applied yet but the baseline, so that an entry may be older than it.
+    /// True if only the baseline is applied so far, so that an entry may be older than it.
     is_first_look: bool,
-    /// The document was not read before, at least not under its name.
+    /// True if the document was not read before, at least not under its name.
     is_unread: bool,
-    /// What is new and bears no time came after this.
+    /// A new entry without a time came after this.
     floor: Option<Timestamp>,
     order: EntryOrder,
-    /// The `lastmod`s count: they leave the order that the `datetime`s have.
+    /// True if the `lastmod`s count: they leave the order that the `datetime`s have.
     counts_lastmods: bool,
 }
 
-/// When a change happened.
+/// The time and the rank of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangeTime {
-    /// The settled time.
+    /// The time.
     pub time: Timestamp,
-    /// The place in the order of the document, oldest first.
+    /// The position in the order of the document, oldest first.
     pub rank: u64,
-    /// The place alone has settled the time.
-    pub is_by_place: bool,
-    /// The change may be older than the baseline, which then says otherwise with more right.
+    /// True if the position alone gives the time.
+    pub is_by_position: bool,
+    /// True if the change may be older than the baseline, which then counts more.
     pub is_doubtful: bool,
-    /// The baseline holds it already.
+    /// True if the baseline holds it already.
     pub is_covered: bool,
 }
 
 impl Frame {
     /// The frame of `document`, by what is `known`. Its times show its order: `datetime`, else a `lastmod` within the interval. Where the
-    /// `lastmod`s leave no order, and the `datetime`s have one, no `lastmod` is a time: the place decides.
+    /// `lastmod`s leave no order, and the `datetime`s have one, no `lastmod` is a time: the position decides.
     pub fn of(known: &ChangeState, document: ChangeDocument, floor: Option<Timestamp>) -> Frame {
         let Times { datetimes, all, .. } = &document.times;
         // Where a document states its `from`, each `lastmod` after that counts.
@@ -113,7 +113,7 @@ impl Frame {
         stamp.filter(|it| it.is_datetime || self.counts_lastmods && is_late(it.time)).map(|it| it.time)
     }
 
-    /// Of a `datetime` and a `lastmod` those that count.
+    /// The times among a `datetime` and a `lastmod` that count.
     fn own_of(&self, times: [Option<Timestamp>; 2]) -> impl Iterator<Item = Timestamp> + '_ {
         let stamp = |time, is_datetime| Some(Stamp { time, is_datetime });
         times.into_iter().zip([true, false]).filter_map(move |(time, is_datetime)| self.own(stamp(time?, is_datetime)))
@@ -129,7 +129,7 @@ impl Frame {
         self.document.modified.map(|modified| Timestamp { nanos: 999_999_999, ..modified })
     }
 
-    /// Whether what was written at `time` is in the baseline as a whole.
+    /// True if a document that was written at `time` is in the baseline as a whole.
     fn is_in_baseline(&self, time: Timestamp) -> bool {
         self.at.is_some_and(|at| time <= at)
     }
@@ -142,16 +142,16 @@ impl Frame {
     pub fn moment(&self, note: &Note) -> Option<ChangeTime> {
         let is_newest_first = self.order == EntryOrder::NewestFirst;
         let rank = if is_newest_first {
-            self.document.state.prefix.entries.saturating_sub(note.place + 1)
+            self.document.state.prefix.entries.saturating_sub(note.position + 1)
         } else {
-            note.place
+            note.position
         };
         let moment = match self.own(note.stamp) {
             Some(time) => {
                 // One of the very moment is applied: the list may have been begun before it (many Sources date by the second), and what
                 // is in the list already changes nothing.
                 let is_covered = self.at.is_some_and(|at| time < at);
-                ChangeTime { time, rank, is_by_place: false, is_doubtful: self.at.is_none(), is_covered }
+                ChangeTime { time, rank, is_by_position: false, is_doubtful: self.at.is_none(), is_covered }
             }
             None if self.order == EntryOrder::None => return None,
             None => {
@@ -167,7 +167,13 @@ impl Frame {
                 let is_later = borne.is_some() && self.at.is_some_and(|at| Some(at) <= borne);
                 let behind = just_after(borne.max(self.floor));
                 let time = next.map_or(behind, |next| behind.min(next));
-                ChangeTime { time, rank, is_by_place: true, is_doubtful: self.is_first_look && !is_later, is_covered }
+                ChangeTime {
+                    time,
+                    rank,
+                    is_by_position: true,
+                    is_doubtful: self.is_first_look && !is_later,
+                    is_covered,
+                }
             }
         };
         let is_wanted = self.ends.is_none_or(|ends| moment.time <= ends);

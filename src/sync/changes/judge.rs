@@ -1,4 +1,4 @@
-//! Of each resource the change that counts, among all that documents say of it.
+//! The change of each resource that counts, among all that documents say of it.
 
 use super::frame::{ChangeTime, Frame};
 use super::order::Note;
@@ -9,27 +9,27 @@ use std::collections::HashMap;
 /// The documents of all roots, and what is to be asked about them.
 #[derive(Default)]
 pub struct Judge {
-    /// By number; each with its root, and its place among all.
+    /// The documents by number, each with its root and its rank among all.
     documents: HashMap<u64, (usize, u32, Frame)>,
     /// Digests of the resources of doubtful deletions, by root and the location of the document.
     doubts: Vec<HashMap<String, Vec<u64>>>,
-    /// New changes that are no doubtful deletions.
+    /// New changes that are not doubtful deletions.
     pub certain: u64,
 }
 
-/// What a document says last of a resource.
+/// The last word of a document on a resource.
 struct Last {
     document: u64,
     set: SetId,
-    place: ChangeRank,
+    rank: ChangeRank,
     moment: ChangeTime,
     is_new: bool,
-    /// Of a deletion the digest of the resource.
+    /// The digest of the resource, where it is a deletion.
     deleted: Option<u64>,
     row: Vec<u8>,
 }
 
-/// What counts of one resource so far: of the document that is being judged, and of those before it.
+/// The changes of one resource that count so far: of the document that is being judged, and of those before it.
 #[derive(Default)]
 struct ResourceChanges {
     here: Option<Last>,
@@ -41,7 +41,7 @@ impl ResourceChanges {
         if self.here.as_ref().is_some_and(|here| here.document != said.document) {
             self.close();
         }
-        // In a document that has an order its last word counts, whatever the times of the others.
+        // The last word of an ordered document counts, even before later times of others.
         let order = |it: &Last| (if is_ordered { None } else { Some(it.moment.time) }, it.moment.rank);
         if self.here.as_ref().is_none_or(|here| order(here) <= order(&said)) {
             self.here = Some(said);
@@ -50,9 +50,9 @@ impl ResourceChanges {
 
     fn close(&mut self) {
         // A known entry without a time has no reliable one outside its own document.
-        let counts = |it: &Last| !it.moment.is_covered && (it.is_new || !it.moment.is_by_place);
+        let counts = |it: &Last| !it.moment.is_covered && (it.is_new || !it.moment.is_by_position);
         let Some(here) = self.here.take().filter(counts) else { return };
-        if self.last.as_ref().is_none_or(|last| last.place <= here.place) {
+        if self.last.as_ref().is_none_or(|last| last.rank <= here.rank) {
             self.last = Some(here);
         }
     }
@@ -67,7 +67,7 @@ impl Judge {
         self.doubts.push(HashMap::new());
     }
 
-    /// What `notes` say that is new, of each resource the last. Notes of documents that are not here do not count.
+    /// The news in `notes`, of each resource the last. Notes of unknown documents do not count.
     pub fn judge(&mut self, notes: Notes) -> Result<SortedNews, CatalogError> {
         let (mut notes, mut news) = notes.sorted()?;
         let (mut resource, mut known_key) = (ResourceChanges::default(), Vec::new());
@@ -78,16 +78,16 @@ impl Judge {
             }
             let Some((_, number, frame)) = self.documents.get(&note.document) else { continue };
             let Some(moment) = frame.moment(&note) else { continue };
-            let (place, is_new) = ((moment.time, *number, moment.rank), frame.is_new(&note));
+            let (rank, is_new) = ((moment.time, *number, moment.rank), frame.is_new(&note));
             let Note { document, deleted, .. } = note;
-            let said = Last { document, set, place, moment, is_new, deleted, row: row.to_vec() };
+            let said = Last { document, set, rank, moment, is_new, deleted, row: row.to_vec() };
             resource.add(said, frame.has_order());
         }
         self.end(&mut resource, &mut news)?;
         news.sorted()
     }
 
-    /// All notes of a resource are judged.
+    /// Adds the news of a resource whose notes are all judged.
     fn end(&mut self, resource: &mut ResourceChanges, news: &mut News) -> Result<(), CatalogError> {
         resource.close();
         let Some(last) = resource.last.take().filter(|last| last.is_new) else { return Ok(()) };
@@ -98,7 +98,7 @@ impl Judge {
             }
             _ => self.certain += 1,
         }
-        news.add(last.set, last.place, doubt.is_some(), &last.row)
+        news.add(last.set, last.rank, doubt.is_some(), &last.row)
     }
 
     /// The doubts about the documents of each root, in the order in which the roots were added.

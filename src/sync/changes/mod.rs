@@ -1,4 +1,4 @@
-//! What change documents say that is new, in which order it counts, and whether it goes on where the last look ended.
+//! New entries of change documents, the order in which they count, and whether they go on where the last look ended.
 //!
 //! A root is a Change List, a Change List Index or a Change List Archive that the Source offers (section 12), or a Change Dump
 //! whose manifests are read (section 13). For each there is one [`ChangeState`], stored with the revision. A look at a root:
@@ -8,25 +8,25 @@
 //! 2. [`ChangeState::read_document`] for each list: a [`ChangeDocument`], and a note of each entry that the last look has not seen.
 //! 3. [`ChangeState::is_joined_by`]: `false` is a gap, which a new baseline closes. One that it does not close is marked by
 //!    [`ChangeState::tear`], and the changes are applied all the same.
-//! 4. [`ChangeState::settle`]: the next [`ChangeState`], and the [`Frame`] by which the times of a document's notes are told.
+//! 4. [`ChangeState::settle`]: the next [`ChangeState`], and the [`Frame`] which gives the times of a document's notes.
 //! 5. [`Judge::judge`]: the notes, sorted by resource, become the news: of each resource the last change, where that is new, in order
 //!    of time.
 //!
 //! After a baseline [`ChangeState::rebased`] goes on with the time that it speaks for; [`ChangeState::since`] begins with it.
 //!
-//! *What is known.* The entries of the last look, as long as the document begins with them. The catalog's journal holds the last change
-//! of each resource: an entry with a time of its own is new where the journal holds neither this change nor a later one, or where it is
-//! dated after all that was known; and where the baseline speaks for no later time. An entry without is new; but in a document that does not begin as it did it is known where the journal says
-//! the same, whenever that was. For in version 1.1 `lastmod` is the resource's own and may be years old, and a list may be written newest
-//! first or in no order.
+//! *What is known.* The entries of the last look, as long as the document begins with them. The catalog's journal holds the
+//! last change of each resource: an entry with a time is new where the journal holds neither this change nor a later one, or
+//! where it is dated after all that was known; and where the baseline speaks for no later time. An entry without is new; but
+//! in a document that does not begin as it did it is known where the journal says the same, whenever that was. For in version
+//! 1.1 `lastmod` is the resource's own and may be years old, and a list may be written newest first or in no order.
 //!
-//! *Times.* A change happened at its `datetime`, else at a `lastmod` within `from`…`until`, else right after the entry before it; of
-//! equal times the place decides. All of these are times of the Source, whose clock may differ from ours. What bears a time up to the
-//! baseline's is in the baseline. What bears none and may be older is applied all the same, for that changes nothing; but a deletion of
-//! this kind is doubtful, as is each where the baseline has no time, and the resource itself is asked. Until it answers
-//! ([`ChangeState::answered`]) the entry counts as new at each look, and stays doubtful.
+//! *Times.* A change happened at its `datetime`, else at a `lastmod` within `from`…`until`, else right after the entry before
+//! it; of equal times the position decides. All of these are times of the Source, whose clock may differ from ours. A change
+//! with a time up to the baseline's is in the baseline. An entry without a time that may be older is applied all the same, for
+//! that changes nothing; but a deletion of this kind is doubtful, as is each where the baseline has no time, and the resource
+//! itself is asked. Until it answers ([`ChangeState::answered`]) the entry counts as new at each look, and stays doubtful.
 //!
-//! In a document without any order places mean nothing: what is new and bears no time is not applied, and that is a gap, unless the
+//! In a document without any order positions mean nothing: what is new and bears no time is not applied, and that is a gap, unless the
 //! baseline is newer than the document.
 //!
 //! *Continuity* is proved by the entries of the last look, by `from` or an entry at or before what is known, by `from` at or before the
@@ -56,45 +56,45 @@ use std::collections::{HashMap, HashSet};
 /// Later than every time.
 const NEVER: Timestamp = Timestamp { seconds: i64::MAX, nanos: 0 };
 
-/// A time so many seconds ahead is none, neither by a clock that is wrong nor by a zone that is not said: believed, it would
+/// Seconds by which clocks may differ. A time further ahead is not believed, be it by a wrong clock or a missing zone: it would
 /// outlast every change that is still to come.
 const CLOCKS_DIFFER: i64 = 24 * 3600;
 
-/// Which changes of one root are applied.
+/// The changes of one root that are applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeState {
     /// The time that the baseline speaks for.
     at: Option<Timestamp>,
-    /// Changes are known up to here.
+    /// The time up to which changes are known.
     pub until: Option<Timestamp>,
-    /// The latest change that was seen: what is new and bears no time came after it.
+    /// The time of the latest change that was seen: a new entry without a time came after it.
     latest: Option<Timestamp>,
-    /// All documents were read at a time of the Source not before this.
+    /// A time of the Source by which all documents were read, or later.
     seen: Option<Timestamp>,
-    /// When that was, by our clock.
+    /// The time of `seen` by our clock.
     looked: Option<Timestamp>,
-    /// How many seconds the documents went back then.
+    /// The seconds that the documents went back then.
     #[serde(default)]
     width: i64,
-    /// Where the documents began at the look that `looked` is of.
+    /// The beginning of the documents at the look of `looked`.
     #[serde(default)]
     began: Option<Timestamp>,
-    /// What happened later does not count, where the state of an earlier time is wanted.
+    /// The end of what counts, where the state of an earlier time is wanted.
     ends: Option<Timestamp>,
     /// The change documents read, oldest first.
     documents: Vec<DocumentState>,
-    /// Those that failed when they were asked for last.
+    /// Documents that failed when they were last asked for.
     lost: Vec<Lost>,
-    /// Since when changes may be missing that nothing published contains.
+    /// The time since when changes may be missing that nothing published contains.
     pub gap_since: Option<Timestamp>,
 }
 
-/// What was read of one change document.
+/// The state of one change document that was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DocumentState {
-    /// Where it was asked for.
+    /// The address that it was asked for at.
     pub location: String,
-    /// Of its bytes, or of the dump that lists it.
+    /// The digest of its bytes, or of the dump that lists it.
     pub digest: u64,
     /// Start of its interval.
     from: Option<Timestamp>,
@@ -120,26 +120,26 @@ struct Prefix {
 }
 
 impl DocumentState {
-    /// Whether something in it is still to be asked about.
+    /// True if something in it is still to be asked about.
     fn is_open(&self) -> bool {
         !self.unanswered.is_empty()
     }
 }
 
 impl ChangeState {
-    /// Nothing is known but a baseline that speaks for `at`; `None` where no time is known that it could speak for.
+    /// The state behind a baseline that speaks for `at`, with nothing else known; `None` where the baseline has no time.
     pub fn since(at: Option<Timestamp>) -> ChangeState {
         ChangeState { at, until: at, ..ChangeState::default() }
     }
 
-    /// Other documents of the set hold its changes up to `until`: what begins there goes on from them, though all that it
-    /// holds itself is still to be applied.
+    /// The state where other documents of the set hold its changes up to `until`: a document that begins there goes on from them,
+    /// though all its entries are still to be applied.
     pub fn known_until(mut self, until: Option<Timestamp>) -> ChangeState {
         self.until = self.until.max(until);
         self
     }
 
-    /// The same for changes up to `ends` alone, that moment included.
+    /// The state for changes up to `ends` alone, that moment included.
     pub fn up_to(mut self, ends: Timestamp) -> ChangeState {
         self.ends = Some(ends);
         self
@@ -153,7 +153,7 @@ impl ChangeState {
         Some(self.missing_since().map_or(reached, |gap| gap.min(reached)))
     }
 
-    /// A baseline was made that speaks for `at`: what was known of changes stays known.
+    /// The state after a baseline that speaks for `at`: known changes stay known.
     pub fn rebased(mut self, at: Option<Timestamp>) -> ChangeState {
         self.at = self.at.max(at);
         self.until = self.until.max(self.at);
@@ -161,15 +161,14 @@ impl ChangeState {
         self
     }
 
-    /// Whether `documents` visibly go on where the last look ended; `unread` were left out because they hold
-    /// nothing new.
+    /// True if `documents` visibly go on where the last look ended; `unread` were left out because they hold nothing new.
     pub fn is_joined_by(&self, documents: &[ChangeDocument], unread: &[String]) -> bool {
         let is_joined = documents.is_empty() || !unread.is_empty() || documents.iter().any(|it| self.joins(it));
         is_joined && !documents.iter().any(|it| self.is_disordered(it))
     }
 
-    /// Whether the intervals of `documents` follow one another without a gap from what is known on. What begins after the time
-    /// that is wanted does not count.
+    /// True if the intervals of `documents` follow one another without a gap from what is known on. Documents that begin after
+    /// the wanted time do not count.
     pub fn is_followed_by<'d>(&self, documents: impl Iterator<Item = &'d DocumentState>) -> bool {
         let Some(mut reached) = self.reached() else { return true };
         let is_within = |it: &&DocumentState| !self.is_beyond(it.from);
@@ -183,17 +182,17 @@ impl ChangeState {
             })
     }
 
-    /// Whether the state of an earlier time is wanted.
+    /// True if the state of an earlier time is wanted.
     pub fn is_of_the_past(&self) -> bool {
         self.ends.is_some()
     }
 
-    /// Whether all changes of a document whose interval begins at `from` happened after the wanted time.
+    /// True if all changes of a document whose interval begins at `from` happened after the wanted time.
     pub fn is_beyond(&self, from: Option<Timestamp>) -> bool {
         self.ends.is_some_and(|ends| from > Some(ends))
     }
 
-    /// Whether a document goes on where the last look ended: it holds an entry that is known, or begins before.
+    /// True if a document goes on where the last look ended: it holds a known entry, or begins before that.
     fn joins(&self, document: &ChangeDocument) -> bool {
         let is_unknown = || self.document(&document.state.location).is_none_or(|read| read.prefix.entries == 0);
         match document.state.from {
@@ -205,8 +204,8 @@ impl ChangeState {
         }
     }
 
-    /// Whether `documents`, or those of `unread` that are known, hold all changes since `at`: that they go on where the last look
-    /// ended proves nothing of the time before it.
+    /// True if `documents`, or those of `unread` that are known, hold all changes since `at`. Going on where the last look ended
+    /// proves nothing of the time before it.
     pub fn reaches_back_to(&self, at: Option<Timestamp>, documents: &[ChangeDocument], unread: &[String]) -> bool {
         let Some(at) = at else { return true };
         let is_unread = |location: &String| self.document(location).is_some_and(|read| read.from <= Some(at));
@@ -214,14 +213,14 @@ impl ChangeState {
         is_nothing || documents.iter().any(|it| it.reaches_back_to(at)) || unread.iter().any(is_unread)
     }
 
-    /// Whether only a baseline that is newer than the document settles what became of some resource.
+    /// True if only a baseline that is newer than the document decides the fate of some resource.
     fn is_disordered(&self, document: &ChangeDocument) -> bool {
         let is_covered = document.written.is_some_and(|written| Some(written) <= self.at);
         document.is_ambiguous && !is_covered
     }
 
-    /// What is known once `documents` are applied, and the frame of each. They are all that there are now, but those of `unread`, which were
-    /// left out. `now` is the time of the look.
+    /// The state once `documents` are applied, and the frame of each. These and the `unread` ones, which were left out, are all
+    /// that there are now. `now` is the time of the look.
     pub fn settle(
         &self,
         mut documents: Vec<ChangeDocument>,
@@ -235,7 +234,7 @@ impl ChangeState {
         state.documents.extend(self.documents.iter().filter(|read| unread.contains(read.location.as_str())).cloned());
         let mut frames = Vec::with_capacity(documents.len());
         for document in documents {
-            // What an older list says by its places is older than what the next one says so. One that was lost may be the
+            // Positions in an older list stand for earlier times than positions in the next one. One that was lost may be the
             // oldest of all.
             let is_found = lost.contains_key(document.state.location.as_str());
             let floor = self.at.max(state.latest.filter(|_| !is_found));
@@ -270,17 +269,17 @@ impl ChangeState {
         self.width = width.max(0);
     }
 
-    /// Where the documents begin, where they say so.
+    /// The beginning of the documents, where they state it.
     fn oldest(&self) -> Option<Timestamp> {
         self.documents.iter().filter_map(|read| read.from).min()
     }
 
-    /// No change up to here can have been missed: what begins by then goes on from what is known.
+    /// The time up to which no change can have been missed: a document that begins by then goes on from what is known.
     fn reached(&self) -> Option<Timestamp> {
         self.until.max(self.seen)
     }
 
-    /// Whether a restart that knows `stored` goes on from there for as long again as a window that rolls on is wide.
+    /// True if a restart that knows `stored` goes on from there for as long again as a rolling window is wide.
     pub fn goes_on_from(&self, stored: &ChangeState) -> bool {
         self.oldest().zip(self.reached()).is_none_or(|(from, reached)| {
             let middle = (from.seconds + reached.seconds) / 2;
@@ -288,7 +287,7 @@ impl ChangeState {
         })
     }
 
-    /// Changes up to `time` are known; a time that is yet to come is none.
+    /// Notes that changes up to `time` are known; a time that is yet to come counts as now.
     fn reach(&mut self, time: Option<Timestamp>, now: Timestamp) {
         let ends = self.ends.map_or(now, |ends| now.min(ends));
         self.until = self.until.max(time.map(|time| time.min(ends)));
@@ -302,7 +301,8 @@ impl ChangeState {
         self.documents.retain(|read| number.next() >= Some(oldest) || !is_over(read) || read.listed.is_some());
     }
 
-    /// The same with the doubtful deletions that are to be asked about, by document; lists that do not change any more are dropped.
+    /// The state with the doubtful deletions that are to be asked about, by document; lists that do not change any more are
+    /// dropped.
     pub fn doubting(mut self, mut doubts: HashMap<String, Vec<u64>>) -> ChangeState {
         for read in &mut self.documents {
             doubts.remove(&read.location).into_iter().for_each(|resources| read.unanswered = resources);
@@ -311,7 +311,7 @@ impl ChangeState {
         self
     }
 
-    /// Of the resources that were asked whether they are gone these have not answered: what is said of them stays doubtful.
+    /// Notes the resources that have not answered whether they are gone: their deletions stay doubtful.
     pub fn answered(&mut self, unanswered: &HashSet<u64>) {
         for read in &mut self.documents {
             read.unanswered.retain(|resource| unanswered.contains(resource));
@@ -323,8 +323,8 @@ impl ChangeState {
         self.documents.iter().map(|read| read.unanswered.len()).sum()
     }
 
-    /// Whether `other` knows the same entries of the same documents: a list whose `until` is the time of the request says
-    /// nothing new by that.
+    /// True if `other` knows the same entries of the same documents: a list whose `until` is the time of the request says nothing
+    /// new by that.
     pub fn knows_the_same(&self, other: &ChangeState) -> bool {
         fn entries(state: &ChangeState) -> impl Iterator<Item = (&str, Prefix, &[u64])> {
             state.documents.iter().map(|read| (&*read.location, read.prefix, &read.unanswered[..]))
@@ -341,12 +341,12 @@ impl ChangeState {
         self.documents.iter().map(|read| read.location.as_str())
     }
 
-    /// Whether any was.
+    /// True if a document was read.
     pub fn has_read(&self) -> bool {
         !self.documents.is_empty()
     }
 
-    /// Forgets what was read of the documents: they are read as at a first look.
+    /// Forgets the documents: they are read as at a first look.
     pub fn forget_documents(&mut self) {
         self.documents.clear();
     }
@@ -357,7 +357,7 @@ impl ChangeState {
     }
 }
 
-/// No time behind this is believed where it is `now`.
+/// The latest time that is believed at `now`.
 pub fn latest_believed(now: Timestamp) -> Timestamp {
     Timestamp { seconds: now.seconds.saturating_add(CLOCKS_DIFFER), ..now }
 }

@@ -5,14 +5,14 @@ use crate::document::{Entry, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 
-/// In which order a document lists its changes, by those that say when they happened.
+/// The order in which a document lists its changes, by those that say when they happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryOrder {
     /// Oldest first, as the standard wants it (section 12.1); also where nothing says otherwise.
     OldestFirst,
     /// Newest first.
     NewestFirst,
-    /// In no order: places mean nothing.
+    /// No order: positions mean nothing.
     None,
 }
 
@@ -20,12 +20,12 @@ pub enum EntryOrder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stamp {
     pub time: Timestamp,
-    /// Its `datetime`, rather than its `lastmod`.
+    /// True for its `datetime`, false for its `lastmod`.
     pub is_datetime: bool,
 }
 
 impl Stamp {
-    /// Of `entry`; no time behind `latest` is believed.
+    /// The stamp of `entry`; no time after `latest` is believed.
     pub fn of(entry: &Entry, latest: Timestamp) -> Option<Stamp> {
         let possible = |time: Option<Timestamp>| time.filter(|time| *time <= latest);
         let stamp = |is_datetime| move |time| Stamp { time, is_datetime };
@@ -33,27 +33,27 @@ impl Stamp {
     }
 }
 
-/// What is noted of an entry until all documents are read. Each `lastmod` in it is within the interval of its document.
+/// A note on an entry, kept until all documents are read. Each `lastmod` in it is within the interval of its document.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Note {
     /// The number of its document.
     pub document: u64,
-    /// Its place there, counted from 0.
-    pub place: u64,
+    /// Its position there, counted from 0.
+    pub position: u64,
     /// The time that it bears.
     pub stamp: Option<Stamp>,
     /// The last `datetime` and the last `lastmod` before it.
     pub before: [Option<Timestamp>; 2],
     /// The first time behind it, as far as it was waited for.
     pub next: Option<Stamp>,
-    /// Of a deletion the digest of its resource.
+    /// The digest of its resource, where it is a deletion.
     pub deleted: Option<u64>,
-    /// A doubtful deletion whose resource has not answered.
+    /// True for a doubtful deletion whose resource has not answered.
     pub is_doubted: bool,
     pub journaled: Journaled,
 }
 
-/// The last change of a resource that the journal holds, beside an entry.
+/// The last change of a resource in the journal, compared with an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Journaled {
     /// None, an earlier one, or another of the same time.
@@ -88,7 +88,7 @@ impl Trend {
     }
 }
 
-/// The order of `trends`, beside a baseline that speaks for `at`; `None` where all times are equal, and say nothing about it.
+/// The order of `trends`, with a baseline that speaks for `at`; `None` where all times are equal, and say nothing about it.
 pub fn order_of(trends: &[&Trend], at: Option<Timestamp>) -> Option<EntryOrder> {
     let is_later = |bound: Option<Timestamp>| bound.is_some() && bound > at;
     match (trends.iter().any(|it| is_later(it.rises)), trends.iter().any(|it| is_later(it.falls))) {

@@ -1,5 +1,5 @@
-//! The manifests of packages in dumps (sections 11 and 13). They state what exists where there is no Resource List, what has changed
-//! where there is no Change List, and next to lists where the bytes of a resource lie too.
+//! The manifests of packages in dumps (sections 11 and 13). They state what exists where there is no Resource List, what has
+//! changed where there is no Change List, and next to lists where else the bytes of a resource are.
 //!
 //! Some Sources list pages, and their packages hold the files of the pages. Where no manifest names a resource that the lists have, the
 //! two speak of different things, and the manifests state what exists too. Else the lists do alone, unless the dump is of a later time.
@@ -51,9 +51,9 @@ pub struct ReadDump {
 }
 
 impl Synchronizer {
-    /// Reads the manifests of the dumps of all sets that were not read yet: of a set that has lists only if `is_new` says that they may
-    /// have changed, or its dumps are followed. There a dump that cannot be read is no failure. In place of lists it is: a tree is shown
-    /// whole or not at all.
+    /// Reads the manifests of the dumps of all sets that were not read yet: of a set that has lists only if `is_new` says that
+    /// they may have changed, or its dumps are followed. A dump next to lists that cannot be read is not a failure. In place
+    /// of lists it is: a tree is shown whole or not at all.
     pub(in crate::sync) async fn read_dumps(
         &mut self,
         (sets, before): (&[FollowedSet], &Position),
@@ -84,8 +84,8 @@ impl Synchronizer {
         Ok(())
     }
 
-    /// Reads the dumps of a set that has lists. A manifest is requested where its package has another entry than before: of a few packages
-    /// at once, of many in the background. What cannot be read for now says what it said before.
+    /// Reads the dumps of a set that has lists. A manifest is requested where its package has another entry than before: of a
+    /// few packages at once, of many in the background. A package that cannot be read for now counts as it was read before.
     async fn read_dumps_next_to_lists(
         &mut self,
         set: &FollowedSet,
@@ -135,16 +135,16 @@ impl Synchronizer {
         let compare = move || shared_names(&spool, &lists, &manifests, is_later);
         it.shared_names = tokio::task::spawn_blocking(compare).await??;
         self.current.lacks_packages |= !are_current;
-        // What has failed is asked for again, unless the lists have all of it.
+        // Failed packages are asked for again, unless the lists have all of them.
         it.is_settled = are_current && (failed.is_empty() || it.shared_names.is_none());
         if is_read {
-            // What the lists name comes from its own address.
+            // Resources that the lists name come from their addresses.
             it.missing = failed.into_iter().filter(|_| it.shared_names.is_some()).collect();
         }
         Ok(())
     }
 
-    /// What is known of each of these packages. Of the others the manifests are requested where the dumps are `readable`.
+    /// The known reading of each of these packages. Manifests that are not known are requested where the dumps are `readable`.
     async fn readings(&mut self, listed: Vec<Listed>, are_readable: bool) -> Result<Vec<(Listed, Reading)>, SyncError> {
         let packages = self.fetch.packages.clone();
         let known = move || {
@@ -212,7 +212,7 @@ impl Synchronizer {
                 }
                 Err(cause) if cause.is_retryable() => {
                     failed.get_or_insert_with(|| chain(&cause));
-                    // Without an interval only its place says which others are newer: those behind it wait for it.
+                    // Without an interval only its position says which others are newer: those behind it wait for it.
                     let behind = if entry.until.is_none() { wanted.by_ref().collect() } else { Vec::new() };
                     for left in std::iter::once(entry).chain(behind) {
                         let location = left.loc.as_str().to_owned();
@@ -308,8 +308,8 @@ fn shared_names(
     Ok((!names.is_empty()).then_some(shared))
 }
 
-/// Reads the manifests of the packages of a Resource Dump. Packages that are no ZIP or have no manifest count as missing. With
-/// `tolerates_failure`, so do those that fail for now; else one of them is an error.
+/// Reads the manifests of the packages of a Resource Dump. Packages that are not a ZIP or have no manifest count as missing.
+/// With `tolerates_failure`, so do those that fail for now; else one of them is an error.
 pub async fn read_dump(
     packages: &Packages,
     spool: &Spool,
@@ -362,11 +362,11 @@ fn request_manifests(
     stream::iter(listed.into_iter().map(request).collect::<Vec<_>>()).buffered(REQUESTED_AT_ONCE)
 }
 
-/// Enters the resources of a manifest that `chooser` accepts: as resources that exist, or for a set that has lists as places where
-/// their bytes lie too, unless the manifests state all that the lists do not `share`. Returns the number of resources that exist by it
-/// alone.
+/// Enters the resources of a manifest that `chooser` accepts: as resources that exist, or for a set that has lists as packages
+/// that hold their bytes too, unless the manifests state all that the lists do not `share`. Returns the number of resources
+/// that exist by it alone.
 pub fn enter(
-    baseline: &mut Commit<'_>,
+    commit: &mut Commit<'_>,
     manifest: &Manifest,
     (has_lists, shared): (bool, Option<&HashSet<u64>>),
     chooser: &Chooser,
@@ -378,10 +378,10 @@ pub fn enter(
             let is_stated = !has_lists || shared.is_some_and(|shared| !shared.contains(&name(&entry.loc)));
             stated += u64::from(is_stated);
             match (member, is_stated) {
-                (Some(member), false) => baseline.add_member(&entry, &member)?,
-                (Some(member), true) => baseline.add_with_member(&entry, &member)?,
+                (Some(member), false) => commit.add_member(&entry, &member)?,
+                (Some(member), true) => commit.add_with_member(&entry, &member)?,
                 (None, false) => {}
-                (None, true) => baseline.add(&entry)?,
+                (None, true) => commit.add(&entry)?,
             }
         }
         Ok(ControlFlow::Continue(()))

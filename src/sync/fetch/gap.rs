@@ -21,7 +21,7 @@ impl Synchronizer {
         let mut read = Vec::with_capacity(sets.len());
         for set in &sets {
             let (walks, manifests): (Vec<_>, Vec<_>) =
-                set.baseline().iter().filter_map(|root| walked.remove(root)).unzip();
+                set.list_roots().iter().filter_map(|root| walked.remove(root)).unzip();
             read.push(ReadSet { manifests: manifests.concat(), ..ReadSet::of(set.id, walks) });
         }
         self.date_lists(&position, &mut read).await?;

@@ -25,7 +25,7 @@ const THREADS: usize = 3;
 /// Bytes of a part, at least: as many as take a thread some tenths of a second.
 pub const LEAST_PART: u64 = 8 << 20;
 
-/// A part is at least this fraction of all bytes so far: long lists make few parts, and the last part is no large one.
+/// A part is at least this fraction of all bytes so far: long lists make few parts, and the last part is not large.
 const PART_FRACTION: u64 = 16;
 
 /// A thread reports its progress, and stops if it is to, after so many entries.
@@ -248,7 +248,7 @@ mod tests {
         let whose = || at_low_priority(&catalog, || Ok(thread::current().id())).unwrap();
         assert_eq!(whose(), thread::current().id(), "no reader is slowed down");
 
-        catalog.baseline(Naming::default()).unwrap().commit(None, b"").unwrap();
+        catalog.commit_of_lists(Naming::default()).unwrap().commit(None, b"").unwrap();
 
         assert_ne!(whose(), thread::current().id());
     }

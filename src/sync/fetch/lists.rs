@@ -26,7 +26,7 @@ impl Synchronizer {
         naming: Option<&Naming>,
         are_needed: bool,
     ) -> Result<Option<Vec<ReadSet>>, SyncError> {
-        let is_in_scope = |set: &FollowedSet| set.baseline().iter().any(|list| scope.wants(list, &self.schedule));
+        let is_in_scope = |set: &FollowedSet| set.list_roots().iter().any(|list| scope.wants(list, &self.schedule));
         let (first, others): (Vec<_>, Vec<_>) = sets.iter().partition(|set| is_in_scope(set));
         let mut read = Vec::with_capacity(sets.len());
         for set in first {
@@ -48,7 +48,7 @@ impl Synchronizer {
         Ok(Some(read))
     }
 
-    /// Fetches the lists of one of the sets. A list that is gone for good, or is no list, counts as missing.
+    /// Fetches the lists of one of the sets. A document that is gone for good, or is not a list, counts as missing.
     async fn read_set(
         &mut self,
         set: &FollowedSet,
@@ -68,7 +68,7 @@ impl Synchronizer {
                 parser.lock().unwrap_or_else(PoisonError::into_inner).take(leaf.document.clone());
             }
         };
-        for list in set.baseline() {
+        for list in set.list_roots() {
             let now = Instant::now();
             let mut children = std::mem::take(&mut self.fetch.children);
             // A list that is named is asked, even if its index says that it is unchanged.
@@ -168,7 +168,7 @@ impl Synchronizer {
 pub fn missing(source: &Source, sets: &[FollowedSet], read: &[ReadSet]) -> Vec<Missing> {
     let mut missing = source.missing.clone();
     for it in read {
-        let lists = sets.iter().filter(|set| set.id == it.id).flat_map(|set| set.baseline());
+        let lists = sets.iter().filter(|set| set.id == it.id).flat_map(|set| set.list_roots());
         missing.extend(it.missing.iter().cloned());
         for (list, walked) in lists.zip(&it.walks) {
             missing.extend(walked.lacking(list));

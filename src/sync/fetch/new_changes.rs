@@ -1,4 +1,4 @@
-//! What was read of the change documents, and what of it is new. However many entries that are, only those of one batch are in memory.
+//! Change documents that were read, and the new changes among their entries. Only one batch of them is in memory.
 
 use super::spool::{DocumentReader, Spool};
 use crate::catalog::news::{Notes, SortedNews};
@@ -16,7 +16,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-/// What a root of change documents holds now that may be new.
+/// A root of change documents as it was read: everything in it that may be new.
 pub struct ReadChanges {
     /// The set.
     pub set: SetId,
@@ -24,25 +24,25 @@ pub struct ReadChanges {
     pub root: DocumentLocation,
     /// The lists that may hold something new.
     pub documents: Vec<ChangeDocument>,
-    /// What is noted of their entries.
+    /// Notes on their entries.
     pub notes: Notes,
-    /// Those that hold nothing new.
+    /// Addresses of lists that hold nothing new.
     pub unread: Vec<String>,
-    /// Where earlier changes are listed, by the documents' own word: archives, and indexes that they belong to.
+    /// Documents that list earlier changes, by the documents' own word: archives, and indexes that they belong to.
     pub archives: Vec<DocumentLocation>,
-    /// Whether lists were left out because they begin after the time that is wanted.
+    /// True if lists were left out because they begin after the time that is wanted.
     pub is_beyond: bool,
-    /// Whether the documents do not follow one another without a gap.
+    /// True if there is a gap between the documents.
     pub is_torn: bool,
-    /// What is listed and fails.
+    /// Documents that are listed and fail.
     pub lost: Vec<Lost>,
-    /// Whether the root itself is gone.
+    /// True if the root itself is gone.
     pub is_gone: bool,
-    /// Whether all that is listed was read, or is known.
+    /// True if all that is listed was read, or is known.
     pub is_whole: bool,
 }
 
-/// Where a change document lies that was fetched.
+/// The source of the entries of a change document that was fetched.
 #[derive(Clone, Debug)]
 pub enum Origin {
     /// A Change List.
@@ -117,7 +117,7 @@ impl Origin {
 }
 
 impl ReadChanges {
-    /// Nothing yet; the entries of its documents go into `notes`.
+    /// A root of which nothing is read yet; the notes on its entries go into `notes`.
     pub fn new(set: SetId, root: &DocumentLocation, notes: Notes) -> ReadChanges {
         ReadChanges {
             set,
@@ -134,7 +134,7 @@ impl ReadChanges {
         }
     }
 
-    /// What is left of a root that is gone.
+    /// The reading of a root that is gone.
     pub fn gone(set: SetId, root: &DocumentLocation, known: &ChangeState, notes: Notes) -> ReadChanges {
         let unread: Vec<String> = known.locations().map(str::to_owned).collect();
         let entries = root.uri().cloned().map(Entry::new).into_iter().collect();
@@ -144,13 +144,13 @@ impl ReadChanges {
         ReadChanges { unread, lost, is_torn, is_gone: true, ..ReadChanges::new(set, root, notes) }
     }
 
-    /// Whether this visibly goes on where `known` ends.
+    /// True if this visibly goes on where `known` ends.
     pub fn goes_on(&self, known: &ChangeState) -> bool {
         let is_silent = self.is_beyond && self.documents.is_empty() && self.unread.is_empty();
         !self.is_torn && !is_silent && known.is_joined_by(&self.documents, &self.unread)
     }
 
-    /// What is known before this is applied, over a baseline that speaks for `at`. Between the two a gap may be left.
+    /// The state before this is applied, over a baseline that speaks for `at`. Between the two a gap may be left.
     pub fn over(&self, before: ChangeState, at: Option<Timestamp>, now: Timestamp) -> ChangeState {
         let reaches_back = before.reaches_back_to(at, &self.documents, &self.unread);
         let is_closed = !self.is_gone && reaches_back && self.goes_on(&ChangeState::since(at));
@@ -169,16 +169,16 @@ pub struct NewChanges {
     news: SortedNews,
     /// Doubtful deletions among them: digests of their resources, one of several sets once for each.
     doubtful: Vec<u64>,
-    /// Those of them that count.
+    /// Doubtful deletions that count: the resource is gone.
     gone: HashSet<u64>,
-    /// How many changes are still to be handed out.
+    /// The number of changes that are still to be handed out.
     left: u64,
     /// The state of each root that was read, once all of them are applied.
     pub states: Vec<(SetId, DocumentLocation, ChangeState)>,
 }
 
 impl NewChanges {
-    /// What is new in `read`, each with the state of its root. `notes` are none yet.
+    /// The new changes in `read`, each with the state of its root. `notes` are empty.
     pub fn of(
         read: Vec<(ChangeState, ReadChanges)>,
         mut notes: Notes,
@@ -203,13 +203,13 @@ impl NewChanges {
         Ok(NewChanges { news, doubtful, gone: HashSet::new(), left: judge.certain, states })
     }
 
-    /// Whether none is left to be applied.
+    /// True if none is left to be applied.
     pub fn is_empty(&self) -> bool {
         self.left == 0
     }
 
-    /// The resources of deletions that count only where these say so themselves: no more than `most`, others each time, so that those
-    /// that stay silent hold up no other.
+    /// The resources that are asked whether they are gone: no more than `most`, others each time, so that silent ones hold up no
+    /// other.
     pub fn doubtful(&mut self, most: usize) -> Result<Vec<Uri>, SyncError> {
         let (mut chosen, order) = (BTreeMap::new(), RandomState::new());
         if !self.doubtful.is_empty() {
@@ -226,8 +226,8 @@ impl NewChanges {
         Ok(chosen.into_values().collect())
     }
 
-    /// Of the doubtful deletions those count whose resources are gone by their `answers`. Those that have not answered are asked at
-    /// the next look.
+    /// Takes the `answers` of resources: a doubtful deletion counts where the resource is gone. Those that have not answered are
+    /// asked at the next look.
     pub fn answered(&mut self, answers: &HashMap<u64, bool>) {
         let doubtful = || self.doubtful.iter().copied();
         self.gone = doubtful().filter(|resource| answers.get(resource) == Some(&true)).collect();

@@ -34,8 +34,8 @@ impl Synchronizer {
         own_authority.map(|authority| self.naming_of(&authority)).transpose()
     }
 
-    /// The own host of an entry point that was `answered` by this host. Behind a redirect to another host it is that of the tree that is
-    /// shown, so that no name changes with what is listed; `None`: there is no such tree yet.
+    /// The own host of an entry point that was `answered` by this host. Behind a redirect to another host it is that of the
+    /// tree that is shown, so that no name changes with what is listed; `None` where there is none yet.
     fn known_authority(&self, answered: &str) -> Result<Option<Box<str>>, SyncError> {
         let Some(typed) = self.typed_authority().filter(|typed| **typed != *answered) else {
             return Ok(Some(answered.into()));

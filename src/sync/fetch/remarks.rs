@@ -57,7 +57,7 @@ pub fn explained(
     sets: &[FollowedSet],
     entry: &EntryPoint,
 ) -> SourceError {
-    let lists = set.baseline();
+    let lists = set.list_roots();
     let others: Vec<&str> = sets.iter().filter(|it| it.id != set.id).map(|it| it.name.as_str()).collect();
     let instead = match (others.is_empty(), lists.len()) {
         (false, _) => another_set(&others),

@@ -50,29 +50,29 @@ impl Synchronizer {
         let (catalog, selection, limit) = (self.catalog.clone(), self.config.selection.clone(), self.config.max_delete);
         let position = step.position.after(&[], Vec::new(), &naming);
         let write = move || {
-            let mut baseline = catalog.baseline(naming.clone())?;
-            baseline.list(ITEMS, None);
-            baseline.list(SetId::default(), None);
+            let mut commit = catalog.commit_of_lists(naming.clone())?;
+            commit.begin_list(ITEMS, None);
+            commit.begin_list(SetId::default(), None);
             let is_chosen =
                 |entry: &Entry| selection.chooses(entry, &naming.path(&entry.loc, entry.media_type.as_deref()).0);
             let of_page = Entry { media_type: Some("text/html".into()), ..Entry::new(row.uri.clone()) };
             if is_chosen(&of_page) {
-                baseline.add(&of_page)?;
+                commit.add(&of_page)?;
             }
             let time = row.read;
             for gone in before.iter().filter(|known| known.uri != row.uri) {
                 for uri in gone.item_uris() {
                     let entry = &Entry::new(uri);
                     let gone = Statement { set: ITEMS, change: Change::Deleted, time, entry, member: None };
-                    baseline.apply(gone)?;
+                    commit.apply(gone)?;
                 }
-                baseline.set_page(&gone.uri, None);
+                commit.set_page(&gone.uri, None);
             }
             for entry in entries.iter().filter(|entry| is_chosen(entry)) {
-                baseline.apply(Statement { set: ITEMS, change: Change::Created, time, entry, member: None })?;
+                commit.apply(Statement { set: ITEMS, change: Change::Created, time, entry, member: None })?;
             }
-            baseline.set_page(&row.uri, Some(&row));
-            guarded(&catalog, baseline, limit, position)
+            commit.set_page(&row.uri, Some(&row));
+            guarded(&catalog, commit, limit, position)
         };
         Ok(RefreshResult::Committed(self.commit(write).await?))
     }

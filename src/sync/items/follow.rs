@@ -45,7 +45,7 @@ const ASKED_AGAIN: i64 = 7 * 24 * 3600;
 /// How often pages that are due without a new inode are looked for.
 const RESCANNED_AFTER: Duration = Duration::from_secs(6 * 3600);
 
-/// Pages that were read, for one commit, and the sender that tells its end.
+/// Pages that were read, for one commit, and the sender for its result.
 pub struct PageBatch {
     /// The pages.
     pub news: Vec<PageNews>,

@@ -1,8 +1,9 @@
 //! Landing pages that stand for several files (`items=follow`; FAIR Signposting, RFC 8288, RFC 9264).
 //!
-//! A page is read in the background, once for each version of it (`follow`). Its links and those of its link set name its items and
-//! metadata records (`page`), descriptions and hosts give them names (`names`). All items of a page are committed at once, as changes of
-//! the set [`ITEMS`]; a row in the catalog says as of which version of the page they are complete. What fails changes nothing.
+//! A page is read in the background, once for each version of it (`follow`). Its links and those of its link set name its
+//! items and metadata records (`page`), descriptions and hosts give them names (`names`). All items of a page are committed at
+//! once, as changes of the set [`ITEMS`]; a row in the catalog says as of which version of the page they are complete. A
+//! failure changes nothing.
 
 mod alone;
 pub mod follow;

@@ -176,7 +176,7 @@ mod tests {
         }
     }
 
-    /// What stands behind the `#` of each identity.
+    /// The part behind the `#` of each identity.
     fn paths(items: Vec<PageItem>) -> Vec<String> {
         let page = uri("https://h/records/1");
         identified(&page, items).iter().map(|(uri, _)| uri.page().unwrap().1.to_owned()).collect()

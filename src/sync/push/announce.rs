@@ -13,7 +13,7 @@ use tokio::time::Instant;
 /// Relations of a link to the bytes of the version that was listed, and of no later one (sections 14.2, 14.4 and 14.6).
 const OF_ONE_VERSION: [&str; 4] = ["duplicate", "memento", "patch", "http://www.openarchives.org/rs/terms/patch"];
 
-/// The relation of a link to another representation (section 14.3), each version of which lies there in its turn.
+/// The relation of a link to another representation (section 14.3), which serves each version in its turn.
 const REPRESENTATION: &str = "alternate";
 
 /// The result of a check.

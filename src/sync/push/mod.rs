@@ -19,7 +19,7 @@ const LIMITS: Limits = Limits { document: 8 << 20, text: 16 << 10, depth: 16, li
 const MOST_ENTRIES: usize = 10_000;
 /// Deliveries that are recognized: a repeat of an older one costs a check.
 const MOST_REMEMBERED: usize = 64;
-/// Channels of all sets together: each is a subscription that is asked for and renewed. Of more, the sets are polled.
+/// Channels of all sets together: each is a subscription that is asked for and renewed. Sets with more are polled.
 const MOST_CHANNELS: usize = 1000;
 
 /// A channel of a mounted set, and what decides how its notifications are read.

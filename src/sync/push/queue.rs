@@ -108,13 +108,13 @@ impl Announcements {
         if now < self.rests_until {
             return None;
         }
-        let due = |(place, pending): (usize, &PendingAnnouncement)| {
-            Some((pending.announcement != Announcement::Source, pending.due()?, place))
+        let due = |(index, pending): (usize, &PendingAnnouncement)| {
+            Some((pending.announcement != Announcement::Source, pending.due()?, index))
         };
         let is_due = |(_, due, _): &(bool, Instant, usize)| *due <= now;
-        let (_, _, place) = self.waiting.iter().enumerate().filter_map(due).filter(is_due).min()?;
+        let (_, _, index) = self.waiting.iter().enumerate().filter_map(due).filter(is_due).min()?;
         self.rests_until = now + PAUSE;
-        let mut next = self.waiting.remove(place);
+        let mut next = self.waiting.remove(index);
         if next.announcement == Announcement::Source {
             // Every document is checked with it.
             self.waiting.retain(|it| it.checks > 0 || matches!(it.announcement, Announcement::Resources(_)));

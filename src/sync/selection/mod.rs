@@ -9,8 +9,7 @@
 //! | `conforms=URI` | metadata records of this format (section 14.5), and the resources they describe |
 //! | `with=describes` | the resources that chosen records describe, in addition to those records |
 //!
-//! Of several values of one option one must agree, and one of each option given. A resource that is not chosen is neither
-//! stored nor requested.
+//! One of the values of each given option must agree. A resource that is not chosen is neither stored nor requested.
 //!
 //! A record's format is its `profile`, or a `describedby` link in the style of the profile for metadata harvesting. Either side
 //! may state that a record describes a resource: the record `describes` it, or the resource is `describedby` the record.
