@@ -61,7 +61,7 @@
 //! 5. `catalog/version.rs` decides whether the content is another. If it is, the path gets a new inode, and the old one becomes an
 //!    orphan whose object is pinned, so that the open file keeps its bytes. The journal remembers the change in the same commit, so
 //!    that an older list cannot undo it.
-//! 6. The commit sends an `Invalidation` through a channel. `fs/invalidator/mod.rs`, a thread of its own, makes the kernel drop
+//! 6. The commit sends an `Invalidation` through a channel. `fs/invalidator/mod.rs`, which runs in a separate thread, makes the kernel drop
 //!    the name. The next `open` sees the new version.
 //!
 //! # Words
@@ -79,7 +79,7 @@
 //! | baseline | a refresh by the complete lists; the other kind is incremental, by changes |
 //! | position | up to which document and time a set was read; part of each commit |
 //! | revision | one state of the whole tree, shown whole or not at all |
-//! | version | one content of a resource; it never changes, and has an inode of its own |
+//! | version | one content of a resource; it never changes, and has its own inode |
 //! | orphan | an inode without a name, kept while the kernel may have it open |
 //! | held back | a deletion that the guard does not apply until a person confirms it |
 //! | fact | one row that states something about a path: an entry of a list, a change, a held deletion |

@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Slots. Threads beyond that many share, and begin a transaction where the slot is empty.
+/// Slots: further threads share them, and begin a transaction where theirs is empty.
 const PLACES: usize = 16;
 
 /// A transaction of one environment, on any thread.

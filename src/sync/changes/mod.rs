@@ -69,7 +69,7 @@ pub struct ChangeState {
     pub until: Option<Timestamp>,
     /// The time of the latest change that was seen: a new entry without a time came after it.
     latest: Option<Timestamp>,
-    /// A time of the Source by which all documents were read, or later.
+    /// A time of the Source: all documents were read at it, or later.
     seen: Option<Timestamp>,
     /// The time of `seen` by our clock.
     looked: Option<Timestamp>,
