@@ -31,7 +31,7 @@
 //! 1. The kernel sends LOOKUP for both names. `fs/fuse.rs` decodes each request, `fs/attributes.rs` answers it from a
 //!    `Snapshot` of the catalog (`catalog/snapshot/mod.rs`). No network is needed.
 //! 2. The kernel sends READ. `fs/read.rs` first looks in memory and on disk (`content/store/mod.rs`): a miss.
-//! 3. `fs/links.rs` collects where the bytes of this version are: the address, mirrors, packages, mementos. The result is
+//! 3. `fs/fetch_spec.rs` collects where the bytes of this version are: the address, mirrors, packages, mementos. The result is
 //!    a `FetchSpec` (`content/resource.rs`).
 //! 4. `content/download/mod.rs` joins the download of this inode, or starts one. Its state machine is
 //!    `content/download/state.rs`; its task (`content/download/task.rs`) tries the places in the order of

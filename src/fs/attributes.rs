@@ -9,9 +9,9 @@
 //! open file keeps its version.
 
 use super::error::FsError;
-use super::links::wanted;
+use super::fetch_spec::wanted;
 use super::prefetch::Consumer;
-use super::programs::needs_no_size;
+use super::readers::needs_no_size;
 use super::{Filesystem, FsOptions, NAME_MAX};
 use crate::catalog::{Freshness, Kind, Node};
 use crate::content::FetchSpec;

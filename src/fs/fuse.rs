@@ -13,8 +13,8 @@ use super::error::FsError;
 use super::heartbeat::Heartbeat;
 use super::invalidator::Notices;
 use super::prefetch::Consumer;
+use super::read_limit::ReadLimit;
 use super::statistics::BLOCK_SIZE;
-use super::waiting::Waiting;
 use super::xattr::XattrReply;
 use crate::content::LocalRead;
 use crate::platform::error_chain::chain;
@@ -47,7 +47,7 @@ pub struct Adapter {
     fs: Arc<Filesystem>,
     notices: Notices,
     heartbeat: Arc<Heartbeat>,
-    waiting: Arc<Waiting>,
+    read_limit: Arc<ReadLimit>,
     /// The kernel opens files and folders without asking once it knows that it may.
     opens_alone: bool,
 }
@@ -56,7 +56,7 @@ impl Adapter {
     /// An adapter; FORGETs of orphans go to `notices`, and `heartbeat` shows whether the FUSE threads answer.
     pub fn new(fs: Arc<Filesystem>, notices: Notices, heartbeat: Arc<Heartbeat>) -> Adapter {
         let page = u32::try_from(rustix::param::page_size()).unwrap_or(4096);
-        let waiting = Arc::new(Waiting::new(MAX_BACKGROUND, page));
+        let read_limit = Arc::new(ReadLimit::new(MAX_BACKGROUND, page));
         Adapter { fs, notices, heartbeat, waiting, opens_alone: false }
     }
 

@@ -8,11 +8,11 @@
 //! | [`xattr`] | GETXATTR, LISTXATTR |
 //! | [`statistics`] | STATFS |
 //! | `prefetch` | which files and sizes to fetch before they are asked for |
-//! | `links` | which bytes are shown, and from which other places they can be fetched |
-//! | [`programs`] | which programs read, and those for which nothing is fetched |
+//! | `fetch_spec` | which bytes are shown, and from which other places they can be fetched |
+//! | [`readers`] | which programs read, and those for which nothing is fetched |
 //! | [`fuse`] | the adapter to fuser: decode, delegate, reply |
 //! | [`session`] | the mount options |
-//! | [`heartbeat`], `waiting` | how long the FUSE threads are busy, how many READs wait |
+//! | [`heartbeat`], `read_limit` | how long the FUSE threads are busy, how many READs wait |
 //! | [`invalidator`] | which changes the kernel is notified of |
 //! | [`error`] | the errno of every failure |
 //!
@@ -21,21 +21,21 @@
 pub mod attributes;
 pub mod directory;
 pub mod error;
+mod fetch_spec;
 pub mod fuse;
 pub mod heartbeat;
 pub mod invalidator;
-mod links;
 mod prefetch;
-pub mod programs;
 pub mod read;
+mod read_limit;
+pub mod readers;
 pub mod session;
 pub mod statistics;
 #[cfg(test)]
 mod tests;
-mod waiting;
 pub mod xattr;
 
-pub use links::wanted;
+pub use fetch_spec::wanted;
 
 use crate::catalog::{Catalog, SetId};
 use crate::content::Content;
@@ -43,7 +43,7 @@ use crate::document::Timestamp;
 use error::FsError;
 use fuser::INodeNo;
 use prefetch::Prefetch;
-use programs::Programs;
+use readers::Programs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;

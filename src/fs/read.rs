@@ -2,9 +2,9 @@
 
 use super::Filesystem;
 use super::error::FsError;
-use super::links::wanted;
+use super::fetch_spec::wanted;
 use super::prefetch::{Consumer, Reader};
-use super::programs::is_gone;
+use super::readers::is_gone;
 use crate::catalog::{Kind, Node};
 use crate::content::{FetchSpec, LocalRead};
 use crate::source::http::Requester;

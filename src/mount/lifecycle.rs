@@ -20,7 +20,7 @@ use crate::control::{self, Socket};
 use crate::fs::Filesystem;
 use crate::fs::fuse::Adapter;
 use crate::fs::invalidator::{self, Effects, Invalidator};
-use crate::fs::programs::Programs;
+use crate::fs::readers::Programs;
 use crate::fs::session::raise_readahead;
 use crate::platform::{address_space, allocator, scheduling};
 use crate::source::websub::Listener;

@@ -4,7 +4,7 @@ use crate::cli::progress::Work;
 use crate::cli::refresh::{held_sentence, sentence};
 use crate::cli::render::{Clock, count, duration, printable_value, size, thousands};
 use crate::content::SharedCacheStatus;
-use crate::fs::programs::Reading;
+use crate::fs::readers::Reading;
 use crate::mount::status::{
     DownloadStatus, ErrorStatus, HostStatus, NotificationsStatus, RevisionStatus, Status, SubscriptionStatus,
 };

@@ -23,8 +23,8 @@ pub use walk::{Consumer, Reader};
 
 use super::FsOptions;
 use super::error::FsError;
-use super::links::wanted;
-use super::programs::is_gone;
+use super::fetch_spec::wanted;
+use super::readers::is_gone;
 use crate::catalog::{Catalog, CatalogError, InodeName, Node, Snapshot};
 use crate::content::Content;
 use crate::content::fixity::WHOLE_LIMIT;

@@ -33,7 +33,7 @@ mod published;
 
 use super::Filesystem;
 use super::error::FsError;
-use super::links::{last_change, represented};
+use super::fetch_spec::{last_change, represented};
 use crate::catalog::{Resource, Revision, SetId, Snapshot};
 use crate::content::{State, Verified};
 use crate::document::Uri;

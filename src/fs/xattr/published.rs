@@ -3,7 +3,7 @@
 use super::Listed;
 use crate::catalog::{ADDRESS, ReadPage, Resource};
 use crate::document::{Digest, Link};
-use crate::fs::links::{PATCH, PATCH_IN_SHORT};
+use crate::fs::fetch_spec::{PATCH, PATCH_IN_SHORT};
 
 const ORIGIN: &str = "user.xdg.origin.url";
 const MEDIA_TYPE: &str = "user.mime_type";

@@ -2,7 +2,7 @@
 
 use super::types::{HostStatus, RevisionStatus, Status};
 use crate::content::SharedCacheStatus;
-use crate::fs::programs::Reading;
+use crate::fs::readers::Reading;
 use Value::{Latency, Number, Seconds};
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;

@@ -11,7 +11,7 @@ pub use types::{
 use crate::catalog::Catalog;
 use crate::content::Content;
 use crate::control::Metrics;
-use crate::fs::programs::Programs;
+use crate::fs::readers::Programs;
 use crate::source::http::Client;
 use crate::source::websub::Subscriber;
 use crate::sync::status::SyncStatus;

@@ -2,7 +2,7 @@
 
 use crate::catalog::Revision;
 use crate::content::{Failure, Metrics, SharedCacheStatus};
-use crate::fs::programs::Reading;
+use crate::fs::readers::Reading;
 use crate::source::http::{DownloadLimit, HostTraffic, per_minute};
 use crate::source::websub::{Member, Subscriber};
 use crate::sync::Stage;

@@ -19,7 +19,7 @@ const REFUSED: usize = 4096;
 
 /// The READs of one mount that wait.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct ReadLimit {
     /// Background requests that the kernel has under way at most.
     most: usize,
     /// Bytes of a page. The kernel reads no less ahead.
@@ -37,20 +37,20 @@ struct ByFile {
 
 /// One READ that waits, until dropped.
 #[derive(Debug)]
-pub struct Waits {
-    waiting: Arc<Waiting>,
+pub struct WaitingRead {
+    waiting: Arc<ReadLimit>,
     ino: INodeNo,
 }
 
-impl Waiting {
+impl ReadLimit {
     /// No READ waits. `most`: background requests under way at a time; `page`: bytes of a page of this machine.
-    pub fn new(most: u16, page: u32) -> Waiting {
-        Waiting { most: most.into(), page, by_file: Mutex::default() }
+    pub fn new(most: u16, page: u32) -> ReadLimit {
+        ReadLimit { most: most.into(), page, by_file: Mutex::default() }
     }
 
     /// A READ of `length` bytes at `offset` begins to wait. `None`: its file has too many, and the READ is to fail, unless it was refused
     /// before.
-    pub fn begin(self: &Arc<Self>, ino: INodeNo, offset: u64, length: u32) -> Option<Waits> {
+    pub fn begin(self: &Arc<Self>, ino: INodeNo, offset: u64, length: u32) -> Option<WaitingRead> {
         let mut by_file = self.by_file();
         let left = self.most.saturating_sub(by_file.all);
         let count = by_file.counts.get(&ino).copied().unwrap_or(0);
@@ -66,7 +66,7 @@ impl Waiting {
         }
         *by_file.counts.entry(ino).or_default() += 1;
         by_file.all += 1;
-        Some(Waits { waiting: Arc::clone(self), ino })
+        Some(WaitingRead { waiting: Arc::clone(self), ino })
     }
 
     fn by_file(&self) -> MutexGuard<'_, ByFile> {
@@ -74,7 +74,7 @@ impl Waiting {
     }
 }
 
-impl Drop for Waits {
+impl Drop for WaitingRead {
     fn drop(&mut self) {
         let mut by_file = self.waiting.by_file();
         by_file.all -= 1;
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn files_asked_far_ahead_leave_room_for_others() {
-        let waiting = Arc::new(Waiting::new(4096, 16384));
+        let waiting = Arc::new(ReadLimit::new(4096, 16384));
         let mut under_way = Vec::new();
         for file in 0..40 {
             under_way.extend((0..3600).map_while(|number| waiting.begin(INodeNo(file), number << 20, 1 << 20)));
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn an_answered_read_does_not_count() {
-        let waiting = Arc::new(Waiting::new(64, 4096));
+        let waiting = Arc::new(ReadLimit::new(64, 4096));
         let all: Vec<_> = (0..9).map_while(|number: u64| waiting.begin(INodeNo(1), number << 20, 1 << 20)).collect();
         assert_eq!(all.len(), 3);
 
@@ -123,7 +123,7 @@ mod tests {
     /// The kernel asks a second time for what a program needs, in pieces of any size.
     #[test]
     fn what_was_refused_and_is_needed_is_read() {
-        let waiting = Arc::new(Waiting::new(64, 4096));
+        let waiting = Arc::new(ReadLimit::new(64, 4096));
         let _all: Vec<_> = (0..9).map_while(|number: u64| waiting.begin(INodeNo(1), number << 20, 1 << 20)).collect();
         assert!(waiting.begin(INodeNo(1), 9 << 20, 1 << 20).is_none());
 
