@@ -6,8 +6,6 @@ pub mod documents;
 pub mod entry_point;
 mod head;
 pub mod http;
-pub mod penalty_box;
-pub mod single_flight;
 pub mod websub;
 pub mod zip;
 

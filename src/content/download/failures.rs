@@ -5,7 +5,7 @@
 use crate::content::ContentError;
 use crate::content::fixity::{BLOCK, WHOLE_LIMIT};
 use crate::document::Uri;
-use crate::source::penalty_box::PenaltyBox;
+use crate::platform::penalty_box::PenaltyBox;
 use crate::source::zip::PackageError;
 use fuser::INodeNo;
 use std::ops::{Range, RangeInclusive};

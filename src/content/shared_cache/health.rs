@@ -2,7 +2,7 @@
 
 use super::super::store::ObjectKey;
 use crate::platform::error_chain::chain;
-use crate::source::penalty_box::PenaltyBox;
+use crate::platform::penalty_box::PenaltyBox;
 use serde::{Deserialize, Serialize};
 use std::error::Error;
 use std::io;

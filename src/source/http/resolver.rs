@@ -1,7 +1,7 @@
 //! Addresses of hosts: looked up once where many connections are opened together, and kept while they work.
 
+use crate::platform::single_flight::SingleFlight;
 use crate::platform::{address_space, descriptors};
-use crate::source::single_flight::SingleFlight;
 use lru::LruCache;
 use std::collections::HashMap;
 use std::io;

@@ -33,10 +33,10 @@ pub use reading::Reading;
 pub use remote::Received;
 
 use super::http::Client;
-use super::penalty_box::PenaltyBox;
-use super::single_flight::SingleFlight;
 use crate::document::{Limits, Uri};
 use crate::platform::memory_budget::Budget;
+use crate::platform::penalty_box::PenaltyBox;
+use crate::platform::single_flight::SingleFlight;
 use bytes::Place;
 use directory::{End, too_large};
 use local_copy::LocalCopies;

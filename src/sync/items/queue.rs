@@ -1,6 +1,6 @@
 //! The landing pages that are due: which is read next, and which rest after a failure. Pure.
 
-use crate::source::penalty_box::PenaltyBox;
+use crate::platform::penalty_box::PenaltyBox;
 use crate::sync::status::PagesStatus;
 use fuser::INodeNo;
 use std::collections::hash_map::Entry;

@@ -14,7 +14,7 @@ mod window;
 use super::announced::Announced;
 use super::{Priority, Request, Requester};
 use crate::document::Uri;
-use crate::source::penalty_box::PenaltyBox;
+use crate::platform::penalty_box::PenaltyBox;
 pub(super) use breaker::Admission;
 pub(super) use queue::Ticket;
 pub(super) use window::Standing;

@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::runtime::Handle;
 
 /// The result of a task, for all its requesters. `None`: the task panicked or the runtime ends.
-pub type Answer<V> = Shared<BoxFuture<'static, Option<V>>>;
-type InFlight<K, V, H> = Arc<Mutex<HashMap<K, (H, Answer<V>)>>>;
+pub type SharedAnswer<V> = Shared<BoxFuture<'static, Option<V>>>;
+type TasksInFlight<K, V, H> = Arc<Mutex<HashMap<K, (H, SharedAnswer<V>)>>>;
 
 /// The tasks in flight, one for each key. Requesters steer theirs by a handle `H`, which they all have.
 pub struct SingleFlight<K, V, H = ()> {
-    in_flight: InFlight<K, V, H>,
+    in_flight: TasksInFlight<K, V, H>,
 }
 
 impl<K, V, H> Default for SingleFlight<K, V, H> {
@@ -29,7 +29,7 @@ where
     H: Clone + Send + 'static,
 {
     /// The answer of the task in flight for `key`, if there is one.
-    pub fn joined(&self, key: &K) -> Option<Answer<V>> {
+    pub fn joined(&self, key: &K) -> Option<SharedAnswer<V>> {
         let in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
         in_flight.get(key).map(|(_, answer)| answer.clone())
     }
@@ -40,7 +40,7 @@ where
         runtime: &Handle,
         key: K,
         begin: impl FnOnce() -> (H, F),
-    ) -> (H, Answer<V>) {
+    ) -> (H, SharedAnswer<V>) {
         let mut in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((handle, answer)) = in_flight.get(&key) {
             return (handle.clone(), answer.clone());
@@ -49,7 +49,7 @@ where
         let entry = (Arc::clone(&self.in_flight), key.clone());
         let task = runtime.spawn(async move {
             // Made when the task runs: a runtime that ends drops the task at once, under the lock taken above.
-            let _removal = Removal(entry);
+            let _removal = RemovalAtEnd(entry);
             task.await
         });
         let answer = task.map(Result::ok).boxed().shared();
@@ -59,11 +59,11 @@ where
 }
 
 /// Removes a task from those in flight at its end, also by a panic.
-struct Removal<K: Eq + Hash, V, H>((InFlight<K, V, H>, K));
+struct RemovalAtEnd<K: Eq + Hash, V, H>((TasksInFlight<K, V, H>, K));
 
-impl<K: Eq + Hash, V, H> Drop for Removal<K, V, H> {
+impl<K: Eq + Hash, V, H> Drop for RemovalAtEnd<K, V, H> {
     fn drop(&mut self) {
-        let Removal((in_flight, key)) = self;
+        let RemovalAtEnd((in_flight, key)) = self;
         in_flight.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 }
