@@ -1,34 +1,24 @@
-//! The client: redirects inside tries, tries inside the deadline.
+//! The client: redirects inside attempts, attempts inside the deadline.
 
 use super::allowance::{Allowance, DownloadLimit};
-use super::announced::announced;
-use super::attempt::{Answer, Attempt, Payload, failure, fields, refuses_range};
+use super::attempt::{Answer, Attempt, Payload};
 use super::body::LowSpeed;
 use super::credentials::{Changed, Keys};
 use super::host::Host;
 use super::hosts::Hosts;
 use super::metrics::{HostTraffic, Pace};
-use super::policy::{AddressPolicy, Authority, Reach};
+use super::policy::{AddressPolicy, Authority};
 use super::rewrite::Rewrites;
-use super::transport::{Generation, ProxySettings, Transport};
-use super::{Body, HttpConfig, HttpError, Posted, Priority, Request, Response, Way, field, head, relay, retry};
-use crate::document::{Uri, UriError};
+use super::transport::{ProxySettings, Transport};
+use super::{Body, HttpConfig, HttpError, Posted, Request, Response, field, head, retry};
+use crate::document::Uri;
 use crate::platform::descriptors::{self, close_spare};
 use crate::platform::error_chain::chain;
-use bytes::Bytes;
-use futures_util::future::{Either, select};
-use hyper::http;
-use reqwest::header;
-use std::pin::pin;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
-use url::Url;
 
 /// How many redirects are followed.
 const REDIRECTS: usize = 10;
-
-/// A request that waited for one part in so many of `connect-timeout=` met a silent host. Questions for sizes have little more.
-const SILENT_PART: u32 = 3;
 
 /// Bytes of the answer to a form that are kept.
 const FORM_ANSWER: usize = 300;
@@ -36,22 +26,22 @@ const FORM_ANSWER: usize = 300;
 /// The client; cheap to clone. Clones share connections, rates, pauses, breakers, and which host is the Source's own.
 #[derive(Clone)]
 pub struct Client {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<SharedClient>,
     own: Arc<RwLock<Arc<Own>>>,
 }
 
 /// What follows from which host is the Source's own. A try that has begun goes on with what it began with.
 #[derive(Debug)]
-struct Own {
-    policy: AddressPolicy,
+pub(super) struct Own {
+    pub(super) policy: AddressPolicy,
     /// Credentials go over https alone.
-    is_https: bool,
+    pub(super) is_https: bool,
 }
 
 /// What does not depend on which host is the Source's own.
-struct Shared {
-    transport: Transport,
-    hosts: Hosts,
+pub(super) struct SharedClient {
+    pub(super) transport: Transport,
+    pub(super) hosts: Hosts,
     /// Replaced where the files of the credentials have changed.
     keys: RwLock<Arc<Keys>>,
     changed: Option<Changed>,
@@ -59,9 +49,9 @@ struct Shared {
     rereading: tokio::sync::Mutex<()>,
     rewrites: Rewrites,
     waits_for_hosts: bool,
-    connect_timeout: Duration,
-    low_speed: LowSpeed,
-    allowance: Option<Arc<Allowance>>,
+    pub(super) connect_timeout: Duration,
+    pub(super) low_speed: LowSpeed,
+    pub(super) allowance: Option<Arc<Allowance>>,
     patience: Duration,
 }
 
@@ -87,7 +77,7 @@ impl Client {
         let policy = AddressPolicy::new(own, allowed);
         Ok(Client {
             own: Arc::new(RwLock::new(Arc::new(Own { policy, is_https }))),
-            shared: Arc::new(Shared {
+            shared: Arc::new(SharedClient {
                 transport: Transport::new(&config, proxies, allowed_names)?,
                 hosts: Hosts::new(config.rate, config.connections),
                 keys: RwLock::new(Arc::new(Keys::new(&config.credentials)?)),
@@ -117,7 +107,7 @@ impl Client {
         *self.own.write().unwrap_or_else(PoisonError::into_inner) = moved;
     }
 
-    fn own(&self) -> Arc<Own> {
+    pub(super) fn own(&self) -> Arc<Own> {
         Arc::clone(&self.own.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -141,12 +131,12 @@ impl Client {
         self.renew_keys(&self.keys()).await;
     }
 
-    fn keys(&self) -> Arc<Keys> {
+    pub(super) fn keys(&self) -> Arc<Keys> {
         Arc::clone(&self.shared.keys.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Reads the files of the credentials again; whether there are others than `used` now.
-    async fn renew_keys(&self, used: &Arc<Keys>) -> bool {
+    pub(super) async fn renew_keys(&self, used: &Arc<Keys>) -> bool {
         let Some(changed) = &self.shared.changed else { return false };
         let _rereading = self.shared.rereading.lock().await;
         if !Arc::ptr_eq(used, &self.keys()) {
@@ -278,41 +268,6 @@ impl Client {
         outcome.unwrap_or(Err(HttpError::Deadline { uri: request.uri, last: None }))
     }
 
-    /// Sends a request that another library has made, once, to `url`. The head of the answer is due within `within`. Its host is one of those
-    /// that the limiter and the breaker know, without the limits that are meant for the Source.
-    pub async fn relay(
-        &self,
-        relayed: &http::Request<Bytes>,
-        priority: Priority,
-        within: Duration,
-    ) -> Result<http::Response<Body>, HttpError> {
-        let bad = |cause| HttpError::Config { what: "a request cannot be sent".to_owned(), cause };
-        let address = relayed.uri().to_string();
-        let uri = Uri::parse(address.split('?').next().unwrap_or_default()).map_err(|_| bad(None))?;
-        let url = Url::parse(&address).map_err(|cause| bad(Some(cause.into())))?;
-        let request = Request { priority, ..Request::get(uri.clone(), within) };
-        // What is in the store is at the Source too: no pause of the store is waited for.
-        let mut attempt = Attempt::of(&request, Payload::Whole(relayed, &url), self.keys(), Duration::ZERO);
-        let mut answer = self.ask(&mut attempt, &uri).await?;
-        if matches!(answer.status(), 401 | 403) && self.renew_keys(&attempt.keys).await {
-            attempt.keys = self.keys();
-            drop(answer);
-            answer = self.ask(&mut attempt, &uri).await?;
-        }
-        let Answer { head, permit, round_trip } = answer;
-        let (status, headers, low_speed) = (head.status(), head.headers().clone(), self.shared.low_speed);
-        let pause = field::retry_after(&headers, SystemTime::now()).filter(|_| matches!(status.as_u16(), 429 | 503));
-        if let Some(pause) = pause {
-            permit.host.refused(&request, status.as_u16(), Some(pause));
-        }
-        let expected = head.content_length().filter(|_| relayed.method() != reqwest::Method::HEAD);
-        let allowance = self.shared.allowance.clone().filter(|_| relayed.method() == reqwest::Method::GET);
-        let body = Body::new(uri, head, expected, low_speed, permit.reading(round_trip)).counted(allowance);
-        let mut answer = http::Response::new(body);
-        (*answer.status_mut(), *answer.headers_mut()) = (status, headers);
-        Ok(answer)
-    }
-
     /// One attempt: asks, and follows redirects to the answer.
     async fn follow(&self, attempt: &mut Attempt<'_>) -> Result<Response, HttpError> {
         let request = attempt.request;
@@ -327,149 +282,6 @@ impl Client {
             uri = self.shared.rewrites.apply(&target);
         }
         Err(HttpError::TooManyRedirects { uri: request.uri.clone(), limit: REDIRECTS })
-    }
-
-    /// The head of one host's answer. A range that the host refuses over a connection of its own is asked for once more over the shared one.
-    async fn ask(&self, attempt: &mut Attempt<'_>, uri: &Uri) -> Result<Answer, HttpError> {
-        let (shared, request) = (&*self.shared, attempt.request);
-        let url = Url::parse(uri.as_str()).map_err(|_| HttpError::BadRedirect {
-            uri: request.uri.clone(),
-            cause: UriError::Malformed(uri.to_string()),
-        })?;
-        let own = self.own();
-        let (admitted, host) = match attempt.payload {
-            Payload::Whole(..) => (own.policy.admit_named(&url), shared.hosts.store(uri.authority())),
-            Payload::Nothing | Payload::Form(_) => (own.policy.admit(&url), shared.hosts.host(uri.authority())),
-        };
-        let reach = admitted.and_then(|reach| match reach {
-            Reach::Public => shared.transport.check_not_proxy(&url).map(|()| reach),
-            Reach::Trusted => Ok(reach),
-        });
-        let reach = reach.map_err(|cause| HttpError::AddressRefused {
-            uri: request.uri.clone(),
-            target: uri.clone(),
-            cause,
-        })?;
-        let target = Target { uri, url, own: &own, host, reach };
-
-        if request.way == Way::Shared || !target.host.separates_ranges() {
-            return self.exchange(attempt, &target, Way::Shared).await;
-        }
-        let answer = self.exchange(attempt, &target, Way::Ranges).await;
-        if !refuses_range(&answer) {
-            if answer.as_ref().is_ok_and(|answer| answer.status() < 400) {
-                target.host.answers_ranges();
-            }
-            return answer;
-        }
-        let was_closed = matches!(answer, Err(HttpError::Head { .. }));
-        tracing::debug!(%uri, was_closed, "no range over a connection of its own");
-        // Its permit is free for the next request.
-        drop(answer);
-        let answer = self.exchange(attempt, &target, Way::Shared).await;
-        if answer.as_ref().is_ok_and(|answer| answer.status() < 400) {
-            target.host.refuse_ranges(was_closed);
-        }
-        answer
-    }
-
-    /// One exchange with one host.
-    async fn exchange(&self, attempt: &mut Attempt<'_>, target: &Target<'_>, way: Way) -> Result<Answer, HttpError> {
-        let (Target { uri, host, .. }, request) = (target, attempt.request);
-        let mut permit = host.permit(request, uri, &mut attempt.deadline, attempt.number > 1).await?;
-        permit.sent(way);
-        let (begun, before) = (Instant::now(), host.progress());
-        let outcome = attempt.deadline.within(self.connected(attempt, target, way)).await;
-        let outcome = outcome.unwrap_or_else(|| Err(HttpError::Deadline { uri: request.uri.clone(), last: None }));
-        let round_trip = match &outcome {
-            Ok((_, sent)) => sent.elapsed(),
-            Err(_) => begun.elapsed(),
-        };
-        match &outcome {
-            Ok((head, _)) => {
-                if way == Way::Shared && uri.scheme() == "https" {
-                    host.shares(head.version() >= reqwest::Version::HTTP_2);
-                }
-                let announced = announced(head.headers(), SystemTime::now());
-                permit.answered(uri, (head.status().as_u16(), announced), round_trip);
-            }
-            Err(error) => {
-                // Whether there was a connection, where it is a failure of the host. A deadline that had passed soon says nothing of the host, nor
-                // does one in whose time others were answered.
-                let is_long = round_trip >= self.shared.connect_timeout / SILENT_PART;
-                let is_connected = match error {
-                    HttpError::Name { .. } | HttpError::Connect { .. } | HttpError::Tls { .. } => Some(false),
-                    HttpError::Head { .. } => Some(true),
-                    HttpError::Deadline { .. } => (is_long && host.progress() == before).then_some(true),
-                    _ => None,
-                };
-                // That a host takes no further connection says nothing of those that it has. Parallel ranges fail together as well: the
-                // download that they are for could not wait until the host is back.
-                let is_connected = is_connected.filter(|_| way == Way::Shared && request.way == Way::Shared);
-                permit.failed(uri, is_connected.map(|is_connected| (is_connected, chain(error).to_string())));
-            }
-        }
-        outcome.map(|(head, _)| Answer { head, permit, round_trip })
-    }
-
-    /// Sends the request, without a limit of time, and once more over a new connection where an idle one may be dead. The head of the first
-    /// answer, and when its request was sent.
-    async fn connected(
-        &self,
-        attempt: &Attempt<'_>,
-        target: &Target<'_>,
-        way: Way,
-    ) -> Result<(reqwest::Response, Instant), HttpError> {
-        let transport = &self.shared.transport;
-        let (begun, generation) = (Instant::now(), transport.generation());
-        let pools = generation.number;
-        let mut first = pin!(self.sent(attempt, target, way, generation));
-        let mut repetition = tokio::select! {
-            biased;
-            answer = &mut first => return answer,
-            repetition = target.host.silence(attempt.request, pools, begun), if attempt.payload.is_repeatable() => repetition,
-        };
-        tracing::debug!(uri = %target.uri, "no answer over a connection that may be dead: asked again over a new one");
-        let second = pin!(self.sent(attempt, target, way, transport.renewed(pools)?));
-        let answer = match select(first, second).await {
-            Either::Left((Err(_), second)) => second.await,
-            Either::Right((Err(_), first)) => first.await,
-            Either::Left((answer, _)) | Either::Right((answer, _)) => answer,
-        };
-        repetition.is_answered = answer.is_ok();
-        answer
-    }
-
-    /// Sends the request over pools of this generation.
-    async fn sent(
-        &self,
-        attempt: &Attempt<'_>,
-        Target { uri, url, own, host, reach }: &Target<'_>,
-        way: Way,
-        generation: Arc<Generation>,
-    ) -> Result<(reqwest::Response, Instant), HttpError> {
-        let begun = Instant::now();
-        let client = generation.pools(*reach, own.policy.is_own(url)).of(way);
-        let keyed = |fields| attempt.keys.apply(fields, url, own.policy.is_own(url), own.is_https);
-        let fields = match &attempt.payload {
-            Payload::Nothing => keyed(fields(attempt.request, client, url.clone())),
-            Payload::Form(form) => keyed(
-                client
-                    .post(url.clone())
-                    .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
-                    .body((*form).to_owned()),
-            ),
-            Payload::Whole(whole, url) => relay::fields(client, (*whole, *url), keyed),
-        };
-        let sent = fields.send().await;
-        let outcome = sent.map_err(|cause| failure(attempt.request, uri, host, cause.without_url()));
-        if let Err(HttpError::Connect { .. }) = outcome {
-            // The host may have another address by now.
-            self.shared.transport.forget_addresses(url);
-        }
-        let head = outcome?;
-        host.answered_over(attempt.request, generation.number, begun);
-        Ok((head, begun))
     }
 
     /// Makes a [`Response`] of an answer that is no redirect. A pause that it asks for holds for the whole host.
@@ -493,15 +305,6 @@ impl Client {
         }
         Ok(response)
     }
-}
-
-/// Where a request goes, and by which rules.
-struct Target<'a> {
-    uri: &'a Uri,
-    url: Url,
-    own: &'a Own,
-    host: Arc<Host>,
-    reach: Reach,
 }
 
 impl Own {

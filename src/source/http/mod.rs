@@ -2,7 +2,8 @@
 //!
 //! A request runs through the files in this order: `rewrite` (where it is fetched from), `policy` (whether that may be reached), `host` (the wait for a
 //! permit, which `limiter` decides), `credentials` (what is sent along), `transport` (over which connections, to addresses of `resolver`; `silence`: when over others), `head`
-//! (what the answer says), `announced` (which limits its host has), `body` (its bytes under the low-speed limit). `client` has the loops for redirects and retries of an `attempt`, and sends what `relay` makes; `metrics` counts.
+//! (what the answer says), `announced` (which limits its host has), `body` (its bytes under the low-speed limit). `client` has the loops for redirects and retries of an
+//! `attempt`, `exchange` sends it to one host, `relay` takes requests that another library has made; `metrics` counts.
 
 mod allowance;
 mod announced;
@@ -14,6 +15,7 @@ mod client;
 mod credentials;
 mod deadline;
 mod error;
+mod exchange;
 mod field;
 mod head;
 mod host;
