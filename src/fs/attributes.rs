@@ -46,7 +46,7 @@ impl Shown {
     }
 }
 
-/// What GETATTR found without waiting.
+/// Result of GETATTR without waiting.
 #[derive(Debug)]
 pub enum Attributes {
     /// Everything is known here.
@@ -60,7 +60,7 @@ pub enum Attributes {
 pub struct Unsized {
     /// The file.
     pub node: Node,
-    /// What to ask.
+    /// Request that teaches the size.
     pub wanted: FetchSpec,
     /// The reader that asks is going to read it.
     pub is_to_be_read: bool,
@@ -237,7 +237,7 @@ fn file_attributes(node: &Node, size: u64, options: &FsOptions) -> FileAttr {
     }
 }
 
-/// The same point in time; the epoch where this machine cannot express it.
+/// Time as the kernel is told it; the epoch where this machine cannot express it.
 fn system_time(time: Timestamp) -> SystemTime {
     let whole = Duration::from_secs(time.seconds.unsigned_abs());
     let second = if time.seconds < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) }

@@ -9,7 +9,7 @@ use super::error::FsError;
 use crate::catalog::{EntryId, Inode, Kind, Node};
 use fuser::INodeNo;
 
-/// Where a listing continues: what the kernel calls the offset. The start is 0.
+/// Position in a listing, which the kernel calls the offset. The start is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cookie(pub u64);
 
@@ -33,11 +33,11 @@ impl Cookie {
 /// One entry of a listing.
 #[derive(Debug)]
 pub struct DirEntry<'a> {
-    /// Where the listing continues after it.
+    /// Position behind this entry.
     pub cookie: Cookie,
     /// Its name.
     pub name: &'a [u8],
-    /// What it stands for.
+    /// File or folder of this name.
     pub node: Node,
 }
 

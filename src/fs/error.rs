@@ -54,7 +54,7 @@ pub enum FsError {
     Short {
         /// The file.
         ino: INodeNo,
-        /// Where the read began.
+        /// First byte of the read.
         offset: u64,
         /// Bytes that the file has there.
         wanted: u64,
@@ -90,7 +90,7 @@ impl FsError {
         }
     }
 
-    /// What the process gets.
+    /// Error number that the process gets.
     pub fn errno(&self) -> Errno {
         self.outcome().0
     }

@@ -16,7 +16,7 @@ const ALTERNATE: &str = "alternate";
 /// A description of what changed (14.4).
 pub(super) const PATCH: &str = "http://www.openarchives.org/rs/terms/patch";
 
-/// The same, as some write it.
+/// Short form of [`PATCH`] that some Sources write.
 pub(super) const PATCH_IN_SHORT: &str = "patch";
 
 /// The version of the time of last modification under a URI of its own (14.6).
@@ -25,7 +25,7 @@ const MEMENTO: &str = "memento";
 /// Versions by time (14.6).
 const TIMEGATE: &str = "timegate";
 
-/// What content must know of the version behind `ino`; `None` where there is no such file.
+/// Fetch spec of the version behind `ino`; `None` where there is no such file.
 pub fn wanted(snapshot: &Snapshot<'_>, ino: INodeNo, options: &FsOptions) -> Result<Option<FetchSpec>, CatalogError> {
     let Some(resource) = snapshot.resource(ino)? else { return Ok(None) };
     let is_alternate = alternate(&resource, options).is_some();
@@ -111,7 +111,7 @@ fn essence(media_type: &str) -> &str {
     media_type.split(';').next().unwrap_or_default().trim()
 }
 
-/// Where the bytes of a resource can be fetched, by its entry and its links.
+/// Fetch spec of a resource, by its entry and its links.
 fn linked(resource: &Resource, ino: INodeNo) -> FetchSpec {
     let of = |relation: &'static str| resource.links.iter().filter(move |link| &*link.rel == relation);
     let first = |relation| of(relation).find_map(Link::uri).cloned();

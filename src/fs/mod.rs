@@ -61,9 +61,9 @@ pub struct FsOptions {
     pub gid: u32,
     /// Bits taken from 0444 and 0555.
     pub umask: u16,
-    /// Whether xattrs are shown.
+    /// True if xattrs are shown.
     pub xattr: bool,
-    /// Whether SELinux runs: the kernel gives each file a label, and programs such as `ls -Z` look for its name in the list of xattrs.
+    /// True if SELinux runs: the kernel gives each file a label, and programs such as `ls -Z` look for its name in the list of xattrs.
     pub labelled: bool,
     /// How long the kernel may keep a name (push invalidation makes it shorter).
     pub entry_ttl: Duration,
@@ -118,22 +118,22 @@ impl Filesystem {
         }
     }
 
-    /// The same, whose root shows where the mount's control socket lies.
+    /// Adds the path of the mount's control socket, which the root shows.
     pub fn with_control_socket(self, path: PathBuf) -> Filesystem {
         Filesystem { control_socket: Some(path), ..self }
     }
 
-    /// The same, whose root names the Source's sets by their numbers.
+    /// Adds the names of the Source's sets, which the root shows by their numbers.
     pub fn with_set_names(self, names: impl Fn() -> Vec<(SetId, String)> + Send + Sync + 'static) -> Filesystem {
         Filesystem { set_names: Some(Box::new(names)), ..self }
     }
 
-    /// The same, with reads counted by `programs`, for some of which nothing is fetched.
+    /// Counts reads by `programs`, for some of which nothing is fetched.
     pub fn with_programs(self, programs: Arc<Programs>) -> Filesystem {
         Filesystem { programs, ..self }
     }
 
-    /// The same, which hands on what is opened.
+    /// Sends each inode that is opened to `opened`.
     pub fn with_opened(self, opened: Option<mpsc::Sender<INodeNo>>) -> Filesystem {
         Filesystem { opened, ..self }
     }
@@ -155,7 +155,7 @@ impl Filesystem {
         self.programs.denied(thread).map(FsError::Denied)
     }
 
-    /// The same, fetching ahead of readers up to `limit` bytes that were not read yet; for 0 sizes alone.
+    /// Fetches up to `limit` unread bytes ahead of readers; for 0 sizes alone.
     pub fn with_prefetch(self, limit: u64) -> Filesystem {
         let (catalog, content) = (Arc::clone(&self.catalog), Arc::clone(&self.content));
         let prefetch = Prefetch::new(catalog, content, self.options.clone(), self.runtime.clone(), limit);
@@ -167,7 +167,7 @@ impl Filesystem {
         &self.options
     }
 
-    /// Where operations that wait run.
+    /// Runtime of the operations that wait.
     pub fn runtime(&self) -> &tokio::runtime::Handle {
         &self.runtime
     }

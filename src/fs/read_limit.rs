@@ -31,7 +31,7 @@ pub struct ReadLimit {
 struct ByFile {
     all: usize,
     counts: HashMap<INodeNo, usize>,
-    /// What was refused lately: files, and where the READs begin and end.
+    /// READs that were refused lately: files, and their bytes.
     refused: VecDeque<(INodeNo, Range<u64>)>,
 }
 

@@ -42,13 +42,13 @@ const XATTR_CALLS: [libc::c_long; 6] = [
     libc::SYS_flistxattr,
 ];
 
-/// What statx(2) is asked for by those that need the size.
+/// Mask of statx(2) for callers that need the size.
 const SIZED: u32 = libc::STATX_SIZE | libc::STATX_BLOCKS;
 
 /// How often the system call of a thread is looked up: the thread may still be on its way into it.
 const TRIES: usize = 8;
 
-/// What a program has read since the mount began. Pages that the kernel has are read without asking and not seen here.
+/// READs of one program since the mount began. Pages that the kernel has are read without a READ.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
     /// The name of its process as in `/proc/PID/comm`; `?`: unknown; `others`: all that were seen late.
@@ -77,11 +77,11 @@ pub struct Program {
 pub struct Programs {
     denied: Vec<Box<[u8]>>,
     /// Held for a few instructions.
-    seen: Mutex<Seen>,
+    seen: Mutex<SeenPrograms>,
 }
 
 #[derive(Debug)]
-struct Seen {
+struct SeenPrograms {
     /// Programs of threads, and since when each is known.
     threads: LruCache<u32, (Program, Instant)>,
     readings: HashMap<Arc<str>, Reading>,
@@ -91,7 +91,7 @@ impl Programs {
     /// None seen yet. `denied`: names as typed; the kernel keeps 15 bytes of each.
     pub fn new<'a>(denied: impl IntoIterator<Item = &'a str>) -> Programs {
         let kept = |name: &str| name.as_bytes()[..name.len().min(LONGEST_NAME)].into();
-        let seen = Seen { threads: LruCache::new(THREADS), readings: HashMap::new() };
+        let seen = SeenPrograms { threads: LruCache::new(THREADS), readings: HashMap::new() };
         Programs { denied: denied.into_iter().map(kept).collect(), seen: Mutex::new(seen) }
     }
 
@@ -137,7 +137,7 @@ impl Programs {
         self.count(program, |reading| reading.denied += 1);
     }
 
-    /// What each program has read or was refused, the most bytes first.
+    /// READs of each program, the most bytes first.
     pub fn snapshot(&self) -> Vec<Reading> {
         let mut all: Vec<_> = self.seen().readings.values().cloned().collect();
         all.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.program.cmp(&b.program)));
@@ -160,16 +160,16 @@ impl Programs {
         Program { name: text(&names.process), denied: denied.map(|name| text(name)), process: names.leader }
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, SeenPrograms> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether a thread needs no size: it asks for an extended attribute, or for the status of a file without it (`ls --color`), or belongs to a
+/// Returns whether a thread needs no size: it asks for an extended attribute, or for the status of a file without it (`ls --color`), or belongs to a
 /// program that shows extended attributes alone. Where the system call is unknown (proc(5), `syscall`, needs the right to trace the
 /// thread) the program alone decides.
 pub fn needs_no_size(thread: u32) -> bool {
-    let without_size = |call: &Call| match call.number {
+    let without_size = |call: &SystemCall| match call.number {
         libc::SYS_statx => call.arguments.get(3).is_some_and(|mask| mask & u64::from(SIZED) == 0),
         number => XATTR_CALLS.contains(&number),
     };
@@ -180,7 +180,7 @@ pub fn needs_no_size(thread: u32) -> bool {
 /// SIGKILL in the masks of proc(5). The kernel adds it to the pending signals of each thread where another signal ends the process.
 const KILLED: u64 = 1 << (libc::SIGKILL - 1);
 
-/// Whether a process has ended, or will once its READ is answered: the kernel cannot end one that waits for a single page. An unknown one
+/// Returns whether a process has ended, or will once its READ is answered: the kernel cannot end one that waits for a single page. An unknown one
 /// (0) counts as running.
 pub(super) fn is_gone(process: u32) -> bool {
     if process == 0 {
@@ -191,7 +191,7 @@ pub(super) fn is_gone(process: u32) -> bool {
     masks.filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok()).any(|mask| mask & KILLED != 0)
 }
 
-struct Names {
+struct ThreadNames {
     thread: Vec<u8>,
     process: Vec<u8>,
     /// The process's number.
@@ -199,29 +199,29 @@ struct Names {
 }
 
 /// The names of a thread and its process (proc(5), `comm` and `Tgid` of `status`); `None` where it is gone or hidden.
-fn names_of(thread: u32) -> Option<Names> {
+fn names_of(thread: u32) -> Option<ThreadNames> {
     let own = comm(thread)?;
     let status = fs::read(format!("/proc/{thread}/status")).ok()?;
     let leader = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Tgid:"))?;
     let leader: u32 = std::str::from_utf8(leader).ok()?.trim().parse().ok()?;
     let process = if leader == thread { own.clone() } else { comm(leader)? };
-    Some(Names { thread: own, process, leader })
+    Some(ThreadNames { thread: own, process, leader })
 }
 
 /// A system call with its arguments.
-struct Call {
+struct SystemCall {
     number: libc::c_long,
     arguments: Vec<u64>,
 }
 
 /// The system call that a thread waits in; `None`: none, or unknown.
-fn call_of(thread: u32) -> Option<Call> {
+fn call_of(thread: u32) -> Option<SystemCall> {
     for _ in 0..TRIES {
         let call = fs::read_to_string(format!("/proc/{thread}/syscall")).ok()?;
         let mut words = call.split_ascii_whitespace();
         if let Some(number) = words.next().and_then(|number| number.parse().ok()) {
             let argument = |word: &str| u64::from_str_radix(word.trim_start_matches("0x"), 16).unwrap_or(u64::MAX);
-            return Some(Call { number, arguments: words.map(argument).collect() });
+            return Some(SystemCall { number, arguments: words.map(argument).collect() });
         }
         std::thread::yield_now();
     }

@@ -13,14 +13,14 @@ pub(super) const THREADS: usize = 2;
 /// Characters that would end the source column of the mount table, or begin another option (`fusermount3 -o`).
 const NOT_IN_A_SOURCE: &AsciiSet = &CONTROLS.add(b',').add(b'\\').add(b' ');
 
-/// What the user may choose of a mount.
+/// Options of a mount that the user may choose.
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
     /// The Source, for the first column of the mount table; credentials in it are removed.
     pub source: String,
     /// The users who may enter: `Owner`, or `All` (`allow_other`).
     pub acl: SessionACL,
-    /// Whether files may be executed where their mode allowed it; where the user says nothing they may not, if that is permitted.
+    /// True if files may be executed where their mode allowed it; where the user says nothing they may not, if that is permitted.
     pub exec: Option<bool>,
     /// Labels of SELinux for the kernel.
     pub labels: Vec<Label>,

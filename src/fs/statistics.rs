@@ -7,7 +7,7 @@ use crate::catalog::Totals;
 /// Bytes in a block of [`Statistics`].
 pub const BLOCK_SIZE: u32 = 4096;
 
-/// What STATFS answers. Nothing is free: the tree is read-only.
+/// Answer to STATFS. Nothing is free: the tree is read-only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Sum of the published lengths, in blocks of [`BLOCK_SIZE`], rounded up.

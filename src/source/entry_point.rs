@@ -76,7 +76,7 @@ impl EntryPoint {
         }
     }
 
-    /// The same address over http, where it was pasted without a scheme: https was assumed then.
+    /// Address over http, where it was pasted without a scheme and https was assumed.
     pub fn over_http(pasted: &str) -> Option<Uri> {
         let pasted = pasted.trim();
         let is_address = matches!(EntryPoint::parse(pasted), Ok(EntryPoint::Uri(_)));
@@ -107,7 +107,7 @@ fn scheme(pasted: &str) -> Option<(&str, &str)> {
     (spelled && !rest.starts_with(|c: char| c.is_ascii_digit())).then_some((scheme, rest))
 }
 
-/// Whether something stands before the host: `USER:PASSWORD@HOST`, with a scheme or without. A postal address is no host's.
+/// Returns whether something stands before the host: `USER:PASSWORD@HOST`, with a scheme or without. A postal address is no host's.
 fn has_credentials(pasted: &str) -> bool {
     let authority = pasted.split_once("://").map_or(pasted, |(_, authority)| authority);
     let authority = authority.split(['/', '?', '#']).next().unwrap_or_default();

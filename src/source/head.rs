@@ -13,25 +13,25 @@ const LEADING_ON: [&str; 5] = ["up", "index", "next", "archives", "describedby"]
 
 /// A document's header and its first entries.
 #[derive(Clone, Debug)]
-pub(super) struct Head {
+pub(super) struct DocumentHead {
     pub header: Header,
     /// Up to [`FIRST_ENTRIES`] of them.
     pub first: Vec<Entry>,
 }
 
-/// What a document is for discovery.
+/// Kind of a document for discovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum DocumentKind {
     /// Its entries are documents of several capabilities or of several sets: a Source Description, an index of them,
     /// a Capability List.
     Offers,
-    /// It, or what it is the index of, has one capability.
+    /// Document, or index of documents, of one capability.
     Lists(Capability),
 }
 
-impl Head {
+impl DocumentHead {
     /// Reads from the start of a document. With `cut` it is no error that the bytes end early.
-    pub fn read<R: BufRead>(reader: &mut Reader<R>, cut: bool) -> Result<Head, DocumentError> {
+    pub fn read<R: BufRead>(reader: &mut Reader<R>, cut: bool) -> Result<DocumentHead, DocumentError> {
         let mut first = Vec::new();
         while first.len() < FIRST_ENTRIES {
             match reader.next_entry() {
@@ -41,7 +41,7 @@ impl Head {
                 Err(cause) => return Err(cause),
             }
         }
-        Ok(Head { header: reader.header().clone(), first })
+        Ok(DocumentHead { header: reader.header().clone(), first })
     }
 
     /// The document's own capability, if it is one of the standard's.
@@ -49,30 +49,32 @@ impl Head {
         self.header.capability.as_ref().and_then(known)
     }
 
-    /// What the document is: its own capability decides, without one its entries do. A document without any word of ResourceSync
+    /// Kind of the document: its own capability decides, without one its entries do. A document without any word of ResourceSync
     /// is a plain sitemap, which is a Resource List.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> DocumentKind {
         match self.capability() {
-            Some(Capability::Description | Capability::CapabilityList) => return Kind::Offers,
-            Some(Capability::ChangeList) if self.lists_packages() => return Kind::Lists(Capability::ChangeDump),
-            Some(Capability::ChangeDump) if self.lists_changes() => return Kind::Lists(Capability::ChangeList),
-            Some(own) => return Kind::Lists(own.clone()),
+            Some(Capability::Description | Capability::CapabilityList) => return DocumentKind::Offers,
+            Some(Capability::ChangeList) if self.lists_packages() => {
+                return DocumentKind::Lists(Capability::ChangeDump);
+            }
+            Some(Capability::ChangeDump) if self.lists_changes() => return DocumentKind::Lists(Capability::ChangeList),
+            Some(own) => return DocumentKind::Lists(own.clone()),
             None => {}
         }
         let hints: Vec<&Capability> = self.hints().flatten().collect();
         match hints.first() {
-            None if self.first.iter().any(|entry| channel(entry).is_some()) => Kind::Offers,
-            None if self.lists_changes() => Kind::Lists(Capability::ChangeList),
-            None => Kind::Lists(Capability::ResourceList),
-            Some(Capability::Description | Capability::CapabilityList) => Kind::Offers,
+            None if self.first.iter().any(|entry| channel(entry).is_some()) => DocumentKind::Offers,
+            None if self.lists_changes() => DocumentKind::Lists(Capability::ChangeList),
+            None => DocumentKind::Lists(Capability::ResourceList),
+            Some(Capability::Description | Capability::CapabilityList) => DocumentKind::Offers,
             Some(hint) if self.header.root == Root::SitemapIndex && hints.iter().all(|other| other == hint) => {
-                Kind::Lists((*hint).clone())
+                DocumentKind::Lists((*hint).clone())
             }
-            Some(_) => Kind::Offers,
+            Some(_) => DocumentKind::Offers,
         }
     }
 
-    /// Whether the entries are lists rather than resources or packages: `<sitemapindex>`, an archive, or a `<urlset>`
+    /// Returns whether the entries are lists rather than resources or packages: `<sitemapindex>`, an archive, or a `<urlset>`
     /// whose first entries all say that they are lists.
     pub fn is_index(&self) -> bool {
         use Capability::*;
@@ -92,7 +94,7 @@ impl Head {
         }
     }
 
-    /// Whether the first entries are packages of changes and no changes, as in a Change Dump that calls itself a Change List. An
+    /// Returns whether the first entries are packages of changes and no changes, as in a Change Dump that calls itself a Change List. An
     /// entry that is a change has the attribute `change`.
     pub fn lists_packages(&self) -> bool {
         !self.first.is_empty() && self.first.iter().all(|entry| entry.change.is_none() && is_package(entry))
@@ -103,12 +105,12 @@ impl Head {
         !self.first.is_empty() && self.first.iter().all(|entry| entry.change.is_some())
     }
 
-    /// Whether this is an index that does not say, itself or by its entries, of what. It may have a time, a link or an unknown capability.
+    /// Returns whether this is an index that does not say, itself or by its entries, of what. It may have a time, a link or an unknown capability.
     pub fn is_silent_index(&self) -> bool {
         self.header.root == Root::SitemapIndex && self.capability().is_none() && self.hints().flatten().next().is_none()
     }
 
-    /// Whether this is a list that says nothing of ResourceSync, neither itself nor by its entries.
+    /// Returns whether this is a list that says nothing of ResourceSync, neither itself nor by its entries.
     pub fn is_silent_list(&self) -> bool {
         self.header.root != Root::SitemapIndex
             && !self.speaks_resourcesync()
@@ -116,7 +118,7 @@ impl Head {
             && self.first.iter().all(|entry| entry.change.is_none() && channel(entry).is_none())
     }
 
-    /// Whether this is a Resource List in the sense of the standard and not a sitemap made without it.
+    /// Returns whether this is a Resource List in the sense of the standard and not a sitemap made without it.
     pub fn speaks_resourcesync(&self) -> bool {
         let header = &self.header;
         let times = [header.at, header.completed, header.from, header.until];
@@ -129,7 +131,7 @@ impl Head {
     }
 }
 
-/// Whether an entry of a dump is a package and no list of packages, by its type or its name.
+/// Returns whether an entry of a dump is a package and no list of packages, by its type or its name.
 pub(super) fn is_package(entry: &Entry) -> bool {
     const TYPES: [&str; 5] = ["application/zip", "application/x-zip", "x-tar", "x-xz", "x-7z"];
     const ENDINGS: [&str; 7] = [".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", ".7z"];
@@ -153,7 +155,7 @@ pub(super) fn leading_on(mut header: Header) -> Header {
     header
 }
 
-/// Whether an entry of a list that may hold resources says that it points to a document.
+/// Returns whether an entry of a list that may hold resources says that it points to a document.
 pub(super) fn is_document(entry: &Entry) -> bool {
     entry.is_list || entry.capability.as_ref().and_then(known).is_some()
 }
@@ -163,7 +165,7 @@ pub fn is_resource(entry: &Entry) -> bool {
     !is_document(entry) && entry.change != Some(Change::Deleted)
 }
 
-/// Whether documents of this capability are lists of resources, changes or packages, or archives of such lists.
+/// Returns whether documents of this capability are lists of resources, changes or packages, or archives of such lists.
 fn lists(capability: &Capability) -> bool {
     use Capability::*;
     let listed = archived(capability.clone());

@@ -24,14 +24,14 @@ use std::time::Duration;
 /// `Accept` for documents: sitemaps are XML, and other formats are recognised.
 const ACCEPT: &str = "application/xml, text/xml;q=0.9, */*;q=0.5";
 
-/// What discovery found: the sets that this entry point names.
+/// Result of a discovery: the sets that this entry point names.
 #[derive(Clone, Debug, Default)]
 pub struct Source {
     /// The entry point after redirects; `None` for a list on disk.
     pub entry: Option<Uri>,
     /// `HOST[:PORT]` whose resources lie below the root; `None` for a list on disk (its smallest URI's then).
     pub own_authority: Option<Box<str>>,
-    /// Where the host of the entry point itself has moved to, if it has: `SCHEME://HOST[:PORT]` of the same name, `www.` or not,
+    /// New address of the entry point's host, if it has moved: `SCHEME://HOST[:PORT]` of the same name, `www.` or not,
     /// and never from https down to http. It is trusted as the entry point's own; other targets of redirects are not.
     pub moved_to: Option<Box<str>>,
     /// The Source Description, where one was found.
@@ -46,7 +46,7 @@ pub struct Source {
     pub deviations: Vec<DocumentDeviations>,
 }
 
-/// What keeps absence from proving that something is gone.
+/// Document or entries whose lack keeps absence from proving a deletion.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missing {
     /// A document that is gone for good or is none (a dead Capability List, a dead `Sitemap:` line), or some of whose entries
@@ -64,13 +64,13 @@ pub struct Missing {
 pub struct Set {
     /// The Capability List; `None` where a Resource List or plain sitemap stands alone.
     pub capability_list: Option<Uri>,
-    /// What describes the set (`describedby` of the Capability List).
+    /// Description of the set (`describedby` of the Capability List).
     pub described_by: Option<Uri>,
     /// Every capability document offered, as (capability, location), in document order, the unused ones included; channels are
     /// no documents. One capability may occur several times. The parent gives it; where the parent gives none that is known, the
     /// document does, and it is `Other` where neither does.
     pub documents: Vec<(Capability, DocumentLocation)>,
-    /// Where changes are announced, in document order, each topic once.
+    /// Channels that announce changes, in document order, each topic once.
     pub channels: Vec<Channel>,
 }
 
@@ -87,13 +87,13 @@ impl Set {
 pub struct Channel {
     /// WebSub's topic: what is subscribed to, not what is read.
     pub topic: Uri,
-    /// Where subscriptions are asked for; of several hubs the first that speaks https, else the first.
+    /// Hub for subscriptions; of several the first that speaks https, else the first.
     pub hub: Uri,
-    /// What the entry announces, `Other("")` where it does not say: a hint.
+    /// Capability that the entry announces, `Other("")` where it does not say: a hint.
     pub capability: Capability,
 }
 
-/// Where a document lies.
+/// Location of a document.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DocumentLocation {
@@ -130,7 +130,7 @@ pub enum SourceError {
     Http {
         /// The document asked for.
         location: DocumentLocation,
-        /// What went wrong.
+        /// Cause.
         #[source]
         cause: http::HttpError,
     },
@@ -139,7 +139,7 @@ pub enum SourceError {
     Document {
         /// The document.
         location: DocumentLocation,
-        /// What is wrong with it.
+        /// Fault.
         #[source]
         cause: DocumentError,
     },
@@ -150,11 +150,11 @@ pub enum SourceError {
     Part {
         /// The document.
         location: DocumentLocation,
-        /// What names it.
+        /// Document that names it.
         named_by: DocumentLocation,
-        /// What else a person can do: empty, or behind a comma.
+        /// Advice to a person: empty, or behind a comma.
         instead: String,
-        /// What went wrong.
+        /// Cause.
         #[source]
         cause: Box<SourceError>,
     },
@@ -174,13 +174,13 @@ pub enum SourceError {
     Structure {
         /// The index.
         location: DocumentLocation,
-        /// What is wrong.
+        /// Fault.
         what: String,
     },
     /// `set` names none of the sets there are.
     #[error("the Source has no set {wanted}; it has: {offered}")]
     NoSuchSet {
-        /// What was asked for.
+        /// Set that was asked for.
         wanted: Uri,
         /// Capability List and description of each set.
         offered: String,
@@ -202,7 +202,7 @@ pub enum SourceError {
     NoRoom {
         /// The document.
         location: DocumentLocation,
-        /// Where it was written.
+        /// Folder that it was written to.
         folder: PathBuf,
         /// Bytes of it that were written.
         size: u64,
@@ -222,7 +222,7 @@ pub enum SourceError {
     },
 }
 
-/// What a person can do where nothing was found: a wrong address, or a missing password.
+/// Advice where nothing was found: a wrong address, or a missing password.
 fn next_step(entry: &str, tried: &str) -> String {
     if tried.contains(" answered 401") {
         return format!("If {entry} is right, give the password or token with one of these options");
@@ -239,12 +239,12 @@ fn next_step(entry: &str, tried: &str) -> String {
 }
 
 impl SourceError {
-    /// Whether its server answers that a document is gone: 404 or 410.
+    /// Returns whether its server answers that a document is gone: 404 or 410.
     pub fn is_gone(&self) -> bool {
         matches!(self, SourceError::Http { cause, .. } if cause.is_gone())
     }
 
-    /// Whether the document is something else than a list: a page, a text, another kind of XML, empty. A list that breaks off
+    /// Returns whether the document is something else than a list: a page, a text, another kind of XML, empty. A list that breaks off
     /// is one.
     pub fn is_no_list(&self) -> bool {
         use DocumentError::*;
@@ -267,7 +267,7 @@ impl SourceError {
         }
     }
 
-    /// The same with the document that names the one that fails, where it has none yet, and with what a person can do
+    /// Error with the document that names the one that fails, where it has none yet, and with what a person can do
     /// `instead`. A failure of this machine has neither.
     pub fn named_by(self, named_by: &DocumentLocation, instead: &str) -> SourceError {
         let instead = instead.to_owned();
@@ -292,7 +292,7 @@ fn body_retries() -> impl Iterator<Item = Duration> + Send {
 /// Other sets that a message names at most.
 const SETS_NAMED: usize = 3;
 
-/// What a person can do while one of several sets fails: the `others` by their names.
+/// Advice while one of several sets fails: the `others` by their names.
 pub(crate) fn another_set(others: &[&str]) -> String {
     let mut named = others.iter().take(SETS_NAMED).map(|set| format!("-o set={set}")).collect::<Vec<_>>().join(" or ");
     if others.len() > SETS_NAMED {
@@ -323,6 +323,6 @@ pub(crate) fn over_bytes<T>(bytes: u64, compute: impl FnOnce() -> T) -> T {
 pub struct DocumentDeviations {
     /// The document.
     pub location: DocumentLocation,
-    /// What it breaks.
+    /// Rules that it breaks.
     pub deviations: Deviations,
 }

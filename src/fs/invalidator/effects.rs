@@ -93,7 +93,7 @@ impl Effects {
     }
 }
 
-/// What the catalog answered; an error is logged with its consequence.
+/// Answer of the catalog; an error is logged with its consequence.
 fn reported<T>(answer: Result<T, CatalogError>, consequence: &str) -> Option<T> {
     answer.inspect_err(|error| tracing::error!("{consequence}: {}", chain(error))).ok()
 }

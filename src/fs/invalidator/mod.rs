@@ -23,7 +23,7 @@ use crate::content::Event;
 use crate::platform::inode_set::InodeSet;
 use crate::platform::scheduling;
 use fuser::INodeNo;
-use pages::Pages;
+use pages::DroppedPages;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use tokio::sync::oneshot;
 
-/// So many settled orphans are dropped together although more notices wait.
+/// Number of settled orphans that are dropped together although more notices wait.
 const SETTLED: usize = 50_000;
 
 /// A message to the invalidator.
@@ -51,7 +51,7 @@ pub enum Notice {
 #[derive(Clone, Debug)]
 pub struct Notices {
     sender: Sender<Notice>,
-    pages: Sender<Pages>,
+    pages: Sender<DroppedPages>,
     orphans: Arc<Orphans>,
 }
 
@@ -59,7 +59,7 @@ pub struct Notices {
 #[derive(Debug)]
 pub struct Inbox {
     receiver: Receiver<Notice>,
-    pages: Receiver<Pages>,
+    pages: Receiver<DroppedPages>,
     orphans: Arc<Orphans>,
 }
 
@@ -77,7 +77,7 @@ impl Notices {
         invalidations.into_iter().for_each(|invalidation| self.queue(Notice::Changed(invalidation)));
     }
 
-    /// What content has found out.
+    /// Queues what an event of content means for the kernel.
     pub fn content(&self, event: &Event) {
         let pages = match event {
             Event::Poisoned(ino) | Event::Unannounced(ino) => (*ino, 0..u64::MAX),

@@ -18,21 +18,21 @@ const MOST: usize = 64;
 pub type DropPages = dyn Fn(INodeNo, &Range<u64>) -> io::Result<()> + Send + Sync;
 
 /// The bytes of a file whose pages are to go.
-pub(super) type Pages = (INodeNo, Range<u64>);
+pub(super) type DroppedPages = (INodeNo, Range<u64>);
 
 /// Starts to drop what is sent to `pages`, until its other end is gone.
-pub(super) fn spawn(pages: Receiver<Pages>, drop_pages: Arc<DropPages>) -> io::Result<()> {
+pub(super) fn spawn(pages: Receiver<DroppedPages>, drop_pages: Arc<DropPages>) -> io::Result<()> {
     let thread = thread::Builder::new().name("pages".into());
     scheduling::in_short_slices(|| thread.spawn(move || each_on_a_thread(&pages, &drop_pages))).map(drop)
 }
 
-fn each_on_a_thread(pages: &Receiver<Pages>, drop_pages: &Arc<DropPages>) {
+fn each_on_a_thread(pages: &Receiver<DroppedPages>, drop_pages: &Arc<DropPages>) {
     let (free, permits) = channel();
     for _ in 0..MOST {
         let _ = free.send(());
     }
     while let (Ok((ino, range)), Ok(())) = (pages.recv(), permits.recv()) {
-        let (on_thread, of_thread, permit) = (Arc::clone(drop_pages), range.clone(), Permit(free.clone()));
+        let (on_thread, of_thread, permit) = (Arc::clone(drop_pages), range.clone(), DropPermit(free.clone()));
         let drop_them = move || {
             let _permit = permit;
             drop_range(ino, &of_thread, &on_thread);
@@ -54,9 +54,9 @@ fn drop_range(ino: INodeNo, range: &Range<u64>, drop_pages: &Arc<DropPages>) {
 }
 
 /// Returned when dropped.
-struct Permit(Sender<()>);
+struct DropPermit(Sender<()>);
 
-impl Drop for Permit {
+impl Drop for DropPermit {
     fn drop(&mut self) {
         let _ = self.0.send(());
     }

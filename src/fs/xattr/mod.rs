@@ -66,7 +66,7 @@ type Listed = BTreeMap<String, String>;
 const ON_DISK: [&[u8]; 2] = [b"user.resyncfs.state", b"user.resyncfs.verified"];
 
 impl Filesystem {
-    /// Whether GETXATTR of `name` may wait for the disk.
+    /// Returns whether GETXATTR of `name` may wait for the disk.
     pub fn is_xattr_on_disk(&self, name: &[u8]) -> bool {
         self.options.xattr && ON_DISK.contains(&name)
     }

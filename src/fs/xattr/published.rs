@@ -8,7 +8,7 @@ use crate::fs::fetch_spec::{PATCH, PATCH_IN_SHORT};
 const ORIGIN: &str = "user.xdg.origin.url";
 const MEDIA_TYPE: &str = "user.mime_type";
 
-/// Where the names of all other attributes begin.
+/// Prefix of the names of all other attributes.
 pub(super) const OWN: &str = "user.resyncfs.";
 
 /// Relations of section 14 of the standard and of its metadata profiles, which have no `link.` before their name.

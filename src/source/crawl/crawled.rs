@@ -15,20 +15,20 @@ pub struct Leaf {
     /// Its own capability where that is one of the standard's, else the one that its parent gives it, else its parent's. A Change
     /// Dump whose entries are changes is a Change List.
     pub capability: Option<Capability>,
-    /// Whether the first entries are named as packages and are no changes: in a Change List they are packages of changes.
+    /// True if the first entries are named as packages and are no changes: in a Change List they are packages of changes.
     pub has_packages: bool,
     /// Its entry in the index above, without links; `None` for a root and for a later page.
     pub listed: Option<Box<Entry>>,
 }
 
 impl Leaf {
-    /// Whether its entries are resources. An index may list other documents too, whose entries are changes or packages.
+    /// Returns whether its entries are resources. An index may list other documents too, whose entries are changes or packages.
     pub fn lists_resources(&self) -> bool {
         matches!(self.capability, None | Some(Capability::ResourceList | Capability::Other(_)))
     }
 }
 
-/// What a crawl found.
+/// Result of a crawl.
 #[derive(Clone, Debug, Default)]
 pub struct Crawled {
     /// The leaves, in document order.
@@ -61,7 +61,7 @@ impl Crawled {
         Crawled { missing: vec![root], ..Crawled::default() }
     }
 
-    /// What is missing for good: what absence from the leaves does not speak of.
+    /// Documents that are missing for good: absence from the leaves proves nothing about their entries.
     pub fn lacking(&self, root: &DocumentLocation) -> Vec<Missing> {
         let mut lacking = self.missing.clone();
         if self.skipped > 0 {

@@ -18,21 +18,21 @@ use std::{
 /// Deadline for the head of a response, retries included; the body has the client's low-speed limit.
 const HEAD_DUE: Duration = Duration::from_secs(120);
 
-/// The same for a crawl that is not patient, which does not retry.
+/// Deadline of a crawl that is not patient, which does not retry.
 const HURRIED_HEAD_DUE: Duration = Duration::from_secs(20);
 
 /// Bytes of a document that are written at once.
 const WRITTEN_AT_ONCE: usize = 256 << 10;
 
-/// What files of packages and archives begin with: ZIP, empty ZIP, xz, 7z.
+/// First bytes of packages and archives: ZIP, empty ZIP, xz, 7z.
 const PACKAGE_MAGIC: [&[u8]; 4] = [b"PK\x03\x04", b"PK\x05\x06", b"\xfd7zXZ\0", b"7z\xbc\xaf"];
 
 /// Bytes of the longest of these: so many are collected, however few come at once.
 const MAGIC_BYTES: u64 = 6;
 
-/// What a request for a document came to.
+/// Result of a request for a document.
 pub(super) enum Fetched {
-    /// It is in the cache.
+    /// Document that is in the cache.
     Document {
         document: CachedDocument,
         /// Bytes of its body that were transferred for this.
@@ -40,16 +40,16 @@ pub(super) enum Fetched {
         /// How long it may be kept without asking.
         max_age: Option<Duration>,
     },
-    /// It is a package; not read further.
+    /// Package, which is not read further.
     Package,
 }
 
-/// What arrives of a document.
+/// Progress of a document.
 #[derive(Clone, Copy)]
-pub(super) enum Received {
+pub(super) enum Progressed {
     /// The head of the answer, with the length that it announces.
     Length(Option<u64>),
-    /// So many bytes of the body.
+    /// Bytes of the body.
     Bytes(u64),
 }
 
@@ -60,7 +60,7 @@ pub(super) async fn fetch(
     location: &DocumentLocation,
     limits: Limits,
     asking: Asking<'_>,
-    received: &(dyn Fn(Received) + Send + Sync),
+    received: &(dyn Fn(Progressed) + Send + Sync),
 ) -> Result<Fetched, SourceError> {
     let uri = match location {
         DocumentLocation::Uri(uri) => uri,
@@ -123,10 +123,10 @@ async fn receive(
     location: &DocumentLocation,
     mut response: Response,
     limits: Limits,
-    received: &(dyn Fn(Received) + Send + Sync),
+    received: &(dyn Fn(Progressed) + Send + Sync),
 ) -> Result<Result<Fetched, HttpError>, SourceError> {
     let mut new = cache.receive(location)?;
-    received(Received::Length(response.content_length));
+    received(Progressed::Length(response.content_length));
     let (mut size, mut waiting) = (0, Vec::new());
     loop {
         let bytes = match response.body.chunk().await {
@@ -137,7 +137,7 @@ async fn receive(
         let is_beginning = size < MAGIC_BYTES;
         size += bytes.len() as u64;
         check_size(location, size, limits)?;
-        received(Received::Bytes(bytes.len() as u64));
+        received(Progressed::Bytes(bytes.len() as u64));
         waiting.extend_from_slice(&bytes);
         if is_beginning && PACKAGE_MAGIC.iter().any(|magic| waiting.starts_with(magic)) {
             return Ok(Ok(Fetched::Package));
@@ -159,7 +159,7 @@ async fn receive(
     Ok(Ok(Fetched::Document { document, bytes: size, max_age: response.max_age }))
 }
 
-/// Whether an `ETag` is made of nothing but the second of the last change and the length, as nginx makes it: a document that
+/// Returns whether an `ETag` is made of nothing but the second of the last change and the length, as nginx makes it: a document that
 /// changes again within the second, at the same length, still has it.
 fn is_of_the_second(tag: &str, modified: Timestamp) -> bool {
     let tag = tag.trim_start_matches("W/").trim_matches('"');
@@ -172,7 +172,7 @@ fn copy(
     cache: &DocumentCache,
     path: &Path,
     limits: Limits,
-    received: &(dyn Fn(Received) + Send + Sync),
+    received: &(dyn Fn(Progressed) + Send + Sync),
 ) -> Result<Fetched, SourceError> {
     let location = DocumentLocation::File(path.to_owned());
     let failed = |cause: io::Error| SourceError::File { path: path.to_owned(), cause };
@@ -191,7 +191,7 @@ fn copy(
         size += length as u64;
         check_size(&location, size, limits)?;
         new.write(&block[..length])?;
-        received(Received::Bytes(length as u64));
+        received(Progressed::Bytes(length as u64));
     }
     let document = new.commit(None, Some(modified.into()), Validators::default())?;
     Ok(Fetched::Document { document, bytes: 0, max_age: None })

@@ -12,13 +12,13 @@ mod tests;
 use super::{
     DocumentDeviations, DocumentLocation, Missing, SourceError,
     documents::{CachedDocument, DocumentCache},
-    head::{Head, archived, is_document, is_package, known, leading_on},
+    head::{DocumentHead, archived, is_document, is_package, known, leading_on},
     http::Client,
     off_the_workers,
 };
 use crate::document::{Capability, Deviations, DocumentError, Entry, Header, Limits};
 pub use crawled::{Crawled, Leaf};
-use fetch::{Fetched, Received, fetch};
+use fetch::{Fetched, Progressed, fetch};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -36,24 +36,24 @@ pub const DOCUMENTS: usize = 50_000;
 /// Children whose server fails for now, before a crawl that tolerates failures is given up.
 pub const FAILURES: usize = 16;
 
-/// What a person can do while one of the lists that an index names fails.
+/// Advice to a person while one of the lists that an index names fails.
 pub const ANOTHER_LIST: &str = ", or paste the address of another list to mount that one alone";
 
 /// Packages that the indexes of one crawl list. A dump of more is a list of them.
 pub const PACKAGES: usize = 200_000;
 
-/// What becomes of a child of an index.
+/// Treatment of a child of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Child {
-    /// It is asked for, conditionally.
+    /// Child is requested conditionally.
     Ask,
     /// The cached document is used; it is asked for only where there is none.
     Keep,
-    /// It is not followed.
+    /// Child is not followed.
     Leave,
 }
 
-/// What becomes of the entries of an index: (header of the index, entry).
+/// Choice for each entry of an index: (header of the index, entry).
 pub type Choice<'a> = &'a (dyn Fn(&Header, &Entry) -> Child + Send + Sync);
 
 /// How a crawl asks.
@@ -61,18 +61,18 @@ pub type Choice<'a> = &'a (dyn Fn(&Header, &Entry) -> Child + Send + Sync);
 pub struct Asking<'a> {
     /// Which children.
     pub choice: Choice<'a>,
-    /// Whether caches on the way are passed by (`Cache-Control: no-cache`).
+    /// True if caches on the way are passed by (`Cache-Control: no-cache`).
     pub past_caches: bool,
-    /// Whether a child that fails for now, or is no document, is recorded as failed. Otherwise the first ends the crawl, and the
+    /// True if a child that fails for now, or is no document, is recorded as failed. Otherwise the first ends the crawl, and the
     /// second is missing. Each server that may answer later takes its time, so only [`FAILURES`] of them are recorded.
     pub tolerates_failure: bool,
-    /// Whether a request that fails is repeated at once, patiently. Otherwise the caller crawls again later.
+    /// True if a request that fails is repeated at once, patiently. Otherwise the caller crawls again later.
     pub is_patient: bool,
     /// Called with each leaf as soon as it and all before it in document order are here.
     pub reached: &'a (dyn Fn(&Leaf) + Send + Sync),
 }
 
-/// What has been fetched so far.
+/// Documents and bytes fetched so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// Documents complete.
@@ -118,8 +118,8 @@ pub async fn crawl(
     };
     let received = |received| {
         count(&|counts| match received {
-            Received::Length(length) => counts.of_bytes = length.filter(|_| counts.known == 1),
-            Received::Bytes(bytes) => counts.bytes += bytes,
+            Progressed::Length(length) => counts.of_bytes = length.filter(|_| counts.known == 1),
+            Progressed::Bytes(bytes) => counts.bytes += bytes,
         });
     };
     let mut crawl = Crawl {
@@ -175,7 +175,7 @@ struct Node {
     within: Option<Capability>,
     /// Its entry in the index above it.
     listed: Option<Box<Entry>>,
-    /// Whether the cached document is used as it is.
+    /// True if the cached document is used as it is.
     is_kept: bool,
     /// Its children if it is an index, in document order.
     children: Vec<usize>,
@@ -184,17 +184,17 @@ struct Node {
     found: Found,
 }
 
-/// What a node turned out to be.
+/// Content of a node.
 enum Found {
     /// Not here yet, or taken over into [`Crawled`].
     Nothing,
     Leaf(Box<Leaf>),
     Index(Box<Index>),
-    /// As the index above lists it.
+    /// Package as the index above lists it.
     Package(Box<Entry>),
     /// Gone for good or no list, and why.
     Missing(String),
-    /// It cannot be read for now, for this reason.
+    /// Failure that may pass.
     Failed(SourceError),
 }
 
@@ -222,12 +222,12 @@ impl Node {
         }
     }
 
-    /// Whether its parent gives it a capability that is not the standard's.
+    /// Returns whether its parent gives it a capability that is not the standard's.
     fn is_unknown(&self) -> bool {
         matches!(self.hint, Some(Capability::Other(_)))
     }
 
-    /// Whether it is expected to be, or to hold, packages.
+    /// Returns whether it is expected to be, or to hold, packages.
     fn in_dump(&self) -> bool {
         use Capability::*;
         let is_dump = |capability: &Option<Capability>| {
@@ -249,13 +249,13 @@ struct Crawl<'a> {
     seen: HashSet<DocumentLocation>,
     /// Packages listed so far.
     packages: usize,
-    /// Whether an index listed a location that had been met before.
+    /// True if an index listed a location that had been met before.
     met_again: bool,
     /// Children that may answer later.
     failures: usize,
     /// Nodes that come next in document order, each with all below and behind it; the last is the first.
     upcoming: Vec<usize>,
-    /// What was found before these.
+    /// Result of all nodes before these.
     crawled: Crawled,
 }
 
@@ -340,7 +340,7 @@ impl Crawl<'_> {
     fn read(&mut self, number: usize, document: CachedDocument) -> Result<(), SourceError> {
         let broken = |cause: DocumentError| SourceError::Document { location: document.location.clone(), cause };
         let mut reader = self.cache.reader(&document, self.limits)?;
-        let head = Head::read(&mut reader, false).map_err(broken)?;
+        let head = DocumentHead::read(&mut reader, false).map_err(broken)?;
         let node = &self.nodes[number];
         let mut capability = head.capability().or(node.hint.as_ref().and_then(known)).or(node.within.as_ref()).cloned();
         let may_mix = matches!(capability, None | Some(Capability::ResourceList));

@@ -9,7 +9,7 @@ use crate::platform::error_chain::chain;
 use crate::source::{
     ACCEPT, DocumentLocation, SourceError, body_retries,
     documents::{DocumentCache, unpacked},
-    head::{Head, Kind},
+    head::{DocumentHead, DocumentKind},
     http::{Client, HttpError, Request, Status},
     off_the_workers,
 };
@@ -54,38 +54,38 @@ pub(super) struct Places {
     received: Arc<AtomicU64>,
 }
 
-/// What lies at a place that answered.
-pub(super) enum Answer {
+/// Content of a place that answered.
+pub(super) enum PlaceAnswer {
     /// A ResourceSync document or sitemap.
-    Document(Document),
+    Document(FoundDocument),
     /// Anything else.
     Page(Page),
     /// The place answers for good that there is nothing for this program.
     Nothing(HttpError),
 }
 
-impl Answer {
+impl PlaceAnswer {
     /// The document, or why there is none at `place`.
-    pub fn document(self, place: &Uri) -> Result<Document, String> {
+    pub fn document(self, place: &Uri) -> Result<FoundDocument, String> {
         match self {
-            Answer::Document(document) => Ok(document),
-            Answer::Page(page) => Err(format!("{place} ({})", page.description())),
-            Answer::Nothing(cause) => Err(chain(&cause)),
+            PlaceAnswer::Document(document) => Ok(document),
+            PlaceAnswer::Page(page) => Err(format!("{place} ({})", page.description())),
+            PlaceAnswer::Nothing(cause) => Err(chain(&cause)),
         }
     }
 }
 
-/// A document: its beginning, or all of it where it is, or may be the index of, one of [`Kind::Offers`].
-pub(super) struct Document {
-    /// Where it was asked for.
+/// A document: its beginning, or all of it where it is, or may be the index of, one of [`DocumentKind::Offers`].
+pub(super) struct FoundDocument {
+    /// Location of the request.
     pub location: DocumentLocation,
-    /// Where it came from after redirects; `None` for a file.
+    /// Address after redirects; `None` for a file.
     pub base: Option<Uri>,
-    pub head: Head,
+    pub head: DocumentHead,
     body: Beginning,
 }
 
-/// What a document of [`Kind::Offers`] holds.
+/// Entries of a document of [`DocumentKind::Offers`].
 pub(super) struct Offered {
     pub entries: Vec<Entry>,
     /// Entries that cannot be understood.
@@ -95,7 +95,7 @@ pub(super) struct Offered {
 
 /// An answer that is no document.
 pub(super) struct Page {
-    /// Where it came from after redirects.
+    /// Address after redirects.
     pub base: Uri,
     /// Links of its header, then those of its HTML head.
     pub links: Vec<WebLink>,
@@ -110,22 +110,22 @@ pub(super) struct Page {
 /// The beginning of a body.
 struct Beginning {
     bytes: Vec<u8>,
-    /// Whether there are no more.
+    /// True if there are no more.
     is_whole: bool,
 }
 
-impl Document {
-    /// What it is.
-    pub fn kind(&self) -> Kind {
+impl FoundDocument {
+    /// Kind of the document.
+    pub fn kind(&self) -> DocumentKind {
         self.head.kind()
     }
 
-    /// Whether it lies where a Source Description is expected and says nothing: its entries decide what it is.
+    /// Returns whether it lies where a Source Description is expected and says nothing: its entries decide what it is.
     pub fn is_silent_description(&self) -> bool {
         self.head.is_silent_list() && self.location.uri().is_some_and(is_well_known)
     }
 
-    /// All of a document of [`Kind::Offers`], of up to `most` entries.
+    /// All of a document of [`DocumentKind::Offers`], of up to `most` entries.
     pub fn read(&self, limits: Limits, most: usize) -> Result<Offered, SourceError> {
         let broken = |cause| SourceError::Document { location: self.location.clone(), cause };
         if !self.body.is_whole {
@@ -181,12 +181,12 @@ impl Page {
         String::from_utf8_lossy(&self.body.plain()).into_owned()
     }
 
-    /// Whether all of it was read.
+    /// Returns whether all of it was read.
     pub fn is_whole(&self) -> bool {
         self.body.is_whole
     }
 
-    /// Whether it may be a robots.txt: a web page in its place is none.
+    /// Returns whether it may be a robots.txt: a web page in its place is none.
     pub fn may_be_robots(&self) -> bool {
         !self.is_html() && !self.body.plain().trim_ascii_start().starts_with(b"<")
     }
@@ -196,7 +196,7 @@ impl Page {
         matches!(self.cause, DocumentError::NotLines { .. })
     }
 
-    /// What was found instead of a document.
+    /// Description of the page, for a person who expected a document.
     pub fn description(&self) -> String {
         let instead =
             if self.is_html() && self.text().to_ascii_lowercase().contains(OAI_REQUEST) { OAI_PMH } else { "" };
@@ -217,8 +217,8 @@ impl Beginning {
 
     /// The head, if this is a document. One that is damaged behind its root element is a document all the same:
     /// the reader that reads it to the end finds that, while to pass it over would be to name another tree.
-    fn head(&self, base: Option<&Uri>, limits: Limits) -> Result<Head, DocumentError> {
-        off_the_workers(|| Head::read(&mut self.reader(base.cloned(), limits)?, true))
+    fn head(&self, base: Option<&Uri>, limits: Limits) -> Result<DocumentHead, DocumentError> {
+        off_the_workers(|| DocumentHead::read(&mut self.reader(base.cloned(), limits)?, true))
     }
 
     /// The bytes of a page with its compression, if any, undone.
@@ -236,9 +236,9 @@ impl Places {
     }
 
     /// Asks `uri`, and reads as much of the answer as shows what it is.
-    pub async fn ask(&self, uri: &Uri) -> Result<Answer, SourceError> {
+    pub async fn ask(&self, uri: &Uri) -> Result<PlaceAnswer, SourceError> {
         if let Some(list) = off_the_workers(|| self.known(uri)) {
-            return Ok(Answer::Document(list));
+            return Ok(PlaceAnswer::Document(list));
         }
         let mut pauses = body_retries();
         loop {
@@ -250,7 +250,7 @@ impl Places {
     }
 
     /// The list of `uri` as it was read last.
-    fn known(&self, uri: &Uri) -> Option<Document> {
+    fn known(&self, uri: &Uri) -> Option<FoundDocument> {
         let (lists, location) = (self.lists.as_ref()?, DocumentLocation::Uri(uri.clone()));
         let list = lists.known(&location)?;
         let (mut content, mut bytes) = (lists.content(&list).ok()?, Vec::new());
@@ -261,10 +261,10 @@ impl Places {
             (&mut content).take(OFFERS - BEGINNING).read_to_end(&mut body.bytes).ok()?;
             body.is_whole = list.size <= OFFERS;
         }
-        Some(Document { location, base: list.base, head, body })
+        Some(FoundDocument { location, base: list.base, head, body })
     }
 
-    async fn ask_once(&self, uri: &Uri) -> Result<Answer, SourceError> {
+    async fn ask_once(&self, uri: &Uri) -> Result<PlaceAnswer, SourceError> {
         let location = DocumentLocation::Uri(uri.clone());
         let failed = |cause| SourceError::Http { location: location.clone(), cause };
         let mut request = Request::get(uri.clone(), self.client.longest_silence().min(HEAD_DUE));
@@ -272,7 +272,7 @@ impl Places {
         request.accept = Some(ACCEPT.into());
         request.accept_encoding = "gzip".into();
         let mut response = match self.client.send(request).await {
-            Err(cause) if is_definite(&cause) => return Ok(Answer::Nothing(cause)),
+            Err(cause) if is_definite(&cause) => return Ok(PlaceAnswer::Nothing(cause)),
             sent => sent.map_err(failed)?,
         };
         let media_type = response.media_type;
@@ -303,7 +303,7 @@ impl Places {
             wanted = more;
         };
         Ok(match head {
-            Ok(head) => Answer::Document(Document { location, base: Some(base), head, body }),
+            Ok(head) => PlaceAnswer::Document(FoundDocument { location, base: Some(base), head, body }),
             // No other place makes up for a document that is longer than may be read.
             Err(cause @ DocumentError::TooLong { .. }) => {
                 return Err(SourceError::Document { location, cause });
@@ -314,23 +314,23 @@ impl Places {
                 if media_type.as_deref().is_none_or(is_html) {
                     links.extend(off_the_workers(|| links_of_html(&body.plain(), &base)).0);
                 }
-                Answer::Page(Page { base, links, of_header, cause, media_type, body })
+                PlaceAnswer::Page(Page { base, links, of_header, cause, media_type, body })
             }
         })
     }
 }
 
 /// Bytes that are wanted of the document at `uri`: all of one whose entries lead to sets.
-fn wanted_of(head: &Head, uri: &Uri) -> u64 {
+fn wanted_of(head: &DocumentHead, uri: &Uri) -> u64 {
     let may_offer = head.is_silent_index() || head.is_silent_list() && is_well_known(uri);
-    if may_offer || head.kind() == Kind::Offers { OFFERS } else { BEGINNING }
+    if may_offer || head.kind() == DocumentKind::Offers { OFFERS } else { BEGINNING }
 }
 
 fn is_html(media_type: &str) -> bool {
     media_type.contains("html")
 }
 
-/// Whether a failure says for good that there is nothing at a place. A name, a connection or a certificate that
+/// Returns whether a failure says for good that there is nothing at a place. A name, a connection or a certificate that
 /// fails says nothing of the place.
 fn is_definite(failure: &HttpError) -> bool {
     match failure {
@@ -340,21 +340,21 @@ fn is_definite(failure: &HttpError) -> bool {
     }
 }
 
-/// Whether the head of the answer was here: the next body may be whole.
+/// Returns whether the head of the answer was here: the next body may be whole.
 fn is_of_the_body(failure: &HttpError) -> bool {
     use HttpError::*;
     matches!(failure, Stalled { .. } | Truncated { .. } | Overlong { .. } | Body { .. })
 }
 
 /// Reads as much of the file of a document as shows what it is.
-pub(super) fn open(path: &Path, limits: Limits) -> Result<Document, SourceError> {
+pub(super) fn open(path: &Path, limits: Limits) -> Result<FoundDocument, SourceError> {
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(OFFERS).read_to_end(&mut bytes));
     let read = read.map_err(|cause| SourceError::File { path: path.to_owned(), cause })?;
     let location = DocumentLocation::File(path.to_owned());
     let body = Beginning { bytes, is_whole: (read as u64) < OFFERS };
     match body.head(None, limits) {
-        Ok(head) => Ok(Document { location, base: None, head, body }),
+        Ok(head) => Ok(FoundDocument { location, base: None, head, body }),
         Err(cause) => Err(SourceError::Document { location, cause }),
     }
 }

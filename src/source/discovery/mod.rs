@@ -31,18 +31,18 @@ mod sets;
 mod tests;
 
 use super::{
-    DocumentLocation, EntryPoint, Set, Source, SourceError, documents::DocumentCache, head::Kind, http::Client,
+    DocumentLocation, EntryPoint, Set, Source, SourceError, documents::DocumentCache, head::DocumentKind, http::Client,
 };
 use crate::document::{Limits, Uri};
 use crate::platform::error_chain::chain;
-use answer::{Answer, Document, Offered, PAGE, Page, Places, open};
+use answer::{FoundDocument, Offered, PAGE, Page, PlaceAnswer, Places, open};
 use sets::Finder;
 use std::sync::Arc;
 
-/// Where a Source Description lies below its host (section 6.3.2), and in use below a context path.
+/// Path of a Source Description below its host (section 6.3.2), and in use below a context path.
 const WELL_KNOWN: &str = "/.well-known/resourcesync";
 
-/// Where a site links to what it offers to programs (RFC 9727, 2).
+/// Path of a site's API catalog (RFC 9727, 2).
 const API_CATALOG: &str = "/.well-known/api-catalog";
 
 /// Folders above a page whose well-known URI is asked, the host's included.
@@ -62,7 +62,7 @@ pub async fn discover(
     discover_with(Finder::new(client.clone(), limits, set.cloned()), entry, set, limits).await
 }
 
-/// The same for a Source whose `lists` were read before: each of them is taken for what it was. The caller asks them afterwards.
+/// Discovers a Source whose `lists` were read before: each of them is taken for what it was. The caller asks them afterwards.
 ///
 /// # Errors
 /// As [`discover`].
@@ -118,28 +118,28 @@ async fn discover_with(
     })
 }
 
-/// Where `pasted` was answered from, and its sets.
+/// Address that answered for `pasted`, and its sets.
 async fn of_uri(finder: &mut Finder, pasted: &Uri) -> Result<(Uri, Vec<Set>), SourceError> {
     let location = || DocumentLocation::Uri(pasted.clone());
     let expects_document = expects_document(pasted);
     let page = match finder.places.ask(pasted).await? {
-        Answer::Document(document) => {
+        PlaceAnswer::Document(document) => {
             let answered_by = document.base.clone().unwrap_or_else(|| pasted.clone());
             finder.own(pasted, &answered_by);
             return Ok((answered_by, finder.scope(document).await?));
         }
         // A list with a fault is what was meant: no other place is taken instead.
-        Answer::Page(page) if expects_document || page.is_nearly_list() && pasted.path() != "/" => {
+        PlaceAnswer::Page(page) if expects_document || page.is_nearly_list() && pasted.path() != "/" => {
             return Err(SourceError::Document { location: location(), cause: page.cause });
         }
-        Answer::Nothing(cause) if expects_document || cause.status().is_none() => {
+        PlaceAnswer::Nothing(cause) if expects_document || cause.status().is_none() => {
             return Err(SourceError::Http { location: location(), cause });
         }
-        Answer::Nothing(cause) => {
+        PlaceAnswer::Nothing(cause) => {
             finder.tried.push(chain(&cause));
             None
         }
-        Answer::Page(page) => {
+        PlaceAnswer::Page(page) => {
             finder.tried.push(format!("{pasted} ({})", page.description()));
             Some(page)
         }
@@ -150,7 +150,7 @@ async fn of_uri(finder: &mut Finder, pasted: &Uri) -> Result<(Uri, Vec<Set>), So
     Ok((answered_by, sets))
 }
 
-/// Whether what lies at `uri` should be a document, by its name.
+/// Returns whether what lies at `uri` should be a document, by its name.
 fn expects_document(uri: &Uri) -> bool {
     let path = uri.path().to_ascii_lowercase();
     [".xml", ".gz", WELL_KNOWN].iter().any(|ending| path.ends_with(ending))
@@ -228,7 +228,7 @@ fn well_known(uri: &Uri) -> Vec<Uri> {
     places
 }
 
-/// Whether `uri` is such a place.
+/// Returns whether `uri` is such a place.
 fn is_well_known(uri: &Uri) -> bool {
     uri.path().ends_with(WELL_KNOWN)
 }
@@ -254,7 +254,7 @@ fn description(set: &Set) -> String {
     }
 }
 
-/// Whether `wanted` names `set`: by its Capability List, its description, or for a list that stands alone by the list.
+/// Returns whether `wanted` names `set`: by its Capability List, its description, or for a list that stands alone by the list.
 fn names(set: &Set, wanted: &Uri) -> bool {
     let alone = |(_, location): &(_, DocumentLocation)| location.uri() == Some(wanted);
     set.capability_list.as_ref() == Some(wanted)

@@ -1,6 +1,6 @@
 //! From a document to the sets it names: down from Source Descriptions, up from lists.
 
-use super::{Answer, Document, Kind, Offered, PAGE, Page, Places, robots};
+use super::{DocumentKind, FoundDocument, Offered, PAGE, Page, PlaceAnswer, Places, robots};
 use crate::document::{Capability, Deviations, Entry, Limits, Link, Root, Rule, Uri, WebLink};
 use crate::platform::error_chain::chain;
 use crate::source::{
@@ -39,7 +39,7 @@ pub(super) const SITEMAP_LINES: usize = 10_000;
 /// Channels of one set: each costs a subscription.
 const CHANNELS: usize = 100;
 
-/// What discovery has found so far.
+/// State of a discovery.
 pub(super) struct Finder {
     pub places: Places,
     /// See [`Finder::own`].
@@ -57,12 +57,12 @@ pub(super) struct Finder {
     wanted: Option<Uri>,
     /// Places that [`Finder::of_first`] has asked.
     asked: HashSet<Uri>,
-    /// What `up` links led to, and where that is: lists of one set share them.
+    /// Targets of `up` links with their addresses: lists of one set share them.
     above: HashMap<Uri, (Uri, Vec<Set>)>,
 }
 
 /// Documents met on the way down: one that is met again is not read again, so cycles end.
-type Seen = HashSet<Uri>;
+type MetDocuments = HashSet<Uri>;
 
 impl Finder {
     pub fn new(client: Client, limits: Limits, wanted: Option<Uri>) -> Finder {
@@ -94,19 +94,19 @@ impl Finder {
     }
 
     /// The sets that a document names when it is pasted.
-    pub async fn scope(&mut self, document: Document) -> Result<Vec<Set>, SourceError> {
+    pub async fn scope(&mut self, document: FoundDocument) -> Result<Vec<Set>, SourceError> {
         match document.kind() {
-            Kind::Offers => self.offered(document, 0, &mut Seen::new()).await,
-            Kind::Lists(_) if self.is_index_of_offers(&document).await? => {
-                self.offered(document, 0, &mut Seen::new()).await
+            DocumentKind::Offers => self.offered(document, 0, &mut MetDocuments::new()).await,
+            DocumentKind::Lists(_) if self.is_index_of_offers(&document).await? => {
+                self.offered(document, 0, &mut MetDocuments::new()).await
             }
-            Kind::Lists(capability) => Ok(vec![self.of_list(&document, capability).await?]),
+            DocumentKind::Lists(capability) => Ok(vec![self.of_list(&document, capability).await?]),
         }
     }
 
-    /// Whether a document that does not say what it lists leads to sets: its first entry that is a document decides. In the place
+    /// Returns whether a document that does not say what it lists leads to sets: its first entry that is a document decides. In the place
     /// of a Source Description a page decides too: that list is one of pages.
-    async fn is_index_of_offers(&self, document: &Document) -> Result<bool, SourceError> {
+    async fn is_index_of_offers(&self, document: &FoundDocument) -> Result<bool, SourceError> {
         let is_description = document.is_silent_description();
         if !is_description && !document.head.is_silent_index() {
             return Ok(false);
@@ -115,10 +115,10 @@ impl Finder {
             // Which tree is shown must not rest on how busy a host is.
             let answer = self.places.ask(&entry.loc).await;
             match answer.map_err(|error| error.named_by(&document.location, ANOTHER_LIST))? {
-                Answer::Document(child) if is_description => return Ok(!child.head.header.root.is_feed_or_text()),
-                Answer::Document(child) => return Ok(child.kind() == Kind::Offers),
-                Answer::Page(_) if is_description => return Ok(false),
-                Answer::Page(_) | Answer::Nothing(_) => {}
+                PlaceAnswer::Document(child) if is_description => return Ok(!child.head.header.root.is_feed_or_text()),
+                PlaceAnswer::Document(child) => return Ok(child.kind() == DocumentKind::Offers),
+                PlaceAnswer::Page(_) if is_description => return Ok(false),
+                PlaceAnswer::Page(_) | PlaceAnswer::Nothing(_) => {}
             }
         }
         Ok(false)
@@ -175,7 +175,7 @@ impl Finder {
     /// The sets to which the API catalog at `catalog` links, in any context.
     pub async fn of_catalog(&mut self, catalog: &Uri) -> Result<Vec<Set>, SourceError> {
         let links = match self.places.ask(catalog).await? {
-            Answer::Page(page) => page.link_set().map_err(|why| format!("{catalog} ({why})")),
+            PlaceAnswer::Page(page) => page.link_set().map_err(|why| format!("{catalog} ({why})")),
             answer => answer.document(catalog).and(Err(format!("{catalog} (a document, not an API catalog)"))),
         };
         let links = match links {
@@ -209,7 +209,7 @@ impl Finder {
     /// The sets that the robots.txt at `robots` names.
     pub async fn of_robots(&mut self, robots: &Uri) -> Result<Vec<Set>, SourceError> {
         match self.places.ask(robots).await? {
-            Answer::Page(page) if page.may_be_robots() => {
+            PlaceAnswer::Page(page) if page.may_be_robots() => {
                 let sets = self.of_sitemap_lines(robots, &page).await?;
                 if sets.is_empty() {
                     self.tried.push(format!("{robots} (no usable Sitemap line)"));
@@ -265,7 +265,7 @@ impl Finder {
         let mut answers = self.answers(places);
         while let Some((place, answer)) = answers.next().await {
             let answer = answer.map_err(|error| error.named_by(&location, instead))?;
-            if matches!(&answer, Answer::Page(page) if page.is_html() && is_html_sitemap(&place)) {
+            if matches!(&answer, PlaceAnswer::Page(page) if page.is_html() && is_html_sitemap(&place)) {
                 tracing::warn!(%named_by, %place, "a sitemap is a web page, which lists nothing for this program");
                 self.tried.push(format!("{place} (a web page)"));
                 deviations.add(Rule::SitemapIsPage, 0, place.as_str());
@@ -273,7 +273,7 @@ impl Finder {
             }
             match answer.document(&place) {
                 Ok(document) => match document.kind() {
-                    Kind::Lists(capability) if !document.head.speaks_resourcesync() => {
+                    DocumentKind::Lists(capability) if !document.head.speaks_resourcesync() => {
                         plain.push((capability, document.location));
                     }
                     _ => sets.extend(self.scope(document).await?),
@@ -296,9 +296,9 @@ impl Finder {
     /// The sets that a Source Description, an index of them, or a Capability List names.
     fn offered<'a>(
         &'a mut self,
-        document: Document,
+        document: FoundDocument,
         depth: usize,
-        seen: &'a mut Seen,
+        seen: &'a mut MetDocuments,
     ) -> Pin<Box<dyn Future<Output = Result<Vec<Set>, SourceError>> + Send + 'a>> {
         Box::pin(async move {
             let too_much = |what: String| SourceError::Structure { location: document.location.clone(), what };
@@ -355,10 +355,10 @@ impl Finder {
     /// Reads what the `offer` of a document leads to: the sets below it, and the documents whose capability is unclear.
     async fn descend(
         &mut self,
-        document: &Document,
+        document: &FoundDocument,
         offer: &mut Offer,
         depth: usize,
-        seen: &mut Seen,
+        seen: &mut MetDocuments,
     ) -> Result<Vec<Set>, SourceError> {
         let mut below = Vec::new();
         let mut answers = self.answers(std::mem::take(&mut offer.below));
@@ -384,26 +384,26 @@ impl Finder {
             match (child.kind(), listed) {
                 // What its entry calls it counts, unless the document itself says otherwise.
                 (kind, Some((hint, _))) if known(hint).is_some() => {
-                    let own = child.head.capability().filter(|_| kind != Kind::Offers);
+                    let own = child.head.capability().filter(|_| kind != DocumentKind::Offers);
                     *hint = own.unwrap_or(hint).clone();
                 }
-                (Kind::Offers, _) => {
+                (DocumentKind::Offers, _) => {
                     offer.documents.retain(|(_, location)| location.uri() != Some(&place));
                     below.extend(self.offered(child, depth + 1, seen).await?);
                 }
-                (Kind::Lists(_), None) if is_feed => {
+                (DocumentKind::Lists(_), None) if is_feed => {
                     self.miss(place.clone(), format!("{place} (a feed or a text, which is not offered as a list)"));
                 }
-                (Kind::Lists(_), Some(_)) if is_feed => {}
-                (Kind::Lists(capability), Some((hint, _))) => *hint = capability,
-                (Kind::Lists(capability), None) => offer.documents.push((capability, child.location)),
+                (DocumentKind::Lists(_), Some(_)) if is_feed => {}
+                (DocumentKind::Lists(capability), Some((hint, _))) => *hint = capability,
+                (DocumentKind::Lists(capability), None) => offer.documents.push((capability, child.location)),
             }
         }
         Ok(below)
     }
 
     /// The set of a list that was pasted or that robots.txt names: its Capability List's, found by `up`, or itself alone.
-    async fn of_list(&mut self, list: &Document, capability: Capability) -> Result<Set, SourceError> {
+    async fn of_list(&mut self, list: &FoundDocument, capability: Capability) -> Result<Set, SourceError> {
         let header = &list.head.header;
         let up = header.link("up");
         let (above, sets) = match up {
@@ -439,16 +439,16 @@ impl Finder {
             return Ok(above.clone());
         }
         let (mut place, mut answer) = (up.clone(), self.places.ask(up).await?.document(up));
-        let of_index = answer.as_ref().ok().filter(|document| document.kind() != Kind::Offers);
+        let of_index = answer.as_ref().ok().filter(|document| document.kind() != DocumentKind::Offers);
         if let Some(further) = of_index.and_then(|index| index.head.header.link("up")).cloned() {
             answer = self.places.ask(&further).await?.document(&further);
             place = further;
         }
         let sets = match answer {
-            Ok(document) if document.kind() == Kind::Offers => {
+            Ok(document) if document.kind() == DocumentKind::Offers => {
                 // The set is picked by what it lists: none may be left out on the way down.
                 let wanted = self.wanted.take();
-                let sets = self.offered(document, 0, &mut Seen::new()).await;
+                let sets = self.offered(document, 0, &mut MetDocuments::new()).await;
                 self.wanted = wanted;
                 match sets {
                     Err(error @ (SourceError::Http { .. } | SourceError::Part { .. })) => return Err(error),
@@ -483,7 +483,7 @@ impl Finder {
     }
 
     /// Asks `places`, several at a time; answers come in the order of the places.
-    fn answers(&self, places: Vec<Uri>) -> stream::BoxStream<'static, (Uri, Result<Answer, SourceError>)> {
+    fn answers(&self, places: Vec<Uri>) -> stream::BoxStream<'static, (Uri, Result<PlaceAnswer, SourceError>)> {
         let asking = self.places.clone();
         let asked = stream::iter(places).map(move |place| {
             let asking = asking.clone();
@@ -527,7 +527,7 @@ fn is_html_sitemap(place: &Uri) -> bool {
     place.path().rsplit('/').next().is_some_and(|name| name.to_ascii_lowercase().contains("htm"))
 }
 
-/// What the entries of a Source Description or Capability List say.
+/// Entries of a Source Description or Capability List, sorted by their meaning.
 struct Offer {
     /// Documents of one capability; those whose capability is unclear are in `below` too.
     documents: Vec<(Capability, DocumentLocation)>,
@@ -535,7 +535,7 @@ struct Offer {
     sets: Vec<Uri>,
     /// Documents to be read next.
     below: Vec<Uri>,
-    /// Where there is nothing to read.
+    /// Channels, which are no documents.
     channels: Vec<Channel>,
     /// Capability List -> what describes its set.
     descriptions: HashMap<Uri, Uri>,

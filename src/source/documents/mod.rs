@@ -33,13 +33,13 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_128};
 /// Compressions of one document that are undone: `.xml.gz` sent with `Content-Encoding: gzip` has two.
 const COMPRESSIONS: usize = 3;
 
-/// What each compression may expand to beyond the limit of the document: its reader is the first to stop, and names the limit.
+/// Bytes that a compression may expand to beyond the limit of the document: its reader is the first to stop, and names the limit.
 const BEYOND: u64 = 1 << 20;
 
 /// Bytes moved at once.
 const BLOCK: usize = 128 * 1024;
 
-/// What the names of files begin and end with while they are written.
+/// Prefix and suffix of a file's name while it is written.
 const TEMPORARY: (&str, &str) = ("new-", ".tmp");
 
 /// A folder of documents; one owner at a time.
@@ -52,9 +52,9 @@ pub struct DocumentCache {
 /// One complete document of the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CachedDocument {
-    /// Where it was asked for.
+    /// Location of the request.
     pub location: DocumentLocation,
-    /// Where it came from after redirects: the base of its relative references.
+    /// Address after redirects: the base of its relative references.
     pub base: Option<Uri>,
     /// Bytes as transferred.
     pub size: u64,
@@ -62,7 +62,7 @@ pub struct CachedDocument {
     pub digest: u64,
     /// `Last-Modified` of the response.
     pub modified: Option<Timestamp>,
-    /// What the next request of it builds on.
+    /// Validators for the next request of it.
     pub validators: Validators,
 }
 
@@ -119,7 +119,7 @@ impl DocumentCache {
         Ok(cache)
     }
 
-    /// The same, which leaves `room` free on its file system.
+    /// Leaves `room` free on its file system.
     pub fn leaving(self, room: Arc<SpaceGuard>) -> DocumentCache {
         DocumentCache { room, ..self }
     }
@@ -322,7 +322,7 @@ pub(crate) fn unpacked<'a>(bytes: impl Read + Send + 'a, limit: u64) -> io::Resu
     Ok(bytes)
 }
 
-/// What a location's files are named by. No URI has the key of a path.
+/// Key in the names of a location's files. No URI has the key of a path.
 fn key(location: &DocumentLocation) -> String {
     let hash = match location {
         DocumentLocation::Uri(uri) => xxh3_128(format!("uri {uri}").as_bytes()),
@@ -331,7 +331,7 @@ fn key(location: &DocumentLocation) -> String {
     format!("{hash:032x}")
 }
 
-/// Whether a file name is one of those in the module's picture.
+/// Returns whether a file name is one of those in the module's picture.
 fn is_ours(name: &str) -> bool {
     let is_key = |key: &str| key.len() == 32 && key.bytes().all(|byte| byte.is_ascii_hexdigit());
     let (prefix, suffix) = TEMPORARY;

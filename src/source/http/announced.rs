@@ -29,7 +29,7 @@ const fn names(limit: &'static str, remaining: &'static str, reset: &'static str
 
 /// The limit of a host, as one answer announces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Announced {
+pub(super) struct AnnouncedLimits {
     /// Requests in a window.
     pub(super) limit: Option<u64>,
     /// The length of a window.
@@ -41,24 +41,24 @@ pub(super) struct Announced {
 }
 
 /// The limit that `headers` announce. `now` is the machine's time, which counts only where the host does not say its own.
-pub(super) fn announced(headers: &HeaderMap, now: SystemTime) -> Option<Announced> {
+pub(super) fn announced(headers: &HeaderMap, now: SystemTime) -> Option<AnnouncedLimits> {
     // A cache repeats what its host said once.
     if field::text(headers, header::AGE).and_then(field::digits).is_some_and(|age| age > 0) {
         return None;
     }
     let policies = joined(headers, HeaderName::from_static("ratelimit-policy"));
-    let policies: Vec<Item> = items(&policies).collect();
+    let policies: Vec<StructuredItem> = items(&policies).collect();
     let text = joined(headers, HeaderName::from_static("ratelimit"));
     let combined = || {
-        let whole = Item(text.split([',', ';']).map(str::trim).collect());
+        let whole = StructuredItem(text.split([',', ';']).map(str::trim).collect());
         let remaining = whole.number("remaining")?;
         Some(([whole.number("limit"), Some(remaining), whole.number("reset")], policies.first()))
     };
     // Of several limits the one that is nearest to its end.
     let structured = || {
-        let of = |item: Item| {
+        let of = |item: StructuredItem| {
             let policy = policies.iter().find(|policy| policy.name() == item.name());
-            Some(([policy.and_then(Item::quota), Some(item.number("r")?), item.number("t")], policy))
+            Some(([policy.and_then(StructuredItem::quota), Some(item.number("r")?), item.number("t")], policy))
         };
         items(&text).filter_map(of).min_by(|(a, _), (b, _)| a[1].unwrap_or(0.0).total_cmp(&b[1].unwrap_or(0.0)))
     };
@@ -81,10 +81,10 @@ pub(super) fn announced(headers: &HeaderMap, now: SystemTime) -> Option<Announce
         }
         reset => reset.and_then(seconds).or(window),
     };
-    let limit = limit.or_else(|| policy.and_then(Item::quota)).map(|limit| limit as u64);
+    let limit = limit.or_else(|| policy.and_then(StructuredItem::quota)).map(|limit| limit as u64);
     // Some hosts say 0 where there is no limit.
     let is_limit = limit != Some(0);
-    is_limit.then_some(Announced { limit, window, remaining: remaining? as u64, reset: reset?.min(LONGEST) })
+    is_limit.then_some(AnnouncedLimits { limit, window, remaining: remaining? as u64, reset: reset?.min(LONGEST) })
 }
 
 fn seconds(number: f64) -> Option<Duration> {
@@ -105,14 +105,14 @@ fn number(text: &str) -> Option<f64> {
 }
 
 /// One item of a structured field: its name or number, then its parameters.
-struct Item<'a>(Vec<&'a str>);
+struct StructuredItem<'a>(Vec<&'a str>);
 
-fn items(text: &str) -> impl Iterator<Item = Item<'_>> {
-    let items = text.split(',').map(|item| Item(item.split(';').map(str::trim).collect()));
+fn items(text: &str) -> impl Iterator<StructuredItem = StructuredItem<'_>> {
+    let items = text.split(',').map(|item| StructuredItem(item.split(';').map(str::trim).collect()));
     items.filter(|item| !item.name().is_empty())
 }
 
-impl Item<'_> {
+impl StructuredItem<'_> {
     fn name(&self) -> &str {
         self.0.first().map_or("", |name| name.trim_matches('"'))
     }
@@ -136,7 +136,7 @@ mod tests {
     fn read(lines: &[(&'static str, &'static str)]) -> Option<(Option<u64>, Option<u64>, u64, u64)> {
         let headers: HeaderMap =
             lines.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value))).collect();
-        let of = |it: Announced| (it.limit, it.window.map(|it| it.as_secs()), it.remaining, it.reset.as_secs());
+        let of = |it: AnnouncedLimits| (it.limit, it.window.map(|it| it.as_secs()), it.remaining, it.reset.as_secs());
         announced(&headers, UNIX_EPOCH + Duration::from_secs(2_000_000_000)).map(of)
     }
 

@@ -3,7 +3,7 @@
 use super::cause::{ConnectionError, find};
 use super::credentials::Keys;
 use super::deadline::Deadline;
-use super::host::{Host, Permit};
+use super::host::{Host, RequestPermit};
 use super::policy::AddressRefusal;
 use super::{HttpError, Method, Request, field, head};
 use crate::document::Uri;
@@ -16,9 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use url::Url;
 
-/// Whether a range over a connection of its own was refused. The resource itself may be refused too: the shared connection shows it. A host that
+/// Returns whether a range over a connection of its own was refused. The resource itself may be refused too: the shared connection shows it. A host that
 /// asks for fewer requests gets fewer.
-pub(super) fn refuses_range(answer: &Result<Answer, HttpError>) -> bool {
+pub(super) fn refuses_range(answer: &Result<HostAnswer, HttpError>) -> bool {
     match answer {
         Ok(answer) => matches!(answer.status(), 400..=428 | 430..=499 | 505),
         Err(error) => matches!(
@@ -55,9 +55,9 @@ pub(super) fn fields(request: &Request, client: &reqwest::Client, url: Url) -> r
         .fold(client.request(method, url), |builder, (name, value)| builder.header(name, value))
 }
 
-/// What is sent besides the fields of a [`Request`].
+/// Payload besides the fields of a [`Request`].
 pub(super) enum Payload<'a> {
-    /// It is a GET or HEAD.
+    /// Nothing: the request is a GET or HEAD.
     Nothing,
     /// A form, which is posted.
     Form(&'a str),
@@ -66,7 +66,7 @@ pub(super) enum Payload<'a> {
 }
 
 impl Payload<'_> {
-    /// Whether it does no more when it is sent twice.
+    /// Returns whether it does no more when it is sent twice.
     pub(super) fn is_repeatable(&self) -> bool {
         match self {
             Payload::Nothing => true,
@@ -77,7 +77,7 @@ impl Payload<'_> {
 }
 
 /// A request with its deadline, and which attempt this is; the first is 1.
-pub(super) struct Attempt<'a> {
+pub(super) struct RequestAttempt<'a> {
     pub(super) request: &'a Request,
     pub(super) payload: Payload<'a>,
     pub(super) deadline: Deadline,
@@ -87,21 +87,26 @@ pub(super) struct Attempt<'a> {
     pub(super) has_new_keys: bool,
 }
 
-impl<'a> Attempt<'a> {
-    pub(super) fn of(request: &'a Request, payload: Payload<'a>, keys: Arc<Keys>, patience: Duration) -> Attempt<'a> {
+impl<'a> RequestAttempt<'a> {
+    pub(super) fn of(
+        request: &'a Request,
+        payload: Payload<'a>,
+        keys: Arc<Keys>,
+        patience: Duration,
+    ) -> RequestAttempt<'a> {
         let deadline = Deadline::of(request, patience);
-        Attempt { request, payload, deadline, number: 1, keys, has_new_keys: false }
+        RequestAttempt { request, payload, deadline, number: 1, keys, has_new_keys: false }
     }
 }
 
 /// The head of an answer, whose body is to come.
-pub(super) struct Answer {
+pub(super) struct HostAnswer {
     pub(super) head: reqwest::Response,
-    pub(super) permit: Permit,
+    pub(super) permit: RequestPermit,
     pub(super) round_trip: Duration,
 }
 
-impl Answer {
+impl HostAnswer {
     pub(super) fn status(&self) -> u16 {
         self.head.status().as_u16()
     }

@@ -3,7 +3,7 @@
 use super::HttpError;
 use super::allowance::Allowance;
 use super::cause::ConnectionError;
-use super::host::Permit;
+use super::host::RequestPermit;
 use crate::document::Uri;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ pub struct Body {
     expected: Option<u64>,
     got: u64,
     speed: LowSpeed,
-    /// Where its bytes count.
+    /// Allowance that its bytes count against.
     allowance: Option<Arc<Allowance>>,
-    state: State,
+    state: BodyState,
 }
 
-enum State {
+enum BodyState {
     /// There is no permit any more where all bytes are here.
-    Open(reqwest::Response, Option<Permit>),
+    Open(reqwest::Response, Option<RequestPermit>),
     Ended,
     Failed,
 }
@@ -36,9 +36,9 @@ impl Body {
         response: reqwest::Response,
         expected: Option<u64>,
         speed: LowSpeed,
-        permit: Permit,
+        permit: RequestPermit,
     ) -> Body {
-        Body { uri, expected, got: 0, speed, allowance: None, state: State::Open(response, Some(permit)) }
+        Body { uri, expected, got: 0, speed, allowance: None, state: BodyState::Open(response, Some(permit)) }
     }
 
     /// Its bytes count there.
@@ -48,7 +48,7 @@ impl Body {
 
     /// The body of an answer that has none. Bytes that the server sends are not read.
     pub(super) fn empty(uri: Uri, speed: LowSpeed) -> Body {
-        Body { uri, expected: Some(0), got: 0, speed, allowance: None, state: State::Ended }
+        Body { uri, expected: Some(0), got: 0, speed, allowance: None, state: BodyState::Ended }
     }
 
     /// The next piece; `None` at the end. A body shorter or longer than its Content-Length is an error, and a body that failed once
@@ -56,9 +56,9 @@ impl Body {
     /// server's silence nor as its work. So it is for callers that do that seldom.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, HttpError> {
         let (response, permit) = match &mut self.state {
-            State::Open(response, permit) => (response, permit),
-            State::Ended => return Ok(None),
-            State::Failed => return Err(self.cut(None)),
+            BodyState::Open(response, permit) => (response, permit),
+            BodyState::Ended => return Ok(None),
+            BodyState::Failed => return Err(self.cut(None)),
         };
         let checked = match self.speed.watch(response.chunk()).await {
             None => {
@@ -85,7 +85,7 @@ impl Body {
         };
         match &checked {
             Ok(piece) => {
-                if let State::Open(_, permit) = &mut self.state {
+                if let BodyState::Open(_, permit) = &mut self.state {
                     if piece.is_none() || self.expected == Some(self.got) {
                         if let Some(permit) = permit.take() {
                             permit.finished();
@@ -93,10 +93,10 @@ impl Body {
                     }
                 }
                 if piece.is_none() {
-                    self.state = State::Ended;
+                    self.state = BodyState::Ended;
                 }
             }
-            Err(_) => self.state = State::Failed,
+            Err(_) => self.state = BodyState::Failed,
         }
         checked
     }
@@ -165,7 +165,7 @@ impl LowSpeed {
         }
     }
 
-    /// Whether the window's bytes are too few; silence always is.
+    /// Returns whether the window's bytes are too few; silence always is.
     fn is_too_slow(&self) -> bool {
         let share = u128::from(self.limit) * self.window.as_millis() / 1000;
         self.got == 0 || u128::from(self.got) < share

@@ -34,7 +34,7 @@ pub(super) fn tls(config: &HttpConfig, client_certificate: Option<&[u8]>) -> Res
             let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
                 .build()
                 .map_err(|cause| failed(what, cause.into()))?;
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(Named { inner, named }))
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(NamedHostVerifier { inner, named }))
         }
     };
     let mut tls = match client_certificate {
@@ -69,13 +69,13 @@ fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, 
 /// Trusts a server's certificate also where it is itself one of those named: `openssl req -x509` makes certificates of an
 /// authority, which no other rule lets a server show.
 #[derive(Debug)]
-struct Named {
+struct NamedHostVerifier {
     inner: Arc<WebPkiServerVerifier>,
     named: Vec<CertificateDer<'static>>,
 }
 
-impl Named {
-    /// Whether nothing but its issuer or its being an authority's was wrong with a certificate. Its dates are checked before both.
+impl NamedHostVerifier {
+    /// Returns whether nothing but its issuer or its being an authority's was wrong with a certificate. Its dates are checked before both.
     fn is_of_issuer_alone(error: &Error) -> bool {
         match error {
             Error::InvalidCertificate(CertificateError::UnknownIssuer) => true,
@@ -87,7 +87,7 @@ impl Named {
     }
 }
 
-impl ServerCertVerifier for Named {
+impl ServerCertVerifier for NamedHostVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -99,7 +99,7 @@ impl ServerCertVerifier for Named {
         let verified = self.inner.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
         let is_named = || self.named.iter().any(|named| **named == **end_entity);
         match verified {
-            Err(error) if Named::is_of_issuer_alone(&error) && is_named() => {
+            Err(error) if NamedHostVerifier::is_of_issuer_alone(&error) && is_named() => {
                 verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
                 Ok(ServerCertVerified::assertion())
             }

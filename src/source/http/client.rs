@@ -1,9 +1,9 @@
 //! The client: redirects inside attempts, attempts inside the deadline.
 
 use super::allowance::{Allowance, DownloadLimit};
-use super::attempt::{Answer, Attempt, Payload};
+use super::attempt::{HostAnswer, Payload, RequestAttempt};
 use super::body::LowSpeed;
-use super::credentials::{Changed, Keys};
+use super::credentials::{ChangedCredentials, Keys};
 use super::host::Host;
 use super::hosts::Hosts;
 use super::metrics::{HostTraffic, Pace};
@@ -30,7 +30,7 @@ pub struct Client {
     own: Arc<RwLock<Arc<Own>>>,
 }
 
-/// What follows from which host is the Source's own. A try that has begun goes on with what it began with.
+/// Rules for the Source's own host. An attempt keeps those that it began with.
 #[derive(Debug)]
 pub(super) struct Own {
     pub(super) policy: AddressPolicy,
@@ -38,13 +38,13 @@ pub(super) struct Own {
     pub(super) is_https: bool,
 }
 
-/// What does not depend on which host is the Source's own.
+/// State that all clones of a client share, whichever host is the Source's own.
 pub(super) struct SharedClient {
     pub(super) transport: Transport,
     pub(super) hosts: Hosts,
     /// Replaced where the files of the credentials have changed.
     keys: RwLock<Arc<Keys>>,
-    changed: Option<Changed>,
+    changed: Option<ChangedCredentials>,
     /// Held while the files are looked at.
     rereading: tokio::sync::Mutex<()>,
     rewrites: Rewrites,
@@ -93,7 +93,7 @@ impl Client {
         })
     }
 
-    /// The same settings with one more own authority (known only after the entry point's redirects), `HOST[:PORT]` or
+    /// Client with one more own authority (known only after the entry point's redirects), `HOST[:PORT]` or
     /// `SCHEME://HOST[:PORT]`, as [`HttpConfig::own_authority`]. Clones made before do not know of it. https counts for good: credentials never
     /// go from it down to http.
     pub fn with_own_authority(&self, authority: &str) -> Client {
@@ -178,7 +178,7 @@ impl Client {
         self.traffic().iter().find_map(|host| host.pace(requests, is_ahead))
     }
 
-    /// Whether the limit of the host of `uri` holds what no reader waits for.
+    /// Returns whether the limit of the host of `uri` holds what no reader waits for.
     pub fn is_paced(&self, uri: &Uri) -> bool {
         self.host(uri).holds_prefetches()
     }
@@ -203,7 +203,7 @@ impl Client {
     }
 
     async fn send_repeatedly(&self, request: &Request) -> Result<Response, HttpError> {
-        let mut attempt = Attempt::of(request, Payload::Nothing, self.keys(), self.shared.patience);
+        let mut attempt = RequestAttempt::of(request, Payload::Nothing, self.keys(), self.shared.patience);
         let mut last: Option<HttpError> = None;
         loop {
             let error = match self.follow(&mut attempt).await {
@@ -250,8 +250,8 @@ impl Client {
         let request = Request::get(uri.clone(), within);
         let target = self.shared.rewrites.apply(uri);
         let posted = async {
-            let mut attempt = Attempt::of(&request, Payload::Form(form), self.keys(), Duration::ZERO);
-            let Answer { head: mut answer, permit: _permit, .. } = self.ask(&mut attempt, &target).await?;
+            let mut attempt = RequestAttempt::of(&request, Payload::Form(form), self.keys(), Duration::ZERO);
+            let HostAnswer { head: mut answer, permit: _permit, .. } = self.ask(&mut attempt, &target).await?;
             let status = answer.status().as_u16();
             let location = head::redirect(status, answer.headers())
                 .and_then(|location| Uri::resolve(Some(&target), &location).ok());
@@ -269,7 +269,7 @@ impl Client {
     }
 
     /// One attempt: asks, and follows redirects to the answer.
-    async fn follow(&self, attempt: &mut Attempt<'_>) -> Result<Response, HttpError> {
+    async fn follow(&self, attempt: &mut RequestAttempt<'_>) -> Result<Response, HttpError> {
         let request = attempt.request;
         let mut uri = self.shared.rewrites.apply(&request.uri);
         for _ in 0..=REDIRECTS {
@@ -285,7 +285,7 @@ impl Client {
     }
 
     /// Makes a [`Response`] of an answer that is no redirect. A pause that it asks for holds for the whole host.
-    fn response(&self, request: &Request, final_uri: Uri, answer: Answer) -> Result<Response, HttpError> {
+    fn response(&self, request: &Request, final_uri: Uri, answer: HostAnswer) -> Result<Response, HttpError> {
         let (low_speed, permit) = (self.shared.low_speed, answer.permit);
         let empty = Body::empty(request.uri.clone(), low_speed);
         let head = (answer.head.status().as_u16(), answer.head.headers());
@@ -308,7 +308,7 @@ impl Client {
 }
 
 impl Own {
-    /// The same hosts allowed, and one more that is the Source's own.
+    /// Rules with one more host that is the Source's own.
     fn at(&self, authority: &str) -> Own {
         let (is_https, own) = own_authority(authority);
         Own { policy: self.policy.with_own(own), is_https: self.is_https || is_https }
@@ -321,7 +321,7 @@ impl std::fmt::Debug for Client {
     }
 }
 
-/// Whether `[SCHEME://]HOST[:PORT]` is of https, and the host. Text that cannot be read is no host at all, so nothing is trusted.
+/// Returns whether `[SCHEME://]HOST[:PORT]` is of https, and the host. Text that cannot be read is no host at all, so nothing is trusted.
 fn own_authority(raw: &str) -> (bool, Option<Authority>) {
     let (scheme, authority) = raw.split_once("://").unwrap_or(("http", raw));
     (scheme.eq_ignore_ascii_case("https"), Authority::parse(authority.trim_end_matches('/')))

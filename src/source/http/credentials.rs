@@ -17,11 +17,11 @@ pub struct Credentials {
     /// How the person can be reached, for those who run a host. `User-Agent` holds it for every host.
     pub contact: Option<Box<str>>,
     /// All of these as their files hold them now, where one has changed.
-    pub changed: Option<Changed>,
+    pub changed: Option<ChangedCredentials>,
 }
 
 /// Looks at the files of credentials, which blocks on the disk.
-pub type Changed = Arc<dyn Fn() -> Option<Credentials> + Send + Sync>;
+pub type ChangedCredentials = Arc<dyn Fn() -> Option<Credentials> + Send + Sync>;
 
 impl std::fmt::Debug for Credentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

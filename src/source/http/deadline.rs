@@ -14,7 +14,7 @@ pub(super) struct Deadline {
     limit: Instant,
     /// How much more of known pauses does not count.
     patience: Duration,
-    /// What has not counted, for those that wait for the answer.
+    /// Time that has not counted, for those that wait for the answer.
     pause: KnownPause,
 }
 
@@ -30,7 +30,7 @@ impl Deadline {
         self.at
     }
 
-    /// The same for what is known to be held until then; `is_known`: a pause counts for none of the time.
+    /// Latest time at which a held request may be sent; `is_known`: a pause counts for none of the time.
     pub(super) fn latest(&self, is_known: bool) -> Instant {
         if is_known { self.at + self.patience } else { self.at }
     }
@@ -40,7 +40,7 @@ impl Deadline {
         timeout_at(self.at.into(), work).await.ok()
     }
 
-    /// So much of the wait was a known pause. What did not count.
+    /// Puts the deadline off by a known pause; returns the part that did not count.
     fn put_off(&mut self, pause: Duration) -> Duration {
         let pause = pause.min(self.patience);
         self.patience -= pause;

@@ -20,7 +20,7 @@ pub enum HttpError {
     /// A status that is neither 200, 206 nor 304, or one that the request did not allow.
     #[error("{uri} answered {status}{}{}", meaning(*.status), pause(*.retry_after))]
     Status {
-        /// What was asked.
+        /// Address of the request.
         uri: Uri,
         /// The status code.
         status: u16,
@@ -30,7 +30,7 @@ pub enum HttpError {
     /// The deadline passed; the last failure before it, if any.
     #[error("{uri}: no answer in time")]
     Deadline {
-        /// What was asked.
+        /// Address of the request.
         uri: Uri,
         /// The last failure.
         #[source]
@@ -39,19 +39,19 @@ pub enum HttpError {
     /// The deadline passed while the first attempt waited for a permit: its host was not asked, or only for a redirect.
     #[error("{uri}: too many other requests to its host were waiting")]
     NotSent {
-        /// What was to be asked.
+        /// Address of the request that was not sent.
         uri: Uri,
     },
     /// No descriptor was free for a connection: its host was not asked.
     #[error("{uri}: too many files and connections are open for another one")]
     NoDescriptor {
-        /// What was to be asked.
+        /// Address of the request that was not sent.
         uri: Uri,
     },
     /// The run has downloaded as much as it may.
     #[error("{uri}: max-download= allows this mount no more than {limit} bytes until it is mounted again")]
     Spent {
-        /// What was asked.
+        /// Address of the request.
         uri: Uri,
         /// Bytes that may be downloaded.
         limit: u64,
@@ -59,7 +59,7 @@ pub enum HttpError {
     /// The host, or an address of it, is not one that a Source may send us to.
     #[error("{uri}: connections to {target} are not allowed")]
     AddressRefused {
-        /// What was asked.
+        /// Address of the request.
         uri: Uri,
         /// The address itself, or the target of its redirect.
         target: Uri,
@@ -70,7 +70,7 @@ pub enum HttpError {
     /// The host's name has no address.
     #[error("{uri}: the host name {host} cannot be resolved")]
     Name {
-        /// What was asked.
+        /// Address of the request.
         uri: Uri,
         /// The host.
         host: Box<str>,
@@ -81,7 +81,7 @@ pub enum HttpError {
     /// No connection.
     #[error("{uri}: cannot connect to {host}")]
     Connect {
-        /// What was asked.
+        /// Address of the request.
         uri: Uri,
         /// `HOST[:PORT]`
         host: Box<str>,
@@ -92,29 +92,29 @@ pub enum HttpError {
     /// No TLS: none spoken there, a certificate that does not verify, ours refused, or no common protocol.
     #[error("{uri}: no TLS connection with {host}")]
     Tls {
-        /// What was asked.
+        /// Address of the request.
         uri: Uri,
         /// `HOST[:PORT]`
         host: Box<str>,
-        /// What is wrong.
+        /// Fault.
         #[source]
         cause: TlsError,
     },
     /// The connection ended before a whole response head, or the answer is not HTTP.
     #[error("{uri}: no valid answer from {host}")]
     Head {
-        /// What was asked.
+        /// Address of the request.
         uri: Uri,
         /// `HOST[:PORT]`
         host: Box<str>,
-        /// What happened.
+        /// Cause.
         #[source]
         cause: ConnectionError,
     },
     /// The host failed so often in a row that it is left alone for a while; nothing was sent.
     #[error("{uri}: {}{host} gets no requests for {} s", behind(why, last), .retry_in.as_secs() + 1)]
     CircuitOpen {
-        /// What was asked.
+        /// Address of the request.
         uri: Uri,
         /// `HOST[:PORT]`
         host: Box<str>,
@@ -122,14 +122,14 @@ pub enum HttpError {
         retry_in: Duration,
         /// Its last failure.
         why: Box<str>,
-        /// What this request met before, if anything.
+        /// Failure that this request met before, if any.
         #[source]
         last: Option<Box<HttpError>>,
     },
     /// The host asked for a pause (`Retry-After`) that outlasts the deadline; nothing was sent.
     #[error("{uri}: {host} allows no requests for another {} s", .retry_in.as_secs() + 1)]
     Paused {
-        /// What was asked.
+        /// Address of the request.
         uri: Uri,
         /// `HOST[:PORT]`
         host: Box<str>,
@@ -139,7 +139,7 @@ pub enum HttpError {
     /// More redirects than a Source needs, as where they lead in a circle.
     #[error("{uri}: more than {limit} redirects")]
     TooManyRedirects {
-        /// What was asked.
+        /// Address of the request.
         uri: Uri,
         /// How many are followed.
         limit: usize,
@@ -147,26 +147,26 @@ pub enum HttpError {
     /// A redirect to something that is not an http or https URI.
     #[error("{uri}: the server redirects to an address that cannot be used")]
     BadRedirect {
-        /// What was asked.
+        /// Address of the request.
         uri: Uri,
-        /// What is wrong with the target.
+        /// Fault of the target.
         #[source]
         cause: UriError,
     },
     /// A 206 that is not the range asked for, or without a range asked for.
     #[error("{uri}: requested {asked}, received {got}")]
     WrongRange {
-        /// What was asked.
+        /// Address of the request.
         uri: Uri,
         /// The range in the request, or `the whole`.
         asked: String,
-        /// What the response claims to be.
+        /// Range or status that the response claims.
         got: String,
     },
     /// The body came too slowly.
     #[error("{uri}: the download is too slow: less than {limit} bytes per second for {over:?}, after {got} bytes")]
     Stalled {
-        /// What was asked.
+        /// Address of the request.
         uri: Uri,
         /// The limit, bytes a second.
         limit: u64,
@@ -178,7 +178,7 @@ pub enum HttpError {
     /// The body ended before its announced length.
     #[error("{uri}: the download ended after {got} of {expected} bytes")]
     Truncated {
-        /// What was asked.
+        /// Address of the request.
         uri: Uri,
         /// Announced bytes.
         expected: u64,
@@ -191,7 +191,7 @@ pub enum HttpError {
     /// The body went on past its announced length.
     #[error("{uri}: the server sent more than the {expected} bytes that it announced")]
     Overlong {
-        /// What was asked.
+        /// Address of the request.
         uri: Uri,
         /// Announced bytes.
         expected: u64,
@@ -199,11 +199,11 @@ pub enum HttpError {
     /// A body of no announced length was cut; `cause` is absent when the body is read again after a failure.
     #[error("{uri}: the download ended early, after {got} bytes")]
     Body {
-        /// What was asked.
+        /// Address of the request.
         uri: Uri,
         /// Bytes received.
         got: u64,
-        /// What happened.
+        /// Cause.
         #[source]
         cause: Option<ConnectionError>,
     },
@@ -214,7 +214,7 @@ fn behind(why: &str, last: &Option<Box<HttpError>>) -> String {
     if last.is_some() || why.is_empty() { String::new() } else { format!("{why}; ") }
 }
 
-/// What a status means to a person, and what to do.
+/// Meaning of a status for a person, with advice.
 fn meaning(status: u16) -> &'static str {
     match status {
         401 => ": a user name and password, or a token, is required: -o netrc=FILE or -o bearer-file=FILE",
@@ -235,7 +235,7 @@ fn pause(retry_after: Option<Duration>) -> String {
 }
 
 impl HttpError {
-    /// Whether the same request may succeed later.
+    /// Returns whether the same request may succeed later.
     pub fn is_retryable(&self) -> bool {
         match self {
             HttpError::Status { status, .. } => matches!(status, 408 | 425 | 429 | 500 | 502 | 503 | 504),
@@ -261,13 +261,13 @@ impl HttpError {
         }
     }
 
-    /// Whether the reason is this machine's, or the host is known to allow no requests now: that says nothing of the host.
+    /// Returns whether the reason is this machine's, or the host is known to allow no requests now: that says nothing of the host.
     pub fn is_unsent(&self) -> bool {
         use HttpError::{NoDescriptor, NotSent, Paused, Spent};
         matches!(self, NotSent { .. } | Paused { .. } | NoDescriptor { .. } | Spent { .. })
     }
 
-    /// Whether nothing more may be downloaded.
+    /// Returns whether nothing more may be downloaded.
     pub fn is_spent(&self) -> bool {
         matches!(self, HttpError::Spent { .. })
     }
@@ -280,12 +280,12 @@ impl HttpError {
         }
     }
 
-    /// Whether the server says that there is nothing (any more): 404 or 410.
+    /// Returns whether the server says that there is nothing (any more): 404 or 410.
     pub fn is_gone(&self) -> bool {
         matches!(self.status(), Some(404 | 410))
     }
 
-    /// Whether other credentials may have another answer. Servers answer 400 to a client certificate that has expired, or end the connection.
+    /// Returns whether other credentials may have another answer. Servers answer 400 to a client certificate that has expired, or end the connection.
     pub(super) fn may_be_of_credentials(&self) -> bool {
         matches!(self.status(), Some(400 | 401 | 403)) || matches!(self, HttpError::Tls { .. })
     }

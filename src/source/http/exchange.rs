@@ -1,7 +1,7 @@
 //! One exchange with one host: admitted by policy and limiter, sent, and sent once more where its connection may be dead or takes no ranges.
 
 use super::announced::announced;
-use super::attempt::{Answer, Attempt, Payload, failure, fields, refuses_range};
+use super::attempt::{HostAnswer, Payload, RequestAttempt, failure, fields, refuses_range};
 use super::client::{Client, Own};
 use super::host::Host;
 use super::policy::Reach;
@@ -19,7 +19,7 @@ use url::Url;
 /// A request that waited for one part in so many of `connect-timeout=` met a silent host. Questions for sizes have little more.
 const SILENT_PART: u32 = 3;
 
-/// Where a request goes, and by which rules.
+/// Address of a request, with the rules that apply to it.
 struct RequestTarget<'a> {
     uri: &'a Uri,
     url: Url,
@@ -30,7 +30,7 @@ struct RequestTarget<'a> {
 
 impl Client {
     /// The head of one host's answer. A range that the host refuses over a connection of its own is asked for once more over the shared one.
-    pub(super) async fn ask(&self, attempt: &mut Attempt<'_>, uri: &Uri) -> Result<Answer, HttpError> {
+    pub(super) async fn ask(&self, attempt: &mut RequestAttempt<'_>, uri: &Uri) -> Result<HostAnswer, HttpError> {
         let (shared, request) = (&*self.shared, attempt.request);
         let url = Url::parse(uri.as_str()).map_err(|_| HttpError::BadRedirect {
             uri: request.uri.clone(),
@@ -76,10 +76,10 @@ impl Client {
     /// One exchange with one host.
     async fn exchange(
         &self,
-        attempt: &mut Attempt<'_>,
+        attempt: &mut RequestAttempt<'_>,
         target: &RequestTarget<'_>,
         way: Way,
-    ) -> Result<Answer, HttpError> {
+    ) -> Result<HostAnswer, HttpError> {
         let (RequestTarget { uri, host, .. }, request) = (target, attempt.request);
         let mut permit = host.permit(request, uri, &mut attempt.deadline, attempt.number > 1).await?;
         permit.sent(way);
@@ -114,14 +114,14 @@ impl Client {
                 permit.failed(uri, is_connected.map(|is_connected| (is_connected, chain(error).to_string())));
             }
         }
-        outcome.map(|(head, _)| Answer { head, permit, round_trip })
+        outcome.map(|(head, _)| HostAnswer { head, permit, round_trip })
     }
 
     /// Sends the request, without a limit of time, and once more over a new connection where an idle one may be dead. The head of the first
     /// answer, and when its request was sent.
     async fn connected(
         &self,
-        attempt: &Attempt<'_>,
+        attempt: &RequestAttempt<'_>,
         target: &RequestTarget<'_>,
         way: Way,
     ) -> Result<(reqwest::Response, Instant), HttpError> {
@@ -148,7 +148,7 @@ impl Client {
     /// Sends the request over pools of this generation.
     async fn sent(
         &self,
-        attempt: &Attempt<'_>,
+        attempt: &RequestAttempt<'_>,
         RequestTarget { uri, url, own, host, reach }: &RequestTarget<'_>,
         way: Way,
         generation: Arc<Generation>,

@@ -9,7 +9,7 @@ use reqwest::header::{self, HeaderMap, HeaderName};
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
-/// What is escaped together with all that is not ASCII.
+/// Set of no ASCII characters: only the others are escaped.
 const NO_ASCII: AsciiSet = AsciiSet::EMPTY;
 
 /// Reads the head of an answer that is no redirect, and checks it against the request. `now` is the machine's time, `body` that of a response without one.
@@ -87,7 +87,7 @@ fn only(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     (headers.get_all(&name).iter().count() == 1).then(|| text(headers, name))?
 }
 
-/// Whether a `Last-Modified` distinguishes this version from every later one: it is at least one second older than the answer, by the
+/// Returns whether a `Last-Modified` distinguishes this version from every later one: it is at least one second older than the answer, by the
 /// server's own clock (RFC 9110, 8.8.2.2). Where there is no clock, or no date, it is taken as it is.
 fn outlasts_its_second(modified: &str, headers: &HeaderMap) -> bool {
     match (date(modified), text(headers, header::DATE).and_then(date)) {

@@ -1,10 +1,10 @@
 //! One host that is asked: its limiter, and the requests that wait there.
 
-use super::announced::Announced;
+use super::announced::AnnouncedLimits;
 use super::deadline::Deadline;
-use super::limiter::{Admission, Gate, Grant, Limiter, Next, Ticket};
+use super::limiter::{Admission, Gate, Grant, Limiter, NextGrant, Ticket};
 use super::metrics::HostTraffic;
-use super::silence::{Silence, Step};
+use super::silence::{Silence, SilenceStep};
 use super::{HttpError, Request, Requester, Way};
 use crate::document::Uri;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 /// The time in which a connection whose answer is here comes back to its pool. That takes tasks of the pool, but no answer of the host.
 const BACK: Duration = Duration::from_millis(1);
 
-/// The same after a range, which is long enough for that to cost nothing.
+/// Time in which a connection comes back after a range, which is long enough for that to cost nothing.
 const RANGE_BACK: Duration = Duration::from_millis(10);
 
 /// The time in which the connection of a cancelled request is in its pool, or seen to be closed by the host.
@@ -28,19 +28,19 @@ const MOST_CLOSING: Duration = Duration::from_millis(200);
 const QUIET: Duration = Duration::from_secs(2);
 
 /// Receives its permit; `None` where the gate may have closed.
-type Waiter = oneshot::Sender<Option<Permit>>;
+type Waiter = oneshot::Sender<Option<RequestPermit>>;
 
 /// One host. No lock is held across an await. The lock of all hosts that are remembered is taken before that of one.
 pub(super) struct Host {
     pub(super) authority: Box<str>,
     /// Its traffic is reported by its name.
     pub(super) is_named: bool,
-    state: Mutex<State>,
-    /// Where timers run.
+    state: Mutex<HostState>,
+    /// Runtime of the timers.
     runtime: OnceLock<Handle>,
 }
 
-pub(super) struct State {
+pub(super) struct HostState {
     pub(super) limiter: Limiter<Waiter>,
     pub(super) traffic: HostTraffic,
     /// A timer runs that grants permits then.
@@ -52,14 +52,14 @@ pub(super) struct State {
     /// Why a document is requested again.
     pub(super) repeated_for: Option<String>,
     hold: Hold,
-    /// Of resources, and of documents.
+    /// Silence with resources, and with documents.
     silence: [Silence; 2],
 }
 
 /// The time in which tokens held the queue.
 #[derive(Default)]
 struct Hold {
-    /// It is held since then, for a reason that is known.
+    /// Begin of the hold, where its reason is known.
     since: Option<Instant>,
     /// All of it before.
     total: Duration,
@@ -90,7 +90,8 @@ impl Host {
         let traffic = HostTraffic { host: is_named.then(|| authority.into()), ..HostTraffic::default() };
         let (timer, is_shared, has_ranges, repeated_for) = (None, false, false, None);
         let (hold, silence) = (Hold::default(), [false, true].map(Silence::new));
-        let state = Mutex::new(State { limiter, traffic, timer, is_shared, has_ranges, repeated_for, hold, silence });
+        let state =
+            Mutex::new(HostState { limiter, traffic, timer, is_shared, has_ranges, repeated_for, hold, silence });
         Host { authority: authority.into(), is_named, state, runtime: OnceLock::new() }
     }
 
@@ -99,7 +100,7 @@ impl Host {
         self.state().repeated_for = reason;
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, HostState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -111,7 +112,7 @@ impl Host {
         uri: &Uri,
         deadline: &mut Deadline,
         is_retry: bool,
-    ) -> Result<Permit, HttpError> {
+    ) -> Result<RequestPermit, HttpError> {
         self.runtime.get_or_init(Handle::current);
         loop {
             let now = now();
@@ -167,13 +168,13 @@ impl Host {
     }
 
     /// Waits in the queue for a permit.
-    async fn queued(self: &Arc<Self>, request: &Request) -> Option<Permit> {
+    async fn queued(self: &Arc<Self>, request: &Request) -> Option<RequestPermit> {
         let (waiter, mut granted) = oneshot::channel();
         // Looked at before it is submitted: a reader that joins between the two raises it, and at worst once more.
         let may_rise = !request.is_document && request.priority.reader().is_none();
         let raised = may_rise.then(|| request.priority.clone().raised());
         let ticket = self.state().limiter.submit(&request.priority, request.is_document, waiter);
-        let mut waiting = Waiting { host: self, ticket };
+        let mut waiting = QueuedRequest { host: self, ticket };
         self.grant();
         tokio::select! {
             biased;
@@ -190,8 +191,8 @@ impl Host {
             let (mut state, now) = (self.state(), now());
             loop {
                 match state.limiter.next(now) {
-                    Next::Grant(grant, waiter) => granted.push((grant, waiter)),
-                    Next::At(at) => {
+                    NextGrant::Grant(grant, waiter) => granted.push((grant, waiter)),
+                    NextGrant::At(at) => {
                         let is_known = state.limiter.is_known(now);
                         state.hold.set(is_known, now);
                         self.note_pace(&mut state, now);
@@ -203,7 +204,7 @@ impl Host {
                         }
                         break;
                     }
-                    Next::Idle => {
+                    NextGrant::Idle => {
                         state.hold.set(false, now);
                         break;
                     }
@@ -214,13 +215,13 @@ impl Host {
         for (grant, waiter) in granted {
             let host = Arc::clone(self);
             let (probe, way, closing) = (None, Way::Shared, Duration::ZERO);
-            let permit = Permit { host, grant, probe, way, closing, is_unanswered: true };
+            let permit = RequestPermit { host, grant, probe, way, closing, is_unanswered: true };
             drop(waiter.send(Some(permit)));
         }
     }
 
     /// Tokens hold the queue. If the host's limit makes readers wait, that is logged once.
-    fn note_pace(self: &Arc<Self>, state: &mut State, now: Instant) {
+    fn note_pace(self: &Arc<Self>, state: &mut HostState, now: Instant) {
         let Some(until) = state.limiter.paced(now).filter(|_| state.limiter.waiting_readers() > 0) else { return };
         if state.hold.paced.replace(now).is_some() {
             return;
@@ -265,7 +266,7 @@ impl Host {
         self.state().hold.total(now())
     }
 
-    /// Whether the host's limit holds what no reader waits for.
+    /// Returns whether the host's limit holds what no reader waits for.
     pub(super) fn holds_prefetches(&self) -> bool {
         let (state, now) = (self.state(), now());
         state.limiter.standing(now).ends_in.is_some() && state.limiter.holds_prefetches(now)
@@ -299,13 +300,13 @@ impl Host {
         loop {
             let step = self.state().silence[kind].look(pools, begun.elapsed(), now());
             match step {
-                Step::Wait(time) => tokio::time::sleep(time).await,
+                SilenceStep::Wait(time) => tokio::time::sleep(time).await,
                 step => {
                     let mut state = self.state();
                     state.limiter.repeat(now());
                     state.traffic.requests += 1;
                     drop(state);
-                    let probes = (step == Step::Probe).then_some(kind);
+                    let probes = (step == SilenceStep::Probe).then_some(kind);
                     return Repetition { host: Arc::clone(self), probes, is_answered: false };
                 }
             }
@@ -334,7 +335,7 @@ impl Host {
         self.grant();
     }
 
-    /// Whether a range goes over a connection of its own: where it would share one, unless the host refused that.
+    /// Returns whether a range goes over a connection of its own: where it would share one, unless the host refused that.
     pub(super) fn separates_ranges(&self) -> bool {
         let state = self.state();
         state.is_shared && state.limiter.takes_ranges(now())
@@ -361,19 +362,19 @@ impl Host {
 }
 
 /// A request in the queue.
-struct Waiting<'a> {
+struct QueuedRequest<'a> {
     host: &'a Arc<Host>,
     ticket: Ticket,
 }
 
-impl Waiting<'_> {
+impl QueuedRequest<'_> {
     fn raise(&mut self, requester: Requester) {
         self.host.state().limiter.raise(&mut self.ticket, requester);
         self.host.grant();
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for QueuedRequest<'_> {
     fn drop(&mut self) {
         let left = self.host.state().limiter.leave(&self.ticket);
         drop(left);
@@ -381,7 +382,7 @@ impl Drop for Waiting<'_> {
 }
 
 /// The right to have one request in flight, until it is dropped. A request that is cancelled counts for nothing.
-pub(super) struct Permit {
+pub(super) struct RequestPermit {
     pub(super) host: Arc<Host>,
     grant: Grant,
     /// The URI of a probe whose outcome is open.
@@ -393,9 +394,9 @@ pub(super) struct Permit {
     is_unanswered: bool,
 }
 
-impl Permit {
+impl RequestPermit {
     /// Passes the gate for `uri` again, which may have closed meanwhile.
-    fn enter(mut self, request: &Request, uri: &Uri) -> Option<Permit> {
+    fn enter(mut self, request: &Request, uri: &Uri) -> Option<RequestPermit> {
         let mut state = self.host.state();
         if state.limiter.gate(request, uri, now()) != Gate::Open {
             return None;
@@ -413,7 +414,7 @@ impl Permit {
     }
 
     /// The head of an answer came. No body of it is read.
-    pub(super) fn answered(&mut self, uri: &Uri, answer: (u16, Option<Announced>), latency: Duration) {
+    pub(super) fn answered(&mut self, uri: &Uri, answer: (u16, Option<AnnouncedLimits>), latency: Duration) {
         (self.probe, self.closing, self.is_unanswered) = (None, Duration::ZERO, false);
         let mut state = self.host.state();
         state.traffic.answered(answer.0, latency);
@@ -441,7 +442,7 @@ impl Permit {
     }
 
     /// A body is read. Where it is dropped before its end the host closes the connection a round trip later.
-    pub(super) fn reading(mut self, round_trip: Duration) -> Permit {
+    pub(super) fn reading(mut self, round_trip: Duration) -> RequestPermit {
         self.closing = (2 * round_trip + RANGE_BACK).min(MOST_CLOSING);
         self
     }
@@ -452,7 +453,7 @@ impl Permit {
     }
 }
 
-impl Drop for Permit {
+impl Drop for RequestPermit {
     fn drop(&mut self) {
         let mut state = self.host.state();
         if let Some(uri) = self.probe.take() {

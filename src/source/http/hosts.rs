@@ -41,7 +41,7 @@ impl Hosts {
         self.host_with(authority, self.rate, self.connections)
     }
 
-    /// The same of a store that the person named. The limits are meant for the Source: they hold here only where it has the same host.
+    /// Host of a store that the person named. The limits are meant for the Source: they apply to a store only on the same host.
     pub(super) fn store(&self, authority: &str) -> Arc<Host> {
         let connections = descriptors::share(CONNECTIONS_TO_STORE, 8);
         self.host_with(authority, None, self.connections.max(connections))

@@ -23,7 +23,7 @@ pub struct HostTraffic {
     pub answers: u64,
     /// Time from sending a request to the head of its answer, of all answers together.
     pub waited: Duration,
-    /// The same for one answer, smoothed over the last ones; of several hosts the longest.
+    /// Latency of one answer, smoothed over the last ones; of several hosts the longest.
     pub latency: Duration,
     /// Failures since the last answer.
     pub failures_in_a_row: u32,

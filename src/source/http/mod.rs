@@ -52,7 +52,7 @@ pub use transport::proxies_in_use;
 use crate::document::{Timestamp, Uri, WebLink};
 use std::time::{Duration, Instant};
 
-/// What the client needs to know, never printed: addresses may hold passwords.
+/// Configuration of the client, never printed: addresses may hold passwords.
 #[derive(Clone)]
 pub struct HttpConfig {
     /// The Source's own `HOST[:PORT]`, reachable at every address, and the only one that gets credentials.
@@ -76,7 +76,7 @@ pub struct HttpConfig {
     pub patience: Duration,
     /// Requests in flight at one host, at most; at least 1. How many at a time depends on its answers (`limiter`).
     pub connections: usize,
-    /// Whether a host that refuses connections is asked until the deadline, as it may be about to start.
+    /// True if a host that refuses connections is asked until the deadline, as it may be about to start.
     pub waits_for_hosts: bool,
     /// Time for name, connection and TLS.
     pub connect_timeout: Duration,
@@ -134,7 +134,7 @@ pub enum Way {
 /// One request, repeated inside its deadline where that can help.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// What to ask for: the published URI; rewrites are applied by the client.
+    /// Published URI; rewrites are applied by the client.
     pub uri: Uri,
     /// GET or HEAD.
     pub method: Method,
@@ -162,7 +162,7 @@ pub struct Request {
     pub priority: Priority,
     /// Over which connections it goes.
     pub way: Way,
-    /// Whether it is asked again at once where that can help.
+    /// True if it is asked again at once where that can help.
     pub repeats: bool,
     /// The response head must be here by then, retries included. Known pauses do not count.
     pub deadline: Instant,
@@ -202,7 +202,7 @@ impl Request {
         Request { method: Method::Head, ..Request::get(uri, within) }
     }
 
-    /// Whether a 304 would be an answer to it.
+    /// Returns whether a 304 would be an answer to it.
     fn is_conditional(&self) -> bool {
         self.if_none_match.is_some() || self.if_modified_since.is_some()
     }
@@ -213,7 +213,7 @@ impl Request {
 pub struct Posted {
     /// The status code.
     pub status: u16,
-    /// Where a redirect leads; it has not been followed.
+    /// Target of a redirect, which has not been followed.
     pub location: Option<Uri>,
     /// `Retry-After`
     pub retry_after: Option<Duration>,
@@ -244,7 +244,7 @@ pub enum Status {
 pub struct Response {
     /// Which of the three.
     pub status: Status,
-    /// Where it came from after rewriting and redirects.
+    /// Address after rewriting and redirects.
     pub final_uri: Uri,
     /// From the permit to the head of the answer.
     pub round_trip: Duration,
@@ -256,7 +256,7 @@ pub struct Response {
     pub date: Option<Timestamp>,
     /// `Last-Modified` as written.
     pub last_modified: Option<Box<str>>,
-    /// The same, where it distinguishes this version from every later one (RFC 9110, 8.8.2.2).
+    /// Last-Modified, where it distinguishes this version from every later one (RFC 9110, 8.8.2.2).
     pub modified_validator: Option<Box<str>>,
     /// `Last-Modified` understood.
     pub modified: Option<Timestamp>,

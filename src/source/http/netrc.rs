@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// What one entry of a netrc file says; what it does not say is empty. Never printed.
+/// Entry of a netrc file; a field that it lacks is empty. Never printed.
 #[derive(PartialEq, Eq)]
 pub(super) struct Login<'a> {
     pub(super) user: Cow<'a, str>,
@@ -13,7 +13,7 @@ pub(super) struct Login<'a> {
 /// only where `with_default`, because they would hand the password to any host that a Source names. Nothing is found past a
 /// quoted word that does not end.
 pub(super) fn login<'a>(text: &'a str, host: &str, with_default: bool) -> Option<Login<'a>> {
-    let mut words = Words(text);
+    let mut words = NetrcWords(text);
     let mut of_host = false;
     let (mut user, mut password) = (None, None);
     while let Some(keyword) = words.keyword() {
@@ -39,10 +39,10 @@ pub(super) fn login<'a>(text: &'a str, host: &str, with_default: bool) -> Option
     is_found.then(|| Login { user: user.unwrap_or_default(), password: password.unwrap_or_default() })
 }
 
-/// What is left of the file.
-struct Words<'a>(&'a str);
+/// Rest of the file.
+struct NetrcWords<'a>(&'a str);
 
-impl<'a> Words<'a> {
+impl<'a> NetrcWords<'a> {
     /// The next word where a keyword may stand: `#` begins a comment there, to the end of the line.
     fn keyword(&mut self) -> Option<Cow<'a, str>> {
         loop {

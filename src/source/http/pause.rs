@@ -25,7 +25,7 @@ impl KnownPause {
         Duration::from_millis(self.0.load(Ordering::Relaxed))
     }
 
-    /// Whether it has risen above `seen`, which then is all of it so far.
+    /// Returns whether it has risen above `seen`, which then is all of it so far.
     pub fn rises_above(&self, seen: &mut Duration) -> bool {
         let total = self.total();
         std::mem::replace(seen, total) < total

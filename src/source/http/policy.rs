@@ -15,7 +15,7 @@ pub struct AddressRefusal {
     pub host: Box<str>,
     /// The address; `None` where the name alone is refused.
     pub address: Option<IpAddr>,
-    /// Whether `allow-host=` could allow it.
+    /// True if `allow-host=` could allow it.
     pub allowable: bool,
 }
 
@@ -47,7 +47,7 @@ pub(super) enum Reach {
     Trusted,
 }
 
-/// What kind of address it is.
+/// Kind of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AddressKind {
     Public,
@@ -58,7 +58,7 @@ enum AddressKind {
 }
 
 impl Reach {
-    /// Whether a connection of this reach may go to `address`.
+    /// Returns whether a connection of this reach may go to `address`.
     pub(super) fn check(self, host: &str, address: IpAddr) -> Result<(), AddressRefusal> {
         let kind = kind(address);
         match (kind, self) {
@@ -96,7 +96,7 @@ impl Authority {
         &self.host
     }
 
-    /// Whether `url` lies there; without a port: on its scheme's own.
+    /// Returns whether `url` lies there; without a port: on its scheme's own.
     fn is_own_of(&self, url: &Url) -> bool {
         let port = self.port.or_else(|| match url.scheme() {
             "https" => Some(443),
@@ -105,7 +105,7 @@ impl Authority {
         self.names(url) && url.port_or_known_default() == port
     }
 
-    /// Whether `url` lies there; without a port: on any.
+    /// Returns whether `url` lies there; without a port: on any.
     fn allows(&self, url: &Url) -> bool {
         self.names(url) && self.port.is_none_or(|port| url.port_or_known_default() == Some(port))
     }
@@ -131,14 +131,14 @@ impl AddressPolicy {
         AddressPolicy { own: own.into_iter().collect(), allowed }
     }
 
-    /// The same hosts allowed, and one more that is the Source's own.
+    /// Rules with one more host that is the Source's own.
     pub(super) fn with_own(&self, own: Option<Authority>) -> AddressPolicy {
         let mut policy = self.clone();
         policy.own.extend(own.filter(|own| !self.own.contains(own)));
         policy
     }
 
-    /// Whether `url` is at an own `HOST:PORT` of the Source.
+    /// Returns whether `url` is at an own `HOST:PORT` of the Source.
     pub(super) fn is_own(&self, url: &Url) -> bool {
         self.own.iter().any(|own| own.is_own_of(url))
     }
@@ -149,7 +149,7 @@ impl AddressPolicy {
         self.reach(url, self.is_own(url) || self.allowed.iter().any(|allowed| allowed.allows(url)))
     }
 
-    /// The same for a host that the person named: it may be any but those that are never reached.
+    /// Admits a host that the person named: any but those that are never reached.
     pub(super) fn admit_named(&self, url: &Url) -> Result<Reach, AddressRefusal> {
         self.reach(url, true)
     }
@@ -186,10 +186,10 @@ fn is_local_name(name: &str) -> bool {
 /// Services that hand out a machine's credentials, at addresses that are not link-local.
 const METADATA_V4: [Ipv4Addr; 3] =
     [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(192, 0, 0, 192)];
-/// The same over IPv6.
+/// Metadata service over IPv6.
 const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
 
-/// Whether `address` may be reached by any name.
+/// Returns whether `address` may be reached by any name.
 pub(super) fn is_public(address: IpAddr) -> bool {
     kind(address) == AddressKind::Public
 }

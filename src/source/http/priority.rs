@@ -25,7 +25,7 @@ impl Default for Priority {
 }
 
 impl Priority {
-    /// Of a request that no reader will ever wait for.
+    /// Priority of a request that no reader will ever wait for.
     pub fn background() -> Priority {
         Priority::Background(watch::channel(None).1)
     }

@@ -1,6 +1,6 @@
 //! A request that another library has made whole, its signature included, to a host that the person named.
 
-use super::attempt::{Answer, Attempt, Payload};
+use super::attempt::{HostAnswer, Payload, RequestAttempt};
 use super::{Body, Client, HttpError, Priority, Request, field};
 use crate::document::Uri;
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use reqwest::{RequestBuilder, header};
 use std::time::{Duration, SystemTime};
 use url::Url;
 
-/// What is sent. `keyed` adds the credentials of this program, where the request has none of its own.
+/// Request as reqwest sends it. `keyed` adds the credentials of this program, where the request has none.
 pub(super) fn fields(
     client: &reqwest::Client,
     (relayed, url): (&http::Request<Bytes>, &Url),
@@ -36,14 +36,14 @@ impl Client {
         let url = Url::parse(&address).map_err(|cause| bad(Some(cause.into())))?;
         let request = Request { priority, ..Request::get(uri.clone(), within) };
         // What is in the store is at the Source too: no pause of the store is waited for.
-        let mut attempt = Attempt::of(&request, Payload::Whole(relayed, &url), self.keys(), Duration::ZERO);
+        let mut attempt = RequestAttempt::of(&request, Payload::Whole(relayed, &url), self.keys(), Duration::ZERO);
         let mut answer = self.ask(&mut attempt, &uri).await?;
         if matches!(answer.status(), 401 | 403) && self.renew_keys(&attempt.keys).await {
             attempt.keys = self.keys();
             drop(answer);
             answer = self.ask(&mut attempt, &uri).await?;
         }
-        let Answer { head, permit, round_trip } = answer;
+        let HostAnswer { head, permit, round_trip } = answer;
         let (status, headers, low_speed) = (head.status(), head.headers().clone(), self.shared.low_speed);
         let pause = field::retry_after(&headers, SystemTime::now()).filter(|_| matches!(status.as_u16(), 429 | 503));
         if let Some(pause) = pause {

@@ -21,37 +21,37 @@ const SLOW: Duration = Duration::from_secs(1);
 /// Look-ups in progress at a time, at most. The system's resolver may hold each up for minutes, and a thread with it.
 const LOOKUPS: usize = 64;
 
-/// They take at most this part of the threads: the others read cached files.
+/// Part of the threads that look-ups take at most: the others read cached files.
 const SHARE: usize = 4;
 
 /// Names remembered.
 const NAMES: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 
 /// The addresses of a name, and when they were found.
-type Known = (Instant, Arc<[IpAddr]>);
+type KnownAddresses = (Instant, Arc<[IpAddr]>);
 
-/// What a look-up found. All requests for the name share it, its failure too.
-type Found = Result<Arc<[IpAddr]>, Arc<io::Error>>;
+/// Result of a look-up. All requests for the name share it, its failure too.
+type ResolvedName = Result<Arc<[IpAddr]>, Arc<io::Error>>;
 
 /// The latest answers of the system's resolver.
-pub(super) struct Names {
+pub(super) struct NameCache {
     /// Held for a few instructions.
-    known: Mutex<LruCache<Box<str>, Known>>,
-    in_flight: SingleFlight<Box<str>, Found>,
+    known: Mutex<LruCache<Box<str>, KnownAddresses>>,
+    in_flight: SingleFlight<Box<str>, ResolvedName>,
     lookups: Arc<Semaphore>,
     /// Names that may have any address.
     allowed: Vec<Box<str>>,
     /// Hosts of proxies.
     proxies: Vec<Box<str>>,
-    /// Whether all addresses that another name had at first were public.
+    /// True if all addresses that another name had at first were public.
     first: Mutex<HashMap<Box<str>, bool>>,
 }
 
-impl Names {
-    pub(super) fn new(allowed: Vec<Box<str>>, proxies: Vec<Box<str>>) -> Names {
+impl NameCache {
+    pub(super) fn new(allowed: Vec<Box<str>>, proxies: Vec<Box<str>>) -> NameCache {
         let lookups = descriptors::share(LOOKUPS, 16).min(address_space::blocking_threads() / SHARE);
         let (known, lookups) = (Mutex::new(LruCache::sparse(NAMES)), Arc::new(Semaphore::new(lookups)));
-        Names { known, in_flight: SingleFlight::default(), lookups, allowed, proxies, first: Mutex::default() }
+        NameCache { known, in_flight: SingleFlight::default(), lookups, allowed, proxies, first: Mutex::default() }
     }
 
     pub(super) fn is_proxy(&self, name: &str) -> bool {
@@ -81,7 +81,7 @@ impl Names {
     }
 
     /// Looks `name` up, or joins the look-up in flight. Once begun that goes on to its end, also if no request waits for it any more.
-    async fn look_up<A>(self: &Arc<Self>, name: &str, ask: impl FnOnce() -> A + Send + 'static) -> Found
+    async fn look_up<A>(self: &Arc<Self>, name: &str, ask: impl FnOnce() -> A + Send + 'static) -> ResolvedName
     where
         A: Future<Output = io::Result<Vec<IpAddr>>> + Send + 'static,
     {
@@ -109,7 +109,7 @@ impl Names {
         self.known().pop(name);
     }
 
-    /// Whether `name` had only public addresses when it was asked for first, and may have no others; `is_public`: whether it has now.
+    /// Returns whether `name` had only public addresses when it was asked for first, and may have no others; `is_public`: whether it has now.
     pub(super) fn was_public(&self, name: &str, is_public: bool) -> bool {
         if self.allowed.iter().any(|allowed| allowed.eq_ignore_ascii_case(name)) {
             return false;
@@ -118,7 +118,7 @@ impl Names {
         *first.entry(name.into()).or_insert(is_public)
     }
 
-    fn known(&self) -> MutexGuard<'_, LruCache<Box<str>, Known>> {
+    fn known(&self) -> MutexGuard<'_, LruCache<Box<str>, KnownAddresses>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -142,7 +142,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_look_up_serves_all_that_ask_together_and_soon_after() {
-        let (names, asked) = (Arc::new(Names::new(Vec::new(), Vec::new())), Arc::new(AtomicUsize::new(0)));
+        let (names, asked) = (Arc::new(NameCache::new(Vec::new(), Vec::new())), Arc::new(AtomicUsize::new(0)));
         let ask = || {
             let asked = Arc::clone(&asked);
             move || async move {
@@ -160,7 +160,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_failure_is_shared_and_not_remembered() {
-        let names = Arc::new(Names::new(Vec::new(), Vec::new()));
+        let names = Arc::new(NameCache::new(Vec::new(), Vec::new()));
         let fails = || async { Err(io::ErrorKind::TimedOut.into()) };
         let both = (names.addresses("example.org", fails), names.addresses("example.org", || found(OTHER)));
         let (first, second) = tokio::join!(both.0, both.1);
@@ -172,7 +172,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_that_does_not_work_is_forgotten() {
-        let names = Arc::new(Names::new(Vec::new(), Vec::new()));
+        let names = Arc::new(NameCache::new(Vec::new(), Vec::new()));
         names.addresses("example.org", || found(ADDRESS)).await.unwrap();
         assert_eq!(*names.addresses("example.org", || found(OTHER)).await.unwrap(), [ADDRESS]);
         names.forget("example.org");
@@ -181,7 +181,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_earlier_answer_counts_while_the_resolver_fails() {
-        let names = Arc::new(Names::new(Vec::new(), Vec::new()));
+        let names = Arc::new(NameCache::new(Vec::new(), Vec::new()));
         let long_ago = Instant::now().checked_sub(2 * FRESH).unwrap();
         names.known().put("example.org".into(), (long_ago, Arc::from([ADDRESS])));
 
@@ -193,7 +193,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn names_without_answer_hold_up_no_others_for_long() {
-        let names = Arc::new(Names::new(Vec::new(), Vec::new()));
+        let names = Arc::new(NameCache::new(Vec::new(), Vec::new()));
         let dead = |number: usize| {
             let names = Arc::clone(&names);
             async move {
@@ -216,7 +216,7 @@ mod tests {
     /// As many names as may be looked up at a time have no answer for long: those that join one of them wait for its answer alone.
     #[tokio::test(start_paused = true)]
     async fn a_look_up_in_flight_is_joined_without_a_permit() {
-        let names = Arc::new(Names::new(Vec::new(), Vec::new()));
+        let names = Arc::new(NameCache::new(Vec::new(), Vec::new()));
         let mut in_flight: Vec<_> = (0..names.lookups.available_permits())
             .map(|number| {
                 let (names, seconds) = (Arc::clone(&names), if number == 0 { 5 } else { 500 });
@@ -245,7 +245,7 @@ mod tests {
 
     #[tokio::test]
     async fn no_more_than_so_many_names_are_kept() {
-        let names = Arc::new(Names::new(Vec::new(), Vec::new()));
+        let names = Arc::new(NameCache::new(Vec::new(), Vec::new()));
         for number in 0..3 * NAMES.get() {
             names.addresses(&format!("host-{number}.example.org"), || found(ADDRESS)).await.unwrap();
         }

@@ -10,7 +10,7 @@ const BASE: Duration = Duration::from_millis(100);
 const CAP: Duration = Duration::from_secs(5);
 /// A name that cannot be resolved is mostly a misspelt one: the deadline is not spent on it.
 const NAME_ATTEMPTS: u32 = 3;
-/// The same for a host without a connection, where a command does not wait for it.
+/// Attempts for a host without a connection, where a command does not wait for it.
 const CONNECT_ATTEMPTS: u32 = 3;
 
 /// The wait after the `attempt`th failure (1 is the first), full jitter: `random` in 0 to 1 of the doubled base.
@@ -18,10 +18,10 @@ pub(super) fn backoff(attempt: u32, random: f64) -> Duration {
     BASE.saturating_mul(1 << attempt.saturating_sub(1).min(16)).min(CAP).mul_f64(random.clamp(0.0, 1.0))
 }
 
-/// Where connections come about and end without an answer, the fault is mostly the resource's own.
+/// Attempts where connections end without an answer: the fault is mostly the resource's own.
 const HEAD_ATTEMPTS: u32 = 6;
 
-/// Whether a request that failed with `error` at its `attempt`th try is worth another within the same deadline;
+/// Returns whether a request that failed with `error` at its `attempt`th try is worth another within the same deadline;
 /// `waits_for_hosts`: [`super::HttpConfig::waits_for_hosts`].
 pub(super) fn is_worthwhile(error: &HttpError, attempt: u32, waits_for_hosts: bool) -> bool {
     match error {

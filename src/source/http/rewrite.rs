@@ -48,7 +48,7 @@ fn prefix(raw: &str) -> Result<Box<str>, HttpError> {
     Ok(if is_bare_authority(raw.trim()) { normal.trim_end_matches('/').into() } else { normal.into() })
 }
 
-/// Whether a URI ends with its authority.
+/// Returns whether a URI ends with its authority.
 fn is_bare_authority(uri: &str) -> bool {
     uri.split_once("://").is_some_and(|(_, rest)| !rest.contains(['/', '?', '#']))
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// A connection that has brought answers may be silent for so long.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// The same where a document is asked for, which some hosts make at each request. No reader waits for it.
+/// Patience where a document is requested, which some hosts make at each request. No reader waits for it.
 const PATIENCE_WITH_DOCUMENTS: Duration = Duration::from_secs(15);
 
 /// The most patience with a host that answers slowly.
@@ -20,7 +20,7 @@ const REST: Duration = Duration::from_secs(60);
 /// Requests that wait for the outcome of a probe look so often.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What is known of the silence of one host.
+/// Silence of one host, as far as it is known.
 #[derive(Debug)]
 pub(super) struct Silence {
     /// The patience with a prompt host.
@@ -32,9 +32,9 @@ pub(super) struct Silence {
     rests_until: Option<Instant>,
 }
 
-/// What to do about a request without an answer.
+/// Next step for a request without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum SilenceStep {
     /// Look again after this time.
     Wait(Duration),
     /// Send it again: newer connections of this host are alive.
@@ -51,18 +51,18 @@ impl Silence {
     }
 
     /// The step for a request that was sent over the pools of that number and has `waited` since.
-    pub(super) fn look(&mut self, pools: u64, waited: Duration, now: Instant) -> Step {
+    pub(super) fn look(&mut self, pools: u64, waited: Duration, now: Instant) -> SilenceStep {
         if waited < self.patience {
-            return Step::Wait(self.patience - waited);
+            return SilenceStep::Wait(self.patience - waited);
         }
         match self.answered {
-            Some(answered) if answered > pools => Step::Repeat,
+            Some(answered) if answered > pools => SilenceStep::Repeat,
             // A connection that was made for this request shows nothing of an idle one.
             Some(answered) if answered == pools && !self.is_probing && self.rests_until.is_none_or(|at| at <= now) => {
                 self.is_probing = true;
-                Step::Probe
+                SilenceStep::Probe
             }
-            _ => Step::Wait(LOOK),
+            _ => SilenceStep::Wait(LOOK),
         }
     }
 
@@ -93,55 +93,55 @@ mod tests {
     fn one_request_probes_and_the_others_follow_an_answer() {
         let (mut silence, now) = (Silence::new(false), Instant::now());
         silence.answered(1, Duration::ZERO);
-        assert_eq!(silence.look(1, Duration::from_secs(1), now), Step::Wait(PATIENCE - Duration::from_secs(1)));
-        assert_eq!(silence.look(1, PATIENCE, now), Step::Probe);
-        assert_eq!(silence.look(1, PATIENCE, now), Step::Wait(LOOK));
+        assert_eq!(silence.look(1, Duration::from_secs(1), now), SilenceStep::Wait(PATIENCE - Duration::from_secs(1)));
+        assert_eq!(silence.look(1, PATIENCE, now), SilenceStep::Probe);
+        assert_eq!(silence.look(1, PATIENCE, now), SilenceStep::Wait(LOOK));
 
         silence.answered(2, Duration::ZERO);
         silence.probed(true, now);
 
-        assert_eq!(silence.look(1, PATIENCE, now), Step::Repeat);
-        assert_eq!(silence.look(2, PATIENCE, now), Step::Probe, "the next change of network");
+        assert_eq!(silence.look(1, PATIENCE, now), SilenceStep::Repeat);
+        assert_eq!(silence.look(2, PATIENCE, now), SilenceStep::Probe, "the next change of network");
     }
 
     #[test]
     fn a_slow_host_is_asked_twice_once() {
         let (mut silence, now) = (Silence::new(false), Instant::now());
         silence.answered(1, Duration::ZERO);
-        assert_eq!(silence.look(1, PATIENCE, now), Step::Probe);
+        assert_eq!(silence.look(1, PATIENCE, now), SilenceStep::Probe);
         silence.answered(1, 2 * PATIENCE);
         silence.probed(true, now);
 
-        assert_eq!(silence.look(1, 3 * PATIENCE, now), Step::Wait(PATIENCE));
+        assert_eq!(silence.look(1, 3 * PATIENCE, now), SilenceStep::Wait(PATIENCE));
     }
 
     #[test]
     fn patience_with_a_slow_host_is_bounded_and_ends_with_it() {
         let (mut silence, now) = (Silence::new(false), Instant::now());
         silence.answered(1, 10 * MOST_PATIENCE);
-        assert_eq!(silence.look(1, MOST_PATIENCE, now), Step::Probe);
+        assert_eq!(silence.look(1, MOST_PATIENCE, now), SilenceStep::Probe);
         silence.probed(true, now);
         silence.answered(1, 2 * PATIENCE);
         assert_eq!(
             silence.look(1, 2 * PATIENCE, now),
-            Step::Wait(MOST_PATIENCE - 2 * PATIENCE),
+            SilenceStep::Wait(MOST_PATIENCE - 2 * PATIENCE),
             "it is as slow as before"
         );
 
         (0..10).for_each(|_| silence.answered(1, Duration::from_millis(50)));
 
-        assert_eq!(silence.look(1, PATIENCE + Duration::from_millis(100), now), Step::Probe);
+        assert_eq!(silence.look(1, PATIENCE + Duration::from_millis(100), now), SilenceStep::Probe);
     }
 
     #[test]
     fn a_silent_host_is_not_probed_for_a_while() {
         let (mut silence, now) = (Silence::new(false), Instant::now());
-        assert_eq!(silence.look(0, PATIENCE, now), Step::Wait(LOOK), "it has never answered");
+        assert_eq!(silence.look(0, PATIENCE, now), SilenceStep::Wait(LOOK), "it has never answered");
         silence.answered(0, Duration::ZERO);
-        assert_eq!(silence.look(0, PATIENCE, now), Step::Probe);
+        assert_eq!(silence.look(0, PATIENCE, now), SilenceStep::Probe);
         silence.probed(false, now);
 
-        assert_eq!(silence.look(0, PATIENCE, now), Step::Wait(LOOK));
-        assert_eq!(silence.look(0, PATIENCE, now + REST), Step::Probe);
+        assert_eq!(silence.look(0, PATIENCE, now), SilenceStep::Wait(LOOK));
+        assert_eq!(silence.look(0, PATIENCE, now + REST), SilenceStep::Probe);
     }
 }

@@ -3,7 +3,7 @@
 
 use super::certificates::tls;
 use super::policy::{AddressRefusal, Reach, is_public};
-use super::resolver::{self, Names};
+use super::resolver::{self, NameCache};
 use super::{HttpConfig, HttpError, Way};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::HeaderValue;
@@ -20,7 +20,7 @@ const HEAD_LINES: usize = 1000;
 const HTTP2_HEAD: u32 = 256 << 10;
 /// Shorter than the 75 s after which common servers close: a connection found closed costs a round trip.
 const IDLE: Duration = Duration::from_secs(60);
-/// The same for connections of ranges, of which there are many for a short time.
+/// Idle time of connections for ranges, of which there are many for a short time.
 const IDLE_RANGES: Duration = Duration::from_secs(15);
 /// A host that takes no further connections may leave them without an answer. The range is then asked for over the shared connection, before its
 /// reader loses patience.
@@ -125,7 +125,7 @@ struct Maker {
     /// TLS without a client certificate.
     anonymous: rustls::ClientConfig,
     proxies: Vec<reqwest::Proxy>,
-    names: Arc<Names>,
+    names: Arc<NameCache>,
 }
 
 /// Every pool that is needed, until connections are found to be dead or another certificate is to be shown.
@@ -149,7 +149,7 @@ impl Transport {
         let identified =
             config.credentials.client_certificate.as_deref().map(|pem| tls(config, Some(pem))).transpose()?;
         let (proxies, proxy_hosts) = settings.checked()?;
-        let names = Arc::new(Names::new(allowed, proxy_hosts));
+        let names = Arc::new(NameCache::new(allowed, proxy_hosts));
         let maker = Maker { config: config.clone(), anonymous, proxies, names };
         let current = RwLock::new(Arc::new(maker.generation(0, identified)?));
         Ok(Transport { maker, current })
@@ -234,7 +234,7 @@ impl Maker {
 /// The pools of one kind of connection.
 pub(super) struct Pools {
     shared: reqwest::Client,
-    /// Of HTTP/1.1 alone.
+    /// Pool of HTTP/1.1 alone.
     ranges: reqwest::Client,
 }
 
@@ -279,7 +279,7 @@ fn user_agent(config: &HttpConfig) -> Result<HeaderValue, HttpError> {
     })
 }
 
-/// What all pools have in common.
+/// Settings that all pools have in common.
 fn pool(config: &HttpConfig, tls: &rustls::ClientConfig, user_agent: &HeaderValue) -> reqwest::ClientBuilder {
     // As many windows as there can be bodies, so that one that is not read cannot stop the others of its connection.
     let connection_window = STREAM_WINDOW.saturating_mul(u32::try_from(config.connections).unwrap_or(u32::MAX));
@@ -309,7 +309,7 @@ fn pool(config: &HttpConfig, tls: &rustls::ClientConfig, user_agent: &HeaderValu
 #[derive(Clone)]
 struct CheckedResolver {
     reach: Reach,
-    names: Arc<Names>,
+    names: Arc<NameCache>,
 }
 
 impl Resolve for CheckedResolver {
@@ -352,12 +352,12 @@ impl Resolve for CheckedResolver {
 mod tests {
     use super::*;
 
-    fn resolver(reach: Reach, names: &Arc<Names>) -> CheckedResolver {
+    fn resolver(reach: Reach, names: &Arc<NameCache>) -> CheckedResolver {
         CheckedResolver { reach, names: Arc::clone(names) }
     }
 
     /// Has the resolver find `addresses` for `name`, which it finds no others for while the test runs.
-    async fn found(names: &Arc<Names>, name: &str, addresses: &[[u8; 4]]) {
+    async fn found(names: &Arc<NameCache>, name: &str, addresses: &[[u8; 4]]) {
         names.forget(name);
         let addresses = addresses.iter().map(|bytes| IpAddr::from(*bytes)).collect();
         names.addresses(name, || async { Ok(addresses) }).await.unwrap();
@@ -370,7 +370,7 @@ mod tests {
     #[tokio::test]
     async fn a_name_that_was_looked_up_lately_is_not_again() {
         // No resolver knows such a name (RFC 6761, section 6.4).
-        let (names, known) = (Arc::new(Names::new(Vec::new(), Vec::new())), "source.invalid");
+        let (names, known) = (Arc::new(NameCache::new(Vec::new(), Vec::new())), "source.invalid");
         found(&names, known, &[[9, 9, 9, 9]]).await;
         assert_eq!(
             resolved(&resolver(Reach::Public, &names), known).await.unwrap(),
@@ -381,7 +381,7 @@ mod tests {
     /// Promise: a Source's own public name that later means a machine of this network is not followed there.
     #[tokio::test]
     async fn a_public_name_does_not_become_a_private_address() {
-        let names = Arc::new(Names::new(vec!["allowed.invalid".into()], Vec::new()));
+        let names = Arc::new(NameCache::new(vec!["allowed.invalid".into()], Vec::new()));
         let own = resolver(Reach::Trusted, &names);
         for name in ["own.invalid", "allowed.invalid"] {
             found(&names, name, &[[9, 9, 9, 9]]).await;

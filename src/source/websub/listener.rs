@@ -29,9 +29,9 @@ const SIGNATURE: &str = "x-hub-signature";
 /// A pause after the system refused a connection: it has no descriptors left, and asking at once would only spin.
 const REFUSED: Duration = Duration::from_millis(100);
 
-/// What one peer, or all together, may take.
+/// Bounds for one peer, and for all together.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
+pub(super) struct DeliveryBounds {
     /// Connections at once; further ones wait in the system's queue.
     pub connections: usize,
     /// Time for a request and its answer.
@@ -40,24 +40,24 @@ pub(super) struct Bounds {
     pub body: usize,
 }
 
-impl Default for Bounds {
-    fn default() -> Bounds {
-        Bounds { connections: 256, time: Duration::from_secs(10), body: 256 << 10 }
+impl Default for DeliveryBounds {
+    fn default() -> DeliveryBounds {
+        DeliveryBounds { connections: 256, time: Duration::from_secs(10), body: 256 << 10 }
     }
 }
 
 /// Why a delivery is not passed on: the answer, and the name in `status` and the log.
-struct Refusal(StatusCode, &'static str);
+struct DeliveryRefusal(StatusCode, &'static str);
 
-const TOO_LARGE: Refusal = Refusal(StatusCode::PAYLOAD_TOO_LARGE, "too-large");
-const BROKEN: Refusal = Refusal(StatusCode::BAD_REQUEST, "malformed");
-const WRONG_TOPIC: Refusal = Refusal(StatusCode::ACCEPTED, "wrong-topic");
+const TOO_LARGE: DeliveryRefusal = DeliveryRefusal(StatusCode::PAYLOAD_TOO_LARGE, "too-large");
+const BROKEN: DeliveryRefusal = DeliveryRefusal(StatusCode::BAD_REQUEST, "malformed");
+const WRONG_TOPIC: DeliveryRefusal = DeliveryRefusal(StatusCode::ACCEPTED, "wrong-topic");
 /// Answered as a delivery is: the answer betrays nothing about signatures.
-const FORGED: Refusal = Refusal(StatusCode::ACCEPTED, "forged");
-const BUSY: Refusal = Refusal(StatusCode::SERVICE_UNAVAILABLE, "busy");
+const FORGED: DeliveryRefusal = DeliveryRefusal(StatusCode::ACCEPTED, "forged");
+const BUSY: DeliveryRefusal = DeliveryRefusal(StatusCode::SERVICE_UNAVAILABLE, "busy");
 
 /// Answers on `listener` as long as the runtime lives.
-pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>, bounds: Bounds) {
+pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>, bounds: DeliveryBounds) {
     let permits = Arc::new(Semaphore::new(bounds.connections));
     while let Ok(permit) = permits.clone().acquire_owned().await {
         match listener.accept().await {
@@ -73,14 +73,14 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>, bounds: Bo
 }
 
 /// One request and its answer. A peer that is too slow or speaks no HTTP loses its own connection alone.
-async fn converse(stream: TcpStream, shared: Arc<Shared>, bounds: Bounds, _permit: OwnedSemaphorePermit) {
+async fn converse(stream: TcpStream, shared: Arc<Shared>, bounds: DeliveryBounds, _permit: OwnedSemaphorePermit) {
     let _ = stream.set_nodelay(true);
     let answering = service_fn(|request| async { Ok::<_, Infallible>(answer(&shared, request, bounds).await) });
     let conversation = http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), answering);
     let _ = tokio::time::timeout(bounds.time, conversation).await;
 }
 
-async fn answer(shared: &Shared, request: Request<Incoming>, bounds: Bounds) -> Response {
+async fn answer(shared: &Shared, request: Request<Incoming>, bounds: DeliveryBounds) -> Response {
     // A proxy may have put other segments before it.
     let path = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
     match *request.method() {
@@ -137,7 +137,7 @@ fn intended<'a>(
 }
 
 /// Content distribution (WebSub, 7).
-async fn deliver(shared: &Shared, path: &str, request: Request<Incoming>, bounds: Bounds) -> StatusCode {
+async fn deliver(shared: &Shared, path: &str, request: Request<Incoming>, bounds: DeliveryBounds) -> StatusCode {
     let found = shared
         .registry()
         .members
@@ -163,7 +163,7 @@ async fn deliver(shared: &Shared, path: &str, request: Request<Incoming>, bounds
             }
             StatusCode::ACCEPTED
         }
-        Err(Refusal(status, name)) => {
+        Err(DeliveryRefusal(status, name)) => {
             let count = registry.count(name);
             // A hub that goes on doing wrong does not fill the log.
             if count.is_power_of_two() {
@@ -180,8 +180,8 @@ async fn pass_on(
     subject: Subject,
     secret: Option<&str>,
     request: Request<Incoming>,
-    bounds: Bounds,
-) -> Result<(), Refusal> {
+    bounds: DeliveryBounds,
+) -> Result<(), DeliveryRefusal> {
     let (head, body) = request.into_parts();
     let body = whole(body, bounds.body).await?;
     if !names_topic(&head.headers, &subject.topic) {
@@ -195,7 +195,7 @@ async fn pass_on(
 }
 
 /// The whole body, of at most `most` bytes; one that announces more is not read at all.
-async fn whole(body: Incoming, most: usize) -> Result<Bytes, Refusal> {
+async fn whole(body: Incoming, most: usize) -> Result<Bytes, DeliveryRefusal> {
     if body.size_hint().lower() > most as u64 {
         return Err(TOO_LARGE);
     }
@@ -211,7 +211,7 @@ async fn whole(body: Incoming, most: usize) -> Result<Bytes, Refusal> {
     Ok(bytes.freeze())
 }
 
-/// Whether the delivery says that it is of `topic` (Framework Notification, 4.3) and of no other.
+/// Returns whether the delivery says that it is of `topic` (Framework Notification, 4.3) and of no other.
 fn names_topic(headers: &HeaderMap, topic: &Uri) -> bool {
     let lines = headers.get_all(header::LINK).iter().filter_map(|line| line.to_str().ok());
     let links = links_of_header(lines, topic);

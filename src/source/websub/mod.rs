@@ -18,7 +18,7 @@ pub use subscription::{LEASE_ASKED, Mode, Standing, Subscription};
 
 use super::http::Client;
 use crate::document::Uri;
-use listener::Bounds;
+use listener::DeliveryBounds;
 use registry::Registry;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -48,16 +48,16 @@ pub enum WebsubError {
     /// The address cannot be listened on.
     #[error("cannot listen on {listen}")]
     Listen {
-        /// As configured.
+        /// Address as configured.
         listen: Box<str>,
         /// The operating system's answer.
         #[source]
         cause: std::io::Error,
     },
-    /// It listens on every address of this machine, and none was named for hubs.
+    /// Listener on every address of this machine, none of which was named for hubs.
     #[error("hubs cannot deliver to {address}: name a URL that reaches it with -o websub-callback=URL")]
     NoCallback {
-        /// Where it listens.
+        /// Address that it listens on.
         address: SocketAddr,
     },
     /// The operating system has no random bytes.
@@ -68,10 +68,10 @@ pub enum WebsubError {
     },
 }
 
-/// What a hub delivered to a subscription: its signature was checked, its content was not.
+/// Delivery of a hub to a subscription: its signature was checked, its content was not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// What was subscribed to.
+    /// Subject of the subscription.
     pub subject: Subject,
     /// The body, perhaps empty.
     pub body: bytes::Bytes,
@@ -82,7 +82,7 @@ pub struct Delivery {
 pub struct Listener {
     listener: TcpListener,
     callback: Uri,
-    bounds: Bounds,
+    bounds: DeliveryBounds,
 }
 
 impl Listener {
@@ -96,7 +96,7 @@ impl Listener {
             None if address.ip().is_unspecified() => return Err(WebsubError::NoCallback { address }),
             None => Uri::parse(&format!("http://{address}/")).map_err(|_| WebsubError::NoCallback { address })?,
         };
-        Ok(Listener { listener, callback, bounds: Bounds::default() })
+        Ok(Listener { listener, callback, bounds: DeliveryBounds::default() })
     }
 
     /// The URL below which hubs deliver.
@@ -111,7 +111,7 @@ pub struct Subscriber {
     shared: Arc<Shared>,
 }
 
-/// What requests and the listener share. The lock is never taken across an await.
+/// State that requests and the listener share. The lock is never held across an await.
 struct Shared {
     registry: Mutex<Registry>,
     /// Wakes the tasks that depend on the registry.
@@ -170,7 +170,7 @@ impl Subscriber {
         self.shared.registry().count(name)
     }
 
-    /// What the listener received since the mount began, by its name in `status`.
+    /// Deliveries since the mount began, by their names in `status`.
     pub fn counts(&self) -> BTreeMap<&'static str, u64> {
         self.shared.registry().counts.clone()
     }

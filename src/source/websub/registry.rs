@@ -16,21 +16,21 @@ const RANDOM: usize = 24;
 /// Ended subscriptions that are kept: a late delivery gets a 410, and a path can be used again.
 const MOST_OVER: usize = 256;
 
-/// What a subscription is for. One set may have several channels, and two sets may share one.
+/// Subject of a subscription. One set may have several channels, and two sets may share one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Subject {
     /// The Capability List of the set that the channel belongs to, where there is one.
     pub set: Option<Uri>,
-    /// What is subscribed to.
+    /// Topic of the subscription.
     pub topic: Uri,
-    /// Where.
+    /// Hub that is asked.
     pub hub: Uri,
 }
 
 /// A subscription with all that its listener and its requests need. It has no `Debug`: the secret is never printed.
 #[derive(Clone)]
 pub struct Member {
-    /// What it is for.
+    /// Subject of the subscription.
     pub subject: Subject,
     /// Only where the way to the hub is private.
     pub(super) secret: Option<Box<str>>,
@@ -49,13 +49,13 @@ pub(super) struct Registry {
     pub members: HashMap<Box<str>, Member>,
     /// Name in `status` -> how often since the mount began.
     pub counts: BTreeMap<&'static str, u64>,
-    /// Whether all is left for good.
+    /// True if all is left for good.
     has_left: bool,
 }
 
 /// An entry of the file.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct KeptSubscriptions {
     set: Option<String>,
     topic: String,
     hub: String,
@@ -71,10 +71,10 @@ impl Member {
     }
 }
 
-impl Kept {
-    fn of(path: &str, member: &Member) -> Kept {
+impl KeptSubscriptions {
+    fn of(path: &str, member: &Member) -> KeptSubscriptions {
         let since_1970 = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).ok();
-        Kept {
+        KeptSubscriptions {
             set: member.subject.set.as_ref().map(Uri::to_string),
             topic: member.subject.topic.to_string(),
             hub: member.subject.hub.to_string(),
@@ -93,21 +93,22 @@ impl Kept {
 }
 
 impl Registry {
-    /// What `file` keeps; nothing where it is missing or cannot be understood: the paths are new then.
+    /// Registry that `file` keeps; an empty one where the file is missing or cannot be understood: the paths are new then.
     pub fn load(file: &Path) -> Registry {
-        let read = fs::read_to_string(file).and_then(|text| Ok(serde_json::from_str::<Vec<Kept>>(&text)?));
+        let read = fs::read_to_string(file).and_then(|text| Ok(serde_json::from_str::<Vec<KeptSubscriptions>>(&text)?));
         let kept = read.unwrap_or_else(|cause| {
             if cause.kind() != io::ErrorKind::NotFound {
                 tracing::warn!(file = %file.display(), %cause, "earlier subscriptions cannot be read");
             }
             Vec::new()
         });
-        Registry { members: kept.into_iter().filter_map(Kept::member).collect(), ..Registry::default() }
+        Registry { members: kept.into_iter().filter_map(KeptSubscriptions::member).collect(), ..Registry::default() }
     }
 
     /// The text that [`Registry::load`] reads; the same for the same state.
     pub fn text(&self) -> String {
-        let mut kept: Vec<Kept> = self.members.iter().map(|(path, member)| Kept::of(path, member)).collect();
+        let mut kept: Vec<KeptSubscriptions> =
+            self.members.iter().map(|(path, member)| KeptSubscriptions::of(path, member)).collect();
         kept.sort_by(|a, b| a.path.cmp(&b.path));
         // Strings and numbers alone: writing them cannot fail.
         serde_json::to_string_pretty(&kept).unwrap_or_default()
@@ -151,7 +152,7 @@ impl Registry {
         self.members.values_mut().for_each(|member| member.subscription.leave(now));
     }
 
-    /// Whether all are left, and every hub has confirmed that or was asked often enough.
+    /// Returns whether all are left, and every hub has confirmed that or was asked often enough.
     pub fn is_over(&self) -> bool {
         self.members.values().all(|member| member.subscription.is_over())
     }
@@ -171,7 +172,7 @@ pub(super) fn save(file: &Path, text: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether what is sent to `hub` stays private: over TLS, or within this machine.
+/// Returns whether what is sent to `hub` stays private: over TLS, or within this machine.
 pub(super) fn is_private(hub: &Uri) -> bool {
     let host = hub.host().trim_matches(['[', ']']);
     let is_loopback = host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());

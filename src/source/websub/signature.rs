@@ -4,7 +4,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha1::Sha1;
 use sha2::{Sha256, Sha384, Sha512};
 
-/// Whether `field` (`METHOD=HEX`) is the HMAC of `body` under `secret`, by one of the methods of WebSub: sha1, sha256, sha384,
+/// Returns whether `field` (`METHOD=HEX`) is the HMAC of `body` under `secret`, by one of the methods of WebSub: sha1, sha256, sha384,
 /// sha512. The comparison takes the same time wherever the two differ.
 pub(super) fn is_genuine(field: Option<&str>, secret: &str, body: &[u8]) -> bool {
     let Some((method, digits)) = field.and_then(|field| field.trim().split_once('=')) else { return false };

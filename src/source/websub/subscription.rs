@@ -116,7 +116,7 @@ impl Subscription {
         }
     }
 
-    /// It is wanted; nothing changes where that was known.
+    /// Joins: the subscription is wanted. Nothing changes where it was before.
     pub fn join(&mut self, now: SystemTime) {
         if self.mode == Mode::Unsubscribe || self.due.is_none() {
             *self =
@@ -124,7 +124,7 @@ impl Subscription {
         }
     }
 
-    /// It is no longer wanted: a subscription that the hub may hold is undone.
+    /// Leaves: a subscription that the hub may hold is undone.
     pub fn leave(&mut self, now: SystemTime) {
         if self.mode == Mode::Unsubscribe {
             return;
@@ -143,7 +143,7 @@ impl Subscription {
         self.due.filter(|_| !self.is_under_way)
     }
 
-    /// What is to be sent now, if anything; [`Subscription::answered`] must follow.
+    /// Request that is to be sent now, if any; [`Subscription::answered`] must follow.
     pub fn wake(&mut self, now: SystemTime) -> Option<Mode> {
         self.due().filter(|due| *due <= now)?;
         if self.mode == Mode::Unsubscribe && self.requests > 0 {
@@ -171,7 +171,7 @@ impl Subscription {
         self.due = (self.mode == Mode::Subscribe).then(|| now + wait);
     }
 
-    /// Whether the answer to a hub that asks if `mode` is intended, with that `hub.lease_seconds`, is yes. The lease granted
+    /// Returns whether the answer to a hub that asks if `mode` is intended, with that `hub.lease_seconds`, is yes. The lease granted
     /// counts from now on.
     pub fn verify(&mut self, now: SystemTime, mode: Mode, lease_seconds: Option<u64>) -> bool {
         if mode != self.mode || !self.is_open {
@@ -204,17 +204,17 @@ impl Subscription {
         self.due = (self.mode == Mode::Subscribe).then(|| now + AFTER_DENIAL);
     }
 
-    /// Whether what is delivered is taken: 410 otherwise.
+    /// Returns whether what is delivered is taken: 410 otherwise.
     pub fn is_wanted(&self) -> bool {
         self.mode == Mode::Subscribe && !self.is_denied
     }
 
-    /// Whether the hub delivers, by the lease it has granted.
+    /// Returns whether the hub delivers, by the lease it has granted.
     pub fn is_active(&self, now: SystemTime) -> bool {
         self.is_wanted() && self.lease_ends.is_some_and(|end| end > now)
     }
 
-    /// Whether it is left and nothing more will be sent.
+    /// Returns whether it is left and nothing more will be sent.
     pub fn is_over(&self) -> bool {
         self.mode == Mode::Unsubscribe && self.due.is_none()
     }

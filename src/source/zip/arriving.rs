@@ -5,7 +5,7 @@
 
 use super::PackageError;
 use super::folder::{self, Local};
-use super::remote::{Counter, Version};
+use super::remote::{Counter, PackageVersion};
 use crate::platform::memory_budget::Reservation;
 use crate::source::http::{Priority, Requester};
 use bytes::Bytes;
@@ -17,18 +17,18 @@ use tokio::sync::watch;
 /// One range on its way. Its [`Feed`] fills it.
 #[derive(Debug)]
 pub(super) struct Arriving {
-    pub version: Version,
+    pub version: PackageVersion,
     pub range: Range<u64>,
-    sink: Sink,
-    progress: watch::Receiver<Progress>,
-    /// Of the request that brings it.
+    sink: ArrivalSink,
+    progress: watch::Receiver<ArrivalProgress>,
+    /// Counter of the request that brings it.
     pub received: Counter,
     /// The first requester that waits for any of it: until then its request gives way to those of readers.
     requester: watch::Sender<Option<Requester>>,
 }
 
 #[derive(Debug)]
-enum Sink {
+enum ArrivalSink {
     /// Pieces in order, each with its offset.
     Memory(Mutex<Vec<(u64, Bytes)>>),
     /// Set before the first bytes are announced.
@@ -36,7 +36,7 @@ enum Sink {
 }
 
 #[derive(Clone, Debug)]
-struct Progress {
+struct ArrivalProgress {
     /// Behind the last byte that is here.
     here: u64,
     /// Why no more come.
@@ -46,35 +46,35 @@ struct Progress {
 /// The end at which bytes are put in. Where it is dropped no more come.
 pub(super) struct Feed {
     arriving: Arc<Arriving>,
-    progress: watch::Sender<Progress>,
-    /// Of a window: for the bytes that are still to come.
+    progress: watch::Sender<ArrivalProgress>,
+    /// Memory of a window for the bytes that are still to come.
     memory: Option<Reservation>,
 }
 
 impl Arriving {
     /// A window: `memory` is reserved for the whole range.
     pub fn window(
-        version: &Version,
+        version: &PackageVersion,
         range: Range<u64>,
         memory: Reservation,
         received: &Counter,
     ) -> (Arc<Arriving>, Feed) {
-        Arriving::new(version, range, Sink::Memory(Mutex::default()), Some(memory), received)
+        Arriving::new(version, range, ArrivalSink::Memory(Mutex::default()), Some(memory), received)
     }
 
     /// A whole package that comes into a file.
-    pub fn local_copy(version: &Version, received: &Counter) -> (Arc<Arriving>, Feed) {
-        Arriving::new(version, 0..version.length, Sink::File(OnceLock::new()), None, received)
+    pub fn local_copy(version: &PackageVersion, received: &Counter) -> (Arc<Arriving>, Feed) {
+        Arriving::new(version, 0..version.length, ArrivalSink::File(OnceLock::new()), None, received)
     }
 
     fn new(
-        version: &Version,
+        version: &PackageVersion,
         range: Range<u64>,
-        sink: Sink,
+        sink: ArrivalSink,
         memory: Option<Reservation>,
         received: &Counter,
     ) -> (Arc<Arriving>, Feed) {
-        let (sender, progress) = watch::channel(Progress { here: range.start, error: None });
+        let (sender, progress) = watch::channel(ArrivalProgress { here: range.start, error: None });
         let (version, received, requester) = (version.clone(), Arc::clone(received), watch::channel(None).0);
         let arriving = Arc::new(Arriving { version, range, sink, progress, received, requester });
         (Arc::clone(&arriving), Feed { arriving, progress: sender, memory })
@@ -123,17 +123,17 @@ impl Arriving {
     }
 }
 
-impl Sink {
+impl ArrivalSink {
     async fn read(&self, position: u64, most: u64) -> Result<Bytes, PackageError> {
         match self {
-            Sink::Memory(pieces) => {
+            ArrivalSink::Memory(pieces) => {
                 let pieces = pieces.lock().unwrap_or_else(PoisonError::into_inner);
                 let number = pieces.partition_point(|(first, _)| *first <= position).saturating_sub(1);
                 let (first, piece) = pieces.get(number).cloned().unwrap_or_default();
                 let from = (position.saturating_sub(first) as usize).min(piece.len());
                 Ok(piece.slice(from..piece.len().min(from.saturating_add(most as usize))))
             }
-            Sink::File(local) => match local.get() {
+            ArrivalSink::File(local) => match local.get() {
                 Some(local) => folder::read_at(local, position, most).await,
                 None => Ok(Bytes::new()),
             },
@@ -142,14 +142,14 @@ impl Sink {
 }
 
 impl Feed {
-    /// Whether a member is read from it still, or may be.
+    /// Returns whether a member is read from it still, or may be.
     pub fn is_wanted(&self) -> bool {
         Arc::strong_count(&self.arriving) > 1
     }
 
     /// The file into which the bytes come.
     pub fn begin_in(&self, local: Local) {
-        if let Sink::File(file) = &self.arriving.sink {
+        if let ArrivalSink::File(file) = &self.arriving.sink {
             // No other file has been set: there is one feed.
             let _ = file.set(local);
         }
@@ -157,7 +157,7 @@ impl Feed {
 
     /// The next bytes of a window.
     pub fn add(&mut self, piece: Bytes) {
-        let (Sink::Memory(pieces), Some(memory)) = (&self.arriving.sink, &mut self.memory) else { return };
+        let (ArrivalSink::Memory(pieces), Some(memory)) = (&self.arriving.sink, &mut self.memory) else { return };
         let here = self.arriving.here();
         let behind = here + piece.len() as u64;
         // An empty frame of a body would hide the piece that begins where it does.

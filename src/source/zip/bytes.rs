@@ -3,7 +3,7 @@
 use super::PackageError;
 use super::arriving::Arriving;
 use super::folder::{self, Local};
-use super::remote::{Remote, Version};
+use super::remote::{PackageServer, PackageVersion};
 use crate::source::http::{Body, Priority};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use std::sync::Arc;
 /// How often in a row a range that broke off without any bytes is asked for again.
 const RETRIES: u32 = 3;
 
-/// Where the bytes of a version are.
+/// Place of the bytes of a version.
 #[derive(Clone, Debug)]
-pub(super) enum Place {
+pub(super) enum BytesPlace {
     /// All of them in memory.
     Memory(Bytes),
     /// All of them in a file of the folder.
@@ -26,9 +26,9 @@ pub(super) enum Place {
 
 /// Reads a version of a package forwards.
 pub(super) struct PackageBytes {
-    remote: Remote,
-    version: Version,
-    place: Place,
+    remote: PackageServer,
+    version: PackageVersion,
+    place: BytesPlace,
     /// Offset of the next byte.
     position: u64,
     /// First byte past what one request asks for; past it there is another request.
@@ -43,9 +43,9 @@ pub(super) struct PackageBytes {
 impl PackageBytes {
     /// Reads from `position` on; what is likely wanted ends at `until`.
     pub fn new(
-        remote: Remote,
-        version: &Version,
-        place: Place,
+        remote: PackageServer,
+        version: &PackageVersion,
+        place: BytesPlace,
         (position, until): (u64, u64),
         priority: Priority,
     ) -> PackageBytes {
@@ -86,16 +86,16 @@ impl PackageBytes {
             return Err(PackageError::damaged(&self.remote.package, "a member goes on past its end"));
         }
         match &self.place {
-            Place::Memory(bytes) => {
+            BytesPlace::Memory(bytes) => {
                 let from = (self.position as usize).min(bytes.len());
                 return Ok(bytes.slice(from..bytes.len().min(from + most as usize)));
             }
-            Place::File(local) => return folder::read_at(local, self.position, most).await,
-            Place::Arriving(arriving) => match arriving.read(self.position, most, &self.priority).await? {
+            BytesPlace::File(local) => return folder::read_at(local, self.position, most).await,
+            BytesPlace::Arriving(arriving) => match arriving.read(self.position, most, &self.priority).await? {
                 Some(bytes) => return Ok(bytes),
-                None => self.place = Place::Server,
+                None => self.place = BytesPlace::Server,
             },
-            Place::Server => {}
+            BytesPlace::Server => {}
         }
         self.received(most).await
     }

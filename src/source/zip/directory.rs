@@ -1,9 +1,9 @@
 //! The directory of one version of a package: where each member lies and what it must be, in few bytes.
 
 use super::PackageError;
-use super::bytes::Place;
+use super::bytes::BytesPlace;
 use super::path::plain;
-use super::remote::Version;
+use super::remote::PackageVersion;
 use crate::document::Uri;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
@@ -33,9 +33,9 @@ pub(super) const DEFLATED: u16 = 8;
 /// The encrypted bit of the general purpose flags (APPNOTE 4.4.4).
 pub(super) const ENCRYPTED: u16 = 1;
 
-/// What the directory says of one member.
+/// Record of one member in the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Record {
+pub(super) struct MemberRecord {
     /// Offset of its local header in the package.
     pub header: u64,
     /// Bytes as they lie in the package.
@@ -44,7 +44,7 @@ pub(super) struct Record {
     pub length: u64,
     /// CRC-32 of the unpacked bytes.
     pub crc: u32,
-    /// Where its name begins in [`Parsed::names`].
+    /// First byte of its name in [`Parsed::names`].
     pub name: u32,
     pub name_length: u16,
     /// Compression method.
@@ -60,16 +60,16 @@ pub(super) struct Parsed {
     pub start: u64,
     /// All names, one behind the other.
     pub names: Vec<u8>,
-    pub records: Vec<Record>,
+    pub records: Vec<MemberRecord>,
 }
 
 /// The directory of one version of a package. Members are numbered in the order in which they lie.
 #[derive(Debug)]
 pub struct Directory {
     package: Uri,
-    pub(super) version: Version,
-    /// Where the bytes of this version are.
-    pub(super) place: Place,
+    pub(super) version: PackageVersion,
+    /// Place of the bytes of this version.
+    pub(super) place: BytesPlace,
     /// Its records are in the order of `header`; none overlaps the next.
     parsed: Parsed,
     /// Hashes of the plain names, in order, and the numbers of their records.
@@ -78,27 +78,27 @@ pub struct Directory {
     pub(super) folder: tokio::sync::OnceCell<Option<Box<str>>>,
 }
 
-/// What a path leads to.
+/// Result of a search for a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum FoundMember {
     Member(u32),
     Nothing,
     Several,
 }
 
 impl Directory {
-    /// Reads the directory of a package from `file`, which may be an [`End`] of it; checks what holds between members and makes
+    /// Reads the directory of a package from `file`, which may be an [`EndRecord`] of it; checks what holds between members and makes
     /// them findable.
     pub(super) fn read(
         package: &Uri,
-        version: &Version,
-        place: Place,
+        version: &PackageVersion,
+        place: BytesPlace,
         file: impl Read + Seek,
         limit: u64,
     ) -> Result<Directory, PackageError> {
         let (mut parsed, version) = (parse(package, file, limit)?, version.clone());
         parsed.records.sort_unstable_by_key(|record| record.header);
-        let name = |record: &Record| String::from_utf8_lossy(parsed.name(record)).into_owned();
+        let name = |record: &MemberRecord| String::from_utf8_lossy(parsed.name(record)).into_owned();
         for (number, record) in parsed.records.iter().enumerate() {
             let Some(end) = record.least_end().filter(|end| *end <= parsed.start) else {
                 let what = format!("the member {:?} lies past the directory", name(record));
@@ -109,7 +109,7 @@ impl Directory {
                 return Err(PackageError::damaged(package, what));
             }
         }
-        let hash = |record: &Record| xxh3_64(parsed.plain_name(record).as_bytes());
+        let hash = |record: &MemberRecord| xxh3_64(parsed.plain_name(record).as_bytes());
         let mut by_name: Box<[(u64, u32)]> = parsed.records.iter().map(hash).zip(0..).collect();
         by_name.sort_unstable();
         let package = package.clone();
@@ -131,36 +131,36 @@ impl Directory {
         self.parsed.records.len()
     }
 
-    /// Whether it has no member.
+    /// Returns whether it has no member.
     pub fn is_empty(&self) -> bool {
         self.parsed.records.is_empty()
     }
 
-    /// Whether its members are read at the server.
+    /// Returns whether its members are read at the server.
     pub(super) fn is_read_in_place(&self) -> bool {
-        self.version.etag.is_some() && matches!(self.place, Place::Server)
+        self.version.etag.is_some() && matches!(self.place, BytesPlace::Server)
     }
 
     /// Bytes that the member has which the `path` of a manifest's entry means.
     pub fn length_of(&self, path: &str) -> Option<u64> {
         match self.find(path) {
-            Found::Member(number) => self.record(number).map(|record| record.length),
-            Found::Nothing | Found::Several => None,
+            FoundMember::Member(number) => self.record(number).map(|record| record.length),
+            FoundMember::Nothing | FoundMember::Several => None,
         }
     }
 
     /// Bytes of memory it takes.
     pub(super) fn bytes(&self) -> u64 {
-        let held = if let Place::Memory(bytes) = &self.place { bytes.len() } else { 0 };
-        let records = self.parsed.records.len() * (size_of::<Record>() + size_of::<(u64, u32)>());
+        let held = if let BytesPlace::Memory(bytes) = &self.place { bytes.len() } else { 0 };
+        let records = self.parsed.records.len() * (size_of::<MemberRecord>() + size_of::<(u64, u32)>());
         (self.parsed.names.len() + records + held + size_of::<Directory>()) as u64
     }
 
-    pub(super) fn record(&self, number: u32) -> Option<&Record> {
+    pub(super) fn record(&self, number: u32) -> Option<&MemberRecord> {
         self.parsed.records.get(number as usize)
     }
 
-    pub(super) fn name(&self, record: &Record) -> &[u8] {
+    pub(super) fn name(&self, record: &MemberRecord) -> &[u8] {
         self.parsed.name(record)
     }
 
@@ -172,7 +172,7 @@ impl Directory {
         record.header..record.least_end().unwrap_or(start).saturating_add(EXTRA).min(next)
     }
 
-    /// Where the last member ends that ends by `most`.
+    /// End of the last member that ends by `most`.
     pub(super) fn last_end(&self, most: u64) -> u64 {
         let behind = self.parsed.records.partition_point(|record| record.header < most) as u32;
         let ends = (behind.saturating_sub(2)..behind).map(|number| self.extent(number).end);
@@ -182,27 +182,27 @@ impl Directory {
     /// The member that the `path` of a manifest's entry means: the one of that name, with or without leading slash; else
     /// the one whose name differs in slashes and escapes alone; else, where the manifest's paths are those of the
     /// publisher's own disk, the one behind the folder that they all begin with.
-    pub(super) fn find(&self, path: &str) -> Found {
+    pub(super) fn find(&self, path: &str) -> FoundMember {
         self.find_behind(path, self.folder.get().and_then(Option::as_deref))
     }
 
-    /// The same of paths that all begin with a folder.
-    pub(super) fn find_behind(&self, path: &str, folder: Option<&str>) -> Found {
+    /// Finds a member by a path that begins with a folder.
+    pub(super) fn find_behind(&self, path: &str, folder: Option<&str>) -> FoundMember {
         let plain = plain(path);
         for name in [path.strip_prefix('/').unwrap_or(path), path] {
             match self.one_of(self.alike(&plain).filter(|number| self.name_of(*number) == name.as_bytes())) {
-                Found::Nothing => {}
+                FoundMember::Nothing => {}
                 found => return found,
             }
         }
         match (self.spelt(&plain), folder.and_then(|folder| plain.strip_prefix(folder))) {
-            (Found::Nothing, Some(rest)) => self.spelt(rest),
+            (FoundMember::Nothing, Some(rest)) => self.spelt(rest),
             (found, _) => found,
         }
     }
 
     /// The member of this plain name.
-    pub(super) fn spelt(&self, plain: &str) -> Found {
+    pub(super) fn spelt(&self, plain: &str) -> FoundMember {
         self.one_of(self.alike(plain))
     }
 
@@ -211,24 +211,24 @@ impl Directory {
         let hash = xxh3_64(plain.as_bytes());
         let first = self.by_name.partition_point(|(other, _)| *other < hash);
         let same = self.by_name.iter().skip(first).take_while(move |(other, _)| *other == hash);
-        let is_alike = move |record: &Record| self.parsed.plain_name(record) == plain;
+        let is_alike = move |record: &MemberRecord| self.parsed.plain_name(record) == plain;
         same.map(|(_, number)| *number).filter(move |number| self.record(*number).is_some_and(is_alike))
     }
 
-    /// Of members that hold the same the last.
-    fn one_of(&self, numbers: impl Iterator<Item = u32>) -> Found {
+    /// Last of several members, where all hold the same.
+    fn one_of(&self, numbers: impl Iterator<Item = u32>) -> FoundMember {
         let mut last = None;
         for number in numbers {
             // Without a look at the rest: an archive may have a million of one name.
             if last.is_some_and(|before| !self.is_same(before, number)) {
-                return Found::Several;
+                return FoundMember::Several;
             }
             last = Some(number);
         }
-        last.map_or(Found::Nothing, Found::Member)
+        last.map_or(FoundMember::Nothing, FoundMember::Member)
     }
 
-    /// Whether two members hold the same bytes, by length and CRC-32.
+    /// Returns whether two members hold the same bytes, by length and CRC-32.
     fn is_same(&self, one: u32, other: u32) -> bool {
         match (self.record(one), self.record(other)) {
             (Some(one), Some(other)) => (one.length, one.crc) == (other.length, other.crc),
@@ -241,8 +241,8 @@ impl Directory {
     }
 }
 
-impl Record {
-    /// Where it ends at the earliest: its local header may have extra fields.
+impl MemberRecord {
+    /// Earliest end of the member: its local header may have extra fields.
     fn least_end(&self) -> Option<u64> {
         self.header.checked_add(LOCAL_HEADER + u64::from(self.name_length))?.checked_add(self.packed)
     }
@@ -262,19 +262,19 @@ impl Record {
 }
 
 impl Parsed {
-    fn name(&self, record: &Record) -> &[u8] {
+    fn name(&self, record: &MemberRecord) -> &[u8] {
         let first = record.name as usize;
         self.names.get(first..first + usize::from(record.name_length)).unwrap_or_default()
     }
 
-    fn plain_name(&self, record: &Record) -> String {
+    fn plain_name(&self, record: &MemberRecord) -> String {
         plain(&decoded(self.name(record)))
     }
 }
 
 /// The end of a package as a file of which the rest is missing. A read of other bytes fails, and where it began is known.
 #[derive(Debug)]
-pub(super) struct End {
+pub(super) struct EndRecord {
     /// Bytes of the whole.
     pub length: u64,
     /// Offset of the first byte that is here.
@@ -282,22 +282,22 @@ pub(super) struct End {
     /// The bytes from there to the end.
     pub bytes: Vec<u8>,
     position: u64,
-    /// Where the last failed read began.
+    /// First byte of the last failed read.
     pub missed: Option<u64>,
 }
 
-impl End {
-    pub fn new(first: u64, bytes: Vec<u8>) -> End {
-        End { length: first + bytes.len() as u64, first, bytes, position: 0, missed: None }
+impl EndRecord {
+    pub fn new(first: u64, bytes: Vec<u8>) -> EndRecord {
+        EndRecord { length: first + bytes.len() as u64, first, bytes, position: 0, missed: None }
     }
 
-    /// Whether something here looks like the record that a directory ends with.
+    /// Returns whether something here looks like the record that a directory ends with.
     pub fn has_directory(&self) -> bool {
         self.bytes.windows(4).any(|bytes| bytes == b"PK\x05\x06")
     }
 }
 
-impl Read for End {
+impl Read for EndRecord {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.position < self.first && !buffer.is_empty() {
             self.missed = Some(self.position);
@@ -310,7 +310,7 @@ impl Read for End {
     }
 }
 
-impl Seek for End {
+impl Seek for EndRecord {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let position = match to {
             SeekFrom::Start(offset) => Some(offset),
@@ -342,7 +342,7 @@ fn parse(package: &Uri, file: impl Read + Seek, limit: u64) -> Result<Parsed, Pa
         let (Ok(position), Ok(name_length)) = (position, u16::try_from(name.len())) else {
             return Err(too_large(package, limit));
         };
-        parsed.records.push(Record {
+        parsed.records.push(MemberRecord {
             header: member.header_start,
             packed: member.compressed_size,
             length: member.uncompressed_size,

@@ -15,7 +15,7 @@ pub enum PackageError {
     Http {
         /// The package.
         package: Uri,
-        /// What went wrong.
+        /// Cause.
         #[source]
         cause: Arc<HttpError>,
     },
@@ -24,7 +24,7 @@ pub enum PackageError {
     NotZip {
         /// The package.
         package: Uri,
-        /// What it seems to be.
+        /// Kind of content that it seems to be.
         seen: String,
     },
     /// A ZIP that breaks its own rules.
@@ -32,7 +32,7 @@ pub enum PackageError {
     Damaged {
         /// The package.
         package: Uri,
-        /// What is wrong with it.
+        /// Fault.
         what: String,
         /// The parser's answer, where it is the parser's.
         #[source]
@@ -70,7 +70,7 @@ pub enum PackageError {
     Manifest {
         /// The package.
         package: Uri,
-        /// What is wrong with it.
+        /// Fault.
         #[source]
         cause: Arc<DocumentError>,
     },
@@ -97,7 +97,7 @@ pub enum PackageError {
         package: Uri,
         /// Name of the member.
         path: Box<str>,
-        /// What is wrong with it.
+        /// Fault.
         what: String,
     },
     /// More than the limits allow.
@@ -105,7 +105,7 @@ pub enum PackageError {
     TooLarge {
         /// The package.
         package: Uri,
-        /// What is too large.
+        /// Part that is too large.
         what: &'static str,
         /// Bytes.
         limit: u64,
@@ -122,7 +122,7 @@ pub enum PackageError {
 }
 
 impl PackageError {
-    /// Whether the same may succeed later, although nothing changes at the Source.
+    /// Returns whether the same may succeed later, although nothing changes at the Source.
     pub fn is_retryable(&self) -> bool {
         match self {
             PackageError::Http { cause, .. } => cause.is_retryable(),
@@ -139,17 +139,17 @@ impl PackageError {
         }
     }
 
-    /// Whether the request ended in our own queue, which says nothing of the package.
+    /// Returns whether the request ended in our own queue, which says nothing of the package.
     pub fn is_unsent(&self) -> bool {
         matches!(self, PackageError::Http { cause, .. } if cause.is_unsent())
     }
 
-    /// Whether nothing more may be downloaded.
+    /// Returns whether nothing more may be downloaded.
     pub fn is_spent(&self) -> bool {
         matches!(self, PackageError::Http { cause, .. } if cause.is_spent())
     }
 
-    /// Whether it is about one member alone: others of the same package may be sound.
+    /// Returns whether it is about one member alone: others of the same package may be sound.
     pub fn is_of_one_member(&self) -> bool {
         matches!(self, PackageError::NoMember { .. } | PackageError::Ambiguous { .. } | PackageError::Member { .. })
     }

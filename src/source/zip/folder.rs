@@ -13,7 +13,7 @@
 //! length, or by the CRC-32 of a member, and the bytes are fetched again.
 
 use super::PackageError;
-use super::remote::Version;
+use super::remote::PackageVersion;
 use crate::document::Uri;
 use crate::source::off_the_workers;
 use bytes::Bytes;
@@ -36,10 +36,10 @@ pub(super) type Local = (Arc<fs::File>, Arc<PathBuf>);
 pub(super) struct Description {
     /// The file's name has only its hash.
     pub package: String,
-    pub version: Version,
+    pub version: PackageVersion,
 }
 
-/// What the files of one package are named by.
+/// Key in the names of one package's files.
 pub(super) fn key(package: &Uri) -> String {
     format!("{:032x}", xxh3_128(package.as_str().as_bytes()))
 }
@@ -50,13 +50,13 @@ pub(super) fn file(folder: &Path, package: &Uri, kind: &str) -> PathBuf {
 }
 
 /// Which version the local copy of `package` is.
-pub(super) fn described(folder: &Path, package: &Uri) -> Option<Version> {
+pub(super) fn described(folder: &Path, package: &Uri) -> Option<PackageVersion> {
     let description: Description = serde_json::from_slice(&fs::read(file(folder, package, "json")).ok()?).ok()?;
     (description.package == package.as_str()).then_some(description.version)
 }
 
 /// Writes down which version the local copy of `package` is.
-pub(super) fn describe(folder: &Path, package: &Uri, version: &Version) -> Result<(), PackageError> {
+pub(super) fn describe(folder: &Path, package: &Uri, version: &PackageVersion) -> Result<(), PackageError> {
     let description = Description { package: package.to_string(), version: version.clone() };
     replace_json(folder, &file(folder, package, "json"), &description)
 }

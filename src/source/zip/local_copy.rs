@@ -4,10 +4,10 @@
 //! the disk, and its files are not removed. Requests for the directory or the manifest never wait for it.
 
 use super::arriving::{Arriving, Feed};
-use super::bytes::{PackageBytes, Place};
+use super::bytes::{BytesPlace, PackageBytes};
 use super::directory::Directory;
 use super::folder::{self, Unnamed, describe, described, failed, file};
-use super::remote::{self, Remote, Version};
+use super::remote::{self, PackageServer, PackageVersion};
 use super::{PackageError, Packages, Piece};
 use crate::document::Uri;
 use crate::platform::error_chain::chain;
@@ -46,17 +46,17 @@ pub(super) struct LocalCopies {
 struct UnderWay {
     /// Disk space that is reserved for it.
     bytes: u64,
-    /// Of a package without ranges nothing can be read before it is here.
+    /// Copy that can be read while it arrives; `None` for a package without ranges.
     copy: Option<Arc<Arriving>>,
 }
 
 /// The right to bring one local copy here, with its disk space.
-pub(super) struct Reservation {
+pub(super) struct CopyReservation {
     packages: Packages,
     package: Uri,
 }
 
-impl Drop for Reservation {
+impl Drop for CopyReservation {
     fn drop(&mut self) {
         let copies = &self.packages.shared.copies;
         copies.under_way().remove(&self.package);
@@ -92,7 +92,7 @@ impl Packages {
         copy.filter(|copy| copy.version == directory.version)
     }
 
-    /// The same; where there is none one begins, unless there is no space for it or it failed lately. Nothing is waited for.
+    /// Local copy of this version; where there is none one begins, unless there is no space for it or it failed lately. Never waits.
     pub(super) fn begin_local_copy(&self, directory: &Arc<Directory>) -> Option<Arc<Arriving>> {
         if let Some(copy) = self.local_copy(directory) {
             return Some(copy);
@@ -110,7 +110,7 @@ impl Packages {
     }
 
     /// `None` where the copies on their way leave too little space for now, or this package is one of them.
-    pub(super) fn reserve(&self, package: &Uri, bytes: u64, copy: Option<Arc<Arriving>>) -> Option<Reservation> {
+    pub(super) fn reserve(&self, package: &Uri, bytes: u64, copy: Option<Arc<Arriving>>) -> Option<CopyReservation> {
         let copies = &self.shared.copies;
         let mut under_way = copies.under_way();
         let reserved: u64 = under_way.values().map(|copy| copy.bytes).sum();
@@ -118,16 +118,16 @@ impl Packages {
             return None;
         }
         under_way.insert(package.clone(), UnderWay { bytes, copy });
-        Some(Reservation { packages: self.clone(), package: package.clone() })
+        Some(CopyReservation { packages: self.clone(), package: package.clone() })
     }
 
     async fn bring_local_copy(
         self,
         directory: Arc<Directory>,
-        remote: Remote,
+        remote: PackageServer,
         priority: Priority,
         feed: Feed,
-        reservation: Reservation,
+        reservation: CopyReservation,
     ) {
         let package = directory.package();
         match self.download(&directory, remote, priority, &feed).await {
@@ -152,7 +152,7 @@ impl Packages {
     async fn download(
         &self,
         directory: &Directory,
-        remote: Remote,
+        remote: PackageServer,
         priority: Priority,
         feed: &Feed,
     ) -> Result<Directory, PackageError> {
@@ -160,7 +160,7 @@ impl Packages {
         off_the_workers(|| self.make_space(0))?;
         let mut file = Unnamed::new(&self.shared.config.folder)?;
         feed.begin_in(file.local()?);
-        let mut bytes = PackageBytes::new(remote, version, Place::Server, (0, version.length), priority);
+        let mut bytes = PackageBytes::new(remote, version, BytesPlace::Server, (0, version.length), priority);
         while bytes.position() < version.length {
             let next = bytes.next(version.length - bytes.position()).await?;
             file.write(&next)?;
@@ -170,7 +170,7 @@ impl Packages {
     }
 
     /// Brings the body of `response`, which is the whole, to the disk; asks again where it breaks off.
-    pub(super) async fn receive(&self, remote: &Remote, response: Response) -> Result<Directory, PackageError> {
+    pub(super) async fn receive(&self, remote: &PackageServer, response: Response) -> Result<Directory, PackageError> {
         let (package, limit) = (&remote.package, self.shared.config.whole);
         let (mut response, mut attempts) = (Some(response), 0);
         loop {
@@ -201,9 +201,9 @@ impl Packages {
 
     async fn receive_once(
         &self,
-        remote: &Remote,
+        remote: &PackageServer,
         mut response: Response,
-        own: &Reservation,
+        own: &CopyReservation,
     ) -> Result<Directory, PackageError> {
         let (package, limit) = (&remote.package, self.shared.config.whole);
         let mut version = remote.version_of(&response, 0)?;
@@ -228,7 +228,7 @@ impl Packages {
     }
 
     /// Reserves a further step of disk space where `length` bytes pass what is reserved.
-    fn extend(&self, own: &Reservation, length: u64) -> Result<(), PackageError> {
+    fn extend(&self, own: &CopyReservation, length: u64) -> Result<(), PackageError> {
         let (copies, limit) = (&self.shared.copies, self.shared.config.whole);
         {
             let mut under_way = copies.under_way();
@@ -251,7 +251,7 @@ impl Packages {
     pub(super) async fn complete(
         &self,
         package: &Uri,
-        version: Version,
+        version: PackageVersion,
         copy: Unnamed,
     ) -> Result<Directory, PackageError> {
         let folder = &self.shared.config.folder;
@@ -271,7 +271,7 @@ impl Packages {
     }
 
     /// The directory of the local copy in the folder, which is of this version.
-    async fn read_local(&self, package: &Uri, version: Version) -> Result<Directory, PackageError> {
+    async fn read_local(&self, package: &Uri, version: PackageVersion) -> Result<Directory, PackageError> {
         let (folder, limit) = (&self.shared.config.folder, self.shared.config.directory);
         let (path, own) = (file(folder, package, "whole"), package.clone());
         let reading = tokio::task::spawn_blocking(move || {
@@ -279,7 +279,7 @@ impl Packages {
             // Used now: others are removed before it.
             file.set_modified(SystemTime::now()).map_err(failed(&path))?;
             let clone = file.try_clone().map_err(failed(&path))?;
-            let place = Place::File((Arc::new(file), Arc::new(path)));
+            let place = BytesPlace::File((Arc::new(file), Arc::new(path)));
             Directory::read(&own, &version, place, BufReader::new(clone), limit)
         });
         match reading.await.unwrap_or_else(|cause| Err(failed(folder)(io::Error::other(cause)))) {
@@ -331,7 +331,8 @@ impl Packages {
 
     /// Forgets the directory of a local copy that is about to be removed.
     fn forget_file(&self, path: &Path) {
-        let is_own = |directory: &Arc<Directory>| matches!(&directory.place, Place::File((_, own)) if **own == path);
+        let is_own =
+            |directory: &Arc<Directory>| matches!(&directory.place, BytesPlace::File((_, own)) if **own == path);
         let gone = self.directories().into_iter().find(is_own);
         gone.iter().for_each(|gone| self.forget(gone));
     }

@@ -1,8 +1,8 @@
 //! The local header of a member, checked against what the directory says of it.
 
-use super::directory::{ENCRYPTED, Record};
+use super::directory::{ENCRYPTED, MemberRecord};
 
-/// What a local header begins with (APPNOTE 4.3.7).
+/// Signature of a local header (APPNOTE 4.3.7).
 const SIGNATURE: [u8; 4] = *b"PK\x03\x04";
 
 /// The bit that says that sizes and CRC follow the bytes (APPNOTE 4.4.4).
@@ -40,8 +40,8 @@ impl LocalHeader {
         })
     }
 
-    /// Whether this is the member that the directory describes, under the name `listed` there.
-    pub fn agrees(&self, record: &Record, listed: &[u8], name: &[u8], extra: &[u8]) -> bool {
+    /// Returns whether this is the member that the directory describes, under the name `listed` there.
+    pub fn agrees(&self, record: &MemberRecord, listed: &[u8], name: &[u8], extra: &[u8]) -> bool {
         // The directory's name may be the one that such a field gives in UTF-8: version, CRC-32 of the other, the name.
         let unicode = field(extra, UNICODE_NAME).and_then(|field| field.get(5..));
         let is_named = name == listed || unicode == Some(listed);

@@ -1,10 +1,10 @@
 //! A package's own manifest, `manifest.xml` at its top (sections 11.1.1 and 13.1.1), on this machine's disk.
 
-use super::directory::{Directory, Found};
+use super::directory::{Directory, FoundMember};
 use super::folder::{Unnamed, failed, key, remove};
 use super::member::Member;
 use super::path::{folder_before_member, plain};
-use super::remote::{Received, Remote, Version};
+use super::remote::{PackageServer, PackageVersion, Received};
 use super::{PackageError, Packages};
 use crate::document::{Capability, DocumentError, Entry, Header, Limits, PackageMember, Reader, Uri};
 use crate::source::http::Priority;
@@ -23,7 +23,7 @@ pub(super) const NAME: &str = "manifest.xml";
 #[derive(Clone, Debug)]
 pub struct Manifest {
     package: Uri,
-    /// Where the package came from: the base of relative references.
+    /// Address of the package: the base of relative references.
     base: Uri,
     /// Opened by each reader: a dump may have more packages than a process may have open files.
     path: Arc<Path>,
@@ -79,7 +79,7 @@ impl Manifest {
         &self.package
     }
 
-    /// What stands before its first entry.
+    /// Header before its first entry.
     pub fn header(&self) -> &Header {
         &self.header
     }
@@ -102,7 +102,7 @@ impl Manifest {
         read(&self.package, &self.path, &self.base, self.limits)
     }
 
-    /// Where the bytes of an entry lie; `None` where it has no `path`, as a deletion.
+    /// Member with the bytes of an entry; `None` where it has no `path`, as a deletion.
     pub fn member(&self, entry: &Entry) -> Option<PackageMember> {
         entry.path.as_ref().map(|path| PackageMember { package: self.package.clone(), path: path.clone() })
     }
@@ -174,7 +174,7 @@ impl Packages {
     /// Puts the manifest at `path`, whole or not at all.
     async fn unpack(
         &self,
-        remote: Remote,
+        remote: PackageServer,
         directory: &Arc<Directory>,
         number: u32,
         path: &Path,
@@ -228,7 +228,10 @@ pub(super) fn folder_of(manifest: &Manifest, directory: &Directory) -> Result<Op
         match &folder {
             Some(folder) if !path.starts_with(&**folder) => return Ok(None),
             Some(_) => {}
-            None => folder = folder_before_member(&path, |name| directory.spelt(name) != Found::Nothing).map(Box::from),
+            None => {
+                folder =
+                    folder_before_member(&path, |name| directory.spelt(name) != FoundMember::Nothing).map(Box::from)
+            }
         }
         if folder.as_deref() == Some("") {
             return Ok(None);
@@ -246,7 +249,7 @@ pub(super) struct Sum {
 
 /// Number, CRC-32 and length of the member that is the manifest.
 pub(super) fn inside(directory: &Directory) -> Option<(u32, Sum)> {
-    let Found::Member(number) = directory.find(NAME) else { return None };
+    let FoundMember::Member(number) = directory.find(NAME) else { return None };
     let record = directory.record(number)?;
     Some((number, Sum { crc: record.crc, length: record.length }))
 }
@@ -256,7 +259,7 @@ fn broken(package: &Uri, cause: DocumentError) -> PackageError {
 }
 
 /// The file with the manifest of this version.
-fn manifest_file(folder: &Path, package: &Uri, version: &Version, sum: Sum) -> PathBuf {
+fn manifest_file(folder: &Path, package: &Uri, version: &PackageVersion, sum: Sum) -> PathBuf {
     let version = xxh3_64(format!("{version:?} {sum:?}").as_bytes());
     folder.join(format!("{}.{version:016x}.manifest", key(package)))
 }

@@ -1,10 +1,10 @@
 //! One member of a package: its local header checked against the directory, its bytes unpacked, the last of them held back
 //! until length and CRC-32 of all are right.
 
-use super::bytes::{PackageBytes, Place};
-use super::directory::{DEFLATED, Directory, Found, LOCAL_HEADER, Record};
+use super::bytes::{BytesPlace, PackageBytes};
+use super::directory::{DEFLATED, Directory, FoundMember, LOCAL_HEADER, MemberRecord};
 use super::local_header::LocalHeader;
-use super::remote::{Received, Remote};
+use super::remote::{PackageServer, Received};
 use super::{PackageError, Packages};
 use crate::document::Uri;
 use crate::source::http::Priority;
@@ -19,7 +19,7 @@ const BLOCK: u64 = 128 << 10;
 /// How often a package that changes is read again.
 const ATTEMPTS: u32 = 3;
 
-/// Where the bytes of a member lie in the package as they are.
+/// Extent of a member in the package, where it is not packed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     /// The package.
@@ -37,7 +37,7 @@ pub struct Stored {
 pub struct Member {
     directory: Arc<Directory>,
     path: Box<str>,
-    record: Record,
+    record: MemberRecord,
     bytes: PackageBytes,
     is_at_server: bool,
     /// Bytes taken from the package.
@@ -50,11 +50,11 @@ pub struct Member {
     input: Bytes,
     /// Unpacked bytes held back until others follow or all are judged.
     held: Option<Bytes>,
-    state: State,
+    state: MemberState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum MemberState {
     Running,
     Done,
     Failed,
@@ -70,7 +70,7 @@ impl Packages {
         self.member_for(package, path, Priority::default(), &Received::default()).await
     }
 
-    /// The same for a requester; until `priority` names one, requests for its bytes give way to others'. What comes for it is
+    /// Member for a requester; until `priority` names one, requests for its bytes give way to others'. What comes for it is
     /// counted as `received`.
     ///
     /// # Errors
@@ -84,18 +84,18 @@ impl Packages {
     ) -> Result<Member, PackageError> {
         for _ in 0..ATTEMPTS {
             let directory = self.directory_for(package, received).await?;
-            if directory.find(path) == Found::Nothing {
+            if directory.find(path) == FoundMember::Nothing {
                 self.learn_folder(&directory, received).await;
             }
             let (package, path) = (package.clone(), Box::from(path));
             let number = match directory.find(&path) {
-                Found::Member(number) => number,
-                Found::Nothing => return Err(PackageError::NoMember { package, path }),
-                Found::Several => return Err(PackageError::Ambiguous { package, path }),
+                FoundMember::Member(number) => number,
+                FoundMember::Nothing => return Err(PackageError::NoMember { package, path }),
+                FoundMember::Several => return Err(PackageError::Ambiguous { package, path }),
             };
             let (remote, place) = (self.remote(&package), self.place(&directory, number, &path));
             received.add(&remote.received);
-            if let Place::Arriving(arriving) = &place {
+            if let BytesPlace::Arriving(arriving) = &place {
                 received.add(&arriving.received);
             }
             match Member::begin(remote, &directory, (number, &path), place, priority.clone()).await {
@@ -110,10 +110,10 @@ impl Packages {
 impl Member {
     /// Reads and checks its local header.
     pub(super) async fn begin(
-        remote: Remote,
+        remote: PackageServer,
         directory: &Arc<Directory>,
         (number, path): (u32, &str),
-        place: Place,
+        place: BytesPlace,
         priority: Priority,
     ) -> Result<Member, PackageError> {
         let directory = Arc::clone(directory);
@@ -122,7 +122,7 @@ impl Member {
         if let Some(what) = record.unreadable() {
             return Err(wrong(what));
         }
-        let (is_at_server, extent) = (matches!(place, Place::Server), directory.extent(number));
+        let (is_at_server, extent) = (matches!(place, BytesPlace::Server), directory.extent(number));
         let span = (extent.start, extent.end);
         let mut bytes = PackageBytes::new(remote, &directory.version, place, span, priority);
         let fixed = bytes.exactly(LOCAL_HEADER).await?;
@@ -144,7 +144,7 @@ impl Member {
             inflate: (record.method == DEFLATED).then(|| Decompress::new(false)),
             input: Bytes::new(),
             held: None,
-            state: State::Running,
+            state: MemberState::Running,
             directory,
         })
     }
@@ -154,7 +154,7 @@ impl Member {
         self.record.length
     }
 
-    /// Where its bytes lie at the server, where they are not packed: a range of this version holds some of them. To be asked
+    /// Extent of its bytes at the server, where they are not packed: a range of this version holds some of them. To be asked
     /// before the first are taken.
     pub fn stored(&self) -> Option<Stored> {
         let directory = &self.directory;
@@ -170,13 +170,13 @@ impl Member {
     /// Any [`PackageError`]; none but errors follow one.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, PackageError> {
         match self.state {
-            State::Running => {}
-            State::Done => return Ok(None),
-            State::Failed => return Err(self.wrong("broke off before")),
+            MemberState::Running => {}
+            MemberState::Done => return Ok(None),
+            MemberState::Failed => return Err(self.wrong("broke off before")),
         }
         let chunk = self.checked().await;
         if chunk.is_err() {
-            self.state = State::Failed;
+            self.state = MemberState::Failed;
         }
         chunk
     }
@@ -200,7 +200,7 @@ impl Member {
         if sum != crc {
             return Err(self.wrong(&format!("has the CRC-32 {sum:08x} where the directory says {crc:08x}")));
         }
-        self.state = State::Done;
+        self.state = MemberState::Done;
         Ok(self.held.take())
     }
 

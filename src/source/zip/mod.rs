@@ -37,12 +37,12 @@ use crate::document::{Limits, Uri};
 use crate::platform::memory_budget::Budget;
 use crate::platform::penalty_box::PenaltyBox;
 use crate::platform::single_flight::SingleFlight;
-use bytes::Place;
-use directory::{End, too_large};
+use bytes::BytesPlace;
+use directory::{EndRecord, too_large};
 use local_copy::LocalCopies;
 use lru::LruCache;
 use preview::StandIns;
-use remote::{Answer, Counter, Remote, Version};
+use remote::{Counter, PackageAnswer, PackageServer, PackageVersion};
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::num::NonZeroUsize;
@@ -56,7 +56,7 @@ use window::Walks;
 /// How long a package that cannot be read is not asked for.
 const PENALTY: Duration = Duration::from_secs(60);
 
-/// The same after a failure that may pass.
+/// Penalty after a failure that may pass.
 const SHORT_PENALTY: Duration = Duration::from_secs(5);
 
 /// Failures remembered; an older one is met again.
@@ -68,7 +68,7 @@ const RANGES: usize = 3;
 /// Memory for windows where no budget is handed in.
 const MEMORY: usize = 32 << 20;
 
-/// What packages may take of this machine.
+/// Resources of this machine that packages may take.
 #[derive(Clone)]
 pub struct PackageConfig {
     /// A folder of this mount alone, for manifests and local copies.
@@ -129,14 +129,14 @@ enum Asked {
     Current,
 }
 
-/// What of a package failed.
+/// Part of a package that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Piece {
     Directory,
     LocalCopy,
 }
 
-/// What is in memory.
+/// Directories in memory.
 struct Known {
     directories: LruCache<Uri, Arc<Directory>>,
     /// Bytes that `directories` take.
@@ -195,7 +195,7 @@ impl Packages {
         self.directory_for(package, &Received::default()).await
     }
 
-    /// The same; its bytes are counted as `received`.
+    /// Directory of a package; its bytes are counted as `received`.
     async fn directory_for(&self, package: &Uri, received: &Received) -> Result<Arc<Directory>, PackageError> {
         match self.known(package) {
             Some(directory) => Ok(self.confirmed(directory, received).await),
@@ -227,7 +227,7 @@ impl Packages {
     }
 
     /// Reads a directory, and remembers it.
-    async fn read(&self, remote: &Remote, asked: Asked) -> Result<Arc<Directory>, PackageError> {
+    async fn read(&self, remote: &PackageServer, asked: Asked) -> Result<Arc<Directory>, PackageError> {
         let package = &remote.package;
         if let Some(error) = self.failure(package, Piece::Directory) {
             return Err(error);
@@ -277,8 +277,8 @@ impl Packages {
         }
     }
 
-    fn remote(&self, package: &Uri) -> Remote {
-        Remote::new(&self.shared.client, package)
+    fn remote(&self, package: &Uri) -> PackageServer {
+        PackageServer::new(&self.shared.client, package)
     }
 
     fn failure(&self, package: &Uri, piece: Piece) -> Option<PackageError> {
@@ -324,17 +324,17 @@ impl Packages {
     /// Reads the directory from the server, or finds that the `known` one is still right.
     async fn read_from_server(
         &self,
-        remote: &Remote,
+        remote: &PackageServer,
         known: Option<Arc<Directory>>,
     ) -> Result<Arc<Directory>, PackageError> {
         for _ in 0..RANGES {
             match (remote.end(known.as_ref().map(|known| &known.version)).await?, &known) {
-                (Answer::Same, Some(known)) => return Ok(Arc::clone(known)),
+                (PackageAnswer::Same, Some(known)) => return Ok(Arc::clone(known)),
                 // A 304 to a question without condition is refused by the client.
-                (Answer::Same, None) => break,
-                (Answer::Whole(response), _) => return self.receive(remote, *response).await.map(Arc::new),
-                (Answer::End(version, first, bytes), _) => {
-                    match self.in_place(remote, version, End::new(first, bytes)).await {
+                (PackageAnswer::Same, None) => break,
+                (PackageAnswer::Whole(response), _) => return self.receive(remote, *response).await.map(Arc::new),
+                (PackageAnswer::End(version, first, bytes), _) => {
+                    match self.in_place(remote, version, EndRecord::new(first, bytes)).await {
                         // Another version came up between two ranges.
                         Err(PackageError::Changed { .. }) => {}
                         read => return read.map(Arc::new),
@@ -346,13 +346,18 @@ impl Packages {
     }
 
     /// Reads the directory of a version of which the end is here, and more of it where it is larger than that.
-    async fn in_place(&self, remote: &Remote, version: Version, mut end: End) -> Result<Directory, PackageError> {
+    async fn in_place(
+        &self,
+        remote: &PackageServer,
+        version: PackageVersion,
+        mut end: EndRecord,
+    ) -> Result<Directory, PackageError> {
         let (package, limit) = (&remote.package, self.shared.config.directory);
         for _ in 0..RANGES {
             let (own, of) = (package.clone(), version.clone());
             // A directory of a million members takes a second to read.
             let reading = tokio::task::spawn_blocking(move || {
-                let read = Directory::read(&own, &of, Place::Server, &mut end, limit);
+                let read = Directory::read(&own, &of, BytesPlace::Server, &mut end, limit);
                 (read, end)
             });
             let (read, back) =
@@ -361,7 +366,7 @@ impl Packages {
             match (read, end.missed.take()) {
                 (Ok(mut directory), _) => {
                     if end.first == 0 {
-                        directory.place = Place::Memory(end.bytes.into());
+                        directory.place = BytesPlace::Memory(end.bytes.into());
                     }
                     return Ok(directory);
                 }
@@ -371,7 +376,7 @@ impl Packages {
                     let body = remote.range(&version, range, Default::default()).await?;
                     let mut bytes = remote.all(body, length).await?;
                     bytes.append(&mut end.bytes);
-                    end = End::new(missed, bytes);
+                    end = EndRecord::new(missed, bytes);
                 }
                 (Err(PackageError::Damaged { cause: Some(cause), .. }), None) if !end.has_directory() => {
                     tracing::debug!(%package, error = %cause, "no directory at the end of a package");

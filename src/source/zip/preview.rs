@@ -7,10 +7,10 @@
 //! until that has been taken over ([`Packages::corrected`]) no member may stand for a version that no digest vouches for.
 //! Paths alone may differ, where they lead to the same members: a copy often has those of the publisher's own disk.
 
-use super::directory::{Directory, Found};
+use super::directory::{Directory, FoundMember};
 use super::folder::{self, Description, Unnamed};
 use super::manifest::{Sum, folder_of, inside};
-use super::remote::{IN_MEMORY, Received, Version};
+use super::remote::{IN_MEMORY, PackageVersion, Received};
 use super::{Manifest, PackageError, Packages};
 use crate::document::{Capability, Entry, Timestamp, Uri};
 use crate::platform::error_chain::chain;
@@ -32,9 +32,9 @@ pub(super) fn today() -> i64 {
 pub struct Listed {
     /// The package.
     pub package: Uri,
-    /// Where a copy of its manifest is.
+    /// Address of a copy of its manifest.
     pub copy: Option<Uri>,
-    /// What its manifest is: [`Capability::ResourceDumpManifest`] or [`Capability::ChangeDumpManifest`].
+    /// Capability of its manifest: [`Capability::ResourceDumpManifest`] or [`Capability::ChangeDumpManifest`].
     pub capability: Capability,
     /// The state of its entry. Where this is another the manifest may be another too.
     pub state: u64,
@@ -59,7 +59,7 @@ impl Listed {
 /// The manifests that stand in for packages.
 pub(super) type StandIns = HashMap<Uri, StandIn>;
 
-/// What is known of the manifest in `KEY.copy`, in `KEY.preview` as JSON.
+/// Facts about the manifest in `KEY.copy`, kept in `KEY.preview` as JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct StandIn {
     /// The version of the package that it speaks for.
@@ -67,9 +67,9 @@ pub(super) struct StandIn {
     /// The base of its relative references.
     base: String,
     sum: Sum,
-    /// It says what the manifest inside does; the package may have been removed since.
+    /// True if it says what the manifest inside does; the package may have been removed since.
     is_confirmed: bool,
-    /// What was stated before was something else, and that has not been taken over.
+    /// True if something else was stated before, and the difference has not been taken over.
     pub is_contradicted: bool,
 }
 
@@ -79,12 +79,12 @@ impl StandIn {
         self.of.version.length
     }
 
-    fn is_compared_with(&self, version: &Version) -> bool {
+    fn is_compared_with(&self, version: &PackageVersion) -> bool {
         self.is_confirmed && self.of.version == *version
     }
 }
 
-/// Those that earlier processes have left.
+/// Stand-ins that earlier processes have left.
 pub(super) fn left(folder: &Path) -> Result<StandIns, PackageError> {
     let files =
         folder::files(folder)?.into_iter().filter(|path| path.extension().is_some_and(|kind| kind == "preview"));
@@ -94,7 +94,7 @@ pub(super) fn left(folder: &Path) -> Result<StandIns, PackageError> {
 }
 
 impl Packages {
-    /// What a listed package holds: its own manifest where that is here or can be read in place, else the published copy of
+    /// Manifest of a listed package: its own where that is here or can be read in place, else the published copy of
     /// it, else its own by way of the whole package.
     ///
     /// # Errors
@@ -125,7 +125,7 @@ impl Packages {
         self.copied(listed, copy, version).await
     }
 
-    /// Whether what was last stated of this package is not what it says itself, and that has not been taken over.
+    /// Returns whether what was last stated of this package is not what it says itself, and that has not been taken over.
     pub fn is_contradicted(&self, package: &Uri) -> bool {
         self.stand_ins().get(package).is_some_and(|stand_in| stand_in.is_contradicted)
     }
@@ -137,7 +137,7 @@ impl Packages {
         contradicted.map(|(package, _)| package.clone()).collect()
     }
 
-    /// What a package holds for which nothing large is downloaded. In place of one that cannot be read in place its published copy is
+    /// Manifest of a package for which nothing large is downloaded. In place of one that cannot be read in place its published copy is
     /// read, unless a web page answers where the package should be.
     ///
     /// # Errors
@@ -153,7 +153,7 @@ impl Packages {
         };
         let is_cheap = head.as_ref().is_some_and(|head| head.is_page || head.is_read_in_place);
         let is_small = head.as_ref().is_some_and(|head| head.version.length <= IN_MEMORY);
-        let version = head.map_or_else(|| Version::unknown(package), |head| head.version);
+        let version = head.map_or_else(|| PackageVersion::unknown(package), |head| head.version);
         let unknown = PackageError::Unknown {
             package: package.clone(),
             why: "its server has no ranges, and no copy of its manifest is published".to_owned(),
@@ -187,7 +187,7 @@ impl Packages {
         self.shared.contradiction.notified().await;
     }
 
-    /// What these packages say themselves has been taken over.
+    /// Records that the manifests inside these packages have been taken over.
     pub fn corrected(&self, packages: &HashSet<Uri>) {
         for package in packages {
             if let Some(stand_in) = self.stand_in_of(package) {
@@ -237,7 +237,7 @@ impl Packages {
     }
 
     /// A copy that is brought here, where it can be used.
-    async fn copied(&self, listed: &Listed, copy: &Uri, version: Version) -> Option<Manifest> {
+    async fn copied(&self, listed: &Listed, copy: &Uri, version: PackageVersion) -> Option<Manifest> {
         let fetched = self.fetch_copy(listed, copy, version).await;
         let package = &listed.package;
         fetched
@@ -255,7 +255,7 @@ impl Packages {
     }
 
     /// Brings the copy here and checks that it is a manifest of the right kind, which leads to members.
-    async fn fetch_copy(&self, listed: &Listed, copy: &Uri, version: Version) -> Result<Manifest, PackageError> {
+    async fn fetch_copy(&self, listed: &Listed, copy: &Uri, version: PackageVersion) -> Result<Manifest, PackageError> {
         let (folder, limits) = (&self.shared.config.folder, self.shared.config.documents);
         let (package, remote) = (&listed.package, self.remote(copy).in_background());
         let mut response = remote.document().await?;
@@ -358,13 +358,13 @@ fn check(copy: &Manifest, wanted: &Capability) -> Result<(), PackageError> {
     }
 }
 
-/// Whether a copy lists what the manifest inside does, in the same order, and its paths lead to the same members.
+/// Returns whether a copy lists what the manifest inside does, in the same order, and its paths lead to the same members.
 fn says_the_same(copy: &Manifest, inside: &Manifest, directory: &Directory) -> bool {
     let folder = folder_of(copy, directory).ok().flatten();
     let leads_there = |stated: &Option<Box<str>>, path: &Option<Box<str>>| match (stated, path) {
         (Some(stated), Some(path)) if stated != path => {
             let found = directory.find(path);
-            matches!(found, Found::Member(_)) && directory.find_behind(stated, folder.as_deref()) == found
+            matches!(found, FoundMember::Member(_)) && directory.find_behind(stated, folder.as_deref()) == found
         }
         _ => stated == path,
     };

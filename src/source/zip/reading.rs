@@ -14,27 +14,27 @@ use std::fs;
 
 /// The last reading of a package, in `KEY.reading` as JSON.
 #[derive(Serialize, Deserialize)]
-struct Record {
+struct ReadingRecord {
     package: String,
     /// The state of the entry then.
     state: u64,
     /// The day, since the epoch. What fails may be mended although its entry is the same: it is read again once a day.
     day: i64,
     /// The manifest of this reading, or of the last that did not fail.
-    manifest: Option<Kept>,
+    manifest: Option<KeptReading>,
     /// The cause of the failure, for a person.
     failed: Option<String>,
 }
 
 /// A manifest in the folder.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct KeptReading {
     file: String,
     base: String,
     sum: Sum,
 }
 
-/// What is known of a package.
+/// State of a package.
 #[derive(Debug, Default)]
 pub struct Reading {
     /// Its manifest, by the last reading that did not fail.
@@ -49,7 +49,7 @@ impl Packages {
     /// The last reading of a package; nothing is requested.
     pub fn last_reading(&self, listed: &Listed) -> Reading {
         let path = file(&self.shared.config.folder, &listed.package, "reading");
-        let read = fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<Record>(&bytes).ok());
+        let read = fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<ReadingRecord>(&bytes).ok());
         let Some(record) = read.filter(|it| it.package == listed.package.as_str()) else { return Reading::default() };
         let manifest = record.manifest.and_then(|kept| self.opened(&listed.package, kept).ok());
         let is_read = if record.failed.is_some() { record.day == today() } else { manifest.is_some() };
@@ -57,7 +57,7 @@ impl Packages {
         Reading { manifest, failed: record.failed, is_current }
     }
 
-    fn opened(&self, package: &Uri, kept: Kept) -> Result<Manifest, PackageError> {
+    fn opened(&self, package: &Uri, kept: KeptReading) -> Result<Manifest, PackageError> {
         let path = self.shared.config.folder.join(&kept.file);
         match self.stand_in_of(package) {
             // The package itself may have corrected it.
@@ -84,7 +84,7 @@ impl Packages {
             }
             Err(cause) => (before.manifest, Some(chain(&cause))),
         };
-        let kept = |manifest: &Manifest| Kept {
+        let kept = |manifest: &Manifest| KeptReading {
             file: manifest.path().file_name().unwrap_or_default().to_string_lossy().into_owned(),
             base: manifest.base().to_string(),
             sum: manifest.sum(),
@@ -93,7 +93,7 @@ impl Packages {
         let (state, failed_then) = (listed.state, failed.clone());
         let (package_then, manifest_then) = (package.to_string(), manifest.as_ref().map(kept));
         let record =
-            Record { package: package_then, state, day: today(), manifest: manifest_then, failed: failed_then };
+            ReadingRecord { package: package_then, state, day: today(), manifest: manifest_then, failed: failed_then };
         if let Err(error) = folder::replace_json(folder, &file(folder, package, "reading"), &record) {
             tracing::warn!(%package, error = %chain(&error), "the manifest of a package is requested again");
         }

@@ -25,8 +25,8 @@ const BEGINNING: usize = 512;
 
 /// Which version of a package bytes belong to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Version {
-    /// Where it came from, after redirects.
+pub(super) struct PackageVersion {
+    /// Address after redirects.
     final_uri: String,
     /// A strong ETag: only under one can it be read in place.
     pub etag: Option<Box<str>>,
@@ -38,11 +38,11 @@ pub(super) struct Version {
     pub length: u64,
 }
 
-impl Version {
+impl PackageVersion {
     /// The version of a package of which its server publishes nothing.
-    pub fn unknown(package: &Uri) -> Version {
+    pub fn unknown(package: &Uri) -> PackageVersion {
         let (final_uri, length) = (package.to_string(), u64::MAX);
-        Version { final_uri, etag: None, weak_etag: None, last_modified: None, length }
+        PackageVersion { final_uri, etag: None, weak_etag: None, last_modified: None, length }
     }
 
     /// The base of the manifest's relative references.
@@ -50,19 +50,19 @@ impl Version {
         Uri::parse(&self.final_uri).unwrap_or_else(|_| package.clone())
     }
 
-    /// Whether another version would differ from it in more than its length.
+    /// Returns whether another version would differ from it in more than its length.
     pub fn has_validator(&self) -> bool {
         self.etag.is_some() || self.weak_etag.is_some() || self.last_modified.is_some()
     }
 }
 
 /// The answer to a request for the end of a package.
-pub(super) enum Answer {
+pub(super) enum PackageAnswer {
     /// The bytes from an offset on to the end of a version.
-    End(Version, u64, Vec<u8>),
+    End(PackageVersion, u64, Vec<u8>),
     /// The server still has the known version.
     Same,
-    /// It cannot be read in place: the whole is on its way.
+    /// Whole package on its way: it cannot be read in place.
     Whole(Box<Response>),
 }
 
@@ -70,8 +70,8 @@ pub(super) enum Answer {
 pub(super) type Counter = Arc<AtomicU64>;
 
 /// The answer to a request for the head of a package.
-pub(super) struct Head {
-    pub version: Version,
+pub(super) struct PackageHead {
+    pub version: PackageVersion,
     /// True if the server announces all that a package is read in place by.
     pub is_read_in_place: bool,
     /// True if a web page answers.
@@ -83,13 +83,13 @@ pub(super) struct Head {
 pub struct Received(Arc<Mutex<Vec<Counter>>>);
 
 impl Received {
-    /// They rise while its bytes come.
+    /// Bytes so far, which rise while they come.
     pub fn bytes(&self) -> u64 {
         let counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         counters.iter().map(|counter| counter.load(Ordering::Relaxed)).sum()
     }
 
-    /// What this counts is waited for too.
+    /// Adds what another counter counts.
     pub(super) fn add(&self, counter: &Counter) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(counter));
     }
@@ -97,7 +97,7 @@ impl Received {
 
 /// The server of one package, as it is asked for one purpose.
 #[derive(Clone, Debug)]
-pub(super) struct Remote {
+pub(super) struct PackageServer {
     client: Client,
     pub package: Uri,
     pub received: Counter,
@@ -105,19 +105,19 @@ pub(super) struct Remote {
     is_background: bool,
 }
 
-impl Remote {
-    pub fn new(client: &Client, package: &Uri) -> Remote {
+impl PackageServer {
+    pub fn new(client: &Client, package: &Uri) -> PackageServer {
         let (client, received) = (client.clone(), Counter::default());
-        Remote { client, package: package.clone(), received, is_background: false }
+        PackageServer { client, package: package.clone(), received, is_background: false }
     }
 
-    /// The same server, whose requests give way to those of readers.
-    pub fn in_background(self) -> Remote {
-        Remote { is_background: true, ..self }
+    /// Server whose requests give way to those of readers.
+    pub fn in_background(self) -> PackageServer {
+        PackageServer { is_background: true, ..self }
     }
 
     /// Asks which version the server has, without its bytes. `None`: still the known one.
-    pub async fn version(&self, known: Option<&Version>) -> Result<Option<Head>, PackageError> {
+    pub async fn version(&self, known: Option<&PackageVersion>) -> Result<Option<PackageHead>, PackageError> {
         let response = self.send(conditional(Request::head(self.package.clone(), HEAD_DEADLINE), known)).await?;
         match (response.status, response.content_length) {
             (Status::NotModified, _) => Ok(None),
@@ -125,14 +125,14 @@ impl Remote {
                 let version = self.version_of(&response, length)?;
                 let is_page = response.media_type.as_deref() == Some("text/html");
                 let is_read_in_place = response.accepts_ranges && version.etag.is_some();
-                Ok(Some(Head { version, is_read_in_place, is_page }))
+                Ok(Some(PackageHead { version, is_read_in_place, is_page }))
             }
             (_, None) => Err(PackageError::damaged(&self.package, "its server does not publish its length")),
         }
     }
 
     /// Asks for the end. With `known` the answer can be that it is still that version.
-    pub async fn end(&self, known: Option<&Version>) -> Result<Answer, PackageError> {
+    pub async fn end(&self, known: Option<&PackageVersion>) -> Result<PackageAnswer, PackageError> {
         let request = Request { suffix: Some(END), ..conditional(self.get(), known) };
         let length = match self.client.send(self.waiting(request)).await {
             Ok(response) => match (response.status, response.content_length) {
@@ -146,7 +146,7 @@ impl Remote {
             Err(cause) => return Err(self.http(cause)),
         };
         match length {
-            None => self.whole().await.map(|response| Answer::Whole(response.into())),
+            None => self.whole().await.map(|response| PackageAnswer::Whole(response.into())),
             Some(0) => Err(PackageError::NotZip { package: self.package.clone(), seen: "empty".into() }),
             Some(length) => {
                 let range = Some((length.saturating_sub(END), Some(length - 1)));
@@ -155,10 +155,10 @@ impl Remote {
         }
     }
 
-    /// What a response to a request for the end means.
-    async fn answer(&self, response: Response) -> Result<Answer, PackageError> {
+    /// Meaning of a response to a request for the end.
+    async fn answer(&self, response: Response) -> Result<PackageAnswer, PackageError> {
         let (first, length) = match (response.status, response.content_length) {
-            (Status::NotModified, _) => return Ok(Answer::Same),
+            (Status::NotModified, _) => return Ok(PackageAnswer::Same),
             // One body is of one version, even without validators.
             (Status::Partial { first, last, total: Some(total) }, _)
                 if last + 1 == total && (first == 0 || strong(&response).is_some()) =>
@@ -166,14 +166,14 @@ impl Remote {
                 (first, total)
             }
             (Status::Full, Some(length)) if length <= IN_MEMORY => (0, length),
-            (Status::Full, _) => return Ok(Answer::Whole(response.into())),
+            (Status::Full, _) => return Ok(PackageAnswer::Whole(response.into())),
             (Status::Partial { .. }, _) => {
                 drop(response);
-                return self.whole().await.map(|response| Answer::Whole(response.into()));
+                return self.whole().await.map(|response| PackageAnswer::Whole(response.into()));
             }
         };
         let version = self.version_of(&response, length)?;
-        Ok(Answer::End(version, first, self.all(response.body, length - first).await?))
+        Ok(PackageAnswer::End(version, first, self.all(response.body, length - first).await?))
     }
 
     /// Asks for the whole.
@@ -189,7 +189,12 @@ impl Remote {
     }
 
     /// A range of one version, as its body.
-    pub async fn range(&self, version: &Version, range: Range<u64>, priority: Priority) -> Result<Body, PackageError> {
+    pub async fn range(
+        &self,
+        version: &PackageVersion,
+        range: Range<u64>,
+        priority: Priority,
+    ) -> Result<Body, PackageError> {
         let asked = Some((range.start, Some(range.end.saturating_sub(1))));
         let request = Request { range: asked, if_range: version.etag.clone(), priority, ..self.get() };
         let response = self.send_for_range(request).await?;
@@ -233,9 +238,9 @@ impl Remote {
     }
 
     /// The version that a response is of.
-    pub fn version_of(&self, response: &Response, length: u64) -> Result<Version, PackageError> {
+    pub fn version_of(&self, response: &Response, length: u64) -> Result<PackageVersion, PackageError> {
         self.uncoded(response)?;
-        Ok(Version {
+        Ok(PackageVersion {
             final_uri: response.final_uri.to_string(),
             etag: strong(response).map(Box::from),
             weak_etag: response.etag.clone().filter(|_| strong(response).is_none()),
@@ -287,7 +292,7 @@ fn document(request: Request) -> Request {
 }
 
 /// Makes `request` a question whether the server has another version than `known`.
-fn conditional(request: Request, known: Option<&Version>) -> Request {
+fn conditional(request: Request, known: Option<&PackageVersion>) -> Request {
     let if_none_match = known.and_then(|known| known.etag.clone().or(known.weak_etag.clone()));
     let if_modified_since = known.and_then(|known| known.last_modified.clone()).filter(|_| if_none_match.is_none());
     Request { if_none_match, if_modified_since, ..document(request) }

@@ -2,9 +2,9 @@
 //! of what follows.
 
 use super::arriving::{Arriving, Feed};
-use super::bytes::Place;
-use super::directory::{Directory, Found};
-use super::remote::{Remote, Version};
+use super::bytes::BytesPlace;
+use super::directory::{Directory, FoundMember};
+use super::remote::{PackageServer, PackageVersion};
 use super::{PackageError, Packages, Piece};
 use crate::document::{PackageMember, Uri};
 use lru::LruCache;
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// So many members that are wanted within this time of each other are read together.
+/// Number of members that are read together if they are wanted within this time of each other.
 const SEVERAL: usize = 3;
 const TOGETHER: Duration = Duration::from_secs(1);
 
@@ -35,32 +35,32 @@ const LIFETIME: Duration = Duration::from_secs(30);
 const PACKAGES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
 const MEMBERS: usize = 256;
 
-/// What is wanted of packages lately, and the windows.
+/// Recent demands on packages, and the windows.
 #[derive(Debug)]
 pub(super) struct Walks {
     /// Neither lock is held while the other is taken, nor while anything is waited for.
-    demands: Mutex<LruCache<Uri, Demand>>,
+    demands: Mutex<LruCache<Uri, PackageDemand>>,
     windows: Mutex<LruCache<(Uri, u64), Arc<Arriving>>>,
 }
 
-/// What is wanted of one package.
+/// Recent demand on one package.
 #[derive(Debug, Default)]
-struct Demand {
+struct PackageDemand {
     lately: Vec<Want>,
     /// The version of which members are read, and the bytes that were asked for them.
-    version: Option<Version>,
+    version: Option<PackageVersion>,
     asked: u64,
 }
 
 #[derive(Debug)]
 struct Want {
     member: u64,
-    /// Where it lies; 0 where the directory is not known.
+    /// Offset of the member; 0 where the directory is not known.
     offset: u64,
     at: Instant,
 }
 
-impl Demand {
+impl PackageDemand {
     /// One more member is wanted. How many are wanted together with it that lie as `near`, itself included.
     fn want(&mut self, path: &str, offset: u64, near: u64, now: Instant) -> usize {
         let member = xxh3_64(path.as_bytes());
@@ -71,7 +71,7 @@ impl Demand {
     }
 
     /// Bytes that were asked for members of this version. Those of earlier versions count for nothing.
-    fn asked(&mut self, version: &Version) -> &mut u64 {
+    fn asked(&mut self, version: &PackageVersion) -> &mut u64 {
         if self.version.as_ref() != Some(version) {
             (self.version, self.asked) = (Some(version.clone()), 0);
         }
@@ -85,9 +85,9 @@ impl Walks {
         Walks { demands: Mutex::new(demands), windows: Mutex::new(windows) }
     }
 
-    fn demand<T>(&self, package: &Uri, of: impl FnOnce(&mut Demand) -> T) -> T {
+    fn demand<T>(&self, package: &Uri, of: impl FnOnce(&mut PackageDemand) -> T) -> T {
         let mut demands = self.demands.lock().unwrap_or_else(PoisonError::into_inner);
-        of(demands.get_or_insert_mut(package.clone(), Demand::default))
+        of(demands.get_or_insert_mut(package.clone(), PackageDemand::default))
     }
 
     fn windows(&self) -> MutexGuard<'_, LruCache<(Uri, u64), Arc<Arriving>>> {
@@ -125,10 +125,10 @@ impl Packages {
             return is_together(0, u64::MAX) && is_cheap && self.failure(package, Piece::Directory).is_none();
         };
         let number = match directory.find(path) {
-            Found::Member(number) => number,
+            FoundMember::Member(number) => number,
             // The folder on the publisher's disk may not be known yet.
-            Found::Nothing if directory.folder.get().is_none() => return is_together(0, u64::MAX),
-            Found::Nothing | Found::Several => return false,
+            FoundMember::Nothing if directory.folder.get().is_none() => return is_together(0, u64::MAX),
+            FoundMember::Nothing | FoundMember::Several => return false,
         };
         let Some(record) = directory.record(number).filter(|record| record.unreadable().is_none()) else {
             return false;
@@ -136,13 +136,13 @@ impl Packages {
         let extent = directory.extent(number);
         is_together(extent.start, self.near(&directory))
             || record.packed < record.length
-            || !matches!(directory.place, Place::Server)
+            || !matches!(directory.place, BytesPlace::Server)
             || self.shared.walks.holding(&directory, &extent).is_ok()
     }
 
-    /// Where to read a member from, which is wanted now.
-    pub(super) fn place(&self, directory: &Arc<Directory>, number: u32, path: &str) -> Place {
-        if !matches!(directory.place, Place::Server) {
+    /// Place to read a member from, which is wanted now.
+    pub(super) fn place(&self, directory: &Arc<Directory>, number: u32, path: &str) -> BytesPlace {
+        if !matches!(directory.place, BytesPlace::Server) {
             return directory.place.clone();
         }
         let (extent, near) = (directory.extent(number), self.near(directory));
@@ -151,7 +151,7 @@ impl Packages {
         let copy = if is_small && is_together { self.begin_local_copy(directory) } else { self.local_copy(directory) };
         // Far behind the front of a large copy a request of its own is sooner there.
         if let Some(copy) = copy.filter(|copy| extent.end <= copy.here().saturating_add(SMALL)) {
-            return Place::Arriving(copy);
+            return BytesPlace::Arriving(copy);
         }
         let window = match self.shared.walks.holding(directory, &extent) {
             Ok(window) => Some(window),
@@ -162,9 +162,9 @@ impl Packages {
         window.map_or_else(
             || {
                 self.ask_for(directory, &extent);
-                Place::Server
+                BytesPlace::Server
             },
-            Place::Arriving,
+            BytesPlace::Arriving,
         )
     }
 
@@ -205,7 +205,7 @@ impl Packages {
         Some(window)
     }
 
-    async fn bring_window(self, remote: Remote, window: Arc<Arriving>, mut feed: Feed) {
+    async fn bring_window(self, remote: PackageServer, window: Arc<Arriving>, mut feed: Feed) {
         let (begin, own) = (window.range.start, Arc::downgrade(&window));
         match fill(&remote, window, &mut feed).await {
             Ok(()) => drop(feed),
@@ -223,7 +223,7 @@ impl Packages {
 }
 
 /// Brings a window for as long as it is one of the windows or is read.
-async fn fill(remote: &Remote, window: Arc<Arriving>, feed: &mut Feed) -> Result<(), PackageError> {
+async fn fill(remote: &PackageServer, window: Arc<Arriving>, feed: &mut Feed) -> Result<(), PackageError> {
     let mut body = remote.range(&window.version, window.range.clone(), window.priority()).await?;
     drop(window);
     while feed.is_wanted() {
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn members_wanted_within_a_second_are_together_once_each() {
-        let (mut demand, now) = (Demand::default(), Instant::now());
+        let (mut demand, now) = (PackageDemand::default(), Instant::now());
         let mut want = |path, offset, now| demand.want(path, offset, 15, now);
         assert_eq!((want("a", 0, now), want("b", 10, now)), (1, 2));
         assert_eq!(want("a", 5, now), 2, "asked for again, and its place is known by now");

@@ -4,7 +4,7 @@ use crate::document::Uri;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// So many failures in a row open it.
+/// Number of failures in a row that open the breaker.
 const FAILURES_TO_OPEN: u32 = 5;
 /// URIs without an answer that are remembered.
 const UNANSWERED: usize = 64;
@@ -38,19 +38,19 @@ pub(super) struct Breaker {
     cause: Option<Box<str>>,
 }
 
-/// Whether a request may be sent to a host.
+/// True if a request may be sent to a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::source::http) enum Admission {
-    /// As one of many.
+    /// Request that is one of many.
     Pass,
-    /// As the one whose outcome counts.
+    /// Request whose outcome counts.
     Probe,
     /// Not before then.
     Refused(Instant),
 }
 
 impl Breaker {
-    /// Whether a request for `uri` may be sent.
+    /// Returns whether a request for `uri` may be sent.
     pub(super) fn look(&self, uri: &Uri, now: Instant) -> Admission {
         match self.open_until {
             None => Admission::Pass,
@@ -62,7 +62,7 @@ impl Breaker {
         }
     }
 
-    /// The same for a request that is sent now. A probe is followed by one of the three calls below.
+    /// Admission of a request that is sent now. A probe is followed by one of the three calls below.
     pub(super) fn admit(&mut self, uri: &Uri, now: Instant) -> Admission {
         let admission = self.look(uri, now);
         if admission == Admission::Probe {
@@ -105,7 +105,7 @@ impl Breaker {
         self.probing_since = None;
     }
 
-    /// Whether it admits all requests, or one as a probe.
+    /// Returns whether it admits all requests, or one as a probe.
     pub(super) fn is_closed(&self, now: Instant) -> bool {
         self.probing_since.is_none() && self.open_until.is_none_or(|until| until <= now)
     }

@@ -1,8 +1,8 @@
 //! The token bucket of a bounded rate: what the person has set, what the host wants, and what its refusals have taught. Pure: the caller passes the
 //! time.
 
-use super::window::{Standing, Window};
-use crate::source::http::announced::Announced;
+use super::window::{LimitStanding, LimitWindow};
+use crate::source::http::announced::AnnouncedLimits;
 use std::time::{Duration, Instant};
 
 /// A host that wants more time between two requests is given this much.
@@ -31,13 +31,13 @@ pub(super) struct Bucket {
     interval: Duration,
     /// When the next token would come to a bucket that is never full.
     next: Option<Instant>,
-    window: Option<Window>,
+    window: Option<LimitWindow>,
     /// Requests that may count in the window, and have no answer.
     unanswered: u64,
     learnt: Learnt,
 }
 
-/// What refusals have taught that say nothing of a limit.
+/// Lessons of refusals that name no limit.
 #[derive(Debug, Default)]
 struct Learnt {
     interval: Duration,
@@ -86,11 +86,11 @@ impl Bucket {
     }
 
     /// The answer to a request that took a token came, or never will (`None`). It is a refusal only where [`Bucket::refused`] follows.
-    pub(super) fn answered(&mut self, answer: Option<(u16, Option<Announced>)>, now: Instant) {
+    pub(super) fn answered(&mut self, answer: Option<(u16, Option<AnnouncedLimits>)>, now: Instant) {
         self.unanswered = self.unanswered.saturating_sub(1);
         match answer {
             Some((_, Some(announced))) => {
-                self.window.get_or_insert_with(|| Window::new(now)).announce(&announced, now);
+                self.window.get_or_insert_with(|| LimitWindow::new(now)).announce(&announced, now);
             }
             // A refusal says nothing of the window that follows.
             Some((429 | 503, None)) => return,
@@ -104,7 +104,7 @@ impl Bucket {
 
     /// The host has refused a request, and asks for this pause, if for any.
     pub(super) fn refused(&mut self, pause: Option<Duration>, now: Instant) {
-        let window = self.window.get_or_insert_with(|| Window::new(now));
+        let window = self.window.get_or_insert_with(|| LimitWindow::new(now));
         let is_held = window.is_exhausted(0, now);
         let until = now + pause.unwrap_or_else(|| self.learnt.pause());
         // Those that were under way together count once.
@@ -119,7 +119,7 @@ impl Bucket {
 
     /// The end of a pause that the host asked for.
     pub(super) fn paused_until(&self) -> Option<Instant> {
-        self.window.as_ref().and_then(Window::paused_until)
+        self.window.as_ref().and_then(LimitWindow::paused_until)
     }
 
     /// The host is asked again at once.
@@ -129,27 +129,27 @@ impl Bucket {
         }
     }
 
-    /// Whether nothing is left before the end of the window.
+    /// Returns whether nothing is left before the end of the window.
     pub(super) fn is_exhausted(&self, now: Instant) -> bool {
         self.window.as_ref().is_some_and(|it| it.is_exhausted(self.unanswered, now))
     }
 
-    /// Whether a request that waits for a token knows why: the person or the host has said so.
+    /// Returns whether a request that waits for a token knows why: the person or the host has said so.
     pub(super) fn is_known(&self, now: Instant) -> bool {
         self.window.as_ref().is_none_or(|it| it.is_announced || it.ends() <= now)
     }
 
     /// The window of the host, for a person.
-    pub(super) fn standing(&self, now: Instant) -> Standing {
+    pub(super) fn standing(&self, now: Instant) -> LimitStanding {
         self.window.as_ref().map(|it| it.standing(self.unanswered, now)).unwrap_or_default()
     }
 
     /// The length of the host's window, where the host holds requests.
     pub(super) fn window(&self) -> Option<Duration> {
-        self.window.as_ref().map(Window::length)
+        self.window.as_ref().map(LimitWindow::length)
     }
 
-    /// Whether it has a token, and the host has not asked for more time between two.
+    /// Returns whether it has a token, and the host has not asked for more time between two.
     pub(super) fn is_at_rest(&self, now: Instant) -> bool {
         let is_over = self.window.as_ref().is_none_or(|it| it.ends() <= now);
         is_over && self.interval == self.configured && self.next(false, now) <= now

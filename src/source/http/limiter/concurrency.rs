@@ -91,12 +91,12 @@ impl Concurrency {
         self.permits as usize
     }
 
-    /// Those of them that no reader need wait for.
+    /// Permits for requests that no reader need wait for.
     pub(super) fn prefetch_permits(&self) -> usize {
         self.permits() - self.reader_permits()
     }
 
-    /// Those that are reserved for readers.
+    /// Permits that are reserved for readers.
     pub(super) fn reader_permits(&self) -> usize {
         self.permits().div_ceil(FOR_READERS)
     }

@@ -11,18 +11,18 @@ mod concurrency;
 mod queue;
 mod window;
 
-use super::announced::Announced;
+use super::announced::AnnouncedLimits;
 use super::{Priority, Request, Requester};
 use crate::document::Uri;
 use crate::platform::penalty_box::PenaltyBox;
 pub(super) use breaker::Admission;
 pub(super) use queue::Ticket;
-pub(super) use window::Standing;
+pub(super) use window::LimitStanding;
 
 use breaker::Breaker;
 use bucket::Bucket;
 use concurrency::Concurrency;
-use queue::{Class, DOCUMENTS, Queue};
+use queue::{Class, DOCUMENTS, FairQueue};
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ const PAUSED_DOCUMENTS: NonZeroUsize = NonZeroUsize::new(64).expect("not zero");
 /// After a refusal no range goes over a connection of its own for so long; for twice as long after the next.
 const RANGES_REFUSED: std::ops::RangeInclusive<Duration> = Duration::from_secs(60)..=Duration::from_secs(3600);
 
-/// Whether a request may wait for a permit.
+/// True if a request may wait for a permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gate {
     Open,
@@ -50,7 +50,7 @@ pub(super) enum Gate {
 pub(super) enum Grant {
     /// A reader's.
     Reader,
-    /// That of a prefetch or of background work. Their number leaves some permits to readers.
+    /// Permit of a prefetch or of background work. Their number leaves some permits to readers.
     Unread,
     /// The permit that is reserved for documents. It is taken where all others are.
     Document,
@@ -58,7 +58,7 @@ pub(super) enum Grant {
 
 /// The next step of the queue.
 #[derive(Debug)]
-pub(super) enum Next<T> {
+pub(super) enum NextGrant<T> {
     Grant(Grant, T),
     /// A request could be granted then, when the next token comes.
     At(Instant),
@@ -69,7 +69,7 @@ pub(super) enum Next<T> {
 /// One host's state; `T` is what the caller knows of a request that waits.
 #[derive(Debug)]
 pub(super) struct Limiter<T> {
-    queue: Queue<T>,
+    queue: FairQueue<T>,
     concurrency: Concurrency,
     /// Permits taken, and those of them that no reader waits for.
     in_flight: usize,
@@ -80,7 +80,7 @@ pub(super) struct Limiter<T> {
     documents_paused: PenaltyBox<Uri>,
     /// Refused are ranges over connections of their own.
     ranges_refused: PenaltyBox<()>,
-    /// Of http and of https: these are two services of one host.
+    /// Breakers of http and https, which are two services of one host.
     breakers: [Breaker; 2],
 }
 
@@ -88,7 +88,7 @@ impl<T> Limiter<T> {
     /// At most `rate` requests a second, where that is set, and `connections` in flight.
     pub(super) fn new(rate: Option<f64>, connections: usize) -> Limiter<T> {
         Limiter {
-            queue: Queue::default(),
+            queue: FairQueue::default(),
             concurrency: Concurrency::new(connections),
             in_flight: 0,
             unread: 0,
@@ -100,7 +100,7 @@ impl<T> Limiter<T> {
         }
     }
 
-    /// Whether `request`, which goes to `uri`, may wait for a permit.
+    /// Returns whether `request`, which goes to `uri`, may wait for a permit.
     pub(super) fn gate(&mut self, request: &Request, uri: &Uri, now: Instant) -> Gate {
         if let Admission::Refused(until) = self.breaker(uri).look(uri, now) {
             return Gate::Broken(until);
@@ -138,21 +138,21 @@ impl<T> Limiter<T> {
     }
 
     /// Grants the next permit. The caller repeats this until none is granted.
-    pub(super) fn next(&mut self, now: Instant) -> Next<T> {
-        let Some((grant, class)) = self.eligible() else { return Next::Idle };
+    pub(super) fn next(&mut self, now: Instant) -> NextGrant<T> {
+        let Some((grant, class)) = self.eligible() else { return NextGrant::Idle };
         let token = self.bucket.next(grant == Grant::Unread, now);
         if token > now {
-            return Next::At(token);
+            return NextGrant::At(token);
         }
         let item = if grant == Grant::Document { self.queue.pop_document() } else { self.queue.pop(class) };
-        let Some(item) = item else { return Next::Idle };
+        let Some(item) = item else { return NextGrant::Idle };
         self.bucket.take(now);
         match grant {
             Grant::Reader => self.in_flight += 1,
             Grant::Unread => (self.in_flight, self.unread) = (self.in_flight + 1, self.unread + 1),
             Grant::Document => self.has_document = true,
         }
-        Next::Grant(grant, item)
+        NextGrant::Grant(grant, item)
     }
 
     /// The first class that waits and has a permit.
@@ -194,7 +194,7 @@ impl<T> Limiter<T> {
         &mut self.breakers[usize::from(uri.scheme() == "https")]
     }
 
-    /// Whether a request that has its permit is sent to `uri` now.
+    /// Returns whether a request that has its permit is sent to `uri` now.
     pub(super) fn admit(&mut self, uri: &Uri, now: Instant) -> Admission {
         self.breaker(uri).admit(uri, now)
     }
@@ -206,24 +206,24 @@ impl<T> Limiter<T> {
         (token > now).then(|| (token, self.bucket.is_known(now)))
     }
 
-    /// Whether the host's window holds requests, and until when.
+    /// Returns whether the host's window holds requests, and until when.
     pub(super) fn paced(&self, now: Instant) -> Option<Instant> {
         let standing = self.bucket.standing(now);
         standing.ends_in.and(Some(self.bucket.next(false, now))).filter(|next| *next > now)
     }
 
-    /// Whether the person or the host has said why requests wait for a token.
+    /// Returns whether the person or the host has said why requests wait for a token.
     pub(super) fn is_known(&self, now: Instant) -> bool {
         self.bucket.is_known(now)
     }
 
-    /// Whether what no reader waits for has no token now.
+    /// Returns whether what no reader waits for has no token now.
     pub(super) fn holds_prefetches(&self, now: Instant) -> bool {
         self.bucket.next(true, now) > now
     }
 
     /// The host's window, for a person.
-    pub(super) fn standing(&self, now: Instant) -> Standing {
+    pub(super) fn standing(&self, now: Instant) -> LimitStanding {
         self.bucket.standing(now)
     }
 
@@ -241,7 +241,7 @@ impl<T> Limiter<T> {
     pub(super) fn answered(
         &mut self,
         uri: &Uri,
-        (status, announced): (u16, Option<Announced>),
+        (status, announced): (u16, Option<AnnouncedLimits>),
         latency: Duration,
         now: Instant,
     ) -> bool {
@@ -302,7 +302,7 @@ impl<T> Limiter<T> {
         self.ranges_refused.punish_longer((), RANGES_REFUSED, (), now);
     }
 
-    /// Whether ranges may go over connections of their own.
+    /// Returns whether ranges may go over connections of their own.
     pub(super) fn takes_ranges(&self, now: Instant) -> bool {
         !self.ranges_refused.is_punished(&(), now)
     }
@@ -326,7 +326,7 @@ impl<T> Limiter<T> {
         if https.1 >= http.1 && https.0 > 0 { https } else { http }
     }
 
-    /// Whether a new state would behave as this one, where no request waits or is in flight.
+    /// Returns whether a new state would behave as this one, where no request waits or is in flight.
     pub(super) fn is_at_rest(&self, now: Instant) -> bool {
         let is_closed = self.breakers.iter().all(|breaker| breaker.is_closed(now));
         is_closed && self.bucket.is_at_rest(now) && self.longest_pause(now).is_none()

@@ -14,7 +14,7 @@ pub(super) enum Class {
 /// The requester of all documents. They wait among the readers, and take turns with them as one process.
 pub(super) const DOCUMENTS: Requester = Requester(u32::MAX);
 
-/// Where a request waits.
+/// Place of a request in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::source::http) struct Ticket {
     pub(super) number: u64,
@@ -67,20 +67,20 @@ impl<T> Turns<T> {
     }
 }
 
-/// What waits for a host.
+/// Requests that wait for a host.
 #[derive(Debug)]
-pub(super) struct Queue<T> {
+pub(super) struct FairQueue<T> {
     classes: [Turns<T>; 3],
     last: u64,
 }
 
-impl<T> Default for Queue<T> {
-    fn default() -> Queue<T> {
-        Queue { classes: Default::default(), last: 0 }
+impl<T> Default for FairQueue<T> {
+    fn default() -> FairQueue<T> {
+        FairQueue { classes: Default::default(), last: 0 }
     }
 }
 
-impl<T> Queue<T> {
+impl<T> FairQueue<T> {
     pub(super) fn push(&mut self, class: Class, requester: Requester, item: T) -> Ticket {
         self.last += 1;
         self.classes[class as usize].push(requester, self.last, item);
@@ -125,13 +125,13 @@ impl<T> Queue<T> {
 mod tests {
     use super::*;
 
-    fn served(queue: &mut Queue<u32>, class: Class) -> Vec<u32> {
+    fn served(queue: &mut FairQueue<u32>, class: Class) -> Vec<u32> {
         std::iter::from_fn(|| queue.pop(class)).collect()
     }
 
     #[test]
     fn processes_are_served_in_turns_however_much_they_ask() {
-        let mut queue = Queue::default();
+        let mut queue = FairQueue::default();
         for item in [10, 11, 12, 13] {
             queue.push(Class::Reader, Requester(1), item);
         }
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_process_that_comes_back_waits_one_turn_of_each_other() {
-        let mut queue = Queue::default();
+        let mut queue = FairQueue::default();
         for item in 0..100 {
             queue.push(Class::Reader, Requester(1), item);
         }
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_request_that_left_is_not_served() {
-        let mut queue = Queue::default();
+        let mut queue = FairQueue::default();
         let first = queue.push(Class::Reader, Requester(1), 1);
         queue.push(Class::Reader, Requester(2), 2);
         assert_eq!(queue.remove(&first), Some(1));
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_document_is_served_once_in_either_way() {
-        let mut queue = Queue::default();
+        let mut queue = FairQueue::default();
         for item in [1, 2] {
             queue.push(Class::Reader, DOCUMENTS, item);
         }
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn documents_take_turns_with_readers_as_one_process() {
-        let mut queue = Queue::default();
+        let mut queue = FairQueue::default();
         for item in 0..3 {
             queue.push(Class::Reader, DOCUMENTS, item);
         }

@@ -18,8 +18,8 @@ fn prefetch(process: u32) -> Priority {
 /// All that is granted now.
 fn granted(limiter: &mut Limiter<u32>, now: Instant) -> Vec<(Grant, u32)> {
     std::iter::from_fn(|| match limiter.next(now) {
-        Next::Grant(grant, item) => Some((grant, item)),
-        Next::At(_) | Next::Idle => None,
+        NextGrant::Grant(grant, item) => Some((grant, item)),
+        NextGrant::At(_) | Next::Idle => None,
     })
     .collect()
 }
@@ -109,7 +109,7 @@ fn the_next_token_is_for_the_head_of_the_queue() {
         limiter.submit(&prefetch(1), false, item);
     }
     assert_eq!(items(&mut limiter, now), [0]);
-    assert!(matches!(limiter.next(now), Next::At(at) if at == now + SECOND));
+    assert!(matches!(limiter.next(now), NextGrant::At(at) if at == now + SECOND));
     limiter.submit(&reader(2), false, 100);
     limiter.submit(&reader(2), false, 101);
     limiter.submit(&reader(3), false, 200);

@@ -1,19 +1,19 @@
 //! The window of a host that limits its requests: how many are left until when. Pure: the caller passes the time.
 
-use crate::source::http::announced::Announced;
+use crate::source::http::announced::AnnouncedLimits;
 use std::time::{Duration, Instant};
 
 /// Resets are announced in whole seconds, so that those of one window differ by as much.
 const SLACK: Duration = Duration::from_millis(1500);
 
-/// Where nothing is known to be left, one request goes alone and shows what the next window has. Without its answer another goes after so long.
+/// Time between two requests that go alone to learn whether the next window has begun. They go where no request is known to be left.
 const PROBE: Duration = Duration::from_secs(1);
 
 /// The window that the last answers told of. It begins with the first announcement, or with a pause that the host asks for.
 ///
 /// Invariant: what answers tell never raises `left` within a window, because they come in any order.
 #[derive(Debug)]
-pub(super) struct Window {
+pub(super) struct LimitWindow {
     /// Requests in a window; 0 where that is not known.
     limit: u64,
     /// Requests left, those that are not answered yet included.
@@ -31,23 +31,32 @@ pub(super) struct Window {
     is_guessed: bool,
 }
 
-/// What is known of a window, for a person.
+/// State of a window, for a person.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::source::http) struct Standing {
+pub(in crate::source::http) struct LimitStanding {
     pub(in crate::source::http) limit: Option<u64>,
     pub(in crate::source::http) length: Option<Duration>,
     pub(in crate::source::http) remaining: Option<u64>,
     pub(in crate::source::http) ends_in: Option<Duration>,
 }
 
-impl Window {
-    pub(super) fn new(now: Instant) -> Window {
+impl LimitWindow {
+    pub(super) fn new(now: Instant) -> LimitWindow {
         let (length, last) = (Duration::ZERO, now);
-        Window { limit: 0, left: 0, ends: now, length, last, is_refused: false, is_announced: true, is_guessed: false }
+        LimitWindow {
+            limit: 0,
+            left: 0,
+            ends: now,
+            length,
+            last,
+            is_refused: false,
+            is_announced: true,
+            is_guessed: false,
+        }
     }
 
     /// An answer has announced what is left.
-    pub(super) fn announce(&mut self, announced: &Announced, now: Instant) {
+    pub(super) fn announce(&mut self, announced: &AnnouncedLimits, now: Instant) {
         let ends = now + announced.reset;
         let is_over = now >= self.ends;
         if !is_over && !self.is_guessed && self.ends > ends + SLACK {
@@ -138,9 +147,9 @@ impl Window {
         self.length
     }
 
-    pub(super) fn standing(&self, unanswered: u64, now: Instant) -> Standing {
+    pub(super) fn standing(&self, unanswered: u64, now: Instant) -> LimitStanding {
         let ends_in = Some(self.ends.saturating_duration_since(now)).filter(|left| !left.is_zero());
-        Standing {
+        LimitStanding {
             limit: Some(self.limit).filter(|limit| *limit > 0),
             length: Some(self.length).filter(|length| !length.is_zero()),
             remaining: ends_in.map(|_| self.left.saturating_sub(unanswered)),
@@ -156,9 +165,9 @@ mod tests {
     /// A mount begins in a window of which most is used.
     #[test]
     fn a_window_seen_late_grants_at_the_time_that_it_names() {
-        let (mut window, now) = (Window::new(Instant::now()), Instant::now());
+        let (mut window, now) = (LimitWindow::new(Instant::now()), Instant::now());
         window.announce(
-            &Announced { limit: Some(60), window: None, remaining: 14, reset: 3600 * Duration::from_secs(1) },
+            &AnnouncedLimits { limit: Some(60), window: None, remaining: 14, reset: 3600 * Duration::from_secs(1) },
             now,
         );
 
@@ -170,15 +179,15 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn told(limit: u64, remaining: u64, reset: Duration) -> Announced {
-        Announced { limit: Some(limit), window: None, remaining, reset }
+    fn told(limit: u64, remaining: u64, reset: Duration) -> AnnouncedLimits {
+        AnnouncedLimits { limit: Some(limit), window: None, remaining, reset }
     }
 
     /// A host that allows `limit` requests in fixed windows of 60 s, and answers at once. When each of `count` requests was answered well, and how
     /// many were refused.
     fn served(limit: u64, is_ahead: bool, count: usize) -> (Vec<u64>, usize) {
         let (start, mut times, mut refused, mut used) = (Instant::now(), Vec::new(), 0, (0, 0));
-        let (mut now, mut window) = (start, Window::new(start));
+        let (mut now, mut window) = (start, LimitWindow::new(start));
         while times.len() < count {
             now = now.max(window.next(is_ahead, 0, now));
             window.take(now);
@@ -214,7 +223,7 @@ mod tests {
     #[test]
     fn requests_under_way_count_and_answers_come_in_any_order() {
         let now = Instant::now();
-        let mut window = Window::new(now);
+        let mut window = LimitWindow::new(now);
         window.announce(&told(10, 8, 60 * SECOND), now);
         assert_eq!(window.next(false, 3, now), now);
         assert_eq!(window.next(false, 8, now), now + 60 * SECOND);
@@ -228,7 +237,7 @@ mod tests {
     #[test]
     fn the_next_window_is_asked_for_by_one_request() {
         let now = Instant::now();
-        let mut window = Window::new(now);
+        let mut window = LimitWindow::new(now);
         window.announce(&told(10, 0, 60 * SECOND), now);
         let then = now + 60 * SECOND;
         assert_eq!((window.next(false, 0, now), window.next(false, 0, then)), (then, then));
@@ -241,7 +250,7 @@ mod tests {
     #[test]
     fn what_was_left_is_left_in_the_next_window() {
         let now = Instant::now();
-        let mut window = Window::new(now);
+        let mut window = LimitWindow::new(now);
         window.announce(&told(10, 7, 60 * SECOND), now);
         let then = now + 60 * SECOND;
         assert_eq!((window.next(false, 6, then), window.next(true, 1, then)), (then, then));
@@ -252,7 +261,7 @@ mod tests {
     #[test]
     fn a_pause_ends_with_one_request_and_leaves_no_limit() {
         let now = Instant::now();
-        let mut window = Window::new(now);
+        let mut window = LimitWindow::new(now);
         window.refuse(now + 5 * SECOND, true, now);
         window.refuse(now + 3 * SECOND, true, now);
         let then = now + 5 * SECOND;

@@ -190,9 +190,9 @@ async fn a_directory_is_had_while_the_whole_is_on_its_way() {
     drop(copy);
     stage.restart();
     stage.server.put("/dump.zip", answer(&bytes));
-    assert!(matches!(copied(&stage.packages, &uri).await.unwrap().place, Place::File { .. }));
+    assert!(matches!(copied(&stage.packages, &uri).await.unwrap().place, BytesPlace::File { .. }));
     // What is here stays known as here, whichever request asks for the directory.
-    assert!(matches!(stage.packages.current(&uri).await.unwrap().place, Place::File { .. }));
+    assert!(matches!(stage.packages.current(&uri).await.unwrap().place, BytesPlace::File { .. }));
     assert!(stage.member("b").await.unwrap() == parts[1]);
 }
 

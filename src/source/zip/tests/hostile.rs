@@ -415,6 +415,6 @@ async fn of_very_many_members_of_one_name_few_are_looked_at() {
     let stage = Stage::with(craft(&members).bytes, Ranges::Right).await;
     let directory = stage.packages.directory(&stage.uri()).await.unwrap();
     let begun = Instant::now();
-    assert!((0..MEMBERS).all(|_| directory.find("/a") == super::super::directory::Found::Several));
+    assert!((0..MEMBERS).all(|_| directory.find("/a") == super::super::directory::FoundMember::Several));
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }
