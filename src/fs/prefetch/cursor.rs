@@ -1,8 +1,8 @@
 //! The order in which programs go through the tree.
 //!
 //! Two orders are known, each by the entry ids of a folder's children. Most programs (`grep -r`, `tar`, `cp -r`, `find`) go into a
-//! folder as soon as they meet it ([`Order::Mixed`]). `rsync` reads a folder's files before it goes into its folders
-//! ([`Order::FilesFirst`]). A [`Cursor`] is a place in either.
+//! folder as soon as they meet it ([`WalkOrder::Mixed`]). `rsync` reads a folder's files before it goes into its folders
+//! ([`WalkOrder::FilesFirst`]). A [`TreeCursor`] is a place in either.
 
 use crate::catalog::{CatalogError, EntryId, Kind, Node, Snapshot};
 use fuser::INodeNo;
@@ -12,7 +12,7 @@ const SEARCHED: usize = 256;
 
 /// The order of files and folders within a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum WalkOrder {
     /// Folders among the files, as they lie.
     Mixed,
     /// Folders after all files.
@@ -21,11 +21,11 @@ pub(super) enum Order {
 
 /// A place in a walk, and the folders that the walk is known to go through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cursor {
+pub(super) struct TreeCursor {
     folder: INodeNo,
     after: EntryId,
-    order: Order,
-    /// The files of `folder` are done ([`Order::FilesFirst`]).
+    order: WalkOrder,
+    /// The files of `folder` are done ([`WalkOrder::FilesFirst`]).
     in_folders: bool,
     /// The walk has been in more than one folder.
     roams: bool,
@@ -35,47 +35,47 @@ pub(super) struct Cursor {
 
 /// How a search ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stopped {
+pub(super) enum SearchEnd {
     /// No more was asked for.
     Enough,
     /// Enough names were searched: the next files lie behind this.
-    Further(Cursor),
+    Further(TreeCursor),
     /// Nothing follows.
     End,
 }
 
-impl Cursor {
+impl TreeCursor {
     /// Behind the child `after` of `folder`, where a walk begins.
-    pub(super) fn behind(folder: INodeNo, after: EntryId) -> Cursor {
-        Cursor { folder, after, order: Order::Mixed, in_folders: false, roams: false, ceiling: folder }
+    pub(super) fn behind(folder: INodeNo, after: EntryId) -> TreeCursor {
+        TreeCursor { folder, after, order: WalkOrder::Mixed, in_folders: false, roams: false, ceiling: folder }
     }
 
     /// Before the first file of `folder`.
-    pub(super) fn before_files_of(folder: INodeNo) -> Cursor {
-        Cursor { order: Order::FilesFirst, ..Cursor::behind(folder, EntryId(0)) }
+    pub(super) fn before_files_of(folder: INodeNo) -> TreeCursor {
+        TreeCursor { order: WalkOrder::FilesFirst, ..TreeCursor::behind(folder, EntryId(0)) }
     }
 
-    /// The same place in a walk that goes through all of `top`, which lies above it.
-    pub(super) fn all_of(self, top: INodeNo) -> Cursor {
-        Cursor { roams: true, ceiling: top, ..self }
+    /// Place in a walk through all of `top`, which is above it.
+    pub(super) fn all_of(self, top: INodeNo) -> TreeCursor {
+        TreeCursor { roams: true, ceiling: top, ..self }
     }
 
-    /// The same place in a walk that may end with its folder.
-    pub(super) fn in_its_folder(self) -> Cursor {
-        Cursor { roams: false, ceiling: self.folder, ..self }
+    /// Place in a walk that may end with its folder.
+    pub(super) fn in_its_folder(self) -> TreeCursor {
+        TreeCursor { roams: false, ceiling: self.folder, ..self }
     }
 
-    /// The same place in the other order.
-    pub(super) fn in_other_order(self) -> Cursor {
+    /// Place in the other order.
+    pub(super) fn in_other_order(self) -> TreeCursor {
         let order = match self.order {
-            Order::Mixed => Order::FilesFirst,
-            Order::FilesFirst => Order::Mixed,
+            WalkOrder::Mixed => WalkOrder::FilesFirst,
+            WalkOrder::FilesFirst => WalkOrder::Mixed,
         };
-        Cursor { order, in_folders: false, ..self }
+        TreeCursor { order, in_folders: false, ..self }
     }
 
-    /// Whether the way from here to `other` leaves the folders that the walk is known to go through.
-    pub(super) fn leads_further(&self, other: &Cursor) -> bool {
+    /// Returns whether the way from here to `other` leaves the folders that the walk is known to go through.
+    pub(super) fn leads_further(&self, other: &TreeCursor) -> bool {
         (self.roams, self.ceiling) != (other.roams, other.ceiling)
     }
 
@@ -83,8 +83,8 @@ impl Cursor {
     pub(super) fn follow(
         self,
         snapshot: &Snapshot<'_>,
-        visit: &mut dyn FnMut(Node, Cursor) -> bool,
-    ) -> Result<Stopped, CatalogError> {
+        visit: &mut dyn FnMut(Node, TreeCursor) -> bool,
+    ) -> Result<SearchEnd, CatalogError> {
         let mut at = self;
         let mut left = SEARCHED;
         while left > 0 {
@@ -95,36 +95,38 @@ impl Cursor {
                 left -= 1;
                 match node.kind {
                     Kind::File if !at.in_folders => is_stopped = !visit(node, at),
-                    Kind::Folder if at.in_folders || at.order == Order::Mixed => below = Some(node.ino),
+                    Kind::Folder if at.in_folders || at.order == WalkOrder::Mixed => below = Some(node.ino),
                     Kind::File | Kind::Folder => {}
                 }
                 !is_stopped && below.is_none() && left > 0
             })?;
             if let Some(folder) = below {
-                at = Cursor { folder, after: EntryId(0), in_folders: false, roams: true, ..at };
+                at = TreeCursor { folder, after: EntryId(0), in_folders: false, roams: true, ..at };
                 continue;
             }
             if is_stopped {
-                return Ok(Stopped::Enough);
+                return Ok(SearchEnd::Enough);
             }
             if left == 0 {
                 break;
             }
             left -= 1;
-            if at.order == Order::FilesFirst && !at.in_folders {
-                at = Cursor { after: EntryId(0), in_folders: true, ..at };
+            if at.order == WalkOrder::FilesFirst && !at.in_folders {
+                at = TreeCursor { after: EntryId(0), in_folders: true, ..at };
                 continue;
             }
-            let Some(above) = snapshot.inode(at.folder)?.and_then(|inode| inode.name) else { return Ok(Stopped::End) };
-            at = Cursor {
+            let Some(above) = snapshot.inode(at.folder)?.and_then(|inode| inode.name) else {
+                return Ok(SearchEnd::End);
+            };
+            at = TreeCursor {
                 folder: above.folder,
                 after: above.entry,
-                in_folders: at.order == Order::FilesFirst,
+                in_folders: at.order == WalkOrder::FilesFirst,
                 ceiling: if at.folder == at.ceiling { above.folder } else { at.ceiling },
                 roams: true,
                 ..at
             };
         }
-        Ok(Stopped::Further(at))
+        Ok(SearchEnd::Further(at))
     }
 }

@@ -15,16 +15,16 @@ const THREADS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
 /// Listings by threads (`fuse_in_header.pid`, fuse(4)). Held for a few instructions, with no other lock.
 ///
 /// They do not expire: the kernel keeps listings, so a reader that comes back to a folder is not seen to list it again.
-pub(super) struct Listings(Mutex<Listed>);
+pub(super) struct Listings(Mutex<ListedFolders>);
 
-struct Listed {
+struct ListedFolders {
     by_thread: LruCache<(u32, INodeNo), ()>,
     last: LruCache<u32, INodeNo>,
 }
 
 impl Default for Listings {
     fn default() -> Self {
-        Listings(Mutex::new(Listed { by_thread: LruCache::sparse(LISTINGS), last: LruCache::sparse(THREADS) }))
+        Listings(Mutex::new(ListedFolders { by_thread: LruCache::sparse(LISTINGS), last: LruCache::sparse(THREADS) }))
     }
 }
 
@@ -38,17 +38,17 @@ impl Listings {
         }
     }
 
-    /// Whether `thread` has listed `folder`.
+    /// Returns whether `thread` has listed `folder`.
     pub(super) fn has(&self, thread: u32, folder: INodeNo) -> bool {
         self.listed().by_thread.get(&(thread, folder)).is_some()
     }
 
-    /// The same, and no other since: a thread that lists many folders and then reads here and there goes through none.
+    /// Returns whether `folder` was the last that `thread` listed. A thread that lists many folders and then reads here and there walks through none.
     pub(super) fn is_last(&self, thread: u32, folder: INodeNo) -> bool {
         self.listed().last.get(&thread) == Some(&folder)
     }
 
-    fn listed(&self) -> MutexGuard<'_, Listed> {
+    fn listed(&self) -> MutexGuard<'_, ListedFolders> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

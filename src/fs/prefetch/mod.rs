@@ -2,9 +2,8 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `tracker` | which files to fetch, and how many: a pure state machine over all walks |
+//! | `tracker` | which files to fetch, and how many: a pure state machine over all walks, and which part of their bytes was used |
 //! | `walk` | one walk, and its window |
-//! | `ledger` | which part of the prefetched bytes was used |
 //! | `cursor` | the order in which programs go through the tree |
 //! | `listings` | which thread has listed which folder |
 //!
@@ -12,7 +11,6 @@
 //! answers. Ordered files are fetched by tasks: the tracker bounds their number, and the Source's limiter decides their order.
 
 mod cursor;
-mod ledger;
 mod listings;
 #[cfg(test)]
 mod tests;
@@ -30,7 +28,7 @@ use crate::content::Content;
 use crate::content::fixity::WHOLE_LIMIT;
 use crate::platform::error_chain::chain;
 use crate::source::http::Requester;
-use cursor::{Cursor, Stopped};
+use cursor::{SearchEnd, TreeCursor};
 use fuser::INodeNo;
 use listings::Listings;
 use std::collections::HashMap;
@@ -39,8 +37,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::task::{AbortHandle, Id};
-use tracker::{EXPECTED, Key, SIZE_BYTES, Seen, Tracker, Wish};
-use walk::{Candidate, Evidence};
+use tracker::{EXPECTED, PrefetchKey, Reaction, Tracker, Wish};
+use walk::{Candidate, Evidence, SIZE_BYTES, WalkStart};
 
 /// A file of unknown size is fetched ahead only among files that are usually not larger.
 const UNKNOWN_AMONG: u64 = 1 << 20;
@@ -65,12 +63,12 @@ pub(super) struct Prefetch {
     /// A task sweeps the tracker as long as there are walks.
     has_walks: AtomicBool,
     listings: Listings,
-    /// Whether the bytes of files are fetched, or sizes alone.
+    /// True if the bytes of files are fetched, or sizes alone.
     fetches_bytes: bool,
 }
 
 struct State {
-    tracker: Tracker<Cursor>,
+    tracker: Tracker<TreeCursor>,
     tasks: Tasks,
 }
 
@@ -126,7 +124,7 @@ impl Prefetch {
         }
     }
 
-    /// Whether there are walks: the only cost for a reader while nothing is fetched.
+    /// Returns whether there are walks: the only cost for a reader while nothing is fetched.
     pub(super) fn has_walks(&self) -> bool {
         self.has_walks.load(Ordering::Acquire)
     }
@@ -139,7 +137,13 @@ impl Prefetch {
     }
 
     /// A program reads the first bytes of a file, or asks for its size. `is_here`: this machine answers, which begins no walk.
-    pub(super) fn read(self: &Arc<Self>, (consumer, ino): Key, reader: Reader, bytes: Option<u64>, is_here: bool) {
+    pub(super) fn read(
+        self: &Arc<Self>,
+        (consumer, ino): PrefetchKey,
+        reader: Reader,
+        bytes: Option<u64>,
+        is_here: bool,
+    ) {
         let mut state = self.state();
         // A learnt size may have come with the bytes: only an ordered one shows that its reader continues.
         if is_here && consumer == Consumer::Sizes && !state.tracker.is_ordered((consumer, ino)) {
@@ -147,19 +151,19 @@ impl Prefetch {
         }
         let seen = state.tracker.read((consumer, ino), bytes, reader, Instant::now());
         drop(state);
-        if matches!(seen, Seen::Enough) || (is_here && matches!(seen, Seen::Elsewhere)) {
+        if matches!(seen, Reaction::Enough) || (is_here && matches!(seen, Reaction::Elsewhere)) {
             return;
         }
         // A FUSE thread asks, and to see which files are here the disk may have to be waited for.
         let this = Arc::clone(self);
         self.runtime.spawn_blocking(move || {
             let followed = match seen {
-                Seen::Enough => Ok(()),
-                Seen::Follows(wish) => {
+                Reaction::Enough => Ok(()),
+                Reaction::Follows(wish) => {
                     let from = if wish.is_another_readers { wish.from.in_its_folder() } else { wish.from };
                     this.supply(&Wish { from, ..wish })
                 }
-                Seen::Elsewhere => this.begin(consumer, ino, reader, Evidence::None),
+                Reaction::Elsewhere => this.begin(consumer, ino, reader, Evidence::None),
             };
             report(ino, followed);
         });
@@ -170,7 +174,7 @@ impl Prefetch {
         report(ino, self.begin(Consumer::Sizes, ino, reader, Evidence::LongWait));
     }
 
-    /// Whether the reader that asks for the size of `ino` is going to read it: a walk has fetched it or expects it.
+    /// Returns whether the reader that asks for the size of `ino` is going to read it: a walk has fetched it or expects it.
     pub(super) fn expects(&self, ino: INodeNo) -> bool {
         self.has_walks() && self.state().tracker.expects((Consumer::Bytes, ino))
     }
@@ -193,11 +197,11 @@ impl Prefetch {
         let Some(InodeName { folder, entry, .. }) = snapshot.inode(ino)?.and_then(|inode| inode.name) else {
             return Ok(());
         };
-        let mut cursor = Cursor::behind(folder, entry);
+        let mut cursor = TreeCursor::behind(folder, entry);
         if consumer == Consumer::Bytes && self.listings.is_last(reader.thread, folder) {
             let top = self.top_listed(&snapshot, folder, reader.thread)?;
             cursor = if top == folder { cursor } else { cursor.all_of(top) };
-            Cursor::before_files_of(folder).follow(&snapshot, &mut |node, _| {
+            TreeCursor::before_files_of(folder).follow(&snapshot, &mut |node, _| {
                 if node.ino == ino {
                     evidence = Evidence::FirstListed;
                 }
@@ -205,11 +209,9 @@ impl Prefetch {
             })?;
         }
         drop(snapshot);
-        let bytes = match consumer {
-            Consumer::Bytes => self.content.known_size(ino),
-            Consumer::Sizes => Some(SIZE_BYTES),
-        };
-        let wish = self.state().tracker.begin(consumer, cursor, bytes, (reader, evidence), Instant::now());
+        let bytes = consumer.cost(|| self.content.known_size(ino));
+        let start = WalkStart { consumer, after: cursor, bytes, reader, evidence };
+        let wish = self.state().tracker.begin(start, Instant::now());
         self.sweep();
         self.supply(&wish)
     }
@@ -227,9 +229,9 @@ impl Prefetch {
     }
 
     /// Supplies a walk with the files that follow, and fetches those that it orders.
-    fn supply(self: &Arc<Self>, wish: &Wish<Cursor>) -> Result<(), CatalogError> {
+    fn supply(self: &Arc<Self>, wish: &Wish<TreeCursor>) -> Result<(), CatalogError> {
         let snapshot = self.catalog.snapshot()?;
-        let mut candidates: Vec<Candidate<Cursor>> = Vec::with_capacity(wish.files);
+        let mut candidates: Vec<Candidate<TreeCursor>> = Vec::with_capacity(wish.files);
         let (mut front, mut bytes, mut is_end) = (wish.from, 0u64, false);
         if wish.files > 0 {
             let stopped = wish.from.follow(&snapshot, &mut |node, after| {
@@ -252,10 +254,10 @@ impl Prefetch {
                 candidates.len() < wish.files
             })?;
             match stopped {
-                Stopped::Enough => {}
+                SearchEnd::Enough => {}
                 // The next search begins behind this one.
-                Stopped::Further(at) if !wish.from.leads_further(&at) => front = at,
-                Stopped::Further(_) | Stopped::End => is_end = true,
+                SearchEnd::Further(at) if !wish.from.leads_further(&at) => front = at,
+                SearchEnd::Further(_) | SearchEnd::End => is_end = true,
             }
         }
         // Their readers ask for them when the host allows that again.
@@ -263,7 +265,7 @@ impl Prefetch {
             (front, is_end) = (wish.from, false);
             candidates.clear();
         }
-        let mut expected: Vec<Candidate<Cursor>> = Vec::with_capacity(2 * EXPECTED);
+        let mut expected: Vec<Candidate<TreeCursor>> = Vec::with_capacity(2 * EXPECTED);
         for from in [front, front.in_other_order()] {
             let mut left = EXPECTED;
             from.follow(&snapshot, &mut |node, after| {
@@ -289,22 +291,19 @@ impl Prefetch {
         Ok(())
     }
 
-    /// Whether the host of the next file leaves no requests for what is fetched ahead.
-    fn is_paced(&self, snapshot: &Snapshot<'_>, candidates: &[Candidate<Cursor>]) -> Result<bool, CatalogError> {
+    /// Returns whether the host of the next file leaves no requests for what is fetched ahead.
+    fn is_paced(&self, snapshot: &Snapshot<'_>, candidates: &[Candidate<TreeCursor>]) -> Result<bool, CatalogError> {
         let Some(next) = candidates.first() else { return Ok(false) };
         let wanted = wanted(snapshot, next.ino, &self.options)?;
         Ok(wanted.is_some_and(|wanted| self.content.is_paced(&wanted)))
     }
 
-    fn candidate(&self, consumer: Consumer, node: &Node, after: Cursor) -> Candidate<Cursor> {
-        let bytes = match consumer {
-            Consumer::Bytes => node.size.or_else(|| self.content.known_size(node.ino)),
-            Consumer::Sizes => Some(SIZE_BYTES),
-        };
+    fn candidate(&self, consumer: Consumer, node: &Node, after: TreeCursor) -> Candidate<TreeCursor> {
+        let bytes = consumer.cost(|| node.size.or_else(|| self.content.known_size(node.ino)));
         Candidate { ino: node.ino, bytes, after }
     }
 
-    /// Whether there is something to fetch.
+    /// Returns whether there is something to fetch.
     fn is_missing(&self, consumer: Consumer, node: &Node) -> bool {
         match consumer {
             Consumer::Bytes => !self.content.is_here(node.ino),

@@ -75,8 +75,9 @@ impl Row {
     }
 
     fn begins(&mut self, n: u64) -> Vec<u64> {
-        let start = (self.reader, self.evidence);
-        let wish = self.tracker.begin(self.consumer, n, Some(self.size(n)), start, self.now);
+        let Row { consumer, reader, evidence, .. } = *self;
+        let start = WalkStart { consumer, after: n, bytes: Some(self.size(n)), reader, evidence };
+        let wish = self.tracker.begin(start, self.now);
         self.supply(&wish)
     }
 
@@ -85,9 +86,9 @@ impl Row {
         let bytes = Some(self.size(n));
         self.used += self.unread.remove(&n).unwrap_or(0);
         match self.tracker.read(self.key(n), bytes, self.reader, self.now) {
-            Seen::Enough => Vec::new(),
-            Seen::Follows(wish) => self.supply(&wish),
-            Seen::Elsewhere => self.begins(n),
+            Reaction::Enough => Vec::new(),
+            Reaction::Follows(wish) => self.supply(&wish),
+            Reaction::Elsewhere => self.begins(n),
         }
     }
 
@@ -161,7 +162,7 @@ fn sizes_and_bytes_of_one_file_are_two_things() {
     assert!(
         row.tracker.expects((Consumer::Bytes, INodeNo(10))) && !row.tracker.expects((Consumer::Sizes, INodeNo(10)))
     );
-    assert_eq!(row.tracker.read((Consumer::Sizes, INodeNo(10)), None, UNKNOWN, row.now), Seen::Elsewhere);
+    assert_eq!(row.tracker.read((Consumer::Sizes, INodeNo(10)), None, UNKNOWN, row.now), Reaction::Elsewhere);
     row.consumer = Consumer::Sizes;
     (1..=2).for_each(|n| drop(row.reads(n)));
     assert_eq!(row.reads(3), (4..=19).collect::<Vec<_>>());
@@ -210,7 +211,7 @@ fn another_reader_may_end_a_walk_with_its_folder() {
     // A thread, and whether the walk is another's from there on. Programs that read one file each count as one.
     for (n, thread, expected) in [(2, 0, false), (3, 8, true), (4, 9, false), (5, 10, false), (6, 10, false)] {
         let reader = Reader { thread, process: thread };
-        let Seen::Follows(wish) = row.tracker.read(row.key(n), Some(KIB), reader, row.now) else { panic!() };
+        let Reaction::Follows(wish) = row.tracker.read(row.key(n), Some(KIB), reader, row.now) else { panic!() };
         assert_eq!(wish.is_another_readers, expected, "file {n}");
         row.supply(&Wish { files: 0, ..wish });
     }

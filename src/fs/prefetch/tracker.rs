@@ -14,8 +14,7 @@
 //!   part of the files that they have read.
 //! - All walks together have a bounded number of files ordered. A walk takes half of what the others leave.
 
-use super::ledger::Ledger;
-use super::walk::{Candidate, Consumer, Evidence, Reader, Walk};
+use super::walk::{Amount, Candidate, Consumer, FileWalk, Reader, WalkStart};
 use fuser::INodeNo;
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -34,26 +33,23 @@ const UNKNOWN_OF_ONE: usize = 16;
 /// A walk that reads nothing for so long has ended.
 pub(super) const ENDED: Duration = Duration::from_secs(60);
 
-/// The same for a known walk whose process is gone. Programs that read a file each follow each other within this time.
+/// Silence after which a known walk ends whose process is gone. Programs that read a file each follow each other within this time.
 const ENDED_IF_GONE: Duration = Duration::from_secs(2);
 
 /// A walk that reads nothing for so long may have ended.
 const SILENT: Duration = Duration::from_secs(5);
 
-/// Where the cache has no room, nothing is ordered for so long. Objects read within this time are not evicted for a prefetch.
+/// Time without orders after the cache had no room. Objects read within this time are not evicted for a prefetch.
 pub(super) const NO_ROOM: Duration = Duration::from_secs(5);
 
-/// The cost of a size in bytes: a request and the head of its response.
-pub(super) const SIZE_BYTES: u64 = 1 << 10;
-
-/// What the driver does about a file that is read.
+/// Reaction of the driver to a file that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seen<C> {
+pub(super) enum Reaction<C> {
     /// Nothing: it was fetched ahead, and enough is under way.
     Enough,
     /// No walk expected it: a walk begins with it ([`Tracker::begin`]).
     Elsewhere,
-    /// It belongs to a walk, which is to be supplied with what follows ([`Tracker::supply`]).
+    /// Walk that the file belongs to, which is to be supplied with what follows ([`Tracker::supply`]).
     Follows(Wish<C>),
 }
 
@@ -77,14 +73,14 @@ pub(super) struct Wish<C> {
     pub(super) is_another_readers: bool,
 }
 
-/// What is fetched ahead, and of which file.
-pub(super) type Key = (Consumer, INodeNo);
+/// Kind of prefetch, and its file.
+pub(super) type PrefetchKey = (Consumer, INodeNo);
 
 /// All walks of a mount.
 #[derive(Debug)]
 pub(super) struct Tracker<C> {
     /// The one that read last first.
-    walks: VecDeque<Walk<C>>,
+    walks: VecDeque<FileWalk<C>>,
     ledger: Ledger,
     /// Bytes that all walks together may have ordered and not read.
     limit: u64,
@@ -100,19 +96,19 @@ impl<C: Copy> Tracker<C> {
         Tracker { walks: VecDeque::new(), ledger: Ledger::default(), limit, begun: 0, no_room_until: None }
     }
 
-    /// Whether a walk has a file fetched ahead, or expects it next.
-    pub(super) fn expects(&self, key: Key) -> bool {
+    /// Returns whether a walk has a file fetched ahead, or expects it next.
+    pub(super) fn expects(&self, key: PrefetchKey) -> bool {
         self.find(key).is_some()
     }
 
-    /// Whether a walk has a file fetched ahead.
-    pub(super) fn is_ordered(&self, key: Key) -> bool {
+    /// Returns whether a walk has a file fetched ahead.
+    pub(super) fn is_ordered(&self, key: PrefetchKey) -> bool {
         self.ordering(key).is_some()
     }
 
     /// `reader` begins to read a file, or asks for its size.
-    pub(super) fn read(&mut self, key: Key, bytes: Option<u64>, reader: Reader, now: Instant) -> Seen<C> {
-        let Some(place) = self.find(key) else { return Seen::Elsewhere };
+    pub(super) fn read(&mut self, key: PrefetchKey, bytes: Option<u64>, reader: Reader, now: Instant) -> Reaction<C> {
+        let Some(place) = self.find(key) else { return Reaction::Elsewhere };
         // The walk that has read last stands first.
         self.walks.make_contiguous()[..=place].rotate_right(1);
         let walk = &mut self.walks[0];
@@ -124,7 +120,7 @@ impl<C: Copy> Tracker<C> {
                 (ordered.number, Some(ordered.bytes), true)
             }
             (None, Some(candidate)) => (walk.continue_at(candidate.after), bytes.or(candidate.bytes), false),
-            (None, None) => return Seen::Elsewhere,
+            (None, None) => return Reaction::Elsewhere,
         };
         let is_another_readers = !walk.read_by(reader, bytes);
         let left_out = walk.leave_out(number);
@@ -134,27 +130,20 @@ impl<C: Copy> Tracker<C> {
             Consumer::Sizes => self.ledger.used(left_out),
         }
         match self.wish(now) {
-            Some(wish) => Seen::Follows(Wish { is_another_readers, ..wish }),
-            None if is_ordered => Seen::Enough,
+            Some(wish) => Reaction::Follows(Wish { is_another_readers, ..wish }),
+            None if is_ordered => Reaction::Enough,
             // The files behind it are not known.
-            None => Seen::Follows(Wish { is_another_readers, ..self.expectations() }),
+            None => Reaction::Follows(Wish { is_another_readers, ..self.expectations() }),
         }
     }
 
     /// A walk begins behind a file that no other expected.
-    pub(super) fn begin(
-        &mut self,
-        consumer: Consumer,
-        after: C,
-        bytes: Option<u64>,
-        (reader, evidence): (Reader, Evidence),
-        now: Instant,
-    ) -> Wish<C> {
-        while let Some(place) = self.superfluous(reader.process) {
+    pub(super) fn begin(&mut self, start: WalkStart<C>, now: Instant) -> Wish<C> {
+        while let Some(place) = self.superfluous(start.reader.process) {
             self.end(place);
         }
         self.begun += 1;
-        self.walks.push_front(Walk::new((self.begun, consumer), after, bytes, (reader, evidence), now));
+        self.walks.push_front(FileWalk::new(self.begun, start, now));
         self.wish(now).unwrap_or_else(|| self.expectations())
     }
 
@@ -179,14 +168,14 @@ impl<C: Copy> Tracker<C> {
     }
 
     /// An ordered file has arrived, with so many bytes.
-    pub(super) fn landed(&mut self, key: Key, bytes: u64) {
+    pub(super) fn landed(&mut self, key: PrefetchKey, bytes: u64) {
         if let Some(place) = self.ordering(key) {
             self.walks[place].resize(key.1, bytes);
         }
     }
 
     /// An ordered file was here already, or has failed: no walk is charged for it.
-    pub(super) fn dropped(&mut self, key: Key, has_failed: bool) {
+    pub(super) fn dropped(&mut self, key: PrefetchKey, has_failed: bool) {
         if let Some(place) = self.ordering(key) {
             let walk = &mut self.walks[place];
             walk.take(key.1);
@@ -198,7 +187,7 @@ impl<C: Copy> Tracker<C> {
     }
 
     /// The cache has no room for an ordered file: nothing is ordered for a while.
-    pub(super) fn no_room(&mut self, key: Key, now: Instant) {
+    pub(super) fn no_room(&mut self, key: PrefetchKey, now: Instant) {
         self.dropped(key, true);
         self.no_room_until = now.checked_add(NO_ROOM);
     }
@@ -222,12 +211,12 @@ impl<C: Copy> Tracker<C> {
     }
 
     /// The place of the walk that has a file ordered or, where none has, of the first that expects it.
-    fn find(&self, key: Key) -> Option<usize> {
+    fn find(&self, key: PrefetchKey) -> Option<usize> {
         let expecting = || self.walks.iter().position(|walk| walk.consumer == key.0 && walk.expects(key.1).is_some());
         self.ordering(key).or_else(expecting)
     }
 
-    fn ordering(&self, key: Key) -> Option<usize> {
+    fn ordering(&self, key: PrefetchKey) -> Option<usize> {
         self.walks.iter().position(|walk| walk.consumer == key.0 && walk.has_ordered(key.1))
     }
 
@@ -237,13 +226,13 @@ impl<C: Copy> Tracker<C> {
             return None;
         }
         let is_careful = self.ledger.is_careful(self.doubtful(now));
-        let outstanding = || self.walks.iter().map(Walk::outstanding);
+        let all = || self.walks.iter().map(FileWalk::outstanding);
         let own = self.walks.front()?.outstanding();
-        let left = (
-            OUTSTANDING.saturating_sub(outstanding().map(|(files, _)| files).sum::<usize>() + own.0) / 2,
-            self.limit.saturating_sub(outstanding().map(|(_, bytes)| bytes).sum::<u64>() + own.1) / 2,
-        );
-        let (files, bytes) = self.walks.front_mut()?.wants(is_careful, left)?;
+        let left = Amount {
+            files: OUTSTANDING.saturating_sub(all().map(|it| it.files).sum::<usize>() + own.files) / 2,
+            bytes: self.limit.saturating_sub(all().map(|it| it.bytes).sum::<u64>() + own.bytes) / 2,
+        };
+        let Amount { files, bytes } = self.walks.front_mut()?.wants(is_careful, left)?;
         Some(Wish { files, bytes, ..self.expectations() })
     }
 
@@ -264,14 +253,14 @@ impl<C: Copy> Tracker<C> {
 
     /// Bytes fetched for walks that may have ended; the first has not.
     fn doubtful(&self, now: Instant) -> u64 {
-        let is_silent = |walk: &&Walk<C>| now.saturating_duration_since(walk.last_read) > SILENT;
-        self.walks.iter().skip(1).filter(is_silent).map(|walk| walk.outstanding().1).sum()
+        let is_silent = |walk: &&FileWalk<C>| now.saturating_duration_since(walk.last_read) > SILENT;
+        self.walks.iter().skip(1).filter(is_silent).map(|walk| walk.outstanding().bytes).sum()
     }
 
     /// The place of a walk that makes room for a new one of `process`.
     fn superfluous(&self, process: u32) -> Option<usize> {
-        let is_unknown = |walk: &Walk<C>| !walk.is_known();
-        let is_its_own = |walk: &Walk<C>| is_unknown(walk) && walk.reader.process == process;
+        let is_unknown = |walk: &FileWalk<C>| !walk.is_known();
+        let is_its_own = |walk: &FileWalk<C>| is_unknown(walk) && walk.reader.process == process;
         if self.walks.iter().filter(|walk| is_its_own(walk)).count() >= UNKNOWN_OF_ONE {
             return self.walks.iter().rposition(is_its_own);
         }
@@ -282,7 +271,74 @@ impl<C: Copy> Tracker<C> {
     /// A walk has ended: its ordered files are wasted.
     fn end(&mut self, place: usize) {
         if let Some(walk) = self.walks.remove(place) {
-            self.ledger.wasted(walk.outstanding().1);
+            self.ledger.wasted(walk.outstanding().bytes);
         }
+    }
+}
+
+/// Beyond this both sums are halved, so that an abandoned walk does not count for ever.
+const REMEMBERED: u64 = 256 << 20;
+
+/// Bytes that may be wasted before any were used: the first walks of a mount.
+const ALLOWANCE: u64 = 1 << 20;
+
+/// Prefetching is careful once the wasted bytes are one part in so many of the used ones. The aim is less than a tenth, and files under
+/// way may be wasted too.
+const CAREFUL: u64 = 16;
+
+/// Bytes fetched ahead of readers, the older ones counted less.
+#[derive(Debug, Default)]
+struct Ledger {
+    used: u64,
+    wasted: u64,
+}
+
+impl Ledger {
+    /// Bytes fetched ahead were read.
+    fn used(&mut self, bytes: u64) {
+        self.used += bytes;
+        self.fade();
+    }
+
+    /// Bytes fetched ahead will not be read.
+    fn wasted(&mut self, bytes: u64) {
+        self.wasted += bytes;
+        self.fade();
+    }
+
+    /// Returns whether too much is wasted, where `doubtful` more bytes are likely to be.
+    fn is_careful(&self, doubtful: u64) -> bool {
+        self.wasted.saturating_add(doubtful).saturating_sub(ALLOWANCE) > self.used / CAREFUL
+    }
+
+    fn fade(&mut self) {
+        if self.used + self.wasted > REMEMBERED {
+            self.used /= 2;
+            self.wasted /= 2;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waste_makes_careful_until_enough_is_used() {
+        let mut ledger = Ledger::default();
+        ledger.wasted(ALLOWANCE);
+        assert!(!ledger.is_careful(0) && ledger.is_careful(1));
+        ledger.wasted(1 << 20);
+        assert!(ledger.is_careful(0));
+        ledger.used(CAREFUL << 20);
+        assert!(!ledger.is_careful(0));
+    }
+
+    #[test]
+    fn the_past_fades() {
+        let mut ledger = Ledger::default();
+        ledger.used(REMEMBERED);
+        ledger.wasted(1);
+        assert_eq!(ledger.used, REMEMBERED / 2);
     }
 }

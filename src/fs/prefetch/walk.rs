@@ -4,6 +4,9 @@ use fuser::INodeNo;
 use std::collections::VecDeque;
 use std::time::Instant;
 
+/// The cost of a size in bytes: a request and the head of its response.
+pub(super) const SIZE_BYTES: u64 = 1 << 10;
+
 /// Files read in order before others are fetched ahead, and the same while too much is wasted.
 const IN_ORDER: u32 = 3;
 const IN_ORDER_CAREFUL: u32 = 12;
@@ -37,13 +40,23 @@ const PART_CAREFUL: u32 = 16;
 /// A file so many places behind its reader counts as skipped: some programs read several at a time, or in another order.
 const LEFT_OUT: u64 = 64;
 
-/// What a walk has fetched ahead.
+/// Kind of prefetch that a walk orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Consumer {
     /// The bytes of files that are read.
     Bytes,
     /// The sizes of files that are listed.
     Sizes,
+}
+
+impl Consumer {
+    /// The cost of a file in bytes; `known`: its size.
+    pub(super) fn cost(self, known: impl FnOnce() -> Option<u64>) -> Option<u64> {
+        match self {
+            Consumer::Bytes => known(),
+            Consumer::Sizes => Some(SIZE_BYTES),
+        }
+    }
 }
 
 /// The thread that reads, and its process (0: unknown), as the kernel numbers them.
@@ -55,22 +68,41 @@ pub struct Reader {
     pub process: u32,
 }
 
-/// What a reader did before its walk began.
+/// Evidence for a walk before its first file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Evidence {
     /// Nothing.
     None,
-    /// It has just listed the folder, and reads the first file of it.
+    /// Reader has just listed the folder, and reads the first file of it.
     FirstListed,
-    /// It waits so long for one that the next are likely to take as long.
+    /// Reader waits so long for a file that the next are likely to take as long.
     LongWait,
+}
+
+/// The first file of a walk.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WalkStart<C> {
+    pub(super) consumer: Consumer,
+    /// Behind the file.
+    pub(super) after: C,
+    /// Its cost, where that is known.
+    pub(super) bytes: Option<u64>,
+    pub(super) reader: Reader,
+    pub(super) evidence: Evidence,
+}
+
+/// Files, and their bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Amount {
+    pub(super) files: usize,
+    pub(super) bytes: u64,
 }
 
 /// A file that could be read next, in the order of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Candidate<C> {
     pub(super) ino: INodeNo,
-    /// What it costs to fetch, where that is known.
+    /// Cost of the fetch, where that is known.
     pub(super) bytes: Option<u64>,
     /// Behind it in this order.
     pub(super) after: C,
@@ -82,13 +114,13 @@ pub(super) struct Ordered {
     ino: INodeNo,
     /// In the order of its walk.
     pub(super) number: u64,
-    /// As expected when it was ordered, then as fetched.
+    /// Size as expected when it was ordered, then as fetched.
     pub(super) bytes: u64,
 }
 
 /// One walk.
 #[derive(Debug)]
-pub(super) struct Walk<C> {
+pub(super) struct FileWalk<C> {
     /// Its number among all that began.
     pub(super) id: u64,
     pub(super) consumer: Consumer,
@@ -114,21 +146,16 @@ pub(super) struct Walk<C> {
     is_at_end: bool,
 }
 
-impl<C: Copy> Walk<C> {
-    /// A walk of which one file was read.
-    pub(super) fn new(
-        (id, consumer): (u64, Consumer),
-        front: C,
-        bytes: Option<u64>,
-        (reader, evidence): (Reader, Evidence),
-        now: Instant,
-    ) -> Walk<C> {
+impl<C: Copy> FileWalk<C> {
+    /// A walk of which one file was read. `id`: its number among all that began.
+    pub(super) fn new(id: u64, start: WalkStart<C>, now: Instant) -> FileWalk<C> {
+        let WalkStart { consumer, after: front, bytes, reader, evidence } = start;
         let (credit, window) = match evidence {
             Evidence::None => (0, 0),
             Evidence::FirstListed => (IN_ORDER - 1, 0),
             Evidence::LongWait => (IN_ORDER_CAREFUL, LARGEST),
         };
-        Walk {
+        FileWalk {
             id,
             consumer,
             reader,
@@ -172,7 +199,7 @@ impl<C: Copy> Walk<C> {
         self.ordered.push_back(Ordered { ino, number: self.numbered, bytes });
     }
 
-    /// Whether a file is ordered.
+    /// Returns whether a file is ordered.
     pub(super) fn has_ordered(&self, ino: INodeNo) -> bool {
         self.ordered.iter().any(|ordered| ordered.ino == ino)
     }
@@ -213,19 +240,19 @@ impl<C: Copy> Walk<C> {
         (self.front, self.expected, self.is_at_end) = (front, expected, is_at_end);
     }
 
-    /// What is known of an expected file.
+    /// Candidate for an expected file.
     pub(super) fn expects(&self, ino: INodeNo) -> Option<Candidate<C>> {
         self.expected.iter().find(|candidate| candidate.ino == ino).copied()
     }
 
-    /// Whether files are fetched ahead for it.
+    /// Returns whether files are fetched ahead for it.
     pub(super) fn is_known(&self) -> bool {
         self.window > 0 || !self.ordered.is_empty()
     }
 
-    /// Ordered and not read: files, and their bytes.
-    pub(super) fn outstanding(&self) -> (usize, u64) {
-        (self.ordered.len(), self.ordered.iter().map(|ordered| ordered.bytes).sum())
+    /// The files that are ordered and not read.
+    pub(super) fn outstanding(&self) -> Amount {
+        Amount { files: self.ordered.len(), bytes: self.ordered.iter().map(|ordered| ordered.bytes).sum() }
     }
 
     /// The usual size of its files.
@@ -233,8 +260,8 @@ impl<C: Copy> Walk<C> {
         self.read_bytes / u64::from(self.read.max(1))
     }
 
-    /// How many more files to order, and bytes, of what all walks leave; `None`: none now.
-    pub(super) fn wants(&mut self, is_careful: bool, (files_left, bytes_left): (usize, u64)) -> Option<(usize, u64)> {
+    /// The files to order now, of those that all walks leave; `None`: none.
+    pub(super) fn wants(&mut self, is_careful: bool, left: Amount) -> Option<Amount> {
         let needed = if is_careful { IN_ORDER_CAREFUL } else { IN_ORDER };
         if self.read.saturating_add(self.credit) < needed || self.is_at_end {
             return None;
@@ -247,13 +274,13 @@ impl<C: Copy> Walk<C> {
             self.window = self.window.min((self.read / PART_CAREFUL) as usize);
             bytes = bytes.min(self.read_bytes / u64::from(PART_CAREFUL));
         }
-        let (outstanding, outstanding_bytes) = self.outstanding();
-        let files = self.window.saturating_sub(outstanding);
+        let outstanding = self.outstanding();
+        let files = self.window.saturating_sub(outstanding.files);
         if files == 0 || files * REFILL < self.window {
             return None;
         }
-        let bytes = bytes.saturating_sub(outstanding_bytes).min(bytes_left);
-        let files = files.min(files_left);
-        (files > 0 && bytes >= self.usual_bytes()).then_some((files, bytes))
+        let bytes = bytes.saturating_sub(outstanding.bytes).min(left.bytes);
+        let files = files.min(left.files);
+        (files > 0 && bytes >= self.usual_bytes()).then_some(Amount { files, bytes })
     }
 }
