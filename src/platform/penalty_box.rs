@@ -71,7 +71,7 @@ impl<K: Hash + Eq, C> PenaltyBox<K, C> {
         self.penalties.peek(key).filter(|penalty| now < penalty.until).map(|penalty| &penalty.cause)
     }
 
-    /// Whether a penalty of `key` is not over.
+    /// Returns whether a penalty of `key` is not over.
     pub fn is_punished<Q: Hash + Eq + ?Sized>(&self, key: &Q, now: Instant) -> bool
     where
         K: Borrow<Q>,
