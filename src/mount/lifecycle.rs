@@ -19,7 +19,7 @@ use crate::catalog::SetId;
 use crate::control::{self, Socket};
 use crate::fs::Filesystem;
 use crate::fs::fuse::Adapter;
-use crate::fs::invalidator::{self, Effects, Invalidator};
+use crate::fs::invalidator::{self, Invalidator, MountEffects};
 use crate::fs::readers::Programs;
 use crate::fs::session::raise_readahead;
 use crate::platform::{address_space, allocator, scheduling};
@@ -146,7 +146,7 @@ pub fn run(
     };
     drop(filesystem);
     let connection = session.as_fd().try_clone_to_owned().map_err(system("the kernel's device cannot be shared"))?;
-    let effects = Effects::new(connection, catalog.clone(), content.clone(), runtime.handle());
+    let effects = MountEffects::new(connection, catalog.clone(), content.clone(), runtime.handle());
     let invalidator = Invalidator::spawn(inbox, effects).map_err(system("the invalidator cannot start"))?;
     if let Some(Err(cause)) = registration.as_mut().map(|registration| registration.mounted(device.as_deref())) {
         tracing::warn!(%cause, "commands cannot find this mount");

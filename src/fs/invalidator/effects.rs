@@ -10,31 +10,43 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// Sends a message to the kernel.
-pub type Notify = dyn FnMut(&Notification<'_>) -> io::Result<()> + Send;
-
-/// Some names of a folder after an entry, in its order; none at its end.
-pub type NamesAfter = dyn FnMut(INodeNo, EntryId) -> Vec<(EntryId, Box<[u8]>)> + Send;
+/// Some names of a folder in its order, each with its entry.
+pub type FolderNames = Vec<(EntryId, Box<[u8]>)>;
 
 /// Everything that the invalidator does to others, so that its own logic needs neither kernel nor catalog.
-pub struct Effects {
+pub trait InvalidatorEffects: Send {
     /// Sends a message to the kernel.
-    pub notify: Box<Notify>,
-    /// Has the kernel drop pages; waits there for the READs that fill them.
-    pub drop_pages: Arc<DropPages>,
-    /// The name of an inode; of an orphan the name that it had. `None` for the root and for what does not exist any more.
-    pub place: Box<dyn FnMut(INodeNo) -> Option<FolderAndName> + Send>,
-    /// The names of a folder, piece by piece.
-    pub names: Box<NamesAfter>,
+    fn notify(&mut self, notification: &Notification<'_>) -> io::Result<()>;
+
+    /// Drops pages in the kernel; waits there for the READs that fill them.
+    fn drop_pages(&self) -> Arc<DropPages>;
+
+    /// Name of an inode; of an orphan the name that it had. `None` for the root and for an inode that no longer exists.
+    fn place(&mut self, ino: INodeNo) -> Option<FolderAndName>;
+
+    /// Some names of a folder behind an entry; none at its end.
+    fn names(&mut self, folder: INodeNo, after: EntryId) -> FolderNames;
+
     /// Some inodes that have lost their name and are not dropped, greater than this one and ascending; none at their end, `None`
     /// where that is unknown now.
-    pub orphans: Box<dyn FnMut(INodeNo) -> Option<Vec<INodeNo>> + Send>,
+    fn orphans(&mut self, after: INodeNo) -> Option<Vec<INodeNo>>;
+
     /// Keeps the object of an orphan.
-    pub pin: Box<dyn FnMut(INodeNo) + Send>,
+    fn pin(&mut self, ino: INodeNo);
+
     /// Drops the records and objects of orphans.
-    pub release: Box<dyn FnMut(Vec<INodeNo>) + Send>,
+    fn release(&mut self, orphans: Vec<INodeNo>);
+}
+
+/// The effects on a mount.
+pub struct MountEffects {
+    device: Arc<File>,
+    catalog: Arc<Catalog>,
+    content: Arc<Content>,
+    /// Receives orphans that are to be dropped.
+    dropped: UnboundedSender<Vec<INodeNo>>,
 }
 
 /// After so many dropped orphans the catalog checks whether compaction is worth its cost.
@@ -43,53 +55,61 @@ const MANY_DROPPED: usize = 100_000;
 /// Names, or orphans, read at a time, so that no snapshot of the catalog is held while the kernel is notified.
 const NAMES: usize = 1000;
 
-impl Effects {
-    /// The real ones: `device` is a duplicate of the session's descriptor. Orphans are dropped on `runtime`, because
+impl MountEffects {
+    /// Effects by way of `device`, a duplicate of the session's descriptor. Orphans are dropped on `runtime`, because
     /// the catalog may be busy with a long commit and other notifications must go out meanwhile.
     pub fn new(
         device: OwnedFd,
         catalog: Arc<Catalog>,
         content: Arc<Content>,
         runtime: &tokio::runtime::Handle,
-    ) -> Effects {
-        let device = Arc::new(File::from(device));
-        let of_pages = Arc::clone(&device);
-        let (places, listings, nameless) = (Arc::clone(&catalog), Arc::clone(&catalog), Arc::clone(&catalog));
-        let place = move |ino| {
-            let found = places.snapshot().and_then(|snapshot| snapshot.inode(ino));
-            let inode = reported(found, "the kernel may show an old name").flatten()?;
-            inode.name.map(|name| (name.folder, name.name)).or(inode.former)
-        };
-        let names = move |folder, after| {
-            let mut names = Vec::with_capacity(NAMES);
-            let read = listings.snapshot().and_then(|snapshot| {
-                snapshot.children(folder, after, &mut |id, name, _| {
-                    names.push((id, name.into()));
-                    names.len() < NAMES
-                })
-            });
-            reported(read, "the kernel may show old names");
-            names
-        };
-        let orphans = move |after| {
-            let found = nameless.snapshot().and_then(|snapshot| snapshot.orphans(after, NAMES));
-            reported(found, "orphans are not known, their objects may be evicted")
-        };
-        let pins = Arc::clone(&content);
-        let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
-        runtime.spawn(drop_orphans(receiver, catalog, content));
-        Effects {
-            notify: Box::new(move |notification| send(&device, notification)),
-            drop_pages: Arc::new(move |ino, range: &_| send(&of_pages, &Notification::Pages(ino, range))),
-            place: Box::new(place),
-            names: Box::new(names),
-            orphans: Box::new(orphans),
-            pin: Box::new(move |ino| pins.pin(ino)),
-            release: Box::new(move |orphans| {
-                // The receiver ends with the runtime; at the next mount the orphans are cleared.
-                let _ = sender.send(orphans);
-            }),
-        }
+    ) -> MountEffects {
+        let (dropped, receiver) = unbounded_channel();
+        runtime.spawn(drop_orphans(receiver, Arc::clone(&catalog), Arc::clone(&content)));
+        MountEffects { device: Arc::new(File::from(device)), catalog, content, dropped }
+    }
+}
+
+impl InvalidatorEffects for MountEffects {
+    fn notify(&mut self, notification: &Notification<'_>) -> io::Result<()> {
+        send(&self.device, notification)
+    }
+
+    fn drop_pages(&self) -> Arc<DropPages> {
+        let device = Arc::clone(&self.device);
+        Arc::new(move |ino, range: &_| send(&device, &Notification::Pages(ino, range)))
+    }
+
+    fn place(&mut self, ino: INodeNo) -> Option<FolderAndName> {
+        let found = self.catalog.snapshot().and_then(|snapshot| snapshot.inode(ino));
+        let inode = reported(found, "the kernel may show an old name").flatten()?;
+        inode.name.map(|name| (name.folder, name.name)).or(inode.former)
+    }
+
+    fn names(&mut self, folder: INodeNo, after: EntryId) -> FolderNames {
+        let mut names = Vec::with_capacity(NAMES);
+        let read = self.catalog.snapshot().and_then(|snapshot| {
+            snapshot.children(folder, after, &mut |id, name, _| {
+                names.push((id, name.into()));
+                names.len() < NAMES
+            })
+        });
+        reported(read, "the kernel may show old names");
+        names
+    }
+
+    fn orphans(&mut self, after: INodeNo) -> Option<Vec<INodeNo>> {
+        let found = self.catalog.snapshot().and_then(|snapshot| snapshot.orphans(after, NAMES));
+        reported(found, "orphans are not known, their objects may be evicted")
+    }
+
+    fn pin(&mut self, ino: INodeNo) {
+        self.content.pin(ino);
+    }
+
+    fn release(&mut self, orphans: Vec<INodeNo>) {
+        // The receiver ends with the runtime; at the next mount the orphans are cleared.
+        let _ = self.dropped.send(orphans);
     }
 }
 

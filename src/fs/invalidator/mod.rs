@@ -14,7 +14,7 @@ mod pages;
 #[cfg(test)]
 mod tests;
 
-pub use effects::{Effects, NamesAfter, Notify};
+pub use effects::{FolderNames, InvalidatorEffects, MountEffects};
 pub use notification::Notification;
 pub use pages::DropPages;
 
@@ -133,7 +133,7 @@ impl Orphans {
 /// The thread's own state.
 pub struct Invalidator {
     inbox: Inbox,
-    effects: Effects,
+    effects: Box<dyn InvalidatorEffects>,
     /// Orphans that the kernel does not know, to be dropped together.
     settled: Vec<INodeNo>,
     /// The kernel has no epoch, and was not asked yet about all orphans whose names it may still have.
@@ -144,17 +144,17 @@ pub struct Invalidator {
 
 impl Invalidator {
     /// Starts the threads. The returned one ends after [`Notices::stop`]; it and the others when all [`Notices`] are gone.
-    pub fn spawn(mut inbox: Inbox, effects: Effects) -> io::Result<JoinHandle<()>> {
+    pub fn spawn(mut inbox: Inbox, effects: impl InvalidatorEffects + 'static) -> io::Result<JoinHandle<()>> {
         let (_, none) = mpsc::channel();
-        pages::spawn(std::mem::replace(&mut inbox.pages, none), Arc::clone(&effects.drop_pages))?;
+        pages::spawn(std::mem::replace(&mut inbox.pages, none), effects.drop_pages())?;
         let invalidator = Invalidator::new(inbox, effects);
         let thread = thread::Builder::new().name("invalidator".into());
         // After a great change it asks about a million orphans, while other threads answer lookups.
         scheduling::in_short_slices(|| thread.spawn(move || invalidator.run()))
     }
 
-    fn new(inbox: Inbox, effects: Effects) -> Invalidator {
-        Invalidator { inbox, effects, settled: Vec::new(), names_stay: false, asks_again: false }
+    fn new(inbox: Inbox, effects: impl InvalidatorEffects + 'static) -> Invalidator {
+        Invalidator { inbox, effects: Box::new(effects), settled: Vec::new(), names_stay: false, asks_again: false }
     }
 
     fn run(mut self) {
@@ -200,7 +200,7 @@ impl Invalidator {
 
     fn release_settled(&mut self) {
         if !self.settled.is_empty() {
-            (self.effects.release)(std::mem::take(&mut self.settled));
+            self.effects.release(std::mem::take(&mut self.settled));
         }
     }
 
@@ -223,19 +223,19 @@ impl Invalidator {
         self.inbox.orphans.waiting().insert(ino);
         self.ask(ino);
         if self.names_stay && self.inbox.orphans.is_waiting(ino) {
-            if let Some((parent, name)) = (self.effects.place)(ino) {
+            if let Some((parent, name)) = self.effects.place(ino) {
                 self.notify(&Notification::Entry { parent, name: &name });
                 self.ask(ino);
             }
         }
         if self.inbox.orphans.is_waiting(ino) {
-            (self.effects.pin)(ino);
+            self.effects.pin(ino);
         }
     }
 
     /// Settles an orphan if the kernel does not know it.
     fn ask(&mut self, ino: INodeNo) {
-        match (self.effects.notify)(&Notification::Attributes(ino)) {
+        match self.effects.notify(&Notification::Attributes(ino)) {
             Ok(()) => {}
             Err(error) if is_unknown(&error) => {
                 self.inbox.orphans.waiting().remove(ino);
@@ -252,7 +252,7 @@ impl Invalidator {
     /// Kernels before Linux 6.16 have no epoch. There the name of each changed folder is dropped, and with it all names below. Names
     /// that went from the root itself, and those in use, are dropped one by one, as their inodes are orphans.
     fn everything(&mut self, folders: &InodeSet) {
-        if let Err(error) = (self.effects.notify)(&Notification::Epoch) {
+        if let Err(error) = self.effects.notify(&Notification::Epoch) {
             tracing::debug!("no epoch ({error}): changed folders are dropped one by one");
             self.names_stay = true;
         }
@@ -269,7 +269,7 @@ impl Invalidator {
     fn ask_about_all(&mut self) {
         let mut after = INodeNo(0);
         loop {
-            let Some(orphans) = (self.effects.orphans)(after) else {
+            let Some(orphans) = self.effects.orphans(after) else {
                 self.asks_again = true;
                 return;
             };
@@ -287,12 +287,12 @@ impl Invalidator {
     /// Drops the name of a folder and all names below it that are not in use. The root has no name, so each of its names is
     /// dropped.
     fn drop_below(&mut self, folder: INodeNo) {
-        if let Some((parent, name)) = (self.effects.place)(folder) {
+        if let Some((parent, name)) = self.effects.place(folder) {
             self.notify(&Notification::Entry { parent, name: &name });
         } else if folder == INodeNo::ROOT {
             let mut after = EntryId(0);
             loop {
-                let names = (self.effects.names)(folder, after);
+                let names = self.effects.names(folder, after);
                 let Some((last, _)) = names.last() else { return };
                 after = *last;
                 names.iter().for_each(|(_, name)| self.notify(&Notification::Entry { parent: folder, name }));
@@ -301,7 +301,7 @@ impl Invalidator {
     }
 
     fn notify(&mut self, notification: &Notification<'_>) {
-        match (self.effects.notify)(notification) {
+        match self.effects.notify(notification) {
             Ok(()) => {}
             // It never knew, or has dropped it by itself.
             Err(error) if is_unknown(&error) => {}

@@ -24,6 +24,8 @@ struct World {
     orphans: Vec<INodeNo>,
     /// The catalog fails once when it is asked for the orphans behind this one.
     fails_behind: Arc<Mutex<Option<INodeNo>>>,
+    /// The kernel forgets inode 7 as soon as it was asked about it.
+    forgets: Option<Notices>,
     done: Arc<Mutex<Vec<Done>>>,
 }
 
@@ -36,7 +38,19 @@ impl World {
         self.done.lock().unwrap().push(done);
     }
 
-    fn notify(&self, notification: &Notification<'_>) -> io::Result<()> {
+    /// Runs an invalidator over `notices` until it ends, and returns what it did.
+    fn after(&self, notices: impl IntoIterator<Item = Notice>) -> Vec<Done> {
+        let (sender, inbox) = channel();
+        notices.into_iter().for_each(|notice| sender.queue(notice));
+        sender.stop();
+        Invalidator::spawn(inbox, self.clone()).unwrap().join().unwrap();
+        self.done.lock().unwrap().clone()
+    }
+}
+
+/// Folder 5 is `five` in the root; the root has the names `a` and `b`. Orphan 7 was `seven` in folder 5, any other is in use.
+impl InvalidatorEffects for World {
+    fn notify(&mut self, notification: &Notification<'_>) -> io::Result<()> {
         let known = |ino: INodeNo| {
             if self.known.lock().unwrap().contains(&ino.0) {
                 Ok(())
@@ -56,7 +70,11 @@ impl World {
             }
             Notification::Attributes(ino) => {
                 self.did(Done::Attributes(ino.0));
-                known(*ino)
+                let answer = known(*ino);
+                if let Some(notices) = self.forgets.as_ref().filter(|_| self.known.lock().unwrap().remove(&7)) {
+                    notices.forgotten(INodeNo(7));
+                }
+                answer
             }
             Notification::Pages(ino, range) => unreachable!("{range:?} of {ino}: pages have threads of their own"),
             Notification::Epoch => {
@@ -66,37 +84,34 @@ impl World {
         }
     }
 
-    /// Folder 5 is `five` in the root; the root has the names `a` and `b`. Orphan 7 was `seven` in folder 5, any other is in use.
-    fn effects(&self) -> Effects {
-        let (notify, pin, release) = (self.clone(), self.clone(), self.clone());
-        let orphans = self.orphans.clone();
-        let fails_behind = Arc::clone(&self.fails_behind);
-        let names: [(EntryId, Box<[u8]>); 2] = [(EntryId(1), (*b"a").into()), (EntryId(2), (*b"b").into())];
-        Effects {
-            notify: Box::new(move |notification| notify.notify(notification)),
-            drop_pages: Arc::new(|_, _| Ok(())),
-            place: Box::new(|ino| match ino.0 {
-                5 => Some((ROOT, (*b"five").into())),
-                7 => Some((INodeNo(5), (*b"seven").into())),
-                _ => None,
-            }),
-            names: Box::new(move |_, after| names.iter().find(|(id, _)| *id > after).cloned().into_iter().collect()),
-            orphans: Box::new(move |behind| {
-                let fails = fails_behind.lock().unwrap().take_if(|at| *at == behind).is_some();
-                (!fails).then(|| orphans.iter().copied().find(|ino| *ino > behind).into_iter().collect())
-            }),
-            pin: Box::new(move |ino| pin.did(Done::Pin(ino.0))),
-            release: Box::new(move |inos| release.did(Done::Release(inos.iter().map(|ino| ino.0).collect()))),
+    fn drop_pages(&self) -> Arc<DropPages> {
+        Arc::new(|_, _| Ok(()))
+    }
+
+    fn place(&mut self, ino: INodeNo) -> Option<(INodeNo, Box<[u8]>)> {
+        match ino.0 {
+            5 => Some((ROOT, (*b"five").into())),
+            7 => Some((INodeNo(5), (*b"seven").into())),
+            _ => None,
         }
     }
 
-    /// Runs an invalidator over `notices` until it ends, and returns what it did.
-    fn after(&self, notices: impl IntoIterator<Item = Notice>) -> Vec<Done> {
-        let (sender, inbox) = channel();
-        notices.into_iter().for_each(|notice| sender.queue(notice));
-        sender.stop();
-        Invalidator::spawn(inbox, self.effects()).unwrap().join().unwrap();
-        self.done.lock().unwrap().clone()
+    fn names(&mut self, _folder: INodeNo, after: EntryId) -> FolderNames {
+        let names: [(EntryId, Box<[u8]>); 2] = [(EntryId(1), (*b"a").into()), (EntryId(2), (*b"b").into())];
+        names.into_iter().find(|(id, _)| *id > after).into_iter().collect()
+    }
+
+    fn orphans(&mut self, behind: INodeNo) -> Option<Vec<INodeNo>> {
+        let fails = self.fails_behind.lock().unwrap().take_if(|at| *at == behind).is_some();
+        (!fails).then(|| self.orphans.iter().copied().find(|ino| *ino > behind).into_iter().collect())
+    }
+
+    fn pin(&mut self, ino: INodeNo) {
+        self.did(Done::Pin(ino.0));
+    }
+
+    fn release(&mut self, inos: Vec<INodeNo>) {
+        self.did(Done::Release(inos.iter().map(|ino| ino.0).collect()));
     }
 }
 
@@ -157,7 +172,7 @@ fn an_orphan_unknown_to_the_kernel_is_dropped() {
 fn an_orphan_in_use_is_pinned_until_the_kernel_forgets_it() {
     let world = World::new(&[1, 7], true);
     let (notices, inbox) = channel();
-    let mut invalidator = Invalidator::new(inbox, world.effects());
+    let mut invalidator = Invalidator::new(inbox, world.clone());
     handle(&mut invalidator, name(1, "a", Some(7)));
     assert_eq!(*world.done.lock().unwrap(), [Done::Entry(1, "a".into()), Done::Attributes(7), Done::Pin(7)]);
     // One of two references is forgotten, another inode as well.
@@ -178,17 +193,10 @@ fn an_orphan_in_use_is_pinned_until_the_kernel_forgets_it() {
 fn a_forget_right_after_the_kernels_answer_settles_the_orphan() {
     let world = World::new(&[1, 7], true);
     let (notices, inbox) = channel();
-    let (kernel, forgetting, mut effects) = (world.clone(), notices.clone(), world.effects());
-    effects.notify = Box::new(move |notification| {
-        let answer = kernel.notify(notification);
-        if matches!(notification, Notification::Attributes(_)) && kernel.known.lock().unwrap().remove(&7) {
-            forgetting.forgotten(INodeNo(7));
-        }
-        answer
-    });
+    let kernel = World { forgets: Some(notices.clone()), ..world.clone() };
 
     notices.changed([Invalidation::Name { parent: ROOT, name: (*b"a").into(), orphan: Some(INodeNo(7)) }]);
-    let thread = Invalidator::spawn(inbox, effects).unwrap();
+    let thread = Invalidator::spawn(inbox, kernel).unwrap();
     let settled = || world.done.lock().unwrap().contains(&Done::Release(vec![7]));
     (0..1000).take_while(|_| !settled()).for_each(|_| thread::sleep(std::time::Duration::from_millis(5)));
 
@@ -234,7 +242,7 @@ fn names_are_dropped_although_orphans_could_not_be_listed() {
     world.fails_behind = Arc::new(Mutex::new(Some(INodeNo(0))));
 
     let (_notices, inbox) = channel();
-    let mut invalidator = Invalidator::new(inbox, world.effects());
+    let mut invalidator = Invalidator::new(inbox, world.clone());
 
     handle(&mut invalidator, everything(&[]));
     handle(&mut invalidator, Notice::Forgotten(INodeNo(9)));
@@ -271,7 +279,7 @@ fn a_panic_over_one_notice_does_not_stop_the_next() {
 #[test]
 fn the_thread_ends_when_all_notices_handles_are_gone() {
     let (notices, inbox) = channel();
-    let thread = Invalidator::spawn(inbox, World::new(&[], true).effects()).unwrap();
+    let thread = Invalidator::spawn(inbox, World::new(&[], true)).unwrap();
     drop(notices);
     thread.join().unwrap();
 }
@@ -295,7 +303,7 @@ fn content_events_drop_pages_only_where_they_are_wrong() {
 async fn flush_waits_for_all_earlier_notices() {
     let world = World::new(&[1, 2], true);
     let (notices, inbox) = channel();
-    let thread = Invalidator::spawn(inbox, world.effects()).unwrap();
+    let thread = Invalidator::spawn(inbox, world.clone()).unwrap();
 
     notices.changed([Invalidation::Attributes(INodeNo(2)), Invalidation::Folder(ROOT)]);
     notices.flushed().await;
@@ -312,7 +320,7 @@ fn orphans_are_asked_about_again_until_the_catalog_names_all() {
     world.orphans = [3, 9].map(INodeNo).to_vec();
     world.fails_behind = Arc::new(Mutex::new(Some(INodeNo(3))));
     let (notices, inbox) = channel();
-    let mut invalidator = Invalidator::new(inbox, world.effects());
+    let mut invalidator = Invalidator::new(inbox, world.clone());
 
     handle(&mut invalidator, everything(&[]));
     assert_eq!(*world.done.lock().unwrap(), [Done::Epoch, Done::Attributes(3)], "the next is not known");
