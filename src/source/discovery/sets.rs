@@ -61,8 +61,14 @@ pub(super) struct Finder {
     above: HashMap<Uri, (Uri, Vec<Set>)>,
 }
 
-/// Documents met on the way down: one that is met again is not read again, so cycles end.
-type MetDocuments = HashSet<Uri>;
+/// A way down from one document.
+#[derive(Default)]
+struct Descent {
+    /// Documents above the one that is read.
+    depth: usize,
+    /// Documents met: one that is met again is not read again, so cycles end.
+    met: HashSet<Uri>,
+}
 
 impl Finder {
     pub fn new(client: Client, limits: Limits, wanted: Option<Uri>) -> Finder {
@@ -96,9 +102,9 @@ impl Finder {
     /// The sets that a document names when it is pasted.
     pub async fn scope(&mut self, document: FoundDocument) -> Result<Vec<Set>, SourceError> {
         match document.kind() {
-            DocumentKind::Offers => self.offered(document, 0, &mut MetDocuments::new()).await,
+            DocumentKind::Offers => self.offered(document, &mut Descent::default()).await,
             DocumentKind::Lists(_) if self.is_index_of_offers(&document).await? => {
-                self.offered(document, 0, &mut MetDocuments::new()).await
+                self.offered(document, &mut Descent::default()).await
             }
             DocumentKind::Lists(capability) => Ok(vec![self.of_list(&document, capability).await?]),
         }
@@ -297,16 +303,15 @@ impl Finder {
     fn offered<'a>(
         &'a mut self,
         document: FoundDocument,
-        depth: usize,
-        seen: &'a mut MetDocuments,
+        descent: &'a mut Descent,
     ) -> Pin<Box<dyn Future<Output = Result<Vec<Set>, SourceError>> + Send + 'a>> {
         Box::pin(async move {
             let too_much = |what: String| SourceError::Structure { location: document.location.clone(), what };
-            if depth > DEPTH {
+            if descent.depth > DEPTH {
                 return Err(too_much(format!("lies below more than {DEPTH} Source Descriptions or pages of them")));
             }
             let own = document.location.uri().cloned();
-            seen.extend(own.clone());
+            descent.met.extend(own.clone());
             let Offered { entries, skipped, deviations } = document.read(self.places.limits, DOCUMENTS)?;
             self.named += entries.iter().map(|entry| entry.loc.as_str().len()).sum::<usize>();
             if self.named > NAMED {
@@ -324,18 +329,18 @@ impl Finder {
                 || document.head.capability() == Some(&Capability::Description);
             if describes_sets {
                 self.description = self.description.take().or(own.clone());
-            } else if depth == 0 {
+            } else if descent.depth == 0 {
                 self.description = self.description.take().or_else(|| header.link("up").cloned());
             }
             let mut offer = Offer::new(self.chosen(entries), describes_sets);
             // The next page of a Source Description is no set.
             let next = header.link("next").filter(|_| describes_sets).cloned();
             offer.below.extend(next);
-            offer.below.retain(|uri| seen.insert(uri.clone()));
-            if seen.len() > DOCUMENTS {
+            offer.below.retain(|uri| descent.met.insert(uri.clone()));
+            if descent.met.len() > DOCUMENTS {
                 return Err(too_much(format!("names more than {DOCUMENTS} documents")));
             }
-            let below = self.descend(&document, &mut offer, depth, seen).await?;
+            let below = self.descend(&document, &mut offer, descent).await?;
             let is_capability_list = header.capability == Some(Capability::CapabilityList);
             let mut sets = Vec::new();
             if !offer.documents.is_empty() || !offer.channels.is_empty() || is_capability_list && below.is_empty() {
@@ -357,8 +362,7 @@ impl Finder {
         &mut self,
         document: &FoundDocument,
         offer: &mut Offer,
-        depth: usize,
-        seen: &mut MetDocuments,
+        descent: &mut Descent,
     ) -> Result<Vec<Set>, SourceError> {
         let mut below = Vec::new();
         let mut answers = self.answers(std::mem::take(&mut offer.below));
@@ -389,7 +393,9 @@ impl Finder {
                 }
                 (DocumentKind::Offers, _) => {
                     offer.documents.retain(|(_, location)| location.uri() != Some(&place));
-                    below.extend(self.offered(child, depth + 1, seen).await?);
+                    descent.depth += 1;
+                    below.extend(self.offered(child, descent).await?);
+                    descent.depth -= 1;
                 }
                 (DocumentKind::Lists(_), None) if is_feed => {
                     self.miss(place.clone(), format!("{place} (a feed or a text, which is not offered as a list)"));
@@ -448,7 +454,7 @@ impl Finder {
             Ok(document) if document.kind() == DocumentKind::Offers => {
                 // The set is picked by what it lists: none may be left out on the way down.
                 let wanted = self.wanted.take();
-                let sets = self.offered(document, 0, &mut MetDocuments::new()).await;
+                let sets = self.offered(document, &mut Descent::default()).await;
                 self.wanted = wanted;
                 match sets {
                     Err(error @ (SourceError::Http { .. } | SourceError::Part { .. })) => return Err(error),
