@@ -16,7 +16,7 @@ use super::{
     http::Client,
     off_the_workers,
 };
-use crate::document::{Capability, Deviations, DocumentError, Entry, Header, Limits};
+use crate::document::{Capability, Deviations, DocumentError, Entry, Header, Limits, Uri};
 pub use crawled::{Crawled, Leaf};
 use fetch::{Fetched, Progressed, fetch};
 use futures_util::{StreamExt, stream::FuturesUnordered};
@@ -222,6 +222,11 @@ impl Node {
         }
     }
 
+    /// Capability of the document with this head: its own, else that of its entry, else that of the index above it.
+    fn capability(&self, head: &DocumentHead) -> Option<Capability> {
+        head.capability().or(self.hint.as_ref().and_then(known)).or(self.within.as_ref()).cloned()
+    }
+
     /// Returns whether its parent gives it a capability that is not the standard's.
     fn is_unknown(&self) -> bool {
         matches!(self.hint, Some(Capability::Other(_)))
@@ -342,7 +347,7 @@ impl Crawl<'_> {
         let mut reader = self.cache.reader(&document, self.limits)?;
         let head = DocumentHead::read(&mut reader, false).map_err(broken)?;
         let node = &self.nodes[number];
-        let mut capability = head.capability().or(node.hint.as_ref().and_then(known)).or(node.within.as_ref()).cloned();
+        let mut capability = node.capability(&head);
         let may_mix = matches!(capability, None | Some(Capability::ResourceList));
         if head.header.root.is_feed_or_text() && (node.is_unknown() || !may_mix) {
             return Err(broken(DocumentError::FEED_OR_TEXT));
@@ -383,17 +388,24 @@ impl Crawl<'_> {
             let (deviations, skipped) = (reader.deviations().clone(), reader.skipped());
             Found::Index(Box::new(Index { document, header, deviations, skipped, packages }))
         };
-        let Some(next) = next else { return Ok(()) };
+        if let Some(next) = next {
+            self.nodes[number].next = self.add_page(number, next)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the page after the document `number`.
+    fn add_page(&mut self, number: usize, uri: Uri) -> Result<Option<usize>, SourceError> {
+        let before = &self.nodes[number];
         // A page is no deeper than the page before it: only their number is bounded.
         let page = Node {
-            depth: node.depth,
+            depth: before.depth,
             named_by: Some(number),
-            hint: node.hint.clone(),
-            within: node.within.clone(),
-            ..Node::root(DocumentLocation::Uri(next))
+            hint: before.hint.clone(),
+            within: before.within.clone(),
+            ..Node::root(DocumentLocation::Uri(uri))
         };
-        self.nodes[number].next = self.add(page)?;
-        Ok(())
+        self.add(page)
     }
 
     /// Adds the child that an entry of the index `number` names, or hands back the package that it is.
