@@ -29,7 +29,7 @@ const BLOCK: u64 = 512;
 
 /// An inode as the kernel sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shown {
+pub struct ShownInode {
     /// Its attributes; the size is 0 where `attributes_ttl` is zero and the size is unknown.
     pub attributes: FileAttr,
     /// How long the kernel may use the attributes without asking.
@@ -38,7 +38,7 @@ pub struct Shown {
     pub entry_ttl: Duration,
 }
 
-impl Shown {
+impl ShownInode {
     /// The one time to live of a READDIRPLUS entry, which fuser uses for the name and for the attributes. A file
     /// never sized therefore costs one more LOOKUP (answered here, at once) before its first GETATTR.
     pub fn common_ttl(&self) -> Duration {
@@ -50,7 +50,7 @@ impl Shown {
 #[derive(Debug)]
 pub enum Attributes {
     /// Everything is known here.
-    Known(Shown),
+    Known(ShownInode),
     /// The Source must be asked for the size: [`Filesystem::sized`].
     Unsized(Box<Unsized>),
 }
@@ -72,7 +72,7 @@ pub struct Unsized {
 
 impl Filesystem {
     /// LOOKUP: what `name` in `parent` stands for; `None` where there is no such name. Never waits.
-    pub fn lookup(&self, parent: INodeNo, name: &[u8]) -> Result<Option<Shown>, FsError> {
+    pub fn lookup(&self, parent: INodeNo, name: &[u8]) -> Result<Option<ShownInode>, FsError> {
         if name.len() > NAME_MAX {
             return Err(FsError::NameTooLong(name.len()));
         }
@@ -130,7 +130,7 @@ impl Filesystem {
     }
 
     /// GETATTR of a file never sized: waits for the Source, within content's deadline.
-    pub async fn sized(&self, file: &Unsized) -> Result<Shown, FsError> {
+    pub async fn sized(&self, file: &Unsized) -> Result<ShownInode, FsError> {
         if let Some(program) = &file.denied {
             let (content, wanted) = (Arc::clone(&self.content), file.wanted.clone());
             let found = self.runtime.spawn_blocking(move || content.size_present(&wanted)).await;
@@ -164,7 +164,7 @@ impl Filesystem {
     }
 
     /// How `node` is shown with what is known here.
-    pub fn shown(&self, node: &Node) -> Shown {
+    pub fn shown(&self, node: &Node) -> ShownInode {
         self.shown_with_size(node, self.known_size(node))
     }
 
@@ -196,9 +196,9 @@ impl Filesystem {
         }
     }
 
-    fn shown_with_size(&self, node: &Node, size: Option<u64>) -> Shown {
+    fn shown_with_size(&self, node: &Node, size: Option<u64>) -> ShownInode {
         let entry_ttl = self.options.entry_ttl;
-        Shown {
+        ShownInode {
             attributes: file_attributes(node, size.unwrap_or(0), &self.options),
             attributes_ttl: match size {
                 Some(_) => self.current_for(node, size).map_or(entry_ttl, |current| current.min(entry_ttl)),
@@ -297,9 +297,10 @@ mod tests {
     #[test]
     fn a_common_ttl_is_the_shorter_one() {
         let attributes = file_attributes(&node(Kind::File, None), 0, &options());
-        let unsized_file = Shown { attributes, attributes_ttl: Duration::ZERO, entry_ttl: Duration::from_secs(3600) };
+        let unsized_file =
+            ShownInode { attributes, attributes_ttl: Duration::ZERO, entry_ttl: Duration::from_secs(3600) };
         assert_eq!(unsized_file.common_ttl(), Duration::ZERO);
-        let sized = Shown { attributes_ttl: Duration::from_secs(3600), ..unsized_file };
+        let sized = ShownInode { attributes_ttl: Duration::from_secs(3600), ..unsized_file };
         assert_eq!(sized.common_ttl(), Duration::from_secs(3600));
     }
 }

@@ -7,7 +7,7 @@
 //! READDIRPLUS is not offered. These and all other handlers that are not here have fuser's defaults.
 
 use super::Filesystem;
-use super::attributes::{Attributes, Shown};
+use super::attributes::{Attributes, ShownInode};
 use super::directory::Cookie;
 use super::error::FsError;
 use super::heartbeat::Heartbeat;
@@ -159,7 +159,7 @@ fn failed(operation: &'static str, ino: INodeNo, error: &FsError) -> Errno {
     error.errno()
 }
 
-fn reply_attributes(reply: ReplyAttr, ino: INodeNo, result: Result<Shown, FsError>) {
+fn reply_attributes(reply: ReplyAttr, ino: INodeNo, result: Result<ShownInode, FsError>) {
     match result {
         Ok(shown) => reply.attr(&shown.attributes_ttl, &shown.attributes),
         Err(error) => reply.error(failed("getattr", ino, &error)),

@@ -50,7 +50,7 @@ const TRIES: usize = 8;
 
 /// READs of one program since the mount began. Pages that the kernel has are read without a READ.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reading {
+pub struct ProgramReads {
     /// The name of its process as in `/proc/PID/comm`; `?`: unknown; `others`: all that were seen late.
     pub program: Arc<str>,
     /// READs that were answered with bytes.
@@ -84,7 +84,7 @@ pub struct Programs {
 struct SeenPrograms {
     /// Programs of threads, and since when each is known.
     threads: LruCache<u32, (Program, Instant)>,
-    readings: HashMap<Arc<str>, Reading>,
+    readings: HashMap<Arc<str>, ProgramReads>,
 }
 
 impl Programs {
@@ -138,17 +138,17 @@ impl Programs {
     }
 
     /// READs of each program, the most bytes first.
-    pub fn snapshot(&self) -> Vec<Reading> {
+    pub fn snapshot(&self) -> Vec<ProgramReads> {
         let mut all: Vec<_> = self.seen().readings.values().cloned().collect();
         all.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.program.cmp(&b.program)));
         all
     }
 
-    fn count(&self, program: &Program, add: impl FnOnce(&mut Reading)) {
+    fn count(&self, program: &Program, add: impl FnOnce(&mut ProgramReads)) {
         let readings = &mut self.seen().readings;
         let has_own = readings.len() < NAMED || readings.contains_key(&program.name);
         let name = if has_own { Arc::clone(&program.name) } else { OTHERS.into() };
-        let none = || Reading { program: Arc::clone(&name), reads: 0, bytes: 0, denied: 0 };
+        let none = || ProgramReads { program: Arc::clone(&name), reads: 0, bytes: 0, denied: 0 };
         add(readings.entry(Arc::clone(&name)).or_insert_with(none));
     }
 

@@ -1,6 +1,6 @@
 //! The operations over a real catalog, a real cache and a small Source on loopback; no kernel.
 
-use super::attributes::{Attributes, Shown};
+use super::attributes::{Attributes, ShownInode};
 use super::directory::Cookie;
 use super::error::FsError;
 use super::prefetch::Consumer;
@@ -152,7 +152,7 @@ impl Mounted {
     }
 
     /// What `path` stands for, looked up name by name.
-    fn find(&self, path: &str) -> Shown {
+    fn find(&self, path: &str) -> ShownInode {
         let mut folder = INodeNo::ROOT;
         let mut found = None;
         for name in path.split('/') {
@@ -168,7 +168,7 @@ impl Mounted {
     }
 
     /// GETATTR, waiting where it must.
-    fn getattr(&self, ino: INodeNo) -> Result<Shown, FsError> {
+    fn getattr(&self, ino: INodeNo) -> Result<ShownInode, FsError> {
         match self.fs.attributes(ino, 0)? {
             Attributes::Known(shown) => Ok(shown),
             Attributes::Unsized(file) => self.runtime.block_on(self.fs.sized(&file)),
@@ -422,7 +422,7 @@ fn attributes_hold_as_long_as_bytes_are_known_to_be_current() {
     let entry = |path: &str, changefreq| Entry { changefreq: Some(changefreq), ..mounted.entry(path, Some(5)) };
     let undated = |path: &str, changefreq| Entry { lastmod: None, ..entry(path, changefreq) };
     mounted.publish([entry("dated", Always), undated("always", Always), undated("never", Never)]);
-    let seconds = |shown: Shown| (shown.attributes_ttl.as_secs(), shown.entry_ttl.as_secs());
+    let seconds = |shown: ShownInode| (shown.attributes_ttl.as_secs(), shown.entry_ttl.as_secs());
 
     assert_eq!(seconds(mounted.find("dated")), (3600, 3600), "lists announce its changes");
     assert_eq!(seconds(mounted.find("never")), (3600, 3600));

@@ -13,7 +13,7 @@ const LEADING_ON: [&str; 5] = ["up", "index", "next", "archives", "describedby"]
 
 /// A document's header and its first entries.
 #[derive(Clone, Debug)]
-pub(super) struct DocumentHead {
+pub(super) struct DocumentStart {
     pub header: Header,
     /// Up to [`FIRST_ENTRIES`] of them.
     pub first: Vec<Entry>,
@@ -29,9 +29,9 @@ pub(super) enum DocumentKind {
     Lists(Capability),
 }
 
-impl DocumentHead {
+impl DocumentStart {
     /// Reads from the start of a document. With `cut` it is no error that the bytes end early.
-    pub fn read<R: BufRead>(reader: &mut Reader<R>, cut: bool) -> Result<DocumentHead, DocumentError> {
+    pub fn read<R: BufRead>(reader: &mut Reader<R>, cut: bool) -> Result<DocumentStart, DocumentError> {
         let mut first = Vec::new();
         while first.len() < FIRST_ENTRIES {
             match reader.next_entry() {
@@ -41,7 +41,7 @@ impl DocumentHead {
                 Err(cause) => return Err(cause),
             }
         }
-        Ok(DocumentHead { header: reader.header().clone(), first })
+        Ok(DocumentStart { header: reader.header().clone(), first })
     }
 
     /// The document's own capability, if it is one of the standard's.

@@ -4,7 +4,7 @@ use crate::cli::progress::Work;
 use crate::cli::refresh::{held_sentence, sentence};
 use crate::cli::render::{Clock, count, duration, printable_value, size, thousands};
 use crate::content::SharedCacheStatus;
-use crate::fs::readers::Reading;
+use crate::fs::readers::ProgramReads;
 use crate::mount::status::{
     DownloadStatus, ErrorStatus, HostStatus, NotificationsStatus, RevisionStatus, Status, SubscriptionStatus,
 };
@@ -96,7 +96,7 @@ impl Earlier<'_> {
     }
 
     /// The rate of a program that has read since.
-    pub fn of_program(&self, now: &Reading) -> Option<String> {
+    pub fn of_program(&self, now: &ProgramReads) -> Option<String> {
         let before = self.status.programs.iter().find(|before| before.program == now.program)?;
         (before.bytes < now.bytes).then(|| self.bytes(before.bytes, now.bytes))
     }
@@ -405,7 +405,7 @@ fn pace_line(host: &HostStatus, clock: &Clock) -> Option<String> {
     Some(format!("by {}{allowed}, {readers} {waits}, next at {next}", printable_value(name)))
 }
 
-fn program_line(program: &Reading, earlier: Option<Earlier<'_>>) -> String {
+fn program_line(program: &ProgramReads, earlier: Option<Earlier<'_>>) -> String {
     let mut parts = vec![format!("{} in {}", size(program.bytes), count(program.reads, "read"))];
     parts.extend(earlier.and_then(|earlier| earlier.of_program(program)));
     if program.denied > 0 {

@@ -60,7 +60,7 @@ pub enum XattrReply {
 }
 
 /// Listed attributes: names and values.
-type Listed = BTreeMap<String, String>;
+type ListedNames = BTreeMap<String, String>;
 
 /// Attributes whose values are looked up on the disk.
 const ON_DISK: [&[u8]; 2] = [b"user.resyncfs.state", b"user.resyncfs.verified"];
@@ -119,7 +119,7 @@ impl Filesystem {
     }
 
     /// All that is listed of a resource, with the links of its landing page.
-    fn listed(&self, snapshot: &Snapshot<'_>, resource: Resource) -> Result<Listed, FsError> {
+    fn listed(&self, snapshot: &Snapshot<'_>, resource: Resource) -> Result<ListedNames, FsError> {
         let page = match resource.uri.page() {
             Some((page, _)) => Uri::parse(page).ok(),
             None => Some(resource.uri.clone()),
@@ -151,7 +151,7 @@ fn known_namespace(name: &[u8]) -> Result<&str, FsError> {
     std::str::from_utf8(name).map_err(|_| FsError::NoAttribute)
 }
 
-fn of_root(source: &str, revision: Option<&Revision>) -> Listed {
+fn of_root(source: &str, revision: Option<&Revision>) -> ListedNames {
     let mut listed = vec![("source", source.to_owned())];
     if let Some(revision) = revision {
         listed.extend(revision.at.map(|at| ("at", at.to_string())));
@@ -193,7 +193,7 @@ fn verified_text(verified: Verified) -> &'static str {
 }
 
 /// The names, each followed by NUL, without those that Linux cannot carry: a relation is as long as its publisher likes.
-fn names(listed: &Listed) -> Vec<u8> {
+fn names(listed: &ListedNames) -> Vec<u8> {
     let mut bytes = Vec::new();
     for name in listed.keys() {
         let fits = name.len() <= NAME_MAX && bytes.len() + name.len() < VALUE_MAX;
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn the_root_shows_the_source_even_before_a_revision() {
         let before = of_root("https://e.example/", None);
-        assert_eq!(before, Listed::from([("user.resyncfs.source".into(), "https://e.example/".into())]));
+        assert_eq!(before, ListedNames::from([("user.resyncfs.source".into(), "https://e.example/".into())]));
         let revision = Revision {
             number: 7,
             committed: Timestamp { seconds: 0, nanos: 0 },
@@ -292,9 +292,9 @@ mod tests {
     #[test]
     fn names_that_linux_cannot_carry_are_not_listed() {
         let listed = |names: &mut dyn Iterator<Item = String>| names.map(|name| (name, String::new())).collect();
-        let three: Listed = listed(&mut ["a".repeat(300), "b\0c".into(), "d".into()].into_iter());
+        let three: ListedNames = listed(&mut ["a".repeat(300), "b\0c".into(), "d".into()].into_iter());
         assert_eq!(names(&three), b"d\0");
-        let many: Listed = listed(&mut (0..1000).map(|number| format!("{number}{}", "x".repeat(200))));
+        let many: ListedNames = listed(&mut (0..1000).map(|number| format!("{number}{}", "x".repeat(200))));
         assert!((65_000..=VALUE_MAX).contains(&names(&many).len()));
     }
 

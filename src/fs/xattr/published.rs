@@ -1,6 +1,6 @@
 //! What the Source published of a resource, attribute by attribute.
 
-use super::Listed;
+use super::ListedNames;
 use crate::catalog::{ADDRESS, ReadPage, Resource};
 use crate::document::{Digest, Link};
 use crate::fs::fetch_spec::{PATCH, PATCH_IN_SHORT};
@@ -28,8 +28,8 @@ const RELATIONS: [&str; 12] = [
 ];
 
 /// All that is published of `resource` and listed.
-pub(super) fn published(resource: &Resource) -> Listed {
-    let mut listed = Listed::from([(ORIGIN.to_owned(), resource.address().to_string())]);
+pub(super) fn published(resource: &Resource) -> ListedNames {
+    let mut listed = ListedNames::from([(ORIGIN.to_owned(), resource.address().to_string())]);
     let page = resource.uri.page();
     listed.extend(page.map(|(page, _)| (format!("{OWN}page"), page.to_owned())));
     listed.extend(resource.media_type.as_deref().map(|media_type| (MEDIA_TYPE.to_owned(), media_type.to_owned())));
@@ -57,8 +57,8 @@ pub(super) fn published(resource: &Resource) -> Listed {
 }
 
 /// Adds the links of a landing page to those of the page itself or one of its items: an item's own links of the relation come before.
-pub(super) fn add_page(listed: &mut Listed, page: &ReadPage) {
-    let mut of_page = Listed::new();
+pub(super) fn add_page(listed: &mut ListedNames, page: &ReadPage) {
+    let mut of_page = ListedNames::new();
     for (relation, target) in &page.links {
         let targets = of_page.entry(name_of_links(relation)).or_default();
         *targets += if targets.is_empty() { "" } else { "\n" };

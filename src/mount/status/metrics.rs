@@ -2,7 +2,7 @@
 
 use super::types::{HostStatus, RevisionStatus, Status};
 use crate::content::SharedCacheStatus;
-use crate::fs::readers::Reading;
+use crate::fs::readers::ProgramReads;
 use Value::{Latency, Number, Seconds};
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
@@ -198,7 +198,7 @@ fn hosts(status: &Status, value: fn(&HostStatus) -> Value) -> Samples {
     status.hosts.iter().map(|host| (vec![("host", name(host))], value(host))).collect()
 }
 
-fn programs(status: &Status, number: fn(&Reading) -> u64) -> Samples {
+fn programs(status: &Status, number: fn(&ProgramReads) -> u64) -> Samples {
     by("program", status.programs.iter().map(|program| (&*program.program, number(program))))
 }
 

@@ -2,7 +2,7 @@
 
 use crate::catalog::Revision;
 use crate::content::{Failure, Metrics, SharedCacheStatus};
-use crate::fs::readers::Reading;
+use crate::fs::readers::ProgramReads;
 use crate::source::http::{DownloadLimit, HostTraffic, per_minute};
 use crate::source::websub::{Member, Subscriber};
 use crate::sync::Stage;
@@ -70,7 +70,7 @@ pub struct Status {
     pub errors: Vec<ErrorStatus>,
     /// The programs that have read, the most bytes first.
     #[serde(default)]
-    pub programs: Vec<Reading>,
+    pub programs: Vec<ProgramReads>,
     /// Programs for which nothing is downloaded (`deny=`).
     #[serde(default)]
     pub denied: Vec<String>,

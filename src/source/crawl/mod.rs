@@ -12,7 +12,7 @@ mod tests;
 use super::{
     DocumentDeviations, DocumentLocation, Missing, SourceError,
     documents::{CachedDocument, DocumentCache},
-    head::{DocumentHead, archived, is_document, is_package, known, leading_on},
+    head::{DocumentStart, archived, is_document, is_package, known, leading_on},
     http::Client,
     off_the_workers,
 };
@@ -223,7 +223,7 @@ impl Node {
     }
 
     /// Capability of the document with this head: its own, else that of its entry, else that of the index above it.
-    fn capability(&self, head: &DocumentHead) -> Option<Capability> {
+    fn capability(&self, head: &DocumentStart) -> Option<Capability> {
         head.capability().or(self.hint.as_ref().and_then(known)).or(self.within.as_ref()).cloned()
     }
 
@@ -345,7 +345,7 @@ impl Crawl<'_> {
     fn read(&mut self, number: usize, document: CachedDocument) -> Result<(), SourceError> {
         let broken = |cause: DocumentError| SourceError::Document { location: document.location.clone(), cause };
         let mut reader = self.cache.reader(&document, self.limits)?;
-        let head = DocumentHead::read(&mut reader, false).map_err(broken)?;
+        let head = DocumentStart::read(&mut reader, false).map_err(broken)?;
         let node = &self.nodes[number];
         let mut capability = node.capability(&head);
         let may_mix = matches!(capability, None | Some(Capability::ResourceList));

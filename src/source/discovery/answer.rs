@@ -9,7 +9,7 @@ use crate::platform::error_chain::chain;
 use crate::source::{
     ACCEPT, DocumentLocation, SourceError, body_retries,
     documents::{DocumentCache, unpacked},
-    head::{DocumentHead, DocumentKind},
+    head::{DocumentKind, DocumentStart},
     http::{Client, HttpError, Request, Status},
     off_the_workers,
 };
@@ -81,7 +81,7 @@ pub(super) struct FoundDocument {
     pub location: DocumentLocation,
     /// Address after redirects; `None` for a file.
     pub base: Option<Uri>,
-    pub head: DocumentHead,
+    pub head: DocumentStart,
     body: Beginning,
 }
 
@@ -217,8 +217,8 @@ impl Beginning {
 
     /// The head, if this is a document. One that is damaged behind its root element is a document all the same:
     /// the reader that reads it to the end finds that, while to pass it over would be to name another tree.
-    fn head(&self, base: Option<&Uri>, limits: Limits) -> Result<DocumentHead, DocumentError> {
-        off_the_workers(|| DocumentHead::read(&mut self.reader(base.cloned(), limits)?, true))
+    fn head(&self, base: Option<&Uri>, limits: Limits) -> Result<DocumentStart, DocumentError> {
+        off_the_workers(|| DocumentStart::read(&mut self.reader(base.cloned(), limits)?, true))
     }
 
     /// The bytes of a page with its compression, if any, undone.
@@ -321,7 +321,7 @@ impl Places {
 }
 
 /// Bytes that are wanted of the document at `uri`: all of one whose entries lead to sets.
-fn wanted_of(head: &DocumentHead, uri: &Uri) -> u64 {
+fn wanted_of(head: &DocumentStart, uri: &Uri) -> u64 {
     let may_offer = head.is_silent_index() || head.is_silent_list() && is_well_known(uri);
     if may_offer || head.kind() == DocumentKind::Offers { OFFERS } else { BEGINNING }
 }

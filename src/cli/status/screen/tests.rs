@@ -128,7 +128,7 @@ fn status() -> Status {
             uri: Some("https://repo.example.org/a".into()),
             why: "no progress in time".into(),
         }],
-        programs: vec![Reading { program: "grep".into(), reads: 4, bytes: 2_000_000, denied: 1 }],
+        programs: vec![ProgramReads { program: "grep".into(), reads: 4, bytes: 2_000_000, denied: 1 }],
         denied: vec!["tumblerd".into()],
         metrics: Some("127.0.0.1:9464".into()),
     }
