@@ -2,9 +2,9 @@
 
 pub mod crawl;
 pub mod discovery;
+mod document_kind;
 pub mod documents;
 pub mod entry_point;
-mod head;
 pub mod http;
 pub mod websub;
 pub mod zip;
@@ -12,8 +12,8 @@ pub mod zip;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use document_kind::is_resource;
 pub use entry_point::{EntryPoint, EntryPointError};
-pub use head::is_resource;
 
 use crate::document::{Capability, Deviations, DocumentError, Uri};
 use crate::platform::error_chain::chain;

@@ -11,8 +11,8 @@ mod tests;
 
 use super::{
     DocumentDeviations, DocumentLocation, Missing, SourceError,
+    document_kind::{DocumentStart, archived, is_document, is_package, known, leading_on},
     documents::{CachedDocument, DocumentCache},
-    head::{DocumentStart, archived, is_document, is_package, known, leading_on},
     http::Client,
     off_the_workers,
 };

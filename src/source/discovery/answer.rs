@@ -8,8 +8,8 @@ use crate::document::{
 use crate::platform::error_chain::chain;
 use crate::source::{
     ACCEPT, DocumentLocation, SourceError, body_retries,
+    document_kind::{DocumentKind, DocumentStart},
     documents::{DocumentCache, unpacked},
-    head::{DocumentKind, DocumentStart},
     http::{Client, HttpError, Request, Status},
     off_the_workers,
 };

@@ -31,7 +31,8 @@ mod sets;
 mod tests;
 
 use super::{
-    DocumentLocation, EntryPoint, Set, Source, SourceError, documents::DocumentCache, head::DocumentKind, http::Client,
+    DocumentLocation, EntryPoint, Set, Source, SourceError, document_kind::DocumentKind, documents::DocumentCache,
+    http::Client,
 };
 use crate::document::{Limits, Uri};
 use crate::platform::error_chain::chain;

@@ -6,7 +6,7 @@ use crate::platform::error_chain::chain;
 use crate::source::{
     Channel, DocumentDeviations, DocumentLocation, Missing, Set, SourceError, another_set,
     crawl::{ANOTHER_LIST, CONCURRENCY},
-    head::{channel, known},
+    document_kind::{channel, known},
     http::Client,
 };
 use futures_util::{StreamExt, stream};
