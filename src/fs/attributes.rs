@@ -110,7 +110,7 @@ impl Filesystem {
     }
 
     fn attributes_of_unsized(&self, node: Node, mut wanted: FetchSpec, thread: u32) -> Result<Attributes, FsError> {
-        // The kernel asks for all attributes where it needs the mode alone: that is no time to wait for the size. No reader sees this size,
+        // The kernel asks for all attributes where it needs the mode alone: the size is not worth a wait then. No reader sees this size,
         // for the kernel does not keep it.
         if needs_no_size(thread) {
             return Ok(Attributes::Known(self.shown_with_size(&node, None)));
@@ -190,7 +190,7 @@ impl Filesystem {
     fn current_for(&self, node: &Node, size: Option<u64>) -> Option<Duration> {
         match self.freshness(node, size) {
             Freshness::Listed => None,
-            // What the Source serves now is no news of an earlier time.
+            // What the Source serves now says nothing of an earlier time.
             Freshness::Asked(_) if self.options.as_of.is_some() => None,
             Freshness::Asked(changefreq) => self.content.current_for(node.ino, changefreq),
         }

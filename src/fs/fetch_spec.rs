@@ -19,7 +19,7 @@ pub(super) const PATCH: &str = "http://www.openarchives.org/rs/terms/patch";
 /// Short form of [`PATCH`] that some Sources write.
 pub(super) const PATCH_IN_SHORT: &str = "patch";
 
-/// The version of the time of last modification under a URI of its own (14.6).
+/// The version of the time of last modification under its own URI (14.6).
 const MEMENTO: &str = "memento";
 
 /// Versions by time (14.6).

@@ -4,7 +4,7 @@
 //! A program that asks for gigabytes ahead (`posix_fadvise`) from a silent host would use them all.
 //!
 //! A READ that is refused was ahead of every program. Where a program needs some of its bytes the kernel asks once more, for a page or for a
-//! folio of many, and that READ is no background request.
+//! folio of many, and that READ does not count as a background request.
 
 use fuser::INodeNo;
 use std::collections::{HashMap, VecDeque};

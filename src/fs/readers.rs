@@ -113,8 +113,8 @@ impl Programs {
         self.of(thread).process
     }
 
-    /// The name because of which nothing may be fetched for a thread: its own or that of its process. `None`: fetching is allowed; also
-    /// where neither is known, because `deny=` is no protection.
+    /// The `deny=` name that matches a thread or its process. `None`: fetching is allowed; also
+    /// where neither is known, because `deny=` does not protect.
     pub fn denied(&self, thread: u32) -> Option<Arc<str>> {
         if self.denied.is_empty() {
             return None;

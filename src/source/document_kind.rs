@@ -30,7 +30,7 @@ pub(super) enum DocumentKind {
 }
 
 impl DocumentStart {
-    /// Reads from the start of a document. With `cut` it is no error that the bytes end early.
+    /// Reads from the start of a document. With `cut` the bytes may end early.
     pub fn read<R: BufRead>(reader: &mut Reader<R>, cut: bool) -> Result<DocumentStart, DocumentError> {
         let mut first = Vec::new();
         while first.len() < FIRST_ENTRIES {
@@ -172,7 +172,7 @@ fn lists(capability: &Capability) -> bool {
     matches!(listed, ResourceList | ResourceDump | ChangeList | ChangeDump)
 }
 
-/// The channel for notifications that an entry is: an entry with a hub is no document, of any capability.
+/// The channel for notifications that an entry is: an entry with a hub is not a document, of any capability.
 pub(super) fn channel(entry: &Entry) -> Option<Channel> {
     let hubs = || entry.links.iter().filter(|link| link.rel.eq_ignore_ascii_case("hub")).filter_map(Link::uri);
     let hub = hubs().find(|hub| hub.scheme() == "https").or_else(|| hubs().next())?;

@@ -107,7 +107,7 @@ fn scheme(pasted: &str) -> Option<(&str, &str)> {
     (spelled && !rest.starts_with(|c: char| c.is_ascii_digit())).then_some((scheme, rest))
 }
 
-/// Returns whether something stands before the host: `USER:PASSWORD@HOST`, with a scheme or without. A postal address is no host's.
+/// Returns whether something stands before the host: `USER:PASSWORD@HOST`, with a scheme or without. An e-mail address is not a host.
 fn has_credentials(pasted: &str) -> bool {
     let authority = pasted.split_once("://").map_or(pasted, |(_, authority)| authority);
     let authority = authority.split(['/', '?', '#']).next().unwrap_or_default();

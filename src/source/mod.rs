@@ -134,7 +134,7 @@ pub enum SourceError {
         #[source]
         cause: http::HttpError,
     },
-    /// The answer is no document.
+    /// The answer is not a document.
     #[error("{location} cannot be read as a ResourceSync document or sitemap")]
     Document {
         /// The document.

@@ -2,10 +2,10 @@
 //!
 //! One thread sends what concerns names and attributes. Such a notification waits in the kernel for the lookups of its folder to
 //! end. Sent from a handler, or under a lock that a handler wants, it would wait for itself for ever: all others only queue a
-//! [`Notice`]. Names never wait for pages: those are dropped on threads of their own ([`pages`]).
+//! [`Notice`]. Names never wait for pages: those are dropped on dedicated threads ([`pages`]).
 //!
-//! Orphans (inodes replaced or deleted while the kernel knows them) are settled here as well. There is no count of
-//! lookups: a notification that changes nothing asks the kernel whether it still knows the inode, after the
+//! Orphans (inodes replaced or deleted while the kernel knows them) are settled here as well. Lookups are not
+//! counted: a notification that changes nothing asks the kernel whether it still knows the inode, after the
 //! name is gone and again after each FORGET. Once it does not, the record and the pinned object are dropped.
 
 mod effects;

@@ -1,4 +1,4 @@
-//! Pages of files leave the kernel's page cache on threads of their own.
+//! Pages of files leave the kernel's page cache on dedicated threads.
 //!
 //! A page that a READ fills is locked until the READ is answered, and the kernel waits for it before it drops the page. That READ may
 //! wait for a slow Source. So each drop has a thread: one that waits blocks no name, no refresh and no other drop.

@@ -108,7 +108,7 @@ impl Filesystem {
             "object" => self.content.object(ino).map(|key| key.as_str().to_owned()),
             "sets" => set_numbers(&resource),
             "member" => resource.member.as_ref().map(|member| format!("{} {}", member.package, member.path)),
-            // Half of an entry is no JSON, so it is never cut. Programs that copy attributes do not see it.
+            // Half of an entry is not JSON, so it is never cut. Programs that copy attributes do not see it.
             "entry" => {
                 let entry = entry(&resource, last_change(&snapshot, ino, &resource)?.as_ref());
                 return Ok(Some(printable_json(&entry).into_bytes()));

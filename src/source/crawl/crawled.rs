@@ -49,7 +49,7 @@ pub struct Crawled {
     /// How long its server allows the root to be kept without asking.
     pub max_age: Option<Duration>,
     /// Entries of indexes that cannot be understood. What lies below them is unknown: where there are any, absence from the
-    /// leaves is no deletion.
+    /// leaves does not mean a deletion.
     pub skipped: u64,
     /// Rules broken by the indexes.
     pub deviations: Vec<DocumentDeviations>,

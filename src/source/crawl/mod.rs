@@ -63,7 +63,7 @@ pub struct Asking<'a> {
     pub choice: Choice<'a>,
     /// True if caches on the way are passed by (`Cache-Control: no-cache`).
     pub past_caches: bool,
-    /// True if a child that fails for now, or is no document, is recorded as failed. Otherwise the first ends the crawl, and the
+    /// True if a child that fails for now, or is not a document, is recorded as failed. Otherwise the first ends the crawl, and the
     /// second is missing. Each server that may answer later takes its time, so only [`FAILURES`] of them are recorded.
     pub tolerates_failure: bool,
     /// True if a request that fails is repeated at once, patiently. Otherwise the caller crawls again later.
@@ -330,7 +330,7 @@ impl Crawl<'_> {
             Fetched::Package if number == 0 => {
                 return Err(structure(&node.location, "is a package, but a list is expected"));
             }
-            // A later page has no entry of its own.
+            // A later page has no entry.
             Fetched::Package => match node.location.uri().filter(|_| node.in_dump()) {
                 Some(uri) => {
                     node.found =

@@ -93,7 +93,7 @@ pub(super) struct Offered {
     pub deviations: Deviations,
 }
 
-/// An answer that is no document.
+/// An answer that is not a document.
 pub(super) struct Page {
     /// Address after redirects.
     pub base: Uri,
@@ -101,7 +101,7 @@ pub(super) struct Page {
     pub links: Vec<WebLink>,
     /// Number of those of its header.
     of_header: usize,
-    /// Why it is no document.
+    /// Reason why it is not a document.
     pub cause: DocumentError,
     media_type: Option<Box<str>>,
     body: Beginning,
@@ -120,7 +120,7 @@ impl FoundDocument {
         self.head.kind()
     }
 
-    /// Returns whether it lies where a Source Description is expected and says nothing: its entries decide what it is.
+    /// Returns whether its place is that of a Source Description and it says nothing: its entries decide what it is.
     pub fn is_silent_description(&self) -> bool {
         self.head.is_silent_list() && self.location.uri().is_some_and(is_well_known)
     }
@@ -277,7 +277,7 @@ impl Places {
         };
         let media_type = response.media_type;
         let base = response.final_uri;
-        // Neither a range nor a condition was asked for: an answer without bytes is no document.
+        // Neither a range nor a condition was asked for: an answer without bytes is not a document.
         let mut body = Beginning { bytes: Vec::new(), is_whole: response.status != Status::Full };
         let mut wanted = BEGINNING;
         let head = loop {

@@ -15,7 +15,7 @@
 //! 8. `Sitemap:` lines of robots.txt: Resource Lists, or where there are none plain sitemaps;
 //! 9. `/sitemap.xml`.
 //!
-//! Each way costs one request, and one for each document that it names. A page whose text names OAI-PMH is no way: that lists no
+//! Each way costs one request, and one for each document that it names. A page whose text names OAI-PMH leads nowhere: that lists no
 //! files, and the message says what to ask for.
 //!
 //! Where a document is expected (`….xml`, `….gz`, the well-known URI itself) nothing else is taken in its place. A page that is

@@ -333,7 +333,7 @@ impl Finder {
                 self.description = self.description.take().or_else(|| header.link("up").cloned());
             }
             let mut offer = Offer::new(self.chosen(entries), describes_sets);
-            // The next page of a Source Description is no set.
+            // The next page of a Source Description is not a set.
             let next = header.link("next").filter(|_| describes_sets).cloned();
             offer.below.extend(next);
             offer.below.retain(|uri| descent.met.insert(uri.clone()));

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use url::Url;
 
-/// Returns whether a range over a connection of its own was refused. The resource itself may be refused too: the shared connection shows it. A host that
+/// Returns whether a range over a dedicated connection was refused. The resource itself may be refused too: the shared connection shows it. A host that
 /// asks for fewer requests gets fewer.
 pub(super) fn refuses_range(answer: &Result<HostAnswer, HttpError>) -> bool {
     match answer {

@@ -284,7 +284,7 @@ impl Client {
         Err(HttpError::TooManyRedirects { uri: request.uri.clone(), limit: REDIRECTS })
     }
 
-    /// Makes a [`Response`] of an answer that is no redirect. A pause that it asks for holds for the whole host.
+    /// Makes a [`Response`] of an answer that is not a redirect. A pause that it asks for holds for the whole host.
     fn response(&self, request: &Request, final_uri: Uri, answer: HostAnswer) -> Result<Response, HttpError> {
         let (low_speed, permit) = (self.shared.low_speed, answer.permit);
         let empty = Body::empty(request.uri.clone(), low_speed);
@@ -321,7 +321,7 @@ impl std::fmt::Debug for Client {
     }
 }
 
-/// Returns whether `[SCHEME://]HOST[:PORT]` is of https, and the host. Text that cannot be read is no host at all, so nothing is trusted.
+/// Returns whether `[SCHEME://]HOST[:PORT]` is of https, and the host. Text that cannot be read names no host, so nothing is trusted.
 fn own_authority(raw: &str) -> (bool, Option<Authority>) {
     let (scheme, authority) = raw.split_once("://").unwrap_or(("http", raw));
     (scheme.eq_ignore_ascii_case("https"), Authority::parse(authority.trim_end_matches('/')))

@@ -29,7 +29,7 @@ struct RequestTarget<'a> {
 }
 
 impl Client {
-    /// The head of one host's answer. A range that the host refuses over a connection of its own is asked for once more over the shared one.
+    /// The head of one host's answer. A range that the host refuses over a dedicated connection is asked for once more over the shared one.
     pub(super) async fn ask(&self, attempt: &mut RequestAttempt<'_>, uri: &Uri) -> Result<HostAnswer, HttpError> {
         let (shared, request) = (&*self.shared, attempt.request);
         let url = Url::parse(uri.as_str()).map_err(|_| HttpError::BadRedirect {

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 /// Set of no ASCII characters: only the others are escaped.
 const NO_ASCII: AsciiSet = AsciiSet::EMPTY;
 
-/// Reads the head of an answer that is no redirect, and checks it against the request. `now` is the machine's time, `body` that of a response without one.
+/// Reads the head of an answer that is not a redirect, and checks it against the request. `now` is the machine's time, `body` that of a response without one.
 pub(super) fn read(
     request: &Request,
     final_uri: Uri,
@@ -65,7 +65,7 @@ pub(super) fn body_length(method: Method, response: &Response) -> Option<u64> {
     }
 }
 
-/// The target of a redirect; `None` where the answer is no redirect that can be followed. Some servers do not escape where
+/// The target of a redirect; `None` where the answer is not a redirect that can be followed. Some servers do not escape where
 /// it leads: UTF-8 is taken as it is, bytes of any other encoding are escaped one by one.
 pub(super) fn redirect(status: u16, headers: &HeaderMap) -> Option<Cow<'_, str>> {
     let is_redirect = matches!(status, 301 | 302 | 303 | 307 | 308);

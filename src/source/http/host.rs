@@ -47,7 +47,7 @@ pub(super) struct HostState {
     timer: Option<Instant>,
     /// The requests of this host share a connection, as the last answer showed.
     is_shared: bool,
-    /// A range over a connection of its own was answered.
+    /// A range over a dedicated connection was answered.
     has_ranges: bool,
     /// Why a document is requested again.
     pub(super) repeated_for: Option<String>,
@@ -294,7 +294,7 @@ impl Host {
     }
 
     /// Waits until a request that was sent at `begun` over `pools` is to be sent once more: its connection may be dead. The second request
-    /// goes with the permit of the first, and takes a token of its own.
+    /// goes with the permit of the first, and takes its own token.
     pub(super) async fn silence(self: &Arc<Self>, request: &Request, pools: u64, begun: Instant) -> Repetition {
         let kind = usize::from(request.is_document);
         loop {
@@ -335,7 +335,7 @@ impl Host {
         self.grant();
     }
 
-    /// Returns whether a range goes over a connection of its own: where it would share one, unless the host refused that.
+    /// Returns whether a range goes over a dedicated connection: where it would share one, unless the host refused that.
     pub(super) fn separates_ranges(&self) -> bool {
         let state = self.state();
         state.is_shared && state.limiter.takes_ranges(now())
@@ -346,12 +346,12 @@ impl Host {
         self.state().is_shared = is_shared;
     }
 
-    /// A range over a connection of its own was answered.
+    /// A range over a dedicated connection was answered.
     pub(super) fn answers_ranges(&self) {
         self.state().has_ranges = true;
     }
 
-    /// A range over a connection of its own was refused although it was answered over the shared one. A connection that `was_closed` before an answer
+    /// A range over a dedicated connection was refused although it was answered over the shared one. A connection that `was_closed` before an answer
     /// may have been idle for longer than the host allows: it refuses nothing where ranges are answered.
     pub(super) fn refuse_ranges(&self, was_closed: bool) {
         let mut state = self.state();

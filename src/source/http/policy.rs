@@ -96,7 +96,7 @@ impl Authority {
         &self.host
     }
 
-    /// Returns whether `url` lies there; without a port: on its scheme's own.
+    /// Returns whether `url` has this authority; without a port: on the default port of its scheme.
     fn is_own_of(&self, url: &Url) -> bool {
         let port = self.port.or_else(|| match url.scheme() {
             "https" => Some(443),
@@ -105,7 +105,7 @@ impl Authority {
         self.names(url) && url.port_or_known_default() == port
     }
 
-    /// Returns whether `url` lies there; without a port: on any.
+    /// Returns whether `url` has this authority; without a port: on any port.
     fn allows(&self, url: &Url) -> bool {
         self.names(url) && self.port.is_none_or(|port| url.port_or_known_default() == Some(port))
     }

@@ -21,7 +21,7 @@ impl Rewrites {
     pub(super) fn apply(&self, uri: &Uri) -> Uri {
         for (from, to) in &self.0 {
             let Some(rest) = uri.as_str().strip_prefix(&**from) else { continue };
-            // `http://host` is no prefix of `http://host:8080/` nor of `http://host.example/`.
+            // `http://host` is not a prefix of `http://host:8080/` nor of `http://host.example/`.
             if is_bare_authority(from) && !rest.is_empty() && !rest.starts_with(['/', '?']) {
                 continue;
             }

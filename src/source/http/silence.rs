@@ -20,7 +20,7 @@ const REST: Duration = Duration::from_secs(60);
 /// Requests that wait for the outcome of a probe look so often.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Silence of one host, as far as it is known.
+/// Silence that one host has shown.
 #[derive(Debug)]
 pub(super) struct Silence {
     /// The patience with a prompt host.

@@ -67,7 +67,7 @@ impl ProxySettings {
         ProxySettings { http: or_all("http_proxy"), https: or_all("https_proxy"), except }
     }
 
-    /// The proxies in use, and their hosts. What is no proxy is an error: to go directly is not what was meant.
+    /// The proxies in use, and their hosts. An address that is not a proxy's is an error: a direct request is not what was meant.
     fn checked(&self) -> Result<(Vec<reqwest::Proxy>, Vec<Box<str>>), HttpError> {
         let (mut proxies, mut hosts) = (Vec::new(), Vec::new());
         // A `*` stands for every host, addresses included.

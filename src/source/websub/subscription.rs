@@ -1,4 +1,4 @@
-//! One subscription as a state machine: what is to be sent when, and what may be answered. No I/O and no clock of its own.
+//! One subscription as a state machine: what is to be sent when, and what may be answered. It does no I/O and reads no clock.
 //!
 //! ```text
 //! due --wake--> asked --verify--> confirmed --wake (2/3 of the lease)--> asked …
@@ -231,7 +231,7 @@ impl Subscription {
             Mode::Subscribe if self.is_denied => Standing::Denied,
             Mode::Subscribe if self.due.is_none() => Standing::Kept,
             Mode::Subscribe if self.is_active(now) => Standing::Active,
-            // The first request alone is no failure while its verification may come.
+            // The first request alone has not failed while its verification may come.
             Mode::Subscribe if self.requests > u32::from(self.is_open) => Standing::Failing,
             Mode::Subscribe => Standing::Asked,
         }

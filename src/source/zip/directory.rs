@@ -1,4 +1,4 @@
-//! The directory of one version of a package: where each member lies and what it must be, in few bytes.
+//! The directory of one version of a package: the place of each member and what it must be, in few bytes.
 
 use super::PackageError;
 use super::bytes::BytesPlace;
@@ -164,7 +164,7 @@ impl Directory {
         self.parsed.name(record)
     }
 
-    /// Bytes of the package in which a member lies, local header included: all of it, but for an unusually long header.
+    /// Bytes of a member in the package, local header included: all of it, but for an unusually long header.
     pub(super) fn extent(&self, number: u32) -> Range<u64> {
         let (record, start) = (self.record(number), self.parsed.start);
         let Some(record) = record else { return 0..0 };

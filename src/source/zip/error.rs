@@ -65,7 +65,7 @@ pub enum PackageError {
         /// Why, for a person.
         why: String,
     },
-    /// Its `manifest.xml` is no ResourceSync document.
+    /// Its `manifest.xml` is not a ResourceSync document.
     #[error("the manifest.xml of {package} cannot be read")]
     Manifest {
         /// The package.

@@ -34,7 +34,7 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// The manifest that lies at `path`.
+    /// The manifest at `path`.
     pub(super) fn open(
         package: Uri,
         base: Uri,
@@ -74,7 +74,7 @@ impl Manifest {
         Ok(lists)
     }
 
-    /// The package that it lies in.
+    /// Its package.
     pub fn package(&self) -> &Uri {
         &self.package
     }

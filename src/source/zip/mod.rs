@@ -2,7 +2,7 @@
 //! its end, members by their ranges; a local copy where that is cheaper or the server has no ranges.
 //!
 //! `remote` asks the server, `directory` keeps what the `zip` crate reads from the end and finds members by a manifest's
-//! `path`; `bytes` reads on from an offset wherever the package lies, `member` unpacks one member of that; `window` decides
+//! `path`; `bytes` reads on from an offset wherever the package is, `member` unpacks one member of that; `window` decides
 //! what comes together. A package is read in place only under a strong ETag, which every range is bound to; each member is
 //! checked against the directory and by its CRC-32 before its last bytes go out.
 

@@ -1,6 +1,6 @@
 //! Published copies of manifests (`contents`, sections 11.1 and 13.1), where the package cannot be read in place.
 //!
-//! A package without a manifest of its own is what its copy says. Else:
+//! A package without a manifest inside is what the copy says. Else:
 //! a package whose server has ranges and a strong ETag gives its own manifest for two requests, and that one is taken. Else the
 //! copy stands in for it until a member is read and the package is here. Where the manifest inside differs it takes the copy's
 //! place, and the package is *contradicted*: what was stated is to be read again ([`Packages::contradiction_found`]), and

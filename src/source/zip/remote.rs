@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Deadline of a response head, repetitions included; the body has the client's low-speed limit.
 const HEAD_DEADLINE: Duration = Duration::from_secs(60);
 
-/// Bytes asked for from the end. The directory's last record lies within the last 64 KiB and 22; the rest holds the
+/// Bytes asked for from the end. The directory's last record is within the last 64 KiB and 22 bytes; the rest holds the
 /// directory of about a thousand members, for less than a second request would cost.
 const END: u64 = 128 << 10;
 
@@ -271,7 +271,7 @@ impl PackageServer {
         })
     }
 
-    /// Offsets in a package mean nothing where a content coding lies over it.
+    /// Offsets in a package mean nothing where it is sent with a content coding.
     fn uncoded(&self, response: &Response) -> Result<(), PackageError> {
         let Some(coding) = &response.encoding else { return Ok(()) };
         let what = format!("the server sends it with the content coding {coding:?}, which was not requested");

@@ -149,7 +149,7 @@ impl Packages {
         let is_together = self.are_several_wanted(directory.package(), path, extent.start, near);
         let is_small = near == u64::MAX;
         let copy = if is_small && is_together { self.begin_local_copy(directory) } else { self.local_copy(directory) };
-        // Far behind the front of a large copy a request of its own is sooner there.
+        // Far behind the front of a large copy a separate request is faster.
         if let Some(copy) = copy.filter(|copy| extent.end <= copy.here().saturating_add(SMALL)) {
             return BytesPlace::Arriving(copy);
         }
@@ -168,8 +168,7 @@ impl Packages {
         )
     }
 
-    /// How far apart members are read together: anywhere where the whole package costs little, or hardly more than was asked
-    /// for already.
+    /// Maximum distance of members that are read as a group; unlimited where the package is small or mostly requested.
     fn near(&self, directory: &Directory) -> u64 {
         let asked = || self.shared.walks.demand(directory.package(), |demand| *demand.asked(&directory.version));
         if directory.length() <= SMALL || asked() + WINDOW >= directory.length() { u64::MAX } else { WINDOW }

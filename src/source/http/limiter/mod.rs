@@ -32,7 +32,7 @@ const PAUSE_LIMIT: Duration = Duration::from_secs(3600);
 const PAUSE_LIMIT_OF_OTHERS: Duration = Duration::from_secs(60);
 /// Documents whose pauses are remembered.
 const PAUSED_DOCUMENTS: NonZeroUsize = NonZeroUsize::new(64).expect("not zero");
-/// After a refusal no range goes over a connection of its own for so long; for twice as long after the next.
+/// After a refusal no range goes over a dedicated connection for so long; for twice as long after the next.
 const RANGES_REFUSED: std::ops::RangeInclusive<Duration> = Duration::from_secs(60)..=Duration::from_secs(3600);
 
 /// True if a request may wait for a permit.
@@ -78,7 +78,7 @@ pub(super) struct Limiter<T> {
     bucket: Bucket,
     /// The pause of a list that is out of order (503) does not hold for readers, nor for other lists.
     documents_paused: PenaltyBox<Uri>,
-    /// Refused are ranges over connections of their own.
+    /// Refused are ranges over dedicated connections.
     ranges_refused: PenaltyBox<()>,
     /// Breakers of http and https, which are two services of one host.
     breakers: [Breaker; 2],
@@ -297,12 +297,12 @@ impl<T> Limiter<T> {
         is_for_all
     }
 
-    /// The host refused a range over a connection of its own.
+    /// The host refused a range over a dedicated connection.
     pub(super) fn refuse_ranges(&mut self, now: Instant) {
         self.ranges_refused.punish_longer((), RANGES_REFUSED, (), now);
     }
 
-    /// Returns whether ranges may go over connections of their own.
+    /// Returns whether ranges may go over dedicated connections.
     pub(super) fn takes_ranges(&self, now: Instant) -> bool {
         !self.ranges_refused.is_punished(&(), now)
     }
