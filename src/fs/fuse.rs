@@ -57,7 +57,7 @@ impl Adapter {
     pub fn new(fs: Arc<Filesystem>, notices: Notices, heartbeat: Arc<Heartbeat>) -> Adapter {
         let page = u32::try_from(rustix::param::page_size()).unwrap_or(4096);
         let read_limit = Arc::new(ReadLimit::new(MAX_BACKGROUND, page));
-        Adapter { fs, notices, heartbeat, waiting, opens_alone: false }
+        Adapter { fs, notices, heartbeat, read_limit, opens_alone: false }
     }
 
     /// Runs all of a handler. Where it panics the reply that it has is dropped, which answers EIO, and the thread goes on: fuser would end the
@@ -98,7 +98,7 @@ impl Adapter {
                 return;
             }
         };
-        let waits = if is_on_disk { None } else { self.waiting.begin(ino, offset, size) };
+        let waits = if is_on_disk { None } else { self.read_limit.begin(ino, offset, size) };
         // Past the page cache nothing is read ahead.
         if !is_on_disk && waits.is_none() && flags.0 & libc::O_DIRECT == 0 {
             return reply.error(FsError::TooFarAhead(ino).errno());

@@ -107,7 +107,7 @@ fn number(text: &str) -> Option<f64> {
 /// One item of a structured field: its name or number, then its parameters.
 struct StructuredItem<'a>(Vec<&'a str>);
 
-fn items(text: &str) -> impl Iterator<StructuredItem = StructuredItem<'_>> {
+fn items(text: &str) -> impl Iterator<Item = StructuredItem<'_>> {
     let items = text.split(',').map(|item| StructuredItem(item.split(';').map(str::trim).collect()));
     items.filter(|item| !item.name().is_empty())
 }

@@ -1,7 +1,7 @@
 //! The hosts that are asked, each remembered with its state while that matters.
 
 use super::host::{Host, now};
-use super::limiter::{Limiter, Standing};
+use super::limiter::{LimitStanding, Limiter};
 use super::metrics::HostTraffic;
 use crate::platform::descriptors;
 use lru::LruCache;
@@ -88,7 +88,8 @@ impl Hosts {
             let state = host.state();
             if host.is_named {
                 let (failures_in_a_row, opens_in) = state.limiter.failures(now);
-                let Standing { limit, length: window, remaining, ends_in: resets_in } = state.limiter.standing(now);
+                let LimitStanding { limit, length: window, remaining, ends_in: resets_in } =
+                    state.limiter.standing(now);
                 named.push(HostTraffic {
                     failures_in_a_row,
                     opens_in,
