@@ -10,6 +10,9 @@ use super::option_files::{Access, read_text, take_credentials_of_service};
 use super::{CliError, Exit};
 use crate::source::{EntryPoint, EntryPointError};
 use rustix::process::geteuid;
+use serde_json::json;
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
@@ -126,6 +129,35 @@ pub fn text_of(word: &str) -> Result<Option<(PathBuf, String)>, CliError> {
     let access = if is_own { Access::OwnWrites } else { Access::OwnerWrites };
     let text = read_text(&file, access)?;
     Ok(Some((file, text)))
+}
+
+/// The file of a new mount, which is not there yet.
+pub fn new_file(name: &str) -> Result<PathBuf, CliError> {
+    let refused =
+        |why: String| Err(CliError::new(Exit::Usage, format!("{name:?} {why}; name the mount with --name NAME")));
+    if !is_name(name) {
+        return refused("is not a name of letters, digits, and . _ - @ +".to_owned());
+    }
+    let Some(file) = files_of(name).into_iter().next() else { return refused("has no folder".to_owned()) };
+    match file.try_exists() {
+        Ok(true) => refused(format!("is taken by {}", file.display())),
+        _ => Ok(file),
+    }
+}
+
+/// Writes the file of a new mount, and the folder it is in.
+pub fn write(file: &Path, source: &str, directory: &Path, words: &Words) -> Result<(), CliError> {
+    let (shown, folder) = (json!(source), json!(directory.to_string_lossy()));
+    let text = format!(
+        "# Written by resyncfs init; all keys: resyncfs mount --help\nsource = {shown}\ndirectory = {folder}\n"
+    );
+    let text = text + &words.keys()?;
+    ConfigFile::parse(&text, file)?.words.parse()?;
+    let write = || {
+        file.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+        File::create_new(file)?.write_all(text.as_bytes())
+    };
+    write().map_err(|cause: io::Error| CliError::new(Exit::Failure, format!("{}: {cause}", file.display())))
 }
 
 /// The content of a file.

@@ -11,6 +11,7 @@ mod demo;
 mod doctor;
 mod explore;
 pub mod help;
+mod init;
 mod list;
 mod log;
 mod log_file;
@@ -60,6 +61,7 @@ enum Subcommands {
     #[command(visible_alias = "umount")]
     Unmount(unmount::UnmountArgs),
     Explore(explore::ExploreArgs),
+    Init(init::InitArgs),
     Audit(audit::AuditArgs),
     Demo(demo::DemoArgs),
     Refresh(refresh::RefreshArgs),
@@ -244,6 +246,7 @@ pub fn main() -> ExitCode {
         Subcommands::Mount(args) => mount::run(args, verbosity),
         Subcommands::Unmount(args) => unmount::run(args),
         Subcommands::Explore(args) => explore::run(args, verbosity),
+        Subcommands::Init(args) => init::run(args, verbosity),
         Subcommands::Refresh(args) => refresh::run(args),
         Subcommands::Status(args) => status::run(args),
         Subcommands::List(args) => list::run(args),

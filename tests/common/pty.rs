@@ -47,9 +47,13 @@ impl Pty {
 
     /// Runs the program as a shell does: the terminal is its own.
     pub fn run(&self, arguments: &[&str]) -> Child {
+        self.spawn(Command::new(PROGRAM).args(arguments))
+    }
+
+    /// Runs a command so.
+    pub fn spawn(&self, command: &mut Command) -> Child {
         let end = || Stdio::from(self.inside.try_clone().unwrap());
-        let mut command = Command::new(PROGRAM);
-        command.args(arguments).stdin(end()).stdout(end()).stderr(end());
+        command.stdin(end()).stdout(end()).stderr(end());
         // SAFETY: setsid and ioctl are async-signal-safe and touch no memory of ours.
         unsafe {
             command.pre_exec(|| match libc::setsid() != -1 && libc::ioctl(0, libc::TIOCSCTTY, 0) != -1 {

@@ -6,6 +6,7 @@ use clap::builder::Str;
 use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, ValueHint};
+use serde_json::json;
 use std::error::Error;
 use toml::Spanned;
 use toml::de::DeValue;
@@ -105,6 +106,33 @@ impl Words {
         beneath.0.retain(|below| !self.0.iter().any(|above| above.name == below.name));
         beneath.0.extend(self.0);
         beneath
+    }
+
+    /// Whether an option of this name is given.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|word| word.name == name)
+    }
+
+    /// Lines of a configuration file, `key = "value"`. A string of JSON is one of TOML too.
+    pub fn keys(&self) -> Result<String, CliError> {
+        let mut keys: Vec<(Arg, Vec<String>)> = Vec::new();
+        for Word { name, value, origin } in &self.0 {
+            let refused = |why: String| CliError::new(Exit::Usage, format!("{origin}: {why}"));
+            let arg = find(name).ok_or_else(|| refused("there is no such option".to_owned()))?;
+            let mut value = value.clone().unwrap_or_else(|| "true".to_owned());
+            if arg.get_value_hint() == ValueHint::AnyPath {
+                value = std::path::absolute(&value)?.to_string_lossy().into_owned();
+            }
+            match keys.iter_mut().find(|(known, _)| known.get_id() == arg.get_id()) {
+                Some((_, values)) => values.push(value),
+                None => keys.push((arg, vec![value])),
+            }
+        }
+        let line = |(arg, values): &(Arg, Vec<String>)| {
+            let value = if is_repeatable(arg) { json!(values) } else { json!(values.last()) };
+            format!("{} = {value}\n", arg.get_long().unwrap_or_default())
+        };
+        Ok(keys.iter().map(line).collect())
     }
 
     /// Their values.

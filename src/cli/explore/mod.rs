@@ -5,6 +5,7 @@ mod pages;
 mod report;
 mod survey;
 
+use super::args::Options;
 use super::log::{LogTarget, start_logging};
 use super::mount::configure;
 use super::progress::{Progress, Work};
@@ -63,14 +64,22 @@ pub struct ExploreArgs {
 
 /// Runs the command.
 pub fn run(args: ExploreArgs, verbosity: u8) -> Result<Exit, CliError> {
+    let (source, options) = config::source(&args.source, &args.options)?;
+    let report = survey(&source, options, verbosity)?;
+    let text = if args.json { format!("{}\n", printable_json(&report.json())) } else { printable(&report.text()) };
+    print(&text)?;
+    report.usable().map(|()| Exit::Success)
+}
+
+/// Explores `source`, with the options of a mount.
+pub fn survey(source: &str, mut options: Options, verbosity: u8) -> Result<Report, CliError> {
     if verbosity > 0 {
         start_logging(verbosity, LogTarget::StandardError);
     }
-    let (source, mut options) = config::source(&args.source, &args.options)?;
     // Neither a mount point nor the cache is used.
     let unused = std::env::temp_dir();
     options.cache.folder = Some(unused.clone());
-    let MountConfig { http, sync, .. } = configure(&options, &source, &unused)?;
+    let MountConfig { http, sync, .. } = configure(&options, source, &unused)?;
     let progress = Progress::start(verbosity > 0);
     let client = Client::new(HttpConfig { waits_for_hosts: false, ..http })
         .map_err(|cause| CliError::of(Exit::Usage, &cause))?;
@@ -95,14 +104,8 @@ pub fn run(args: ExploreArgs, verbosity: u8) -> Result<Exit, CliError> {
     // Tasks that a signal interrupts must end before their folder is removed.
     runtime.shutdown_timeout(ENDING);
     drop(scratch);
-    let report = report.map_err(|cause| cause.assuming(&source))?;
     progress.finish();
-    let text = if args.json { format!("{}\n", printable_json(&report.json())) } else { printable(&report.text()) };
-    print(&text)?;
-    match report.refusal {
-        Some(refused) => Err(CliError::new(refused.exit, format!("a mount would be refused: {}", refused.message))),
-        None => Ok(Exit::Success),
-    }
+    report.map_err(|cause| cause.assuming(source))
 }
 
 async fn explore(client: Client, config: SyncConfig, folder: PathBuf, progress: Progress) -> Result<Report, CliError> {

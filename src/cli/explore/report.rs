@@ -26,7 +26,7 @@ pub struct Report {
     pace: Pace,
     pages: Pages,
     /// The error of a mount, which has nothing to show.
-    pub refusal: Option<CliError>,
+    refusal: Option<CliError>,
     /// The time in which all sizes that are not published are known.
     listing: Duration,
     /// The time in which every file is requested once.
@@ -86,6 +86,34 @@ impl Report {
             report["refusal"] = json!(refusal.message);
         }
         report
+    }
+
+    /// An error where a mount would be refused.
+    pub fn usable(&self) -> Result<(), CliError> {
+        match &self.refusal {
+            Some(refused) => Err(CliError::new(refused.exit, format!("a mount would be refused: {}", refused.message))),
+            None => Ok(()),
+        }
+    }
+
+    /// The Source and the number of its files, in a line.
+    pub fn summary(&self) -> String {
+        let files = match &self.source.page {
+            Some(_) => self.pages.items.len() as u64,
+            None => self.survey.resources,
+        };
+        let bytes = match self.survey.with_length {
+            0 => String::new(),
+            all if all == self.survey.resources => format!(", {} in all", size(self.survey.bytes)),
+            _ => format!(", {} and files of unknown size", size(self.survey.bytes)),
+        };
+        format!("{} has {}{bytes}.", self.entry, count(files, "file"))
+    }
+
+    /// The pages of the sample that link to files, where `items=follow` is not given.
+    pub fn pages_with_items(&self) -> Option<String> {
+        let Pages { asked, with_items, .. } = self.pages;
+        (with_items > 0).then(|| format!("{with_items} of {} link to files", count(asked as u64, "sample page")))
     }
 
     /// Lines of text.

@@ -1,0 +1,254 @@
+//! `resyncfs init`: explores a Source, and makes it a mount that comes back after a restart, by a file in the configuration folder and
+//! a unit of systemd.
+
+use super::args::Words;
+use super::config::{self, MountRequest};
+use super::progress::{Progress, Work};
+use super::render::{printable, printable_value};
+use super::{CliError, Exit, explore, mount, print};
+use crate::platform::userinfo::without_userinfo;
+use crate::source::EntryPoint;
+use rustix::process::geteuid;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The indexers of desktops, by the names of their processes: baloo of KDE, tracker and its successor of GNOME.
+const INDEXERS: [&str; 3] = ["baloo_file_extr", "tracker-extract", "localsearch-ext"];
+
+/// Explore a Source, and mount it now and after each restart
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "It asks at most three questions, writes /etc/resyncfs/NAME.toml (without root: ~/.config/resyncfs/NAME.toml), \
+makes DIR, and enables the systemd unit resyncfs@NAME. At the end it prints how to undo this."
+)]
+pub struct InitArgs {
+    /// Options of mount, which become keys of the file
+    #[arg(short = 'o', value_name = "OPTION[=VALUE],…")]
+    options: Vec<String>,
+    /// The name of the mount (default: the last part of DIR)
+    #[arg(long)]
+    name: Option<String>,
+    /// Ask nothing; each question has its default as the answer
+    #[arg(short, long)]
+    yes: bool,
+    /// A site, a page, a DOI, a Source Description, a Capability List, a list, a sitemap, or a list on disk
+    #[arg(value_name = "SOURCE")]
+    source: String,
+    /// The folder to mount on; it is made if it is not there
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+}
+
+/// Runs the command.
+pub fn run(args: InitArgs, verbosity: u8) -> Result<Exit, CliError> {
+    if !args.yes && !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+        let why = "init asks questions, and there is no terminal; to take the default of each, add --yes";
+        return Err(CliError::new(Exit::Usage, why));
+    }
+    if config::text_of(&args.source)?.is_some() {
+        let why = format!("{0}: is configured already; mount it with: resyncfs mount {0}", args.source);
+        return Err(CliError::new(Exit::Usage, why));
+    }
+    let mut words = Words::of_person(&args.options)?;
+    let wanted = MountRequest::new(&args.source, Some(args.directory), words.clone())?;
+    let directory: PathBuf = std::path::absolute(&wanted.directory)?.components().collect();
+    let source = entry(&args.source)?.to_string();
+    let name = match args.name {
+        Some(name) => name,
+        None => directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
+    };
+    let file = config::new_file(&name)?;
+
+    let report = explore::survey(&args.source, wanted.options, verbosity)?;
+    report.usable()?;
+    eprint(&format!("{}\n", report.summary()));
+    let ask = |question: &str, default: &str| if args.yes { Ok(default.to_owned()) } else { answer(question, default) };
+    if let Some(pages) = report.pages_with_items() {
+        if ask(&format!("{pages}. Show these files too?"), "yes")?.starts_with(['y', 'Y']) {
+            words.push("items", Some("follow".to_owned()), "items".to_owned());
+        }
+    }
+    if !words.has("cache-size") {
+        let size = ask("How much disk may the cache use, such as 50G?", "10G or a tenth of the free space")?;
+        if !size.contains(' ') {
+            words.push("cache-size", Some(size), "the size of the cache".to_owned());
+        }
+    }
+    // A desktop that indexes the folder would download all of it.
+    if !words.has("deny") {
+        INDEXERS.iter().for_each(|indexer| words.push("deny", Some((*indexer).to_owned()), "deny".to_owned()));
+    }
+    words.parse()?;
+    let when = if geteuid().is_root() { "at each boot" } else { "at each login" };
+    let shown = printable_value(&directory.to_string_lossy());
+    if !ask(&format!("Mount it at {shown}, now and {when}, by the name {name}?"), "yes")?.starts_with(['y', 'Y']) {
+        eprint("Nothing was changed.\n");
+        return Ok(Exit::Success);
+    }
+
+    let made = !directory.exists();
+    std::fs::create_dir_all(&directory).map_err(|cause| at(&directory, &cause))?;
+    let written = MountRequest::new(&source, Some(directory.clone()), words.clone())
+        .and_then(|wanted| mount::check(&wanted))
+        .and_then(|()| config::write(&file, &source, &directory, &words));
+    if let Err(refused) = written {
+        // A folder that is not empty stays.
+        let _ = made.then(|| std::fs::remove_dir(&directory));
+        return Err(refused);
+    }
+    let done = Done { name, file, directory: made.then_some(directory) };
+    let unit = done.enable();
+    let started = match &unit {
+        Ok(()) => done.start_unit(),
+        Err(_) => done.mount(),
+    };
+    print(&printable(&done.text(when, unit.err(), started.is_ok())))?;
+    started.map(|()| Exit::Success)
+}
+
+/// The address or the absolute path of a Source.
+fn entry(source: &str) -> Result<EntryPoint, CliError> {
+    let entry = EntryPoint::parse(source).map_err(|cause| CliError::of(Exit::Usage, &cause))?;
+    Ok(match entry {
+        EntryPoint::File(path) => EntryPoint::File(std::path::absolute(path)?),
+        uri => uri,
+    })
+}
+
+fn at(path: &Path, cause: &io::Error) -> CliError {
+    CliError::new(Exit::Failure, format!("{}: {cause}", path.display()))
+}
+
+/// Prints to the person who answers; a terminal that is gone ends the next question.
+fn eprint(text: &str) {
+    let _ = io::stderr().write_all(printable(text).as_bytes());
+}
+
+/// The line that a person types, or `default` for an empty one.
+fn answer(question: &str, default: &str) -> Result<String, CliError> {
+    eprint(&format!("{question} [{default}] "));
+    let mut line = String::new();
+    match io::stdin().read_line(&mut line)? {
+        0 => Err(CliError::new(Exit::Interrupted, "no answer; nothing was changed")),
+        _ if line.trim().is_empty() => Ok(default.to_owned()),
+        _ => Ok(line.trim().to_owned()),
+    }
+}
+
+/// The changes that were made.
+struct Done {
+    name: String,
+    file: PathBuf,
+    /// The folder, where it was made.
+    directory: Option<PathBuf>,
+}
+
+impl Done {
+    fn unit(&self) -> String {
+        format!("resyncfs@{}.service", self.name)
+    }
+
+    /// Enables the unit; an error is the reason why systemd cannot.
+    fn enable(&self) -> Result<(), String> {
+        if !Path::new("/run/systemd/system").exists() {
+            return Err("systemd does not run here".to_owned());
+        }
+        // It names the unit that is not installed, and the manager that does not answer.
+        systemctl(&["cat", &self.unit()])?;
+        systemctl(&["daemon-reload"])?;
+        systemctl(&["enable", &self.unit()])
+    }
+
+    fn start_unit(&self) -> Result<(), CliError> {
+        let progress = Progress::start(false);
+        progress.report(Work::of("mounting"));
+        let started = systemctl(&["restart", &self.unit()]);
+        progress.finish();
+        let journal = if geteuid().is_root() { "journalctl" } else { "journalctl --user" };
+        let failed = |why| format!("{why}; the reason: {journal} -n 20 -u {}", self.unit());
+        started.map_err(|why| CliError::new(Exit::Failure, failed(why)))
+    }
+
+    /// Mounts in a process of its own: this one has had threads, and a mount forks.
+    fn mount(&self) -> Result<(), CliError> {
+        let status = Command::new(std::env::current_exe()?).args(["mount", &self.name]).status()?;
+        match status.success() {
+            true => Ok(()),
+            false => Err(CliError::new(Exit::Failure, format!("{}: cannot be mounted yet", self.name))),
+        }
+    }
+
+    /// What was done, what to do with it, and how to undo it.
+    fn text(&self, when: &str, no_unit: Option<String>, is_mounted: bool) -> String {
+        let (name, file) = (quoted(&self.name), quoted(&self.file.to_string_lossy()));
+        let folder = self.directory.as_ref().map(|directory| quoted(&directory.to_string_lossy()));
+        let systemctl = if geteuid().is_root() { "systemctl" } else { "systemctl --user" };
+        let unit = format!("resyncfs@{name}");
+        let mut text = String::from("\n");
+        let made = folder.iter().map(|folder| format!(" and {folder}")).collect::<String>();
+        let _ = writeln!(text, "Made         {file}{made}");
+        let (change, unmount) = match &no_unit {
+            None => {
+                let now = if is_mounted { "now and " } else { "" };
+                let _ = writeln!(text, "Mounted      {now}{when}, by {unit}");
+                if !geteuid().is_root() {
+                    let _ = writeln!(text, "             (at each boot, without a login: loginctl enable-linger)");
+                }
+                (format!("{systemctl} restart {unit}"), format!("{systemctl} disable --now {unit}"))
+            }
+            Some(why) => {
+                let now = if is_mounted { "now; " } else { "" };
+                let _ = writeln!(text, "Mounted      {now}no unit was enabled: {}", printable_value(why));
+                let _ = writeln!(text, "             after a restart: resyncfs mount {name}");
+                let unmount = format!("resyncfs unmount {name}");
+                (format!("{unmount} && resyncfs mount {name}"), unmount)
+            }
+        };
+        let _ = writeln!(text, "Watch it     resyncfs status {name}");
+        let _ = writeln!(text, "Change it    edit {file}, then: {change}");
+        let remove = folder.map(|folder| format!(" && rmdir {folder}")).unwrap_or_default();
+        let _ = writeln!(text, "Undo it      {unmount} && rm {file}{remove}");
+        text
+    }
+}
+
+/// Runs systemctl, for the system or for this user; an error is what it printed.
+fn systemctl(words: &[&str]) -> Result<(), String> {
+    let mut command = Command::new("systemctl");
+    command.args((!geteuid().is_root()).then_some("--user")).args(words);
+    match command.output() {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(without_userinfo(String::from_utf8_lossy(&output.stderr).trim()).into_owned()),
+        Err(cause) => Err(format!("systemctl cannot be run: {cause}")),
+    }
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    match word.chars().all(|c| c.is_alphanumeric() || "/._-@+".contains(c)) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_done_can_be_undone_by_its_last_line() {
+        let done = Done {
+            name: "repo".into(),
+            file: "/etc/resyncfs/repo.toml".into(),
+            directory: Some("/mnt/it's repo".into()),
+        };
+
+        let text = done.text("at each boot", Some("systemd does not run here".into()), true);
+
+        assert!(text.contains("now; no unit was enabled: systemd does not run here"), "{text}");
+        let undo = r"resyncfs unmount repo && rm /etc/resyncfs/repo.toml && rmdir '/mnt/it'\''s repo'";
+        assert!(text.ends_with(&format!("Undo it      {undo}\n")), "{text}");
+    }
+}
