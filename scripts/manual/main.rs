@@ -1,4 +1,4 @@
-//! Writes the manual pages: `cargo run --example manual -- FOLDER`.
+//! Writes the manual pages: `cargo run -p resyncfs-manual -- FOLDER`.
 //!
 //! Commands and options come from the command line itself, the prose from the topics of `resyncfs help`.
 
@@ -38,7 +38,7 @@ const EXAMPLE: &str = include_str!("../package.d/example.toml");
 const EXTRA: &str = ".SH EXTRA";
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let folder: PathBuf = std::env::args_os().nth(1).ok_or("usage: manual FOLDER")?.into();
+    let folder: PathBuf = std::env::args_os().nth(1).ok_or("usage: resyncfs-manual FOLDER")?.into();
     fs::create_dir_all(&folder)?;
     let write = |name: &str, page: String| fs::write(folder.join(name), page);
 
@@ -84,7 +84,8 @@ fn name_notes(page: &Path) -> std::io::Result<()> {
 
 fn title(name: &str, number: &str, about: &str) -> String {
     let mut page = Roff::new();
-    page.control("TH", [name, number, "", concat!("resyncfs ", env!("CARGO_PKG_VERSION")), "resyncfs"]);
+    let program = format!("resyncfs {}", cli::command().get_version().unwrap_or_default());
+    page.control("TH", [name, number, "", &program, "resyncfs"]);
     page.control("SH", ["NAME"]);
     page.text([roman(format!("{name} - {about}"))]);
     page.render()
