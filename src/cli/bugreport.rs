@@ -1,12 +1,13 @@
 //! `resyncfs bugreport`: one archive of what a person who looks for a fault needs to know about a mount.
 
 use super::args::Options;
-use super::mounts::{PATIENCE, Running, is_own, known_at};
+use super::mounts::{self, PATIENCE, Running, is_own, known_at};
 use super::render::{printable, size};
 use super::{CliError, Exit, block_on, config, doctor, print};
 use crate::mount::mountpoint::FILESYSTEM_TYPE;
 use crate::mount::registry::Mount;
 use crate::platform::userinfo::without_userinfo;
+use clap_complete::engine::ArgValueCompleter;
 use flate2::{Compression, write::GzEncoder};
 use serde_json::Value;
 use std::fs::{self, File};
@@ -27,7 +28,7 @@ const SECRET: [&str; 8] = ["token", "key", "sig", "secret", "pass", "pwd", "cred
 #[derive(Debug, clap::Args)]
 pub struct BugreportArgs {
     /// The folder of the mount, or the NAME of /etc/resyncfs/NAME.toml
-    #[arg(value_name = "DIR|NAME")]
+    #[arg(value_name = "DIR|NAME", add = ArgValueCompleter::new(mounts::complete))]
     directory: PathBuf,
     /// The archive to write (default: resyncfs-report-TIME.tar.gz in this folder)
     file: Option<PathBuf>,

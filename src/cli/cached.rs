@@ -1,12 +1,13 @@
 //! `resyncfs prefetch` and `resyncfs evict`: files of a mount are brought into its cache, and removed from it.
 
-use super::mounts::{Within, by_mount};
+use super::mounts::{self, Within, by_mount};
 use super::progress::{Progress, Work};
 use super::render::{count, size, thousands};
 use super::{CliError, Exit, complain, print, print_json};
 use crate::control::api::{
     EvictEvent, PrefetchEvent, PrefetchProgress, PrefetchSummary, PrefetchTotal, Request, Stopped,
 };
+use clap_complete::engine::ArgValueCompleter;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use tokio::sync::mpsc::Receiver;
@@ -24,7 +25,7 @@ pub struct PrefetchArgs {
     #[arg(long)]
     json: bool,
     /// Files and folders in mounts, or NAMEs of /etc/resyncfs/NAME.toml; a folder stands for all below it
-    #[arg(required = true, value_name = "PATH|NAME")]
+    #[arg(required = true, value_name = "PATH|NAME", add = ArgValueCompleter::new(mounts::complete_path))]
     paths: Vec<PathBuf>,
 }
 
@@ -189,7 +190,7 @@ pub struct EvictArgs {
     #[arg(long)]
     json: bool,
     /// Files and folders in mounts, or NAMEs of /etc/resyncfs/NAME.toml; a folder stands for all below it
-    #[arg(required = true, value_name = "PATH|NAME")]
+    #[arg(required = true, value_name = "PATH|NAME", add = ArgValueCompleter::new(mounts::complete_path))]
     paths: Vec<PathBuf>,
 }
 

@@ -131,6 +131,13 @@ pub fn text_of(word: &str) -> Result<Option<(PathBuf, String)>, CliError> {
     Ok(Some((file, text)))
 }
 
+/// The NAMEs that have a file.
+pub fn names() -> Vec<String> {
+    let files = folders().into_iter().flat_map(|folder| std::fs::read_dir(folder).into_iter().flatten().flatten());
+    let name = |file: std::fs::DirEntry| file.file_name().to_str()?.strip_suffix(".toml").map(str::to_owned);
+    files.filter_map(name).filter(|name| is_name(name)).collect()
+}
+
 /// The file of a new mount, which is not there yet.
 pub fn new_file(name: &str) -> Result<PathBuf, CliError> {
     let refused =

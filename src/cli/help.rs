@@ -1,8 +1,21 @@
 //! `resyncfs help` and `resyncfs completions`: what commands and topics are about. The manual pages are made from the same texts.
 
+use super::complete::{self, matching};
+use super::render::count;
 use super::{CliError, Exit, command, print};
 use clap_complete::Shell;
+use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
+use rustix::termios::tcgetwinsize;
+use std::ffi::OsStr;
 use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write as _};
+use std::process::{Command, Stdio};
+
+/// Lines of a topic that a search shows.
+const MOST_LINES: usize = 3;
+
+/// The exit code of a shell that finds no program of this name.
+const NOT_FOUND: i32 = 127;
 
 /// A text of the manual.
 #[derive(Debug)]
@@ -44,22 +57,72 @@ pub const TOPICS: &[Topic] = &[
     topic!("changelog", "What each version changed"),
 ];
 
-/// Explain a topic (such as names, xattrs, errors, metrics, keeping-in-step) or a command
+/// Explain a topic (such as names, xattrs, errors, metrics, keeping-in-step) or a command, or find a word in all topics
 #[derive(Debug, clap::Args)]
 pub struct HelpArgs {
-    /// A topic or a command; without one, all are listed
-    #[arg(value_name = "TOPIC or COMMAND")]
+    /// A topic, a command, or a word to find in the topics; without one, topics and commands are listed
+    #[arg(value_name = "TOPIC, COMMAND or WORD", add = ArgValueCompleter::new(complete_topic))]
     words: Vec<String>,
 }
 
 /// Runs the command.
 pub fn run(args: HelpArgs) -> Result<Exit, CliError> {
-    let text = help(&args.words).ok_or_else(|| {
+    let text = help(&args.words).or_else(|| search(&args.words.join(" "))).ok_or_else(|| {
         let words = args.words.join(" ");
-        CliError::new(Exit::Usage, format!("there is no topic or command {words:?}; list them with: resyncfs help"))
+        let what = format!(
+            "no topic or command is named {words:?}, and no topic has these words; list all with: resyncfs help"
+        );
+        CliError::new(Exit::Usage, what)
     })?;
-    print(&text)?;
+    print_in_pager(&text)?;
     Ok(Exit::Success)
+}
+
+/// Completes a topic or a command.
+fn complete_topic(current: &OsStr) -> Vec<CompletionCandidate> {
+    let program = command();
+    let topics = TOPICS.iter().map(|topic| (topic.name, topic.title.to_owned()));
+    let about = |it: &clap::Command| it.get_about().map(ToString::to_string).unwrap_or_default();
+    matching(current, topics.chain(program.get_subcommands().map(|it| (it.get_name(), about(it)))))
+}
+
+/// The topics that have `words`, each with its lines that do.
+fn search(words: &str) -> Option<String> {
+    let wanted = words.to_lowercase();
+    let mut found = String::new();
+    for Topic { name, title, text } in TOPICS {
+        let lines: Vec<_> = text.lines().filter(|line| line.to_lowercase().contains(&wanted)).collect();
+        if lines.is_empty() {
+            continue;
+        }
+        let _ = writeln!(found, "\n{name:<16} {title}");
+        for line in lines.iter().take(MOST_LINES) {
+            let _ = writeln!(found, "    {}", line.trim());
+        }
+        if lines.len() > MOST_LINES {
+            let _ = writeln!(found, "    and {} more", count((lines.len() - MOST_LINES) as u64, "line"));
+        }
+    }
+    let head = format!("These topics mention {words:?}; resyncfs help TOPIC shows one:\n");
+    (!found.is_empty()).then(|| head + &found)
+}
+
+/// Prints `text`, through the pager of a person whose terminal has fewer lines.
+fn print_in_pager(text: &str) -> Result<(), CliError> {
+    let rows = tcgetwinsize(io::stdout()).map_or(0, |size| usize::from(size.ws_row));
+    if !io::stdout().is_terminal() || text.lines().count() < rows {
+        return print(text);
+    }
+    let pager = std::env::var("PAGER").ok().filter(|pager| !pager.is_empty()).unwrap_or_else(|| "less -FRX".to_owned());
+    match Command::new("sh").args(["-c", &pager]).stdin(Stdio::piped()).stderr(Stdio::null()).spawn() {
+        Ok(mut running) => {
+            // A pager that is left early closes its end.
+            let _ = running.stdin.take().map(|mut input| input.write_all(text.as_bytes()));
+            // The shell of a pager that is not installed reads nothing.
+            if running.wait()?.code() == Some(NOT_FOUND) { print(text) } else { Ok(()) }
+        }
+        Err(_) => print(text),
+    }
 }
 
 fn help(words: &[String]) -> Option<String> {
@@ -82,7 +145,7 @@ fn help(words: &[String]) -> Option<String> {
     Some(found.render_long_help().to_string())
 }
 
-/// Print what a shell needs to complete commands and options
+/// Print the script by which a shell completes commands, options, topics and mounts
 #[derive(Debug, clap::Args)]
 #[command(after_help = "For example: resyncfs completions bash > ~/.local/share/bash-completion/completions/resyncfs")]
 pub struct CompletionsArgs {
@@ -92,8 +155,7 @@ pub struct CompletionsArgs {
 
 /// Runs the command.
 pub fn completions(args: CompletionsArgs) -> Result<Exit, CliError> {
-    let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut command(), "resyncfs", &mut script);
+    let script = complete::script(&args.shell.to_string())?;
     print(&String::from_utf8_lossy(&script))?;
     Ok(Exit::Success)
 }
@@ -143,6 +205,24 @@ mod tests {
         assert!(help(&words("cache list")).unwrap().contains("Usage: resyncfs cache list"));
         assert!(help(&words("mount")).unwrap().contains("--cache-size"));
         assert_eq!(help(&words("nothing")), None);
+    }
+
+    #[test]
+    fn a_word_finds_the_topics_that_have_it() {
+        let found = search("Proxy").unwrap();
+
+        assert!(found.contains("\nconfiguration ") && !found.contains("\nnames "), "{found}");
+        assert!(found.lines().any(|line| line.starts_with("    ") && line.contains("proxy")), "{found}");
+        assert_eq!(search("no such word"), None);
+    }
+
+    #[test]
+    fn topics_and_commands_complete_what_is_typed() {
+        let values =
+            |typed: &str| complete_topic(typed.as_ref()).iter().map(|it| it.get_value().to_owned()).collect::<Vec<_>>();
+
+        assert_eq!(values("au"), ["audit"]);
+        assert_eq!(values("met"), ["metrics"]);
     }
 
     #[test]

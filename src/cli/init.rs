@@ -1,13 +1,14 @@
 //! `resyncfs init`: explores a Source, and makes it a mount that comes back after a restart, by a file in the configuration folder and
 //! a unit of systemd.
 
-use super::args::Words;
+use super::args::{self, Words};
 use super::config::{self, MountRequest};
 use super::progress::{Progress, Work};
 use super::render::{printable, printable_value};
 use super::{CliError, Exit, explore, mount, print};
 use crate::platform::userinfo::without_userinfo;
 use crate::source::EntryPoint;
+use clap_complete::engine::ArgValueCompleter;
 use rustix::process::geteuid;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
@@ -25,7 +26,7 @@ makes DIR, and enables the systemd unit resyncfs@NAME. At the end it prints how 
 )]
 pub struct InitArgs {
     /// Options of mount, which become keys of the file
-    #[arg(short = 'o', value_name = "OPTION[=VALUE],…")]
+    #[arg(short = 'o', value_name = "OPTION[=VALUE],…", add = ArgValueCompleter::new(args::mount_options))]
     options: Vec<String>,
     /// The name of the mount (default: the last part of DIR)
     #[arg(long)]

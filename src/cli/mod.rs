@@ -5,6 +5,7 @@ mod audit;
 mod bugreport;
 mod cache;
 mod cached;
+mod complete;
 mod config;
 mod credentials;
 mod demo;
@@ -230,6 +231,7 @@ pub fn main() -> ExitCode {
         }
         return ExitCode::from(exit);
     }
+    complete::answer_shell();
     let args = match CliArgs::try_parse() {
         Ok(args) => args,
         Err(refusal) => {

@@ -5,6 +5,7 @@ use super::config::MountRequest;
 use super::credentials::CredentialFiles;
 use super::log::{LogTarget, start_logging};
 use super::log_file::LogFile;
+use super::mounts;
 use super::option_files::{Access, read, read_text};
 use super::progress::Progress;
 use super::{CliError, Exit};
@@ -19,6 +20,7 @@ use crate::source::EntryPoint;
 use crate::source::http::{Credentials, HttpConfig};
 use crate::source::websub::WebsubConfig;
 use crate::sync::SyncConfig;
+use clap_complete::engine::ArgValueCompleter;
 use fuser::SessionACL;
 use rustix::fs::Mode;
 use rustix::process::{getegid, geteuid, umask};
@@ -46,7 +48,7 @@ pub struct MountArgs {
     foreground: bool,
     /// A site, a page, a DOI, a Source Description, a Capability List, a list, a sitemap, a list on disk, or the NAME of
     /// /etc/resyncfs/NAME.toml
-    #[arg(value_name = "SOURCE|NAME")]
+    #[arg(value_name = "SOURCE|NAME", add = ArgValueCompleter::new(mounts::complete_source))]
     source: String,
     /// The folder to mount on; the file of a NAME may hold it
     #[arg(value_name = "DIR")]

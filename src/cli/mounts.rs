@@ -1,12 +1,15 @@
 //! The mounts of this machine: found by a mount point or a path within, without access to it, and asked at their control sockets.
 
+use super::complete::matching;
 use super::{CliError, Exit, block_on, config};
 use crate::control::api::Request;
 use crate::control::{ControlError, call, call_lines, served_by};
 use crate::mount::mountpoint;
 use crate::mount::registry::{self, Mount, MountState};
 use crate::sync::FailureKind;
+use clap_complete::engine::{CompletionCandidate, PathCompleter, ValueCompleter};
 use serde::de::{DeserializeOwned, IgnoredAny};
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::pin::pin;
@@ -318,6 +321,27 @@ fn innermost(root: PathBuf, ahead: &Path, mounts: &[PathBuf]) -> (PathBuf, PathB
     let mount = path.ancestors().find(|above| mounts.iter().any(|mounted| mounted == above)).unwrap_or(&root);
     let below = path.strip_prefix(mount).map(Path::to_owned).unwrap_or_default();
     (mount.to_owned(), below)
+}
+
+fn complete_name(current: &OsStr) -> Vec<CompletionCandidate> {
+    matching(current, config::names().into_iter().map(|name| (name, "a NAME".to_owned())))
+}
+
+/// Completes a NAME, or a folder that is mounted.
+pub fn complete(current: &OsStr) -> Vec<CompletionCandidate> {
+    let mounted = mountpoint::ours().unwrap_or_default();
+    let folders = mounted.iter().map(|mounted| (mounted.directory.to_string_lossy(), "mounted".to_owned()));
+    complete_name(current).into_iter().chain(matching(current, folders)).collect()
+}
+
+/// Completes a NAME, a folder that is mounted, or a path.
+pub fn complete_path(current: &OsStr) -> Vec<CompletionCandidate> {
+    complete(current).into_iter().chain(PathCompleter::any().complete(current)).collect()
+}
+
+/// Completes a NAME or a file.
+pub fn complete_source(current: &OsStr) -> Vec<CompletionCandidate> {
+    complete_name(current).into_iter().chain(PathCompleter::any().complete(current)).collect()
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use crate::document::Uri;
 use crate::platform::text::printable_json;
 use crate::platform::userinfo::without_userinfo;
 use crate::source::EntryPoint;
+use clap_complete::engine::ArgValueCompleter;
 use serde_json::json;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -141,7 +142,7 @@ pub struct UriArgs {
     #[arg(long)]
     json: bool,
     /// Files and folders in mounts, or NAMEs of /etc/resyncfs/NAME.toml
-    #[arg(required = true, value_name = "PATH|NAME")]
+    #[arg(required = true, value_name = "PATH|NAME", add = ArgValueCompleter::new(mounts::complete_path))]
     paths: Vec<PathBuf>,
 }
 

@@ -1,8 +1,9 @@
 //! `resyncfs refresh`: updates a mount now.
 
-use super::mounts::Running;
+use super::mounts::{self, Running};
 use super::progress::{Progress, Work};
 use super::render::{Clock, count, printable_value, thousands};
+use clap_complete::engine::ArgValueCompleter;
 
 use super::{CliError, Exit, print, print_json};
 use crate::control::api::Request;
@@ -27,7 +28,7 @@ pub struct RefreshArgs {
     #[arg(long)]
     json: bool,
     /// The folder of the mount, or the NAME of /etc/resyncfs/NAME.toml
-    #[arg(value_name = "DIR|NAME")]
+    #[arg(value_name = "DIR|NAME", add = ArgValueCompleter::new(mounts::complete))]
     directory: PathBuf,
 }
 

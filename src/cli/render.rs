@@ -5,6 +5,8 @@ pub use crate::platform::units::size;
 use crate::platform::text::is_hidden;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use rustix::termios::tcgetwinsize;
+use std::io::{self, IsTerminal};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
@@ -46,6 +48,43 @@ pub fn printable(text: &str) -> String {
 /// The same for a value within a line, which must not pretend to be lines of ours.
 pub fn printable_value(value: &str) -> String {
     printable(&value.replace(['\n', '\t'], "\u{fffd}"))
+}
+
+/// Columns of a title and the blank behind it, on screens of titles and texts.
+const TITLE: usize = 13;
+
+/// Columns of the terminal on standard output; `None` where there is no terminal.
+pub fn columns() -> Option<usize> {
+    let size = io::stdout().is_terminal().then(|| tcgetwinsize(io::stdout()).ok())??;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 2 * TITLE)
+}
+
+/// Lines of titles and texts that go on below their texts, so that no word is broken at the edge of a terminal of so many columns. A word
+/// longer than a line stays whole, for a terminal that goes on with it in the next line, or is broken where `is_cut` says that it would
+/// be cut off.
+pub fn wrapped(text: &str, columns: usize, is_cut: bool) -> String {
+    let mut wrapped = String::new();
+    for line in text.lines() {
+        let mut width = 0;
+        for word in line.split_inclusive(' ') {
+            let mut word = word.to_owned();
+            if width > TITLE && width + word.trim_end().chars().count() > columns {
+                wrapped.truncate(wrapped.trim_end().len());
+                wrapped += &format!("\n{:TITLE$}", "");
+                width = TITLE;
+            }
+            while is_cut && width + word.trim_end().chars().count() > columns {
+                let end = word.char_indices().nth(columns - width).map_or(word.len(), |(end, _)| end);
+                wrapped += &format!("{}\n{:TITLE$}", &word[..end], "");
+                word.drain(..end);
+                width = TITLE;
+            }
+            width += word.chars().count();
+            wrapped += &word;
+        }
+        wrapped.push('\n');
+    }
+    wrapped
 }
 
 /// Shown for a time outside the years that a calendar has.
@@ -135,6 +174,19 @@ mod tests {
         let shown = [0.09, 1.5, 119.0, 120.0, 7200.0, 172_800.0].map(|it| duration(Duration::from_secs_f64(it)));
 
         assert_eq!(shown, ["90 ms", "1 s", "119 s", "2 min", "2 h", "2 days"]);
+    }
+
+    #[test]
+    fn no_word_is_broken_at_the_edge_of_a_terminal() {
+        let text =
+            "Hosts        repo.example.org: 12 requests, 3 kB\nErrors       a word http://repo.example.org/long\n";
+
+        let shown = "Hosts        repo.example.org: 12\n             requests, 3 kB\n\
+                     Errors       a word\n             http://repo.example.org/long\n";
+        assert_eq!(wrapped(text, 35, false), shown);
+        let cut = "             http://repo.example.or\n             g/long\n";
+        assert!(wrapped(text, 35, true).ends_with(cut), "{}", wrapped(text, 35, true));
+        assert_eq!(wrapped(text, 80, true), text);
     }
 
     #[test]

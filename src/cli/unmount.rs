@@ -1,10 +1,11 @@
 //! `resyncfs unmount`
 
 use super::log::say_failure;
-use super::mounts::mounted_at;
+use super::mounts::{self, mounted_at};
 use super::{CliError, Exit, complain, config};
 use crate::mount::registry::{self, MountState};
 use crate::mount::{LONGEST_END, mountpoint, preparation};
+use clap_complete::engine::ArgValueCompleter;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -29,7 +30,7 @@ pub struct UnmountArgs {
     #[arg(long, conflicts_with = "lazy")]
     dead: bool,
     /// Mount points, or NAMEs of /etc/resyncfs/NAME.toml
-    #[arg(required = true, value_name = "DIR|NAME")]
+    #[arg(required = true, value_name = "DIR|NAME", add = ArgValueCompleter::new(mounts::complete))]
     directories: Vec<PathBuf>,
 }
 

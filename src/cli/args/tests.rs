@@ -314,3 +314,12 @@ fn commas_blanks_and_quotes_are_split_as_in_fstab() {
     }
     assert!(split(r#"context="u:r"#).is_err());
 }
+
+#[test]
+fn the_last_key_of_an_option_is_completed() {
+    let values =
+        |typed: &str| mount_options(typed.as_ref()).iter().map(|it| it.get_value().to_owned()).collect::<Vec<_>>();
+
+    assert_eq!(values("cache-s"), ["cache-size="]);
+    assert_eq!(values("poll=5m,noxa"), ["poll=5m,noxattr"]);
+}

@@ -1,13 +1,16 @@
 //! Options as clap reads them, `--name=value`, each with the place where it was given: a flag, a `-o`, a key of a configuration file.
 
 use super::options::Options;
+use crate::cli::complete::matching;
 use crate::cli::{CliError, Exit};
 use clap::builder::Str;
 use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, ValueHint};
+use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use serde_json::json;
 use std::error::Error;
+use std::ffi::OsStr;
 use toml::Spanned;
 use toml::de::DeValue;
 
@@ -180,6 +183,7 @@ impl Args for CommandLine {
             .short('o')
             .value_name("OPTION[=VALUE],…")
             .action(ArgAction::Append)
+            .add(ArgValueCompleter::new(mount_options))
             .help("The options below in the notation of mount(8), separated by commas");
         Options::augment_args(command.arg(mount_options))
     }
@@ -214,6 +218,18 @@ impl FromArgMatches for CommandLine {
         self.0.extend(found.into_iter().map(|(_, given)| given));
         Ok(())
     }
+}
+
+/// Completes the last key of a `-o`.
+pub fn mount_options(current: &OsStr) -> Vec<CompletionCandidate> {
+    let typed = current.to_string_lossy();
+    let before = typed.rfind(',').map_or("", |comma| &typed[..=comma]);
+    let key = |option: &Arg| {
+        let name = option.get_long().unwrap_or_default();
+        let sign = if placeholder(option) == "true|false" { "" } else { "=" };
+        (format!("{before}{name}{sign}"), option.get_help().map(ToString::to_string).unwrap_or_default())
+    };
+    matching(current, options().iter().map(key))
 }
 
 /// Whether the option may be given several times; a list in a file.

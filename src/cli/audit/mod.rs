@@ -2,6 +2,7 @@
 
 mod output;
 
+use super::args;
 use super::log::{LogTarget, start_logging};
 use super::mount::configure;
 use super::mounts::{Running, mounted_at};
@@ -16,6 +17,7 @@ use crate::source::http::{Client, HttpConfig};
 use crate::sync::Stage;
 use crate::sync::audit::{self, Audit, AuditEvent, Depth, ListedSource, listed};
 use clap::ValueEnum;
+use clap_complete::engine::ArgValueCompleter;
 use output::Output;
 use std::io;
 use std::path::Path;
@@ -29,7 +31,7 @@ const EVENTS: usize = 256;
 #[derive(Debug, clap::Args)]
 pub struct AuditArgs {
     /// For a Source that is not mounted: options of mount, to choose files and to reach the Source
-    #[arg(short = 'o', value_name = "OPTION[=VALUE],…")]
+    #[arg(short = 'o', value_name = "OPTION[=VALUE],…", add = ArgValueCompleter::new(args::mount_options))]
     options: Vec<String>,
     /// Also read every cached file and check its digest
     #[arg(long)]

@@ -3,10 +3,12 @@
 mod machine;
 mod network;
 
-use super::args::Options;
+use super::args::{self, Options};
+use super::mounts;
 use super::render::printable_value;
 use super::{CliError, Exit, block_on, config, print, print_json};
 use crate::platform::userinfo::without_userinfo;
+use clap_complete::engine::ArgValueCompleter;
 use serde_json::{Value, json};
 use std::fmt;
 
@@ -15,13 +17,13 @@ use std::fmt;
 #[command(after_help = "A line begins with ok, warn or FAIL. Exit code 12: a line begins with FAIL.")]
 pub struct DoctorArgs {
     /// Options of mount that are to be checked, such as cache=DIR or ca=FILE
-    #[arg(short = 'o', value_name = "OPTION[=VALUE],…")]
+    #[arg(short = 'o', value_name = "OPTION[=VALUE],…", add = ArgValueCompleter::new(args::mount_options))]
     options: Vec<String>,
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
     /// A Source to ask for an answer, or the NAME of /etc/resyncfs/NAME.toml
-    #[arg(value_name = "SOURCE|NAME")]
+    #[arg(value_name = "SOURCE|NAME", add = ArgValueCompleter::new(mounts::complete_source))]
     source: Option<String>,
 }
 

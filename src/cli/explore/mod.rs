@@ -5,11 +5,12 @@ mod pages;
 mod report;
 mod survey;
 
-use super::args::Options;
+use super::args::{self, Options};
 use super::log::{LogTarget, start_logging};
 use super::mount::configure;
+use super::mounts;
 use super::progress::{Progress, Work};
-use super::render::printable;
+use super::render::{columns, printable, wrapped};
 use super::scratch::Scratch;
 use super::{CliError, Exit, config, print};
 use crate::catalog::Catalog;
@@ -28,6 +29,7 @@ use crate::source::{DocumentLocation, Missing, Set, SourceError};
 use crate::sync::fetch::dumps::{ReadDump, listed_packages, read_dump, request_readings};
 use crate::sync::fetch::gap::Walked;
 use crate::sync::{Stage, SyncConfig, SyncError, Synchronizer};
+use clap_complete::engine::ArgValueCompleter;
 use futures_util::StreamExt;
 use pace::Pace;
 use pages::Pages;
@@ -51,14 +53,14 @@ const ENDING: Duration = Duration::from_secs(2);
 #[derive(Debug, clap::Args)]
 pub struct ExploreArgs {
     /// Options of mount, to reach the Source
-    #[arg(short = 'o', value_name = "OPTION[=VALUE],…")]
+    #[arg(short = 'o', value_name = "OPTION[=VALUE],…", add = ArgValueCompleter::new(args::mount_options))]
     options: Vec<String>,
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
     /// A site, a page, a DOI, a Source Description, a Capability List, a list, a sitemap, a list on disk, or the NAME of
     /// /etc/resyncfs/NAME.toml
-    #[arg(value_name = "SOURCE|NAME")]
+    #[arg(value_name = "SOURCE|NAME", add = ArgValueCompleter::new(mounts::complete_source))]
     source: String,
 }
 
@@ -66,7 +68,11 @@ pub struct ExploreArgs {
 pub fn run(args: ExploreArgs, verbosity: u8) -> Result<Exit, CliError> {
     let (source, options) = config::source(&args.source, &args.options)?;
     let report = survey(&source, options, verbosity)?;
-    let text = if args.json { format!("{}\n", printable_json(&report.json())) } else { printable(&report.text()) };
+    let text = match (args.json, columns()) {
+        (true, _) => format!("{}\n", printable_json(&report.json())),
+        (false, Some(columns)) => wrapped(&printable(&report.text()), columns, false),
+        (false, None) => printable(&report.text()),
+    };
     print(&text)?;
     report.usable().map(|()| Exit::Success)
 }

@@ -123,8 +123,10 @@ impl Report {
             let _ = writeln!(text, "Description  {description}");
         }
         for set in &self.source.sets {
-            let name =
-                set.capability_list.as_ref().map_or_else(|| "(no Capability List)".to_owned(), ToString::to_string);
+            let name = set
+                .capability_list
+                .as_ref()
+                .map_or_else(|| "without a Capability List".to_owned(), ToString::to_string);
             let _ = writeln!(text, "Set          {name}");
             for (capability, location) in &set.documents {
                 let _ = writeln!(text, "             {:<22} {location}", capability.as_str());
@@ -232,20 +234,19 @@ impl Report {
             let _ = writeln!(
                 text,
                 "  validators {strong} of {answered} have a strong ETag, {other} another validator, {none} none: \
-                 only a file with a strong ETag can be downloaded in parts"
+                 only a file with a strong ETag is downloaded in parts, and resumed after an interruption"
             );
         }
-        if *pages > 0 {
-            let _ = writeln!(text, "  pages      {pages} of {answered} sample files are web pages");
-        }
         let Pages { asked, with_items, .. } = self.pages;
+        if *pages > 0 {
+            let only = if pages == answered { ": pages only" } else { "" };
+            let loss = if with_items > 0 { "" } else { "; their pictures and PDFs will not appear" };
+            let _ = writeln!(text, "  pages      {pages} of {answered} sample files are web pages{only}{loss}");
+        }
         if with_items > 0 {
             let _ = writeln!(text, "  items      {with_items} of {asked} have files; mount with -o items=follow");
         } else if asked > 0 {
-            let _ = writeln!(
-                text,
-                "  items      none of {asked} says which files it has; pictures and PDFs on pages will not appear"
-            );
+            let _ = writeln!(text, "  items      none of {asked} says which files belong to it");
         }
     }
 

@@ -5,10 +5,11 @@ mod screen;
 mod watch;
 
 use super::mounts::{self, PATIENCE, Running, known_at};
-use super::render::{Clock, printable};
+use super::render::{Clock, columns, printable, wrapped};
 use super::{CliError, Exit, block_on, print};
 use crate::mount::registry::Mount;
 use crate::platform::text::printable_json;
+use clap_complete::engine::ArgValueCompleter;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::io::Write as _;
@@ -27,7 +28,7 @@ pub struct StatusArgs {
     #[arg(long, conflicts_with_all = ["json", "watch"])]
     check: bool,
     /// The folder of the mount, or the NAME of /etc/resyncfs/NAME.toml; without it all your mounts
-    #[arg(value_name = "DIR|NAME")]
+    #[arg(value_name = "DIR|NAME", add = ArgValueCompleter::new(mounts::complete))]
     directory: Option<PathBuf>,
 }
 
@@ -54,7 +55,8 @@ pub fn run(args: StatusArgs) -> Result<Exit, CliError> {
         let clock = Clock::now();
         let answers = block_on(ask(directory))?;
         answers.report_none();
-        answers.text(|status| screen::screen(status, &clock, None))
+        let text = answers.text(|status| screen::screen(status, &clock, None));
+        columns().map_or_else(|| text.clone(), |columns| wrapped(&text, columns, false))
     };
     print(&text)?;
     Ok(Exit::Success)

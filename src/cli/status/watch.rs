@@ -2,7 +2,7 @@
 
 use super::screen::{Earlier, screen};
 use super::{Answers, ask};
-use crate::cli::render::Clock;
+use crate::cli::render::{Clock, columns, wrapped};
 use crate::cli::{CliError, Exit};
 use crate::mount::status::Status;
 use rustix::process::{getpid, kill_process};
@@ -16,7 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Between two drawings.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The alternate screen, no cursor, and lines that are cut at its edge (xterm's control sequences; DEC private modes).
+/// The alternate screen, no cursor, and lines that end at its edge (xterm's control sequences; DEC private modes).
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 /// All of that undone.
 const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
@@ -116,7 +116,8 @@ impl Terminal {
     fn draw(&self, text: &str) -> io::Result<()> {
         let mut output = io::stdout().lock();
         if self.is_screen {
-            output.write_all(fitted(text, rows()).as_bytes())?;
+            let text = columns().map_or_else(|| text.to_owned(), |columns| wrapped(text, columns, true));
+            output.write_all(fitted(&text, rows()).as_bytes())?;
         } else {
             writeln!(output, "{text}")?;
         }
