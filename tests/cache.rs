@@ -618,7 +618,7 @@ fn commands_on_paths_say_what_to_do_where_nothing_is_mounted() {
     for command in ["prefetch", "evict", "uri"] {
         let none = run(&[command], &[PathBuf::from("/tmp")]);
         assert_eq!(none.status.code(), Some(5), "{command}: {}", stderr(&none));
-        assert!(stderr(&none).contains("nothing of resyncfs is mounted there; mounted are: "), "{}", stderr(&none));
+        assert!(stderr(&none).contains("no resyncfs mount there; current mounts: "), "{}", stderr(&none));
     }
     // The folder around the mount is private to this test: let another user reach the mount.
     let around = mounted.path().parent().unwrap().to_owned();

@@ -85,7 +85,7 @@ fn an_unusable_mount_point_exits_with_5_and_a_remedy() {
 
     let output = run(&["unmount", "/"]);
     assert_eq!(output.status.code(), Some(5));
-    assert!(stderr(&output).contains("nothing of resyncfs is mounted there"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("no resyncfs mount there"), "{}", stderr(&output));
 }
 
 #[test]

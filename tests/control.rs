@@ -260,7 +260,7 @@ fn a_request_that_cannot_be_made_says_what_to_do() {
 
     let none = run(&["status"], Path::new("/"));
     assert_eq!(none.status.code(), Some(5));
-    assert!(stderr(&none).contains("nothing of resyncfs is mounted there; mounted are: "), "{}", stderr(&none));
+    assert!(stderr(&none).contains("no resyncfs mount there; current mounts: "), "{}", stderr(&none));
 
     // The folder around the mount is private to this test: let another user reach the mount.
     let around = mounted.path().parent().unwrap().to_owned();
@@ -275,7 +275,7 @@ fn a_request_that_cannot_be_made_says_what_to_do() {
         .output()
         .unwrap();
     assert_eq!(stranger.status.code(), Some(8), "{}", stderr(&stranger));
-    assert!(stderr(&stranger).contains("only root and the user who mounted it may ask"), "{}", stderr(&stranger));
+    assert!(stderr(&stranger).contains("only that user and root can query it"), "{}", stderr(&stranger));
 
     mounted.signal(libc::SIGKILL);
     let mut dead = run(&["refresh"], &mounted.path());

@@ -195,7 +195,7 @@ fn a_mount_that_is_not_seen_is_found_by_its_descriptor() {
     assert_eq!(tree(&seen), published(&source));
     let status: Value = serde_json::from_slice(&command(&["status", "--json", &name]).stdout).unwrap();
     assert_eq!(status["directory"], name, "{status}");
-    assert!(errors(&command(&["unmount", &name])).contains("nothing of resyncfs is mounted there"));
+    assert!(errors(&command(&["unmount", &name])).contains("no resyncfs mount there"));
 
     // The node's namespace ends with its only process, and the mount with it. It holds the device too.
     node.kill().unwrap();
@@ -274,7 +274,7 @@ fn a_descriptor_that_cannot_be_served_is_refused() {
     assert!(closed.contains("/dev/fd/4711: is not open"), "{closed}");
     for word in ["/dev/fd/", "/dev/fd", "/dev/fd/x", "/dev/fd/70000", "/dev/fd/3/below"] {
         let numberless = refused(&File::open("/").unwrap(), 8, word);
-        assert!(numberless.contains(&format!("{word}: is no descriptor")), "{numberless}");
+        assert!(numberless.contains(&format!("{word}: is not a descriptor")), "{numberless}");
     }
     assert_eq!(source.log(), []);
 }

@@ -106,13 +106,14 @@ fn only_a_copy_of_the_file_managers_library_fetches() {
     assert_eq!(fs::read(copy.path().join("1851-02-14.txt")).unwrap(), fs::read(&file).unwrap());
 }
 
-/// The names below `folder` that `locate` finds after the daily run of updatedb, with `configuration` for that of the machine.
-fn located(folder: &Path, configuration: &Path) -> Vec<String> {
+/// The names below `folder` that `locate` finds after the daily run of updatedb, with `configuration` for that of the machine, and with
+/// `more` arguments.
+fn located(folder: &Path, configuration: &Path, more: &[&str]) -> Vec<String> {
     let database = configuration.with_extension("db");
     // The configuration leaves out temporary folders, where this one lies.
-    let script = "mount --bind \"$1\" /etc/updatedb.conf && exec updatedb --prunepaths= --require-visibility no -U \"$2\" -o \"$3\"";
+    let script = "mount --bind \"$1\" /etc/updatedb.conf && exec updatedb --prunepaths= --require-visibility no -U \"$2\" -o \"$3\" \"${@:4}\"";
     let mut update = Command::new("unshare");
-    update.args(["--mount", "sh", "-c", script, "updatedb"]).arg(configuration).arg(folder).arg(&database);
+    update.args(["--mount", "bash", "-c", script, "updatedb"]).arg(configuration).arg(folder).arg(&database).args(more);
     told(&mut update);
     let output = Command::new("plocate").arg("-d").arg(&database).arg(".txt").output().unwrap();
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
@@ -127,15 +128,20 @@ fn the_database_of_locate_skips_a_mount_as_the_manual_says() {
     let (configuration, local) = (scratch.path().join("updatedb.conf"), parent.join("local.txt"));
     fs::copy("/etc/updatedb.conf", &configuration).unwrap();
     fs::write(&local, "").unwrap();
-    let before = located(&parent, &configuration);
+    let before = located(&parent, &configuration, &[]);
 
-    let manual = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/manual/programs.md")).unwrap();
+    let project = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let drop_in = fs::read_to_string(project.join("scripts/systemd/plocate-updatedb.conf")).unwrap();
+    let arguments = drop_in.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/sbin/updatedb ")).unwrap();
+    let by_drop_in = located(&parent, &configuration, &arguments.split(' ').collect::<Vec<_>>());
+    let manual = fs::read_to_string(project.join("scripts/manual/programs.md")).unwrap();
     let block =
         blocks(&manual).into_iter().find(|block| block.text.contains("PRUNEFS")).expect("the manual names PRUNEFS");
     told(Command::new("sh").args(["-c", &block.text.replace("/etc/updatedb.conf", configuration.to_str().unwrap())]));
-    let after = located(&parent, &configuration);
+    let after = located(&parent, &configuration, &[]);
 
     assert_eq!(before.len(), 1 + NAMES.len(), "{before:?}");
+    assert_eq!(by_drop_in, [local.to_str().unwrap()], "as the package has it");
     assert_eq!(after, [local.to_str().unwrap()]);
     assert_eq!(fetched(&source), Vec::<String>::new());
 }

@@ -110,7 +110,7 @@ fn the_option_that_leaves_a_resource_out_is_named() {
     assert!(why(&["--ask"], "docs/new.txt").contains("resyncfs refresh"));
     let relative = path(&mounted.path(), &[], &["docs/a.txt"]);
     assert_eq!(relative.status.code(), Some(2));
-    assert!(stderr(&relative).contains("is no address such as"), "{}", stderr(&relative));
+    assert!(stderr(&relative).contains("is not an address such as"), "{}", stderr(&relative));
     let address = run(&["uri", &of("docs/b.txt")]);
     assert!(stderr(&address).contains("for its path, use: resyncfs path http"), "{}", stderr(&address));
 

@@ -38,7 +38,10 @@ for page in man1/resyncfs.1 man1/resyncfs-mount.1 man5/resyncfs.conf.5 man7/resy
   there gzip -dc "/usr/share/man/$page.gz" | grep -q '^\.TH'
 done
 step manual pages
-there bash -c '. /usr/share/bash-completion/completions/resyncfs; COMP_WORDS=(resyncfs m); COMP_CWORD=1; _resyncfs resyncfs m resyncfs; printf "%s\n" "${COMPREPLY[@]}"' | grep -qx mount
+there bash -c '. /usr/share/bash-completion/completions/resyncfs; COMP_WORDS=(resyncfs m); COMP_CWORD=1; _clap_complete_resyncfs resyncfs m resyncfs; printf "%s\n" "${COMPREPLY[@]}"' | grep -qx mount
+there touch /etc/resyncfs/harbour.toml
+there bash -c '. /usr/share/bash-completion/completions/resyncfs; COMP_WORDS=(resyncfs refresh h); COMP_CWORD=2; _clap_complete_resyncfs resyncfs h refresh; printf "%s\n" "${COMPREPLY[@]}"' | grep -qx harbour
+there rm /etc/resyncfs/harbour.toml
 step completions
 for unit in "$root"/usr/lib/systemd/system/resyncfs*; do
   there systemd-analyze verify --man=no "${unit#"$root"}"
@@ -109,12 +112,48 @@ fn the_package_has_program_helpers_units_and_manual() {
         "./usr/share/fish/vendor_completions.d/resyncfs.fish",
         "./usr/share/doc/resyncfs/examples/",
         "./usr/share/doc/resyncfs/examples/fusermount3",
+        "./usr/share/doc/resyncfs/examples/alerts.yml",
+        "./usr/share/doc/resyncfs/examples/dashboard.json",
+        "./usr/lib/systemd/system/plocate-updatedb.service.d/resyncfs.conf",
         "./usr/share/doc/resyncfs/copyright",
         "./usr/share/doc/resyncfs/changelog.gz",
         "./usr/share/doc/resyncfs/licences.gz",
     ] {
         assert!(listed.lines().any(|line| line.ends_with(path)), "{path} is missing from\n{listed}");
     }
+}
+
+#[test]
+fn checksums_and_a_bill_of_materials_are_beside_the_packages() {
+    let folder = package().parent().unwrap();
+    let files = |ending: &str| {
+        let listed = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        listed.filter(|name| name.ends_with(ending)).collect::<Vec<_>>()
+    };
+
+    let sums = std::fs::read_to_string(folder.join("SHA256SUMS")).unwrap();
+    let checked =
+        Command::new("sha256sum").args(["--check", "--strict", "SHA256SUMS"]).current_dir(folder).status().unwrap();
+    let bill: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(folder.join(&files(".cdx.json")[0])).unwrap()).unwrap();
+
+    assert!(checked.success());
+    for name in [".deb", ".rpm", ".cdx.json"].iter().flat_map(|ending| files(ending)) {
+        assert!(sums.lines().any(|line| line.ends_with(&format!("  {name}"))), "{name} is not in\n{sums}");
+    }
+    assert_eq!((bill["bomFormat"].as_str(), bill["specVersion"].as_str()), (Some("CycloneDX"), Some("1.5")));
+    let linked = |name: &str| bill["components"].as_array().unwrap().iter().any(|crate_| crate_["name"] == name);
+    assert!(linked("tokio") && linked("ring") && !linked("proptest") && !linked("s3s"));
+}
+
+#[test]
+fn the_program_is_stripped() {
+    let root = tempfile::tempdir().unwrap();
+    program("dpkg-deb", &["--extract", package().to_str().unwrap(), root.path().to_str().unwrap()]);
+
+    let sections = program("readelf", &["--section-headers", root.path().join("usr/bin/resyncfs").to_str().unwrap()]);
+
+    assert!(sections.contains(".text") && !sections.contains(".symtab") && !sections.contains(".debug"), "{sections}");
 }
 
 #[test]

@@ -46,7 +46,10 @@ pub fn run(args: BugreportArgs) -> Result<Exit, CliError> {
     let known = known_at(&args.directory)?;
     if !is_own(&known) {
         let shown = known.directory.display();
-        return Err(CliError::new(Exit::Denied, format!("{shown}: only root and the user who mounted it may ask")));
+        return Err(CliError::new(
+            Exit::Denied,
+            format!("{shown}: only root and the user who mounted it can query it"),
+        ));
     }
     let now = jiff::Timestamp::now();
     let file = args.file.unwrap_or_else(|| format!("resyncfs-report-{}.tar.gz", now.strftime("%Y%m%d-%H%M%S")).into());

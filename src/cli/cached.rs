@@ -106,7 +106,7 @@ async fn show_prefetch(
     Err(within.ended("downloaded"))
 }
 
-/// What would be downloaded.
+/// A sentence about the files that would be downloaded.
 fn counted(total: &PrefetchTotal) -> String {
     let (files, bytes) = (total.files - total.cached_files, total.bytes - total.cached_bytes);
     let unknown = match total.unsized_files {
@@ -129,7 +129,7 @@ fn too_few_left(total: &PrefetchTotal) -> Option<String> {
     Some(format!("these files will not fit: {bytes} are to be downloaded, and max-download= leaves {left} of this run"))
 }
 
-/// What was downloaded.
+/// A sentence about the files that were downloaded.
 fn done(summary: &PrefetchSummary) -> String {
     format!(
         "{} downloaded ({}), {} in the cache before, {} failed\n",

@@ -19,7 +19,7 @@ use toml::de::{DeTable, DeValue};
 /// The folder of these files for all users.
 const FOLDER: &str = "/etc/resyncfs";
 
-/// What is to be mounted, where, and how.
+/// A Source, a mount point, and options.
 #[derive(Clone, Debug)]
 pub struct MountRequest {
     /// An address or a path, as it was given.
@@ -67,7 +67,7 @@ fn source_of_word(word: &str, given: Words) -> Result<(String, Option<PathBuf>, 
     }
 }
 
-/// Whether `directory` is the Source and `word` the folder.
+/// True if `directory` is the Source and `word` the folder.
 fn is_swapped(word: &str, directory: &str) -> bool {
     let is_folder = || EntryPoint::parse(word).is_err() && matches!(text_of(word), Ok(None));
     let is_host = || EntryPoint::over_http(directory).is_some() && !Path::new(directory).exists();
@@ -93,14 +93,14 @@ pub fn directory(word: &Path) -> Result<PathBuf, CliError> {
     }
 }
 
-/// Whether `word` can be a NAME.
+/// True if `word` can be a NAME.
 fn is_name(word: &str) -> bool {
     !word.is_empty()
         && !word.starts_with(['.', '-'])
         && word.chars().all(|character| character.is_alphanumeric() || "._-@+\\".contains(character))
 }
 
-/// Where the file of a NAME may be, the one that counts first.
+/// The places for the file of a NAME, the one that counts first.
 fn files_of(name: &str) -> Vec<PathBuf> {
     folders().into_iter().map(|folder| folder.join(format!("{name}.toml"))).collect()
 }

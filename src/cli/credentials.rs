@@ -27,7 +27,7 @@ struct SecretFile {
     stamp: Option<Stamp>,
 }
 
-/// What differs after a file was written or replaced: its inode, its size, and when it changed.
+/// The values that differ after a file was written or replaced: inode, size, time of change.
 type Stamp = (u64, u64, i64, i64);
 
 impl SecretFile {
@@ -79,12 +79,12 @@ impl CredentialFiles {
         Ok(CredentialFiles(Mutex::new(files)))
     }
 
-    /// What they hold.
+    /// The credentials in the files.
     pub fn credentials(&self) -> Result<Credentials, CliError> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).credentials()
     }
 
-    /// The same where a file has changed and can be used. Blocks on the disk.
+    /// The credentials if a file has changed and can be used. Blocks on the disk.
     pub fn changed(&self) -> Option<Credentials> {
         let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut now = files.clone();

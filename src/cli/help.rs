@@ -20,9 +20,9 @@ const NOT_FOUND: i32 = 127;
 /// A text of the manual.
 #[derive(Debug)]
 pub struct Topic {
-    /// As typed behind `resyncfs help`.
+    /// Its name, as typed behind `resyncfs help`.
     pub name: &'static str,
-    /// What it is about, in a line.
+    /// Its subject, in a line.
     pub title: &'static str,
     /// Its text, in Markdown.
     pub text: &'static str,

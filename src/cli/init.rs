@@ -181,7 +181,7 @@ impl Done {
         }
     }
 
-    /// What was done, what to do with it, and how to undo it.
+    /// Lines about the changes, how to use them, and how to undo them.
     fn text(&self, when: &str, no_unit: Option<String>, is_mounted: bool) -> String {
         let (name, file) = (quoted(&self.name), quoted(&self.file.to_string_lossy()));
         let folder = self.directory.as_ref().map(|directory| quoted(&directory.to_string_lossy()));

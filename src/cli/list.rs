@@ -1,6 +1,6 @@
 //! `resyncfs list`
 
-use super::mounts::{Running, nothing_mounted};
+use super::mounts::{Running, nothing_mounted, user_name};
 use super::render::{printable, printable_value};
 use super::{CliError, Exit, block_on, print, print_json};
 use crate::mount::registry::{self, Mount, MountState};
@@ -127,17 +127,6 @@ fn cell(value: &str) -> String {
         Some((end, _)) => format!("{}…", &shown[..end]),
         None => shown,
     }
-}
-
-/// The name of a user as /etc/passwd has it, else the number.
-fn user_name(uid: u32) -> String {
-    let users = std::fs::read("/etc/passwd").unwrap_or_default();
-    let named = |line: &[u8]| {
-        let mut fields = line.split(|byte| *byte == b':');
-        let (name, number) = (fields.next()?, fields.nth(1)?);
-        (std::str::from_utf8(number).ok()?.parse() == Ok(uid)).then(|| String::from_utf8_lossy(name).into_owned())
-    };
-    users.split(|byte| *byte == b'\n').find_map(named).unwrap_or_else(|| uid.to_string())
 }
 
 #[cfg(test)]

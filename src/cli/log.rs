@@ -29,7 +29,7 @@ impl FormatTime for LocalTime {
     }
 }
 
-/// Where log lines go.
+/// The destination of log lines.
 pub enum LogTarget {
     /// Standard error; where that is the journal, the journal itself, with fields.
     StandardError,

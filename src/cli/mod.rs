@@ -94,7 +94,7 @@ pub enum Exit {
     NoSource = 4,
     /// The mount point cannot be used, or nothing is mounted there.
     MountPoint = 5,
-    /// The same Source is mounted already from the same cache folder.
+    /// Another mount has the same Source and the same cache folder.
     Busy = 6,
     /// The cache folder cannot be used.
     Cache = 7,
@@ -119,10 +119,10 @@ impl Exit {
         2  the command line is wrong\n   \
         3  the Source does not answer\n   \
         4  the Source publishes nothing that can be mounted\n   \
-        5  the mount point cannot be used, or nothing is mounted there\n   \
+        5  the mount point cannot be used, or there is no mount\n   \
         6  the same Source is mounted already with the same cache folder\n   \
         7  the cache folder cannot be used\n   \
-        8  only root and the user of the mount may do this\n   \
+        8  only root and the user of the mount can do this\n   \
         9  an audit found differences, or a check of the cache found damage\n  \
         10  the cache is too full for the files to prefetch\n  \
         11  an audit has no result, because a part of the Source is missing now\n  \

@@ -57,7 +57,7 @@ pub struct MountArgs {
     options: CommandLine,
 }
 
-/// Whether the command returns when the tree is mounted.
+/// The process that serves a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Background {
     /// A process of its own serves the mount.

@@ -55,7 +55,7 @@ const EXIT_CODES: &str = "Exit codes, as mount(8) has them:\n  \
     8  interrupted\n \
     32  the mount failed";
 
-/// Whether mount(8) called this program, by the name it was called by.
+/// True if mount(8) called this program: its name tells.
 pub fn is_called_as(program: Option<&OsStr>) -> bool {
     let name = program.map(Path::new).and_then(Path::file_name);
     name.is_some_and(|name| NAMES.iter().any(|known| name == *known))

@@ -22,12 +22,12 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 /// Lines of an answer that wait to be shown.
 const LINES: usize = 256;
 
-/// As many links as the kernel follows (path_resolution(7)).
+/// The most links that the kernel follows (path_resolution(7)).
 const MOST_LINKS: usize = 40;
 
 /// A mount that can be asked.
 pub struct Running {
-    /// Where it is mounted.
+    /// The mount point.
     pub directory: PathBuf,
     socket: PathBuf,
     /// The user who mounted it, as the kernel shows.
@@ -40,7 +40,7 @@ impl Running {
         Running::of(&known_at(directory)?)
     }
 
-    /// The same, also of one that makes its first tree: that can be asked for its status alone.
+    /// A mount that the registry knows. One that makes its first tree can be asked for its status alone.
     pub fn with_status(known: &Mount) -> Result<Running, CliError> {
         match known.state {
             MountState::Starting => Running::of(&Mount { state: MountState::Living, ..known.clone() }),
@@ -57,8 +57,8 @@ impl Running {
             }
             (MountState::Starting, _) => {
                 format!(
-                    "is not mounted yet: it reads the lists of the Source for the first time; resyncfs status {shown} shows \
-                     how far it is"
+                    "is not mounted yet: it is reading the lists of the Source for the first time; resyncfs status {shown} \
+                     shows how far it is"
                 )
             }
             (MountState::Dead, _) => format!(
@@ -68,7 +68,7 @@ impl Running {
                 "nothing shows which process serves it: it was moved after it was mounted, or its record was lost; mount it \
                  again after: resyncfs unmount {shown}"
             ),
-            _ => "only root and the user who mounted it may ask (/proc/mounts shows user_id=)".to_owned(),
+            _ => format!("belongs to {}; only that user and root can query it", owner(known.user)),
         };
         Err(CliError::new(Exit::MountPoint, format!("{shown}: {problem}")))
     }
@@ -78,7 +78,7 @@ impl Running {
         let answer = self.answer(async |socket| call(socket, &Request::Status {}).await);
         tokio::time::timeout(patience, answer).await.unwrap_or_else(|_| {
             let shown = self.directory.display();
-            let what = format!("{shown}: its process lives and does not answer; resyncfs list shows its process ID");
+            let what = format!("{shown}: its process runs but does not answer; resyncfs list shows its process ID");
             Err(CliError::new(Exit::Failure, what))
         })
     }
@@ -138,7 +138,10 @@ impl Running {
         let shown = self.directory.display();
         let refused = |cause: ControlError| match &cause {
             ControlError::Unreachable { cause, .. } if cause.kind() == io::ErrorKind::PermissionDenied => {
-                CliError::new(Exit::Denied, format!("{shown}: only root and the user who mounted it may ask"))
+                CliError::new(
+                    Exit::Denied,
+                    format!("{shown}: belongs to {}; only that user and root can query it", owner(self.user)),
+                )
             }
             ControlError::Forbidden(error) => CliError::new(Exit::Denied, format!("{shown}: {error}")),
             ControlError::Refused { kind: Some(kind), .. } => {
@@ -158,7 +161,23 @@ impl Running {
     }
 }
 
-/// Whether this user may ask it.
+/// The user who mounted it, by name.
+fn owner(user: Option<u32>) -> String {
+    user.map_or_else(|| "another user".to_owned(), |user| format!("user {}", user_name(user)))
+}
+
+/// The name of a user as /etc/passwd has it, else the number.
+pub fn user_name(uid: u32) -> String {
+    let users = std::fs::read("/etc/passwd").unwrap_or_default();
+    let named = |line: &[u8]| {
+        let mut fields = line.split(|byte| *byte == b':');
+        let (name, number) = (fields.next()?, fields.nth(1)?);
+        (std::str::from_utf8(number).ok()?.parse() == Ok(uid)).then(|| String::from_utf8_lossy(name).into_owned())
+    };
+    users.split(|byte| *byte == b'\n').find_map(named).unwrap_or_else(|| uid.to_string())
+}
+
+/// True if this user may query it.
 pub fn is_own(known: &Mount) -> bool {
     let requester = rustix::process::geteuid();
     requester.is_root() || known.user == Some(requester.as_raw())
@@ -190,7 +209,7 @@ pub fn all() -> Result<Vec<Mount>, CliError> {
 pub fn nothing_mounted() -> CliError {
     CliError::new(
         Exit::MountPoint,
-        "nothing of resyncfs is mounted on this machine; mount a Source with: resyncfs mount SOURCE DIR",
+        "there is no resyncfs mount on this machine; mount a Source with: resyncfs mount SOURCE DIR",
     )
 }
 
@@ -217,10 +236,10 @@ fn not_mounted(path: &Path) -> CliError {
     };
     let list: Vec<_> = ours.iter().map(|mounted| mounted.directory.display().to_string()).collect();
     let rest = match list.is_empty() {
-        true => ", nor anywhere else; mount a Source with: resyncfs mount SOURCE DIR".to_owned(),
-        false => format!("; mounted are: {}", list.join(", ")),
+        true => " or anywhere else; mount a Source with: resyncfs mount SOURCE DIR".to_owned(),
+        false => format!("; current mounts: {}", list.join(", ")),
     };
-    CliError::new(Exit::MountPoint, format!("{}: nothing of resyncfs is mounted there{rest}", path.display()))
+    CliError::new(Exit::MountPoint, format!("{}: no resyncfs mount there{rest}", path.display()))
 }
 
 fn failed_at(path: &Path, cause: &io::Error) -> CliError {
@@ -232,9 +251,9 @@ fn failed_at(path: &Path, cause: &io::Error) -> CliError {
 pub struct Within {
     /// The mount.
     pub running: Running,
-    /// As they were given.
+    /// The paths as they were given.
     pub given: Vec<PathBuf>,
-    /// The same below the root of the mount, without a leading slash.
+    /// The paths below the root of the mount, without a leading slash.
     pub below: Vec<String>,
 }
 

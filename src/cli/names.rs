@@ -94,7 +94,7 @@ fn no_address(given: &str) -> String {
             format!("{shown}: is an address without a scheme; write https:{below} or http:{below}")
         }
         None => format!(
-            "{shown}: is no address such as https://repo.example.org/a.pdf; for the address of a file, use: resyncfs uri"
+            "{shown}: is not an address such as https://repo.example.org/a.pdf; for the address of a file, use: resyncfs uri"
         ),
     }
 }

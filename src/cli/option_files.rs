@@ -27,7 +27,7 @@ pub enum Access {
     Public,
     /// All users may read. A configuration decides what root runs.
     OwnerWrites,
-    /// The same, and its owner is this user or root: it decides which secrets are sent where.
+    /// All users may read, and the owner is this user or root: the file decides which secrets are sent where.
     OwnWrites,
     /// No user: the file holds credentials.
     OwnerReads,

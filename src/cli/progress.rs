@@ -20,15 +20,15 @@ const MEASURED: Duration = Duration::from_secs(1);
 pub struct Work {
     /// `downloading lists`
     pub activity: &'static str,
-    /// What is counted, in the singular: `file`. Empty where nothing is.
+    /// The things that are counted, in the singular: `file`. Empty if nothing is counted.
     pub unit: &'static str,
     /// How many are done.
     pub done: u64,
-    /// Of how many, where that is known.
+    /// The number of all, if it is known.
     pub of: Option<u64>,
     /// Bytes received.
     pub bytes: u64,
-    /// Of how many, where that is known.
+    /// The number of all, if it is known.
     pub of_bytes: Option<u64>,
     /// The host that paces it.
     pub pace: Option<Pace>,
@@ -66,7 +66,7 @@ impl Work {
         }
     }
 
-    /// What is done, of how much, the rate, and the time left, `elapsed` after the activity began.
+    /// A line of the work done, its total, the rate, and the time left, `elapsed` after the activity began.
     pub fn line(&self, elapsed: Duration) -> String {
         let mut parts = Vec::new();
         if !self.unit.is_empty() {
@@ -95,7 +95,7 @@ impl Work {
         if parts.is_empty() { self.activity.to_owned() } else { format!("{}: {}", self.activity, parts.join(", ")) }
     }
 
-    /// Whether the same activity began again since `before`, as with the next list. A file that fails takes its bytes back, and counts.
+    /// True if the same activity began again since `before`, as with the next list. A file that fails takes its bytes back, and counts.
     fn begins_again(&self, before: &Work) -> bool {
         self.done < before.done && self.bytes < before.bytes
     }
@@ -193,18 +193,18 @@ fn lock(display: &Mutex<Display>) -> MutexGuard<'_, Display> {
     display.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is shown, and where.
+/// The line that is shown, and the output it goes to.
 struct Display {
     is_live: bool,
     output: Box<dyn Write + Send>,
     began: Instant,
-    /// What is being done, and when that began.
+    /// The work under way, and the time when it began.
     current: Option<(Work, Instant)>,
-    /// Whether a live line stands on the terminal.
+    /// True while a live line is on the terminal.
     is_drawn: bool,
     /// Nothing more is drawn.
     is_over: bool,
-    /// What a person must know of the new tree.
+    /// Remarks on the new tree for a person.
     remarks: Vec<Box<str>>,
 }
 

@@ -78,7 +78,7 @@ async fn report_failures(socket: &Path, progress: &Progress) -> Infallible {
     }
 }
 
-/// What a refresh did.
+/// A sentence about the result of a refresh.
 pub fn sentence(outcome: &RefreshOutcome, clock: &Clock) -> String {
     match outcome {
         RefreshOutcome::Unchanged => "nothing has changed".to_owned(),

@@ -45,7 +45,7 @@ pub fn printable(text: &str) -> String {
     text.chars().map(|c| if replaced(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
-/// The same for a value within a line, which must not pretend to be lines of ours.
+/// A printable value within a line, which must not pretend to be lines of ours.
 pub fn printable_value(value: &str) -> String {
     printable(&value.replace(['\n', '\t'], "\u{fffd}"))
 }

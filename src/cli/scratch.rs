@@ -36,7 +36,7 @@ impl Scratch {
         Err(io::Error::other(format!("other runs remove each new folder in {}", parent.display())))
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }

@@ -20,7 +20,7 @@ const BRIEF_USE: Duration = Duration::from_secs(2);
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// End mounts
+/// Unmount one or more mounts
 #[derive(Debug, clap::Args)]
 pub struct UnmountArgs {
     /// Take it out of the tree at once, even if it is in use; open files stay open
@@ -111,7 +111,7 @@ fn process(directory: &Path) -> io::Result<Option<(u32, OwnedFd)>> {
     Ok(handle.map(|handle| (process, handle)))
 }
 
-/// Whether the process ends within `patience`.
+/// True if the process ends within `patience`.
 fn ends_within(process: &OwnedFd, patience: Duration) -> io::Result<bool> {
     let timeout = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: 0 };
     let mut polled = [PollFd::new(process, PollFlags::IN)];

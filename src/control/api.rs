@@ -89,7 +89,7 @@ impl Request {
         serde_json::from_value(json!({ name: fields }))
     }
 
-    /// Whether the answer is JSON lines, whose work goes on while the client reads them.
+    /// True if the answer is JSON lines, whose work continues while the client reads them.
     pub(super) fn is_answered_in_lines(&self) -> bool {
         !matches!(self, Request::Status {} | Request::Metrics {} | Request::Refresh { .. })
     }
@@ -130,7 +130,7 @@ pub struct Located {
     /// Options that may leave it out: the mount does not know the properties that they select by.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub may_be_hidden_by: Vec<String>,
-    /// Whether the Source lists it, where its lists were read again.
+    /// True if the Source lists it; known if its lists were read again.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub listed: Option<bool>,
     /// Why there is no answer.
@@ -145,7 +145,7 @@ pub struct Identified {
     pub path: String,
     /// The URI of a file's resource; of a folder the address below which its files are.
     pub uri: Option<String>,
-    /// Whether it is a folder.
+    /// True for a folder.
     #[serde(default)]
     pub folder: bool,
     /// The representation whose bytes are shown in its place (`alternate=`).
@@ -195,7 +195,7 @@ pub enum PrefetchEvent {
     Counted(PrefetchTotal),
     /// Landing pages are read first: so many of all below.
     Pages {
-        /// Those that are read.
+        /// Pages that are read.
         read: u64,
         /// All.
         all: u64,

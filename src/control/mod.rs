@@ -15,7 +15,7 @@ mod socket;
 mod tests;
 
 pub use client::{ControlError, call, call_lines, served_by};
-pub use metrics::{Metrics, loopback, serve_metrics};
+pub use metrics::{Metrics, listening, serve_metrics};
 pub use reply::{Lines, lines_of};
 pub use server::{Answer, serve};
 pub use socket::Socket;

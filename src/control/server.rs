@@ -33,7 +33,7 @@ pub enum Answer {
     Metrics(String),
     /// JSON lines, as they come.
     Lines(Lines),
-    /// It failed.
+    /// A failure.
     Failed {
         /// The reason, for a person.
         why: String,
@@ -56,7 +56,7 @@ where
     let respond = async move |ConnectInfo(peer): ConnectInfo<Peer>, request: extract::Request| {
         // The modes of the socket and its folder forbid others too, but an administrator may change these.
         if !peer.may_ask(rustix::process::geteuid().as_raw()) {
-            return reply::failure(StatusCode::FORBIDDEN, "only root and the user of the mount may ask");
+            return reply::failure(StatusCode::FORBIDDEN, "only root and the user of the mount can query it");
         }
         let request = match parsed(request, STALLED).await {
             Ok(request) => request,

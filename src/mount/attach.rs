@@ -11,7 +11,7 @@ use std::path::Path;
 
 /// The profile of fusermount3, where AppArmor 4 or later has one.
 const PROFILE: &str = "/etc/apparmor.d/fusermount3";
-/// What an administrator adds to it, which an update of the profile keeps.
+/// The file for an administrator's additions, which an update of the profile keeps.
 const LOCAL: &str = "/etc/apparmor.d/local/fusermount3";
 
 /// Mounts; `filesystem` makes what serves the mount.
@@ -41,7 +41,7 @@ pub(super) fn attach<F: fuser::Filesystem>(
     })
 }
 
-/// What to do about a failure that is no [`Refusal`].
+/// The remedy for a failure that is not a [`Refusal`].
 fn hint(session: &SessionOptions, cause: &io::Error) -> &'static str {
     match cause.kind() {
         io::ErrorKind::PermissionDenied if session.acl == SessionACL::All => {
@@ -59,9 +59,9 @@ fn hint(session: &SessionOptions, cause: &io::Error) -> &'static str {
 /// The mount call that a security module refused: the kernel answers EACCES after all other rights were found sufficient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refusal {
-    /// That of fusermount3.
+    /// The profile of fusermount3.
     Helper,
-    /// That of this process, as root.
+    /// The profile of this process, as root.
     Own,
 }
 
@@ -107,7 +107,7 @@ impl Refusal {
 #[derive(Debug, Default)]
 struct Modules {
     apparmor: bool,
-    /// Whether AppArmor has a profile for fusermount3.
+    /// True if AppArmor has a profile for fusermount3.
     has_profile: bool,
     /// AppArmor's profile of this process, which fusermount3 inherits where it has none.
     own_profile: Option<String>,

@@ -24,7 +24,7 @@ pub struct CacheFolder {
 pub struct KeptTree {
     /// The folder's name: a digest of Source and options.
     pub name: String,
-    /// What was mounted; empty where that is unknown.
+    /// The Source; empty if it is unknown.
     pub source: String,
     /// The options of its identity.
     pub options: Vec<String>,
@@ -40,13 +40,13 @@ pub struct KeptTree {
     pub mounted: Option<String>,
     /// The process that uses it.
     pub process: Option<u32>,
-    /// What that process says of itself, for a person.
+    /// The words of that process about itself, for a person.
     #[serde(skip)]
     pub holder: Option<String>,
 }
 
 impl KeptTree {
-    /// The same, used by the process that says so of itself.
+    /// This tree, used by the process that says so of itself.
     fn held_by(self, holder: Option<String>) -> KeptTree {
         let text = holder.as_deref().and_then(|text| text.strip_prefix("process ")?.split_once(", "));
         let mounted = text.and_then(|(_, what)| what.strip_prefix("mounted at ")).map(str::to_owned);

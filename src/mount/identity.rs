@@ -44,7 +44,7 @@ pub struct Folders {
     pub content: PathBuf,
     /// The folders of all mounts, of this one too; objects lie elsewhere.
     pub mounts: PathBuf,
-    /// Where a daemon writes its log.
+    /// The log of a daemon.
     pub log: PathBuf,
     /// Subscriptions, kept after the process ends.
     pub websub: PathBuf,
@@ -145,7 +145,7 @@ fn name(config: &MountConfig) -> String {
 fn check_place(cache: &Path, directory: &Path) -> Result<(), MountError> {
     let failed = MountError::cache(cache);
     let refused = || {
-        let what = format!("it lies at or below the mount point {}, and the mount would hide it", directory.display());
+        let what = format!("it is at or below the mount point {}, and the mount would hide it", directory.display());
         Err(failed(io::Error::new(io::ErrorKind::InvalidInput, what)))
     };
     // First by the names alone: what lies below an automount must not be accessed from here.

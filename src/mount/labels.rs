@@ -20,7 +20,7 @@ pub enum LabelsError {
     InNamespace,
 }
 
-/// Whether the kernel can be given these labels by this process.
+/// An error if this process cannot give the kernel these labels.
 pub fn check(labels: &[Label]) -> Result<(), LabelsError> {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     check_on(labels, has_selinux(), geteuid().is_root(), &map)
@@ -38,7 +38,7 @@ fn check_on(labels: &[Label], has_selinux: bool, is_root: bool, users: &str) -> 
     }
 }
 
-/// Whether SELinux runs. Its file system is listed also where it is not mounted, as in a container.
+/// True if SELinux runs. Its file system is listed even if it is not mounted, as in a container.
 pub fn has_selinux() -> bool {
     let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
     known.lines().any(|line| line.split_whitespace().next_back() == Some("selinuxfs"))

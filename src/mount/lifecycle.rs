@@ -100,6 +100,7 @@ pub fn run(
         denied: config.denied.iter().map(ToString::to_string).collect(),
         metrics: metrics.as_ref().and_then(|listener| Some(listener.local_addr().ok()?.to_string())),
         subscriber: OnceLock::new(),
+        minutes: Mutex::default(),
     });
     let (opened, pages_first) = mpsc::channel(OPENED);
     let socket = control_socket(&folders.control).map(|(socket, listener)| {
@@ -178,6 +179,7 @@ pub fn run(
     let polling = runtime.spawn(polls).abort_handle();
     runtime.spawn(tasks::forward_events(events, renewals, notices.clone()));
     runtime.spawn(tasks::forget_gone(catalog.clone(), content.clone()));
+    runtime.spawn(reporter.clone().note_minutes());
     if from_earlier {
         remarks.extend(runtime.block_on(tasks::old_tree(&catalog, &client))?);
     }

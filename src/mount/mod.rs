@@ -52,9 +52,9 @@ pub struct MountConfig {
     pub http: HttpConfig,
     /// Bytes that may be downloaded ahead of readers and not read yet; 0: none. By default a part of the cache's quota.
     pub readahead: Option<u64>,
-    /// What is cached; its folders are filled in from `cache`.
+    /// The settings of content; its folders are filled in from `cache`.
     pub content: ContentConfig,
-    /// Where hubs deliver notifications, if at all.
+    /// The address where hubs deliver notifications.
     pub websub: Option<WebsubConfig>,
     /// How the tree is shown.
     pub fs: FsOptions,
@@ -64,7 +64,7 @@ pub struct MountConfig {
     pub denied: Vec<Box<str>>,
     /// The file of the log; `None`: standard error.
     pub log: Option<PathBuf>,
-    /// A loopback address that serves metrics, as the control socket does (`metrics-listen=`).
+    /// The address that serves metrics, as the control socket does (`metrics-listen=`).
     pub metrics: Option<std::net::SocketAddr>,
 }
 
@@ -76,7 +76,7 @@ pub enum MountError {
     Directory {
         /// The mount point.
         directory: PathBuf,
-        /// What is wrong with it and what to do.
+        /// The fault and its remedy.
         what: String,
     },
     /// The process may not open enough files at once.
@@ -130,7 +130,7 @@ pub enum MountError {
     /// Metrics cannot be served as configured.
     #[error("nothing can listen on {address} for metrics; name another with -o metrics-listen=HOST:PORT")]
     Metrics {
-        /// As configured.
+        /// The address as configured.
         address: std::net::SocketAddr,
         /// The operating system's answer.
         #[source]
@@ -141,7 +141,7 @@ pub enum MountError {
     Kernel {
         /// The mount point.
         directory: PathBuf,
-        /// What to do about it.
+        /// The remedy.
         hint: String,
         /// The operating system's answer.
         #[source]
@@ -150,7 +150,7 @@ pub enum MountError {
     /// The operating system refused threads, signals or the like.
     #[error("{what}")]
     System {
-        /// What failed.
+        /// The action that failed.
         what: &'static str,
         /// The operating system's answer.
         #[source]

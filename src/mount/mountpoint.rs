@@ -35,7 +35,7 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Whether it is a mount of resyncfs.
+    /// True for a mount of resyncfs.
     pub fn is_ours(&self) -> bool {
         self.filesystem == FILESYSTEM_TYPE
     }
@@ -54,9 +54,9 @@ impl MountPoint {
         let wrong = |what: String| MountError::Directory { directory: directory.to_owned(), what };
         match topmost(directory).map_err(|cause| wrong(format!("/proc/self/mountinfo: {cause}")))? {
             Some(mounted) => Ok(MountPoint { directory: mounted.directory, device: mounted.device }),
-            None => Err(wrong(
-                "the mount is not visible here; does this unit have a mount namespace of its own?".to_owned(),
-            )),
+            None => {
+                Err(wrong("the mount is not visible here; does this unit have its own mount namespace?".to_owned()))
+            }
         }
     }
 

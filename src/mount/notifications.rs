@@ -100,14 +100,14 @@ fn take(
             let count = subscriber.count("malformed");
             if count.is_power_of_two() {
                 let topic = &delivery.subject.topic;
-                tracing::warn!(%topic, count, "a delivery is ignored, it is no notification: {}", chain(&cause));
+                tracing::warn!(%topic, count, "a delivery is ignored: it is not a notification: {}", chain(&cause));
             }
             Vec::new()
         }
     }
 }
 
-/// Whether each set has a channel on which notifications arrive.
+/// True if each set has a channel on which notifications arrive.
 fn are_live(channels: &[SetChannel], members: &[Member], now: SystemTime) -> bool {
     let lives = |channel: &SetChannel| {
         let member = members.iter().find(|member| member.subject == subject(channel));

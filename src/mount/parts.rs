@@ -22,13 +22,13 @@ use tokio::sync::mpsc;
 /// How often the catalog is tried while an earlier mount ends.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// What a mount consists of, without the kernel's side.
+/// The parts of a mount, without the kernel's side.
 pub(super) struct Parts {
     pub catalog: Arc<Catalog>,
     pub content: Arc<Content>,
     pub client: Client,
     pub synchronizer: Synchronizer,
-    /// What content reports.
+    /// The events of content.
     pub events: mpsc::UnboundedReceiver<Event>,
 }
 

@@ -31,7 +31,7 @@ pub fn check(directory: &Path) -> Result<PathBuf, MountError> {
     let shown = directory.display();
     let wrong = |what: String| MountError::Directory { directory: directory.to_owned(), what };
     if directory.starts_with("/dev/fd") {
-        return Err(wrong("is no descriptor; name one by its number, as in /dev/fd/3".to_owned()));
+        return Err(wrong("is not a descriptor; name one by its number, as in /dev/fd/3".to_owned()));
     }
     let unusable = |cause: io::Error| match cause.kind() {
         io::ErrorKind::NotFound => wrong(format!("there is no such folder; make it with: mkdir -p {shown}")),
@@ -44,7 +44,7 @@ pub fn check(directory: &Path) -> Result<PathBuf, MountError> {
         Ok(_) => check_free(&absolute, directory).map(|()| absolute),
         Err(cause) if is_dead(&cause) && is_ours => Ok(absolute),
         Err(cause) if is_dead(&cause) => {
-            Err(wrong(format!("{cause}; it is no mount of resyncfs: unmount it first with: umount -l {shown}")))
+            Err(wrong(format!("{cause}; it is not a resyncfs mount; unmount it first with: umount -l {shown}")))
         }
         Err(cause) => Err(unusable(cause)),
     }
@@ -58,12 +58,12 @@ pub(super) fn hidden_files(directory: &Path) -> Option<String> {
     Some(format!("{} is not empty: its own files are hidden until it is unmounted", directory.display()))
 }
 
-/// Whether an access failed because the process of a FUSE mount has died.
+/// True if an access failed because the process of a FUSE mount has died.
 fn is_dead(cause: &io::Error) -> bool {
     Errno::from_io_error(cause) == Some(Errno::NOTCONN)
 }
 
-/// What lies at `path`. A living process of ours is not asked, for it may hang. Where it has died the kernel is made to ask, for it may
+/// The type of the file at `path`. A living process of ours is not asked, for it may hang. If it has died, the kernel is made to ask, for it may
 /// still know the attributes.
 fn asked(path: &Path) -> io::Result<FileType> {
     let flags = match registry::mount_at(path)?.map(|mount| mount.state) {

@@ -33,7 +33,7 @@ const LONGEST: u64 = 64 << 10;
 /// Entries of one folder that are read: another user may make any number.
 const MOST: usize = 4096;
 
-/// What a process records of its mount.
+/// The record of a process about its mount.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// The Source, without credentials.
@@ -197,7 +197,7 @@ pub fn mount_named(name: &Path) -> io::Result<Option<Mount>> {
     Ok(mounts()?.into_iter().find(is_it))
 }
 
-/// Whether `name` is a descriptor of `process`, and that a process of `user`.
+/// True if `name` is a descriptor of `process`, and that a process of `user`.
 fn is_of(name: &Path, process: u32, user: Option<u32>) -> bool {
     let folder = PathBuf::from(format!("/proc/{process}"));
     let status = fs::read_to_string(folder.join("status")).unwrap_or_default();
@@ -322,7 +322,7 @@ fn open(path: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags(flags.bits() as i32).open(path)
 }
 
-/// Whether a process holds the lock of a record. Must be asked by a descriptor that does not hold it.
+/// True if a process holds the lock of a record. Must be asked by a descriptor that does not hold it.
 fn is_locked(file: &File) -> bool {
     flock(file, FlockOperation::NonBlockingLockShared).is_err()
 }

@@ -16,7 +16,7 @@ use tokio::task::{JoinError, JoinHandle};
 /// How long open files are served after the mount point is detached.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// What a process needs to write out pending state after it has served its last reader.
+/// The time to write out pending state after the last reader was served.
 const WRITING: Duration = Duration::from_secs(2);
 
 /// The longest that a process runs after its mount is gone.

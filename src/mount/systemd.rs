@@ -33,7 +33,7 @@ const WITHOUT_COMMIT: Duration = Duration::from_secs(1800);
 /// The most characters of a line about the mount.
 const LINE: usize = 500;
 
-/// Whether standard error of this process, not only of a parent, leads into the journal (systemd.exec(5), `JOURNAL_STREAM`).
+/// True if standard error of this process, not only of a parent, leads into the journal (systemd.exec(5), `JOURNAL_STREAM`).
 pub fn stderr_is_journal() -> bool {
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
     std::fs::metadata("/proc/self/fd/2").is_ok_and(|file| stream == format!("{}:{}", file.dev(), file.ino()))
@@ -87,7 +87,7 @@ fn first_tree(stage: &Stage) -> String {
     }
 }
 
-/// What a sign of life depends on, and what the line about the mount says.
+/// The state behind a sign of life and the line about the mount.
 pub(super) struct Watched {
     pub heartbeat: Arc<Heartbeat>,
     pub status: watch::Receiver<SyncStatus>,

@@ -75,7 +75,7 @@ pub async fn report_failures(client: &Client, progress: &(dyn Fn(Stage) + Send +
     }
 }
 
-/// What happens after a refresh: the kernel is notified of changes, and content forgets failed downloads.
+/// The actions after a refresh: the kernel is notified of changes, and content forgets failed downloads.
 pub(super) fn listeners(notices: Notices, content: Arc<Content>) -> Listeners {
     Listeners {
         invalidate: Arc::new(move |invalidations| notices.changed(invalidations)),
@@ -123,7 +123,7 @@ pub(super) async fn forget_gone(catalog: Arc<Catalog>, content: Arc<Content>) {
     }
 }
 
-/// Those of `known` that are neither in the tree nor open: an inode's number is never used again.
+/// Inodes of `known` that are neither in the tree nor open: an inode's number is never used again.
 fn gone(catalog: &Catalog, known: &[INodeNo]) -> Result<Vec<INodeNo>, CatalogError> {
     let snapshot = catalog.snapshot()?;
     let mut gone = Vec::new();

@@ -6,7 +6,7 @@ use super::values::{
     text_size, time, timestamp,
 };
 use crate::content::{Fixity, Mirrors, Revalidate, Unannounced, shared_cache_url};
-use crate::control::loopback;
+use crate::control::listening;
 use crate::document::{Href, Limits, Timestamp, Uri};
 use crate::fs::session::Label;
 use crate::sync::deletion_guard::MaxDelete;
@@ -28,7 +28,7 @@ pub struct Options {
     /// Which resources are mounted, and under which names.
     #[command(flatten, next_help_heading = "What is mounted")]
     pub tree: TreeOptions,
-    /// Where downloaded bytes are kept, and how many.
+    /// The cache of downloaded bytes.
     #[command(flatten, next_help_heading = "The cache")]
     pub cache: CacheOptions,
     /// How far bytes are trusted, and how often the Source is asked for changes.
@@ -40,13 +40,13 @@ pub struct Options {
     /// Files with secrets and certificates.
     #[command(flatten, next_help_heading = "Credentials and certificates")]
     pub credentials: CredentialOptions,
-    /// What a list may ask of this machine.
+    /// The limits on lists.
     #[command(flatten, next_help_heading = "Limits on lists")]
     pub limits: LimitOptions,
     /// Owner, modes and who may read.
     #[command(flatten, next_help_heading = "How files are shown")]
     pub files: FileOptions,
-    /// What the program reports.
+    /// The reports of the program.
     #[command(flatten, next_help_heading = "The program")]
     pub program: ProgramOptions,
 }
@@ -111,13 +111,13 @@ impl TreeOptions {
     }
 }
 
-/// Where downloaded bytes are kept, and how many.
+/// The cache of downloaded bytes.
 #[derive(Clone, Debug, Args)]
 pub struct CacheOptions {
     /// Folder of the catalog and of downloaded files (default: the cache folder of the user or the system)
     #[arg(long = "cache", value_name = "DIR", value_parser = path)]
     pub folder: Option<PathBuf>,
-    /// Bytes that the cache may use, with K, M, G or T (default: 10G or a tenth of the free space, the smaller)
+    /// Bytes that the cache may use, with K, M, G or T (default: 10G or a tenth of the free space, whichever is smaller)
     #[arg(long = "cache-size", value_name = "SIZE", value_parser = size)]
     pub size: Option<u64>,
     /// Free space that the cache leaves on its filesystem
@@ -149,7 +149,7 @@ pub struct RefreshOptions {
     /// How often to check a file that is listed without date and hash (default: by its changefreq, or else every hour)
     #[arg(long, value_name = "TIME|never", value_parser = revalidate)]
     pub revalidate: Option<Revalidate>,
-    /// What reading does when the server has a newer file than the list: fail (error), or show it unverified (show)
+    /// Result of a read when the server has a newer file than the list: an error (error), or the newer file, unverified (show)
     #[arg(long, value_name = "error|show", hide_possible_values = true, default_value = "error")]
     #[arg(value_parser = choice(&[("error", Unannounced::Error), ("show", Unannounced::Show)]))]
     pub unannounced: Unannounced,
@@ -173,7 +173,7 @@ pub struct NetworkOptions {
     /// Fail a read after this time without progress
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "30s")]
     pub timeout: Duration,
-    /// Wait up to this time, beside timeout, for a host that says when it will answer again
+    /// Wait up to this time, in addition to timeout, for a host that says when it will answer again
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "10m")]
     pub patience: Duration,
     /// Longest time for name lookup, connection and TLS
@@ -191,7 +191,7 @@ pub struct NetworkOptions {
     /// Most requests a second to one host (default: no limit)
     #[arg(long, value_name = "NUMBER", value_parser = rate)]
     pub rate: Option<f64>,
-    /// Most bytes of files to download until the mount ends; past them what is not here fails; 0 is no limit
+    /// Most bytes of files to download until the mount ends; after that, reads of other files fail; 0 means no limit
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "0")]
     pub max_download: u64,
     /// Most requests at a time to one host; fewer are made when it answers slowly
@@ -222,7 +222,7 @@ pub struct CredentialOptions {
     pub shared_cache_credentials: Option<PathBuf>,
 }
 
-/// What a list may ask of this machine.
+/// The limits on lists.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct LimitOptions {
     /// Most bytes of one list, decompressed
@@ -282,7 +282,7 @@ pub struct FileOptions {
     /// Label of SELinux that the mount as a whole has; for root
     #[arg(long, value_name = "LABEL", value_parser = label)]
     pub fscontext: Option<Box<str>>,
-    /// Label of SELinux of files that have none of their own; for root
+    /// Label of SELinux of files without a label; for root
     #[arg(long, value_name = "LABEL", value_parser = label)]
     pub defcontext: Option<Box<str>>,
     /// Label of SELinux of the mount's top folder; for root
@@ -307,11 +307,11 @@ impl FileOptions {
     }
 }
 
-/// What the program reports.
+/// The reports of the program.
 #[derive(Clone, Debug, Args)]
 pub struct ProgramOptions {
-    /// Serve Prometheus metrics at this loopback address too, such as 127.0.0.1:9464; port 0 takes any free port
-    #[arg(long, value_name = "HOST:PORT", value_parser = loopback)]
+    /// Serve Prometheus metrics at this address too, such as 127.0.0.1:9464, or 0.0.0.0:9464 for other machines; port 0 takes any free port
+    #[arg(long, value_name = "HOST:PORT", value_parser = listening)]
     pub metrics_listen: Option<SocketAddr>,
     /// File for the log of a mount in the background (default: a file in its cache folder)
     #[arg(long, value_name = "FILE", value_parser = path)]

@@ -274,7 +274,7 @@ fn a_bad_value_is_refused_with_a_good_one() {
         ("noxattr=1", "true, false"),
         ("map=x", "URI_PREFIX=PATH"),
         ("set=ftp://h/", "http"),
-        ("metrics-listen=0.0.0.0:9464", "no loopback address"),
+        ("metrics-listen=9464", "is not an address and a port"),
         ("metrics-listen=9464", "127.0.0.1:9464"),
         ("deny=", "tumblerd"),
         ("include=[", "docs/**"),

@@ -20,7 +20,7 @@ const SMALLEST_DEPTH: u32 = 3;
 /// `extension=`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Extension {
-    /// Of the media type.
+    /// The extension of the media type.
     Type,
 }
 
@@ -34,7 +34,7 @@ pub enum Items {
 /// `with=`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum With {
-    /// What records describe.
+    /// The resources that records describe.
     Describes,
 }
 
@@ -43,25 +43,26 @@ pub fn choice<T: Copy + Send + Sync + 'static>(
     choices: &'static [(&'static str, T)],
 ) -> impl TypedValueParser<Value = T> {
     let words = PossibleValuesParser::new(choices.iter().map(|(word, _)| *word));
-    words
-        .try_map(|given| choices.iter().find(|(word, _)| *word == given).map(|(_, value)| *value).ok_or("is no choice"))
+    words.try_map(|given| {
+        choices.iter().find(|(word, _)| *word == given).map(|(_, value)| *value).ok_or("is not a choice")
+    })
 }
 
 pub fn set(value: &str) -> Result<Uri, String> {
-    Uri::parse(value).map_err(|_| format!("{value:?} is no address such as https://HOST/capabilitylist.xml"))
+    Uri::parse(value).map_err(|_| format!("{value:?} is not an address such as https://HOST/capabilitylist.xml"))
 }
 
 /// A URI that ends in `/`.
 pub fn callback(value: &str) -> Result<Uri, String> {
     let folder = if value.ends_with('/') { value.to_owned() } else { format!("{value}/") };
     let uri = Uri::parse(&folder).ok().filter(|uri| uri.query().is_none());
-    uri.ok_or_else(|| format!("{value:?} is no address such as https://HOST/websub/"))
+    uri.ok_or_else(|| format!("{value:?} is not an address such as https://HOST/websub/"))
 }
 
 /// `HOST` or `HOST:PORT`, in lower case; neither an address nor a path.
 pub fn host(value: &str) -> Result<Box<str>, String> {
     if value.is_empty() || value.contains(|c: char| c == '/' || c == '@' || c.is_whitespace()) {
-        return Err(format!("{value:?} is no HOST or HOST:PORT such as repo.example.org:8080"));
+        return Err(format!("{value:?} is not a HOST or HOST:PORT such as repo.example.org:8080"));
     }
     Ok(value.to_ascii_lowercase().into())
 }
@@ -69,7 +70,7 @@ pub fn host(value: &str) -> Result<Box<str>, String> {
 pub fn listen(value: &str) -> Result<Box<str>, String> {
     match value.rsplit_once(':') {
         Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(value.into()),
-        _ => Err(format!("{value:?} is no HOST:PORT such as 0.0.0.0:8090")),
+        _ => Err(format!("{value:?} is not a HOST:PORT such as 0.0.0.0:8090")),
     }
 }
 
@@ -91,7 +92,7 @@ fn pair(value: &str, form: &str) -> Result<(Box<str>, Box<str>), String> {
 }
 
 pub fn timestamp(value: &str) -> Result<Timestamp, String> {
-    Timestamp::parse(value).ok_or_else(|| format!("{value:?} is no time such as 2024-05-01T10:00:00Z or 2024-05-01"))
+    Timestamp::parse(value).ok_or_else(|| format!("{value:?} is not a time such as 2024-05-01T10:00:00Z or 2024-05-01"))
 }
 
 /// A valid pattern; all patterns of an option are compiled together later.
@@ -103,7 +104,7 @@ pub fn glob(value: &str) -> Result<Box<str>, String> {
 pub fn media_type(value: &str) -> Result<Box<str>, String> {
     match value.split_once('/') {
         Some((kind, subtype)) if !kind.is_empty() && !subtype.is_empty() => Ok(value.into()),
-        _ => Err(format!("{value:?} is no media type such as application/pdf")),
+        _ => Err(format!("{value:?} is not a media type such as application/pdf")),
     }
 }
 
@@ -111,7 +112,7 @@ pub fn media_type(value: &str) -> Result<Box<str>, String> {
 pub fn label(value: &str) -> Result<Box<str>, String> {
     let is_odd = |c: char| c == '"' || c == '\\' || c.is_whitespace() || c.is_control();
     if value.split(':').filter(|part| !part.is_empty()).count() < 3 || value.contains(is_odd) {
-        return Err(format!("{value:?} is no label such as system_u:object_r:nfs_t:s0"));
+        return Err(format!("{value:?} is not a label such as system_u:object_r:nfs_t:s0"));
     }
     Ok(value.into())
 }
@@ -135,7 +136,7 @@ pub fn size(value: &str) -> Result<u64, String> {
     };
     match digits.parse::<f64>() {
         Ok(number) if number.is_finite() && number >= 0.0 => Ok((number * (1u64 << shift) as f64) as u64),
-        _ => Err(format!("{value:?} is no size such as 500M or 10G")),
+        _ => Err(format!("{value:?} is not a size such as 500M or 10G")),
     }
 }
 
@@ -155,7 +156,7 @@ fn size_of_at_least(smallest: u64, value: &str) -> Result<u64, String> {
 }
 
 pub fn number(value: &str) -> Result<u32, String> {
-    value.parse().map_err(|_| format!("{value:?} is no number"))
+    value.parse().map_err(|_| format!("{value:?} is not a number"))
 }
 
 pub fn depth(value: &str) -> Result<u32, String> {
@@ -178,7 +179,7 @@ pub fn time(value: &str) -> Result<Duration, String> {
         Ok(number) if number.is_finite() && number > 0.0 && number * unit < 1e9 => {
             Ok(Duration::from_secs_f64(number * unit))
         }
-        _ => Err(format!("{value:?} is no time such as 30s, 5m or 1h")),
+        _ => Err(format!("{value:?} is not a duration; write for example 30s, 5m or 1h")),
     }
 }
 
@@ -191,7 +192,7 @@ pub fn revalidate(value: &str) -> Result<Revalidate, String> {
 
 pub fn max_delete(value: &str) -> Result<MaxDelete, String> {
     let percent = value.trim_end_matches('%').parse().ok().and_then(MaxDelete::percent);
-    percent.ok_or_else(|| format!("{value:?} is no percentage from 0 to 100"))
+    percent.ok_or_else(|| format!("{value:?} is not a percentage from 0 to 100"))
 }
 
 /// One line of a request's head.
@@ -207,13 +208,13 @@ pub fn contact(value: &str) -> Result<Box<str>, String> {
 pub fn rate(value: &str) -> Result<f64, String> {
     match value.parse::<f64>() {
         Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
-        _ => Err(format!("{value:?} is no number above 0")),
+        _ => Err(format!("{value:?} is not a number above 0")),
     }
 }
 
 pub fn connections(value: &str) -> Result<usize, String> {
     match value.parse() {
-        Ok(0) | Err(_) => Err(format!("{value:?} is no whole number above 0")),
+        Ok(0) | Err(_) => Err(format!("{value:?} is not a whole number above 0")),
         Ok(connections) => Ok(connections),
     }
 }
@@ -221,7 +222,7 @@ pub fn connections(value: &str) -> Result<usize, String> {
 /// Bits of a file's mode: `027` or `0o027`.
 pub fn octal(value: &str) -> Result<u16, String> {
     let bits = u16::from_str_radix(value.trim_start_matches("0o"), 8).ok().filter(|bits| *bits <= 0o777);
-    bits.ok_or_else(|| format!("{value:?} is no octal number up to 777"))
+    bits.ok_or_else(|| format!("{value:?} is not an octal number up to 777"))
 }
 
 pub fn program(value: &str) -> Result<Box<str>, String> {

@@ -111,7 +111,7 @@ impl Words {
         beneath
     }
 
-    /// Whether an option of this name is given.
+    /// True if an option of this name is given.
     pub fn has(&self, name: &str) -> bool {
         self.0.iter().any(|word| word.name == name)
     }
@@ -232,7 +232,7 @@ pub fn mount_options(current: &OsStr) -> Vec<CompletionCandidate> {
     matching(current, options().iter().map(key))
 }
 
-/// Whether the option may be given several times; a list in a file.
+/// True if the option may be given several times. In a file it is a list.
 pub(super) fn is_repeatable(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::Append)
 }
@@ -335,7 +335,7 @@ const IGNORED: &[&str] = &[
     "default_permissions",
 ];
 
-/// The same, each also with `no` in front.
+/// Options that are ignored with `no` in front too.
 const IGNORED_WITH_NO: &[&str] = &[
     "suid",
     "dev",
@@ -359,7 +359,7 @@ const IGNORED_WITH_NO: &[&str] = &[
 /// Beginnings of further such options: those for other programs, and labels of Smack.
 const IGNORED_PREFIXES: &[&str] = &["x-", "X-", "smackfs"];
 
-/// What fstab(5) writes as an octal number: blank, tab, newline, `#`, comma, backslash.
+/// Characters that fstab(5) writes as octal numbers: blank, tab, newline, `#`, comma, backslash.
 const OCTAL: &[(&str, char)] = &[("040", ' '), ("011", '\t'), ("012", '\n'), ("043", '#'), ("054", ','), ("134", '\\')];
 
 impl Words {

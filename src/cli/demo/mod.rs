@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Mount a small built-in Source to try things out
 #[derive(Debug, clap::Args)]
 pub struct DemoArgs {
-    /// Where to mount it (default: a new temporary folder)
+    /// Folder to mount on (default: a new temporary folder)
     directory: Option<PathBuf>,
 }
 

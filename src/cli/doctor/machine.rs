@@ -24,7 +24,7 @@ const COSTS: [((u32, u32), &str); 2] = [
     ((6, 16), "before 6.16 a change of more than 20,000 files is shown folder by folder"),
 ];
 
-/// As many open files as programs usually have.
+/// The usual limit of open files.
 const USUAL_OPEN_FILES: u64 = 1024;
 
 /// Bytes of the catalog for each name, and the names that the largest repositories have.

@@ -18,7 +18,7 @@ pub struct Pace {
     pub answered: usize,
     /// Answers of the type text/html.
     pub pages: usize,
-    /// Where these came from.
+    /// The addresses of these answers.
     #[serde(skip)]
     pub pages_at: Vec<Uri>,
     /// Answers with a size.

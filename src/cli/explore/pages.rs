@@ -19,7 +19,7 @@ pub struct Pages {
     pub items: Vec<ExploredItem>,
     /// Pages of the sample that were read.
     pub asked: usize,
-    /// Those that have items.
+    /// Pages with items.
     pub with_items: usize,
 }
 

@@ -84,7 +84,7 @@ pub struct Survey {
 pub struct NextToLists {
     /// The packages.
     pub packages: u64,
-    /// Those whose manifests were read.
+    /// Packages whose manifests were read.
     pub read: u64,
     /// The files that these name.
     pub resources: u64,
@@ -100,7 +100,7 @@ pub struct Broken {
 }
 
 impl Survey {
-    /// Whether `root` was walked already.
+    /// True if `root` was walked already.
     pub fn has_walked(&self, root: &DocumentLocation) -> bool {
         self.walked.contains(root)
     }

@@ -13,9 +13,12 @@ const OVERDUE: Duration = Duration::from_secs(15 * 60);
 
 /// The states of a service; their numbers are the exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Level {
+pub enum Level {
+    /// The mount is in step.
     Ok,
+    /// Something needs a look.
     Warning,
+    /// The mount fails.
     Critical,
 }
 
@@ -48,7 +51,7 @@ pub fn line(answers: Result<Answers<Status>, CliError>, clock: &Clock) -> (Exit,
 }
 
 /// The state of one mount, and why.
-fn judged(status: &Status, clock: &Clock) -> (Level, String) {
+pub fn judged(status: &Status, clock: &Clock) -> (Level, String) {
     let (sync, mut failing, mut warnings) = (&status.sync, Vec::new(), Vec::new());
     let last = sync.last_refresh.as_ref();
     if let Some(RefreshOutcome::Failed(why)) = last.map(|last| &last.outcome) {

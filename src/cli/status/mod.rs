@@ -1,6 +1,8 @@
-//! `resyncfs status`: `screen` is the text of one mount, `watch` draws it every second with rates, `check` is the line for monitoring.
+//! `resyncfs status`: `screen` is the text of one mount, `watch` draws it every second with rates, `check` is the line for monitoring,
+//! `page` the page for a browser.
 
 mod check;
+mod page;
 mod screen;
 mod watch;
 
@@ -27,6 +29,9 @@ pub struct StatusArgs {
     /// Print one line for monitoring; exit code 0: in step, 1: a warning, 2: failing
     #[arg(long, conflicts_with_all = ["json", "watch"])]
     check: bool,
+    /// Write a page for a browser to FILE, with all that it needs
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "watch", "check"])]
+    html: Option<PathBuf>,
     /// The folder of the mount, or the NAME of /etc/resyncfs/NAME.toml; without it all your mounts
     #[arg(value_name = "DIR|NAME", add = ArgValueCompleter::new(mounts::complete))]
     directory: Option<PathBuf>,
@@ -38,6 +43,11 @@ pub fn run(args: StatusArgs) -> Result<Exit, CliError> {
     if args.check {
         let (exit, line) = check::line(block_on(ask(directory)), &Clock::now());
         return print(&printable(&line)).map(|()| exit);
+    }
+    if let Some(file) = &args.html {
+        let answers = block_on(ask(directory));
+        page::write(file, &answers, &Clock::now())?;
+        return answers.map(|_| Exit::Success);
     }
     if args.watch {
         return block_on(watch::run(directory));
@@ -62,7 +72,7 @@ pub fn run(args: StatusArgs) -> Result<Exit, CliError> {
     Ok(Exit::Success)
 }
 
-/// Where only other users have mounts.
+/// The message if only other users have mounts.
 const NONE: &str = "you have no mounts; resyncfs list shows those of other users";
 
 /// The answers of the mounts; none at all where this user has no mounts.

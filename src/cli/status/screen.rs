@@ -377,8 +377,8 @@ fn host_line(host: &HostStatus, earlier: Option<Earlier<'_>>) -> String {
     let mut parts = vec![
         count(host.requests, "request"),
         size(host.bytes),
-        format!("{} without an answer", thousands(host.failures)),
-        format!("{} answered with an error", thousands(host.refusals)),
+        format!("{} unanswered", thousands(host.failures)),
+        count(host.refusals, "error response"),
         latency,
     ];
     parts.extend(earlier.and_then(|earlier| earlier.of_host(host)));

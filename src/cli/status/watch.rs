@@ -66,7 +66,7 @@ fn ended(failure: CliError) -> CliError {
     CliError::new(Exit::MountPoint, format!("the mount has ended or does not answer any more: {}", failure.message))
 }
 
-/// Whether the terminal or the reader of the pipe is gone.
+/// True if the terminal or the reader of the pipe is gone.
 fn is_over(cause: &io::Error) -> bool {
     cause.kind() == io::ErrorKind::BrokenPipe || cause.raw_os_error() == Some(libc::EIO)
 }

@@ -23,7 +23,7 @@ pub enum DocumentError {
     },
     /// A text of addresses that are not written as in a text sitemap.
     #[error(
-        "line {line} of this text is no entry of a list: {seen:?} {why}; a text sitemap has one URL per line and nothing else"
+        "line {line} of this text is not an entry of a list: {seen:?} {why}; a text sitemap has one URL per line and nothing else"
     )]
     NotLines {
         /// The line, from 1.

@@ -27,7 +27,7 @@ pub(in crate::mount) struct Audits {
 pub(super) type Everything = (Arc<Catalog>, TempDir);
 
 impl Audits {
-    /// Of a mount that begins now. Audits of an earlier process left nothing of use in `folder`: it is removed. No other
+    /// The audits of a mount that begins now. Audits of an earlier process left nothing of use in `folder`: it is removed. No other
     /// process may use it.
     pub(in crate::mount) fn new(config: SyncConfig, client: Client, tree: Tree, folder: PathBuf) -> Audits {
         match std::fs::remove_dir_all(&folder) {
@@ -39,7 +39,7 @@ impl Audits {
         Audits { config, client, tree, folder }
     }
 
-    /// What the tree was made of.
+    /// The settings that the tree was made with.
     pub(super) fn config(&self) -> &SyncConfig {
         &self.config
     }

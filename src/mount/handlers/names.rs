@@ -175,7 +175,7 @@ fn folder_uri(
     Ok(naming.uri(&plain.join("/"), https).map(|uri| uri.to_string()))
 }
 
-/// Whether the files of the folder in which a missing path would be have https addresses.
+/// True if the files of the folder in which a missing path would be have https addresses.
 fn is_https_around(snapshot: &Snapshot<'_>, path: &str) -> Result<bool, CatalogError> {
     for above in Path::new(path).ancestors().skip(1).filter_map(Path::to_str) {
         if let Some(folder) = snapshot.find(above)?.filter(|node| node.kind == Kind::Folder) {

@@ -27,7 +27,7 @@ pub(super) struct File {
     pub(super) wanted: FetchSpec,
 }
 
-/// What a walk finds at or below a requested path.
+/// One finding of a walk at or below a requested path.
 #[derive(Debug)]
 pub(super) enum Found {
     File(Box<File>),

@@ -3,6 +3,7 @@
 use super::types::{HostStatus, RevisionStatus, Status};
 use crate::content::SharedCacheStatus;
 use crate::fs::readers::ProgramReads;
+use crate::source::http::LATENCIES;
 use Value::{Latency, Number, Seconds};
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
@@ -30,8 +31,8 @@ type Samples = Vec<(Labels, Value)>;
 enum Value {
     Number(u64),
     Seconds(f64),
-    /// A histogram without buckets: the number of answers and their seconds together.
-    Latency(u64, f64),
+    /// Answers by [`LATENCIES`], the number of all, and their seconds together.
+    Latency(Vec<u64>, u64, f64),
 }
 
 /// A metric: its kind, name, help and samples. Its full name begins with `resyncfs_`, a counter's ends in `_total`. Without
@@ -128,11 +129,11 @@ const METRICS: &[Metric] = &[
         shared(it, |it| it.bytes_written)
     }),
     (Counter, "http_requests", "Requests sent to a host.", |it| hosts(it, |it| Number(it.requests))),
-    (Counter, "http_failures", "Requests without an answer.", |it| hosts(it, |it| Number(it.failures))),
+    (Counter, "http_failures", "Unanswered requests.", |it| hosts(it, |it| Number(it.failures))),
     (Counter, "http_refusals", "Answers with a status of 400 or more.", |it| hosts(it, |it| Number(it.refusals))),
     (Counter, "http_received_bytes", "Bytes of the bodies that arrived.", |it| hosts(it, |it| Number(it.bytes))),
     (Histogram, "http_latency_seconds", "Time from a request to the head of its answer.", |it| {
-        hosts(it, |it| Latency(it.answers, it.waited as f64 / 1e3))
+        hosts(it, |it| Latency(it.latencies.clone(), it.answers, it.waited as f64 / 1e3))
     }),
     (Gauge, "http_breaker_open", "1 while nothing is sent to a host that does not answer.", |it| {
         hosts(it, |it| Number(it.opens_in.is_some().into()))
@@ -227,7 +228,13 @@ impl Value {
             (Number(number), Counter) => encoder.encode_counter::<NoLabelSet, _, u64>(&number, None),
             (Number(number), _) => encoder.encode_gauge(&number),
             (Seconds(seconds), _) => encoder.encode_gauge(&seconds),
-            (Latency(answers, seconds), _) => encoder.encode_histogram::<NoLabelSet>(seconds, answers, &[], None),
+            (Latency(counted, answers, seconds), _) => {
+                let bounds = LATENCIES.iter().map(|bound| *bound as f64 / 1e3);
+                let mut buckets: Vec<_> = bounds.zip(counted.iter().copied()).collect();
+                // What remains is slower than all bounds; the encoder adds up the others.
+                buckets.push((f64::INFINITY, answers.saturating_sub(counted.iter().sum())));
+                encoder.encode_histogram::<NoLabelSet>(seconds, answers, &buckets, None)
+            }
         }
     }
 }
@@ -242,6 +249,7 @@ mod tests {
             requests: 2,
             answers: 1,
             waited: 1500,
+            latencies: vec![0, 0, 0, 0, 0, 0, 0, 0, 1, 0],
             ..HostStatus::default()
         };
         Status {
@@ -252,6 +260,7 @@ mod tests {
             cache_folder: String::new(),
             log: None,
             starting: None,
+            minutes: Vec::new(),
             downloads: Vec::new(),
             mounted: "2026-01-02T03:04:05.5Z".parse().unwrap(),
             revision: None,
@@ -283,6 +292,9 @@ mod tests {
             "resyncfs_http_requests_total{host=\"others\"} 2",
             "# TYPE resyncfs_http_latency_seconds histogram",
             "resyncfs_http_latency_seconds_sum{host=\"h\"} 1.5",
+            "resyncfs_http_latency_seconds_bucket{le=\"1.0\",host=\"h\"} 0",
+            "resyncfs_http_latency_seconds_bucket{le=\"2.5\",host=\"h\"} 1",
+            "resyncfs_http_latency_seconds_bucket{le=\"+Inf\",host=\"h\"} 1",
             "resyncfs_http_latency_seconds_count{host=\"h\"} 1",
         ] {
             assert!(text.lines().any(|shown| shown == line), "{line:?} is missing in:\n{text}");

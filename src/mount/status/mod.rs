@@ -4,8 +4,8 @@ mod metrics;
 mod types;
 
 pub use types::{
-    DownloadLimitStatus, DownloadStatus, ErrorStatus, HostStatus, NotificationsStatus, RefreshAnswer, RevisionStatus,
-    Status, SubscriptionStatus,
+    DownloadLimitStatus, DownloadStatus, ErrorStatus, HostStatus, MinuteStatus, NotificationsStatus, RefreshAnswer,
+    RevisionStatus, Status, SubscriptionStatus,
 };
 
 use crate::catalog::Catalog;
@@ -18,7 +18,9 @@ use crate::sync::status::SyncStatus;
 use crate::sync::{Progressing, Stage};
 use jiff::Timestamp;
 use std::cmp::Reverse;
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// Reports the status of a running mount.
@@ -47,19 +49,52 @@ pub(super) struct Reporter {
     pub client: Client,
     /// The programs that read.
     pub programs: Arc<Programs>,
-    /// Those for which nothing is downloaded.
+    /// Programs for which nothing is downloaded.
     pub denied: Vec<String>,
     /// The address of the metrics.
     pub metrics: Option<String>,
     /// The subscriptions at hubs.
     pub subscriber: OnceLock<Subscriber>,
+    /// The counters of each minute, the oldest first.
+    pub minutes: Mutex<VecDeque<MinuteStatus>>,
 }
+
+/// Between two entries of the minutes.
+const MINUTE: Duration = Duration::from_secs(60);
+/// The most minutes that are kept: three hours.
+const MOST_MINUTES: usize = 180;
 
 impl Reporter {
     /// The status in the text format of Prometheus.
     pub(super) fn metrics(self: &Arc<Self>) -> Metrics {
         let reporter = Arc::clone(self);
         Arc::new(move || metrics::text(reporter.status()))
+    }
+
+    /// Notes the counters of each minute, as long as the mount runs.
+    pub(super) async fn note_minutes(self: Arc<Self>) {
+        let mut due = tokio::time::interval(MINUTE);
+        loop {
+            due.tick().await;
+            let now = self.minute();
+            let mut minutes = self.minutes.lock().unwrap_or_else(PoisonError::into_inner);
+            if minutes.len() == MOST_MINUTES {
+                minutes.pop_front();
+            }
+            minutes.push_back(now);
+        }
+    }
+
+    /// The counters now.
+    fn minute(&self) -> MinuteStatus {
+        let received_bytes = self.client.traffic().iter().map(|host| host.bytes).sum();
+        MinuteStatus { time: Timestamp::now(), received_bytes, cache_bytes: self.content.metrics().bytes }
+    }
+
+    /// The minutes up to now.
+    fn minutes(&self) -> Vec<MinuteStatus> {
+        let noted = self.minutes.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.iter().copied().chain([self.minute()]).collect()
     }
 
     /// `progress` of a first tree, which the status shows too.
@@ -73,7 +108,7 @@ impl Reporter {
         })
     }
 
-    /// Whether the mount is not there yet.
+    /// True while the mount is not there yet.
     pub(super) fn is_starting(&self) -> bool {
         self.mounted.get().is_none()
     }
@@ -105,6 +140,7 @@ impl Reporter {
             log: self.log.clone(),
             mounted: self.mounted.get().copied().unwrap_or(self.begun),
             starting: self.is_starting().then(|| self.stage.lock().unwrap_or_else(PoisonError::into_inner).clone()),
+            minutes: self.minutes(),
             downloads: self.downloads(),
             revision: revision.map(RevisionStatus::from),
             unannounced: self.content.unannounced(),

@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime};
 pub struct Status {
     /// The Source, without credentials.
     pub source: String,
-    /// Where it is mounted.
+    /// The mount point.
     pub directory: String,
     /// The process that serves it.
     pub process: u32,
@@ -62,6 +62,9 @@ pub struct Status {
     /// Why a host does not answer, or why a document is requested again now.
     #[serde(default)]
     pub unanswered: Option<String>,
+    /// The counters of each minute of the last hours, the oldest first; the last one is of now.
+    #[serde(default)]
+    pub minutes: Vec<MinuteStatus>,
     /// The downloads under way, those that have come furthest first.
     #[serde(default)]
     pub downloads: Vec<DownloadStatus>,
@@ -79,6 +82,17 @@ pub struct Status {
     pub metrics: Option<String>,
 }
 
+/// Counters at one time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MinuteStatus {
+    /// When.
+    pub time: Timestamp,
+    /// Bytes that hosts had sent since the mount began.
+    pub received_bytes: u64,
+    /// Bytes that the cache folder took.
+    pub cache_bytes: u64,
+}
+
 /// The bytes of files that a run may download.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DownloadLimitStatus {
@@ -89,7 +103,7 @@ pub struct DownloadLimitStatus {
 }
 
 impl DownloadLimitStatus {
-    /// Whether nothing more may come.
+    /// True if nothing more may come.
     pub fn is_reached(&self) -> bool {
         self.used_bytes >= self.limit_bytes
     }
@@ -207,6 +221,9 @@ pub struct HostStatus {
     /// Time to the heads of all answers together.
     #[serde(rename = "waited_ms")]
     pub waited: u64,
+    /// Answers within 5, 10, 25, 50, 100, 250, 500, 1000, 2500 and 10,000 ms, each without those of the times before.
+    #[serde(default)]
+    pub latencies: Vec<u64>,
     /// Time to the head of an answer, smoothed over the last ones; `None` before the first.
     #[serde(rename = "latency_ms")]
     pub latency: Option<u64>,
@@ -236,7 +253,7 @@ pub struct HostStatus {
     /// Readers that wait until their request is sent.
     #[serde(default)]
     pub waiting_readers: u64,
-    /// As a mirror it failed lately; other mirrors come before it for this long.
+    /// The time for which other mirrors come before it: as a mirror it failed lately.
     #[serde(rename = "cools_for_ms")]
     pub cools_for: Option<u64>,
 }
@@ -259,6 +276,7 @@ impl HostStatus {
             bytes: host.bytes,
             answers: host.answers,
             waited: milliseconds(host.waited),
+            latencies: host.latencies.to_vec(),
             latency: (host.answers > 0).then(|| milliseconds(host.latency)),
             failures_in_a_row: host.failures_in_a_row,
             opens_in: host.opens_in.map(milliseconds),
@@ -275,7 +293,7 @@ impl HostStatus {
         traffic.into_iter().map(status).collect()
     }
 
-    /// Whether it does not answer now.
+    /// True if it does not answer now.
     pub fn is_failing(&self) -> bool {
         self.failures_in_a_row > 0 || self.opens_in.is_some()
     }
@@ -285,7 +303,7 @@ impl HostStatus {
         Some(per_minute(self.limit_requests?, Duration::from_millis(self.limit_window?)))
     }
 
-    /// Whether it answers late.
+    /// True if it answers late.
     pub fn is_slow(&self) -> bool {
         self.latency.is_some_and(|latency| latency >= SLOW)
     }
@@ -298,7 +316,7 @@ pub struct DownloadStatus {
     pub uri: String,
     /// Bytes that are here, without a gap.
     pub bytes: u64,
-    /// Of how many, where that is known.
+    /// The number of all, if it is known.
     pub of_bytes: Option<u64>,
 }
 
@@ -331,7 +349,7 @@ impl ErrorStatus {
 /// The answer to `POST /refresh`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefreshAnswer {
-    /// What the refresh did.
+    /// The result of the refresh.
     pub refreshed: Refreshed,
     /// Deletions that are held back now.
     pub held: Option<HeldStatus>,

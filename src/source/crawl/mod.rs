@@ -274,7 +274,7 @@ impl Crawl<'_> {
             return Err(structure(&node.location, &format!("there are more than {DOCUMENTS} documents")));
         }
         if node.depth > DEPTH {
-            return Err(structure(&node.location, &format!("lies below more than {DEPTH} indexes")));
+            return Err(structure(&node.location, &format!("is below more than {DEPTH} indexes")));
         }
         self.nodes.push(node);
         Ok(Some(self.nodes.len() - 1))

@@ -308,7 +308,7 @@ impl Finder {
         Box::pin(async move {
             let too_much = |what: String| SourceError::Structure { location: document.location.clone(), what };
             if descent.depth > DEPTH {
-                return Err(too_much(format!("lies below more than {DEPTH} Source Descriptions or pages of them")));
+                return Err(too_much(format!("is below more than {DEPTH} Source Descriptions or pages of them")));
             }
             let own = document.location.uri().cloned();
             descent.met.extend(own.clone());

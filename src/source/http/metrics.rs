@@ -6,6 +6,9 @@ use std::time::Duration;
 /// A new latency counts one part in so many of the smoothed one.
 const SMOOTHING: u32 = 8;
 
+/// Upper bounds of the latencies that are counted apart, in milliseconds.
+pub const LATENCIES: [u64; 10] = [5, 10, 25, 50, 100, 250, 500, 1000, 2500, 10_000];
+
 /// The requests to one host since the client was made, and its state now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostTraffic {
@@ -23,6 +26,8 @@ pub struct HostTraffic {
     pub answers: u64,
     /// Time from sending a request to the head of its answer, of all answers together.
     pub waited: Duration,
+    /// Answers by that time: how many came within each of [`LATENCIES`] and not within the one before.
+    pub latencies: [u64; LATENCIES.len()],
     /// Latency of one answer, smoothed over the last ones; of several hosts the longest.
     pub latency: Duration,
     /// Failures since the last answer.
@@ -85,6 +90,9 @@ impl HostTraffic {
     pub(super) fn answered(&mut self, status: u16, latency: Duration) {
         self.refusals += u64::from(status >= 400);
         self.waited += latency;
+        if let Some(bucket) = LATENCIES.iter().position(|bound| latency <= Duration::from_millis(*bound)) {
+            self.latencies[bucket] += 1;
+        }
         self.latency = match self.answers {
             0 => latency,
             _ => self.latency - self.latency / SMOOTHING + latency / SMOOTHING,
@@ -100,6 +108,7 @@ impl HostTraffic {
         self.bytes += other.bytes;
         self.answers += other.answers;
         self.waited += other.waited;
+        self.latencies.iter_mut().zip(other.latencies).for_each(|(own, other)| *own += other);
         self.latency = self.latency.max(other.latency);
     }
 }
@@ -132,5 +141,6 @@ mod tests {
 
         assert_eq!(counted.latency, Duration::from_millis(90));
         assert_eq!((counted.waited, counted.answers, counted.refusals), (Duration::from_millis(240), 2, 1));
+        assert_eq!(counted.latencies, [0, 0, 0, 0, 1, 1, 0, 0, 0, 0], "80 ms are over 50, 160 ms over 100");
     }
 }

@@ -43,7 +43,7 @@ pub use certificates::system_roots;
 pub use client::Client;
 pub use credentials::Credentials;
 pub use error::HttpError;
-pub use metrics::{HostTraffic, Pace, per_minute};
+pub use metrics::{HostTraffic, LATENCIES, Pace, per_minute};
 pub use pause::KnownPause;
 pub use policy::AddressRefusal;
 pub use priority::{Priority, Requester};

@@ -16,7 +16,7 @@ pub struct Globs {
 
 /// A pattern that is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{pattern:?} is no pattern such as *.pdf or docs/**")]
+#[error("{pattern:?} is not a pattern such as *.pdf or docs/**")]
 pub struct GlobError {
     pattern: Box<str>,
     #[source]

@@ -180,8 +180,8 @@ fn the_screen_shows_cache_hosts_programs_and_errors() {
             "Cache        2.5 MB of 10.0 GB used, 3 files, by all mounts with the cache folder /var/cache/resyncfs",
             "Reads        3 from this machine (1.5 MB), 1 from the Source (500.0 kB), 2 failed; 75.0 % from this machine",
             "Downloads    3 begun, 600.0 kB of complete files, 2 failed; 1 size requested, 0 failed",
-            "Hosts        repo.example.org: 1,200 requests, 4.0 MB, 0 without an answer, 1 answered with an error, 1,500 ms per answer, SLOW",
-            "             mirror.example.org: 5 requests, 0 bytes, 5 without an answer, 0 answered with an error, answer time unknown, FAILING 5 times in a row, no requests for 4 s, other mirrors first for 30 s",
+            "Hosts        repo.example.org: 1,200 requests, 4.0 MB, 0 unanswered, 1 error response, 1,500 ms per answer, SLOW",
+            "             mirror.example.org: 5 requests, 0 bytes, 5 unanswered, 0 error responses, answer time unknown, FAILING 5 times in a row, no requests for 4 s, other mirrors first for 30 s",
             "Under way    https://repo.example.org/film: 6.0 MB of 60.0 MB (10 %)",
             "Programs     grep: 2.0 MB in 4 reads, 1 denied",
             "             (reads from the kernel's page cache are not counted)",
@@ -229,7 +229,7 @@ fn rates_are_of_the_growth_since_the_earlier_status() {
 
     for part in [
         "Now          read 1.5 MB/s, received 500.0 kB/s, 2.5 requests/s",
-        "1,205 requests, 5.0 MB, 0 without an answer, 1 answered with an error, 1,500 ms per answer, 2.5/s, 500.0 kB/s, SLOW",
+        "1,205 requests, 5.0 MB, 0 unanswered, 1 error response, 1,500 ms per answer, 2.5/s, 500.0 kB/s, SLOW",
         "grep: 4.0 MB in 4 reads, 1.0 MB/s, 1 denied",
     ] {
         assert!(text.contains(part), "{part:?} is missing in:\n{text}");
