@@ -35,7 +35,7 @@ pub struct BugreportArgs {
 }
 
 /// A file of the archive.
-struct Part {
+struct ReportPart {
     name: &'static str,
     about: &'static str,
     text: String,
@@ -75,7 +75,7 @@ pub fn run(args: BugreportArgs) -> Result<Exit, CliError> {
     Ok(Exit::Success)
 }
 
-fn parts(known: &Mount) -> Vec<Part> {
+fn parts(known: &Mount) -> Vec<ReportPart> {
     let status = block_on(async { Running::with_status(known)?.status::<Value>(PATIENCE).await });
     let (status, answer) = match status {
         Ok(status) => (status.clone(), format!("{status:#}\n")),
@@ -85,7 +85,7 @@ fn parts(known: &Mount) -> Vec<Part> {
     if let Some(served) = status["version"].as_str() {
         versions += &format!("the mount is served by resyncfs {served}\n");
     }
-    let part = |name, about, text: String| Part { name, about, text: without_secrets(&text) };
+    let part = |name, about, text: String| ReportPart { name, about, text: without_secrets(&text) };
     vec![
         part("version.txt", "the versions of the program and of the mount", versions),
         part("options.txt", "the command line of the mount, and its file in /etc/resyncfs", options(known.process)),
@@ -195,7 +195,7 @@ fn without_parameters(line: &str) -> String {
 }
 
 /// The archive: a folder with a file for each part, of the time `now`.
-fn archive(parts: &[Part], now: u64) -> io::Result<Vec<u8>> {
+fn archive(parts: &[ReportPart], now: u64) -> io::Result<Vec<u8>> {
     let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::default()));
     for part in parts {
         let mut header = tar::Header::new_gnu();
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn an_archive_has_each_part() {
-        let parts = ["a.txt", "b.txt"].map(|name| Part { name, about: "", text: name.repeat(300) });
+        let parts = ["a.txt", "b.txt"].map(|name| ReportPart { name, about: "", text: name.repeat(300) });
 
         let bytes = archive(&parts, 1_767_322_740).unwrap();
 

@@ -1,11 +1,11 @@
 //! `resyncfs cache`: the cache folder and its trees, mounted or not. A tree is a Source with its options.
 
 use super::args::Options;
-use super::progress::{Progress, Work};
+use super::progress::{Activity, Progress};
 use super::render::{Clock, count, printable_value, size, thousands};
 use super::{CliError, Exit, complain, print};
 use crate::content::verify::Checked;
-use crate::mount::cache_inventory::{CacheFolder, Listing, Verification};
+use crate::mount::cache_inventory::{CacheFolder, CacheListing, Verification};
 use crate::mount::identity::default_cache;
 use crate::platform::text::printable_json;
 use serde_json::json;
@@ -88,7 +88,7 @@ fn list(cache: &CacheFolder, json: bool) -> Result<Exit, CliError> {
     Ok(Exit::Success)
 }
 
-fn text(listing: &Listing, folder: &Path, clock: &Clock) -> String {
+fn text(listing: &CacheListing, folder: &Path, clock: &Clock) -> String {
     let mut text = String::new();
     for tree in &listing.trees {
         let (catalog, objects) = (size(tree.catalog_bytes), size(tree.object_bytes));
@@ -111,7 +111,7 @@ fn text(listing: &Listing, folder: &Path, clock: &Clock) -> String {
 fn verify(cache: &CacheFolder, json: bool) -> Result<Exit, CliError> {
     let progress = Progress::start(false);
     let mut found = Vec::new();
-    let mut work = Work { activity: "checking", unit: "cached file", ..Work::default() };
+    let mut work = Activity { activity: "checking", unit: "cached file", ..Activity::default() };
     let verification = cache.verify(&mut |key, checked| {
         work.done += 1;
         let (became, what) = match checked {

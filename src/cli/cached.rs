@@ -1,7 +1,7 @@
 //! `resyncfs prefetch` and `resyncfs evict`: files of a mount are brought into its cache, and removed from it.
 
 use super::mounts::{self, Within, by_mount};
-use super::progress::{Progress, Work};
+use super::progress::{Activity, Progress};
 use super::render::{count, size, thousands};
 use super::{CliError, Exit, complain, print, print_json};
 use crate::control::api::{
@@ -85,7 +85,7 @@ async fn show_prefetch(
                 }
             }
             PrefetchEvent::Pages { read, all } => {
-                progress.report(Work::pages(read, all));
+                progress.report(Activity::pages(read, all));
             }
             PrefetchEvent::Counted(total) => {
                 progress.finish();
@@ -164,10 +164,10 @@ fn ended_early(stopped: Stopped) -> CliError {
 }
 
 /// The progress without the bytes of files that were in the cache before: these cost no time.
-fn work(so_far: &PrefetchProgress) -> Work {
+fn work(so_far: &PrefetchProgress) -> Activity {
     let of_bytes =
         so_far.of.filter(|total| total.unsized_files == 0).map(|total| total.bytes.saturating_sub(so_far.cached_bytes));
-    Work {
+    Activity {
         activity: "downloading",
         unit: "file",
         done: so_far.files,

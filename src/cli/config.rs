@@ -5,7 +5,7 @@
 //! [`EntryPoint`] reads them. So `example.org` is a host unless there is an `example.org.toml`. The command line overrides the
 //! file.
 
-use super::args::{Options, Words, absolute, string};
+use super::args::{OptionWords, Options, absolute, string};
 use super::option_files::{Access, read_text, take_credentials_of_service};
 use super::{CliError, Exit};
 use crate::source::{EntryPoint, EntryPointError};
@@ -32,7 +32,7 @@ pub struct MountRequest {
 
 impl MountRequest {
     /// From SOURCE or NAME, the folder, and the options of a command line.
-    pub fn new(word: &str, directory: Option<PathBuf>, given: Words) -> Result<MountRequest, CliError> {
+    pub fn new(word: &str, directory: Option<PathBuf>, given: OptionWords) -> Result<MountRequest, CliError> {
         if let Some(address) = directory.as_deref().and_then(Path::to_str).filter(|given| is_swapped(word, given)) {
             let what = format!("the Source comes first, then the folder: resyncfs mount {address} {word}");
             return Err(CliError::new(Exit::Usage, what));
@@ -53,11 +53,11 @@ impl MountRequest {
 
 /// The Source that `word` is the address, the path or the NAME of, with the options of its file and those of `given`.
 pub fn source(word: &str, given: &[String]) -> Result<(String, Options), CliError> {
-    let (source, _, words) = source_of_word(word, Words::of_person(given)?)?;
+    let (source, _, words) = source_of_word(word, OptionWords::of_person(given)?)?;
     Ok((source, words.parse()?))
 }
 
-fn source_of_word(word: &str, given: Words) -> Result<(String, Option<PathBuf>, Words), CliError> {
+fn source_of_word(word: &str, given: OptionWords) -> Result<(String, Option<PathBuf>, OptionWords), CliError> {
     match ConfigFile::find(word)? {
         Some(file) => Ok((file.source, file.directory, given.over(file.words))),
         None => {
@@ -153,7 +153,7 @@ pub fn new_file(name: &str) -> Result<PathBuf, CliError> {
 }
 
 /// Writes the file of a new mount, and the folder it is in.
-pub fn write(file: &Path, source: &str, directory: &Path, words: &Words) -> Result<(), CliError> {
+pub fn write(file: &Path, source: &str, directory: &Path, words: &OptionWords) -> Result<(), CliError> {
     let (shown, folder) = (json!(source), json!(directory.to_string_lossy()));
     let text = format!(
         "# Written by resyncfs init; all keys: resyncfs mount --help\nsource = {shown}\ndirectory = {folder}\n"
@@ -172,7 +172,7 @@ pub fn write(file: &Path, source: &str, directory: &Path, words: &Words) -> Resu
 struct ConfigFile {
     source: String,
     directory: Option<PathBuf>,
-    words: Words,
+    words: OptionWords,
 }
 
 impl ConfigFile {
@@ -189,7 +189,7 @@ impl ConfigFile {
         let table = DeTable::parse(text)
             .map_err(|cause| refuse(cause.span().map_or(0, |span| span.start), cause.message()))?
             .into_inner();
-        let (mut source, mut directory, mut words) = (None, None, Words::default());
+        let (mut source, mut directory, mut words) = (None, None, OptionWords::default());
         for (key, value) in &table {
             let (name, offset, value) = (key.get_ref().as_ref(), key.span().start, value.get_ref());
             let added: Result<(), String> = match name {

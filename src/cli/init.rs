@@ -1,9 +1,9 @@
 //! `resyncfs init`: explores a Source, and makes it a mount that comes back after a restart, by a file in the configuration folder and
 //! a unit of systemd.
 
-use super::args::{self, Words};
+use super::args::{self, OptionWords};
 use super::config::{self, MountRequest};
-use super::progress::{Progress, Work};
+use super::progress::{Activity, Progress};
 use super::render::{printable, printable_value};
 use super::{CliError, Exit, explore, mount, print};
 use crate::platform::userinfo::without_userinfo;
@@ -52,7 +52,7 @@ pub fn run(args: InitArgs, verbosity: u8) -> Result<Exit, CliError> {
         let why = format!("{0}: is configured already; mount it with: resyncfs mount {0}", args.source);
         return Err(CliError::new(Exit::Usage, why));
     }
-    let mut words = Words::of_person(&args.options)?;
+    let mut words = OptionWords::of_person(&args.options)?;
     let wanted = MountRequest::new(&args.source, Some(args.directory), words.clone())?;
     let directory: PathBuf = std::path::absolute(&wanted.directory)?.components().collect();
     let source = entry(&args.source)?.to_string();
@@ -164,7 +164,7 @@ impl Done {
 
     fn start_unit(&self) -> Result<(), CliError> {
         let progress = Progress::start(false);
-        progress.report(Work::of("mounting"));
+        progress.report(Activity::of("mounting"));
         let started = systemctl(&["restart", &self.unit()]);
         progress.finish();
         let journal = if geteuid().is_root() { "journalctl" } else { "journalctl --user" };

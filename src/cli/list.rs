@@ -52,7 +52,7 @@ pub fn run(args: ListArgs) -> Result<Exit, CliError> {
 
 /// The state, and what `alive` alone would not tell.
 #[derive(Clone, Copy)]
-struct Shown {
+struct ShownState {
     state: &'static str,
     /// `max-download=` is reached.
     is_spent: bool,
@@ -60,13 +60,13 @@ struct Shown {
 
 /// The part of a status that is shown here.
 #[derive(Deserialize)]
-struct Brief {
+struct MountBrief {
     #[serde(default)]
     max_download: Option<DownloadLimitStatus>,
 }
 
-async fn state(known: &Mount) -> Shown {
-    let (mut is_spent, silent) = (false, Shown { state: "silent", is_spent: false });
+async fn state(known: &Mount) -> ShownState {
+    let (mut is_spent, silent) = (false, ShownState { state: "silent", is_spent: false });
     let state = match known.state {
         MountState::Starting => "starting",
         MountState::Dead => "dead",
@@ -74,7 +74,7 @@ async fn state(known: &Mount) -> Shown {
         MountState::Unknown => "unknown",
         MountState::Living => {
             let Ok(running) = Running::of(known) else { return silent };
-            match running.status::<Brief>(PATIENCE).await {
+            match running.status::<MountBrief>(PATIENCE).await {
                 Ok(status) => is_spent = status.max_download.is_some_and(|limit| limit.is_reached()),
                 // A user who may not ask sees that the process lives, and no more.
                 Err(cause) if cause.exit != Exit::Denied => return silent,
@@ -83,10 +83,10 @@ async fn state(known: &Mount) -> Shown {
             "alive"
         }
     };
-    Shown { state, is_spent }
+    ShownState { state, is_spent }
 }
 
-fn object(known: &Mount, shown: &Shown) -> Value {
+fn object(known: &Mount, shown: &ShownState) -> Value {
     json!({
         "source": known.source,
         "directory": known.directory.to_string_lossy(),
@@ -99,8 +99,8 @@ fn object(known: &Mount, shown: &Shown) -> Value {
 }
 
 /// Columns as wide as what is in them.
-fn table(mounts: &[(&Mount, Shown)]) -> String {
-    let row = |(known, shown): &(&Mount, Shown)| {
+fn table(mounts: &[(&Mount, ShownState)]) -> String {
+    let row = |(known, shown): &(&Mount, ShownState)| {
         let optional = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
         [
             cell(&known.directory.to_string_lossy()),
@@ -144,7 +144,7 @@ mod tests {
             state: MountState::Unknown,
         };
 
-        let text = table(&[(&known, Shown { state: "unknown", is_spent: false })]);
+        let text = table(&[(&known, ShownState { state: "unknown", is_spent: false })]);
 
         assert!(text.lines().all(|line| line.chars().count() < 300), "{text}");
         assert!(text.contains("ä…  -"), "{text}");
@@ -161,7 +161,7 @@ mod tests {
             state: MountState::Unknown,
         };
 
-        let text = table(&[(&known, Shown { state: "unknown", is_spent: false })]);
+        let text = table(&[(&known, ShownState { state: "unknown", is_spent: false })]);
 
         assert_eq!(text, "DIR       SOURCE      USER  PID  STATE\n/mnt/a\u{fffd}b  https://h/  root  -    unknown\n");
     }

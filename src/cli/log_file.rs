@@ -24,19 +24,19 @@ pub struct LogFile {
     file: File,
     limit: u64,
     /// The oldest first.
-    written: VecDeque<Written>,
+    written: VecDeque<LogFileState>,
 }
 
 /// A line that was written.
 #[derive(Debug)]
-struct Written {
+struct LogFileState {
     since: Instant,
     /// Its newest repetition, without line end.
     line: String,
     repetitions: u64,
 }
 
-impl Written {
+impl LogFileState {
     fn is_repeated_by(&self, line: &str) -> bool {
         without_time(&self.line) == without_time(line)
     }
@@ -56,7 +56,7 @@ impl LogFile {
     }
 
     fn take(&mut self, line: &str, now: Instant) -> io::Result<()> {
-        let is_over = |written: &Written| now.saturating_duration_since(written.since) >= REPEATED_FOR;
+        let is_over = |written: &LogFileState| now.saturating_duration_since(written.since) >= REPEATED_FOR;
         while self.written.len() == REMEMBERED || self.written.front().is_some_and(is_over) {
             let Some(oldest) = self.written.pop_front() else { break };
             self.write_count(&oldest)?;
@@ -66,12 +66,12 @@ impl LogFile {
             line.clone_into(&mut written.line);
             return Ok(());
         }
-        self.written.push_back(Written { since: now, line: line.to_owned(), repetitions: 0 });
+        self.written.push_back(LogFileState { since: now, line: line.to_owned(), repetitions: 0 });
         self.append(&format!("{line}\n"))
     }
 
     /// Writes how often a line was repeated.
-    fn write_count(&mut self, written: &Written) -> io::Result<()> {
+    fn write_count(&mut self, written: &LogFileState) -> io::Result<()> {
         match written.repetitions {
             0 => Ok(()),
             1 => self.append(&format!("{} (repeated once)\n", written.line)),

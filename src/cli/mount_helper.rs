@@ -1,7 +1,7 @@
 //! `mount.resyncfs` and `mount.fuse.resyncfs`: this program under the name by which mount(8) calls it for a filesystem type,
 //! with the arguments and exit codes that mount(8) lays down.
 
-use super::args::{Caller, Words};
+use super::args::{Caller, OptionWords};
 use super::config::MountRequest;
 use super::mount::{self, Background};
 use super::option_files::open;
@@ -76,7 +76,7 @@ pub fn main() -> (u8, Option<String>) {
 }
 
 fn run(args: MountHelperArgs) -> Result<Exit, CliError> {
-    let mut words = Words::default();
+    let mut words = OptionWords::default();
     for options in &args.options {
         words.push_mount_options(options, Caller::Mount8 { sloppy: args.sloppy })?;
     }

@@ -17,7 +17,7 @@ const MEASURED: Duration = Duration::from_secs(1);
 
 /// How much of one activity is done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Work {
+pub struct Activity {
     /// `downloading lists`
     pub activity: &'static str,
     /// The things that are counted, in the singular: `file`. Empty if nothing is counted.
@@ -34,23 +34,23 @@ pub struct Work {
     pub pace: Option<Pace>,
 }
 
-impl Work {
+impl Activity {
     /// An activity that counts nothing.
-    pub fn of(activity: &'static str) -> Work {
-        Work { activity, ..Work::default() }
+    pub fn of(activity: &'static str) -> Activity {
+        Activity { activity, ..Activity::default() }
     }
 
     /// Landing pages that are read, of all that are to be.
-    pub fn pages(read: u64, all: u64) -> Work {
-        Work { activity: "reading landing pages", unit: "page", done: read, of: Some(all), ..Work::default() }
+    pub fn pages(read: u64, all: u64) -> Activity {
+        Activity { activity: "reading landing pages", unit: "page", done: read, of: Some(all), ..Activity::default() }
     }
 
     /// A stage of a refresh; of one that is a message it has no more than that.
-    pub fn of_stage(stage: &Stage) -> Work {
+    pub fn of_stage(stage: &Stage) -> Activity {
         match stage {
-            Stage::Unanswered(_) | Stage::Remark(_) => Work::default(),
-            Stage::Discovering => Work::of("looking for the Source's documents"),
-            Stage::Fetching(so_far) => Work {
+            Stage::Unanswered(_) | Stage::Remark(_) => Activity::default(),
+            Stage::Discovering => Activity::of("looking for the Source's documents"),
+            Stage::Fetching(so_far) => Activity {
                 activity: "downloading lists",
                 unit: "document",
                 done: so_far.documents,
@@ -60,9 +60,9 @@ impl Work {
                 pace: None,
             },
             Stage::Reading(entries) => {
-                Work { activity: "reading lists", unit: "resource", done: *entries, ..Work::default() }
+                Activity { activity: "reading lists", unit: "resource", done: *entries, ..Activity::default() }
             }
-            Stage::Committing => Work::of("writing the catalog"),
+            Stage::Committing => Activity::of("writing the catalog"),
         }
     }
 
@@ -96,7 +96,7 @@ impl Work {
     }
 
     /// True if the same activity began again since `before`, as with the next list. A file that fails takes its bytes back, and counts.
-    fn begins_again(&self, before: &Work) -> bool {
+    fn begins_again(&self, before: &Activity) -> bool {
         self.done < before.done && self.bytes < before.bytes
     }
 
@@ -145,7 +145,7 @@ impl Progress {
     }
 
     /// Shows `work` from now on.
-    pub fn report(&self, work: Work) {
+    pub fn report(&self, work: Activity) {
         lock(&self.0).report(work, Instant::now());
     }
 
@@ -160,7 +160,7 @@ impl Progress {
         match stage {
             Stage::Unanswered(why) => self.message(&format!("{why}; trying again")),
             Stage::Remark(remark) => lock(&self.0).remarks.push(remark),
-            stage => self.report(Work::of_stage(&stage)),
+            stage => self.report(Activity::of_stage(&stage)),
         }
     }
 
@@ -199,7 +199,7 @@ struct Display {
     output: Box<dyn Write + Send>,
     began: Instant,
     /// The work under way, and the time when it began.
-    current: Option<(Work, Instant)>,
+    current: Option<(Activity, Instant)>,
     /// True while a live line is on the terminal.
     is_drawn: bool,
     /// Nothing more is drawn.
@@ -220,7 +220,7 @@ impl Display {
         Display { is_live, output, began, current: None, is_drawn: false, is_over: false, remarks: Vec::new() }
     }
 
-    fn report(&mut self, work: Work, now: Instant) {
+    fn report(&mut self, work: Activity, now: Instant) {
         let since = match &self.current {
             Some((before, since)) if before.activity == work.activity && !work.begins_again(before) => *since,
             _ => now,
@@ -288,11 +288,12 @@ mod tests {
 
     #[test]
     fn a_line_has_amount_rate_and_time_left() {
-        let files = Work { activity: "comparing", unit: "file", done: 2_000, of: Some(6_000), ..Work::default() };
-        let bytes = Work { bytes: 1_000_000, of_bytes: Some(4_000_000), ..files.clone() };
-        let unknown = Work { of: None, of_bytes: None, ..bytes.clone() };
-        let all = Work { done: 6_000, ..files.clone() };
-        let shown = |work: &Work, seconds| work.line(Duration::from_secs(seconds));
+        let files =
+            Activity { activity: "comparing", unit: "file", done: 2_000, of: Some(6_000), ..Activity::default() };
+        let bytes = Activity { bytes: 1_000_000, of_bytes: Some(4_000_000), ..files.clone() };
+        let unknown = Activity { of: None, of_bytes: None, ..bytes.clone() };
+        let all = Activity { done: 6_000, ..files.clone() };
+        let shown = |work: &Activity, seconds| work.line(Duration::from_secs(seconds));
 
         assert_eq!(shown(&files, 0), "comparing: 2,000 of 6,000 files", "nothing is measured at the beginning");
         assert_eq!(shown(&files, 10), "comparing: 2,000 of 6,000 files, 200/s, about 20 s left");
@@ -303,10 +304,10 @@ mod tests {
         );
         assert_eq!(shown(&unknown, 10), "comparing: 2,000 files, 1.0 MB, 100.0 kB/s");
         assert_eq!(shown(&all, 10), "comparing: 6,000 of 6,000 files, 600/s");
-        assert_eq!(shown(&Work { done: 0, ..files.clone() }, 10), "comparing: 0 of 6,000 files");
-        assert_eq!(shown(&Work::of("writing the catalog"), 10), "writing the catalog");
+        assert_eq!(shown(&Activity { done: 0, ..files.clone() }, 10), "comparing: 0 of 6,000 files");
+        assert_eq!(shown(&Activity::of("writing the catalog"), 10), "writing the catalog");
         let pace = |least| Some(Pace { host: "h".into(), requests_per_minute: 60, least });
-        let paced = |least| shown(&Work { pace: pace(least), ..files.clone() }, 10);
+        let paced = |least| shown(&Activity { pace: pace(least), ..files.clone() }, 10);
         assert_eq!(
             paced(4_000),
             "comparing: 2,000 of 6,000 files, 200/s, about 66 min left, h allows 60 requests a minute"
@@ -320,9 +321,9 @@ mod tests {
         let mut display = Display::new(false, Box::new(screen.clone()));
         let began = display.began;
         let at = |seconds| began + Duration::from_secs(seconds);
-        let reading = |done| Work { activity: "reading", unit: "list", done, ..Work::default() };
+        let reading = |done| Activity { activity: "reading", unit: "list", done, ..Activity::default() };
 
-        display.report(Work::of("looking"), at(0));
+        display.report(Activity::of("looking"), at(0));
         display.draw(at(30));
         display.report(reading(0), at(50));
         display.report(reading(30), at(60));
@@ -337,7 +338,8 @@ mod tests {
         let mut display = Display::new(false, Box::new(screen.clone()));
         let began = display.began;
         let at = |seconds| began + Duration::from_secs(seconds);
-        let list = |done, bytes| Work { activity: "list", done, bytes, of_bytes: Some(4_000_000), ..Work::default() };
+        let list =
+            |done, bytes| Activity { activity: "list", done, bytes, of_bytes: Some(4_000_000), ..Activity::default() };
 
         display.report(list(0, 0), at(0));
         display.report(list(1, 4_000_000), at(90));
@@ -354,7 +356,7 @@ mod tests {
         let screen = Screen::default();
         let mut display = Display::new(true, Box::new(screen.clone()));
 
-        display.report(Work::of("looking"), display.began);
+        display.report(Activity::of("looking"), display.began);
         display.draw(display.began);
         display.message("no\x1b answer");
         display.end();

@@ -1,7 +1,7 @@
 //! `resyncfs refresh`: updates a mount now.
 
 use super::mounts::{self, Running};
-use super::progress::{Progress, Work};
+use super::progress::{Activity, Progress};
 use super::render::{Clock, count, printable_value, thousands};
 use clap_complete::engine::ArgValueCompleter;
 
@@ -37,7 +37,7 @@ pub fn run(args: RefreshArgs) -> Result<Exit, CliError> {
     let running = Running::at(&args.directory)?;
     let request = Request::Refresh { accept_deletions: args.accept_deletions };
     let progress = Progress::start(false);
-    progress.report(Work::of("refreshing"));
+    progress.report(Activity::of("refreshing"));
     let answer: RefreshAnswer = running.ask(async |socket| {
         tokio::select! {
             answer = call(socket, &request) => answer,

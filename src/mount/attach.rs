@@ -27,13 +27,14 @@ pub(super) fn attach<F: fuser::Filesystem>(
     };
     let mut answer = ask(config.session.exec);
     // The profile of AppArmor 4.0 names each set of flags that it allows, and none of them has noexec. A user who asked for it gets no less.
-    if config.session.exec.is_none() && answer.as_ref().is_err_and(|cause| Refusal::of(cause) == Some(Refusal::Helper))
+    if config.session.exec.is_none()
+        && answer.as_ref().is_err_and(|cause| MountRefusal::of(cause) == Some(MountRefusal::Helper))
     {
         answer = ask(Some(true))
             .inspect(|_| tracing::info!("fusermount3 may not mount with noexec here: mounted without it"));
     }
     answer.map_err(|cause| {
-        let hint = match Refusal::of(&cause) {
+        let hint = match MountRefusal::of(&cause) {
             Some(refusal) => refusal.explained(&Modules::of_this_machine(), &config.directory),
             None => hint(&config.session, &cause).to_owned(),
         };
@@ -41,7 +42,7 @@ pub(super) fn attach<F: fuser::Filesystem>(
     })
 }
 
-/// The remedy for a failure that is not a [`Refusal`].
+/// The remedy for a failure that is not a [`MountRefusal`].
 fn hint(session: &SessionOptions, cause: &io::Error) -> &'static str {
     match cause.kind() {
         io::ErrorKind::PermissionDenied if session.acl == SessionACL::All => {
@@ -58,21 +59,21 @@ fn hint(session: &SessionOptions, cause: &io::Error) -> &'static str {
 
 /// The mount call that a security module refused: the kernel answers EACCES after all other rights were found sufficient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Refusal {
+enum MountRefusal {
     /// The profile of fusermount3.
     Helper,
     /// The profile of this process, as root.
     Own,
 }
 
-impl Refusal {
+impl MountRefusal {
     /// fuser has the answers in its texts alone.
-    fn of(cause: &io::Error) -> Option<Refusal> {
+    fn of(cause: &io::Error) -> Option<MountRefusal> {
         let text = cause.to_string();
         if text.contains("mount failed: Permission denied") {
-            Some(Refusal::Helper)
+            Some(MountRefusal::Helper)
         } else if text.contains("Error calling mount()") && text.contains("EACCES") {
-            Some(Refusal::Own)
+            Some(MountRefusal::Own)
         } else {
             None
         }
@@ -81,7 +82,7 @@ impl Refusal {
     /// Which module refused it, and what an administrator does about that.
     fn explained(self, modules: &Modules, directory: &Path) -> String {
         match modules {
-            Modules { apparmor: true, has_profile: true, .. } if self == Refusal::Helper => format!(
+            Modules { apparmor: true, has_profile: true, .. } if self == MountRefusal::Helper => format!(
                 ": AppArmor does not allow fusermount3 to mount here; as root, add the line '{}' to {LOCAL} and run: \
                  apparmor_parser --replace {PROFILE}",
                 rules(directory)
@@ -152,12 +153,12 @@ mod tests {
 
     #[test]
     fn a_refusal_is_told_from_other_failures() {
-        let failed = |text: &str| Refusal::of(&io::Error::other(text));
+        let failed = |text: &str| MountRefusal::of(&io::Error::other(text));
 
-        assert_eq!(failed("fusermount3: mount failed: Permission denied\n"), Some(Refusal::Helper));
+        assert_eq!(failed("fusermount3: mount failed: Permission denied\n"), Some(MountRefusal::Helper));
         assert_eq!(
             failed("Error calling mount() at \"/m\" with \"fd=3\": EACCES: Permission denied"),
-            Some(Refusal::Own)
+            Some(MountRefusal::Own)
         );
         for other in [
             "Error calling mount() at \"/m\": EINVAL: Invalid argument",
@@ -176,23 +177,27 @@ mod tests {
         let namespace = || Some("bwrap//&unprivileged_userns".to_owned());
         for (refusal, modules, says) in [
             (
-                Refusal::Helper,
+                MountRefusal::Helper,
                 Modules { has_profile: true, ..apparmor() },
                 "umount \"/m/\",' to /etc/apparmor.d/local/fusermount3",
             ),
-            (Refusal::Helper, Modules { own_profile: docker(), ..apparmor() }, "the profile docker-default"),
-            (Refusal::Own, Modules { has_profile: true, own_profile: docker(), ..apparmor() }, "apparmor=unconfined"),
-            (Refusal::Own, Modules { own_profile: namespace(), ..apparmor() }, "see: resyncfs help machines"),
-            (Refusal::Own, Modules { selinux: true, ..Modules::default() }, "SELinux"),
+            (MountRefusal::Helper, Modules { own_profile: docker(), ..apparmor() }, "the profile docker-default"),
+            (
+                MountRefusal::Own,
+                Modules { has_profile: true, own_profile: docker(), ..apparmor() },
+                "apparmor=unconfined",
+            ),
+            (MountRefusal::Own, Modules { own_profile: namespace(), ..apparmor() }, "see: resyncfs help machines"),
+            (MountRefusal::Own, Modules { selinux: true, ..Modules::default() }, "SELinux"),
         ] {
             let explained = refusal.explained(&modules, Path::new("/m"));
             assert!(explained.starts_with(": ") && explained.contains(says), "{modules:?}: {explained}");
         }
         assert_eq!(
-            Refusal::Helper.explained(&Modules { has_profile: true, ..Modules::default() }, Path::new("/m")),
+            MountRefusal::Helper.explained(&Modules { has_profile: true, ..Modules::default() }, Path::new("/m")),
             ""
         );
-        assert_eq!(Refusal::Own.explained(&apparmor(), Path::new("/m")), "");
+        assert_eq!(MountRefusal::Own.explained(&apparmor(), Path::new("/m")), "");
     }
 
     #[test]

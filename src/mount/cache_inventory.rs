@@ -56,7 +56,7 @@ impl KeptTree {
 
 /// Everything in a cache folder.
 #[derive(Clone, Debug, Serialize)]
-pub struct Listing {
+pub struct CacheListing {
     /// The trees, the one used last first.
     pub trees: Vec<KeptTree>,
     /// Objects on the disk.
@@ -119,7 +119,7 @@ impl CacheFolder {
     }
 
     /// Every tree and its size. Reads the learnt metadata of each tree.
-    pub fn list(&self) -> Result<Listing, MountError> {
+    pub fn list(&self) -> Result<CacheListing, MountError> {
         let inventory = self.inventory();
         let mut trees = self.trees()?;
         for tree in &mut trees {
@@ -137,7 +137,7 @@ impl CacheFolder {
         }
         trees.sort_by(|a, b| b.last_used.cmp(&a.last_used).then_with(|| a.name.cmp(&b.name)));
         let object_bytes = inventory.objects().chain(inventory.partials()).map(|(_, bytes)| bytes).sum();
-        Ok(Listing { trees, objects: inventory.objects().count() as u64, object_bytes })
+        Ok(CacheListing { trees, objects: inventory.objects().count() as u64, object_bytes })
     }
 
     /// Reads every object and removes damaged ones; `report` gets the result of each. Uses no network.

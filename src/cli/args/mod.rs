@@ -1,6 +1,6 @@
 //! The options of a mount: one definition ([`Options`]) for every way to give them.
 //!
-//! `-o name=value,name` as mount(8) passes it, `--name value`, and `name = value` in a configuration file become [`Words`]
+//! `-o name=value,name` as mount(8) passes it, `--name value`, and `name = value` in a configuration file become [`OptionWords`]
 //! such as `--name=value`. clap reads these words.
 
 mod example;
@@ -13,14 +13,14 @@ mod tests;
 
 pub use example::{example, help};
 pub use options::{CredentialOptions, Options};
-pub use words::{Caller, CommandLine, Words, absolute, mount_options, options, placeholder, string};
+pub use words::{Caller, CommandLine, OptionWords, absolute, mount_options, options, placeholder, string};
 
 use super::CliError;
 
-impl Words {
+impl OptionWords {
     /// The texts of all `-o` of a person.
-    pub fn of_person(texts: &[String]) -> Result<Words, CliError> {
-        let mut words = Words::default();
+    pub fn of_person(texts: &[String]) -> Result<OptionWords, CliError> {
+        let mut words = OptionWords::default();
         texts.iter().try_for_each(|text| words.push_mount_options(text, Caller::Person))?;
         Ok(words)
     }
@@ -29,6 +29,6 @@ impl Words {
 impl Options {
     /// Reads the texts of all `-o` of a person.
     pub fn parse(texts: &[String]) -> Result<Options, CliError> {
-        Words::of_person(texts)?.parse()
+        OptionWords::of_person(texts)?.parse()
     }
 }

@@ -11,34 +11,34 @@ fn parse(text: &str) -> Result<Options, String> {
     Options::parse(&[text.to_owned()]).map_err(|refused| refused.message)
 }
 
-fn by_mount_options(text: &str) -> Words {
-    let mut words = Words::default();
+fn by_mount_options(text: &str) -> OptionWords {
+    let mut words = OptionWords::default();
     words.push_mount_options(text, Caller::Person).unwrap();
     words
 }
 
 fn by_mount_8(text: &str, sloppy: bool) -> Result<Options, String> {
-    let mut words = Words::default();
+    let mut words = OptionWords::default();
     let pushed = words.push_mount_options(text, Caller::Mount8 { sloppy });
     pushed.and_then(|()| words.parse()).map_err(|refused| refused.message)
 }
 
-fn by_flags(flags: &[&str]) -> Words {
+fn by_flags(flags: &[&str]) -> OptionWords {
     let line = ["resyncfs", "mount", "https://h/", "/mnt"].iter().chain(flags);
     let matches = crate::cli::command().try_get_matches_from(line).unwrap();
     let matches = matches.subcommand_matches("mount").unwrap();
     CommandLine::from_arg_matches(matches).unwrap().words().unwrap()
 }
 
-fn by_keys(text: &str) -> Words {
-    let mut words = Words::default();
+fn by_keys(text: &str) -> OptionWords {
+    let mut words = OptionWords::default();
     for (key, value) in &DeTable::parse(text).unwrap().into_inner() {
         words.push_key(key.get_ref(), value.get_ref(), key.get_ref()).unwrap();
     }
     words
 }
 
-fn shown(words: &Words) -> String {
+fn shown(words: &OptionWords) -> String {
     format!("{:?}", words.parse().unwrap())
 }
 
@@ -57,7 +57,7 @@ fn other_value(option: &clap::Arg) -> String {
 
 #[test]
 fn each_option_means_the_same_by_o_by_flag_and_in_a_file() {
-    let none = shown(&Words::default());
+    let none = shown(&OptionWords::default());
     for option in options() {
         let (name, value) = (option.get_long().unwrap(), other_value(&option));
 

@@ -95,9 +95,9 @@ impl Word {
 
 /// Options in the order in which they were given. Of two values of an option that takes one, the later one counts.
 #[derive(Clone, Debug, Default)]
-pub struct Words(Vec<Word>);
+pub struct OptionWords(Vec<Word>);
 
-impl Words {
+impl OptionWords {
     /// Adds one.
     pub fn push(&mut self, name: &str, value: Option<String>, origin: String) {
         let known = find(name).and_then(|arg| arg.get_long().map(str::to_owned));
@@ -105,7 +105,7 @@ impl Words {
     }
 
     /// These options, and those of `beneath` that are not named here.
-    pub fn over(self, mut beneath: Words) -> Words {
+    pub fn over(self, mut beneath: OptionWords) -> OptionWords {
         beneath.0.retain(|below| !self.0.iter().any(|above| above.name == below.name));
         beneath.0.extend(self.0);
         beneath
@@ -165,8 +165,8 @@ enum Given {
 
 impl CommandLine {
     /// The options that are named.
-    pub fn words(&self) -> Result<Words, CliError> {
-        let mut words = Words::default();
+    pub fn words(&self) -> Result<OptionWords, CliError> {
+        let mut words = OptionWords::default();
         for given in &self.0 {
             match given {
                 Given::MountOptions(text) => words.push_mount_options(text, Caller::Person)?,
@@ -237,7 +237,7 @@ pub(super) fn is_repeatable(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::Append)
 }
 
-impl Words {
+impl OptionWords {
     /// Adds the option of this key; `line` names it in messages. An error is the reason alone.
     pub fn push_key(&mut self, key: &str, value: &DeValue<'_>, origin: &str) -> Result<(), String> {
         let Some(arg) = find(key) else {
@@ -362,7 +362,7 @@ const IGNORED_PREFIXES: &[&str] = &["x-", "X-", "smackfs"];
 /// Characters that fstab(5) writes as octal numbers: blank, tab, newline, `#`, comma, backslash.
 const OCTAL: &[(&str, char)] = &[("040", ' '), ("011", '\t'), ("012", '\n'), ("043", '#'), ("054", ','), ("134", '\\')];
 
-impl Words {
+impl OptionWords {
     /// Adds the options in the text of a `-o`.
     pub fn push_mount_options(&mut self, text: &str, caller: Caller) -> Result<(), CliError> {
         let usage = |given: &str, reason: &str| CliError::new(Exit::Usage, format!("-o {given}: {reason}"));

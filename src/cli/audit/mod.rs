@@ -6,7 +6,7 @@ use super::args;
 use super::log::{LogTarget, start_logging};
 use super::mount::configure;
 use super::mounts::{Running, mounted_at};
-use super::progress::{Progress, Work};
+use super::progress::{Activity, Progress};
 use super::render::Clock;
 use super::scratch::Scratch;
 use super::{CliError, Exit, config};
@@ -44,7 +44,7 @@ pub struct AuditArgs {
     json: bool,
     /// Print the files with their published digests instead, for other tools to check
     #[arg(long, value_name = "FORMAT", conflicts_with_all = ["content", "fetch", "json"])]
-    manifest: Option<Format>,
+    manifest: Option<ManifestFormat>,
     /// The folder of a mount, or a Source as for mount
     #[arg(value_name = "DIR|SOURCE")]
     tree: String,
@@ -52,7 +52,7 @@ pub struct AuditArgs {
 
 /// A form of manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum ManifestFormat {
     /// For sha256sum -c, and for BagIt
     Sha256sum,
     /// For md5sum -c
@@ -153,7 +153,7 @@ async fn show(
             AuditEvent::Progress(audit::Progress::Files { compared: done, of, bytes, of_bytes, pace }) => {
                 let (of, of_bytes) = (Some(of.max(done)), of_bytes.map(|of| of.max(bytes)));
                 let activity = if args.fetch { "downloading" } else { "comparing" };
-                progress.report(Work { activity, unit: "file", done, of, bytes, of_bytes, pace });
+                progress.report(Activity { activity, unit: "file", done, of, bytes, of_bytes, pace });
                 Ok(None)
             }
             event => progress.print(|| output.print(event)),

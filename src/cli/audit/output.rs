@@ -1,6 +1,6 @@
 //! What an audit prints, as it arrives: findings as text or as JSON, or files as a manifest.
 
-use super::{AuditArgs, Format};
+use super::{AuditArgs, ManifestFormat};
 use crate::cli::render::{Clock, count, printable, printable_value, thousands};
 use crate::cli::{CliError, Exit};
 use crate::document::Algorithm;
@@ -24,7 +24,7 @@ pub type End = Result<Exit, CliError>;
 /// place of the summary where the audit failed.
 pub struct Output {
     /// A manifest in this form; `None`: findings.
-    manifest: Option<Format>,
+    manifest: Option<ManifestFormat>,
     json: bool,
     /// The files are those of a mount, and were compared with the Source's lists.
     is_mount: bool,
@@ -94,7 +94,7 @@ impl Output {
     }
 
     /// Names a file without a digest of the kind on standard error.
-    fn complain(&mut self, format: Format, shown: &ShownFile) -> Option<End> {
+    fn complain(&mut self, format: ManifestFormat, shown: &ShownFile) -> Option<End> {
         self.counted += 1;
         let rest = match self.counted {
             1..=MOST_NAMED => printable_value(&shown.path),
@@ -129,20 +129,20 @@ impl Output {
     }
 }
 
-fn digest(format: Format) -> &'static str {
+fn digest(format: ManifestFormat) -> &'static str {
     algorithm(format).map_or("digest", Algorithm::name)
 }
 
-fn algorithm(format: Format) -> Option<Algorithm> {
+fn algorithm(format: ManifestFormat) -> Option<Algorithm> {
     match format {
-        Format::Sha256sum => Some(Algorithm::Sha256),
-        Format::Md5sum => Some(Algorithm::Md5),
-        Format::Jsonl => None,
+        ManifestFormat::Sha256sum => Some(Algorithm::Sha256),
+        ManifestFormat::Md5sum => Some(Algorithm::Md5),
+        ManifestFormat::Jsonl => None,
     }
 }
 
 /// The line of one file; `None` where it has no digest of the kind.
-fn line(format: Format, shown: &ShownFile) -> Option<String> {
+fn line(format: ManifestFormat, shown: &ShownFile) -> Option<String> {
     let Some(algorithm) = algorithm(format) else {
         return Some(format!("{}\n", printable_json(&json!(shown))));
     };
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn names_are_escaped_as_sha256sum_does() {
-        let line = |path| line(Format::Sha256sum, &shown(path, &["sha-256:ab"])).unwrap();
+        let line = |path| line(ManifestFormat::Sha256sum, &shown(path, &["sha-256:ab"])).unwrap();
 
         assert_eq!(line("a b/c"), "ab  a b/c\n");
         assert_eq!(line("a\\b"), "\\ab  a\\\\b\n");
@@ -238,10 +238,10 @@ mod tests {
     fn each_form_takes_its_own_digest() {
         let both = shown("a", &["sha-256:ab", "md5:cd"]);
 
-        assert_eq!(line(Format::Md5sum, &both).unwrap(), "cd  a\n");
-        assert_eq!(line(Format::Md5sum, &shown("a", &["sha-256:ab"])), None);
+        assert_eq!(line(ManifestFormat::Md5sum, &both).unwrap(), "cd  a\n");
+        assert_eq!(line(ManifestFormat::Md5sum, &shown("a", &["sha-256:ab"])), None);
         assert_eq!(
-            line(Format::Jsonl, &shown("a", &[])).unwrap(),
+            line(ManifestFormat::Jsonl, &shown("a", &[])).unwrap(),
             "{\"path\":\"a\",\"uri\":\"http://h/a\",\"length\":5,\"hashes\":[]}\n"
         );
     }

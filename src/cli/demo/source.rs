@@ -86,7 +86,7 @@ fn capability_list(base: &str) -> String {
     )
 }
 
-fn resource_list(base: &str, collection: &[Resource]) -> String {
+fn resource_list(base: &str, collection: &[DemoResource]) -> String {
     let newest = collection.iter().map(|resource| resource.lastmod).max();
     let at = newest.map(|at| at.to_string()).unwrap_or_default();
     let mut list = format!(
@@ -108,7 +108,7 @@ fn resource_list(base: &str, collection: &[Resource]) -> String {
 }
 
 /// One resource as the demo's Source publishes it.
-struct Resource {
+struct DemoResource {
     /// Path below the Source's root, percent-encoded, without leading slash.
     path: String,
     /// Media type.
@@ -121,10 +121,10 @@ struct Resource {
     bytes: Vec<u8>,
 }
 
-impl Resource {
+impl DemoResource {
     /// A resource of the first edition.
-    fn first(path: &str, media_type: &'static str, text: &str) -> Resource {
-        Resource {
+    fn first(path: &str, media_type: &'static str, text: &str) -> DemoResource {
+        DemoResource {
             path: path.to_owned(),
             media_type,
             lastmod: Timestamp { seconds: FIRST_EDITION, nanos: 0 },
@@ -176,13 +176,13 @@ const LOG: &str = "12 May. Low water at nine. Two men at the oars, one at the le
 const FIRST_EDITION: i64 = 1_700_000_000;
 
 /// The collection after `published` letters were added to the first edition.
-fn resources(published: &[Timestamp]) -> Vec<Resource> {
-    let first = Resource::first;
+fn resources(published: &[Timestamp]) -> Vec<DemoResource> {
+    let first = DemoResource::first;
     let mut all =
         vec![first("README", "text/plain", NOTICE), first("register%20of%20ships.xml", "application/xml", REGISTER)];
     all.extend(LETTERS.iter().map(|(date, text)| first(&format!("letters/{date}.txt"), "text/plain", text)));
     all.extend((1..=12).map(|month| first(&format!("weather/1851/{month:02}.csv"), "text/csv", &weather(month))));
-    all.extend(published.iter().enumerate().map(|(number, when)| Resource {
+    all.extend(published.iter().enumerate().map(|(number, when)| DemoResource {
         path: format!("letters/new-{}.txt", number + 1),
         media_type: "text/plain",
         lastmod: *when,
@@ -195,10 +195,10 @@ fn resources(published: &[Timestamp]) -> Vec<Resource> {
 
 /// A data set as repositories publish it: a landing page whose links lead to two files, which have numbers for addresses, and to a
 /// description (Croissant) with their paths, sizes and digests.
-fn survey(base: &str) -> [Resource; 4] {
+fn survey(base: &str) -> [DemoResource; 4] {
     let files = [
-        ("soundings/1851-05.csv", Resource::first("files/1", "text/csv", &soundings())),
-        ("log of the boat.txt", Resource::first("files/2", "text/plain", LOG)),
+        ("soundings/1851-05.csv", DemoResource::first("files/1", "text/csv", &soundings())),
+        ("log of the boat.txt", DemoResource::first("files/2", "text/plain", LOG)),
     ];
     let described = files.each_ref().map(|(path, file)| {
         json!({
@@ -221,8 +221,8 @@ fn survey(base: &str) -> [Resource; 4] {
     );
     let [(_, table), (_, log)] = files;
     [
-        Resource { links: Some(links), ..Resource::first("records/1", "text/html", &page) },
-        Resource::first("records/1/croissant.json", "application/ld+json", &format!("{description:#}\n")),
+        DemoResource { links: Some(links), ..DemoResource::first("records/1", "text/html", &page) },
+        DemoResource::first("records/1/croissant.json", "application/ld+json", &format!("{description:#}\n")),
         table,
         log,
     ]

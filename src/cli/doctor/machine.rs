@@ -1,6 +1,6 @@
 //! The machine: the kernel's FUSE, the limits of this process, the disk of the cache.
 
-use super::Finding;
+use super::Diagnosis;
 use crate::cli::args::Options;
 use crate::cli::render::{size, thousands};
 use crate::content::store::free_space;
@@ -38,7 +38,7 @@ const CONTAINER: &str = "in a container use: docker run --device /dev/fuse --cap
 const OTHER_CACHE: &str = "name another folder with -o cache=DIR";
 
 /// The results of all checks of the machine.
-pub fn findings(options: &Options) -> Vec<Finding> {
+pub fn findings(options: &Options) -> Vec<Diagnosis> {
     let (is_root, text) = (geteuid().is_root(), |file| fs::read_to_string(file).ok());
     let mut findings = vec![device(), if is_root { root() } else { helper() }];
     findings.extend(apparmor());
@@ -52,55 +52,55 @@ pub fn findings(options: &Options) -> Vec<Finding> {
     findings
 }
 
-fn device() -> Finding {
+fn device() -> Diagnosis {
     const DEVICE: &str = "/dev/fuse";
     let load = format!("load the module with: modprobe fuse; {CONTAINER}");
     match fs::File::options().read(true).write(true).open(DEVICE) {
-        Ok(_) => Finding::ok(DEVICE, "can be opened"),
+        Ok(_) => Diagnosis::ok(DEVICE, "can be opened"),
         Err(cause) if cause.kind() == io::ErrorKind::PermissionDenied => {
-            Finding::fail(DEVICE, chain(&cause), format!("as root: chmod 666 {DEVICE}; {CONTAINER}"))
+            Diagnosis::fail(DEVICE, chain(&cause), format!("as root: chmod 666 {DEVICE}; {CONTAINER}"))
         }
-        Err(cause) => Finding::fail(DEVICE, chain(&cause), load),
+        Err(cause) => Diagnosis::fail(DEVICE, chain(&cause), load),
     }
 }
 
 /// Root mounts without a program.
-fn root() -> Finding {
+fn root() -> Diagnosis {
     match capabilities(None) {
         Ok(sets) if !sets.effective.contains(CapabilitySet::SYS_ADMIN) => {
-            Finding::fail("right to mount", "this root has no CAP_SYS_ADMIN", CONTAINER)
+            Diagnosis::fail("right to mount", "this root has no CAP_SYS_ADMIN", CONTAINER)
         }
-        _ => Finding::ok("right to mount", "root needs no fusermount3"),
+        _ => Diagnosis::ok("right to mount", "root needs no fusermount3"),
     }
 }
 
-fn helper() -> Finding {
+fn helper() -> Diagnosis {
     const HELPER: &str = "fusermount3";
     if no_new_privs().unwrap_or_default() {
         let advice = "leave out NoNewPrivileges= of systemd, or no-new-privileges of a container";
-        return Finding::fail(HELPER, "programs started from here get no further rights (no_new_privs)", advice);
+        return Diagnosis::fail(HELPER, "programs started from here get no further rights (no_new_privs)", advice);
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/sbin", "/bin"].map(PathBuf::from));
     let found = folders.map(|folder| folder.join(HELPER)).find_map(|file| Some((fs::metadata(&file).ok()?, file)));
     match found {
-        None => Finding::fail(HELPER, "is missing", "install the package fuse3"),
+        None => Diagnosis::fail(HELPER, "is missing", "install the package fuse3"),
         Some((found, file)) if found.permissions().mode() & 0o4000 == 0 || found.uid() != 0 => {
             let file = file.display();
-            Finding::fail(HELPER, format!("{file} is not setuid root"), format!("as root: chmod u+s {file}"))
+            Diagnosis::fail(HELPER, format!("{file} is not setuid root"), format!("as root: chmod u+s {file}"))
         }
-        Some((_, file)) => Finding::ok(HELPER, format!("{} is setuid root", file.display())),
+        Some((_, file)) => Diagnosis::ok(HELPER, format!("{} is setuid root", file.display())),
     }
 }
 
-fn apparmor() -> Option<Finding> {
+fn apparmor() -> Option<Diagnosis> {
     let profile = apparmor_profile()?;
     Some(match profile.as_str() {
-        "fusermount3" => Finding::ok(
+        "fusermount3" => Diagnosis::ok(
             "AppArmor",
             "allows mounts below /home, /mnt, /media, /tmp and /run/user; for other folders see: resyncfs help machines",
         ),
-        name => Finding::warn(
+        name => Diagnosis::warn(
             "AppArmor",
             format!("this process has the profile {name}, which may refuse mounts"),
             "in a container use: docker run --security-opt apparmor=unconfined; see: resyncfs help machines",
@@ -109,69 +109,69 @@ fn apparmor() -> Option<Finding> {
 }
 
 /// `release` as uname(2) gives it: `6.12.48+deb13-amd64`.
-fn kernel(release: &str) -> Finding {
+fn kernel(release: &str) -> Diagnosis {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().unwrap_or(0));
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     if version < OLDEST_KERNEL {
-        return Finding::fail("kernel", format!("Linux {release}"), "Linux 5.10 is the oldest that works");
+        return Diagnosis::fail("kernel", format!("Linux {release}"), "Linux 5.10 is the oldest that works");
     }
     let costs: String =
         COSTS.iter().filter(|(since, _)| version < *since).map(|(_, cost)| format!("; {cost}")).collect();
-    Finding::ok("kernel", format!("Linux {release}{costs}"))
+    Diagnosis::ok("kernel", format!("Linux {release}{costs}"))
 }
 
 /// The setting `fs.fuse.max_request_timeout`, in seconds.
-fn request_timeout(setting: &str) -> Option<Finding> {
+fn request_timeout(setting: &str) -> Option<Diagnosis> {
     let seconds = setting.trim().parse().ok().filter(|seconds: &u32| (1..900).contains(seconds))?;
     let found = format!("the kernel aborts a mount whose request takes longer than {seconds} s");
-    Some(Finding::warn("request timeout", found, "as root: sysctl fs.fuse.max_request_timeout=900"))
+    Some(Diagnosis::warn("request timeout", found, "as root: sysctl fs.fuse.max_request_timeout=900"))
 }
 
 /// `limit` is the hard one: a mount raises its own to that.
-fn open_files(limit: Option<u64>) -> Finding {
+fn open_files(limit: Option<u64>) -> Diagnosis {
     const CHECK: &str = "open files";
     match limit {
         Some(limit) if limit < LEAST_OPEN_FILES => {
-            Finding::fail(CHECK, MountError::OpenFiles { limit, least: LEAST_OPEN_FILES }.to_string(), "")
+            Diagnosis::fail(CHECK, MountError::OpenFiles { limit, least: LEAST_OPEN_FILES }.to_string(), "")
         }
-        Some(limit) if limit < USUAL_OPEN_FILES => Finding::warn(
+        Some(limit) if limit < USUAL_OPEN_FILES => Diagnosis::warn(
             CHECK,
             format!("only {limit} at once, so fewer files are read and fewer connections made at the same time"),
             "raise the limit (ulimit -n, LimitNOFILE= of systemd, --ulimit nofile= of a container)",
         ),
-        Some(limit) => Finding::ok(CHECK, format!("{} at once", thousands(limit))),
-        None => Finding::ok(CHECK, "no limit"),
+        Some(limit) => Diagnosis::ok(CHECK, format!("{} at once", thousands(limit))),
+        None => Diagnosis::ok(CHECK, "no limit"),
     }
 }
 
 /// `map`: the most bytes that the catalog may take within `limit`.
-fn names(limit: Option<u64>, map: u64) -> Finding {
+fn names(limit: Option<u64>, map: u64) -> Diagnosis {
     const CHECK: &str = "address space";
-    let Some(limit) = limit else { return Finding::ok(CHECK, "no limit") };
+    let Some(limit) = limit else { return Diagnosis::ok(CHECK, "no limit") };
     let names = map / BYTES_A_NAME;
     let found = format!("{}, enough for the names of {} files", size(limit), thousands(names));
     match names < MANY_NAMES {
-        true => Finding::warn(CHECK, found, "for more use: ulimit -v unlimited"),
-        false => Finding::ok(CHECK, found),
+        true => Diagnosis::warn(CHECK, found, "for more use: ulimit -v unlimited"),
+        false => Diagnosis::ok(CHECK, found),
     }
 }
 
-fn cache(options: &Options) -> Finding {
+fn cache(options: &Options) -> Diagnosis {
     const CHECK: &str = "cache folder";
     let Some(folder) = options.cache.folder.clone().or_else(default_cache) else {
-        return Finding::fail(CHECK, "this user has none", OTHER_CACHE);
+        return Diagnosis::fail(CHECK, "this user has none", OTHER_CACHE);
     };
     if let Err(cause) = check_owner(&folder) {
-        return Finding::fail(CHECK, chain(&cause), "");
+        return Diagnosis::fail(CHECK, chain(&cause), "");
     }
     let shown = folder.display();
     match Disk::of(&folder) {
-        Err(cause) => Finding::fail(CHECK, format!("{shown} cannot be written: {}", chain(&cause)), OTHER_CACHE),
+        Err(cause) => Diagnosis::fail(CHECK, format!("{shown} cannot be written: {}", chain(&cause)), OTHER_CACHE),
         Ok(disk) => {
             let state = format!("{shown} on {}, {} free", disk.kind, size(disk.free));
             match disk.problem(options.cache.size, options.cache.reserve) {
-                None => Finding::ok(CHECK, state),
-                Some((problem, advice)) => Finding::warn(CHECK, format!("{state}: {problem}"), advice),
+                None => Diagnosis::ok(CHECK, state),
+                Some((problem, advice)) => Diagnosis::warn(CHECK, format!("{state}: {problem}"), advice),
             }
         }
     }
@@ -224,29 +224,31 @@ impl Disk {
 }
 
 /// `wanted` is the option allow-other; `configuration` the text of fuse.conf, where it can be read.
-fn other_users(is_root: bool, wanted: Option<bool>, configuration: Option<&str>) -> Finding {
+fn other_users(is_root: bool, wanted: Option<bool>, configuration: Option<&str>) -> Diagnosis {
     const CHECK: &str = "other users";
     let is_allowed = |text: &str| text.lines().any(|line| line.trim() == "user_allow_other");
     match configuration.map(is_allowed) {
-        _ if is_root => Finding::ok(CHECK, "can read the mounts of root"),
-        Some(true) => Finding::ok(CHECK, "can read your mounts with -o allow-other"),
-        _ if wanted == Some(true) => {
-            Finding::fail(CHECK, "cannot read your mounts", "as root, add the line user_allow_other to /etc/fuse.conf")
-        }
-        _ => Finding::ok(CHECK, "cannot read your mounts: /etc/fuse.conf has no line user_allow_other"),
+        _ if is_root => Diagnosis::ok(CHECK, "can read the mounts of root"),
+        Some(true) => Diagnosis::ok(CHECK, "can read your mounts with -o allow-other"),
+        _ if wanted == Some(true) => Diagnosis::fail(
+            CHECK,
+            "cannot read your mounts",
+            "as root, add the line user_allow_other to /etc/fuse.conf",
+        ),
+        _ => Diagnosis::ok(CHECK, "cannot read your mounts: /etc/fuse.conf has no line user_allow_other"),
     }
 }
 
 /// `configuration` is the text of updatedb.conf(5).
-fn updatedb(configuration: &str) -> Finding {
+fn updatedb(configuration: &str) -> Diagnosis {
     const CHECK: &str = "updatedb";
     let value = configuration.lines().find_map(|line| line.trim().strip_prefix("PRUNEFS")).unwrap_or_default();
     let mut kinds = value.split(|c: char| c.is_whitespace() || "=\"".contains(c));
     if kinds.any(|kind| kind.eq_ignore_ascii_case(mountpoint::FILESYSTEM_TYPE)) {
-        return Finding::ok(CHECK, "leaves mounts out");
+        return Diagnosis::ok(CHECK, "leaves mounts out");
     }
     let advice = "add fuse.resyncfs to PRUNEFS in /etc/updatedb.conf; see: resyncfs help programs";
-    Finding::warn(CHECK, "reads the names of all mounts each day, for locate", advice)
+    Diagnosis::warn(CHECK, "reads the names of all mounts each day, for locate", advice)
 }
 
 #[cfg(test)]

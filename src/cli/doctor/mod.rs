@@ -38,7 +38,7 @@ pub fn run(args: DoctorArgs) -> Result<Exit, CliError> {
     match args.json {
         true => print_json(&json!({
             "result": severity.map(|severity| severity.to_string().to_lowercase()),
-            "checks": findings.iter().map(Finding::json).collect::<Vec<_>>(),
+            "checks": findings.iter().map(Diagnosis::json).collect::<Vec<_>>(),
         }))?,
         false => print(&text(&findings))?,
     }
@@ -46,14 +46,14 @@ pub fn run(args: DoctorArgs) -> Result<Exit, CliError> {
 }
 
 /// Makes all checks that these options, and the address of a Source, allow.
-pub fn examine(options: &Options, source: Option<&str>) -> Result<Vec<Finding>, CliError> {
+pub fn examine(options: &Options, source: Option<&str>) -> Result<Vec<Diagnosis>, CliError> {
     let mut findings = machine::findings(options);
     findings.extend(block_on(async { Ok(network::findings(options, source).await) })?);
     Ok(findings)
 }
 
 /// A line for each finding.
-pub fn text(findings: &[Finding]) -> String {
+pub fn text(findings: &[Diagnosis]) -> String {
     findings.iter().map(|finding| format!("{finding}\n")).collect()
 }
 
@@ -80,7 +80,7 @@ impl fmt::Display for Severity {
 
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct Diagnosis {
     check: &'static str,
     severity: Severity,
     found: String,
@@ -88,17 +88,17 @@ pub struct Finding {
     advice: String,
 }
 
-impl Finding {
-    fn ok(check: &'static str, found: impl Into<String>) -> Finding {
-        Finding { check, severity: Severity::Ok, found: found.into(), advice: String::new() }
+impl Diagnosis {
+    fn ok(check: &'static str, found: impl Into<String>) -> Diagnosis {
+        Diagnosis { check, severity: Severity::Ok, found: found.into(), advice: String::new() }
     }
 
-    fn warn(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Finding {
-        Finding { severity: Severity::Warn, advice: advice.into(), ..Finding::ok(check, found) }
+    fn warn(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Diagnosis {
+        Diagnosis { severity: Severity::Warn, advice: advice.into(), ..Diagnosis::ok(check, found) }
     }
 
-    fn fail(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Finding {
-        Finding { severity: Severity::Fail, ..Finding::warn(check, found, advice) }
+    fn fail(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Diagnosis {
+        Diagnosis { severity: Severity::Fail, ..Diagnosis::warn(check, found, advice) }
     }
 
     fn json(&self) -> Value {
@@ -108,9 +108,9 @@ impl Finding {
     }
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for Diagnosis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Finding { check, severity, found, advice } = self;
+        let Diagnosis { check, severity, found, advice } = self;
         let found = printable_value(&without_userinfo(found));
         write!(f, "{:<5} {check}: {found}", severity.to_string())?;
         if advice.is_empty() { Ok(()) } else { write!(f, "; {advice}") }
@@ -124,9 +124,9 @@ mod tests {
     #[test]
     fn a_line_has_severity_finding_and_advice() {
         let found = [
-            Finding::ok("clock", "2026-01-02"),
-            Finding::warn("open files", "256 at most", "raise the limit"),
-            Finding::fail("proxies", "http://ann:secret@h:81 is not\none", ""),
+            Diagnosis::ok("clock", "2026-01-02"),
+            Diagnosis::warn("open files", "256 at most", "raise the limit"),
+            Diagnosis::fail("proxies", "http://ann:secret@h:81 is not\none", ""),
         ];
 
         let expected = "ok    clock: 2026-01-02\nwarn  open files: 256 at most; raise the limit\nFAIL  proxies: http://…@h:81 is not\u{fffd}one\n";

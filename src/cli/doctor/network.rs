@@ -1,6 +1,6 @@
 //! The network: proxies, certificates, the clock, and the way to a Source.
 
-use super::Finding;
+use super::Diagnosis;
 use crate::cli::args::Options;
 use crate::cli::mount::http;
 use crate::cli::render::{Clock, duration};
@@ -22,13 +22,13 @@ const OFF: Duration = Duration::from_secs(300);
 const YEAR: i16 = 2026;
 
 /// The results of all checks of the network; `source` is an address or a path.
-pub async fn findings(options: &Options, source: Option<&str>) -> Vec<Finding> {
+pub async fn findings(options: &Options, source: Option<&str>) -> Vec<Diagnosis> {
     let (proxies, has_ca) = (proxies_in_use(), options.credentials.ca.is_some());
     let mut findings = vec![certificates(has_ca)];
     match &proxies {
-        Ok(hosts) if hosts.is_empty() => findings.push(Finding::ok("proxies", "none")),
-        Ok(hosts) => findings.push(Finding::ok("proxies", format!("by way of {}", hosts.join(" and ")))),
-        Err(cause) => findings.push(Finding::fail("proxies", chain(cause), "")),
+        Ok(hosts) if hosts.is_empty() => findings.push(Diagnosis::ok("proxies", "none")),
+        Ok(hosts) => findings.push(Diagnosis::ok("proxies", format!("by way of {}", hosts.join(" and ")))),
+        Err(cause) => findings.push(Diagnosis::fail("proxies", chain(cause), "")),
     }
     // Without a Source nothing is asked, but the files of the options are read.
     let entry = source.map_or(Ok(EntryPoint::File("/".into())), EntryPoint::parse);
@@ -48,60 +48,62 @@ pub async fn findings(options: &Options, source: Option<&str>) -> Vec<Finding> {
             findings.push(source_answers(source.unwrap_or_default(), answered, began.elapsed()));
         }
         Ok((_, EntryPoint::File(path))) => match std::fs::File::open(&path) {
-            Err(cause) => findings.push(Finding::fail("Source", format!("{}: {}", path.display(), chain(&cause)), "")),
-            Ok(_) if source.is_some() => findings.push(Finding::ok("Source", "the list on disk can be read")),
+            Err(cause) => {
+                findings.push(Diagnosis::fail("Source", format!("{}: {}", path.display(), chain(&cause)), ""))
+            }
+            Ok(_) if source.is_some() => findings.push(Diagnosis::ok("Source", "the list on disk can be read")),
             Ok(_) => {}
         },
         // The proxies have their own line.
         Err(_) if proxies.is_err() => {}
-        Err(cause) => findings.push(Finding::fail("options", cause.message, "")),
+        Err(cause) => findings.push(Diagnosis::fail("options", cause.message, "")),
     }
     findings.push(clock(&Clock::now(), Timestamp::now(), date));
     findings
 }
 
-fn certificates(has_ca: bool) -> Finding {
+fn certificates(has_ca: bool) -> Diagnosis {
     const CHECK: &str = "certificates";
     let (roots, errors) = system_roots();
     let unreadable = errors.first().map(|error| format!(" ({error})")).unwrap_or_default();
     match (roots.len(), has_ca) {
-        (0, false) => Finding::fail(
+        (0, false) => Diagnosis::fail(
             CHECK,
             format!("this machine has no certificate authorities, so https fails{unreadable}"),
             "install the package ca-certificates, or name a file with -o ca=FILE",
         ),
-        (number, _) => Finding::ok(CHECK, format!("{number} authorities are trusted{unreadable}")),
+        (number, _) => Diagnosis::ok(CHECK, format!("{number} authorities are trusted{unreadable}")),
     }
 }
 
 /// `answer` is that of the Source's host to one request, which took so long.
-fn source_answers(source: &str, answer: Result<(), HttpError>, took: Duration) -> Finding {
+fn source_answers(source: &str, answer: Result<(), HttpError>, took: Duration) -> Diagnosis {
     const CHECK: &str = "Source";
     match answer {
-        Ok(()) => Finding::ok(CHECK, format!("{source} answers in {}", duration(took))),
+        Ok(()) => Diagnosis::ok(CHECK, format!("{source} answers in {}", duration(took))),
         Err(cause @ HttpError::Status { .. }) => {
             let found = format!("its host answers in {}: {}", duration(took), chain(&cause));
-            Finding::warn(CHECK, found, format!("see what it offers: resyncfs explore {source}"))
+            Diagnosis::warn(CHECK, found, format!("see what it offers: resyncfs explore {source}"))
         }
         Err(cause) => {
             let failure = CliError::of(Exit::Unreachable, &cause).assuming(source);
-            Finding::fail(CHECK, failure.message, "check the address, the network and the proxy")
+            Diagnosis::fail(CHECK, failure.message, "check the address, the network and the proxy")
         }
     }
 }
 
 /// `date` is the time that the Source's host gave a moment ago.
-fn clock(shown: &Clock, now: Timestamp, date: Option<Timestamp>) -> Finding {
+fn clock(shown: &Clock, now: Timestamp, date: Option<Timestamp>) -> Diagnosis {
     const CHECK: &str = "clock";
     const SET: &str = "set it, as with: timedatectl set-ntp true";
     let off = date.map(|date| now.duration_since(date).unsigned_abs());
     let (time, year) = (shown.time(now), now.to_zoned_datetime(TimeZone::UTC).year());
     match off {
-        _ if year < YEAR => Finding::fail(CHECK, format!("{time} is past, so certificates are refused"), SET),
+        _ if year < YEAR => Diagnosis::fail(CHECK, format!("{time} is past, so certificates are refused"), SET),
         Some(off) if off > OFF => {
-            Finding::warn(CHECK, format!("{time} differs by {} from that of the Source's host", duration(off)), SET)
+            Diagnosis::warn(CHECK, format!("{time} differs by {} from that of the Source's host", duration(off)), SET)
         }
-        _ => Finding::ok(CHECK, time),
+        _ => Diagnosis::ok(CHECK, time),
     }
 }
 

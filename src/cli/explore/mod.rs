@@ -9,7 +9,7 @@ use super::args::{self, Options};
 use super::log::{LogTarget, start_logging};
 use super::mount::configure;
 use super::mounts;
-use super::progress::{Progress, Work};
+use super::progress::{Activity, Progress};
 use super::render::{columns, printable, wrapped};
 use super::scratch::Scratch;
 use super::{CliError, Exit, config, print};
@@ -31,7 +31,7 @@ use crate::sync::fetch::gap::Walked;
 use crate::sync::{Stage, SyncConfig, SyncError, Synchronizer};
 use clap_complete::engine::ArgValueCompleter;
 use futures_util::StreamExt;
-use pace::Pace;
+use pace::MeasuredPace;
 use pages::Pages;
 use report::Report;
 use std::path::PathBuf;
@@ -131,7 +131,7 @@ async fn explore(client: Client, config: SyncConfig, folder: PathBuf, progress: 
     let mut synchronizer = Synchronizer::new(config, client.clone(), catalog, documents, packages.clone());
     if let Some(page) = &source.page {
         let pages = Pages::of_page(&client, page).await?;
-        return Ok(Report::new(entry, source, Survey::default(), Pace::default(), pages, None));
+        return Ok(Report::new(entry, source, Survey::default(), MeasuredPace::default(), pages, None));
     }
     let (spool, mut walks) = (synchronizer.spool().clone(), Walked::new());
     let mut survey = Survey::default();
@@ -186,11 +186,11 @@ async fn explore(client: Client, config: SyncConfig, folder: PathBuf, progress: 
         _ => survey.unusable().map(SyncError::NothingToShow),
     };
     let refusal = refusal.map(|cause| CliError::from(MountError::FirstBaseline(cause)));
-    progress.report(Work::of("reading the changes"));
+    progress.report(Activity::of("reading the changes"));
     let gap = synchronizer.gap_behind(&source, walks).await.map_err(MountError::FirstBaseline)?;
     survey.gap_since = gap.map(|since| since.to_string());
-    progress.report(Work::of("measuring the speed of the host"));
-    let pace = Pace::measure(&client, &survey.sample).await;
+    progress.report(Activity::of("measuring the speed of the host"));
+    let pace = MeasuredPace::measure(&client, &survey.sample).await;
     let pages = match synchronizer.follows_items() {
         true => Pages::default(),
         false => Pages::of_sample(&client, &pace.pages_at).await,

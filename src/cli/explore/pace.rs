@@ -11,7 +11,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 
 /// The answers to HEAD requests for a few resources.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Pace {
+pub struct MeasuredPace {
     /// Requests made.
     pub asked: usize,
     /// Requests answered.
@@ -24,7 +24,7 @@ pub struct Pace {
     /// Answers with a size.
     pub sized: usize,
     /// Answers by their validators.
-    pub validators: Validators,
+    pub validators: ValidatorCounts,
     /// Median time to an answer.
     #[serde(rename = "median_ms", serialize_with = "milliseconds")]
     pub median: Duration,
@@ -39,7 +39,7 @@ pub struct Pace {
 
 /// Answers by their validators.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Validators {
+pub struct ValidatorCounts {
     /// A strong ETag.
     pub strong: usize,
     /// Another validator.
@@ -56,7 +56,7 @@ fn seconds<S: serde::Serializer>(time: &Option<Duration>, serializer: S) -> Resu
     time.map(|time| time.as_secs()).serialize(serializer)
 }
 
-impl Pace {
+impl MeasuredPace {
     /// The least time that so many requests take under the limit which the host has announced.
     pub fn least_time(&self, requests: u64) -> Option<Duration> {
         let (limit, window) = (self.limit_requests, self.limit_window);
@@ -64,9 +64,9 @@ impl Pace {
     }
 
     /// Requests each resource of `sample`, one after the other.
-    pub async fn measure(client: &Client, sample: &[Uri]) -> Pace {
+    pub async fn measure(client: &Client, sample: &[Uri]) -> MeasuredPace {
         let mut times = Vec::new();
-        let mut pace = Pace { asked: sample.len(), ..Pace::default() };
+        let mut pace = MeasuredPace { asked: sample.len(), ..MeasuredPace::default() };
         for uri in sample {
             let began = Instant::now();
             let request = Request { method: Method::Head, ..Request::get(uri.clone(), DEADLINE) };

@@ -1,6 +1,6 @@
 //! The report: fields for a program, lines for a person.
 
-use super::pace::{Pace, Validators};
+use super::pace::{MeasuredPace, ValidatorCounts};
 use super::pages::Pages;
 use super::survey::{NextToLists, Survey};
 use crate::cli::CliError;
@@ -23,7 +23,7 @@ pub struct Report {
     entry: String,
     source: Source,
     survey: Survey,
-    pace: Pace,
+    pace: MeasuredPace,
     pages: Pages,
     /// The error of a mount, which has nothing to show.
     refusal: Option<CliError>,
@@ -39,7 +39,7 @@ impl Report {
         entry: String,
         source: Source,
         survey: Survey,
-        pace: Pace,
+        pace: MeasuredPace,
         pages: Pages,
         refusal: Option<CliError>,
     ) -> Report {
@@ -197,7 +197,7 @@ impl Report {
     }
 
     fn write_pace(&self, text: &mut String) {
-        let Pace { asked, answered, pages, sized, validators, median, failure, .. } = &self.pace;
+        let MeasuredPace { asked, answered, pages, sized, validators, median, failure, .. } = &self.pace;
         if *asked == 0 {
             let why = if self.survey.packages > 0 { "the files are in packages" } else { "there are no files" };
             let _ = writeln!(text, "\nSpeed        not measured: {why}");
@@ -229,7 +229,7 @@ impl Report {
             let (allowed, reading) = (count(per_minute(limit, window), "request"), estimate(self.reading));
             let _ = writeln!(text, "  limit      this host allows {allowed} a minute; grep -r of all takes {reading}");
         }
-        let Validators { strong, other, none } = validators;
+        let ValidatorCounts { strong, other, none } = validators;
         if strong < answered {
             let _ = writeln!(
                 text,

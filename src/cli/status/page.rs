@@ -3,7 +3,7 @@
 
 use super::check::{Level, judged};
 use super::{Answers, CliError};
-use crate::cli::progress::Work;
+use crate::cli::progress::Activity;
 use crate::cli::refresh::sentence;
 use crate::cli::render::{Clock, count, duration, printable_value, size, thousands};
 use crate::mount::status::{DownloadStatus, ErrorStatus, HostStatus, MinuteStatus, Status};
@@ -75,7 +75,7 @@ fn article(status: &Status, clock: &Clock) -> String {
     }
     let since = clock.when(status.mounted);
     let shown = match (&status.revision, &status.starting) {
-        (_, Some(stage)) => format!("First tree, since {since}: {}", Work::of_stage(stage).line(Duration::ZERO)),
+        (_, Some(stage)) => format!("First tree, since {since}: {}", Activity::of_stage(stage).line(Duration::ZERO)),
         (Some(revision), _) => {
             let (files, folders) = (count(revision.files, "file"), count(revision.folders, "folder"));
             format!("{files} in {folders}, {}; mounted since {since}", size(revision.bytes))

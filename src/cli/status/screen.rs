@@ -1,6 +1,6 @@
 //! The status of one mount as a person reads it.
 
-use crate::cli::progress::Work;
+use crate::cli::progress::Activity;
 use crate::cli::refresh::{held_sentence, sentence};
 use crate::cli::render::{Clock, count, duration, printable_value, size, thousands};
 use crate::content::SharedCacheStatus;
@@ -143,7 +143,7 @@ fn identity(screen: &mut Screen, status: &Status, clock: &Clock) {
     let title = if status.starting.is_some() { "Starting at" } else { "Mounted at" };
     screen.line(title, format!("{directory} since {mounted} by process {process} (resyncfs {version})"));
     if let Some(stage) = &status.starting {
-        screen.line("First tree", Work::of_stage(stage).line(Duration::ZERO));
+        screen.line("First tree", Activity::of_stage(stage).line(Duration::ZERO));
         let unanswered = status.unanswered.iter();
         unanswered.for_each(|why| screen.more(format!("{}; trying again", printable_value(&clock.localized(why)))));
         return;

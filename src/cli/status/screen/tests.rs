@@ -98,6 +98,7 @@ fn status() -> Status {
             sizes: 1,
             ..Metrics::default()
         },
+        minutes: Vec::new(),
         downloads: vec![DownloadStatus {
             uri: "https://repo.example.org/film".into(),
             bytes: 6_000_000,
