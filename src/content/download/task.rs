@@ -1,333 +1,111 @@
-//! The task of one download, from its first request to its verdict: sources in their order, resumed after a cut, begun again where the
-//! bytes are wrong or of another version.
+//! What the attempts of one download share: the task's state, what ends an attempt, and what ends the download.
 
-use super::attempt::{Ended, Fetch, Landed, Provenance, Stop};
-use super::extents::LARGE;
-use super::plan::{Failure, Next, Place, Plan, Proof, Turn, is_absent, places, tells_of_bytes};
-use super::promise::{Form, Promise, strong};
-use super::ranges::Ranges;
+use super::object::CachedObject;
+use super::plan::{Failure, Plan};
+use super::promise::Promise;
 use super::shared::Download;
-use super::source::{Batch, Source};
-use super::writer::{Stage, Writer};
-use crate::content::blocks::{BlockMap, Sink};
-use crate::content::fixity::Expected;
+use super::source::Batch;
+use super::writer::{Stage, WriteError};
+use crate::content::blocks::Sink;
+use crate::content::shared_cache::SharedCopy;
 use crate::content::store::ObjectKey;
 use crate::content::trust::VersionId;
-use crate::content::{Content, ContentError, FetchSpec, Unannounced};
-use crate::document::Uri;
-use crate::source::http::{Body, Requester, Response, Status};
-use std::io;
+use crate::content::{Content, ContentError, FetchSpec, Verified};
+use crate::document::{Digest, Timestamp};
+use crate::platform::memory_budget::Reservation;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-/// A shorter object that was cut is rather fetched again than looked for on the disk before every download.
-const WORTH_RESUMING: u64 = 1 << 20;
-
-impl Content {
-    /// See [`places`].
-    fn places(&self, wanted: &FetchSpec, proof: Proof) -> Vec<Place> {
-        let mut places = self.candidates(wanted, proof, self.turn_of_member(wanted));
-        if self.config.unannounced == Unannounced::Show && !wanted.is_past() {
-            // What the resource is now is to be shown rather than what is listed.
-            places.retain(Place::is_current);
-        }
-        places
-    }
-
-    /// See [`places`].
-    pub(super) fn candidates(&self, wanted: &FetchSpec, proof: Proof, turn: Turn) -> Vec<Place> {
-        let (failures, now) = (self.failures(), Instant::now());
-        let is_asked_last = |uri: &Uri| failures.hosts.is_punished(uri.authority(), now);
-        places(wanted, self.config.mirrors, proof, turn, &is_asked_last)
-    }
-
-    /// Time for the head of one of `places`, so that all of them are asked before a reader gives up.
-    pub(super) fn head_budget(&self, places: usize) -> Duration {
-        let all = self.config.stall.mul_f32(0.9);
-        all / u32::try_from(places.max(1)).unwrap_or(u32::MAX)
-    }
+/// A whole object, and what is known of it.
+pub(super) struct Landed {
+    pub(super) object: CachedObject,
+    pub(super) verified: Verified,
+    /// Digest of what a read returns.
+    pub(super) digest: Digest,
+    /// Where it lies on disk.
+    pub(super) key: ObjectKey,
+    /// It had no coding: what was handed out of the download is of these bytes.
+    pub(super) is_plain: bool,
+    /// The response that brought it.
+    pub(super) origin: Provenance,
+    /// It came from the shared cache: no response of the Source.
+    pub(super) is_shared: bool,
 }
 
-impl Fetch {
-    pub(super) fn new(content: Arc<Content>, wanted: FetchSpec, download: Arc<Download>) -> Fetch {
-        let published = content.vouching_digest(&wanted);
-        let observation = content.observed.get(wanted.ino).unwrap_or_default();
-        let earlier = observation.digests.first().copied();
-        let etag = strong(observation.etag.as_deref()).map(Box::from);
-        let proof = Proof { vouched: published.is_some(), earlier: earlier.is_some() || etag.is_some() };
-        let plan = Plan::new(content.places(&wanted, proof));
-        let sink = download.state().sink();
-        Fetch {
-            content,
-            wanted,
-            download,
-            plan,
-            published,
-            earlier,
-            etag,
-            shown: observation.size,
-            validator: None,
-            is_joinable: false,
-            is_mixed: false,
-            length: None,
-            promise: None,
-            provenance: Provenance::default(),
-            newer_than_list: None,
-            stage: Stage::Empty,
-            received: 0,
-            batch: Batch::default(),
-            sink,
-            shared_copy: None,
-            wrong_copy: None,
-            was_damaged: false,
-            memory: None,
-        }
-    }
+/// What a response's head says of its bytes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Provenance {
+    /// `ETag`, as written.
+    pub(super) etag: Option<Box<str>>,
+    /// `Last-Modified`, as written.
+    pub(super) last_modified: Option<Box<str>>,
+    /// Content-Type without parameters.
+    pub(super) media_type: Option<Box<str>>,
+}
 
-    /// The reader for which requests are made, if any.
-    pub(super) fn requester(&self) -> Requester {
-        self.download.demanded().unwrap_or_default()
-    }
+/// Why a download ended without object.
+pub(super) enum Ended {
+    /// Every source failed.
+    Failed(ContentError),
+    /// The bytes are right and what was handed out before the verdict was not.
+    Poisoned(ContentError),
+    /// It gave way: a reader begins another, which goes on with what is here.
+    Yielded(ContentError),
+}
 
-    /// Runs the download to its end.
-    pub(super) async fn run(mut self) -> Result<Landed, Ended> {
-        if self.sink == Sink::Memory {
-            self.use_memory().await?;
-        }
-        if let Some(landed) = self.ask_shared_cache().await? {
-            return Ok(landed);
-        }
-        let asked = self.ask_source().await;
-        let landed = asked.map_err(|ended| self.after_wrong_copy(ended))?;
-        self.offer_to_shared_cache(&landed);
-        Ok(landed)
-    }
+/// What ends an attempt.
+pub(super) enum Stop {
+    /// The plan says what follows.
+    Failure(Failure),
+    /// Nothing can follow.
+    End(Ended),
+    /// The cache has no room or fails: the object is fetched again, into another sink.
+    Full(WriteError),
+    /// The object is fetched again: what is kept is damaged, or a reader asks for bytes that have left the window.
+    Again,
+    /// No reader goes on: the body is closed until one does.
+    Rest,
+}
 
-    async fn ask_source(&mut self) -> Result<Landed, Ended> {
-        if let Some(landed) = self.patched().await? {
-            return Ok(landed);
-        }
-        self.adopt_partial().await;
-        loop {
-            let Some(place) = self.plan.place().cloned() else { return Err(Ended::Failed(self.given_up())) };
-            let stop = match self.attempt(&place).await {
-                Ok(landed) => {
-                    self.content.judge_hosts(self.plan.faults(), Some(&place));
-                    self.content.member_served(&place, self.plan.has_failed());
-                    return Ok(landed);
-                }
-                Err(stop) => stop,
-            };
-            let failure = match stop {
-                Stop::End(ended) => return Err(ended),
-                Stop::Full(error) => {
-                    // Others may reserve as much meanwhile.
-                    self.batch.clear();
-                    self.find_room(error).await?;
-                    self.begin_again(false).await;
-                    self.download.state().count_again();
-                    continue;
-                }
-                Stop::Again => {
-                    self.begin_again(false).await;
-                    self.download.state().count_again();
-                    continue;
-                }
-                Stop::Rest => {
-                    self.rest().await?;
-                    continue;
-                }
-                // What is here is gone on with by a later run.
-                Stop::Failure(Failure::Refused(error) | Failure::Cut { error, .. }) if error.is_spent() => {
-                    self.keep().await;
-                    return Err(Ended::Failed(error));
-                }
-                Stop::Failure(failure) => failure,
-            };
-            let is_doubted = matches!(failure, Failure::Wrong(_));
-            tracing::debug!(%place, ?failure, "an attempt failed");
-            match self.plan.after(failure, self.can_go_on()) {
-                Next::Resume => {}
-                Next::Again => self.begin_again(is_doubted).await,
-                Next::GiveUp => {
-                    if is_doubted {
-                        self.begin_again(is_doubted).await;
-                    } else {
-                        self.keep().await;
-                    }
-                    self.content.judge_hosts(self.plan.faults(), None);
-                    return Err(Ended::Failed(self.given_up()));
-                }
-            }
-        }
-    }
-
-    /// Why no place had the version.
-    fn given_up(&self) -> ContentError {
-        let uri = || self.wanted.uri.clone();
-        let error = self.plan.error();
-        let is_elsewhere = error.as_ref().is_none_or(|error| tells_of_bytes(error) || is_absent(error));
-        match (self.wanted.as_of, error) {
-            (Some(at), _) if is_elsewhere => ContentError::Unarchived { uri: uri(), at },
-            (None, _) if is_elsewhere && self.wanted.is_replaced => ContentError::Changed { uri: uri() },
-            // That a member has no address of its own says nothing of what is wrong with it.
-            (_, Some(error)) if is_absent(&error) => self.plan.package_error().unwrap_or(error),
-            (_, error) => error.unwrap_or_else(|| self.stalled()),
-        }
-    }
-
-    /// Goes on where an earlier download of this inode was cut. Bytes that belong to a strong validator of the first place are readable at
-    /// once; the writer hashes them while the rest comes. Others wait for the verdict, and are of use where a digest is published.
-    async fn adopt_partial(&mut self) {
-        let length = self.wanted.length.or(self.shown);
-        if self.sink != Sink::Store || length.is_some_and(|length| length < WORTH_RESUMING) {
-            return;
-        }
-        let Some(first) = self.plan.place().filter(|place| !matches!(place, Place::Member(_))) else { return };
-        let (first, is_joinable) = (first.uri().clone(), self.published.is_some());
-        let is_expected = move |validator: &str, kept: u64| -> Option<Option<VersionId>> {
-            let version = validator.split_once(' ').filter(|(_, place)| *place == first.as_str());
-            let version = version.and_then(|(etag, _)| Some((first, strong(Some(etag))?.into())));
-            let is_of_use = length.is_none_or(|length| length == kept) && (version.is_some() || is_joinable);
-            is_of_use.then_some(version)
-        };
-        let (content, key) = (Arc::clone(&self.content), self.key());
-        let resumed = tokio::task::spawn_blocking(move || {
-            content
-                .disk
-                .resume(&key, |validator, length| is_expected(validator, length).map(|version| (version, length)))
-        });
-        let Ok(Some((partial, (version, length)))) = resumed.await else { return };
-        let (ino, attempt) = (self.wanted.ino, self.download.state().attempt());
-        let map = Arc::new(BlockMap::on_disk(Arc::new(partial), &self.content.block_cache, (ino, attempt)));
-        self.received = map.frontier();
-        (self.is_joinable, self.is_mixed) = (is_joinable, version.is_none());
-        let shown = version.clone().filter(|_| Form::published(&self.wanted) == Form::Plain);
-        self.download.publish(|state| state.resume(Some(length), shown, Arc::clone(&map)));
-        let algorithm = self.expected(Form::Plain).algorithm();
-        let writer = Writer::new(map, algorithm, self.content.block_hasher, Arc::clone(&self.download), attempt);
-        self.stage = Stage::Idle(Box::new(writer));
-        (self.validator, self.length) = (version, Some(length));
-    }
-
-    /// What the transferred bytes must be, given in `form`.
-    pub(super) fn expected(&self, form: Form) -> Expected {
-        let earlier = self.earlier.filter(|_| form == Form::Plain);
-        Expected { length: self.wanted.length, published: self.published, earlier }
-    }
-
-    /// The name under which bytes are kept until the verdict.
-    pub(super) fn key(&self) -> ObjectKey {
-        self.content.partial_key(&self.wanted)
-    }
-
-    pub(super) fn wrong(&self, what: impl Into<String>) -> Stop {
-        let (uri, what) = (self.wanted.uri.clone(), what.into());
-        let shown = self.content.config.unannounced == Unannounced::Show;
-        Stop::Failure(Failure::Wrong(match self.newer_than_list {
-            Some(modified) => ContentError::Unannounced { uri, modified, what, shown },
-            None => ContentError::Mismatch { uri, what },
-        }))
-    }
-
-    pub(super) fn changed(&self) -> Stop {
-        Stop::Failure(Failure::Wrong(ContentError::Changed { uri: self.wanted.uri.clone() }))
-    }
-
-    pub(super) fn stalled(&self) -> ContentError {
-        ContentError::Stalled { uri: self.wanted.uri.clone() }
-    }
-
-    pub(super) fn panicked(&self) -> Stop {
-        let cause = Arc::new(io::Error::other("writing the object was interrupted"));
-        Stop::End(Ended::Failed(ContentError::Cache { path: self.content.config.folder.clone(), cause }))
-    }
-
-    /// One request and its body: the whole, or the rest where bytes of a strong validator are here.
-    async fn attempt(&mut self, place: &Place) -> Result<Landed, Stop> {
-        if let Place::Member(member) = place {
-            return self.unpacked(member).await;
-        }
-        if let Some(promise) = self.skip_to_frontier() {
-            return self.verdict(promise).await;
-        }
-        let from = self.received;
-        let window = self.far_window();
-        if window.is_none() {
-            self.look_for_room().await.map_err(Stop::End)?;
-        }
-        let asked = Instant::now();
-        let mut response = self.ask_where_it_is_read(place, window).await?;
-        if from > 0 && self.is_of_another_node(&response) {
-            response = self.ask(place, from, None).await?;
-        }
-        let round_trip = asked.elapsed();
-        let resumed = match response.status {
-            Status::Partial { first, total, .. } if from > 0 => {
-                // Without a total the rest might be cut short unnoticed.
-                let is_rest = first == from && total.is_some() && (self.length.is_none() || total == self.length);
-                let is_other = self.is_mixed || !self.is_same_version(&response);
-                if !is_rest || (is_other && !self.is_joinable) {
-                    return Err(self.changed());
-                }
-                if is_other {
-                    self.mix().await?;
-                }
-                true
-            }
-            Status::Full => {
-                // The server has another version, or knows no ranges: never a mix, this body is the whole.
-                let is_other = |(from, _): &(Uri, _)| from != place.uri() || !self.is_same_version(&response);
-                if from > 0 || self.validator.as_ref().is_some_and(is_other) {
-                    self.begin_again(false).await;
-                }
-                false
-            }
-            Status::Partial { .. } | Status::NotModified => {
-                return Err(self.wrong("the answer is not the whole although the whole was asked for"));
-            }
-        };
-        let promise = self.promise(place, &response, resumed)?;
-        let has_ranges = resumed || response.accepts_ranges;
-        let source = self.source(Box::new(response.body), has_ranges, round_trip);
-        self.receive(source, &promise).await?;
-        self.verdict(promise).await
-    }
-
-    /// The request begins behind what extents brought. The promise of the whole where all of it is here.
-    fn skip_to_frontier(&mut self) -> Option<Promise> {
-        let frontier = self.download.state().frontier();
-        if frontier > self.received && self.can_go_on() {
-            self.batch.clear();
-            self.received = frontier;
-        }
-        self.promise.clone().filter(|promise| promise.length == Some(self.received) && self.received > 0)
-    }
-
-    /// Whether the whole was sent instead of the rest, under another ETag, and the rest may come under any: servers behind one name may have
-    /// an ETag each.
-    fn is_of_another_node(&self, response: &Response) -> bool {
-        let is_of_this_length = response.content_length.is_none() || response.content_length == self.length;
-        let is_whole = response.status == Status::Full && is_of_this_length;
-        is_whole && self.is_joinable && self.if_range().is_some() && !self.is_same_version(response)
-    }
-
-    /// How the bytes come of which `body` is the next. Where something failed before one connection is enough.
-    fn source(&self, body: Box<Body>, has_ranges: bool, round_trip: Duration) -> Source {
-        let origin =
-            self.download.state().origin().filter(|origin| origin.length.saturating_sub(self.received) >= LARGE);
-        // What may be in another coding than published has no validator, and is not waited for either.
-        let has_ranges = has_ranges && self.validator.is_some() && !self.plan.has_failed();
-        let Some(origin) = origin.filter(|_| has_ranges) else { return Source::Body(body) };
-        let client = self.content.range_client(origin, self.requester(), self.download.pause());
-        let (memory, limit) = (self.content.memory.clone(), self.download.limit());
-        let ranges = Ranges::start(client, memory, limit.clone(), self.received, body, round_trip);
-        Source::Ranges(Box::new(ranges), limit, self.received)
-    }
-
-    /// The size that is shown: a question may have taught it since the download began.
-    pub(super) fn shown_size(&mut self) -> Option<u64> {
-        self.shown = self.shown.or_else(|| self.content.known_size(self.wanted.ino));
-        self.shown
-    }
+/// The task of a download; [`Fetch::run`] drives it.
+pub(super) struct Fetch {
+    pub(super) content: Arc<Content>,
+    pub(super) wanted: FetchSpec,
+    pub(super) download: Arc<Download>,
+    pub(super) plan: Plan,
+    /// The strongest published digest, where fixity counts it.
+    pub(super) published: Option<Digest>,
+    /// The digest of an earlier complete download of this inode.
+    pub(super) earlier: Option<Digest>,
+    /// The strong ETag under which this version was served earlier.
+    pub(super) etag: Option<Box<str>>,
+    /// The size that was shown before and may be known to the kernel.
+    pub(super) shown: Option<u64>,
+    /// The strong validator of what was received, with its place.
+    pub(super) validator: Option<VersionId>,
+    /// A digest is published of the transferred bytes: the rest may come under any validator, for the verdict tells a mix.
+    pub(super) is_joinable: bool,
+    /// The bytes came under several validators, or under none that proves them to be of one version.
+    pub(super) is_mixed: bool,
+    /// Bytes of the version under way, as its first response announced.
+    pub(super) length: Option<u64>,
+    /// The latest head's.
+    pub(super) promise: Option<Promise>,
+    pub(super) provenance: Provenance,
+    /// Last-Modified of the response under way, where it comes from `loc` and is later than the list. When a
+    /// mirror was last modified says nothing of the resource.
+    pub(super) newer_than_list: Option<Timestamp>,
+    pub(super) stage: Stage,
+    /// Bytes received from the first on.
+    pub(super) received: u64,
+    /// The last of them, not yet with the writer.
+    pub(super) batch: Batch,
+    pub(super) sink: Sink,
+    /// What the shared cache has, while its bytes arrive.
+    pub(super) shared_copy: Option<Arc<SharedCopy>>,
+    /// What was wrong with a copy of the shared cache of which bytes were handed out.
+    pub(super) wrong_copy: Option<ContentError>,
+    /// What was kept turned out damaged once.
+    pub(super) was_damaged: bool,
+    /// Of what the sink holds in memory.
+    pub(super) memory: Option<Reservation>,
 }

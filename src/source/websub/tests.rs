@@ -37,10 +37,10 @@ struct Desk {
 
 impl Desk {
     async fn start(hub: &str) -> Desk {
-        Desk::start_within(hub, Bounds::default()).await
+        Desk::start_within(hub, DeliveryBounds::default()).await
     }
 
-    async fn start_within(hub: &str, bounds: Bounds) -> Desk {
+    async fn start_within(hub: &str, bounds: DeliveryBounds) -> Desk {
         let folder = tempfile::tempdir().unwrap();
         let config = WebsubConfig { listen: "127.0.0.1:0".into(), callback: None };
         let listener = Listener { bounds, ..Listener::bind(&config).await.unwrap() };
@@ -252,7 +252,7 @@ async fn a_delivery_that_does_not_name_the_topic_is_ignored() {
 
 #[tokio::test]
 async fn a_huge_body_is_refused_before_it_has_come() {
-    let mut desk = Desk::start_within(OPEN_HUB, Bounds { body: 1000, ..Bounds::default() }).await;
+    let mut desk = Desk::start_within(OPEN_HUB, DeliveryBounds { body: 1000, ..DeliveryBounds::default() }).await;
     let (path, _) = desk.path();
     let message = format!("POST {path} HTTP/1.1\r\nHost: x\r\n{LINK}Content-Length: 99999999999\r\n\r\n");
     assert_eq!(desk.exchange(message.as_bytes()).await.0, 413);
@@ -271,7 +271,7 @@ async fn a_huge_body_is_refused_before_it_has_come() {
 /// Heads and bodies that drip are given up, and others are answered meanwhile.
 #[tokio::test]
 async fn a_slow_request_is_given_up() {
-    let bounds = Bounds { time: Duration::from_millis(300), ..Bounds::default() };
+    let bounds = DeliveryBounds { time: Duration::from_millis(300), ..DeliveryBounds::default() };
     let mut desk = Desk::start_within(OPEN_HUB, bounds).await;
     let (path, _) = desk.path();
     let begun = [
@@ -299,7 +299,7 @@ async fn a_slow_request_is_given_up() {
 
 #[tokio::test]
 async fn more_connections_than_are_served_wait_their_turn() {
-    let bounds = Bounds { connections: 4, time: Duration::from_millis(200), ..Bounds::default() };
+    let bounds = DeliveryBounds { connections: 4, time: Duration::from_millis(200), ..DeliveryBounds::default() };
     let mut desk = Desk::start_within(OPEN_HUB, bounds).await;
     let mut silent = Vec::new();
     for _ in 0..4 {
@@ -355,7 +355,7 @@ async fn a_body_that_breaks_off_is_ignored() {
 
 #[tokio::test]
 async fn what_is_not_http_ends_the_connection_and_nothing_else() {
-    let bounds = Bounds { time: Duration::from_millis(200), ..Bounds::default() };
+    let bounds = DeliveryBounds { time: Duration::from_millis(200), ..DeliveryBounds::default() };
     let mut desk = Desk::start_within(OPEN_HUB, bounds).await;
     for bytes in [
         &b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"[..],

@@ -19,7 +19,7 @@ fn prefetch(process: u32) -> Priority {
 fn granted(limiter: &mut Limiter<u32>, now: Instant) -> Vec<(Grant, u32)> {
     std::iter::from_fn(|| match limiter.next(now) {
         NextGrant::Grant(grant, item) => Some((grant, item)),
-        NextGrant::At(_) | Next::Idle => None,
+        NextGrant::At(_) | NextGrant::Idle => None,
     })
     .collect()
 }
