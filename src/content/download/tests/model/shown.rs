@@ -2,7 +2,7 @@
 
 use super::places::Body;
 use crate::content::fixity::{WHOLE_LIMIT, WITHHELD};
-use crate::content::{FetchSpec, Fixity};
+use crate::content::{FetchSpec, Fixity, Verified};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(super) type Pages = HashMap<u64, Versions>;
 pub(super) struct Shown {
     pub(super) spec: FetchSpec,
     fixity: Fixity,
-    bodies: Vec<Arc<Body>>,
+    pub(super) bodies: Vec<Arc<Body>>,
     /// The versions that the published length allows.
     allowed: Versions,
     /// The published digest counts: those that have it.
@@ -29,49 +29,64 @@ pub(super) struct Shown {
     pages: Pages,
     /// The versions that all of them are of.
     agreed: Versions,
+    /// The versions of which one was here whole and verified: it binds what comes later.
+    settled: Versions,
     size: Option<u64>,
     /// The kernel was made to drop these.
     dropped: Vec<Range<u64>>,
     pub(super) is_poisoned: bool,
     /// Two versions came under one strong ETag: before the verdict none can be told from another.
     pub(super) is_lied_to: bool,
+    /// No announced length says of which version the bytes are.
+    pub(super) hides_length: bool,
     /// All servers were without fault and had the published version.
     pub(super) is_honest: bool,
     pub(super) is_pinned: bool,
 }
 
-/// A read under way: what was dropped before it, and whether the inode was poisoned.
+/// A read under way: what was known before it.
 #[derive(Clone, Copy)]
 pub(super) struct Begun {
     dropped: usize,
+    size: Option<u64>,
     pub(super) is_poisoned: bool,
 }
 
 impl Shown {
     pub(super) fn new(spec: FetchSpec, fixity: Fixity, bodies: &[Arc<Body>]) -> Shown {
-        let those = |is_one: &dyn Fn(&Body) -> bool| -> Versions {
-            (0..).zip(bodies).filter(|(_, body)| is_one(body)).map(|(number, _)| 1 << number).sum()
-        };
         let digest = spec.hashes.first().copied().filter(|_| fixity != Fixity::Off);
-        Shown {
+        let mut shown = Shown {
             fixity,
             bodies: bodies.to_vec(),
-            allowed: those(&|body| spec.length.is_none_or(|length| length == body.length())),
-            right: digest.map(|digest| those(&|body| body.digest() == digest)),
+            allowed: Versions::MAX,
+            right: None,
             pages: Pages::new(),
             agreed: Versions::MAX,
+            settled: Versions::MAX,
             size: None,
             dropped: Vec::new(),
             is_poisoned: false,
             is_lied_to: false,
+            hides_length: false,
             is_honest: false,
             is_pinned: false,
             spec,
-        }
+        };
+        shown.allowed = shown.spec.length.map_or(Versions::MAX, |length| shown.of_length(length));
+        shown.right = digest.map(|digest| shown.those(|body| body.digest() == digest));
+        shown
+    }
+
+    fn those(&self, is_one: impl Fn(&Body) -> bool) -> Versions {
+        (0..).zip(&self.bodies).filter(|(_, body)| is_one(body)).map(|(number, _)| 1 << number).sum()
+    }
+
+    fn of_length(&self, length: u64) -> Versions {
+        self.those(|body| body.length() == length)
     }
 
     pub(super) fn begin(&self) -> Begun {
-        Begun { dropped: self.dropped.len(), is_poisoned: self.is_poisoned }
+        Begun { dropped: self.dropped.len(), size: self.size, is_poisoned: self.is_poisoned }
     }
 
     /// The kernel drops these pages.
@@ -86,10 +101,30 @@ impl Shown {
         self.is_poisoned = true;
     }
 
+    /// The mount ends, and the kernel's pages with it. `is_orderly`: what was learnt was written down. Before the verdict a digest
+    /// counts, not what an earlier mount has shown.
+    pub(super) fn restart(&mut self, is_orderly: bool) {
+        self.drop_pages(0..u64::MAX);
+        self.is_pinned = false;
+        if !is_orderly || self.right.is_some() {
+            self.settled = Versions::MAX;
+        }
+    }
+
     /// A size is shown: it never is another.
     pub(super) fn size(&mut self, size: u64) {
         let shown = *self.size.get_or_insert(size);
         assert_eq!(shown, size, "the size of {:?} is another than was shown", self.spec.ino);
+    }
+
+    /// The inode is here whole, and verified: all that the kernel keeps is of it.
+    pub(super) fn is_here(&mut self, verified: Verified) {
+        let ino = self.spec.ino;
+        let right = self.right.filter(|_| matches!(verified, Verified::Digest(_))).unwrap_or(Versions::MAX);
+        let agreed = self.pages.values().fold(self.settled & right, |agreed, versions| agreed & versions);
+        assert_ne!(agreed, 0, "{ino:?} was verified ({verified:?}), and what was shown of it is of another version");
+        assert!(self.right.is_none() || matches!(verified, Verified::Digest(_)), "{ino:?} is {verified:?}");
+        self.settled = agreed;
     }
 
     /// A read of `length` bytes at `offset` returned `bytes`; `known`: the size as content knows it now. `own` is what its reader has.
@@ -113,20 +148,22 @@ impl Shown {
             );
         }
         let is_small = known.is_some_and(|size| size <= WHOLE_LIMIT) || self.fixity == Fixity::Strict;
+        let allowed = if self.hides_length { Versions::MAX } else { self.allowed };
+        let sized = begun.size.filter(|_| !self.hides_length).map_or(Versions::MAX, |size| self.of_length(size));
         let mut at = offset;
         while at < end {
             let page = at / PAGE;
             let next = end.min((page + 1) * PAGE);
             let piece = &bytes[(at - offset) as usize..(next - offset) as usize];
-            let found = self.versions(at, piece);
-            assert_ne!(found, 0, "{ino:?}: the bytes {at}..{next} are of no version");
-            assert_ne!(
-                found & self.allowed,
-                0,
-                "{ino:?}: the bytes {at}..{next} are of no version of the published length"
-            );
+            let place = || format!("{ino:?}: the bytes {at}..{next}");
+            let found = self.those(|body| body.has(at, piece));
+            assert_ne!(found, 0, "{} are of no version", place());
+            assert_ne!(found & allowed, 0, "{} are of no version of the published length", place());
+            assert_ne!(found & self.settled, 0, "{} are of another version than was verified", place());
+            let is_new = !self.pages.contains_key(&page);
+            assert!(!is_new || found & sized != 0, "{} are of no version of the size that is shown", place());
             if let Some(right) = self.right.filter(|_| is_small) {
-                assert_ne!(found & right, 0, "{ino:?}: the bytes {at}..{next} are not those that are published");
+                assert_ne!(found & right, 0, "{} are not those that are published", place());
             }
             // Of a page whose other bytes were not read nothing is kept.
             let is_whole = at == page * PAGE && (next == at + PAGE || Some(next) == known.or(self.spec.length));
@@ -135,12 +172,14 @@ impl Shown {
             }
             let was_dropped = self.dropped[begun.dropped..].iter().any(|range| touches(range, page));
             if !self.is_poisoned && !was_dropped {
-                let agreed = self.agreed & found & self.allowed;
+                let agreed = self.agreed & found & allowed;
                 let is_one = agreed != 0 || self.is_lied_to;
-                assert!(is_one, "{ino:?}: the bytes {at}..{next} are of another version than was shown");
+                assert!(is_one, "{} are of another version than was shown", place());
                 self.agreed = agreed;
                 if is_whole {
-                    *self.pages.entry(page).or_insert(Versions::MAX) &= found;
+                    let shown = self.pages.entry(page).or_insert(Versions::MAX);
+                    *shown &= found;
+                    assert_ne!(*shown, 0, "{} are others than were shown", place());
                     let is_end = known.is_some_and(|size| next + WITHHELD > size);
                     let is_right = self.right.is_none_or(|right| found & right != 0);
                     assert!(!is_end || is_right, "{ino:?}: the end was shown before the verdict");
@@ -159,11 +198,6 @@ impl Shown {
         let Some(right) = self.right.filter(|_| all == Some(pages.len() as u64)) else { return };
         let is_right = pages.values().all(|versions| versions & right != 0);
         assert!(is_right, "{:?}: the whole was shown, and it is not what is published", self.spec.ino);
-    }
-
-    fn versions(&self, at: u64, piece: &[u8]) -> Versions {
-        let is_of = |body: &Body| body.bytes.get(at as usize..at as usize + piece.len()) == Some(piece);
-        (0..).zip(&self.bodies).filter(|(_, body)| is_of(body)).map(|(number, _)| 1 << number).sum()
     }
 }
 
