@@ -82,8 +82,8 @@ pub enum Finding {
     Unclear,
 }
 
-/// Compares an answer, which has the published length, with the known version of `wanted`; `decoded`: a read returns other bytes than its body.
-pub fn finding(wanted: &FetchSpec, observed: &Observation, decoded: bool, answer: Answer<'_>) -> Finding {
+/// Compares an answer, which has the published length, with the known version of `spec`; `decoded`: a read returns other bytes than its body.
+pub fn finding(spec: &FetchSpec, observed: &Observation, decoded: bool, answer: Answer<'_>) -> Finding {
     let is_strong = |etag: &&str| etag.starts_with('"');
     if answer.etag.filter(is_strong).is_some_and(|etag| observed.etag.as_deref() == Some(etag)) {
         return Finding::Same;
@@ -100,7 +100,7 @@ pub fn finding(wanted: &FetchSpec, observed: &Observation, decoded: bool, answer
         || (answer.etag.is_none() && differ(observed.last_modified.as_deref(), answer.last_modified));
     match (validators_differ, read) {
         // The validators of mirrors are not those of `loc`.
-        (true, Some(_)) if wanted.mirrors.is_empty() => Finding::Other,
+        (true, Some(_)) if spec.mirrors.is_empty() => Finding::Other,
         (true, Some(_)) => Finding::Unclear,
         // Only the size of this version was shown, and it is the same.
         (true, None) | (false, _) => Finding::Same,
@@ -113,7 +113,7 @@ mod tests {
     use crate::document::{Algorithm, Uri};
     use fuser::INodeNo;
 
-    fn wanted() -> FetchSpec {
+    fn spec() -> FetchSpec {
         FetchSpec::new(INodeNo(2), Uri::parse("http://example.org/a").unwrap())
     }
 
@@ -156,26 +156,26 @@ mod tests {
     fn an_equal_validator_keeps_the_version() {
         let none = Observation { digests: Vec::new(), ..observed(9) };
 
-        assert_eq!(finding(&wanted(), &observed(9), false, full(Some("\"v1\""), 9)), Finding::Same);
-        let other = finding(&wanted(), &none, false, full(Some("\"v2\""), 9));
+        assert_eq!(finding(&spec(), &observed(9), false, full(Some("\"v1\""), 9)), Finding::Same);
+        let other = finding(&spec(), &none, false, full(Some("\"v2\""), 9));
         assert_eq!(other, Finding::Same, "the old bytes were never read");
     }
 
     #[test]
     fn another_length_is_another_version() {
-        assert_eq!(finding(&wanted(), &observed(9), false, full(None, 10)), Finding::Other);
+        assert_eq!(finding(&spec(), &observed(9), false, full(None, 10)), Finding::Other);
     }
 
     #[test]
     fn without_equal_validators_a_small_body_decides() {
         let (small, large) = (observed(9), observed(COMPARE_LIMIT + 1));
-        let mirrored = FetchSpec { mirrors: vec![(1, Uri::parse("http://m.example/a").unwrap())], ..wanted() };
+        let mirrored = FetchSpec { mirrors: vec![(1, Uri::parse("http://m.example/a").unwrap())], ..spec() };
         let weak = Observation { etag: Some("W/\"v1\"".into()), ..observed(9) };
 
-        assert_eq!(finding(&wanted(), &small, false, full(Some("\"v2\""), 9)), Finding::Compare(small.digests[0]));
-        assert_eq!(finding(&wanted(), &weak, false, full(Some("W/\"v1\""), 9)), Finding::Compare(small.digests[0]));
-        let plain = wanted();
-        let of_large = |wanted, etag| finding(wanted, &large, false, full(etag, COMPARE_LIMIT + 1));
+        assert_eq!(finding(&spec(), &small, false, full(Some("\"v2\""), 9)), Finding::Compare(small.digests[0]));
+        assert_eq!(finding(&spec(), &weak, false, full(Some("W/\"v1\""), 9)), Finding::Compare(small.digests[0]));
+        let plain = spec();
+        let of_large = |spec, etag| finding(spec, &large, false, full(etag, COMPARE_LIMIT + 1));
         assert_eq!(of_large(&plain, Some("\"v2\"")), Finding::Other);
         assert_eq!(of_large(&plain, None), Finding::Same, "a length alone keeps it");
         assert_eq!(of_large(&mirrored, Some("\"v2\"")), Finding::Unclear);
@@ -185,7 +185,7 @@ mod tests {
     fn a_coded_body_is_compared_by_its_validators_alone() {
         let answer = full(Some("\"v2\""), 5);
 
-        assert_eq!(finding(&wanted(), &observed(9), true, answer), Finding::Other);
-        assert_eq!(finding(&wanted(), &observed(9), true, full(None, 5)), Finding::Same);
+        assert_eq!(finding(&spec(), &observed(9), true, answer), Finding::Other);
+        assert_eq!(finding(&spec(), &observed(9), true, full(None, 5)), Finding::Same);
     }
 }

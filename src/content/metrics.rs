@@ -121,19 +121,19 @@ impl Counters {
     }
 
     /// A download failed.
-    pub(super) fn fetch_failed(&self, wanted: &FetchSpec, error: &ContentError) {
+    pub(super) fn fetch_failed(&self, spec: &FetchSpec, error: &ContentError) {
         let mut metrics = self.metrics();
         metrics.failed_fetches += 1;
-        metrics.remember(wanted, error);
+        metrics.remember(spec, error);
     }
 
     /// A size was asked for.
-    pub(super) fn size(&self, wanted: &FetchSpec, outcome: Result<(), &ContentError>) {
+    pub(super) fn size(&self, spec: &FetchSpec, outcome: Result<(), &ContentError>) {
         let mut metrics = self.metrics();
         metrics.sizes += 1;
         if let Err(error) = outcome {
             metrics.failed_sizes += 1;
-            metrics.remember(wanted, error);
+            metrics.remember(spec, error);
         }
     }
 
@@ -160,7 +160,7 @@ impl Metrics {
         Some(self.hits as f64 / answered as f64)
     }
 
-    fn remember(&mut self, wanted: &FetchSpec, error: &ContentError) {
+    fn remember(&mut self, spec: &FetchSpec, error: &ContentError) {
         if error.is_spent() {
             // The status shows the limit. All that was tried past it would hide other failures.
             return;
@@ -172,8 +172,8 @@ impl Metrics {
             why.push('…');
         }
         // A body that is fetched for its size fails both ways.
-        if self.failures.first().is_none_or(|last| last.ino != wanted.ino || last.why != why) {
-            let (ino, uri) = (wanted.ino, wanted.uri.clone());
+        if self.failures.first().is_none_or(|last| last.ino != spec.ino || last.why != why) {
+            let (ino, uri) = (spec.ino, spec.uri.clone());
             self.failures.insert(0, Failure { time: Timestamp::now(), ino, uri, why });
             self.failures.truncate(MOST_FAILURES);
         }
@@ -190,9 +190,9 @@ mod tests {
         let uri = |number: usize| Uri::parse(&format!("http://h/{number}")).unwrap();
         for number in 0..2 * MOST_FAILURES {
             let error = ContentError::Mismatch { uri: uri(number), what: "x".repeat(100_000) };
-            let wanted = FetchSpec::new(INodeNo(number as u64), uri(number));
-            counters.fetch_failed(&wanted, &error);
-            counters.fetch_failed(&wanted, &error);
+            let spec = FetchSpec::new(INodeNo(number as u64), uri(number));
+            counters.fetch_failed(&spec, &error);
+            counters.fetch_failed(&spec, &error);
         }
 
         let metrics = counters.snapshot();

@@ -124,8 +124,8 @@ pub struct Content {
     client: Client,
     runtime: Handle,
     events: UnboundedSender<Event>,
-    disk: Arc<Store>,
-    observed: Arc<LearntMetadata>,
+    store: Arc<Store>,
+    metadata: Arc<LearntMetadata>,
     block_hasher: BlockHasher,
     /// Where digests of blocks are kept that are too many for memory.
     spill_folder: Arc<Path>,
@@ -158,22 +158,22 @@ impl Content {
         runtime: Handle,
         events: UnboundedSender<Event>,
     ) -> Result<Arc<Content>, ContentError> {
-        let disk = Store::open(&config.folder, config.quota, config.reserve).map_err(|error| ContentError::Cache {
+        let store = Store::open(&config.folder, config.quota, config.reserve).map_err(|error| ContentError::Cache {
             path: config.folder.clone(),
             cause: Arc::new(io::Error::other(error)),
         })?;
         let spill_folder = config.folder.as_path().into();
         if let Some(folder) = &config.counted_folder {
-            disk.count_folder(folder);
+            store.count_folder(folder);
         }
-        let observed = LearntMetadata::open(&config.observed_folder, false).map_err(|error| ContentError::Cache {
+        let metadata = LearntMetadata::open(&config.observed_folder, false).map_err(|error| ContentError::Cache {
             path: error.path.clone(),
             cause: Arc::new(io::Error::other(error)),
         })?;
         let memory = Budget::new(MEMORY);
         let block_cache = BlockCache::new(&memory, CACHED_BLOCKS);
         let shared_cache = config.shared_cache.as_ref().map(|shared| {
-            SharedCache::open(shared, &client, &disk, &memory, &runtime).map_err(|error| ContentError::Cache {
+            SharedCache::open(shared, &client, &store, &memory, &runtime).map_err(|error| ContentError::Cache {
                 path: shared.url.as_str().into(),
                 cause: Arc::new(io::Error::other(error)),
             })
@@ -184,8 +184,8 @@ impl Content {
             client,
             runtime,
             events,
-            disk,
-            observed: Arc::new(observed),
+            store,
+            metadata: Arc::new(metadata),
             block_hasher: BlockHasher::default(),
             spill_folder,
             in_flight: Mutex::default(),
@@ -219,12 +219,12 @@ impl Content {
 
     /// A size learnt earlier (an earlier fetch or HEAD, the decoded length); never waits.
     pub fn known_size(&self, ino: INodeNo) -> Option<u64> {
-        self.observed.size(ino)
+        self.metadata.size(ino)
     }
 
     /// Whether the file is known to be empty by its server's word alone.
     pub fn is_doubtful(&self, ino: INodeNo) -> bool {
-        self.observed.get(ino).is_some_and(|observation| observation.is_doubtful())
+        self.metadata.get(ino).is_some_and(|observation| observation.is_doubtful())
     }
 
     /// A question for a size that takes so long is likely to fail, and so are those for its neighbours.
@@ -260,45 +260,45 @@ impl Content {
     }
 
     /// The same for bytes that another file brought or that are on their way already, without a request.
-    pub async fn read_present(&self, wanted: &FetchSpec, offset: u64, length: u32) -> Option<Bytes> {
-        self.present(wanted, offset, length).await.inspect(|bytes| self.counters.hit(bytes.len()))
+    pub async fn read_present(&self, spec: &FetchSpec, offset: u64, length: u32) -> Option<Bytes> {
+        self.present(spec, offset, length).await.inspect(|bytes| self.counters.hit(bytes.len()))
     }
 
     /// The size, where it is known without asking the Source.
-    pub fn size_present(&self, wanted: &FetchSpec) -> Option<u64> {
-        let published = wanted.length.filter(|_| !download::is_decoded(wanted));
-        self.known_size(wanted.ino).or(published).or_else(|| Some(self.find(wanted)?.length()))
+    pub fn size_present(&self, spec: &FetchSpec) -> Option<u64> {
+        let published = spec.length.filter(|_| !download::is_decoded(spec));
+        self.known_size(spec.ino).or(published).or_else(|| Some(self.find(spec)?.length()))
     }
 
     /// `length` bytes at `offset`, fewer only at the end of the file; waits while the fetch makes progress.
-    pub async fn read(self: &Arc<Self>, wanted: &FetchSpec, offset: u64, length: u32) -> Result<Bytes, ContentError> {
-        let read = self.fetched(wanted, offset, length).await;
+    pub async fn read(self: &Arc<Self>, spec: &FetchSpec, offset: u64, length: u32) -> Result<Bytes, ContentError> {
+        let read = self.fetched(spec, offset, length).await;
         self.counters.waited(read.as_ref().map(|(bytes, is_shared)| (bytes.len(), *is_shared)));
         read.map(|(bytes, _)| bytes)
     }
 
     /// Compares what was read of an inode with what is published of it now; another version is reported
     /// to the rest of the mount. For bytes of which the catalog does not know that they are others.
-    pub fn hold_to_published(&self, wanted: &FetchSpec) {
-        let Some(read) = self.observed.get(wanted.ino).filter(|read| read.verified != Verified::NotYet) else { return };
-        let is_coded = download::published_coding(wanted).is_some();
+    pub fn hold_to_published(&self, spec: &FetchSpec) {
+        let Some(read) = self.metadata.get(spec.ino).filter(|read| read.verified != Verified::NotYet) else { return };
+        let is_coded = download::published_coding(spec).is_some();
         let contradicts = |published: &Digest| {
             read.digests.iter().any(|seen| seen.algorithm() == published.algorithm() && seen != published)
         };
-        let has_other_length = wanted.length.zip(read.size).is_some_and(|(published, size)| published != size);
-        if !is_coded && !wanted.is_past() && (has_other_length || wanted.hashes.iter().any(contradicts)) {
-            self.send_event(Event::Changed(wanted.ino));
+        let has_other_length = spec.length.zip(read.size).is_some_and(|(published, size)| published != size);
+        if !is_coded && !spec.is_past() && (has_other_length || spec.hashes.iter().any(contradicts)) {
+            self.send_event(Event::Changed(spec.ino));
         }
     }
 
     /// Bytes that the cache folder may take.
     pub fn quota(&self) -> u64 {
-        self.disk.quota()
+        self.store.quota()
     }
 
     /// Evicts for a writer below `folder`; see [`store::Store::give_up`].
     pub fn give_up(&self, folder: &Path, bytes: u64) -> u64 {
-        self.disk.give_up(folder, bytes)
+        self.store.give_up(folder, bytes)
     }
 
     /// For the xattrs.
@@ -307,7 +307,7 @@ impl Content {
             return (State::Poisoned, Verified::Failed);
         }
         if self.peek_local(ino).is_some() || self.is_in_memory(ino) {
-            let verified = self.observed.get(ino).map_or(Verified::NotYet, |observation| observation.verified);
+            let verified = self.metadata.get(ino).map_or(Verified::NotYet, |observation| observation.verified);
             return (State::Cached, verified);
         }
         let download = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).get(&ino).cloned();
@@ -324,7 +324,7 @@ impl Content {
 
     /// Measures what the folders of all mounts take, for [`Content::metrics`] to be the same in each of them. Blocks on the disk.
     pub fn measure(&self) {
-        self.disk.measure();
+        self.store.measure();
     }
 
     /// What was read, fetched and failed since the start, and what the cache holds.
@@ -333,9 +333,9 @@ impl Content {
         let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let cooling = failures.hosts.iter(now).map(|(host, (), left)| Cooling { host: host.clone(), left }).collect();
         drop(failures);
-        let cache = self.disk.recorded_usage();
+        let cache = self.store.recorded_usage();
         let (objects, bytes, quota) = (cache.objects, cache.bytes, cache.quota);
-        let write_failure = self.disk.write_failure();
+        let write_failure = self.store.write_failure();
         Metrics { objects, bytes, quota, cooling, write_failure, ..self.counters.snapshot() }
     }
 
@@ -361,14 +361,14 @@ impl Content {
 
     /// The name of the object that holds the bytes, once they were kept: `user.resyncfs.object`.
     pub fn object(&self, ino: INodeNo) -> Option<ObjectKey> {
-        self.observed.get(ino)?.object
+        self.metadata.get(ino)?.object
     }
 
     /// Keeps the object of an orphan from eviction until [`Content::unpin`]; an object not here yet, once it is.
     pub fn pin(&self, ino: INodeNo) {
         // Locked first: an object that lands meanwhile is seen here, or finds its inode pinned.
         let mut pinned = self.pinned();
-        let key = self.observed.get(ino).and_then(|observation| observation.object);
+        let key = self.metadata.get(ino).and_then(|observation| observation.object);
         self.pin_object(&mut pinned, ino, key.as_ref());
     }
 
@@ -376,15 +376,15 @@ impl Content {
     pub fn unpin(&self, ino: INodeNo) {
         let mut pinned = self.pinned();
         if let Some(released) = pinned.unpin(ino) {
-            self.disk.unpin(&released);
+            self.store.unpin(&released);
         }
     }
 
     /// The lock is held through the store's own steps: another inode may release the same object.
     fn pin_object(&self, pinned: &mut PinnedInodes, ino: INodeNo, key: Option<&ObjectKey>) {
-        let key = key.filter(|key| self.disk.pin(key));
+        let key = key.filter(|key| self.store.pin(key));
         if let Some(released) = pinned.pin(ino, key.cloned()) {
-            self.disk.unpin(&released);
+            self.store.unpin(&released);
         }
     }
 
@@ -394,7 +394,7 @@ impl Content {
 
     /// Forgets what was learnt of an inode that will never be asked for again.
     pub fn forget(&self, ino: INodeNo) {
-        self.observed.forget(ino);
+        self.metadata.forget(ino);
         self.served_blocks.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
         self.served.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
     }
@@ -402,7 +402,7 @@ impl Content {
     /// The same for those that `gone` picks out of the inodes of which something was learnt, shown some at a time; how many.
     /// Blocks on the disk.
     pub fn forget_gone<E>(&self, gone: impl FnMut(&[INodeNo]) -> Result<Vec<INodeNo>, E>) -> Result<u64, E> {
-        self.observed.forget_gone(gone)
+        self.metadata.forget_gone(gone)
     }
 
     fn pin_landed(&self, ino: INodeNo, key: &ObjectKey) {
@@ -423,7 +423,7 @@ impl Content {
         let in_flight = self.in_flight.lock().unwrap();
         let kept = (self.failures.lock().unwrap(), self.served_blocks.lock().unwrap());
         let others = self.pinned.lock().unwrap();
-        (in_flight, kept, others, self.observed.locked(known))
+        (in_flight, kept, others, self.metadata.locked(known))
     }
 
     /// Writes out what is pending; called once at the end of a mount.
@@ -431,10 +431,10 @@ impl Content {
         if let Some(shared) = &self.shared_cache {
             shared.close().await;
         }
-        let (disk, observed) = (Arc::clone(&self.disk), Arc::clone(&self.observed));
+        let (store, metadata) = (Arc::clone(&self.store), Arc::clone(&self.metadata));
         let closing = tokio::task::spawn_blocking(move || {
-            disk.close();
-            observed.close();
+            store.close();
+            metadata.close();
         });
         // It cannot be reported to anybody any more.
         let _ = closing.await;

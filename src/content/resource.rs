@@ -111,29 +111,29 @@ mod tests {
         Timestamp { seconds, nanos: 0 }
     }
 
-    fn wanted() -> FetchSpec {
+    fn spec() -> FetchSpec {
         let lastmod = Some(Timestamp { seconds: 100, nanos: 7 });
-        let wanted = FetchSpec::new(INodeNo(2), Uri::parse("http://example.org/a").unwrap());
-        FetchSpec { lastmod, listed_at: Some(at(200)), ..wanted }
+        let spec = FetchSpec::new(INodeNo(2), Uri::parse("http://example.org/a").unwrap());
+        FetchSpec { lastmod, listed_at: Some(at(200)), ..spec }
     }
 
     #[test]
     fn a_listed_version_lived_from_its_lastmod_to_its_list() {
-        assert_eq!(wanted().life(), Some(at(100)..=at(200)));
-        assert_eq!(FetchSpec { listed_at: None, ..wanted() }.life(), Some(at(100)..=at(100)));
-        assert_eq!(FetchSpec { lastmod: None, ..wanted() }.life(), None);
+        assert_eq!(spec().life(), Some(at(100)..=at(200)));
+        assert_eq!(FetchSpec { listed_at: None, ..spec() }.life(), Some(at(100)..=at(100)));
+        assert_eq!(FetchSpec { lastmod: None, ..spec() }.life(), None);
     }
 
     #[test]
     fn the_end_of_a_replaced_version_is_unknown() {
-        let replaced = FetchSpec { is_replaced: true, ..wanted() };
+        let replaced = FetchSpec { is_replaced: true, ..spec() };
         assert_eq!(replaced.life(), Some(at(100)..=at(100)));
         assert_eq!(FetchSpec { lastmod: None, ..replaced }.moment(), None);
     }
 
     #[test]
     fn a_version_of_an_earlier_time_lived_at_least_until_then() {
-        let earlier = FetchSpec { as_of: Some(at(150)), ..wanted() };
+        let earlier = FetchSpec { as_of: Some(at(150)), ..spec() };
         assert_eq!(earlier.life(), Some(at(100)..=at(150)));
         assert!(FetchSpec { lastmod: None, ..earlier }.life().unwrap().contains(&at(-5)));
     }

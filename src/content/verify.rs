@@ -43,18 +43,18 @@ pub enum Asked {
 }
 
 impl Content {
-    /// Reads the bytes of `wanted` that are kept here and compares them with the published digest, and with the one that they gave
+    /// Reads the bytes of `spec` that are kept here and compares them with the published digest, and with the one that they gave
     /// when they were downloaded. No request, no use in the LRU index. Blocks on the disk, as long as reading does.
-    pub fn check(&self, wanted: &FetchSpec) -> Checked {
-        if self.is_poisoned(wanted.ino) {
+    pub fn check(&self, spec: &FetchSpec) -> Checked {
+        if self.is_poisoned(spec.ino) {
             return Checked::Corrupt("a program has read bytes that are not the published ones".to_owned());
         }
-        let Some(held) = self.peek_local(wanted.ino) else { return Checked::Absent };
-        let is_coded = published_coding(wanted).is_some();
+        let Some(held) = self.peek_local(spec.ino) else { return Checked::Absent };
+        let is_coded = published_coding(spec).is_some();
         let expected = Expected {
-            length: wanted.length.filter(|_| !is_coded),
-            published: self.vouching_digest(wanted).filter(|_| !is_coded),
-            earlier: self.digest_before(wanted),
+            length: spec.length.filter(|_| !is_coded),
+            published: self.vouching_digest(spec).filter(|_| !is_coded),
+            earlier: self.digest_before(spec),
         };
         match read_through(&held, expected.algorithm()) {
             Err(checked) => checked,
@@ -67,20 +67,20 @@ impl Content {
         }
     }
 
-    /// Asks the Source for the whole of `wanted` and compares the answer with what is published, and with the download before
+    /// Asks the Source for the whole of `spec` and compares the answer with what is published, and with the download before
     /// where that is known. Stores nothing. The head is due within `patience`; `received` counts the bytes of the body.
-    pub async fn ask(&self, wanted: &FetchSpec, patience: Duration, received: &AtomicU64) -> Asked {
+    pub async fn ask(&self, spec: &FetchSpec, patience: Duration, received: &AtomicU64) -> Asked {
         let expected = Expected {
-            length: wanted.length,
-            published: self.vouching_digest(wanted),
+            length: spec.length,
+            published: self.vouching_digest(spec),
             // The digest kept is of what a read returns.
-            earlier: self.digest_before(wanted).filter(|_| published_coding(wanted).is_none()),
+            earlier: self.digest_before(spec).filter(|_| published_coding(spec).is_none()),
         };
-        ask((&self.client, self.packages.get()), wanted, &expected, patience, received).await
+        ask((&self.client, self.packages.get()), spec, &expected, patience, received).await
     }
 
-    fn digest_before(&self, wanted: &FetchSpec) -> Option<Digest> {
-        self.observed.get(wanted.ino)?.digests.first().copied()
+    fn digest_before(&self, spec: &FetchSpec) -> Option<Digest> {
+        self.metadata.get(spec.ino)?.digests.first().copied()
     }
 }
 
@@ -129,18 +129,18 @@ fn read_through(object: &Object, algorithm: Algorithm) -> Result<Option<Seen>, C
     Ok(verifier.finish())
 }
 
-/// Asks for the whole of `wanted` at its own URI and compares the answer with what is `expected`. Where the Source has nothing there
+/// Asks for the whole of `spec` at its own URI and compares the answer with what is `expected`. Where the Source has nothing there
 /// the package that holds it is asked, as for a read.
 pub async fn ask(
     (client, packages): (&Client, Option<&Packages>),
-    wanted: &FetchSpec,
+    spec: &FetchSpec,
     expected: &Expected,
     patience: Duration,
     received: &AtomicU64,
 ) -> Asked {
-    match asked_by_uri(client, wanted, expected, patience, received).await {
+    match asked_by_uri(client, spec, expected, patience, received).await {
         Ok(asked) => asked,
-        Err(cause) if cause.is_gone() => match (packages, &wanted.member) {
+        Err(cause) if cause.is_gone() => match (packages, &spec.member) {
             (Some(packages), Some(member)) => match asked_of_package(packages, member, expected, received).await {
                 Ok(asked) => asked,
                 Err(cause) if cause.is_retryable() => Asked::Failed(chain(&cause)),
@@ -170,28 +170,28 @@ async fn asked_of_package(
 
 async fn asked_by_uri(
     client: &Client,
-    wanted: &FetchSpec,
+    spec: &FetchSpec,
     expected: &Expected,
     patience: Duration,
     received: &AtomicU64,
 ) -> Result<Asked, HttpError> {
-    let mut request = Request::get(wanted.uri.clone(), patience);
-    request.accept = wanted.media_type.clone();
-    if let Some(coding) = published_coding(wanted) {
+    let mut request = Request::get(spec.uri.clone(), patience);
+    request.accept = spec.media_type.clone();
+    if let Some(coding) = published_coding(spec) {
         request.accept_encoding = coding.into();
     }
     // An audit asks the Source and not a cache between.
     request.no_cache = true;
     let mut response = client.send(request).await?;
-    if let Some(page) = soft_failure(wanted, expected.published.is_some(), response.media_type.as_deref()) {
+    if let Some(page) = soft_failure(spec, expected.published.is_some(), response.media_type.as_deref()) {
         return Ok(Asked::Failed(chain(&page)));
     }
     let coding = response.encoding.as_deref().unwrap_or_default();
-    match Form::of(wanted, response.encoding.as_deref(), false) {
+    match Form::of(spec, response.encoding.as_deref(), false) {
         Err(what) => return Ok(Asked::Failed(what)),
         // A read decodes its bytes; the digest of the download before is not that of the coded ones.
-        Ok(Form::Unasked(_)) if wanted.length.is_none() && expected.published.is_none() => return Ok(Asked::There),
-        Ok(Form::Unasked(_)) if wanted.length.is_none() => return Ok(Asked::Failed(unasked(coding))),
+        Ok(Form::Unasked(_)) if spec.length.is_none() && expected.published.is_none() => return Ok(Asked::There),
+        Ok(Form::Unasked(_)) if spec.length.is_none() => return Ok(Asked::Failed(unasked(coding))),
         Ok(_) => {}
     }
     let mut verifier = Verifier::new(expected.algorithm());
@@ -199,7 +199,7 @@ async fn asked_by_uri(
         received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         over_bytes(bytes.len() as u64, || verifier.update(&bytes));
     }
-    Ok(compared(expected, verifier, || match (response.modified, wanted.lastmod) {
+    Ok(compared(expected, verifier, || match (response.modified, spec.lastmod) {
         // HTTP has whole seconds.
         (Some(modified), Some(lastmod)) if modified.seconds > lastmod.latest() => {
             Asked::Changed(format!("its server has a version of {modified}, later than the published time"))
@@ -221,12 +221,12 @@ fn compared(expected: &Expected, verifier: Verifier, otherwise: impl FnOnce() ->
 }
 
 /// The published digests of what a read returns: none where the bytes are decoded, for they are of the coded ones.
-pub fn digests_shown(wanted: &FetchSpec) -> &[Digest] {
-    if is_decoded(wanted) { &[] } else { &wanted.hashes }
+pub fn digests_shown(spec: &FetchSpec) -> &[Digest] {
+    if is_decoded(spec) { &[] } else { &spec.hashes }
 }
 
-/// What the bytes of `wanted` must be, by what is published alone.
-pub fn published(wanted: &FetchSpec) -> Expected {
-    let strongest = wanted.hashes.iter().max_by_key(|digest| digest.algorithm());
-    Expected { length: wanted.length, published: strongest.copied(), earlier: None }
+/// What the bytes of `spec` must be, by what is published alone.
+pub fn published(spec: &FetchSpec) -> Expected {
+    let strongest = spec.hashes.iter().max_by_key(|digest| digest.algorithm());
+    Expected { length: spec.length, published: strongest.copied(), earlier: None }
 }

@@ -1,21 +1,21 @@
 //! The request to a place, and the promise of its answer's head: or why its bytes cannot be the resource's.
 
-use super::attempt::{Fetch, Provenance, Stop};
 use super::object::Origin;
 use super::plan::{Failure, Place};
 use super::promise::{Disagreement, Form, Head, Promise, request, strong};
+use super::task::{DownloadTask, Provenance, Stop};
 use crate::content::ContentError;
 use crate::content::trust::Claim;
 use crate::document::Timestamp;
 use crate::source::http::{Request, Response};
 use std::sync::Arc;
 
-impl Fetch {
+impl DownloadTask {
     /// A request for the whole.
     pub(super) fn request(&self, place: &Place) -> Request {
         let budget = self.content.head_budget(self.plan.len());
-        let mut request = request(&self.wanted, place.uri(), budget, self.download.priority());
-        request.accept_datetime = self.wanted.moment().filter(|_| matches!(place, Place::TimeGate(_)));
+        let mut request = request(&self.spec, place.uri(), budget, self.download.priority());
+        request.accept_datetime = self.spec.moment().filter(|_| matches!(place, Place::TimeGate(_)));
         request.no_cache = self.plan.past_caches();
         request.pause = self.download.pause().clone();
         request
@@ -39,7 +39,7 @@ impl Fetch {
                 // The deadline was that of a prefetch. The reader that has joined it has one of its own.
                 continue;
             }
-            let error = ContentError::Fetch { uri: self.wanted.uri.clone(), cause: Arc::new(error) };
+            let error = ContentError::Fetch { uri: self.spec.uri.clone(), cause: Arc::new(error) };
             // A server that refuses the rest may still send the whole.
             let can_begin_again = from > 0 && !is_retryable;
             return Err(Stop::Failure(match can_begin_again {
@@ -68,9 +68,9 @@ impl Fetch {
         if self.published.is_some() {
             return Ok(());
         }
-        let uri = self.wanted.uri.clone();
+        let uri = self.spec.uri.clone();
         // The time of a memento is the only proof without a digest.
-        let life = self.wanted.life();
+        let life = self.spec.life();
         let is_of_version = || response.memento_datetime.zip(life).is_some_and(|(time, life)| life.contains(&time));
         if !place.is_current() && !is_of_version() {
             let what = match response.memento_datetime {
@@ -80,7 +80,7 @@ impl Fetch {
             return Err(Stop::Failure(Failure::Refused(ContentError::Mismatch { uri, what })));
         }
         let is_earlier = || self.etag.is_some() && strong(response.etag.as_deref()) == self.etag.as_deref();
-        if place.is_current() && self.wanted.is_past() && self.earlier.is_none() && !is_earlier() {
+        if place.is_current() && self.spec.is_past() && self.earlier.is_none() && !is_earlier() {
             return Err(Stop::Failure(Failure::Refused(ContentError::Changed { uri })));
         }
         Ok(())
@@ -89,20 +89,20 @@ impl Fetch {
     /// Reads a head: its promise, or why its bytes cannot be the resource's.
     pub(super) fn promise(&mut self, place: &Place, response: &Response, resumed: bool) -> Result<Promise, Stop> {
         self.admit(place, response)?;
-        let after_list = |modified: &Timestamp| self.wanted.listed_at.is_some_and(|at| *modified > at);
-        let is_own = matches!(place, Place::Own(_)) && !self.wanted.is_past();
+        let after_list = |modified: &Timestamp| self.spec.listed_at.is_some_and(|at| *modified > at);
+        let is_own = matches!(place, Place::Own(_)) && !self.spec.is_past();
         self.newer_than_list = response.modified.filter(|_| is_own).filter(after_list);
         let shown = self.shown_size();
-        let agreed = Head::from(response).agree(&self.wanted, self.published.is_some(), shown);
+        let agreed = Head::from(response).agree(&self.spec, self.published.is_some(), shown);
         let (form, length) = agreed.map_err(|disagreement| self.disagreed(disagreement))?;
-        if resumed && form != Form::published(&self.wanted) {
+        if resumed && form != Form::published(&self.spec) {
             return Err(self.changed());
         }
         let etag = strong(response.etag.as_deref());
         if !resumed {
-            let resumable = etag.filter(|_| form == Form::published(&self.wanted));
+            let resumable = etag.filter(|_| form == Form::published(&self.spec));
             self.validator = resumable.map(|etag| (place.uri().clone(), etag.into()));
-            self.is_joinable = self.published.is_some() && form == Form::published(&self.wanted);
+            self.is_joinable = self.published.is_some() && form == Form::published(&self.spec);
             self.length = length;
             // The validators of a memento are not those of the current version.
             let current = place.is_current();

@@ -1,13 +1,13 @@
 //! The task of one download, from its first request to its verdict: sources in their order, resumed after a cut, begun again where the
 //! bytes are wrong or of another version.
 
-use super::attempt::{Ended, Fetch, Landed, Provenance, Stop};
+use super::download::Download;
 use super::extents::LARGE;
 use super::plan::{Failure, Next, Place, Plan, Proof, Turn, is_absent, places, tells_of_bytes};
 use super::promise::{Form, Promise, strong};
 use super::ranges::Ranges;
-use super::shared::Download;
 use super::source::{Batch, Source};
+use super::task::{DownloadTask, Ended, Landed, Provenance, Stop};
 use super::writer::{Stage, Writer};
 use crate::content::blocks::{BlockMap, Sink};
 use crate::content::fixity::Expected;
@@ -25,9 +25,9 @@ const WORTH_RESUMING: u64 = 1 << 20;
 
 impl Content {
     /// See [`places`].
-    fn places(&self, wanted: &FetchSpec, proof: Proof) -> Vec<Place> {
-        let mut places = self.candidates(wanted, proof, self.turn_of_member(wanted));
-        if self.config.unannounced == Unannounced::Show && !wanted.is_past() {
+    fn places(&self, spec: &FetchSpec, proof: Proof) -> Vec<Place> {
+        let mut places = self.candidates(spec, proof, self.turn_of_member(spec));
+        if self.config.unannounced == Unannounced::Show && !spec.is_past() {
             // What the resource is now is to be shown rather than what is listed.
             places.retain(Place::is_current);
         }
@@ -35,10 +35,10 @@ impl Content {
     }
 
     /// See [`places`].
-    pub(super) fn candidates(&self, wanted: &FetchSpec, proof: Proof, turn: Turn) -> Vec<Place> {
+    pub(super) fn candidates(&self, spec: &FetchSpec, proof: Proof, turn: Turn) -> Vec<Place> {
         let (failures, now) = (self.failures(), Instant::now());
         let is_asked_last = |uri: &Uri| failures.hosts.is_punished(uri.authority(), now);
-        places(wanted, self.config.mirrors, proof, turn, &is_asked_last)
+        places(spec, self.config.mirrors, proof, turn, &is_asked_last)
     }
 
     /// Time for the head of one of `places`, so that all of them are asked before a reader gives up.
@@ -48,18 +48,18 @@ impl Content {
     }
 }
 
-impl Fetch {
-    pub(super) fn new(content: Arc<Content>, wanted: FetchSpec, download: Arc<Download>) -> Fetch {
-        let published = content.vouching_digest(&wanted);
-        let observation = content.observed.get(wanted.ino).unwrap_or_default();
+impl DownloadTask {
+    pub(super) fn new(content: Arc<Content>, spec: FetchSpec, download: Arc<Download>) -> DownloadTask {
+        let published = content.vouching_digest(&spec);
+        let observation = content.metadata.get(spec.ino).unwrap_or_default();
         let earlier = observation.digests.first().copied();
         let etag = strong(observation.etag.as_deref()).map(Box::from);
         let proof = Proof { vouched: published.is_some(), earlier: earlier.is_some() || etag.is_some() };
-        let plan = Plan::new(content.places(&wanted, proof));
+        let plan = Plan::new(content.places(&spec, proof));
         let sink = download.state().sink();
-        Fetch {
+        DownloadTask {
             content,
-            wanted,
+            spec,
             download,
             plan,
             published,
@@ -164,12 +164,12 @@ impl Fetch {
 
     /// Why no place had the version.
     fn given_up(&self) -> ContentError {
-        let uri = || self.wanted.uri.clone();
+        let uri = || self.spec.uri.clone();
         let error = self.plan.error();
         let is_elsewhere = error.as_ref().is_none_or(|error| tells_of_bytes(error) || is_absent(error));
-        match (self.wanted.as_of, error) {
+        match (self.spec.as_of, error) {
             (Some(at), _) if is_elsewhere => ContentError::Unarchived { uri: uri(), at },
-            (None, _) if is_elsewhere && self.wanted.is_replaced => ContentError::Changed { uri: uri() },
+            (None, _) if is_elsewhere && self.spec.is_replaced => ContentError::Changed { uri: uri() },
             // That a member has no address of its own says nothing of what is wrong with it.
             (_, Some(error)) if is_absent(&error) => self.plan.package_error().unwrap_or(error),
             (_, error) => error.unwrap_or_else(|| self.stalled()),
@@ -179,7 +179,7 @@ impl Fetch {
     /// Goes on where an earlier download of this inode was cut. Bytes that belong to a strong validator of the first place are readable at
     /// once; the writer hashes them while the rest comes. Others wait for the verdict, and are of use where a digest is published.
     async fn adopt_partial(&mut self) {
-        let length = self.wanted.length.or(self.shown);
+        let length = self.spec.length.or(self.shown);
         if self.sink != Sink::Store || length.is_some_and(|length| length < WORTH_RESUMING) {
             return;
         }
@@ -194,15 +194,15 @@ impl Fetch {
         let (content, key) = (Arc::clone(&self.content), self.key());
         let resumed = tokio::task::spawn_blocking(move || {
             content
-                .disk
+                .store
                 .resume(&key, |validator, length| is_expected(validator, length).map(|version| (version, length)))
         });
         let Ok(Some((partial, (version, length)))) = resumed.await else { return };
-        let (ino, attempt) = (self.wanted.ino, self.download.state().attempt());
+        let (ino, attempt) = (self.spec.ino, self.download.state().attempt());
         let map = Arc::new(BlockMap::on_disk(Arc::new(partial), &self.content.block_cache, (ino, attempt)));
         self.received = map.frontier();
         (self.is_joinable, self.is_mixed) = (is_joinable, version.is_none());
-        let shown = version.clone().filter(|_| Form::published(&self.wanted) == Form::Plain);
+        let shown = version.clone().filter(|_| Form::published(&self.spec) == Form::Plain);
         self.download.publish(|state| state.resume(Some(length), shown, Arc::clone(&map)));
         let algorithm = self.expected(Form::Plain).algorithm();
         let writer = Writer::new(map, algorithm, self.content.block_hasher, Arc::clone(&self.download), attempt);
@@ -213,16 +213,16 @@ impl Fetch {
     /// What the transferred bytes must be, given in `form`.
     pub(super) fn expected(&self, form: Form) -> Expected {
         let earlier = self.earlier.filter(|_| form == Form::Plain);
-        Expected { length: self.wanted.length, published: self.published, earlier }
+        Expected { length: self.spec.length, published: self.published, earlier }
     }
 
     /// The name under which bytes are kept until the verdict.
     pub(super) fn key(&self) -> ObjectKey {
-        self.content.partial_key(&self.wanted)
+        self.content.partial_key(&self.spec)
     }
 
     pub(super) fn wrong(&self, what: impl Into<String>) -> Stop {
-        let (uri, what) = (self.wanted.uri.clone(), what.into());
+        let (uri, what) = (self.spec.uri.clone(), what.into());
         let shown = self.content.config.unannounced == Unannounced::Show;
         Stop::Failure(Failure::Wrong(match self.newer_than_list {
             Some(modified) => ContentError::Unannounced { uri, modified, what, shown },
@@ -231,11 +231,11 @@ impl Fetch {
     }
 
     pub(super) fn changed(&self) -> Stop {
-        Stop::Failure(Failure::Wrong(ContentError::Changed { uri: self.wanted.uri.clone() }))
+        Stop::Failure(Failure::Wrong(ContentError::Changed { uri: self.spec.uri.clone() }))
     }
 
     pub(super) fn stalled(&self) -> ContentError {
-        ContentError::Stalled { uri: self.wanted.uri.clone() }
+        ContentError::Stalled { uri: self.spec.uri.clone() }
     }
 
     pub(super) fn panicked(&self) -> Stop {
@@ -327,7 +327,7 @@ impl Fetch {
 
     /// The size that is shown: a question may have taught it since the download began.
     pub(super) fn shown_size(&mut self) -> Option<u64> {
-        self.shown = self.shown.or_else(|| self.content.known_size(self.wanted.ino));
+        self.shown = self.shown.or_else(|| self.content.known_size(self.spec.ino));
         self.shown
     }
 }

@@ -1,12 +1,12 @@
 //! How a download ends: what is known of its object then, what of it was handed out, and the events.
 
-use super::attempt::{Ended, Fetch, Landed};
+use super::download::Download;
 use super::failures::HostFault;
 use super::object::CachedObject;
 use super::outcome::Outcome;
 use super::plan::{Place, tells_of_bytes};
 use super::served::Served;
-use super::shared::Download;
+use super::task::{DownloadTask, Ended, Landed};
 use crate::content::blocks::cache::{CachedBlock, Holder};
 use crate::content::fixity::WHOLE_LIMIT;
 use crate::content::{Content, ContentError, Event, FetchSpec, Verified};
@@ -19,22 +19,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 /// Runs a download to its end.
-pub(super) async fn run_download(content: Arc<Content>, wanted: FetchSpec, download: Arc<Download>) {
-    let crash = Crash { content: &content, wanted: &wanted, download: &download };
+pub(super) async fn run_download(content: Arc<Content>, spec: FetchSpec, download: Arc<Download>) {
+    let crash = Crash { content: &content, spec: &spec, download: &download };
     content.counters.fetch();
-    match Fetch::new(Arc::clone(&content), wanted.clone(), Arc::clone(&download)).run().await {
-        Ok(landed) => content.landed(&wanted, &download, landed),
-        Err(Ended::Failed(error)) => content.failed(&wanted, &download, error),
-        Err(Ended::Poisoned(error)) => content.poison(&wanted, &download, error),
-        Err(Ended::Yielded(error)) => content.yielded(&wanted, &download, error),
+    match DownloadTask::new(Arc::clone(&content), spec.clone(), Arc::clone(&download)).run().await {
+        Ok(landed) => content.landed(&spec, &download, landed),
+        Err(Ended::Failed(error)) => content.failed(&spec, &download, error),
+        Err(Ended::Poisoned(error)) => content.poison(&spec, &download, error),
+        Err(Ended::Yielded(error)) => content.yielded(&spec, &download, error),
     }
     drop(crash);
 }
 
 impl Content {
     /// The object is whole and right.
-    pub(super) fn landed(&self, wanted: &FetchSpec, download: &Download, landed: Landed) {
-        let ino = wanted.ino;
+    pub(super) fn landed(&self, spec: &FetchSpec, download: &Download, landed: Landed) {
+        let ino = spec.ino;
         let size = landed.object.length();
         self.counters.fetched(size);
         let on_disk = match &landed.object {
@@ -42,10 +42,10 @@ impl Content {
             CachedObject::Memory(_) => None,
         };
         if let Some(key) = &on_disk {
-            self.keep_for_patches(wanted, landed.origin.media_type.as_deref(), key, size);
+            self.keep_for_patches(spec, landed.origin.media_type.as_deref(), key, size);
         }
         let mut known = None;
-        self.observed.update(ino, |observation| {
+        self.metadata.update(ino, |observation| {
             known = observation.size.replace(size);
             if !landed.is_shared {
                 observation.etag = landed.origin.etag;
@@ -75,7 +75,7 @@ impl Content {
                 self.block_cache.keep(key, Bytes::copy_from_slice(&block));
             }
         }
-        self.failures().landed(ino, &wanted.uri);
+        self.failures().landed(ino, &spec.uri);
         if known != Some(size) {
             self.send_event(Event::Sized(ino, size));
         }
@@ -83,21 +83,21 @@ impl Content {
     }
 
     /// No source had right bytes.
-    pub(super) fn failed(&self, wanted: &FetchSpec, download: &Download, error: ContentError) {
-        let ino = wanted.ino;
+    pub(super) fn failed(&self, spec: &FetchSpec, download: &Download, error: ContentError) {
+        let ino = spec.ino;
         // First, so that nothing is handed out after the look at what was.
         download.close();
-        self.counters.fetch_failed(wanted, &error);
+        self.counters.fetch_failed(spec, &error);
         let is_mismatch = matches!(error, ContentError::Mismatch { .. } | ContentError::Unannounced { .. });
         if is_mismatch && has_served(download) && !download.state().trust.is_proved() {
             // Before the name gets its new inode, whose readers would be shown the same bytes.
-            self.failures().doubt(&wanted.uri, Instant::now());
-            return self.poison(wanted, download, error);
+            self.failures().doubt(&spec.uri, Instant::now());
+            return self.poison(spec, download, error);
         }
         if !error.is_unsent() {
             self.failures().request_failed(ino, Instant::now());
         }
-        self.note_contradiction(wanted, &error);
+        self.note_contradiction(spec, &error);
         let is_changed = matches!(error, ContentError::Changed { .. });
         self.remember_unjudged(ino, download, !is_mismatch && !is_changed);
         let is_endless = matches!(error, ContentError::Endless { .. });
@@ -108,7 +108,7 @@ impl Content {
             tracing::info!(ino = ino.0, error = %chain(&error), "a file cannot be downloaded");
         }
         // A past version may be gone.
-        if is_changed && !wanted.is_past() {
+        if is_changed && !spec.is_past() {
             self.send_event(Event::Changed(ino));
         } else if self.count_unannounced(&error) {
             self.send_event(Event::Unannounced(ino));
@@ -117,15 +117,15 @@ impl Content {
     }
 
     /// It gave way: what is here stays for a later download.
-    pub(super) fn yielded(&self, wanted: &FetchSpec, download: &Download, error: ContentError) {
-        tracing::debug!(ino = wanted.ino.0, error = %chain(&error), "a download gives way");
-        self.end_without_verdict(wanted, download, Outcome::Yielded(error));
+    pub(super) fn yielded(&self, spec: &FetchSpec, download: &Download, error: ContentError) {
+        tracing::debug!(ino = spec.ino.0, error = %chain(&error), "a download gives way");
+        self.end_without_verdict(spec, download, Outcome::Yielded(error));
     }
 
-    fn end_without_verdict(&self, wanted: &FetchSpec, download: &Download, outcome: Outcome) {
+    fn end_without_verdict(&self, spec: &FetchSpec, download: &Download, outcome: Outcome) {
         download.close();
-        self.remember_unjudged(wanted.ino, download, true);
-        self.end(wanted.ino, download, outcome);
+        self.remember_unjudged(spec.ino, download, true);
+        self.end(spec.ino, download, outcome);
     }
 
     /// Remembers what was handed out of a download that ends without verdict. What was proved before stays so.
@@ -147,20 +147,20 @@ impl Content {
 
     /// A body had other bytes than those that were announced, for a size that only a head had: the name's next inode has
     /// its size from the body.
-    fn note_contradiction(&self, wanted: &FetchSpec, error: &ContentError) {
-        if !tells_of_bytes(error) || wanted.is_past() {
+    fn note_contradiction(&self, spec: &FetchSpec, error: &ContentError) {
+        if !tells_of_bytes(error) || spec.is_past() {
             return;
         }
-        let known = self.observed.get(wanted.ino).filter(|observation| observation.digests.is_empty());
+        let known = self.metadata.get(spec.ino).filter(|observation| observation.digests.is_empty());
         if let Some(size) = known.and_then(|observation| observation.size) {
-            self.failures().contradict(&wanted.uri, size, Instant::now());
+            self.failures().contradict(&spec.uri, size, Instant::now());
         }
     }
 
     /// Bytes that were handed out are wrong.
-    pub(super) fn poison(&self, wanted: &FetchSpec, download: &Download, error: ContentError) {
-        let ino = wanted.ino;
-        self.note_contradiction(wanted, &error);
+    pub(super) fn poison(&self, spec: &FetchSpec, download: &Download, error: ContentError) {
+        let ino = spec.ino;
+        self.note_contradiction(spec, &error);
         self.condemn(ino);
         self.served_blocks.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
         tracing::error!(ino = ino.0, error = %chain(&error), "bytes that were read before the check may be wrong");
@@ -183,7 +183,7 @@ impl Content {
     fn condemn(&self, ino: INodeNo) {
         // Before a reader can find it poisoned, and send the event again.
         self.reminded.lock().unwrap_or_else(PoisonError::into_inner).insert(ino);
-        self.observed.update(ino, |observation| {
+        self.metadata.update(ino, |observation| {
             observation.verified = Verified::Failed;
             observation.object = None;
         });
@@ -228,15 +228,15 @@ pub(super) fn has_served(download: &Download) -> bool {
 /// Ends a download whose task was cancelled or panicked, so that no reader waits for it.
 pub(super) struct Crash<'a> {
     pub(super) content: &'a Content,
-    pub(super) wanted: &'a FetchSpec,
+    pub(super) spec: &'a FetchSpec,
     pub(super) download: &'a Download,
 }
 
 impl Drop for Crash<'_> {
     fn drop(&mut self) {
         if self.download.outcome().is_none() {
-            let error = ContentError::Stalled { uri: self.wanted.uri.clone() };
-            self.content.end_without_verdict(self.wanted, self.download, Outcome::Failed(error));
+            let error = ContentError::Stalled { uri: self.spec.uri.clone() };
+            self.content.end_without_verdict(self.spec, self.download, Outcome::Failed(error));
         }
     }
 }

@@ -209,7 +209,7 @@ impl Download {
         let (cache, holder) = (&content.block_cache, (ino, attempt));
         let map = Arc::new(match sink {
             Sink::Store => {
-                let partial = content.disk.begin(key, length, self.eviction_policy())?;
+                let partial = content.store.begin(key, length, self.eviction_policy())?;
                 BlockMap::on_disk(Arc::new(partial), cache, holder)
             }
             Sink::Memory => BlockMap::in_memory(Window::new(length, window), cache, holder),

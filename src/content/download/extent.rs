@@ -18,7 +18,7 @@ use tokio::time::timeout;
 /// The fetch of an extent. Blocks that have not arrived when this is dropped do not come.
 pub(super) struct ExtentFetch {
     content: Arc<Content>,
-    wanted: FetchSpec,
+    spec: FetchSpec,
     download: Arc<Download>,
     attempt: u64,
     /// Bytes of the whole.
@@ -32,13 +32,13 @@ impl ExtentFetch {
     /// `length` bytes.
     pub(super) fn new(
         content: &Arc<Content>,
-        wanted: &FetchSpec,
+        spec: &FetchSpec,
         download: &Arc<Download>,
         (attempt, blocks): (u64, Range<u64>),
         length: u64,
     ) -> ExtentFetch {
         let (content, download) = (Arc::clone(content), Arc::clone(download));
-        ExtentFetch { content, wanted: wanted.clone(), download, attempt, length, left: blocks }
+        ExtentFetch { content, spec: spec.clone(), download, attempt, length, left: blocks }
     }
 
     /// Requests it, and once more what is missing where it was cut. `body` is the answer, where it was requested already.
@@ -100,7 +100,7 @@ impl ExtentFetch {
 
     async fn write(&self, first: u64, block: Bytes) -> Result<(), RangeError> {
         let (content, download, attempt) = (Arc::clone(&self.content), Arc::clone(&self.download), self.attempt);
-        let (ino, key) = (self.wanted.ino, content.partial_key(&self.wanted));
+        let (ino, key) = (self.spec.ino, content.partial_key(&self.spec));
         let written = tokio::task::spawn_blocking(move || {
             let map = download.open_map(&content, &key, ino, attempt);
             let map = map.or_else(|error| download.map_without_room(&content, ino, attempt).ok_or(error))?;
@@ -152,11 +152,11 @@ impl Content {
     }
 
     /// Fetches an extent for a reader.
-    pub(super) fn fetch_extent(self: &Arc<Self>, wanted: &FetchSpec, download: &Arc<Download>, extent: Extent) {
+    pub(super) fn fetch_extent(self: &Arc<Self>, spec: &FetchSpec, download: &Arc<Download>, extent: Extent) {
         debug_assert!(extent.blocks.end - extent.blocks.start <= 2 * MOST);
         let length = extent.origin.length;
-        let fetch = ExtentFetch::new(self, wanted, download, (extent.attempt, extent.blocks), length);
-        let client = self.range_client(extent.origin, wanted.requester, download.pause());
+        let fetch = ExtentFetch::new(self, spec, download, (extent.attempt, extent.blocks), length);
+        let client = self.range_client(extent.origin, spec.requester, download.pause());
         self.runtime.spawn(fetch.run(client, None));
     }
 }

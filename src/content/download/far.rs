@@ -1,12 +1,12 @@
 //! A large object whose first reader is far from its beginning: what is read is requested first, by a range, and the body only
 //! when it is read. So a look at the end costs one request, and nothing else is sent.
 
-use super::attempt::{Fetch, Stop};
 use super::extent::ExtentFetch;
 use super::extents::first_window;
 use super::plan::{Failure, Place};
 use super::promise::{published_coding, strong};
 use super::ranges::RangeBody;
+use super::task::{DownloadTask, Stop};
 use crate::content::ContentError;
 use crate::content::blocks::Sink;
 use crate::content::fixity::BLOCK;
@@ -14,7 +14,7 @@ use crate::source::http::{Response, Status};
 use std::ops::Range;
 use std::sync::Arc;
 
-impl Fetch {
+impl DownloadTask {
     /// The answer to the request for the blocks `window`, or where there is none for what follows what is here. [`Stop::Rest`]: readers are
     /// far from that, and get what they read.
     ///
@@ -26,7 +26,7 @@ impl Fetch {
         window: Option<Range<u64>>,
     ) -> Result<Response, Stop> {
         let Some(window) = window else { return self.ask(place, self.received, self.if_range()).await };
-        let length = self.wanted.length.or(self.shown).unwrap_or(window.end * BLOCK);
+        let length = self.spec.length.or(self.shown).unwrap_or(window.end * BLOCK);
         let bytes = window.start * BLOCK..(window.end * BLOCK).min(length);
         let mut request = self.request(place);
         request.range = Some((bytes.start, Some(bytes.end - 1)));
@@ -35,7 +35,7 @@ impl Fetch {
             Ok(response) if response.status == Status::Full => return Ok(response),
             Ok(response) => response,
             Err(error) if error.is_retryable() => {
-                let error = ContentError::Fetch { uri: self.wanted.uri.clone(), cause: Arc::new(error) };
+                let error = ContentError::Fetch { uri: self.spec.uri.clone(), cause: Arc::new(error) };
                 return Err(Stop::Failure(Failure::Refused(error)));
             }
             Err(_) => return self.ask(place, self.received, self.if_range()).await,
@@ -65,21 +65,21 @@ impl Fetch {
             state.begin_extent(blocks.clone());
             state.attempt()
         });
-        ExtentFetch::new(&self.content, &self.wanted, &self.download, (attempt, blocks), length)
+        ExtentFetch::new(&self.content, &self.spec, &self.download, (attempt, blocks), length)
     }
 
     /// The blocks to request first, where all readers are far from what is here.
     pub(super) fn far_window(&self) -> Option<Range<u64>> {
         let is_gate = matches!(self.plan.place(), Some(Place::TimeGate(_)));
         if is_gate
-            || published_coding(&self.wanted).is_some()
+            || published_coding(&self.spec).is_some()
             || self.sink != Sink::Store
             || self.plan.has_failed()
             || self.is_mixed
         {
             return None;
         }
-        let length = self.wanted.length.or(self.shown)?;
+        let length = self.spec.length.or(self.shown)?;
         let range = self.download.state().far_read(length)?;
         // Blocks beyond the first window are requested when their reader looks.
         first_window(&range, length, |_| false)

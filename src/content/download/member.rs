@@ -1,11 +1,11 @@
 //! A version out of a package: whether the package is asked first, and its member as an ordered body.
 
-use super::attempt::{Fetch, Landed, Provenance, Stop};
 use super::failures::PackageFault;
 use super::object::Origin;
 use super::plan::{Failure, Place, Turn};
 use super::promise::{Disagreement, Form, Head};
 use super::source::Source;
+use super::task::{DownloadTask, Landed, Provenance, Stop};
 use crate::content::{Content, ContentError, FetchSpec};
 use crate::document::{PackageMember, Uri};
 use crate::platform::error_chain::chain;
@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_secs(1);
 
 impl Content {
-    /// When the member of `wanted`, which is about to be read, is asked for: first where its package is the way to it, or the
+    /// When the member of `spec`, which is about to be read, is asked for: first where its package is the way to it, or the
     /// resource's own URI failed lately.
-    pub(super) fn turn_of_member(&self, wanted: &FetchSpec) -> Turn {
-        let (Some(packages), Some(member)) = (self.packages.get(), &wanted.member) else { return Turn::Never };
+    pub(super) fn turn_of_member(&self, spec: &FetchSpec) -> Turn {
+        let (Some(packages), Some(member)) = (self.packages.get(), &spec.member) else { return Turn::Never };
         // Counted also where it does not decide.
         let is_way = packages.want(member);
         let (failures, now) = (self.failures(), Instant::now());
@@ -61,13 +61,13 @@ impl Content {
     }
 
     /// The size of a member, where its directory is known already.
-    pub(super) fn size_in_package(&self, wanted: &FetchSpec) -> Option<u64> {
-        let (packages, member) = (self.packages.get()?, wanted.member.as_ref()?);
+    pub(super) fn size_in_package(&self, spec: &FetchSpec) -> Option<u64> {
+        let (packages, member) = (self.packages.get()?, spec.member.as_ref()?);
         packages.known(&member.package)?.length_of(&member.path)
     }
 }
 
-impl Fetch {
+impl DownloadTask {
     /// The version as a package holds it: its length is held against what is published, its bytes against the digest, as those
     /// of any other place.
     pub(super) async fn unpacked(&mut self, member: &PackageMember) -> Result<Landed, Stop> {
@@ -78,7 +78,7 @@ impl Fetch {
         let length = unpacked.length();
         let head = Head { length: Some(length), ..Head::default() };
         let shown = self.shown_size();
-        let agreed = head.agree(&self.wanted, self.published.is_some(), shown);
+        let agreed = head.agree(&self.spec, self.published.is_some(), shown);
         let (form, _) = agreed.map_err(|disagreement| match disagreement {
             Disagreement::Wrong(what) => {
                 let (package, path) = (member.package.clone(), member.path.clone());
@@ -160,7 +160,7 @@ impl Fetch {
         if !may_have_waited && !cause.is_unsent() {
             self.content.member_failed(member, &cause);
         }
-        let uri = self.wanted.uri.clone();
+        let uri = self.spec.uri.clone();
         Stop::Failure(Failure::Refused(ContentError::Package { uri, cause: Arc::new(cause) }))
     }
 }

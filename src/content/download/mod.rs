@@ -6,9 +6,10 @@
 //! hashes and publishes its bytes, [`verify`] gives the verdict and [`completion`] remembers what is known at the end.
 
 mod answer;
-mod attempt;
+mod attempts;
 mod coding;
 mod completion;
+mod download;
 mod extent;
 mod extents;
 mod failures;
@@ -23,7 +24,6 @@ mod promise;
 mod ranges;
 mod revalidation;
 mod served;
-mod shared;
 mod shared_cache;
 mod size;
 mod source;
@@ -37,12 +37,12 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub(super) use download::Download;
 pub(super) use failures::Failures;
 pub(super) use object::CachedObject;
 pub(super) use promise::{Form, is_decoded, published_coding, soft_failure, unasked};
 pub(super) use revalidation::QUESTIONS;
 pub(super) use served::ServedBlocks;
-pub(super) use shared::Download;
 pub(super) use size::Questions;
 
 use super::blocks::Sink;
@@ -53,12 +53,12 @@ use super::trust::{PriorServes, Trust};
 use super::{Content, ContentError, Event, FetchSpec, Verified};
 use bytes::Bytes;
 use completion::run_download;
+use download::{Joining, Waiting};
 use extents::Bounds;
 use fuser::INodeNo;
 use outcome::Outcome;
 use promise::strong;
 use served::Served;
-use shared::{Joining, Waiting};
 use state::{Here, Look};
 use std::collections::hash_map::Entry;
 use std::io;
@@ -103,21 +103,21 @@ impl Content {
     /// See [`Content::read`]; with it, whether the shared cache had the bytes.
     pub(super) async fn fetched(
         self: &Arc<Self>,
-        wanted: &FetchSpec,
+        spec: &FetchSpec,
         offset: u64,
         length: u32,
     ) -> Result<(Bytes, bool), ContentError> {
         let (begun, mut damaged, mut is_shared) = (Instant::now(), 0, false);
         loop {
-            if let Some(bytes) = self.verified_blocks(wanted.ino, offset, length) {
+            if let Some(bytes) = self.verified_blocks(spec.ino, offset, length) {
                 return Ok((bytes, is_shared));
             }
-            let joined = self.join(wanted, Joining::Read(offset, length))?;
+            let joined = self.join(spec, Joining::Read(offset, length))?;
             let is_fresh = matches!(joined, Joined::UnderWay(..));
             let found = match joined {
                 Joined::Here(object) => Ok(Found::Object(CachedObject::Store(object))),
                 Joined::UnderWay(download, waiting) => {
-                    let found = self.wait(wanted, (&download, waiting), (offset, length), begun).await;
+                    let found = self.wait(spec, (&download, waiting), (offset, length), begun).await;
                     is_shared = download.state().is_shared();
                     found
                 }
@@ -127,11 +127,11 @@ impl Content {
                 Ok(Found::Object(object)) => object,
                 Ok(Found::Nothing(_)) if begun.elapsed() < self.config.stall => continue,
                 Ok(Found::Nothing(error)) | Err(error) => {
-                    self.failures().read_failed(wanted.ino, offset, length, &error, Instant::now());
+                    self.failures().read_failed(spec.ino, offset, length, &error, Instant::now());
                     return Err(error);
                 }
             };
-            self.note_served(wanted.ino, object.length());
+            self.note_served(spec.ino, object.length());
             let was_passed = matches!(object, CachedObject::Memory(_));
             let read = match is_fresh && object.length() <= AT_HAND {
                 true => object.read(offset, length),
@@ -149,8 +149,8 @@ impl Content {
     }
 
     /// See [`Content::read_present`].
-    pub(super) async fn present(&self, wanted: &FetchSpec, offset: u64, length: u32) -> Option<Bytes> {
-        let download = self.download_of(wanted.ino);
+    pub(super) async fn present(&self, spec: &FetchSpec, offset: u64, length: u32) -> Option<Bytes> {
+        let download = self.download_of(spec.ino);
         // What is not kept comes only where its readers ask, and a prefetch may end without a verdict on what was handed out.
         let is_joinable = |download: &Download| download.state().sink() == Sink::Store && download.demanded().is_some();
         if download.as_ref().is_some_and(|download| !is_joinable(download)) {
@@ -158,14 +158,14 @@ impl Content {
         }
         let object = match download.as_ref().map(|download| (download, download.look(offset, length, false, None))) {
             Some((download, Look::Here(here))) => {
-                return self.hand_out(wanted.ino, download, here, (offset, length)).await.ok()?;
+                return self.hand_out(spec.ino, download, here, (offset, length)).await.ok()?;
             }
             Some((_, Look::Ended(Outcome::Done(object)))) => object,
             // What was handed out of it is not compared with what is found elsewhere.
             Some(_) => return None,
-            None => CachedObject::Store(self.find(wanted)?),
+            None => CachedObject::Store(self.find(spec)?),
         };
-        self.note_served(wanted.ino, object.length());
+        self.note_served(spec.ino, object.length());
         tokio::task::spawn_blocking(move || object.read(offset, length)).await.ok()?
     }
 
@@ -195,37 +195,37 @@ impl Content {
     ///
     /// No file and no database is read under the lock of the table. A new download is put into the table first, and then the object is
     /// looked for again: a download leaves the table only after its object can be found.
-    fn join(self: &Arc<Self>, wanted: &FetchSpec, joining: Joining) -> Result<Joined, ContentError> {
-        let is_under_way = self.download_of(wanted.ino).is_some();
+    fn join(self: &Arc<Self>, spec: &FetchSpec, joining: Joining) -> Result<Joined, ContentError> {
+        let is_under_way = self.download_of(spec.ino).is_some();
         if !is_under_way {
-            if let Some(object) = self.find(wanted) {
+            if let Some(object) = self.find(spec) {
                 return Ok(Joined::Here(object));
             }
         }
         if let Joining::Read(offset, length) = joining {
             let (failures, now) = (self.failures(), Instant::now());
-            let of_inode = || failures.inode(wanted.ino, now).filter(|_| !is_under_way);
-            if let Some(error) = failures.read(wanted.ino, offset, length, now).or_else(of_inode) {
+            let of_inode = || failures.inode(spec.ino, now).filter(|_| !is_under_way);
+            if let Some(error) = failures.read(spec.ino, offset, length, now).or_else(of_inode) {
                 return Err(error);
             }
         }
         let mut in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
-        let (download, is_new) = match in_flight.entry(wanted.ino) {
+        let (download, is_new) = match in_flight.entry(spec.ino) {
             Entry::Occupied(entry) => (Arc::clone(entry.get()), false),
             Entry::Vacant(entry) => {
                 let download = Arc::new(self.new_download());
                 (Arc::clone(entry.insert(download)), true)
             }
         };
-        download.join(joining, wanted.requester);
+        download.join(joining, spec.requester);
         drop(in_flight);
         let waiting = match joining {
             Joining::Read(offset, length) => Some(download.await_range(offset, length)),
             Joining::Size | Joining::Ahead(..) => None,
         };
         if is_new {
-            if let Some(outcome) = self.start(wanted, &download) {
-                self.end(wanted.ino, &download, outcome);
+            if let Some(outcome) = self.start(spec, &download) {
+                self.end(spec.ino, &download, outcome);
             }
         }
         Ok(Joined::UnderWay(download, waiting))
@@ -237,7 +237,7 @@ impl Content {
 
     /// See [`Bounds`]: parts of what the cache folder may take.
     fn bounds(&self) -> Bounds {
-        let quota = self.disk.quota();
+        let quota = self.store.quota();
         Bounds {
             unread: (quota / 8).clamp(*UNREAD.start(), *UNREAD.end()),
             unsized_body: (quota / 4).max(LEAST_UNSIZED),
@@ -245,23 +245,23 @@ impl Content {
     }
 
     /// Starts the task of a download that is in the table, unless its object has come since, or must not.
-    fn start(self: &Arc<Self>, wanted: &FetchSpec, download: &Arc<Download>) -> Option<Outcome> {
-        if let Some(object) = self.find(wanted) {
+    fn start(self: &Arc<Self>, spec: &FetchSpec, download: &Arc<Download>) -> Option<Outcome> {
+        if let Some(object) = self.find(spec) {
             return Some(Outcome::Done(CachedObject::Store(object)));
         }
-        if self.is_poisoned(wanted.ino) {
+        if self.is_poisoned(spec.ino) {
             // An earlier mount may have ended before its name had another inode.
-            if self.reminded.lock().unwrap_or_else(PoisonError::into_inner).insert(wanted.ino) {
-                self.send_event(Event::Poisoned(wanted.ino));
+            if self.reminded.lock().unwrap_or_else(PoisonError::into_inner).insert(spec.ino) {
+                self.send_event(Event::Poisoned(spec.ino));
             }
-            return Some(Outcome::Failed(poisoned(wanted)));
+            return Some(Outcome::Failed(poisoned(spec)));
         }
-        let served = self.served_blocks.lock().unwrap_or_else(PoisonError::into_inner).get(wanted.ino);
-        let (served, prior) = self.prior_serves(wanted, served);
+        let served = self.served_blocks.lock().unwrap_or_else(PoisonError::into_inner).get(spec.ino);
+        let (served, prior) = self.prior_serves(spec, served);
         // Of a past version the Source may well serve another one's bytes: none are handed out before the verdict.
-        let is_doubted = wanted.is_past() || self.failures().doubted.is_punished(&wanted.uri, Instant::now());
+        let is_doubted = spec.is_past() || self.failures().doubted.is_punished(&spec.uri, Instant::now());
         download.change(|state| state.bind((served.blocks, served.version), prior, is_doubted, served.was_passed));
-        let task = self.runtime.spawn(run_download(Arc::clone(self), wanted.clone(), Arc::clone(download)));
+        let task = self.runtime.spawn(run_download(Arc::clone(self), spec.clone(), Arc::clone(download)));
         download.run_by(task.abort_handle());
         None
     }
@@ -273,11 +273,11 @@ impl Content {
         }
     }
 
-    /// Constraints on a download of `wanted` from bytes served earlier, of which `served` is remembered.
-    fn prior_serves(&self, wanted: &FetchSpec, served: Option<Served>) -> (Served, PriorServes) {
-        let observation = self.observed.get(wanted.ino).unwrap_or_default();
-        let is_vouched = self.vouching_digest(wanted).is_some();
-        let was_served = self.served.lock().unwrap_or_else(PoisonError::into_inner).contains(wanted.ino);
+    /// Constraints on a download of `spec` from bytes served earlier, of which `served` is remembered.
+    fn prior_serves(&self, spec: &FetchSpec, served: Option<Served>) -> (Served, PriorServes) {
+        let observation = self.metadata.get(spec.ino).unwrap_or_default();
+        let is_vouched = self.vouching_digest(spec).is_some();
+        let was_served = self.served.lock().unwrap_or_else(PoisonError::into_inner).contains(spec.ino);
         let prior = PriorServes {
             is_proved: served.as_ref().is_some_and(|served| served.is_whole),
             is_known: !observation.digests.is_empty() && (was_served || !is_vouched),
@@ -286,23 +286,23 @@ impl Content {
         let served = served.unwrap_or_else(|| {
             // The kernel may have all but a few pages of what was verified: no validator proves those few. And the validators of mirrors
             // are not those of `loc`, and nothing says whose this is.
-            let can_prove = !is_vouched && wanted.mirrors.is_empty();
+            let can_prove = !is_vouched && spec.mirrors.is_empty();
             let etag = strong(observation.etag.as_deref()).filter(|_| can_prove);
-            Served { version: etag.map(|etag| (wanted.uri.clone(), etag.into())), ..Served::default() }
+            Served { version: etag.map(|etag| (spec.uri.clone(), etag.into())), ..Served::default() }
         });
         (served, prior)
     }
 
     /// The object if it is in the cache folder: under this inode, or under its digest, from whichever mount.
-    pub(super) fn find(&self, wanted: &FetchSpec) -> Option<Arc<Object>> {
-        if let Some(object) = self.find_local(wanted.ino) {
+    pub(super) fn find(&self, spec: &FetchSpec) -> Option<Arc<Object>> {
+        if let Some(object) = self.find_local(spec.ino) {
             return Some(object);
         }
-        if published_coding(wanted).is_some() {
+        if published_coding(spec).is_some() {
             return None;
         }
-        let digest = self.vouching_digest(wanted)?;
-        let observation = self.observed.get(wanted.ino);
+        let digest = self.vouching_digest(spec)?;
+        let observation = self.metadata.get(spec.ino);
         let shown = observation.as_ref().and_then(|observation| observation.size);
         // Where bytes were handed out before a verdict, or others are known, the download must compare them.
         let is_other = observation.is_some_and(|known| {
@@ -310,53 +310,53 @@ impl Content {
         });
         let is_unjudged = || {
             let served = self.served_blocks.lock().unwrap_or_else(PoisonError::into_inner);
-            served.is_unjudged(wanted.ino)
+            served.is_unjudged(spec.ino)
         };
         if is_other || is_unjudged() {
             return None;
         }
         let key = ObjectKey::digest(&self.config.source, &digest);
-        let object = self.disk.get(&key)?;
+        let object = self.store.get(&key)?;
         let agrees = |length: Option<u64>| length.is_none_or(|length| length == object.length());
-        if !agrees(wanted.length) || !agrees(shown) {
+        if !agrees(spec.length) || !agrees(shown) {
             return None;
         }
-        self.observed.update(wanted.ino, |observation| {
+        self.metadata.update(spec.ino, |observation| {
             observation.size = Some(object.length());
             observation.object = Some(key.clone());
             observation.digests = vec![digest];
             observation.verified = Verified::Digest(digest.algorithm());
         });
-        self.pin_landed(wanted.ino, &key);
-        self.keep_for_patches(wanted, None, &key, object.length());
+        self.pin_landed(spec.ino, &key);
+        self.keep_for_patches(spec, None, &key, object.length());
         if shown.is_none() {
-            self.send_event(Event::Sized(wanted.ino, object.length()));
+            self.send_event(Event::Sized(spec.ino, object.length()));
         }
         Some(object)
     }
 
-    /// The name of what is downloaded of `wanted` until it is whole.
-    fn partial_key(&self, wanted: &FetchSpec) -> ObjectKey {
-        match Form::published(wanted) {
-            Form::Published(_) => ObjectKey::inode(&format!("{} coded", self.config.source), wanted.ino.0),
-            _ => ObjectKey::inode(&self.config.source, wanted.ino.0),
+    /// The name of what is downloaded of `spec` until it is whole.
+    fn partial_key(&self, spec: &FetchSpec) -> ObjectKey {
+        match Form::published(spec) {
+            Form::Published(_) => ObjectKey::inode(&format!("{} coded", self.config.source), spec.ino.0),
+            _ => ObjectKey::inode(&self.config.source, spec.ino.0),
         }
     }
 
     /// The object that is known to be this inode's, if it is in the cache folder.
     pub(super) fn find_local(&self, ino: INodeNo) -> Option<Arc<Object>> {
-        self.local(ino, |key| self.disk.get(key))
+        self.local(ino, |key| self.store.get(key))
     }
 
     /// The same without waiting for the disk: an error where it has to be waited for.
     pub(super) fn find_in_memory(&self, ino: INodeNo) -> io::Result<Option<Arc<Object>>> {
         let Some((key, size)) = self.local_key(ino) else { return Ok(None) };
-        Ok(self.disk.get_in_memory(&key)?.filter(|object| object.length() == size))
+        Ok(self.store.get_in_memory(&key)?.filter(|object| object.length() == size))
     }
 
     /// The same, not counted as a use.
     pub(super) fn peek_local(&self, ino: INodeNo) -> Option<Arc<Object>> {
-        self.local(ino, |key| self.disk.peek(key))
+        self.local(ino, |key| self.store.peek(key))
     }
 
     fn local(&self, ino: INodeNo, find: impl Fn(&ObjectKey) -> Option<Arc<Object>>) -> Option<Arc<Object>> {
@@ -366,35 +366,35 @@ impl Content {
 
     /// The object that is known to be this inode's, and its bytes.
     fn local_key(&self, ino: INodeNo) -> Option<(ObjectKey, u64)> {
-        let observation = self.observed.get(ino).filter(|observation| observation.verified != Verified::Failed)?;
+        let observation = self.metadata.get(ino).filter(|observation| observation.verified != Verified::Failed)?;
         observation.object.zip(observation.size)
     }
 
     /// Bytes of a verified object that the cache folder had no room for, where they are in the block cache.
     pub(super) fn verified_blocks(&self, ino: INodeNo, offset: u64, length: u32) -> Option<Bytes> {
         self.block_cache.peek(&CachedBlock { ino, holder: Holder::Verified, first: offset - offset % BLOCK })?;
-        let known = self.observed.get(ino).filter(|known| known.verified != Verified::Failed)?;
+        let known = self.metadata.get(ino).filter(|known| known.verified != Verified::Failed)?;
         let end = offset.saturating_add(u64::from(length)).min(known.size?);
         (offset < end).then(|| self.block_cache.read(ino, Holder::Verified, &(offset..end))).flatten()
     }
 
     /// Whether all bytes of it are in the block cache, for the cache folder had no room.
     pub(super) fn is_in_memory(&self, ino: INodeNo) -> bool {
-        let known = self.observed.get(ino).filter(|known| known.verified != Verified::Failed);
+        let known = self.metadata.get(ino).filter(|known| known.verified != Verified::Failed);
         let size = known.and_then(|known| known.size).filter(|size| *size > 0);
         size.is_some_and(|size| self.block_cache.holds(ino, size))
     }
 
     /// Whether bytes handed out of this inode turned out wrong.
     pub(super) fn is_poisoned(&self, ino: INodeNo) -> bool {
-        self.observed.get(ino).is_some_and(|observation| observation.verified == Verified::Failed)
+        self.metadata.get(ino).is_some_and(|observation| observation.verified == Verified::Failed)
     }
 
     /// Waits until `download` has the bytes `(offset, length)`, as long as something arrives. All that a read tries has one deadline, which
     /// counts from when it has `begun`, from the last progress of its object, or from the end of a known pause.
     async fn wait(
         self: &Arc<Self>,
-        wanted: &FetchSpec,
+        spec: &FetchSpec,
         (download, mut waiting): (&Arc<Download>, Option<Waiting>),
         (offset, length): (u64, u32),
         mut begun: Instant,
@@ -410,7 +410,7 @@ impl Content {
                 Look::Ended(Outcome::Yielded(error)) => return Ok(Found::Nothing(error)),
                 Look::Here(here) => {
                     let attempt = here.attempt;
-                    match self.hand_out(wanted.ino, download, here, (offset, length)).await {
+                    match self.hand_out(spec.ino, download, here, (offset, length)).await {
                         Ok(Some(bytes)) => return Ok(Found::Bytes(bytes)),
                         Ok(None) => refused = Some(attempt),
                         // The attempt is over, and its file with it: that is no damage. Nor is a block that memory has dropped.
@@ -425,7 +425,7 @@ impl Content {
                 }
                 Look::Fetch(extent) => {
                     fetched += 1;
-                    self.fetch_extent(wanted, download, extent);
+                    self.fetch_extent(spec, download, extent);
                 }
                 Look::Wait(moved) => {
                     waiting.get_or_insert_with(|| download.await_range(offset, length));
@@ -434,7 +434,7 @@ impl Content {
                     }
                     let deadline = moved.max(begun) + download.state().patience(self.config.stall);
                     if Instant::now() >= deadline {
-                        return Err(ContentError::Stalled { uri: wanted.uri.clone() });
+                        return Err(ContentError::Stalled { uri: spec.uri.clone() });
                     }
                     // The next look shows whether it passed or something changed.
                     let _ = tokio::time::timeout_at(deadline.into(), changes.changed()).await;
@@ -474,7 +474,7 @@ impl Content {
     }
 
     pub(super) fn no_room(&self) -> ContentError {
-        let failing = self.disk.write_failure().map(|failure| io::Error::other(failure.why));
+        let failing = self.store.write_failure().map(|failure| io::Error::other(failure.why));
         self.unreadable(failing.unwrap_or_else(|| io::ErrorKind::StorageFull.into()))
     }
 
@@ -485,7 +485,7 @@ impl Content {
 }
 
 /// What readers of a poisoned inode get.
-fn poisoned(wanted: &FetchSpec) -> ContentError {
+fn poisoned(spec: &FetchSpec) -> ContentError {
     let what = "bytes that were read before were wrong; open the file again".into();
-    ContentError::Mismatch { uri: wanted.uri.clone(), what }
+    ContentError::Mismatch { uri: spec.uri.clone(), what }
 }

@@ -3,9 +3,9 @@
 //! Nothing proves that the last local version is the one before: changes may have been missed. So only a result of the published
 //! digest counts. Any failure costs the patches, and the version is fetched whole.
 
-use super::attempt::{Ended, Fetch, Landed, Stop};
 use super::object::CachedObject;
 use super::promise::{Form, Promise, essence, published_coding};
+use super::task::{DownloadTask, Ended, Landed, Stop};
 use crate::content::fixity::Verifier;
 use crate::content::patch::{Document, LIMIT};
 use crate::content::store::ObjectKey;
@@ -24,26 +24,26 @@ fn version_of(uri: &Uri) -> u64 {
 }
 
 impl Content {
-    /// The object `key` of `size` bytes is the version of `wanted`: the next one may be made of it.
-    pub(super) fn keep_for_patches(&self, wanted: &FetchSpec, served: Option<&str>, key: &ObjectKey, size: u64) {
-        let is_json = match wanted.media_type.as_deref().or(served).map(essence) {
+    /// The object `key` of `size` bytes is the version of `spec`: the next one may be made of it.
+    pub(super) fn keep_for_patches(&self, spec: &FetchSpec, served: Option<&str>, key: &ObjectKey, size: u64) {
+        let is_json = match spec.media_type.as_deref().or(served).map(essence) {
             Some(media_type) => media_type.ends_with("/json") || media_type.ends_with("+json"),
-            None => wanted.uri.path().ends_with(".json"),
+            None => spec.uri.path().ends_with(".json"),
         };
-        if is_json && size <= LIMIT && !wanted.is_past() && published_coding(wanted).is_none() {
-            self.observed.keep_version(version_of(&wanted.uri), key.clone(), size);
+        if is_json && size <= LIMIT && !spec.is_past() && published_coding(spec).is_none() {
+            self.metadata.keep_version(version_of(&spec.uri), key.clone(), size);
         }
     }
 
-    /// The last local version, which is not that of `wanted`, or nothing would be fetched.
-    fn base(&self, wanted: &FetchSpec) -> Option<(CachedObject, u64)> {
-        let (key, length) = self.observed.version(version_of(&wanted.uri))?;
-        let object = self.disk.get(&key).filter(|object| object.length() == length)?;
+    /// The last local version, which is not that of `spec`, or nothing would be fetched.
+    fn base(&self, spec: &FetchSpec) -> Option<(CachedObject, u64)> {
+        let (key, length) = self.metadata.version(version_of(&spec.uri))?;
+        let object = self.store.get(&key).filter(|object| object.length() == length)?;
         Some((CachedObject::Store(object), length))
     }
 }
 
-impl Fetch {
+impl DownloadTask {
     /// The version made by its patches; `None`: it must be fetched whole.
     pub(super) async fn patched(&mut self) -> Result<Option<Landed>, Ended> {
         let Some(bytes) = self.patched_bytes().await else { return Ok(None) };
@@ -54,10 +54,10 @@ impl Fetch {
             Ok(landed) => return Ok(Some(landed)),
             Err(Stop::End(ended)) => return Err(ended),
             Err(Stop::Failure(failure)) => {
-                tracing::debug!(uri = %self.wanted.uri, ?failure, "a patched version is wrong")
+                tracing::debug!(uri = %self.spec.uri, ?failure, "a patched version is wrong")
             }
             Err(Stop::Full(error)) => {
-                tracing::debug!(uri = %self.wanted.uri, %error, "a patched version cannot be kept")
+                tracing::debug!(uri = %self.spec.uri, %error, "a patched version cannot be kept")
             }
             Err(Stop::Again | Stop::Rest) => {}
         }
@@ -67,19 +67,19 @@ impl Fetch {
 
     async fn patched_bytes(&self) -> Option<Bytes> {
         self.published?;
-        if Form::published(&self.wanted) != Form::Plain {
+        if Form::published(&self.spec) != Form::Plain {
             return None;
         }
         // Patches of other types are ignored, as the standard demands.
         let is_known = |patch: &&Patch| {
             patch.media_type.as_deref().is_some_and(|media_type| JSON_PATCH.contains(&essence(media_type).as_str()))
         };
-        let patches: Vec<&Patch> = self.wanted.patches.iter().filter(is_known).collect();
+        let patches: Vec<&Patch> = self.spec.patches.iter().filter(is_known).collect();
         if patches.is_empty() {
             return None;
         }
-        let (base, base_length) = self.content.base(&self.wanted)?;
-        let whole = self.wanted.length.unwrap_or(base_length);
+        let (base, base_length) = self.content.base(&self.spec)?;
+        let whole = self.spec.length.unwrap_or(base_length);
         let published = patches.iter().try_fold(0_u64, |sum, patch| sum.checked_add(patch.length.unwrap_or(0)))?;
         if published >= whole || whole > LIMIT {
             return None;
@@ -93,7 +93,7 @@ impl Fetch {
             left -= body.len() as u64;
             bodies.push(body);
         }
-        let uri = self.wanted.uri.clone();
+        let uri = self.spec.uri.clone();
         let patching = tokio::task::spawn_blocking(move || {
             let mut document = Document::read(&base.read(0, u32::try_from(base_length).ok()?)?)?;
             let applied = bodies.iter().try_for_each(|body| document.apply(body));

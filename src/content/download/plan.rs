@@ -79,16 +79,16 @@ pub(super) struct Proof {
 ///
 /// The member of a package comes at its `turn`. For a past version it comes first, as it is as certain as any memento.
 pub(super) fn places(
-    wanted: &FetchSpec,
+    spec: &FetchSpec,
     mirrors: Mirrors,
     proof: Proof,
     turn: Turn,
     asked_last: &dyn Fn(&Uri) -> bool,
 ) -> Vec<Place> {
-    let mut by_priority: Vec<&(u32, Uri)> = wanted.mirrors.iter().filter(|_| mirrors != Mirrors::Off).collect();
+    let mut by_priority: Vec<&(u32, Uri)> = spec.mirrors.iter().filter(|_| mirrors != Mirrors::Off).collect();
     by_priority.sort_by_key(|(priority, _)| *priority);
     let mirrored: Vec<_> = by_priority.into_iter().map(|(_, uri)| Place::Mirror(uri.clone())).collect();
-    let own = vec![Place::Own(wanted.uri.clone())];
+    let own = vec![Place::Own(spec.uri.clone())];
     let mirrors_first = match mirrors {
         Mirrors::First => true,
         Mirrors::Auto => proof.vouched,
@@ -98,12 +98,12 @@ pub(super) fn places(
     // The sort is stable. Without a digest `loc` is preferred also after it failed.
     current.sort_by_key(|place| (mirrors_first || matches!(place, Place::Mirror(_))) && asked_last(place.uri()));
 
-    let mut versions: Vec<_> = wanted.mementos.iter().cloned().map(Place::Memento).collect();
-    if wanted.moment().is_some() {
-        versions.extend(wanted.timegate.iter().cloned().map(Place::TimeGate));
+    let mut versions: Vec<_> = spec.mementos.iter().cloned().map(Place::Memento).collect();
+    if spec.moment().is_some() {
+        versions.extend(spec.timegate.iter().cloned().map(Place::TimeGate));
     }
-    let member: Vec<_> = wanted.member.iter().filter(|_| turn != Turn::Never).cloned().map(Place::Member).collect();
-    let ordered = match wanted.is_past() {
+    let member: Vec<_> = spec.member.iter().filter(|_| turn != Turn::Never).cloned().map(Place::Member).collect();
+    let ordered = match spec.is_past() {
         true if proof.vouched || proof.earlier => [member, versions, current].concat(),
         true => [member, versions].concat(),
         false if turn == Turn::First => [member, current, versions].concat(),
@@ -303,7 +303,7 @@ mod tests {
         Uri::parse(&format!("http://{name}.example.org/a")).unwrap()
     }
 
-    fn wanted(mirrors: &[(u32, &str)]) -> FetchSpec {
+    fn spec(mirrors: &[(u32, &str)]) -> FetchSpec {
         let mirrors = mirrors.iter().map(|(priority, name)| (*priority, uri(name))).collect();
         FetchSpec { mirrors, ..FetchSpec::new(INodeNo(2), uri("loc")) }
     }
@@ -324,9 +324,9 @@ mod tests {
         places.iter().map(|place| place.uri().clone()).collect()
     }
 
-    fn order(wanted: &FetchSpec, mirrors: Mirrors, vouched: bool, last: &[&str]) -> Vec<Uri> {
+    fn order(spec: &FetchSpec, mirrors: Mirrors, vouched: bool, last: &[&str]) -> Vec<Uri> {
         let proof = Proof { vouched, earlier: false };
-        hosts(&places(wanted, mirrors, proof, Turn::Never, &|asked| last.iter().any(|name| *asked == uri(name))))
+        hosts(&places(spec, mirrors, proof, Turn::Never, &|asked| last.iter().any(|name| *asked == uri(name))))
     }
 
     fn plan(names: &[&str]) -> Plan {
@@ -339,8 +339,8 @@ mod tests {
 
     #[test]
     fn mirrors_come_first_only_where_a_digest_vouches() {
-        let wanted = wanted(&[(999_999, "late"), (1, "early"), (2, "loc")]);
-        let order = |mirrors, vouched| order(&wanted, mirrors, vouched, &[]);
+        let spec = spec(&[(999_999, "late"), (1, "early"), (2, "loc")]);
+        let order = |mirrors, vouched| order(&spec, mirrors, vouched, &[]);
 
         assert_eq!(order(Mirrors::Auto, true), [uri("early"), uri("loc"), uri("late")]);
         assert_eq!(order(Mirrors::Auto, false), [uri("loc"), uri("early"), uri("late")]);
@@ -351,8 +351,8 @@ mod tests {
 
     #[test]
     fn hosts_at_fault_are_asked_last_and_never_omitted() {
-        let wanted = wanted(&[(1, "a"), (2, "b")]);
-        let order = |mirrors, vouched, last: &[&str]| order(&wanted, mirrors, vouched, last);
+        let spec = spec(&[(1, "a"), (2, "b")]);
+        let order = |mirrors, vouched, last: &[&str]| order(&spec, mirrors, vouched, last);
 
         assert_eq!(order(Mirrors::Auto, true, &["a"]), [uri("b"), uri("loc"), uri("a")]);
         assert_eq!(order(Mirrors::Auto, true, &["loc"]), [uri("a"), uri("b"), uri("loc")]);
@@ -363,35 +363,35 @@ mod tests {
 
     #[test]
     fn mementos_follow_current_places_and_come_first_for_the_past() {
-        let mut wanted =
-            FetchSpec { mementos: vec![uri("memento")], timegate: Some(uri("gate")), ..wanted(&[(1, "mirror")]) };
+        let mut spec =
+            FetchSpec { mementos: vec![uri("memento")], timegate: Some(uri("gate")), ..spec(&[(1, "mirror")]) };
         let versions = [uri("memento"), uri("gate")];
-        assert_eq!(order(&wanted, Mirrors::Auto, false, &[]), [uri("loc"), uri("mirror"), uri("memento")]);
+        assert_eq!(order(&spec, Mirrors::Auto, false, &[]), [uri("loc"), uri("mirror"), uri("memento")]);
 
-        wanted.lastmod = Some(Timestamp { seconds: 5, nanos: 0 });
+        spec.lastmod = Some(Timestamp { seconds: 5, nanos: 0 });
         let current = [uri("loc"), uri("mirror")];
-        assert_eq!(order(&wanted, Mirrors::Auto, false, &[]), [&current[..], &versions].concat());
-        wanted.is_replaced = true;
-        assert_eq!(order(&wanted, Mirrors::Auto, false, &[]), versions, "nothing distinguishes the current bytes");
+        assert_eq!(order(&spec, Mirrors::Auto, false, &[]), [&current[..], &versions].concat());
+        spec.is_replaced = true;
+        assert_eq!(order(&spec, Mirrors::Auto, false, &[]), versions, "nothing distinguishes the current bytes");
         let by_digest = [&versions[..], &[uri("mirror"), uri("loc")]].concat();
-        assert_eq!(order(&wanted, Mirrors::Auto, true, &[]), by_digest);
-        wanted.lastmod = None;
-        assert_eq!(order(&wanted, Mirrors::Auto, false, &[]), [uri("memento")], "no time to ask for");
+        assert_eq!(order(&spec, Mirrors::Auto, true, &[]), by_digest);
+        spec.lastmod = None;
+        assert_eq!(order(&spec, Mirrors::Auto, false, &[]), [uri("memento")], "no time to ask for");
     }
 
     #[test]
     fn a_member_comes_at_its_turn_and_first_for_the_past() {
         let member = PackageMember { package: uri("package"), path: "/a".into() };
-        let mut wanted = FetchSpec { member: Some(member), mementos: vec![uri("memento")], ..wanted(&[(1, "mirror")]) };
+        let mut spec = FetchSpec { member: Some(member), mementos: vec![uri("memento")], ..spec(&[(1, "mirror")]) };
         let proof = Proof { vouched: true, earlier: false };
-        let order = |wanted: &FetchSpec, turn| hosts(&places(wanted, Mirrors::Auto, proof, turn, &|_| false));
+        let order = |spec: &FetchSpec, turn| hosts(&places(spec, Mirrors::Auto, proof, turn, &|_| false));
         let current = [uri("mirror"), uri("loc")];
 
-        assert_eq!(order(&wanted, Turn::First), [&[uri("package")], &current[..], &[uri("memento")]].concat());
-        assert_eq!(order(&wanted, Turn::Later), [&current[..], &[uri("package"), uri("memento")]].concat());
-        assert_eq!(order(&wanted, Turn::Never), [&current[..], &[uri("memento")]].concat());
-        wanted.is_replaced = true;
-        assert_eq!(order(&wanted, Turn::Later), [&[uri("package"), uri("memento")], &current[..]].concat());
+        assert_eq!(order(&spec, Turn::First), [&[uri("package")], &current[..], &[uri("memento")]].concat());
+        assert_eq!(order(&spec, Turn::Later), [&current[..], &[uri("package"), uri("memento")]].concat());
+        assert_eq!(order(&spec, Turn::Never), [&current[..], &[uri("memento")]].concat());
+        spec.is_replaced = true;
+        assert_eq!(order(&spec, Turn::Later), [&[uri("package"), uri("memento")], &current[..]].concat());
     }
 
     #[test]

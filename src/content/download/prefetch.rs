@@ -1,8 +1,8 @@
 //! Prefetches: into the cache folder alone, with the lowest priority.
 
 use super::Joined;
+use super::download::{Download, Joining};
 use super::object::CachedObject;
-use super::shared::{Download, Joining};
 use crate::content::metadata::Observation;
 use crate::content::store::Moment;
 use crate::content::{Content, ContentError, FetchSpec, Verified};
@@ -14,17 +14,17 @@ use std::time::{Duration, Instant};
 const SPARED: Duration = Duration::from_secs(5);
 
 impl Content {
-    /// Brings the whole of `wanted` into the cache folder, verified as for a reader. Returns the bytes fetched; `None`: it was here.
+    /// Brings the whole of `spec` into the cache folder, verified as for a reader. Returns the bytes fetched; `None`: it was here.
     ///
     /// Its priority is the lowest there is; the caller bounds how many are under way. Only what was last used before `begun` is
     /// evicted for it. Where that makes no room the error is [`ContentError::is_full`], and nothing is streamed past the
     /// cache. `begun` is one moment for all that belongs together: what one such prefetch brought is not evicted for the next. A read of
     /// the same object joins the download and makes it its own. Dropped, the download ends unless another request waits for it; what is
     /// here stays where it can be resumed.
-    pub async fn prefetch(self: &Arc<Self>, wanted: &FetchSpec, begun: Moment) -> Result<Option<u64>, ContentError> {
-        let brought = self.bring(wanted, Joining::Ahead(begun, None), u64::MAX).await?;
+    pub async fn prefetch(self: &Arc<Self>, spec: &FetchSpec, begun: Moment) -> Result<Option<u64>, ContentError> {
+        let brought = self.bring(spec, Joining::Ahead(begun, None), u64::MAX).await?;
         if brought.is_none() {
-            self.offer_kept(wanted);
+            self.offer_kept(spec);
         }
         Ok(brought)
     }
@@ -32,13 +32,13 @@ impl Content {
     /// The same for a file that a reader is expected to read next. The caller bounds how many are under way, so that readers find
     /// connections. What was used within the last seconds is not evicted for it.
     /// `None`: it was here, or is larger than `most` bytes, as its head announces.
-    pub async fn fetch_ahead(self: &Arc<Self>, wanted: &FetchSpec, most: u64) -> Result<Option<u64>, ContentError> {
-        self.bring(wanted, Joining::Ahead(Moment::ago(SPARED), Some(wanted.requester)), most).await
+    pub async fn fetch_ahead(self: &Arc<Self>, spec: &FetchSpec, most: u64) -> Result<Option<u64>, ContentError> {
+        self.bring(spec, Joining::Ahead(Moment::ago(SPARED), Some(spec.requester)), most).await
     }
 
-    /// Whether the host of `wanted` leaves no requests for what is fetched ahead.
-    pub fn is_paced(&self, wanted: &FetchSpec) -> bool {
-        self.client.is_paced(&wanted.uri)
+    /// Whether the host of `spec` leaves no requests for what is fetched ahead.
+    pub fn is_paced(&self, spec: &FetchSpec) -> bool {
+        self.client.is_paced(&spec.uri)
     }
 
     /// Whether the bytes of `ino` are on this machine or on their way, without opening a file.
@@ -49,9 +49,9 @@ impl Content {
     /// Whether all bytes of `ino` are on this machine, without opening a file.
     pub fn is_whole(&self, ino: INodeNo) -> bool {
         let is_kept = |observation: Observation| {
-            observation.verified != Verified::Failed && observation.object.is_some_and(|key| self.disk.has(&key))
+            observation.verified != Verified::Failed && observation.object.is_some_and(|key| self.store.has(&key))
         };
-        self.is_in_memory(ino) || self.observed.get(ino).is_some_and(is_kept)
+        self.is_in_memory(ino) || self.metadata.get(ino).is_some_and(is_kept)
     }
 
     /// Bytes that are here of a download under way.
@@ -60,28 +60,28 @@ impl Content {
     }
 
     /// Bytes of a file that is not whole which a download would go on from, by its allocated blocks where none is under way.
-    pub fn resumable(&self, wanted: &FetchSpec) -> u64 {
-        match self.download_of(wanted.ino) {
+    pub fn resumable(&self, spec: &FetchSpec) -> u64 {
+        match self.download_of(spec.ino) {
             Some(download) => download.state().frontier(),
-            None => self.disk.partial_bytes(&self.partial_key(wanted)),
+            None => self.store.partial_bytes(&self.partial_key(spec)),
         }
     }
 
     /// Bytes fetched; `None` where they were here, or are more than `most`.
     async fn bring(
         self: &Arc<Self>,
-        wanted: &FetchSpec,
+        spec: &FetchSpec,
         joining: Joining,
         most: u64,
     ) -> Result<Option<u64>, ContentError> {
-        if self.is_in_memory(wanted.ino) {
+        if self.is_in_memory(spec.ino) {
             return Err(self.no_room());
         }
-        let download = match self.join(wanted, joining)? {
+        let download = match self.join(spec, joining)? {
             Joined::Here(_) => return Ok(None),
             Joined::UnderWay(download, _) => download,
         };
-        let waiting = Waiting { content: self, ino: wanted.ino, download };
+        let waiting = Waiting { content: self, ino: spec.ino, download };
         let mut changes = waiting.download.changes();
         let (mut begun, mut paused) = (Instant::now(), Duration::ZERO);
         loop {
@@ -102,7 +102,7 @@ impl Content {
                 state.moved().max(begun) + state.patience(self.config.stall)
             };
             if Instant::now() >= deadline {
-                return Err(ContentError::Stalled { uri: wanted.uri.clone() });
+                return Err(ContentError::Stalled { uri: spec.uri.clone() });
             }
             // The next look shows whether it passed or something changed.
             let _ = tokio::time::timeout_at(deadline.into(), changes.changed()).await;

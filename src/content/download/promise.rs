@@ -18,8 +18,8 @@ pub(in crate::content) fn unasked(coding: &str) -> String {
 }
 
 /// Whether a resource is a compressed file, to judge by its name.
-fn is_gzip_by_name(wanted: &FetchSpec) -> bool {
-    let path = wanted.uri.path().to_ascii_lowercase();
+fn is_gzip_by_name(spec: &FetchSpec) -> bool {
+    let path = spec.uri.path().to_ascii_lowercase();
     [".gz", ".tgz", ".svgz"].iter().any(|end| path.ends_with(end))
 }
 
@@ -28,21 +28,21 @@ fn is_same_coding(one: &str, other: &str) -> bool {
 }
 
 /// The content coding in which a resource is published, if any.
-pub(in crate::content) fn published_coding(wanted: &FetchSpec) -> Option<&str> {
-    let coding = wanted.encoding.as_deref().map(str::trim);
+pub(in crate::content) fn published_coding(spec: &FetchSpec) -> Option<&str> {
+    let coding = spec.encoding.as_deref().map(str::trim);
     coding.filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case("identity"))
 }
 
 /// Whether the published length is of coded bytes, and the size shown another.
-pub(in crate::content) fn is_decoded(wanted: &FetchSpec) -> bool {
-    published_coding(wanted).is_some_and(|coding| Coding::named(coding).is_some())
+pub(in crate::content) fn is_decoded(spec: &FetchSpec) -> bool {
+    published_coding(spec).is_some_and(|coding| Coding::named(coding).is_some())
 }
 
 /// A request for the resource at `location`, in its published type and coding.
-pub(super) fn request(wanted: &FetchSpec, location: &Uri, within: Duration, priority: Priority) -> Request {
+pub(super) fn request(spec: &FetchSpec, location: &Uri, within: Duration, priority: Priority) -> Request {
     let mut request = Request::get(location.clone(), within);
-    request.accept = wanted.media_type.clone();
-    if let Some(coding) = published_coding(wanted) {
+    request.accept = spec.media_type.clone();
+    if let Some(coding) = published_coding(spec) {
         request.accept_encoding = coding.into();
     }
     request.priority = priority;
@@ -56,11 +56,11 @@ pub(super) fn essence(media_type: &str) -> String {
 
 /// A page of HTML where another type is published and no digest distinguishes it from the resource.
 pub(in crate::content) fn soft_failure(
-    wanted: &FetchSpec,
+    spec: &FetchSpec,
     vouched: bool,
     media_type: Option<&str>,
 ) -> Option<ContentError> {
-    let published = essence(wanted.media_type.as_deref()?);
+    let published = essence(spec.media_type.as_deref()?);
     let is_page = |media_type: &str| media_type == "text/html" || media_type == "application/xhtml+xml";
     let page = media_type.filter(|media_type| is_page(media_type))?;
     if vouched || is_page(&published) {
@@ -69,7 +69,7 @@ pub(in crate::content) fn soft_failure(
     let what = format!(
         "the server sent {page}, but {published} is published: perhaps a login page, or a \"not found\" page with status 200"
     );
-    Some(ContentError::Mismatch { uri: wanted.uri.clone(), what })
+    Some(ContentError::Mismatch { uri: spec.uri.clone(), what })
 }
 
 /// How the bytes of one response relate to those that a read returns.
@@ -86,8 +86,8 @@ pub(in crate::content) enum Form {
 
 impl Form {
     /// The form in which a resource is published, and requested.
-    pub(super) fn published(wanted: &FetchSpec) -> Form {
-        match published_coding(wanted).and_then(Coding::named) {
+    pub(super) fn published(spec: &FetchSpec) -> Form {
+        match published_coding(spec).and_then(Coding::named) {
             Some(coding) => Form::Published(coding),
             None => Form::Plain,
         }
@@ -95,18 +95,16 @@ impl Form {
 
     /// The form of a response with this Content-Encoding; `vouched`: a digest distinguishes right bytes from wrong ones.
     /// An error names a coding that can be neither verified nor decoded.
-    pub(in crate::content) fn of(wanted: &FetchSpec, encoding: Option<&str>, vouched: bool) -> Result<Form, String> {
-        let can_verify = vouched || wanted.length.is_some();
-        match (published_coding(wanted), encoding) {
+    pub(in crate::content) fn of(spec: &FetchSpec, encoding: Option<&str>, vouched: bool) -> Result<Form, String> {
+        let can_verify = vouched || spec.length.is_some();
+        match (published_coding(spec), encoding) {
             (None, None) => Ok(Form::Plain),
-            (Some(asked), Some(sent)) if is_same_coding(asked, sent) => Ok(Form::published(wanted)),
+            (Some(asked), Some(sent)) if is_same_coding(asked, sent) => Ok(Form::published(spec)),
             // A coded file served as it is stored: only a published length or digest distinguishes it from one decoded on the way.
-            (Some(_), None) if can_verify => Ok(Form::published(wanted)),
+            (Some(_), None) if can_verify => Ok(Form::published(spec)),
             (Some(_), None) => Ok(Form::Plain),
             // The resource itself is compressed, and the server says so: its readers want it as it is.
-            (None, Some(sent))
-                if !can_verify && Coding::named(sent) == Some(Coding::Gzip) && is_gzip_by_name(wanted) =>
-            {
+            (None, Some(sent)) if !can_verify && Coding::named(sent) == Some(Coding::Gzip) && is_gzip_by_name(spec) => {
                 Ok(Form::Plain)
             }
             (_, Some(sent)) if can_verify || Coding::named(sent).is_some() => Ok(Form::Unasked(Coding::named(sent))),
@@ -149,16 +147,16 @@ impl Head<'_> {
     /// The form of the bytes that follow, and how many are transferred, where that is known. `shown`: the size that was shown.
     pub(super) fn agree(
         &self,
-        wanted: &FetchSpec,
+        spec: &FetchSpec,
         vouched: bool,
         shown: Option<u64>,
     ) -> Result<(Form, Option<u64>), Disagreement> {
-        if let Some(page) = soft_failure(wanted, vouched, self.media_type) {
+        if let Some(page) = soft_failure(spec, vouched, self.media_type) {
             return Err(Disagreement::Page(page));
         }
-        let form = Form::of(wanted, self.encoding, vouched).map_err(Disagreement::Wrong)?;
+        let form = Form::of(spec, self.encoding, vouched).map_err(Disagreement::Wrong)?;
         // In a coding that was not requested they are other bytes than the published ones.
-        let published = wanted.length.filter(|_| !matches!(form, Form::Unasked(_)));
+        let published = spec.length.filter(|_| !matches!(form, Form::Unasked(_)));
         let shown = shown.filter(|_| form == Form::Plain);
         match (published, shown, self.length) {
             (Some(published), _, Some(announced)) if published != announced => {
@@ -185,8 +183,8 @@ pub(super) struct Promise {
 
 impl Content {
     /// The digest that distinguishes right bytes from wrong ones: the strongest published, unless fixity is off.
-    pub(in crate::content) fn vouching_digest(&self, wanted: &FetchSpec) -> Option<Digest> {
-        let strongest = wanted.hashes.iter().max_by_key(|digest| digest.algorithm());
+    pub(in crate::content) fn vouching_digest(&self, spec: &FetchSpec) -> Option<Digest> {
+        let strongest = spec.hashes.iter().max_by_key(|digest| digest.algorithm());
         strongest.copied().filter(|_| self.config.fixity != Fixity::Off)
     }
 }

@@ -393,7 +393,7 @@ impl Ranges {
         }
     }
 
-    /// Drops ranges from `wanted` on, and asks for those before it.
+    /// Drops ranges from `spec` on, and asks for those before it.
     fn begin(&mut self, wanted: u64) {
         while self.ranges.front().is_some_and(|first| first.left.is_empty()) {
             let first = self.ranges.pop_front().filter(|first| !first.has_ended);

@@ -23,70 +23,70 @@ impl Content {
     /// size alone; nothing where [`Content::revalidate`] is due, `None` where it never is.
     pub fn current_for(&self, ino: INodeNo, changefreq: Option<ChangeFrequency>) -> Option<Duration> {
         let interval = self.config.revalidate.interval(changefreq)?;
-        Some(self.observed.validated_at(ino).map_or(interval, |at| remaining(at, interval, Timestamp::now())))
+        Some(self.metadata.validated_at(ino).map_or(interval, |at| remaining(at, interval, Timestamp::now())))
     }
 
-    /// Asks the Source in the background whether it still has the version of `wanted`; other bytes are
+    /// Asks the Source in the background whether it still has the version of `spec`; other bytes are
     /// [`Event::Changed`]. Nothing is asked where the same was a moment ago, or many are: the next look asks.
-    pub fn revalidate(self: &Arc<Self>, wanted: FetchSpec, changefreq: Option<ChangeFrequency>) {
+    pub fn revalidate(self: &Arc<Self>, spec: FetchSpec, changefreq: Option<ChangeFrequency>) {
         let Some(interval) = self.config.revalidate.interval(changefreq) else { return };
         let Ok(permit) = Arc::clone(&self.questions).try_acquire_owned() else { return };
         let now = Instant::now();
         let mut failures = self.failures();
-        if failures.revalidated.is_punished(&wanted.ino, now) {
+        if failures.revalidated.is_punished(&spec.ino, now) {
             return;
         }
-        failures.revalidated.punish(wanted.ino, interval.min(PAUSE), (), now);
+        failures.revalidated.punish(spec.ino, interval.min(PAUSE), (), now);
         drop(failures);
         let content = Arc::clone(self);
         self.runtime.spawn(async move {
-            content.ask_whether_current(&wanted).await;
+            content.ask_whether_current(&spec).await;
             drop(permit);
         });
     }
 
-    pub(super) async fn ask_whether_current(&self, wanted: &FetchSpec) {
-        let ino = wanted.ino;
-        let known = self.observed.get(ino).filter(|known| known.verified != Verified::Failed);
+    pub(super) async fn ask_whether_current(&self, spec: &FetchSpec) {
+        let ino = spec.ino;
+        let known = self.metadata.get(ino).filter(|known| known.verified != Verified::Failed);
         let Some(observation) = known else { return };
-        let mut request = request(wanted, &wanted.uri, self.head_budget(1), Priority::background());
+        let mut request = request(spec, &spec.uri, self.head_budget(1), Priority::background());
         request.if_none_match = observation.etag.clone();
         request.if_modified_since = observation.last_modified.clone();
         let response = match self.client.send(request).await {
             Ok(response) => response,
-            Err(error) => return tracing::debug!(uri = %wanted.uri, %error, "a revalidation failed"),
+            Err(error) => return tracing::debug!(uri = %spec.uri, %error, "a revalidation failed"),
         };
         // The validators of the same bytes.
         let validators = (response.etag.clone(), response.modified_validator.clone());
         let is_unmodified = response.status == Status::NotModified;
-        let found = self.compare(wanted, &observation, response).await;
-        if self.observed.get(ino).as_ref() != Some(&observation) {
+        let found = self.compare(spec, &observation, response).await;
+        if self.metadata.get(ino).as_ref() != Some(&observation) {
             // They were fetched again meanwhile.
             return;
         }
         match found {
-            Finding::Same => self.observed.update(ino, |known| {
+            Finding::Same => self.metadata.update(ino, |known| {
                 known.validated_at = Some(Timestamp::now());
                 if !is_unmodified {
                     (known.etag, known.last_modified) = validators;
                 }
             }),
             Finding::Other => {
-                tracing::info!(uri = %wanted.uri, "a file has changed at the Source, which no list announced");
+                tracing::info!(uri = %spec.uri, "a file has changed at the Source, which no list announced");
                 self.send_event(Event::Changed(ino));
             }
             Finding::Compare(_) | Finding::Unclear => {
-                tracing::debug!(uri = %wanted.uri, "a revalidation was inconclusive");
+                tracing::debug!(uri = %spec.uri, "a revalidation was inconclusive");
             }
         }
     }
 
     /// What the answer proves, never [`Finding::Compare`].
-    async fn compare(&self, wanted: &FetchSpec, observation: &Observation, response: Response) -> Finding {
+    async fn compare(&self, spec: &FetchSpec, observation: &Observation, response: Response) -> Finding {
         if response.status == Status::NotModified {
             return Finding::Same;
         }
-        let form = match Head::from(&response).agree(wanted, false, None) {
+        let form = match Head::from(&response).agree(spec, false, None) {
             Ok((form, _)) if response.status == Status::Full => form,
             _ => return Finding::Unclear,
         };
@@ -95,9 +95,9 @@ impl Content {
             last_modified: response.last_modified.as_deref(),
             length: response.content_length,
         };
-        match finding(wanted, observation, form != Form::Plain, answer) {
+        match finding(spec, observation, form != Form::Plain, answer) {
             Finding::Compare(digest) => self.compare_body(&digest, response.body).await.unwrap_or_else(|error| {
-                tracing::debug!(uri = %wanted.uri, ?error, "the bytes to compare did not arrive");
+                tracing::debug!(uri = %spec.uri, ?error, "the bytes to compare did not arrive");
                 Finding::Unclear
             }),
             found => found,

@@ -1,19 +1,19 @@
 //! The shared cache in a download: it is asked once, before the Source, and is offered what the Source had.
 
-use super::attempt::{Ended, Fetch, Landed, Stop};
 use super::completion::has_served;
 use super::object::{CachedObject, Origin};
 use super::plan::{Failure, Place};
 use super::promise::{Form, strong};
 use super::ranges::RangeBody;
 use super::source::Source;
+use super::task::{DownloadTask, Ended, Landed, Stop};
 use crate::content::blocks::Sink;
 use crate::content::fixity::BLOCK;
 use crate::content::shared_cache::Name;
 use crate::content::{Content, FetchSpec, Verified};
 use std::sync::Arc;
 
-impl Fetch {
+impl DownloadTask {
     /// The version as the shared cache has it, verified as if the Source had sent it; `None`: the Source is asked.
     pub(super) async fn ask_shared_cache(&mut self) -> Result<Option<Landed>, Ended> {
         let Some(cache) = self.content.shared_cache.as_ref().map(|shared| Arc::clone(shared.remote())) else {
@@ -22,15 +22,15 @@ impl Fetch {
         if self.content.download_limit().is_some_and(|limit| limit.left() == 0) {
             return Ok(None);
         }
-        let Some(name) = Name::of(&self.wanted, self.etag.as_deref()) else { return Ok(None) };
-        let (length, window) = (self.wanted.length.or(self.shown), self.far_window());
+        let Some(name) = Name::of(&self.spec, self.etag.as_deref()) else { return Ok(None) };
+        let (length, window) = (self.spec.length.or(self.shown), self.far_window());
         let priority = self.download.priority();
-        let source = (!self.wanted.is_past()).then_some(&self.wanted.uri);
+        let source = (!self.spec.is_past()).then_some(&self.spec.uri);
         let bytes =
             window.clone().zip(length).map(|(blocks, length)| blocks.start * BLOCK..(blocks.end * BLOCK).min(length));
         let Some(body) = cache.get(&name, source, length, bytes, priority).await else { return Ok(None) };
         let copy = Arc::clone(body.copy());
-        if self.wanted.length.is_some_and(|published| published != copy.length) {
+        if self.spec.length.is_some_and(|published| published != copy.length) {
             cache.health().wrong(name.key());
             return Ok(None);
         }
@@ -42,7 +42,7 @@ impl Fetch {
             self.look_for_room().await?;
         }
         self.shared_copy = Some(Arc::clone(&copy));
-        let origin = Origin::shared(&self.wanted.uri, &copy);
+        let origin = Origin::shared(&self.spec.uri, &copy);
         // Before it is announced, for then readers look for it.
         let extent = window.map(|window| self.begin_extent(window, copy.length));
         let promise = self.promised(Form::Plain, Some(copy.length), Some(origin.clone()));
@@ -105,7 +105,7 @@ impl Fetch {
     pub(super) fn offer_to_shared_cache(&self, landed: &Landed) {
         let Some(cache) = self.content.shared_cache.as_ref() else { return };
         let CachedObject::Store(_) = landed.object else { return };
-        let Some(name) = Name::of(&self.wanted, strong(landed.origin.etag.as_deref())) else { return };
+        let Some(name) = Name::of(&self.spec, strong(landed.origin.etag.as_deref())) else { return };
         // Without a digest other bytes may be served for this version, by another place or before they are announced.
         let is_own = matches!(self.plan.place(), Some(Place::Own(_))) && self.newer_than_list.is_none();
         let is_right = match landed.verified {
@@ -122,10 +122,10 @@ impl Fetch {
 impl Content {
     /// Offers a file that was on this machine before to the shared cache, if a published digest vouches for its bytes: where others came
     /// from is not known any more.
-    pub(super) fn offer_kept(&self, wanted: &FetchSpec) {
+    pub(super) fn offer_kept(&self, spec: &FetchSpec) {
         let Some(cache) = self.shared_cache.as_ref() else { return };
-        let kept = self.observed.get(wanted.ino).filter(|kept| matches!(kept.verified, Verified::Digest(_)));
-        if let (Some(key), Some(name)) = (kept.and_then(|kept| kept.object), Name::of(wanted, None)) {
+        let kept = self.metadata.get(spec.ino).filter(|kept| matches!(kept.verified, Verified::Digest(_)));
+        if let (Some(key), Some(name)) = (kept.and_then(|kept| kept.object), Name::of(spec, None)) {
             cache.offer(name, key, true);
         }
     }

@@ -4,11 +4,11 @@
 //! Only its body proves a file to be empty.
 
 use super::Joined;
+use super::download::Joining;
 use super::failures::Failures;
 use super::outcome::Outcome;
 use super::plan::{Place, Proof, Turn, is_absent};
 use super::promise::{Disagreement, Form, Head, is_decoded, request};
-use super::shared::Joining;
 use crate::content::fixity::WHOLE_LIMIT;
 use crate::content::metadata::Observation;
 use crate::content::{Content, ContentError, Event, FetchSpec};
@@ -34,40 +34,40 @@ const SILENT_PART: u32 = 4;
 impl Content {
     /// The true size of what a read returns; asks the Source where it must, within `size_deadline`. `is_to_be_read`: the size comes with the
     /// bytes, in one request, unless they are too many to wait for.
-    pub async fn size(self: &Arc<Self>, wanted: &FetchSpec, is_to_be_read: bool) -> Result<u64, ContentError> {
-        if let Some(size) = self.size_or_failure(wanted) {
+    pub async fn size(self: &Arc<Self>, spec: &FetchSpec, is_to_be_read: bool) -> Result<u64, ContentError> {
+        if let Some(size) = self.size_or_failure(spec) {
             return size;
         }
         let (deadline, pause) = (Instant::now() + self.config.size_deadline, KnownPause::default());
-        let asking = self.ask_size(wanted, is_to_be_read, &pause);
-        let size = pause.put_off(deadline, PATIENCE, asking).await.unwrap_or_else(|| Err(stalled(wanted)));
-        self.counters.size(wanted, size.as_ref().map(drop));
+        let asking = self.ask_size(spec, is_to_be_read, &pause);
+        let size = pause.put_off(deadline, PATIENCE, asking).await.unwrap_or_else(|| Err(stalled(spec)));
+        self.counters.size(spec, size.as_ref().map(drop));
         match &size {
             // A question ahead, which this one joined, may have failed.
-            Ok(_) => self.failures().inode_answered(wanted.ino),
+            Ok(_) => self.failures().inode_answered(spec.ino),
             Err(error) if error.is_unsent() || pause.total() >= PATIENCE => {}
-            Err(error) => self.failures().inode_failed(wanted.ino, error, Instant::now()),
+            Err(error) => self.failures().inode_failed(spec.ino, error, Instant::now()),
         }
         size
     }
 
     async fn ask_size(
         self: &Arc<Self>,
-        wanted: &FetchSpec,
+        spec: &FetchSpec,
         is_to_be_read: bool,
         pause: &KnownPause,
     ) -> Result<u64, ContentError> {
         // One request brings the size and the bytes.
-        if is_to_be_read || self.download_of(wanted.ino).is_some() {
-            if let Some(size) = self.size_of_body(wanted, false, pause).await? {
+        if is_to_be_read || self.download_of(spec.ino).is_some() {
+            if let Some(size) = self.size_of_body(spec, false, pause).await? {
                 return Ok(size);
             }
         }
-        if let Some(size) = self.question(wanted, Some(wanted.requester), pause).await? {
+        if let Some(size) = self.question(spec, Some(spec.requester), pause).await? {
             return Ok(size);
         }
         loop {
-            if let Some(size) = self.size_of_body(wanted, true, pause).await? {
+            if let Some(size) = self.size_of_body(spec, true, pause).await? {
                 return Ok(size);
             }
         }
@@ -77,11 +77,11 @@ impl Content {
     /// is not awaited.
     async fn size_of_body(
         self: &Arc<Self>,
-        wanted: &FetchSpec,
+        spec: &FetchSpec,
         awaits_whole: bool,
         pause: &KnownPause,
     ) -> Result<Option<u64>, ContentError> {
-        let download = match self.join(wanted, Joining::Size)? {
+        let download = match self.join(spec, Joining::Size)? {
             Joined::Here(object) => return Ok(Some(object.length())),
             Joined::UnderWay(download, _) => download,
         };
@@ -110,27 +110,27 @@ impl Content {
     ///
     /// # Errors
     /// As [`Content::size`]; a failure ahead keeps no reader from asking, but for a refusal and for a long silence.
-    pub async fn size_ahead(self: &Arc<Self>, wanted: &FetchSpec) -> Result<(), ContentError> {
-        if let Some(size) = self.size_or_failure(wanted) {
+    pub async fn size_ahead(self: &Arc<Self>, spec: &FetchSpec) -> Result<(), ContentError> {
+        if let Some(size) = self.size_or_failure(spec) {
             return size.map(drop);
         }
         let (deadline, pause) = (Instant::now() + self.config.size_deadline, KnownPause::default());
         let asking = async {
-            if self.download_of(wanted.ino).is_none() {
+            if self.download_of(spec.ino).is_none() {
                 let begun = Instant::now();
-                let answer = self.question(wanted, None, &pause).await;
+                let answer = self.question(spec, None, &pause).await;
                 if let Err(error) = &answer {
-                    self.question_failed(wanted.ino, error, begun.elapsed().saturating_sub(pause.total()));
+                    self.question_failed(spec.ino, error, begun.elapsed().saturating_sub(pause.total()));
                 }
                 if answer?.is_some() {
                     return Ok(());
                 }
             }
             // A reader that comes meanwhile joins this download.
-            self.fetch_ahead(wanted, WHOLE_LIMIT).await.map(drop)
+            self.fetch_ahead(spec, WHOLE_LIMIT).await.map(drop)
         };
-        let asked = pause.put_off(deadline, PATIENCE, asking).await.unwrap_or_else(|| Err(stalled(wanted)));
-        self.counters.size(wanted, asked.as_ref().map(drop));
+        let asked = pause.put_off(deadline, PATIENCE, asking).await.unwrap_or_else(|| Err(stalled(spec)));
+        self.counters.size(spec, asked.as_ref().map(drop));
         asked
     }
 
@@ -162,19 +162,19 @@ impl Content {
     /// The answer of the question in flight, or of a new one. `None`: only the body answers.
     async fn question(
         self: &Arc<Self>,
-        wanted: &FetchSpec,
+        spec: &FetchSpec,
         requester: Option<Requester>,
         pause: &KnownPause,
     ) -> Result<Option<u64>, ContentError> {
         let mut may_repeat = requester.is_some();
         loop {
             let mut is_new = false;
-            let ((raise, its_pause), answer) = self.sizes.join(&self.runtime, wanted.ino, || {
+            let ((raise, its_pause), answer) = self.sizes.join(&self.runtime, spec.ino, || {
                 is_new = true;
                 let (raise, raised) = watch::channel(requester);
-                let (content, wanted, pause) = (Arc::clone(self), wanted.clone(), KnownPause::default());
-                let waiting = (Priority::Prefetch(wanted.requester, raised), pause.clone());
-                let asking = async move { content.probe(&wanted, waiting).await };
+                let (content, spec, pause) = (Arc::clone(self), spec.clone(), KnownPause::default());
+                let waiting = (Priority::Prefetch(spec.requester, raised), pause.clone());
+                let asking = async move { content.probe(&spec, waiting).await };
                 ((Arc::new(raise), pause), asking)
             });
             raise.send_if_modified(|waiting| {
@@ -182,7 +182,7 @@ impl Content {
                 *waiting = waiting.or(requester);
                 is_first
             });
-            match pause.following(&its_pause, answer).await.unwrap_or_else(|| Err(stalled(wanted))) {
+            match pause.following(&its_pause, answer).await.unwrap_or_else(|| Err(stalled(spec))) {
                 // Its deadline was that of an earlier requester, of a prefetch say. A reader has one of its own.
                 Err(error) if !is_new && may_repeat && error.is_retryable() => may_repeat = false,
                 answer => return answer,
@@ -191,10 +191,10 @@ impl Content {
     }
 
     /// The size or the failure that is known.
-    fn size_or_failure(&self, wanted: &FetchSpec) -> Option<Result<u64, ContentError>> {
-        match self.size_present(wanted).or_else(|| self.size_of_member(wanted)) {
+    fn size_or_failure(&self, spec: &FetchSpec) -> Option<Result<u64, ContentError>> {
+        match self.size_present(spec).or_else(|| self.size_of_member(spec)) {
             Some(size) => Some(Ok(size)),
-            None => self.failures().inode(wanted.ino, Instant::now()).map(Err),
+            None => self.failures().inode(spec.ino, Instant::now()).map(Err),
         }
     }
 
@@ -204,7 +204,7 @@ impl Content {
 
     /// Remembers a size, to which a download that began before it was known is held.
     fn show_size(&self, ino: INodeNo, size: u64, learn: impl FnOnce(&mut Observation)) {
-        self.observed.update(ino, |observation| {
+        self.metadata.update(ino, |observation| {
             observation.size = Some(size);
             learn(observation);
         });
@@ -215,29 +215,29 @@ impl Content {
     }
 
     /// The size of the resource's member in a package whose directory is known. Its digest holds any bytes to this size.
-    fn size_of_member(&self, wanted: &FetchSpec) -> Option<u64> {
-        let digest = self.vouching_digest(wanted).filter(|_| !is_decoded(wanted))?;
-        let size = self.size_in_package(wanted).filter(|size| *size > 0 || digest.is_of_nothing())?;
-        self.show_size(wanted.ino, size, |_| {});
+    fn size_of_member(&self, spec: &FetchSpec) -> Option<u64> {
+        let digest = self.vouching_digest(spec).filter(|_| !is_decoded(spec))?;
+        let size = self.size_in_package(spec).filter(|size| *size > 0 || digest.is_of_nothing())?;
+        self.show_size(spec.ino, size, |_| {});
         Some(size)
     }
 
     /// Asks every current location without fetching the whole. `None`: only the body answers.
     async fn probe(
         &self,
-        wanted: &FetchSpec,
+        spec: &FetchSpec,
         (priority, pause): (Priority, KnownPause),
     ) -> Result<Option<u64>, ContentError> {
         // Another requester may have learnt it since this one looked.
-        if let Some(size) = self.known_size(wanted.ino) {
+        if let Some(size) = self.known_size(spec.ino) {
             return Ok(Some(size));
         }
         // The Source's current size is not that of a past version.
-        if is_decoded(wanted) || wanted.is_past() {
+        if is_decoded(spec) || spec.is_past() {
             return Ok(None);
         }
-        let proof = Proof { vouched: self.vouching_digest(wanted).is_some(), earlier: false };
-        let mut locations = self.candidates(wanted, proof, Turn::Never);
+        let proof = Proof { vouched: self.vouching_digest(spec).is_some(), earlier: false };
+        let mut locations = self.candidates(spec, proof, Turn::Never);
         locations.retain(Place::is_current);
         // Two requests a location, and as much time again for the whole.
         let requests = u32::try_from(3 * locations.len()).unwrap_or(u32::MAX);
@@ -245,12 +245,12 @@ impl Content {
         let mut refusal = None;
         for location in locations {
             for method in [Method::Head, Method::Get] {
-                let mut request = request(wanted, location.uri(), budget, priority.clone());
+                let mut request = request(spec, location.uri(), budget, priority.clone());
                 request.method = method;
                 (request.patience, request.pause) = (PATIENCE, pause.clone());
                 request.range = (method == Method::Get).then_some((0, Some(0)));
                 let response = self.client.send(request).await;
-                match self.read_size(wanted, response, method, proof.vouched) {
+                match self.read_size(spec, response, method, proof.vouched) {
                     Ok(Some(size)) => return Ok(Some(size)),
                     // That there is nothing, or that nothing may be sent now, holds for every request.
                     Err(error) if is_absent(&error) || error.is_paused() => {
@@ -265,14 +265,14 @@ impl Content {
             }
         }
         // Without the resource its package may still have it.
-        refusal.filter(|_| wanted.member.is_none()).map_or(Ok(None), Err)
+        refusal.filter(|_| spec.member.is_none()).map_or(Ok(None), Err)
     }
 
     /// The size that an answer announces, to which the body will be held. `None`: only the body answers. An error: this location does not
     /// have the resource.
     fn read_size(
         &self,
-        wanted: &FetchSpec,
+        spec: &FetchSpec,
         response: Result<Response, HttpError>,
         method: Method,
         vouched: bool,
@@ -281,20 +281,20 @@ impl Content {
             Ok(response) => response,
             // Only this kind of request is refused. An empty body has no range (416).
             Err(error) if matches!(error.status(), Some(400 | 405 | 416 | 501)) => return Ok(None),
-            Err(error) => return Err(ContentError::Fetch { uri: wanted.uri.clone(), cause: Arc::new(error) }),
+            Err(error) => return Err(ContentError::Fetch { uri: spec.uri.clone(), cause: Arc::new(error) }),
         };
-        let size = match Head::from(&response).agree(wanted, vouched, None) {
+        let size = match Head::from(&response).agree(spec, vouched, None) {
             Ok((Form::Plain, size)) => size,
             Err(Disagreement::Page(page)) => return Err(page),
             _ => None,
         };
         // Some servers announce an empty body because they send none to HEAD.
         if size == Some(0) && method == Method::Head {
-            self.failures().contradicted.forgive(&wanted.uri);
+            self.failures().contradicted.forgive(&spec.uri);
         }
-        let is_believed = |size: &u64| self.failures().is_believed(&wanted.uri, *size, Instant::now());
+        let is_believed = |size: &u64| self.failures().is_believed(&spec.uri, *size, Instant::now());
         let Some(size) = size.filter(|size| *size > 0).filter(is_believed) else { return Ok(None) };
-        self.show_size(wanted.ino, size, |observation| {
+        self.show_size(spec.ino, size, |observation| {
             observation.etag = response.etag.clone();
             observation.last_modified = response.modified_validator.clone();
             observation.media_type = response.media_type.clone();
@@ -304,6 +304,6 @@ impl Content {
     }
 }
 
-fn stalled(wanted: &FetchSpec) -> ContentError {
-    ContentError::Stalled { uri: wanted.uri.clone() }
+fn stalled(spec: &FetchSpec) -> ContentError {
+    ContentError::Stalled { uri: spec.uri.clone() }
 }

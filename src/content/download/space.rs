@@ -1,7 +1,7 @@
 //! Where an object goes for which the cache folder has no room, or which it fails to keep.
 
-use super::attempt::{Ended, Fetch};
 use super::promise::Form;
+use super::task::{DownloadTask, Ended};
 use super::writer::WriteError;
 use crate::content::blocks::Sink;
 use crate::content::blocks::memory::{NARROW_WINDOW, WINDOW, Window};
@@ -14,22 +14,22 @@ use std::time::Instant;
 /// While the memory has room for so many wide windows another is wide: the memory that is left serves many narrow ones.
 const WIDE: usize = 5;
 
-impl Fetch {
+impl DownloadTask {
     /// An object of which nothing is here goes past the cache from its beginning where the folder cannot be written, or can have no room
     /// for one so large.
     pub(super) async fn look_for_room(&mut self) -> Result<(), Ended> {
         if self.received > 0 || self.sink == Sink::Memory {
             return Ok(());
         }
-        if let Some(failure) = self.content.disk.write_failure().filter(|_| self.content.disk.is_failing()) {
+        if let Some(failure) = self.content.store.write_failure().filter(|_| self.content.store.is_failing()) {
             return self.find_room(WriteError::Failing(failure.why)).await;
         }
-        let length = self.wanted.length.or(self.shown).filter(|length| *length > WHOLE_LIMIT);
+        let length = self.spec.length.or(self.shown).filter(|length| *length > WHOLE_LIMIT);
         if length.is_none() {
             return Ok(());
         }
         let content = Arc::clone(&self.content);
-        match tokio::task::spawn_blocking(move || content.disk.could_hold(length)).await {
+        match tokio::task::spawn_blocking(move || content.store.could_hold(length)).await {
             Ok(Err(full)) => self.find_room(full.into()).await,
             // That it was interrupted the writer finds too.
             _ => Ok(()),
@@ -39,7 +39,7 @@ impl Fetch {
     /// What cannot be kept on the disk is fetched into memory, where there is room for it. Else the download fails.
     pub(super) async fn find_room(&mut self, error: WriteError) -> Result<(), Ended> {
         if let WriteError::Store(error) = &error {
-            self.content.disk.write_failed(error);
+            self.content.store.write_failed(error);
         }
         if self.download.demanded().is_none() {
             // No reader waits for the bytes themselves.
@@ -47,15 +47,15 @@ impl Fetch {
         }
         let is_large = self.expected_length().is_some_and(|length| length > WHOLE_LIMIT);
         // What must be decoded must be here whole.
-        if self.sink == Sink::Memory || (is_large && Form::published(&self.wanted) != Form::Plain) {
+        if self.sink == Sink::Memory || (is_large && Form::published(&self.spec) != Form::Plain) {
             return Err(Ended::Failed(self.unkept(error)));
         }
         match error {
             WriteError::Store(StoreError::Full { .. }) => {
-                tracing::warn!(uri = %self.wanted.uri, %error, "a file cannot be cached");
+                tracing::warn!(uri = %self.spec.uri, %error, "a file cannot be cached");
             }
             // The store has reported it.
-            error => tracing::debug!(uri = %self.wanted.uri, error = %chain(&error), "a file is read past the cache"),
+            error => tracing::debug!(uri = %self.spec.uri, error = %chain(&error), "a file is read past the cache"),
         }
         self.use_memory().await
     }
@@ -88,6 +88,6 @@ impl Fetch {
     }
 
     fn expected_length(&self) -> Option<u64> {
-        self.length.or(self.wanted.length).or(self.shown)
+        self.length.or(self.spec.length).or(self.shown)
     }
 }

@@ -1,9 +1,9 @@
 //! One body in order, from its source to the writer: to the byte that readers want.
 
-use super::attempt::{Ended, Fetch, Landed, Stop};
 use super::plan::Failure;
 use super::promise::{Form, Promise};
 use super::source::Source;
+use super::task::{DownloadTask, Ended, Landed, Stop};
 use super::verify::{Judged, Judging};
 use super::writer::{Stage, WriteError, Writer};
 use crate::content::ContentError;
@@ -28,10 +28,10 @@ const WORTH_SKIPPING: u64 = 4 << 20;
 /// The mark of what is kept where no validator says that it is of one version. No ETag looks so.
 pub(super) const MIXED: &str = "mixed";
 
-impl Fetch {
+impl DownloadTask {
     /// Receives a body to its end and hands it to the writer, whole blocks at a time.
     pub(super) async fn receive(&mut self, mut source: Source, promise: &Promise) -> Result<(), Stop> {
-        let uri = self.wanted.uri.clone();
+        let uri = self.spec.uri.clone();
         loop {
             if self.skip_what_is_here(promise).await? {
                 return Ok(());
@@ -106,7 +106,7 @@ impl Fetch {
         let (most, is_left) = (state.bounds().unsized_body, state.extents.is_left(self.content.config.stall * REST));
         drop(state);
         let error = match self.received {
-            received if received > most => ContentError::Endless { uri: self.wanted.uri.clone(), bytes: most },
+            received if received > most => ContentError::Endless { uri: self.spec.uri.clone(), bytes: most },
             _ if is_left => self.stalled(),
             _ => return Ok(()),
         };
@@ -206,7 +206,7 @@ impl Fetch {
     }
 
     pub(super) fn unkept(&self, error: WriteError) -> ContentError {
-        error.into_content(&self.wanted.uri, &self.content.config.folder)
+        error.into_content(&self.spec.uri, &self.content.config.folder)
     }
 
     /// Gives the whole blocks received to the writer, when it is done with those before.
@@ -253,7 +253,7 @@ impl Fetch {
 
     /// How a writer of this attempt is begun, on a blocking thread.
     fn begin(&self) -> impl FnOnce() -> Result<Writer, WriteError> + Send + use<> {
-        let (content, key, ino) = (Arc::clone(&self.content), self.key(), self.wanted.ino);
+        let (content, key, ino) = (Arc::clone(&self.content), self.key(), self.spec.ino);
         let algorithm = self.expected(Form::Plain).algorithm();
         let download = Arc::clone(&self.download);
         let attempt = download.state().attempt();
@@ -273,11 +273,11 @@ impl Fetch {
         let judging = Judging {
             content: Arc::clone(&self.content),
             download: Arc::clone(&self.download),
-            ino: self.wanted.ino.0,
+            ino: self.spec.ino.0,
             promise,
             earlier: self.earlier,
             shown: self.shown_size(),
-            contradicted: self.content.failures().contradicted.cause(&self.wanted.uri, Instant::now()).copied(),
+            contradicted: self.content.failures().contradicted.cause(&self.spec.uri, Instant::now()).copied(),
         };
         let task = tokio::task::spawn_blocking(move || {
             let mut writer = match writer {
@@ -303,7 +303,7 @@ impl Fetch {
             Judged::Other => Err(self.changed()),
             Judged::Poison => {
                 let what = "bytes that were read before the check were wrong".into();
-                let error = ContentError::Mismatch { uri: self.wanted.uri.clone(), what };
+                let error = ContentError::Mismatch { uri: self.spec.uri.clone(), what };
                 Err(Stop::End(Ended::Poisoned(error)))
             }
         }

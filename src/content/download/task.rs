@@ -1,9 +1,9 @@
 //! What the attempts of one download share: the task's state, what ends an attempt, and what ends the download.
 
+use super::download::Download;
 use super::object::CachedObject;
 use super::plan::{Failure, Plan};
 use super::promise::Promise;
-use super::shared::Download;
 use super::source::Batch;
 use super::writer::{Stage, WriteError};
 use crate::content::blocks::Sink;
@@ -66,10 +66,10 @@ pub(super) enum Stop {
     Rest,
 }
 
-/// The task of a download; [`Fetch::run`] drives it.
-pub(super) struct Fetch {
+/// The task of a download; [`DownloadTask::run`] drives it.
+pub(super) struct DownloadTask {
     pub(super) content: Arc<Content>,
-    pub(super) wanted: FetchSpec,
+    pub(super) spec: FetchSpec,
     pub(super) download: Arc<Download>,
     pub(super) plan: Plan,
     /// The strongest published digest, where fixity counts it.

@@ -1,9 +1,9 @@
 //! The verdict on a complete body, and the object made of a right one. Runs on a blocking thread.
 
 use super::coding::Coding;
+use super::download::Download;
 use super::object::CachedObject;
 use super::promise::{Form, Promise};
-use super::shared::Download;
 use super::writer::{WriteError, Writer, Written};
 use crate::content::fixity::{Expected, Seen, Verdict, judge};
 use crate::content::store::ObjectKey;

@@ -1,8 +1,8 @@
 //! The bytes of an attempt: stored, hashed and made known to the readers, block by block, on blocking threads.
 
 use super::coding::Coding;
+use super::download::Download;
 use super::object::CachedObject;
-use super::shared::Download;
 use crate::content::blocks::{BlockMap, Sink};
 use crate::content::fixity::{BLOCK, BlockHasher, Seen, Verifier, WHOLE_LIMIT};
 use crate::content::store::{EvictionPolicy, ObjectKey, StoreError};
@@ -189,7 +189,7 @@ impl Written {
         let (policy, mut verifier) = (self.policy, Verifier::new(algorithm));
         let map = match self.map.sink() {
             Sink::Store => {
-                let partial = Arc::new(content.disk.begin(into, None, policy)?);
+                let partial = Arc::new(content.store.begin(into, None, policy)?);
                 self.map.beside_on_disk(partial)
             }
             Sink::Memory if self.map.start() > 0 => return Err(WriteError::TooLarge),

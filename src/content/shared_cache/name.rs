@@ -26,31 +26,31 @@ impl Name {
     /// what is published of it. `etag` is the strong ETag under which the Source serves it; it counts where nothing is published that would.
     ///
     /// `None`: nothing identifies the version, or it has a content coding. What is kept of that is not what is published.
-    pub(in crate::content) fn of(wanted: &FetchSpec, etag: Option<&str>) -> Option<Name> {
-        if wanted.encoding.is_some() {
+    pub(in crate::content) fn of(spec: &FetchSpec, etag: Option<&str>) -> Option<Name> {
+        if spec.encoding.is_some() {
             return None;
         }
-        if let Some(digest) = strongest(wanted).filter(|digest| is_strong(digest.algorithm())) {
+        if let Some(digest) = strongest(spec).filter(|digest| is_strong(digest.algorithm())) {
             let key = ObjectKey::digest("", &digest);
             let algorithm = digest.algorithm().name();
             let hex = key.as_str().strip_prefix(algorithm)?.trim_start_matches('-');
             return Some(Name { path: format!("objects/{algorithm}/{hex}"), key, is_vouched: true });
         }
         // Of a past version the Source may serve another one's bytes.
-        if wanted.is_past() {
+        if spec.is_past() {
             return None;
         }
-        let mut identity = format!("{RULES}\n{}\n", wanted.uri);
-        let mut hashes: Vec<String> = wanted.hashes.iter().map(Digest::to_string).collect();
+        let mut identity = format!("{RULES}\n{}\n", spec.uri);
+        let mut hashes: Vec<String> = spec.hashes.iter().map(Digest::to_string).collect();
         hashes.sort();
-        let is_published = !hashes.is_empty() || (wanted.lastmod.is_some() && wanted.length.is_some());
+        let is_published = !hashes.is_empty() || (spec.lastmod.is_some() && spec.length.is_some());
         let etag = etag.filter(|_| !is_published);
         if !is_published && etag.is_none() {
             return None;
         }
-        let lastmod = wanted.lastmod.map(|time| (time.seconds, time.nanos));
+        let lastmod = spec.lastmod.map(|time| (time.seconds, time.nanos));
         // Writing to a String cannot fail.
-        let _ = write!(identity, "{hashes:?}\n{lastmod:?}\n{:?}\n{etag:?}\n", wanted.length);
+        let _ = write!(identity, "{hashes:?}\n{lastmod:?}\n{:?}\n{etag:?}\n", spec.length);
         let mut hex = String::new();
         Sha256::digest(identity.as_bytes()).iter().for_each(|byte| {
             let _ = write!(hex, "{byte:02x}");
@@ -80,8 +80,8 @@ impl std::fmt::Display for Name {
     }
 }
 
-fn strongest(wanted: &FetchSpec) -> Option<Digest> {
-    wanted.hashes.iter().max_by_key(|digest| digest.algorithm()).copied()
+fn strongest(spec: &FetchSpec) -> Option<Digest> {
+    spec.hashes.iter().max_by_key(|digest| digest.algorithm()).copied()
 }
 
 fn is_strong(algorithm: Algorithm) -> bool {
@@ -94,16 +94,16 @@ mod tests {
     use crate::document::{Timestamp, Uri};
     use fuser::INodeNo;
 
-    fn wanted() -> FetchSpec {
+    fn spec() -> FetchSpec {
         let lastmod = Some(Timestamp { seconds: 100, nanos: 7 });
-        let wanted = FetchSpec::new(INodeNo(2), Uri::parse("http://example.org/a").unwrap());
-        FetchSpec { lastmod, length: Some(5), ..wanted }
+        let spec = FetchSpec::new(INodeNo(2), Uri::parse("http://example.org/a").unwrap());
+        FetchSpec { lastmod, length: Some(5), ..spec }
     }
 
     #[test]
     fn a_strong_digest_names_the_bytes_wherever_they_are() {
         let hashes = vec![Digest::new(Algorithm::Sha256, &[0xab; 32]).unwrap()];
-        let here = FetchSpec { hashes, is_replaced: true, ..wanted() };
+        let here = FetchSpec { hashes, is_replaced: true, ..spec() };
         let there = FetchSpec { uri: Uri::parse("http://b.example/").unwrap(), lastmod: None, ..here.clone() };
 
         let name = Name::of(&here, None).unwrap();
@@ -117,17 +117,17 @@ mod tests {
     fn all_that_identifies_a_version_is_in_its_name() {
         let hash = |byte| vec![Digest::new(Algorithm::Md5, &[byte; 16]).unwrap()];
         let others = [
-            FetchSpec { uri: Uri::parse("http://example.org/b").unwrap(), ..wanted() },
-            FetchSpec { lastmod: Some(Timestamp { seconds: 100, nanos: 8 }), ..wanted() },
-            FetchSpec { length: Some(6), ..wanted() },
-            FetchSpec { hashes: hash(1), ..wanted() },
-            FetchSpec { hashes: hash(2), ..wanted() },
+            FetchSpec { uri: Uri::parse("http://example.org/b").unwrap(), ..spec() },
+            FetchSpec { lastmod: Some(Timestamp { seconds: 100, nanos: 8 }), ..spec() },
+            FetchSpec { length: Some(6), ..spec() },
+            FetchSpec { hashes: hash(1), ..spec() },
+            FetchSpec { hashes: hash(2), ..spec() },
         ];
         let mut names: Vec<_> = others.iter().map(|other| Name::of(other, None).unwrap().to_string()).collect();
-        names.push(Name::of(&wanted(), None).unwrap().to_string());
-        let bare = FetchSpec { lastmod: None, ..wanted() };
+        names.push(Name::of(&spec(), None).unwrap().to_string());
+        let bare = FetchSpec { lastmod: None, ..spec() };
         names.extend(["\"v1\"", "\"v2\""].map(|etag| Name::of(&bare, Some(etag)).unwrap().to_string()));
-        assert_eq!(Name::of(&wanted(), Some("\"v1\"")), Name::of(&wanted(), None), "what is published is enough");
+        assert_eq!(Name::of(&spec(), Some("\"v1\"")), Name::of(&spec(), None), "what is published is enough");
 
         let all = names.len();
         names.sort();
@@ -140,16 +140,16 @@ mod tests {
     #[test]
     fn a_version_that_nothing_identifies_has_no_name() {
         let unnamed = [
-            FetchSpec { lastmod: None, ..wanted() },
-            FetchSpec { length: None, ..wanted() },
-            FetchSpec { encoding: Some("gzip".into()), ..wanted() },
+            FetchSpec { lastmod: None, ..spec() },
+            FetchSpec { length: None, ..spec() },
+            FetchSpec { encoding: Some("gzip".into()), ..spec() },
             FetchSpec {
                 encoding: Some("gzip".into()),
                 hashes: vec![Digest::new(Algorithm::Sha256, &[1; 32]).unwrap()],
-                ..wanted()
+                ..spec()
             },
-            FetchSpec { is_replaced: true, ..wanted() },
-            FetchSpec { as_of: Some(Timestamp { seconds: 1, nanos: 0 }), ..wanted() },
+            FetchSpec { is_replaced: true, ..spec() },
+            FetchSpec { as_of: Some(Timestamp { seconds: 1, nanos: 0 }), ..spec() },
         ];
         assert!(unnamed.iter().all(|version| Name::of(version, None).is_none()));
     }

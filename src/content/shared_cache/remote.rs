@@ -298,14 +298,14 @@ mod tests {
         let config = SharedCacheConfig { url, write: false, settings: Vec::new() };
         let client = Client::new(HttpConfig::default()).unwrap();
         let remote = Remote::new(Arc::clone(&folder) as Arc<dyn ObjectStore>, Path::default(), &client, &config);
-        let wanted = |number: u8| {
+        let spec = |number: u8| {
             let hashes = vec![Digest::new(Algorithm::Sha256, &[number; 32]).unwrap()];
             FetchSpec { hashes, ..FetchSpec::new(INodeNo(2), Uri::parse("http://h/a").unwrap()) }
         };
         let most = remote.looks[0].available_permits();
         let mut bodies = Vec::new();
         for number in 0..200 {
-            let name = Name::of(&wanted(number), None).unwrap();
+            let name = Name::of(&spec(number), None).unwrap();
             bodies.extend(remote.get(&name, None, Some(100), None, Priority::default()).await);
         }
         assert_eq!(bodies.len(), most);
@@ -315,7 +315,7 @@ mod tests {
         assert!(failed.iter().all(|read| matches!(read, Err(SharedError::Slow))));
         drop(bodies);
         tokio::time::sleep(Duration::from_secs(3600)).await;
-        let name = Name::of(&wanted(0), None).unwrap();
+        let name = Name::of(&spec(0), None).unwrap();
 
         assert!(remote.get(&name, None, Some(100), None, Priority::default()).await.is_none(), "they hold theirs");
         assert_eq!(folder.held.load(Ordering::SeqCst), most);

@@ -12,18 +12,18 @@ async fn a_cached_object_is_absent_intact_or_corrupt() {
     let body = bytes(300_000, 1);
     let server = Server::of(&body, None);
     let mounted = Mounted::plain(&server);
-    let wanted = vouched(&server, &body);
-    assert_eq!(mounted.content.check(&wanted), Checked::Absent);
-    mounted.read_all(&wanted).await.unwrap();
-    assert_eq!(mounted.content.check(&wanted), Checked::Intact(body.len() as u64));
+    let spec = vouched(&server, &body);
+    assert_eq!(mounted.content.check(&spec), Checked::Absent);
+    mounted.read_all(&spec).await.unwrap();
+    assert_eq!(mounted.content.check(&spec), Checked::Intact(body.len() as u64));
 
     flip_bits(&mounted.config.folder.join("objects"));
 
-    let found = mounted.content.check(&wanted);
+    let found = mounted.content.check(&spec);
     assert_eq!(found, Checked::Corrupt("the cached copy is damaged after 0 bytes".to_owned()));
-    assert_eq!(mounted.content.check(&wanted), Checked::Absent, "it is gone, and is fetched again");
-    assert_eq!(mounted.read_all(&wanted).await.unwrap(), body);
-    assert_eq!(mounted.content.check(&wanted), Checked::Intact(body.len() as u64));
+    assert_eq!(mounted.content.check(&spec), Checked::Absent, "it is gone, and is fetched again");
+    assert_eq!(mounted.read_all(&spec).await.unwrap(), body);
+    assert_eq!(mounted.content.check(&spec), Checked::Intact(body.len() as u64));
 }
 
 /// The disk fails for a time: a read of the open object is an error.
@@ -32,8 +32,8 @@ async fn an_object_that_cannot_be_read_now_is_kept() {
     let body = bytes(300_000, 6);
     let server = Server::of(&body, None);
     let mounted = Mounted::plain(&server);
-    let wanted = vouched(&server, &body);
-    mounted.read_all(&wanted).await.unwrap();
+    let spec = vouched(&server, &body);
+    mounted.read_all(&spec).await.unwrap();
     let below = mounted.config.folder.join("objects");
     let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap().path());
     let is_object = |link: &std::path::PathBuf| std::fs::read_link(link).is_ok_and(|file| file.starts_with(&below));
@@ -44,12 +44,12 @@ async fn an_object_that_cannot_be_read_now_is_kept() {
     let (readable, replaced) = unsafe { (libc::dup(open), libc::dup2(unreadable.as_raw_fd(), open)) };
     assert!(readable >= 0 && replaced == open);
 
-    let found = mounted.content.check(&wanted);
+    let found = mounted.content.check(&spec);
 
     // SAFETY: as above; the copy is closed once.
     assert!(unsafe { libc::dup2(readable, open) == open && libc::close(readable) == 0 });
     assert!(matches!(&found, Checked::Failed(why) if why.contains("Bad file descriptor")), "{found:?}");
-    assert_eq!(mounted.content.check(&wanted), Checked::Intact(body.len() as u64));
+    assert_eq!(mounted.content.check(&spec), Checked::Intact(body.len() as u64));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -70,7 +70,7 @@ async fn served_bytes_are_checked_and_not_cached() {
     let body = bytes(5_000, 3);
     let server = Server::of(&body, None);
     let mounted = Mounted::plain(&server);
-    let ask = async |wanted: &FetchSpec| mounted.content.ask(wanted, PLENTY, &AtomicU64::default()).await;
+    let ask = async |spec: &FetchSpec| mounted.content.ask(spec, PLENTY, &AtomicU64::default()).await;
     let of_others = FetchSpec { hashes: vec![digest(Algorithm::Md5, b"others")], ..measured(&server, &body) };
     let longer = FetchSpec { length: Some(5_001), ..bare(&server, "/a") };
 
@@ -88,14 +88,14 @@ async fn without_published_facts_earlier_bytes_show_a_change() {
     let serving = Arc::clone(&served);
     let server = Server::start(move |_| Reply::full(&serving.lock().unwrap()));
     let mounted = Mounted::plain(&server);
-    let wanted = bare(&server, "/a");
-    mounted.read_all(&wanted).await.unwrap();
-    assert_eq!(mounted.content.ask(&wanted, PLENTY, &AtomicU64::default()).await, Asked::Same);
+    let spec = bare(&server, "/a");
+    mounted.read_all(&spec).await.unwrap();
+    assert_eq!(mounted.content.ask(&spec, PLENTY, &AtomicU64::default()).await, Asked::Same);
 
     served.lock().unwrap()[7] ^= 1;
 
-    assert!(matches!(mounted.content.ask(&wanted, PLENTY, &AtomicU64::default()).await, Asked::Changed(_)));
-    assert_eq!(mounted.content.check(&wanted), Checked::Intact(5_000), "what is kept is what it was");
+    assert!(matches!(mounted.content.ask(&spec, PLENTY, &AtomicU64::default()).await, Asked::Changed(_)));
+    assert_eq!(mounted.content.check(&spec), Checked::Intact(5_000), "what is kept is what it was");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -108,8 +108,8 @@ async fn no_answer_is_no_change_and_a_page_is_no_resource() {
     ]);
     let server = Server::start(move |_| replies.lock().unwrap().pop().unwrap());
     let mounted = Mounted::plain(&server);
-    let wanted = FetchSpec { media_type: Some("application/pdf".into()), ..bare(&server, "/a") };
-    let ask = async || mounted.content.ask(&wanted, PLENTY, &AtomicU64::default()).await;
+    let spec = FetchSpec { media_type: Some("application/pdf".into()), ..bare(&server, "/a") };
+    let ask = async || mounted.content.ask(&spec, PLENTY, &AtomicU64::default()).await;
 
     assert!(matches!(ask().await, Asked::Gone(_)));
     assert!(matches!(ask().await, Asked::Gone(_)));

@@ -46,13 +46,13 @@ async fn a_body_in_another_coding_than_published_comes_whole() {
     let body = bytes(HUGE, 92);
     let server = Server::of(&body, Some(ETAG));
     let mounted = Mounted::plain(&server);
-    let wanted = FetchSpec { encoding: Some("gzip".into()), ..bare(&server, "/a") };
+    let spec = FetchSpec { encoding: Some("gzip".into()), ..bare(&server, "/a") };
 
-    mounted.read(&wanted, 0, MIB as u32).await.unwrap();
+    mounted.read(&spec, 0, MIB as u32).await.unwrap();
 
     // No reader goes on.
     until(|| server.sent() >= HUGE).await;
-    assert!(mounted.read_all(&FetchSpec { length: Some(HUGE as u64), ..wanted }).await.unwrap() == body);
+    assert!(mounted.read_all(&FetchSpec { length: Some(HUGE as u64), ..spec }).await.unwrap() == body);
     assert_eq!(server.received().len(), 1);
 }
 
@@ -63,12 +63,12 @@ async fn wrong_bytes_amid_a_large_object_are_an_error() {
     wrong[40 * MIB] ^= 1;
     let server = Server::of(&wrong, Some(ETAG));
     let mut mounted = Mounted::plain(&server);
-    let wanted = vouched(&server, &body);
+    let spec = vouched(&server, &body);
 
-    assert!(is_mismatch(&mounted.read_all(&wanted).await));
+    assert!(is_mismatch(&mounted.read_all(&spec).await));
     let event = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
-    assert_eq!(event, Some(Event::Poisoned(wanted.ino)));
-    assert_eq!(mounted.content.read_local(wanted.ino, 0, 10), None);
+    assert_eq!(event, Some(Event::Poisoned(spec.ino)));
+    assert_eq!(mounted.content.read_local(spec.ino, 0, 10), None);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -91,14 +91,14 @@ async fn what_is_here_is_where_the_next_mount_goes_on() {
         _ => honest(request, &whole, Some(ETAG)),
     });
     let mounted = Mounted::new(&server, |config| config.stall = Duration::from_secs(2));
-    let wanted = vouched(&server, &body);
-    assert!(mounted.read_all(&wanted).await.is_err());
+    let spec = vouched(&server, &body);
+    assert!(mounted.read_all(&spec).await.is_err());
     until(|| mounted.content.in_flight.lock().unwrap().is_empty()).await;
     let mounted = mounted.restarted(&server).await;
     is_down.store(false, Ordering::SeqCst);
     let (asked, sent) = (server.received().len(), server.sent());
 
-    assert!(mounted.read_all(&wanted).await.unwrap() == body);
+    assert!(mounted.read_all(&spec).await.unwrap() == body);
     let next = server.received()[asked].range(HUGE).map(|range| range.start);
     assert!(next.is_some_and(|first| first >= 8 * MIB), "it begins at {next:?}");
     assert!(server.sent() - sent < HUGE, "{} bytes sent again", server.sent() - sent);
@@ -109,9 +109,9 @@ async fn what_is_not_read_is_not_fetched() {
     let body = bytes(2 * HUGE, 91);
     let server = Server::of(&body, Some(ETAG));
     let mounted = Mounted::plain(&server);
-    let wanted = vouched(&server, &body);
+    let spec = vouched(&server, &body);
 
-    assert!(mounted.read(&wanted, 0, MIB as u32).await.unwrap() == body[..MIB]);
+    assert!(mounted.read(&spec, 0, MIB as u32).await.unwrap() == body[..MIB]);
     until(|| server.busy() == 0).await;
 
     let (came, sent) = (came(&mounted), server.sent());
@@ -119,8 +119,8 @@ async fn what_is_not_read_is_not_fetched() {
         came < 8 * MIB && sent < 8 * MIB + held_by_the_network(),
         "{came} bytes came for one MiB, {sent} were sent"
     );
-    assert!(mounted.read_all(&wanted).await.unwrap() == body, "who reads on gets it");
-    assert_eq!(mounted.content.state(wanted.ino).0, State::Cached);
+    assert!(mounted.read_all(&spec).await.unwrap() == body, "who reads on gets it");
+    assert_eq!(mounted.content.state(spec.ino).0, State::Cached);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -128,11 +128,11 @@ async fn a_reader_of_the_end_has_little_more_than_that_fetched() {
     let body = bytes(2 * HUGE, 92);
     let server = Server::of(&body, Some(ETAG));
     let mounted = Mounted::plain(&server);
-    let wanted = vouched(&server, &body);
+    let spec = vouched(&server, &body);
     let far = body.len() - 3 * MIB;
 
-    assert!(mounted.read(&wanted, body.len() as u64 - 100, 4096).await.unwrap() == body[body.len() - 100..]);
-    assert!(mounted.read(&wanted, far as u64, 4096).await.unwrap() == body[far..far + 4096]);
+    assert!(mounted.read(&spec, body.len() as u64 - 100, 4096).await.unwrap() == body[body.len() - 100..]);
+    assert!(mounted.read(&spec, far as u64, 4096).await.unwrap() == body[far..far + 4096]);
     until(|| server.busy() == 0).await;
     assert!(server.sent() < 8 * MIB, "{} bytes sent", server.sent());
 }
@@ -142,14 +142,14 @@ async fn a_download_that_gave_way_is_gone_on_with() {
     let body = bytes(2 * HUGE, 94);
     let server = Server::of(&body, Some(ETAG));
     let mounted = Mounted::plain(&server);
-    let wanted = vouched(&server, &body);
-    assert!(mounted.read(&wanted, 0, MIB as u32).await.unwrap() == body[..MIB]);
-    mounted.gives_way(&wanted).await;
+    let spec = vouched(&server, &body);
+    assert!(mounted.read(&spec, 0, MIB as u32).await.unwrap() == body[..MIB]);
+    mounted.gives_way(&spec).await;
     let (asked, sent) = (server.received().len(), server.sent());
 
-    assert!(mounted.read(&wanted, 2 * MIB as u64, MIB as u32).await.unwrap() == body[2 * MIB..3 * MIB]);
+    assert!(mounted.read(&spec, 2 * MIB as u64, MIB as u32).await.unwrap() == body[2 * MIB..3 * MIB]);
     assert!(server.sent() - sent < 40 * MIB, "{} bytes sent", server.sent() - sent);
-    assert!(mounted.read_all(&wanted).await.unwrap() == body);
+    assert!(mounted.read_all(&spec).await.unwrap() == body);
     let next = server.received()[asked].clone();
     assert!(next.field("if-range") == Some(ETAG) && next.range(body.len()).unwrap().start > 0);
 }

@@ -33,8 +33,8 @@ fn range(first: usize, end: usize) -> Option<String> {
     Some(format!("bytes={first}-{}", end - 1))
 }
 
-async fn read_the_end(mounted: &Mounted, wanted: &FetchSpec, body: &[u8]) {
-    let bytes = mounted.read(wanted, HUGE as u64 - 100, 4096).await.unwrap();
+async fn read_the_end(mounted: &Mounted, spec: &FetchSpec, body: &[u8]) {
+    let bytes = mounted.read(spec, HUGE as u64 - 100, 4096).await.unwrap();
     assert!(bytes == body[HUGE - 100..]);
 }
 
@@ -43,22 +43,22 @@ async fn a_first_read_of_the_end_requests_that_alone() {
     let body = bytes(HUGE, 101);
     let server = Server::of(&body, Some(ETAG));
     let mut mounted = Mounted::plain(&server);
-    let wanted = vouched(&server, &body);
+    let spec = vouched(&server, &body);
 
-    read_the_end(&mounted, &wanted, &body).await;
+    read_the_end(&mounted, &spec, &body).await;
     let before = LAST - STEP;
-    assert!(mounted.read(&wanted, before as u64, STEP as u32).await.unwrap() == body[before..LAST]);
+    assert!(mounted.read(&spec, before as u64, STEP as u32).await.unwrap() == body[before..LAST]);
 
     let window = range(LAST - BLOCK as usize, HUGE);
     assert_eq!(asked(&server), [window], "one range, without a body");
     assert!(server.sent() < 200 << 10, "{} bytes sent", server.sent());
-    assert!(mounted.read_all(&wanted).await.unwrap() == body);
+    assert!(mounted.read_all(&spec).await.unwrap() == body);
     assert_eq!(server.received()[1].field("range"), None);
-    assert_eq!(mounted.content.state(wanted.ino), (State::Cached, Verified::Digest(Algorithm::Sha256)));
+    assert_eq!(mounted.content.state(spec.ino), (State::Cached, Verified::Digest(Algorithm::Sha256)));
     let end = HUGE as u64;
-    let dropped = [end - 100..end, before as u64..LAST as u64].map(|range| Event::Recheck(wanted.ino, range));
+    let dropped = [end - 100..end, before as u64..LAST as u64].map(|range| Event::Recheck(spec.ino, range));
     let [last, before] = dropped;
-    assert_eq!(mounted.events(), [last, before, Event::Sized(wanted.ino, end)], "the end meets the verdict");
+    assert_eq!(mounted.events(), [last, before, Event::Sized(spec.ino, end)], "the end meets the verdict");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -66,12 +66,12 @@ async fn a_first_read_of_the_end_past_the_cache_requests_that_alone() {
     let body = bytes(HUGE, 103);
     let server = Server::of(&body, Some(ETAG));
     let mounted = Mounted::new(&server, |config| config.quota = Some(1));
-    let wanted = vouched(&server, &body);
+    let spec = vouched(&server, &body);
 
-    read_the_end(&mounted, &wanted, &body).await;
+    read_the_end(&mounted, &spec, &body).await;
 
     assert_eq!(asked(&server), [range(LAST - BLOCK as usize, HUGE)], "one range, without a body");
-    assert!(mounted.read_all(&wanted).await.unwrap() == body);
+    assert!(mounted.read_all(&spec).await.unwrap() == body);
     assert_eq!(walk(&mounted.config.folder.join("objects")), 0);
 }
 
@@ -142,8 +142,8 @@ async fn the_body_is_requested_where_no_range_may_be_handed_out() {
     let mounted = Mounted::new(strict, |config| config.fixity = Fixity::Strict);
     read_the_end(&mounted, &vouched(strict, &body), &body).await;
     read_the_end(&Mounted::plain(bare), &super::bare(bare, "/a"), &body).await;
-    let wanted = FetchSpec { encoding: Some("gzip".into()), ..vouched(coded, &body) };
-    let no_gzip = Mounted::plain(coded).read(&wanted, HUGE as u64 - 100, 4096).await;
+    let spec = FetchSpec { encoding: Some("gzip".into()), ..vouched(coded, &body) };
+    let no_gzip = Mounted::plain(coded).read(&spec, HUGE as u64 - 100, 4096).await;
     assert!(matches!(no_gzip, Err(ContentError::Mismatch { .. })), "{no_gzip:?}");
     let at = 3 << 20;
     let read = Mounted::plain(near).read(&vouched(near, &body), at as u64, 10).await;
@@ -169,12 +169,12 @@ async fn wrong_bytes_of_a_range_poison_the_inode() {
     wrong[HUGE - 1] ^= 1;
     let server = answering(&body, move |request, _| honest(request, &wrong, Some(ETAG)));
     let mut mounted = Mounted::plain(&server);
-    let wanted = vouched(&server, &body);
-    let end = mounted.read(&wanted, HUGE as u64 - 1, 1).await.unwrap();
+    let spec = vouched(&server, &body);
+    let end = mounted.read(&spec, HUGE as u64 - 1, 1).await.unwrap();
     assert_eq!(end, [body[HUGE - 1] ^ 1][..], "not verified yet");
 
-    assert!(is_mismatch(&mounted.read_all(&wanted).await));
-    let poisoned = async { while mounted.events.recv().await != Some(Event::Poisoned(wanted.ino)) {} };
+    assert!(is_mismatch(&mounted.read_all(&spec).await));
+    let poisoned = async { while mounted.events.recv().await != Some(Event::Poisoned(spec.ino)) {} };
     tokio::time::timeout(HANG, poisoned).await.expect("it is reported");
 }
 
@@ -188,17 +188,17 @@ async fn another_version_is_never_mixed_with_the_end_handed_out() {
         false => honest(request, &whole, Some(ETAG)),
     });
     let mut mounted = Mounted::plain(&server);
-    let wanted = measured(&server, &body);
-    read_the_end(&mounted, &wanted, &body).await;
+    let spec = measured(&server, &body);
+    read_the_end(&mounted, &spec, &body).await;
     is_newer.store(true, Ordering::SeqCst);
 
     for offset in [0, HUGE as u64 / 2, HUGE as u64 - 50] {
-        let read = mounted.read(&wanted, offset, 10).await;
+        let read = mounted.read(&spec, offset, 10).await;
         let at = offset as usize;
         assert!(read.as_ref().map_or(true, |bytes| *bytes == body[at..at + 10]), "{read:?} at {offset}");
     }
-    assert!(mounted.read(&wanted, 0, 10).await.is_err());
-    assert!(mounted.events().contains(&Event::Changed(wanted.ino)));
+    assert!(mounted.read(&spec, 0, 10).await.is_err());
+    assert!(mounted.events().contains(&Event::Changed(spec.ino)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -207,12 +207,12 @@ async fn random_reads_that_go_on_request_more_each_time() {
     let block = BLOCK as usize;
     let server = Server::of(&body, Some(ETAG));
     let mounted = Mounted::plain(&server);
-    let wanted = vouched(&server, &body);
+    let spec = vouched(&server, &body);
     let mib = 1 << 20;
 
     for step in 1..=mib / STEP {
         let at = HUGE - step * STEP;
-        assert!(mounted.read(&wanted, at as u64, STEP as u32).await.unwrap() == body[at..at + STEP]);
+        assert!(mounted.read(&spec, at as u64, STEP as u32).await.unwrap() == body[at..at + STEP]);
     }
     let [three, six] = [3, 9].map(|blocks| LAST - block - blocks * block);
     let backwards = [range(LAST - block, HUGE), range(three, LAST - block), range(six, three)];
@@ -221,7 +221,7 @@ async fn random_reads_that_go_on_request_more_each_time() {
     let far = 20 * mib;
     for step in 0..mib / STEP {
         let at = far + step * STEP;
-        assert!(mounted.read(&wanted, at as u64, STEP as u32).await.unwrap() == body[at..at + STEP]);
+        assert!(mounted.read(&spec, at as u64, STEP as u32).await.unwrap() == body[at..at + STEP]);
     }
     let on = [0, 1, 3, 7, 15].map(|blocks| far + blocks * block);
     let forwards: Vec<_> = on.windows(2).map(|window| range(window[0], window[1])).collect();
@@ -241,10 +241,10 @@ async fn a_reader_is_answered_as_soon_as_its_blocks_are_here() {
         if is_second { reply.gated_at(block + 100, &held) } else { reply }
     });
     let mounted = Mounted::plain(&server);
-    let wanted = vouched(&server, &body);
+    let spec = vouched(&server, &body);
     let read = |block_number: usize| {
         let at = far + block_number * block;
-        let read = mounted.read(&wanted, at as u64 + 5, 1000);
+        let read = mounted.read(&spec, at as u64 + 5, 1000);
         let expected = body[at + 5..at + 1005].to_vec();
         async move { assert!(read.await.unwrap() == expected) }
     };
@@ -264,19 +264,19 @@ async fn a_resumed_download_requests_first_what_is_read() {
     let body = bytes(HUGE, 111);
     let server = Server::of(&body, Some(ETAG));
     let mounted = Mounted::plain(&server);
-    let wanted = vouched(&server, &body);
-    assert!(mounted.read(&wanted, 0, 1 << 20).await.unwrap() == body[..1 << 20]);
-    mounted.gives_way(&wanted).await;
+    let spec = vouched(&server, &body);
+    assert!(mounted.read(&spec, 0, 1 << 20).await.unwrap() == body[..1 << 20]);
+    mounted.gives_way(&spec).await;
     let mounted = mounted.restarted(&server).await;
     let before = server.received().len();
 
-    read_the_end(&mounted, &wanted, &body).await;
+    read_the_end(&mounted, &spec, &body).await;
 
     let first = server.received()[before].clone();
     assert_eq!(first.field("range").map(str::to_owned), range(LAST - BLOCK as usize, HUGE));
     assert_eq!(first.field("if-range"), Some(ETAG), "of the version that is here in part");
     assert_eq!(server.received().len(), before + 1);
-    assert!(mounted.read_all(&wanted).await.unwrap() == body);
+    assert!(mounted.read_all(&spec).await.unwrap() == body);
     let next = server.received()[before + 1].range(HUGE).unwrap();
     assert!(next.start >= 1 << 20, "what is here does not come again");
 }

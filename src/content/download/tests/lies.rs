@@ -92,8 +92,8 @@ async fn the_strongest_published_digest_decides() {
     let wrong = digest(Algorithm::Md5, b"another");
     let mounted = Mounted::plain(&server);
 
-    let wanted = FetchSpec { hashes: vec![wrong, right], ..measured(&server, &body) };
-    assert_eq!(mounted.read_all(&wanted).await.unwrap(), body);
+    let spec = FetchSpec { hashes: vec![wrong, right], ..measured(&server, &body) };
+    assert_eq!(mounted.read_all(&spec).await.unwrap(), body);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -108,9 +108,9 @@ async fn a_cut_body_resumes_under_a_strong_etag_or_a_digest() {
             let server = liar(1, &body, etag, move |request| honest(request, &whole, etag).cut_at(cut));
             let mounted = Mounted::plain(&server);
 
-            let wanted = if is_vouched { vouched(&server, &body) } else { measured(&server, &body) };
+            let spec = if is_vouched { vouched(&server, &body) } else { measured(&server, &body) };
 
-            assert_eq!(mounted.read_all(&wanted).await.unwrap(), body, "{tenth} {etag:?}");
+            assert_eq!(mounted.read_all(&spec).await.unwrap(), body, "{tenth} {etag:?}");
 
             let second = &server.received()[1];
             let resumed = ((etag == Some(ETAG) || is_vouched) && cut > 0).then(|| format!("bytes={cut}-"));
@@ -203,18 +203,18 @@ async fn a_coded_retry_after_plain_blocks_poisons_nothing() {
             _ => honest(request, &whole, None),
         });
         let mut mounted = Mounted::plain(&server);
-        let wanted = vouched(&server, &body);
-        assert_eq!(mounted.read(&wanted, 0, 10).await.unwrap(), body[..10]);
+        let spec = vouched(&server, &body);
+        assert_eq!(mounted.read(&spec, 0, 10).await.unwrap(), body[..10]);
         gate.open();
 
-        let end = mounted.read(&wanted, LARGE as u64 - 10, 10).await;
+        let end = mounted.read(&spec, LARGE as u64 - 10, 10).await;
 
         match coded_answers {
             1 => assert_eq!(end.unwrap(), body[LARGE - 10..]),
             _ => assert!(matches!(end, Err(ContentError::Changed { .. })), "{end:?}"),
         }
-        assert!(!mounted.events().contains(&Event::Poisoned(wanted.ino)));
-        let next = FetchSpec { ino: INodeNo(3), ..wanted };
+        assert!(!mounted.events().contains(&Event::Poisoned(spec.ino)));
+        let next = FetchSpec { ino: INodeNo(3), ..spec };
         assert!(mounted.read_all(&next).await.unwrap() == body, "another inode finds the object");
     }
 }
@@ -242,10 +242,10 @@ fn received_bytes_wait_for_the_threads_that_write() {
         runtime.unwrap().block_on(async {
             let server = Server::start(move |_| reply.clone());
             let mounted = Mounted::plain(&server);
-            let wanted = vouched(&server, &body);
+            let spec = vouched(&server, &body);
             let (release, held) = std::sync::mpsc::channel::<()>();
             let busy = tokio::task::spawn_blocking(move || held.recv());
-            let reading = mounted.read(&wanted, 0, 4096);
+            let reading = mounted.read(&spec, 0, 4096);
             tokio::pin!(reading);
             let begun = std::time::Instant::now();
             while server.received().is_empty() || server.busy() > 0 {
@@ -282,10 +282,10 @@ async fn an_unrequested_coding_is_decoded() {
     assert_eq!(mounted.read_all(&decoded).await.unwrap(), body);
     assert_eq!(mounted.read_all(&as_it_lies).await.unwrap(), coded);
     assert_eq!(as_it_lies.length, Some(length));
-    for (wanted, verified) in [(only_length, Verified::Length), (nothing, Verified::Transfer)] {
-        assert_eq!(mounted.size(&wanted).await.unwrap(), body.len() as u64);
-        assert!(mounted.read_all(&wanted).await.unwrap() == body, "{verified:?}");
-        assert_eq!(mounted.content.state(wanted.ino).1, verified);
+    for (spec, verified) in [(only_length, Verified::Length), (nothing, Verified::Transfer)] {
+        assert_eq!(mounted.size(&spec).await.unwrap(), body.len() as u64);
+        assert!(mounted.read_all(&spec).await.unwrap() == body, "{verified:?}");
+        assert_eq!(mounted.content.state(spec.ino).1, verified);
     }
     let packed = FetchSpec { ino: INodeNo(6), ..bare(&server, "/a.tar.gz") };
     assert!(mounted.read_all(&packed).await.unwrap() == coded, "its name says that it is compressed");
@@ -302,8 +302,8 @@ async fn an_unrequested_unknown_coding_fails() {
 }
 
 /// Reads, and returns the coding that was requested.
-async fn server_asks(mounted: &Mounted, wanted: &FetchSpec, server: &Server) -> Option<String> {
-    mounted.read(wanted, 0, 1).await.unwrap();
+async fn server_asks(mounted: &Mounted, spec: &FetchSpec, server: &Server) -> Option<String> {
+    mounted.read(spec, 0, 1).await.unwrap();
     server.received()[0].field("accept-encoding").map(str::to_owned)
 }
 
@@ -318,13 +318,13 @@ async fn a_published_coding_is_requested_verified_and_decoded() {
             None => Reply::full(&answer),
         });
         let mounted = Mounted::plain(&server);
-        let wanted = FetchSpec { encoding: Some("gzip".into()), ..vouched(&server, &coded) };
+        let spec = FetchSpec { encoding: Some("gzip".into()), ..vouched(&server, &coded) };
 
-        assert_eq!(mounted.size(&wanted).await.unwrap(), body.len() as u64);
-        assert_eq!(mounted.read_all(&wanted).await.unwrap(), body);
+        assert_eq!(mounted.size(&spec).await.unwrap(), body.len() as u64);
+        assert_eq!(mounted.read_all(&spec).await.unwrap(), body);
         assert_eq!(server.received().len(), 1);
         assert_eq!(server.received()[0].field("accept-encoding"), Some("gzip"));
-        let plain = FetchSpec { ino: INodeNo(3), encoding: None, ..wanted };
+        let plain = FetchSpec { ino: INodeNo(3), encoding: None, ..spec };
         assert_eq!(mounted.read_all(&plain).await.unwrap(), coded, "the decoded object does not lie under the digest");
     }
 }
@@ -334,9 +334,9 @@ async fn coded_bytes_that_cannot_be_decoded_are_an_error() {
     let cut = gzip(&bytes(10_000, 24))[..5_000].to_vec();
     let server = Server::of(&cut, None);
     let mounted = Mounted::plain(&server);
-    let wanted = FetchSpec { encoding: Some("gzip".into()), ..vouched(&server, &cut) };
+    let spec = FetchSpec { encoding: Some("gzip".into()), ..vouched(&server, &cut) };
 
-    let message = mounted.read_all(&wanted).await.unwrap_err().to_string();
+    let message = mounted.read_all(&spec).await.unwrap_err().to_string();
     assert!(message.contains("decoded"), "{message}");
 }
 
@@ -346,10 +346,10 @@ async fn an_unknown_published_coding_is_shown_coded() {
     let answer = coded.clone();
     let server = Server::start(move |_| Reply::full(&answer).with("Content-Encoding", "br"));
     let mounted = Mounted::plain(&server);
-    let wanted = FetchSpec { encoding: Some("br".into()), ..vouched(&server, &coded) };
+    let spec = FetchSpec { encoding: Some("br".into()), ..vouched(&server, &coded) };
 
-    assert_eq!(mounted.size(&wanted).await.unwrap(), 10_000);
-    assert_eq!(mounted.read_all(&wanted).await.unwrap(), coded);
+    assert_eq!(mounted.size(&spec).await.unwrap(), 10_000);
+    assert_eq!(mounted.read_all(&spec).await.unwrap(), coded);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -450,7 +450,7 @@ async fn without_fixity_hashes_do_not_count_but_lengths_do() {
     assert_eq!(mounted.read_all(&wrong_hash).await.unwrap(), body);
     assert_eq!(mounted.content.state(wrong_hash.ino).1, Verified::Length);
     assert!(is_mismatch(&mounted.read_all(&wrong_length).await));
-    let key = mounted.content.observed.get(wrong_hash.ino).unwrap().object.unwrap();
+    let key = mounted.content.metadata.get(wrong_hash.ino).unwrap().object.unwrap();
     assert!(key.as_str().starts_with("ino-"), "{key}: no object without verdict lies under a digest");
 }
 
@@ -460,13 +460,13 @@ async fn bytes_other_than_those_of_an_earlier_download_are_a_version() {
     let newer = bytes(10_000, 33);
     let server = liar(1, &newer, None, move |request| honest(request, &body, None));
     let mut mounted = Mounted::plain(&server);
-    let wanted = bare(&server, "/a");
-    mounted.read_all(&wanted).await.unwrap();
-    let key = mounted.content.observed.get(wanted.ino).unwrap().object.unwrap();
-    mounted.content.disk.remove(&key);
+    let spec = bare(&server, "/a");
+    mounted.read_all(&spec).await.unwrap();
+    let key = mounted.content.metadata.get(spec.ino).unwrap().object.unwrap();
+    mounted.content.store.remove(&key);
 
-    assert!(matches!(mounted.read_all(&wanted).await, Err(ContentError::Changed { .. })));
-    assert_eq!(mounted.events().last(), Some(&Event::Changed(wanted.ino)));
+    assert!(matches!(mounted.read_all(&spec).await, Err(ContentError::Changed { .. })));
+    assert_eq!(mounted.events().last(), Some(&Event::Changed(spec.ino)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -491,12 +491,12 @@ async fn a_read_gives_right_bytes_or_an_error_under_random_faults() {
             }
         });
         let mounted = Mounted::plain(&server);
-        let wanted = FetchSpec { mirrors: vec![(1, server.uri("/mirror"))], ..vouched(&server, &body) };
+        let spec = FetchSpec { mirrors: vec![(1, server.uri("/mirror"))], ..vouched(&server, &body) };
 
         for round in 0..3 {
             let offset = u64::from(bytes(1, seed << 16 | round)[0]) * 1600;
             let end = (offset as usize + 65_536).min(body.len());
-            if let Ok(bytes) = mounted.read(&wanted, offset, 65_536).await {
+            if let Ok(bytes) = mounted.read(&spec, offset, 65_536).await {
                 assert!(bytes == body[offset as usize..end], "seed {seed}");
             }
             mounted.content.forget_failures();
@@ -518,17 +518,17 @@ async fn bytes_newer_than_the_list_are_counted_and_shown_on_request() {
             });
             let mut mounted = Mounted::new(&server, |config| config.unannounced = unannounced);
             let listed_at = if newer { at("2020-01-01T00:00:00Z") } else { at("2020-01-03T00:00:00Z") };
-            let wanted =
+            let spec =
                 FetchSpec { listed_at, mirrors: vec![(1, server.uri("/mirror"))], ..vouched(&server, b"old bytes") };
 
-            let read = mounted.read_all(&wanted).await;
+            let read = mounted.read_all(&spec).await;
 
             let show = unannounced == Unannounced::Show;
             match read {
                 Err(ContentError::Unannounced { shown, .. }) => assert!(newer && shown == show),
                 read => assert!(is_mismatch(&read) && !newer, "{read:?}"),
             }
-            let expected = if newer && show { vec![Event::Unannounced(wanted.ino)] } else { Vec::new() };
+            let expected = if newer && show { vec![Event::Unannounced(spec.ino)] } else { Vec::new() };
             assert_eq!(mounted.events(), expected);
             assert_eq!(mounted.content.unannounced(), u64::from(newer));
         }

@@ -58,7 +58,7 @@ impl Stage {
     }
 
     /// The version that is published at `/NAME` with these bytes, and lies in the package.
-    fn wanted(&self, ino: u64, name: &str, published: &[u8]) -> FetchSpec {
+    fn spec(&self, ino: u64, name: &str, published: &[u8]) -> FetchSpec {
         FetchSpec {
             length: Some(published.len() as u64),
             hashes: vec![digest(Algorithm::Sha256, published)],
@@ -67,8 +67,8 @@ impl Stage {
         }
     }
 
-    async fn read(&self, wanted: &FetchSpec) -> Result<Vec<u8>, ContentError> {
-        read_all(&self.content, wanted).await
+    async fn read(&self, spec: &FetchSpec) -> Result<Vec<u8>, ContentError> {
+        read_all(&self.content, spec).await
     }
 
     /// How often the package was asked for, and all else.
@@ -86,7 +86,7 @@ async fn a_member_smaller_than_its_resource_is_read_from_the_package() {
     stage.packages.directory(&stage.server.uri(DUMP)).await.unwrap();
     stage.asked();
 
-    assert!(stage.read(&stage.wanted(2, "a", &right)).await.unwrap() == right);
+    assert!(stage.read(&stage.spec(2, "a", &right)).await.unwrap() == right);
     assert_eq!(stage.asked(), (1, 0));
     assert_eq!(stage.content.state(INodeNo(2)).1, Verified::Digest(Algorithm::Sha256));
 }
@@ -102,14 +102,14 @@ async fn sizes_of_many_members_fetch_nothing_of_their_package() {
     stage.asked();
     for (number, (name, part)) in members.iter().enumerate() {
         stage.server.put(&format!("/{name}"), Answer::new("text/plain", *part));
-        let unsized_yet = FetchSpec { length: None, hashes: Vec::new(), ..stage.wanted(number as u64 + 2, name, part) };
+        let unsized_yet = FetchSpec { length: None, hashes: Vec::new(), ..stage.spec(number as u64 + 2, name, part) };
         assert_eq!(stage.content.size(&unsized_yet, false).await.unwrap(), 200_000);
     }
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(stage.asked().0, 0);
 
     for (number, (name, part)) in members.iter().enumerate().take(4) {
-        assert!(stage.read(&stage.wanted(number as u64 + 102, name, part)).await.unwrap() == *part);
+        assert!(stage.read(&stage.spec(number as u64 + 102, name, part)).await.unwrap() == *part);
     }
     assert!(stage.asked().0 > 0, "reads count");
 }
@@ -120,7 +120,7 @@ async fn a_resource_alone_comes_from_its_own_uri() {
     let stage = Stage::with(package(&[("a", &right), ("padding", &padding)])).await;
     stage.server.put("/a", Answer::new("text/plain", right.clone()));
 
-    assert!(stage.read(&stage.wanted(2, "a", &right)).await.unwrap() == right);
+    assert!(stage.read(&stage.spec(2, "a", &right)).await.unwrap() == right);
     assert_eq!(stage.asked(), (0, 1));
 }
 
@@ -137,7 +137,7 @@ async fn siblings_come_from_the_package_together() {
     stage.asked();
 
     for (number, (name, part)) in members.iter().enumerate() {
-        assert!(stage.read(&stage.wanted(number as u64 + 2, name, part)).await.unwrap() == *part);
+        assert!(stage.read(&stage.spec(number as u64 + 2, name, part)).await.unwrap() == *part);
     }
     let (of_package, of_others) = stage.asked();
     assert!(of_package <= 8 && of_others <= 3, "{of_package} and {of_others} requests for 200 resources");
@@ -150,9 +150,9 @@ async fn what_only_the_package_has_is_read_and_sized_from_it() {
     let members: Vec<_> = names.iter().zip(&parts).map(|(name, part)| (*name, part.as_slice())).collect();
     let stage = Stage::with(package(&members)).await;
     for (number, (name, part)) in members.iter().enumerate() {
-        let wanted = FetchSpec { length: None, ..stage.wanted(number as u64 + 2, name, part) };
-        assert_eq!(stage.content.size(&wanted, false).await.unwrap(), 600_000);
-        assert!(stage.read(&wanted).await.unwrap() == *part);
+        let spec = FetchSpec { length: None, ..stage.spec(number as u64 + 2, name, part) };
+        assert_eq!(stage.content.size(&spec, false).await.unwrap(), 600_000);
+        assert!(stage.read(&spec).await.unwrap() == *part);
         let (_, of_others) = stage.asked();
         assert!(number == 0 || of_others == 0, "the package is relied on: {of_others} asked for {name}");
     }
@@ -182,13 +182,13 @@ async fn a_wrong_package_leads_to_the_uri_of_the_resource() {
         stage.server.put("/a", Answer::new("text/plain", right.clone()));
         let directory = stage.packages.directory(&stage.server.uri(DUMP)).await;
         assert_eq!(directory.is_ok(), has_directory, "{what}");
-        assert!(stage.read(&stage.wanted(2, "a", &right)).await.unwrap() == right, "{what}");
+        assert!(stage.read(&stage.spec(2, "a", &right)).await.unwrap() == right, "{what}");
     }
     let stage = Stage::with(good).await;
     stage.server.put("/a", Answer::new("text/plain", right.clone()));
     stage.packages.directory(&stage.server.uri(DUMP)).await.unwrap();
     stage.server.put(DUMP, Answer::status(404));
-    assert!(stage.read(&stage.wanted(2, "a", &right)).await.unwrap() == right, "gone");
+    assert!(stage.read(&stage.spec(2, "a", &right)).await.unwrap() == right, "gone");
 }
 
 #[tokio::test]
@@ -204,7 +204,7 @@ async fn a_package_at_fault_is_not_asked_again_for_a_while() {
     stage.asked();
     for (number, (name, part)) in members[..20].iter().enumerate() {
         stage.server.put(&format!("/{name}"), Answer::new("text/plain", *part));
-        assert!(stage.read(&stage.wanted(number as u64 + 2, name, part)).await.unwrap() == *part);
+        assert!(stage.read(&stage.spec(number as u64 + 2, name, part)).await.unwrap() == *part);
     }
     let (of_package, of_others) = stage.asked();
     assert!(of_package <= 2 && of_others == 20, "{of_package} and {of_others}");
@@ -222,7 +222,7 @@ async fn wrong_bytes_of_a_large_member_never_reach_its_end() {
     for path in ["b", "c", "d"] {
         stage.packages.want(&member(path));
     }
-    assert!(stage.read(&stage.wanted(2, "a", &right)).await.unwrap() == right);
+    assert!(stage.read(&stage.spec(2, "a", &right)).await.unwrap() == right);
     let (_, of_others) = stage.asked();
     assert_eq!(of_others, 1);
 }
@@ -233,11 +233,11 @@ async fn a_past_version_comes_from_the_package_alone() {
     let stage = Stage::with(package(&[("a", &right)])).await;
     stage.server.put("/a", Answer::new("text/plain", bytes(30_000, 2)));
     let then = Some(Timestamp { seconds: 1_000_000, nanos: 0 });
-    let past = FetchSpec { hashes: Vec::new(), as_of: then, ..stage.wanted(2, "a", &right) };
+    let past = FetchSpec { hashes: Vec::new(), as_of: then, ..stage.spec(2, "a", &right) };
     assert!(stage.read(&past).await.unwrap() == right);
     assert_eq!(stage.asked().1, 0);
 
-    let missing = FetchSpec { hashes: Vec::new(), as_of: then, ..stage.wanted(3, "b", &right) };
+    let missing = FetchSpec { hashes: Vec::new(), as_of: then, ..stage.spec(3, "b", &right) };
     let error = stage.read(&missing).await.unwrap_err();
     assert_eq!(stage.asked().1, 0, "{error:?}");
 }
@@ -255,8 +255,8 @@ async fn a_reader_that_jumps_in_a_stored_member_gets_its_range_alone() {
     stage.server.asked_ranges(DUMP);
 
     let offset = 10 << 20;
-    let wanted = stage.wanted(2, "a", &right);
-    let read = stage.content.read(&wanted, offset, 200_000);
+    let spec = stage.spec(2, "a", &right);
+    let read = stage.content.read(&spec, offset, 200_000);
     let bytes = tokio::time::timeout(HANG, read).await.expect("a read hangs").unwrap();
 
     assert!(bytes[..] == right[offset as usize..][..200_000]);
@@ -286,11 +286,11 @@ async fn a_wrongly_stated_member_never_stands_for_a_version() {
     };
     stage.packages.stated(&listed).await.unwrap();
 
-    let by_the_copy = FetchSpec { hashes: Vec::new(), length: None, ..stage.wanted(2, "other", &mine) };
+    let by_the_copy = FetchSpec { hashes: Vec::new(), length: None, ..stage.spec(2, "other", &mine) };
     stage.read(&by_the_copy).await.unwrap_err();
     assert!(stage.packages.is_contradicted(&listed.package));
     // What a digest vouches for is right whoever stated where it lies.
-    assert!(stage.read(&stage.wanted(3, "other", &other)).await.unwrap() == other);
+    assert!(stage.read(&stage.spec(3, "other", &other)).await.unwrap() == other);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -303,8 +303,8 @@ async fn bytes_of_other_members_do_not_move_a_deadline() {
     stage.packages.directory(&package).await.unwrap();
     stage.server.put(DUMP, answer.clone().stalls_after(10));
     stage.server.asked_ranges(DUMP);
-    let (content, wanted, begun) = (Arc::clone(&stage.content), stage.wanted(2, "a", &right), Instant::now());
-    let reading = tokio::spawn(async move { content.read(&wanted, 0, 1000).await });
+    let (content, spec, begun) = (Arc::clone(&stage.content), stage.spec(2, "a", &right), Instant::now());
+    let reading = tokio::spawn(async move { content.read(&spec, 0, 1000).await });
     while stage.server.asked_ranges(DUMP).is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

@@ -53,12 +53,12 @@ async fn the_listed_version_comes_from_its_memento_after_a_change() {
         (3, FetchSpec { mementos: vec![server.uri("/m/timeless")], ..vouched.clone() }),
         (4, FetchSpec { timegate: Some(server.uri("/gate")), ..vouched.clone() }),
     ] {
-        let wanted = FetchSpec { ino: INodeNo(ino), ..links };
+        let spec = FetchSpec { ino: INodeNo(ino), ..links };
         // So that none is found under the digest of the one before.
         mounted = Mounted::plain(&server);
 
-        assert_eq!(mounted.read_all(&wanted).await.unwrap(), LISTED, "{wanted:?}");
-        assert_eq!(mounted.content.state(wanted.ino).1, Verified::Digest(Algorithm::Sha256));
+        assert_eq!(mounted.read_all(&spec).await.unwrap(), LISTED, "{spec:?}");
+        assert_eq!(mounted.content.state(spec.ino).1, Verified::Digest(Algorithm::Sha256));
     }
     assert_eq!(mounted.events(), [Event::Sized(INodeNo(4), LISTED.len() as u64)], "no change is reported");
 }
@@ -67,15 +67,15 @@ async fn the_listed_version_comes_from_its_memento_after_a_change() {
 async fn a_published_length_that_loc_contradicts_leads_to_a_memento() {
     let server = Server::start(archive);
     let mounted = Mounted::plain(&server);
-    let wanted = FetchSpec {
+    let spec = FetchSpec {
         length: Some(LISTED.len() as u64),
         mementos: vec![server.uri("/m/earlier"), server.uri("/m/timeless"), server.uri("/m/listed")],
         ..listed(&server)
     };
 
-    assert_eq!(mounted.read_all(&wanted).await.unwrap(), LISTED);
+    assert_eq!(mounted.read_all(&spec).await.unwrap(), LISTED);
     assert!(paths(&server).ends_with(&["/m/earlier", "/m/timeless", "/m/listed"].map(str::to_owned)));
-    assert_eq!(mounted.content.state(wanted.ino).1, Verified::Length);
+    assert_eq!(mounted.content.state(spec.ino).1, Verified::Length);
 }
 
 /// Promise: an open file keeps its bytes or gets ESTALE, never others.
@@ -91,10 +91,10 @@ async fn a_replaced_version_is_served_by_its_memento_or_not_at_all() {
     let of_no_known_time = FetchSpec { mementos: vec![server.uri("/m/later")], ..replaced.clone() };
     let gone = FetchSpec { mementos: vec![server.uri("/none")], ..replaced.clone() };
     let vouched = FetchSpec { hashes: vec![digest(Algorithm::Sha256, b"none has these")], ..gone.clone() };
-    for (ino, wanted) in [(3, replaced), (4, of_no_known_time), (5, gone), (6, vouched)] {
-        let wanted = FetchSpec { ino: INodeNo(ino), ..wanted };
-        let read = mounted.read_all(&wanted).await;
-        assert!(matches!(read, Err(ContentError::Changed { .. })), "{wanted:?}: {read:?}");
+    for (ino, spec) in [(3, replaced), (4, of_no_known_time), (5, gone), (6, vouched)] {
+        let spec = FetchSpec { ino: INodeNo(ino), ..spec };
+        let read = mounted.read_all(&spec).await;
+        assert!(matches!(read, Err(ContentError::Changed { .. })), "{spec:?}: {read:?}");
     }
     assert!(mounted.events().iter().all(|event| matches!(event, Event::Sized(..))), "sync has nothing to do");
 }
@@ -124,10 +124,10 @@ async fn a_mount_of_an_earlier_time_never_shows_current_bytes() {
     let server = Server::start(archive);
     let mounted = Mounted::plain(&server);
     let then = FetchSpec { as_of: time(EARLIER), lastmod: None, ..listed(&server) };
-    let read = |ino, wanted: FetchSpec| {
-        let wanted = FetchSpec { ino: INodeNo(ino), ..wanted };
+    let read = |ino, spec: FetchSpec| {
+        let spec = FetchSpec { ino: INodeNo(ino), ..spec };
         let mounted = &mounted;
-        async move { mounted.read_all(&wanted).await }
+        async move { mounted.read_all(&spec).await }
     };
 
     assert_eq!(read(3, FetchSpec { timegate: Some(server.uri("/gate")), ..then.clone() }).await.unwrap(), OTHER);
@@ -136,8 +136,8 @@ async fn a_mount_of_an_earlier_time_never_shows_current_bytes() {
 
     let later = FetchSpec { mementos: vec![server.uri("/m/listed")], ..then.clone() };
     let unproved = FetchSpec { mirrors: vec![(1, server.uri("/m/earlier"))], ..then.clone() };
-    for (ino, wanted) in [(6, then.clone()), (7, later), (8, unproved)] {
-        assert!(matches!(read(ino, wanted).await, Err(ContentError::Unarchived { .. })));
+    for (ino, spec) in [(6, then.clone()), (7, later), (8, unproved)] {
+        assert!(matches!(read(ino, spec).await, Err(ContentError::Unarchived { .. })));
     }
     let changed =
         FetchSpec { hashes: vec![digest(Algorithm::Sha256, OTHER)], uri: server.uri("/changed"), ..then.clone() };
@@ -165,15 +165,15 @@ async fn the_current_version_is_shown_on_request() {
         _ => archive(request),
     });
     let mut mounted = Mounted::new(&server, |config| config.unannounced = Unannounced::Show);
-    let wanted = FetchSpec {
+    let spec = FetchSpec {
         hashes: vec![digest(Algorithm::Sha256, LISTED)],
         mementos: vec![server.uri("/m/listed")],
         listed_at: time(LASTMOD),
         ..listed(&server)
     };
 
-    assert!(matches!(mounted.read_all(&wanted).await, Err(ContentError::Unannounced { shown: true, .. })));
-    assert_eq!(mounted.events(), [Event::Unannounced(wanted.ino)]);
+    assert!(matches!(mounted.read_all(&spec).await, Err(ContentError::Unannounced { shown: true, .. })));
+    assert_eq!(mounted.events(), [Event::Unannounced(spec.ino)]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -87,26 +87,26 @@ impl Mounted {
         Mounted::new(server, |_| {})
     }
 
-    async fn read(&self, wanted: &FetchSpec, offset: u64, length: u32) -> Result<Bytes, ContentError> {
-        tokio::time::timeout(HANG, self.content.read(wanted, offset, length)).await.expect("a read hangs")
+    async fn read(&self, spec: &FetchSpec, offset: u64, length: u32) -> Result<Bytes, ContentError> {
+        tokio::time::timeout(HANG, self.content.read(spec, offset, length)).await.expect("a read hangs")
     }
 
-    async fn size(&self, wanted: &FetchSpec) -> Result<u64, ContentError> {
-        tokio::time::timeout(HANG, self.content.size(wanted, false)).await.expect("a size hangs")
+    async fn size(&self, spec: &FetchSpec) -> Result<u64, ContentError> {
+        tokio::time::timeout(HANG, self.content.size(spec, false)).await.expect("a size hangs")
     }
 
     /// See [`read_all`].
-    async fn read_all(&self, wanted: &FetchSpec) -> Result<Vec<u8>, ContentError> {
-        read_all(&self.content, wanted).await
+    async fn read_all(&self, spec: &FetchSpec) -> Result<Vec<u8>, ContentError> {
+        read_all(&self.content, spec).await
     }
 
-    /// Waits until the download of `wanted` ends for want of readers: soon, as many others are under way.
-    async fn gives_way(&self, wanted: &FetchSpec) {
+    /// Waits until the download of `spec` ends for want of readers: soon, as many others are under way.
+    async fn gives_way(&self, spec: &FetchSpec) {
         for ino in 1000..1100 {
             let other = self.content.new_download();
             self.content.in_flight.lock().unwrap().insert(INodeNo(ino), Arc::new(other));
         }
-        until(|| self.content.download_of(wanted.ino).is_none()).await;
+        until(|| self.content.download_of(spec.ino).is_none()).await;
         self.content.in_flight.lock().unwrap().clear();
     }
 
@@ -119,7 +119,7 @@ impl Mounted {
 fn config(folder: &TempDir, source: &Uri) -> ContentConfig {
     ContentConfig {
         folder: folder.path().join("cache"),
-        observed_folder: folder.path().join("observed"),
+        observed_folder: folder.path().join("metadata"),
         counted_folder: None,
         source: source.to_string(),
         quota: None,
@@ -135,10 +135,10 @@ fn config(folder: &TempDir, source: &Uri) -> ContentConfig {
 }
 
 /// Reads as `cat` does, to the end.
-async fn read_all(content: &Arc<Content>, wanted: &FetchSpec) -> Result<Vec<u8>, ContentError> {
+async fn read_all(content: &Arc<Content>, spec: &FetchSpec) -> Result<Vec<u8>, ContentError> {
     let mut bytes = Vec::new();
     loop {
-        let read = content.read(wanted, bytes.len() as u64, 1 << 20);
+        let read = content.read(spec, bytes.len() as u64, 1 << 20);
         let piece = tokio::time::timeout(HANG, read).await.expect("a read hangs")?;
         bytes.extend_from_slice(&piece);
         if piece.len() < 1 << 20 {
@@ -209,26 +209,26 @@ async fn an_object_is_fetched_once_verified_and_kept() {
     let body = bytes(300_000, 1);
     let server = Server::of(&body, Some("\"v1\""));
     let mut mounted = Mounted::plain(&server);
-    let wanted = vouched(&server, &body);
-    assert_eq!(mounted.content.state(wanted.ino), (crate::content::State::Remote, Verified::NotYet));
-    assert_eq!(mounted.content.read_local(wanted.ino, 0, 10), None);
+    let spec = vouched(&server, &body);
+    assert_eq!(mounted.content.state(spec.ino), (crate::content::State::Remote, Verified::NotYet));
+    assert_eq!(mounted.content.read_local(spec.ino, 0, 10), None);
 
     let (first, middle, end) = tokio::join!(
-        mounted.read(&wanted, 0, 1000),
-        mounted.read(&wanted, 150_000, 70_000),
-        mounted.read(&wanted, 299_990, 4096),
+        mounted.read(&spec, 0, 1000),
+        mounted.read(&spec, 150_000, 70_000),
+        mounted.read(&spec, 299_990, 4096),
     );
 
     assert_eq!(first.unwrap(), body[..1000]);
     assert_eq!(middle.unwrap(), body[150_000..220_000]);
     assert_eq!(end.unwrap(), body[299_990..]);
-    assert_eq!(mounted.read(&wanted, 300_000, 10).await.unwrap(), b""[..]);
+    assert_eq!(mounted.read(&spec, 300_000, 10).await.unwrap(), b""[..]);
     assert_eq!(server.received().len(), 1, "many readers, one request");
-    assert_eq!(mounted.content.read_local(wanted.ino, 10, 20).unwrap(), body[10..30]);
-    assert_eq!(mounted.content.known_size(wanted.ino), Some(300_000));
+    assert_eq!(mounted.content.read_local(spec.ino, 10, 20).unwrap(), body[10..30]);
+    assert_eq!(mounted.content.known_size(spec.ino), Some(300_000));
     let state = (crate::content::State::Cached, Verified::Digest(Algorithm::Sha256));
-    assert_eq!(mounted.content.state(wanted.ino), state);
-    assert_eq!(mounted.events(), [Event::Sized(wanted.ino, 300_000)]);
+    assert_eq!(mounted.content.state(spec.ino), state);
+    assert_eq!(mounted.events(), [Event::Sized(spec.ino, 300_000)]);
     mounted.content.close().await;
 }
 
@@ -252,11 +252,11 @@ async fn a_damaged_object_is_fetched_again() {
     let body = bytes(5_000, 3);
     let server = Server::of(&body, None);
     let mounted = Mounted::plain(&server);
-    let wanted = vouched(&server, &body);
-    mounted.read_all(&wanted).await.unwrap();
+    let spec = vouched(&server, &body);
+    mounted.read_all(&spec).await.unwrap();
     flip_bits(&mounted.config.folder.join("objects"));
 
-    assert_eq!(mounted.read_all(&wanted).await.unwrap(), body);
+    assert_eq!(mounted.read_all(&spec).await.unwrap(), body);
     assert_eq!(server.received().len(), 2);
 }
 
@@ -281,27 +281,27 @@ async fn without_room_on_disk_small_objects_are_held_in_memory() {
     let small = bytes(400_000, 4);
     let server = Server::of(&small, None);
     let mounted = Mounted::new(&server, |config| config.quota = Some(1));
-    let wanted = vouched(&server, &small);
+    let spec = vouched(&server, &small);
 
-    assert_eq!(mounted.read_all(&wanted).await.unwrap(), small);
+    assert_eq!(mounted.read_all(&spec).await.unwrap(), small);
     let requests = server.received().len();
-    assert_eq!(mounted.read_all(&wanted).await.unwrap(), small);
+    assert_eq!(mounted.read_all(&spec).await.unwrap(), small);
     assert_eq!(server.received().len(), requests, "bytes in memory are not requested again");
-    assert_eq!(mounted.content.read_local(wanted.ino, 0, 7).unwrap(), small[..7]);
+    assert_eq!(mounted.content.read_local(spec.ino, 0, 7).unwrap(), small[..7]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failed_read_is_not_asked_again_at_once_but_after_a_refresh() {
     let server = Server::start(|_| server::Reply::status(404));
     let mounted = Mounted::plain(&server);
-    let wanted = bare(&server, "/a");
+    let spec = bare(&server, "/a");
 
     for _ in 0..3 {
-        assert_eq!(status_of(mounted.read(&wanted, 4096, 4096).await), Some(404));
+        assert_eq!(status_of(mounted.read(&spec, 4096, 4096).await), Some(404));
     }
     assert_eq!(server.received().len(), 1, "the kernel repeats every failed READ");
     mounted.content.forget_failures();
-    assert_eq!(status_of(mounted.read(&wanted, 4096, 4096).await), Some(404));
+    assert_eq!(status_of(mounted.read(&spec, 4096, 4096).await), Some(404));
     assert_eq!(server.received().len(), 2);
 }
 
@@ -341,13 +341,13 @@ async fn what_was_fetched_and_learnt_survives_a_restart() {
     let body = bytes(300_000, 6);
     let server = Server::of(&body, None);
     let mounted = Mounted::plain(&server);
-    let wanted = bare(&server, "/a");
-    mounted.read_all(&wanted).await.unwrap();
+    let spec = bare(&server, "/a");
+    mounted.read_all(&spec).await.unwrap();
 
     let mounted = mounted.restarted(&server).await;
 
-    assert_eq!(mounted.content.known_size(wanted.ino), Some(300_000));
-    assert_eq!(mounted.content.read_local(wanted.ino, 5, 5).unwrap(), body[5..10]);
+    assert_eq!(mounted.content.known_size(spec.ino), Some(300_000));
+    assert_eq!(mounted.content.read_local(spec.ino, 5, 5).unwrap(), body[5..10]);
     assert_eq!(server.received().len(), 1);
 }
 
@@ -358,15 +358,15 @@ async fn a_reader_that_gives_up_does_not_end_the_fetch() {
     let held = gate.clone();
     let server = Server::start(move |request| server::honest(request, &whole, None).gated_at(1_000, &held));
     let mut mounted = Mounted::plain(&server);
-    let wanted = vouched(&server, &body);
-    let reader = mounted.read(&wanted, 0, 10);
+    let spec = vouched(&server, &body);
+    let reader = mounted.read(&spec, 0, 10);
     assert!(tokio::time::timeout(Duration::from_millis(100), reader).await.is_err());
     gate.open();
 
     let event = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
 
-    assert_eq!(event, Some(Event::Sized(wanted.ino, 300_000)));
-    assert_eq!(mounted.content.read_local(wanted.ino, 0, 10).unwrap(), body[..10]);
+    assert_eq!(event, Some(Event::Sized(spec.ino, 300_000)));
+    assert_eq!(mounted.content.read_local(spec.ino, 0, 10).unwrap(), body[..10]);
     assert_eq!(server.received().len(), 1);
 }
 
@@ -377,10 +377,10 @@ async fn two_mounts_of_one_cache_folder_share_what_a_digest_names() {
     let one = Mounted::plain(&server);
     let shared = one.config.folder.clone();
     let other = Mounted::new(&server, |config| config.folder = shared);
-    let wanted = vouched(&server, &body);
-    one.read_all(&wanted).await.unwrap();
+    let spec = vouched(&server, &body);
+    one.read_all(&spec).await.unwrap();
 
-    assert_eq!(other.read_all(&wanted).await.unwrap(), body);
+    assert_eq!(other.read_all(&spec).await.unwrap(), body);
     assert_eq!(server.received().len(), 1);
 }
 
@@ -393,7 +393,7 @@ async fn the_in_flight_table_is_free_during_a_lookup() {
     let first = vouched(&server, &body);
     mounted.read_all(&first).await.unwrap();
     let (second, content) = (FetchSpec { ino: INodeNo(3), ..first }, Arc::clone(&mounted.content));
-    let slow = mounted.content.observed.locked(&[]);
+    let slow = mounted.content.metadata.locked(&[]);
     let reading = tokio::spawn(async move { content.read(&second, 0, 5_000).await });
 
     tokio::time::sleep(Duration::from_millis(200)).await;
@@ -410,14 +410,14 @@ async fn a_read_outlives_downloads_that_give_way() {
     let body = bytes(5_000, 9);
     let server = Server::of(&body, None);
     let mounted = Mounted::plain(&server);
-    let (wanted, content) = (vouched(&server, &body), &mounted.content);
+    let (spec, content) = (vouched(&server, &body), &mounted.content);
     let put = || {
         let download = Arc::new(content.new_download());
-        content.in_flight.lock().unwrap().insert(wanted.ino, Arc::clone(&download));
+        content.in_flight.lock().unwrap().insert(spec.ino, Arc::clone(&download));
         download
     };
     let mut last = put();
-    let read = mounted.read(&wanted, 0, 5_000);
+    let read = mounted.read(&spec, 0, 5_000);
     tokio::pin!(read);
     for _ in 0..3 * ROUNDS {
         assert!((&mut read).now_or_never().is_none());
@@ -426,7 +426,7 @@ async fn a_read_outlives_downloads_that_give_way() {
         last = next;
     }
     assert!((&mut read).now_or_never().is_none());
-    content.in_flight.lock().unwrap().remove(&wanted.ino);
+    content.in_flight.lock().unwrap().remove(&spec.ino);
     last.publish(|state| state.end(Outcome::Yielded(content.no_room())));
 
     assert_eq!(read.await.unwrap(), body);

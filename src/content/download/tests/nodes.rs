@@ -40,13 +40,13 @@ async fn an_open_file_never_mixes_the_versions_of_nodes() {
             number => answer(request, number, &versions[1]),
         });
         let mounted = Mounted::plain(&server);
-        let wanted = vouched(&server, published);
-        assert_eq!(mounted.read(&wanted, 0, 10).await.unwrap(), body[..10], "before the verdict");
+        let spec = vouched(&server, published);
+        assert_eq!(mounted.read(&spec, 0, 10).await.unwrap(), body[..10], "before the verdict");
         gate.open();
 
         let fifth = LARGE / 5 / BLOCK as usize;
         for block in fifth..LARGE / BLOCK as usize {
-            let read = mounted.read(&wanted, block as u64 * BLOCK, 10).await;
+            let read = mounted.read(&spec, block as u64 * BLOCK, 10).await;
             assert!(read.is_err(), "{block}");
             mounted.content.forget_failures();
         }
@@ -70,17 +70,17 @@ async fn what_is_kept_of_several_nodes_waits_for_the_verdict() {
         });
         is_down.store(true, Ordering::SeqCst);
         let mounted = Mounted::new(&server, |config| config.stall = Duration::from_secs(2));
-        let wanted = vouched(&server, &body);
-        assert!(mounted.read_all(&wanted).await.is_err());
-        until(|| mounted.content.download_of(wanted.ino).is_none()).await;
+        let spec = vouched(&server, &body);
+        assert!(mounted.read_all(&spec).await.is_err());
+        until(|| mounted.content.download_of(spec.ino).is_none()).await;
         is_down.store(false, Ordering::SeqCst);
 
         let mounted = mounted.restarted(&server).await;
         let asked = server.received().len();
 
         let in_second = LARGE as u64 * 3 / 10;
-        assert_eq!(mounted.read(&wanted, in_second, 100).await.unwrap(), body[in_second as usize..][..100]);
-        assert!(mounted.read_all(&wanted).await.unwrap() == body);
+        assert_eq!(mounted.read(&spec, in_second, 100).await.unwrap(), body[in_second as usize..][..100]);
+        assert!(mounted.read_all(&spec).await.unwrap() == body);
         let ranges: Vec<_> =
             server.received()[asked..].iter().map(|request| request.field("range").is_some()).collect();
         assert_eq!(ranges, if is_other { vec![true, false] } else { vec![true] }, "a mix is made again from 0");

@@ -14,10 +14,10 @@ fn without_room(server: &Server) -> Mounted {
 }
 
 /// Reads it to its end, which is refused.
-async fn is_wrong_and_taken_back(mounted: &mut Mounted, wanted: &FetchSpec) {
-    assert!(is_mismatch(&mounted.read_all(wanted).await));
+async fn is_wrong_and_taken_back(mounted: &mut Mounted, spec: &FetchSpec) {
+    assert!(is_mismatch(&mounted.read_all(spec).await));
     let event = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
-    assert_eq!(event, Some(Event::Poisoned(wanted.ino)), "the bytes handed out before are withdrawn");
+    assert_eq!(event, Some(Event::Poisoned(spec.ino)), "the bytes handed out before are withdrawn");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -25,11 +25,11 @@ async fn a_large_object_is_read_past_the_cache_with_one_request() {
     let body = bytes(HUGE, 51);
     let server = Server::of(&body, None);
     let mut mounted = without_room(&server);
-    let wanted = vouched(&server, &body);
+    let spec = vouched(&server, &body);
 
-    assert!(mounted.read_all(&wanted).await.unwrap() == body);
-    assert_eq!(mounted.content.observed.get(wanted.ino).unwrap().verified, Verified::Digest(Algorithm::Sha256));
-    assert!(mounted.read_all(&wanted).await.unwrap() == body);
+    assert!(mounted.read_all(&spec).await.unwrap() == body);
+    assert_eq!(mounted.content.metadata.get(spec.ino).unwrap().verified, Verified::Digest(Algorithm::Sha256));
+    assert!(mounted.read_all(&spec).await.unwrap() == body);
 
     assert_eq!(server.received().len(), 2, "none tried the cache");
     assert_eq!(walk(&mounted.config.folder.join("objects")), 0);
@@ -43,9 +43,9 @@ async fn the_end_of_wrong_bytes_is_never_handed_out() {
     wrong[HUGE - 1] ^= 1;
     let server = Server::of(&wrong, None);
     let mut mounted = without_room(&server);
-    let wanted = vouched(&server, &body);
+    let spec = vouched(&server, &body);
 
-    is_wrong_and_taken_back(&mut mounted, &wanted).await;
+    is_wrong_and_taken_back(&mut mounted, &spec).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -60,9 +60,9 @@ async fn wrong_bytes_before_a_cut_poison_when_the_whole_is_right() {
         _ => Reply::full(&honest),
     });
     let mut mounted = without_room(&server);
-    let wanted = vouched(&server, &body);
+    let spec = vouched(&server, &body);
 
-    is_wrong_and_taken_back(&mut mounted, &wanted).await;
+    is_wrong_and_taken_back(&mut mounted, &spec).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -70,14 +70,14 @@ async fn a_second_reader_at_another_place_has_it_fetched_again() {
     let body = bytes(HUGE, 53);
     let server = Server::of(&body, None);
     let mounted = without_room(&server);
-    let wanted = vouched(&server, &body);
+    let spec = vouched(&server, &body);
     let late = 30 << 20;
 
-    assert_eq!(mounted.read(&wanted, late, 1 << 20).await.unwrap(), body[late as usize..][..1 << 20]);
+    assert_eq!(mounted.read(&spec, late, 1 << 20).await.unwrap(), body[late as usize..][..1 << 20]);
     let before = server.received().len();
-    assert_eq!(mounted.read(&wanted, 5, 100_000).await.unwrap(), body[5..100_005]);
+    assert_eq!(mounted.read(&spec, 5, 100_000).await.unwrap(), body[5..100_005]);
     assert_eq!(server.received().len(), before + 1);
-    assert!(mounted.read_all(&wanted).await.unwrap() == body);
+    assert!(mounted.read_all(&spec).await.unwrap() == body);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -85,18 +85,18 @@ async fn bytes_that_have_passed_are_requested_under_a_strong_etag() {
     let body = bytes(HUGE, 54);
     let server = Server::of(&body, Some("\"v1\""));
     let mounted = without_room(&server);
-    let wanted = vouched(&server, &body);
+    let spec = vouched(&server, &body);
     let follow = async {
         let mut offset = 0;
         // The stream runs ahead of its reader, and here must not come to its end: then nothing is under way any more.
         while offset < 30 << 20 {
-            assert_eq!(mounted.read(&wanted, offset, 1 << 20).await.unwrap(), body[offset as usize..][..1 << 20]);
+            assert_eq!(mounted.read(&spec, offset, 1 << 20).await.unwrap(), body[offset as usize..][..1 << 20]);
             offset += 1 << 20;
         }
     };
     follow.await;
 
-    assert_eq!(mounted.read(&wanted, 5, 100_000).await.unwrap(), body[5..100_005]);
+    assert_eq!(mounted.read(&spec, 5, 100_000).await.unwrap(), body[5..100_005]);
     // Ranges of what follows may be asked for meanwhile.
     assert!(server.received().iter().any(|request| request.field("range") == Some("bytes=0-131071")));
 }
@@ -112,12 +112,12 @@ async fn another_version_at_the_second_read_is_an_error() {
         honest(request, if is_changed { &second } else { &first }, None)
     });
     let mut mounted = without_room(&server);
-    let wanted = measured(&server, &one);
-    assert!(mounted.read_all(&wanted).await.unwrap() == one);
+    let spec = measured(&server, &one);
+    assert!(mounted.read_all(&spec).await.unwrap() == one);
     changed.store(true, Ordering::SeqCst);
 
-    assert!(matches!(mounted.read(&wanted, 0, 4096).await, Err(ContentError::Changed { .. })));
-    let event = async { while mounted.events.recv().await != Some(Event::Changed(wanted.ino)) {} };
+    assert!(matches!(mounted.read(&spec, 0, 4096).await, Err(ContentError::Changed { .. })));
+    let event = async { while mounted.events.recv().await != Some(Event::Changed(spec.ino)) {} };
     tokio::time::timeout(HANG, event).await.expect("the change is reported");
 }
 
@@ -139,11 +139,11 @@ async fn strict_fixity_past_the_cache_takes_two_requests() {
         config.quota = Some(1);
         config.fixity = Fixity::Strict;
     });
-    let wanted = vouched(&server, &body);
+    let spec = vouched(&server, &body);
 
-    assert!(mounted.read_all(&wanted).await.unwrap() == body);
+    assert!(mounted.read_all(&spec).await.unwrap() == body);
     assert_eq!(asked.load(Ordering::SeqCst), 2);
-    let wrong = FetchSpec { ino: INodeNo(3), uri: server.uri("/wrong"), ..wanted };
+    let wrong = FetchSpec { ino: INodeNo(3), uri: server.uri("/wrong"), ..spec };
     assert!(matches!(mounted.read(&wrong, 0, 1).await, Err(ContentError::Mismatch { .. })));
 }
 
@@ -155,8 +155,8 @@ async fn a_stream_without_readers_ends_and_can_be_read_again() {
         config.quota = Some(1);
         config.stall = Duration::from_secs(4);
     });
-    let wanted = vouched(&server, &body);
-    assert_eq!(mounted.read(&wanted, 0, 4096).await.unwrap(), body[..4096]);
+    let spec = vouched(&server, &body);
+    assert_eq!(mounted.read(&spec, 0, 4096).await.unwrap(), body[..4096]);
 
     let ended = async {
         while !mounted.content.in_flight.lock().unwrap().is_empty() {
@@ -164,7 +164,7 @@ async fn a_stream_without_readers_ends_and_can_be_read_again() {
         }
     };
     tokio::time::timeout(HANG, ended).await.expect("it waits for readers that are gone");
-    assert_eq!(mounted.read(&wanted, 4096, 4096).await.unwrap(), body[4096..8192]);
+    assert_eq!(mounted.read(&spec, 4096, 4096).await.unwrap(), body[4096..8192]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -176,10 +176,10 @@ async fn a_size_that_only_the_body_shows_is_learnt_past_the_cache() {
         _ => Reply::full(&whole),
     });
     let mounted = without_room(&server);
-    let wanted = bare(&server, "/a");
+    let spec = bare(&server, "/a");
 
-    assert_eq!(mounted.size(&wanted).await.unwrap(), HUGE as u64);
-    assert!(mounted.read_all(&wanted).await.unwrap() == body);
+    assert_eq!(mounted.size(&spec).await.unwrap(), HUGE as u64);
+    assert!(mounted.read_all(&spec).await.unwrap() == body);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -189,8 +189,8 @@ async fn simultaneous_readers_share_a_stream_past_the_cache() {
     let held = gate.clone();
     let server = Server::start(move |request| honest(request, &whole, None).gated_at(1 << 20, &held));
     let mounted = without_room(&server);
-    let wanted = vouched(&server, &body);
-    let readers = async { tokio::join!(mounted.read_all(&wanted), mounted.read_all(&wanted)) };
+    let spec = vouched(&server, &body);
+    let readers = async { tokio::join!(mounted.read_all(&spec), mounted.read_all(&spec)) };
     let opened = async { gate.open() };
 
     let ((one, other), ()) = tokio::join!(readers, opened);
@@ -202,14 +202,14 @@ async fn simultaneous_readers_share_a_stream_past_the_cache() {
 const IN_RANGES: usize = (96 << 20) + 77_777;
 
 /// Read through by one reader that asks for several pieces at once, in any order, as the kernel does.
-async fn read_ahead(mounted: &Mounted, wanted: &FetchSpec, length: usize) -> Vec<u8> {
+async fn read_ahead(mounted: &Mounted, spec: &FetchSpec, length: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     while bytes.len() < length {
         let offsets: Vec<_> = (bytes.len() as u64..length as u64).step_by(1 << 20).take(6).collect();
         let pieces = offsets
             .into_iter()
             .rev()
-            .map(|offset| async move { (offset, mounted.read(wanted, offset, 1 << 20).await.unwrap()) });
+            .map(|offset| async move { (offset, mounted.read(spec, offset, 1 << 20).await.unwrap()) });
         let mut pieces = join_all(pieces).await;
         pieces.sort_by_key(|(offset, _)| *offset);
         pieces.into_iter().for_each(|(_, piece)| bytes.extend_from_slice(&piece));
@@ -222,11 +222,11 @@ async fn ranges_past_the_cache_are_sent_once() {
     let body = bytes(IN_RANGES, 61);
     let server = Server::of(&body, Some("\"v1\""));
     let mounted = without_room(&server);
-    let wanted = vouched(&server, &body);
+    let spec = vouched(&server, &body);
 
-    assert!(read_ahead(&mounted, &wanted, IN_RANGES).await == body);
+    assert!(read_ahead(&mounted, &spec, IN_RANGES).await == body);
 
-    assert_eq!(mounted.content.observed.get(wanted.ino).unwrap().verified, Verified::Digest(Algorithm::Sha256));
+    assert_eq!(mounted.content.metadata.get(spec.ino).unwrap().verified, Verified::Digest(Algorithm::Sha256));
     assert_eq!(walk(&mounted.config.folder.join("objects")), 0);
     assert!(server.sent() < IN_RANGES + (20 << 20), "{} bytes sent", server.sent());
 }
@@ -236,11 +236,11 @@ async fn ranges_past_the_cache_stop_soon_behind_the_reader() {
     let body = bytes(IN_RANGES, 62);
     let server = Server::of(&body, Some("\"v1\""));
     let mounted = without_room(&server);
-    let wanted = vouched(&server, &body);
+    let spec = vouched(&server, &body);
     let read = 4 << 20;
 
     for offset in (0..read).step_by(1 << 20) {
-        assert_eq!(mounted.read(&wanted, offset, 1 << 20).await.unwrap(), body[offset as usize..][..1 << 20]);
+        assert_eq!(mounted.read(&spec, offset, 1 << 20).await.unwrap(), body[offset as usize..][..1 << 20]);
     }
 
     // Until nothing was requested for a while.
@@ -252,9 +252,9 @@ async fn ranges_past_the_cache_stop_soon_behind_the_reader() {
     let asked: usize = server.received().iter().filter_map(|it| it.range(IN_RANGES)).map(|range| range.len()).sum();
     assert!(asked <= 5 * read as usize + (4 << 20), "{asked} bytes asked for in ranges");
     // The reader goes on where it was, or jumps, and nothing is lost.
-    assert_eq!(mounted.read(&wanted, read, 1 << 20).await.unwrap(), body[read as usize..][..1 << 20]);
-    assert_eq!(mounted.read(&wanted, 80 << 20, 1 << 20).await.unwrap(), body[80 << 20..][..1 << 20]);
-    assert_eq!(mounted.read(&wanted, 5, 4096).await.unwrap(), body[5..5 + 4096]);
+    assert_eq!(mounted.read(&spec, read, 1 << 20).await.unwrap(), body[read as usize..][..1 << 20]);
+    assert_eq!(mounted.read(&spec, 80 << 20, 1 << 20).await.unwrap(), body[80 << 20..][..1 << 20]);
+    assert_eq!(mounted.read(&spec, 5, 4096).await.unwrap(), body[5..5 + 4096]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -264,9 +264,9 @@ async fn a_wrong_range_is_found_before_the_end_is_handed_out() {
     wrong[50 << 20] ^= 1;
     let server = Server::of(&wrong, Some("\"v1\""));
     let mut mounted = without_room(&server);
-    let wanted = vouched(&server, &body);
+    let spec = vouched(&server, &body);
 
-    is_wrong_and_taken_back(&mut mounted, &wanted).await;
+    is_wrong_and_taken_back(&mut mounted, &spec).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -278,13 +278,13 @@ async fn a_reader_that_returns_after_reading_elsewhere_is_served() {
         // Each request has this deadline too, on a busy machine as well.
         config.stall = Duration::from_secs(5);
     });
-    let wanted = vouched(&server, &body);
+    let spec = vouched(&server, &body);
     let begun = std::time::Instant::now();
-    assert_eq!(mounted.read(&wanted, 0, BLOCK as u32).await.unwrap(), body[..BLOCK as usize]);
+    assert_eq!(mounted.read(&spec, 0, BLOCK as u32).await.unwrap(), body[..BLOCK as usize]);
 
     for piece in 0.. {
         let offset = (60 << 20) + piece * BLOCK;
-        assert_eq!(mounted.read(&wanted, offset, 4096).await.unwrap(), body[offset as usize..][..4096]);
+        assert_eq!(mounted.read(&spec, offset, 4096).await.unwrap(), body[offset as usize..][..4096]);
         if begun.elapsed() > Duration::from_secs(6) {
             break;
         }
@@ -292,7 +292,7 @@ async fn a_reader_that_returns_after_reading_elsewhere_is_served() {
     }
 
     assert_eq!(
-        mounted.read(&wanted, 10 * BLOCK, BLOCK as u32).await.unwrap(),
+        mounted.read(&spec, 10 * BLOCK, BLOCK as u32).await.unwrap(),
         body[10 * BLOCK as usize..][..BLOCK as usize]
     );
 }
@@ -302,13 +302,13 @@ async fn a_reader_behind_the_window_does_not_delay_others() {
     let body = bytes(IN_RANGES, 65);
     let server = Server::of(&body, Some("\"v1\""));
     let mounted = without_room(&server);
-    let wanted = vouched(&server, &body);
+    let spec = vouched(&server, &body);
     let first = 40;
-    assert!(read_ahead(&mounted, &wanted, first << 20).await[..first << 20] == body[..first << 20]);
+    assert!(read_ahead(&mounted, &spec, first << 20).await[..first << 20] == body[..first << 20]);
 
     for piece in 0..16 {
         for offset in [first + 6 + piece, piece].map(|piece| piece << 20) {
-            assert!(mounted.read(&wanted, offset as u64, 1 << 20).await.unwrap() == body[offset..][..1 << 20]);
+            assert!(mounted.read(&spec, offset as u64, 1 << 20).await.unwrap() == body[offset..][..1 << 20]);
         }
     }
 
@@ -327,9 +327,9 @@ async fn an_object_of_unknown_length_passes_once_for_its_size() {
         _ => Reply::full(&whole).announcing(None),
     });
     let mounted = without_room(&server);
-    let wanted = bare(&server, "/a");
+    let spec = bare(&server, "/a");
 
-    assert!(mounted.read_all(&wanted).await.unwrap() == body);
+    assert!(mounted.read_all(&spec).await.unwrap() == body);
     assert_eq!(server.received().len(), 3, "one tried the disk, one was for the verdict, one for the reader");
 }
 
@@ -338,17 +338,15 @@ async fn a_small_object_in_memory_is_shown_and_dropped_as_one_on_disk() {
     let body = bytes(3 * BLOCK as usize + 77, 67);
     let server = Server::of(&body, None);
     let mounted = without_room(&server);
-    let (wanted, content) = (vouched(&server, &body), &mounted.content);
-    assert!(mounted.read_all(&wanted).await.unwrap() == body);
+    let (spec, content) = (vouched(&server, &body), &mounted.content);
+    assert!(mounted.read_all(&spec).await.unwrap() == body);
 
-    assert_eq!(content.state(wanted.ino), (crate::content::State::Cached, Verified::Digest(Algorithm::Sha256)));
-    assert_eq!(content.read_local(wanted.ino, BLOCK - 5, 10).unwrap(), body[BLOCK as usize - 5..][..10]);
-    assert!(matches!(content.read_in_memory(wanted.ino, 0, 10), crate::content::LocalRead::Bytes(_)));
-    assert!(
-        content.is_here(wanted.ino) && content.prefetch(&wanted, crate::content::store::Moment::now()).await.is_err()
-    );
-    assert_eq!(content.evict(&wanted), crate::content::store::Evicted::Bytes(body.len() as u64));
-    assert_eq!(content.state(wanted.ino).0, crate::content::State::Remote);
-    assert!(mounted.read_all(&wanted).await.unwrap() == body);
+    assert_eq!(content.state(spec.ino), (crate::content::State::Cached, Verified::Digest(Algorithm::Sha256)));
+    assert_eq!(content.read_local(spec.ino, BLOCK - 5, 10).unwrap(), body[BLOCK as usize - 5..][..10]);
+    assert!(matches!(content.read_in_memory(spec.ino, 0, 10), crate::content::LocalRead::Bytes(_)));
+    assert!(content.is_here(spec.ino) && content.prefetch(&spec, crate::content::store::Moment::now()).await.is_err());
+    assert_eq!(content.evict(&spec), crate::content::store::Evicted::Bytes(body.len() as u64));
+    assert_eq!(content.state(spec.ino).0, crate::content::State::Remote);
+    assert!(mounted.read_all(&spec).await.unwrap() == body);
     assert_eq!(server.received().len(), 4, "tried on disk and read past it, twice");
 }

@@ -39,7 +39,7 @@ impl Source {
     }
 
     /// What is listed of a version, of which these patches are published.
-    fn wanted(&self, number: u32, patches: &[u32]) -> FetchSpec {
+    fn spec(&self, number: u32, patches: &[u32]) -> FetchSpec {
         *self.version.lock().unwrap() = number;
         let patch = |number: &u32| Patch {
             uri: self.server.uri(&format!("/patch/{number}")),
@@ -64,11 +64,11 @@ impl Source {
 async fn a_new_version_comes_by_its_patches_alone() {
     let source = Source::honest(1);
     let mounted = Mounted::plain(&source.server);
-    assert_eq!(mounted.read_all(&source.wanted(1, &[])).await.unwrap(), version(1));
-    let second = source.wanted(2, &[2]);
+    assert_eq!(mounted.read_all(&source.spec(1, &[])).await.unwrap(), version(1));
+    let second = source.spec(2, &[2]);
     assert_eq!(mounted.read_all(&second).await.unwrap(), version(2));
     assert_eq!(mounted.content.state(second.ino).1, Verified::Digest(Algorithm::Sha256));
-    assert_eq!(mounted.read_all(&source.wanted(4, &[3, 4])).await.unwrap(), version(4), "several, in order");
+    assert_eq!(mounted.read_all(&source.spec(4, &[3, 4])).await.unwrap(), version(4), "several, in order");
 
     assert_eq!(source.asked(), ["/res", "/patch/2", "/patch/3", "/patch/4"]);
 }
@@ -78,12 +78,12 @@ async fn a_new_version_comes_by_its_patches_alone() {
 async fn a_version_found_under_its_digest_is_patched() {
     let source = Source::honest(1);
     let mounted = Mounted::plain(&source.server);
-    mounted.read_all(&source.wanted(1, &[])).await.unwrap();
+    mounted.read_all(&source.spec(1, &[])).await.unwrap();
 
     // The version before is remembered until the end of the mount.
     let mounted = mounted.restarted(&source.server).await;
-    mounted.read_all(&FetchSpec { ino: INodeNo(9), ..source.wanted(1, &[]) }).await.unwrap();
-    assert_eq!(mounted.read_all(&source.wanted(2, &[2])).await.unwrap(), version(2));
+    mounted.read_all(&FetchSpec { ino: INodeNo(9), ..source.spec(1, &[]) }).await.unwrap();
+    assert_eq!(mounted.read_all(&source.spec(2, &[2])).await.unwrap(), version(2));
 
     assert_eq!(source.asked(), ["/res", "/patch/2"]);
 }
@@ -92,10 +92,10 @@ async fn a_version_found_under_its_digest_is_patched() {
 async fn a_version_that_patches_do_not_make_is_fetched_whole() {
     let source = Source::honest(1);
     let mounted = Mounted::plain(&source.server);
-    mounted.read_all(&source.wanted(1, &[])).await.unwrap();
+    mounted.read_all(&source.spec(1, &[])).await.unwrap();
 
-    assert_eq!(mounted.read_all(&source.wanted(3, &[3])).await.unwrap(), version(3), "of another version");
-    assert_eq!(mounted.read_all(&source.wanted(5, &[5, 4])).await.unwrap(), version(5), "in the wrong order");
+    assert_eq!(mounted.read_all(&source.spec(3, &[3])).await.unwrap(), version(3), "of another version");
+    assert_eq!(mounted.read_all(&source.spec(5, &[5, 4])).await.unwrap(), version(5), "in the wrong order");
     assert_eq!(source.asked(), ["/res", "/patch/3", "/res", "/patch/5", "/patch/4", "/res"]);
 }
 
@@ -104,20 +104,20 @@ async fn a_patch_that_cannot_count_is_not_requested() {
     let source = Source::honest(1);
     let mounted = Mounted::plain(&source.server);
     // Another Source of the same documents; nothing of it is kept here.
-    let elsewhere = FetchSpec { uri: source.server.uri("/elsewhere"), ..source.wanted(2, &[2]) };
+    let elsewhere = FetchSpec { uri: source.server.uri("/elsewhere"), ..source.spec(2, &[2]) };
     assert_eq!(mounted.read_all(&elsewhere).await.unwrap(), version(2));
-    assert_eq!(mounted.read_all(&source.wanted(1, &[1])).await.unwrap(), version(1));
+    assert_eq!(mounted.read_all(&source.spec(1, &[1])).await.unwrap(), version(1));
 
     let changed = |number, change: fn(&mut FetchSpec)| {
-        let mut wanted = source.wanted(number, &[number]);
-        change(&mut wanted);
-        wanted
+        let mut spec = source.spec(number, &[number]);
+        change(&mut spec);
+        spec
     };
-    let unknown = changed(3, |wanted| wanted.patches[0].media_type = Some("application/x-tiff-diff".into()));
+    let unknown = changed(3, |spec| spec.patches[0].media_type = Some("application/x-tiff-diff".into()));
     assert_eq!(mounted.read_all(&unknown).await.unwrap(), version(3), "an unknown type");
-    let dear = changed(4, |wanted| wanted.patches[0].length = wanted.length);
+    let dear = changed(4, |spec| spec.patches[0].length = spec.length);
     assert_eq!(mounted.read_all(&dear).await.unwrap(), version(4), "as long as the whole");
-    let unproved = changed(5, |wanted| wanted.hashes.clear());
+    let unproved = changed(5, |spec| spec.hashes.clear());
     assert_eq!(mounted.read_all(&unproved).await.unwrap(), version(5), "no digest is published");
 
     assert_eq!(source.asked(), ["/elsewhere", "/res", "/res", "/res", "/res"]);
@@ -136,9 +136,9 @@ async fn wrong_patches_cost_the_patch_and_no_more() {
     for (number, lie) in lies.into_iter().enumerate() {
         let source = Source::new(1, move |_, patch| lie(patch));
         let mounted = Mounted::plain(&source.server);
-        mounted.read_all(&source.wanted(1, &[])).await.unwrap();
+        mounted.read_all(&source.spec(1, &[])).await.unwrap();
 
-        assert_eq!(mounted.read_all(&source.wanted(2, &[2])).await.unwrap(), version(2), "lie {number}");
+        assert_eq!(mounted.read_all(&source.spec(2, &[2])).await.unwrap(), version(2), "lie {number}");
         assert_eq!(source.asked(), ["/res", "/patch/2", "/res"], "lie {number}");
     }
 }
@@ -147,12 +147,12 @@ async fn wrong_patches_cost_the_patch_and_no_more() {
 async fn a_patch_must_be_the_one_that_is_published() {
     let source = Source::honest(1);
     let mounted = Mounted::plain(&source.server);
-    mounted.read_all(&source.wanted(1, &[])).await.unwrap();
-    let mut right = source.wanted(2, &[2]);
+    mounted.read_all(&source.spec(1, &[])).await.unwrap();
+    let mut right = source.spec(2, &[2]);
     right.patches[0].hashes = vec![digest(Algorithm::Md5, &patch_to(2))];
     right.patches[0].length = Some(patch_to(2).len() as u64);
     assert_eq!(mounted.read_all(&right).await.unwrap(), version(2));
-    let mut wrong = source.wanted(3, &[3]);
+    let mut wrong = source.spec(3, &[3]);
     wrong.patches[0].hashes = vec![digest(Algorithm::Md5, b"another")];
     assert_eq!(mounted.read_all(&wrong).await.unwrap(), version(3));
 

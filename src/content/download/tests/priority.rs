@@ -22,8 +22,8 @@ async fn a_read_waits_behind_no_prefetch_nor_for_one_that_it_joins() {
     });
     let mounted = Mounted::new(&server, |_| {});
     let fetch_ahead = |number| {
-        let (content, wanted) = (Arc::clone(&mounted.content), numbered(&server, number));
-        tokio::spawn(async move { content.fetch_ahead(&wanted, u64::MAX).await })
+        let (content, spec) = (Arc::clone(&mounted.content), numbered(&server, number));
+        tokio::spawn(async move { content.fetch_ahead(&spec, u64::MAX).await })
     };
     let mut ahead: Vec<_> = (1..100).chain(101..=AHEAD).map(fetch_ahead).collect();
     until(|| mounted.content.under_way() == ahead.len()).await;
@@ -89,13 +89,13 @@ async fn a_late_reader_does_not_inherit_a_prefetchs_deadline() {
             }
         });
         let mounted = Mounted::new(&server, |config| config.stall = stall);
-        let wanted = measured(&server, &body);
-        let (content, ahead) = (Arc::clone(&mounted.content), wanted.clone());
+        let spec = measured(&server, &body);
+        let (content, ahead) = (Arc::clone(&mounted.content), spec.clone());
         let prefetch = tokio::spawn(async move { content.fetch_ahead(&ahead, u64::MAX).await });
         until(|| server.received().len() == silent + 1).await;
         tokio::time::sleep(stall / 2).await;
 
-        assert_eq!(mounted.read_all(&wanted).await.unwrap(), body, "{cut:?}");
+        assert_eq!(mounted.read_all(&spec).await.unwrap(), body, "{cut:?}");
 
         let last = server.received().pop().unwrap();
         assert_eq!(last.number, silent + 1);
@@ -117,17 +117,17 @@ async fn a_late_size_does_not_inherit_a_prefetchs_deadline() {
         honest(request, b"sized", Some(ETAG))
     });
     let mounted = Mounted::new(&server, |config| config.size_deadline = deadline);
-    let wanted = bare(&server, "/a");
-    let (content, ahead) = (Arc::clone(&mounted.content), wanted.clone());
+    let spec = bare(&server, "/a");
+    let (content, ahead) = (Arc::clone(&mounted.content), spec.clone());
     let asking_ahead = tokio::spawn(async move { content.size_ahead(&ahead).await });
     until(|| server.received().len() == 2).await;
     tokio::time::sleep(deadline / 10).await;
 
     // The first one raises the question, and both ask once more.
-    let (size, again) = tokio::join!(mounted.size(&wanted), mounted.size(&wanted));
+    let (size, again) = tokio::join!(mounted.size(&spec), mounted.size(&spec));
     assert_eq!((size.unwrap(), again.unwrap()), (5, 5));
     assert_eq!(server.received().len(), 3, "one question for both");
     let _ = asking_ahead.await.unwrap();
-    assert_eq!(mounted.read_all(&wanted).await.unwrap(), b"sized", "no failure is remembered");
+    assert_eq!(mounted.read_all(&spec).await.unwrap(), b"sized", "no failure is remembered");
     gate.open();
 }

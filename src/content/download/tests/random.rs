@@ -20,13 +20,13 @@ fn asked(server: &Server) -> Vec<Range<usize>> {
 
 /// A mount that knows the version, because it has read the last block.
 async fn mounted(server: &Server, body: &[u8]) -> (Mounted, FetchSpec) {
-    let (mounted, wanted) = (Mounted::plain(server), vouched(server, body));
-    read(&mounted, &wanted, body, LENGTH - 5..LENGTH).await;
-    (mounted, wanted)
+    let (mounted, spec) = (Mounted::plain(server), vouched(server, body));
+    read(&mounted, &spec, body, LENGTH - 5..LENGTH).await;
+    (mounted, spec)
 }
 
-async fn read(mounted: &Mounted, wanted: &FetchSpec, body: &[u8], range: Range<usize>) {
-    let bytes = mounted.read(wanted, range.start as u64, (range.end - range.start) as u32).await.unwrap();
+async fn read(mounted: &Mounted, spec: &FetchSpec, body: &[u8], range: Range<usize>) {
+    let bytes = mounted.read(spec, range.start as u64, (range.end - range.start) as u32).await.unwrap();
     assert!(bytes == body[range]);
 }
 
@@ -34,11 +34,11 @@ async fn read(mounted: &Mounted, wanted: &FetchSpec, body: &[u8], range: Range<u
 async fn reads_here_and_there_get_what_they_ask_for_once() {
     let body = bytes(LENGTH, 301);
     let server = Server::of(&body, Some(ETAG));
-    let (mounted, wanted) = mounted(&server, &body).await;
+    let (mounted, spec) = mounted(&server, &body).await;
     for _ in 0..2 {
         for block in [70, 130, 100, 200] {
             let at = block * BLOCK as usize;
-            read(&mounted, &wanted, &body, at + 5..at + 100).await;
+            read(&mounted, &spec, &body, at + 5..at + 100).await;
         }
     }
     assert_eq!(asked(&server), [70, 130, 100, 200].map(|block| block..block + 1));
@@ -49,39 +49,39 @@ async fn reads_here_and_there_get_what_they_ask_for_once() {
 async fn blocks_of_random_reads_are_not_transferred_again() {
     let body = bytes(LENGTH, 302);
     let server = Server::of(&body, Some(ETAG));
-    let (mounted, wanted) = mounted(&server, &body).await;
+    let (mounted, spec) = mounted(&server, &body).await;
     let block = BLOCK as usize;
     let read_at: Vec<usize> = (0..64).map(|number| 120 * block + number * block).collect();
     for at in &read_at {
-        read(&mounted, &wanted, &body, *at..*at + 10).await;
+        read(&mounted, &spec, &body, *at..*at + 10).await;
     }
 
-    assert!(mounted.read_all(&wanted).await.unwrap() == body);
+    assert!(mounted.read_all(&spec).await.unwrap() == body);
 
     let begins: Vec<_> =
         server.received().iter().filter_map(|request| request.range(LENGTH)).map(|range| range.start).collect();
     assert!(begins.contains(&(191 * block)), "the stream goes on behind them: {begins:?}");
-    assert_eq!(mounted.content.state(wanted.ino).1, Verified::Digest(Algorithm::Sha256));
+    assert_eq!(mounted.content.state(spec.ino).1, Verified::Digest(Algorithm::Sha256));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blocks_of_random_reads_outlast_a_restart() {
     let body = bytes(LENGTH, 308);
     let server = Server::of(&body, Some(ETAG));
-    let (mounted, wanted) = mounted(&server, &body).await;
+    let (mounted, spec) = mounted(&server, &body).await;
     let block = BLOCK as usize;
     for number in 0..16 {
         let at = (120 + number) * block;
-        read(&mounted, &wanted, &body, at..at + 10).await;
+        read(&mounted, &spec, &body, at..at + 10).await;
     }
-    read(&mounted, &wanted, &body, 0..10).await;
-    mounted.gives_way(&wanted).await;
+    read(&mounted, &spec, &body, 0..10).await;
+    mounted.gives_way(&spec).await;
     let mounted = mounted.restarted(&server).await;
     let before = server.received().len();
 
     for number in 2..14 {
         let at = (120 + number) * block;
-        read(&mounted, &wanted, &body, at..at + 10).await;
+        read(&mounted, &spec, &body, at..at + 10).await;
     }
 
     assert!(server.received().len() <= before + 1, "one head says that it is the version: {:?}", asked(&server));
@@ -96,9 +96,9 @@ async fn no_block_is_requested_that_is_here_or_coming() {
         let reply = honest(request, &whole, Some(ETAG));
         if answered.fetch_add(1, Ordering::SeqCst) == 0 { reply } else { reply.gated_at(0, &held) }
     });
-    let (mounted, wanted) = mounted(&server, &body).await;
+    let (mounted, spec) = mounted(&server, &body).await;
     let block = BLOCK as usize;
-    let at = |blocks: Range<usize>| read(&mounted, &wanted, &body, blocks.start * block..blocks.end * block);
+    let at = |blocks: Range<usize>| read(&mounted, &spec, &body, blocks.start * block..blocks.end * block);
 
     let reads = async { tokio::join!(at(100..103), at(102..110), at(101..102)) };
     let opened = async {
@@ -133,10 +133,10 @@ async fn blocks_are_right_or_missing_however_they_are_answered() {
                 number if (1..=lies).contains(&number) => answer(request, &whole),
                 _ => honest(request, &whole, Some(ETAG)),
             });
-            let (mounted, wanted) = mounted(&server, &body).await;
+            let (mounted, spec) = mounted(&server, &body).await;
             let at = 100 * BLOCK as usize;
 
-            let read = mounted.read(&wanted, at as u64, 3 * BLOCK as u32).await;
+            let read = mounted.read(&spec, at as u64, 3 * BLOCK as u32).await;
 
             assert!(read.as_ref().map_or(true, |read| read == &body[at..at + 3 * BLOCK as usize]), "{what}: {read:?}");
             assert!(read.is_ok() || lies > 1, "{what}: {read:?}");
@@ -156,12 +156,12 @@ async fn the_directory_of_an_archive_takes_few_requests() {
     // As unzip does: the end, backwards to the directory, and on through it.
     let body = bytes(LENGTH, 307);
     let server = Server::of(&body, Some(ETAG));
-    let (mounted, wanted) = mounted(&server, &body).await;
+    let (mounted, spec) = mounted(&server, &body).await;
     let directory = LENGTH - 700_000;
-    read(&mounted, &wanted, &body, LENGTH - 4096..LENGTH).await;
-    read(&mounted, &wanted, &body, LENGTH - 66_000..LENGTH - 60_000).await;
+    read(&mounted, &spec, &body, LENGTH - 4096..LENGTH).await;
+    read(&mounted, &spec, &body, LENGTH - 66_000..LENGTH - 60_000).await;
     for at in (directory..LENGTH).step_by(8 << 10) {
-        read(&mounted, &wanted, &body, at..(at + (8 << 10)).min(LENGTH)).await;
+        read(&mounted, &spec, &body, at..(at + (8 << 10)).min(LENGTH)).await;
     }
     assert!(server.received().len() <= 4, "{:?}", asked(&server));
 }

@@ -40,14 +40,14 @@ impl Publication {
 }
 
 fn validated_at(mounted: &Mounted, ino: INodeNo) -> Option<Timestamp> {
-    mounted.content.observed.get(ino).unwrap().validated_at
+    mounted.content.metadata.get(ino).unwrap().validated_at
 }
 
 /// Reads the whole, makes it look validated long ago, and drops the events so far.
-async fn read_long_ago(mounted: &mut Mounted, wanted: &FetchSpec) -> Vec<u8> {
-    let bytes = mounted.read_all(wanted).await.unwrap();
+async fn read_long_ago(mounted: &mut Mounted, spec: &FetchSpec) -> Vec<u8> {
+    let bytes = mounted.read_all(spec).await.unwrap();
     let long_ago = Timestamp { seconds: 0, nanos: 0 };
-    mounted.content.observed.update(wanted.ino, |observation| observation.validated_at = Some(long_ago));
+    mounted.content.metadata.update(spec.ino, |observation| observation.validated_at = Some(long_ago));
     mounted.events();
     bytes
 }
@@ -60,15 +60,15 @@ fn conditional(server: &Server) -> Received {
 async fn a_304_keeps_the_inode_and_its_bytes_for_another_interval() {
     let server = Publication::new(b"one", b"two").with_etags(["\"v1\"", "\"v2\""]);
     let mut mounted = Mounted::plain(&server);
-    let wanted = bare(&server, "/a");
-    read_long_ago(&mut mounted, &wanted).await;
-    assert_eq!(mounted.content.current_for(wanted.ino, None), Some(Duration::ZERO));
+    let spec = bare(&server, "/a");
+    read_long_ago(&mut mounted, &spec).await;
+    assert_eq!(mounted.content.current_for(spec.ino, None), Some(Duration::ZERO));
 
-    mounted.content.ask_whether_current(&wanted).await;
+    mounted.content.ask_whether_current(&spec).await;
 
     assert_eq!(conditional(&server).field("if-none-match"), Some("\"v1\""));
     assert_eq!(mounted.events(), []);
-    assert!(mounted.content.current_for(wanted.ino, None).unwrap() > Duration::from_secs(3000));
+    assert!(mounted.content.current_for(spec.ino, None).unwrap() > Duration::from_secs(3000));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -78,14 +78,14 @@ async fn other_bytes_are_reported_with_and_without_validators() {
             let publication = Publication::new(b"one", second);
             let server = etags.map_or_else(|| publication.bare(), |etags| publication.with_etags(etags));
             let mut mounted = Mounted::plain(&server);
-            let wanted = bare(&server, "/a");
-            read_long_ago(&mut mounted, &wanted).await;
+            let spec = bare(&server, "/a");
+            read_long_ago(&mut mounted, &spec).await;
             publication.advance();
 
-            mounted.content.ask_whether_current(&wanted).await;
+            mounted.content.ask_whether_current(&spec).await;
 
-            assert_eq!(mounted.events(), [Event::Changed(wanted.ino)], "{etags:?} {second:?}");
-            assert_eq!(mounted.read_all(&wanted).await.unwrap(), b"one", "an open file keeps its bytes");
+            assert_eq!(mounted.events(), [Event::Changed(spec.ino)], "{etags:?} {second:?}");
+            assert_eq!(mounted.read_all(&spec).await.unwrap(), b"one", "an open file keeps its bytes");
         }
     }
 }
@@ -96,15 +96,15 @@ async fn equal_bytes_keep_the_inode_under_another_etag_and_under_none() {
     for server in [publication.bare(), publication.with_etags(["\"v1\"", "\"v2\""])] {
         publication.current.store(0, Ordering::SeqCst);
         let mut mounted = Mounted::plain(&server);
-        let wanted = bare(&server, "/a");
-        read_long_ago(&mut mounted, &wanted).await;
+        let spec = bare(&server, "/a");
+        read_long_ago(&mut mounted, &spec).await;
         publication.advance();
 
-        mounted.content.ask_whether_current(&wanted).await;
+        mounted.content.ask_whether_current(&spec).await;
 
         assert_eq!(mounted.events(), []);
-        assert!(validated_at(&mounted, wanted.ino).unwrap().seconds > 0);
-        mounted.content.ask_whether_current(&wanted).await;
+        assert!(validated_at(&mounted, spec.ino).unwrap().seconds > 0);
+        mounted.content.ask_whether_current(&spec).await;
         let asked = conditional(&server).field("if-none-match").map(str::to_owned);
         assert!(asked.is_none_or(|etag| etag == "\"v2\""), "the validator of the equal bytes is asked with");
     }
@@ -124,14 +124,14 @@ async fn no_failure_is_a_change() {
             _ => failure(),
         });
         let mut mounted = Mounted::plain(&server);
-        let wanted = FetchSpec { media_type: Some("text/plain".into()), ..bare(&server, "/a") };
-        read_long_ago(&mut mounted, &wanted).await;
+        let spec = FetchSpec { media_type: Some("text/plain".into()), ..bare(&server, "/a") };
+        read_long_ago(&mut mounted, &spec).await;
 
-        mounted.content.ask_whether_current(&wanted).await;
+        mounted.content.ask_whether_current(&spec).await;
 
         assert_eq!(mounted.events(), []);
-        assert_eq!(validated_at(&mounted, wanted.ino).unwrap().seconds, 0, "it is asked again");
-        assert_eq!(mounted.read_all(&wanted).await.unwrap(), b"one");
+        assert_eq!(validated_at(&mounted, spec.ino).unwrap().seconds, 0, "it is asked again");
+        assert_eq!(mounted.read_all(&spec).await.unwrap(), b"one");
     }
 }
 
@@ -140,16 +140,16 @@ async fn many_looks_are_one_revalidation() {
     let publication = Publication::new(b"one", b"two");
     let server = publication.bare();
     let mut mounted = Mounted::plain(&server);
-    let wanted = bare(&server, "/a");
-    read_long_ago(&mut mounted, &wanted).await;
+    let spec = bare(&server, "/a");
+    read_long_ago(&mut mounted, &spec).await;
     publication.advance();
 
     for _ in 0..20 {
-        mounted.content.revalidate(wanted.clone(), None);
+        mounted.content.revalidate(spec.clone(), None);
     }
 
     let event = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
-    assert_eq!(event, Some(Event::Changed(wanted.ino)));
+    assert_eq!(event, Some(Event::Changed(spec.ino)));
     assert_eq!(server.count("GET"), 2);
 }
 

@@ -138,7 +138,7 @@ pub(super) fn honest(request: &Received, body: &[u8], etag: Option<&str>) -> Rep
         Some(etag) => reply.with("ETag", etag).with("Accept-Ranges", "bytes"),
         None => reply,
     };
-    let is_current = request.field("if-range").is_none_or(|wanted| Some(wanted) == etag);
+    let is_current = request.field("if-range").is_none_or(|spec| Some(spec) == etag);
     match request.range(body.len()).filter(|_| is_current && etag.is_some()) {
         Some(range) if range.is_empty() => {
             with_etag(Reply::status(416)).with("Content-Range", &format!("bytes */{}", body.len()))

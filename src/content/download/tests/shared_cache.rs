@@ -24,10 +24,10 @@ impl Institute {
         })
     }
 
-    /// One that has read all of `wanted`, which is uploaded.
-    async fn first_machine(&self, wanted: &FetchSpec, body: &[u8]) -> Mounted {
+    /// One that has read all of `spec`, which is uploaded.
+    async fn first_machine(&self, spec: &FetchSpec, body: &[u8]) -> Mounted {
         let first = self.machine();
-        assert_eq!(first.read_all(wanted).await.unwrap(), body);
+        assert_eq!(first.read_all(spec).await.unwrap(), body);
         until(|| status(&first).uploads == 1).await;
         first
     }
@@ -68,19 +68,19 @@ fn kinds(server: &Server, body: &[u8]) -> [FetchSpec; 3] {
 async fn a_second_machine_asks_the_source_for_nothing() {
     for length in [0, 5, 300_000, LARGE] {
         let body = bytes(length, 1);
-        for wanted in kinds(&Institute::of(&body).server, &body) {
+        for spec in kinds(&Institute::of(&body).server, &body) {
             let institute = Institute::of(&body);
-            let wanted = FetchSpec { uri: institute.server.uri("/a"), ..wanted };
-            let first = institute.first_machine(&wanted, &body).await;
+            let spec = FetchSpec { uri: institute.server.uri("/a"), ..spec };
+            let first = institute.first_machine(&spec, &body).await;
             let (asked, second) = (institute.server.received().len(), institute.machine());
 
-            assert_eq!(second.read_all(&wanted).await.unwrap(), body);
+            assert_eq!(second.read_all(&spec).await.unwrap(), body);
 
-            assert_eq!(institute.server.received().len(), asked, "{wanted:?}");
+            assert_eq!(institute.server.received().len(), asked, "{spec:?}");
             let (first_did, second_did) = (status(&first), status(&second));
             assert_eq!((first_did.misses, first_did.hits, first_did.bytes_written), (1, 0, length as u64));
             assert_eq!((second_did.misses, second_did.hits, second_did.failures), (0, 1, 0), "{second_did:?}");
-            assert_eq!(second.content.state(wanted.ino), first.content.state(wanted.ino));
+            assert_eq!(second.content.state(spec.ino), first.content.state(spec.ino));
         }
     }
 }
@@ -90,11 +90,11 @@ async fn a_second_machine_asks_the_source_for_nothing() {
 async fn a_digest_without_a_length_is_enough() {
     let body = bytes(5_000, 9);
     let institute = Institute::of(&body);
-    let wanted = FetchSpec { length: None, ..vouched(&institute.server, &body) };
-    institute.first_machine(&wanted, &body).await;
+    let spec = FetchSpec { length: None, ..vouched(&institute.server, &body) };
+    institute.first_machine(&spec, &body).await;
     let (asked, second) = (institute.server.received().len(), institute.machine());
 
-    assert_eq!(second.read_all(&wanted).await.unwrap(), body);
+    assert_eq!(second.read_all(&spec).await.unwrap(), body);
 
     assert_eq!((institute.server.received().len(), status(&second).hits), (asked, 1));
 }
@@ -112,17 +112,17 @@ async fn wrong_bytes_of_the_shared_cache_are_never_read() {
         let body = bytes(length, 2);
         for (kind, number) in kinds(&Institute::of(&body).server, &body).into_iter().zip(0..) {
             let institute = Institute::of(&body);
-            let wanted = FetchSpec { uri: institute.server.uri("/a"), ..kind };
-            institute.first_machine(&wanted, &body).await;
+            let spec = FetchSpec { uri: institute.server.uri("/a"), ..kind };
+            institute.first_machine(&spec, &body).await;
             let mut stored = std::fs::read(institute.object()).unwrap();
             wrongs[(number + length) % 4](&mut stored);
             std::fs::write(institute.object(), stored).unwrap();
             let (asked, second) = (institute.server.received().len(), institute.machine());
 
-            assert_eq!(second.read_all(&wanted).await.unwrap(), body);
+            assert_eq!(second.read_all(&spec).await.unwrap(), body);
 
             assert!(institute.server.received().len() > asked);
-            assert_eq!((status(&second).hits, status(&second).failures), (0, 1), "{wanted:?}");
+            assert_eq!((status(&second).hits, status(&second).failures), (0, 1), "{spec:?}");
             until(|| status(&second).uploads == 1).await;
             assert_eq!(std::fs::read(institute.object()).unwrap(), body);
         }
@@ -148,23 +148,23 @@ async fn a_version_that_cannot_be_identified_is_not_shared() {
 async fn a_reader_of_the_end_gets_a_checked_range() {
     let body = bytes(48 << 20, 4);
     let institute = Institute::of(&body);
-    let wanted = vouched(&institute.server, &body);
-    institute.first_machine(&wanted, &body).await;
+    let spec = vouched(&institute.server, &body);
+    institute.first_machine(&spec, &body).await;
     let (asked, second) = (institute.server.received().len(), institute.machine());
 
     let end = body.len() - 100_000;
-    assert_eq!(second.read(&wanted, end as u64, 100_000).await.unwrap(), body[end..]);
+    assert_eq!(second.read(&spec, end as u64, 100_000).await.unwrap(), body[end..]);
 
     assert_eq!(institute.server.received().len(), asked);
     assert!(status(&second).bytes_read < 2 << 20, "{:?}", status(&second));
-    assert_eq!(second.read_all(&wanted).await.unwrap(), body, "and the rest follows");
+    assert_eq!(second.read_all(&spec).await.unwrap(), body, "and the rest follows");
     assert_eq!((institute.server.received().len(), status(&second).hits), (asked, 1));
 
     let mut stored = std::fs::read(institute.object()).unwrap();
     stored[end + 50_000] ^= 1;
     std::fs::write(institute.object(), stored).unwrap();
     let third = institute.machine();
-    assert_eq!(third.read(&wanted, end as u64, 100_000).await.unwrap(), body[end..]);
+    assert_eq!(third.read(&spec, end as u64, 100_000).await.unwrap(), body[end..]);
     assert!(institute.server.received().len() > asked && status(&third).failures > 0);
 }
 
@@ -185,17 +185,17 @@ fn web(
 async fn a_web_server_is_only_read() {
     let body = bytes(10_000, 5);
     let source = Server::of(&body, None);
-    let wanted = vouched(&source, &body);
-    let hex = wanted.hashes[0].to_string().replace("sha-256:", "");
+    let spec = vouched(&source, &body);
+    let hex = spec.hashes[0].to_string().replace("sha-256:", "");
     let (path, had) = (format!("/shared/objects/sha-256/{hex}"), body.clone());
     let (store, machine) = web(&source, move |asked| match asked.path == path {
         true => server::Reply::full(&had),
         false => server::Reply::status(404),
     });
     let other = bytes(10_000, 6);
-    let missing = FetchSpec { ino: INodeNo(3), hashes: vec![digest(Algorithm::Sha256, &other)], ..wanted.clone() };
+    let missing = FetchSpec { ino: INodeNo(3), hashes: vec![digest(Algorithm::Sha256, &other)], ..spec.clone() };
 
-    assert_eq!(machine.read_all(&wanted).await.unwrap(), body);
+    assert_eq!(machine.read_all(&spec).await.unwrap(), body);
     assert!(machine.read_all(&missing).await.is_err());
 
     assert_eq!((store.received().len(), store.count("GET")), (2, 2));
@@ -223,16 +223,16 @@ async fn a_store_that_fails_is_left_alone() {
     let source = Server::of(&body, None);
     for (fault, number) in faults.into_iter().zip(0..) {
         let (store, machine) = web(&source, move |_| fault.clone());
-        let (wanted, begun) = (vouched(&source, &body), Instant::now());
+        let (spec, begun) = (vouched(&source, &body), Instant::now());
 
-        assert_eq!(machine.read_all(&wanted).await.unwrap(), body, "{number}");
+        assert_eq!(machine.read_all(&spec).await.unwrap(), body, "{number}");
 
         assert!(begun.elapsed() < Duration::from_secs(8), "{number}: {:?}", begun.elapsed());
         let did = status(&machine);
         assert_eq!((did.hits, did.failures), (0, 1), "{number}: {did:?}");
         assert!(did.state.starts_with("paused: "), "{number}: {did:?}");
         let asked = store.received().len();
-        let next = FetchSpec { ino: INodeNo(3), uri: source.uri("/b"), hashes: Vec::new(), ..wanted };
+        let next = FetchSpec { ino: INodeNo(3), uri: source.uri("/b"), hashes: Vec::new(), ..spec };
         let lastmod = Some(Timestamp { seconds: 1, nanos: 0 });
         machine.read_all(&FetchSpec { lastmod, ..next }).await.unwrap();
         assert_eq!(store.received().len(), asked, "{number}: it is not asked again at once");
@@ -257,9 +257,9 @@ async fn a_slow_store_is_left_where_the_source_is_faster() {
         let body = body.clone();
         async move {
             let (_store, machine) = web(&source, move |_| server::Reply::full(&had).paced(120_000));
-            let (wanted, begun) = (vouched(&source, &body), Instant::now());
+            let (spec, begun) = (vouched(&source, &body), Instant::now());
 
-            assert!(machine.read_all(&wanted).await.unwrap() == body);
+            assert!(machine.read_all(&spec).await.unwrap() == body);
 
             let (took, did) = (begun.elapsed(), status(&machine));
             assert_eq!((did.hits, did.failures), if is_left { (0, 1) } else { (1, 0) }, "{took:?} {did:?}");

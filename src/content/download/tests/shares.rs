@@ -26,11 +26,11 @@ fn numbered(server: &Server, bodies: &[Vec<u8>]) -> Vec<FetchSpec> {
 }
 
 /// Reads to the end, some pieces at once, the last of them asked for first.
-async fn read_ahead(mounted: &Mounted, wanted: &FetchSpec, length: usize) -> Result<Vec<u8>, ContentError> {
+async fn read_ahead(mounted: &Mounted, spec: &FetchSpec, length: usize) -> Result<Vec<u8>, ContentError> {
     let mut bytes = Vec::with_capacity(length);
     for first in (0..length).step_by(PIECE * AT_ONCE) {
         let starts = (first..length).step_by(PIECE).take(AT_ONCE);
-        let reads = starts.rev().map(|start| mounted.read(wanted, start as u64, PIECE as u32));
+        let reads = starts.rev().map(|start| mounted.read(spec, start as u64, PIECE as u32));
         for piece in join_all(reads).await.into_iter().rev() {
             bytes.extend_from_slice(&piece?);
         }
@@ -48,17 +48,17 @@ async fn a_stream_past_the_cache_does_not_wait_for_others() {
         other => honest(request, &served[other], None).gated_at(1 << 20, &held),
     });
     let mounted = Mounted::new(&server, |config| config.quota = Some(1));
-    let wanted = numbered(&server, &bodies);
-    for wanted in &wanted[..4] {
-        assert!(mounted.read(wanted, 0, 10).await.is_ok());
+    let spec = numbered(&server, &bodies);
+    for spec in &spec[..4] {
+        assert!(mounted.read(spec, 0, 10).await.is_ok());
     }
 
-    let last = mounted.read_all(&wanted[4]).await;
+    let last = mounted.read_all(&spec[4]).await;
 
     assert!(last.is_ok_and(|last| last == bodies[4]), "its server holds back nothing");
     gate.open();
-    for (wanted, body) in wanted[..4].iter().zip(&bodies) {
-        assert!(mounted.read_all(wanted).await.is_ok_and(|read| read == *body));
+    for (spec, body) in spec[..4].iter().zip(&bodies) {
+        assert!(mounted.read_all(spec).await.is_ok_and(|read| read == *body));
     }
 }
 
@@ -68,9 +68,9 @@ async fn streams_that_exceed_memory_take_turns() {
     let served = bodies.clone();
     let server = Server::start(move |request| honest(request, &served[body_of(request, &served)], None));
     let mounted = Mounted::new(&server, |config| config.quota = Some(1));
-    let wanted = numbered(&server, &bodies);
+    let spec = numbered(&server, &bodies);
 
-    let all = wanted.iter().zip(&bodies).map(|(wanted, body)| read_ahead(&mounted, wanted, body.len()));
+    let all = spec.iter().zip(&bodies).map(|(spec, body)| read_ahead(&mounted, spec, body.len()));
     let all = join_all(all).await;
 
     assert!(all.into_iter().zip(&bodies).all(|(read, body)| read.is_ok_and(|read| read == *body)));
@@ -88,17 +88,17 @@ async fn a_read_without_room_on_disk_or_in_memory_fails_in_time() {
         config.quota = Some(1);
         config.stall = Duration::from_secs(1);
     });
-    let wanted = numbered(&server, &bodies);
+    let spec = numbered(&server, &bodies);
     let taken = mounted.content.memory.reserve(usize::MAX).await;
 
-    for wanted in &wanted {
-        assert!(matches!(mounted.read(wanted, 0, 10).await, Err(ContentError::Stalled { .. })));
+    for spec in &spec {
+        assert!(matches!(mounted.read(spec, 0, 10).await, Err(ContentError::Stalled { .. })));
     }
 
     drop(taken);
-    for (wanted, body) in wanted.iter().zip(&bodies) {
+    for (spec, body) in spec.iter().zip(&bodies) {
         // A block that failed a moment ago is not asked for again at once.
         let next = BLOCK as usize;
-        assert!(mounted.read(wanted, BLOCK, 100).await.unwrap() == body[next..next + 100]);
+        assert!(mounted.read(spec, BLOCK, 100).await.unwrap() == body[next..next + 100]);
     }
 }

@@ -27,15 +27,15 @@ async fn a_head_is_believed_whatever_its_validator() {
     {
         let server = Server::of(&body, etag);
         let mut mounted = Mounted::plain(&server);
-        let wanted = FetchSpec { hashes, ..bare(&server, "/a") };
+        let spec = FetchSpec { hashes, ..bare(&server, "/a") };
 
-        let (one, two) = tokio::join!(mounted.size(&wanted), mounted.size(&wanted));
+        let (one, two) = tokio::join!(mounted.size(&spec), mounted.size(&spec));
 
         assert_eq!((one.unwrap(), two.unwrap()), (1_000, 1_000));
         assert_eq!((server.count("HEAD"), server.received().len()), (1, 1));
-        assert_eq!(mounted.events(), [Event::Sized(wanted.ino, 1_000)]);
-        assert_eq!(mounted.content.known_size(wanted.ino), Some(1_000));
-        assert_eq!(mounted.read_all(&wanted).await.unwrap(), body);
+        assert_eq!(mounted.events(), [Event::Sized(spec.ino, 1_000)]);
+        assert_eq!(mounted.content.known_size(spec.ino), Some(1_000));
+        assert_eq!(mounted.read_all(&spec).await.unwrap(), body);
     }
 }
 
@@ -71,11 +71,11 @@ async fn without_a_size_in_any_head_the_whole_is_fetched() {
             if let Some(etag) = etag { reply.with("ETag", etag) } else { reply }
         });
         let mounted = Mounted::plain(&server);
-        let wanted = bare(&server, "/a");
+        let spec = bare(&server, "/a");
 
-        assert_eq!(mounted.size(&wanted).await.unwrap(), 300_000);
-        assert_eq!(mounted.content.read_local(wanted.ino, 299_000, 4096).unwrap(), body[299_000..]);
-        assert_eq!(mounted.content.state(wanted.ino).1, Verified::Transfer);
+        assert_eq!(mounted.size(&spec).await.unwrap(), 300_000);
+        assert_eq!(mounted.content.read_local(spec.ino, 299_000, 4096).unwrap(), body[299_000..]);
+        assert_eq!(mounted.content.state(spec.ino).1, Verified::Transfer);
     }
 }
 
@@ -120,10 +120,10 @@ async fn a_digest_that_is_not_of_nothing_is_never_an_empty_file() {
     let body = bytes(1_000, 55);
     let server = Server::start(move |_| Reply::full(b"").with("ETag", ETAG));
     let mounted = Mounted::plain(&server);
-    let wanted = FetchSpec { hashes: vec![digest(Algorithm::Sha256, &body)], ..bare(&server, "/a") };
-    let empty = FetchSpec { ino: INodeNo(3), hashes: vec![digest(Algorithm::Sha256, b"")], ..wanted.clone() };
+    let spec = FetchSpec { hashes: vec![digest(Algorithm::Sha256, &body)], ..bare(&server, "/a") };
+    let empty = FetchSpec { ino: INodeNo(3), hashes: vec![digest(Algorithm::Sha256, b"")], ..spec.clone() };
 
-    assert!(matches!(mounted.size(&wanted).await, Err(ContentError::Mismatch { .. })));
+    assert!(matches!(mounted.size(&spec).await, Err(ContentError::Mismatch { .. })));
     assert_eq!(mounted.size(&empty).await.unwrap(), 0);
     assert!(!mounted.content.is_doubtful(empty.ino));
 }
@@ -132,11 +132,11 @@ async fn a_digest_that_is_not_of_nothing_is_never_an_empty_file() {
 async fn an_empty_body_has_size_0() {
     let server = Server::of(b"", Some(ETAG));
     let mounted = Mounted::plain(&server);
-    let wanted = bare(&server, "/a");
+    let spec = bare(&server, "/a");
 
-    assert_eq!(mounted.size(&wanted).await.unwrap(), 0);
-    assert_eq!(mounted.read_all(&wanted).await.unwrap(), b"");
-    assert!(mounted.content.is_doubtful(wanted.ino));
+    assert_eq!(mounted.size(&spec).await.unwrap(), 0);
+    assert_eq!(mounted.read_all(&spec).await.unwrap(), b"");
+    assert!(mounted.content.is_doubtful(spec.ino));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -144,14 +144,14 @@ async fn a_refusal_is_the_answer_and_is_remembered_until_a_refresh() {
     for status in [404, 410, 401, 403] {
         let server = Server::start(move |_| Reply::status(status));
         let mounted = Mounted::plain(&server);
-        let wanted = bare(&server, "/a");
+        let spec = bare(&server, "/a");
 
-        assert_eq!(status_of(mounted.size(&wanted).await), Some(status));
+        assert_eq!(status_of(mounted.size(&spec).await), Some(status));
         let asked = server.received().len();
-        assert_eq!(status_of(mounted.size(&wanted).await), Some(status));
+        assert_eq!(status_of(mounted.size(&spec).await), Some(status));
         assert_eq!(server.received().len(), asked);
         mounted.content.forget_failures();
-        assert_eq!(status_of(mounted.size(&wanted).await), Some(status));
+        assert_eq!(status_of(mounted.size(&spec).await), Some(status));
         assert!(server.received().len() > asked);
     }
 }
@@ -165,10 +165,10 @@ async fn a_mirror_has_the_size_where_loc_fails() {
         _ => Reply::status(404),
     });
     let mounted = Mounted::plain(&server);
-    let wanted = FetchSpec { mirrors: vec![(1, server.uri("/mirror"))], ..bare(&server, "/a") };
+    let spec = FetchSpec { mirrors: vec![(1, server.uri("/mirror"))], ..bare(&server, "/a") };
 
-    assert_eq!(mounted.size(&wanted).await.unwrap(), 1_000);
-    assert_eq!(mounted.read_all(&wanted).await.unwrap(), body);
+    assert_eq!(mounted.size(&spec).await.unwrap(), 1_000);
+    assert_eq!(mounted.read_all(&spec).await.unwrap(), body);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -178,14 +178,14 @@ async fn a_download_for_a_size_outlives_its_deadline() {
     let held = gate.clone();
     let server = Server::start(move |request| honest(request, &whole, None).announcing(None).gated_at(100_000, &held));
     let mut mounted = Mounted::new(&server, |config| config.size_deadline = Duration::from_millis(300));
-    let wanted = bare(&server, "/a");
+    let spec = bare(&server, "/a");
 
-    assert!(matches!(mounted.size(&wanted).await, Err(ContentError::Stalled { .. })));
+    assert!(matches!(mounted.size(&spec).await, Err(ContentError::Stalled { .. })));
     gate.open();
     let event = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
 
-    assert_eq!(event, Some(Event::Sized(wanted.ino, 300_000)));
-    assert_eq!(mounted.size(&wanted).await.unwrap(), 300_000);
+    assert_eq!(event, Some(Event::Sized(spec.ino, 300_000)));
+    assert_eq!(mounted.size(&spec).await.unwrap(), 300_000);
     assert_eq!(server.count("GET"), 2, "the first byte, then the body");
 }
 
@@ -200,11 +200,11 @@ async fn a_body_of_another_length_than_shown_is_another_version() {
             _ => Reply::full(&other).announcing(announced),
         });
         let mut mounted = Mounted::plain(&server);
-        let wanted = bare(&server, "/a");
+        let spec = bare(&server, "/a");
 
-        assert_eq!(mounted.size(&wanted).await.unwrap(), 1_000);
-        assert!(matches!(mounted.read_all(&wanted).await, Err(ContentError::Changed { .. })));
-        assert_eq!(mounted.events().last(), Some(&Event::Changed(wanted.ino)));
+        assert_eq!(mounted.size(&spec).await.unwrap(), 1_000);
+        assert!(matches!(mounted.read_all(&spec).await, Err(ContentError::Changed { .. })));
+        assert_eq!(mounted.events().last(), Some(&Event::Changed(spec.ino)));
     }
 }
 
@@ -227,10 +227,10 @@ async fn a_wrong_head_costs_the_inode_but_not_the_verified_object() {
     assert_eq!(mounted.read_all(&next).await.unwrap(), body);
 }
 
-/// Whether a reader waits for the download of `wanted`.
-fn is_demanded(mounted: &Mounted, wanted: &FetchSpec) -> Option<bool> {
+/// Whether a reader waits for the download of `spec`.
+fn is_demanded(mounted: &Mounted, spec: &FetchSpec) -> Option<bool> {
     let in_flight = mounted.content.in_flight.lock().unwrap();
-    in_flight.get(&wanted.ino).map(|download| download.demanded().is_some())
+    in_flight.get(&spec.ino).map(|download| download.demanded().is_some())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -240,19 +240,19 @@ async fn a_size_asked_ahead_leaves_a_prefetch_a_prefetch() {
     let held = gate.clone();
     let server = Server::start(move |request| honest(request, &whole, None).announcing(None).gated_at(100_000, &held));
     let mounted = Mounted::plain(&server);
-    let wanted = bare(&server, "/a");
-    let fetching = mounted.content.fetch_ahead(&wanted, WHOLE_LIMIT);
+    let spec = bare(&server, "/a");
+    let fetching = mounted.content.fetch_ahead(&spec, WHOLE_LIMIT);
     tokio::pin!(fetching);
     assert!((&mut fetching).now_or_never().is_none());
 
-    let sizing = mounted.content.size_ahead(&wanted);
+    let sizing = mounted.content.size_ahead(&spec);
     tokio::pin!(sizing);
     assert!((&mut sizing).now_or_never().is_none());
 
-    assert_eq!(is_demanded(&mounted, &wanted), Some(false));
+    assert_eq!(is_demanded(&mounted, &spec), Some(false));
     gate.open();
     tokio::time::timeout(HANG, sizing).await.unwrap().unwrap();
-    assert_eq!(mounted.content.known_size(wanted.ino), Some(300_000));
+    assert_eq!(mounted.content.known_size(spec.ino), Some(300_000));
     assert_eq!(fetching.await.unwrap(), Some(300_000));
     assert_eq!(server.received().len(), 1, "neither HEAD nor another body");
 }
@@ -264,22 +264,22 @@ async fn a_body_for_a_size_ahead_is_a_prefetch_until_a_reader_waits() {
     let held = gate.clone();
     let server = Server::start(move |request| honest(request, &whole, None).announcing(None).gated_at(100_000, &held));
     let mounted = Mounted::plain(&server);
-    let wanted = bare(&server, "/a");
-    let (content, ahead) = (Arc::clone(&mounted.content), wanted.clone());
+    let spec = bare(&server, "/a");
+    let (content, ahead) = (Arc::clone(&mounted.content), spec.clone());
     let sizing = tokio::spawn(async move { content.size_ahead(&ahead).await });
     tokio::time::timeout(HANG, async {
-        while is_demanded(&mounted, &wanted).is_none() {
+        while is_demanded(&mounted, &spec).is_none() {
             tokio::task::yield_now().await;
         }
     })
     .await
     .unwrap();
-    assert_eq!(is_demanded(&mounted, &wanted), Some(false), "no reader waits yet");
+    assert_eq!(is_demanded(&mounted, &spec), Some(false), "no reader waits yet");
 
-    let size = mounted.size(&wanted);
+    let size = mounted.size(&spec);
     tokio::pin!(size);
     tokio::time::timeout(HANG, async {
-        while is_demanded(&mounted, &wanted) != Some(true) {
+        while is_demanded(&mounted, &spec) != Some(true) {
             assert!((&mut size).now_or_never().is_none());
             tokio::task::yield_now().await;
         }
@@ -303,14 +303,14 @@ async fn an_endless_body_for_a_size_ahead_is_given_up() {
         config.size_deadline = Duration::from_millis(300);
         config.stall = 2 * HANG;
     });
-    let wanted = bare(&server, "/a");
+    let spec = bare(&server, "/a");
 
-    let sized = tokio::time::timeout(HANG, mounted.content.size_ahead(&wanted)).await.unwrap();
+    let sized = tokio::time::timeout(HANG, mounted.content.size_ahead(&spec)).await.unwrap();
 
     assert!(matches!(sized, Err(ContentError::Stalled { .. })));
-    assert_eq!(is_demanded(&mounted, &wanted), None, "it is left");
+    assert_eq!(is_demanded(&mounted, &spec), None, "it is left");
     gate.open();
-    let first = tokio::time::timeout(HANG, mounted.content.read(&wanted, 299_000, 4096)).await.unwrap();
+    let first = tokio::time::timeout(HANG, mounted.content.read(&spec, 299_000, 4096)).await.unwrap();
     assert_eq!(first.unwrap(), body[299_000..], "no reader loses by it");
 }
 
@@ -324,18 +324,18 @@ async fn a_reader_raises_the_question_that_was_asked_ahead() {
         honest(request, &whole, Some(ETAG))
     });
     let mounted = Mounted::plain(&server);
-    let wanted = FetchSpec { requester: Requester(7), ..bare(&server, "/a") };
-    let asking_ahead = mounted.content.size_ahead(&wanted);
+    let spec = FetchSpec { requester: Requester(7), ..bare(&server, "/a") };
+    let asking_ahead = mounted.content.size_ahead(&spec);
     tokio::pin!(asking_ahead);
     assert!((&mut asking_ahead).now_or_never().is_none());
     let joined = mounted
         .content
         .sizes
-        .join(&mounted.content.runtime, wanted.ino, || -> (_, Ready<_>) { unreachable!("one is in flight") });
+        .join(&mounted.content.runtime, spec.ino, || -> (_, Ready<_>) { unreachable!("one is in flight") });
     let raised = joined.0.0.subscribe();
     assert_eq!(*raised.borrow(), None);
 
-    let size = mounted.size(&wanted);
+    let size = mounted.size(&spec);
     tokio::pin!(size);
     assert!((&mut size).now_or_never().is_none());
 
@@ -356,14 +356,14 @@ async fn a_size_refused_ahead_is_asked_again_after_a_refresh() {
         false => honest(request, &body, Some(ETAG)),
     });
     let mounted = Mounted::plain(&server);
-    let wanted = bare(&server, "/a");
-    assert!(mounted.content.size_ahead(&wanted).await.is_err());
-    assert!(mounted.content.size_ahead(&wanted).await.is_err());
-    assert!(mounted.size(&wanted).await.is_err());
+    let spec = bare(&server, "/a");
+    assert!(mounted.content.size_ahead(&spec).await.is_err());
+    assert!(mounted.content.size_ahead(&spec).await.is_err());
+    assert!(mounted.size(&spec).await.is_err());
     assert_eq!((server.count("HEAD"), server.count("GET")), (1, 1), "asked by each method");
 
     is_refused.store(false, std::sync::atomic::Ordering::Relaxed);
     mounted.content.failures().forget();
 
-    assert_eq!(mounted.size(&wanted).await.unwrap(), 1_000);
+    assert_eq!(mounted.size(&spec).await.unwrap(), 1_000);
 }

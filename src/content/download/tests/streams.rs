@@ -35,10 +35,10 @@ async fn begun_with_a_wrong_end(seed: u64) -> (Server, Mounted, FetchSpec) {
     let gate = Gate::default();
     let server = pausing(&gate, None, damaged_end(&body), damaged_end(&body));
     let mounted = Mounted::plain(&server);
-    let wanted = vouched(&server, &body);
-    mounted.read(&wanted, 0, 10).await.unwrap();
+    let spec = vouched(&server, &body);
+    mounted.read(&spec, 0, 10).await.unwrap();
     gate.open();
-    (server, mounted, wanted)
+    (server, mounted, spec)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -47,18 +47,18 @@ async fn a_large_object_streams_and_its_end_waits_for_the_verdict() {
     let gate = Gate::default();
     let server = pausing(&gate, None, body.clone(), Vec::new());
     let mounted = Mounted::plain(&server);
-    let wanted = vouched(&server, &body);
+    let spec = vouched(&server, &body);
 
-    assert_eq!(mounted.read(&wanted, 0, 4096).await.unwrap(), body[..4096]);
-    assert_eq!(mounted.read(&wanted, EARLY - 100, 100).await.unwrap(), body[EARLY as usize - 100..EARLY as usize]);
-    assert!(matches!(mounted.content.state(wanted.ino), (State::Partial(bytes), Verified::NotYet) if bytes >= EARLY));
-    let end = mounted.read(&wanted, LARGE as u64 - 1000, 4096);
+    assert_eq!(mounted.read(&spec, 0, 4096).await.unwrap(), body[..4096]);
+    assert_eq!(mounted.read(&spec, EARLY - 100, 100).await.unwrap(), body[EARLY as usize - 100..EARLY as usize]);
+    assert!(matches!(mounted.content.state(spec.ino), (State::Partial(bytes), Verified::NotYet) if bytes >= EARLY));
+    let end = mounted.read(&spec, LARGE as u64 - 1000, 4096);
     tokio::pin!(end);
     assert!((&mut end).now_or_never().is_none());
     gate.open();
 
     assert_eq!(end.await.unwrap(), body[LARGE - 1000..]);
-    assert!(mounted.read_all(&wanted).await.unwrap() == body);
+    assert!(mounted.read_all(&spec).await.unwrap() == body);
     assert_eq!(server.received().len(), 1);
 }
 
@@ -68,30 +68,30 @@ async fn a_wrong_end_poisons_the_inode_for_every_reader() {
     let gate = Gate::default();
     let server = pausing(&gate, None, damaged_end(&body), damaged_end(&body));
     let mut mounted = Mounted::plain(&server);
-    let wanted = vouched(&server, &body);
-    assert_eq!(mounted.read(&wanted, EARLY - 100, 100).await.unwrap(), body[EARLY as usize - 100..EARLY as usize]);
+    let spec = vouched(&server, &body);
+    assert_eq!(mounted.read(&spec, EARLY - 100, 100).await.unwrap(), body[EARLY as usize - 100..EARLY as usize]);
     gate.open();
 
-    assert!(matches!(mounted.read(&wanted, LARGE as u64 - 10, 10).await, Err(ContentError::Mismatch { .. })));
-    assert!(matches!(mounted.read(&wanted, 0, 10).await, Err(ContentError::Mismatch { .. })), "later readers too");
-    assert_eq!(mounted.content.read_local(wanted.ino, 0, 10), None);
-    assert_eq!(mounted.content.state(wanted.ino), (State::Poisoned, Verified::Failed));
+    assert!(matches!(mounted.read(&spec, LARGE as u64 - 10, 10).await, Err(ContentError::Mismatch { .. })));
+    assert!(matches!(mounted.read(&spec, 0, 10).await, Err(ContentError::Mismatch { .. })), "later readers too");
+    assert_eq!(mounted.content.read_local(spec.ino, 0, 10), None);
+    assert_eq!(mounted.content.state(spec.ino), (State::Poisoned, Verified::Failed));
     let event = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
-    assert_eq!(event, Some(Event::Poisoned(wanted.ino)));
+    assert_eq!(event, Some(Event::Poisoned(spec.ino)));
     mounted.content.forget_failures();
-    assert!(matches!(mounted.read(&wanted, 0, 10).await, Err(ContentError::Mismatch { .. })), "a refresh is no cure");
+    assert!(matches!(mounted.read(&spec, 0, 10).await, Err(ContentError::Mismatch { .. })), "a refresh is no cure");
     assert_eq!(server.received().len(), 2);
 }
 
 // On one thread, so that the event is sent before the next read begins.
 #[tokio::test]
 async fn poison_is_reported_once_however_many_read() {
-    let (_server, mut mounted, wanted) = begun_with_a_wrong_end(52).await;
-    assert!(mounted.read(&wanted, LARGE as u64 - 10, 10).await.is_err());
+    let (_server, mut mounted, spec) = begun_with_a_wrong_end(52).await;
+    assert!(mounted.read(&spec, LARGE as u64 - 10, 10).await.is_err());
 
-    assert!(mounted.read(&wanted, 0, 10).await.is_err() && mounted.read(&wanted, 0, 20).await.is_err());
+    assert!(mounted.read(&spec, 0, 10).await.is_err() && mounted.read(&spec, 0, 20).await.is_err());
 
-    assert_eq!(mounted.events(), [Event::Poisoned(wanted.ino)]);
+    assert_eq!(mounted.events(), [Event::Poisoned(spec.ino)]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -106,12 +106,12 @@ async fn the_inode_after_a_poisoned_one_waits_for_the_verdict() {
         _ => honest(request, &wrong, None),
     });
     let mounted = Mounted::plain(&server);
-    let wanted = vouched(&server, &body);
-    mounted.read(&wanted, 0, 10).await.unwrap();
+    let spec = vouched(&server, &body);
+    mounted.read(&spec, 0, 10).await.unwrap();
     gates[0].open();
-    assert!(matches!(mounted.read(&wanted, LARGE as u64 - 10, 10).await, Err(ContentError::Mismatch { .. })));
+    assert!(matches!(mounted.read(&spec, LARGE as u64 - 10, 10).await, Err(ContentError::Mismatch { .. })));
 
-    let next = FetchSpec { ino: INodeNo(3), ..wanted };
+    let next = FetchSpec { ino: INodeNo(3), ..spec };
     let start = mounted.read(&next, 0, 10);
     tokio::pin!(start);
     while !matches!(mounted.content.state(next.ino), (State::Partial(bytes), _) if bytes >= EARLY) {
@@ -129,12 +129,12 @@ async fn a_retry_releases_the_end_if_it_equals_what_was_handed_out() {
     let gate = Gate::default();
     let server = pausing(&gate, None, damaged_end(&body), body.clone());
     let mounted = Mounted::plain(&server);
-    let wanted = vouched(&server, &body);
-    mounted.read(&wanted, EARLY - 100, 100).await.unwrap();
+    let spec = vouched(&server, &body);
+    mounted.read(&spec, EARLY - 100, 100).await.unwrap();
     gate.open();
 
-    assert_eq!(mounted.read(&wanted, LARGE as u64 - 10, 10).await.unwrap(), body[LARGE - 10..]);
-    assert!(mounted.read_all(&wanted).await.unwrap() == body);
+    assert_eq!(mounted.read(&spec, LARGE as u64 - 10, 10).await.unwrap(), body[LARGE - 10..]);
+    assert!(mounted.read_all(&spec).await.unwrap() == body);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -145,14 +145,14 @@ async fn a_right_retry_after_wrong_bytes_poisons_and_keeps_the_object() {
     let gate = Gate::default();
     let server = pausing(&gate, None, wrong.clone(), body.clone());
     let mut mounted = Mounted::plain(&server);
-    let wanted = vouched(&server, &body);
-    assert_eq!(mounted.read(&wanted, 0, 10).await.unwrap(), wrong[..10], "not verified yet");
+    let spec = vouched(&server, &body);
+    assert_eq!(mounted.read(&spec, 0, 10).await.unwrap(), wrong[..10], "not verified yet");
     gate.open();
 
-    assert!(matches!(mounted.read(&wanted, LARGE as u64 - 10, 10).await, Err(ContentError::Mismatch { .. })));
+    assert!(matches!(mounted.read(&spec, LARGE as u64 - 10, 10).await, Err(ContentError::Mismatch { .. })));
     let event = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
-    assert_eq!(event, Some(Event::Poisoned(wanted.ino)));
-    let next = FetchSpec { ino: INodeNo(3), ..wanted };
+    assert_eq!(event, Some(Event::Poisoned(spec.ino)));
+    let next = FetchSpec { ino: INodeNo(3), ..spec };
     assert!(mounted.read_all(&next).await.unwrap() == body, "the name's new inode finds it");
     assert_eq!(server.received().len(), 2);
 }
@@ -162,11 +162,11 @@ async fn strict_fixity_hands_nothing_out_before_the_verdict() {
     let body = bytes(LARGE, 54);
     let server = Server::of(&damaged_end(&body), None);
     let mut mounted = Mounted::new(&server, |config| config.fixity = Fixity::Strict);
-    let wanted = vouched(&server, &body);
+    let spec = vouched(&server, &body);
 
-    assert!(matches!(mounted.read(&wanted, 0, 10).await, Err(ContentError::Mismatch { .. })));
+    assert!(matches!(mounted.read(&spec, 0, 10).await, Err(ContentError::Mismatch { .. })));
     assert_eq!(mounted.events(), [], "nothing went out, nothing is poisoned");
-    assert_eq!(mounted.content.state(wanted.ino).0, State::Remote);
+    assert_eq!(mounted.content.state(spec.ino).0, State::Remote);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -196,14 +196,14 @@ async fn another_version_after_a_cut_is_never_mixed_in() {
             _ => honest(request, &other, etag),
         });
         let mut mounted = Mounted::plain(&server);
-        let wanted = measured(&server, &body);
-        assert_eq!(mounted.read(&wanted, 0, 10).await.unwrap(), body[..10]);
+        let spec = measured(&server, &body);
+        assert_eq!(mounted.read(&spec, 0, 10).await.unwrap(), body[..10]);
         gate.open();
 
-        assert!(matches!(mounted.read(&wanted, LARGE as u64 - 10, 10).await, Err(ContentError::Changed { .. })));
-        assert_eq!(mounted.events(), [Event::Changed(wanted.ino)]);
+        assert!(matches!(mounted.read(&spec, LARGE as u64 - 10, 10).await, Err(ContentError::Changed { .. })));
+        assert_eq!(mounted.events(), [Event::Changed(spec.ino)]);
         mounted.content.forget_failures();
-        assert!(mounted.read(&wanted, EARLY, 10).await.is_err(), "what went out binds every later fetch");
+        assert!(mounted.read(&spec, EARLY, 10).await.is_err(), "what went out binds every later fetch");
     }
 }
 
@@ -218,18 +218,18 @@ async fn the_next_download_goes_on_after_a_cut_one() {
         _ => honest(request, &whole, Some(ETAG)),
     });
     let mounted = Mounted::new(&server, |config| config.stall = Duration::from_secs(2));
-    let wanted = vouched(&server, &body);
-    assert_eq!(mounted.read(&wanted, 0, 10).await.unwrap(), body[..10]);
-    assert!(mounted.read(&wanted, LARGE as u64 - 10, 10).await.is_err());
+    let spec = vouched(&server, &body);
+    assert_eq!(mounted.read(&spec, 0, 10).await.unwrap(), body[..10]);
+    assert!(mounted.read(&spec, LARGE as u64 - 10, 10).await.is_err());
     let asked = server.received().len();
     is_down.store(false, Ordering::SeqCst);
     mounted.content.forget_failures();
 
     // A reader may come while the failed fetch is still ending.
-    while mounted.read(&wanted, LARGE as u64 - 10, 10).await.is_err() {
+    while mounted.read(&spec, LARGE as u64 - 10, 10).await.is_err() {
         mounted.content.forget_failures();
     }
-    assert!(mounted.read_all(&wanted).await.unwrap() == body);
+    assert!(mounted.read_all(&spec).await.unwrap() == body);
     let first_block_absent = PAUSE as u64 - PAUSE as u64 % BLOCK;
     let requests: Vec<_> = server.received()[asked..].iter().map(|it| it.field("range").map(str::to_owned)).collect();
     assert_eq!(requests.last(), Some(&Some(format!("bytes={first_block_absent}-"))), "{requests:?}");
@@ -259,16 +259,16 @@ async fn a_damaged_block_of_a_partial_is_fetched_again() {
             _ => honest(request, &whole, Some(ETAG)),
         });
         let mounted = Mounted::new(&server, |config| config.stall = Duration::from_secs(2));
-        let wanted = vouched(&server, &body);
-        assert_eq!(mounted.read(&wanted, read_before, 10).await.unwrap(), body[read_before as usize..][..10]);
-        assert!(mounted.read(&wanted, LARGE as u64 - 10, 10).await.is_err());
-        until(|| mounted.content.download_of(wanted.ino).is_none()).await;
+        let spec = vouched(&server, &body);
+        assert_eq!(mounted.read(&spec, read_before, 10).await.unwrap(), body[read_before as usize..][..10]);
+        assert!(mounted.read(&spec, LARGE as u64 - 10, 10).await.is_err());
+        until(|| mounted.content.download_of(spec.ino).is_none()).await;
         is_down.store(false, Ordering::SeqCst);
         mounted.content.forget_failures();
         damage_partials(&mounted);
 
-        assert_eq!(mounted.read(&wanted, first_read, 10).await.unwrap(), body[first_read as usize..][..10]);
-        assert!(mounted.read_all(&wanted).await.unwrap() == body, "{read_before} {first_read}");
+        assert_eq!(mounted.read(&spec, first_read, 10).await.unwrap(), body[first_read as usize..][..10]);
+        assert!(mounted.read_all(&spec).await.unwrap() == body, "{read_before} {first_read}");
     }
 }
 
@@ -282,14 +282,14 @@ async fn a_block_damaged_under_a_download_is_fetched_again() {
         _ => honest(request, &whole, Some(ETAG)),
     });
     let mounted = Mounted::plain(&server);
-    let wanted = vouched(&server, &body);
-    assert_eq!(mounted.read(&wanted, 0, 10).await.unwrap(), body[..10]);
-    until(|| mounted.content.arrived(wanted.ino) > 6 << 20).await;
+    let spec = vouched(&server, &body);
+    assert_eq!(mounted.read(&spec, 0, 10).await.unwrap(), body[..10]);
+    until(|| mounted.content.arrived(spec.ino) > 6 << 20).await;
     damage_partials(&mounted);
 
-    let (damaged, ()) = tokio::join!(mounted.read(&wanted, 5 << 20, 10), async { gate.open() });
+    let (damaged, ()) = tokio::join!(mounted.read(&spec, 5 << 20, 10), async { gate.open() });
     assert_eq!(damaged.unwrap(), body[5 << 20..][..10]);
-    assert!(mounted.read_all(&wanted).await.unwrap() == body);
+    assert!(mounted.read_all(&spec).await.unwrap() == body);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -317,21 +317,21 @@ async fn a_reader_that_jumps_is_served_under_a_strong_etag() {
         Some(_) => honest(request, &whole, Some(ETAG)),
     });
     let mut mounted = Mounted::plain(&server);
-    let wanted = vouched(&server, &body);
+    let spec = vouched(&server, &body);
 
-    assert_eq!(mounted.read(&wanted, 0, 10).await.unwrap(), body[..10]);
+    assert_eq!(mounted.read(&spec, 0, 10).await.unwrap(), body[..10]);
     let far = 9_000_000;
-    assert_eq!(mounted.read(&wanted, far as u64, 1 << 20).await.unwrap(), body[far..far + (1 << 20)]);
-    assert_eq!(mounted.read(&wanted, LARGE as u64 - 10, 4096).await.unwrap(), body[LARGE - 10..], "the last block too");
+    assert_eq!(mounted.read(&spec, far as u64, 1 << 20).await.unwrap(), body[far..far + (1 << 20)]);
+    assert_eq!(mounted.read(&spec, LARGE as u64 - 10, 4096).await.unwrap(), body[LARGE - 10..], "the last block too");
     let asked = server.received();
     let ranges: Vec<_> = asked[1..].iter().filter_map(|request| request.field("range")).collect();
     assert!(ranges.contains(&"bytes=8912896-9961471"), "the first eight of the blocks that are read: {ranges:?}");
     assert!(asked[1..].iter().all(|request| request.field("if-range") == Some(ETAG)));
     gate.open();
 
-    assert!(mounted.read_all(&wanted).await.unwrap() == body);
+    assert!(mounted.read_all(&spec).await.unwrap() == body);
     let end = LARGE as u64;
-    assert_eq!(mounted.events(), [Event::Recheck(wanted.ino, end - 10..end), Event::Sized(wanted.ino, end)]);
+    assert_eq!(mounted.events(), [Event::Recheck(spec.ino, end - 10..end), Event::Sized(spec.ino, end)]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -348,10 +348,10 @@ async fn a_reader_that_jumps_waits_where_ranges_are_not_trusted() {
             Some(_) => answer(request, &whole),
         });
         let mounted = Mounted::plain(&server);
-        let wanted = vouched(&server, &body);
-        assert_eq!(mounted.read(&wanted, 0, 10).await.unwrap(), body[..10]);
+        let spec = vouched(&server, &body);
+        assert_eq!(mounted.read(&spec, 0, 10).await.unwrap(), body[..10]);
 
-        let far = mounted.read(&wanted, 9_000_000, 10);
+        let far = mounted.read(&spec, 9_000_000, 10);
         tokio::pin!(far);
         assert!((&mut far).now_or_never().is_none());
         gate.open();
@@ -372,13 +372,13 @@ async fn a_window_that_the_stream_contradicts_poisons_the_inode() {
         Some(_) => honest(request, &wrong, Some(ETAG)),
     });
     let mut mounted = Mounted::plain(&server);
-    let wanted = vouched(&server, &body);
-    assert_eq!(mounted.read(&wanted, 9_000_000, 1).await.unwrap(), [body[9_000_000] ^ 1][..]);
+    let spec = vouched(&server, &body);
+    assert_eq!(mounted.read(&spec, 9_000_000, 1).await.unwrap(), [body[9_000_000] ^ 1][..]);
     gate.open();
 
     let event = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
-    assert_eq!(event, Some(Event::Poisoned(wanted.ino)));
-    assert!(matches!(mounted.read(&wanted, 0, 10).await, Err(ContentError::Mismatch { .. })));
+    assert_eq!(event, Some(Event::Poisoned(spec.ino)));
+    assert!(matches!(mounted.read(&spec, 0, 10).await, Err(ContentError::Mismatch { .. })));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -392,29 +392,29 @@ async fn a_mirror_completes_a_stream_if_it_agrees() {
         _ => Reply::status(404),
     });
     let mounted = Mounted::plain(&server);
-    let wanted =
+    let spec =
         FetchSpec { mirrors: vec![(1, server.uri("/first")), (2, server.uri("/mirror"))], ..vouched(&server, &body) };
-    assert_eq!(mounted.read(&wanted, 0, 10).await.unwrap(), body[..10]);
+    assert_eq!(mounted.read(&spec, 0, 10).await.unwrap(), body[..10]);
     gate.open();
 
-    assert!(mounted.read_all(&wanted).await.unwrap() == body);
+    assert!(mounted.read_all(&spec).await.unwrap() == body);
     let asked: Vec<String> = server.received().iter().map(|request| request.path.clone()).collect();
     assert_eq!(asked, ["/first", "/first", "/first", "/mirror"], "the rest, and the whole");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn poison_survives_a_restart() {
-    let (server, mut mounted, wanted) = begun_with_a_wrong_end(65).await;
+    let (server, mut mounted, spec) = begun_with_a_wrong_end(65).await;
     let event = tokio::time::timeout(HANG, mounted.events.recv()).await.unwrap();
-    assert_eq!(event, Some(Event::Poisoned(wanted.ino)));
+    assert_eq!(event, Some(Event::Poisoned(spec.ino)));
 
     let mut mounted = mounted.restarted(&server).await;
 
-    assert_eq!(mounted.content.state(wanted.ino).0, State::Poisoned);
-    assert!(mounted.read(&wanted, 0, 10).await.is_err());
-    assert!(mounted.read(&wanted, 0, 10).await.is_err());
+    assert_eq!(mounted.content.state(spec.ino).0, State::Poisoned);
+    assert!(mounted.read(&spec, 0, 10).await.is_err());
+    assert!(mounted.read(&spec, 0, 10).await.is_err());
     let again = "the mount before may have ended before the name had another inode";
-    assert_eq!(mounted.events(), [Event::Poisoned(wanted.ino)], "{again}");
+    assert_eq!(mounted.events(), [Event::Poisoned(spec.ino)], "{again}");
 }
 
 /// Bytes went out of a download that was cut. The object that another mount has verified since does not replace the comparison with them.
@@ -433,18 +433,18 @@ async fn an_object_of_another_mount_is_compared_with_what_went_out() {
             _ => honest(request, &whole, None),
         });
         let one = Mounted::new(&server, |config| config.stall = Duration::from_secs(2));
-        let wanted = vouched(&server, &body);
-        assert_eq!(one.read(&wanted, 0, 10).await.unwrap(), first[..10], "before the verdict");
+        let spec = vouched(&server, &body);
+        assert_eq!(one.read(&spec, 0, 10).await.unwrap(), first[..10], "before the verdict");
         gate.open();
-        until(|| one.content.download_of(wanted.ino).is_none()).await;
+        until(|| one.content.download_of(spec.ino).is_none()).await;
         let (folder, source) = (one.config.folder.clone(), one.config.source.clone());
         let other = Mounted::new(&server, |config| (config.folder, config.source) = (folder, source));
-        let elsewhere = FetchSpec { uri: server.uri("/b"), ..wanted.clone() };
+        let elsewhere = FetchSpec { uri: server.uri("/b"), ..spec.clone() };
         assert!(other.read_all(&elsewhere).await.unwrap() == body);
         is_down.store(false, Ordering::SeqCst);
         one.content.forget_failures();
 
-        let end = one.read(&wanted, LARGE as u64 - 10, 10).await;
+        let end = one.read(&spec, LARGE as u64 - 10, 10).await;
 
         assert_eq!(end.is_err(), is_wrong, "{end:?}");
     }

@@ -18,8 +18,8 @@ fn small(server: &Server) -> Mounted {
 }
 
 /// The bytes that were sent until nothing more is.
-async fn sent_in_all(server: &Server, mounted: &Mounted, wanted: &FetchSpec) -> usize {
-    until(|| mounted.content.download_of(wanted.ino).is_none()).await;
+async fn sent_in_all(server: &Server, mounted: &Mounted, spec: &FetchSpec) -> usize {
+    until(|| mounted.content.download_of(spec.ino).is_none()).await;
     until(|| server.busy() == 0).await;
     server.sent()
 }
@@ -30,11 +30,11 @@ async fn an_endless_body_ends_at_a_bound() {
     let piece = bytes(MIB, 1);
     let server = Server::start(move |_| Reply::full(&piece).endless());
     let mounted = small(&server);
-    let wanted = bare(&server, "/a");
+    let spec = bare(&server, "/a");
 
-    assert!(mounted.size(&wanted).await.is_err());
-    let sent = sent_in_all(&server, &mounted, &wanted).await;
-    let again = mounted.size(&wanted).await;
+    assert!(mounted.size(&spec).await.is_err());
+    let sent = sent_in_all(&server, &mounted, &spec).await;
+    let again = mounted.size(&spec).await;
 
     assert!(sent < 90 * MIB, "{sent}");
     assert!(matches!(again, Err(ContentError::Endless { .. } | ContentError::Stalled { .. })), "{again:?}");
@@ -48,9 +48,9 @@ async fn an_endless_body_ends_a_prefetch() {
     let server = Server::start(move |_| Reply::full(&piece).endless());
     let mounted = small(&server);
 
-    let wanted = bare(&server, "/a");
+    let spec = bare(&server, "/a");
 
-    let prefetch = mounted.content.prefetch(&wanted, crate::content::store::Moment::now());
+    let prefetch = mounted.content.prefetch(&spec, crate::content::store::Moment::now());
     let ended = tokio::time::timeout(HANG, prefetch).await.expect("it has no end");
 
     assert!(matches!(ended, Err(ContentError::Endless { .. })), "{ended:?}");
@@ -63,13 +63,13 @@ async fn a_beginning_without_strong_validator_costs_a_bounded_part() {
     for is_vouched in [false, true] {
         let server = Server::of(&body, None);
         let mounted = small(&server);
-        let wanted = if is_vouched { vouched(&server, &body) } else { measured(&server, &body) };
+        let spec = if is_vouched { vouched(&server, &body) } else { measured(&server, &body) };
 
-        assert_eq!(mounted.read(&wanted, 0, 1).await.unwrap(), body[..1]);
+        assert_eq!(mounted.read(&spec, 0, 1).await.unwrap(), body[..1]);
         until(|| server.busy() == 0).await;
         assert!(server.sent() < 60 * MIB, "{}", server.sent());
 
-        assert!(mounted.read_all(&wanted).await.unwrap() == body, "{is_vouched}");
+        assert!(mounted.read_all(&spec).await.unwrap() == body, "{is_vouched}");
     }
 }
 
@@ -84,10 +84,10 @@ async fn a_reader_of_the_end_that_leaves_ends_the_stream() {
             _ => honest(request, &whole, None).with("ETag", etag.unwrap_or("W/\"w\"")).paced(20 * MIB),
         });
         let mounted = small(&server);
-        let wanted = measured(&server, &body);
-        assert_eq!(mounted.read(&wanted, 0, 1).await.unwrap(), body[..1]);
+        let spec = measured(&server, &body);
+        assert_eq!(mounted.read(&spec, 0, 1).await.unwrap(), body[..1]);
 
-        let end = mounted.read(&wanted, HUGE as u64 - 10, 10);
+        let end = mounted.read(&spec, HUGE as u64 - 10, 10);
         assert!(tokio::time::timeout(Duration::from_millis(300), end).await.is_err(), "it waits for the stream");
 
         until(|| server.busy() == 0).await;
