@@ -2,14 +2,13 @@
 
 use super::store::{Evicted, ObjectKey};
 use super::{Content, FetchSpec};
-use std::sync::PoisonError;
 
 impl Content {
     /// Removes what is kept here of `spec`, on the disk and in memory; it is downloaded again when it is read. Objects are shared: other names of the same
     /// bytes, in other mounts of the cache folder too, are downloaded again as well. Kept: a version that is still open, or that is
     /// being downloaded. Blocks on the disk.
     pub fn evict(&self, spec: &FetchSpec) -> Evicted {
-        if self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&spec.ino) {
+        if self.table.contains(spec.ino) {
             return Evicted::Kept;
         }
         let mut evicted = match self.block_cache.remove_all(spec.ino) {

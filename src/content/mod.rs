@@ -19,25 +19,23 @@ pub mod verify;
 
 use crate::document::Digest;
 use crate::platform::allocator;
-use crate::platform::inode_set::InodeSet;
 use crate::platform::memory_budget::Budget;
 use crate::source::http::{Client, DownloadLimit, Pace};
 use crate::source::zip::Packages;
 use blocks::cache::BlockCache;
 use bytes::Bytes;
-use download::{CachedObject, Download, Failures, QUESTIONS, Questions, ServedBlocks};
+use download::{CachedObject, DownloadTable, Failures, QUESTIONS, Questions, ServedRecords};
 use fixity::BlockHasher;
 use fuser::INodeNo;
 use metadata::LearntMetadata;
-use pins::PinnedInodes;
+use pins::Pins;
 use serde::{Deserialize, Serialize};
 use shared_cache::SharedCache;
-use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use store::{ObjectKey, Store};
 use tokio::runtime::Handle;
@@ -117,7 +115,7 @@ const CACHED_BLOCKS: usize = 48 << 20;
 
 /// All content of one mount; share it by `Arc`.
 ///
-/// Lock order: `in_flight`, then `failures`, `served_blocks` and `pinned`, none of
+/// Lock order: `table`, then `failures`, `served` and `pins`, none of
 /// which is held while another of these three is taken; the locks inside a download come last.
 pub struct Content {
     config: ContentConfig,
@@ -129,17 +127,13 @@ pub struct Content {
     block_hasher: BlockHasher,
     /// Where digests of blocks are kept that are too many for memory.
     spill_folder: Arc<Path>,
-    in_flight: Mutex<HashMap<INodeNo, Arc<Download>>>,
+    table: DownloadTable,
     sizes: Questions,
     block_cache: Arc<BlockCache>,
     freed: Arc<allocator::Watch>,
     failures: Mutex<Failures>,
-    served_blocks: Mutex<ServedBlocks>,
-    /// Large inodes of which verified bytes went out: the kernel may hold any page of them. Taken last.
-    served: Mutex<InodeSet>,
-    /// Poisoned inodes for which [`Event::Poisoned`] was sent in this mount.
-    reminded: Mutex<InodeSet>,
-    pinned: Mutex<PinnedInodes>,
+    served: ServedRecords,
+    pins: Pins,
     packages: OnceLock<Packages>,
     shared_cache: Option<SharedCache>,
     memory: Budget,
@@ -179,6 +173,7 @@ impl Content {
             })
         });
         let shared_cache = shared_cache.transpose()?;
+        let pins = Pins::new(&store);
         Ok(Arc::new(Content {
             config,
             client,
@@ -188,15 +183,13 @@ impl Content {
             metadata: Arc::new(metadata),
             block_hasher: BlockHasher::default(),
             spill_folder,
-            in_flight: Mutex::default(),
+            table: DownloadTable::default(),
             sizes: Questions::default(),
             block_cache,
             freed: Arc::default(),
             failures: Mutex::default(),
-            served_blocks: Mutex::default(),
-            served: Mutex::default(),
-            reminded: Mutex::default(),
-            pinned: Mutex::default(),
+            served: ServedRecords::default(),
+            pins,
             packages: OnceLock::new(),
             shared_cache,
             memory,
@@ -236,7 +229,7 @@ impl Content {
     pub fn read_local(&self, ino: INodeNo, offset: u64, length: u32) -> Option<Bytes> {
         let read = self.verified_blocks(ino, offset, length).or_else(|| {
             let object = self.find_local(ino)?;
-            self.note_served(ino, object.length());
+            self.served.note_verified(ino, object.length());
             CachedObject::Store(object).read(offset, length)
         });
         read.inspect(|bytes| self.counters.hit(bytes.len()))
@@ -251,7 +244,7 @@ impl Content {
             (None, Ok(Some(object))) => {
                 let Some(read) = object.read_in_memory(offset, length as usize) else { return LocalRead::OnDisk };
                 let Ok(bytes) = read else { return LocalRead::Absent };
-                self.note_served(ino, object.length());
+                self.served.note_verified(ino, object.length());
                 bytes
             }
         };
@@ -310,8 +303,7 @@ impl Content {
             let verified = self.metadata.get(ino).map_or(Verified::NotYet, |observation| observation.verified);
             return (State::Cached, verified);
         }
-        let download = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).get(&ino).cloned();
-        match download.map(|download| download.state().frontier()).filter(|bytes| *bytes > 0) {
+        match self.table.get(ino).map(|download| download.state().frontier()).filter(|bytes| *bytes > 0) {
             Some(bytes) => (State::Partial(bytes), Verified::NotYet),
             None => (State::Remote, Verified::NotYet),
         }
@@ -366,50 +358,24 @@ impl Content {
 
     /// Keeps the object of an orphan from eviction until [`Content::unpin`]; an object not here yet, once it is.
     pub fn pin(&self, ino: INodeNo) {
-        // Locked first: an object that lands meanwhile is seen here, or finds its inode pinned.
-        let mut pinned = self.pinned();
-        let key = self.metadata.get(ino).and_then(|observation| observation.object);
-        self.pin_object(&mut pinned, ino, key.as_ref());
+        self.pins.pin(ino, || self.metadata.get(ino).and_then(|observation| observation.object));
     }
 
     /// See [`Content::pin`].
     pub fn unpin(&self, ino: INodeNo) {
-        let mut pinned = self.pinned();
-        if let Some(released) = pinned.unpin(ino) {
-            self.store.unpin(&released);
-        }
-    }
-
-    /// The lock is held through the store's own steps: another inode may release the same object.
-    fn pin_object(&self, pinned: &mut PinnedInodes, ino: INodeNo, key: Option<&ObjectKey>) {
-        let key = key.filter(|key| self.store.pin(key));
-        if let Some(released) = pinned.pin(ino, key.cloned()) {
-            self.store.unpin(&released);
-        }
-    }
-
-    fn pinned(&self) -> MutexGuard<'_, PinnedInodes> {
-        self.pinned.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pins.unpin(ino);
     }
 
     /// Forgets what was learnt of an inode that will never be asked for again.
     pub fn forget(&self, ino: INodeNo) {
         self.metadata.forget(ino);
-        self.served_blocks.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
-        self.served.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
+        self.served.forget(ino);
     }
 
     /// The same for those that `gone` picks out of the inodes of which something was learnt, shown some at a time; how many.
     /// Blocks on the disk.
     pub fn forget_gone<E>(&self, gone: impl FnMut(&[INodeNo]) -> Result<Vec<INodeNo>, E>) -> Result<u64, E> {
         self.metadata.forget_gone(gone)
-    }
-
-    fn pin_landed(&self, ino: INodeNo, key: &ObjectKey) {
-        let mut pinned = self.pinned();
-        if pinned.has(ino) {
-            self.pin_object(&mut pinned, ino, Some(key));
-        }
     }
 
     /// Clears remembered failures: a refresh has happened.
@@ -420,10 +386,9 @@ impl Content {
     /// While this is held, a thread that takes a lock of downloads, or learns something, waits. What is known of `known` was committed.
     #[cfg(test)]
     pub(crate) fn locked(&self, known: &[INodeNo]) -> impl Sized {
-        let in_flight = self.in_flight.lock().unwrap();
-        let kept = (self.failures.lock().unwrap(), self.served_blocks.lock().unwrap());
-        let others = self.pinned.lock().unwrap();
-        (in_flight, kept, others, self.metadata.locked(known))
+        let in_flight = self.table.lock();
+        let others = (self.failures.lock().unwrap(), self.served.lock(), self.pins.lock());
+        (in_flight, others, self.metadata.locked(known))
     }
 
     /// Writes out what is pending; called once at the end of a mount.

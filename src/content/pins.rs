@@ -1,9 +1,55 @@
 //! Which inodes keep their objects from eviction: orphans that a process may have open, however many there are.
 
-use super::store::ObjectKey;
+use super::store::{ObjectKey, Store};
 use crate::platform::inode_set::InodeSet;
 use fuser::INodeNo;
 use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The pins of a mount in its store.
+pub(super) struct Pins {
+    store: Arc<Store>,
+    /// Held through the store's own steps: another inode may release the same object.
+    pinned: Mutex<PinnedInodes>,
+}
+
+impl Pins {
+    pub(super) fn new(store: &Arc<Store>) -> Pins {
+        Pins { store: Arc::clone(store), pinned: Mutex::default() }
+    }
+
+    /// Pins the object that `find` returns for `ino`; where there is none yet, the one that lands for it.
+    pub(super) fn pin(&self, ino: INodeNo, find: impl FnOnce() -> Option<ObjectKey>) {
+        // Locked first: an object that lands meanwhile is found, or finds its inode pinned.
+        let mut pinned = self.lock();
+        self.pin_object(&mut pinned, ino, find());
+    }
+
+    /// The object of `ino` is here.
+    pub(super) fn landed(&self, ino: INodeNo, key: &ObjectKey) {
+        let mut pinned = self.lock();
+        if pinned.has(ino) {
+            self.pin_object(&mut pinned, ino, Some(key.clone()));
+        }
+    }
+
+    pub(super) fn unpin(&self, ino: INodeNo) {
+        let mut pinned = self.lock();
+        if let Some(released) = pinned.unpin(ino) {
+            self.store.unpin(&released);
+        }
+    }
+
+    fn pin_object(&self, pinned: &mut PinnedInodes, ino: INodeNo, key: Option<ObjectKey>) {
+        if let Some(released) = pinned.pin(ino, key.filter(|key| self.store.pin(key))) {
+            self.store.unpin(&released);
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, PinnedInodes> {
+        self.pinned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// Invariant: an inode is in one of `objects` and `awaited` at most.
 #[derive(Default)]

@@ -15,7 +15,7 @@ use crate::platform::error_chain::chain;
 use bytes::Bytes;
 use fuser::INodeNo;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// Runs a download to its end.
@@ -57,16 +57,16 @@ impl Content {
             observation.object = on_disk;
             observation.verified = landed.verified;
         });
-        self.pin_landed(ino, &landed.key);
+        self.pins.landed(ino, &landed.key);
         let was_passed = matches!(landed.object, CachedObject::Memory(_));
         // The kernel may keep any page of it when the cache has it no more.
-        self.note_served(ino, size);
+        self.served.note_verified(ino, size);
         if landed.is_plain && size > WHOLE_LIMIT {
             let blocks = Arc::new(Mutex::new(download.state().take_whole()));
             self.remember_served(ino, Served { blocks, is_whole: true, was_passed, version: None });
         } else {
             // Of what was decoded the download knows the coded bytes alone.
-            self.served_blocks.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
+            self.served.clear(ino);
         }
         if let CachedObject::Memory(map) = &landed.object {
             // Its readers have not read all of it yet.
@@ -132,7 +132,7 @@ impl Content {
     /// `is_of_version`: nothing says that its version is another than published.
     fn remember_unjudged(&self, ino: INodeNo, download: &Download, is_of_version: bool) {
         if has_served(download) {
-            let before = self.served_blocks.lock().unwrap_or_else(PoisonError::into_inner).get(ino).unwrap_or_default();
+            let before = self.served.get(ino).unwrap_or_default();
             let (blocks, version) = download.state().trust.record();
             self.remember_served(ino, Served { blocks, version: version.filter(|_| is_of_version), ..before });
         }
@@ -162,7 +162,7 @@ impl Content {
         let ino = spec.ino;
         self.note_contradiction(spec, &error);
         self.condemn(ino);
-        self.served_blocks.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
+        self.served.clear(ino);
         tracing::error!(ino = ino.0, error = %chain(&error), "bytes that were read before the check may be wrong");
         let is_shown = self.count_unannounced(&error);
         // Readers fail first, then the kernel's pages go: in the other order a reader could fill them again.
@@ -172,8 +172,7 @@ impl Content {
 
     /// Remembers what was handed out. Of inodes that are forgotten for it the kernel's pages go.
     fn remember_served(&self, ino: INodeNo, served: Served) {
-        let unjudged = self.served_blocks.lock().unwrap_or_else(PoisonError::into_inner).keep(ino, served);
-        for ino in unjudged {
+        for ino in self.served.keep(ino, served) {
             tracing::debug!(ino = ino.0, "what was read of it without a verdict is forgotten");
             self.send_event(Event::Recheck(ino, 0..u64::MAX));
         }
@@ -182,7 +181,7 @@ impl Content {
     /// From now on every reader of `ino` fails. The caller sends the event.
     fn condemn(&self, ino: INodeNo) {
         // Before a reader can find it poisoned, and send the event again.
-        self.reminded.lock().unwrap_or_else(PoisonError::into_inner).insert(ino);
+        self.served.remind(ino);
         self.metadata.update(ino, |observation| {
             observation.verified = Verified::Failed;
             observation.object = None;
@@ -193,14 +192,7 @@ impl Content {
     pub(super) fn end(&self, ino: INodeNo, download: &Download, outcome: Outcome) {
         // What is kept for a later download is written down here, without the lock.
         download.close();
-        let mut in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
-        // One that was cancelled may have a successor there.
-        let is_last = in_flight.get(&ino).is_some_and(|found| std::ptr::eq(&**found, download));
-        if is_last {
-            in_flight.remove(&ino);
-        }
-        download.publish(|state| state.end(outcome));
-        drop(in_flight);
+        self.table.end(ino, download, outcome);
         self.freed.working(&self.runtime);
     }
 

@@ -30,6 +30,7 @@ mod source;
 mod space;
 mod state;
 mod stream;
+mod table;
 mod task;
 mod verify;
 mod writer;
@@ -42,12 +43,13 @@ pub(super) use failures::Failures;
 pub(super) use object::CachedObject;
 pub(super) use promise::{Form, is_decoded, published_coding, soft_failure, unasked};
 pub(super) use revalidation::QUESTIONS;
-pub(super) use served::ServedBlocks;
+pub(super) use served::ServedRecords;
 pub(super) use size::Questions;
+pub(super) use table::DownloadTable;
 
 use super::blocks::Sink;
 use super::blocks::cache::{CachedBlock, Holder};
-use super::fixity::{BLOCK, WHOLE_LIMIT};
+use super::fixity::BLOCK;
 use super::store::{Object, ObjectKey};
 use super::trust::{PriorServes, Trust};
 use super::{Content, ContentError, Event, FetchSpec, Verified};
@@ -60,10 +62,9 @@ use outcome::Outcome;
 use promise::strong;
 use served::Served;
 use state::{Here, Look};
-use std::collections::hash_map::Entry;
 use std::io;
 use std::ops::RangeInclusive;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// A damaged object is fetched again so often within one read.
@@ -131,7 +132,7 @@ impl Content {
                     return Err(error);
                 }
             };
-            self.note_served(spec.ino, object.length());
+            self.served.note_verified(spec.ino, object.length());
             let was_passed = matches!(object, CachedObject::Memory(_));
             let read = match is_fresh && object.length() <= AT_HAND {
                 true => object.read(offset, length),
@@ -150,7 +151,7 @@ impl Content {
 
     /// See [`Content::read_present`].
     pub(super) async fn present(&self, spec: &FetchSpec, offset: u64, length: u32) -> Option<Bytes> {
-        let download = self.download_of(spec.ino);
+        let download = self.table.get(spec.ino);
         // What is not kept comes only where its readers ask, and a prefetch may end without a verdict on what was handed out.
         let is_joinable = |download: &Download| download.state().sink() == Sink::Store && download.demanded().is_some();
         if download.as_ref().is_some_and(|download| !is_joinable(download)) {
@@ -165,29 +166,17 @@ impl Content {
             Some(_) => return None,
             None => CachedObject::Store(self.find(spec)?),
         };
-        self.note_served(spec.ino, object.length());
+        self.served.note_verified(spec.ino, object.length());
         tokio::task::spawn_blocking(move || object.read(offset, length)).await.ok()?
-    }
-
-    pub(super) fn download_of(&self, ino: INodeNo) -> Option<Arc<Download>> {
-        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).get(&ino).cloned()
     }
 
     /// Each download under way: its version, its bytes that are here without a gap, and its length, where that is known.
     pub fn downloads(&self) -> Vec<(INodeNo, u64, Option<u64>)> {
-        let in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
-        let all: Vec<_> = in_flight.iter().map(|(ino, download)| (*ino, Arc::clone(download))).collect();
-        drop(in_flight);
         let part = |(ino, download): (INodeNo, Arc<Download>)| {
             let state = download.state();
             (ino, state.frontier(), state.length())
         };
-        all.into_iter().map(part).collect()
-    }
-
-    /// How many downloads are under way.
-    fn under_way(&self) -> usize {
-        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.table.all().into_iter().map(part).collect()
     }
 
     /// The object, the download under way for it, or a new one. Where it is joined for the bytes of a read, an earlier
@@ -196,7 +185,7 @@ impl Content {
     /// No file and no database is read under the lock of the table. A new download is put into the table first, and then the object is
     /// looked for again: a download leaves the table only after its object can be found.
     fn join(self: &Arc<Self>, spec: &FetchSpec, joining: Joining) -> Result<Joined, ContentError> {
-        let is_under_way = self.download_of(spec.ino).is_some();
+        let is_under_way = self.table.get(spec.ino).is_some();
         if !is_under_way {
             if let Some(object) = self.find(spec) {
                 return Ok(Joined::Here(object));
@@ -209,16 +198,7 @@ impl Content {
                 return Err(error);
             }
         }
-        let mut in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
-        let (download, is_new) = match in_flight.entry(spec.ino) {
-            Entry::Occupied(entry) => (Arc::clone(entry.get()), false),
-            Entry::Vacant(entry) => {
-                let download = Arc::new(self.new_download());
-                (Arc::clone(entry.insert(download)), true)
-            }
-        };
-        download.join(joining, spec.requester);
-        drop(in_flight);
+        let (download, is_new) = self.table.join(spec.ino, (joining, spec.requester), || self.new_download());
         let waiting = match joining {
             Joining::Read(offset, length) => Some(download.await_range(offset, length)),
             Joining::Size | Joining::Ahead(..) => None,
@@ -251,12 +231,12 @@ impl Content {
         }
         if self.is_poisoned(spec.ino) {
             // An earlier mount may have ended before its name had another inode.
-            if self.reminded.lock().unwrap_or_else(PoisonError::into_inner).insert(spec.ino) {
+            if self.served.remind(spec.ino) {
                 self.send_event(Event::Poisoned(spec.ino));
             }
             return Some(Outcome::Failed(poisoned(spec)));
         }
-        let served = self.served_blocks.lock().unwrap_or_else(PoisonError::into_inner).get(spec.ino);
+        let served = self.served.get(spec.ino);
         let (served, prior) = self.prior_serves(spec, served);
         // Of a past version the Source may well serve another one's bytes: none are handed out before the verdict.
         let is_doubted = spec.is_past() || self.failures().doubted.is_punished(&spec.uri, Instant::now());
@@ -266,18 +246,11 @@ impl Content {
         None
     }
 
-    /// Bytes of a verified object of so many are handed out.
-    pub(super) fn note_served(&self, ino: INodeNo, bytes: u64) {
-        if bytes > WHOLE_LIMIT {
-            self.served.lock().unwrap_or_else(PoisonError::into_inner).insert(ino);
-        }
-    }
-
     /// Constraints on a download of `spec` from bytes served earlier, of which `served` is remembered.
     fn prior_serves(&self, spec: &FetchSpec, served: Option<Served>) -> (Served, PriorServes) {
         let observation = self.metadata.get(spec.ino).unwrap_or_default();
         let is_vouched = self.vouching_digest(spec).is_some();
-        let was_served = self.served.lock().unwrap_or_else(PoisonError::into_inner).contains(spec.ino);
+        let was_served = self.served.has_verified(spec.ino);
         let prior = PriorServes {
             is_proved: served.as_ref().is_some_and(|served| served.is_whole),
             is_known: !observation.digests.is_empty() && (was_served || !is_vouched),
@@ -308,11 +281,7 @@ impl Content {
         let is_other = observation.is_some_and(|known| {
             known.verified == Verified::Failed || known.digests.first().is_some_and(|known| *known != digest)
         });
-        let is_unjudged = || {
-            let served = self.served_blocks.lock().unwrap_or_else(PoisonError::into_inner);
-            served.is_unjudged(spec.ino)
-        };
-        if is_other || is_unjudged() {
+        if is_other || self.served.is_unjudged(spec.ino) {
             return None;
         }
         let key = ObjectKey::digest(&self.config.source, &digest);
@@ -327,7 +296,7 @@ impl Content {
             observation.digests = vec![digest];
             observation.verified = Verified::Digest(digest.algorithm());
         });
-        self.pin_landed(spec.ino, &key);
+        self.pins.landed(spec.ino, &key);
         self.keep_for_patches(spec, None, &key, object.length());
         if shown.is_none() {
             self.send_event(Event::Sized(spec.ino, object.length()));

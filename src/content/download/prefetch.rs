@@ -7,7 +7,7 @@ use crate::content::metadata::Observation;
 use crate::content::store::Moment;
 use crate::content::{Content, ContentError, FetchSpec, Verified};
 use fuser::INodeNo;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What was used within this time is not evicted for what is fetched ahead of a reader.
@@ -43,7 +43,7 @@ impl Content {
 
     /// Whether the bytes of `ino` are on this machine or on their way, without opening a file.
     pub fn is_here(&self, ino: INodeNo) -> bool {
-        self.download_of(ino).is_some() || self.is_whole(ino)
+        self.table.contains(ino) || self.is_whole(ino)
     }
 
     /// Whether all bytes of `ino` are on this machine, without opening a file.
@@ -56,12 +56,12 @@ impl Content {
 
     /// Bytes that are here of a download under way.
     pub fn arrived(&self, ino: INodeNo) -> u64 {
-        self.download_of(ino).map_or(0, |download| download.state().frontier())
+        self.table.get(ino).map_or(0, |download| download.state().frontier())
     }
 
     /// Bytes of a file that is not whole which a download would go on from, by its allocated blocks where none is under way.
     pub fn resumable(&self, spec: &FetchSpec) -> u64 {
-        match self.download_of(spec.ino) {
+        match self.table.get(spec.ino) {
             Some(download) => download.state().frontier(),
             None => self.store.partial_bytes(&self.partial_key(spec)),
         }
@@ -119,14 +119,6 @@ struct Waiting<'c> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        // Under the lock: a reader finds the download with a request waiting, or not at all.
-        let mut in_flight = self.content.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_left = self.download.leave();
-        let is_it = in_flight.get(&self.ino).is_some_and(|download| Arc::ptr_eq(download, &self.download));
-        if is_left && is_it {
-            in_flight.remove(&self.ino);
-            drop(in_flight);
-            self.download.cancel();
-        }
+        self.content.table.leave(self.ino, &self.download);
     }
 }

@@ -1,10 +1,11 @@
 //! What was handed out of large objects: later downloads are held to it.
 
-use crate::content::fixity::BlockDigests;
+use crate::content::fixity::{BlockDigests, WHOLE_LIMIT};
 use crate::content::trust::VersionId;
+use crate::platform::inode_set::InodeSet;
 use fuser::INodeNo;
 use lru::LruCache;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What is kept in memory of all inodes, in digests of blocks: some 10 MB.
 const DIGESTS: usize = 1 << 18;
@@ -99,6 +100,67 @@ impl ServedBlocks {
             }
         }
         unjudged
+    }
+}
+
+/// What went out of each inode, and what later reads are told of it.
+///
+/// Lock order: one of these at a time, the last of all.
+#[derive(Default)]
+pub(in crate::content) struct ServedRecords {
+    blocks: Mutex<ServedBlocks>,
+    /// Large inodes of which verified bytes went out: the kernel may hold any page of them.
+    verified: Mutex<InodeSet>,
+    /// Poisoned inodes whose event was sent in this mount.
+    reminded: Mutex<InodeSet>,
+}
+
+impl ServedRecords {
+    pub(super) fn get(&self, ino: INodeNo) -> Option<Served> {
+        self.lock().get(ino)
+    }
+
+    /// See [`ServedBlocks::keep`].
+    #[must_use]
+    pub(super) fn keep(&self, ino: INodeNo, served: Served) -> Vec<INodeNo> {
+        self.lock().keep(ino, served)
+    }
+
+    /// Whether bytes of `ino` went out without a verdict.
+    pub(super) fn is_unjudged(&self, ino: INodeNo) -> bool {
+        self.lock().is_unjudged(ino)
+    }
+
+    /// Later downloads of `ino` need not be compared with any block.
+    pub(super) fn clear(&self, ino: INodeNo) {
+        self.lock().remove(ino);
+    }
+
+    /// Bytes of a verified object of so many go out.
+    pub(in crate::content) fn note_verified(&self, ino: INodeNo, bytes: u64) {
+        if bytes > WHOLE_LIMIT {
+            self.verified.lock().unwrap_or_else(PoisonError::into_inner).insert(ino);
+        }
+    }
+
+    /// Whether bytes of a large verified object went out.
+    pub(super) fn has_verified(&self, ino: INodeNo) -> bool {
+        self.verified.lock().unwrap_or_else(PoisonError::into_inner).contains(ino)
+    }
+
+    /// The event of a poisoned inode is sent; false where it was.
+    pub(super) fn remind(&self, ino: INodeNo) -> bool {
+        self.reminded.lock().unwrap_or_else(PoisonError::into_inner).insert(ino)
+    }
+
+    /// Forgets what went out of an inode that will never be asked for again.
+    pub(in crate::content) fn forget(&self, ino: INodeNo) {
+        self.clear(ino);
+        self.verified.lock().unwrap_or_else(PoisonError::into_inner).remove(ino);
+    }
+
+    pub(in crate::content) fn lock(&self) -> MutexGuard<'_, ServedBlocks> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

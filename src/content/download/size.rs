@@ -58,7 +58,7 @@ impl Content {
         pause: &KnownPause,
     ) -> Result<u64, ContentError> {
         // One request brings the size and the bytes.
-        if is_to_be_read || self.download_of(spec.ino).is_some() {
+        if is_to_be_read || self.table.get(spec.ino).is_some() {
             if let Some(size) = self.size_of_body(spec, false, pause).await? {
                 return Ok(size);
             }
@@ -116,7 +116,7 @@ impl Content {
         }
         let (deadline, pause) = (Instant::now() + self.config.size_deadline, KnownPause::default());
         let asking = async {
-            if self.download_of(spec.ino).is_none() {
+            if self.table.get(spec.ino).is_none() {
                 let begun = Instant::now();
                 let answer = self.question(spec, None, &pause).await;
                 if let Err(error) = &answer {
@@ -208,7 +208,7 @@ impl Content {
             observation.size = Some(size);
             learn(observation);
         });
-        if let Some(download) = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).get(&ino) {
+        if let Some(download) = self.table.get(ino) {
             download.change(|state| state.trust.show(size));
         }
         self.send_event(Event::Sized(ino, size));

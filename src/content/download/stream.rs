@@ -160,7 +160,7 @@ impl DownloadTask {
                 self.download.state().touch();
                 return Ok(());
             }
-            let others = self.content.under_way();
+            let others = self.content.table.len();
             let patience = if others <= RESTING { self.content.config.stall * REST } else { HELD_OPEN };
             let until = self.download.state().last_read() + patience;
             if Instant::now() >= until {

@@ -93,7 +93,7 @@ async fn what_is_here_is_where_the_next_mount_goes_on() {
     let mounted = Mounted::new(&server, |config| config.stall = Duration::from_secs(2));
     let spec = vouched(&server, &body);
     assert!(mounted.read_all(&spec).await.is_err());
-    until(|| mounted.content.in_flight.lock().unwrap().is_empty()).await;
+    until(|| mounted.content.table.lock().is_empty()).await;
     let mounted = mounted.restarted(&server).await;
     is_down.store(false, Ordering::SeqCst);
     let (asked, sent) = (server.received().len(), server.sent());

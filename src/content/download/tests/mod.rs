@@ -104,10 +104,10 @@ impl Mounted {
     async fn gives_way(&self, spec: &FetchSpec) {
         for ino in 1000..1100 {
             let other = self.content.new_download();
-            self.content.in_flight.lock().unwrap().insert(INodeNo(ino), Arc::new(other));
+            self.content.table.lock().insert(INodeNo(ino), Arc::new(other));
         }
-        until(|| self.content.download_of(spec.ino).is_none()).await;
-        self.content.in_flight.lock().unwrap().clear();
+        until(|| self.content.table.get(spec.ino).is_none()).await;
+        self.content.table.lock().clear();
     }
 
     fn events(&mut self) -> Vec<Event> {
@@ -398,7 +398,9 @@ async fn the_in_flight_table_is_free_during_a_lookup() {
 
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(!reading.is_finished(), "it waits to note that the object is its own");
-    until(|| mounted.content.in_flight.try_lock().is_ok()).await;
+    let other = Arc::clone(&mounted.content);
+    let looked = tokio::task::spawn_blocking(move || other.table.len());
+    tokio::time::timeout(HANG, looked).await.expect("the table is locked").unwrap();
     drop(slow);
     assert_eq!(reading.await.unwrap().unwrap(), body);
 }
@@ -413,7 +415,7 @@ async fn a_read_outlives_downloads_that_give_way() {
     let (spec, content) = (vouched(&server, &body), &mounted.content);
     let put = || {
         let download = Arc::new(content.new_download());
-        content.in_flight.lock().unwrap().insert(spec.ino, Arc::clone(&download));
+        content.table.lock().insert(spec.ino, Arc::clone(&download));
         download
     };
     let mut last = put();
@@ -426,7 +428,7 @@ async fn a_read_outlives_downloads_that_give_way() {
         last = next;
     }
     assert!((&mut read).now_or_never().is_none());
-    content.in_flight.lock().unwrap().remove(&spec.ino);
+    content.table.lock().remove(&spec.ino);
     last.publish(|state| state.end(Outcome::Yielded(content.no_room())));
 
     assert_eq!(read.await.unwrap(), body);

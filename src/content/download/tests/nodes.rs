@@ -72,7 +72,7 @@ async fn what_is_kept_of_several_nodes_waits_for_the_verdict() {
         let mounted = Mounted::new(&server, |config| config.stall = Duration::from_secs(2));
         let spec = vouched(&server, &body);
         assert!(mounted.read_all(&spec).await.is_err());
-        until(|| mounted.content.download_of(spec.ino).is_none()).await;
+        until(|| mounted.content.table.get(spec.ino).is_none()).await;
         is_down.store(false, Ordering::SeqCst);
 
         let mounted = mounted.restarted(&server).await;

@@ -159,7 +159,7 @@ async fn a_stream_without_readers_ends_and_can_be_read_again() {
     assert_eq!(mounted.read(&spec, 0, 4096).await.unwrap(), body[..4096]);
 
     let ended = async {
-        while !mounted.content.in_flight.lock().unwrap().is_empty() {
+        while !mounted.content.table.lock().is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };

@@ -26,10 +26,10 @@ async fn a_read_waits_behind_no_prefetch_nor_for_one_that_it_joins() {
         tokio::spawn(async move { content.fetch_ahead(&spec, u64::MAX).await })
     };
     let mut ahead: Vec<_> = (1..100).chain(101..=AHEAD).map(fetch_ahead).collect();
-    until(|| mounted.content.under_way() == ahead.len()).await;
+    until(|| mounted.content.table.len() == ahead.len()).await;
     // The last of them, so that it waits in the queue: its own answer is not held back.
     ahead.push(fetch_ahead(100));
-    until(|| mounted.content.download_of(numbered(&server, 100).ino).is_some()).await;
+    until(|| mounted.content.table.get(numbered(&server, 100).ino).is_some()).await;
 
     let other = mounted.read_all(&numbered(&server, 0)).await;
     let joined = mounted.read_all(&numbered(&server, 100)).await;

@@ -229,8 +229,8 @@ async fn a_wrong_head_costs_the_inode_but_not_the_verified_object() {
 
 /// Whether a reader waits for the download of `spec`.
 fn is_demanded(mounted: &Mounted, spec: &FetchSpec) -> Option<bool> {
-    let in_flight = mounted.content.in_flight.lock().unwrap();
-    in_flight.get(&spec.ino).map(|download| download.demanded().is_some())
+    let download = mounted.content.table.get(spec.ino);
+    download.map(|download| download.demanded().is_some())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

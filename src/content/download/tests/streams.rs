@@ -262,7 +262,7 @@ async fn a_damaged_block_of_a_partial_is_fetched_again() {
         let spec = vouched(&server, &body);
         assert_eq!(mounted.read(&spec, read_before, 10).await.unwrap(), body[read_before as usize..][..10]);
         assert!(mounted.read(&spec, LARGE as u64 - 10, 10).await.is_err());
-        until(|| mounted.content.download_of(spec.ino).is_none()).await;
+        until(|| mounted.content.table.get(spec.ino).is_none()).await;
         is_down.store(false, Ordering::SeqCst);
         mounted.content.forget_failures();
         damage_partials(&mounted);
@@ -436,7 +436,7 @@ async fn an_object_of_another_mount_is_compared_with_what_went_out() {
         let spec = vouched(&server, &body);
         assert_eq!(one.read(&spec, 0, 10).await.unwrap(), first[..10], "before the verdict");
         gate.open();
-        until(|| one.content.download_of(spec.ino).is_none()).await;
+        until(|| one.content.table.get(spec.ino).is_none()).await;
         let (folder, source) = (one.config.folder.clone(), one.config.source.clone());
         let other = Mounted::new(&server, |config| (config.folder, config.source) = (folder, source));
         let elsewhere = FetchSpec { uri: server.uri("/b"), ..spec.clone() };

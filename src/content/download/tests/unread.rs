@@ -19,7 +19,7 @@ fn small(server: &Server) -> Mounted {
 
 /// The bytes that were sent until nothing more is.
 async fn sent_in_all(server: &Server, mounted: &Mounted, spec: &FetchSpec) -> usize {
-    until(|| mounted.content.download_of(spec.ino).is_none()).await;
+    until(|| mounted.content.table.get(spec.ino).is_none()).await;
     until(|| server.busy() == 0).await;
     server.sent()
 }
