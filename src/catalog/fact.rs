@@ -252,7 +252,7 @@ impl Facts {
         };
         let (plain, by_rule) = path_by_rule(naming, uri, None);
         add(&plain, by_rule)?;
-        let typed = types.filter(|_| naming.extension_by_type).map(|it| path_by_rule(naming, uri, Some(it)).0);
+        let typed = types.take_while(|_| naming.extension_by_type).map(|it| path_by_rule(naming, uri, Some(it)).0);
         typed.take_while(|typed| *typed != plain).try_for_each(|typed| add(&typed, false))
     }
 

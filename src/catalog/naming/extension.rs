@@ -22,7 +22,7 @@ pub fn of_media_type(media_type: &str) -> Option<&'static str> {
     EXTENSIONS.iter().find(|(known, _)| known.eq_ignore_ascii_case(essence)).map(|(_, extension)| *extension)
 }
 
-/// Media types that together give each extension, one for each.
+/// Media types that together give each extension, one for each. To reach the end of them takes long: each is compared with all before it.
 pub fn media_types() -> impl Iterator<Item = &'static str> {
     EXTENSIONS
         .iter()

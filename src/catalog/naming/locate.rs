@@ -47,7 +47,7 @@ pub fn located<'t>(
         Ok::<_, CatalogError>(named.filter(is_it))
     };
     // The type that it had is not known: one of each extension.
-    let types = super::media_types().filter(|_| naming.extension_by_type);
+    let types = super::media_types().take_while(|_| naming.extension_by_type);
     let typed = types.map(|media_type| split(&path_by_rule(naming, uri, Some(media_type)).0).1.to_owned());
     for name in std::iter::once(name.to_owned()).chain(typed.take_while(|typed| typed != name)) {
         // It has another name than by rule only where that one is taken.
