@@ -29,20 +29,19 @@
 //! `cat "/mnt/repo/letters/1851 Feb.txt"`. The bytes are not here yet.
 //!
 //! 1. The kernel sends LOOKUP for both names. `fs/fuse.rs` decodes each request, `fs/attributes.rs` answers it from a
-//!    `Snapshot` of the catalog (`catalog/snapshot/mod.rs`). No network is needed.
+//!    `Snapshot` of the catalog. No network is needed.
 //! 2. The kernel sends READ. `fs/read.rs` first looks in memory and on disk (`content/store/mod.rs`): a miss.
 //! 3. `fs/fetch_spec.rs` collects where the bytes of this version are: the address, mirrors, packages, mementos. The result is
-//!    a `FetchSpec` (`content/resource.rs`).
-//! 4. `content/download/mod.rs` joins the download of this inode, or starts one. Its state machine is
-//!    `content/download/state.rs`; its task (`content/download/task.rs`) tries the places in the order of
-//!    `content/download/plan.rs`.
-//! 5. `source/http/limiter/mod.rs` decides when the host gets the request: readers first, then prefetches. `source/http/policy.rs`
-//!    checks that the address is permitted.
-//! 6. `content/download/writer.rs` writes and hashes the body. `content/fixity.rs` decides what may be handed out and when;
-//!    `content/download/verify.rs` gives the verdict. A right object moves into the store, under the quota
-//!    (`content/store/cache/quota.rs`).
-//! 7. The reply goes out. An error becomes an errno in `fs/error.rs` and nowhere else.
-//! 8. Meanwhile `fs/prefetch/mod.rs` has noticed that `cat` or `grep` walks through the folder, and downloads what comes next.
+//!    a `FetchSpec`.
+//! 4. `content/download/mod.rs` joins the download of this inode in the table of downloads, or starts one. Its task
+//!    (`content/download/attempts.rs`) tries the places in the order of its plan.
+//! 5. `source/http/limiter/mod.rs` decides when the host gets the request: readers first, then prefetches.
+//! 6. `content/download/writer.rs` writes the body to the block map of this attempt (`content/blocks/mod.rs`) and hashes it. A reader far
+//!    ahead of the body has its blocks brought by a range (`content/download/extent.rs`), into the same map.
+//! 7. The reader waits until its blocks are in the map (`content/download/state.rs`) and may go out (`content/trust.rs`): here after
+//!    the verdict (`content/download/verify.rs`), for the file is small. A right object moves into the store.
+//! 8. The reply goes out. An error becomes an errno in `fs/error.rs` and nowhere else. Meanwhile the prefetch has noticed that
+//!    `cat` or `grep` walks through the folder, and downloads what comes next.
 //!
 //! # Flow 3: what has changed
 //!

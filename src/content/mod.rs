@@ -5,13 +5,14 @@ mod config;
 pub mod download;
 mod error;
 mod evict;
+mod fetch_spec;
 pub mod fixity;
 pub mod freshness;
 pub mod metadata;
 mod metrics;
 pub mod patch;
 mod pins;
-mod resource;
+
 mod shared_cache;
 pub mod store;
 mod trust;
@@ -44,9 +45,9 @@ use tokio::sync::mpsc::UnboundedSender;
 
 pub use config::{ContentConfig, Fixity, Mirrors, Unannounced};
 pub use error::ContentError;
+pub use fetch_spec::{FetchSpec, Patch};
 pub use freshness::Revalidate;
 pub use metrics::{Cooling, Failure, Metrics};
-pub use resource::{FetchSpec, Patch};
 pub use shared_cache::{SharedCacheConfig, SharedCacheStatus, shared_cache_url};
 
 /// How much of an inode's bytes is here: `user.resyncfs.state`.

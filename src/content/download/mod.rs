@@ -1,9 +1,10 @@
 //! One download an object: whole, streamed or by ranges, resumed after a cut, from mirrors where `loc` fails.
 //!
-//! A reader joins the download of its inode or starts one ([`Content::fetched`]), waits while it makes progress and reads what may be
-//! handed out: [`state`] decides, [`shared`] is how a task and its readers see it. [`task`] drives a download from source to source as
-//! [`plan`] says, [`answer`] reads what their heads promise, [`stream`] receives a body while readers follow it, [`writer`] stores,
-//! hashes and publishes its bytes, [`verify`] gives the verdict and [`completion`] remembers what is known at the end.
+//! A reader joins the download of its inode in the [`table`], or starts one ([`Content::fetched`]), and waits while it makes progress.
+//! [`state`] says what a read finds: blocks that are here and may go out, an [`extent`] to fetch, or a wait. [`extents`] decides how far
+//! the stream comes, [`trust`](super::trust) what goes out. The [`task`] of a download makes its [`attempts`] in the order of the [`plan`],
+//! [`answer`] reads what their heads promise, [`stream`] receives a body while readers follow it, [`writer`] stores and hashes
+//! its bytes, [`verify`] gives the verdict and [`completion`] remembers what is known at the end.
 
 mod answer;
 mod attempts;
