@@ -67,7 +67,10 @@ fn prometheus(scratch: &Path, target: &str) -> (Running, String) {
 
 fn asked(address: &str, path: &str, query: Option<&str>) -> Option<Value> {
     let mut command = Command::new("curl");
-    command.args(["-sS", "--get"]).args(query.map(|query| format!("--data-urlencode=query={query}")).iter());
+    command.args(["-sS", "--get"]);
+    if let Some(query) = query {
+        command.arg("--data-urlencode").arg(format!("query={query}"));
+    }
     let answer = command.arg(format!("{address}/{path}")).output().unwrap();
     let answer: Value = serde_json::from_slice(&answer.stdout).ok()?;
     (answer["status"] == "success").then(|| answer["data"].clone())

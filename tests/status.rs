@@ -245,7 +245,7 @@ fn a_check_is_one_line_and_an_exit_code() {
     says(check(), 2, "RESYNCFS CRITICAL - ", "404");
 
     mounted.unmount();
-    says(check(), 2, "RESYNCFS CRITICAL - ", "mounted");
+    says(check(), 2, "RESYNCFS CRITICAL - ", "no resyncfs mount there");
 }
 
 #[test]
@@ -486,7 +486,9 @@ fn a_watched_screen_follows_the_mount_and_restores_the_terminal() {
     assert!(pty.seen().starts_with(ENTER), "{:?}", pty.seen());
     assert!(pty.seen().contains("Now          read "), "rates: {:?}", pty.seen());
     fs::read(mounted.join("a")).unwrap();
-    eventually("what was read is shown", || pty.seen().contains("1 from the Source (100.0 kB)"));
+    // A line goes on below its text.
+    let joined = || pty.seen().replace("\x1b[K\r\n             ", " ");
+    eventually("what was read is shown", || joined().contains("1 from the Source (100.0 kB)"));
 
     pty.resize(5);
     eventually("the smaller window is filled", || pty.seen().contains("more lines"));

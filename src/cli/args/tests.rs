@@ -267,7 +267,7 @@ fn a_bad_value_is_refused_with_a_good_one() {
         ("max-delete=101%", "0 to 100"),
         ("fixity=maybe", "strict, stream, off"),
         ("umask=9", "octal"),
-        ("uid=root", "no number"),
+        ("uid=root", "not a number"),
         ("rate=0", "above 0"),
         ("connections=0", "above 0"),
         ("poll", "poll=TIME"),

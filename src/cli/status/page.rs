@@ -52,7 +52,7 @@ fn page(answers: &Result<Answers<Status>, CliError>, clock: &Clock) -> String {
          <title>resyncfs on {host}</title><style>{STYLE}</style></head>\n<body><header><h1>resyncfs on {host}</h1></header>\n\
          <main>{articles}</main>\n<footer>Made {time}. Counters begin at zero with each mount.</footer></body></html>\n",
         host = text(&host),
-        time = text(&clock.when(std::time::SystemTime::now()))
+        time = text(&clock.time(std::time::SystemTime::now()))
     )
 }
 

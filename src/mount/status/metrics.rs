@@ -292,9 +292,9 @@ mod tests {
             "resyncfs_http_requests_total{host=\"others\"} 2",
             "# TYPE resyncfs_http_latency_seconds histogram",
             "resyncfs_http_latency_seconds_sum{host=\"h\"} 1.5",
-            "resyncfs_http_latency_seconds_bucket{le=\"1.0\",host=\"h\"} 0",
-            "resyncfs_http_latency_seconds_bucket{le=\"2.5\",host=\"h\"} 1",
-            "resyncfs_http_latency_seconds_bucket{le=\"+Inf\",host=\"h\"} 1",
+            "resyncfs_http_latency_seconds_bucket{host=\"h\",le=\"1\"} 0",
+            "resyncfs_http_latency_seconds_bucket{host=\"h\",le=\"2.5\"} 1",
+            "resyncfs_http_latency_seconds_bucket{host=\"h\",le=\"+Inf\"} 1",
             "resyncfs_http_latency_seconds_count{host=\"h\"} 1",
         ] {
             assert!(text.lines().any(|shown| shown == line), "{line:?} is missing in:\n{text}");
