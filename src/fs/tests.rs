@@ -293,9 +293,17 @@ fn bytes_outside_the_page_cache_are_read_by_another_thread() {
             }
             file.sync_all().unwrap();
             fadvise(&file, 0, None, Advice::DontNeed).unwrap();
-            let now = preadv2(&file, &mut [IoSliceMut::new(&mut [0; 16])], middle, ReadWriteFlags::NOWAIT);
+            let probe = || preadv2(&file, &mut [IoSliceMut::new(&mut [0; 16])], middle, ReadWriteFlags::NOWAIT);
+            let now = probe();
             // overlayfs does not say what is in the page cache.
             let is_absent = now == Err(IoError::AGAIN);
+            if is_absent {
+                // The probe has made the kernel read the page: it is dropped once more.
+                while probe() == Err(IoError::AGAIN) {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
+                fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+            }
 
             let first = mounted.fs.read_in_memory(ino, middle, 4096);
             assert_eq!(matches!(first, LocalRead::OnDisk), is_absent, "{path} {is_open} {now:?}");
