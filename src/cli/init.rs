@@ -44,7 +44,8 @@ pub struct InitArgs {
 
 /// Runs the command.
 pub fn run(args: InitArgs, verbosity: u8) -> Result<Exit, CliError> {
-    if !args.yes && !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+    let has_terminal = io::stdin().is_terminal() && io::stderr().is_terminal();
+    if !args.yes && !has_terminal {
         let why = "init asks questions, and there is no terminal; to take the default of each, add --yes";
         return Err(CliError::new(Exit::Usage, why));
     }

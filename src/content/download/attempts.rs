@@ -1,8 +1,8 @@
 //! The task of one download, from its first request to its verdict: sources in their order, resumed after a cut, begun again where the
 //! bytes are wrong or of another version.
 
-use super::download::Download;
 use super::extents::LARGE;
+use super::in_flight::Download;
 use super::plan::{Failure, Next, Place, Plan, Proof, Turn, is_absent, places, tells_of_bytes};
 use super::promise::{Form, Promise, strong};
 use super::ranges::Ranges;

@@ -1,7 +1,7 @@
 //! How a download ends: what is known of its object then, what of it was handed out, and the events.
 
-use super::download::Download;
 use super::failures::HostFault;
+use super::in_flight::Download;
 use super::object::CachedObject;
 use super::outcome::Outcome;
 use super::plan::{Place, tells_of_bytes};

@@ -1,7 +1,7 @@
 //! Prefetches: into the cache folder alone, with the lowest priority.
 
 use super::Joined;
-use super::download::{Download, Joining};
+use super::in_flight::{Download, Joining};
 use super::object::CachedObject;
 use crate::content::metadata::Observation;
 use crate::content::store::Moment;

@@ -4,8 +4,8 @@
 //! Only its body proves a file to be empty.
 
 use super::Joined;
-use super::download::Joining;
 use super::failures::Failures;
+use super::in_flight::Joining;
 use super::outcome::Outcome;
 use super::plan::{Place, Proof, Turn, is_absent};
 use super::promise::{Disagreement, Form, Head, is_decoded, request};

@@ -1,6 +1,6 @@
 //! The table of downloads under way, one an inode.
 
-use super::download::{Download, Joining};
+use super::in_flight::{Download, Joining};
 use super::outcome::Outcome;
 use crate::source::http::Requester;
 use fuser::INodeNo;

@@ -1,6 +1,6 @@
 //! What the attempts of one download share: the task's state, what ends an attempt, and what ends the download.
 
-use super::download::Download;
+use super::in_flight::Download;
 use super::object::CachedObject;
 use super::plan::{Failure, Plan};
 use super::promise::Promise;

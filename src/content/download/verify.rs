@@ -1,7 +1,7 @@
 //! The verdict on a complete body, and the object made of a right one. Runs on a blocking thread.
 
 use super::coding::Coding;
-use super::download::Download;
+use super::in_flight::Download;
 use super::object::CachedObject;
 use super::promise::{Form, Promise};
 use super::writer::{WriteError, Writer, Written};
