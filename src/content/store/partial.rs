@@ -25,6 +25,7 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 const MAGIC: [u8; 8] = *b"rsyncprt";
 /// Of the layout in this module's header. A file of another version is dropped.
@@ -55,6 +56,7 @@ pub struct Partial {
     /// False for the second writer of a key: its file has another name, which no resume looks for.
     resumable: bool,
     cache: Arc<Cache>,
+    begun: Instant,
     /// Held through a write.
     writer: Mutex<Writer>,
     /// Held for moments only, so that readers never wait for a write.
@@ -184,7 +186,7 @@ impl Partial {
             outcome: Outcome::Open,
         };
         let (writer, state) = (Mutex::new(writer), Mutex::new(state));
-        Partial { key, name, file: Arc::new(file), resumable, cache, writer, state }
+        Partial { key, name, file: Arc::new(file), resumable, cache, begun: Instant::now(), writer, state }
     }
 
     /// The same with what [`Tail::read`] found in the file. `charged`: bytes that the cache counts for it.
@@ -308,7 +310,7 @@ impl Partial {
         self.cache.retry_when_full(policy, &self.path(), write)?;
         let (checks, on_damage) = (checks.into_boxed_slice(), Some(self.cache.on_damage()));
         let object = Arc::new(Object::new(key.clone(), length, checks, Arc::clone(&self.file), on_damage));
-        self.cache.install(&self.name, &object, writer.charged, policy)?;
+        self.cache.install(&self.name, &object, (writer.charged, self.begun), policy)?;
         self.state().outcome = Outcome::Committed(Arc::clone(&object));
         Ok(object)
     }

@@ -11,9 +11,17 @@ use std::time::{Duration, Instant};
 /// After a failure the folder is not written for so long; then one writer finds out whether it can be.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// The failure that lasts, and when the next writer tries.
+/// The failure that lasts.
 #[derive(Default)]
-pub(in crate::content::store) struct Failures(Mutex<Option<(WriteFailure, Instant)>>);
+pub(in crate::content::store) struct Failures(Mutex<Option<Lasting>>);
+
+struct Lasting {
+    failure: WriteFailure,
+    /// When the first write failed.
+    since: Instant,
+    /// When the next writer tries.
+    next: Instant,
+}
 
 impl Failures {
     /// A write failed. A folder without room is no failure: other objects may have room. Nor are descriptors that are short.
@@ -26,31 +34,32 @@ impl Failures {
         let (mut lasting, why) = (lock(&self.0), chain(error));
         let next = Instant::now() + RETRY;
         match &mut *lasting {
-            Some((failure, tried)) => (failure.why, *tried) = (why, next),
+            Some(lasting) => (lasting.failure.why, lasting.next) = (why, next),
             none => {
                 tracing::warn!(error = %why, "the cache cannot be written; files are read past it");
-                *none = Some((WriteFailure { since: Timestamp::now(), why }, next));
+                let failure = WriteFailure { since: Timestamp::now(), why };
+                *none = Some(Lasting { failure, since: Instant::now(), next });
             }
         }
     }
 
-    /// An object was written.
-    pub(super) fn ended(&self) {
-        if lock(&self.0).take().is_some() {
+    /// An object was written that was `begun` then. One that was begun before the failure proves nothing.
+    pub(super) fn ended(&self, begun: Instant) {
+        if lock(&self.0).take_if(|lasting| lasting.since < begun).is_some() {
             tracing::info!("the cache can be written again");
         }
     }
 
     /// The failure that lasts.
     pub(in crate::content::store) fn lasting(&self) -> Option<WriteFailure> {
-        lock(&self.0).as_ref().map(|(failure, _)| failure.clone())
+        lock(&self.0).as_ref().map(|lasting| lasting.failure.clone())
     }
 
     /// Whether the folder is better not written now. One caller in a while learns that it is to try.
     pub(in crate::content::store) fn is_lasting(&self, now: Instant) -> bool {
         match &mut *lock(&self.0) {
-            Some((_, next)) if now >= *next => {
-                *next = now + RETRY;
+            Some(lasting) if now >= lasting.next => {
+                lasting.next = now + RETRY;
                 false
             }
             lasting => lasting.is_some(),
@@ -73,13 +82,15 @@ mod tests {
         failures.failed(&StoreError::Full { folder: "/cache".into() });
         assert!(!failures.is_lasting(Instant::now()) && failures.lasting().is_none(), "no room is no failure");
 
+        let begun = Instant::now();
         failures.failed(&failed(io::ErrorKind::ReadOnlyFilesystem));
+        failures.ended(begun);
 
         let later = Instant::now() + RETRY;
         assert!(failures.is_lasting(Instant::now()));
         assert!(!failures.is_lasting(later) && failures.is_lasting(later), "one tries, the others do not wait for it");
         assert!(failures.lasting().is_some_and(|failure| failure.why.contains("/cache/tmp/a")));
-        failures.ended();
+        failures.ended(Instant::now());
         assert!(!failures.is_lasting(Instant::now()) && failures.lasting().is_none());
     }
 }

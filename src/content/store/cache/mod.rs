@@ -254,7 +254,7 @@ impl Cache {
         &self,
         name: &str,
         object: &Arc<Object>,
-        charged: u64,
+        (charged, begun): (u64, Instant),
         policy: EvictionPolicy,
     ) -> Result<(), StoreError> {
         let object_name = object.key().object_name();
@@ -270,7 +270,7 @@ impl Cache {
             Err(StoreError::Io { .. }) if !from.exists() => false,
             renamed => renamed.map(|()| true)?,
         };
-        self.failures.ended();
+        self.failures.ended(begun);
         lock(&self.unremovable).remove(object.key());
         self.note_gone(name, charged);
         object.use_at(Moment::now());
