@@ -153,7 +153,10 @@ fn the_program_is_stripped() {
 
     let sections = program("readelf", &["--section-headers", root.path().join("usr/bin/resyncfs").to_str().unwrap()]);
 
-    assert!(sections.contains(".text") && !sections.contains(".symtab") && !sections.contains(".debug_info"), "{sections}");
+    assert!(
+        sections.contains(".text") && !sections.contains(".symtab") && !sections.contains(".debug_info"),
+        "{sections}"
+    );
 }
 
 #[test]
