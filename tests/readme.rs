@@ -227,7 +227,7 @@ Limits
     many_readers_of_more_than_the_cache_holds_get_their_bytes, changes_and_crashes_leave_the_tree_as_published
   src/sync/tests/many.rs: many_changes_are_applied_in_batches_without_the_lists,
     what_died_between_two_batches_goes_on_and_repeats_nothing
-  src/sync/changes/tests/rules.rs: the_state_of_many_undated_entries_is_small
+  src/sync/changes/tests/state.rs: the_state_of_many_undated_entries_is_small
   src/source/crawl/fetch.rs: the_head_of_a_document_has_a_deadline
 ";
 
