@@ -12,6 +12,9 @@ use tokio::sync::{mpsc, watch};
 /// Time between two looks at how many pages are read.
 const STEP: Duration = Duration::from_millis(250);
 
+/// Looks in a row at which no page is read any more before the others are given up.
+const LOOKS_AT_REST: u32 = 8;
+
 /// The pages of a mount that follows them.
 #[derive(Clone)]
 pub struct PagesFirst {
@@ -39,14 +42,19 @@ impl PagesFirst {
             // A mount that ends has no pages any more.
             let _ = self.opened.send(*ino).await;
         }
+        let mut at_rest = 0;
         while !unread.is_empty() && !events.is_closed() {
             let read = all - unread.len() as u64;
             let _ = events.send(PrefetchEvent::Pages { read, all }).await;
             tokio::time::sleep(STEP).await;
             let (looked_at, before) = (tree.clone(), std::mem::take(&mut unread));
+            let left = before.len();
             unread = in_background(move || still_due(&looked_at, before)).await?;
-            let is_at_rest = self.sync.borrow().pages.is_some_and(|pages| pages.read + pages.failed >= pages.all);
-            if is_at_rest {
+            let is_at_rest =
+                self.sync.borrow().pages.is_some_and(|pages| pages.all > 0 && pages.read + pages.failed >= pages.all);
+            // The status may be behind: of a mount that has just begun, or of pages that have just changed.
+            at_rest = if is_at_rest && unread.len() == left { at_rest + 1 } else { 0 };
+            if at_rest >= LOOKS_AT_REST {
                 break;
             }
         }
