@@ -14,13 +14,15 @@ pub(in crate::content) const NARROW_WINDOW: u64 = 2 << 20;
 /// Bytes beyond the window: a batch that was received at once.
 const SLACK: u64 = 2 << 20;
 
-/// Blocks around the frontier. Those behind it are dropped, the oldest first; those before it never are.
+/// Blocks around the frontier. Those behind it that are hashed are dropped, the oldest first; others never are.
 #[derive(Clone, Debug)]
 pub(in crate::content) struct Window {
     /// By their first bytes; whole, but for the object's last.
     blocks: BTreeMap<u64, Bytes>,
     bytes: u64,
     frontier: u64,
+    /// Bytes that the verdict needs no more.
+    hashed: u64,
     capacity: u64,
     is_closed: bool,
 }
@@ -29,7 +31,7 @@ impl Window {
     /// A window of an object of `length` bytes. A small one is kept whole, `window` bytes of a large one.
     pub(in crate::content) fn new(length: Option<u64>, window: u64) -> Window {
         let capacity = Window::capacity(length, window);
-        Window { blocks: BTreeMap::new(), bytes: 0, frontier: 0, capacity, is_closed: false }
+        Window { blocks: BTreeMap::new(), bytes: 0, frontier: 0, hashed: 0, capacity, is_closed: false }
     }
 
     /// A window that takes no block.
@@ -80,11 +82,21 @@ impl Window {
 
     fn shrink(&mut self) {
         while self.bytes >= self.capacity + BLOCK {
-            let Some(oldest) = self.blocks.first_entry().filter(|oldest| *oldest.key() + BLOCK <= self.frontier) else {
-                return;
-            };
+            let is_hashed = |first: u64| first + BLOCK <= self.frontier.min(self.hashed);
+            let Some(oldest) = self.blocks.first_entry().filter(|oldest| is_hashed(*oldest.key())) else { return };
             self.bytes -= oldest.remove().len() as u64;
         }
+    }
+
+    /// The verdict needs the bytes before this one no more.
+    pub(in crate::content) fn note_hashed(&mut self, end: u64) {
+        self.hashed = end;
+        self.shrink();
+    }
+
+    /// The byte up to which blocks can come before others are hashed.
+    pub(in crate::content) fn takes_until(&self) -> u64 {
+        self.hashed + self.capacity
     }
 
     /// The first byte before the frontier that is kept.
@@ -156,6 +168,7 @@ mod tests {
             let batch: Vec<u8> = (0..8 * BLOCK).map(|place| number ^ (place / 251) as u8).collect();
             assert_eq!(window.write(all.len() as u64, &batch.clone().into()).1, []);
             all.extend_from_slice(&batch);
+            window.note_hashed(all.len() as u64 - 1);
         }
         assert_eq!(window.write(all.len() as u64, &Bytes::from_static(b"end")).1, []);
         all.extend_from_slice(b"end");

@@ -95,21 +95,31 @@ impl BlockMap {
 
     /// Whether all of these bytes are here.
     pub(super) fn has(&self, range: &Range<u64>) -> bool {
-        let is_in_backing = match &self.backing {
-            Backing::Disk(partial) => partial.has(range),
-            Backing::Memory(window) => lock(window).has(range),
-        };
-        is_in_backing || blocks(range).all(|block| self.has_block(block, range.end))
+        let has_block = |first: u64| self.keeps(&(first..range.end.min(first + BLOCK))) || self.cached(first).is_some();
+        self.keeps(range) || blocks(range).all(has_block)
     }
 
-    /// Whether the part of a block before `end` is here.
-    fn has_block(&self, first: u64, end: u64) -> bool {
-        let part = first..end.min(first + BLOCK);
-        let is_in_backing = match &self.backing {
-            Backing::Disk(partial) => partial.has(&part),
-            Backing::Memory(window) => lock(window).has(&part),
-        };
-        is_in_backing || self.cached(first).is_some()
+    /// Whether all of these bytes are in the backing, where the frontier counts them.
+    pub(super) fn keeps(&self, range: &Range<u64>) -> bool {
+        match &self.backing {
+            Backing::Disk(partial) => partial.has(range),
+            Backing::Memory(window) => lock(window).has(range),
+        }
+    }
+
+    /// The verdict needs the bytes before this one no more: memory may drop them.
+    pub(super) fn note_hashed(&self, end: u64) {
+        if let Backing::Memory(window) = &self.backing {
+            lock(window).note_hashed(end);
+        }
+    }
+
+    /// The byte up to which the backing takes blocks now.
+    pub(super) fn takes_until(&self) -> u64 {
+        match &self.backing {
+            Backing::Disk(_) => u64::MAX,
+            Backing::Memory(window) => lock(window).takes_until(),
+        }
     }
 
     fn cached(&self, first: u64) -> Option<Bytes> {

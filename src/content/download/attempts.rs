@@ -15,7 +15,7 @@ use crate::content::store::ObjectKey;
 use crate::content::trust::VersionId;
 use crate::content::{Content, ContentError, FetchSpec, Unannounced};
 use crate::document::Uri;
-use crate::source::http::{Body, Requester, Response, Status};
+use crate::source::http::{Requester, Response, Status};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -289,8 +289,8 @@ impl DownloadTask {
         };
         let promise = self.promise(place, &response, resumed)?;
         let has_ranges = resumed || response.accepts_ranges;
-        let source = self.source(Box::new(response.body), has_ranges, round_trip);
-        self.receive(source, &promise).await?;
+        let ranges = self.ranges(has_ranges, round_trip);
+        self.receive(Source::Body(Box::new(response.body)), ranges, &promise).await?;
         self.verdict(promise).await
     }
 
@@ -312,17 +312,14 @@ impl DownloadTask {
         is_whole && self.is_joinable && self.if_range().is_some() && !self.is_same_version(response)
     }
 
-    /// How the bytes come of which `body` is the next. Where something failed before one connection is enough.
-    fn source(&self, body: Box<Body>, has_ranges: bool, round_trip: Duration) -> Source {
+    /// The ranges that go on with a large body. Where something failed before one connection is enough.
+    fn ranges(&self, has_ranges: bool, round_trip: Duration) -> Option<Ranges> {
         let origin =
             self.download.state().origin().filter(|origin| origin.length.saturating_sub(self.received) >= LARGE);
         // What may be in another coding than published has no validator, and is not waited for either.
         let has_ranges = has_ranges && self.validator.is_some() && !self.plan.has_failed();
-        let Some(origin) = origin.filter(|_| has_ranges) else { return Source::Body(body) };
-        let client = self.content.range_client(origin, self.requester(), self.download.pause());
-        let (memory, limit) = (self.content.memory.clone(), self.download.limit());
-        let ranges = Ranges::start(client, memory, limit.clone(), self.received, body, round_trip);
-        Source::Ranges(Box::new(ranges), limit, self.received)
+        let client = self.content.range_client(origin.filter(|_| has_ranges)?, self.requester(), self.download.pause());
+        Some(Ranges::new(&self.content, &self.spec, &self.download, client, round_trip))
     }
 
     /// The size that is shown: a question may have taught it since the download began.

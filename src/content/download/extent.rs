@@ -2,18 +2,22 @@
 //! blocks alone.
 
 use super::Download;
-use super::extents::MOST;
 use super::object::Origin;
-use super::ranges::{RangeBody, RangeClient, RangeError};
+use super::range_client::{RangeBody, RangeClient, RangeError};
 use super::state::Extent;
+use super::writer::WriteError;
 use crate::content::fixity::BLOCK;
 use crate::content::{Content, FetchSpec};
-use crate::source::http::{KnownPause, Priority, Requester};
+use crate::source::http::{KnownPause, Priority, Requester, Way};
 use bytes::{Buf, Bytes, BytesMut};
 use std::ops::Range;
-use std::sync::Arc;
-use std::time::Duration;
-use tokio::time::timeout;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+use tokio::time::{sleep, timeout};
+
+/// The time in which the connection of a range that is here comes back to its pool. A range that is requested before opens another, and
+/// all wait while that one grows.
+const BACK: Duration = Duration::from_millis(2);
 
 /// The fetch of an extent. Blocks that have not arrived when this is dropped do not come.
 pub(super) struct ExtentFetch {
@@ -23,55 +27,87 @@ pub(super) struct ExtentFetch {
     attempt: u64,
     /// Bytes of the whole.
     length: u64,
-    /// The blocks that have not arrived.
+    blocks: Range<u64>,
+    /// Those that have not arrived.
     left: Range<u64>,
+    /// [`Way::Shared`] for a reader, which gets its blocks though the disk does not take them. [`Way::Ranges`] for the stream, whose attempt
+    /// fails then.
+    way: Way,
+    /// When the first bytes arrived.
+    started: Arc<OnceLock<Instant>>,
+}
+
+/// Why an extent does not arrive whole.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ExtentError {
+    #[error(transparent)]
+    Range(#[from] RangeError),
+    #[error("its blocks cannot be kept")]
+    Write(#[from] WriteError),
+    #[error("writing its blocks was interrupted")]
+    Interrupted,
 }
 
 impl ExtentFetch {
-    /// A fetch of `blocks`, which [`DownloadState::begin_extent`](super::state::DownloadState::begin_extent) knows of, of an object of
-    /// `length` bytes.
+    /// A fetch of `blocks`, which the state knows to be coming, of an object of `length` bytes.
     pub(super) fn new(
         content: &Arc<Content>,
         spec: &FetchSpec,
         download: &Arc<Download>,
         (attempt, blocks): (u64, Range<u64>),
         length: u64,
+        way: Way,
     ) -> ExtentFetch {
         let (content, download) = (Arc::clone(content), Arc::clone(download));
-        ExtentFetch { content, spec: spec.clone(), download, attempt, length, left: blocks }
+        let (spec, left, started) = (spec.clone(), blocks.clone(), Arc::default());
+        ExtentFetch { content, spec, download, attempt, length, blocks, left, way, started }
     }
 
-    /// Requests it, and once more what is missing where it was cut. `body` is the answer, where it was requested already.
+    /// When the first bytes arrived, as soon as they have.
+    pub(super) fn started(&self) -> Arc<OnceLock<Instant>> {
+        Arc::clone(&self.started)
+    }
+
+    /// Requests it for a reader, and once more what is missing where it was cut. `body` is the answer, where it was requested already.
     /// Ends with its attempt.
     pub(super) async fn run(mut self, client: RangeClient, body: Option<RangeBody>) {
         let (download, attempt) = (Arc::clone(&self.download), self.attempt);
         tokio::select! {
-            () = self.bring(client, body) => {}
+            // A failed one is looked at by its readers.
+            _ = self.bring(&client, body, true) => {}
             () = download.until_over(attempt) => {}
         }
     }
 
-    async fn bring(&mut self, client: RangeClient, mut body: Option<RangeBody>) {
-        for _ in 0..2 {
-            let filled = async {
-                let body = match body.take() {
-                    Some(body) => body,
-                    None => {
-                        let bytes = self.left.start * BLOCK..(self.left.end * BLOCK).min(self.length);
-                        client.ask(&bytes, false).await?
-                    }
-                };
-                self.fill(body, client.silence).await
-            };
-            match filled.await {
-                Ok(()) => return,
-                Err(error) => tracing::debug!(place = %client.origin.place, %error, "an extent failed"),
+    /// Requests it for the stream, and what is missing once more where it was cut; `is_needed`: also where nothing of it arrived.
+    pub(super) async fn run_for_stream(mut self, client: RangeClient, is_needed: bool) -> Result<(), ExtentError> {
+        self.bring(&client, None, is_needed).await
+    }
+
+    async fn bring(
+        &mut self,
+        client: &RangeClient,
+        body: Option<RangeBody>,
+        is_needed: bool,
+    ) -> Result<(), ExtentError> {
+        match self.fill(client, body).await {
+            Err(ExtentError::Range(error)) if is_needed || self.started.get().is_some() => {
+                tracing::debug!(place = %client.origin.place, %error, left = ?self.left, "an extent is requested again");
+                self.fill(client, None).await
             }
+            filled => filled,
         }
     }
 
-    /// Writes each block that `body` brings.
-    async fn fill(&mut self, mut body: RangeBody, silence: Duration) -> Result<(), RangeError> {
+    /// Writes each block that `body`, or else the answer to another request, brings.
+    async fn fill(&mut self, client: &RangeClient, body: Option<RangeBody>) -> Result<(), ExtentError> {
+        let mut body = match body {
+            Some(body) => body,
+            None => {
+                let bytes = self.left.start * BLOCK..(self.left.end * BLOCK).min(self.length);
+                client.ask(&bytes, self.way).await?
+            }
+        };
         let mut chunk = Bytes::new();
         while !self.left.is_empty() {
             let first = self.left.start * BLOCK;
@@ -80,8 +116,9 @@ impl ExtentFetch {
             let mut block = BytesMut::with_capacity(bytes);
             while block.len() < bytes {
                 if chunk.is_empty() {
-                    let next = timeout(silence, body.chunk()).await.map_err(|_| RangeError::Silent)??;
+                    let next = timeout(client.silence, body.chunk()).await.map_err(|_| RangeError::Silent)??;
                     chunk = next.ok_or(RangeError::Other)?;
+                    self.started.get_or_init(Instant::now);
                     self.download.state().touch();
                 }
                 let part = chunk.split_to(chunk.len().min(bytes - block.len()));
@@ -89,49 +126,47 @@ impl ExtentFetch {
             }
             if self.left.end - self.left.start == 1 && chunk.has_remaining() {
                 // More than was requested is the answer to another question.
-                return Err(RangeError::Other);
+                return Err(RangeError::Other.into());
             }
             self.write(first, block.freeze()).await?;
             self.left.start += 1;
         }
         self.content.freed.working(&self.content.runtime);
+        if self.way == Way::Ranges {
+            // All bytes are here: an error behind them changes nothing.
+            let _ = timeout(client.silence, body.chunk()).await;
+            sleep(BACK).await;
+        }
         Ok(())
     }
 
-    async fn write(&self, first: u64, block: Bytes) -> Result<(), RangeError> {
+    async fn write(&self, first: u64, block: Bytes) -> Result<(), ExtentError> {
         let (content, download, attempt) = (Arc::clone(&self.content), Arc::clone(&self.download), self.attempt);
-        let (ino, key) = (self.spec.ino, content.partial_key(&self.spec));
+        let (ino, key, is_for_reader) = (self.spec.ino, content.partial_key(&self.spec), self.way == Way::Shared);
         let written = tokio::task::spawn_blocking(move || {
-            let map = download.open_map(&content, &key, ino, attempt);
-            let map = map.or_else(|error| download.map_without_room(&content, ino, attempt).ok_or(error))?;
+            let map = match download.open_map(&content, &key, ino, attempt) {
+                Err(error) if is_for_reader => download.map_without_room(&content, ino, attempt).ok_or(error)?,
+                opened => opened?,
+            };
             let digests = content.block_hasher.digests(&block);
-            let written = match map.write(first, &block, download.eviction_policy()) {
-                Ok(written) => !written.is_empty(),
-                // Its readers get it all the same.
-                Err(_) => {
+            let is_new = match map.write(first, &block, download.eviction_policy()) {
+                Err(_) if is_for_reader => {
                     map.cache(first, block);
                     true
                 }
+                written => !written?.is_empty(),
             };
-            let digests = if written { digests } else { Vec::new() };
+            let digests = if is_new { digests } else { Vec::new() };
             download.publish(|state| state.advance(attempt, first / BLOCK, &digests));
-            Ok::<(), crate::content::store::StoreError>(())
+            Ok::<(), WriteError>(())
         });
-        match written.await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => {
-                tracing::debug!(%error, "an extent cannot be kept");
-                Err(RangeError::Other)
-            }
-            Err(_) => Err(RangeError::Other),
-        }
+        Ok(written.await.map_err(|_| ExtentError::Interrupted)??)
     }
 }
 
 impl Drop for ExtentFetch {
     fn drop(&mut self) {
-        // A failed one is looked at by its readers.
-        self.download.publish(|state| state.extent_ended(self.attempt, self.left.clone()));
+        self.download.publish(|state| state.extent_ended(self.attempt, &self.blocks));
     }
 }
 
@@ -153,9 +188,8 @@ impl Content {
 
     /// Fetches an extent for a reader.
     pub(super) fn fetch_extent(self: &Arc<Self>, spec: &FetchSpec, download: &Arc<Download>, extent: Extent) {
-        debug_assert!(extent.blocks.end - extent.blocks.start <= 2 * MOST);
         let length = extent.origin.length;
-        let fetch = ExtentFetch::new(self, spec, download, (extent.attempt, extent.blocks), length);
+        let fetch = ExtentFetch::new(self, spec, download, (extent.attempt, extent.blocks), length, Way::Shared);
         let client = self.range_client(extent.origin, spec.requester, download.pause());
         self.runtime.spawn(fetch.run(client, None));
     }

@@ -5,12 +5,12 @@ use super::extent::ExtentFetch;
 use super::extents::first_window;
 use super::plan::{Failure, Place};
 use super::promise::{published_coding, strong};
-use super::ranges::RangeBody;
+use super::range_client::RangeBody;
 use super::task::{DownloadTask, Stop};
 use crate::content::ContentError;
 use crate::content::blocks::Sink;
 use crate::content::fixity::BLOCK;
-use crate::source::http::{Response, Status};
+use crate::source::http::{Response, Status, Way};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ impl DownloadTask {
             state.begin_extent(blocks.clone());
             state.attempt()
         });
-        ExtentFetch::new(&self.content, &self.spec, &self.download, (attempt, blocks), length)
+        ExtentFetch::new(&self.content, &self.spec, &self.download, (attempt, blocks), length, Way::Shared)
     }
 
     /// The blocks to request first, where all readers are far from what is here.

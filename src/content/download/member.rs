@@ -96,7 +96,7 @@ impl DownloadTask {
             shared: None,
         });
         let promise = self.promised(form, Some(length), origin);
-        let received = match self.receive(Source::Member(Box::new(unpacked)), &promise).await {
+        let received = match self.receive(Source::Member(Box::new(unpacked)), None, &promise).await {
             Ok(()) => self.verdict(promise).await,
             Err(stop) => Err(stop),
         };

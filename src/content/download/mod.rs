@@ -22,6 +22,7 @@ mod patched;
 mod plan;
 mod prefetch;
 mod promise;
+mod range_client;
 mod ranges;
 mod revalidation;
 mod served;

@@ -1,38 +1,26 @@
-//! A large body in parallel ranges, handed on in order.
+//! A large body in parallel ranges, each written to the block map where it belongs.
 //!
 //! A connection brings at most its window in a round trip, so several bring several times as much of a line that one does not fill.
-//! Whether one fills it shows at the beginning of the body that was asked for first ([`is_growing`]), and again while ranges arrive: where
-//! they fill the line, fewer are enough. The body goes on until the range behind it arrives; a server that refuses a range loses nothing
-//! by that, the body goes on alone.
+//! Whether one fills it shows at the beginning of the body that was requested first ([`is_growing`]), and again while ranges arrive: where
+//! they fill the line, fewer are enough. The body goes on until it meets a range that arrives. A server that refuses a range loses
+//! nothing by that: the body goes on alone.
 //!
-//! Ranges are asked for under the body's strong ETag, and only up to the demand of the download. The first that is missing is handed on
-//! as it arrives and needs no memory. Those behind it arrive in memory, charged to the budget chunk by chunk; without a reservation a range is
-//! not read on, and the server waits. So neither a host that is silent nor another download can keep one from going on.
+//! Ranges are requested under the body's strong ETag, and only up to what readers want of the download.
 
-use super::object::Origin;
-use crate::content::ContentError;
+use super::extent::{ExtentError, ExtentFetch};
+use super::in_flight::Download;
+use super::range_client::RangeClient;
 use crate::content::fixity::BLOCK;
-use crate::content::shared_cache::{Remote, SharedBody};
-use crate::document::Uri;
-use crate::platform::memory_budget::Budget;
-use crate::source::http::{Body, Client, HttpError, KnownPause, Priority, Request, Status, Way};
-use bytes::{Buf, Bytes};
-use futures_util::stream::{self, Stream, StreamExt};
-use std::collections::VecDeque;
-use std::future::poll_fn;
+use crate::content::{Content, FetchSpec};
+use crate::source::http::Way;
 use std::ops::Range;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 
-/// Bytes of a range, at most.
-pub(super) const RANGE: u64 = 4 << 20;
-
-/// Bytes of one of the first ranges, at least.
-const SHORT_RANGE: u64 = 1 << 20;
+/// Blocks of a range, at most, and of one of the first ranges, at least.
+const RANGE: u64 = 32;
+const SHORT_RANGE: u64 = 8;
 
 /// Ranges of one body under way at once, at most. Their connections begin together: one that begins later grows while all wait for it.
 const MOST: usize = 14;
@@ -51,439 +39,198 @@ const ROUND_TRIPS: u32 = 10;
 const NEAR: Duration = Duration::from_millis(3);
 
 /// Bytes that the body brings while the connections of the first ranges grow.
-const MEANWHILE: u64 = 2 * RANGE;
-
-/// The time in which the connection of a range that is here comes back to its pool. A range that is asked for before opens another, and
-/// all wait while that one grows.
-const BACK: Duration = Duration::from_millis(2);
+const MEANWHILE: u64 = 8 << 20;
 
 /// Whether a line brings more by several connections than by one: its first [`MEASURED`] bytes `took` so long, a `round_trip` included.
 fn is_growing(round_trip: Duration, took: Duration) -> bool {
     round_trip > NEAR && took < ROUND_TRIPS * round_trip
 }
 
-/// Asks for ranges of one version.
-#[derive(Clone)]
-pub(super) struct RangeClient {
-    pub(super) client: Client,
-    pub(super) origin: Origin,
-    pub(super) priority: Priority,
-    pub(super) pause: KnownPause,
-    /// The head of a range must be here within this time.
-    pub(super) head: Duration,
-    /// The longest wait for the next bytes of a range.
-    pub(super) silence: Duration,
-    pub(super) shared_cache: Option<Arc<Remote>>,
-}
-
-/// The bytes of a range.
-pub(super) enum RangeBody {
-    Source(Body),
-    Shared(SharedBody),
-}
-
-impl RangeBody {
-    pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, RangeError> {
-        match self {
-            RangeBody::Source(body) => Ok(body.chunk().await?),
-            RangeBody::Shared(body) => body.chunk().await.map_err(|_| RangeError::Other),
-        }
-    }
-}
-
-/// Why a range does not arrive.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum RangeError {
-    #[error("a range cannot be downloaded")]
-    Http(#[source] Arc<HttpError>),
-    #[error("the server sent another range or another version than requested")]
-    Other,
-    #[error("nothing arrived in time")]
-    Silent,
-}
-
-impl RangeError {
-    /// As the error of an attempt to fetch `uri`.
-    pub(super) fn into_content(self, uri: &Uri) -> ContentError {
-        match self {
-            RangeError::Http(cause) => ContentError::Fetch { uri: uri.clone(), cause },
-            RangeError::Other | RangeError::Silent => ContentError::Stalled { uri: uri.clone() },
-        }
-    }
-}
-
-impl From<HttpError> for RangeError {
-    fn from(error: HttpError) -> RangeError {
-        RangeError::Http(Arc::new(error))
-    }
-}
-
-impl RangeClient {
-    /// The body of an answer that is just this range of the version. `in_parallel`: over a connection of its own.
-    pub(super) async fn ask(&self, range: &Range<u64>, in_parallel: bool) -> Result<RangeBody, RangeError> {
-        let origin = &self.origin;
-        if let (Some(copy), Some(cache)) = (&origin.shared, &self.shared_cache) {
-            let blocks = range.start..range.end.next_multiple_of(BLOCK).min(origin.length);
-            let body = cache.more(copy, blocks, self.priority.clone()).await;
-            return body.map(RangeBody::Shared).ok_or(RangeError::Other);
-        }
-        let (first, last) = (origin.first + range.start, origin.first + range.end - 1);
-        let mut request = Request::get(origin.place.clone(), self.head);
-        request.range = Some((first, Some(last)));
-        request.if_range = Some(origin.etag.clone());
-        request.way = if in_parallel { Way::Ranges } else { Way::Shared };
-        request.repeats = !in_parallel;
-        request.priority = self.priority.clone();
-        request.pause = self.pause.clone();
-        let response = self.client.send(request).await?;
-        let expected = Status::Partial { first, last, total: Some(origin.total) };
-        if response.status != expected || response.etag.as_deref() != Some(&origin.etag) || response.encoding.is_some()
-        {
-            tracing::debug!(place = %origin.place, status = ?response.status, "a range of another version");
-            return Err(RangeError::Other);
-        }
-        Ok(RangeBody::Source(response.body))
-    }
-}
-
-type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, RangeError>> + Send>>;
-
-/// The bytes of one range, over a connection of its own.
-struct Fetching {
-    client: Arc<RangeClient>,
-    left: Range<u64>,
-    body: Option<RangeBody>,
-}
-
-impl Fetching {
-    fn chunks(client: &Arc<RangeClient>, left: Range<u64>) -> Chunks {
-        let fetching = Fetching { client: Arc::clone(client), left, body: None };
-        let next = |mut fetching: Fetching| async move {
-            let chunk = fetching.chunk().await?;
-            Ok(chunk.map(|chunk| (chunk, fetching)))
-        };
-        Box::pin(stream::try_unfold(fetching, next))
-    }
-
-    async fn chunk(&mut self) -> Result<Option<Bytes>, RangeError> {
-        let body = match &mut self.body {
-            Some(body) => body,
-            none => none.insert(self.client.ask(&self.left, true).await?),
-        };
-        let chunk = timeout(self.client.silence, body.chunk()).await;
-        if self.left.is_empty() {
-            // All bytes are here: an error behind them changes nothing.
-            sleep(BACK).await;
-            return Ok(None);
-        }
-        match chunk {
-            Err(_) => Err(RangeError::Silent),
-            Ok(Err(error)) => Err(error),
-            Ok(Ok(Some(chunk))) if chunk.len() as u64 <= self.left.end - self.left.start => {
-                self.left.start += chunk.len() as u64;
-                Ok(Some(chunk))
-            }
-            Ok(Ok(_)) => Err(RangeError::Other),
-        }
-    }
-}
-
-/// One range, and what arrived of it. Where it was cut it is asked for a second time, from there on.
+/// One range under way.
 struct InFlight {
-    client: Arc<RangeClient>,
-    /// Not handed on yet.
-    left: Range<u64>,
-    /// The first byte that has not arrived.
-    next: u64,
-    /// Asked for while the body arrives: how long its connection, which grows, is at work says nothing of the line.
+    task: AbortHandle,
+    blocks: Range<u64>,
+    /// Requested while the body arrives: how long its connection, which grows, is at work says nothing of the line.
     is_early: bool,
-    is_repeated: bool,
-    chunks: Chunks,
-    /// Each holds its reservation. An error is the last.
-    arrived: VecDeque<Result<Bytes, RangeError>>,
-    /// Arrived, without a reservation yet. Nothing more is read until it has one.
-    uncharged: Option<Bytes>,
     begun: Instant,
-    started: Option<Instant>,
-    /// No more chunks are to come.
-    has_ended: bool,
+    started: Arc<OnceLock<Instant>>,
 }
 
 impl InFlight {
-    fn new(client: &Arc<RangeClient>, left: Range<u64>, is_early: bool) -> InFlight {
-        InFlight {
-            client: Arc::clone(client),
-            next: left.start,
-            is_early,
-            is_repeated: false,
-            chunks: Fetching::chunks(client, left.clone()),
-            left,
-            arrived: VecDeque::new(),
-            uncharged: None,
-            begun: Instant::now(),
-            started: None,
-            has_ended: false,
-        }
-    }
-
-    /// The next chunk of the host. `is_extra`: the body can do without this range, so that it is not asked for twice where it is refused.
-    fn poll_chunk(&mut self, cx: &mut Context, is_extra: bool) -> Poll<Option<Result<Bytes, RangeError>>> {
-        loop {
-            let chunk = ready!(self.chunks.poll_next_unpin(cx));
-            match chunk {
-                Some(Ok(chunk)) => {
-                    self.started.get_or_insert_with(Instant::now);
-                    self.next += chunk.len() as u64;
-                    return Poll::Ready(Some(Ok(chunk)));
-                }
-                Some(Err(error)) if !self.is_repeated && (self.started.is_some() || !is_extra) => {
-                    let place = &self.client.origin.place;
-                    tracing::debug!(%place, %error, next = self.next, left = ?self.left, "a range failed");
-                    self.is_repeated = true;
-                    self.chunks = Fetching::chunks(&self.client, self.next..self.left.end);
-                }
-                end => return Poll::Ready(end),
-            }
-        }
-    }
-
-    fn has_failed(&self) -> bool {
-        self.arrived.back().is_some_and(Result::is_err)
-    }
-
-    /// Takes in the chunks that are here, while the budget has room. Where they are the last of a grown connection: how long it was
-    /// silent, and under way.
-    fn fill(&mut self, cx: &mut Context, budget: &Budget, is_extra: bool) -> Option<(Duration, Duration)> {
-        while !self.has_ended {
-            if let Some(chunk) = self.uncharged.take() {
-                match budget.try_reserve(chunk.len()) {
-                    Some(reservation) => self.arrived.push_back(Ok(reservation.attach(chunk))),
-                    None => {
-                        self.uncharged = Some(chunk);
-                        return None;
-                    }
-                }
-            }
-            match self.poll_chunk(cx, is_extra) {
-                Poll::Pending => return None,
-                Poll::Ready(Some(Ok(chunk))) => self.uncharged = Some(chunk),
-                Poll::Ready(end) => {
-                    self.has_ended = true;
-                    self.arrived.extend(end);
-                    let started = self.started.filter(|_| !self.is_early)?;
-                    return Some((started - self.begun, self.begun.elapsed()));
-                }
-            }
-        }
-        None
-    }
-
-    /// The next bytes, from `at` on: the body may have brought the first of them.
-    fn poll_next(&mut self, cx: &mut Context, at: u64) -> Poll<Result<Bytes, RangeError>> {
-        loop {
-            let mut chunk = match self.arrived.pop_front().or_else(|| self.uncharged.take().map(Ok)) {
-                Some(chunk) => chunk?,
-                None => ready!(self.poll_chunk(cx, false)).unwrap_or(Err(RangeError::Other))?,
-            };
-            let known = at.saturating_sub(self.left.start).min(chunk.len() as u64);
-            self.left.start += chunk.len() as u64;
-            // At most the chunk's length.
-            chunk.advance(known as usize);
-            if !chunk.is_empty() {
-                return Poll::Ready(Ok(chunk));
-            }
-        }
+    fn has_started(&self) -> bool {
+        self.started.get().is_some()
     }
 }
 
-/// A body, and the ranges that follow it.
+/// The ranges of one attempt. Dropped they end.
 pub(super) struct Ranges {
-    client: Arc<RangeClient>,
-    budget: Budget,
-    /// The first byte that is not wanted yet.
-    demand: watch::Receiver<u64>,
-    /// The next byte to hand on.
-    at: u64,
-    /// Until the first range has arrived.
-    body: Option<Chunks>,
-    round_trip: Duration,
-    /// Bytes and time of the body while it is measured.
+    content: Arc<Content>,
+    spec: FetchSpec,
+    download: Arc<Download>,
+    attempt: u64,
+    client: RangeClient,
+    tasks: JoinSet<Result<(), ExtentError>>,
+    in_flight: Vec<InFlight>,
+    /// Bytes and time of the body while it is measured; the time begins with its request.
     measured: (u64, Duration),
+    /// Of the body's request.
+    round_trip: Duration,
     /// Ranges under way at once; `None` before it is measured.
     width: Option<usize>,
     /// Of the latest ranges, in the mean: how long a connection was silent, and at work with it.
     pace: Option<(Duration, Duration)>,
-    /// Behind the last byte that was asked for in a range.
+    /// The first block of the first range.
+    first: Option<u64>,
+    /// Behind the last block that was requested.
     asked: u64,
-    /// In order, without a hole.
-    ranges: VecDeque<InFlight>,
-    /// Ranges that were handed on, until their connections are back.
-    handed_on: Vec<Chunks>,
 }
 
 impl Ranges {
-    /// `body` brings the version from the byte `from` on; its head was here `round_trip` after the request was sent.
-    pub(super) fn start(
+    /// Ranges of a body whose head was here `round_trip` after the request was sent. None begins before the body is measured.
+    pub(super) fn new(
+        content: &Arc<Content>,
+        spec: &FetchSpec,
+        download: &Arc<Download>,
         client: RangeClient,
-        budget: Budget,
-        demand: watch::Receiver<u64>,
-        from: u64,
-        body: Box<Body>,
         round_trip: Duration,
     ) -> Ranges {
-        let next = |mut body: Box<Body>| async move { Ok(body.chunk().await?.map(|chunk| (chunk, body))) };
         Ranges {
-            client: Arc::new(client),
-            budget,
-            demand,
-            at: from,
-            body: Some(Box::pin(stream::try_unfold(body, next))),
-            round_trip,
+            content: Arc::clone(content),
+            spec: spec.clone(),
+            attempt: download.state().attempt(),
+            download: Arc::clone(download),
+            client,
+            tasks: JoinSet::new(),
+            in_flight: Vec::new(),
             measured: (0, round_trip),
+            round_trip,
             width: None,
             pace: None,
-            asked: from,
-            ranges: VecDeque::new(),
-            handed_on: Vec::new(),
+            first: None,
+            asked: 0,
         }
     }
 
-    /// The next bytes, as soon as they are wanted and here; `None` at the end. May be dropped while it waits.
-    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, RangeError> {
-        let mut demand = self.demand.clone();
-        let (length, silence) = (self.client.origin.length, self.client.silence);
-        while self.at < length {
-            let wanted = (*demand.borrow_and_update()).min(length);
-            self.begin(wanted);
-            if self.at >= wanted {
-                // The download is gone, and its readers with it.
-                demand.changed().await.map_err(|_| RangeError::Silent)?;
-                continue;
+    /// The body brought so many bytes and is at `received` now. Only the time that is spent waiting counts: a reader may be slow.
+    pub(super) fn measure(&mut self, bytes: u64, took: Duration, received: u64) {
+        if self.width.is_some() {
+            return;
+        }
+        self.measured = (self.measured.0 + bytes, self.measured.1 + took);
+        if self.measured.0 >= MEASURED {
+            let is_growing = is_growing(self.round_trip, self.measured.1);
+            // One connection fewer than the host may have: one of an earlier range may still be open.
+            let most = self.client.client.connections().saturating_sub(1).clamp(1, MOST);
+            self.width = Some(if is_growing { most } else { 1 });
+            self.asked = (received + MEANWHILE).div_ceil(BLOCK);
+            tracing::debug!(place = %self.client.origin.place, width = ?self.width, "parallel ranges");
+        }
+    }
+
+    /// The longest wait for the body, where ranges can do without it.
+    pub(super) fn silence(&self) -> Option<Duration> {
+        (!self.in_flight.is_empty()).then_some(self.client.silence)
+    }
+
+    /// Whether the body, which is at `received`, is not needed any more: a range that arrives goes on. Where a range was refused, or the body
+    /// is faster, the body goes on alone.
+    pub(super) fn replace_body(&mut self, received: u64) -> Result<bool, ExtentError> {
+        let block = received / BLOCK;
+        let mut is_alone = self.in_flight.iter().any(|range| range.blocks.end <= block && !range.has_started());
+        while let Some(ended) = self.tasks.try_join_next_with_id() {
+            match self.end(ended) {
+                Err(ExtentError::Range(_)) => is_alone = true,
+                ended => ended?,
             }
-            let begun = Instant::now();
-            let can_do_without_body = self.body.is_some() && !self.ranges.is_empty();
-            let chunk = tokio::select! {
-                biased;
-                chunk = poll_fn(|cx| self.poll_next(cx)) => chunk?,
-                Ok(()) = demand.changed() => continue,
-                () = sleep(silence), if can_do_without_body => {
-                    self.replace_body();
-                    continue;
-                }
+        }
+        if is_alone {
+            tracing::debug!(place = %self.client.origin.place, received, "the body goes on alone");
+            self.tasks.abort_all();
+            self.in_flight.clear();
+            (self.width, self.first) = (Some(1), None);
+        }
+        let has_met = self.first.is_some_and(|first| first <= block);
+        let arrives = |range: &InFlight| range.blocks.start <= block && range.has_started();
+        Ok(has_met && (self.in_flight.iter().any(arrives) || self.download.state().has_block(block)))
+    }
+
+    /// Ends ranges from the byte `wanted` on, and begins those before it, of which `frontier` bytes are here. `has_body`: the body brings
+    /// what comes next.
+    pub(super) fn begin(&mut self, frontier: u64, wanted: u64, has_body: bool) {
+        let end = self.client.origin.length.min(self.download.state().takes_until());
+        let (wanted, end) = (wanted.min(end).div_ceil(BLOCK), end.div_ceil(BLOCK));
+        let asked = &mut self.asked;
+        self.in_flight.retain(|range| {
+            let is_wanted = range.blocks.start < wanted;
+            if !is_wanted {
+                range.task.abort();
+                *asked = range.blocks.start.min(*asked);
+            }
+            is_wanted
+        });
+        let Some(width) = self.width.filter(|width| !has_body || *width > 1) else { return };
+        let next = frontier / BLOCK;
+        let is_needed = !has_body && next < wanted && !self.download.state().is_coming(next..next + 1);
+        self.asked = if is_needed { next } else { self.asked.max(next) };
+        while self.asked < wanted && (self.has_room(width, has_body) || (is_needed && self.asked == next)) {
+            // The first ranges share what is wanted, so that all their connections grow together.
+            let blocks = match has_body {
+                true => ((wanted - self.asked) / (width - self.in_flight.len()) as u64).clamp(SHORT_RANGE, RANGE),
+                false => RANGE,
             };
-            self.at += chunk.len() as u64;
-            self.measure(chunk.len() as u64, begun.elapsed());
-            return Ok(Some(chunk));
-        }
-        Ok(None)
-    }
-
-    /// Only the time that is spent waiting counts: a reader may be slow.
-    fn measure(&mut self, bytes: u64, took: Duration) {
-        if self.width.is_none() {
-            self.measured = (self.measured.0 + bytes, self.measured.1 + took);
-            if self.measured.0 >= MEASURED {
-                let is_growing = is_growing(self.round_trip, self.measured.1);
-                // One connection fewer than the host may have: one of an earlier range may still be open.
-                let most = self.client.client.connections().saturating_sub(1).clamp(1, MOST);
-                self.width = Some(if is_growing { most } else { 1 });
-                self.asked = (self.at + MEANWHILE).next_multiple_of(BLOCK);
-                tracing::debug!(place = %self.client.origin.place, width = ?self.width, "parallel ranges");
-            }
+            let within = self.asked..end;
+            let Some(blocks) = self.download.state().begin_missing(self.attempt, within, wanted, blocks) else {
+                self.asked = wanted;
+                return;
+            };
+            self.asked = blocks.end;
+            self.first.get_or_insert(blocks.start);
+            self.spawn(blocks, has_body);
         }
     }
 
-    /// Drops ranges from `spec` on, and asks for those before it.
-    fn begin(&mut self, wanted: u64) {
-        while self.ranges.front().is_some_and(|first| first.left.is_empty()) {
-            let first = self.ranges.pop_front().filter(|first| !first.has_ended);
-            self.handed_on.extend(first.map(|first| first.chunks));
-        }
-        while self.ranges.back().is_some_and(|last| last.left.start >= wanted) {
-            self.asked = self.ranges.pop_back().map_or(self.asked, |last| last.left.start);
-        }
-        let Some(width) = self.width.filter(|width| self.body.is_none() || *width > 1) else { return };
-        if self.body.is_none() && self.ranges.is_empty() {
-            self.asked = self.at;
-        }
-        while self.asked < wanted && (self.is_needed() || self.has_room(width)) {
-            let end = (self.asked + self.range_length(width, wanted)).min(self.client.origin.length);
-            let range = InFlight::new(&self.client, self.asked..end, self.body.is_some());
-            self.ranges.push_back(range);
-            self.asked = end;
-        }
-    }
-
-    /// The first ranges share what is wanted, so that all their connections grow together.
-    fn range_length(&self, width: usize, wanted: u64) -> u64 {
-        match self.body {
-            Some(_) => {
-                let share = (wanted - self.asked) / (width - self.under_way()) as u64;
-                share.next_multiple_of(BLOCK).clamp(SHORT_RANGE, RANGE)
-            }
-            None => RANGE,
-        }
-    }
-
-    /// The body is silent while others arrive: what it has not brought before the first range is a range too.
-    fn replace_body(&mut self) {
-        self.body = None;
-        if let Some(first) = self.ranges.front().filter(|first| first.left.start > self.at) {
-            let range = InFlight::new(&self.client, self.at..first.left.start, false);
-            self.ranges.push_front(range);
-        }
-    }
-
-    /// Whether nothing else brings the next byte.
-    fn is_needed(&self) -> bool {
-        self.body.is_none() && self.ranges.is_empty()
-    }
-
-    fn under_way(&self) -> usize {
-        self.ranges.iter().filter(|range| !range.has_ended).count() + self.handed_on.len()
+    fn spawn(&mut self, blocks: Range<u64>, has_body: bool) {
+        let (attempt, length) = (self.attempt, self.client.origin.length);
+        let extent = (attempt, blocks.clone());
+        let fetch = ExtentFetch::new(&self.content, &self.spec, &self.download, extent, length, Way::Ranges);
+        let (started, begun) = (fetch.started(), Instant::now());
+        let task = self.tasks.spawn(fetch.run_for_stream(self.client.clone(), !has_body));
+        self.in_flight.push(InFlight { task, blocks, is_early: has_body, begun, started });
     }
 
     /// Whether one more range may be under way. A host that does not answer is asked for few; where the body arrives it does.
-    fn has_room(&self, width: usize) -> bool {
-        let answered = self.ranges.iter().filter(|range| range.started.is_some()).count();
+    fn has_room(&self, width: usize, has_body: bool) -> bool {
+        let answered = self.in_flight.iter().filter(|range| range.has_started()).count();
         let is_full = self.pace.is_some_and(|(silent, whole)| silent * MOSTLY_AT_WORK < whole);
         let width = if is_full { width.min(MOST_OF_A_FULL_LINE) } else { width };
-        let is_answering = self.body.is_some() || self.ranges.len() - answered < 2 + 2 * answered;
-        self.under_way() < width && is_answering && self.budget.has_room(RANGE as usize)
+        let under_way = self.in_flight.len();
+        under_way < width && (has_body || under_way - answered < 2 + 2 * answered)
     }
 
-    fn poll_next(&mut self, cx: &mut Context) -> Poll<Result<Bytes, RangeError>> {
-        self.handed_on.retain_mut(|chunks| chunks.poll_next_unpin(cx).is_pending());
-        let has_body = self.body.is_some();
-        for range in self.ranges.iter_mut().skip(usize::from(!has_body)) {
-            if let Some((silent, whole)) = range.fill(cx, &self.budget, has_body) {
-                let (mean_silent, mean_whole) = self.pace.unwrap_or((silent, whole));
-                self.pace = Some(((3 * mean_silent + silent) / 4, (3 * mean_whole + whole) / 4));
-            }
-        }
-        if self.body.is_some() {
-            self.hand_over();
-        }
-        if let Some(body) = &mut self.body {
-            return body.poll_next_unpin(cx).map(|chunk| chunk.unwrap_or(Err(RangeError::Other)));
-        }
-        match self.ranges.front_mut() {
-            Some(first) => first.poll_next(cx, self.at),
-            None => Poll::Ready(Err(RangeError::Other)),
+    /// Waits until a range has ended; for ever where none is under way. May be dropped while it waits.
+    pub(super) async fn ended(&mut self) -> Result<(), ExtentError> {
+        match self.tasks.join_next_with_id().await {
+            Some(ended) => self.end(ended),
+            None => std::future::pending().await,
         }
     }
 
-    /// The body ends where the first range has arrived. Where a range is refused, or the body is faster, it goes on alone.
-    fn hand_over(&mut self) {
-        let is_overtaken = self.ranges.front().is_some_and(|first| first.left.end <= self.at);
-        if is_overtaken || self.ranges.iter().any(InFlight::has_failed) {
-            tracing::debug!(place = %self.client.origin.place, is_overtaken, "the body goes on alone");
-            self.ranges.clear();
-            self.width = Some(1);
+    fn end(&mut self, ended: Result<(Id, Result<(), ExtentError>), JoinError>) -> Result<(), ExtentError> {
+        let (id, fetched) = match ended {
+            Ok(ended) => ended,
+            Err(error) if error.is_cancelled() => return Ok(()),
+            Err(_) => return Err(ExtentError::Interrupted),
+        };
+        let ended = self.in_flight.iter().position(|range| range.task.id() == id);
+        let range = ended.map(|at| self.in_flight.swap_remove(at));
+        let started =
+            range.filter(|range| !range.is_early).and_then(|range| Some((range.begun, *range.started.get()?)));
+        if let Some((begun, started)) = started {
+            let (silent, whole) = (started - begun, begun.elapsed());
+            let (mean_silent, mean_whole) = self.pace.unwrap_or((silent, whole));
+            self.pace = Some(((3 * mean_silent + silent) / 4, (3 * mean_whole + whole) / 4));
         }
-        if self.ranges.front().is_some_and(|first| first.left.start <= self.at && first.started.is_some()) {
-            self.body = None;
-        }
+        fetched
     }
 }
 

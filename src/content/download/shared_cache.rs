@@ -4,7 +4,7 @@ use super::completion::has_served;
 use super::object::{CachedObject, Origin};
 use super::plan::{Failure, Place};
 use super::promise::{Form, strong};
-use super::ranges::RangeBody;
+use super::range_client::RangeBody;
 use super::source::Source;
 use super::task::{DownloadTask, Ended, Landed, Stop};
 use crate::content::blocks::Sink;
@@ -54,7 +54,7 @@ impl DownloadTask {
         let stop = loop {
             let before = self.received;
             let received = match body {
-                Some(body) => self.receive(Source::Shared(Box::new(body)), &promise).await,
+                Some(body) => self.receive(Source::Shared(Box::new(body)), None, &promise).await,
                 None => Err(Stop::Rest),
             };
             match received {

@@ -1,6 +1,5 @@
 //! The bytes of an attempt on their way: where they come from, and what the writer has not got yet.
 
-use super::ranges::Ranges;
 use crate::content::ContentError;
 use crate::content::fixity::BLOCK;
 use crate::content::shared_cache::SharedBody;
@@ -11,7 +10,6 @@ use crate::source::http::Body;
 use crate::source::zip::Member;
 use bytes::Bytes;
 use std::sync::Arc;
-use tokio::sync::watch;
 
 /// Bytes that are received while those before are written, but for those of the last chunk: with it they are at most [`ROOM`].
 const BATCH: usize = 3 << 18;
@@ -20,8 +18,6 @@ const BATCH: usize = 3 << 18;
 pub(super) enum Source {
     /// Of a response.
     Body(Box<Body>),
-    /// Of a response, and of parallel ranges that go on where it is left: up to a limit, of which so many bytes have come.
-    Ranges(Box<Ranges>, watch::Receiver<u64>, u64),
     /// Of a member of a package, unpacked.
     Member(Box<Member>),
     /// Of the shared cache.
@@ -29,22 +25,12 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// The next bytes of the version of `uri`, none where no more are wanted; `None` at the end.
+    /// The next bytes of the version of `uri`; `None` at the end.
     pub(super) async fn next(&mut self, uri: &Uri) -> Result<Option<Bytes>, ContentError> {
         match self {
             Source::Body(body) => {
                 let chunk = body.chunk().await;
                 chunk.map_err(|cause| ContentError::Fetch { uri: uri.clone(), cause: Arc::new(cause) })
-            }
-            Source::Ranges(ranges, limit, at) => {
-                let chunk = tokio::select! {
-                    biased;
-                    chunk = ranges.next() => chunk.map_err(|error| error.into_content(uri))?,
-                    // Its reader has jumped.
-                    _ = limit.wait_for(|limit| *limit <= *at) => Some(Bytes::new()),
-                };
-                *at += chunk.as_ref().map_or(0, |chunk| chunk.len() as u64);
-                Ok(chunk)
             }
             Source::Member(member) => {
                 let chunk = member.chunk().await;

@@ -1,6 +1,6 @@
 //! The state of one download, pure but for the clock and the block map: what is here, what readers want, how it ended.
 
-use super::extents::{Bounds, Extents, MOST, Stream, first_window};
+use super::extents::{Bounds, Extents, Stream, first_window};
 use super::object::Origin;
 use super::outcome::Outcome;
 use crate::content::Fixity;
@@ -255,8 +255,8 @@ impl DownloadState {
         blocks.into_iter().all(|block| self.attempt.digests.has(block))
     }
 
-    /// Extents do not bring these blocks any more.
-    pub(super) fn extent_ended(&mut self, attempt: u64, blocks: Range<u64>) {
+    /// An extent does not bring these blocks any more.
+    pub(super) fn extent_ended(&mut self, attempt: u64, blocks: &Range<u64>) {
         if self.attempt.number == attempt {
             self.attempt.coming.retain(|block| !blocks.contains(block));
         }
@@ -422,7 +422,7 @@ impl DownloadState {
             if let Some(extent) = self.extent(&range) {
                 return Look::Fetch(extent);
             }
-            if self.is_coming(&range) {
+            if self.is_coming(range.start / BLOCK..range.end.div_ceil(BLOCK)) {
                 return wait;
             }
         }
@@ -469,15 +469,45 @@ impl DownloadState {
         Some(Extent { attempt: self.attempt.number, origin, blocks })
     }
 
-    fn is_coming(&self, range: &Range<u64>) -> bool {
-        let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
+    /// Whether an extent brings one of these blocks.
+    pub(super) fn is_coming(&self, blocks: Range<u64>) -> bool {
         self.attempt.coming.range(blocks).next().is_some()
+    }
+
+    /// Whether the backing of the attempt's map has a block.
+    pub(super) fn has_block(&self, block: u64) -> bool {
+        let end = ((block + 1) * BLOCK).min(self.length().unwrap_or(u64::MAX));
+        self.attempt.map.as_ref().is_some_and(|map| map.keeps(&(block * BLOCK..end)))
     }
 
     /// An extent brings these blocks from now on.
     pub(super) fn begin_extent(&mut self, blocks: Range<u64>) {
-        debug_assert!(blocks.end - blocks.start <= 2 * MOST);
         self.attempt.coming.extend(blocks);
+    }
+
+    /// The byte up to which the attempt's map takes blocks now.
+    pub(super) fn takes_until(&self) -> u64 {
+        self.attempt.map.as_ref().map_or(u64::MAX, |map| map.takes_until())
+    }
+
+    /// The first of `blocks` before `wanted` that is neither here nor coming, and those that follow it, at most `most`. From now on an extent
+    /// of `attempt` brings them.
+    pub(super) fn begin_missing(
+        &mut self,
+        attempt: u64,
+        blocks: Range<u64>,
+        wanted: u64,
+        most: u64,
+    ) -> Option<Range<u64>> {
+        let is_missing = |block: &u64| !self.attempt.coming.contains(block) && !self.has_block(*block);
+        let first = (blocks.start..blocks.end.min(wanted)).find(is_missing)?;
+        let count = (first..blocks.end.min(first + most)).take_while(is_missing).count() as u64;
+        let missing = first..first + count;
+        if self.is_over(attempt) {
+            return None;
+        }
+        self.begin_extent(missing.clone());
+        Some(missing)
     }
 
     /// Records that blocks go out. False: they must not.

@@ -1,7 +1,9 @@
 //! One body in order, from its source to the writer: to the byte that readers want.
 
+use super::extent::ExtentError;
 use super::plan::Failure;
 use super::promise::{Form, Promise};
+use super::ranges::Ranges;
 use super::source::Source;
 use super::task::{DownloadTask, Ended, Landed, Stop};
 use super::verify::{Judged, Judging};
@@ -25,19 +27,37 @@ const RESTING: usize = 16;
 /// So many bytes that are here are not received once more, though to go on behind them costs a request.
 const WORTH_SKIPPING: u64 = 4 << 20;
 
+/// A writer that does not write hashes so many bytes at once, at least.
+const WORTH_HASHING: u64 = 1 << 20;
+
 /// The mark of what is kept where no validator says that it is of one version. No ETag looks so.
 pub(super) const MIXED: &str = "mixed";
 
 impl DownloadTask {
-    /// Receives a body to its end and hands it to the writer, whole blocks at a time.
-    pub(super) async fn receive(&mut self, mut source: Source, promise: &Promise) -> Result<(), Stop> {
+    /// Receives a body to its end and hands it to the writer, whole blocks at a time; `ranges` go on with it where they are faster.
+    pub(super) async fn receive(
+        &mut self,
+        mut source: Source,
+        mut ranges: Option<Ranges>,
+        promise: &Promise,
+    ) -> Result<(), Stop> {
         let uri = self.spec.uri.clone();
         loop {
+            if let Some(ranges) = &mut ranges {
+                // Its lock is not held while a range begins, which takes that of the state.
+                let wanted = *self.download.limit().borrow();
+                ranges.begin(self.received, wanted, true);
+                if ranges.replace_body(self.received).map_err(|error| self.range_failed(error))? {
+                    break;
+                }
+            }
             if self.skip_what_is_here(promise).await? {
                 return Ok(());
             }
             self.wait_for_demand().await?;
-            let chunk = tokio::time::timeout(self.patience(), source.next(&uri));
+            let silence = ranges.as_ref().and_then(Ranges::silence);
+            let begun = Instant::now();
+            let chunk = tokio::time::timeout(silence.unwrap_or_else(|| self.patience()), source.next(&uri));
             tokio::pin!(chunk);
             // What is here goes on to the readers while the server is silent.
             let chunk = loop {
@@ -53,6 +73,7 @@ impl DownloadTask {
             let chunk = match chunk {
                 Ok(Some(chunk)) => chunk,
                 Ok(None) => return Ok(()),
+                Err(_) if silence.is_some() => break,
                 Err(error) => {
                     // What is here is written, so that it can be resumed.
                     if self.batch.has_block() {
@@ -64,6 +85,9 @@ impl DownloadTask {
             self.content.freed.working(&self.content.runtime);
             let left = promise.length.map(|length| length.saturating_sub(self.received));
             self.received += chunk.len() as u64;
+            if let Some(ranges) = &mut ranges {
+                ranges.measure(chunk.len() as u64, begun.elapsed(), self.received);
+            }
             self.download.state().note_received(self.received);
             self.batch.push(&chunk, left, &self.content.memory);
             if promise.length.is_none() {
@@ -79,6 +103,69 @@ impl DownloadTask {
             if self.batch.is_full() {
                 self.write_blocks().await?;
             }
+        }
+        drop(source);
+        match ranges {
+            Some(ranges) => self.receive_ranges(ranges, promise).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Receives the rest of a body by ranges. The writer hashes what they bring.
+    async fn receive_ranges(&mut self, mut ranges: Ranges, promise: &Promise) -> Result<(), Stop> {
+        if self.batch.has_block() {
+            self.write_blocks().await?;
+        }
+        self.written().await?;
+        // The rest of a block comes with it again.
+        self.batch.clear();
+        let (mut limit, mut changes) = (self.download.limit(), self.download.changes());
+        loop {
+            changes.borrow_and_update();
+            self.received = self.download.state().frontier();
+            self.download.state().note_received(self.received);
+            if promise.length == Some(self.received) {
+                return Ok(());
+            }
+            let wanted = *limit.borrow_and_update();
+            ranges.begin(self.received, wanted, false);
+            self.wait_for_demand().await?;
+            self.hash_what_is_here();
+            tokio::select! {
+                biased;
+                ended = ranges.ended() => ended.map_err(|error| self.range_failed(error))?,
+                written = self.written(), if matches!(self.stage, Stage::Busy(_)) => written?,
+                // The senders are part of the download.
+                _ = changes.changed() => {}
+                _ = limit.changed() => {}
+            }
+        }
+    }
+
+    /// Has an idle writer hash what others have written.
+    fn hash_what_is_here(&mut self) {
+        self.stage = match std::mem::replace(&mut self.stage, Stage::Empty) {
+            Stage::Idle(mut writer) if writer.lag() >= WORTH_HASHING => {
+                Stage::Busy(tokio::task::spawn_blocking(move || match writer.catch_up() {
+                    Ok(()) => Ok(writer),
+                    Err(error) => {
+                        writer.discard();
+                        Err(error)
+                    }
+                }))
+            }
+            stage => stage,
+        };
+    }
+
+    fn range_failed(&mut self, error: ExtentError) -> Stop {
+        match error {
+            ExtentError::Range(error) => {
+                let error = error.into_content(&self.spec.uri);
+                Stop::Failure(Failure::Cut { received: self.received, error })
+            }
+            ExtentError::Write(error) => self.unwritten(error),
+            ExtentError::Interrupted => self.panicked(),
         }
     }
 

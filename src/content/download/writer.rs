@@ -103,9 +103,24 @@ impl Writer {
         // The verdict is on the bytes of the map: those that were here before are read back.
         let is_all_new = matches!(&written[..], [range] if *range == (start..end));
         if is_all_new && self.verifier.length() == start {
-            self.verifier.update(&bytes);
+            self.hash(&bytes);
         }
-        self.catch_up(self.verifier.length() + CATCH_UP)
+        self.catch_up()
+    }
+
+    /// Hashes more of the blocks that are here without a gap.
+    pub(super) fn catch_up(&mut self) -> Result<(), WriteError> {
+        self.catch_up_to(self.verifier.length() + CATCH_UP)
+    }
+
+    /// Bytes that are here without a gap and not hashed.
+    pub(super) fn lag(&self) -> u64 {
+        self.map.frontier().saturating_sub(self.verifier.length())
+    }
+
+    fn hash(&mut self, bytes: &[u8]) {
+        self.verifier.update(bytes);
+        self.map.note_hashed(self.verifier.length());
     }
 
     fn advance(&self, start: u64, digests: &[u128]) {
@@ -113,12 +128,12 @@ impl Writer {
     }
 
     /// Hashes the blocks that are here without a gap, up to `end` where there are so many.
-    fn catch_up(&mut self, end: u64) -> Result<(), WriteError> {
+    fn catch_up_to(&mut self, end: u64) -> Result<(), WriteError> {
         while self.verifier.length() < self.map.frontier().min(end) {
             let at = self.verifier.length();
             let range = at..self.map.frontier().min(at + 8 * BLOCK);
             let bytes = self.map.read(&range).map_err(WriteError::Damaged)?;
-            self.verifier.update(&bytes);
+            self.hash(&bytes);
             let is_known = self.download.state().has_digests(range.start / BLOCK..range.end.div_ceil(BLOCK));
             let digests = if is_known { Vec::new() } else { self.hasher.digests(&bytes) };
             self.advance(at, &digests);
@@ -129,7 +144,7 @@ impl Writer {
 
     /// Every byte is here: what they were, and the bytes themselves, not yet committed.
     pub(super) fn finish(mut self) -> Result<(Option<Seen>, Written), WriteError> {
-        let hashed = self.catch_up(u64::MAX);
+        let hashed = self.catch_up_to(u64::MAX);
         let length = self.map.frontier();
         let written = Written { policy: self.download.eviction_policy(), map: self.map, length };
         match hashed {
