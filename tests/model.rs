@@ -7,10 +7,11 @@ use common::rounds;
 use common::source::{Fault, Resource, Source};
 use fuser::INodeNo;
 use resyncfs::catalog::{Catalog, Kind};
-use resyncfs::content::{Content, ContentConfig, Fixity, LocalRead, Mirrors, Revalidate, Unannounced};
+use resyncfs::content::{Content, ContentConfig, Fixity, Mirrors, Revalidate, Unannounced};
 use resyncfs::document::Limits;
 use resyncfs::fs::attributes::Attributes;
 use resyncfs::fs::directory::Cookie;
+use resyncfs::fs::read::{ReadAnswer, ReadRequest};
 use resyncfs::fs::{Filesystem, FsOptions};
 use resyncfs::source::EntryPoint;
 use resyncfs::source::documents::DocumentCache;
@@ -29,7 +30,7 @@ const STEPS: usize = 60;
 
 /// What a mount is made of, without the kernel.
 struct Subject {
-    filesystem: Filesystem,
+    filesystem: Arc<Filesystem>,
     synchronizer: Synchronizer,
     content: Arc<Content>,
     catalog: Arc<Catalog>,
@@ -93,6 +94,7 @@ impl Subject {
             alternate: None,
         };
         let filesystem = Filesystem::new(catalog.clone(), content.clone(), options, runtime.handle().clone());
+        let filesystem = Arc::new(filesystem);
         let sync = SyncConfig {
             entry,
             set: None,
@@ -174,9 +176,10 @@ impl Subject {
         let mut bytes = Vec::new();
         while (bytes.len() as u64) < size {
             let offset = bytes.len() as u64;
-            let piece = match self.filesystem.read_in_memory(ino, offset, 64 << 10) {
-                LocalRead::Bytes(piece) => piece,
-                _ => self.runtime.block_on(self.filesystem.read(ino, offset, 64 << 10, 0, false)).map_err(said)?,
+            let read = ReadRequest { ino, offset, length: 64 << 10, thread: 0, is_direct: false };
+            let piece = match self.filesystem.read(read).map_err(said)? {
+                ReadAnswer::Bytes(piece) => piece,
+                ReadAnswer::Later(later) => self.runtime.block_on(later).map_err(said)?,
             };
             assert!(!piece.is_empty(), "a read within the size returned nothing");
             bytes.extend_from_slice(&piece);

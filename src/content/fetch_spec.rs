@@ -1,7 +1,6 @@
 //! The specification of a resource for content: one inode, one version, and the locations of its bytes.
 
 use crate::document::{Digest, PackageMember, Timestamp, Uri};
-use crate::source::http::Requester;
 use fuser::INodeNo;
 use std::ops::RangeInclusive;
 
@@ -38,8 +37,6 @@ pub struct FetchSpec {
     pub as_of: Option<Timestamp>,
     /// Another version has taken the name; this one lives on for processes that have it open.
     pub is_replaced: bool,
-    /// The process that reads it.
-    pub requester: Requester,
 }
 
 /// A description of the change from one version to the next (section 14.4).
@@ -74,7 +71,6 @@ impl FetchSpec {
             listed_at: None,
             as_of: None,
             is_replaced: false,
-            requester: Requester::default(),
         }
     }
 

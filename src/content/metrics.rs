@@ -94,20 +94,18 @@ impl Counters {
         metrics.hit_bytes += bytes as u64;
     }
 
-    /// A READ that waited is over: its bytes, and whether the shared cache had them.
-    pub(super) fn waited<T>(&self, outcome: Result<(usize, bool), T>) {
+    /// A READ that waited got so many bytes, of the shared cache or of the Source.
+    pub(super) fn waited(&self, bytes: usize, is_shared: bool) {
         let mut metrics = self.metrics();
-        match outcome {
-            Ok((bytes, true)) => {
-                metrics.shared_hits += 1;
-                metrics.shared_bytes += bytes as u64;
-            }
-            Ok((bytes, false)) => {
-                metrics.misses += 1;
-                metrics.miss_bytes += bytes as u64;
-            }
-            Err(_) => metrics.failed_reads += 1,
-        }
+        let Metrics { shared_hits, shared_bytes, misses, miss_bytes, .. } = &mut *metrics;
+        let (reads, read) = if is_shared { (shared_hits, shared_bytes) } else { (misses, miss_bytes) };
+        *reads += 1;
+        *read += bytes as u64;
+    }
+
+    /// A READ that waited failed.
+    pub(super) fn read_failed(&self) {
+        self.metrics().failed_reads += 1;
     }
 
     /// A download begins.

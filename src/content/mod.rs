@@ -264,13 +264,6 @@ impl Content {
         self.known_size(spec.ino).or(published).or_else(|| Some(self.find(spec)?.length()))
     }
 
-    /// `length` bytes at `offset`, fewer only at the end of the file; waits while the fetch makes progress.
-    pub async fn read(self: &Arc<Self>, spec: &FetchSpec, offset: u64, length: u32) -> Result<Bytes, ContentError> {
-        let read = self.fetched(spec, offset, length).await;
-        self.counters.waited(read.as_ref().map(|(bytes, is_shared)| (bytes.len(), *is_shared)));
-        read.map(|(bytes, _)| bytes)
-    }
-
     /// Compares what was read of an inode with what is published of it now; another version is reported
     /// to the rest of the mount. For bytes of which the catalog does not know that they are others.
     pub fn hold_to_published(&self, spec: &FetchSpec) {

@@ -9,8 +9,8 @@
 //! open file keeps its version.
 
 use super::error::FsError;
-use super::fetch_spec::wanted;
-use super::prefetch::Consumer;
+use super::fetch_spec::fetch_spec;
+use super::prefetch::{Consumer, Reader};
 use super::readers::needs_no_size;
 use super::{Filesystem, FsOptions, NAME_MAX};
 use crate::catalog::{Freshness, Kind, Node};
@@ -61,11 +61,11 @@ pub struct Unsized {
     /// The file.
     pub node: Node,
     /// Request that teaches the size.
-    pub wanted: FetchSpec,
+    pub spec: FetchSpec,
     /// The reader that asks is going to read it.
     pub is_to_be_read: bool,
-    /// The thread that asks.
-    pub thread: u32,
+    /// The reader.
+    pub reader: Reader,
     /// The program for which the Source may not be asked: only what is on the disk counts.
     pub denied: Option<Arc<str>>,
 }
@@ -86,20 +86,20 @@ impl Filesystem {
     pub fn attributes(&self, ino: INodeNo, thread: u32) -> Result<Attributes, FsError> {
         let snapshot = self.catalog.snapshot()?;
         let node = self.viewed(&snapshot, snapshot.attributes(ino)?.ok_or(FsError::Gone(ino))?)?;
-        let wanted = || wanted(&snapshot, ino, &self.options)?.ok_or(FsError::Gone(ino));
+        let spec = || fetch_spec(&snapshot, ino, &self.options)?.ok_or(FsError::Gone(ino));
         if node.kind == Kind::File && self.options.alternate.is_some() {
-            self.content.hold_to_published(&wanted()?);
+            self.content.hold_to_published(&spec()?);
         }
         let Some(size) = self.known_size(&node) else {
-            let wanted = wanted()?;
+            let spec = spec()?;
             drop(snapshot);
-            return self.attributes_of_unsized(node, wanted, thread);
+            return self.attributes_of_unsized(node, spec, thread);
         };
         let mut shown = self.shown_with_size(&node, Some(size));
         if self.current_for(&node, Some(size)) == Some(Duration::ZERO) {
             if let Freshness::Asked(changefreq) = self.freshness(&node, Some(size)) {
                 if self.denial(thread).is_none() {
-                    self.content.revalidate(wanted()?, changefreq);
+                    self.content.revalidate(spec()?, changefreq);
                 }
                 shown.attributes_ttl = WHILE_ASKED.min(self.options.entry_ttl);
             }
@@ -109,42 +109,37 @@ impl Filesystem {
         Ok(Attributes::Known(shown))
     }
 
-    fn attributes_of_unsized(&self, node: Node, mut wanted: FetchSpec, thread: u32) -> Result<Attributes, FsError> {
+    fn attributes_of_unsized(&self, node: Node, spec: FetchSpec, thread: u32) -> Result<Attributes, FsError> {
         // The kernel asks for all attributes where it needs the mode alone: the size is not worth a wait then. No reader sees this size,
         // for the kernel does not keep it.
         if needs_no_size(thread) {
             return Ok(Attributes::Known(self.shown_with_size(&node, None)));
         }
-        if let Some(program) = self.programs.denied(thread) {
-            let (is_to_be_read, denied) = (false, Some(program));
-            return Ok(Attributes::Unsized(Box::new(Unsized { node, wanted, is_to_be_read, thread, denied })));
-        }
+        let (denied, reader) = (self.programs.denied(thread), self.reader(thread));
         // A walk that reads its files gets sizes with their bytes.
-        let is_to_be_read = self.prefetch.expects(node.ino);
-        let reader = self.reader(thread);
-        if !is_to_be_read {
+        let is_to_be_read = denied.is_none() && self.prefetch.expects(node.ino);
+        if denied.is_none() && !is_to_be_read {
             self.prefetch.read((Consumer::Sizes, node.ino), reader, None, false);
         }
-        wanted.requester = Requester(reader.process);
-        Ok(Attributes::Unsized(Box::new(Unsized { node, wanted, is_to_be_read, thread, denied: None })))
+        Ok(Attributes::Unsized(Box::new(Unsized { node, spec, is_to_be_read, reader, denied })))
     }
 
     /// GETATTR of a file never sized: waits for the Source, within content's deadline.
     pub async fn sized(&self, file: &Unsized) -> Result<ShownInode, FsError> {
         if let Some(program) = &file.denied {
-            let (content, wanted) = (Arc::clone(&self.content), file.wanted.clone());
-            let found = self.runtime.spawn_blocking(move || content.size_present(&wanted)).await;
+            let (content, spec) = (Arc::clone(&self.content), file.spec.clone());
+            let found = self.runtime.spawn_blocking(move || content.size_present(&spec)).await;
             let size = found.ok().flatten().ok_or_else(|| FsError::Denied(Arc::clone(program)))?;
             return Ok(self.shown_with_size(&file.node, Some(size)));
         }
-        let size = self.content.size(&file.wanted, file.is_to_be_read);
+        let size = self.content.size(&file.spec, Requester(file.reader.process), file.is_to_be_read);
         tokio::pin!(size);
         let size = match tokio::time::timeout(self.content.long_question(), &mut size).await {
             Ok(size) => size?,
             Err(_) => {
                 // Its neighbours are likely to take as long, so they are asked for as well.
                 if !file.is_to_be_read {
-                    self.prefetch.size_takes_long(file.node.ino, self.reader(file.thread));
+                    self.prefetch.size_takes_long(file.node.ino, file.reader);
                 }
                 size.await?
             }

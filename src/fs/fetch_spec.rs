@@ -26,7 +26,11 @@ const MEMENTO: &str = "memento";
 const TIMEGATE: &str = "timegate";
 
 /// Fetch spec of the version behind `ino`; `None` where there is no such file.
-pub fn wanted(snapshot: &Snapshot<'_>, ino: INodeNo, options: &FsOptions) -> Result<Option<FetchSpec>, CatalogError> {
+pub fn fetch_spec(
+    snapshot: &Snapshot<'_>,
+    ino: INodeNo,
+    options: &FsOptions,
+) -> Result<Option<FetchSpec>, CatalogError> {
     let Some(resource) = snapshot.resource(ino)? else { return Ok(None) };
     let is_alternate = alternate(&resource, options).is_some();
     let mut resource = represented(resource, options);
@@ -34,11 +38,11 @@ pub fn wanted(snapshot: &Snapshot<'_>, ino: INodeNo, options: &FsOptions) -> Res
         // These belong to the generic resource.
         (resource.links, resource.member) = (Vec::new(), None);
     }
-    let mut wanted = linked(&resource, ino);
-    wanted.listed_at = snapshot.at()?;
-    wanted.as_of = options.as_of;
-    wanted.is_replaced = !has_name(snapshot, ino)?;
-    Ok(Some(wanted))
+    let mut spec = linked(&resource, ino);
+    spec.listed_at = snapshot.at()?;
+    spec.as_of = options.as_of;
+    spec.is_replaced = !has_name(snapshot, ino)?;
+    Ok(Some(spec))
 }
 
 fn has_name(snapshot: &Snapshot<'_>, ino: INodeNo) -> Result<bool, CatalogError> {
@@ -210,7 +214,7 @@ mod tests {
     #[test]
     fn mirrors_are_duplicates_by_priority_then_document_order() {
         let of = |rel: &str, href: &str, pri| Link { pri, ..link(rel, href) };
-        let wanted = linked(
+        let spec = linked(
             &resource(vec![
                 of("duplicate", "https://c.example/a", LOWEST_PRIORITY),
                 of("alternate", "https://b.example/a.html", 1),
@@ -221,7 +225,7 @@ mod tests {
             INodeNo(2),
         );
 
-        let found: Vec<_> = wanted.mirrors.iter().map(|(pri, uri)| (*pri, uri.as_str())).collect();
+        let found: Vec<_> = spec.mirrors.iter().map(|(pri, uri)| (*pri, uri.as_str())).collect();
         let expected =
             [(2, "https://d.example/a"), (2, "https://b.example/a"), (LOWEST_PRIORITY, "https://c.example/a")];
         assert_eq!(found, expected);
@@ -235,7 +239,7 @@ mod tests {
             hashes: vec![digest(byte)],
             ..link("memento", href)
         };
-        let wanted = linked(
+        let spec = linked(
             &resource(vec![
                 memento("http://example.com/20130103070000/res1", "2013-01-02T18:00:00Z", 1),
                 memento("http://example.com/20130103180000/res1", "2013-01-03T18:00:00Z", 1),
@@ -246,8 +250,8 @@ mod tests {
         );
 
         let mementos = ["http://example.com/20130103180000/res1", "http://example.com/20130103070000/res1"];
-        assert_eq!(texts(&wanted.mementos), mementos);
-        assert_eq!(wanted.timegate.unwrap().as_str(), "http://example.com/timegate/http://example.com/res1");
+        assert_eq!(texts(&spec.mementos), mementos);
+        assert_eq!(spec.timegate.unwrap().as_str(), "http://example.com/timegate/http://example.com/res1");
     }
 
     /// Example 27.
@@ -258,9 +262,9 @@ mod tests {
             length: Some(73),
             ..link(PATCH, "http://example.com/res4-json-patch")
         };
-        let wanted = linked(&resource(vec![patch, link("patch", "urn:x:y")]), INodeNo(2));
+        let spec = linked(&resource(vec![patch, link("patch", "urn:x:y")]), INodeNo(2));
 
-        let [patch] = &wanted.patches[..] else { panic!("{:?}", wanted.patches) };
+        let [patch] = &spec.patches[..] else { panic!("{:?}", spec.patches) };
         assert_eq!((patch.media_type.as_deref(), patch.length), (Some("application/json-patch"), Some(73)));
     }
 

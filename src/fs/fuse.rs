@@ -13,10 +13,10 @@ use super::error::FsError;
 use super::heartbeat::Heartbeat;
 use super::invalidator::Notices;
 use super::prefetch::Consumer;
-use super::read_limit::ReadLimit;
+use super::read::{ReadAnswer, ReadRequest};
+use super::read_limit::MAX_BACKGROUND;
 use super::statistics::BLOCK_SIZE;
 use super::xattr::XattrReply;
-use crate::content::LocalRead;
 use crate::platform::error_chain::chain;
 use fuser::{
     Errno, FileHandle, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags,
@@ -32,10 +32,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tracing::{Instrument, Level, trace_span};
 
-/// Background requests under way at a time. Reads through the page cache are background requests: with the usual few,
-/// readers that wait for a dead host would stop reads of cached files.
-const MAX_BACKGROUND: u16 = 4096;
-
 /// Bytes of a READ at most. Kernels take up to 256 pages otherwise: 1 MiB where pages have 4 KiB, but 16 MiB where they have 64.
 const MOST_READ: u32 = 1 << 20;
 
@@ -47,7 +43,6 @@ pub struct Adapter {
     fs: Arc<Filesystem>,
     notices: Notices,
     heartbeat: Arc<Heartbeat>,
-    read_limit: Arc<ReadLimit>,
     /// The kernel opens files and folders without asking once it knows that it may.
     opens_alone: bool,
 }
@@ -55,9 +50,7 @@ pub struct Adapter {
 impl Adapter {
     /// An adapter; FORGETs of orphans go to `notices`, and `heartbeat` shows whether the FUSE threads answer.
     pub fn new(fs: Arc<Filesystem>, notices: Notices, heartbeat: Arc<Heartbeat>) -> Adapter {
-        let page = u32::try_from(rustix::param::page_size()).unwrap_or(4096);
-        let read_limit = Arc::new(ReadLimit::new(MAX_BACKGROUND, page));
-        Adapter { fs, notices, heartbeat, read_limit, opens_alone: false }
+        Adapter { fs, notices, heartbeat, opens_alone: false }
     }
 
     /// Runs all of a handler. Where it panics the reply that it has is dropped, which answers EIO, and the thread goes on: fuser would end the
@@ -80,16 +73,13 @@ impl Adapter {
         self.fs.runtime().spawn(task.in_current_span());
     }
 
-    /// READ by `thread`: at once what is in memory, all else in the background.
-    fn begin_to_read(&self, (ino, offset, size): (INodeNo, u64, u32), thread: u32, flags: OpenFlags, reply: ReplyData) {
+    /// READ: at once what is in memory, all else in the background.
+    fn begin_to_read(&self, read: ReadRequest, reply: ReplyData) {
+        let ReadRequest { ino, offset, thread, .. } = read;
         let program = self.fs.programs().of(thread);
-        if offset == 0 {
-            self.fs.opened(ino);
-        }
-        let is_on_disk = match self.fs.read_in_memory(ino, offset, size) {
-            LocalRead::Absent => false,
-            LocalRead::OnDisk => true,
-            LocalRead::Bytes(bytes) => {
+        let later = match self.fs.read(read) {
+            Ok(ReadAnswer::Later(later)) => later,
+            Ok(ReadAnswer::Bytes(bytes)) => {
                 self.fs.programs().read(&program, bytes.len());
                 reply.data(&bytes);
                 if offset == 0 {
@@ -97,18 +87,10 @@ impl Adapter {
                 }
                 return;
             }
+            Err(error) => return reply.error(error.errno()),
         };
-        let waits = if is_on_disk { None } else { self.read_limit.begin(ino, offset, size) };
-        // Past the page cache nothing is read ahead.
-        if !is_on_disk && waits.is_none() && flags.0 & libc::O_DIRECT == 0 {
-            return reply.error(FsError::TooFarAhead(ino).errno());
-        }
-        let (fs, counting) = (Arc::clone(&self.fs), Arc::clone(&self.fs));
-        let read = async move {
-            let _waits = waits;
-            fs.read(ino, offset, size, thread, is_on_disk).await
-        };
-        self.wait(read, move |result| match result {
+        let counting = Arc::clone(&self.fs);
+        self.wait(later, move |result| match result {
             Ok(bytes) => {
                 counting.programs().read(&program, bytes.len());
                 reply.data(&bytes);
@@ -250,7 +232,9 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyData,
     ) {
         let _span = trace_span!("read", ino = ino.0, offset, size).entered();
-        self.handle("read", || self.begin_to_read((ino, offset, size), req.pid(), flags, reply));
+        let is_direct = flags.0 & libc::O_DIRECT != 0;
+        let read = ReadRequest { ino, offset, length: size, thread: req.pid(), is_direct };
+        self.handle("read", || self.begin_to_read(read, reply));
     }
 
     fn readdirplus(&self, req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {

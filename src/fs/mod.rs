@@ -35,7 +35,7 @@ pub mod statistics;
 mod tests;
 pub mod xattr;
 
-pub use fetch_spec::wanted;
+pub use fetch_spec::fetch_spec;
 
 use crate::catalog::{Catalog, SetId};
 use crate::content::Content;
@@ -43,6 +43,7 @@ use crate::document::Timestamp;
 use error::FsError;
 use fuser::INodeNo;
 use prefetch::Prefetch;
+use read_limit::ReadLimit;
 use readers::Programs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -92,6 +93,7 @@ pub struct Filesystem {
     runtime: tokio::runtime::Handle,
     programs: Arc<Programs>,
     prefetch: Arc<Prefetch>,
+    read_limit: Arc<ReadLimit>,
     /// Receives files that are read and folders that are listed, where landing pages are followed.
     opened: Option<mpsc::Sender<INodeNo>>,
 }
@@ -114,6 +116,7 @@ impl Filesystem {
             set_names: None,
             runtime,
             programs: Arc::new(Programs::new([])),
+            read_limit: Arc::default(),
             opened: None,
         }
     }

@@ -2,7 +2,7 @@
 
 use super::Filesystem;
 use super::error::FsError;
-use super::fetch_spec::wanted;
+use super::fetch_spec::fetch_spec;
 use super::prefetch::{Consumer, Reader};
 use super::readers::is_gone;
 use crate::catalog::{Kind, Node};
@@ -11,7 +11,7 @@ use crate::source::http::Requester;
 use bytes::Bytes;
 use fuser::INodeNo;
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -19,47 +19,78 @@ use std::time::Duration;
 /// Between two looks for a program whose READ waits.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// One READ.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadRequest {
+    /// The file.
+    pub ino: INodeNo,
+    /// Its first byte.
+    pub offset: u64,
+    /// Bytes, fewer only at the end of the file.
+    pub length: u32,
+    /// The thread that reads; 0: unknown.
+    pub thread: u32,
+    /// It goes past the page cache (`O_DIRECT`), so nothing of it is read ahead.
+    pub is_direct: bool,
+}
+
+/// The answer to a READ.
+pub enum ReadAnswer {
+    /// Bytes in memory.
+    Bytes(Bytes),
+    /// Bytes of the disk, or of the Source: for a task.
+    Later(Pin<Box<dyn Future<Output = Result<Bytes, FsError>> + Send>>),
+}
+
 impl Filesystem {
-    /// READ from the memory of this machine alone: `length` bytes at `offset`, fewer only at the end of the file. For all else:
-    /// [`Filesystem::read`].
-    pub fn read_in_memory(&self, ino: INodeNo, offset: u64, length: u32) -> LocalRead {
-        self.content.read_in_memory(ino, offset, length)
+    /// READ: the bytes where memory has them, else a future that waits for the disk or for the Source. An error: the READ is refused at once.
+    pub fn read(self: &Arc<Self>, read: ReadRequest) -> Result<ReadAnswer, FsError> {
+        let ReadRequest { ino, offset, length, .. } = read;
+        if offset == 0 {
+            self.opened(ino);
+        }
+        let fs = Arc::clone(self);
+        let later: Pin<Box<dyn Future<Output = _> + Send>> = match self.content.read_in_memory(ino, offset, length) {
+            LocalRead::Bytes(bytes) => return Ok(ReadAnswer::Bytes(bytes)),
+            LocalRead::OnDisk => Box::pin(async move { fs.read_disk(read).await }),
+            LocalRead::Absent => {
+                let waits = self.read_limit.begin(ino, offset, length);
+                if waits.is_none() && !read.is_direct {
+                    return Err(FsError::TooFarAhead(ino));
+                }
+                Box::pin(async move {
+                    let _waits = waits;
+                    fs.read_source(read).await
+                })
+            }
+        };
+        Ok(ReadAnswer::Later(later))
     }
 
-    /// READ by `thread` (0: unknown) of bytes that are not in memory: from the disk of this machine where it has them, else from
-    /// the Source unless that is denied.
-    pub async fn read(
-        &self,
-        ino: INodeNo,
-        offset: u64,
-        length: u32,
-        thread: u32,
-        is_on_disk: bool,
-    ) -> Result<Bytes, FsError> {
-        if is_on_disk {
-            if let Some(bytes) = self.read_on_disk(ino, offset, length).await {
-                if offset == 0 {
-                    self.was_here(Consumer::Bytes, ino, thread);
-                }
-                return Ok(bytes);
-            }
+    /// Reads on a blocking thread. Bytes that turn out damaged come from the Source.
+    async fn read_disk(&self, read: ReadRequest) -> Result<Bytes, FsError> {
+        let ReadRequest { ino, offset, length, thread, .. } = read;
+        let content = Arc::clone(&self.content);
+        let bytes = self.runtime.spawn_blocking(move || content.read_local(ino, offset, length)).await.ok().flatten();
+        let Some(bytes) = bytes else { return self.read_source(read).await };
+        if offset == 0 {
+            self.was_here(Consumer::Bytes, ino, thread);
         }
-        let (node, wanted) = self.readable(ino)?;
-        let bytes = match self.denial(thread) {
-            None => self.fetch(&node, wanted, offset, length, thread).await?,
-            Some(denial) => self.content.read_present(&wanted, offset, length).await.ok_or(denial)?,
+        Ok(bytes)
+    }
+
+    /// Reads from the Source, unless that is denied.
+    async fn read_source(&self, read: ReadRequest) -> Result<Bytes, FsError> {
+        let ReadRequest { ino, offset, length, .. } = read;
+        let (node, spec) = self.readable(ino)?;
+        let bytes = match self.denial(read.thread) {
+            None => self.fetch(&node, &spec, read).await?,
+            Some(denial) => self.content.read_present(&spec, offset, length).await.ok_or(denial)?,
         };
         match node.size.or_else(|| self.content.known_size(ino)) {
             Some(size) => whole(ino, size, offset, length, bytes),
             None => Ok(bytes),
         }
-    }
-
-    /// While the FUSE threads answer others. `None`: the bytes are damaged.
-    pub(super) async fn read_on_disk(&self, ino: INodeNo, offset: u64, length: u32) -> Option<Bytes> {
-        let content = Arc::clone(&self.content);
-        let read = self.runtime.spawn_blocking(move || content.read_local(ino, offset, length));
-        read.await.ok().flatten()
     }
 
     /// This machine had the first bytes of a file, or its learnt size, for `thread`: what follows may have to be fetched now.
@@ -70,20 +101,12 @@ impl Filesystem {
     }
 
     /// Waits while the download makes progress. Content answers a repeated READ of a failed block at once.
-    async fn fetch(
-        &self,
-        node: &Node,
-        mut wanted: FetchSpec,
-        offset: u64,
-        length: u32,
-        thread: u32,
-    ) -> Result<Bytes, FsError> {
-        let reader = self.reader(thread);
-        wanted.requester = Requester(reader.process);
-        let mut bytes = pin!(self.content.read(&wanted, offset, length));
+    async fn fetch(&self, node: &Node, spec: &FetchSpec, read: ReadRequest) -> Result<Bytes, FsError> {
+        let reader = self.reader(read.thread);
+        let mut bytes = pin!(self.content.read(spec, Requester(reader.process), read.offset, read.length));
         // Begun before anything is fetched ahead: an open connection is for the reader that waits.
         let begun = poll_fn(|context| Poll::Ready(bytes.as_mut().poll(context))).await;
-        if offset == 0 {
+        if read.offset == 0 {
             let size = node.size.or_else(|| self.content.known_size(node.ino));
             self.prefetch.read((Consumer::Bytes, node.ino), reader, size, false);
         }
@@ -108,7 +131,7 @@ impl Filesystem {
             return Err(FsError::IsAFolder(ino));
         }
         let node = self.viewed(&snapshot, node)?;
-        Ok((node, wanted(&snapshot, ino, &self.options)?.ok_or(FsError::Gone(ino))?))
+        Ok((node, fetch_spec(&snapshot, ino, &self.options)?.ok_or(FsError::Gone(ino))?))
     }
 }
 

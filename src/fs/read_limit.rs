@@ -11,6 +11,10 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// Background requests under way at a time. Reads through the page cache are background requests: with the usual few,
+/// readers that wait for a dead host would stop reads of cached files.
+pub(super) const MAX_BACKGROUND: u16 = 4096;
+
 /// The READs of a file may use one part in so many of what is free. A sequential reader has about eight READs.
 const PART: usize = 16;
 
@@ -40,6 +44,13 @@ struct ByFile {
 pub struct WaitingRead {
     waiting: Arc<ReadLimit>,
     ino: INodeNo,
+}
+
+impl Default for ReadLimit {
+    /// The limit of a mount on this machine.
+    fn default() -> ReadLimit {
+        ReadLimit::new(MAX_BACKGROUND, u32::try_from(rustix::param::page_size()).unwrap_or(4096))
+    }
 }
 
 impl ReadLimit {

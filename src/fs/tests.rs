@@ -4,10 +4,11 @@ use super::attributes::{Attributes, ShownInode};
 use super::directory::Cookie;
 use super::error::FsError;
 use super::prefetch::Consumer;
+use super::read::{ReadAnswer, ReadRequest};
 use super::xattr::XattrReply;
 use super::*;
 use crate::catalog::{Catalog, Kind, Naming};
-use crate::content::{ContentConfig, Fixity, LocalRead, Mirrors, Revalidate, Unannounced};
+use crate::content::{ContentConfig, Fixity, Mirrors, Revalidate, Unannounced};
 use crate::document::{Algorithm, Digest, Entry, Link, Timestamp, Uri};
 use crate::source::http::{Client, HttpConfig};
 use fuser::{Errno, INodeNo};
@@ -176,12 +177,23 @@ impl Mounted {
     }
 
     fn read(&self, ino: INodeNo, offset: u64, length: u32) -> Result<bytes::Bytes, FsError> {
-        let is_on_disk = match self.fs.read_in_memory(ino, offset, length) {
-            LocalRead::Bytes(bytes) => return Ok(bytes),
-            LocalRead::OnDisk => true,
-            LocalRead::Absent => false,
-        };
-        self.runtime.block_on(self.fs.read(ino, offset, length, 0, is_on_disk))
+        self.read_by(0, ino, offset, length)
+    }
+
+    /// READ by `thread`.
+    fn read_by(&self, thread: u32, ino: INodeNo, offset: u64, length: u32) -> Result<bytes::Bytes, FsError> {
+        match self.fs.read(ReadRequest { ino, offset, length, thread, is_direct: false })? {
+            ReadAnswer::Bytes(bytes) => Ok(bytes),
+            ReadAnswer::Later(later) => self.runtime.block_on(later),
+        }
+    }
+
+    /// READ that this machine's memory answers; `None` where it does not.
+    fn read_at_once(&self, ino: INodeNo, offset: u64, length: u32) -> Option<bytes::Bytes> {
+        match self.fs.read(ReadRequest { ino, offset, length, thread: 0, is_direct: false }) {
+            Ok(ReadAnswer::Bytes(bytes)) => Some(bytes),
+            _ => None,
+        }
     }
 
     /// A listing in pieces of `piece` entries; before each but the first, `between` is called.
@@ -305,12 +317,11 @@ fn bytes_outside_the_page_cache_are_read_by_another_thread() {
                 fadvise(&file, 0, None, Advice::DontNeed).unwrap();
             }
 
-            let first = mounted.fs.read_in_memory(ino, middle, 4096);
-            assert_eq!(matches!(first, LocalRead::OnDisk), is_absent, "{path} {is_open} {now:?}");
-            let bytes = mounted.runtime.block_on(mounted.fs.read_on_disk(ino, middle, 4096)).unwrap();
+            let first = mounted.read_at_once(ino, middle, 4096);
+            assert_eq!(first.is_none(), is_absent, "{path} {is_open} {now:?}");
+            let bytes = mounted.read(ino, middle, 4096).unwrap();
             assert_eq!(bytes[..], body.as_bytes()[middle as usize..][..bytes.len()]);
-            let LocalRead::Bytes(again) = mounted.fs.read_in_memory(ino, middle, 4096) else { panic!("it was read") };
-            assert_eq!(again, bytes);
+            assert_eq!(mounted.read_at_once(ino, middle, 4096), Some(bytes));
         }
     }
 }
@@ -449,7 +460,7 @@ fn a_files_first_walk_enters_a_folder_behind_many_files() {
     mounted.publish(files.map(|path| mounted.entry(&path, Some(5))).collect::<Vec<_>>());
 
     for path in &read {
-        mounted.runtime.block_on(mounted.fs.read(mounted.ino(path), 0, 5, 7, false)).unwrap();
+        mounted.read_by(7, mounted.ino(path), 0, 5).unwrap();
     }
 
     assert!(mounted.fs.prefetch.expects(mounted.ino("walk/m/x000")));
@@ -474,7 +485,7 @@ fn a_warm_reader_takes_no_lock_of_downloads_and_sizes() {
         mounted.getattr(mounted.ino(&walk(number))).unwrap();
     }
     for number in 0..5 {
-        mounted.runtime.block_on(mounted.fs.read(mounted.ino(&walk(number)), 0, 5, 7, false)).unwrap();
+        mounted.read_by(7, mounted.ino(&walk(number)), 0, 5).unwrap();
     }
     assert!(mounted.fs.prefetch.expects(mounted.ino(&walk(6))));
     let held = mounted.fs.content.locked(&inodes);
@@ -490,7 +501,8 @@ fn a_warm_reader_takes_no_lock_of_downloads_and_sizes() {
             for (ino, size) in inodes.into_iter().zip([5, 8]) {
                 let Attributes::Known(shown) = fs.attributes(ino, thread).unwrap() else { panic!("it was read") };
                 seen += shown.attributes.size;
-                let LocalRead::Bytes(bytes) = fs.read_in_memory(ino, 0, 100) else { panic!("it was read") };
+                let read = ReadRequest { ino, offset: 0, length: 100, thread, is_direct: false };
+                let Ok(ReadAnswer::Bytes(bytes)) = fs.read(read) else { panic!("it was read") };
                 assert_eq!(bytes.len() as u64, size);
                 fs.was_here(Consumer::Bytes, ino, thread);
             }

@@ -131,7 +131,7 @@ async fn source_tree(args: &AuditArgs, progress: &Progress, scratch: &Path) -> R
         catalog,
         content: None,
         packages: Some(packages),
-        versions: Arc::new(move |snapshot, ino| fs::wanted(snapshot, ino, &view)),
+        versions: Arc::new(move |snapshot, ino| fs::fetch_spec(snapshot, ino, &view)),
         scratch: scratch.to_owned(),
     })
 }

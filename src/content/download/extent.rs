@@ -187,10 +187,16 @@ impl Content {
     }
 
     /// Fetches an extent for a reader.
-    pub(super) fn fetch_extent(self: &Arc<Self>, spec: &FetchSpec, download: &Arc<Download>, extent: Extent) {
+    pub(super) fn fetch_extent(
+        self: &Arc<Self>,
+        spec: &FetchSpec,
+        download: &Arc<Download>,
+        extent: Extent,
+        requester: Requester,
+    ) {
         let length = extent.origin.length;
         let fetch = ExtentFetch::new(self, spec, download, (extent.attempt, extent.blocks), length, Way::Shared);
-        let client = self.range_client(extent.origin, spec.requester, download.pause());
+        let client = self.range_client(extent.origin, requester, download.pause());
         self.runtime.spawn(fetch.run(client, None));
     }
 }

@@ -18,10 +18,10 @@ use tokio::task::AbortHandle;
 /// What a download is joined for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Joining {
-    /// So many bytes from this one on.
-    Read(u64, u32),
-    /// Its length.
-    Size,
+    /// So many bytes from this one on, by this process.
+    Read(Requester, u64, u32),
+    /// Its length, by this process.
+    Size(Requester),
     /// A prefetch that began then, for a process that is expected to read it; without one it is work in the background.
     Ahead(Moment, Option<Requester>),
 }
@@ -108,15 +108,18 @@ impl Download {
         self.limit.subscribe()
     }
 
-    /// `requester` begins to wait. Each [`Joining::Ahead`] ends with [`Download::leave`].
-    pub(super) fn join(self: &Arc<Self>, joining: Joining, requester: Requester) {
-        if let Joining::Ahead(begun, expected) = joining {
-            self.prefetched.get_or_init(|| begun);
-            if let Some(process) = expected {
-                self.expected.get_or_init(|| process);
+    /// A process begins to wait. Each [`Joining::Ahead`] ends with [`Download::leave`].
+    pub(super) fn join(self: &Arc<Self>, joining: Joining) {
+        let requester = match joining {
+            Joining::Read(requester, ..) | Joining::Size(requester) => requester,
+            Joining::Ahead(begun, expected) => {
+                self.prefetched.get_or_init(|| begun);
+                if let Some(process) = expected {
+                    self.expected.get_or_init(|| process);
+                }
+                return self.change(|state| state.extents.add_prefetch());
             }
-            return self.change(|state| state.extents.add_prefetch());
-        }
+        };
         self.requester.send_if_modified(|first| {
             let is_first = first.is_none();
             first.get_or_insert(requester);
@@ -292,17 +295,17 @@ mod tests {
         let download = || Arc::new(Download::new(Fixity::Stream, BOUNDS, Path::new("/nowhere").into()));
         let ahead = Joining::Ahead(Moment::now(), Some(Requester(7)));
         let prefetched = download();
-        prefetched.join(ahead, Requester(7));
-        prefetched.join(ahead, Requester(7));
+        prefetched.join(ahead);
+        prefetched.join(ahead);
         assert!(!prefetched.leave());
         assert!(prefetched.leave());
 
         let demanded = download();
-        demanded.join(ahead, Requester(7));
+        demanded.join(ahead);
         let priority = demanded.priority();
         assert_eq!(priority.reader(), None, "a prefetch");
-        demanded.join(Joining::Read(0, 1), Requester(8));
-        demanded.join(Joining::Size, Requester(9));
+        demanded.join(Joining::Read(Requester(8), 0, 1));
+        demanded.join(Joining::Size(Requester(9)));
         assert_eq!((priority.reader(), demanded.priority().reader()), (Some(Requester(8)), Some(Requester(8))));
         assert!(!demanded.leave());
     }

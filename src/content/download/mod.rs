@@ -55,6 +55,7 @@ use super::fixity::BLOCK;
 use super::store::{Object, ObjectKey};
 use super::trust::{PriorServes, Trust};
 use super::{Content, ContentError, Event, FetchSpec, Verified};
+use crate::source::http::Requester;
 use bytes::Bytes;
 use completion::run_download;
 use extents::Bounds;
@@ -103,30 +104,46 @@ enum Found {
 }
 
 impl Content {
-    /// See [`Content::read`]; with it, whether the shared cache had the bytes.
-    pub(super) async fn fetched(
+    /// `length` bytes at `offset`, fewer only at the end of the file; waits while the download makes progress.
+    pub async fn read(
         self: &Arc<Self>,
         spec: &FetchSpec,
+        requester: Requester,
         offset: u64,
         length: u32,
-    ) -> Result<(Bytes, bool), ContentError> {
+    ) -> Result<Bytes, ContentError> {
+        let read = self.read_or_download(spec, requester, offset, length).await;
+        read.inspect_err(|_| self.counters.read_failed())
+    }
+
+    async fn read_or_download(
+        self: &Arc<Self>,
+        spec: &FetchSpec,
+        requester: Requester,
+        offset: u64,
+        length: u32,
+    ) -> Result<Bytes, ContentError> {
         let (begun, mut damaged, mut is_shared) = (Instant::now(), 0, false);
         loop {
             if let Some(bytes) = self.verified_blocks(spec.ino, offset, length) {
-                return Ok((bytes, is_shared));
+                self.counters.waited(bytes.len(), is_shared);
+                return Ok(bytes);
             }
-            let joined = self.join(spec, Joining::Read(offset, length))?;
+            let joined = self.join(spec, Joining::Read(requester, offset, length))?;
             let is_fresh = matches!(joined, Joined::UnderWay(..));
             let found = match joined {
                 Joined::Here(object) => Ok(Found::Object(CachedObject::Store(object))),
                 Joined::UnderWay(download, waiting) => {
-                    let found = self.wait(spec, (&download, waiting), (offset, length), begun).await;
+                    let found = self.wait((spec, requester), (&download, waiting), (offset, length), begun).await;
                     is_shared = download.state().is_shared();
                     found
                 }
             };
             let object = match found {
-                Ok(Found::Bytes(bytes)) => return Ok((bytes, is_shared)),
+                Ok(Found::Bytes(bytes)) => {
+                    self.counters.waited(bytes.len(), is_shared);
+                    return Ok(bytes);
+                }
                 Ok(Found::Object(object)) => object,
                 Ok(Found::Nothing(_)) if begun.elapsed() < self.config.stall => continue,
                 Ok(Found::Nothing(error)) | Err(error) => {
@@ -141,7 +158,10 @@ impl Content {
                 false => tokio::task::spawn_blocking(move || object.read(offset, length)).await.unwrap_or_default(),
             };
             match read {
-                Some(bytes) => return Ok((bytes, is_shared)),
+                Some(bytes) => {
+                    self.counters.waited(bytes.len(), is_shared);
+                    return Ok(bytes);
+                }
                 None if was_passed => {}
                 None if damaged < ROUNDS => damaged += 1,
                 None => {
@@ -193,17 +213,17 @@ impl Content {
                 return Ok(Joined::Here(object));
             }
         }
-        if let Joining::Read(offset, length) = joining {
+        if let Joining::Read(_, offset, length) = joining {
             let (failures, now) = (self.failures(), Instant::now());
             let of_inode = || failures.inode(spec.ino, now).filter(|_| !is_under_way);
             if let Some(error) = failures.read(spec.ino, offset, length, now).or_else(of_inode) {
                 return Err(error);
             }
         }
-        let (download, is_new) = self.table.join(spec.ino, (joining, spec.requester), || self.new_download());
+        let (download, is_new) = self.table.join(spec.ino, joining, || self.new_download());
         let waiting = match joining {
-            Joining::Read(offset, length) => Some(download.await_range(offset, length)),
-            Joining::Size | Joining::Ahead(..) => None,
+            Joining::Read(_, offset, length) => Some(download.await_range(offset, length)),
+            Joining::Size(_) | Joining::Ahead(..) => None,
         };
         if is_new {
             if let Some(outcome) = self.start(spec, &download) {
@@ -365,7 +385,7 @@ impl Content {
     /// counts from when it has `begun`, from the last progress of its object, or from the end of a known pause.
     async fn wait(
         self: &Arc<Self>,
-        spec: &FetchSpec,
+        (spec, requester): (&FetchSpec, Requester),
         (download, mut waiting): (&Arc<Download>, Option<Waiting>),
         (offset, length): (u64, u32),
         mut begun: Instant,
@@ -396,7 +416,7 @@ impl Content {
                 }
                 Look::Fetch(extent) => {
                     fetched += 1;
-                    self.fetch_extent(spec, download, extent);
+                    self.fetch_extent(spec, download, extent, requester);
                 }
                 Look::Wait(moved) => {
                     waiting.get_or_insert_with(|| download.await_range(offset, length));

@@ -6,6 +6,7 @@ use super::object::CachedObject;
 use crate::content::metadata::Observation;
 use crate::content::store::Moment;
 use crate::content::{Content, ContentError, FetchSpec, Verified};
+use crate::source::http::Requester;
 use fuser::INodeNo;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,11 +30,16 @@ impl Content {
         Ok(brought)
     }
 
-    /// The same for a file that a reader is expected to read next. The caller bounds how many are under way, so that readers find
+    /// The same for a file that the process `expected` is likely to read next. The caller bounds how many are under way, so that readers find
     /// connections. What was used within the last seconds is not evicted for it.
     /// `None`: it was here, or is larger than `most` bytes, as its head announces.
-    pub async fn fetch_ahead(self: &Arc<Self>, spec: &FetchSpec, most: u64) -> Result<Option<u64>, ContentError> {
-        self.bring(spec, Joining::Ahead(Moment::ago(SPARED), Some(spec.requester)), most).await
+    pub async fn fetch_ahead(
+        self: &Arc<Self>,
+        spec: &FetchSpec,
+        expected: Requester,
+        most: u64,
+    ) -> Result<Option<u64>, ContentError> {
+        self.bring(spec, Joining::Ahead(Moment::ago(SPARED), Some(expected)), most).await
     }
 
     /// Whether the host of `spec` leaves no requests for what is fetched ahead.

@@ -34,12 +34,17 @@ const SILENT_PART: u32 = 4;
 impl Content {
     /// The true size of what a read returns; asks the Source where it must, within `size_deadline`. `is_to_be_read`: the size comes with the
     /// bytes, in one request, unless they are too many to wait for.
-    pub async fn size(self: &Arc<Self>, spec: &FetchSpec, is_to_be_read: bool) -> Result<u64, ContentError> {
+    pub async fn size(
+        self: &Arc<Self>,
+        spec: &FetchSpec,
+        requester: Requester,
+        is_to_be_read: bool,
+    ) -> Result<u64, ContentError> {
         if let Some(size) = self.size_or_failure(spec) {
             return size;
         }
         let (deadline, pause) = (Instant::now() + self.config.size_deadline, KnownPause::default());
-        let asking = self.ask_size(spec, is_to_be_read, &pause);
+        let asking = self.ask_size(spec, requester, is_to_be_read, &pause);
         let size = pause.put_off(deadline, PATIENCE, asking).await.unwrap_or_else(|| Err(stalled(spec)));
         self.counters.size(spec, size.as_ref().map(drop));
         match &size {
@@ -54,20 +59,21 @@ impl Content {
     async fn ask_size(
         self: &Arc<Self>,
         spec: &FetchSpec,
+        requester: Requester,
         is_to_be_read: bool,
         pause: &KnownPause,
     ) -> Result<u64, ContentError> {
         // One request brings the size and the bytes.
         if is_to_be_read || self.table.get(spec.ino).is_some() {
-            if let Some(size) = self.size_of_body(spec, false, pause).await? {
+            if let Some(size) = self.size_of_body(spec, requester, false, pause).await? {
                 return Ok(size);
             }
         }
-        if let Some(size) = self.question(spec, Some(spec.requester), pause).await? {
+        if let Some(size) = self.question(spec, requester, true, pause).await? {
             return Ok(size);
         }
         loop {
-            if let Some(size) = self.size_of_body(spec, true, pause).await? {
+            if let Some(size) = self.size_of_body(spec, requester, true, pause).await? {
                 return Ok(size);
             }
         }
@@ -78,10 +84,11 @@ impl Content {
     async fn size_of_body(
         self: &Arc<Self>,
         spec: &FetchSpec,
+        requester: Requester,
         awaits_whole: bool,
         pause: &KnownPause,
     ) -> Result<Option<u64>, ContentError> {
-        let download = match self.join(spec, Joining::Size)? {
+        let download = match self.join(spec, Joining::Size(requester))? {
             Joined::Here(object) => return Ok(Some(object.length())),
             Joined::UnderWay(download, _) => download,
         };
@@ -105,12 +112,12 @@ impl Content {
         }
     }
 
-    /// Learns a size that is expected to be asked for next, with the priority of a prefetch: where only the body shows it,
+    /// Learns a size that the process `expected` is likely to ask for next, with the priority of a prefetch: where only the body shows it,
     /// as [`Content::fetch_ahead`] does, within `size_deadline`.
     ///
     /// # Errors
     /// As [`Content::size`]; a failure ahead keeps no reader from asking, but for a refusal and for a long silence.
-    pub async fn size_ahead(self: &Arc<Self>, spec: &FetchSpec) -> Result<(), ContentError> {
+    pub async fn size_ahead(self: &Arc<Self>, spec: &FetchSpec, expected: Requester) -> Result<(), ContentError> {
         if let Some(size) = self.size_or_failure(spec) {
             return size.map(drop);
         }
@@ -118,7 +125,7 @@ impl Content {
         let asking = async {
             if self.table.get(spec.ino).is_none() {
                 let begun = Instant::now();
-                let answer = self.question(spec, None, &pause).await;
+                let answer = self.question(spec, expected, false, &pause).await;
                 if let Err(error) = &answer {
                     self.question_failed(spec.ino, error, begun.elapsed().saturating_sub(pause.total()));
                 }
@@ -127,7 +134,7 @@ impl Content {
                 }
             }
             // A reader that comes meanwhile joins this download.
-            self.fetch_ahead(spec, WHOLE_LIMIT).await.map(drop)
+            self.fetch_ahead(spec, expected, WHOLE_LIMIT).await.map(drop)
         };
         let asked = pause.put_off(deadline, PATIENCE, asking).await.unwrap_or_else(|| Err(stalled(spec)));
         self.counters.size(spec, asked.as_ref().map(drop));
@@ -159,21 +166,23 @@ impl Content {
         self.failures().has_failed(ino, Instant::now())
     }
 
-    /// The answer of the question in flight, or of a new one. `None`: only the body answers.
+    /// The answer of the question in flight, or of a new one; `is_waiting`: the process waits for it now. `None`: only the body answers.
     async fn question(
         self: &Arc<Self>,
         spec: &FetchSpec,
-        requester: Option<Requester>,
+        process: Requester,
+        is_waiting: bool,
         pause: &KnownPause,
     ) -> Result<Option<u64>, ContentError> {
-        let mut may_repeat = requester.is_some();
+        let mut may_repeat = is_waiting;
+        let requester = is_waiting.then_some(process);
         loop {
             let mut is_new = false;
             let ((raise, its_pause), answer) = self.sizes.join(&self.runtime, spec.ino, || {
                 is_new = true;
                 let (raise, raised) = watch::channel(requester);
                 let (content, spec, pause) = (Arc::clone(self), spec.clone(), KnownPause::default());
-                let waiting = (Priority::Prefetch(spec.requester, raised), pause.clone());
+                let waiting = (Priority::Prefetch(process, raised), pause.clone());
                 let asking = async move { content.probe(&spec, waiting).await };
                 ((Arc::new(raise), pause), asking)
             });

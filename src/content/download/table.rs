@@ -2,7 +2,6 @@
 
 use super::in_flight::{Download, Joining};
 use super::outcome::Outcome;
-use crate::source::http::Requester;
 use fuser::INodeNo;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -39,7 +38,7 @@ impl DownloadTable {
     pub(super) fn join(
         &self,
         ino: INodeNo,
-        (joining, requester): (Joining, Requester),
+        joining: Joining,
         make: impl FnOnce() -> Download,
     ) -> (Arc<Download>, bool) {
         let mut by_inode = self.lock();
@@ -47,7 +46,7 @@ impl DownloadTable {
             Entry::Occupied(entry) => (Arc::clone(entry.get()), false),
             Entry::Vacant(entry) => (Arc::clone(entry.insert(Arc::new(make()))), true),
         };
-        download.join(joining, requester);
+        download.join(joining);
         (download, is_new)
     }
 

@@ -21,7 +21,7 @@ pub use walk::{Consumer, Reader};
 
 use super::FsOptions;
 use super::error::FsError;
-use super::fetch_spec::wanted;
+use super::fetch_spec::fetch_spec;
 use super::readers::is_gone;
 use crate::catalog::{Catalog, CatalogError, InodeName, Node, Snapshot};
 use crate::content::Content;
@@ -294,8 +294,8 @@ impl Prefetch {
     /// Returns whether the host of the next file leaves no requests for what is fetched ahead.
     fn is_paced(&self, snapshot: &Snapshot<'_>, candidates: &[Candidate<TreeCursor>]) -> Result<bool, CatalogError> {
         let Some(next) = candidates.first() else { return Ok(false) };
-        let wanted = wanted(snapshot, next.ino, &self.options)?;
-        Ok(wanted.is_some_and(|wanted| self.content.is_paced(&wanted)))
+        let spec = fetch_spec(snapshot, next.ino, &self.options)?;
+        Ok(spec.is_some_and(|spec| self.content.is_paced(&spec)))
     }
 
     fn candidate(&self, consumer: Consumer, node: &Node, after: TreeCursor) -> Candidate<TreeCursor> {
@@ -333,13 +333,12 @@ impl Prefetch {
 
     /// Bytes fetched; `None` where there is nothing to fetch.
     async fn fetch_now(&self, consumer: Consumer, ino: INodeNo, requester: Requester) -> Result<Option<u64>, FsError> {
-        let Some(mut wanted) = wanted(&self.catalog.snapshot()?, ino, &self.options)? else { return Ok(None) };
-        wanted.requester = requester;
+        let Some(spec) = fetch_spec(&self.catalog.snapshot()?, ino, &self.options)? else { return Ok(None) };
         match consumer {
-            Consumer::Bytes => Ok(self.content.fetch_ahead(&wanted, WHOLE_LIMIT).await?),
+            Consumer::Bytes => Ok(self.content.fetch_ahead(&spec, requester, WHOLE_LIMIT).await?),
             Consumer::Sizes => {
                 // Boxed, so that a task that waits for a permit is small.
-                Box::pin(self.content.size_ahead(&wanted)).await?;
+                Box::pin(self.content.size_ahead(&spec, requester)).await?;
                 Ok(Some(SIZE_BYTES))
             }
         }

@@ -83,7 +83,7 @@ impl Audits {
             catalog: self.tree.catalog.clone(),
             content: Some(self.tree.content.clone()),
             packages: None,
-            versions: Arc::new(move |snapshot, ino| fs::wanted(snapshot, ino, &view)),
+            versions: Arc::new(move |snapshot, ino| fs::fetch_spec(snapshot, ino, &view)),
             scratch,
         }
     }

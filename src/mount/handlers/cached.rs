@@ -75,21 +75,21 @@ fn count(
     let left = tree.content.download_limit().map(|limit| limit.left());
     let mut total = PrefetchTotal { left, ..PrefetchTotal::default() };
     for found in tree.walk(paths).take_while(|_| !events.is_closed()) {
-        let wanted = match found? {
-            Found::File(file) => file.wanted,
+        let spec = match found? {
+            Found::File(file) => file.spec,
             Found::Missing(path) => {
                 missing(path);
                 continue;
             }
         };
-        let size = tree.size(&wanted);
+        let size = tree.size(&spec);
         total.files += 1;
         total.bytes += size.unwrap_or(0);
-        if tree.content.is_whole(wanted.ino) {
+        if tree.content.is_whole(spec.ino) {
             total.cached_files += 1;
             total.cached_bytes += size.unwrap_or(0);
         } else if let Some(size) = size {
-            total.cached_bytes += tree.content.resumable(&wanted).min(size);
+            total.cached_bytes += tree.content.resumable(&spec).min(size);
         } else {
             total.unsized_files += 1;
         }
@@ -160,11 +160,11 @@ impl Job {
                         continue;
                     }
                 };
-                self.downloading.insert(file.wanted.ino);
+                self.downloading.insert(file.spec.ino);
                 let (content, begun) = (Arc::clone(&self.tree.content), self.begun);
                 downloads.push(async move {
                     loop {
-                        let downloaded = content.prefetch(&file.wanted, begun).await;
+                        let downloaded = content.prefetch(&file.spec, begun).await;
                         // Its host allows no requests for longer than readers have patience.
                         let pause = downloaded.as_ref().err().and_then(ContentError::paused_for);
                         let Some(pause) = pause else { return (*file, downloaded) };
@@ -183,12 +183,12 @@ impl Job {
     }
 
     async fn ended(&mut self, file: File, downloaded: Result<Option<u64>, ContentError>) {
-        self.downloading.remove(&file.wanted.ino);
+        self.downloading.remove(&file.spec.ino);
         let silent = std::mem::take(&mut self.silent);
         let cause = match downloaded {
             Ok(None) => {
                 self.summary.here += 1;
-                self.cached_bytes += self.tree.size(&file.wanted).unwrap_or(0);
+                self.cached_bytes += self.tree.size(&file.spec).unwrap_or(0);
                 return;
             }
             Ok(Some(bytes)) => {
@@ -202,7 +202,7 @@ impl Job {
             self.summary.stopped = Some(Stopped::Spent);
             return;
         }
-        let is_too_large = file.wanted.length.is_some_and(|length| length > self.tree.content.quota());
+        let is_too_large = file.spec.length.is_some_and(|length| length > self.tree.content.quota());
         if cause.is_of_cache() && !is_too_large {
             self.summary.stopped = Some(if cause.is_full() { Stopped::Full } else { Stopped::Unwritable });
             return;
@@ -214,7 +214,7 @@ impl Job {
             }
         }
         let why = if is_too_large { "is larger than the cache may be (cache-size=)".to_owned() } else { chain(&cause) };
-        self.fail(NotPrefetched { path: file.path, uri: Some(file.wanted.uri.to_string()), why }).await;
+        self.fail(NotPrefetched { path: file.path, uri: Some(file.spec.uri.to_string()), why }).await;
     }
 
     async fn fail(&mut self, failed: NotPrefetched) {
@@ -264,7 +264,7 @@ fn evict_below(
                 summary.missing += 1;
                 let _ = events.blocking_send(EvictEvent::Missing(path));
             }
-            Found::File(file) => match tree.content.evict(&file.wanted) {
+            Found::File(file) => match tree.content.evict(&file.spec) {
                 Evicted::Absent => {}
                 Evicted::Bytes(bytes) => {
                     summary.files += 1;

@@ -157,7 +157,7 @@ fn identify(tree: &Tree, identified: &mut Identified) -> Result<(), Box<dyn Erro
         return Ok(());
     }
     identified.uri = snapshot.resource(node.ino)?.map(|resource| resource.address().to_string());
-    let shown_by = tree.wanted(&snapshot, node.ino)?.map(|wanted| wanted.uri.to_string());
+    let shown_by = tree.spec(&snapshot, node.ino)?.map(|spec| spec.uri.to_string());
     identified.shown_by = shown_by.filter(|shown| identified.uri.as_ref() != Some(shown));
     Ok(())
 }

@@ -66,7 +66,7 @@ fn unread(tree: &Tree, paths: Vec<String>) -> Result<Vec<INodeNo>, CatalogError>
     let mut files = Vec::new();
     for found in tree.walk(paths) {
         if let Found::File(file) = found? {
-            files.push(file.wanted.ino);
+            files.push(file.spec.ino);
         }
     }
     still_due(tree, files)

@@ -24,7 +24,7 @@ pub(super) struct File {
     /// Below the root.
     pub(super) path: String,
     /// The version that it shows.
-    pub(super) wanted: FetchSpec,
+    pub(super) spec: FetchSpec,
 }
 
 /// One finding of a walk at or below a requested path.
@@ -64,14 +64,14 @@ impl Tree {
     }
 
     /// The version that `ino` shows.
-    pub(super) fn wanted(&self, snapshot: &Snapshot<'_>, ino: INodeNo) -> Result<Option<FetchSpec>, CatalogError> {
-        fs::wanted(snapshot, ino, &self.view)
+    pub(super) fn spec(&self, snapshot: &Snapshot<'_>, ino: INodeNo) -> Result<Option<FetchSpec>, CatalogError> {
+        fs::fetch_spec(snapshot, ino, &self.view)
     }
 
     /// The size of a file, if it was learnt or is published.
-    pub(super) fn size(&self, wanted: &FetchSpec) -> Option<u64> {
-        let published = wanted.length.filter(|_| wanted.encoding.is_none());
-        self.content.known_size(wanted.ino).or(published)
+    pub(super) fn size(&self, spec: &FetchSpec) -> Option<u64> {
+        let published = spec.length.filter(|_| spec.encoding.is_none());
+        self.content.known_size(spec.ino).or(published)
     }
 }
 
@@ -137,8 +137,8 @@ impl Walk {
     }
 
     fn push(&mut self, snapshot: &Snapshot<'_>, path: String, ino: INodeNo) -> Result<(), CatalogError> {
-        if let Some(wanted) = self.tree.wanted(snapshot, ino)? {
-            self.found.push_back(Found::File(Box::new(File { path, wanted })));
+        if let Some(spec) = self.tree.spec(snapshot, ino)? {
+            self.found.push_back(Found::File(Box::new(File { path, spec })));
         }
         Ok(())
     }

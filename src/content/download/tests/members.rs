@@ -103,7 +103,7 @@ async fn sizes_of_many_members_fetch_nothing_of_their_package() {
     for (number, (name, part)) in members.iter().enumerate() {
         stage.server.put(&format!("/{name}"), Answer::new("text/plain", *part));
         let unsized_yet = FetchSpec { length: None, hashes: Vec::new(), ..stage.spec(number as u64 + 2, name, part) };
-        assert_eq!(stage.content.size(&unsized_yet, false).await.unwrap(), 200_000);
+        assert_eq!(stage.content.size(&unsized_yet, Requester::default(), false).await.unwrap(), 200_000);
     }
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(stage.asked().0, 0);
@@ -151,7 +151,7 @@ async fn what_only_the_package_has_is_read_and_sized_from_it() {
     let stage = Stage::with(package(&members)).await;
     for (number, (name, part)) in members.iter().enumerate() {
         let spec = FetchSpec { length: None, ..stage.spec(number as u64 + 2, name, part) };
-        assert_eq!(stage.content.size(&spec, false).await.unwrap(), 600_000);
+        assert_eq!(stage.content.size(&spec, Requester::default(), false).await.unwrap(), 600_000);
         assert!(stage.read(&spec).await.unwrap() == *part);
         let (_, of_others) = stage.asked();
         assert!(number == 0 || of_others == 0, "the package is relied on: {of_others} asked for {name}");
@@ -256,7 +256,7 @@ async fn a_reader_that_jumps_in_a_stored_member_gets_its_range_alone() {
 
     let offset = 10 << 20;
     let spec = stage.spec(2, "a", &right);
-    let read = stage.content.read(&spec, offset, 200_000);
+    let read = stage.content.read(&spec, Requester::default(), offset, 200_000);
     let bytes = tokio::time::timeout(HANG, read).await.expect("a read hangs").unwrap();
 
     assert!(bytes[..] == right[offset as usize..][..200_000]);
@@ -304,7 +304,7 @@ async fn bytes_of_other_members_do_not_move_a_deadline() {
     stage.server.put(DUMP, answer.clone().stalls_after(10));
     stage.server.asked_ranges(DUMP);
     let (content, spec, begun) = (Arc::clone(&stage.content), stage.spec(2, "a", &right), Instant::now());
-    let reading = tokio::spawn(async move { content.read(&spec, 0, 1000).await });
+    let reading = tokio::spawn(async move { content.read(&spec, Requester::default(), 0, 1000).await });
     while stage.server.asked_ranges(DUMP).is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

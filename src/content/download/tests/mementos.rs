@@ -203,13 +203,13 @@ async fn mirrors_that_failed_or_sent_wrong_bytes_are_asked_last() {
         ..bare(&server, path)
     };
 
-    assert_eq!(content.read(&resource(3, "/first"), 0, 4096).await.unwrap(), body);
+    assert_eq!(content.read(&resource(3, "/first"), Requester::default(), 0, 4096).await.unwrap(), body);
     let asked = (dead.received().len(), lying.received().len());
     assert!(asked.0 > 0 && asked.1 == 2, "{asked:?}");
 
     // Another object with the same bytes would be found under its digest.
     let mut second = resource(4, "/second");
     second.hashes = vec![digest(Algorithm::Md5, &body)];
-    assert_eq!(content.read(&second, 0, 4096).await.unwrap(), body);
+    assert_eq!(content.read(&second, Requester::default(), 0, 4096).await.unwrap(), body);
     assert_eq!((dead.received().len(), lying.received().len()), asked, "the Source itself comes before them now");
 }

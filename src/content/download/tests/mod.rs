@@ -27,7 +27,7 @@ use super::*;
 use crate::content::fixity::{BLOCK, Verifier, WHOLE_LIMIT};
 use crate::document::Uri;
 use crate::document::{Algorithm, Digest, Timestamp};
-use crate::source::http::{Client, HttpConfig};
+use crate::source::http::{Client, HttpConfig, Requester};
 use server::Server;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -88,11 +88,13 @@ impl Mounted {
     }
 
     async fn read(&self, spec: &FetchSpec, offset: u64, length: u32) -> Result<Bytes, ContentError> {
-        tokio::time::timeout(HANG, self.content.read(spec, offset, length)).await.expect("a read hangs")
+        tokio::time::timeout(HANG, self.content.read(spec, Requester::default(), offset, length))
+            .await
+            .expect("a read hangs")
     }
 
     async fn size(&self, spec: &FetchSpec) -> Result<u64, ContentError> {
-        tokio::time::timeout(HANG, self.content.size(spec, false)).await.expect("a size hangs")
+        tokio::time::timeout(HANG, self.content.size(spec, Requester::default(), false)).await.expect("a size hangs")
     }
 
     /// See [`read_all`].
@@ -138,7 +140,7 @@ fn config(folder: &TempDir, source: &Uri) -> ContentConfig {
 async fn read_all(content: &Arc<Content>, spec: &FetchSpec) -> Result<Vec<u8>, ContentError> {
     let mut bytes = Vec::new();
     loop {
-        let read = content.read(spec, bytes.len() as u64, 1 << 20);
+        let read = content.read(spec, Requester::default(), bytes.len() as u64, 1 << 20);
         let piece = tokio::time::timeout(HANG, read).await.expect("a read hangs")?;
         bytes.extend_from_slice(&piece);
         if piece.len() < 1 << 20 {
@@ -394,7 +396,7 @@ async fn the_in_flight_table_is_free_during_a_lookup() {
     mounted.read_all(&first).await.unwrap();
     let (second, content) = (FetchSpec { ino: INodeNo(3), ..first }, Arc::clone(&mounted.content));
     let slow = mounted.content.metadata.locked(&[]);
-    let reading = tokio::spawn(async move { content.read(&second, 0, 5_000).await });
+    let reading = tokio::spawn(async move { content.read(&second, Requester::default(), 0, 5_000).await });
 
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(!reading.is_finished(), "it waits to note that the object is its own");

@@ -23,7 +23,7 @@ async fn a_read_waits_behind_no_prefetch_nor_for_one_that_it_joins() {
     let mounted = Mounted::new(&server, |_| {});
     let fetch_ahead = |number| {
         let (content, spec) = (Arc::clone(&mounted.content), numbered(&server, number));
-        tokio::spawn(async move { content.fetch_ahead(&spec, u64::MAX).await })
+        tokio::spawn(async move { content.fetch_ahead(&spec, Requester::default(), u64::MAX).await })
     };
     let mut ahead: Vec<_> = (1..100).chain(101..=AHEAD).map(fetch_ahead).collect();
     until(|| mounted.content.table.len() == ahead.len()).await;
@@ -57,8 +57,8 @@ async fn a_deadline_in_our_own_queue_is_no_fault() {
     let (read, asked_ahead, asked) = (numbered(&server, 1), numbered(&server, 2), numbered(&server, 3));
     let holding = mounted.content.client.send(Request::get(server.uri("/0"), PLENTY)).await.unwrap();
 
-    assert!(mounted.content.fetch_ahead(&read, u64::MAX).await.is_err());
-    assert!(mounted.content.size_ahead(&asked_ahead).await.is_err());
+    assert!(mounted.content.fetch_ahead(&read, Requester::default(), u64::MAX).await.is_err());
+    assert!(mounted.content.size_ahead(&asked_ahead, Requester::default()).await.is_err());
     assert!(mounted.size(&asked).await.is_err());
     assert_eq!(mounted.content.metrics().cooling, [], "the host was not asked");
     assert_eq!(server.received().len(), 1);
@@ -91,7 +91,7 @@ async fn a_late_reader_does_not_inherit_a_prefetchs_deadline() {
         let mounted = Mounted::new(&server, |config| config.stall = stall);
         let spec = measured(&server, &body);
         let (content, ahead) = (Arc::clone(&mounted.content), spec.clone());
-        let prefetch = tokio::spawn(async move { content.fetch_ahead(&ahead, u64::MAX).await });
+        let prefetch = tokio::spawn(async move { content.fetch_ahead(&ahead, Requester::default(), u64::MAX).await });
         until(|| server.received().len() == silent + 1).await;
         tokio::time::sleep(stall / 2).await;
 
@@ -119,7 +119,7 @@ async fn a_late_size_does_not_inherit_a_prefetchs_deadline() {
     let mounted = Mounted::new(&server, |config| config.size_deadline = deadline);
     let spec = bare(&server, "/a");
     let (content, ahead) = (Arc::clone(&mounted.content), spec.clone());
-    let asking_ahead = tokio::spawn(async move { content.size_ahead(&ahead).await });
+    let asking_ahead = tokio::spawn(async move { content.size_ahead(&ahead, Requester::default()).await });
     until(|| server.received().len() == 2).await;
     tokio::time::sleep(deadline / 10).await;
 

@@ -2,7 +2,6 @@
 
 use super::server::{Gate, Reply, Server, honest};
 use super::*;
-use crate::source::http::Requester;
 use futures_util::FutureExt;
 use std::future::Ready;
 
@@ -241,11 +240,11 @@ async fn a_size_asked_ahead_leaves_a_prefetch_a_prefetch() {
     let server = Server::start(move |request| honest(request, &whole, None).announcing(None).gated_at(100_000, &held));
     let mounted = Mounted::plain(&server);
     let spec = bare(&server, "/a");
-    let fetching = mounted.content.fetch_ahead(&spec, WHOLE_LIMIT);
+    let fetching = mounted.content.fetch_ahead(&spec, Requester::default(), WHOLE_LIMIT);
     tokio::pin!(fetching);
     assert!((&mut fetching).now_or_never().is_none());
 
-    let sizing = mounted.content.size_ahead(&spec);
+    let sizing = mounted.content.size_ahead(&spec, Requester::default());
     tokio::pin!(sizing);
     assert!((&mut sizing).now_or_never().is_none());
 
@@ -266,7 +265,7 @@ async fn a_body_for_a_size_ahead_is_a_prefetch_until_a_reader_waits() {
     let mounted = Mounted::plain(&server);
     let spec = bare(&server, "/a");
     let (content, ahead) = (Arc::clone(&mounted.content), spec.clone());
-    let sizing = tokio::spawn(async move { content.size_ahead(&ahead).await });
+    let sizing = tokio::spawn(async move { content.size_ahead(&ahead, Requester::default()).await });
     tokio::time::timeout(HANG, async {
         while is_demanded(&mounted, &spec).is_none() {
             tokio::task::yield_now().await;
@@ -305,12 +304,13 @@ async fn an_endless_body_for_a_size_ahead_is_given_up() {
     });
     let spec = bare(&server, "/a");
 
-    let sized = tokio::time::timeout(HANG, mounted.content.size_ahead(&spec)).await.unwrap();
+    let sized = tokio::time::timeout(HANG, mounted.content.size_ahead(&spec, Requester::default())).await.unwrap();
 
     assert!(matches!(sized, Err(ContentError::Stalled { .. })));
     assert_eq!(is_demanded(&mounted, &spec), None, "it is left");
     gate.open();
-    let first = tokio::time::timeout(HANG, mounted.content.read(&spec, 299_000, 4096)).await.unwrap();
+    let first =
+        tokio::time::timeout(HANG, mounted.content.read(&spec, Requester::default(), 299_000, 4096)).await.unwrap();
     assert_eq!(first.unwrap(), body[299_000..], "no reader loses by it");
 }
 
@@ -324,8 +324,8 @@ async fn a_reader_raises_the_question_that_was_asked_ahead() {
         honest(request, &whole, Some(ETAG))
     });
     let mounted = Mounted::plain(&server);
-    let spec = FetchSpec { requester: Requester(7), ..bare(&server, "/a") };
-    let asking_ahead = mounted.content.size_ahead(&spec);
+    let spec = bare(&server, "/a");
+    let asking_ahead = mounted.content.size_ahead(&spec, Requester::default());
     tokio::pin!(asking_ahead);
     assert!((&mut asking_ahead).now_or_never().is_none());
     let joined = mounted
@@ -335,7 +335,7 @@ async fn a_reader_raises_the_question_that_was_asked_ahead() {
     let raised = joined.0.0.subscribe();
     assert_eq!(*raised.borrow(), None);
 
-    let size = mounted.size(&spec);
+    let size = mounted.content.size(&spec, Requester(7), false);
     tokio::pin!(size);
     assert!((&mut size).now_or_never().is_none());
 
@@ -357,8 +357,8 @@ async fn a_size_refused_ahead_is_asked_again_after_a_refresh() {
     });
     let mounted = Mounted::plain(&server);
     let spec = bare(&server, "/a");
-    assert!(mounted.content.size_ahead(&spec).await.is_err());
-    assert!(mounted.content.size_ahead(&spec).await.is_err());
+    assert!(mounted.content.size_ahead(&spec, Requester::default()).await.is_err());
+    assert!(mounted.content.size_ahead(&spec, Requester::default()).await.is_err());
     assert!(mounted.size(&spec).await.is_err());
     assert_eq!((server.count("HEAD"), server.count("GET")), (1, 1), "asked by each method");
 

@@ -5,6 +5,7 @@ use super::random::Random;
 use super::shown::Pages;
 use super::{HANG, Model, READS};
 use crate::content::{Content, FetchSpec, LocalRead};
+use crate::source::http::Requester;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
@@ -117,12 +118,16 @@ impl Reader {
                 Some(bytes) => Ok(bytes),
                 None if self.random.chance(3) => {
                     let patience = MOMENT * self.random.below(20) as u32;
-                    match tokio::time::timeout(patience, self.content.read(spec, offset, asked)).await {
+                    match tokio::time::timeout(patience, self.content.read(spec, Requester::default(), offset, asked))
+                        .await
+                    {
                         Ok(read) => read,
                         Err(_) => return true,
                     }
                 }
-                None => tokio::time::timeout(HANG, self.content.read(spec, offset, asked)).await.expect("a read hangs"),
+                None => tokio::time::timeout(HANG, self.content.read(spec, Requester::default(), offset, asked))
+                    .await
+                    .expect("a read hangs"),
             },
         };
         let mut model = self.model.lock().unwrap();
