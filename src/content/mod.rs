@@ -253,7 +253,7 @@ impl Content {
         LocalRead::Bytes(bytes)
     }
 
-    /// The same for bytes that another file brought or that are on their way already, without a request.
+    /// Like [`Content::read_local`], and also bytes that another inode brought or a download under way has. Sends no request.
     pub async fn read_present(&self, spec: &FetchSpec, offset: u64, length: u32) -> Option<Bytes> {
         self.present(spec, offset, length).await.inspect(|bytes| self.counters.hit(bytes.len()))
     }

@@ -232,9 +232,10 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyData,
     ) {
         let _span = trace_span!("read", ino = ino.0, offset, size).entered();
-        let is_direct = flags.0 & libc::O_DIRECT != 0;
-        let read = ReadRequest { ino, offset, length: size, thread: req.pid(), is_direct };
-        self.handle("read", || self.begin_to_read(read, reply));
+        self.handle("read", || {
+            let is_direct = flags.0 & libc::O_DIRECT != 0;
+            self.begin_to_read(ReadRequest { ino, offset, length: size, thread: req.pid(), is_direct }, reply);
+        });
     }
 
     fn readdirplus(&self, req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {

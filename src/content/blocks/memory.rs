@@ -21,7 +21,7 @@ pub(in crate::content) struct Window {
     blocks: BTreeMap<u64, Bytes>,
     bytes: u64,
     frontier: u64,
-    /// Bytes that the verdict needs no more.
+    /// Bytes that the verdict no longer needs.
     hashed: u64,
     capacity: u64,
     is_closed: bool,
@@ -88,7 +88,7 @@ impl Window {
         }
     }
 
-    /// The verdict needs the bytes before this one no more.
+    /// The verdict no longer needs the bytes before this one.
     pub(in crate::content) fn note_hashed(&mut self, end: u64) {
         self.hashed = end;
         self.shrink();

@@ -107,7 +107,7 @@ impl BlockMap {
         }
     }
 
-    /// The verdict needs the bytes before this one no more: memory may drop them.
+    /// The verdict no longer needs the bytes before this one: memory may drop them.
     pub(super) fn note_hashed(&self, end: u64) {
         if let Backing::Memory(window) = &self.backing {
             lock(window).note_hashed(end);

@@ -55,7 +55,11 @@ impl DownloadTask {
         let earlier = observation.digests.first().copied();
         let etag = strong(observation.etag.as_deref()).map(Box::from);
         let proof = Proof { vouched: published.is_some(), earlier: earlier.is_some() || etag.is_some() };
-        let plan = Plan::new(content.places(&spec, proof));
+        let mut places = content.places(&spec, proof);
+        if content.shared_cache.is_some() {
+            places.insert(0, Place::Shared(spec.uri.clone()));
+        }
+        let plan = Plan::new(places);
         let sink = download.state().sink();
         DownloadTask {
             content,
@@ -80,11 +84,12 @@ impl DownloadTask {
             shared_copy: None,
             wrong_copy: None,
             was_damaged: false,
+            is_prepared: false,
             memory: None,
         }
     }
 
-    /// The reader for which requests are made, if any.
+    /// The first reader that asked, or none (0).
     pub(super) fn requester(&self) -> Requester {
         self.download.demanded().unwrap_or_default()
     }
@@ -94,22 +99,21 @@ impl DownloadTask {
         if self.sink == Sink::Memory {
             self.use_memory().await?;
         }
-        if let Some(landed) = self.ask_shared_cache().await? {
-            return Ok(landed);
-        }
-        let asked = self.ask_source().await;
+        let asked = self.ask_places().await;
         let landed = asked.map_err(|ended| self.after_wrong_copy(ended))?;
         self.offer_to_shared_cache(&landed);
         Ok(landed)
     }
 
-    async fn ask_source(&mut self) -> Result<Landed, Ended> {
-        if let Some(landed) = self.patched().await? {
-            return Ok(landed);
-        }
-        self.adopt_partial().await;
+    async fn ask_places(&mut self) -> Result<Landed, Ended> {
         loop {
             let Some(place) = self.plan.place().cloned() else { return Err(Ended::Failed(self.given_up())) };
+            if !place.is_shared() && !std::mem::replace(&mut self.is_prepared, true) {
+                if let Some(landed) = self.patched().await? {
+                    return Ok(landed);
+                }
+                self.adopt_partial().await;
+            }
             let stop = match self.attempt(&place).await {
                 Ok(landed) => {
                     self.content.judge_hosts(self.plan.faults(), Some(&place));
@@ -144,11 +148,17 @@ impl DownloadTask {
                 }
                 Stop::Failure(failure) => failure,
             };
-            let is_doubted = matches!(failure, Failure::Wrong(_));
+            let is_doubted = matches!(failure, Failure::Wrong(_)) && !place.is_shared();
             tracing::debug!(%place, ?failure, "an attempt failed");
-            match self.plan.after(failure, self.can_go_on()) {
+            self.note_wrong_copy(&failure);
+            match self.plan.after(failure, self.can_be_resumed()) {
                 Next::Resume => {}
-                Next::Again => self.begin_again(is_doubted).await,
+                Next::Again => {
+                    self.begin_again(is_doubted).await;
+                    if place.is_shared() {
+                        self.download.state().count_again();
+                    }
+                }
                 Next::GiveUp => {
                     if is_doubted {
                         self.begin_again(is_doubted).await;
@@ -245,8 +255,10 @@ impl DownloadTask {
 
     /// One request and its body: the whole, or the rest where bytes of a strong validator are here.
     async fn attempt(&mut self, place: &Place) -> Result<Landed, Stop> {
-        if let Place::Member(member) = place {
-            return self.unpacked(member).await;
+        match place {
+            Place::Member(member) => return self.unpacked(member).await,
+            Place::Shared(_) => return self.copied().await,
+            _ => {}
         }
         if let Some(promise) = self.skip_to_frontier() {
             return self.verdict(promise).await;
@@ -256,12 +268,11 @@ impl DownloadTask {
         if window.is_none() {
             self.look_for_room().await.map_err(Stop::End)?;
         }
-        let asked = Instant::now();
         let mut response = self.ask_where_it_is_read(place, window).await?;
         if from > 0 && self.is_of_another_node(&response) {
             response = self.ask(place, from, None).await?;
         }
-        let round_trip = asked.elapsed();
+        let round_trip = response.round_trip;
         let resumed = match response.status {
             Status::Partial { first, total, .. } if from > 0 => {
                 // Without a total the rest might be cut short unnoticed.
@@ -295,9 +306,9 @@ impl DownloadTask {
     }
 
     /// The request begins behind what extents brought. The promise of the whole where all of it is here.
-    fn skip_to_frontier(&mut self) -> Option<Promise> {
+    pub(super) fn skip_to_frontier(&mut self) -> Option<Promise> {
         let frontier = self.download.state().frontier();
-        if frontier > self.received && self.can_go_on() {
+        if frontier > self.received && self.can_be_resumed() {
             self.batch.clear();
             self.received = frontier;
         }
@@ -318,7 +329,8 @@ impl DownloadTask {
             self.download.state().origin().filter(|origin| origin.length.saturating_sub(self.received) >= LARGE);
         // What may be in another coding than published has no validator, and is not waited for either.
         let has_ranges = has_ranges && self.validator.is_some() && !self.plan.has_failed();
-        let client = self.content.range_client(origin.filter(|_| has_ranges)?, self.requester(), self.download.pause());
+        let (origin, priority) = (origin.filter(|_| has_ranges)?, self.download.priority());
+        let client = self.content.range_client(origin, priority, self.download.pause());
         Some(Ranges::new(&self.content, &self.spec, &self.download, client, round_trip))
     }
 

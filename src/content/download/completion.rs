@@ -206,7 +206,7 @@ impl Content {
                 failures.host_failed(uri.authority(), *fault, now);
             }
         }
-        if let Some(place) = right.filter(|place| !matches!(place, Place::Member(_))) {
+        if let Some(place) = right.filter(|place| place.is_of_host()) {
             failures.hosts.forgive(place.uri().authority());
         }
     }

@@ -72,31 +72,22 @@ impl ExtentFetch {
     /// Ends with its attempt.
     pub(super) async fn run(mut self, client: RangeClient, body: Option<RangeBody>) {
         let (download, attempt) = (Arc::clone(&self.download), self.attempt);
+        let bring = async {
+            if let Err(error) = self.fill(&client, body).await {
+                tracing::debug!(place = %client.origin.place, %error, left = ?self.left, "an extent failed");
+                // Its readers look once more after a second failure.
+                let _ = self.fill(&client, None).await;
+            }
+        };
         tokio::select! {
-            // A failed one is looked at by its readers.
-            _ = self.bring(&client, body, true) => {}
+            () = bring => {}
             () = download.until_over(attempt) => {}
         }
     }
 
-    /// Requests it for the stream, and what is missing once more where it was cut; `is_needed`: also where nothing of it arrived.
-    pub(super) async fn run_for_stream(mut self, client: RangeClient, is_needed: bool) -> Result<(), ExtentError> {
-        self.bring(&client, None, is_needed).await
-    }
-
-    async fn bring(
-        &mut self,
-        client: &RangeClient,
-        body: Option<RangeBody>,
-        is_needed: bool,
-    ) -> Result<(), ExtentError> {
-        match self.fill(client, body).await {
-            Err(ExtentError::Range(error)) if is_needed || self.started.get().is_some() => {
-                tracing::debug!(place = %client.origin.place, %error, left = ?self.left, "an extent is requested again");
-                self.fill(client, None).await
-            }
-            filled => filled,
-        }
+    /// Requests it for the stream, which requests what is missing of it in another range.
+    pub(super) async fn run_for_stream(mut self, client: RangeClient) -> Result<(), ExtentError> {
+        self.fill(&client, None).await
     }
 
     /// Writes each block that `body`, or else the answer to another request, brings.
@@ -172,8 +163,7 @@ impl Drop for ExtentFetch {
 
 impl Content {
     /// How ranges of the version that `origin` names are requested.
-    pub(super) fn range_client(&self, origin: Origin, requester: Requester, pause: &KnownPause) -> RangeClient {
-        let priority = Priority::Reader(requester);
+    pub(super) fn range_client(&self, origin: Origin, priority: Priority, pause: &KnownPause) -> RangeClient {
         let (head, silence) = (self.head_budget(2), self.config.stall / 6);
         RangeClient {
             client: self.client.clone(),
@@ -196,7 +186,7 @@ impl Content {
     ) {
         let length = extent.origin.length;
         let fetch = ExtentFetch::new(self, spec, download, (extent.attempt, extent.blocks), length, Way::Shared);
-        let client = self.range_client(extent.origin, requester, download.pause());
+        let client = self.range_client(extent.origin, Priority::Reader(requester), download.pause());
         self.runtime.spawn(fetch.run(client, None));
     }
 }

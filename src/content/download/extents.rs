@@ -154,9 +154,11 @@ impl Extents {
         self.read = self.read.max(end);
     }
 
-    /// A reader has jumped: where it comes back to the stream a new stretch begins.
+    /// A reader has jumped. Unless others follow the stream, a new stretch begins where a reader comes back to it.
     pub(super) fn note_jump(&mut self) {
-        self.since = self.until();
+        if self.followed.is_empty() {
+            self.since = self.until();
+        }
     }
 
     /// A reader waits for `range` in the stream, which comes to `end` for it as long as it waits.
@@ -331,9 +333,12 @@ mod tests {
         assert_eq!(extents.limit(&stream), (1 << 20) + 4 * (1 << 20));
         assert!(extents.is_far(LARGE, 0) && !extents.is_far(8 << 20, 0));
         extents.note_jump();
-        assert_eq!(extents.limit(&stream), (1 << 20) + AHEAD.start, "a jump lowers it");
+        assert_eq!(extents.limit(&stream), (1 << 20) + 4 * (1 << 20), "one that follows keeps it");
+        extents.note_read(range.1);
         extents.leave_range(range, 0);
-        assert_eq!(extents.limit(&stream), 0);
+        assert_eq!(extents.limit(&stream), (1 << 20) + 4 * (1 << 20));
+        extents.note_jump();
+        assert_eq!(extents.limit(&stream), (1 << 20) + AHEAD.start, "a jump lowers it");
         extents.await_whole();
         extents.await_range(range);
         assert_eq!(extents.limit(&stream), u64::MAX);

@@ -10,7 +10,7 @@ use super::task::{DownloadTask, Stop};
 use crate::content::ContentError;
 use crate::content::blocks::Sink;
 use crate::content::fixity::BLOCK;
-use crate::source::http::{Response, Status, Way};
+use crate::source::http::{Priority, Response, Status, Way};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ impl DownloadTask {
         self.promise(place, &response, is_resumed)?;
         let origin = self.download.state().origin();
         if let Some(origin) = origin {
-            let client = self.content.range_client(origin, self.requester(), self.download.pause());
+            let client = self.content.range_client(origin, Priority::Reader(self.requester()), self.download.pause());
             self.content.runtime.spawn(extent.run(client, Some(RangeBody::Source(response.body))));
         }
         Err(Stop::Rest)

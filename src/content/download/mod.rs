@@ -76,8 +76,8 @@ const ROUNDS: usize = 3;
 /// Extents that are requested for one read: the stream brings what they do not.
 const EXTENTS: usize = 2;
 
-/// An object of so many bytes that was written a moment ago is in the page cache still: to read it takes less time than another
-/// thread takes to begin.
+/// An object up to this many bytes that was just written is still in the page cache: reading it here is faster than handing it to
+/// another thread.
 const AT_HAND: u64 = 256 << 10;
 
 /// Bytes that no reader has asked for, of a download that cannot be gone on with later or that readers have left: an eighth of the cache,
@@ -158,8 +158,12 @@ impl Content {
                 false => tokio::task::spawn_blocking(move || object.read(offset, length)).await.unwrap_or_default(),
             };
             match read {
-                Some(bytes) => {
+                Some(bytes) if is_fresh => {
                     self.counters.waited(bytes.len(), is_shared);
+                    return Ok(bytes);
+                }
+                Some(bytes) => {
+                    self.counters.hit(bytes.len());
                     return Ok(bytes);
                 }
                 None if was_passed => {}

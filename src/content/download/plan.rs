@@ -25,13 +25,17 @@ pub(super) enum Place {
     TimeGate(Uri),
     /// A member of a package that holds exactly this version.
     Member(PackageMember),
+    /// The copy of this resource in the shared cache.
+    Shared(Uri),
 }
 
 impl Place {
     /// The URI to request.
     pub(super) fn uri(&self) -> &Uri {
         match self {
-            Place::Own(uri) | Place::Mirror(uri) | Place::Memento(uri) | Place::TimeGate(uri) => uri,
+            Place::Own(uri) | Place::Mirror(uri) | Place::Memento(uri) | Place::TimeGate(uri) | Place::Shared(uri) => {
+                uri
+            }
             Place::Member(member) => &member.package,
         }
     }
@@ -40,12 +44,22 @@ impl Place {
     pub(super) fn is_current(&self) -> bool {
         matches!(self, Place::Own(_) | Place::Mirror(_))
     }
+
+    /// Whether its host answers for its bytes: neither a package nor the shared cache is a fault of one.
+    pub(super) fn is_of_host(&self) -> bool {
+        !matches!(self, Place::Member(_) | Place::Shared(_))
+    }
+
+    pub(super) fn is_shared(&self) -> bool {
+        matches!(self, Place::Shared(_))
+    }
 }
 
 impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Place::Member(member) => write!(f, "{} in {}", member.path, member.package),
+            Place::Shared(uri) => write!(f, "{uri} in the shared cache"),
             place => place.uri().fmt(f),
         }
     }
@@ -192,9 +206,9 @@ impl Plan {
         self.attempts.past_caches
     }
 
-    /// Number of places in all.
+    /// Number of places of the Source.
     pub(super) fn len(&self) -> usize {
-        self.places.len()
+        self.places.iter().filter(|place| !place.is_shared()).count()
     }
 
     /// Why all places failed: wrong bytes mean more than a place without answer. `None` where there was no place.
@@ -229,7 +243,7 @@ impl Plan {
             Failure::Cut { received, error } => {
                 let is_silent = matches!(error, ContentError::Stalled { .. });
                 self.remember(error);
-                let has_others = self.has_others();
+                let (has_others, is_shared) = (self.has_others(), self.is_at_shared());
                 let attempts = &mut self.attempts;
                 let gained = received.saturating_sub(attempts.furthest);
                 attempts.furthest = attempts.furthest.max(received);
@@ -237,7 +251,7 @@ impl Plan {
                 if resumable && gained > 0 && (!is_little || attempts.little < LITTLE_RESUMES) {
                     attempts.little += u32::from(is_little);
                     Next::Resume
-                } else if attempts.restarts < RESTARTS && !(is_silent && has_others) {
+                } else if attempts.restarts < RESTARTS && !(is_silent && has_others) && !is_shared {
                     attempts.restarts += 1;
                     Next::Again
                 } else {
@@ -247,7 +261,7 @@ impl Plan {
             Failure::Wrong(error) => {
                 self.remember(error);
                 // No cache lies between a package and its directory.
-                if self.attempts.past_caches || matches!(self.place(), Some(Place::Member(_))) {
+                if self.attempts.past_caches || self.place().is_some_and(|place| !place.is_of_host()) {
                     self.next_place(Some(HostFault::Wrong))
                 } else {
                     self.attempts.past_caches = true;
@@ -263,15 +277,22 @@ impl Plan {
     }
 
     fn next_place(&mut self, fault: Option<HostFault>) -> Next {
-        // A wrong package is no fault of its host.
-        let failed = self.place().filter(|place| !matches!(place, Place::Member(_))).map(|place| place.uri().clone());
+        let failed = self.place().filter(|place| place.is_of_host()).map(|place| place.uri().clone());
         self.faults.extend(failed.zip(fault));
         self.place += 1;
         self.attempts = Attempts::default();
         if self.place < self.places.len() { Next::Again } else { Next::GiveUp }
     }
 
+    fn is_at_shared(&self) -> bool {
+        self.place().is_some_and(Place::is_shared)
+    }
+
     fn remember(&mut self, error: ContentError) {
+        // The shared cache reports its failures. No reader gets them, and the Source is asked as if there had been none.
+        if self.is_at_shared() {
+            return;
+        }
         if matches!(error, ContentError::Package { .. }) {
             self.of_package = Some(error.clone());
         }

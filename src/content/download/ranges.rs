@@ -41,6 +41,9 @@ const NEAR: Duration = Duration::from_millis(3);
 /// Bytes that the body brings while the connections of the first ranges grow.
 const MEANWHILE: u64 = 8 << 20;
 
+/// Ranges that fail one after the other before the attempt does.
+const FAILURES: u32 = 2;
+
 /// Whether a line brings more by several connections than by one: its first [`MEASURED`] bytes `took` so long, a `round_trip` included.
 fn is_growing(round_trip: Duration, took: Duration) -> bool {
     round_trip > NEAR && took < ROUND_TRIPS * round_trip
@@ -79,6 +82,10 @@ pub(super) struct Ranges {
     width: Option<usize>,
     /// Of the latest ranges, in the mean: how long a connection was silent, and at work with it.
     pace: Option<(Duration, Duration)>,
+    /// Ranges that failed since one arrived.
+    failures: u32,
+    /// The body brings what comes next.
+    has_body: bool,
     /// The first block of the first range.
     first: Option<u64>,
     /// Behind the last block that was requested.
@@ -106,6 +113,8 @@ impl Ranges {
             round_trip,
             width: None,
             pace: None,
+            failures: 0,
+            has_body: true,
             first: None,
             asked: 0,
         }
@@ -154,9 +163,14 @@ impl Ranges {
         Ok(has_met && (self.in_flight.iter().any(arrives) || self.download.state().has_block(block)))
     }
 
-    /// Ends ranges from the byte `wanted` on, and begins those before it, of which `frontier` bytes are here. `has_body`: the body brings
-    /// what comes next.
-    pub(super) fn begin(&mut self, frontier: u64, wanted: u64, has_body: bool) {
+    /// From now on ranges alone bring the version.
+    pub(super) fn leave_body(&mut self) {
+        self.has_body = false;
+    }
+
+    /// Ends ranges from the byte `wanted` on, and begins those before it, of which `frontier` bytes are here.
+    pub(super) fn begin(&mut self, frontier: u64, wanted: u64) {
+        let has_body = self.has_body;
         let end = self.client.origin.length.min(self.download.state().takes_until());
         let (wanted, end) = (wanted.min(end).div_ceil(BLOCK), end.div_ceil(BLOCK));
         let asked = &mut self.asked;
@@ -172,7 +186,7 @@ impl Ranges {
         let next = frontier / BLOCK;
         let is_needed = !has_body && next < wanted && !self.download.state().is_coming(next..next + 1);
         self.asked = if is_needed { next } else { self.asked.max(next) };
-        while self.asked < wanted && (self.has_room(width, has_body) || (is_needed && self.asked == next)) {
+        while self.asked < wanted && (self.has_room(width) || (is_needed && self.asked == next)) {
             // The first ranges share what is wanted, so that all their connections grow together.
             let blocks = match has_body {
                 true => ((wanted - self.asked) / (width - self.in_flight.len()) as u64).clamp(SHORT_RANGE, RANGE),
@@ -185,29 +199,29 @@ impl Ranges {
             };
             self.asked = blocks.end;
             self.first.get_or_insert(blocks.start);
-            self.spawn(blocks, has_body);
+            self.spawn(blocks);
         }
     }
 
-    fn spawn(&mut self, blocks: Range<u64>, has_body: bool) {
+    fn spawn(&mut self, blocks: Range<u64>) {
         let (attempt, length) = (self.attempt, self.client.origin.length);
         let extent = (attempt, blocks.clone());
         let fetch = ExtentFetch::new(&self.content, &self.spec, &self.download, extent, length, Way::Ranges);
         let (started, begun) = (fetch.started(), Instant::now());
-        let task = self.tasks.spawn(fetch.run_for_stream(self.client.clone(), !has_body));
-        self.in_flight.push(InFlight { task, blocks, is_early: has_body, begun, started });
+        let task = self.tasks.spawn(fetch.run_for_stream(self.client.clone()));
+        self.in_flight.push(InFlight { task, blocks, is_early: self.has_body, begun, started });
     }
 
     /// Whether one more range may be under way. A host that does not answer is asked for few; where the body arrives it does.
-    fn has_room(&self, width: usize, has_body: bool) -> bool {
+    fn has_room(&self, width: usize) -> bool {
         let answered = self.in_flight.iter().filter(|range| range.has_started()).count();
         let is_full = self.pace.is_some_and(|(silent, whole)| silent * MOSTLY_AT_WORK < whole);
         let width = if is_full { width.min(MOST_OF_A_FULL_LINE) } else { width };
         let under_way = self.in_flight.len();
-        under_way < width && (has_body || under_way - answered < 2 + 2 * answered)
+        under_way < width && (self.has_body || under_way - answered < 2 + 2 * answered)
     }
 
-    /// Waits until a range has ended; for ever where none is under way. May be dropped while it waits.
+    /// Waits until a range has ended; for ever where none is under way. An error: too many failed. May be dropped while it waits.
     pub(super) async fn ended(&mut self) -> Result<(), ExtentError> {
         match self.tasks.join_next_with_id().await {
             Some(ended) => self.end(ended),
@@ -221,16 +235,29 @@ impl Ranges {
             Err(error) if error.is_cancelled() => return Ok(()),
             Err(_) => return Err(ExtentError::Interrupted),
         };
-        let ended = self.in_flight.iter().position(|range| range.task.id() == id);
-        let range = ended.map(|at| self.in_flight.swap_remove(at));
-        let started =
-            range.filter(|range| !range.is_early).and_then(|range| Some((range.begun, *range.started.get()?)));
-        if let Some((begun, started)) = started {
+        let Some(ended) = self.in_flight.iter().position(|range| range.task.id() == id) else { return Ok(()) };
+        let InFlight { blocks, is_early, begun, started, .. } = self.in_flight.swap_remove(ended);
+        let started = started.get().copied();
+        if let Some(started) = started.filter(|_| !is_early) {
             let (silent, whole) = (started - begun, begun.elapsed());
             let (mean_silent, mean_whole) = self.pace.unwrap_or((silent, whole));
             self.pace = Some(((3 * mean_silent + silent) / 4, (3 * mean_whole + whole) / 4));
         }
-        fetched
+        match fetched {
+            Ok(()) => self.failures = 0,
+            Err(ExtentError::Range(error)) => {
+                tracing::debug!(place = %self.client.origin.place, %error, ?blocks, "a range failed");
+                self.failures += 1;
+                // A host that refused it may refuse all, which the body, where it arrives, makes up for.
+                if self.failures > FAILURES || (is_early && started.is_none() && self.has_body) {
+                    return Err(error.into());
+                }
+                // What is missing of it is requested again.
+                self.asked = self.asked.min(blocks.start);
+            }
+            fetched => return fetched,
+        }
+        Ok(())
     }
 }
 

@@ -1,24 +1,49 @@
-//! The shared cache in a download: it is asked once, before the Source, and is offered what the Source had.
+//! The shared cache in a download: the first place that is asked. It is offered what the Source had.
 
 use super::completion::has_served;
 use super::object::{CachedObject, Origin};
 use super::plan::{Failure, Place};
-use super::promise::{Form, strong};
+use super::promise::{Form, Promise, strong};
 use super::range_client::RangeBody;
 use super::source::Source;
 use super::task::{DownloadTask, Ended, Landed, Stop};
 use crate::content::blocks::Sink;
 use crate::content::fixity::BLOCK;
-use crate::content::shared_cache::Name;
+use crate::content::shared_cache::{Name, Remote, SharedBody};
 use crate::content::{Content, FetchSpec, Verified};
+use crate::source::http::Priority;
 use std::sync::Arc;
 
 impl DownloadTask {
-    /// The version as the shared cache has it, verified as if the Source had sent it; `None`: the Source is asked.
-    pub(super) async fn ask_shared_cache(&mut self) -> Result<Option<Landed>, Ended> {
+    /// The version as the shared cache has it, verified as if the Source had sent it.
+    pub(super) async fn copied(&mut self) -> Result<Landed, Stop> {
+        let missing = Stop::Failure(Failure::Refused(self.stalled()));
         let Some(cache) = self.content.shared_cache.as_ref().map(|shared| Arc::clone(shared.remote())) else {
-            return Ok(None);
+            return Err(missing);
         };
+        let (body, promise) = match (self.shared_copy.clone(), self.promise.clone()) {
+            (Some(copy), Some(promise)) => {
+                if let Some(promise) = self.skip_to_frontier() {
+                    return self.verdict_on_copy(promise, &cache).await;
+                }
+                let body = cache.more(&copy, self.received..copy.length, self.download.priority()).await;
+                (body.ok_or(missing)?, promise)
+            }
+            _ => self.open_copy(&cache).await?.ok_or(missing)?,
+        };
+        self.receive(Source::Shared(Box::new(body)), None, &promise).await?;
+        self.verdict_on_copy(promise, &cache).await
+    }
+
+    async fn verdict_on_copy(&mut self, promise: Promise, cache: &Remote) -> Result<Landed, Stop> {
+        let landed = self.verdict(promise).await?;
+        cache.health().hit();
+        Ok(Landed { is_shared: true, ..landed })
+    }
+
+    /// The body of the copy, announced to the readers; `None`: there is none, or not of this version. [`Stop::Rest`]: readers are far
+    /// from its beginning, and get what they read.
+    async fn open_copy(&mut self, cache: &Remote) -> Result<Option<(SharedBody, Promise)>, Stop> {
         if self.content.download_limit().is_some_and(|limit| limit.left() == 0) {
             return Ok(None);
         }
@@ -39,57 +64,26 @@ impl DownloadTask {
             return Ok(None);
         }
         if self.sink == Sink::Store {
-            self.look_for_room().await?;
+            self.look_for_room().await.map_err(Stop::End)?;
         }
         self.shared_copy = Some(Arc::clone(&copy));
         let origin = Origin::shared(&self.spec.uri, &copy);
         // Before it is announced, for then readers look for it.
         let extent = window.map(|window| self.begin_extent(window, copy.length));
         let promise = self.promised(Form::Plain, Some(copy.length), Some(origin.clone()));
-        let mut body = Some(body);
-        if let Some(extent) = extent {
-            let client = self.content.range_client(origin, self.requester(), self.download.pause());
-            self.content.runtime.spawn(extent.run(client, body.take().map(RangeBody::Shared)));
-        }
-        let stop = loop {
-            let before = self.received;
-            let received = match body {
-                Some(body) => self.receive(Source::Shared(Box::new(body)), None, &promise).await,
-                None => Err(Stop::Rest),
-            };
-            match received {
-                Ok(()) => match self.verdict(promise).await {
-                    Ok(landed) => {
-                        cache.health().hit();
-                        return Ok(Some(Landed { is_shared: true, ..landed }));
-                    }
-                    Err(stop) => break stop,
-                },
-                Err(Stop::Rest) => self.rest().await?,
-                Err(Stop::Failure(Failure::Cut { .. })) if self.received > before => {}
-                Err(stop) => break stop,
-            }
-            body = cache.more(&copy, self.received..copy.length, self.download.priority()).await;
-            if body.is_none() {
-                break Stop::Again;
-            }
-        };
-        match stop {
-            Stop::End(ended) => return Err(ended),
-            Stop::Full(error) => {
-                self.batch.clear();
-                self.find_room(error).await?;
-            }
-            Stop::Failure(Failure::Wrong(error)) => {
-                cache.health().wrong(name.key());
-                let is_withheld = self.download.state().trust.withheld().is_some();
-                self.wrong_copy = Some(error).filter(|_| !is_withheld && has_served(&self.download));
-            }
-            Stop::Failure(Failure::Cut { .. } | Failure::Refused(_)) | Stop::Again | Stop::Rest => {}
-        }
-        self.begin_again(false).await;
-        self.download.state().count_again();
-        Ok(None)
+        let Some(extent) = extent else { return Ok(Some((body, promise))) };
+        let client = self.content.range_client(origin, Priority::Reader(self.requester()), self.download.pause());
+        self.content.runtime.spawn(extent.run(client, Some(RangeBody::Shared(body))));
+        Err(Stop::Rest)
+    }
+
+    /// Remembers a copy that was wrong, and whether bytes of it were handed out.
+    pub(super) fn note_wrong_copy(&mut self, failure: &Failure) {
+        let (Failure::Wrong(error), Some(copy)) = (failure, &self.shared_copy) else { return };
+        let Some(cache) = self.content.shared_cache.as_ref() else { return };
+        cache.remote().health().wrong(copy.name.key());
+        let is_withheld = self.download.state().trust.withheld().is_some();
+        self.wrong_copy = Some(error.clone()).filter(|_| !is_withheld && has_served(&self.download));
     }
 
     /// How the download ends whose last attempts ended so. Where the Source had no right bytes either, what was handed out of a wrong copy
@@ -103,7 +97,7 @@ impl DownloadTask {
 
     /// Offers a version that did not come from the shared cache to it, if these are the bytes that its name stands for there.
     pub(super) fn offer_to_shared_cache(&self, landed: &Landed) {
-        let Some(cache) = self.content.shared_cache.as_ref() else { return };
+        let Some(cache) = self.content.shared_cache.as_ref().filter(|_| !landed.is_shared) else { return };
         let CachedObject::Store(_) = landed.object else { return };
         let Some(name) = Name::of(&self.spec, strong(landed.origin.etag.as_deref())) else { return };
         // Without a digest other bytes may be served for this version, by another place or before they are announced.

@@ -203,7 +203,7 @@ impl DownloadState {
         self.moved = Instant::now();
     }
 
-    /// The download waits for memory: its readers have borne our own queue, and bear the first request no longer than any other.
+    /// The download waits for memory: its readers have already waited in our queue, so the longer time for a first request no longer applies.
     pub(super) fn wait_for_memory(&mut self) {
         self.received.get_or_insert(0);
         self.moved = Instant::now();

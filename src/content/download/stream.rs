@@ -10,6 +10,7 @@ use super::verify::{Judged, Judging};
 use super::writer::{Stage, WriteError, Writer};
 use crate::content::ContentError;
 use crate::content::blocks::Sink;
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,12 +20,12 @@ const HELD_OPEN: Duration = Duration::from_secs(2);
 /// The same where all is to be fetched again without it: of an object in memory alone.
 const HELD_OPEN_IN_MEMORY: Duration = Duration::from_secs(10);
 
-/// For so many times as long as a server's silence is borne, a download waits for a reader to go on. It ends sooner where more than
-/// `RESTING` others are under way.
+/// A download whose readers have stopped is kept for this many stall timeouts. It ends sooner where more than `RESTING` others are under
+/// way.
 const REST: u32 = 20;
 const RESTING: usize = 16;
 
-/// So many bytes that are here are not received once more, though to go on behind them costs a request.
+/// From this many bytes on, skipping what is here is worth a new request.
 const WORTH_SKIPPING: u64 = 4 << 20;
 
 /// A writer that does not write hashes so many bytes at once, at least.
@@ -46,7 +47,7 @@ impl DownloadTask {
             if let Some(ranges) = &mut ranges {
                 // Its lock is not held while a range begins, which takes that of the state.
                 let wanted = *self.download.limit().borrow();
-                ranges.begin(self.received, wanted, true);
+                ranges.begin(self.received, wanted);
                 if ranges.replace_body(self.received).map_err(|error| self.range_failed(error))? {
                     break;
                 }
@@ -119,6 +120,7 @@ impl DownloadTask {
         self.written().await?;
         // The rest of a block comes with it again.
         self.batch.clear();
+        ranges.leave_body();
         let (mut limit, mut changes) = (self.download.limit(), self.download.changes());
         loop {
             changes.borrow_and_update();
@@ -127,8 +129,11 @@ impl DownloadTask {
             if promise.length == Some(self.received) {
                 return Ok(());
             }
+            if self.download.state().is_damaged() {
+                return Err(self.unwritten(WriteError::Damaged(io::ErrorKind::InvalidData.into())));
+            }
             let wanted = *limit.borrow_and_update();
-            ranges.begin(self.received, wanted, false);
+            ranges.begin(self.received, wanted);
             self.wait_for_demand().await?;
             self.hash_what_is_here();
             tokio::select! {
@@ -258,7 +263,8 @@ impl DownloadTask {
         }
     }
 
-    fn can_be_resumed(&self) -> bool {
+    /// Whether the rest can be requested.
+    pub(super) fn can_be_resumed(&self) -> bool {
         self.can_go_on() || self.shared_copy.is_some()
     }
 

@@ -62,7 +62,7 @@ pub(super) enum Stop {
     Full(WriteError),
     /// The object is fetched again: what is kept is damaged, or a reader asks for bytes that have left the window.
     Again,
-    /// No reader goes on: the body is closed until one does.
+    /// The body is closed until a reader wants what comes next: none does, or all that do are far from it.
     Rest,
 }
 
@@ -106,6 +106,8 @@ pub(super) struct DownloadTask {
     pub(super) wrong_copy: Option<ContentError>,
     /// What was kept turned out damaged once.
     pub(super) was_damaged: bool,
+    /// Patches were tried, and what an earlier download left is adopted: the Source is asked from now on.
+    pub(super) is_prepared: bool,
     /// Of what the sink holds in memory.
     pub(super) memory: Option<Reservation>,
 }

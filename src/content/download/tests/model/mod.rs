@@ -402,7 +402,8 @@ impl World {
     fn ask_size(&mut self, file: usize) {
         let (spec, _) = self.spec(file);
         let is_to_be_read = self.random.chance(50);
-        let asking = async { tokio::time::timeout(HANG, self.content().size(&spec, Requester::default(), is_to_be_read)).await };
+        let asking =
+            async { tokio::time::timeout(HANG, self.content().size(&spec, Requester::default(), is_to_be_read)).await };
         let sized = self.runtime().block_on(asking).expect("a size hangs");
         let mut model = self.model.lock().unwrap();
         model.hear();
@@ -479,7 +480,8 @@ impl World {
         }
         let poisoned = self.model.lock().unwrap().poisoned.last().cloned();
         if let Some(spec) = poisoned.filter(|_| self.random.chance(20)) {
-            let reading = async { tokio::time::timeout(HANG, self.content().read(&spec, Requester::default(), 0, 4096)).await };
+            let reading =
+                async { tokio::time::timeout(HANG, self.content().read(&spec, Requester::default(), 0, 4096)).await };
             let read = self.runtime().block_on(reading).expect("a read hangs");
             assert!(read.is_err(), "{:?} was poisoned and can be read", spec.ino);
         }
