@@ -30,16 +30,19 @@
 //!
 //! 1. The kernel sends LOOKUP for both names. `fs/fuse.rs` decodes each request, `fs/attributes.rs` answers it from a
 //!    `Snapshot` of the catalog. No network is needed.
-//! 2. The kernel sends READ. `fs/read.rs` first looks in memory and on disk (`content/store/mod.rs`): a miss.
-//! 3. `fs/fetch_spec.rs` collects where the bytes of this version are: the address, mirrors, packages, mementos. The result is
-//!    a `FetchSpec`.
-//! 4. `content/download/mod.rs` joins the download of this inode in the table of downloads, or starts one. Its task
-//!    (`content/download/attempts.rs`) tries the places in the order of its plan.
+//! 2. The kernel sends READ. `fs/read.rs` answers at once what memory has (`content/store/mod.rs`). Here nothing has, so the
+//!    FUSE thread hands the reply to a task of the runtime, which waits.
+//! 3. That task finds out where the bytes of this version are (`fs/fetch_spec.rs`): the address, mirrors, packages, mementos. The
+//!    result is a `FetchSpec`.
+//! 4. `content/download/mod.rs` joins the download of this inode in the table of downloads, or starts one. Each download has its
+//!    own task (`content/download/attempts.rs`), which tries the places in the order of its plan.
 //! 5. `source/http/limiter/mod.rs` decides when the host gets the request: readers first, then prefetches.
-//! 6. `content/download/writer.rs` writes the body to the block map of this attempt (`content/blocks/mod.rs`) and hashes it. A reader far
-//!    ahead of the body has its blocks brought by a range (`content/download/extent.rs`), into the same map.
+//! 6. `content/download/stream.rs` receives the body as far as readers want it. Its blocks go to the block map of this attempt
+//!    (`content/blocks/mod.rs`), and a blocking thread hashes them in order. A large body of a distant host goes on in parallel ranges,
+//!    and a reader far from it gets one range (`content/download/extent.rs`): all of them write to the same map.
 //! 7. The reader waits until its blocks are in the map (`content/download/state.rs`) and may go out (`content/trust.rs`): here after
-//!    the verdict (`content/download/verify.rs`), for the file is small. A right object moves into the store.
+//!    the verdict (`content/download/verify.rs`), for the file is small; of a large one all but the last block goes out before. A right
+//!    object moves into the store.
 //! 8. The reply goes out. An error becomes an errno in `fs/error.rs` and nowhere else. Meanwhile the prefetch has noticed that
 //!    `cat` or `grep` walks through the folder, and downloads what comes next.
 //!

@@ -56,6 +56,9 @@ impl DownloadTask {
         let etag = strong(observation.etag.as_deref()).map(Box::from);
         let proof = Proof { vouched: published.is_some(), earlier: earlier.is_some() || etag.is_some() };
         let mut places = content.places(&spec, proof);
+        if !spec.patches.is_empty() {
+            places.insert(0, Place::Patched(spec.uri.clone()));
+        }
         if content.shared_cache.is_some() {
             places.insert(0, Place::Shared(spec.uri.clone()));
         }
@@ -84,7 +87,7 @@ impl DownloadTask {
             shared_copy: None,
             wrong_copy: None,
             was_damaged: false,
-            is_prepared: false,
+            has_adopted: false,
             memory: None,
         }
     }
@@ -108,10 +111,7 @@ impl DownloadTask {
     async fn ask_places(&mut self) -> Result<Landed, Ended> {
         loop {
             let Some(place) = self.plan.place().cloned() else { return Err(Ended::Failed(self.given_up())) };
-            if !place.is_shared() && !std::mem::replace(&mut self.is_prepared, true) {
-                if let Some(landed) = self.patched().await? {
-                    return Ok(landed);
-                }
+            if !place.is_shortcut() && !std::mem::replace(&mut self.has_adopted, true) {
                 self.adopt_partial().await;
             }
             let stop = match self.attempt(&place).await {
@@ -141,21 +141,21 @@ impl DownloadTask {
                     self.rest().await?;
                     continue;
                 }
-                // What is here is gone on with by a later run.
+                // A later run resumes what is here.
                 Stop::Failure(Failure::Refused(error) | Failure::Cut { error, .. }) if error.is_spent() => {
                     self.keep().await;
                     return Err(Ended::Failed(error));
                 }
                 Stop::Failure(failure) => failure,
             };
-            let is_doubted = matches!(failure, Failure::Wrong(_)) && !place.is_shared();
+            let is_doubted = matches!(failure, Failure::Wrong(_)) && !place.is_shortcut();
             tracing::debug!(%place, ?failure, "an attempt failed");
             self.note_wrong_copy(&failure);
             match self.plan.after(failure, self.can_be_resumed()) {
                 Next::Resume => {}
                 Next::Again => {
                     self.begin_again(is_doubted).await;
-                    if place.is_shared() {
+                    if place.is_shortcut() {
                         self.download.state().count_again();
                     }
                 }
@@ -258,6 +258,7 @@ impl DownloadTask {
         match place {
             Place::Member(member) => return self.unpacked(member).await,
             Place::Shared(_) => return self.copied().await,
+            Place::Patched(_) => return self.patched().await,
             _ => {}
         }
         if let Some(promise) = self.skip_to_frontier() {
@@ -323,7 +324,7 @@ impl DownloadTask {
         is_whole && self.is_joinable && self.if_range().is_some() && !self.is_same_version(response)
     }
 
-    /// The ranges that go on with a large body. Where something failed before one connection is enough.
+    /// The ranges that continue a large body. Where something failed before one connection is enough.
     fn ranges(&self, has_ranges: bool, round_trip: Duration) -> Option<Ranges> {
         let origin =
             self.download.state().origin().filter(|origin| origin.length.saturating_sub(self.received) >= LARGE);

@@ -34,7 +34,7 @@ const END: u64 = 64 << 10;
 /// Bounds of a download that no reader waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::content) struct Bounds {
-    /// Bytes behind what the last reader left, or ahead of the readers of a body that cannot be gone on with later.
+    /// Bytes behind what the last reader left, or ahead of the readers of a body that cannot be resumed.
     pub(in crate::content) unread: u64,
     /// Bytes of a body whose length is unknown; as many behind the last reader that waited for the whole.
     pub(in crate::content) unsized_body: u64,

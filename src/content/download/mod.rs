@@ -1,6 +1,6 @@
 //! One download an object: whole, streamed or by ranges, resumed after a cut, from mirrors where `loc` fails.
 //!
-//! A reader joins the download of its inode in the [`table`], or starts one ([`Content::fetched`]), and waits while it makes progress.
+//! A reader joins the download of its inode in the [`table`], or starts one ([`Content::read`]), and waits while it makes progress.
 //! [`state`] says what a read finds: blocks that are here and may go out, an [`extent`] to fetch, or a wait. [`extents`] decides how far
 //! the stream comes, [`trust`](super::trust) what goes out. The [`task`] of a download makes its [`attempts`] in the order of the [`plan`],
 //! [`answer`] reads what their heads promise, [`stream`] receives a body while readers follow it, [`writer`] stores and hashes
@@ -80,7 +80,7 @@ const EXTENTS: usize = 2;
 /// another thread.
 const AT_HAND: u64 = 256 << 10;
 
-/// Bytes that no reader has asked for, of a download that cannot be gone on with later or that readers have left: an eighth of the cache,
+/// Bytes that no reader has asked for, of a download that cannot be resumed or that readers have left: an eighth of the cache,
 /// within these.
 const UNREAD: RangeInclusive<u64> = 16 << 20..=256 << 20;
 

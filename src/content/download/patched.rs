@@ -4,8 +4,9 @@
 //! digest counts. Any failure costs the patches, and the version is fetched whole.
 
 use super::object::CachedObject;
+use super::plan::Failure;
 use super::promise::{Form, Promise, essence, published_coding};
-use super::task::{DownloadTask, Ended, Landed, Stop};
+use super::task::{DownloadTask, Landed, Stop};
 use crate::content::fixity::Verifier;
 use crate::content::patch::{Document, LIMIT};
 use crate::content::store::ObjectKey;
@@ -44,25 +45,15 @@ impl Content {
 }
 
 impl DownloadTask {
-    /// The version made by its patches; `None`: it must be fetched whole.
-    pub(super) async fn patched(&mut self) -> Result<Option<Landed>, Ended> {
-        let Some(bytes) = self.patched_bytes().await else { return Ok(None) };
+    /// The version made by its patches.
+    pub(super) async fn patched(&mut self) -> Result<Landed, Stop> {
+        let Some(bytes) = self.patched_bytes().await else {
+            return Err(Stop::Failure(Failure::Refused(self.stalled())));
+        };
         let promise = Promise { form: Form::Plain, length: None, expected: self.expected(Form::Plain) };
         self.received = bytes.len() as u64;
         self.batch.push(&bytes, None, &self.content.memory);
-        match self.verdict(promise).await {
-            Ok(landed) => return Ok(Some(landed)),
-            Err(Stop::End(ended)) => return Err(ended),
-            Err(Stop::Failure(failure)) => {
-                tracing::debug!(uri = %self.spec.uri, ?failure, "a patched version is wrong")
-            }
-            Err(Stop::Full(error)) => {
-                tracing::debug!(uri = %self.spec.uri, %error, "a patched version cannot be kept")
-            }
-            Err(Stop::Again | Stop::Rest) => {}
-        }
-        self.begin_again(false).await;
-        Ok(None)
+        self.verdict(promise).await
     }
 
     async fn patched_bytes(&self) -> Option<Bytes> {

@@ -27,15 +27,16 @@ pub(super) enum Place {
     Member(PackageMember),
     /// The copy of this resource in the shared cache.
     Shared(Uri),
+    /// The version before this one, on this machine, and the patches of this resource.
+    Patched(Uri),
 }
 
 impl Place {
     /// The URI to request.
     pub(super) fn uri(&self) -> &Uri {
         match self {
-            Place::Own(uri) | Place::Mirror(uri) | Place::Memento(uri) | Place::TimeGate(uri) | Place::Shared(uri) => {
-                uri
-            }
+            Place::Own(uri) | Place::Mirror(uri) | Place::Memento(uri) | Place::TimeGate(uri) => uri,
+            Place::Shared(uri) | Place::Patched(uri) => uri,
             Place::Member(member) => &member.package,
         }
     }
@@ -45,13 +46,14 @@ impl Place {
         matches!(self, Place::Own(_) | Place::Mirror(_))
     }
 
-    /// Whether its host answers for its bytes: neither a package nor the shared cache is a fault of one.
+    /// Whether its host answers for its bytes: a wrong package is no fault of one.
     pub(super) fn is_of_host(&self) -> bool {
-        !matches!(self, Place::Member(_) | Place::Shared(_))
+        !matches!(self, Place::Member(_)) && !self.is_shortcut()
     }
 
-    pub(super) fn is_shared(&self) -> bool {
-        matches!(self, Place::Shared(_))
+    /// Whether it is tried before the Source, which is asked after a failure as if it had not been.
+    pub(super) fn is_shortcut(&self) -> bool {
+        matches!(self, Place::Shared(_) | Place::Patched(_))
     }
 }
 
@@ -60,6 +62,7 @@ impl std::fmt::Display for Place {
         match self {
             Place::Member(member) => write!(f, "{} in {}", member.path, member.package),
             Place::Shared(uri) => write!(f, "{uri} in the shared cache"),
+            Place::Patched(uri) => write!(f, "{uri} by its patches"),
             place => place.uri().fmt(f),
         }
     }
@@ -208,7 +211,7 @@ impl Plan {
 
     /// Number of places of the Source.
     pub(super) fn len(&self) -> usize {
-        self.places.iter().filter(|place| !place.is_shared()).count()
+        self.places.iter().filter(|place| !place.is_shortcut()).count()
     }
 
     /// Why all places failed: wrong bytes mean more than a place without answer. `None` where there was no place.
@@ -243,7 +246,7 @@ impl Plan {
             Failure::Cut { received, error } => {
                 let is_silent = matches!(error, ContentError::Stalled { .. });
                 self.remember(error);
-                let (has_others, is_shared) = (self.has_others(), self.is_at_shared());
+                let (has_others, is_shortcut) = (self.has_others(), self.is_at_shortcut());
                 let attempts = &mut self.attempts;
                 let gained = received.saturating_sub(attempts.furthest);
                 attempts.furthest = attempts.furthest.max(received);
@@ -251,7 +254,7 @@ impl Plan {
                 if resumable && gained > 0 && (!is_little || attempts.little < LITTLE_RESUMES) {
                     attempts.little += u32::from(is_little);
                     Next::Resume
-                } else if attempts.restarts < RESTARTS && !(is_silent && has_others) && !is_shared {
+                } else if attempts.restarts < RESTARTS && !(is_silent && has_others) && !is_shortcut {
                     attempts.restarts += 1;
                     Next::Again
                 } else {
@@ -284,13 +287,13 @@ impl Plan {
         if self.place < self.places.len() { Next::Again } else { Next::GiveUp }
     }
 
-    fn is_at_shared(&self) -> bool {
-        self.place().is_some_and(Place::is_shared)
+    fn is_at_shortcut(&self) -> bool {
+        self.place().is_some_and(Place::is_shortcut)
     }
 
     fn remember(&mut self, error: ContentError) {
-        // The shared cache reports its failures. No reader gets them, and the Source is asked as if there had been none.
-        if self.is_at_shared() {
+        // No reader gets it.
+        if self.is_at_shortcut() {
             return;
         }
         if matches!(error, ContentError::Package { .. }) {

@@ -35,7 +35,7 @@ const WORTH_HASHING: u64 = 1 << 20;
 pub(super) const MIXED: &str = "mixed";
 
 impl DownloadTask {
-    /// Receives a body to its end and hands it to the writer, whole blocks at a time; `ranges` go on with it where they are faster.
+    /// Receives a body to its end and hands it to the writer, whole blocks at a time; `ranges` continue it where they are faster.
     pub(super) async fn receive(
         &mut self,
         mut source: Source,
@@ -326,7 +326,7 @@ impl DownloadTask {
         Ok(())
     }
 
-    /// Under which a later download finds what is here, if that can be gone on with.
+    /// The mark under which a later download finds what is here, if that can be resumed.
     pub(super) fn mark(&self) -> Option<String> {
         match &self.validator {
             Some((place, etag)) if !self.is_mixed => Some(format!("{etag} {place}")),

@@ -106,8 +106,8 @@ pub(super) struct DownloadTask {
     pub(super) wrong_copy: Option<ContentError>,
     /// What was kept turned out damaged once.
     pub(super) was_damaged: bool,
-    /// Patches were tried, and what an earlier download left is adopted: the Source is asked from now on.
-    pub(super) is_prepared: bool,
+    /// What an earlier download left was looked for: the Source is asked from now on.
+    pub(super) has_adopted: bool,
     /// Of what the sink holds in memory.
     pub(super) memory: Option<Reservation>,
 }

@@ -5,7 +5,7 @@ use super::*;
 
 const MIB: usize = 1 << 20;
 
-/// Bytes of a large object whose download cannot be gone on with later.
+/// Bytes of a large object whose download cannot be resumed.
 const HUGE: usize = 100 * MIB;
 
 /// A cache of which an eighth is 16 MiB, and a reader's patience of a second.
