@@ -6,7 +6,7 @@
 //!
 //! | promise | files |
 //! |---|---|
-//! | never a wrong byte | verdict, faults, model, telling, large_files, links, packages |
+//! | never a wrong byte | verdict, faults, model, histories, large_files, links, packages |
 //! | never an accidental emptiness | partial_trees, guard, kill, faults, mount |
 //! | never a stuck process | silence, hosts, sizes, hostile, crowds |
 //! | never stale longer than announced | kernel_sees, invalidation, motion, real_changes, simulator, websub, archives |
@@ -41,16 +41,17 @@ pub mod mounted;
 pub mod nginx;
 pub mod proxy;
 pub mod pty;
+pub mod publisher;
 pub mod random;
 pub mod repository;
 pub mod requests;
 pub mod screen;
+pub mod server;
 pub mod slices;
 pub mod small_disk;
 pub mod small_machine;
 pub mod source;
 pub mod systemd;
-pub mod teller;
 pub mod transcript;
 pub mod user;
 

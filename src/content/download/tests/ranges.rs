@@ -1,11 +1,11 @@
 //! A body in parallel ranges: in order, right or an error, within the budget, however the server answers.
 
-use super::server::{Gate, Received, Reply, Server, honest};
 use super::*;
 use crate::content::download::object::Origin;
 use crate::content::download::ranges::{RangeClient, RangeError, Ranges};
 use crate::platform::memory_budget::Budget;
 use crate::source::http::{KnownPause, Priority, Request};
+use crate::source::tests::server::{Gate, Received, Reply, Server, honest};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::watch;
 

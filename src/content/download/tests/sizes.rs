@@ -1,8 +1,8 @@
 //! Sizes that are not published.
 
-use super::server::{Gate, Reply, Server, honest};
 use super::*;
 use crate::source::http::Requester;
+use crate::source::tests::server::{Gate, Reply, Server, honest};
 use futures_util::FutureExt;
 use std::future::Ready;
 
