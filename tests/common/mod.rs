@@ -28,6 +28,7 @@
 //! - `ROUNDS=100 cargo test --test kill` repeats what is random more often.
 //! - `scripts/test-kernels` runs a selection under older kernels in QEMU, and what is ignored here, under AppArmor and SELinux.
 //! - `scripts/bench first-mount` measures one row of figures.
+//! - `scripts/fuzz 10` feeds the readers with broken cases for ten minutes; `tests/fuzz` has its oracles.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 pub mod changing;
