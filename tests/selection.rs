@@ -274,7 +274,7 @@ fn a_harvesting_profile_is_selected_from_and_followed() {
             json!({"path": path, "type": media_type, "links": links, "lastmod": time})
         };
         let change = |word: &str, time: u64, mut entry: Value| {
-            (entry["change"], entry["time"]) = (change.into(), time.into());
+            (entry["change"], entry["time"]) = (word.into(), time.into());
             entry
         };
         let (pdf, xml) = ("application/pdf", "application/xml");

@@ -67,31 +67,6 @@ async fn a_deletion_of_what_was_never_here_is_counted() {
 }
 
 #[tokio::test]
-async fn deletions_of_more_than_half_are_held_back() {
-    let server = source().await;
-    let mut destination = Destination::of(&server, "/caps.xml");
-    destination.commit().await;
-    let gone = |path: &str| change(&server, path, &format!("change=\"deleted\" {}", datetime(1)));
-    let new = change(&server, "/e", &format!("change=\"created\" {}", datetime(1)));
-    let changes = [gone("/a"), gone("/b"), gone("/c"), new];
-    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &changes));
-
-    destination.commit().await;
-    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e"]);
-    assert_eq!(destination.synchronizer.status().borrow().clone().held.unwrap().files, 3);
-
-    // Neither a restart nor another look applies them.
-    let mut destination = destination.restarted(&server);
-    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
-    assert_eq!(destination.synchronizer.status().borrow().clone().held.unwrap().files, 3);
-
-    destination.synchronizer.accept_deletions().await.unwrap();
-    assert_eq!(destination.paths(), ["/d", "/e"]);
-    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
-    assert_eq!(destination.synchronizer.status().borrow().clone().held, None);
-}
-
-#[tokio::test]
 async fn a_person_accepts_all_that_is_held_back_however_much_it_is() {
     let server = source().await;
     let paths: Vec<String> = (0..1500).map(|number| format!("/r{number}")).collect();
