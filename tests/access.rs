@@ -192,26 +192,26 @@ fn a_user_without_rights_mounts_for_themselves_alone() {
     let source = Source::start();
     source.put("a", Resource::new("bytes"));
     let user = User::new();
-    let told = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let message = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
 
     let others = user.runs(&format!("./resyncfs mount -o allow_other {} mnt", source.url()));
     if !fs::read_to_string("/etc/fuse.conf").unwrap_or_default().lines().any(|line| line.trim() == "user_allow_other") {
-        assert_eq!(others.status.code(), Some(5), "{}", told(&others));
-        assert!(told(&others).contains("user_allow_other in /etc/fuse.conf"), "{}", told(&others));
-        assert_eq!(told(&others).trim_end().lines().count(), 1, "{}", told(&others));
+        assert_eq!(others.status.code(), Some(5), "{}", message(&others));
+        assert!(message(&others).contains("user_allow_other in /etc/fuse.conf"), "{}", message(&others));
+        assert_eq!(message(&others).trim_end().lines().count(), 1, "{}", message(&others));
     } else {
         assert!(user.runs("./resyncfs unmount mnt").status.success());
     }
 
     let mounted = user.runs(&format!("./resyncfs mount {} mnt && cat mnt/a && stat -c %u mnt/a", source.url()));
-    assert!(mounted.status.success(), "{}", told(&mounted));
+    assert!(mounted.status.success(), "{}", message(&mounted));
     assert_eq!(String::from_utf8_lossy(&mounted.stdout), "bytes65534\n");
     let refused = fs::read(user.mount_point().join("a")).unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied, "not even root looks in");
     assert!(user.home().join(".cache/resyncfs/mounts").is_dir());
 
     let busy = user.runs("exec 5<mnt/a; ./resyncfs unmount mnt; echo $?; ./resyncfs unmount --lazy mnt; cat <&5");
-    assert_eq!(String::from_utf8_lossy(&busy.stdout), "5\nbytes", "{}", told(&busy));
+    assert_eq!(String::from_utf8_lossy(&busy.stdout), "5\nbytes", "{}", message(&busy));
     assert!(!fs::read_to_string("/proc/mounts").unwrap().contains(user.mount_point().to_str().unwrap()));
 }
 

@@ -52,12 +52,12 @@ fn tree<const N: usize>(files: [(&str, &str); N]) -> BTreeMap<String, u64> {
 
 /// The time that the root says the tree speaks for.
 fn speaks_for(mounted: &Mounted) -> String {
-    let told = Command::new("getfattr")
+    let output = Command::new("getfattr")
         .args(["--absolute-names", "--only-values", "-n", "user.resyncfs.at"])
         .arg(mounted.path())
         .output()
         .unwrap();
-    String::from_utf8(told.stdout).unwrap()
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// A Source whose Resource List is of June, with an archive of lists, and Change Lists archived and current.
@@ -167,7 +167,7 @@ fn a_mount_of_an_earlier_time_shows_the_tree_of_then() {
     mounted.try_refresh().unwrap();
     assert_eq!(sizes(&mounted.path()), tree(then));
     let documents = source.take_log().into_iter().filter(|logged| logged.path.ends_with(".xml"));
-    assert_eq!(documents.count(), 0, "nothing more is told of that time");
+    assert_eq!(documents.count(), 0, "nothing more is published of that time");
 }
 
 /// The moment itself is included, and a document in the archive may bear its time in its own header alone.
@@ -214,7 +214,7 @@ fn a_mount_of_an_earlier_time_needs_its_change_documents() {
     }
 }
 
-/// As long as more may be told of the time, it is looked again; what cannot be had then takes nothing back.
+/// While more may be published of the time, it is asked again; what cannot be had then takes nothing back.
 #[test]
 fn a_tree_of_an_earlier_time_outlives_its_change_documents() {
     let source = source_with_a_past();
@@ -222,7 +222,7 @@ fn a_tree_of_an_earlier_time_outlives_its_change_documents() {
     let mounted = Mounted::new(&source.url(), &options);
     let before = tree([("kept", "the same"), ("changed", "of today, in June"), ("new", "new")]);
     assert_eq!(sizes(&mounted.path()), before);
-    assert_eq!(speaks_for(&mounted), "2024-06-01T00:00:00Z", "nothing is told of the time after the list");
+    assert_eq!(speaks_for(&mounted), "2024-06-01T00:00:00Z", "nothing is published of the time after the list");
     let july = |day| format!("2024-07-{day}T00:00:00Z");
     let list = |entries: &[String]| {
         document(&source, "changelist.xml", "changelist", "from=\"2024-06-01T00:00:00Z\"", entries);
@@ -256,7 +256,7 @@ fn the_archive_of_a_lost_change_list_shows_the_earlier_time() {
     assert_eq!(speaks_for(&mounted), "2024-05-01T12:00:00Z");
 }
 
-/// What is gone will never tell anything: the tree is shown as far as it is told, and says how far that is.
+/// A list that is gone is never read: the tree is shown as far as the others speak, and `status` names that time.
 #[test]
 fn a_tree_of_an_earlier_time_shows_how_far_it_goes() {
     for (status, paths) in [
@@ -269,7 +269,7 @@ fn a_tree_of_an_earlier_time_shows_how_far_it_goes() {
 
         let mounted = Mounted::new(&source.url(), &format!("{FAST},at=2024-05-01T12:00:00Z"));
 
-        assert!(sizes(&mounted.path()).contains_key("gone"), "its deletion is told nowhere any more");
+        assert!(sizes(&mounted.path()).contains_key("gone"), "no list has its deletion any more");
         assert_eq!(speaks_for(&mounted), "2024-04-01T00:00:00Z", "{status} {paths:?}");
         let status = Command::new(PROGRAM).args(["status", "--json"]).arg(mounted.path()).output().unwrap();
         let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
@@ -374,7 +374,7 @@ fn a_change_list_archive_alone_is_followed() {
     assert_eq!(source.requests_of("changes/april.xml").len(), 0, "it ended before the list");
 }
 
-/// The Capability List names the list that grows: what the one before told at its end stands in the index of both.
+/// The Capability List names the list that grows: the end of the one before stands in the index of both.
 #[test]
 fn changes_of_a_closed_list_are_found_by_the_next_index() {
     let source = Source::start();
@@ -434,7 +434,7 @@ fn the_archives_of_another_library_lead_back() {
             {"path": "new", "lastmod": AT + 600},
         ]);
         let lists = json!([{"name": "first.xml", "at": AT}, {"name": "resourcelist.xml", "at": AT + 1000}]);
-        let told = json!([{"name": "changes.xml", "from": AT, "until": AT + 1000}]);
+        let closed = json!([{"name": "changes.xml", "from": AT, "until": AT + 1000}]);
         let capabilities = json!({
             "resourcelist": "resourcelist.xml", "resourcelist-archive": "lists.xml", "changelist-archive": "archive.xml"
         });
@@ -442,7 +442,7 @@ fn the_archives_of_another_library_lead_back() {
             list("resourcelist.xml", AT + 1000, second),
             {"kind": "changelist", "name": "changes.xml", "spec": spec, "from": AT, "until": AT + 1000, "entries": changes},
             {"kind": "resourcelist-archive", "name": "lists.xml", "spec": spec, "lists": lists},
-            {"kind": "changelist-archive", "name": "archive.xml", "spec": spec, "lists": told},
+            {"kind": "changelist-archive", "name": "archive.xml", "spec": spec, "lists": closed},
             {"kind": "capabilitylist", "name": "capabilitylist.xml", "capabilities": capabilities},
         ]));
         let shown_at = |minute: &str| {

@@ -94,7 +94,7 @@ fn read_all(mounted: &Mounted, nginx: &Nginx, name: &str) {
     assert!(fs::read(mounted.join(name)).unwrap() == fs::read(nginx.files().join(name)).unwrap(), "{name}");
 }
 
-/// The lines that tell of answers of this status.
+/// The lines about answers of this status.
 fn answered(log: &[String], status: u16) -> Vec<String> {
     log.iter().filter(|line| line.contains(&format!("\" {status} "))).cloned().collect()
 }

@@ -92,9 +92,12 @@ fn too_few_descriptors_are_refused_in_words() {
 
     let refused = mounted.command("--foreground").stderr(std::process::Stdio::piped()).output().unwrap();
 
-    let told = String::from_utf8_lossy(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(1), "{told}");
-    assert!(["64 files", "at least 96", "ulimit -n", "LimitNOFILE="].iter().all(|part| told.contains(part)), "{told}");
+    let message = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{message}");
+    assert!(
+        ["64 files", "at least 96", "ulimit -n", "LimitNOFILE="].iter().all(|part| message.contains(part)),
+        "{message}"
+    );
     assert_eq!(source.log(), []);
 }
 
@@ -285,7 +288,7 @@ impl Listing {
     }
 
     fn seek(&self, place: libc::c_long) {
-        // SAFETY: the stream is open, and told the place.
+        // SAFETY: the stream is open, and `place` is on the stack.
         unsafe { libc::seekdir(self.0, place) }
     }
 }

@@ -38,7 +38,7 @@ fn published(source: &Source, ending: &str) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 /// What a command prints that must succeed.
-fn told(command: &mut Command) -> String {
+fn printed(command: &mut Command) -> String {
     let output = command.env("LANG", "C.UTF-8").output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
@@ -93,16 +93,16 @@ fn only_a_copy_of_the_file_managers_library_fetches() {
     let mounted = Mounted::new(&source.list_url(), "poll=1h");
     let folder = mounted.join("letters");
 
-    let listed = told(Command::new("gio").args(["list", "-l", "-a", "standard::content-type"]).arg(&folder));
+    let listed = printed(Command::new("gio").args(["list", "-l", "-a", "standard::content-type"]).arg(&folder));
     let file = folder.join("1851-02-14.txt");
-    let attributes = told(Command::new("gio").args(["info", "-a", "xattr::*"]).arg(&file));
+    let attributes = printed(Command::new("gio").args(["info", "-a", "xattr::*"]).arg(&file));
 
     assert_eq!(listed.matches("standard::content-type=text/plain").count(), NAMES.len(), "{listed}");
     let origin = format!("xattr::xdg.origin.url: {}letters/1851-02-14.txt", source.url());
     assert!(attributes.contains(&origin) && attributes.contains("xattr::mime_type: text/plain"), "{attributes}");
     assert_eq!(fetched(&source), Vec::<String>::new());
     let copy = tempfile::tempdir().unwrap();
-    told(Command::new("gio").arg("copy").arg(&file).arg(copy.path()));
+    printed(Command::new("gio").arg("copy").arg(&file).arg(copy.path()));
     assert_eq!(fs::read(copy.path().join("1851-02-14.txt")).unwrap(), fs::read(&file).unwrap());
 }
 
@@ -114,7 +114,7 @@ fn located(folder: &Path, configuration: &Path, more: &[&str]) -> Vec<String> {
     let script = "mount --bind \"$1\" /etc/updatedb.conf && exec updatedb --prunepaths= --require-visibility no -U \"$2\" -o \"$3\" \"${@:4}\"";
     let mut update = Command::new("unshare");
     update.args(["--mount", "bash", "-c", script, "updatedb"]).arg(configuration).arg(folder).arg(&database).args(more);
-    told(&mut update);
+    printed(&mut update);
     let output = Command::new("plocate").arg("-d").arg(&database).arg(".txt").output().unwrap();
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
@@ -137,7 +137,9 @@ fn the_database_of_locate_skips_a_mount_as_the_manual_says() {
     let manual = fs::read_to_string(project.join("scripts/manual/programs.md")).unwrap();
     let block =
         blocks(&manual).into_iter().find(|block| block.text.contains("PRUNEFS")).expect("the manual names PRUNEFS");
-    told(Command::new("sh").args(["-c", &block.text.replace("/etc/updatedb.conf", configuration.to_str().unwrap())]));
+    printed(
+        Command::new("sh").args(["-c", &block.text.replace("/etc/updatedb.conf", configuration.to_str().unwrap())]),
+    );
     let after = located(&parent, &configuration, &[]);
 
     assert_eq!(before.len(), 1 + NAMES.len(), "{before:?}");
@@ -155,7 +157,7 @@ fn recoll_finds_text_and_reads_again_only_what_has_changed() {
     fs::write(home.path().join("recoll.conf"), configuration).unwrap();
     let recoll = |program: &str, words: &[&str]| {
         let mut command = Command::new(program);
-        told(command.arg("-c").arg(home.path()).args(words).env("HOME", home.path()))
+        printed(command.arg("-c").arg(home.path()).args(words).env("HOME", home.path()))
     };
 
     recoll("recollindex", &[]);
@@ -169,6 +171,6 @@ fn recoll_finds_text_and_reads_again_only_what_has_changed() {
     recoll("recollindex", &[]);
     assert_eq!(fetched(&source), ["/letters/1851-03-02.txt"]);
     assert!(recoll("recollq", &["-b", "herring"]).contains("letters/1851-03-02.txt"));
-    let status = told(Command::new(PROGRAM).arg("status").arg(mounted.path()));
+    let status = printed(Command::new(PROGRAM).arg("status").arg(mounted.path()));
     assert!(status.contains("in 1 read"), "{status}");
 }

@@ -5,6 +5,7 @@ mod common;
 
 use common::mounted::{Mounted, PROGRAM};
 use common::random::Random;
+use common::server::{Act, Received, Reply, Server};
 use common::small_disk::{ReadOnly, SmallDisk};
 use common::source::{Resource, Source, URLSET};
 use common::{eventually, rounds, tree};
@@ -12,8 +13,7 @@ use flate2::{Compression, write::GzEncoder};
 use resyncfs::content::store::free_space;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -28,35 +28,25 @@ fn published(source: &Source) -> BTreeMap<PathBuf, Vec<u8>> {
     source.published().into_iter().map(|(path, bytes)| (PathBuf::from(path), bytes)).collect()
 }
 
-/// Where a Resource List that has no end is served; of which after `blocks` of 64 KiB nothing more comes.
-fn list_without_end(blocks: usize) -> String {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let url = format!("http://{}/list.xml", listener.local_addr().unwrap());
-    thread::spawn(move || {
-        for mut client in listener.incoming().flatten() {
-            thread::spawn(move || {
-                let _ = client.read(&mut [0; 4096]);
-                let head =
-                    format!("HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\nConnection: close\r\n\r\n{URLSET}");
-                let block = [b'a'; 1 << 16];
-                let _ = client.write_all(head.as_bytes());
-                let _ = client.write_all(b"<url><loc>http://h/");
-                for _ in 0..blocks {
-                    if client.write_all(&block).is_err() {
-                        return;
-                    }
-                }
-                let _ = client.read(&mut [0]);
-            });
-        }
+/// Serves a Resource List that has no end; after `blocks` of 64 KiB, if any, nothing more comes.
+fn list_without_end(blocks: Option<usize>) -> (Server, String) {
+    let server = Server::start(move |_: &Received| {
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\nConnection: close\r\n\r\n{URLSET}");
+        let block = vec![b'a'; 1 << 16];
+        let rest = match blocks {
+            Some(blocks) => Act::Body(block.repeat(blocks).into()),
+            None => Act::Repeat(block.into()),
+        };
+        vec![Act::Send((head + "<url><loc>http://h/").into_bytes()), rest, Act::Hang]
     });
-    url
+    let url = format!("http://{}/list.xml", server.authority());
+    (server, url)
 }
 
 #[test]
 fn a_list_without_end_leaves_half_of_the_disk_free() {
     let disk = SmallDisk::of(64 << 20);
-    let url = list_without_end(usize::MAX);
+    let (_server, url) = list_without_end(None);
     let explore = |url: &str| {
         let mut explore = Command::new(PROGRAM);
         explore.args(["explore", url]).env("TMPDIR", disk.path()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -65,13 +55,13 @@ fn a_list_without_end_leaves_half_of_the_disk_free() {
     let folders = || fs::read_dir(disk.path()).unwrap().flatten().map(|it| it.path()).collect::<Vec<_>>();
 
     let ended = explore(&url).output().unwrap();
-    let told = String::from_utf8(ended.stderr).unwrap();
-    assert_eq!((ended.status.code(), folders().len()), (Some(1), 0), "{told}");
+    let message = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!((ended.status.code(), folders().len()), (Some(1), 0), "{message}");
     for part in [&*url, "cache-reserve=", "max-document=", "TMPDIR", &disk.path().display().to_string()] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(message.contains(part), "{part}: {message}");
     }
 
-    let url = list_without_end(16);
+    let (_server, url) = list_without_end(Some(16));
     for (signal, left) in [(libc::SIGTERM, 0), (libc::SIGKILL, 1), (libc::SIGINT, 0)] {
         let dead = folders();
         let mut running = explore(&url).spawn().unwrap();
@@ -101,7 +91,7 @@ fn a_list_without_end_leaves_half_of_the_disk_free() {
 fn a_list_without_end_does_not_fill_the_disk_of_the_cache() {
     let disk = SmallDisk::of(64 << 20);
     let directory = tempfile::tempdir().unwrap();
-    let url = list_without_end(usize::MAX);
+    let (_server, url) = list_without_end(None);
     let options = format!("cache={},cache-size=8M,cache-reserve=24M,timeout=5s", disk.path().display());
 
     let mut mount = Command::new(PROGRAM);
@@ -117,10 +107,10 @@ fn a_list_without_end_does_not_fill_the_disk_of_the_cache() {
     println!("{} KiB free at least", least >> 10);
     // Room is looked for once for each 4 MiB that are written.
     assert!(least >= (24 - 4) << 20, "{least} bytes were free");
-    let told = String::from_utf8(ended.stderr).unwrap();
-    assert_eq!(ended.status.code(), Some(7), "{told}");
+    let message = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(7), "{message}");
     for part in [&*url, "cache-reserve=", &format!("{} are reserved", 24 << 20)] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(message.contains(part), "{part}: {message}");
     }
     let left: Vec<_> =
         tree(disk.path()).into_keys().filter(|path| path.extension().is_some_and(|it| it == "tmp")).collect();
@@ -139,38 +129,25 @@ fn compressed_list(resources: usize) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Where whatever is in the mutex is served.
-fn served(document: Arc<Mutex<Vec<u8>>>) -> String {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let url = format!("http://{}/list.xml.gz", listener.local_addr().unwrap());
-    thread::spawn(move || {
-        for mut client in listener.incoming().flatten() {
-            let _ = client.read(&mut [0; 4096]);
-            let document = document.lock().unwrap().clone();
-            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", document.len());
-            let _ = client.write_all(head.as_bytes()).and_then(|()| client.write_all(&document));
-        }
-    });
-    url
-}
-
 /// Promise: never a surprise on the disk. A catalog leaves the reserve too, the first and each one after it.
 #[test]
 fn a_catalog_without_room_names_it_and_leaves_nothing() {
     let (reserve, disk) = (20 << 20, SmallDisk::of(48 << 20));
     let few = compressed_list(100);
     let list = Arc::new(Mutex::new(compressed_list(120_000)));
-    let url = served(list.clone());
+    let served = list.clone();
+    let server = Server::start(move |_: &Received| Reply::full(&served.lock().unwrap()));
+    let url = format!("http://{}/list.xml.gz", server.authority());
     let options = format!("timeout=20s,poll=1h,cache-size=1G,cache-reserve={reserve}");
     let free = || free_space(disk.path()).unwrap();
-    let is_told = |said: &str| {
+    let is_reported = |said: &str| {
         let of_disk = said.contains(&disk.path().display().to_string());
         of_disk && ["no space for it", "cache-reserve=", "bytes are free"].iter().all(|part| said.contains(part))
     };
     let mounted = Mounted::prepared_with_cache(&url, &options, disk.path());
 
     let said = mounted.try_start().unwrap_err();
-    assert!(is_told(&said), "{said}");
+    assert!(is_reported(&said), "{said}");
     assert!(free() > 44 << 20, "{} bytes are free after a first mount", free());
 
     *list.lock().unwrap() = few;
@@ -184,7 +161,7 @@ fn a_catalog_without_room_names_it_and_leaves_nothing() {
     assert_eq!(before.each_ref().map(BTreeSet::len), [1, 100]);
     *list.lock().unwrap() = compressed_list(120_000);
     mounted.refresh();
-    eventually("the refresh fails", || is_told(&mounted.said()));
+    eventually("the refresh fails", || is_reported(&mounted.said()));
     assert!(names() == before);
     assert!(free() + (4 << 20) > free_before, "{} of {free_before} bytes are free after a refresh", free());
     mounted.kill();
@@ -400,7 +377,7 @@ fn two_mounts_share_a_cache_folder_that_is_too_small_for_either() {
     }
 }
 
-/// Promise: never stale longer than told. What the cache holds can be fetched again: it gives way to the tree.
+/// Promise: never stale longer than announced. What the cache holds can be fetched again: it gives way to the tree.
 #[test]
 fn a_refresh_without_room_evicts_from_the_cache() {
     let (reserve, disk) = (20 << 20, SmallDisk::of(80 << 20));
@@ -423,8 +400,8 @@ fn a_refresh_without_room_evicts_from_the_cache() {
     mounted.refresh();
 
     eventually("the new tree is shown", || {
-        let told = mounted.said();
-        assert!(!told.contains("no space for it"), "{told}");
+        let message = mounted.said();
+        assert!(!message.contains("no space for it"), "{message}");
         fs::read_dir(mounted.join("new")).is_ok_and(|names| names.count() == 20_000)
     });
     assert_eq!(fs::read(mounted.join("old/0")).unwrap(), Random::new(0).bytes(1 << 20));
@@ -469,8 +446,8 @@ fn a_cache_that_cannot_be_written_is_read_past() {
     let asked = source.log().iter().filter(|logged| logged.path.contains("small/")).count();
     assert!(asked <= 40 + 16, "{asked} requests for 40 files");
     let prefetched = Command::new(PROGRAM).arg("prefetch").arg(mounted.path()).output().unwrap();
-    let told = String::from_utf8_lossy(&prefetched.stderr);
-    assert!(!prefetched.status.success() && told.contains("the cache folder cannot be written"), "{told}");
+    let message = String::from_utf8_lossy(&prefetched.stderr);
+    assert!(!prefetched.status.success() && message.contains("the cache folder cannot be written"), "{message}");
 }
 
 /// A damaged file that stays where it is must not hide the Source's.

@@ -69,8 +69,8 @@ fn invisible_characters_stay_escaped_in_names() {
     for escape in hidden {
         let uri = format!("{}a{escape}b", source.url());
         let path = mounted.join(&format!("a{escape}b"));
-        let told = run(&["uri", path.to_str().unwrap()]);
-        assert_eq!(String::from_utf8_lossy(&told.stdout).trim(), uri, "{}", all_said(&told));
+        let output = run(&["uri", path.to_str().unwrap()]);
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), uri, "{}", all_said(&output));
     }
 }
 

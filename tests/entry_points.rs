@@ -212,8 +212,8 @@ fn a_list_on_disk_is_known_by_its_whole_path() {
         let folder = scratch.path().join(name);
         std::fs::create_dir(&folder).unwrap();
         std::fs::write(folder.join("list.xml"), list(&source, &[name])).unwrap();
-        let told = mounted.command("-v").current_dir(&folder).output().unwrap();
-        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+        let output = mounted.command("-v").current_dir(&folder).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 
         assert_eq!(files(&mounted), set(&[name]));
 

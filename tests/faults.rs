@@ -10,7 +10,6 @@ use common::{eventually, tree};
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Faults that a second try mends: the bytes are right.
@@ -165,7 +164,9 @@ fn a_wrong_last_block_is_an_error_to_every_reader() {
     const SHOWN: usize = 200 << 20;
     let source = Source::start();
     let mut resource = Resource::new(Random::new(5).bytes(SHOWN + (1 << 20) + 5));
-    *Arc::make_mut(&mut resource.bytes).last_mut().unwrap() ^= 1;
+    let mut wrong = resource.bytes.to_vec();
+    *wrong.last_mut().unwrap() ^= 1;
+    resource.bytes = wrong.into();
     source.put("big", resource);
     source.fault("big", Fault::Held(SHOWN + (1 << 20)), u64::MAX);
     let mounted = Mounted::new(&source.url(), "timeout=20s,poll=1h");
@@ -273,7 +274,7 @@ fn a_mirror_that_fails_is_followed_by_the_next() {
 #[test]
 fn bytes_read_without_hashes_never_count_as_verified() {
     let source = Source::start();
-    let wrong = Resource { bytes: Arc::new(b"tampered".to_vec()), etag: None, ..Resource::new("original") };
+    let wrong = Resource { bytes: "tampered".into(), etag: None, ..Resource::new("original") };
     source.put("a", wrong);
     let trusting = Mounted::new(&source.url(), "fixity=off");
     assert_eq!(fs::read(trusting.join("a")).unwrap(), b"tampered");
@@ -358,7 +359,7 @@ fn an_index_with_one_list_missing_is_not_half_a_tree() {
     assert_eq!(tree(&mounted.path()).len(), 2);
 }
 
-/// Promise: never stale longer than told, and never an accidental emptiness.
+/// Promise: never stale longer than announced, and never an accidental emptiness.
 #[test]
 fn a_missing_set_stops_no_change_and_takes_nothing_away() {
     let source = Source::start();

@@ -430,18 +430,18 @@ fn changing_source(paths: &[&str], at: &str) -> Source {
         ),
     );
     source.document("resourcelist.xml", source.resource_list_at(at));
-    tell(&source, at, &[]);
+    publish_changes(&source, at, &[]);
     source
 }
 
 /// Publishes a Change List of what happened `from` then on.
-fn tell(source: &Source, from: &str, changes: &[String]) {
+fn publish_changes(source: &Source, from: &str, changes: &[String]) {
     let md = format!("<rs:md capability=\"changelist\" from=\"{from}\"/>");
     source.document("changelist.xml", format!("{URLSET}{md}{}</urlset>", changes.concat()));
 }
 
 /// An entry of a Change List, with the digest of these bytes where there are any.
-fn told(source: &Source, path: &str, change: &str, times: (&str, &str), bytes: &str) -> String {
+fn change(source: &Source, path: &str, change: &str, times: (&str, &str), bytes: &str) -> String {
     let (lastmod, datetime) = times;
     let attribute = |name: &str, value: &str| match value {
         "" => String::new(),
@@ -467,14 +467,14 @@ fn equal_datetimes_leave_the_order_to_the_lastmods() {
     source.put("f", Resource::new("the newest"));
     let at = |minute: u32| format!("2013-01-03T10:{minute:02}:00Z");
     let changes = [
-        told(&source, "f", "updated", (&at(50), ""), "the newest"),
-        told(&source, "g", "deleted", (&at(45), ""), ""),
-        told(&source, "h", "updated", ("", &at(40)), "h"),
-        told(&source, "i", "updated", ("", &at(40)), "i"),
-        told(&source, "g", "updated", (&at(30), ""), "before"),
-        told(&source, "f", "updated", (&at(20), ""), "before"),
+        change(&source, "f", "updated", (&at(50), ""), "the newest"),
+        change(&source, "g", "deleted", (&at(45), ""), ""),
+        change(&source, "h", "updated", ("", &at(40)), "h"),
+        change(&source, "i", "updated", ("", &at(40)), "i"),
+        change(&source, "g", "updated", (&at(30), ""), "before"),
+        change(&source, "f", "updated", (&at(20), ""), "before"),
     ];
-    tell(&source, EARLY, &changes);
+    publish_changes(&source, EARLY, &changes);
 
     mounted.try_refresh().unwrap();
 
@@ -489,12 +489,12 @@ fn a_list_settles_what_was_told_without_a_time_before_it() {
     let mounted = Mounted::new(&source.url(), "poll=1h");
     ["a", "b"].iter().for_each(|path| source.put(path, Resource::new("second")));
     let changes = [
-        told(&source, "a", "updated", ("", ""), "second"),
-        told(&source, "c", "updated", ("", ""), "c"),
-        told(&source, "b", "updated", ("", "2013-01-03T10:00:00Z"), "second"),
+        change(&source, "a", "updated", ("", ""), "second"),
+        change(&source, "c", "updated", ("", ""), "c"),
+        change(&source, "b", "updated", ("", "2013-01-03T10:00:00Z"), "second"),
     ];
     for known in 1..=3 {
-        tell(&source, EARLY, &changes[..known]);
+        publish_changes(&source, EARLY, &changes[..known]);
         mounted.try_refresh().unwrap();
     }
     assert_eq!((content(&mounted, "a"), content(&mounted, "b")), ("second".into(), "second".into()));
@@ -514,9 +514,9 @@ fn a_list_settles_what_was_told_without_a_time_before_it() {
 #[test]
 fn a_quiet_change_list_that_rolls_on_is_no_gap() {
     let source = changing_source(&["a"], EARLY);
-    tell(&source, "2013-01-03T08:59:58Z", &[]);
+    publish_changes(&source, "2013-01-03T08:59:58Z", &[]);
     let mounted = Mounted::new(&source.url(), "poll=1h");
-    let begins_at = |second: u32| tell(&source, &format!("2013-01-03T09:00:{second:02}Z"), &[]);
+    let begins_at = |second: u32| publish_changes(&source, &format!("2013-01-03T09:00:{second:02}Z"), &[]);
     let lists = || source.requests_of("resourcelist.xml").len();
     std::thread::sleep(std::time::Duration::from_millis(2100));
     begins_at(0);

@@ -174,8 +174,8 @@ fn lists_that_never_end_and_bombs_are_refused_at_the_limit() {
         source.document(name, bytes);
         let refused = Mounted::prepared(&format!("{}{name}", source.url()), "max-document=8M").try_start();
 
-        let told = refused.expect_err("nothing is mounted");
-        assert!(told.contains("limit") || told.contains("longer than"), "{name}: {told}");
+        let message = refused.expect_err("nothing is mounted");
+        assert!(message.contains("limit") || message.contains("longer than"), "{name}: {message}");
     }
 }
 
@@ -286,8 +286,8 @@ fn mounting_right_after_unmounting_always_works() {
     let mounted = Mounted::prepared(&source.url(), "");
 
     for round in 0..4 * common::rounds() {
-        let told = mounted.command("-v").output().unwrap();
-        assert!(told.status.success(), "round {round}: {}", String::from_utf8_lossy(&told.stderr));
+        let output = mounted.command("-v").output().unwrap();
+        assert!(output.status.success(), "round {round}: {}", String::from_utf8_lossy(&output.stderr));
         assert_eq!(fs::read(mounted.join("a")).unwrap(), b"bytes");
         let ended = Command::new(PROGRAM).arg("unmount").arg(mounted.path()).output().unwrap();
         assert!(ended.status.success(), "round {round}: {}", String::from_utf8_lossy(&ended.stderr));
@@ -307,8 +307,8 @@ fn a_mount_point_may_be_relative_a_link_or_not_empty() {
 
     for written in ["mnt", "./mnt/", "link", "link/", "mnt/../mnt"] {
         let run = |arguments: &[&str]| Command::new(PROGRAM).args(arguments).current_dir(&parent).output().unwrap();
-        let told = run(&["mount", "-o", &options, &source.url(), written]);
-        assert!(told.status.success(), "{written}: {}", String::from_utf8_lossy(&told.stderr));
+        let output = run(&["mount", "-o", &options, &source.url(), written]);
+        assert!(output.status.success(), "{written}: {}", String::from_utf8_lossy(&output.stderr));
         assert_eq!(tree(&mounted.path()).len(), 1, "{written}");
 
         let ended = run(&["unmount", written]);
@@ -325,8 +325,8 @@ fn a_mount_within_a_mount_keeps_the_outer_one_busy() {
     let outside = Mounted::new(&outer.url(), "");
     let point = outside.join("f");
     let cache = format!("cache={}", outside.cache().display());
-    let told = Command::new(PROGRAM).args(["mount", "-o", &cache, &inner.url()]).arg(&point).output().unwrap();
-    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+    let output = Command::new(PROGRAM).args(["mount", "-o", &cache, &inner.url()]).arg(&point).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 
     assert_eq!(fs::read(point.join("b")).unwrap(), b"inner");
     let unmount = |point: &std::path::Path| Command::new(PROGRAM).arg("unmount").arg(point).output().unwrap();

@@ -78,7 +78,7 @@ fn xattr(path: &Path, name: &str) -> Option<String> {
     let path = std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap();
     let name = std::ffi::CString::new(name).unwrap();
     let mut value = vec![0; 4096];
-    // SAFETY: both names end with NUL, and the buffer has the length that is told.
+    // SAFETY: both names end with NUL, and the buffer has the length that is passed.
     let length = unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
     Some(String::from_utf8_lossy(value.get(..usize::try_from(length).ok()?)?).into_owned())
 }
@@ -511,7 +511,7 @@ fn items_go_by_what_a_page_says_not_by_its_failure() {
 
     eventually("the page that was taken off the list has no items", || shown(1).is_empty());
     eventually("the page that lost an item does not have it", || shown(3) == set(&["a.csv"]));
-    eventually("the failure is told", || pages(&mounted)["failed"] == 1);
+    eventually("the failure is counted", || pages(&mounted)["failed"] == 1);
     assert!(!mounted.join("records/1").exists());
     assert_eq!(shown(2), set(&["a.csv", "b.csv"]));
     assert_eq!(shown(4), set(&["a.csv", "b.csv"]));
@@ -647,7 +647,7 @@ fn link_sets_of_real_servers_are_read() {
     }
 }
 
-/// A page whose link set is broken is told, and keeps what was shown of it.
+/// A page whose link set is broken is reported, and keeps what was shown of it.
 #[test]
 fn a_link_set_that_is_none_is_told_and_takes_nothing() {
     let repository = Repository::start();
@@ -684,7 +684,7 @@ fn a_link_set_that_is_none_is_told_and_takes_nothing() {
     eventually("all are read when they are right", || (1..=4).all(|number| shown(number) == set(&["b.csv"])));
 }
 
-/// All or nothing, and bounded: a link set beyond a limit is told, and takes no other page with it.
+/// All or nothing, and bounded: a link set beyond a limit is reported, and takes no other page with it.
 #[test]
 fn a_link_set_of_10_mb_and_10_000_items_are_whole_or_told() {
     let repository = Repository::start();
@@ -709,8 +709,12 @@ fn a_link_set_of_10_mb_and_10_000_items_are_whole_or_told() {
     assert_eq!(names(&mounted.join("records/3%items")), set(&["a.csv"]));
     for (number, count) in [(1, 1050), (2, 10_000)] {
         let shown = names(&mounted.join(&format!("records/{number}%items"))).len();
-        let told = mounted.said().contains(&format!("records/{number}"));
-        assert!(shown == count || (shown == 0 && told), "records/{number}: {shown} of {count}; {}", mounted.said());
+        let is_reported = mounted.said().contains(&format!("records/{number}"));
+        assert!(
+            shown == count || (shown == 0 && is_reported),
+            "records/{number}: {shown} of {count}; {}",
+            mounted.said()
+        );
     }
 }
 
@@ -819,7 +823,7 @@ fn a_page_that_links_to_nothing_keeps_its_items() {
     repository.list("records/1", 2);
     mounted.try_refresh().unwrap();
 
-    eventually("the failure is told", || pages(&mounted)["failed"] == 1);
+    eventually("the failure is counted", || pages(&mounted)["failed"] == 1);
     assert_eq!(names(&mounted.join("records/1%items")), before);
     assert!(mounted.said().contains("had items and has no typed links now"));
 }

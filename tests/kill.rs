@@ -1,4 +1,4 @@
-//! kill -9 at any moment: the next mount shows a whole tree with the right bytes, and loses nothing that was told.
+//! kill -9 at any moment: the next mount shows a whole tree with the right bytes, and loses nothing that was announced.
 
 mod common;
 
@@ -103,7 +103,7 @@ fn tree_if_whole(mounted: &Mounted) -> Option<BTreeMap<PathBuf, Vec<u8>>> {
 struct Followed {
     source: Source,
     changes: String,
-    told: u64,
+    published: u64,
 }
 
 impl Followed {
@@ -124,14 +124,14 @@ impl Followed {
         source.document("capabilitylist.xml", document("capability=\"capabilitylist\"", &offers));
         let at = "capability=\"resourcelist\" at=\"2024-05-01T00:00:00Z\"";
         source.document("resourcelist.xml", document(at, &listed));
-        let followed = Followed { source, changes: String::new(), told: 0 };
-        followed.tell();
+        let followed = Followed { source, changes: String::new(), published: 0 };
+        followed.publish();
         followed
     }
 
     /// Changes the resource at `path`, or takes it away where there are no `bytes`.
     fn change(&mut self, path: &str, bytes: Option<Vec<u8>>) {
-        self.told += 1;
+        self.published += 1;
         let (change, md) = match bytes {
             Some(bytes) => {
                 let resource = Resource::new(bytes);
@@ -144,7 +144,7 @@ impl Followed {
                 ("deleted", String::new())
             }
         };
-        let (hour, minute, second) = (self.told / 3600, self.told / 60 % 60, self.told % 60);
+        let (hour, minute, second) = (self.published / 3600, self.published / 60 % 60, self.published % 60);
         self.changes.push_str(&format!(
             "<url><loc>{}{path}</loc><rs:md change=\"{change}\" \
              datetime=\"2024-05-01T{hour:02}:{minute:02}:{second:02}Z\" {md}/></url>",
@@ -152,7 +152,7 @@ impl Followed {
         ));
     }
 
-    fn tell(&self) {
+    fn publish(&self) {
         let md = "<rs:md capability=\"changelist\" from=\"2024-05-01T00:00:00Z\"/>";
         self.source.document("changelist.xml", format!("{URLSET}{md}{}</urlset>", self.changes));
     }
@@ -169,7 +169,7 @@ fn during_incremental_commits_nothing_is_repeated_or_skipped() {
             let bytes = (random.below(3) > 0).then(|| format!("{path} in round {round}").into_bytes());
             followed.change(&path, bytes);
         }
-        followed.tell();
+        followed.publish();
         mounted.refresh();
         // Before, while and after it is committed.
         std::thread::sleep(Duration::from_millis(random.below(60)));
@@ -268,10 +268,10 @@ fn an_aborted_connection_is_a_failure_and_mounts_again() {
 
     eventually("the program ends", || serving.try_wait().unwrap().is_some());
     let ended = serving.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(1), "{told}");
-    let is_logged = told.lines().any(|line| line.contains("ERROR") && line.contains("aborted the connection"));
-    assert!(is_logged && told.contains("max_request_timeout"), "{told}");
+    let message = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{message}");
+    let is_logged = message.lines().any(|line| line.contains("ERROR") && line.contains("aborted the connection"));
+    assert!(is_logged && message.contains("max_request_timeout"), "{message}");
     let listed = Command::new(PROGRAM).args(["list", "--json"]).output().unwrap();
     let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
     let is_it = |mount: &&serde_json::Value| mount["directory"] == mounted.path().display().to_string();

@@ -10,7 +10,6 @@ use sha2::{Digest, Sha256};
 use std::fs::{self, File};
 use std::io::Read;
 use std::process::Command;
-use std::sync::Arc;
 
 const FAST: &str = "timeout=3s,connect-timeout=1s,poll=1h";
 
@@ -174,7 +173,7 @@ fn a_new_version_comes_by_its_patch_where_it_can() {
 
     // The document as kept is not the one before: this change follows one that was never seen.
     let unseen = Resource {
-        bytes: Arc::new(version(7).into_iter().chain(*b" ").collect()),
+        bytes: version(7).into_iter().chain(*b" ").collect(),
         ..published(&source, 7, "application/json-patch+json")
     };
     let digest = hex(&Sha256::digest(&*unseen.bytes));

@@ -329,7 +329,7 @@ fn history(seed: u64) {
                         0 => Fault::Cut(random.below(5000) as usize),
                         1 => Fault::Status(503, String::new()),
                         2 => Fault::NoRanges,
-                        // Of what is published without a hash nobody can tell that it is wrong.
+                        // Of a resource without a published hash, no reader can find the fault.
                         _ if source.is_hashed(path) => Fault::Body(random.bytes(100)),
                         _ => Fault::NoRanges,
                     };

@@ -27,7 +27,7 @@ fn days() -> u64 {
 struct World {
     random: Random,
     source: ChangingSource,
-    /// Every resource, by path: its bytes can be told from its version.
+    /// Every resource, by path: its bytes follow from its version.
     versions: BTreeMap<String, u64>,
     paths: Vec<String>,
     next: u64,

@@ -420,7 +420,7 @@ fn df_leaves_a_mount_out_by_its_type() {
     assert_eq!(left, None);
 }
 
-/// Promise: an entry that does not tell of its changes is asked about, and other bytes are another version.
+/// Promise: an entry that does not show its changes is asked about, and other bytes are another version.
 #[test]
 fn an_unlisted_change_is_seen_after_the_interval() {
     let source = Source::start();

@@ -83,8 +83,11 @@ fn a_mount_unit_of_a_failing_source_fails_with_the_reason() {
 
     assert!(machine.fails(&["systemctl", "start", MOUNT]));
 
-    let told = machine.journal(MOUNT);
-    assert!(told.iter().any(|entry| entry["MESSAGE"].as_str().is_some_and(|told| told.contains("404"))), "{told:#?}");
+    let journal = machine.journal(MOUNT);
+    assert!(
+        journal.iter().any(|entry| entry["MESSAGE"].as_str().is_some_and(|message| message.contains("404"))),
+        "{journal:#?}"
+    );
     nothing_is_left(&machine);
 }
 
@@ -123,9 +126,9 @@ fn lines_of_a_mount_unit_come_to_the_journal_with_their_fields() {
 
     machine.ok(&["systemctl", "start", MOUNT]);
 
-    let told = machine.journal(MOUNT);
+    let journal = machine.journal(MOUNT);
     let is_it = |entry: &&serde_json::Value| entry["MESSAGE"].as_str().is_some_and(|it| it.starts_with("mounted "));
-    let mounted = told.iter().find(is_it).unwrap_or_else(|| panic!("{told:#?}"));
+    let mounted = journal.iter().find(is_it).unwrap_or_else(|| panic!("{journal:#?}"));
     assert_eq!(mounted["SYSLOG_IDENTIFIER"], "resyncfs");
     assert_eq!(mounted["RESYNCFS_DIRECTORY"], "/mnt/repo");
     assert_eq!(mounted["PRIORITY"], "6");

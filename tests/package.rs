@@ -38,10 +38,11 @@ for page in man1/resyncfs.1 man1/resyncfs-mount.1 man5/resyncfs.conf.5 man7/resy
   there gzip -dc "/usr/share/man/$page.gz" | grep -q '^\.TH'
 done
 step manual pages
-there bash -c '. /usr/share/bash-completion/completions/resyncfs; COMP_WORDS=(resyncfs m); COMP_CWORD=1; _clap_complete_resyncfs resyncfs m resyncfs; printf "%s\n" "${COMPREPLY[@]}"' | grep -qx mount
+there bash -c '. /usr/share/bash-completion/completions/resyncfs; COMP_WORDS=(resyncfs m); COMP_CWORD=1; _resyncfs resyncfs m resyncfs; printf "%s\n" "${COMPREPLY[@]}"' | grep -qx mount
 there touch /etc/resyncfs/harbour.toml
-there bash -c '. /usr/share/bash-completion/completions/resyncfs; COMP_WORDS=(resyncfs refresh h); COMP_CWORD=2; _clap_complete_resyncfs resyncfs h refresh; printf "%s\n" "${COMPREPLY[@]}"' | grep -qx harbour
+there bash -c '. /usr/share/bash-completion/completions/resyncfs; COMP_WORDS=(resyncfs refresh h); COMP_CWORD=2; _resyncfs resyncfs h refresh; printf "%s\n" "${COMPREPLY[@]}"' | grep -qx harbour
 there rm /etc/resyncfs/harbour.toml
+there bash -c '. /usr/share/bash-completion/completions/resyncfs; COMP_WORDS=(resyncfs mount -o poll = 1h,cache-si); COMP_CWORD=5; _resyncfs resyncfs 1h,cache-si =; printf "%s\n" "${COMPREPLY[@]}"' | grep -qx '1h,cache-size='
 step completions
 for unit in "$root"/usr/lib/systemd/system/resyncfs*; do
   there systemd-analyze verify --man=no "${unit#"$root"}"

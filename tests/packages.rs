@@ -263,17 +263,18 @@ fn a_change_dump_alone_brings_changes_and_their_bytes() {
         }
         let gone = format!("f1/file-{round}1.txt");
         fs::remove_file(nginx.files().join(&gone)).unwrap();
-        let told = |path: &str, change: &str, after: f64| json!({"path": path, "change": change, "time": from + after});
+        let change =
+            |path: &str, change: &str, after: f64| json!({"path": path, "change": change, "time": from + after});
         // Of several bitstreams of a resource the last counts.
-        let mut between = told(&changed[0], "updated", 0.5);
+        let mut between = change(&changed[0], "updated", 0.5);
         between["text"] = json!("a version between");
         between["inside"] = json!("between");
         packages.push(json!({"from": from, "until": from + 9.0, "entries": [
             between,
-            told(&changed[0], "updated", 1.0),
-            told(&changed[1], "created", 2.0),
-            told(&changed[2], "updated", 3.0),
-            told(&gone, "deleted", 4.0),
+            change(&changed[0], "updated", 1.0),
+            change(&changed[1], "created", 2.0),
+            change(&changed[2], "updated", 3.0),
+            change(&gone, "deleted", 4.0),
         ]}));
         publish(&packages);
         let asked_before = nginx.access_log().len();
@@ -347,8 +348,8 @@ fn a_walk_through_a_package_takes_few_requests() {
 
     mounted.unmount();
     let asked: Vec<_> = nginx.access_log().split_off(before).into_iter().filter(|line| line.contains(".zip")).collect();
-    let told = |line: &String| line.split('"').nth(2)?.split_whitespace().nth(1)?.parse::<u64>().ok();
-    let fetched: u64 = asked.iter().filter_map(told).sum();
+    let bytes_of = |line: &String| line.split('"').nth(2)?.split_whitespace().nth(1)?.parse::<u64>().ok();
+    let fetched: u64 = asked.iter().filter_map(bytes_of).sum();
     assert!(asked.len() <= 16, "{} requests", asked.len());
     // Its folders lie in another order than they are read in: after some ranges the whole is cheaper.
     assert!(fetched <= 2 * bytes + bytes / 8, "{fetched} fetched of {bytes}: {asked:?}");

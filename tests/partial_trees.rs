@@ -57,21 +57,21 @@ fn source() -> Source {
 
 /// What the program says and how it ends.
 fn run(arguments: &[&str]) -> (Option<i32>, String) {
-    told(Command::new(PROGRAM).args(arguments).output().unwrap())
+    outcome(Command::new(PROGRAM).args(arguments).output().unwrap())
 }
 
 /// Mounts in the background, as from a terminal.
 fn mount(mounted: &Mounted) -> (Option<i32>, String) {
-    told(mounted.command("-v").output().unwrap())
+    outcome(mounted.command("-v").output().unwrap())
 }
 
-fn told(output: Output) -> (Option<i32>, String) {
+fn outcome(output: Output) -> (Option<i32>, String) {
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     (output.status.code(), text.into_owned())
 }
 
 /// Checks that every description of a tree names a missing part.
-fn is_told_everywhere(mounted: &Mounted, address: &str, part: &str) {
+fn is_reported_everywhere(mounted: &Mounted, address: &str, part: &str) {
     let directory = mounted.path();
     let directory = directory.to_str().unwrap();
     let holds = |(code, text): (Option<i32>, String), expected: i32, what: &str| {
@@ -111,7 +111,7 @@ fn an_offered_list_that_is_none_is_passed_over_and_told() {
 
         assert_eq!((code, said.contains("oai.xml")), (Some(SUCCESS), true), "{address}: {said}");
         assert_eq!(files(&mounted), set(&["a"]), "{address}");
-        is_told_everywhere(&mounted, &address, "oai.xml");
+        is_reported_everywhere(&mounted, &address, "oai.xml");
     }
 }
 
@@ -142,7 +142,7 @@ fn an_index_with_a_dead_child_is_followed_without_it() {
 
         assert_eq!((code, said.contains("two.xml")), (Some(SUCCESS), true), "{what}: {said}");
         assert_eq!(files(&first), set(&["a"]), "{what}");
-        is_told_everywhere(&first, &address, "two.xml");
+        is_reported_everywhere(&first, &address, "two.xml");
 
         source.mend();
         source.document("two.xml", list(&source, &["c", "d"]));
@@ -154,7 +154,7 @@ fn an_index_with_a_dead_child_is_followed_without_it() {
         source.document("one.xml", list(&source, &["a", "b"]));
         first.try_refresh().unwrap();
         assert_eq!(files(&first), set(&["a", "b", "c", "d"]), "{what}, later");
-        is_told_everywhere(&first, &address, "two.xml");
+        is_reported_everywhere(&first, &address, "two.xml");
     }
 }
 
@@ -186,10 +186,10 @@ fn a_sitemap_line_that_leads_nowhere_is_told() {
     let (code, said) = mount(&mounted);
 
     assert_eq!((code, said.contains("dead.xml")), (Some(SUCCESS), true), "{said}");
-    is_told_everywhere(&mounted, &source.url(), "dead.xml");
+    is_reported_everywhere(&mounted, &source.url(), "dead.xml");
     let (_, said) = run(&["unmount", mounted.path().to_str().unwrap()]);
     let (_, again) = mount(&mounted);
-    assert!(again.contains("dead.xml"), "told with each mount: {said} {again}");
+    assert!(again.contains("dead.xml"), "reported with each mount: {said} {again}");
 }
 
 /// A Source Description of two sets of a list each.
@@ -217,7 +217,7 @@ fn of_several_sets_one_whose_list_is_gone_is_borne() {
 
     assert_eq!((code, said.contains("two/list.xml")), (Some(SUCCESS), true), "{said}");
     assert_eq!(files(&mounted), set(&["a", "b"]));
-    is_told_everywhere(&mounted, &source.url(), "two/list.xml");
+    is_reported_everywhere(&mounted, &source.url(), "two/list.xml");
     source.mend();
     mounted.try_refresh().unwrap();
     assert_eq!(files(&mounted), set(&["a", "b", "c", "d"]));
@@ -327,10 +327,10 @@ fn a_list_of_which_nothing_is_understood_has_failed() {
     source.document("two.xml", format!("{URLSET}<url><loc>&base;a.txt</loc></url></urlset>"));
     mounted.try_refresh().unwrap();
     assert_eq!(names(&mounted), set(&["a", "b", "c"]), "one of two");
-    is_told_everywhere_but_the_log(&mounted, &address);
+    is_reported_everywhere_but_the_log(&mounted, &address);
 }
 
-fn is_told_everywhere_but_the_log(mounted: &Mounted, address: &str) {
+fn is_reported_everywhere_but_the_log(mounted: &Mounted, address: &str) {
     for (arguments, expected) in [
         (vec!["status", mounted.path().to_str().unwrap()], SUCCESS),
         (vec!["audit", mounted.path().to_str().unwrap()], CANNOT_TELL),
@@ -407,7 +407,7 @@ fn a_source_of_dumps_alone_is_explored_audited_and_asked() {
     let (code, said) = mount(&dead);
     assert_eq!((code, said.contains("2.zip")), (Some(SUCCESS), true), "{said}");
     assert_eq!(files(&dead), set(&["a", "b"]));
-    is_told_everywhere(&dead, &address, "2.zip");
+    is_reported_everywhere(&dead, &address, "2.zip");
     source.fault("1.zip", Fault::Status(404, String::new()), u64::MAX);
     let (code, said) = mount(&Mounted::prepared(&address, FAST));
     assert_eq!((code, said.contains("1.zip")), (Some(NO_SOURCE), true), "{said}");
@@ -470,10 +470,10 @@ fn files_that_only_manifests_name_are_shown_and_read() {
     let read =
         |number: u32| std::fs::read_to_string(mounted.join(&format!("files/{number}/paper {number}.txt"))).unwrap();
     assert_eq!((read(1), read(2)), ("paper 1".to_owned(), "paper 2".to_owned()));
-    let told = Mounted::prepared(&source.url(), FAST);
-    let (code, text) = mount(&told);
+    let second = Mounted::prepared(&source.url(), FAST);
+    let (code, text) = mount(&second);
     assert_eq!((code, text.contains("3.zip is not a ZIP file, it is an HTML")), (Some(SUCCESS), true), "{text}");
-    is_told_everywhere(&told, &source.url(), "3.zip");
+    is_reported_everywhere(&second, &source.url(), "3.zip");
     let (_, text) = run(&["explore", &source.url()]);
     assert!(text.contains("2 files that no list has"), "{text}");
 

@@ -1,4 +1,4 @@
-//! Changes told by documents that somebody else's library writes, and the real nginx serves.
+//! Changes announced by documents that somebody else's library writes, and the real nginx serves.
 
 mod common;
 
@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const FILES: u64 = 60;
 
-/// A Source in motion: its files, and what is to be told of them.
+/// A Source in motion: its files, and the changes to announce.
 struct Motion {
     nginx: Nginx,
     /// When the last change was.
@@ -33,7 +33,7 @@ impl Motion {
         Motion { nginx, now, from: now, changes: Vec::new() }
     }
 
-    fn tell(&mut self, path: &str, change: &str) {
+    fn record(&mut self, path: &str, change: &str) {
         // Not the times of this machine's clock: the order of changes must not depend on its pace.
         self.now += 0.25;
         self.changes.push(json!({"path": path, "change": change, "time": self.now}));
@@ -44,14 +44,14 @@ impl Motion {
         let change = if file.exists() { "updated" } else { "created" };
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(&file, text).unwrap();
-        self.tell(path, change);
+        self.record(path, change);
         let modified = UNIX_EPOCH + Duration::from_secs_f64(self.now);
         fs::File::options().write(true).open(&file).unwrap().set_modified(modified).unwrap();
     }
 
     fn delete(&mut self, path: &str) {
         fs::remove_file(self.nginx.files().join(path)).unwrap();
-        self.tell(path, "deleted");
+        self.record(path, "deleted");
     }
 
     /// Changes of every kind, some of them of one file.
@@ -66,11 +66,11 @@ impl Motion {
         self.put(&format!("f2/file-{round}2.txt"), &format!("there again in round {round}"));
     }
 
-    /// What is told so far, each file as it is now: the library cannot describe what is gone.
-    fn told(&self) -> Vec<Value> {
+    /// The changes so far, each file as it is now: the library cannot describe what is gone.
+    fn announced(&self) -> Vec<Value> {
         let exists = |change: &Value| self.nginx.files().join(change["path"].as_str().unwrap()).exists();
-        let told = self.changes.iter().filter(|change| change["change"] == "deleted" || exists(change));
-        told.cloned().collect()
+        let announced = self.changes.iter().filter(|change| change["change"] == "deleted" || exists(change));
+        announced.cloned().collect()
     }
 
     /// Has the mount look, which needs no Resource List, and compares every byte.
@@ -98,7 +98,7 @@ fn mount(motion: &Motion) -> Mounted {
 fn follows_an_open_list(spec: &str, newest_first: bool) {
     let mut motion = Motion::start(&json!({"resourcelist": "resourcelist.xml", "changelist": "changes.xml"}));
     let publish = |motion: &Motion| {
-        let mut entries = motion.told();
+        let mut entries = motion.announced();
         if newest_first {
             entries.reverse();
         }
@@ -140,7 +140,7 @@ fn a_change_list_in_parts_is_followed() {
     let mut motion = Motion::start(&json!({"resourcelist": "resourcelist.xml", "changelist": "changes.xml"}));
     let publish = |motion: &Motion| {
         motion.nginx.publish(
-            &json!([{"kind": "changelist", "name": "changes.xml", "from": motion.from, "most": 5, "entries": motion.told()}]),
+            &json!([{"kind": "changelist", "name": "changes.xml", "from": motion.from, "most": 5, "entries": motion.announced()}]),
         );
     };
     publish(&motion);
@@ -163,7 +163,7 @@ fn a_change_list_archive_without_a_change_list_is_followed() {
         let until = motion.now + 0.1;
         lists.push(json!({"name": name, "from": motion.from, "until": until}));
         motion.nginx.publish(&json!([
-            {"kind": "changelist", "name": name, "from": motion.from, "until": until, "entries": motion.told()},
+            {"kind": "changelist", "name": name, "from": motion.from, "until": until, "entries": motion.announced()},
             {"kind": "changelist-archive", "name": "archive.xml", "lists": lists},
         ]));
         motion.from = until;

@@ -164,12 +164,12 @@ fn a_landing_page_is_shown_by_its_alternate() {
 }
 
 /// A change of a resource: what happened, its path, and its links as (relation, path).
-type Told<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)]);
+type Change<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)]);
 
 /// The entries of a Change List, a minute apart on the first of June.
-fn told(source: &Source, changes: &[Told<'_>]) -> String {
+fn entries(source: &Source, changes: &[Change<'_>]) -> String {
     let base = source.url();
-    let entry = |(minute, (change, path, links)): (usize, &Told<'_>)| {
+    let entry = |(minute, (change, path, links)): (usize, &Change<'_>)| {
         let links = linked(source, links).links;
         format!(
             "<url><loc>{base}{path}</loc><lastmod>2024-06-01T00:{minute:02}:00Z</lastmod>\
@@ -192,11 +192,11 @@ fn offer(source: &Source, name: &str, capability: &str, offers: &[(&str, &str, &
 }
 
 /// From now on the Resource List is the one of now, and a Change List beside it tells of `changes`.
-fn tell_changes(source: &Source, changes: &[Told<'_>]) {
+fn publish_changes(source: &Source, changes: &[Change<'_>]) {
     let offers = [("resourcelist.xml", "resourcelist", ""), ("changelist.xml", "changelist", "")];
     offer(source, "capabilitylist.xml", "capabilitylist", &offers);
     let header = "<rs:md capability=\"changelist\" from=\"2024-05-01T00:00:00Z\"/>";
-    source.document("changelist.xml", format!("{URLSET}{header}{}</urlset>", told(source, changes)));
+    source.document("changelist.xml", format!("{URLSET}{header}{}</urlset>", entries(&source, changes)));
 }
 
 /// As the profile for metadata harvesting has it: records of a format with what they describe, an archive of Change Lists and no
@@ -211,8 +211,8 @@ fn a_format_is_followed_through_an_archive_of_change_lists() {
         "from=\"2024-05-01T00:00:00Z\" until=\"2024-06-01T00:00:00Z\"",
         "from=\"2024-06-01T00:00:00Z\" until=\"2024-07-01T00:00:00Z\"",
     );
-    let list = |md: &str, changes: &[Told<'_>]| {
-        format!("{URLSET}<rs:md capability=\"changelist\" {md}/>{}</urlset>", told(&source, changes))
+    let list = |md: &str, changes: &[Change<'_>]| {
+        format!("{URLSET}<rs:md capability=\"changelist\" {md}/>{}</urlset>", entries(&source, changes))
     };
     source.document("may.xml", list(may, &[]));
     offer(&source, "changes.xml", "changelist-archive", &[("may.xml", "changelist", may)]);
@@ -223,7 +223,7 @@ fn a_format_is_followed_through_an_archive_of_change_lists() {
     source.put("item3/dc", linked(&source, &[("describedby", DC)]));
     source.put("item3/mods", linked(&source, &[("describedby", MODS)]));
     source.remove("item2/c.pdf");
-    let changes: [Told<'_>; 3] = [
+    let changes: [Change<'_>; 3] = [
         ("created", "item3/dc", &[("describedby", DC)]),
         ("created", "item3/mods", &[("describedby", MODS)]),
         ("deleted", "item2/c.pdf", &[]),
@@ -243,19 +243,19 @@ fn a_format_is_followed_through_an_archive_of_change_lists() {
 fn changes_of_records_bring_and_take_what_they_describe() {
     let source = harvesting_profile();
     source.document("resourcelist.xml", source.resource_list_at("2024-05-20T00:00:00Z"));
-    tell_changes(&source, &[]);
+    publish_changes(&source, &[]);
     // The guard would hold back what goes of so small a tree.
     let mounted = Mounted::new(&source.url(), &format!("conforms={MODS},max-delete=100"));
     assert_eq!(shown(&mounted), set(&["item1/a.pdf", "item1/mods"]));
     let moved: &[(&str, &str)] = &[("describes", "lone.txt"), ("profile", MODS)];
     let left: &[(&str, &str)] = &[("describes", "item1/a.pdf"), ("profile", DC)];
 
-    tell_changes(&source, &[("updated", "item2/dc", moved)]);
+    publish_changes(&source, &[("updated", "item2/dc", moved)]);
     mounted.refresh();
     eventually("what the record describes is there", || mounted.join("lone.txt").exists());
     assert_eq!(shown(&mounted), set(&["item1/a.pdf", "item1/mods", "item2/c.pdf", "item2/dc", "lone.txt"]));
 
-    tell_changes(&source, &[("updated", "item2/dc", moved), ("updated", "item1/mods", left)]);
+    publish_changes(&source, &[("updated", "item2/dc", moved), ("updated", "item1/mods", left)]);
     mounted.refresh();
     eventually("the other record is gone", || !mounted.join("item1").exists());
     assert_eq!(shown(&mounted), set(&["item2/c.pdf", "item2/dc", "lone.txt"]));
@@ -273,8 +273,8 @@ fn a_harvesting_profile_is_selected_from_and_followed() {
             fs::write(file, format!("bytes of {path}")).unwrap();
             json!({"path": path, "type": media_type, "links": links, "lastmod": time})
         };
-        let told = |change: &str, time: u64, mut entry: Value| {
-            (entry["change"], entry["time"]) = (change.into(), time.into());
+        let change = |word: &str, time: u64, mut entry: Value| {
+            (entry["change"], entry["time"]) = (word.into(), time.into());
             entry
         };
         let (pdf, xml) = ("application/pdf", "application/xml");
@@ -304,9 +304,9 @@ fn a_harvesting_profile_is_selected_from_and_followed() {
 
         fs::remove_file(nginx.files().join("item2/c.pdf")).unwrap();
         let changes = [
-            told("created", AT + 10, described("item3/d.pdf", pdf, &[("describedby", "item3/dc")], AT + 10)),
-            told("created", AT + 20, described("item3/mods", xml, &[("profile", MODS)], AT + 20)),
-            told("created", AT + 30, described("item3/dc", xml, &[("profile", DC)], AT + 30)),
+            change("created", AT + 10, described("item3/d.pdf", pdf, &[("describedby", "item3/dc")], AT + 10)),
+            change("created", AT + 20, described("item3/mods", xml, &[("profile", MODS)], AT + 20)),
+            change("created", AT + 30, described("item3/dc", xml, &[("profile", DC)], AT + 30)),
             json!({"path": "item2/c.pdf", "change": "deleted", "time": AT + 40}),
         ];
         nginx.publish(&json!([

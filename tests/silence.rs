@@ -101,7 +101,7 @@ fn a_closed_port_is_reported_and_a_late_server_is_mounted() {
 
     std::thread::scope(|scope| {
         let starting = scope.spawn(|| mounted.try_start());
-        eventually("it is told why nothing comes", || mounted.said().contains("refused"));
+        eventually("the reason is reported", || mounted.said().contains("refused"));
         assert!(!starting.is_finished(), "{}", mounted.said());
         assert!(mounted.said().contains("trying again"), "{}", mounted.said());
         let port = port.into_raw_fd();

@@ -19,11 +19,11 @@ use std::time::Duration;
 /// Events between two quiet points: some seconds of them.
 const EVENTS: u64 = 600;
 
-/// The simulator; it changes only while it is told to.
+/// The simulator; it changes only on orders.
 struct Simulator {
     process: Child,
     orders: ChildStdin,
-    told: BufReader<ChildStdout>,
+    answers: BufReader<ChildStdout>,
     port: u16,
 }
 
@@ -37,9 +37,9 @@ impl Simulator {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let (orders, told) = (process.stdin.take().unwrap(), BufReader::new(process.stdout.take().unwrap()));
+        let (orders, answers) = (process.stdin.take().unwrap(), BufReader::new(process.stdout.take().unwrap()));
         eventually("the simulator listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
-        Simulator { process, orders, told, port }
+        Simulator { process, orders, answers, port }
     }
 
     /// Has so many events begin.
@@ -50,7 +50,7 @@ impl Simulator {
     /// Waits until they are over; what must be shown from then on.
     fn quiet(&mut self) -> BTreeMap<PathBuf, Vec<u8>> {
         let mut line = String::new();
-        self.told.read_line(&mut line).unwrap();
+        self.answers.read_line(&mut line).unwrap();
         let lengths: BTreeMap<String, usize> = serde_json::from_str(&line).unwrap();
         lengths.iter().map(|(name, length)| (Path::new("resources").join(name), payload(name, *length))).collect()
     }

@@ -35,7 +35,7 @@ fn unsized_file(text: String) -> Resource {
 fn xattr(path: &Path, name: &std::ffi::CStr) -> std::io::Result<String> {
     let path = std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap();
     let mut value = vec![0; 4096];
-    // SAFETY: both names end with NUL, and the buffer has the length that is told.
+    // SAFETY: both names end with NUL, and the buffer has the length that is passed.
     let length = unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
     let length = usize::try_from(length).map_err(|_| std::io::Error::last_os_error())?;
     Ok(String::from_utf8_lossy(&value[..length]).into_owned())
@@ -367,7 +367,7 @@ fn the_entry_tells_of_the_change_and_its_time() {
     );
     let mounted = Mounted::new(&source.url(), FAST);
 
-    eventually("the change is told", || {
+    eventually("the change is announced", || {
         let entry = xattr(&mounted.join("f"), c"user.resyncfs.entry").unwrap();
         let tells = |what: &str| entry.contains(what);
         tells("\"change\":\"updated\"") && tells("\"datetime\":\"2024-06-02T11:00:00Z\"")

@@ -116,10 +116,10 @@ fn a_source_that_fails_fails_the_start_and_the_journal_says_why() {
     assert!(machine.fails(&["systemctl", "start", UNIT]));
 
     assert!(!machine.is_mounted("/mnt/repo"));
-    let told = machine.journal(UNIT).into_iter().find(|entry| text(entry, "MESSAGE").contains("404"));
-    let told = told.expect("the journal says why");
-    println!("journal: {}", text(&told, "MESSAGE"));
-    assert_eq!((text(&told, "PRIORITY"), text(&told, "SYSLOG_IDENTIFIER")), ("3", "resyncfs"));
+    let entry = machine.journal(UNIT).into_iter().find(|entry| text(entry, "MESSAGE").contains("404"));
+    let entry = entry.expect("the journal says why");
+    println!("journal: {}", text(&entry, "MESSAGE"));
+    assert_eq!((text(&entry, "PRIORITY"), text(&entry, "SYSLOG_IDENTIFIER")), ("3", "resyncfs"));
     eventually("systemd gives up", || machine.property(UNIT, "ActiveState") == "failed");
     source.mend();
     machine.ok(&["systemctl", "reset-failed", UNIT]);
@@ -298,8 +298,8 @@ fn a_stopped_process_is_replaced_and_an_idle_one_stays() {
     machine.ok(&["kill", "-STOP", &before]);
 
     comes_back(&machine, &source, &before);
-    let told: Vec<_> = machine.journal(UNIT).iter().map(|entry| text(entry, "MESSAGE").to_owned()).collect();
-    assert!(told.iter().any(|message| message.contains("Watchdog timeout")), "{told:#?}");
+    let journal: Vec<_> = machine.journal(UNIT).iter().map(|entry| text(entry, "MESSAGE").to_owned()).collect();
+    assert!(journal.iter().any(|message| message.contains("Watchdog timeout")), "{journal:#?}");
 }
 
 #[test]
@@ -313,8 +313,9 @@ fn a_token_of_the_credential_store_reaches_the_source_alone() {
     let log = source.log();
     assert!(log.len() >= 3, "{log:?}");
     assert!(log.iter().all(|asked| asked.field("authorization") == Some("Bearer s3cret-token")), "{log:?}");
-    let told = machine.ok(&["journalctl", "--no-pager", "--output=json"]) + &machine.ok(&["systemctl", "show", UNIT]);
-    assert!(!told.contains("s3cret-token"));
+    let journal =
+        machine.ok(&["journalctl", "--no-pager", "--output=json"]) + &machine.ok(&["systemctl", "show", UNIT]);
+    assert!(!journal.contains("s3cret-token"));
 }
 
 #[test]

@@ -13,7 +13,6 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const MIB: usize = 1 << 20;
@@ -27,7 +26,7 @@ const NO_ROOM: &str = "cache-size=15M";
 
 /// `served` where `published` is published, by its digest and its length.
 fn lie(published: &[u8], served: &[u8], etag: Option<&str>) -> Resource {
-    Resource { bytes: Arc::new(served.to_vec()), etag: etag.map(str::to_owned), ..Resource::new(published) }
+    Resource { bytes: served.to_vec().into(), etag: etag.map(str::to_owned), ..Resource::new(published) }
 }
 
 /// Nothing is published but the length; each byte is the version.

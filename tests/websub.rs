@@ -147,17 +147,17 @@ fn a_channel_is_alive_once_something_has_come_on_it() {
     let announcing = Announcing::at(hub.url());
     let mounted = Mounted::new(&announcing.source.url(), OPTIONS);
     let callback = hub.wait_for_subscriber(&announcing.topic());
-    let told = || status(&mounted);
-    assert_eq!(told()["sync"]["channels_live"], false, "a subscription alone shows nothing");
+    let shown = || status(&mounted);
+    assert_eq!(shown()["sync"]["channels_live"], false, "a subscription alone shows nothing");
 
     assert_notified(&announcing, &hub, &mounted, "second");
-    eventually("it lives", || told()["sync"]["channels_live"] == true);
-    let channel = &told()["notifications"]["channels"][0];
+    eventually("it lives", || shown()["sync"]["channels_live"] == true);
+    let channel = &shown()["notifications"]["channels"][0];
     assert_eq!((&channel["standing"], &channel["deliveries"]), (&"active".into(), &1.into()));
 
     let topic: String = url::form_urlencoded::byte_serialize(announcing.topic().as_bytes()).collect();
     assert_eq!(get(&format!("{callback}?hub.mode=denied&hub.topic={topic}")), 200);
-    eventually("it does not", || told()["sync"]["channels_live"] == false);
+    eventually("it does not", || shown()["sync"]["channels_live"] == false);
 }
 
 /// One subscription for each mounted set and channel: those of other sets are none of ours.
@@ -271,7 +271,7 @@ fn a_callback_outlives_a_restart() {
     assert_notified(&announcing, &hub, &mounted, "third");
 }
 
-/// Behind a proxy hubs are told where the proxy is.
+/// Behind a proxy hubs get the address of the proxy.
 #[test]
 fn a_callback_is_below_the_url_that_was_named() {
     let hub = Hub::start();
@@ -281,8 +281,8 @@ fn a_callback_is_below_the_url_that_was_named() {
     let options = OPTIONS.replace("127.0.0.1:0", &format!("127.0.0.1:{port},websub-callback={callback}"));
     let mounted = Mounted::new(&announcing.source.url(), &options);
 
-    let told = hub.wait_for_subscriber(&announcing.topic());
-    assert!(told.starts_with(&format!("{callback}/")), "{told}");
+    let callback_given = hub.wait_for_subscriber(&announcing.topic());
+    assert!(callback_given.starts_with(&format!("{callback}/")), "{callback_given}");
     assert_notified(&announcing, &hub, &mounted, "second");
 }
 
@@ -313,7 +313,7 @@ fn a_signal_unsubscribes_too() {
     eventually("the hub has nobody left", || hub.subscribers(&announcing.topic()) == 0);
 }
 
-/// Promise: an unmount waits 5 s for hubs at most, and whoever delivers meanwhile is told that nobody is there.
+/// Promise: an unmount waits 5 s for hubs at most, and a delivery meanwhile is answered by 410.
 #[test]
 fn an_unmount_does_not_wait_for_a_dead_hub() {
     let hub = Hub::start();
@@ -431,7 +431,7 @@ fn a_channel_that_is_gone_is_left() {
     );
     hub.publish(&announcing.topic(), &capability_list, &notification);
 
-    eventually("the hub is told", || hub.subscribers(&announcing.topic()) == 0);
+    eventually("the hub knows", || hub.subscribers(&announcing.topic()) == 0);
     assert!(shows(&mounted, "a.txt", "first"));
 }
 

@@ -6,6 +6,9 @@ use clap_complete::engine::CompletionCandidate;
 use clap_complete::env::{CompleteEnv, Shells};
 use std::ffi::OsStr;
 
+/// The script for bash: that of the crate does not join the words that bash splits at `=` and `:`.
+const BASH: &str = include_str!("complete.bash");
+
 /// The variable by which the shell asks for completions.
 const VARIABLE: &str = "RESYNCFS_COMPLETE";
 const PROGRAM: &str = "resyncfs";
@@ -17,6 +20,9 @@ pub fn answer_shell() {
 
 /// The script that makes a shell ask.
 pub fn script(shell: &str) -> Result<Vec<u8>, CliError> {
+    if shell == "bash" {
+        return Ok(BASH.into());
+    }
     let mut script = Vec::new();
     if let Some(shell) = Shells::builtins().completer(shell) {
         shell.write_registration(VARIABLE, PROGRAM, PROGRAM, PROGRAM, &mut script)?;

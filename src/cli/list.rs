@@ -4,7 +4,7 @@ use super::mounts::{Running, nothing_mounted, user_name};
 use super::render::{printable, printable_value};
 use super::{CliError, Exit, block_on, print, print_json};
 use crate::mount::registry::{self, Mount, MountState};
-use crate::mount::status::DownloadLimitStatus;
+use crate::source::http::DownloadLimit;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::io::Write as _;
@@ -62,7 +62,7 @@ struct ShownState {
 #[derive(Deserialize)]
 struct MountBrief {
     #[serde(default)]
-    max_download: Option<DownloadLimitStatus>,
+    max_download: Option<DownloadLimit>,
 }
 
 async fn state(known: &Mount) -> ShownState {
@@ -75,7 +75,7 @@ async fn state(known: &Mount) -> ShownState {
         MountState::Living => {
             let Ok(running) = Running::of(known) else { return silent };
             match running.status::<MountBrief>(PATIENCE).await {
-                Ok(status) => is_spent = status.max_download.is_some_and(|limit| limit.is_reached()),
+                Ok(status) => is_spent = status.max_download.is_some_and(|limit| limit.left() == 0),
                 // A user who may not ask sees that the process lives, and no more.
                 Err(cause) if cause.exit != Exit::Denied => return silent,
                 Err(_) => {}

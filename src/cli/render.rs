@@ -6,6 +6,7 @@ use crate::platform::text::is_hidden;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use rustix::termios::tcgetwinsize;
+use std::fmt::Display;
 use std::io::{self, IsTerminal};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
@@ -52,6 +53,42 @@ pub fn printable_value(value: &str) -> String {
 
 /// Columns of a title and the blank behind it, on screens of titles and texts.
 const TITLE: usize = 13;
+
+/// Lines of a list that are shown; `--json` has all.
+const MOST_SHOWN: usize = 20;
+
+/// Lines of two columns: a title and its text.
+#[derive(Default)]
+pub struct Screen(pub String);
+
+impl Screen {
+    /// A line.
+    pub fn line(&mut self, title: &str, text: impl Display) {
+        self.0 += &format!("{title:<0$} {text}\n", TITLE - 1);
+    }
+
+    /// The first line of a section, below an empty one.
+    pub fn section(&mut self, title: &str, text: impl Display) {
+        self.0.push('\n');
+        self.line(title, text);
+    }
+
+    /// A further line of the last title.
+    pub fn more(&mut self, text: impl Display) {
+        self.line("", text);
+    }
+
+    /// Lines below one title, up to a number.
+    pub fn list(&mut self, title: &str, lines: impl ExactSizeIterator<Item = String>) {
+        let hidden = lines.len().saturating_sub(MOST_SHOWN);
+        for (index, line) in lines.take(MOST_SHOWN).enumerate() {
+            self.line(if index == 0 { title } else { "" }, line);
+        }
+        if hidden > 0 {
+            self.more(format!("and {hidden} more (--json shows all)"));
+        }
+    }
+}
 
 /// Columns of the terminal on standard output; `None` where there is no terminal.
 pub fn columns() -> Option<usize> {

@@ -80,7 +80,7 @@ rules! {
     TimeSpelling "7" "times that are not to the letter a W3C Datetime, with T and a zone";
     HashUnreadable "7" "unreadable hashes";
     HashSpelling "7" "digests that are not in hex after a name such as md5 or sha-256";
-    LengthUnreadable "7" "lengths that are no number of bytes";
+    LengthUnreadable "7" "lengths that are not a number of bytes";
     ChangeUnknown "7" "values of change other than created, updated and deleted";
     ChangeFrequencyUnknown "7" "unknown values of <changefreq>";
     PriorityUnreadable "7" "values of pri that are no integer from 1 to 999,999";

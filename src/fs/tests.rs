@@ -11,13 +11,13 @@ use crate::catalog::{Catalog, Kind, Naming};
 use crate::content::{ContentConfig, Fixity, Mirrors, Revalidate, Unannounced};
 use crate::document::{Algorithm, Digest, Entry, Link, Timestamp, Uri};
 use crate::source::http::{Client, HttpConfig};
+use crate::source::tests::server::{Reply, Server};
 use fuser::{Errno, INodeNo};
 use rustix::fs::{Advice, fadvise};
 use rustix::io::{Errno as IoError, ReadWriteFlags, preadv2};
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{BufRead, BufReader, IoSliceMut, Write};
-use std::net::TcpListener;
+use std::io::IoSliceMut;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 use tempfile::TempDir;
@@ -31,7 +31,7 @@ const HELLO: [u8; 16] =
 struct Mounted {
     fs: Arc<Filesystem>,
     catalog: Arc<Catalog>,
-    authority: String,
+    server: Server,
     runtime: Runtime,
     folder: TempDir,
 }
@@ -39,42 +39,22 @@ struct Mounted {
 /// A body that is not read whole when its object is opened.
 static LARGE: LazyLock<String> = LazyLock::new(|| (0..400_000).map(|number| format!("{number:07}\n")).collect());
 
-/// What the Source on loopback answers: status line and body.
-fn answer(path: &str) -> (&'static str, &'static str) {
+/// The answer of the Source on loopback.
+fn answer(path: &str) -> Reply {
     match path {
-        "/a/sized.txt" => ("200 OK", "hello"),
-        "/a/unsized.txt" => ("200 OK", "8 bytes."),
-        "/a/large" => ("200 OK", &LARGE),
-        "/a/secret" => ("403 Forbidden", ""),
-        _ if path.starts_with("/walk/") => ("200 OK", "hello"),
-        _ => ("404 Not Found", ""),
+        "/a/sized.txt" => Reply::full(b"hello"),
+        "/a/unsized.txt" => Reply::full(b"8 bytes."),
+        "/a/large" => Reply::full(LARGE.as_bytes()),
+        "/a/secret" => Reply::status(403),
+        _ if path.starts_with("/walk/") => Reply::full(b"hello"),
+        _ => Reply::status(404),
     }
-}
-
-/// Serves [`answer`] until the test process ends.
-fn serve(listener: TcpListener) {
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let Ok(mut stream) = stream else { continue };
-            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
-            let request = lines.next().unwrap_or_default();
-            lines.take_while(|line| !line.is_empty()).for_each(drop);
-            let mut words = request.split(' ');
-            let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-            let (status, body) = answer(path);
-            let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
-            let body = if method == "HEAD" { "" } else { body };
-            // A client that hung up has its own answer.
-            let _ = stream.write_all(format!("{head}{body}").as_bytes());
-        }
-    });
 }
 
 impl Mounted {
     fn new(xattr: bool) -> Mounted {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let authority = listener.local_addr().unwrap().to_string();
-        serve(listener);
+        let server = Server::start(|request| answer(&request.path));
+        let authority = server.authority();
         let folder = tempfile::tempdir().unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let catalog = Arc::new(Catalog::open(&folder.path().join("catalog"), "a test").unwrap());
@@ -111,7 +91,7 @@ impl Mounted {
             alternate: None,
         };
         let fs = Filesystem::new(Arc::clone(&catalog), content, options, runtime.handle().clone());
-        Mounted { fs: Arc::new(fs), catalog, authority, runtime, folder }
+        Mounted { fs: Arc::new(fs), catalog, server, runtime, folder }
     }
 
     /// A Source with one file of each sort.
@@ -133,7 +113,7 @@ impl Mounted {
     }
 
     fn uri(&self, path: &str) -> Uri {
-        Uri::parse(&format!("http://{}/{path}", self.authority)).unwrap()
+        self.server.uri(&format!("/{path}"))
     }
 
     fn entry(&self, path: &str, length: Option<u64>) -> Entry {
@@ -146,7 +126,7 @@ impl Mounted {
 
     /// A new revision of exactly these entries.
     fn publish(&self, entries: impl IntoIterator<Item = Entry>) {
-        let naming = Naming { own_authority: self.authority.as_str().into(), ..Naming::default() };
+        let naming = Naming { own_authority: self.server.authority().into(), ..Naming::default() };
         let mut baseline = self.catalog.commit_of_lists(naming).unwrap();
         entries.into_iter().for_each(|entry| baseline.add(&entry).unwrap());
         baseline.commit(None, b"").unwrap();

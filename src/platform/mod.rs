@@ -9,6 +9,7 @@ pub mod free_space;
 pub mod inode_set;
 pub mod lmdb;
 pub(crate) mod memory_budget;
+pub mod milliseconds;
 pub mod penalty_box;
 pub(crate) mod scheduling;
 pub mod single_flight;

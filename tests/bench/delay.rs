@@ -94,7 +94,7 @@ pub fn enter(line: Line) -> io::Result<()> {
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // What one connection learns of the way is not told to the next: each round begins as the first.
+    // What one connection learns of the way is not passed to the next: each round begins as the first.
     std::fs::write("/proc/sys/net/ipv4/tcp_no_metrics_save", "1")?;
     ip(&["link", "set", "lo", "up"])?;
     open("delay0", NEAR, line)

@@ -50,7 +50,7 @@ fn change_list(base: &str, days: u64) -> String {
     list + "</urlset>\n"
 }
 
-/// 1,600 changes, told by a Change List, of a mount of a million resources.
+/// 1,600 changes, announced by a Change List, of a mount of a million resources.
 pub fn changes_of_a_million() -> Vec<Row> {
     let source = Source::start();
     let base = source.url();
@@ -159,8 +159,8 @@ pub fn long_change_list() -> Vec<Row> {
 
 /// How long the last refresh took, and how many files it changed.
 fn last_refresh(mounted: &Mounted) -> (Duration, u64) {
-    let told = Command::new(PROGRAM).args(["status", "--json"]).arg(mounted.path()).output().unwrap();
-    let status: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+    let output = Command::new(PROGRAM).args(["status", "--json"]).arg(mounted.path()).output().unwrap();
+    let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let last = &status["sync"]["last_refresh"];
     let count = |what: &str| last["outcome"]["committed"][what].as_u64().unwrap_or(0);
     (

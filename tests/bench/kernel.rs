@@ -22,7 +22,7 @@ pub fn ten_thousand_changes() -> Vec<Row> {
     }
 
     mounted.refresh();
-    // The kernel is told folder by folder, in the order of the names.
+    // The kernel is notified folder by folder, in the order of the names.
     let mut seen = Vec::with_capacity(CHANGES);
     for number in 0..CHANGES {
         let file = mounted.join(&path(number));
@@ -41,6 +41,6 @@ pub fn ten_thousand_changes() -> Vec<Row> {
         gaps[gaps.len() - 1].as_micros(),
         all.as_secs_f64()
     );
-    let work = format!("kernel told of {CHANGES} changes, as a process sees one after the other");
+    let work = format!("kernel notified of {CHANGES} changes, as a process sees one after the other");
     vec![Row::bound(&work, measured, "p99 <= 10 ms", p99 <= Duration::from_millis(10))]
 }

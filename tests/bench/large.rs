@@ -37,7 +37,7 @@ fn megabytes_a_second(seconds: f64) -> f64 {
 /// Ranges of it that curl gets at once.
 const RANGES: u64 = 8;
 
-/// What curl is told of one of them.
+/// The arguments of curl for one of them.
 fn range(number: u64) -> String {
     let part = OCTETS / RANGES;
     format!("{}-{}", number * part, (number + 1) * part - 1)

@@ -78,7 +78,7 @@ fn often_in_turns(name: &str, nginx: &Nginx, document: &str, work: impl Fn(&Path
         times.push(work(rclone.folder.path()));
     }
     let milliseconds = |times: &mut [Duration], percent| percentile(times, percent).as_secs_f64() * 1e3;
-    let told = |times: &mut [Duration]| {
+    let spelt = |times: &mut [Duration]| {
         let [first, median, last] = [25, 50, 75].map(|percent| milliseconds(times, percent));
         format!("{median:.1} ms (half of them {first:.1} to {last:.1})")
     };
@@ -87,8 +87,8 @@ fn often_in_turns(name: &str, nginx: &Nginx, document: &str, work: impl Fn(&Path
     let ratio = milliseconds(&mut ours, 50) / milliseconds(times, 50);
     Row {
         work: format!("{name}, {OFTEN} fresh mounts"),
-        measured: told(&mut ours),
-        peer: format!("rclone mount {} (--vfs-cache-mode {cache}, the faster of two)", told(times)),
+        measured: spelt(&mut ours),
+        peer: format!("rclone mount {} (--vfs-cache-mode {cache}, the faster of two)", spelt(times)),
         ratio: format!("{ratio:.2}"),
         bar: "<= 1".into(),
         holds: ratio <= 1.0,

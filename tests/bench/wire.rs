@@ -123,7 +123,7 @@ pub fn published(nginx: &Nginx, folder: &str) -> (u64, Vec<String>) {
     (bytes, uris)
 }
 
-/// What curl is told: these URIs, all to nowhere.
+/// The arguments of curl: these URIs, all to nowhere.
 pub fn list_for_curl(uris: &[String]) -> tempfile::NamedTempFile {
     let mut list = String::new();
     for uri in uris {
@@ -153,7 +153,7 @@ pub fn grep(folder: &Path) -> (Duration, usize) {
     (took, counts.lines().filter(|line| !line.ends_with(":0")).count())
 }
 
-/// What this program has asked of the Source, once all of it is told: requests, and bytes of their bodies.
+/// What this program has asked of the Source, once all of it is logged: requests, and bytes of their bodies.
 #[derive(Clone, Copy, Default)]
 pub struct Asked {
     pub requests: u64,
@@ -171,12 +171,12 @@ impl Asked {
             let request = quoted.nth(1).unwrap_or_default();
             let path = request.split(' ').nth(1).unwrap_or_default();
             if path.starts_with(below) {
-                let mut told = quoted.next().unwrap_or_default().split_whitespace();
+                let mut fields = quoted.next().unwrap_or_default().split_whitespace();
                 // Ranges of large files may go over connections of their own, of HTTP/1.1.
-                let is_range = told.next() == Some("206");
+                let is_range = fields.next() == Some("206");
                 assert!(is_range || request.ends_with(protocol), "{request} should have come over {protocol}");
                 asked.requests += 1;
-                asked.bytes += told.next().and_then(|bytes| bytes.parse::<u64>().ok()).unwrap_or_default();
+                asked.bytes += fields.next().and_then(|bytes| bytes.parse::<u64>().ok()).unwrap_or_default();
             }
         }
         asked
@@ -187,7 +187,7 @@ impl Asked {
     }
 }
 
-/// Waits until no connection of this namespace is open: then nginx has told of every request.
+/// Waits until no connection of this namespace is open: then nginx has logged every request.
 pub fn wait_for_the_last_connection() {
     let is_open = |line: &str| !matches!(line.split_whitespace().nth(3), Some("0A" | "06") | None);
     eventually("all connections are closed", || {

@@ -1,13 +1,8 @@
 //! A Source that tells what happens by Change Lists, beside a Resource List that is made now and then.
 
-use super::source::{Resource, Source, URLSET};
+use super::source::{Resource, SITEMAPINDEX, Source, URLSET};
 use resyncfs::document::Timestamp;
 use std::fmt::Write as _;
-
-/// The root element of an index of documents.
-const SITEMAPINDEX: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<sitemapindex \
-                            xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\" \
-                            xmlns:rs=\"http://www.openarchives.org/rs/terms/\">";
 
 /// Seconds of the moment at which every such Source begins: 2024-05-01T10:00:00Z.
 const BEGIN: i64 = 1_714_557_600;
@@ -21,19 +16,19 @@ pub enum Style {
     Closed,
 }
 
-/// A change as it is told.
-struct Told {
+/// A change as it is announced.
+struct Change {
     time: i64,
     entry: String,
 }
 
-/// The Source. Time passes when it is told to.
+/// The Source. Time passes at `pass` alone.
 pub struct ChangingSource {
     source: Source,
     style: Style,
     now: i64,
     /// All of them for a rolling list, those of the one that grows for closed ones.
-    changes: Vec<Told>,
+    changes: Vec<Change>,
     /// When the changes begin that the growing or rolling list tells.
     from: i64,
     /// (from, until) of each closed list.
@@ -77,7 +72,7 @@ impl ChangingSource {
         self.now += seconds;
     }
 
-    /// From now on the resource is this one; told at the next [`ChangingSource::publish`].
+    /// From now on the resource is this one; announced at the next [`ChangingSource::publish`].
     pub fn put(&mut self, path: &str, resource: Resource) {
         let change = if self.source.has(path) { "updated" } else { "created" };
         let time = time(self.now);
@@ -88,7 +83,7 @@ impl ChangingSource {
             resource.md
         );
         self.source.put(path, resource);
-        self.changes.push(Told { time: self.now, entry });
+        self.changes.push(Change { time: self.now, entry });
     }
 
     /// From now on the resource is not there any more.
@@ -99,7 +94,7 @@ impl ChangingSource {
             self.source.url(),
             time(self.now)
         );
-        self.changes.push(Told { time: self.now, entry });
+        self.changes.push(Change { time: self.now, entry });
     }
 
     /// Writes the Resource List anew, as of now.

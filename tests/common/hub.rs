@@ -1,5 +1,5 @@
 //! A WebSub hub on loopback that relays what a Source posts to it, as the standard's examples 3 and 7 show, and that can be
-//! told to misbehave.
+//! made to misbehave.
 
 use super::eventually;
 use super::source::hex;

@@ -6,7 +6,7 @@
 //!
 //! | promise | files |
 //! |---|---|
-//! | never a wrong byte | verdict, faults, model, telling, large_files, links, packages |
+//! | never a wrong byte | verdict, faults, model, histories, large_files, links, packages |
 //! | never an accidental emptiness | partial_trees, guard, kill, faults, mount |
 //! | never a stuck process | silence, hosts, sizes, hostile, crowds |
 //! | never stale longer than announced | kernel_sees, invalidation, motion, real_changes, simulator, websub, archives |
@@ -28,6 +28,7 @@
 //! - `ROUNDS=100 cargo test --test kill` repeats what is random more often.
 //! - `scripts/test-kernels` runs a selection under older kernels in QEMU, and what is ignored here, under AppArmor and SELinux.
 //! - `scripts/bench first-mount` measures one row of figures.
+//! - `scripts/fuzz 10` feeds the readers with broken cases for ten minutes; `tests/fuzz` has its oracles.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 pub mod changing;
@@ -41,16 +42,17 @@ pub mod mounted;
 pub mod nginx;
 pub mod proxy;
 pub mod pty;
+pub mod publisher;
 pub mod random;
 pub mod repository;
 pub mod requests;
 pub mod screen;
+pub mod server;
 pub mod slices;
 pub mod small_disk;
 pub mod small_machine;
 pub mod source;
 pub mod systemd;
-pub mod teller;
 pub mod transcript;
 pub mod user;
 

@@ -208,7 +208,7 @@ impl Mounted {
     pub fn terminate(&self) {
         self.signal(libc::SIGTERM);
         let mut child = self.process.lock().unwrap().take().expect("the program runs");
-        eventually("the program ends when it is told to", || child.try_wait().unwrap().is_some());
+        eventually("the program ends at its signal", || child.try_wait().unwrap().is_some());
     }
 
     /// Unmounts and mounts again, same cache.

@@ -31,7 +31,7 @@ struct Manner<'a> {
     address: &'a str,
     /// What follows `listen`'s address.
     listen: &'a str,
-    /// What else a server is told.
+    /// Further directives of a server.
     demands: &'a str,
     /// Whether another port shows folders as pages.
     is_indexed: bool,
@@ -63,7 +63,7 @@ impl Nginx {
         Nginx::start(&manner, &[], make)
     }
 
-    /// The same for HTTP/2 alone: whoever comes with another version is told to upgrade.
+    /// The same for HTTP/2 alone: a client of another version is asked to upgrade.
     pub fn serving_http2_alone_at(address: &str, make: impl Fn(&Path)) -> Nginx {
         let demands = "if ($server_protocol != HTTP/2.0) { return 426; }";
         let manner =
@@ -146,8 +146,8 @@ impl Nginx {
             "daemon off; pid {0}/pid; error_log {0}/error.log; worker_processes 1; events {{ worker_connections 1024; }}
              http {{
                sendfile on; tcp_nopush on;
-               log_format told '$remote_addr - - [$time_local] \"$request\" $status $body_bytes_sent \"$http_referer\" \"$http_user_agent\" $connection $ssl_session_reused';
-               access_log {0}/access.log told;
+               log_format requests '$remote_addr - - [$time_local] \"$request\" $status $body_bytes_sent \"$http_referer\" \"$http_user_agent\" $connection $ssl_session_reused';
+               access_log {0}/access.log requests;
                client_body_temp_path {0}/t1; proxy_temp_path {0}/t2; fastcgi_temp_path {0}/t3; uwsgi_temp_path {0}/t4; scgi_temp_path {0}/t5;
                default_type application/octet-stream;
                server {{

@@ -29,8 +29,8 @@ fn attributes(thread: libc::pid_t) -> libc::sched_attr {
     // SAFETY: numbers alone; the kernel fills it in.
     let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
     let size = size_of::<libc::sched_attr>();
-    // SAFETY: the attributes are as long as is told, and live through the call (sched_getattr(2)).
-    let told = unsafe { libc::syscall(libc::SYS_sched_getattr, thread, &raw mut attributes, size, 0) };
-    assert_eq!(told, 0, "of thread {thread}: {}", std::io::Error::last_os_error());
+    // SAFETY: the attributes are as long as `size`, and live through the call (sched_getattr(2)).
+    let status = unsafe { libc::syscall(libc::SYS_sched_getattr, thread, &raw mut attributes, size, 0) };
+    assert_eq!(status, 0, "of thread {thread}: {}", std::io::Error::last_os_error());
     attributes
 }

@@ -79,10 +79,10 @@ impl SmallDisk {
     pub fn free_space(&self) -> u64 {
         let path = c_path(self.path());
         // SAFETY: all zeros is a valid value of this plain structure.
-        let mut told: libc::statvfs = unsafe { std::mem::zeroed() };
+        let mut space: libc::statvfs = unsafe { std::mem::zeroed() };
         // SAFETY: `path` is NUL-terminated; both outlive the call.
-        assert_eq!(unsafe { libc::statvfs(path.as_ptr(), &mut told) }, 0, "{}", std::io::Error::last_os_error());
-        told.f_bavail * told.f_frsize
+        assert_eq!(unsafe { libc::statvfs(path.as_ptr(), &mut space) }, 0, "{}", std::io::Error::last_os_error());
+        space.f_bavail * space.f_frsize
     }
 
     fn filler(&self) -> PathBuf {

@@ -1,14 +1,13 @@
-//! A Source on loopback that publishes what a test puts there, and lies when told to.
-//!
-//! Bytes are written by hand on purpose: no HTTP library would send what broken servers send.
+//! A Source on loopback that publishes what a test puts there, and lies on request.
 
 use super::requests::wait_for_quiet;
+use super::server::{Act, Gate, Received, Reply, Server};
+use bytes::Bytes;
 use sha2::{Digest, Sha256};
-use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,8 +16,8 @@ pub use super::requests::Logged;
 /// A resource as it is served and as it is published; both by default agree.
 #[derive(Clone, Debug)]
 pub struct Resource {
-    /// What a GET returns; not copied for each.
-    pub bytes: Arc<Vec<u8>>,
+    /// What a GET returns.
+    pub bytes: Bytes,
     /// `<lastmod>`
     pub lastmod: Option<String>,
     /// Attributes of `rs:md`, as written: `hash="…" length="…"`.
@@ -45,7 +44,7 @@ impl Resource {
             etag: Some(format!("\"{}\"", &digest[..16])),
             media_type: "application/octet-stream".into(),
             headers: String::new(),
-            bytes: Arc::new(bytes),
+            bytes: bytes.into(),
         }
     }
 
@@ -90,19 +89,23 @@ pub enum Fault {
     HeadLength(usize),
 }
 
+/// By path, with how many answers each spoils.
+type Faults = HashMap<String, VecDeque<(Fault, u64)>>;
+
 #[derive(Default)]
 struct State {
     resources: BTreeMap<String, Resource>,
     documents: HashMap<String, Resource>,
-    faults: HashMap<String, VecDeque<(Fault, u64)>>,
+    faults: Faults,
     log: Vec<Logged>,
     edition: u64,
     /// How long each answer is held back, while no more than so many are under way: beyond, they get in each other's way.
     pause: Duration,
     bears: Option<usize>,
-    /// Requests not answered yet, and the most there were.
-    under_way: usize,
+    /// The most requests that were under way at once.
     most_under_way: usize,
+    /// Opened when all is mended.
+    mended: Gate,
 }
 
 /// The Source. Its Resource List is made anew at each request of it.
@@ -110,6 +113,7 @@ struct State {
 pub struct Source {
     address: SocketAddr,
     state: Arc<Mutex<State>>,
+    server: Arc<Server>,
 }
 
 impl Source {
@@ -118,17 +122,22 @@ impl Source {
         Source::on(TcpListener::bind(("127.0.0.1", 0)).unwrap())
     }
 
-    /// A Source without resources that serves whoever `listener` hears of.
+    /// A Source without resources, at the address of `listener`.
     pub fn on(listener: TcpListener) -> Source {
-        let source = Source { address: listener.local_addr().unwrap(), state: Arc::default() };
-        let serving = source.clone();
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let serving = serving.clone();
-                std::thread::spawn(move || serving.serve(stream));
-            }
+        let address = listener.local_addr().unwrap();
+        let state = Arc::<Mutex<State>>::default();
+        let answering = Arc::clone(&state);
+        let server = Server::on(listener, None, move |request| {
+            let pause = {
+                let mut state = answering.lock().unwrap();
+                state.most_under_way = state.most_under_way.max(request.busy);
+                let times = state.bears.map_or(1.0, |bears| (request.busy as f64 / bears as f64).powi(2).max(1.0));
+                state.pause.mul_f64(times)
+            };
+            std::thread::sleep(pause);
+            answering.lock().unwrap().answer(&format!("http://{address}/"), request)
         });
-        source
+        Source { address, state, server: Arc::new(server) }
     }
 
     /// `http://127.0.0.1:PORT/`
@@ -162,7 +171,7 @@ impl Source {
 
     /// A Resource List of what there is now, that speaks for `at`.
     pub fn resource_list_at(&self, at: &str) -> Vec<u8> {
-        self.list_of(&self.state.lock().unwrap(), at)
+        self.state.lock().unwrap().list_of(&self.url(), at)
     }
 
     /// Serves `bytes` at `path` beside the resources: another document. Replaces the Resource List too if named so.
@@ -207,7 +216,9 @@ impl Source {
 
     /// All answers are right again.
     pub fn mend(&self) {
-        self.state.lock().unwrap().faults.clear();
+        let mut state = self.state.lock().unwrap();
+        state.faults.clear();
+        std::mem::take(&mut state.mended).open();
     }
 
     /// The requests since the last call.
@@ -222,10 +233,7 @@ impl Source {
 
     /// Waits until nothing has been asked for for half a second.
     pub fn wait_for_quiet(&self) {
-        wait_for_quiet(|| {
-            let state = self.state.lock().unwrap();
-            (state.log.len(), state.under_way)
-        });
+        wait_for_quiet(|| (self.state.lock().unwrap().log.len(), self.server.busy()));
     }
 
     /// The requests of `path` since the last `take_log`.
@@ -239,205 +247,119 @@ impl Source {
         let state = self.state.lock().unwrap();
         state.resources.iter().map(|(path, resource)| (path.clone(), resource.bytes.to_vec())).collect()
     }
+}
 
-    fn serve(&self, stream: TcpStream) {
-        // Head and body are two writes: without this the second waits for the client's delayed acknowledgement, 40 ms.
-        let _ = stream.set_nodelay(true);
-        let Ok(reading) = stream.try_clone() else { return };
-        let mut reading = BufReader::new(reading);
-        let mut stream = stream;
-        while let Some(request) = Request::read(&mut reading) {
-            let pause = {
-                let mut state = self.state.lock().unwrap();
-                state.under_way += 1;
-                state.most_under_way = state.most_under_way.max(state.under_way);
-                let times = state.bears.map_or(1.0, |bears| (state.under_way as f64 / bears as f64).powi(2).max(1.0));
-                state.pause.mul_f64(times)
-            };
-            std::thread::sleep(pause);
-            let answered = self.answer(&request, &mut stream);
-            self.state.lock().unwrap().under_way -= 1;
-            if answered.is_none() {
-                return;
-            }
-        }
+impl State {
+    fn answer(&mut self, base: &str, request: &Received) -> Vec<Act> {
+        // A proxy is asked for whole URIs.
+        let from_host = request.path.strip_prefix("http://");
+        let path =
+            from_host.map_or(&*request.path, |rest| rest.find('/').map_or("/", |slash| &rest[slash..])).to_owned();
+        let name = path.trim_start_matches('/');
+        // The media type that is asked for first.
+        let accepted = request.field("accept").unwrap_or_default().split([',', ';']).next().unwrap_or_default();
+        let variant = self.documents.get(&format!("{name}\n{}", accepted.trim())).cloned();
+        let resource = variant.or_else(|| self.find(base, name));
+        let fault = take_fault(&mut self.faults, name);
+        let (status, acts) = self.acts(request, resource, fault);
+        self.log.push(Logged {
+            method: request.method.clone(),
+            range: request.field("range").map(str::to_owned),
+            if_range: request.field("if-range").map(str::to_owned),
+            status,
+            head: request.head.split_once("\r\n").unwrap_or_default().1.to_owned(),
+            path,
+        });
+        acts
     }
 
-    /// `None`: the connection ends.
-    fn answer(&self, request: &Request, stream: &mut TcpStream) -> Option<()> {
-        let path = request.path.trim_start_matches('/').to_owned();
-        let (resource, fault) = {
-            let mut state = self.state.lock().unwrap();
-            let variant = state.documents.get(&format!("{path}\n{}", request.media_type())).cloned();
-            (variant.or_else(|| self.find(&state, &path)), take_fault(&mut state, &path))
-        };
-        let log = |status| {
-            self.state.lock().unwrap().log.push(Logged {
-                method: request.method.clone(),
-                path: request.path.clone(),
-                range: request.range.clone(),
-                if_range: request.if_range.clone(),
-                status,
-                head: request.head.clone(),
-            });
-        };
-        if let Some(Fault::StallHead(time)) = fault {
-            log(0);
-            std::thread::sleep(time);
-            return None;
-        }
-        if let Some(Fault::Status(status, headers)) = &fault {
-            log(*status);
-            return send(stream, &format!("HTTP/1.1 {status} Told So\r\nContent-Length: 0\r\n{headers}\r\n"), &[]);
-        }
-        let Some(mut resource) = resource else {
-            log(404);
-            return send(
-                stream,
-                "HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\n",
-                if request.is_head() { &[] } else { b"not found" },
-            );
-        };
-
-        let mut extra = resource.headers.clone();
+    /// Status and answer.
+    fn acts(&self, request: &Received, resource: Option<Resource>, fault: Option<Fault>) -> (u16, Vec<Act>) {
+        let replied = |status: u16, reply: Reply| (status, reply.with_status(status).acts(request.is_head()));
         match &fault {
-            Some(Fault::Body(other)) => resource.bytes = Arc::new(other.clone()),
+            Some(Fault::StallHead(time)) => return (0, vec![Act::Wait(*time), Act::Close]),
+            Some(Fault::Status(status, lines)) => return replied(*status, Reply::full(b"").with_lines(lines)),
+            _ => {}
+        }
+        let Some(mut resource) = resource else { return replied(404, Reply::full(b"not found")) };
+        match &fault {
+            Some(Fault::Body(other)) => resource.bytes = other.clone().into(),
             Some(Fault::Etag(other)) => resource.etag = Some(other.clone()),
             Some(Fault::MediaType(other)) => resource.media_type = other.clone(),
             Some(Fault::Gzip) => {
                 let mut coder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
                 coder.write_all(&resource.bytes).unwrap();
-                resource.bytes = Arc::new(coder.finish().unwrap());
-                extra.push_str("Content-Encoding: gzip\r\n");
+                resource.bytes = coder.finish().unwrap().into();
+                resource.headers.push_str("Content-Encoding: gzip\r\n");
             }
             _ => {}
         }
-        if let Some(etag) = &resource.etag {
-            let _ = write!(extra, "ETag: {etag}\r\n");
-            if request.if_none_match.as_ref() == Some(etag) {
-                log(304);
-                return send(stream, &format!("HTTP/1.1 304 Not Modified\r\n{extra}\r\n"), &[]);
+        let Resource { bytes, etag, media_type, headers: mut lines, .. } = resource;
+        if let Some(etag) = &etag {
+            let _ = write!(lines, "ETag: {etag}\r\n");
+            if request.field("if-none-match") == Some(etag) {
+                return replied(304, Reply::full(b"").with_lines(&lines));
             }
         }
-        let _ = write!(extra, "Content-Type: {}\r\nAccept-Ranges: bytes\r\n", resource.media_type);
-
-        let range_holds = request.if_range.is_none() || request.if_range == resource.etag;
-        let range = request
-            .range
-            .as_deref()
-            .filter(|_| range_holds && fault != Some(Fault::NoRanges))
-            .and_then(|range| parse_range(range, resource.bytes.len()));
-        let asked = request.range.is_some() && range_holds && fault != Some(Fault::NoRanges);
-        if asked && range.is_none() {
-            log(416);
-            let head =
-                format!("HTTP/1.1 416 Range Not Satisfiable\r\nContent-Range: bytes */{}\r\n", resource.bytes.len());
-            return send(stream, &format!("{head}Content-Length: 0\r\n\r\n"), &[]);
-        }
-        let (status, bytes) = match range {
-            Some((first, last)) => {
-                let (told_first, told_last) =
-                    if fault == Some(Fault::WrongRange) { (first + 1, last + 1) } else { (first, last) };
-                let _ = write!(extra, "Content-Range: bytes {told_first}-{told_last}/{}\r\n", resource.bytes.len());
+        let _ = write!(lines, "Content-Type: {media_type}\r\nAccept-Ranges: bytes\r\n");
+        let is_current = request.field("if-range").is_none_or(|validator| Some(validator) == etag.as_deref());
+        let asked = request.field("range").filter(|_| is_current && fault != Some(Fault::NoRanges));
+        let (status, range) = match asked.map(|range| parse_range(range, bytes.len())) {
+            Some(None) => {
+                let length = bytes.len();
+                return replied(416, Reply::full(b"").with("Content-Range", &format!("bytes */{length}")));
+            }
+            Some(Some((first, last))) => {
+                let shift = usize::from(fault == Some(Fault::WrongRange));
+                let length = bytes.len();
+                let _ = write!(lines, "Content-Range: bytes {}-{}/{length}\r\n", first + shift, last + shift);
                 (206, first..last + 1)
             }
-            None => (200, 0..resource.bytes.len()),
+            None => (200, 0..bytes.len()),
         };
-        let mut body = Cow::Borrowed(&resource.bytes[bytes]);
-        let told_length = match &fault {
-            Some(Fault::Length(length)) => {
-                body.to_mut().resize(*length, b'!');
-                *length
-            }
-            _ => body.len(),
+        let begin = range.start;
+        let body = bytes.slice(range);
+        let padded = |length| [&body, &*vec![b'!'; length]].concat();
+        let reply = match fault {
+            Some(Fault::Length(length)) => Reply::of(Bytes::from(padded(length)).slice(..length)),
+            Some(Fault::HeadLength(length)) if request.is_head() => Reply::of(body).announcing(Some(length)),
+            Some(Fault::NoLength) => Reply::of(body).announcing(None),
+            Some(Fault::Cut(after) | Fault::StallBody(after, _)) => Reply::of(body).cut_at(after),
+            Some(Fault::Held(after)) => Reply::of(body).gated_at(after.saturating_sub(begin), &self.mended),
+            Some(Fault::Slow(pause)) => Reply::of(body).in_pieces(16 << 10, pause),
+            _ => Reply::of(body),
         };
-        let told_length = match &fault {
-            Some(Fault::HeadLength(length)) if request.is_head() => *length,
-            _ => told_length,
-        };
-        if fault != Some(Fault::NoLength) {
-            let _ = write!(extra, "Content-Length: {told_length}\r\n");
+        let (status, mut acts) = replied(status, reply.with_lines(&lines));
+        if let Some(Fault::StallBody(_, time)) = fault.filter(|_| !request.is_head()) {
+            acts.insert(acts.len() - 1, Act::Wait(time));
         }
-        log(status);
-        let reason = if status == 206 { "Partial Content" } else { "OK" };
-        send(stream, &format!("HTTP/1.1 {status} {reason}\r\n{extra}\r\n"), &[])?;
-        if request.is_head() {
-            return Some(());
-        }
-        match fault {
-            Some(Fault::Cut(after)) => {
-                let _ = stream.write_all(&body[..after.min(body.len())]);
-                None
-            }
-            Some(Fault::StallBody(after, time)) => {
-                let _ = stream.write_all(&body[..after.min(body.len())]);
-                std::thread::sleep(time);
-                None
-            }
-            Some(Fault::Held(after)) => {
-                let begin = range.map_or(0, |(first, _)| first);
-                let (first, rest) = body.split_at(after.saturating_sub(begin).min(body.len()));
-                stream.write_all(first).ok()?;
-                while !rest.is_empty() && self.state.lock().unwrap().faults.contains_key(&path) {
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-                stream.write_all(rest).ok()
-            }
-            Some(Fault::Slow(pause)) => body.chunks(16 << 10).try_for_each(|chunk| {
-                std::thread::sleep(pause);
-                stream.write_all(chunk).ok()
-            }),
-            Some(Fault::NoLength) => {
-                let _ = stream.write_all(&body);
-                None
-            }
-            _ => stream.write_all(&body).ok(),
-        }
+        (status, acts)
     }
 
-    fn find(&self, state: &State, path: &str) -> Option<Resource> {
-        if let Some(found) = state.documents.get(path) {
+    fn find(&self, base: &str, path: &str) -> Option<Resource> {
+        if let Some(found) = self.documents.get(path) {
             return Some(found.clone());
         }
         match path {
-            ".well-known/resourcesync" => Some(document(self.description())),
-            "capabilitylist.xml" => Some(document(self.capability_list())),
-            "resourcelist.xml" => Some(document(self.resource_list(state))),
-            _ => state.resources.get(path).cloned(),
+            ".well-known/resourcesync" => Some(document(description(base))),
+            "capabilitylist.xml" => Some(document(capability_list(base))),
+            "resourcelist.xml" => Some(document(self.resource_list(base))),
+            _ => self.resources.get(path).cloned(),
         }
     }
 
-    fn description(&self) -> Vec<u8> {
-        let base = self.url();
-        format!(
-            "{URLSET}<rs:md capability=\"description\"/><url><loc>{base}capabilitylist.xml</loc>\
-             <rs:md capability=\"capabilitylist\"/></url></urlset>"
-        )
-        .into_bytes()
-    }
-
-    fn capability_list(&self) -> Vec<u8> {
-        let base = self.url();
-        format!(
-            "{URLSET}<rs:ln rel=\"up\" href=\"{base}.well-known/resourcesync\"/><rs:md capability=\"capabilitylist\"/>\
-             <url><loc>{base}resourcelist.xml</loc><rs:md capability=\"resourcelist\"/></url></urlset>"
-        )
-        .into_bytes()
-    }
-
-    fn resource_list(&self, state: &State) -> Vec<u8> {
+    fn resource_list(&self, base: &str) -> Vec<u8> {
         // Each edition is a second later than the one before.
-        let (day, second) = (1 + state.edition / 86_400, state.edition % 86_400);
+        let (day, second) = (1 + self.edition / 86_400, self.edition % 86_400);
         let at = format!("2024-05-{day:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60);
-        self.list_of(state, &at)
+        self.list_of(base, &at)
     }
 
-    fn list_of(&self, state: &State, at: &str) -> Vec<u8> {
-        let base = self.url();
+    fn list_of(&self, base: &str, at: &str) -> Vec<u8> {
         let mut list = format!(
             "{URLSET}<rs:ln rel=\"up\" href=\"{base}capabilitylist.xml\"/><rs:md capability=\"resourcelist\" at=\"{at}\"/>\n"
         );
-        for (path, resource) in &state.resources {
+        for (path, resource) in &self.resources {
             let _ = write!(list, "<url><loc>{base}{}</loc>", path.replace('&', "&amp;"));
             if let Some(lastmod) = &resource.lastmod {
                 let _ = write!(list, "<lastmod>{lastmod}</lastmod>");
@@ -452,6 +374,22 @@ impl Source {
     }
 }
 
+fn description(base: &str) -> Vec<u8> {
+    format!(
+        "{URLSET}<rs:md capability=\"description\"/><url><loc>{base}capabilitylist.xml</loc>\
+         <rs:md capability=\"capabilitylist\"/></url></urlset>"
+    )
+    .into_bytes()
+}
+
+fn capability_list(base: &str) -> Vec<u8> {
+    format!(
+        "{URLSET}<rs:ln rel=\"up\" href=\"{base}.well-known/resourcesync\"/><rs:md capability=\"capabilitylist\"/>\
+         <url><loc>{base}resourcelist.xml</loc><rs:md capability=\"resourcelist\"/></url></urlset>"
+    )
+    .into_bytes()
+}
+
 /// A document as it is served.
 fn document(bytes: Vec<u8>) -> Resource {
     Resource {
@@ -461,68 +399,17 @@ fn document(bytes: Vec<u8>) -> Resource {
     }
 }
 
+/// The root element of an index, with both namespaces.
+pub const SITEMAPINDEX: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<sitemapindex \
+                            xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\" \
+                            xmlns:rs=\"http://www.openarchives.org/rs/terms/\">";
+
 /// The root element of every document here, with both namespaces.
 pub const URLSET: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\" \
                           xmlns:rs=\"http://www.openarchives.org/rs/terms/\">";
 
-struct Request {
-    method: String,
-    path: String,
-    range: Option<String>,
-    if_range: Option<String>,
-    if_none_match: Option<String>,
-    accept: String,
-    head: String,
-}
-
-impl Request {
-    fn read(stream: &mut impl BufRead) -> Option<Request> {
-        let mut line = String::new();
-        stream.read_line(&mut line).ok()?;
-        let mut words = line.split_ascii_whitespace();
-        let mut request = Request {
-            method: words.next()?.to_owned(),
-            path: words.next()?.to_owned(),
-            range: None,
-            if_range: None,
-            if_none_match: None,
-            accept: String::new(),
-            head: String::new(),
-        };
-        // A proxy is asked for whole URIs.
-        if let Some(rest) = request.path.strip_prefix("http://") {
-            request.path = rest.find('/').map_or("/", |slash| &rest[slash..]).to_owned();
-        }
-        loop {
-            let mut line = String::new();
-            stream.read_line(&mut line).ok()?;
-            let Some((name, value)) = line.split_once(':') else {
-                return line.trim().is_empty().then_some(request);
-            };
-            let value = value.trim().to_owned();
-            request.head.push_str(&line);
-            match name.to_ascii_lowercase().as_str() {
-                "range" => request.range = Some(value),
-                "if-range" => request.if_range = Some(value),
-                "if-none-match" => request.if_none_match = Some(value),
-                "accept" => request.accept = value,
-                _ => {}
-            }
-        }
-    }
-
-    /// The media type that is asked for first.
-    fn media_type(&self) -> &str {
-        self.accept.split([',', ';']).next().unwrap_or_default().trim()
-    }
-
-    fn is_head(&self) -> bool {
-        self.method == "HEAD"
-    }
-}
-
-fn take_fault(state: &mut State, path: &str) -> Option<Fault> {
-    let queue = state.faults.get_mut(path)?;
+fn take_fault(faults: &mut Faults, path: &str) -> Option<Fault> {
+    let queue = faults.get_mut(path)?;
     let (fault, left) = queue.front_mut()?;
     let taken = fault.clone();
     *left -= 1;
@@ -538,11 +425,6 @@ fn parse_range(range: &str, length: usize) -> Option<(usize, usize)> {
     let end = length.checked_sub(1)?;
     let last = if last.is_empty() { end } else { last.parse().ok()? };
     (first <= end && first <= last).then_some((first, last.min(end)))
-}
-
-fn send(stream: &mut TcpStream, head: &str, body: &[u8]) -> Option<()> {
-    stream.write_all(head.as_bytes()).ok()?;
-    stream.write_all(body).ok()
 }
 
 /// Lower-case hexadecimal.

@@ -322,4 +322,6 @@ fn the_last_key_of_an_option_is_completed() {
 
     assert_eq!(values("cache-s"), ["cache-size="]);
     assert_eq!(values("poll=5m,noxa"), ["poll=5m,noxattr"]);
+    assert_eq!(values("poll=5m,fixity=str"), ["poll=5m,fixity=strict", "poll=5m,fixity=stream"]);
+    assert!(values("poll=").is_empty());
 }

@@ -3,7 +3,7 @@
 use super::options::Options;
 use crate::cli::complete::matching;
 use crate::cli::{CliError, Exit};
-use clap::builder::Str;
+use clap::builder::{PossibleValue, Str, StyledStr};
 use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, ValueHint};
@@ -220,16 +220,24 @@ impl FromArgMatches for CommandLine {
     }
 }
 
-/// Completes the last key of a `-o`.
+/// Completes the last key of a `-o`, or its value where that is one of a few.
 pub fn mount_options(current: &OsStr) -> Vec<CompletionCandidate> {
     let typed = current.to_string_lossy();
-    let before = typed.rfind(',').map_or("", |comma| &typed[..=comma]);
-    let key = |option: &Arg| {
+    let (before, last) = typed.split_at(typed.rfind(',').map_or(0, |comma| comma + 1));
+    let of_option = |option: &Arg| -> Vec<(String, String)> {
         let name = option.get_long().unwrap_or_default();
-        let sign = if placeholder(option) == "true|false" { "" } else { "=" };
-        (format!("{before}{name}{sign}"), option.get_help().map(ToString::to_string).unwrap_or_default())
+        let help = |help: Option<&StyledStr>| help.map(ToString::to_string).unwrap_or_default();
+        match last.contains('=') {
+            false if placeholder(option) == "true|false" => vec![(format!("{before}{name}"), help(option.get_help()))],
+            false => vec![(format!("{before}{name}="), help(option.get_help()))],
+            true => {
+                let value =
+                    |value: PossibleValue| (format!("{before}{name}={}", value.get_name()), help(value.get_help()));
+                option.get_possible_values().into_iter().map(value).collect()
+            }
+        }
     };
-    matching(current, options().iter().map(key))
+    matching(current, options().iter().flat_map(of_option))
 }
 
 /// True if the option may be given several times. In a file it is a list.

@@ -143,34 +143,15 @@ fn hex(digest: &[u8]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-const LETTERS: &[(&str, &str)] = &[
-    (
-        "1851-02-14",
-        "Sir,\n\nthe storm of the 12th took the outer beacon and two of the herring boats. The crews are safe.\n\
-         I ask for timber and forty fathoms of chain before the equinox.\n\n\tH. Maas, harbour master\n",
-    ),
-    (
-        "1851-03-02",
-        "Sir,\n\nthe timber came, the chain did not. The glass has been falling since noon; should the storm come\n\
-         from the west we shall lose the mole as well.\n\n\tH. Maas, harbour master\n",
-    ),
-    (
-        "1851-03-09",
-        "Sir,\n\nthe mole stands. The chain came this morning, an hour after it was needed, and is of excellent quality.\n\
-         \n\tH. Maas, harbour master\n",
-    ),
+const LETTERS: [(&str, &str); 3] = [
+    ("1851-02-14", include_str!("papers/1851-02-14.txt")),
+    ("1851-03-02", include_str!("papers/1851-03-02.txt")),
+    ("1851-03-09", include_str!("papers/1851-03-09.txt")),
 ];
-
-const NOTICE: &str =
-    "Read me first\n\nThese are the papers of a harbour office: letters, a year of weather, and a register of ships.\n";
-
-const REGISTER: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<register>\n  <ship name=\"Anna Catharina\" tons=\"112\"/>\n  \
-                        <ship name=\"Goede Hoop\" tons=\"86\"/>\n  <ship name=\"Zeemeeuw\" tons=\"9\"/>\n</register>\n";
-
+const NOTICE: &str = include_str!("papers/README");
+const REGISTER: &str = include_str!("papers/register.xml");
+const LOG: &str = include_str!("papers/boat.txt");
 const SURVEY: &str = "Soundings of the harbour mouth, May 1851";
-
-const LOG: &str = "12 May. Low water at nine. Two men at the oars, one at the lead.\n\
-                   13 May. The wreck of the Zeemeeuw shows at ebb; we marked it with a cask.\n";
 
 /// The time of the first edition.
 const FIRST_EDITION: i64 = 1_700_000_000;

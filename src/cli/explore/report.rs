@@ -4,13 +4,12 @@ use super::pace::{MeasuredPace, ValidatorCounts};
 use super::pages::Pages;
 use super::survey::{NextToLists, Survey};
 use crate::cli::CliError;
-use crate::cli::render::{count, duration, printable_value, size, thousands};
+use crate::cli::render::{Screen, count, duration, printable_value, size, thousands};
 use crate::document::{Deviation, Uri};
 use crate::source::http::per_minute;
 use crate::source::{Channel, Set, Source};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::time::Duration;
 
 /// Values shown of each kind.
@@ -118,52 +117,50 @@ impl Report {
 
     /// Lines of text.
     pub fn text(&self) -> String {
-        let mut text = format!("Source       {}\n", self.entry);
+        let mut screen = Screen::default();
+        screen.line("Source", &self.entry);
         if let Some(description) = &self.source.description {
-            let _ = writeln!(text, "Description  {description}");
+            screen.line("Description", description);
         }
         for set in &self.source.sets {
-            let name = set
-                .capability_list
-                .as_ref()
-                .map_or_else(|| "without a Capability List".to_owned(), ToString::to_string);
-            let _ = writeln!(text, "Set          {name}");
+            let name = set.capability_list.as_ref().map(ToString::to_string);
+            screen.line("Set", name.as_deref().unwrap_or("without a Capability List"));
             for (capability, location) in &set.documents {
-                let _ = writeln!(text, "             {:<22} {location}", capability.as_str());
+                screen.more(format!("{:<22} {location}", capability.as_str()));
             }
             for Channel { capability, topic, hub, .. } in &set.channels {
-                let _ = writeln!(text, "             {:<22} {topic} by {hub}", capability.as_str());
+                screen.more(format!("{:<22} {topic} by {hub}", capability.as_str()));
             }
         }
         for (number, missing) in self.survey.missing.iter().enumerate() {
-            let title = if number == 0 { "Missing" } else { "" };
-            let _ = writeln!(text, "{title:<12} {}: {}", missing.location, missing.why);
+            screen.line(if number == 0 { "Missing" } else { "" }, format!("{}: {}", missing.location, missing.why));
         }
         if let Some(since) = &self.survey.gap_since {
-            let _ =
-                writeln!(text, "Gap          changes since {since} may be missing from a mount: no document has them");
+            screen.line("Gap", format!("changes since {since} may be missing from a mount: no document has them"));
         }
-        if let Some(page) = &self.source.page {
-            self.write_items(&mut text, page);
-            return text;
+        match &self.source.page {
+            Some(page) => self.show_items(&mut screen, page),
+            None => {
+                self.show_counts(&mut screen);
+                self.show_pace(&mut screen);
+                self.show_deviations(&mut screen);
+            }
         }
-        self.write_counts(&mut text);
-        self.write_pace(&mut text);
-        self.write_deviations(&mut text);
-        text
+        screen.0
     }
 
-    fn write_items(&self, text: &mut String, page: &Uri) {
-        let _ = writeln!(text, "Page         {page}\n\nItems        {}", thousands(self.pages.items.len() as u64));
+    fn show_items(&self, screen: &mut Screen, page: &Uri) {
+        screen.line("Page", page);
+        screen.section("Items", thousands(self.pages.items.len() as u64));
         for item in &self.pages.items {
             let length = item.length.map_or_else(|| "?".to_owned(), size);
             let media_type = item.media_type.as_deref().unwrap_or("type unknown");
-            let (path, media_type) = (printable_value(&item.path), printable_value(media_type));
-            let _ = writeln!(text, "  {length:>9}  {path}  ({media_type}, {})", printable_value(&item.address));
+            let [path, media_type, address] = [&*item.path, media_type, &*item.address].map(printable_value);
+            screen.0 += &format!("  {length:>9}  {path}  ({media_type}, {address})\n");
         }
     }
 
-    fn write_counts(&self, text: &mut String) {
+    fn show_counts(&self, screen: &mut Screen) {
         let survey = &self.survey;
         let read = match (survey.documents, survey.packages) {
             (0, packages) if packages > 0 => format!("in {}", count(packages, "package")),
@@ -179,88 +176,78 @@ impl Report {
         let algorithms = if algorithms.is_empty() { "none".to_owned() } else { algorithms.join(", ") };
         if survey.resources == 0 {
             let would = if self.refusal.is_some() { "would be refused" } else { "would be empty" };
-            let _ = writeln!(text, "\nResources    none {read}: a mount {would}");
-            return;
+            return screen.section("Resources", format!("none {read}: a mount {would}"));
         }
-        let _ = writeln!(text, "\nResources    {} {read}", thousands(survey.resources));
-        let _ = writeln!(text, "  length     {} ({sum})", self.share(survey.with_length));
-        let _ = writeln!(text, "  hash       {} ({algorithms})", self.share(survey.with_hash));
-        let _ = writeln!(text, "  lastmod    {}", self.share(survey.with_lastmod));
+        screen.section("Resources", format!("{} {read}", thousands(survey.resources)));
+        screen.line("  length", format!("{} ({sum})", self.share(survey.with_length)));
+        screen.line("  hash", format!("{} ({algorithms})", self.share(survey.with_hash)));
+        screen.line("  lastmod", self.share(survey.with_lastmod));
         if let Some(NextToLists { packages, read, resources }) = survey.next_to_lists {
             let (files, all) = (count(resources, "file"), count(packages, "package"));
-            let _ = writeln!(text, "  packages   {files} that no list has, in {} of {all}", thousands(read));
+            screen.line("  packages", format!("{files} that no list has, in {} of {all}", thousands(read)));
         }
-        write_values(text, "Hosts", &survey.hosts, "host=");
-        write_values(text, "Types", &survey.types, "type=");
-        write_values(text, "Collections", &survey.collections, "collection=");
-        write_values(text, "Formats", &survey.formats, "conforms=");
+        show_values(screen, "Hosts", &survey.hosts, "host=");
+        show_values(screen, "Types", &survey.types, "type=");
+        show_values(screen, "Collections", &survey.collections, "collection=");
+        show_values(screen, "Formats", &survey.formats, "conforms=");
     }
 
-    fn write_pace(&self, text: &mut String) {
+    fn show_pace(&self, screen: &mut Screen) {
         let MeasuredPace { asked, answered, pages, sized, validators, median, failure, .. } = &self.pace;
         if *asked == 0 {
             let why = if self.survey.packages > 0 { "the files are in packages" } else { "there are no files" };
-            let _ = writeln!(text, "\nSpeed        not measured: {why}");
-            return;
+            return screen.section("Speed", format!("not measured: {why}"));
         }
         if *answered == 0 {
             let asked = count(*asked as u64, "sample file");
-            let _ = writeln!(text, "\nSpeed        unknown: {asked} requested, and none can be downloaded");
-            if let Some(failure) = failure {
-                let _ = writeln!(text, "             {failure}");
-            }
-            return;
+            screen.section("Speed", format!("unknown: {asked} requested, and none can be downloaded"));
+            return failure.iter().for_each(|failure| screen.more(failure));
         }
-        let _ = writeln!(
-            text,
-            "\nSpeed        {} per answer (median of {answered})",
-            duration((*median).max(Duration::from_millis(1)))
-        );
-        let _ = write!(text, "  ls -l      {}", estimate(self.listing));
+        let median = duration((*median).max(Duration::from_millis(1)));
+        screen.section("Speed", format!("{median} per answer (median of {answered})"));
+        let mut listing = estimate(self.listing);
         if self.survey.with_length < self.survey.resources && sized < answered {
             let unsized_files = answered - sized;
-            let _ = write!(
-                text,
+            listing += &format!(
                 ", plus the download of each file without a known size ({unsized_files} of {answered} sample files)"
             );
         }
-        let _ = writeln!(text, "\n  grep -r    {}, plus the time for the downloads", estimate(self.reading));
+        screen.line("  ls -l", listing);
+        let reading = estimate(self.reading);
+        screen.line("  grep -r", format!("{reading}, plus the time for the downloads"));
         if let (Some(limit), Some(window)) = (self.pace.limit_requests, self.pace.limit_window) {
-            let (allowed, reading) = (count(per_minute(limit, window), "request"), estimate(self.reading));
-            let _ = writeln!(text, "  limit      this host allows {allowed} a minute; grep -r of all takes {reading}");
+            let allowed = count(per_minute(limit, window), "request");
+            screen.line("  limit", format!("this host allows {allowed} a minute; grep -r of all takes {reading}"));
         }
         let ValidatorCounts { strong, other, none } = validators;
         if strong < answered {
-            let _ = writeln!(
-                text,
-                "  validators {strong} of {answered} have a strong ETag, {other} another validator, {none} none: \
-                 only a file with a strong ETag is downloaded in parts, and resumed after an interruption"
-            );
+            let counts = format!("{strong} of {answered} have a strong ETag, {other} another validator, {none} none");
+            let effect = "only a file with a strong ETag is downloaded in parts, and resumed after an interruption";
+            screen.line("  validators", format!("{counts}: {effect}"));
         }
         let Pages { asked, with_items, .. } = self.pages;
         if *pages > 0 {
             let only = if pages == answered { ": pages only" } else { "" };
             let loss = if with_items > 0 { "" } else { "; their pictures and PDFs will not appear" };
-            let _ = writeln!(text, "  pages      {pages} of {answered} sample files are web pages{only}{loss}");
+            screen.line("  pages", format!("{pages} of {answered} sample files are web pages{only}{loss}"));
         }
         if with_items > 0 {
-            let _ = writeln!(text, "  items      {with_items} of {asked} have files; mount with -o items=follow");
+            screen.line("  items", format!("{with_items} of {asked} have files; mount with -o items=follow"));
         } else if asked > 0 {
-            let _ = writeln!(text, "  items      none of {asked} says which files belong to it");
+            screen.line("  items", format!("none of {asked} says which files belong to it"));
         }
     }
 
-    fn write_deviations(&self, text: &mut String) {
+    fn show_deviations(&self, screen: &mut Screen) {
         if self.survey.deviations.is_empty() {
-            let _ = writeln!(text, "\nDeviations   none");
-            return;
+            return screen.section("Deviations", "none");
         }
-        let _ = writeln!(text, "\nDeviations   from the standard (a mount shows what it can understand)");
+        screen.section("Deviations", "from the standard (a mount shows what it can understand)");
         for (rule, broken) in &self.survey.deviations {
             let section = if rule.section().is_empty() { "" } else { &format!(" [section {}]", rule.section()) };
-            let _ = writeln!(text, "  {}: {}{section}", rule.name(), thousands(broken.count));
+            screen.0 += &format!("  {}: {}{section}\n", rule.name(), thousands(broken.count));
             for (location, example) in &broken.examples {
-                let _ = writeln!(text, "             {location}{}", place_and_value(example));
+                screen.more(format!("{location}{}", place_and_value(example)));
             }
         }
     }
@@ -281,18 +268,18 @@ fn estimate(time: Duration) -> String {
     }
 }
 
-fn write_values(text: &mut String, title: &str, values: &BTreeMap<String, u64>, option: &str) {
+fn show_values(screen: &mut Screen, title: &str, values: &BTreeMap<String, u64>, option: &str) {
     if values.is_empty() {
         return;
     }
     let mut by_count: Vec<_> = values.iter().collect();
     by_count.sort_by_key(|(value, count)| (std::cmp::Reverse(**count), (*value).clone()));
-    let _ = writeln!(text, "{title}");
+    screen.0 += &format!("{title}\n");
     for (value, count) in by_count.iter().take(MOST_SHOWN) {
-        let _ = writeln!(text, "  {:>9}  {option}{}", thousands(**count), printable_value(value));
+        screen.0 += &format!("  {:>9}  {option}{}\n", thousands(**count), printable_value(value));
     }
     if by_count.len() > MOST_SHOWN {
-        let _ = writeln!(text, "             and {} more", by_count.len() - MOST_SHOWN);
+        screen.more(format!("and {} more", by_count.len() - MOST_SHOWN));
     }
 }
 

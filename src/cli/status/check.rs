@@ -73,7 +73,7 @@ pub fn judged(status: &Status, clock: &Clock) -> (Level, String) {
         warnings.extend((number > 0).then(|| count(number, what)));
     }
     for host in &status.hosts {
-        let pause = host.paused_for.map(|pause| duration(Duration::from_millis(pause)));
+        let pause = host.paused_for.map(duration);
         let name = host.host.as_deref().unwrap_or("a host");
         warnings.extend(pause.map(|pause| format!("{name} asks for a pause of {pause}")));
     }

@@ -6,7 +6,8 @@ use super::{Answers, CliError};
 use crate::cli::progress::Activity;
 use crate::cli::refresh::sentence;
 use crate::cli::render::{Clock, count, duration, printable_value, size, thousands};
-use crate::mount::status::{DownloadStatus, ErrorStatus, HostStatus, MinuteStatus, Status};
+use crate::mount::status::{DownloadStatus, ErrorStatus, MinuteStatus, Status};
+use crate::source::http::HostTraffic;
 use std::fmt::Write as _;
 use std::fs::Permissions;
 use std::io::Write as _;
@@ -193,12 +194,13 @@ fn download(download: &DownloadStatus) -> String {
     format!("{}, {}{drawn}", link(&download.uri), text(&far))
 }
 
-fn hosts(hosts: &[HostStatus]) -> String {
-    let row = |host: &HostStatus| {
+fn hosts(hosts: &[HostTraffic]) -> String {
+    let row = |host: &HostTraffic| {
         let name = host.host.as_deref().unwrap_or("all others");
-        let latency = host.latency.map_or_else(|| "?".to_owned(), |it| format!("{} ms", thousands(it)));
+        let latency =
+            host.latency.map_or_else(|| "?".to_owned(), |it| format!("{} ms", thousands(it.as_millis() as u64)));
         let limit = host.per_minute().map_or_else(String::new, |it| format!("{} a minute", thousands(it)));
-        let pause = host.paused_for.or(host.paced_for).map(|it| duration(Duration::from_millis(it)));
+        let pause = host.paused_for.or(host.paced_for).map(duration);
         let (class, state) = match pause {
             _ if host.is_failing() => ("critical", "does not answer".to_owned()),
             Some(pause) => ("warning", format!("waits {pause}")),

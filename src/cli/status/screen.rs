@@ -2,20 +2,18 @@
 
 use crate::cli::progress::Activity;
 use crate::cli::refresh::{held_sentence, sentence};
-use crate::cli::render::{Clock, count, duration, printable_value, size, thousands};
+use crate::cli::render::{Clock, Screen, count, duration, printable_value, size, thousands};
 use crate::content::SharedCacheStatus;
 use crate::fs::readers::ProgramReads;
 use crate::mount::status::{
-    DownloadStatus, ErrorStatus, HostStatus, NotificationsStatus, RevisionStatus, Status, SubscriptionStatus,
+    DownloadStatus, ErrorStatus, NotificationsStatus, RevisionStatus, Status, SubscriptionStatus,
 };
+use crate::source::http::HostTraffic;
 use crate::sync::status::{
     DeviationStatus, DocumentStatus, MissingStatus, PagesStatus, PollAnswer, RefreshOutcome, Refreshed, SetStatus,
 };
-use std::fmt::Display;
 use std::time::Duration;
 
-/// Lines of a list that are shown; `--json` has all.
-const MOST_SHOWN: usize = 20;
 /// The requests of hubs that are as they should be.
 const EXPECTED: [&str; 2] = ["delivered", "verified"];
 
@@ -89,7 +87,7 @@ impl Earlier<'_> {
     }
 
     /// The rates of a host that was asked since.
-    pub fn of_host(&self, now: &HostStatus) -> Option<String> {
+    pub fn of_host(&self, now: &HostTraffic) -> Option<String> {
         let before = self.status.hosts.iter().find(|before| before.host == now.host)?;
         let requests = self.rate(before.requests, now.requests);
         (requests > 0.0).then(|| format!("{requests:.1}/s, {}", self.bytes(before.bytes, now.bytes)))
@@ -108,31 +106,6 @@ impl Earlier<'_> {
     /// The growth a second.
     fn rate(&self, before: u64, now: u64) -> f64 {
         now.saturating_sub(before) as f64 / self.ago.as_secs_f64().max(0.001)
-    }
-}
-
-/// Lines of two columns: a title and its text.
-#[derive(Default)]
-struct Screen(String);
-
-impl Screen {
-    fn line(&mut self, title: &str, text: impl Display) {
-        self.0 += &format!("{title:<12} {text}\n");
-    }
-
-    /// A further line of the last title.
-    fn more(&mut self, text: impl Display) {
-        self.line("", text);
-    }
-
-    fn list(&mut self, title: &str, lines: impl ExactSizeIterator<Item = String>) {
-        let hidden = lines.len().saturating_sub(MOST_SHOWN);
-        for (index, line) in lines.take(MOST_SHOWN).enumerate() {
-            self.line(if index == 0 { title } else { "" }, line);
-        }
-        if hidden > 0 {
-            self.more(format!("and {hidden} more (--json shows all)"));
-        }
     }
 }
 
@@ -336,8 +309,8 @@ fn reads(screen: &mut Screen, status: &Status, clock: &Clock) {
     let sizes = format!("{} requested, {} failed", count(cache.sizes, "size"), thousands(cache.failed_sizes));
     screen.line("Downloads", format!("{downloads}; {sizes}"));
     if let Some(limit) = &status.max_download {
-        let (used, may) = (size(limit.used_bytes), size(limit.limit_bytes));
-        screen.more(match limit.is_reached() {
+        let (used, may) = (size(limit.used), size(limit.limit));
+        screen.more(match limit.left() == 0 {
             true => {
                 format!("LIMIT REACHED: max-download= allows {may}; files that are not here fail until the next mount")
             }
@@ -367,12 +340,12 @@ fn activity(screen: &mut Screen, status: &Status, clock: &Clock, earlier: Option
     }
 }
 
-fn host_line(host: &HostStatus, earlier: Option<Earlier<'_>>) -> String {
+fn host_line(host: &HostTraffic, earlier: Option<Earlier<'_>>) -> String {
     let name = host.host.as_deref().map_or_else(|| "all others".to_owned(), printable_value);
     let latency = match host.latency {
         None => "answer time unknown".to_owned(),
-        Some(0) => "under 1 ms per answer".to_owned(),
-        Some(milliseconds) => format!("{} ms per answer", thousands(milliseconds)),
+        Some(time) if time.as_millis() == 0 => "under 1 ms per answer".to_owned(),
+        Some(time) => format!("{} ms per answer", thousands(time.as_millis() as u64)),
     };
     let mut parts = vec![
         count(host.requests, "request"),
@@ -386,19 +359,20 @@ fn host_line(host: &HostStatus, earlier: Option<Earlier<'_>>) -> String {
     if host.is_failing() {
         parts.push(format!("FAILING {} in a row", count(host.failures_in_a_row.into(), "time")));
     }
-    for (what, milliseconds) in [
+    let whole_seconds = |left: Duration| Duration::from_secs(left.as_millis().div_ceil(1000) as u64);
+    for (what, time) in [
         ("no requests for", host.opens_in),
-        ("asked for a pause of", host.paused_for.map(|left| left.div_ceil(1000) * 1000)),
+        ("asked for a pause of", host.paused_for.map(whole_seconds)),
         ("other mirrors first for", host.cools_for),
     ] {
-        parts.extend(milliseconds.map(|it| format!("{what} {}", duration(Duration::from_millis(it)))));
+        parts.extend(time.map(|time| format!("{what} {}", duration(time))));
     }
     format!("{name}: {}", parts.join(", "))
 }
 
 /// The limit of a host, while it holds requests back.
-fn pace_line(host: &HostStatus, clock: &Clock) -> Option<String> {
-    let (name, next) = (host.host.as_deref()?, clock.after(Duration::from_millis(host.paced_for?)));
+fn pace_line(host: &HostTraffic, clock: &Clock) -> Option<String> {
+    let (name, next) = (host.host.as_deref()?, clock.after(host.paced_for?));
     let allowed = host.per_minute().map(|requests| format!(": {} a minute", thousands(requests))).unwrap_or_default();
     let readers = count(host.waiting_readers, "reader");
     let waits = if host.waiting_readers == 1 { "waits" } else { "wait" };

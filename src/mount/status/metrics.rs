@@ -1,9 +1,9 @@
 //! The status as metrics for Prometheus. Labels are hosts (65 at most), programs (128 at most) and words of this program.
 
-use super::types::{HostStatus, RevisionStatus, Status};
+use super::types::{RevisionStatus, Status};
 use crate::content::SharedCacheStatus;
 use crate::fs::readers::ProgramReads;
-use crate::source::http::LATENCIES;
+use crate::source::http::{HostTraffic, LATENCIES};
 use Value::{Latency, Number, Seconds};
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
@@ -12,6 +12,7 @@ use prometheus_client::metrics::MetricType::{self, Counter, Gauge, Histogram};
 use prometheus_client::registry::Registry;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 /// The metrics of a mount in the text format of Prometheus.
 pub fn text(status: Status) -> String {
@@ -32,7 +33,7 @@ enum Value {
     Number(u64),
     Seconds(f64),
     /// Answers by [`LATENCIES`], the number of all, and their seconds together.
-    Latency(Vec<u64>, u64, f64),
+    Latency([u64; LATENCIES.len()], u64, f64),
 }
 
 /// A metric: its kind, name, help and samples. Its full name begins with `resyncfs_`, a counter's ends in `_total`. Without
@@ -64,7 +65,11 @@ const METRICS: &[Metric] = &[
         time(it.sync.last_refresh.as_ref().map(|last| last.ended))
     }),
     (Gauge, "last_refresh_duration_seconds", "How long the last refresh took.", |it| {
-        it.sync.last_refresh.iter().map(|last| (Labels::new(), seconds(last.milliseconds))).collect()
+        it.sync
+            .last_refresh
+            .iter()
+            .map(|last| (Labels::new(), seconds(Some(Duration::from_millis(last.milliseconds)))))
+            .collect()
     }),
     (Gauge, "next_poll_timestamp_seconds", "When the next refresh is due.", |it| time(it.sync.next_poll)),
     (Gauge, "held_deletions", "Deletions that wait for confirmation.", |it| {
@@ -105,10 +110,10 @@ const METRICS: &[Metric] = &[
     (Counter, "size_questions", "Requests for sizes that are not published.", |it| one(it.cache.sizes)),
     (Counter, "size_failures", "Requests for sizes that have failed.", |it| one(it.cache.failed_sizes)),
     (Gauge, "max_download_bytes", "Bytes of files that may be downloaded in this run, where they are bounded.", |it| {
-        it.max_download.iter().map(|it| (Labels::new(), Number(it.limit_bytes))).collect()
+        it.max_download.iter().map(|it| (Labels::new(), Number(it.limit))).collect()
     }),
     (Counter, "max_download_used_bytes", "Bytes that count against max-download=.", |it| {
-        it.max_download.iter().map(|it| (Labels::new(), Number(it.used_bytes))).collect()
+        it.max_download.iter().map(|it| (Labels::new(), Number(it.used))).collect()
     }),
     (Gauge, "cache_objects", "Whole files in the cache folder, for all its mounts.", |it| one(it.cache.objects)),
     (Gauge, "cache_bytes", "Bytes that the cache folder takes.", |it| one(it.cache.bytes)),
@@ -133,19 +138,19 @@ const METRICS: &[Metric] = &[
     (Counter, "http_refusals", "Answers with a status of 400 or more.", |it| hosts(it, |it| Number(it.refusals))),
     (Counter, "http_received_bytes", "Bytes of the bodies that arrived.", |it| hosts(it, |it| Number(it.bytes))),
     (Histogram, "http_latency_seconds", "Time from a request to the head of its answer.", |it| {
-        hosts(it, |it| Latency(it.latencies.clone(), it.answers, it.waited as f64 / 1e3))
+        hosts(it, |it| Latency(it.latencies, it.answers, it.waited.as_secs_f64()))
     }),
     (Gauge, "http_breaker_open", "1 while nothing is sent to a host that does not answer.", |it| {
         hosts(it, |it| Number(it.opens_in.is_some().into()))
     }),
     (Gauge, "http_paused_seconds", "How long a host has asked for a pause.", |it| {
-        hosts(it, |it| seconds(it.paused_for.unwrap_or(0)))
+        hosts(it, |it| seconds(it.paused_for))
     }),
     (Gauge, "http_paced_seconds", "How long the limit of a host holds the next request back.", |it| {
-        hosts(it, |it| seconds(it.paced_for.unwrap_or(0)))
+        hosts(it, |it| seconds(it.paced_for))
     }),
     (Gauge, "http_cooling_seconds", "How long other mirrors come before a mirror that has failed.", |it| {
-        hosts(it, |it| seconds(it.cools_for.unwrap_or(0)))
+        hosts(it, |it| seconds(it.cools_for))
     }),
     (Counter, "program_reads", "READs of a program; reads from the page cache are not counted.", |it| {
         programs(it, |it| it.reads)
@@ -178,8 +183,8 @@ fn time(time: Option<Timestamp>) -> Samples {
     time.into_iter().map(|time| (Labels::new(), value(time))).collect()
 }
 
-fn seconds(milliseconds: u64) -> Value {
-    Seconds(milliseconds as f64 / 1e3)
+fn seconds(time: Option<Duration>) -> Value {
+    Seconds(time.unwrap_or_default().as_secs_f64())
 }
 
 fn by<'a>(label: &'static str, numbers: impl IntoIterator<Item = (&'a str, u64)>) -> Samples {
@@ -194,8 +199,8 @@ fn shared(status: &Status, number: fn(&SharedCacheStatus) -> u64) -> Samples {
     status.shared_cache.as_ref().map_or_else(Vec::new, |shared| one(number(shared)))
 }
 
-fn hosts(status: &Status, value: fn(&HostStatus) -> Value) -> Samples {
-    let name = |host: &HostStatus| host.host.clone().unwrap_or_else(|| "others".to_owned());
+fn hosts(status: &Status, value: fn(&HostTraffic) -> Value) -> Samples {
+    let name = |host: &HostTraffic| host.host.as_deref().unwrap_or("others").to_owned();
     status.hosts.iter().map(|host| (vec![("host", name(host))], value(host))).collect()
 }
 
@@ -244,13 +249,13 @@ mod tests {
     use super::*;
 
     fn status() -> Status {
-        let host = |host: Option<&str>| HostStatus {
-            host: host.map(str::to_owned),
+        let host = |host: Option<&str>| HostTraffic {
+            host: host.map(Box::from),
             requests: 2,
             answers: 1,
-            waited: 1500,
-            latencies: vec![0, 0, 0, 0, 0, 0, 0, 0, 1, 0],
-            ..HostStatus::default()
+            waited: Duration::from_millis(1500),
+            latencies: [0, 0, 0, 0, 0, 0, 0, 0, 1, 0],
+            ..HostTraffic::default()
         };
         Status {
             source: "http://h/".to_owned(),

@@ -4,15 +4,15 @@ mod metrics;
 mod types;
 
 pub use types::{
-    DownloadLimitStatus, DownloadStatus, ErrorStatus, HostStatus, MinuteStatus, NotificationsStatus, RefreshAnswer,
-    RevisionStatus, Status, SubscriptionStatus,
+    DownloadStatus, ErrorStatus, MinuteStatus, NotificationsStatus, RefreshAnswer, RevisionStatus, Status,
+    SubscriptionStatus,
 };
 
 use crate::catalog::Catalog;
-use crate::content::Content;
+use crate::content::{self, Content};
 use crate::control::Metrics;
 use crate::fs::readers::Programs;
-use crate::source::http::Client;
+use crate::source::http::{Client, HostTraffic};
 use crate::source::websub::Subscriber;
 use crate::sync::status::SyncStatus;
 use crate::sync::{Progressing, Stage};
@@ -124,6 +124,16 @@ impl Reporter {
         named.collect()
     }
 
+    /// The hosts that were asked, the most requests first, with the pauses of mirrors.
+    fn hosts(&self, content: &content::Metrics) -> Vec<HostTraffic> {
+        let mut hosts = self.client.traffic();
+        for host in &mut hosts {
+            let is_it = |cooling: &&content::Cooling| host.host.as_ref().is_some_and(|name| **name == *cooling.host);
+            host.cools_for = content.cooling.iter().find(is_it).map(|cooling| cooling.left);
+        }
+        hosts
+    }
+
     /// The mount as it is now. Must not wait.
     pub(super) fn status(&self) -> Status {
         let revision = self.catalog.revision().unwrap_or_else(|cause| {
@@ -145,10 +155,10 @@ impl Reporter {
             revision: revision.map(RevisionStatus::from),
             unannounced: self.content.unannounced(),
             notifications: self.subscriber.get().map(NotificationsStatus::from),
-            hosts: HostStatus::all(self.client.traffic(), &content),
+            hosts: self.hosts(&content),
             unanswered: self.client.unanswered().map(String::from),
             errors: ErrorStatus::all(&content.failures, &sync.recent_failures),
-            max_download: self.client.download_limit().map(DownloadLimitStatus::from),
+            max_download: self.client.download_limit(),
             cache_failure: content.write_failure.as_ref().map(|failure| ErrorStatus {
                 time: failure.since.into(),
                 uri: None,

@@ -3,7 +3,7 @@
 use crate::catalog::Revision;
 use crate::content::{Failure, Metrics, SharedCacheStatus};
 use crate::fs::readers::ProgramReads;
-use crate::source::http::{DownloadLimit, HostTraffic, per_minute};
+use crate::source::http::{DownloadLimit, HostTraffic};
 use crate::source::websub::{Member, Subscriber};
 use crate::sync::Stage;
 use crate::sync::status::{HeldStatus, Refreshed};
@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 /// A mount as it is now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,7 +49,7 @@ pub struct Status {
     pub cache: Metrics,
     /// The bytes that may be downloaded in this run, where they are bounded (`max-download=`).
     #[serde(default)]
-    pub max_download: Option<DownloadLimitStatus>,
+    pub max_download: Option<DownloadLimit>,
     /// Why the cache folder cannot be written, and since when; meanwhile files are read past it.
     #[serde(default)]
     pub cache_failure: Option<ErrorStatus>,
@@ -58,7 +58,7 @@ pub struct Status {
     pub shared_cache: Option<SharedCacheStatus>,
     /// The hosts that were asked since the mount began, the most requests first.
     #[serde(default)]
-    pub hosts: Vec<HostStatus>,
+    pub hosts: Vec<HostTraffic>,
     /// Why a host does not answer, or why a document is requested again now.
     #[serde(default)]
     pub unanswered: Option<String>,
@@ -91,28 +91,6 @@ pub struct MinuteStatus {
     pub received_bytes: u64,
     /// Bytes that the cache folder took.
     pub cache_bytes: u64,
-}
-
-/// The bytes of files that a run may download.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DownloadLimitStatus {
-    /// How many it may.
-    pub limit_bytes: u64,
-    /// How many came.
-    pub used_bytes: u64,
-}
-
-impl DownloadLimitStatus {
-    /// True if nothing more may come.
-    pub fn is_reached(&self) -> bool {
-        self.used_bytes >= self.limit_bytes
-    }
-}
-
-impl From<DownloadLimit> for DownloadLimitStatus {
-    fn from(limit: DownloadLimit) -> DownloadLimitStatus {
-        DownloadLimitStatus { limit_bytes: limit.limit, used_bytes: limit.used }
-    }
 }
 
 /// The revision that is shown.
@@ -200,112 +178,6 @@ impl From<Member> for SubscriptionStatus {
             deliveries: member.deliveries,
             last_delivery: member.last_delivery.and_then(time),
         }
-    }
-}
-
-/// A host that was asked.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HostStatus {
-    /// `HOST[:PORT]`; `None`: all hosts together that were asked after the first 64.
-    pub host: Option<String>,
-    /// Requests sent.
-    pub requests: u64,
-    /// Requests without an answer.
-    pub failures: u64,
-    /// Answers with a status of 400 or more.
-    pub refusals: u64,
-    /// Bytes of the bodies that arrived.
-    pub bytes: u64,
-    /// Answers.
-    pub answers: u64,
-    /// Time to the heads of all answers together.
-    #[serde(rename = "waited_ms")]
-    pub waited: u64,
-    /// Answers within 5, 10, 25, 50, 100, 250, 500, 1000, 2500 and 10,000 ms, each without those of the times before.
-    #[serde(default)]
-    pub latencies: Vec<u64>,
-    /// Time to the head of an answer, smoothed over the last ones; `None` before the first.
-    #[serde(rename = "latency_ms")]
-    pub latency: Option<u64>,
-    /// Failures since the last answer.
-    pub failures_in_a_row: u32,
-    /// The breaker is open: nothing is sent for this long.
-    #[serde(rename = "opens_in_ms")]
-    pub opens_in: Option<u64>,
-    /// The host asked for a pause that lasts this long.
-    #[serde(rename = "paused_for_ms")]
-    pub paused_for: Option<u64>,
-    /// Requests that the host allows in a window, as it has announced.
-    #[serde(default)]
-    pub limit_requests: Option<u64>,
-    /// The length of that window.
-    #[serde(default, rename = "limit_window_ms")]
-    pub limit_window: Option<u64>,
-    /// Requests that are left in it.
-    #[serde(default)]
-    pub remaining_requests: Option<u64>,
-    /// The next window begins after this long.
-    #[serde(default, rename = "resets_in_ms")]
-    pub resets_in: Option<u64>,
-    /// The host's limit holds requests back: the next is sent after this long.
-    #[serde(default, rename = "paced_for_ms")]
-    pub paced_for: Option<u64>,
-    /// Readers that wait until their request is sent.
-    #[serde(default)]
-    pub waiting_readers: u64,
-    /// The time for which other mirrors come before it: as a mirror it failed lately.
-    #[serde(rename = "cools_for_ms")]
-    pub cools_for: Option<u64>,
-}
-
-/// The latency of a slow host, in milliseconds.
-const SLOW: u64 = 1000;
-
-impl HostStatus {
-    /// The hosts that were asked, with how long each cools down.
-    pub(super) fn all(traffic: Vec<HostTraffic>, content: &Metrics) -> Vec<HostStatus> {
-        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let cools_for = |host: &str| {
-            let cooling = content.cooling.iter().find(|cooling| &*cooling.host == host);
-            cooling.map(|cooling| milliseconds(cooling.left))
-        };
-        let status = |host: HostTraffic| HostStatus {
-            requests: host.requests,
-            failures: host.failures,
-            refusals: host.refusals,
-            bytes: host.bytes,
-            answers: host.answers,
-            waited: milliseconds(host.waited),
-            latencies: host.latencies.to_vec(),
-            latency: (host.answers > 0).then(|| milliseconds(host.latency)),
-            failures_in_a_row: host.failures_in_a_row,
-            opens_in: host.opens_in.map(milliseconds),
-            paused_for: host.paused_for.map(milliseconds),
-            limit_requests: host.limit,
-            limit_window: host.window.map(milliseconds),
-            remaining_requests: host.remaining,
-            resets_in: host.resets_in.map(milliseconds),
-            paced_for: host.paced_for.map(milliseconds),
-            waiting_readers: host.waiting_readers,
-            cools_for: host.host.as_deref().and_then(cools_for),
-            host: host.host.map(String::from),
-        };
-        traffic.into_iter().map(status).collect()
-    }
-
-    /// True if it does not answer now.
-    pub fn is_failing(&self) -> bool {
-        self.failures_in_a_row > 0 || self.opens_in.is_some()
-    }
-
-    /// Requests that it allows in a minute, where it has announced that.
-    pub fn per_minute(&self) -> Option<u64> {
-        Some(per_minute(self.limit_requests?, Duration::from_millis(self.limit_window?)))
-    }
-
-    /// True if it answers late.
-    pub fn is_slow(&self) -> bool {
-        self.latency.is_some_and(|latency| latency >= SLOW)
     }
 }
 

@@ -234,7 +234,7 @@ mod tests {
         let read_of = async |etag: &str, date: &str| {
             let folder = tempfile::tempdir().unwrap();
             let cache = DocumentCache::open(folder.path()).unwrap();
-            let server = Loopback::with(&[("/list.xml", served("/a", etag, date))]).await;
+            let server = Loopback::with(&[("/list.xml", served("/a", etag, date))]);
             let location = DocumentLocation::Uri(server.uri("/list.xml"));
             crawl(&server.client(), &cache, &location, limits(), EVERYTHING, &|_| {}).await.unwrap();
             server.put("/list.xml", served("/b", etag, date));

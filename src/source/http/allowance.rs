@@ -2,14 +2,17 @@
 
 use super::{HttpError, Method, Request};
 use crate::document::Uri;
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The bytes of a run: how many it may download, and how many came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The bytes of a run: how many it may download, and how many came; also as JSON shows them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DownloadLimit {
     /// Bytes that it may.
+    #[serde(rename = "limit_bytes")]
     pub limit: u64,
     /// Bytes that came.
+    #[serde(rename = "used_bytes")]
     pub used: u64,
 }
 

@@ -1,5 +1,6 @@
 //! The requests to each host and its answers, counted since the client was made.
 
+use crate::platform::milliseconds;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -9,8 +10,12 @@ const SMOOTHING: u32 = 8;
 /// Upper bounds of the latencies that are counted apart, in milliseconds.
 pub const LATENCIES: [u64; 10] = [5, 10, 25, 50, 100, 250, 500, 1000, 2500, 10_000];
 
-/// The requests to one host since the client was made, and its state now.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// An answer that takes longer is slow.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// The requests to one host since the client was made, and its state now; also as JSON shows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct HostTraffic {
     /// `HOST[:PORT]`; `None`: all hosts together that came after the first 64.
     pub host: Option<Box<str>>,
@@ -25,29 +30,41 @@ pub struct HostTraffic {
     /// Answers of every status.
     pub answers: u64,
     /// Time from sending a request to the head of its answer, of all answers together.
+    #[serde(rename = "waited_ms", with = "milliseconds")]
     pub waited: Duration,
     /// Answers by that time: how many came within each of [`LATENCIES`] and not within the one before.
     pub latencies: [u64; LATENCIES.len()],
-    /// Latency of one answer, smoothed over the last ones; of several hosts the longest.
-    pub latency: Duration,
+    /// Latency of one answer, smoothed over the last ones; of several hosts the longest. `None` before the first answer.
+    #[serde(rename = "latency_ms", with = "milliseconds")]
+    pub latency: Option<Duration>,
     /// Failures since the last answer.
     pub failures_in_a_row: u32,
     /// The breaker is open: nothing is sent for so long.
+    #[serde(rename = "opens_in_ms", with = "milliseconds")]
     pub opens_in: Option<Duration>,
     /// The host asked for a pause (`Retry-After`) that lasts so long still.
+    #[serde(rename = "paused_for_ms", with = "milliseconds")]
     pub paused_for: Option<Duration>,
     /// Requests that the host allows in a window, as it has announced.
+    #[serde(rename = "limit_requests")]
     pub limit: Option<u64>,
     /// The length of that window.
+    #[serde(rename = "limit_window_ms", with = "milliseconds")]
     pub window: Option<Duration>,
     /// Requests that are left in it.
+    #[serde(rename = "remaining_requests")]
     pub remaining: Option<u64>,
     /// The next window begins then.
+    #[serde(rename = "resets_in_ms", with = "milliseconds")]
     pub resets_in: Option<Duration>,
     /// The host's limit holds readers back: the next request is sent then.
+    #[serde(rename = "paced_for_ms", with = "milliseconds")]
     pub paced_for: Option<Duration>,
     /// Readers that wait for a permit.
     pub waiting_readers: u64,
+    /// The time for which other mirrors come before it, as it failed as a mirror: content sets it.
+    #[serde(rename = "cools_for_ms", with = "milliseconds")]
+    pub cools_for: Option<Duration>,
 }
 
 /// A host whose announced limit decides how long many requests take.
@@ -68,6 +85,21 @@ pub fn per_minute(limit: u64, window: Duration) -> u64 {
 }
 
 impl HostTraffic {
+    /// True if it does not answer now.
+    pub fn is_failing(&self) -> bool {
+        self.failures_in_a_row > 0 || self.opens_in.is_some()
+    }
+
+    /// True if it answers late.
+    pub fn is_slow(&self) -> bool {
+        self.latency.is_some_and(|latency| latency >= SLOW)
+    }
+
+    /// Requests that it allows in a minute, where it has announced that.
+    pub fn per_minute(&self) -> Option<u64> {
+        Some(per_minute(self.limit?, self.window?))
+    }
+
     /// The least time that so many requests take under the limit which the host has announced. `is_ahead`: no reader waits for them, so
     /// that half of each window is left.
     pub fn least_time(&self, requests: u64, is_ahead: bool) -> Option<Duration> {
@@ -82,8 +114,7 @@ impl HostTraffic {
     /// How its limit paces so many requests, if it has announced one.
     pub(super) fn pace(&self, requests: u64, is_ahead: bool) -> Option<Pace> {
         let least = self.least_time(requests, is_ahead)?.as_secs();
-        let requests_per_minute = per_minute(self.limit?, self.window?);
-        Some(Pace { host: self.host.clone()?.into(), requests_per_minute, least })
+        Some(Pace { host: self.host.clone()?.into(), requests_per_minute: self.per_minute()?, least })
     }
 
     /// The head of an answer came after `latency`.
@@ -93,10 +124,8 @@ impl HostTraffic {
         if let Some(bucket) = LATENCIES.iter().position(|bound| latency <= Duration::from_millis(*bound)) {
             self.latencies[bucket] += 1;
         }
-        self.latency = match self.answers {
-            0 => latency,
-            _ => self.latency - self.latency / SMOOTHING + latency / SMOOTHING,
-        };
+        let smoothed = self.latency.map(|before| before - before / SMOOTHING + latency / SMOOTHING);
+        self.latency = Some(smoothed.unwrap_or(latency));
         self.answers += 1;
     }
 
@@ -136,10 +165,10 @@ mod tests {
     fn a_latency_is_smoothed_and_begins_with_the_first() {
         let mut counted = HostTraffic::default();
         counted.answered(200, Duration::from_millis(80));
-        assert_eq!(counted.latency, Duration::from_millis(80));
+        assert_eq!(counted.latency, Some(Duration::from_millis(80)));
         counted.answered(404, Duration::from_millis(160));
 
-        assert_eq!(counted.latency, Duration::from_millis(90));
+        assert_eq!(counted.latency, Some(Duration::from_millis(90)));
         assert_eq!((counted.waited, counted.answers, counted.refusals), (Duration::from_millis(240), 2, 1));
         assert_eq!(counted.latencies, [0, 0, 0, 0, 1, 1, 0, 0, 0, 0], "80 ms are over 50, 160 ms over 100");
     }

@@ -1,18 +1,13 @@
 //! A server for tests: a table of answers on loopback, with the faults that real servers have.
 
 use super::http::{Client, Credentials, HttpConfig};
+use super::server::{Act, Received, Reply, Server};
 use crate::document::{Limits, Uri};
-use std::{
-    collections::HashMap,
-    io::Write as _,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
-use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
-    net::{TcpListener, TcpStream},
-    sync::Barrier,
-};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::Barrier;
 
 /// What the server says at one path.
 #[derive(Clone, Debug, Default)]
@@ -119,24 +114,26 @@ struct Shared {
     ranges: Vec<(String, String)>,
 }
 
-/// The server; it ends with the runtime of its test.
+/// The server.
 pub(crate) struct Loopback {
     pub authority: String,
     shared: Arc<Mutex<Shared>>,
+    _server: Server,
 }
 
 impl Loopback {
-    pub async fn start() -> Loopback {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let authority = listener.local_addr().unwrap().to_string();
+    pub fn start() -> Loopback {
         let shared = Arc::new(Mutex::new(Shared::default()));
-        let server = Arc::clone(&shared);
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serve(stream, Arc::clone(&server)));
+        let (answering, runtime) = (Arc::clone(&shared), Handle::current());
+        let server = Server::start(move |request| {
+            let path = &request.path;
+            let together = answering.lock().unwrap().answers.get(path).and_then(|answer| answer.together.clone());
+            if let Some(barrier) = together {
+                runtime.block_on(barrier.wait());
             }
+            answering.lock().unwrap().acts(request)
         });
-        Loopback { authority, shared }
+        Loopback { authority: server.authority(), shared, _server: server }
     }
 
     /// The answer at `path`.
@@ -145,8 +142,8 @@ impl Loopback {
     }
 
     /// A server with the answers of `table`.
-    pub async fn with(table: &[(&str, Answer)]) -> Loopback {
-        let server = Loopback::start().await;
+    pub fn with(table: &[(&str, Answer)]) -> Loopback {
+        let server = Loopback::start();
         table.iter().for_each(|(path, answer)| server.put(path, answer.clone()));
         server
     }
@@ -200,83 +197,41 @@ impl Loopback {
     }
 }
 
-async fn serve(stream: TcpStream, shared: Arc<Mutex<Shared>>) {
-    let mut stream = BufReader::new(stream);
-    let (mut path, mut condition, mut line) = (String::new(), None, String::new());
-    let (mut range, mut if_range) = (None, None);
-    let mut is_head = false;
-    loop {
-        line.clear();
-        if stream.read_line(&mut line).await.unwrap_or(0) == 0 {
-            return;
-        }
-        let text = line.trim_end();
-        if path.is_empty() {
-            path = text.split(' ').nth(1).unwrap().to_owned();
-            is_head = text.starts_with("HEAD ");
-        } else if text.is_empty() {
-            break;
-        } else if let Some((name, value)) = text.split_once(": ") {
-            match name.to_ascii_lowercase().as_str() {
-                "if-none-match" | "if-modified-since" => {
-                    condition.get_or_insert(value.to_owned());
-                }
-                "range" => range = Some(value.to_owned()),
-                "if-range" => if_range = Some(value.to_owned()),
-                _ => {}
-            }
-        }
-    }
-    let together = shared.lock().unwrap().answers.get(&path).and_then(|answer| answer.together.clone());
-    if let Some(barrier) = together {
-        barrier.wait().await;
-    }
-    let (head, mut body, stalls_after) = {
-        let mut shared = shared.lock().unwrap();
-        let answer = shared.answers.get(&path).cloned().unwrap_or_else(|| Answer::status(404));
-        let validators = answer.headers.iter().filter(|(name, _)| ["ETag", "Last-Modified"].contains(name));
-        let matches = condition.is_some() && validators.map(|(_, value)| Some(value.clone())).any(|v| v == condition);
-        shared.ranges.push((path.clone(), range.clone().unwrap_or_default()));
-        let etag = answer.headers.iter().find(|(name, _)| *name == "ETag").map(|(_, value)| value.clone());
-        let range = range.filter(|_| if_range.is_none() || if_range == etag);
-        let (status, mut body, content_range) = match (matches, range) {
+impl Shared {
+    fn acts(&mut self, request: &Received) -> Vec<Act> {
+        let path = &request.path;
+        let answer = self.answers.get(path).cloned().unwrap_or_else(|| Answer::status(404));
+        let header = |name| answer.headers.iter().find(|(header, _)| *header == name).map(|(_, value)| value.as_str());
+        let condition = request.field("if-none-match").or(request.field("if-modified-since"));
+        let matches = condition.is_some() && [header("ETag"), header("Last-Modified")].contains(&condition);
+        let range = request.field("range");
+        self.ranges.push((path.clone(), range.unwrap_or_default().to_owned()));
+        let if_range = request.field("if-range");
+        let range = range.filter(|_| if_range.is_none() || if_range == header("ETag"));
+        let (status, body, content_range) = match (matches, range) {
             (true, _) => (304, Vec::new(), None),
-            (false, Some(range)) if answer.ranges != Ranges::Ignored => part(&range, answer.ranges, &answer.body),
+            (false, Some(range)) if answer.ranges != Ranges::Ignored => part(range, answer.ranges, &answer.body),
             (false, _) => (answer.status, answer.body.clone(), None),
         };
-        let mut head = format!("HTTP/1.1 {status} Status\r\nConnection: close\r\n").into_bytes();
-        if !matches {
-            write!(head, "Content-Length: {}\r\n", body.len()).unwrap();
-        }
-        if answer.ranges != Ranges::Ignored {
-            head.extend(b"Accept-Ranges: bytes\r\n");
-        }
-        if let Some(content_range) = content_range {
-            write!(head, "Content-Range: {content_range}\r\n").unwrap();
-        }
-        for (name, value) in &answer.headers {
-            write!(head, "{name}: {value}\r\n").unwrap();
-        }
-        head.extend(b"\r\n");
+        let mut sent = if request.is_head() { 0 } else { body.len() };
         if answer.cuts > 0 {
-            body.truncate(body.len() / 2);
-            shared.answers.get_mut(&path).unwrap().cuts -= 1;
+            sent /= 2;
+            self.answers.get_mut(path).unwrap().cuts -= 1;
         }
-        if is_head {
-            body.clear();
+        self.log.push(Asked { path: path.clone(), conditional: condition.is_some(), sent });
+        let stalls = answer.stalls_after.is_some_and(|bytes| bytes < sent);
+        let ranges = (answer.ranges != Ranges::Ignored).then(|| ("Accept-Ranges", "bytes".to_owned()));
+        let content_range = content_range.map(|range| ("Content-Range", range));
+        let fields = [("Connection", "close".to_owned())].into_iter().chain(ranges).chain(content_range);
+        let reply = Reply::of(body.into()).with_status(status).cut_at(sent.min(answer.stalls_after.unwrap_or(sent)));
+        let reply = fields.chain(answer.headers).fold(reply, |reply, (name, value)| reply.with(name, &value));
+        let mut acts = reply.acts(request.is_head());
+        if stalls {
+            acts.pop();
+            acts.push(Act::Hang);
         }
-        shared.log.push(Asked { path, conditional: condition.is_some(), sent: body.len() });
-        (head, body, answer.stalls_after)
-    };
-    let is_stalled = stalls_after.is_some_and(|bytes| bytes < body.len());
-    body.truncate(stalls_after.unwrap_or(body.len()));
-    // The client may have gone: a fault of its test, if any.
-    let _ = stream.write_all(&[head, body].concat()).await;
-    if is_stalled {
-        // Until the test is over.
-        std::future::pending::<()>().await;
+        acts
     }
-    let _ = stream.shutdown().await;
 }
 
 /// Status, body and `Content-Range` for `bytes=FIRST-[LAST]` or `bytes=-BYTES`.

@@ -1,9 +1,19 @@
-//! The Source on loopback that unit tests ask, and tests of work over many bytes.
+//! The servers on loopback that unit tests ask, and tests of work over many bytes.
 
 pub(crate) mod loopback;
+#[allow(dead_code, reason = "each crate of tests uses its own part")]
+#[path = "../../../tests/common/server.rs"]
+pub(crate) mod server;
 
 use super::*;
+use crate::document::Uri;
 use std::time::Duration;
+
+impl server::Server {
+    pub(crate) fn uri(&self, path: &str) -> Uri {
+        Uri::parse(&format!("http://{}{path}", self.authority())).unwrap()
+    }
+}
 
 #[test]
 fn long_work_leaves_the_only_worker_free() {

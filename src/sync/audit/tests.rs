@@ -39,7 +39,7 @@ fn size(folder: &Path) -> u64 {
 /// A pager that is not scrolled keeps the audit waiting. A revision that is held so long would keep all its pages from reuse.
 #[tokio::test]
 async fn a_slow_reader_of_events_holds_no_revision_and_misses_none() {
-    let server = Loopback::start().await;
+    let server = Loopback::start();
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let names: Vec<_> = (0..3000).map(|number| format!("f/{number}")).collect();

@@ -19,7 +19,7 @@ pub(super) fn resource_list_at(at: &str, entries: &[String]) -> Answer {
 
 /// A Source of one set with a Resource List of `/a`, `/b`, `/c` and `/d` at nine o'clock and an empty Change List from then on.
 pub(super) async fn source() -> Loopback {
-    let server = Loopback::start().await;
+    let server = Loopback::start();
     let offers = [offer("resourcelist", server.uri(LIST).as_str()), offer("changelist", server.uri(CHANGES).as_str())];
     server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
     server.put(LIST, Answer::xml(list(&server, &["/a", "/b", "/c", "/d"])).etag("list"));

@@ -67,31 +67,6 @@ async fn a_deletion_of_what_was_never_here_is_counted() {
 }
 
 #[tokio::test]
-async fn deletions_of_more_than_half_are_held_back() {
-    let server = source().await;
-    let mut destination = Destination::of(&server, "/caps.xml");
-    destination.commit().await;
-    let gone = |path: &str| change(&server, path, &format!("change=\"deleted\" {}", datetime(1)));
-    let new = change(&server, "/e", &format!("change=\"created\" {}", datetime(1)));
-    let changes = [gone("/a"), gone("/b"), gone("/c"), new];
-    server.put(CHANGES, change_list("from=\"2013-01-03T09:00:00Z\"", &changes));
-
-    destination.commit().await;
-    assert_eq!(destination.paths(), ["/a", "/b", "/c", "/d", "/e"]);
-    assert_eq!(destination.synchronizer.status().borrow().clone().held.unwrap().files, 3);
-
-    // Neither a restart nor another look applies them.
-    let mut destination = destination.restarted(&server);
-    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
-    assert_eq!(destination.synchronizer.status().borrow().clone().held.unwrap().files, 3);
-
-    destination.synchronizer.accept_deletions().await.unwrap();
-    assert_eq!(destination.paths(), ["/d", "/e"]);
-    assert!(matches!(destination.refresh().await.unwrap(), RefreshResult::Unchanged));
-    assert_eq!(destination.synchronizer.status().borrow().clone().held, None);
-}
-
-#[tokio::test]
 async fn a_person_accepts_all_that_is_held_back_however_much_it_is() {
     let server = source().await;
     let paths: Vec<String> = (0..1500).map(|number| format!("/r{number}")).collect();
@@ -119,7 +94,7 @@ async fn a_person_accepts_all_that_is_held_back_however_much_it_is() {
 /// What nobody knows need be no list; but where it was one, what it listed is not thereby gone.
 #[tokio::test]
 async fn files_of_a_broken_child_of_unknown_capability_stay() {
-    let server = Loopback::start().await;
+    let server = Loopback::start();
     let child = |path: &str, md: &str| format!("<sitemap><loc>{}</loc>{md}</sitemap>", server.uri(path));
     let children = child("/1.xml", "") + &child("/x", "<rs:md capability=\"hologram\"/>");
     let root = sitemapindex("capability=\"resourcelist\"", &[], &[]);
@@ -380,7 +355,7 @@ async fn a_later_change_supersedes_a_deletion_that_waits() {
 /// A damaged catalog cannot be read for what it would hold back: a person's word, or a whole list, has it built again.
 #[tokio::test]
 async fn a_damaged_catalog_is_built_again_once_deletions_are_accepted() {
-    let server = Loopback::start().await;
+    let server = Loopback::start();
     server.put(LIST, Answer::xml(list(&server, &["/1", "/2", "/3", "/4"])));
     let mut destination = Destination::of(&server, LIST);
     destination.commit().await;
@@ -401,7 +376,7 @@ async fn a_damaged_catalog_is_built_again_once_deletions_are_accepted() {
 /// A Source whose Capability Lists move does not fill the state with those that it has left.
 #[tokio::test]
 async fn sets_that_have_left_the_source_leave_the_state() {
-    let server = Loopback::start().await;
+    let server = Loopback::start();
     let at = |path: &str| server.uri(path).to_string();
     let mut destination = Destination::of(&server, "/description.xml");
     let mut first = None;
@@ -434,7 +409,7 @@ async fn sets_that_have_left_the_source_leave_the_state() {
 
 #[tokio::test]
 async fn lists_among_resources_keep_what_is_not_listed() {
-    let server = Loopback::start().await;
+    let server = Loopback::start();
     let paths: Vec<String> = (0..12).map(|number| format!("/{number}")).collect();
     let listed = |count: usize| list(&server, &paths[..count].iter().map(String::as_str).collect::<Vec<_>>());
     server.put(LIST, Answer::xml(listed(12)));
@@ -453,7 +428,7 @@ async fn lists_among_resources_keep_what_is_not_listed() {
 /// Promise: what a person confirms is confirmed for the refresh that was asked for, and no later one.
 #[tokio::test]
 async fn a_confirmation_does_not_outlive_a_refresh_that_fails() {
-    let server = Loopback::start().await;
+    let server = Loopback::start();
     let mut destination = Destination::of(&server, LIST);
     server.put(LIST, Answer::status(404));
     destination.synchronizer.writer.confirms_rebuilding = true;

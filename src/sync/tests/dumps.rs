@@ -30,7 +30,7 @@ pub(super) fn destination(server: &Loopback) -> Destination {
 
 /// A Source that offers these documents.
 pub(super) async fn source(offers: &[(&str, &str)]) -> Loopback {
-    let server = Loopback::start().await;
+    let server = Loopback::start();
     let offers: Vec<_> = offers.iter().map(|(capability, path)| offer(capability, server.uri(path).as_str())).collect();
     server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
     server

@@ -26,7 +26,7 @@ async fn waits_until(mut holds: impl FnMut() -> bool) {
 
 #[tokio::test]
 async fn lists_are_read_while_another_is_on_its_way() {
-    let server = Loopback::start().await;
+    let server = Loopback::start();
     let gate = Arc::new(Barrier::new(2));
     server.put(INDEX, Answer::xml(index(&server, &["/1.xml", "/2.xml"])));
     server.put("/1.xml", Answer::xml(misspelt(&server, "/a")));
@@ -49,7 +49,7 @@ async fn lists_are_read_while_another_is_on_its_way() {
 
 #[tokio::test]
 async fn a_list_that_is_broken_off_leaves_what_was_noted() {
-    let server = Loopback::start().await;
+    let server = Loopback::start();
     let list = urlset("", &[], &["/a", "/b"].map(|path| url(server.uri(path).as_str(), "")));
     server.put("/list.xml", Answer::xml(list.replace("</urlset>", "<url><loc>http://</loc></url></urlset>")));
     let mut destination = Destination::of(&server, "/list.xml");
@@ -66,7 +66,7 @@ async fn a_list_that_is_broken_off_leaves_what_was_noted() {
 
 #[tokio::test]
 async fn lists_count_in_document_order_however_they_come() {
-    let server = Loopback::start().await;
+    let server = Loopback::start();
     let gate = Arc::new(Barrier::new(2));
     server.put(INDEX, Answer::xml(index(&server, &["/1.xml", "/2.xml", "/3.xml"])));
     server.put("/1.xml", Answer::xml(listing(&server, &[("/a", 1), ("/b", 1), ("/c", 1)])).together(&gate));
@@ -85,7 +85,7 @@ async fn lists_count_in_document_order_however_they_come() {
 
 #[tokio::test]
 async fn a_truncated_list_fails_the_first_tree_and_is_requested_again() {
-    let server = Loopback::start().await;
+    let server = Loopback::start();
     let gate = Arc::new(Barrier::new(2));
     server.put(
         INDEX,
@@ -121,7 +121,7 @@ async fn a_truncated_list_fails_the_first_tree_and_is_requested_again() {
 
 #[tokio::test]
 async fn a_list_that_fails_leaves_nothing_of_the_others() {
-    let server = Loopback::start().await;
+    let server = Loopback::start();
     server.put(INDEX, Answer::xml(index(&server, &["/1.xml", "/2.xml"])));
     server.put("/1.xml", Answer::xml(listing(&server, &[("/a", 1)])));
     server.put("/2.xml", Answer::status(403));
@@ -154,7 +154,7 @@ async fn the_lists_of_every_set_are_parsed_on_their_own() {
 
 #[tokio::test]
 async fn each_of_many_lists_is_entered_once_and_only_what_is_chosen() {
-    let server = Loopback::start().await;
+    let server = Loopback::start();
     let lists: Vec<String> = (0..40).map(|number| format!("/{number}.xml")).collect();
     server.put(INDEX, Answer::xml(index(&server, &lists.iter().map(String::as_str).collect::<Vec<_>>())));
     for (number, list) in lists.iter().enumerate() {
@@ -176,7 +176,7 @@ async fn each_of_many_lists_is_entered_once_and_only_what_is_chosen() {
 
 #[tokio::test]
 async fn a_later_baseline_reads_its_lists_together_and_in_order() {
-    let server = Loopback::start().await;
+    let server = Loopback::start();
     server.put(INDEX, Answer::xml(index(&server, &["/1.xml", "/2.xml", "/3.xml"])));
     for path in ["/1.xml", "/2.xml", "/3.xml"] {
         server.put(path, Answer::xml(listing(&server, &[("/a", 1), ("/b", 1), ("/c", 1)])));

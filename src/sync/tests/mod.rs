@@ -144,7 +144,7 @@ fn index(server: &Loopback, children: &[&str]) -> String {
 
 /// A Source Description of two sets, each with a list of its own.
 async fn two_sets() -> Loopback {
-    let server = Loopback::start().await;
+    let server = Loopback::start();
     let at = |path: &str| server.uri(path).to_string();
     let sets = [offer("capabilitylist", &at("/one/caps.xml")), offer("capabilitylist", &at("/two/caps.xml"))];
     server.put("/description.xml", Answer::xml(urlset("capability=\"description\"", &[], &sets)));
@@ -159,7 +159,7 @@ async fn two_sets() -> Loopback {
 
 #[tokio::test]
 async fn an_unchanged_poll_costs_one_304_a_document() {
-    let server = Loopback::start().await;
+    let server = Loopback::start();
     server.put(LIST, Answer::xml(index(&server, &["/a.xml", "/b.xml"])).etag("index"));
     server.put("/a.xml", Answer::xml(list(&server, &["/a/1", "/a/2"])).etag("a"));
     server.put("/b.xml", Answer::xml(list(&server, &["/b/1"])).etag("b"));
@@ -180,7 +180,7 @@ async fn an_unchanged_poll_costs_one_304_a_document() {
 
 #[tokio::test]
 async fn a_list_that_breaks_off_or_is_none_changes_nothing() {
-    let server = Loopback::start().await;
+    let server = Loopback::start();
     let good = |paths: &[&str]| list(&server, paths);
     server.put(LIST, Answer::xml(good(&["/a", "/b"])).etag("1"));
     let mut destination = Destination::of(&server, LIST);
@@ -210,7 +210,7 @@ async fn a_list_that_breaks_off_or_is_none_changes_nothing() {
 
 #[tokio::test]
 async fn no_list_however_well_formed_empties_the_tree() {
-    let server = Loopback::start().await;
+    let server = Loopback::start();
     server.put(LIST, Answer::xml(index(&server, &["/a.xml", "/b.xml"])));
     server.put("/a.xml", Answer::xml(list(&server, &["/a/1", "/a/2"])));
     server.put("/b.xml", Answer::xml(list(&server, &["/b/1"])));
@@ -234,7 +234,7 @@ async fn no_list_however_well_formed_empties_the_tree() {
 
 #[tokio::test]
 async fn an_index_with_a_broken_list_leaves_the_whole_tree() {
-    let server = Loopback::start().await;
+    let server = Loopback::start();
     let whole = index(&server, &["/a.xml", "/b.xml"]);
     server.put(LIST, Answer::xml(whole.clone()));
     server.put("/a.xml", Answer::xml(list(&server, &["/a/1"])));
@@ -263,7 +263,7 @@ async fn an_index_with_a_broken_list_leaves_the_whole_tree() {
 
 #[tokio::test]
 async fn a_list_named_twice_in_its_index_is_one_list() {
-    let server = Loopback::start().await;
+    let server = Loopback::start();
     server.put("/a.xml", Answer::xml(list(&server, &["/a/1", "/a/2"])));
     server.put(LIST, Answer::xml(index(&server, &["/a.xml", "/a.xml"])));
     let mut destination = Destination::of(&server, LIST);
@@ -328,7 +328,7 @@ async fn a_set_that_cannot_be_reached_keeps_its_files() {
 
 #[tokio::test]
 async fn a_position_that_is_damaged_is_made_anew_with_all_else() {
-    let server = Loopback::start().await;
+    let server = Loopback::start();
     server.put(LIST, Answer::xml(list(&server, &["/a", "/b"])));
     let mut destination = Destination::of(&server, LIST);
     destination.commit().await;
@@ -344,7 +344,7 @@ async fn a_position_that_is_damaged_is_made_anew_with_all_else() {
 
 #[tokio::test]
 async fn the_own_host_of_a_list_on_disk_is_that_of_its_smallest_uri() {
-    let server = Loopback::start().await;
+    let server = Loopback::start();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("list.xml");
     let entries = ["http://b.example/x", "http://a.example/y", "http://a.example/z"].map(|loc| url(loc, ""));
@@ -364,7 +364,7 @@ async fn the_own_host_of_a_list_on_disk_is_that_of_its_smallest_uri() {
 
 #[tokio::test]
 async fn the_same_documents_under_another_own_host_are_another_tree() {
-    let server = Loopback::start().await;
+    let server = Loopback::start();
     server.put("/old/list.xml", Answer::redirect(LIST));
     server.put(LIST, Answer::xml(resource_list("http://elsewhere.example/a")));
     let mut destination = Destination::of(&server, "/old/list.xml");
@@ -405,7 +405,7 @@ async fn after_a_failure_the_source_is_discovered_anew() {
 
 #[tokio::test]
 async fn a_source_without_resource_list_says_what_it_offers() {
-    let server = Loopback::start().await;
+    let server = Loopback::start();
     let offers = [offer("changelist", server.uri("/changes.xml").as_str())];
     server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
 
@@ -419,7 +419,7 @@ async fn a_source_without_resource_list_says_what_it_offers() {
 
 #[tokio::test]
 async fn nothing_offered_beside_the_resource_list_stops_a_refresh() {
-    let server = Loopback::start().await;
+    let server = Loopback::start();
     let at = |path: &str| server.uri(path).to_string();
     let offers = [
         offer("resourcedump", &at("/gone-dump.xml")),
@@ -445,7 +445,7 @@ async fn nothing_offered_beside_the_resource_list_stops_a_refresh() {
 
 #[tokio::test]
 async fn a_list_without_validators_keeps_every_inode() {
-    let server = Loopback::start().await;
+    let server = Loopback::start();
     let made_at = |second: u32| {
         let entries = [url(server.uri("/a").as_str(), ""), url(server.uri("/b").as_str(), "")];
         Answer::xml(urlset(&format!("capability=\"resourcelist\" at=\"2013-01-03T09:00:{second:02}Z\""), &[], &entries))
@@ -468,7 +468,7 @@ async fn a_list_without_validators_keeps_every_inode() {
 
 #[tokio::test]
 async fn a_document_that_is_no_resource_list_makes_no_tree() {
-    let server = Loopback::start().await;
+    let server = Loopback::start();
     let offers = [offer("resourcelist", server.uri(LIST).as_str())];
     server.put("/caps.xml", Answer::xml(urlset("capability=\"capabilitylist\"", &[], &offers)));
     let packages = [url(server.uri("/dump.zip").as_str(), "")];

@@ -33,7 +33,7 @@ async fn an_older_list_that_is_served_for_a_day_is_believed() {
 /// An old node answers, or a mirror that has not been copied yet.
 #[tokio::test]
 async fn a_sitemap_that_goes_back_changes_nothing_for_a_day() {
-    let server = Loopback::start().await;
+    let server = Loopback::start();
     let sitemap = |entries: &[(&str, &str)]| {
         let entry = |(path, lastmod): &(&str, &str)| {
             let lastmod = if lastmod.is_empty() { String::new() } else { format!("<lastmod>{lastmod}</lastmod>") };
@@ -91,7 +91,7 @@ fn written_at(server: &Loopback, second: u32, entries: &[(&str, &str)]) -> Answe
 
 #[tokio::test]
 async fn a_sitemap_written_anew_without_its_newest_entry_is_not_older() {
-    let server = Loopback::start().await;
+    let server = Loopback::start();
     let first = written_at(&server, 10, &[("/a", "2013-01-01"), ("/b", "2013-01-02"), ("/c", "2013-01-01")]);
     server.put(LIST, first.clone());
     let mut destination = Destination::of(&server, LIST);

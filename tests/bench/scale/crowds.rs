@@ -132,7 +132,7 @@ fn seek_about(folder: &Path) -> usize {
     let seeks = 200;
     for _ in 0..seeks {
         let (place, name) = &places[random.below(places.len() as u64) as usize];
-        // SAFETY: the stream is open and the place one that it told.
+        // SAFETY: the stream is open and the place one that it gave.
         unsafe { libc::seekdir(stream, *place) };
         assert_eq!(next().as_ref(), Some(name));
     }
@@ -303,7 +303,7 @@ pub fn million_objects() -> Vec<Row> {
 }
 
 /// `resyncfs cache SUBCOMMAND`: seconds, peak RssAnon, and what it printed.
-fn told(cache: &Path, subcommand: &str) -> (f64, u64, String) {
+fn measured_command(cache: &Path, subcommand: &str) -> (f64, u64, String) {
     let mut command = Command::new(PROGRAM);
     command.args(["cache", subcommand, "-o", &format!("cache={}", cache.display())]);
     let mut printed = tempfile::tempfile().unwrap();
@@ -327,14 +327,14 @@ fn told(cache: &Path, subcommand: &str) -> (f64, u64, String) {
 }
 
 fn listed(cache: &Path) -> Row {
-    let (took, peak, _) = told(cache, "list");
+    let (took, peak, _) = measured_command(cache, "list");
     let measured = format!("{took:.1} s, peak RssAnon {}", megabytes(peak));
     Row::bound("`resyncfs cache list` of it", measured, "<= 100 MB", peak <= 100_000_000)
 }
 
 /// Every object is read, and gives the digest that it is called by.
 fn verified(cache: &Path) -> Row {
-    let (took, peak, said) = told(cache, "verify");
+    let (took, peak, said) = measured_command(cache, "verify");
     let held = {
         let disk = Store::open(&cache.join("content"), Some(1 << 40), 0).unwrap();
         disk.usage().objects

@@ -44,7 +44,7 @@ struct Scene {
 struct Step {
     what: &'static str,
     took: Duration,
-    /// Resources, lookups, changes: what a time is told for.
+    /// Resources, lookups, changes: what a time is given for.
     count: u64,
 }
 
@@ -134,7 +134,7 @@ impl Scene {
     }
 
     fn prepared(&self) -> Mounted {
-        // Nothing looks at the Source but who is told to. A quota of what the cache is would be half the catalog's.
+        // Nothing looks at the Source unless a row asks for it. A quota of what the cache is would be half the catalog's.
         Mounted::prepared_with_cache(&self.source.entry_point(), "poll=1d,cache-size=100G", &self.cache)
     }
 
@@ -440,8 +440,8 @@ fn refreshed(scene: &Scene, mounted: &Mounted) -> Refreshed {
 }
 
 fn status(mounted: &Mounted) -> serde_json::Value {
-    let told = Command::new(PROGRAM).args(["status", "--json"]).arg(mounted.path()).output().unwrap();
-    serde_json::from_slice(&told.stdout).unwrap()
+    let output = Command::new(PROGRAM).args(["status", "--json"]).arg(mounted.path()).output().unwrap();
+    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 fn is_looking(mounted: &Mounted) -> bool {
@@ -459,7 +459,7 @@ fn last_refresh(status: &serde_json::Value) -> (Duration, u64) {
 }
 
 impl Refreshed {
-    fn lookups_told(&mut self) -> String {
+    fn lookups_given(&mut self) -> String {
         let (p99, worst) = (percentile(&mut self.lookups, 99), percentile(&mut self.lookups, 100));
         format!("lookups meanwhile p99 {} us, slowest {} us", p99.as_micros(), worst.as_micros())
     }
@@ -468,7 +468,7 @@ impl Refreshed {
 fn unchanged(scene: &Scene) -> Vec<Row> {
     let mounted = scene.mounted();
     let mut refreshed = refreshed(scene, &mounted);
-    let lookups = refreshed.lookups_told();
+    let lookups = refreshed.lookups_given();
     let measured = format!("{:.3} s, {} changed; {lookups}", refreshed.took.as_secs_f64(), refreshed.changed);
     vec![
         Row::bound(
@@ -496,7 +496,7 @@ fn changes(scene: &Scene) -> Vec<Row> {
     let (median, worst) = (percentile(&mut times, 50), percentile(&mut times, 100));
     scene.note("changes of a Change List, each", median, CHANGES);
     let peak = days.iter().map(|day| day.peak).max().unwrap_or(0);
-    let lookups = days[ROUNDS - 1].lookups_told();
+    let lookups = days[ROUNDS - 1].lookups_given();
     vec![
         Row::bound(
             &format!("{CHANGES} changes of a Change List of {} resources, {ROUNDS} times", scene.resources),
@@ -562,7 +562,7 @@ fn killed(scene: &Scene) -> Vec<Row> {
         }
     }
     let worst = percentile(&mut times, 100);
-    let told: Vec<String> = elapsed.iter().map(|elapsed| format!("{:.1}", elapsed.as_secs_f64())).collect();
+    let spelt: Vec<String> = elapsed.iter().map(|elapsed| format!("{:.1}", elapsed.as_secs_f64())).collect();
     vec![Row::bound(
         &format!(
             "restart after kill -9 in the midst of a refresh that changes all of {} resources, {KILLS} times",
@@ -571,7 +571,7 @@ fn killed(scene: &Scene) -> Vec<Row> {
         format!(
             "slowest {:.3} s to the first name, each time the old tree or the new one (killed after {} of some {:.1} s)",
             worst.as_secs_f64(),
-            told.join(", "),
+            spelt.join(", "),
             whole.as_secs_f64()
         ),
         "<= 0.1 s",
@@ -600,7 +600,7 @@ fn everything(scene: &Scene) -> Vec<Row> {
     let revision = || mounted.said().matches("copied without its holes").count();
     let (took, bare) = (refreshed.took.as_secs_f64(), bare.as_secs_f64());
     scene.note("a refresh that changes everything, a resource", refreshed.took, scene.resources);
-    let lookups = refreshed.lookups_told();
+    let lookups = refreshed.lookups_given();
     let p99 = percentile(&mut refreshed.lookups, 99);
     vec![
         Row {

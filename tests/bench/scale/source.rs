@@ -80,7 +80,7 @@ impl BigSource {
         Published { path: path(number, self.resources), length: length(number, self.edition()) }
     }
 
-    /// How many files are published now, changes told.
+    /// How many files are published now, changes counted.
     pub fn files(&self) -> u64 {
         let (mut deleted, mut created) = (HashSet::new(), 0);
         for number in 0..self.days() * CHANGES {
@@ -230,7 +230,7 @@ impl BigSource {
     }
 }
 
-/// The day of an edition, from which on changes are told.
+/// The day of an edition, from which on changes are announced.
 fn at(edition: u64) -> String {
     format!("2026-{:02}-{:02}T00:00:00Z", 1 + edition / 28 % 12, 1 + edition % 28)
 }

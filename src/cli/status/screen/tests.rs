@@ -106,22 +106,22 @@ fn status() -> Status {
         }],
         unanswered: Some("http://h/changes.xml answered 500".into()),
         hosts: vec![
-            HostStatus {
+            HostTraffic {
                 host: Some("repo.example.org".into()),
                 requests: 1200,
                 bytes: 4_000_000,
-                latency: Some(1500),
+                latency: Some(Duration::from_millis(1500)),
                 refusals: 1,
-                ..HostStatus::default()
+                ..HostTraffic::default()
             },
-            HostStatus {
+            HostTraffic {
                 host: Some("mirror.example.org".into()),
                 requests: 5,
                 failures: 5,
                 failures_in_a_row: 5,
-                opens_in: Some(4000),
-                cools_for: Some(30_000),
-                ..HostStatus::default()
+                opens_in: Some(Duration::from_secs(4)),
+                cools_for: Some(Duration::from_secs(30)),
+                ..HostTraffic::default()
             },
         ],
         errors: vec![ErrorStatus {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::content::verify::{Asked, Checked, digests_shown};
-use server::Reply;
+use crate::source::tests::server::Reply;
 use std::os::fd::AsRawFd;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;

@@ -1,8 +1,8 @@
 //! A large object is downloaded while it is read, in one version, and goes on where it stopped.
 
-use super::server::{Reply, Server, honest};
 use super::*;
 use crate::content::State;
+use crate::source::tests::server::{Reply, Server, honest};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const ETAG: &str = "\"v1\"";

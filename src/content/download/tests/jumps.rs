@@ -1,8 +1,8 @@
 //! Readers that look at large objects here and there, or at their end alone: they get what they read, and little else is sent.
 
-use super::server::{Gate, Received, Reply, Server, honest};
 use super::*;
 use crate::content::State;
+use crate::source::tests::server::{Gate, Received, Reply, Server, honest};
 use futures_util::FutureExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 

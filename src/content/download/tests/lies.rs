@@ -1,7 +1,7 @@
 //! Bodies, heads and statuses that are wrong, once and always.
 
-use super::server::{Gate, Received, Reply, Server, honest};
 use super::*;
+use crate::source::tests::server::{Gate, Received, Reply, Server, honest};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures_util::FutureExt;

@@ -46,7 +46,7 @@ impl Stage {
 
     async fn stalling(dump: Vec<u8>, stall: Duration) -> Stage {
         let answer = Answer::new("application/zip", dump).etag("v1").ranges(Ranges::Right);
-        let server = Loopback::with(&[(DUMP, answer)]).await;
+        let server = Loopback::with(&[(DUMP, answer)]);
         let folder = TempDir::new().unwrap();
         let config = ContentConfig { stall, ..config(&folder, &server.uri("/")) };
         std::fs::create_dir_all(&config.observed_folder).unwrap();

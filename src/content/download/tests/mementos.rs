@@ -1,9 +1,9 @@
 //! Versions by time: the listed one when the resource has changed again, those of replaced inodes, and those of a mount
 //! that shows the Source as it was.
 
-use super::server::{Received, Reply, Server, honest};
 use super::*;
 use crate::content::Mirrors;
+use crate::source::tests::server::{Received, Reply, Server, honest};
 
 const LISTED: &[u8] = b"the version that is listed";
 const NOW: &[u8] = b"what the resource is now";

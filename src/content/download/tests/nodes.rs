@@ -1,7 +1,7 @@
 //! Servers behind one name that have an ETag each, and break off.
 
-use super::server::{Gate, Received, Reply, Server, honest};
 use super::*;
+use crate::source::tests::server::{Gate, Received, Reply, Server, honest};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const ETAGS: [&str; 3] = ["\"a\"", "\"b\"", "\"c\""];

@@ -1,7 +1,7 @@
 //! Objects for which the cache folder has no room: large ones stream past it to their readers, no less verified.
 
-use super::server::{Gate, Reply, Server, honest};
 use super::*;
+use crate::source::tests::server::{Gate, Reply, Server, honest};
 use futures_util::future::join_all;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,8 +1,8 @@
 //! Versions made by patches: only where the result is proved, never at the cost of more than the whole.
 
-use super::server::{Reply, Server, honest};
 use super::*;
 use crate::content::Patch;
+use crate::source::tests::server::{Reply, Server, honest};
 use std::sync::Mutex;
 
 /// A document as Python writes it, and its versions.

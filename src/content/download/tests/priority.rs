@@ -1,8 +1,8 @@
 //! Priority at one host: readers before all prefetches, and what a reader inherits from the prefetch that it joins.
 
-use super::server::{Gate, Server, honest};
 use super::*;
 use crate::source::http::Request;
+use crate::source::tests::server::{Gate, Server, honest};
 
 const ETAG: &str = "\"v1\"";
 

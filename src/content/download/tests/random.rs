@@ -1,7 +1,7 @@
 //! Reads here and there of a large object: few requests, each block requested once, right or not at all.
 
-use super::server::{Gate, Received, Reply, Server, honest};
 use super::*;
+use crate::source::tests::server::{Gate, Received, Reply, Server, honest};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

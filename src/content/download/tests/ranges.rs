@@ -1,8 +1,8 @@
 //! A large body in parallel ranges over a line where several are faster: right or an error however the server answers, nothing beyond
 //! what readers want, nothing twice, and in place of memory on the disk.
 
-use super::server::{Gate, Received, Reply, Server, honest};
 use super::*;
+use crate::source::tests::server::{Gate, Received, Reply, Server, honest};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const ETAG: &str = "\"v1\"";

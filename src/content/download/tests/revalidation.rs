@@ -1,7 +1,7 @@
 //! Whether the Source still has the bytes: equal ones keep their inode, others are reported, and no failure is a change.
 
 use super::*;
-use server::{Received, Reply};
+use crate::source::tests::server::{Received, Reply};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What a server has: the first body until [`Publication::advance`], then the second.

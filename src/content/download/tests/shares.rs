@@ -1,7 +1,7 @@
 //! Many objects at once for which the cache folder has no room: each reader gets its bytes.
 
-use super::server::{Gate, Received, Server, honest};
 use super::*;
+use crate::source::tests::server::{Gate, Received, Server, honest};
 use futures_util::future::join_all;
 
 /// As the kernel reads ahead: so many bytes at a time, so many times at once.

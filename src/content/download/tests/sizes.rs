@@ -1,7 +1,7 @@
 //! Sizes that are not published.
 
-use super::server::{Gate, Reply, Server, honest};
 use super::*;
+use crate::source::tests::server::{Gate, Reply, Server, honest};
 use futures_util::FutureExt;
 use std::future::Ready;
 

@@ -1,8 +1,8 @@
 //! Large objects: handed out while they stream, the end withheld, wrong ones poisoned.
 
-use super::server::{Gate, Reply, Server, honest};
 use super::*;
 use crate::content::State;
+use crate::source::tests::server::{Gate, Reply, Server, honest};
 use futures_util::FutureExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 

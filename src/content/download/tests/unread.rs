@@ -1,7 +1,7 @@
 //! Bodies that no reader wants any more are bounded, also where their servers send without end.
 
-use super::server::{Reply, Server, honest};
 use super::*;
+use crate::source::tests::server::{Reply, Server, honest};
 
 const MIB: usize = 1 << 20;
 

@@ -19,7 +19,7 @@ impl Scene {
     async fn new(table: &[(&str, Answer)]) -> Scene {
         let folder = tempfile::tempdir().unwrap();
         let cache = DocumentCache::open(folder.path()).unwrap();
-        Scene { server: Loopback::with(table).await, cache, _folder: folder }
+        Scene { server: Loopback::with(table), cache, _folder: folder }
     }
 
     fn at(&self, path: &str) -> DocumentLocation {

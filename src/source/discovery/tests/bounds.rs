@@ -13,7 +13,7 @@ async fn a_compressed_description_without_end_is_refused() {
         gzip.write_all(b"<url><loc>http://a/</loc></url>").unwrap();
     }
     gzip.write_all(b"</urlset>").unwrap();
-    let server = Loopback::with(&[(WELL_KNOWN, Answer::new("application/gzip", gzip.finish().unwrap()))]).await;
+    let server = Loopback::with(&[(WELL_KNOWN, Answer::new("application/gzip", gzip.finish().unwrap()))]);
     let error = found(&server, WELL_KNOWN).await.unwrap_err();
     assert!(matches!(&error, SourceError::Structure { what, .. } if what.contains("50000")), "{error:?}");
     assert_eq!(server.asked().len(), 1);
@@ -27,7 +27,7 @@ async fn a_list_that_passes_the_limit_at_its_beginning_names_it() {
         .unwrap();
     gzip.write_all(b"<!--").unwrap();
     gzip.write_all(&vec![b' '; 1 << 20]).unwrap();
-    let server = Loopback::with(&[("/list", Answer::new("text/xml", gzip.finish().unwrap()))]).await;
+    let server = Loopback::with(&[("/list", Answer::new("text/xml", gzip.finish().unwrap()))]);
     let limits = Limits { document: 500_000, ..limits() };
     let error = discover(&server.client(), &EntryPoint::Uri(server.uri("/list")), None, limits).await.unwrap_err();
     let limit = |cause: &crate::document::DocumentError| {
@@ -40,7 +40,7 @@ async fn a_list_that_passes_the_limit_at_its_beginning_names_it() {
 #[tokio::test]
 async fn only_so_many_hints_are_checked() {
     let entries: Vec<String> = (0..1_000).map(|number| offer("changelist", &format!("/{number}.xml"))).collect();
-    let server = Loopback::with(&[("/cl.xml", xml(urlset("capability=\"capabilitylist\"", &[], &entries)))]).await;
+    let server = Loopback::with(&[("/cl.xml", xml(urlset("capability=\"capabilitylist\"", &[], &entries)))]);
     server.put("/3.xml", xml(resource_list("/a")));
     let source = found(&server, "/cl.xml").await.unwrap();
     assert_eq!(source.sets[0].documents.len(), 1_000);
@@ -52,7 +52,7 @@ async fn only_so_many_hints_are_checked() {
 async fn a_page_of_links_without_end_is_refused() {
     for relation in ["resourcesync", "sitemap"] {
         let links = (0..=sets::LINKS).map(|number| format!("<link rel={relation} href=/{number}.xml>"));
-        let server = Loopback::with(&[("/page", Answer::html(links.collect::<String>()))]).await;
+        let server = Loopback::with(&[("/page", Answer::html(links.collect::<String>()))]);
         let error = found(&server, "/page").await.unwrap_err();
         assert!(matches!(error, SourceError::Structure { .. }), "{error:?}");
         assert!(server.asked().len() < 10);
@@ -62,8 +62,7 @@ async fn a_page_of_links_without_end_is_refused() {
 /// Promise: never an accidental emptiness. The lines that are read are not all the lines there are.
 #[tokio::test]
 async fn a_robots_txt_longer_than_is_read_is_refused() {
-    let server =
-        Loopback::with(&[("/one.xml", xml(resource_list("/a"))), ("/two.xml", xml(resource_list("/b")))]).await;
+    let server = Loopback::with(&[("/one.xml", xml(resource_list("/a"))), ("/two.xml", xml(resource_list("/b")))]);
     for (media_type, bytes, sets) in [
         ("text/plain", 100_000, Some(2)),
         ("application/octet-stream", 100_000, Some(2)),
@@ -81,7 +80,7 @@ async fn a_robots_txt_longer_than_is_read_is_refused() {
 
 #[tokio::test]
 async fn sitemap_lines_without_end_are_refused() {
-    let server = Loopback::start().await;
+    let server = Loopback::start();
     let robots: String = (0..=sets::SITEMAP_LINES).map(|number| format!("Sitemap: /{number}.xml\n")).collect();
     server.put("/robots.txt", Answer::new("text/plain", robots));
     for pasted in ["/", "/robots.txt"] {
@@ -96,7 +95,7 @@ async fn sitemap_lines_without_end_are_refused() {
 async fn a_long_robots_txt_without_sitemap_lines_hides_no_sitemap() {
     let rules = "Disallow: /tmp\n".repeat((2 << 20) / 15);
     let robots = Answer::new("text/plain", format!("User-agent: *\n{rules}"));
-    let server = Loopback::with(&[("/robots.txt", robots), ("/sitemap.xml", xml(resource_list("/a")))]).await;
+    let server = Loopback::with(&[("/robots.txt", robots), ("/sitemap.xml", xml(resource_list("/a")))]);
     assert_eq!(found(&server, "/").await.unwrap().sets.len(), 1);
 }
 
@@ -115,7 +114,7 @@ async fn large_descriptions_that_name_each_other_are_refused() {
         xml(document.replace("</urlset>", &format!("{padding}</urlset>")))
     };
     let below: Vec<String> = (0..10).map(|number| offer("description", &format!("/{number}.xml"))).collect();
-    let server = Loopback::with(&[(WELL_KNOWN, xml(urlset("capability=\"description\"", &[], &below)))]).await;
+    let server = Loopback::with(&[(WELL_KNOWN, xml(urlset("capability=\"description\"", &[], &below)))]);
     (0..10).for_each(|number| server.put(&format!("/{number}.xml"), large(&format!("/{}.xml", number + 10))));
 
     let error = found(&server, WELL_KNOWN).await.unwrap_err();

@@ -39,7 +39,6 @@ async fn two_sets() -> Loopback {
         ("/one/list.xml", list_with_up("/one/cl.xml")),
         ("/two/list.xml", list_with_up("/two/cl.xml")),
     ])
-    .await
 }
 
 async fn found(server: &Loopback, path: &str) -> Result<Source, SourceError> {
@@ -135,8 +134,7 @@ async fn plain_sitemaps_are_resource_lists_compressed_or_not() {
         ("/sitemap.xml", plain_sitemap()),
         ("/sitemap.xml.gz", Answer::new("application/x-gzip", gzip.finish().unwrap())),
         ("/index.xml", xml(sitemapindex("", &[], &["/sitemap.xml"]))),
-    ])
-    .await;
+    ]);
     for path in ["/sitemap.xml", "/sitemap.xml.gz", "/index.xml"] {
         let source = found(&server, path).await.unwrap();
         assert_eq!(sets(&source), [format!("-: ResourceList {path}")]);
@@ -194,8 +192,7 @@ async fn everything_offered_is_kept_and_several_of_one_capability_too() {
     let server = Loopback::with(&[
         ("/cl.xml", xml(urlset("capability=\"capabilitylist\"", &[], &entries))),
         ("/unsaid.xml", xml(urlset("capability=\"changelist\"", &[], &[]))),
-    ])
-    .await;
+    ]);
     let source = found(&server, "/cl.xml").await.unwrap();
     assert_eq!(
         sets(&source),
@@ -226,7 +223,7 @@ async fn an_entry_with_a_hub_is_a_channel() {
         format!("<url><loc>/silent</loc>{}</url>", hub("/own-hub")),
         channel("framework-notification", "/framework", &hub("/other-hub")),
     ];
-    let server = Loopback::with(&[("/cl.xml", xml(urlset("capability=\"capabilitylist\"", &[], &entries)))]).await;
+    let server = Loopback::with(&[("/cl.xml", xml(urlset("capability=\"capabilitylist\"", &[], &entries)))]);
     let source = found(&server, "/cl.xml").await.unwrap();
 
     assert_eq!(sets(&source), ["/cl.xml: ResourceList /list.xml"]);
@@ -266,8 +263,7 @@ async fn wrong_hints_are_corrected_by_the_documents() {
         ),
         ("/cl2.xml", xml(urlset("", &[], &[offer("resourcelist", "/list2.xml"), offer("changelistindex", "/c.xml")]))),
         ("/list.xml", xml(resource_list("/a"))),
-    ])
-    .await;
+    ]);
     let source = found(&server, "/description.xml").await.unwrap();
     assert_eq!(
         sets(&source),
@@ -278,7 +274,7 @@ async fn wrong_hints_are_corrected_by_the_documents() {
 #[tokio::test]
 async fn a_description_that_lists_documents_itself_is_one_set() {
     let entries = [offer("resourcelist", "/list.xml"), offer("changelist", "/changes.xml")];
-    let server = Loopback::with(&[(WELL_KNOWN, xml(urlset("capability=\"description\"", &[], &entries)))]).await;
+    let server = Loopback::with(&[(WELL_KNOWN, xml(urlset("capability=\"description\"", &[], &entries)))]);
     let source = found(&server, "/").await.unwrap();
     assert_eq!(sets(&source), [format!("{WELL_KNOWN}: ResourceList /list.xml, ChangeList /changes.xml")]);
 }
@@ -310,8 +306,7 @@ async fn descriptions_that_contain_each_other_end() {
             )),
         ),
         ("/one/cl.xml", capability_list("one")),
-    ])
-    .await;
+    ]);
     assert_eq!(sets(&found(&server, "/a.xml").await.unwrap()), [ONE]);
 }
 

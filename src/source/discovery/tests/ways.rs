@@ -13,8 +13,7 @@ async fn the_well_known_uri_is_found_below_and_above_a_page() {
         ("/repo/handle/12", Answer::html("<html><p>a page</p></html>")),
         ("/moved", Answer::redirect("/repo/home")),
         ("/repo/home", Answer::html("<html><p>home</p></html>")),
-    ])
-    .await;
+    ]);
     for pasted in ["/repo", "/repo/", "/repo/handle/12", "/moved"] {
         assert_eq!(sets(&found(&server, pasted).await.unwrap()), [ONE], "{pasted}");
     }
@@ -40,8 +39,7 @@ async fn a_site_that_redirects_into_its_context_path_is_found_there() {
         ("/repo/home", Answer::html("<html></html>")),
         ("/repo/.well-known/resourcesync", description(&["/one/cl.xml"])),
         ("/one/cl.xml", capability_list("one")),
-    ])
-    .await;
+    ]);
     let source = found(&server, "/").await.unwrap();
     assert_eq!(sets(&source), [ONE]);
     assert_eq!(source.entry, Some(server.uri("/repo/home")));
@@ -57,8 +55,7 @@ async fn well_known_wins_then_link_then_html_then_robots() {
         ("/robots.txt", Answer::new("text/plain", "sitemap: /robots/list.xml")),
         ("/robots/list.xml", list_with_up("/robots/cl.xml")),
         ("/sitemap.xml", plain_sitemap()),
-    ])
-    .await;
+    ]);
     for way in ["known", "link", "html", "robots"] {
         server.put(&format!("/{way}/cl.xml"), capability_list(way));
     }
@@ -111,8 +108,7 @@ async fn robots_lines_that_are_all_plain_sitemaps_are_one_set() {
         ("/robots.txt", Answer::new("text/plain", "Sitemap: /1.xml\nSitemap: /2.xml")),
         ("/1.xml", plain_sitemap()),
         ("/2.xml", xml(sitemapindex("", &[], &["/3.xml"]))),
-    ])
-    .await;
+    ]);
     let source = found(&server, "/").await.unwrap();
     assert_eq!(sets(&source), ["-: ResourceList /1.xml, ResourceList /2.xml"]);
 }
@@ -125,8 +121,7 @@ fn robots() -> Answer {
 async fn a_page_links_to_its_sitemaps_before_robots_txt() {
     let head = "<head><link rel='alternate Sitemap' href=/1.xml><link rel=sitemap href=/2.xml><link rel=sitemap href=/map.html></head>";
     let server =
-        Loopback::with(&[("/page", Answer::html(head)), ("/robots.txt", robots()), ("/robots.xml", plain_sitemap())])
-            .await;
+        Loopback::with(&[("/page", Answer::html(head)), ("/robots.txt", robots()), ("/robots.xml", plain_sitemap())]);
     for path in ["/0.xml", "/1.xml", "/2.xml"] {
         server.put(path, plain_sitemap());
     }
@@ -156,8 +151,7 @@ async fn a_page_links_to_its_sitemaps_before_robots_txt() {
 async fn dead_links_to_sitemaps_are_no_way_and_nothing_missing() {
     let page = "<link rel=sitemap href=/gone.xml><link rel=sitemap href=/page><link rel=sitemap href=http://169.254.1.1/s.xml>";
     let server =
-        Loopback::with(&[("/page", Answer::html(page)), ("/robots.txt", robots()), ("/robots.xml", plain_sitemap())])
-            .await;
+        Loopback::with(&[("/page", Answer::html(page)), ("/robots.txt", robots()), ("/robots.xml", plain_sitemap())]);
 
     let source = found(&server, "/page").await.unwrap();
     assert_eq!(sets(&source), ["-: ResourceList /robots.xml"]);
@@ -172,8 +166,7 @@ async fn dead_links_to_sitemaps_are_no_way_and_nothing_missing() {
 #[tokio::test]
 async fn the_api_catalog_is_asked_once_before_robots_txt() {
     let server =
-        Loopback::with(&[("/", Answer::html("<p>")), ("/robots.txt", robots()), ("/robots.xml", plain_sitemap())])
-            .await;
+        Loopback::with(&[("/", Answer::html("<p>")), ("/robots.txt", robots()), ("/robots.xml", plain_sitemap())]);
 
     assert_eq!(sets(&found(&server, "/").await.unwrap()), ["-: ResourceList /robots.xml"]);
 
@@ -214,8 +207,7 @@ async fn an_api_catalog_leads_to_a_source_a_sitemap_or_a_list() {
 #[tokio::test]
 async fn what_is_no_api_catalog_leads_on() {
     let server =
-        Loopback::with(&[("/", Answer::html("<p>")), ("/robots.txt", robots()), ("/robots.xml", plain_sitemap())])
-            .await;
+        Loopback::with(&[("/", Answer::html("<p>")), ("/robots.txt", robots()), ("/robots.xml", plain_sitemap())]);
     let json = |text: &str| Answer::new("application/linkset+json", text);
     for catalog in [
         Answer::html("<html>Page not found</html>"),
@@ -241,8 +233,7 @@ async fn what_is_no_api_catalog_leads_on() {
 #[tokio::test]
 async fn an_api_catalog_that_fails_for_now_ends_the_discovery() {
     let server =
-        Loopback::with(&[("/", Answer::html("<p>")), ("/robots.txt", robots()), ("/robots.xml", plain_sitemap())])
-            .await;
+        Loopback::with(&[("/", Answer::html("<p>")), ("/robots.txt", robots()), ("/robots.xml", plain_sitemap())]);
     server.put(API_CATALOG, Answer::new("application/linkset+json", "{\"linkset\":[]}").cut(100));
 
     assert!(matches!(found(&server, "/").await, Err(SourceError::Http { .. })));
@@ -256,8 +247,7 @@ async fn a_site_that_offers_oai_pmh_alone_is_told_so() {
         ("/oai?verb=Identify", xml(response.to_owned())),
         ("/oai", xml(response.to_owned())),
         ("/other", Answer::html("<p>Verb")),
-    ])
-    .await;
+    ]);
     for (path, is_said) in [("/site", true), ("/oai", true), ("/oai?verb=Identify", true), ("/other", false)] {
         let error = found(&server, path).await.unwrap_err().to_string();
         assert_eq!(
@@ -273,7 +263,7 @@ async fn a_site_that_offers_oai_pmh_alone_is_told_so() {
 
 #[tokio::test]
 async fn where_nothing_is_found_every_place_is_named() {
-    let server = Loopback::with(&[("/repo/page", Answer::html("<p>")), ("/robots.txt", Answer::html("<p>"))]).await;
+    let server = Loopback::with(&[("/repo/page", Answer::html("<p>")), ("/robots.txt", Answer::html("<p>"))]);
     let error = found(&server, "/repo/page").await.unwrap_err().to_string();
     for message in [
         "/repo/page (text/html, not a sitemap)",
@@ -290,14 +280,13 @@ async fn where_nothing_is_found_every_place_is_named() {
 async fn a_login_page_at_every_address_is_no_source() {
     let login = || Answer::html("<!DOCTYPE html><html><body><form></form></body></html>");
     let server =
-        Loopback::with(&[("/", login()), (WELL_KNOWN, login()), ("/robots.txt", login()), ("/sitemap.xml", login())])
-            .await;
+        Loopback::with(&[("/", login()), (WELL_KNOWN, login()), ("/robots.txt", login()), ("/sitemap.xml", login())]);
     assert!(matches!(found(&server, "/").await, Err(SourceError::NothingFound { .. })));
 }
 
 #[tokio::test]
 async fn an_entry_point_that_may_not_be_asked_is_that_error() {
-    let server = Loopback::start().await;
+    let server = Loopback::start();
     let entry = EntryPoint::Uri(Uri::parse("http://169.254.1.1/").unwrap());
     let error = discover(&server.client(), &entry, None, limits()).await.unwrap_err();
     assert!(matches!(error, SourceError::Http { .. }), "{error:?}");

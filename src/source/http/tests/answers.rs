@@ -1,7 +1,7 @@
 //! Answers that lie, and answers that take their time.
 
-use super::server::{Act, Received, TestServer, answer, ok};
 use super::*;
+use crate::source::tests::server::{Act, Received, Server, answer, ok};
 
 #[tokio::test]
 async fn a_range_that_was_not_asked_for_is_refused() {
@@ -12,7 +12,7 @@ async fn a_range_that_was_not_asked_for_is_refused() {
         ("HTTP/1.1 206 P\nContent-Range: bytes 2-4/10\nContent-Length: 5", Some((2, Some(4)))),
     ];
     for (head, range) in answers {
-        let server = TestServer::always(head, b"abc");
+        let server = Server::always(head, b"abc");
         let request = Request { range, ..Request::get(server.uri("/"), PLENTY) };
         let error = client(config(&server)).send(request).await.unwrap_err();
         assert!(matches!(error, HttpError::WrongRange { .. }), "{head}: {error:?}");
@@ -26,7 +26,7 @@ async fn a_chunked_range_must_have_its_length_too() {
     let bodies: [(&[u8], bool); 3] =
         [(b"3\r\ncde\r\n0\r\n\r\n", true), (b"2\r\ncd\r\n0\r\n\r\n", false), (b"4\r\ncdef\r\n0\r\n\r\n", false)];
     for (body, is_right) in bodies {
-        let server = TestServer::always(chunked, body);
+        let server = Server::always(chunked, body);
         let request = Request { range: Some((2, Some(4))), ..Request::get(server.uri("/"), PLENTY) };
         let mut response = client(config(&server)).send(request).await.unwrap();
         let outcome = read(&mut response.body).await;
@@ -44,7 +44,7 @@ async fn a_chunked_range_must_have_its_length_too() {
 #[tokio::test]
 async fn a_body_cut_anywhere_is_truncated_and_stays_so() {
     for length in 0..10 {
-        let server = TestServer::start(move |_| {
+        let server = Server::start(move |_| {
             vec![Act::Send(answer("HTTP/1.1 200 OK\nContent-Length: 10", &b"0123456789"[..length])), Act::Close]
         });
         let mut response = client(config(&server)).send(Request::get(server.uri("/"), PLENTY)).await.unwrap();
@@ -58,7 +58,7 @@ async fn a_body_cut_anywhere_is_truncated_and_stays_so() {
 
 #[tokio::test]
 async fn a_chunked_body_that_is_cut_is_an_error() {
-    let server = TestServer::start(|_| {
+    let server = Server::start(|_| {
         vec![Act::Send(answer("HTTP/1.1 200 OK\nTransfer-Encoding: chunked", b"5\r\nhello\r\n")), Act::Close]
     });
     let (response, bytes) = get(&client(config(&server)), server.uri("/")).await.unwrap();
@@ -68,7 +68,7 @@ async fn a_chunked_body_that_is_cut_is_an_error() {
 
 #[tokio::test]
 async fn bytes_past_the_length_never_reach_the_next_answer() {
-    let server = TestServer::start(|request| match request.number {
+    let server = Server::start(|request| match request.number {
         0 => vec![Act::Send(answer(
             "HTTP/1.1 200 OK\nContent-Length: 5",
             b"helloHTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbad",
@@ -82,13 +82,13 @@ async fn bytes_past_the_length_never_reach_the_next_answer() {
 
 #[tokio::test]
 async fn an_unrequested_coding_is_reported_and_not_undone() {
-    let server = TestServer::always("HTTP/1.1 200 OK\nContent-Length: 4\nContent-Encoding: GZip", b"\x1f\x8b\x08\0");
+    let server = Server::always("HTTP/1.1 200 OK\nContent-Length: 4\nContent-Encoding: GZip", b"\x1f\x8b\x08\0");
     let (response, bytes) = get(&client(config(&server)), server.uri("/")).await.unwrap();
     assert_eq!(response.encoding.as_deref(), Some("gzip"));
     assert_eq!(bytes.unwrap(), b"\x1f\x8b\x08\0");
 }
 
-fn impatient(own: &TestServer) -> HttpConfig {
+fn impatient(own: &Server) -> HttpConfig {
     HttpConfig { low_speed_limit: 1000, low_speed_time: Duration::from_millis(200), ..config(own) }
 }
 
@@ -102,7 +102,7 @@ async fn a_body_that_stalls_or_drips_has_failed() {
         std::iter::once(head).chain((0..999).flat_map(|_| drop())).collect()
     };
     for script in [stalls, drips] {
-        let server = TestServer::start(script);
+        let server = Server::start(script);
         let (_, bytes) = get(&client(impatient(&server)), server.uri("/")).await.unwrap();
         assert!(matches!(bytes, Err(HttpError::Stalled { limit: 1000, .. })), "{bytes:?}");
     }
@@ -110,7 +110,7 @@ async fn a_body_that_stalls_or_drips_has_failed() {
 
 #[tokio::test]
 async fn a_slow_reader_is_not_a_slow_server() {
-    let server = TestServer::start(|_| ok(&[7; 1 << 20]));
+    let server = Server::start(|_| ok(&[7; 1 << 20]));
     let mut response = client(impatient(&server)).send(Request::get(server.uri("/"), PLENTY)).await.unwrap();
     let first = response.body.chunk().await.unwrap().unwrap();
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -119,7 +119,7 @@ async fn a_slow_reader_is_not_a_slow_server() {
 
 #[tokio::test]
 async fn a_black_hole_is_given_up_at_the_deadline() {
-    let server = TestServer::start(|_| vec![Act::Hang]);
+    let server = Server::start(|_| vec![Act::Hang]);
     let begun = Instant::now();
     let request = Request::get(server.uri("/"), Duration::from_millis(200));
     let error = client(config(&server)).send(request).await.unwrap_err();
@@ -146,7 +146,7 @@ async fn malformed_lines_of_a_head_are_passed_over() {
     for line in lines {
         let line = line.to_vec();
         let head = [&b"HTTP/1.1 200 OK\r\n"[..], &line, b"Content-Length: 5\r\n\r\nhello"].concat();
-        let server = TestServer::start(move |_| vec![Act::Send(head.clone())]);
+        let server = Server::start(move |_| vec![Act::Send(head.clone())]);
         let reading = client(config(&server));
         for _ in 0..2 {
             let (response, bytes) = get(&reading, server.uri("/")).await.unwrap();

@@ -1,11 +1,11 @@
 //! Forms that are posted: once, to where they were meant for, and nowhere else.
 
-use super::server::{Act, TestServer, answer, status};
 use super::*;
+use crate::source::tests::server::{Act, Server, answer, status};
 
 /// Answers as soon as the head has come, and swallows the form behind it: the server reads heads alone.
-fn form_server(code: u16, field: &'static str) -> TestServer {
-    TestServer::start(move |_| {
+fn form_server(code: u16, field: &'static str) -> Server {
+    Server::start(move |_| {
         let sent = answer(&format!("HTTP/1.1 {code} Some\nContent-Length: 4\nConnection: close\n{field}"), b"sent");
         vec![Act::Send(sent), Act::Hang]
     })
@@ -28,11 +28,10 @@ async fn a_form_is_posted_and_every_status_is_reported() {
 
 #[tokio::test]
 async fn a_redirect_of_a_form_is_reported_and_not_followed() {
-    let other = TestServer::start(|_| status(202, "X: y"));
+    let other = Server::start(|_| status(202, "X: y"));
     let to = format!("Location: {}", other.uri("/elsewhere"));
-    let server = TestServer::start(move |_| {
-        vec![Act::Send(answer(&format!("HTTP/1.1 307 Some\nContent-Length: 0\n{to}"), b""))]
-    });
+    let server =
+        Server::start(move |_| vec![Act::Send(answer(&format!("HTTP/1.1 307 Some\nContent-Length: 0\n{to}"), b""))]);
     let posted = client(config(&server)).post_form(&server.uri("/hub"), "a=b", PLENTY).await.unwrap();
 
     assert_eq!((posted.status, posted.location), (307, Some(other.uri("/elsewhere"))));
@@ -50,7 +49,7 @@ async fn a_form_goes_to_no_private_address_unless_allowed() {
 
 #[tokio::test]
 async fn a_form_without_an_answer_fails_in_time() {
-    let server = TestServer::start(|_| vec![Act::Hang]);
+    let server = Server::start(|_| vec![Act::Hang]);
     let within = Duration::from_millis(200);
     let error = client(config(&server)).post_form(&server.uri("/hub"), "a=b", within).await.unwrap_err();
 

@@ -5,19 +5,18 @@ mod bulk;
 mod certificates;
 mod forms;
 mod repetition;
-mod server;
 mod tls;
 mod trust;
 
 use super::transport::{Proxy, ProxySettings};
 use super::*;
-use server::{TestServer, ok, status};
+use crate::source::tests::server::{Act, Server, ok, status};
 
 /// Long enough for a busy machine; no test waits for it to pass.
 const PLENTY: Duration = Duration::from_secs(60);
 
-fn config(own: &TestServer) -> HttpConfig {
-    HttpConfig { own_authority: Some(own.authority()), ..HttpConfig::default() }
+fn config(own: &Server) -> HttpConfig {
+    HttpConfig { own_authority: Some(own.authority().into()), ..HttpConfig::default() }
 }
 
 /// A client that ignores the proxies of the environment.
@@ -61,7 +60,7 @@ fn described(error: &HttpError) -> String {
 
 #[tokio::test]
 async fn a_get_brings_head_and_body() {
-    let server = TestServer::always(
+    let server = Server::always(
         "HTTP/1.1 200 OK\nContent-Length: 5\nContent-Type: text/plain; charset=utf-8\nETag: \"v1\"\n\
          Last-Modified: Thu, 01 Jan 1970 00:00:05 GMT\nLink: </up.xml>; rel=\"up\"",
         b"hello",
@@ -90,7 +89,7 @@ async fn a_get_brings_head_and_body() {
 
 #[tokio::test]
 async fn a_published_type_that_is_no_header_value_is_not_sent() {
-    let server = TestServer::start(|_| ok(b"hello"));
+    let server = Server::start(|_| ok(b"hello"));
     let client = client(config(&server));
     let mut request = Request::get(server.uri("/a"), PLENTY);
 
@@ -104,7 +103,7 @@ async fn a_published_type_that_is_no_header_value_is_not_sent() {
 
 #[tokio::test]
 async fn a_published_encoding_that_is_no_header_value_is_not_sent() {
-    let server = TestServer::start(|_| ok(b"hello"));
+    let server = Server::start(|_| ok(b"hello"));
     let client = client(config(&server));
     for published in ["gzip\u{1b}[31m", "gzip\r\nX-Other: 1"] {
         let request = Request { accept_encoding: published.into(), ..Request::get(server.uri("/a"), PLENTY) };
@@ -115,7 +114,7 @@ async fn a_published_encoding_that_is_no_header_value_is_not_sent() {
 
 #[tokio::test]
 async fn a_head_has_the_length_and_no_body() {
-    let server = TestServer::always("HTTP/1.1 200 OK\nContent-Length: 12345", b"");
+    let server = Server::always("HTTP/1.1 200 OK\nContent-Length: 12345", b"");
     let client = client(config(&server));
     for _ in 0..2 {
         let mut response = client.send(Request::head(server.uri("/"), PLENTY)).await.unwrap();
@@ -127,7 +126,7 @@ async fn a_head_has_the_length_and_no_body() {
 
 #[tokio::test]
 async fn a_range_is_asked_for_and_checked() {
-    let server = TestServer::always("HTTP/1.1 206 Partial\nContent-Range: bytes 2-4/10\nContent-Length: 3", b"cde");
+    let server = Server::always("HTTP/1.1 206 Partial\nContent-Range: bytes 2-4/10\nContent-Length: 3", b"cde");
     let request =
         Request { range: Some((2, Some(4))), if_range: Some("\"v1\"".into()), ..Request::get(server.uri("/"), PLENTY) };
     let mut response = client(config(&server)).send(request).await.unwrap();
@@ -140,7 +139,7 @@ async fn a_range_is_asked_for_and_checked() {
 
 #[tokio::test]
 async fn the_end_is_asked_for_without_knowing_the_length() {
-    let server = TestServer::always("HTTP/1.1 206 Partial\nContent-Range: bytes 7-9/10\nContent-Length: 3", b"hij");
+    let server = Server::always("HTTP/1.1 206 Partial\nContent-Range: bytes 7-9/10\nContent-Length: 3", b"hij");
     let request = Request { suffix: Some(3), ..Request::get(server.uri("/"), PLENTY) };
     let response = client(config(&server)).send(request).await.unwrap();
 
@@ -150,7 +149,7 @@ async fn the_end_is_asked_for_without_knowing_the_length() {
 
 #[tokio::test]
 async fn a_200_to_a_range_is_the_whole() {
-    let server = TestServer::always("HTTP/1.1 200 OK\nContent-Length: 5", b"hello");
+    let server = Server::always("HTTP/1.1 200 OK\nContent-Length: 5", b"hello");
     let request = Request { range: Some((2, Some(4))), ..Request::get(server.uri("/"), PLENTY) };
     let response = client(config(&server)).send(request).await.unwrap();
     assert_eq!(response.status, Status::Full);
@@ -158,7 +157,7 @@ async fn a_200_to_a_range_is_the_whole() {
 
 #[tokio::test]
 async fn a_304_keeps_its_validators() {
-    let server = TestServer::always("HTTP/1.1 304 Not Modified\nETag: \"v1\"\nCache-Control: max-age=9", b"");
+    let server = Server::always("HTTP/1.1 304 Not Modified\nETag: \"v1\"\nCache-Control: max-age=9", b"");
     let request = Request {
         if_none_match: Some("\"v1\"".into()),
         if_modified_since: Some("Thu, 01 Jan 1970 00:00:05 GMT".into()),
@@ -179,7 +178,7 @@ async fn a_304_keeps_its_validators() {
 
 #[tokio::test]
 async fn redirects_are_followed_to_where_they_end() {
-    let server = TestServer::start(|request| match request.path.as_str() {
+    let server = Server::start(|request| match request.path.as_str() {
         "/a/1" => status(301, "Location: /b/2"),
         "/b/2" => status(307, "Location: 3#fragment"),
         _ => ok(b"here"),
@@ -200,7 +199,7 @@ async fn redirects_that_are_not_escaped_are_followed() {
         (b"//HOST/\xe9\xc3\xa9", "/%E9%C3%A9"),
     ];
     for (location, expected) in table {
-        let server = TestServer::start(move |request| match request.path == "/" {
+        let server = Server::start(move |request| match request.path == "/" {
             true => {
                 let host = request.field("host").unwrap().as_bytes();
                 let mut head = b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: ".to_vec();
@@ -209,7 +208,7 @@ async fn redirects_that_are_not_escaped_are_followed() {
                     None => head.extend_from_slice(location),
                 }
                 head.extend_from_slice(b"\r\n\r\n");
-                vec![server::Act::Send(head)]
+                vec![Act::Send(head)]
             }
             false => ok(b"here"),
         });
@@ -220,7 +219,7 @@ async fn redirects_that_are_not_escaped_are_followed() {
 
 #[tokio::test]
 async fn circles_and_endless_redirects_end() {
-    let server = TestServer::start(|request| match request.path.as_str() {
+    let server = Server::start(|request| match request.path.as_str() {
         "/circle" => status(302, "Location: /elsewhere"),
         "/elsewhere" => status(302, "Location: /circle"),
         path => status(302, &format!("Location: {path}x")),
@@ -237,24 +236,24 @@ async fn circles_and_endless_redirects_end() {
 
 #[tokio::test]
 async fn redirects_to_what_is_no_http_uri_are_refused() {
-    let server = TestServer::always("HTTP/1.1 302 Found\nContent-Length: 0\nLocation: file:///etc/passwd", b"");
+    let server = Server::always("HTTP/1.1 302 Found\nContent-Length: 0\nLocation: file:///etc/passwd", b"");
     let error = get(&client(config(&server)), server.uri("/")).await.unwrap_err();
     assert!(matches!(error, HttpError::BadRedirect { .. }), "{error:?}");
 }
 
 #[tokio::test]
 async fn a_redirect_to_a_private_address_is_refused_before_asking() {
-    let inside = TestServer::always("HTTP/1.1 200 OK\nContent-Length: 0", b"");
+    let inside = Server::always("HTTP/1.1 200 OK\nContent-Length: 0", b"");
     for host in ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "2130706433", "10.0.0.1", "169.254.169.254"] {
-        let target = format!("http://{host}:{}/", inside.port);
-        let server = TestServer::start(move |_| status(302, &format!("Location: {target}")));
+        let target = format!("http://{host}:{}/", inside.port());
+        let server = Server::start(move |_| status(302, &format!("Location: {target}")));
         let error = get(&client(config(&server)), server.uri("/")).await.unwrap_err();
         assert!(
             matches!(&error, HttpError::AddressRefused { uri, .. } if *uri == server.uri("/")),
             "{host}: {error:?}"
         );
         assert!(
-            described(&error).contains(&format!(":{}/", inside.port)),
+            described(&error).contains(&format!(":{}/", inside.port())),
             "names where it leads to: {}",
             described(&error)
         );
@@ -266,7 +265,7 @@ async fn a_redirect_to_a_private_address_is_refused_before_asking() {
 
 #[tokio::test]
 async fn uris_travel_as_they_are_written_here() {
-    let server = TestServer::start(|_| ok(b""));
+    let server = Server::start(|_| ok(b""));
     let client = client(config(&server));
     for path in [
         "/",

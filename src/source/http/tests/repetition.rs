@@ -1,13 +1,12 @@
 //! What is asked again, when, and how much at a time.
 
-use super::server::{Act, TestServer, answer, ok, status};
 use super::*;
+use crate::source::tests::server::{Act, Server, answer, ok, status};
 
 #[tokio::test]
 async fn what_may_pass_is_repeated_until_it_does() {
     for code in [408, 425, 429, 500, 502, 503, 504] {
-        let server =
-            TestServer::start(move |request| if request.number < 2 { status(code, "X: y") } else { ok(b"up") });
+        let server = Server::start(move |request| if request.number < 2 { status(code, "X: y") } else { ok(b"up") });
         let (_, bytes) = get(&client(config(&server)), server.uri("/")).await.unwrap();
         assert_eq!(bytes.unwrap(), b"up");
         assert_eq!(server.received().len(), 3, "{code}");
@@ -17,8 +16,7 @@ async fn what_may_pass_is_repeated_until_it_does() {
 #[tokio::test]
 async fn lasting_failures_are_reported_at_once() {
     for code in [204, 300, 304, 400, 401, 403, 404, 405, 410, 416, 501] {
-        let server =
-            TestServer::start(move |_| vec![Act::Send(answer(&format!("HTTP/1.1 {code} No"), b"")), Act::Close]);
+        let server = Server::start(move |_| vec![Act::Send(answer(&format!("HTTP/1.1 {code} No"), b"")), Act::Close]);
         let error = get(&client(config(&server)), server.uri("/")).await.unwrap_err();
         assert_eq!(error.status(), Some(code));
         assert_eq!(server.received().len(), 1, "{code}");
@@ -27,7 +25,7 @@ async fn lasting_failures_are_reported_at_once() {
 
 #[tokio::test]
 async fn a_head_that_is_cut_is_asked_for_again() {
-    let server = TestServer::start(|request| match request.number {
+    let server = Server::start(|request| match request.number {
         0 => vec![Act::Close],
         1 => vec![Act::Send(b"HTTP/1.1 200 OK\r\nContent-Le".to_vec()), Act::Close],
         _ => ok(b"whole"),
@@ -38,7 +36,7 @@ async fn a_head_that_is_cut_is_asked_for_again() {
 
 #[tokio::test]
 async fn retry_after_is_waited_for() {
-    let server = TestServer::start(|request| match request.number {
+    let server = Server::start(|request| match request.number {
         0 => status(429, "Retry-After: 1"),
         1 => status(503, "Retry-After: Thu, 01 Jan 1970 00:00:02 GMT\r\nDate: Thu, 01 Jan 1970 00:00:02 GMT"),
         _ => ok(b"now"),
@@ -59,7 +57,7 @@ fn slowly(pieces: usize, pause: Duration) -> Vec<Act> {
 
 #[tokio::test]
 async fn a_busy_host_puts_a_deadline_off_by_half_at_most() {
-    let server = TestServer::start(|request| match &*request.path {
+    let server = Server::start(|request| match &*request.path {
         "/slow" => slowly(16, Duration::from_millis(50)),
         "/slower" => slowly(16, Duration::from_millis(250)),
         "/silent" => vec![Act::Send(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx".to_vec()), Act::Hang],
@@ -89,7 +87,7 @@ async fn a_busy_host_puts_a_deadline_off_by_half_at_most() {
 
 #[tokio::test]
 async fn a_pause_past_the_deadline_is_reported_at_once() {
-    let server = TestServer::start(|request| match request.path.as_str() {
+    let server = Server::start(|request| match request.path.as_str() {
         "/list" => status(503, "Retry-After: 18446744073709551615"),
         "/a" => status(429, "Retry-After: 18446744073709551615"),
         _ => ok(b"served"),
@@ -120,7 +118,7 @@ async fn a_pause_past_the_deadline_is_reported_at_once() {
 #[tokio::test]
 async fn a_known_pause_counts_for_no_deadline_up_to_patience() {
     let within = Duration::from_millis(400);
-    let server = TestServer::start(|request| match request.number {
+    let server = Server::start(|request| match request.number {
         0 | 2 => status(429, "Retry-After: 1"),
         _ => ok(b"served"),
     });
@@ -140,7 +138,7 @@ async fn a_known_pause_counts_for_no_deadline_up_to_patience() {
 /// The same of a pace that is kept without a word of the host.
 #[tokio::test]
 async fn the_wait_for_a_token_counts_for_no_deadline() {
-    let server = TestServer::start(|_| ok(b"served"));
+    let server = Server::start(|_| ok(b"served"));
     let client = client(HttpConfig { rate: Some(2.0), ..config(&server) });
     client.slow_down(&server.uri("/"), Duration::from_secs(1));
     let begun = Instant::now();
@@ -151,9 +149,9 @@ async fn the_wait_for_a_token_counts_for_no_deadline() {
 }
 
 /// A host that allows `limit` requests in each `length`, as `head` announces with what is left, and refuses the rest.
-fn limited(limit: u64, length: Duration, head: fn(u64, Duration) -> String) -> TestServer {
+fn limited(limit: u64, length: Duration, head: fn(u64, Duration) -> String) -> Server {
     let window = std::sync::Mutex::new((Instant::now(), 0));
-    TestServer::start(move |_| {
+    Server::start(move |_| {
         let mut window = window.lock().unwrap();
         if window.0.elapsed() >= length {
             *window = (Instant::now(), 0);
@@ -224,7 +222,7 @@ async fn readers_take_a_window_at_once_and_prefetches_half() {
 /// Promise: a host that asks for a pause gets it, however many pauses it asks for.
 #[tokio::test]
 async fn pauses_of_many_documents_end_none_of_resources() {
-    let server = TestServer::start(|_| status(429, "Retry-After: 3600"));
+    let server = Server::start(|_| status(429, "Retry-After: 3600"));
     let client = client(config(&server));
     let resource = |path: &str| Request::get(server.uri(path), Duration::from_secs(5));
     client.send(resource("/a")).await.unwrap_err();
@@ -243,7 +241,7 @@ async fn pauses_of_many_documents_end_none_of_resources() {
 /// Promise: a reader never waits behind what is fetched ahead.
 #[tokio::test]
 async fn readers_take_the_next_token_of_a_bounded_rate() {
-    let server = TestServer::start(|_| ok(b"served"));
+    let server = Server::start(|_| ok(b"served"));
     let client = client(HttpConfig { rate: Some(10.0), connections: 64, ..config(&server) });
     let mut ahead = tokio::task::JoinSet::new();
     for number in 0..64 {
@@ -266,7 +264,7 @@ async fn readers_take_the_next_token_of_a_bounded_rate() {
 
 #[tokio::test]
 async fn a_dead_host_is_soon_answered_for_at_once() {
-    let gone = TestServer::start(|_| ok(b""));
+    let gone = Server::start(|_| ok(b""));
     let config = config(&gone);
     let uri = gone.uri("/");
     drop(gone);
@@ -286,7 +284,7 @@ async fn a_dead_host_is_soon_answered_for_at_once() {
 /// A host that restarts: the ranges of one download fail together, and what goes on with it waits for the host.
 #[tokio::test]
 async fn parallel_ranges_do_not_open_the_breaker() {
-    let gone = TestServer::start(|_| ok(b""));
+    let gone = Server::start(|_| ok(b""));
     let config = config(&gone);
     let uri = gone.uri("/");
     drop(gone);
@@ -301,7 +299,7 @@ async fn parallel_ranges_do_not_open_the_breaker() {
 
 #[tokio::test]
 async fn a_silent_host_counts_as_dead_although_each_caller_gave_up() {
-    let silent = TestServer::start(|_| vec![Act::Hang]);
+    let silent = Server::start(|_| vec![Act::Hang]);
     let client = client(HttpConfig { connect_timeout: Duration::from_millis(30), ..config(&silent) });
     for number in 0..5 {
         let request = Request::get(silent.uri(&format!("/{number}")), Duration::from_millis(60));
@@ -315,7 +313,7 @@ async fn a_silent_host_counts_as_dead_although_each_caller_gave_up() {
 /// Promise: one resource of which a host breaks its connections keeps no other from being read.
 #[tokio::test]
 async fn neighbours_of_what_breaks_connections_are_served() {
-    let server = TestServer::start(|request| match request.path.starts_with("/bad") {
+    let server = Server::start(|request| match request.path.starts_with("/bad") {
         true => vec![Act::Close],
         false => ok(b"good"),
     });
@@ -330,7 +328,7 @@ async fn neighbours_of_what_breaks_connections_are_served() {
 
 #[tokio::test]
 async fn a_body_holds_its_place_until_it_is_dropped_or_read() {
-    let server = TestServer::start(|_| ok(b"body"));
+    let server = Server::start(|_| ok(b"body"));
     let client = client(HttpConfig { connections: 1, ..config(&server) });
     let mut held = client.send(Request::get(server.uri("/1"), PLENTY)).await.unwrap();
 
@@ -346,7 +344,7 @@ async fn a_body_holds_its_place_until_it_is_dropped_or_read() {
 
 #[tokio::test]
 async fn requests_may_be_sent_from_any_thread() {
-    let server = TestServer::start(|_| ok(b"body"));
+    let server = Server::start(|_| ok(b"body"));
     let client = client(HttpConfig { rate: Some(1e6), ..config(&server) });
     let tasks: Vec<_> = (0..32)
         .map(|_| {

@@ -1,18 +1,18 @@
 //! Certificates, theirs and ours.
 
 use super::certificates::{CA, CLIENT, SELF_SIGNED, SELF_SIGNED_LONG_AGO, self_signed_config, server_config};
-use super::server::{TestServer, ok};
 use super::*;
+use crate::source::tests::server::{Server, ok};
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-fn https(server: &TestServer) -> Uri {
+fn https(server: &Server) -> Uri {
     Uri::parse(&format!("https://{}/", server.authority())).unwrap()
 }
 
 #[tokio::test]
 async fn a_private_ca_is_trusted_when_named_and_only_for_its_names() {
-    let server = TestServer::start_with(Some(server_config(false)), |_| ok(b"sealed"));
+    let server = Server::start_with(Some(server_config(false)), |_| ok(b"sealed"));
     let trusting =
         HttpConfig { ca_bundle: Some(CA.into()), allowed_hosts: vec!["localhost".into()], ..config(&server) };
     let trusting = client(trusting);
@@ -20,7 +20,7 @@ async fn a_private_ca_is_trusted_when_named_and_only_for_its_names() {
 
     let error = get(&client(config(&server)), https(&server)).await.unwrap_err();
     assert!(matches!(error, HttpError::Tls { .. }), "{error:?}");
-    let other_name = Uri::parse(&format!("https://localhost:{}/", server.port)).unwrap();
+    let other_name = Uri::parse(&format!("https://localhost:{}/", server.port())).unwrap();
     let error = get(&trusting, other_name).await.unwrap_err();
     assert!(matches!(error, HttpError::Tls { .. }), "{error:?}");
     assert_eq!(server.received().len(), 1);
@@ -29,16 +29,16 @@ async fn a_private_ca_is_trusted_when_named_and_only_for_its_names() {
 /// As curl trusts it: byte for byte the one that is named, for its names and its time.
 #[tokio::test]
 async fn a_named_certificate_is_trusted_by_itself() {
-    let now = TestServer::start_with(Some(self_signed_config(SELF_SIGNED)), |_| ok(b"sealed"));
-    let past = TestServer::start_with(Some(self_signed_config(SELF_SIGNED_LONG_AGO)), |_| ok(b"sealed"));
-    let naming = |server: &TestServer, pem: &str| {
+    let now = Server::start_with(Some(self_signed_config(SELF_SIGNED)), |_| ok(b"sealed"));
+    let past = Server::start_with(Some(self_signed_config(SELF_SIGNED_LONG_AGO)), |_| ok(b"sealed"));
+    let naming = |server: &Server, pem: &str| {
         let ca_bundle = Some([CA, pem].concat().into());
         client(HttpConfig { ca_bundle, allowed_hosts: vec!["localhost".into()], ..config(server) })
     };
     let trusting = naming(&now, SELF_SIGNED);
     assert_eq!(get(&trusting, https(&now)).await.unwrap().1.unwrap(), b"sealed");
 
-    let other_name = Uri::parse(&format!("https://localhost:{}/", now.port)).unwrap();
+    let other_name = Uri::parse(&format!("https://localhost:{}/", now.port())).unwrap();
     for (client, uri) in [
         (trusting, other_name),
         (naming(&now, ""), https(&now)),
@@ -53,7 +53,7 @@ async fn a_named_certificate_is_trusted_by_itself() {
 
 #[tokio::test]
 async fn the_client_certificate_is_shown_to_the_source_alone() {
-    let server = TestServer::start_with(Some(server_config(true)), |_| ok(b"for members"));
+    let server = Server::start_with(Some(server_config(true)), |_| ok(b"for members"));
     let member = HttpConfig {
         ca_bundle: Some(CA.into()),
         credentials: identity(CLIENT),
@@ -70,7 +70,7 @@ async fn the_client_certificate_is_shown_to_the_source_alone() {
 
 #[tokio::test]
 async fn a_client_certificate_that_was_replaced_is_shown_from_then_on() {
-    let server = TestServer::start_with(Some(server_config(true)), |_| ok(b"for members"));
+    let server = Server::start_with(Some(server_config(true)), |_| ok(b"for members"));
     let config = HttpConfig {
         ca_bundle: Some(CA.into()),
         credentials: Credentials { changed: Some(Arc::new(|| Some(identity(CLIENT)))), ..Credentials::default() },
@@ -110,7 +110,7 @@ fn broken_certificates_are_found_at_the_start() {
 
 #[tokio::test]
 async fn tls_goes_through_a_proxy_that_learns_no_credentials() {
-    let server = TestServer::start_with(Some(server_config(false)), |_| ok(b"tunnelled"));
+    let server = Server::start_with(Some(server_config(false)), |_| ok(b"tunnelled"));
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let https = format!("http://{}", listener.local_addr().unwrap());
     let target = server.authority();

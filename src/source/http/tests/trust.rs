@@ -1,12 +1,12 @@
 //! Who is reached, and with what: addresses, rewriting, credentials, proxies.
 
 use super::certificates::{CA, server_config};
-use super::server::{Act, TestServer, ok, status};
 use super::*;
+use crate::source::tests::server::{Act, Server, ok, status};
 
 #[tokio::test]
 async fn a_private_address_is_reached_as_own_or_when_allowed() {
-    let server = TestServer::start(|_| ok(b"inside"));
+    let server = Server::start(|_| ok(b"inside"));
     let stranger = client(HttpConfig::default());
     let error = get(&stranger, server.uri("/")).await.unwrap_err();
     assert!(matches!(error, HttpError::AddressRefused { .. }), "{error:?}");
@@ -15,7 +15,7 @@ async fn a_private_address_is_reached_as_own_or_when_allowed() {
     let allowed = HttpConfig { allowed_hosts: vec!["127.0.0.1".into()], ..HttpConfig::default() };
     assert!(get(&client(allowed), server.uri("/")).await.is_ok());
     let by_name = HttpConfig { allowed_hosts: vec!["localhost".into()], ..HttpConfig::default() };
-    let uri = Uri::parse(&format!("http://localhost:{}/", server.port)).unwrap();
+    let uri = Uri::parse(&format!("http://localhost:{}/", server.port())).unwrap();
     assert!(get(&client(by_name), uri.clone()).await.is_ok());
     // A name of this machine is refused as its address is.
     let error = get(&stranger, uri).await.unwrap_err();
@@ -32,7 +32,7 @@ async fn a_name_without_address_fails_soon_and_says_so() {
 
 #[tokio::test]
 async fn rewriting_changes_the_address_and_not_the_name() {
-    let server = TestServer::start(|request| if request.path == "/a" { ok(b"here") } else { status(404, "X: y") });
+    let server = Server::start(|request| if request.path == "/a" { ok(b"here") } else { status(404, "X: y") });
     let rewrites = vec![("http://published.invalid/".into(), server.uri("/").as_str().into())];
     let client = client(HttpConfig { rewrites, ..HttpConfig::default() });
 
@@ -44,7 +44,7 @@ async fn rewriting_changes_the_address_and_not_the_name() {
     assert!(matches!(&error, HttpError::Status { uri, status: 404, .. } if *uri == missing), "{error:?}");
 }
 
-fn secretive(own: &TestServer) -> HttpConfig {
+fn secretive(own: &Server) -> HttpConfig {
     HttpConfig {
         credentials: Credentials {
             headers: vec![("Authorization".into(), "Bearer SECRET1".into()), ("X-Key".into(), "SECRET2".into())],
@@ -58,9 +58,9 @@ fn secretive(own: &TestServer) -> HttpConfig {
 
 #[tokio::test]
 async fn credentials_stay_with_their_host_and_port() {
-    let other = TestServer::always("HTTP/1.1 403 Forbidden\nContent-Length: 0", b"");
+    let other = Server::always("HTTP/1.1 403 Forbidden\nContent-Length: 0", b"");
     let target = other.uri("/there");
-    let own = TestServer::start(move |_| status(302, &format!("Location: {target}")));
+    let own = Server::start(move |_| status(302, &format!("Location: {target}")));
     let config = secretive(&own);
     let debug = format!("{config:?}");
     let client = client(config);
@@ -85,7 +85,7 @@ async fn no_failure_contains_credentials() {
         b"",
         b"HTTP/1.1 206 P\r\n\r\n",
     ] {
-        let server = TestServer::start(move |_| vec![Act::Send(answer.to_vec()), Act::Close]);
+        let server = Server::start(move |_| vec![Act::Send(answer.to_vec()), Act::Close]);
         let request = Request::get(server.uri("/"), Duration::from_millis(300));
         let error = match client(secretive(&server)).send(request).await {
             Ok(mut response) => read(&mut response.body).await.unwrap_err(),
@@ -101,7 +101,7 @@ async fn no_failure_contains_credentials() {
 
 #[tokio::test]
 async fn netrc_serves_the_source_where_no_field_does() {
-    let server = TestServer::start(|_| ok(b""));
+    let server = Server::start(|_| ok(b""));
     let netrc = Some("machine 127.0.0.1 login ann password pw".into());
     let credentials = Credentials { netrc, ..Credentials::default() };
     get(&client(HttpConfig { credentials, ..config(&server) }), server.uri("/")).await.unwrap().1.unwrap();
@@ -110,7 +110,7 @@ async fn netrc_serves_the_source_where_no_field_does() {
 
 #[tokio::test]
 async fn a_source_over_https_gets_no_credentials_over_http() {
-    let server = TestServer::start(|_| ok(b""));
+    let server = Server::start(|_| ok(b""));
     let own = format!("HTTPS://{}", server.authority());
     let client = client(HttpConfig { own_authority: Some(own.as_str().into()), ..secretive(&server) });
     get(&client, server.uri("/")).await.unwrap().1.unwrap();
@@ -121,8 +121,8 @@ async fn a_source_over_https_gets_no_credentials_over_http() {
 /// The entry point's host has moved (`example.org` to `www.example.org`): its new name is no reason to forget the scheme.
 #[tokio::test]
 async fn a_moved_https_source_gets_no_credentials_over_http() {
-    let tls = TestServer::start_with(Some(server_config(false)), |_| ok(b""));
-    let (plain, moved) = (TestServer::start(|_| ok(b"")), TestServer::start(|_| ok(b"")));
+    let tls = Server::start_with(Some(server_config(false)), |_| ok(b""));
+    let (plain, moved) = (Server::start(|_| ok(b"")), Server::start(|_| ok(b"")));
     let config = HttpConfig { ca_bundle: Some(CA.into()), ..secretive(&tls) };
     let own = format!("https://{}", tls.authority());
     let (over_https, early) =
@@ -146,10 +146,10 @@ async fn a_moved_https_source_gets_no_credentials_over_http() {
 
 #[tokio::test]
 async fn a_proxy_is_asked_for_everything_but_its_exceptions() {
-    let proxy = TestServer::start(|_| ok(b"by proxy"));
-    let server = TestServer::start(|_| ok(b"direct"));
+    let proxy = Server::start(|_| ok(b"by proxy"));
+    let server = Server::start(|_| ok(b"direct"));
     let settings = ProxySettings {
-        http: proxy_at(&format!("http://user:pass@127.0.0.1:{}", proxy.port)),
+        http: proxy_at(&format!("http://user:pass@127.0.0.1:{}", proxy.port())),
         except: "127.0.0.1".to_owned(),
         ..ProxySettings::default()
     };
@@ -184,8 +184,8 @@ fn a_proxy_that_is_none_is_an_error_without_its_password() {
 
 #[tokio::test]
 async fn a_proxy_that_is_gone_is_reported_without_its_password() {
-    let gone = TestServer::start(|_| ok(b""));
-    let http = format!("http://user:SECRET@127.0.0.1:{}", gone.port);
+    let gone = Server::start(|_| ok(b""));
+    let http = format!("http://user:SECRET@127.0.0.1:{}", gone.port());
     drop(gone);
     let settings = ProxySettings { http: proxy_at(&http), ..ProxySettings::default() };
     let client = Client::with_proxies(HttpConfig::default(), &settings).unwrap();
@@ -196,7 +196,7 @@ async fn a_proxy_that_is_gone_is_reported_without_its_password() {
 }
 
 /// A proxy that speaks SOCKS 5 and serves every address by `server`; counts those that it was given as names.
-fn socks(server: &TestServer) -> (std::net::SocketAddr, std::sync::Arc<std::sync::Mutex<Vec<String>>>) {
+fn socks(server: &Server) -> (std::net::SocketAddr, std::sync::Arc<std::sync::Mutex<Vec<String>>>) {
     use std::io::{Read, Write};
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let (address, target) = (listener.local_addr().unwrap(), server.authority());
@@ -237,7 +237,7 @@ fn socks(server: &TestServer) -> (std::net::SocketAddr, std::sync::Arc<std::sync
 
 #[tokio::test]
 async fn socks_proxies_are_used_and_with_socks5_addresses_are_checked() {
-    let server = TestServer::start(|_| ok(b"by proxy"));
+    let server = Server::start(|_| ok(b"by proxy"));
     let (address, asked) = socks(&server);
     let through = |scheme: &str| {
         let proxy = proxy_at(&format!("{scheme}://{address}"));
@@ -257,7 +257,7 @@ async fn socks_proxies_are_used_and_with_socks5_addresses_are_checked() {
 
 #[tokio::test]
 async fn an_asterisk_in_no_proxy_stands_for_all_hosts() {
-    let server = TestServer::start(|_| ok(b"direct"));
+    let server = Server::start(|_| ok(b"direct"));
     for except in ["*", "example.org, *"] {
         for address in ["socks5h://127.0.0.1:1", "http://127.0.0.1:1", "nonsense://x"] {
             let http = proxy_at(address);
@@ -270,7 +270,7 @@ async fn an_asterisk_in_no_proxy_stands_for_all_hosts() {
 
 #[tokio::test]
 async fn the_user_agent_has_the_contact() {
-    let server = TestServer::start(|_| ok(b""));
+    let server = Server::start(|_| ok(b""));
     let credentials = Credentials { contact: Some("mailto:ann@example.org".into()), ..Credentials::default() };
     get(&client(HttpConfig { credentials, ..config(&server) }), server.uri("/")).await.unwrap().1.unwrap();
     assert!(server.received()[0].field("user-agent").unwrap().ends_with(") mailto:ann@example.org"));

@@ -61,7 +61,7 @@ impl Stage {
     }
 
     async fn answering(answer: Answer) -> Stage {
-        let server = Loopback::with(&[("/dump.zip", answer)]).await;
+        let server = Loopback::with(&[("/dump.zip", answer)]);
         let folder = tempfile::tempdir().unwrap();
         let packages = Packages::open(server.client(), PackageConfig::new(folder.path().to_owned())).unwrap();
         Stage { server, packages, folder }

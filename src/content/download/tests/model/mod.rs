@@ -12,10 +12,10 @@ mod random;
 mod reader;
 mod shown;
 
-use super::server::Server;
 use super::*;
 use crate::content::State;
 use crate::content::store::{Evicted, Moment};
+use crate::source::tests::server::Server;
 use places::{Body, MOMENT, Place, bodies};
 use random::Random;
 use reader::{Manner, Reader};

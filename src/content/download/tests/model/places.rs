@@ -1,10 +1,10 @@
 //! The bodies that there are, and the servers that have them: true, or with one of the faults that real servers have.
 
-use super::super::server::{Gate, Received, Reply};
 use super::super::{bytes, digest};
 use super::random::Random;
 use crate::content::fixity::{BLOCK, WHOLE_LIMIT};
 use crate::document::{Algorithm, Digest};
+use crate::source::tests::server::{Gate, Received, Reply};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};

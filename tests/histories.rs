@@ -1,13 +1,13 @@
-//! Random histories of a Source that tells of them in random manners, through the real mount: servers fail, the mount is
+//! Random histories of a Source, announced in random styles, through the real mount: servers fail, the mount is
 //! stopped and killed, and somebody reads all the time.
 
 mod common;
 
 use common::hub::Hub;
 use common::mounted::{Mounted, PROGRAM};
+use common::publisher::{Changes, Lastmod, Publisher, PublishingStyle, Time, Version};
 use common::random::Random;
 use common::source::{Fault, Resource, Source, URLSET};
-use common::teller::{Changes, Lastmod, Teller, Telling, Time, Version};
 use common::{eventually, rounds};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -36,7 +36,7 @@ struct World {
     random: Random,
     source: Source,
     hub: Option<Hub>,
-    tellers: Vec<Teller>,
+    publishers: Vec<Publisher>,
     /// The sets that the Source Description lists, in its order. The first set is always among them.
     offered: Vec<usize>,
     /// Whether deletions may be held back that a person has to accept: a set has gone or has another name.
@@ -60,7 +60,7 @@ impl World {
         let mut world = World {
             source,
             hub,
-            tellers: Vec::new(),
+            publishers: Vec::new(),
             offered: Vec::new(),
             is_to_accept: false,
             has_many,
@@ -75,23 +75,23 @@ impl World {
         world.now -= if is_dated { world.now % 1000 } else { 0 };
         let prefixes: &[&str] = if world.random.below(3) == 0 { &["", "two/"] } else { &[""] };
         for prefix in prefixes {
-            let mut telling = Telling::any(&mut world.random, is_dated);
-            while has_many && matches!(telling.changes, Changes::None | Changes::Rolling(_)) {
-                telling = Telling::any(&mut world.random, is_dated);
+            let mut style = PublishingStyle::any(&mut world.random, is_dated);
+            while has_many && matches!(style.changes, Changes::None | Changes::Rolling(_)) {
+                style = PublishingStyle::any(&mut world.random, is_dated);
             }
-            world.offered.push(world.tellers.len());
-            world.tellers.push(Teller::start(&world.source, prefix, telling, world.now));
+            world.offered.push(world.publishers.len());
+            world.publishers.push(Publisher::start(&world.source, prefix, style, world.now));
         }
-        let is_old = world.tellers.iter().any(|teller| teller.telling().is_old_version);
+        let is_old = world.publishers.iter().any(|publisher| publisher.style().is_old_version);
         world.lastmod = match world.random.below(3) {
             0 if !is_old => Lastmod::Old,
             1 if !is_old => Lastmod::None,
             _ => Lastmod::OfChange,
         };
         if let Some(hub) = &world.hub {
-            for teller in &mut world.tellers {
-                let topic = format!("{}{}topic", world.source.url(), teller.capability_list());
-                teller.channel = format!(
+            for publisher in &mut world.publishers {
+                let topic = format!("{}{}topic", world.source.url(), publisher.capability_list());
+                publisher.channel = format!(
                     "<url><loc>{topic}</loc><rs:ln rel=\"hub\" href=\"{}\"/>\
                      <rs:md capability=\"framework-notification\"/></url>",
                     hub.url()
@@ -109,7 +109,7 @@ impl World {
     /// Serves the Source Description.
     fn describe(&self) {
         let base = self.source.url();
-        let sets = self.offered.iter().map(|which| self.tellers[*which].capability_list());
+        let sets = self.offered.iter().map(|which| self.publishers[*which].capability_list());
         let sets = sets.map(|name| format!("<url><loc>{base}{name}</loc><rs:md capability=\"capabilitylist\"/></url>"));
         let description = format!("{URLSET}<rs:md capability=\"description\"/>{}</urlset>", sets.collect::<String>());
         self.source.document(".well-known/resourcesync", description);
@@ -129,13 +129,13 @@ impl World {
 
     fn rename_a_set(&mut self) {
         let which = self.offered[self.random.below(self.offered.len() as u64) as usize];
-        self.tellers[which].rename(self.now);
+        self.publishers[which].rename(self.now);
         self.is_to_accept = true;
     }
 
     /// Answers whether there is a set that can go.
     fn toggle_a_set(&mut self) -> bool {
-        let Some(last) = self.tellers.len().checked_sub(1).filter(|last| *last > 0) else { return false };
+        let Some(last) = self.publishers.len().checked_sub(1).filter(|last| *last > 0) else { return false };
         match self.offered.iter().position(|which| *which == last) {
             Some(at) => {
                 self.offered.remove(at);
@@ -144,7 +144,7 @@ impl World {
             None => {
                 let at = self.random.below(2) as usize;
                 self.offered.insert(at, last);
-                self.tellers[last].come_back();
+                self.publishers[last].come_back();
             }
         }
         true
@@ -153,19 +153,19 @@ impl World {
     /// A Resource List leaves out some that exist; with `is_garbled` it has an entry that cannot be understood too.
     fn lose_entries(&mut self, is_garbled: bool, part: u64) {
         self.pass();
-        let which = self.random.below(self.tellers.len() as u64) as usize;
+        let which = self.random.below(self.publishers.len() as u64) as usize;
         let anchors = self.anchors();
-        let members = self.tellers[which].members().keys().filter(|path| !anchors.contains(path));
+        let members = self.publishers[which].members().keys().filter(|path| !anchors.contains(path));
         let omitted = members.filter(|_| self.random.below(part) == 0).cloned().collect();
-        self.tellers[which].list_without(omitted, is_garbled, self.now);
+        self.publishers[which].list_without(omitted, is_garbled, self.now);
     }
 
     /// All Resource Lists leave out what begins so, more than half of all.
     fn lose_all(&mut self, begin: &str) {
         self.pass();
-        for teller in &mut self.tellers {
-            let omitted = teller.members().keys().filter(|path| path.starts_with(begin)).cloned().collect();
-            teller.list_without(omitted, false, self.now);
+        for publisher in &mut self.publishers {
+            let omitted = publisher.members().keys().filter(|path| path.starts_with(begin)).cloned().collect();
+            publisher.list_without(omitted, false, self.now);
         }
     }
 
@@ -174,14 +174,14 @@ impl World {
         self.pass();
         let version = self.version(path);
         self.serve(path, &version);
-        let which = self.random.below(self.tellers.len() as u64) as usize;
-        self.tellers[which].put(&mut self.random, path, version, self.now);
+        let which = self.random.below(self.publishers.len() as u64) as usize;
+        self.publishers[which].put(&mut self.random, path, version, self.now);
     }
 
     /// A document that an index lists answers 404 for two looks; `false`: there is none.
     fn lose_a_child(&mut self, kind: &str) -> bool {
         let is_child = |name: &&String| name.contains("resourcelist-") || name.contains("changes-");
-        let children = self.tellers.iter().flat_map(Teller::documents).filter(is_child);
+        let children = self.publishers.iter().flat_map(Publisher::documents).filter(is_child);
         let children: Vec<String> = children.filter(|name| name.contains(kind)).cloned().collect();
         if children.is_empty() {
             return false;
@@ -196,10 +196,10 @@ impl World {
     fn crowd(&mut self) {
         self.pass();
         let names: Vec<String> = (0..CROWD).map(crowded_name).collect();
-        let is_there = self.tellers[0].has(&names[0]);
+        let is_there = self.publishers[0].has(&names[0]);
         if is_there && self.random.below(2) == 0 {
             names.iter().for_each(|name| self.source.remove(name));
-            return self.tellers[0].drop_many(&names, self.now);
+            return self.publishers[0].drop_many(&names, self.now);
         }
         let (lastmod, mut versions) = (self.next_lastmod(), BTreeMap::new());
         for name in names {
@@ -209,18 +209,18 @@ impl World {
                 versions.insert(name, version);
             }
         }
-        self.tellers[0].put_many(versions, self.now);
+        self.publishers[0].put_many(versions, self.now);
     }
 
     /// More changes than are applied in one step: most of very many resources come, change or go.
     fn change_many(&mut self) {
         self.pass();
         let name = |number: usize| format!("many/{}/{number}", number % 40);
-        let is_there = self.tellers[0].has(&name(0));
+        let is_there = self.publishers[0].has(&name(0));
         if is_there && self.random.below(2) == 0 {
             let names: Vec<String> = (0..MANY - 1000).map(name).collect();
             names.iter().for_each(|name| self.source.remove(name));
-            return self.tellers[0].drop_many(&names, self.now);
+            return self.publishers[0].drop_many(&names, self.now);
         }
         let (lastmod, mut versions) = (self.next_lastmod(), BTreeMap::new());
         for number in 0..MANY {
@@ -228,18 +228,18 @@ impl World {
             self.source.put(&name(number), Resource::bare(version.bytes.clone()));
             versions.insert(name(number), version);
         }
-        self.tellers[0].put_many(versions, self.now);
+        self.publishers[0].put_many(versions, self.now);
     }
 
     fn make_lists(&mut self) {
-        for teller in &mut self.tellers {
-            teller.list(self.now);
+        for publisher in &mut self.publishers {
+            publisher.list(self.now);
         }
         self.publish(true);
     }
 
     fn anchors(&self) -> Vec<String> {
-        self.tellers.iter().flat_map(Teller::anchors).collect()
+        self.publishers.iter().flat_map(Publisher::anchors).collect()
     }
 
     fn chance(&mut self, one_in: u64) -> bool {
@@ -258,28 +258,28 @@ impl World {
     fn live(&mut self) {
         self.pass();
         let path = random_path(&mut self.random);
-        let which = self.random.below(self.tellers.len() as u64) as usize;
+        let which = self.random.below(self.publishers.len() as u64) as usize;
         match self.random.below(10) {
-            0 => self.tellers[which].drop_nothing(&mut self.random, self.now),
+            0 => self.publishers[which].drop_nothing(&mut self.random, self.now),
             1..=3 => {
                 let is_whole = self.random.below(2) == 0;
-                let elsewhere = self.tellers.iter().enumerate().any(|(at, it)| at != which && it.has(&path));
+                let elsewhere = self.publishers.iter().enumerate().any(|(at, it)| at != which && it.has(&path));
                 let is_there = elsewhere && !is_whole;
-                for (number, teller) in self.tellers.iter_mut().enumerate() {
+                for (number, publisher) in self.publishers.iter_mut().enumerate() {
                     if number == which || is_whole {
-                        teller.drop_from(&mut self.random, &path, self.now, is_there);
+                        publisher.drop_from(&mut self.random, &path, self.now, is_there);
                     }
                 }
-                if !self.tellers.iter().any(|teller| teller.has(&path)) {
+                if !self.publishers.iter().any(|publisher| publisher.has(&path)) {
                     self.source.remove(&path);
                 }
             }
             _ => {
                 let version = self.version(&path);
                 self.serve(&path, &version);
-                for (number, teller) in self.tellers.iter_mut().enumerate() {
-                    if number == which || teller.has(&path) {
-                        teller.put(&mut self.random, &path, version.clone(), self.now);
+                for (number, publisher) in self.publishers.iter_mut().enumerate() {
+                    if number == which || publisher.has(&path) {
+                        publisher.put(&mut self.random, &path, version.clone(), self.now);
                     }
                 }
             }
@@ -317,14 +317,14 @@ impl World {
 
     fn publish(&mut self, is_quiet: bool) {
         self.pass();
-        for teller in &mut self.tellers {
-            teller.publish(&mut self.random, self.now, is_quiet);
+        for publisher in &mut self.publishers {
+            publisher.publish(&mut self.random, self.now, is_quiet);
         }
     }
 
     /// A document is answered wrongly for a while.
     fn break_a_document(&mut self) {
-        let mut names: Vec<_> = self.tellers.iter().flat_map(Teller::documents).cloned().collect();
+        let mut names: Vec<_> = self.publishers.iter().flat_map(Publisher::documents).cloned().collect();
         names.push(".well-known/resourcesync".to_owned());
         let name = names[self.random.below(names.len() as u64) as usize].clone();
         let fault = match self.random.below(6) {
@@ -350,7 +350,7 @@ impl World {
             1 => Fault::Status(503, String::new()),
             2 => Fault::NoRanges,
             3 => Fault::Slow(Duration::from_millis(20)),
-            // Of what is published without a hash nobody can tell that it is wrong.
+            // Of a resource without a published hash, no reader can find the fault.
             _ if version.has_hash => Fault::Body(self.random.bytes(100)),
             _ => Fault::Status(500, String::new()),
         };
@@ -360,10 +360,10 @@ impl World {
     /// Announces the Resource List of some set, whether it is new or not.
     fn announce(&mut self) {
         let Some(hub) = &self.hub else { return };
-        let teller = &self.tellers[self.random.below(self.tellers.len() as u64) as usize];
+        let publisher = &self.publishers[self.random.below(self.publishers.len() as u64) as usize];
         let base = self.source.url();
-        let list = teller.capability_list();
-        let topic = format!("{base}{}capabilitylist.xmltopic", teller.prefix());
+        let list = publisher.capability_list();
+        let topic = format!("{base}{}capabilitylist.xmltopic", publisher.prefix());
         if hub.subscribers(&topic) == 0 {
             return;
         }
@@ -371,26 +371,28 @@ impl World {
         let notification = format!(
             "{URLSET}<rs:ln rel=\"up\" href=\"{base}{list}\"/><rs:md capability=\"framework-notification\"/>\
              <url><loc>{base}{}{capability}.xml</loc><rs:md change=\"updated\" capability=\"{capability}\"/></url></urlset>",
-            teller.prefix()
+            publisher.prefix()
         );
         hub.publish(&topic, &format!("{base}{list}"), &notification);
     }
 
     fn note(&mut self, what: &str) {
-        self.tellers.iter_mut().for_each(|teller| teller.note(what));
+        self.publishers.iter_mut().for_each(|publisher| publisher.note(what));
     }
 
     fn diary(&self) -> String {
-        let diaries =
-            self.tellers.iter().map(|teller| format!("\n{:?}\n{}", teller.telling(), teller.diary().join("\n")));
+        let diaries = self
+            .publishers
+            .iter()
+            .map(|publisher| format!("\n{:?}\n{}", publisher.style(), publisher.diary().join("\n")));
         diaries.collect()
     }
 
-    /// What is told to exist, by published path.
+    /// Resources that the documents list, by published path.
     fn members(&self) -> BTreeMap<String, Version> {
-        let offered = self.offered.iter().map(|which| &self.tellers[*which]);
-        let listed =
-            offered.flat_map(|teller| teller.members().iter().filter(|(path, _)| !teller.omitted().contains(*path)));
+        let offered = self.offered.iter().map(|which| &self.publishers[*which]);
+        let listed = offered
+            .flat_map(|publisher| publisher.members().iter().filter(|(path, _)| !publisher.omitted().contains(*path)));
         listed.map(|(path, version)| (path.clone(), version.clone())).collect()
     }
 
@@ -443,7 +445,7 @@ struct Reader {
 impl Reader {
     fn start(seed: u64, world: &World, mounted: &Mounted) -> Reader {
         let ending = Arc::new(AtomicBool::new(false));
-        let anchors = world.tellers[0].anchors();
+        let anchors = world.publishers[0].anchors();
         let (root, ever, stop) = (mounted.path(), world.ever.clone(), ending.clone());
         // What takes long gives way to who reads.
         let rest = Duration::from_millis(if world.has_many { 100 } else { 0 });
@@ -558,8 +560,8 @@ fn history(seed: u64) {
             }
             5 => {
                 let now = world.now;
-                let which = world.random.below(world.tellers.len() as u64) as usize;
-                world.tellers[which].draw_up(now);
+                let which = world.random.below(world.publishers.len() as u64) as usize;
+                world.publishers[which].draw_up(now);
             }
             6 => {
                 world.break_a_document();
@@ -614,7 +616,7 @@ fn history(seed: u64) {
                 world.look(&mounted, &when);
                 compare(&world, &mounted, &when);
                 let offered = world.offered.clone();
-                offered.into_iter().for_each(|which| world.tellers[which].was_read());
+                offered.into_iter().for_each(|which| world.publishers[which].was_read());
             }
         }
     }
@@ -634,13 +636,13 @@ fn held(seed: u64) {
         let when = format!("seed {seed}, round {round}");
         world.look(&mounted, &when);
         compare(&world, &mounted, &when);
-        world.tellers.iter_mut().for_each(Teller::was_read);
+        world.publishers.iter_mut().for_each(Publisher::was_read);
         let before = names(&mounted);
 
         world.create(&format!("round-{round}"));
         world.publish(true);
         let way = world.random.below(5);
-        // Nobody can accept what nothing told.
+        // Nobody can accept what nothing announced.
         let is_told = match way {
             0 => world.toggle_a_set(),
             1 => {
@@ -648,7 +650,7 @@ fn held(seed: u64) {
                 true
             }
             2 => {
-                world.tellers.iter_mut().for_each(|teller| teller.list(world.now));
+                world.publishers.iter_mut().for_each(|publisher| publisher.list(world.now));
                 world.lose_a_child("resourcelist-");
                 false
             }
@@ -659,7 +661,7 @@ fn held(seed: u64) {
             _ => {
                 world.lose_all("k");
                 // A list that speaks for no time takes no change back.
-                world.tellers.iter().all(|teller| teller.telling().has_at)
+                world.publishers.iter().all(|publisher| publisher.style().has_at)
             }
         };
         world.describe();
@@ -672,7 +674,7 @@ fn held(seed: u64) {
             accept(&mounted);
             compare(&world, &mounted, &format!("{when}, accepted"));
         }
-        if world.offered.len() < world.tellers.len() {
+        if world.offered.len() < world.publishers.len() {
             world.toggle_a_set();
             world.describe();
         }
@@ -696,7 +698,7 @@ fn side_by_side(history: fn(u64)) {
 
 /// Promise: at each quiet point the mount is what the Source published, however it says so; never a wrong byte, never an empty tree.
 #[test]
-fn histories_told_in_any_manner_are_followed() {
+fn histories_in_any_style_are_followed() {
     side_by_side(history);
 }
 

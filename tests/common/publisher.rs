@@ -1,21 +1,17 @@
-//! A set of resources of a Source that tells what it has in a manner drawn at random, of all that the standard allows and
-//! much that is published against it. What it tells is true; how, nobody knows beforehand.
+//! A set of resources whose documents are written in a random style, of all that the standard allows and much that breaks it.
+//! Everything they announce is true.
 
 use super::random::Random;
-use super::source::{Resource, Source, URLSET, hex};
+use super::source::{Resource, SITEMAPINDEX, Source, URLSET, hex};
 use resyncfs::document::Timestamp;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-const SITEMAPINDEX: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<sitemapindex \
-                            xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\" \
-                            xmlns:rs=\"http://www.openarchives.org/rs/terms/\">";
-
 /// Milliseconds since 1970.
 pub type Time = i64;
 
-/// The documents that tell of changes.
+/// The documents that announce changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changes {
     /// None: Resource Lists alone.
@@ -58,9 +54,9 @@ pub enum Lastmod {
     None,
 }
 
-/// How one set is told of.
+/// The style of the documents of one set.
 #[derive(Clone, Debug)]
-pub struct Telling {
+pub struct PublishingStyle {
     pub changes: Changes,
     pub dated: Dated,
     pub order: Order,
@@ -74,7 +70,7 @@ pub struct Telling {
     pub ends_always: bool,
     /// Closed lists are marked so in their index by `lastmod` alone.
     pub marks_by_lastmod: bool,
-    /// Some deletions are told by the next Resource List alone.
+    /// Some deletions are announced by the next Resource List alone.
     pub hides_deletions: bool,
     /// Resource Lists below an index; 1: no index.
     pub parts: u64,
@@ -86,9 +82,9 @@ pub struct Telling {
     pub has_last_modified: bool,
 }
 
-impl Telling {
-    /// Any manner in which what is told can be known.
-    pub fn any(random: &mut Random, is_dated: bool) -> Telling {
+impl PublishingStyle {
+    /// Any style that leaves no change in doubt.
+    pub fn any(random: &mut Random, is_dated: bool) -> PublishingStyle {
         let mut one_in = |of| random.below(of) == 0;
         let is_old_version = is_dated && one_in(3);
         let dated = match (is_dated, is_old_version || one_in(2)) {
@@ -103,7 +99,7 @@ impl Telling {
         let may_be_timeless = dated == Dated::Some || is_old_version && !has_from;
         let (has_etag, has_last_modified) = (!one_in(3), is_dated && may_be_timeless || one_in(3));
         let order = match random.below(3) {
-            // Where entries bear no time their places must tell.
+            // Without times, only the order of the entries gives that of the changes.
             _ if dated != Dated::All => Order::OldestFirst,
             0 => Order::NewestFirst,
             // A `lastmod` before the list's time is none without `from`.
@@ -125,7 +121,7 @@ impl Telling {
         // list may be that of a later change.
         let hides_deletions = dated == Dated::All && (has_from || !is_old_version) && random.below(4) == 0;
         let has_at = hides_deletions || is_rolling || random.below(4) > 0;
-        Telling {
+        PublishingStyle {
             changes,
             dated,
             order,
@@ -166,9 +162,9 @@ impl Version {
     }
 }
 
-/// A change as it is told; `None`: deleted.
+/// A change as it is announced; `None`: deleted.
 #[derive(Clone, Debug)]
-struct Told {
+struct AnnouncedChange {
     time: Time,
     path: String,
     word: &'static str,
@@ -177,14 +173,14 @@ struct Told {
 }
 
 /// The set.
-pub struct Teller {
+pub struct Publisher {
     source: Source,
     /// Before the names of its documents.
     prefix: String,
-    telling: Telling,
+    style: PublishingStyle,
     members: BTreeMap<String, Version>,
     /// The changes of the list that grows.
-    told: Vec<Told>,
+    announced: Vec<AnnouncedChange>,
     /// Those of the list before that it repeats.
     repeated: usize,
     /// When the list that grows begins.
@@ -193,9 +189,9 @@ pub struct Teller {
     closed: Vec<(Time, Time)>,
     /// Names and bytes of a Resource List that is not served yet.
     draft: Option<Vec<(String, String, Time)>>,
-    /// Changes of `told` that somebody has certainly read.
+    /// Changes of `announced` that a reader certainly has.
     read: usize,
-    /// Whether only a new Resource List can tell all.
+    /// Whether only a new Resource List can show all changes.
     needs_list: bool,
     /// Members that the last Resource List leaves out although they exist.
     omitted: BTreeSet<String>,
@@ -210,14 +206,14 @@ pub struct Teller {
     diary: Vec<String>,
 }
 
-impl Teller {
+impl Publisher {
     /// A set with one resource in each of its Resource Lists, which never go.
-    pub fn start(source: &Source, prefix: &str, telling: Telling, now: Time) -> Teller {
-        let mut teller = Teller {
+    pub fn start(source: &Source, prefix: &str, style: PublishingStyle, now: Time) -> Publisher {
+        let mut publisher = Publisher {
             source: source.clone(),
             prefix: prefix.to_owned(),
             members: BTreeMap::new(),
-            told: Vec::new(),
+            announced: Vec::new(),
             repeated: 0,
             from: now,
             closed: Vec::new(),
@@ -230,24 +226,24 @@ impl Teller {
             channel: String::new(),
             documents: BTreeSet::new(),
             diary: Vec::new(),
-            telling,
+            style,
         };
-        for anchor in teller.anchors() {
+        for anchor in publisher.anchors() {
             let bytes = anchor.clone().into_bytes();
             source.put(&anchor, Resource::bare(bytes.clone()));
             let version = Version { bytes, has_hash: true, has_length: true, lastmod: Some(now) };
-            teller.members.insert(anchor, version);
+            publisher.members.insert(anchor, version);
         }
-        teller
+        publisher
     }
 
-    pub fn telling(&self) -> &Telling {
-        &self.telling
+    pub fn style(&self) -> &PublishingStyle {
+        &self.style
     }
 
     /// The resources that are always there.
     pub fn anchors(&self) -> Vec<String> {
-        (0..self.telling.parts).map(|part| format!("{}anchor-{part}", self.prefix)).collect()
+        (0..self.style.parts).map(|part| format!("{}anchor-{part}", self.prefix)).collect()
     }
 
     pub fn has(&self, path: &str) -> bool {
@@ -269,7 +265,7 @@ impl Teller {
         &self.diary
     }
 
-    /// Notes what happened beside what is told.
+    /// Notes something that is not announced.
     pub fn note(&mut self, what: &str) {
         self.diary.push(what.to_owned());
     }
@@ -305,31 +301,37 @@ impl Teller {
         self.needs_list = true;
     }
 
-    /// [`Teller::put`] of very many new resources or new versions.
+    /// [`Publisher::put`] of very many new resources or new versions.
     pub fn put_many(&mut self, versions: BTreeMap<String, Version>, time: Time) {
         self.diary.push(format!("{time}: {} resources are put", versions.len()));
-        self.needs_list |= self.telling.changes == Changes::None;
+        self.needs_list |= self.style.changes == Changes::None;
         for (path, version) in versions {
             let word = if self.has(&path) { "updated" } else { "created" };
             self.members.insert(path.clone(), version.clone());
-            self.told.push(Told {
+            self.announced.push(AnnouncedChange {
                 time,
                 path,
                 word,
                 version: Some(version),
-                is_dated: self.telling.dated != Dated::None,
+                is_dated: self.style.dated != Dated::None,
             });
         }
     }
 
-    /// [`Teller::drop_from`] of very many, all told.
+    /// [`Publisher::drop_from`] of very many, all announced.
     pub fn drop_many(&mut self, paths: &[String], time: Time) {
         self.diary.push(format!("{time}: {} resources are dropped", paths.len()));
-        self.needs_list |= self.telling.changes == Changes::None;
+        self.needs_list |= self.style.changes == Changes::None;
         for path in paths {
-            let is_dated = self.telling.dated != Dated::None;
+            let is_dated = self.style.dated != Dated::None;
             if self.members.remove(path).is_some() {
-                self.told.push(Told { time, path: path.clone(), word: "deleted", version: None, is_dated });
+                self.announced.push(AnnouncedChange {
+                    time,
+                    path: path.clone(),
+                    word: "deleted",
+                    version: None,
+                    is_dated,
+                });
             }
         }
     }
@@ -339,7 +341,10 @@ impl Teller {
         // Either word is met for either.
         let word = if random.below(5) == 0 { ["updated", "created"][random.below(2) as usize] } else { honest };
         self.members.insert(path.to_owned(), version.clone());
-        self.tell(random, Told { time, path: path.to_owned(), word, version: Some(version), is_dated: true });
+        self.announce(
+            random,
+            AnnouncedChange { time, path: path.to_owned(), word, version: Some(version), is_dated: true },
+        );
     }
 
     /// From now on the set has it no more; `is_there`: it goes on to exist.
@@ -347,37 +352,40 @@ impl Teller {
         if self.members.remove(path).is_none() {
             return;
         }
-        // Who cannot tell whether a deletion is older than the list asks the resource.
-        self.needs_list |= is_there && (self.telling.dated != Dated::All || !self.telling.has_at);
-        if self.telling.hides_deletions && random.below(2) == 0 {
-            self.diary.push(format!("{time}: {path} is deleted, told by no Change List"));
+        // A reader that does not know whether a deletion is older than the list asks for the resource.
+        self.needs_list |= is_there && (self.style.dated != Dated::All || !self.style.has_at);
+        if self.style.hides_deletions && random.below(2) == 0 {
+            self.diary.push(format!("{time}: {path} is deleted, in no Change List"));
             self.needs_list = true;
             return;
         }
-        self.tell(random, Told { time, path: path.to_owned(), word: "deleted", version: None, is_dated: true });
+        self.announce(
+            random,
+            AnnouncedChange { time, path: path.to_owned(), word: "deleted", version: None, is_dated: true },
+        );
     }
 
     /// Tells that something goes that never was.
     pub fn drop_nothing(&mut self, random: &mut Random, time: Time) {
         let path = format!("never-was-{}", random.below(5));
-        self.tell(random, Told { time, path, word: "deleted", version: None, is_dated: true });
+        self.announce(random, AnnouncedChange { time, path, word: "deleted", version: None, is_dated: true });
     }
 
-    fn tell(&mut self, random: &mut Random, mut told: Told) {
-        told.is_dated = match self.telling.dated {
+    fn announce(&mut self, random: &mut Random, mut announced: AnnouncedChange) {
+        announced.is_dated = match self.style.dated {
             Dated::All => true,
             Dated::None => false,
             Dated::Some => random.below(2) == 0,
         };
-        self.needs_list |= self.telling.changes == Changes::None;
-        let dated = if told.is_dated { "" } else { ", told without time" };
-        self.diary.push(format!("{}: {} is {}{dated}", told.time, told.path, told.word));
-        self.told.push(told);
+        self.needs_list |= self.style.changes == Changes::None;
+        let dated = if announced.is_dated { "" } else { ", announced without time" };
+        self.diary.push(format!("{}: {} is {}{dated}", announced.time, announced.path, announced.word));
+        self.announced.push(announced);
     }
 
     /// Writes a Resource List that is served later.
     pub fn draw_up(&mut self, now: Time) {
-        if self.telling.has_at && self.telling.changes != Changes::None {
+        if self.style.has_at && self.style.changes != Changes::None {
             self.diary.push(format!("{now}: a Resource List is drawn up"));
             self.draft = Some(self.resource_lists(now));
         }
@@ -385,9 +393,9 @@ impl Teller {
 
     /// Serves what tells of the changes up to `now`; `is_quiet`: so that all can be known.
     pub fn publish(&mut self, random: &mut Random, now: Time, is_quiet: bool) {
-        if let Changes::Rolling(longest) = self.telling.changes {
-            let passed = self.told.len().saturating_sub(longest);
-            if let Some(last) = self.told.drain(..passed).next_back() {
+        if let Changes::Rolling(longest) = self.style.changes {
+            let passed = self.announced.len().saturating_sub(longest);
+            if let Some(last) = self.announced.drain(..passed).next_back() {
                 self.from = last.time;
                 self.needs_list |= passed > self.read;
                 self.read = self.read.saturating_sub(passed);
@@ -402,19 +410,19 @@ impl Teller {
         } else if random.below(6) == 0 {
             self.list(now);
         }
-        let closes = matches!(self.telling.changes, Changes::Index | Changes::Chain) && random.below(4) == 0
-            || self.telling.changes == Changes::Archive && (is_quiet || random.below(2) == 0);
-        if closes && self.told.len() > self.repeated {
+        let closes = matches!(self.style.changes, Changes::Index | Changes::Chain) && random.below(4) == 0
+            || self.style.changes == Changes::Archive && (is_quiet || random.below(2) == 0);
+        if closes && self.announced.len() > self.repeated {
             self.close(now);
         }
-        self.diary.push(format!("{now}: {} changes are published", self.told.len()));
+        self.diary.push(format!("{now}: {} changes are published", self.announced.len()));
         self.serve_changes(now);
         self.serve_capabilities(now);
     }
 
     /// Somebody has certainly read all that is published.
     pub fn was_read(&mut self) {
-        self.read = self.told.len();
+        self.read = self.announced.len();
     }
 
     /// Serves a new Resource List.
@@ -449,16 +457,16 @@ impl Teller {
         self.serve(&name, self.change_list(Some(now)), now);
         self.closed.push((self.begin(), now));
         self.from = now;
-        let passed = self.told.len().saturating_sub(self.telling.overlap);
-        self.told.drain(..passed);
-        self.repeated = self.told.len();
+        let passed = self.announced.len().saturating_sub(self.style.overlap);
+        self.announced.drain(..passed);
+        self.repeated = self.announced.len();
         self.read = 0;
     }
 
     fn serve_changes(&mut self, now: Time) {
         let name = self.change_name(self.closed.len());
-        let ending = self.telling.ends_always.then_some(now);
-        match self.telling.changes {
+        let ending = self.style.ends_always.then_some(now);
+        match self.style.changes {
             Changes::None => {}
             Changes::Open | Changes::Rolling(_) => {
                 self.serve(&format!("{}changelist.xml", self.prefix), self.change_list(ending), now);
@@ -473,7 +481,7 @@ impl Teller {
 
     fn serve_capabilities(&mut self, now: Time) {
         let base = self.source.url();
-        let changes = match self.telling.changes {
+        let changes = match self.style.changes {
             Changes::None => None,
             Changes::Open | Changes::Rolling(_) => Some(("changelist", format!("{}changelist.xml", self.prefix))),
             Changes::Index => Some(("changelist", format!("{}changeindex.xml", self.prefix))),
@@ -492,8 +500,8 @@ impl Teller {
     }
 
     fn serve(&mut self, name: &str, document: String, written: Time) {
-        let etag = self.telling.has_etag.then(|| format!("\"{}\"", hex(&Sha256::digest(&document)[..8])));
-        let headers = match self.telling.has_last_modified {
+        let etag = self.style.has_etag.then(|| format!("\"{}\"", hex(&Sha256::digest(&document)[..8])));
+        let headers = match self.style.has_last_modified {
             true => format!("Last-Modified: {}\r\n", httpdate::fmt_http_date(timestamp(written).into())),
             false => String::new(),
         };
@@ -504,8 +512,8 @@ impl Teller {
 
     /// The Resource List, or its parts and their index: name, bytes and when it was written.
     fn resource_lists(&self, now: Time) -> Vec<(String, String, Time)> {
-        let (base, parts) = (self.source.url(), self.telling.parts);
-        let at = if self.telling.has_at { format!(" at=\"{}\"", self.spell(now)) } else { String::new() };
+        let (base, parts) = (self.source.url(), self.style.parts);
+        let at = if self.style.has_at { format!(" at=\"{}\"", self.spell(now)) } else { String::new() };
         let mut bodies = vec![String::new(); parts as usize];
         if self.is_garbled {
             bodies[0].push_str("<url><lastmod>2024-05-01T10:00:00Z</lastmod></url>\n");
@@ -537,12 +545,12 @@ impl Teller {
     fn change_list(&self, until: Option<Time>) -> String {
         let base = self.source.url();
         let mut list = format!("{URLSET}<rs:ln rel=\"up\" href=\"{base}{}\"/>", self.capability_list());
-        if matches!(self.telling.changes, Changes::Index | Changes::Chain) {
+        if matches!(self.style.changes, Changes::Index | Changes::Chain) {
             let _ = write!(list, "<rs:ln rel=\"index\" href=\"{base}{}changeindex.xml\"/>", self.prefix);
         }
         let _ = writeln!(list, "<rs:md capability=\"changelist\"{}/>", self.interval(self.begin(), until));
-        let mut entries: Vec<String> = self.told.iter().map(|told| self.entry(told)).collect();
-        match self.telling.order {
+        let mut entries: Vec<String> = self.announced.iter().map(|change| self.entry(change)).collect();
+        match self.style.order {
             Order::OldestFirst => {}
             Order::NewestFirst => entries.reverse(),
             // The same at each publication.
@@ -558,15 +566,15 @@ impl Teller {
             "{SITEMAPINDEX}<rs:ln rel=\"up\" href=\"{base}{}\"/><rs:md capability=\"{capability}\"/>\n",
             self.capability_list()
         );
-        let told = |(from, until): (Time, Option<Time>)| match (self.telling.marks_by_lastmod, until) {
+        let marks = |(from, until): (Time, Option<Time>)| match (self.style.marks_by_lastmod, until) {
             (true, Some(until)) => (format!("<lastmod>{}</lastmod>", self.spell(until)), String::new()),
             (true, None) => Default::default(),
             (false, until) => (String::new(), self.interval(from, until)),
         };
-        let open = now.map(|now| (self.begin(), self.telling.ends_always.then_some(now)));
+        let open = now.map(|now| (self.begin(), self.style.ends_always.then_some(now)));
         let lists = self.closed.iter().map(|(from, until)| (*from, Some(*until))).chain(open);
         for (number, interval) in lists.enumerate() {
-            let (lastmod, interval) = told(interval);
+            let (lastmod, interval) = marks(interval);
             let name = self.change_name(number);
             let _ = writeln!(
                 index,
@@ -578,25 +586,25 @@ impl Teller {
 
     /// The list that grows begins with what it repeats.
     fn begin(&self) -> Time {
-        self.told.first().map_or(self.from, |told| told.time.min(self.from))
+        self.announced.first().map_or(self.from, |change| change.time.min(self.from))
     }
 
-    fn entry(&self, told: &Told) -> String {
-        let time = self.spell(told.time);
-        let own = told.version.as_ref().and_then(|version| version.lastmod);
-        let (lastmod, datetime) = match (told.is_dated, self.telling.is_old_version) {
+    fn entry(&self, announced: &AnnouncedChange) -> String {
+        let time = self.spell(announced.time);
+        let own = announced.version.as_ref().and_then(|version| version.lastmod);
+        let (lastmod, datetime) = match (announced.is_dated, self.style.is_old_version) {
             (true, true) => (format!("<lastmod>{time}</lastmod>"), String::new()),
             (true, false) => (self.lastmod(own), format!(" datetime=\"{time}\"")),
             (false, _) => (self.lastmod(own), String::new()),
         };
-        let md = told.version.as_ref().map(Version::md).unwrap_or_default();
-        let (base, path, word) = (self.source.url(), &told.path, told.word);
+        let md = announced.version.as_ref().map(Version::md).unwrap_or_default();
+        let (base, path, word) = (self.source.url(), &announced.path, announced.word);
         format!("<url><loc>{base}{path}</loc>{lastmod}<rs:md change=\"{word}\"{datetime}{md}/></url>\n")
     }
 
     fn interval(&self, from: Time, until: Option<Time>) -> String {
         let mut interval = String::new();
-        if self.telling.has_from {
+        if self.style.has_from {
             let _ = write!(interval, " from=\"{}\"", self.spell(from));
         }
         if let Some(until) = until {
@@ -618,7 +626,7 @@ impl Teller {
         let hour = 3_600_000;
         let zulu = |time: Time| timestamp(time).to_string();
         let bare = |time: Time| zulu(time).trim_end_matches('Z').to_owned();
-        match self.telling.spelling {
+        match self.style.spelling {
             0 => bare(time + hour) + "+01:00",
             1 => bare(time - 5 * hour) + "-0500",
             2 => bare(time),
